@@ -1,0 +1,62 @@
+// NumPy arrays as checked memory. Every check of an operand's type, shape, strides and bounds is
+// made here, before any pointer reaches the core, and each failure is a sentence that names the
+// argument, what it was and what was expected. Strides and offsets are in bytes throughout.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <string>
+
+namespace dlprim::bindings {
+
+namespace py = pybind11;
+
+// An array argument whose memory may be touched: float32, native byte order, aligned.
+class ArrayView {
+public:
+    // Takes ndarrays as they are and other objects with __dlpack__ without a copy.
+    // Throws py::type_error for anything else and for a wrong dtype.
+    ArrayView(const char* name, py::handle object);
+
+    const char* name() const { return name_; }
+    const py::array& array() const { return array_; }
+    int ndim() const { return static_cast<int>(array_.ndim()); }
+    std::int64_t shape(int axis) const { return array_.shape(axis); }
+    std::int64_t stride(int axis) const { return array_.strides(axis); }
+    char* data() const;
+
+    // The bytes that the array's elements occupy, relative to data().
+    std::int64_t low() const { return low_; }
+    std::int64_t high() const { return high_; }
+
+    bool is_c_contiguous() const;
+
+    // For example "a has shape (4, 8) and strides (32, 4)".
+    std::string description() const;
+
+    void require_writeable() const;
+    void require_vector(std::int64_t length) const;
+
+    // Refuses unless the last two axes are a (rows, columns) matrix whose rows are `ld` elements
+    // apart. The last axis may also show the whole row of `ld` elements.
+    void require_matrix(std::int64_t rows, std::int64_t columns, std::int64_t ld) const;
+
+    // Refuses unless [offset, offset + span) lies within the array.
+    void require_inside(std::int64_t offset, std::int64_t span) const;
+
+    // Refuses when this result shares memory with `operand`.
+    void require_apart(const ArrayView& operand) const;
+
+private:
+    const char* name_;
+    py::array array_;
+    std::int64_t low_ = 0;
+    std::int64_t high_ = 0;
+};
+
+// A Python integer, or `fallback` for None. Throws py::type_error that names the argument.
+std::int64_t integer_or(const char* name, py::handle object, std::int64_t fallback);
+
+}  // namespace dlprim::bindings

@@ -1,0 +1,38 @@
+// The kernel as a Python object. Calling one is the library's shortest path from Python to machine
+// code, so its checks are made here in C++ and nothing is allocated for stride addressing.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bindings/array.h"
+#include "brgemm/brgemm.h"
+
+namespace dlprim::bindings {
+
+// The arguments of a call as Python passed them.
+struct CallArguments {
+    py::handle a, b, c, batch, stride_a, stride_b, offsets_a, offsets_b, bias;
+};
+
+class Kernel {
+public:
+    Kernel(const BrgemmSpec& spec, Isa isa) : kernel_(brgemm(spec, isa)) {}
+
+    const Brgemm& brgemm_kernel() const { return *kernel_; }
+
+    // Throws py::type_error or py::value_error before anything is written.
+    void call(const CallArguments& arguments) const;
+
+    // Seconds per call of `repeats` calls in a row.
+    double measure(const CallArguments& arguments, std::int64_t repeats) const;
+
+private:
+    std::shared_ptr<const Brgemm> kernel_;
+};
+
+}  // namespace dlprim::bindings

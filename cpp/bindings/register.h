@@ -1,0 +1,12 @@
+// What the extension module is made of: one function per group of bindings, called by module.cpp.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace dlprim::bindings {
+
+void register_kernel(pybind11::module_& module);
+void register_linear(pybind11::module_& module);
+void register_machine(pybind11::module_& module);
+
+}  // namespace dlprim::bindings

@@ -1,0 +1,26 @@
+// The one structure that generated code reads. It is plain data in a fixed order: the emitter
+// takes every offset with offsetof, so a field may be added without touching any emitter.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace dlprim {
+
+struct BrgemmArgs {
+    // Addressing::stride and ::offset: the base of A and B.
+    // Addressing::address: an array of `batch` pointers each.
+    const void* a = nullptr;
+    const void* b = nullptr;
+    void* c = nullptr;
+    std::int64_t batch = 0;
+    std::int64_t stride_a = 0;  // bytes from A_i to A_i+1 (Addressing::stride)
+    std::int64_t stride_b = 0;
+    const std::int64_t* offsets_a = nullptr;  // bytes from `a` to A_i (Addressing::offset)
+    const std::int64_t* offsets_b = nullptr;
+    const float* bias = nullptr;  // n values, read when the epilogue has a bias
+};
+
+static_assert(std::is_standard_layout_v<BrgemmArgs>);
+
+}  // namespace dlprim

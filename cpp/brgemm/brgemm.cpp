@@ -1,0 +1,86 @@
+#include "brgemm/brgemm.h"
+
+#include <stdexcept>
+#include <utility>
+
+#include "brgemm/emit.h"
+#include "brgemm/reference.h"
+
+namespace dlprim {
+namespace {
+
+constexpr std::int64_t kMaxKernels = 16384;
+constexpr std::int64_t kMaxCodeBytes = std::int64_t{256} << 20;
+
+struct KernelKey {
+    BrgemmSpec spec;
+    Isa isa;
+
+    friend bool operator==(const KernelKey&, const KernelKey&) = default;
+};
+
+struct KernelKeyHash {
+    std::size_t operator()(const KernelKey& key) const noexcept {
+        return std::hash<BrgemmSpec>{}(key.spec) * 31 + static_cast<std::size_t>(key.isa);
+    }
+};
+
+using KernelCache = Cache<KernelKey, Brgemm, KernelKeyHash>;
+
+// Never destroyed: kernels may still be called while the process exits.
+KernelCache& cache() {
+    static KernelCache& instance = *new KernelCache(kMaxKernels, kMaxCodeBytes);
+    return instance;
+}
+
+}  // namespace
+
+Brgemm::Brgemm(BrgemmPlan plan) : plan_(std::move(plan)) {
+    if (plan_.isa == Isa::scalar) return;
+    code_ = Code(emit_brgemm(plan_));
+    entry_ = code_.entry<Function>();
+}
+
+void Brgemm::operator()(const BrgemmArgs& args) const {
+    if (entry_ != nullptr) {
+        entry_(&args);
+    } else {
+        reference_brgemm(plan_.spec, args);
+    }
+}
+
+std::string Brgemm::name() const {
+    return "brgemm_" + std::string(name_of(plan_.isa)) + "_" + to_string(plan_.spec);
+}
+
+std::span<const std::uint8_t> Brgemm::code() const { return code_.bytes(); }
+
+std::int64_t Brgemm::bytes() const { return static_cast<std::int64_t>(code_.mapped_bytes()); }
+
+double Brgemm::flops(std::int64_t batch) const {
+    const BrgemmSpec& spec = plan_.spec;
+    return 2.0 * static_cast<double>(spec.m) * static_cast<double>(spec.n) *
+           static_cast<double>(spec.k) * static_cast<double>(batch);
+}
+
+std::shared_ptr<const Brgemm> brgemm(const BrgemmSpec& spec, Isa isa) {
+    if (isa > usable_isa()) {
+        throw std::invalid_argument("isa='" + std::string(name_of(isa)) +
+                                    "' is not usable here; the highest level is '" +
+                                    std::string(name_of(usable_isa())) + "'");
+    }
+    const BrgemmSpec request = validated(spec);
+    const KernelKey key{request, kernel_isa(request, isa)};
+    return cache().get_or_create(key, [&] {
+        return std::make_shared<const Brgemm>(
+            make_plan(request, key.isa, detected_microarchitecture()));
+    });
+}
+
+std::shared_ptr<const Brgemm> brgemm(const BrgemmSpec& spec) { return brgemm(spec, usable_isa()); }
+
+CacheInfo kernel_cache_info() { return cache().info(); }
+
+void kernel_cache_clear() { cache().clear(); }
+
+}  // namespace dlprim

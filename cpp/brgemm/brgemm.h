@@ -1,0 +1,52 @@
+// The public face of the kernel library: a spec goes in, a callable kernel comes out of the cache.
+// A kernel is immutable and may be called from any number of threads at once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "brgemm/args.h"
+#include "brgemm/cache.h"
+#include "brgemm/code.h"
+#include "brgemm/isa.h"
+#include "brgemm/plan.h"
+#include "brgemm/spec.h"
+
+namespace dlprim {
+
+class Brgemm {
+public:
+    // Generates the kernel. Prefer brgemm(), which caches.
+    explicit Brgemm(BrgemmPlan plan);
+
+    // C = epilogue(beta*C + sum_i A_i * B_i). The caller vouches for the memory behind `args`:
+    // every A_i, B_i, C and bias region readable, C writable and overlapping no operand.
+    void operator()(const BrgemmArgs& args) const;
+
+    const BrgemmSpec& spec() const { return plan_.spec; }
+    const BrgemmPlan& plan() const { return plan_; }
+    Isa isa() const { return plan_.isa; }
+    std::string name() const;                    // unique per spec and ISA
+    std::span<const std::uint8_t> code() const;  // empty for scalar
+    std::int64_t bytes() const;                  // executable memory held
+    double flops(std::int64_t batch) const;      // 2*m*n*k*batch
+
+private:
+    using Function = void(const BrgemmArgs*);
+
+    BrgemmPlan plan_;
+    Code code_;
+    Function* entry_ = nullptr;
+};
+
+// The cached kernel for `spec` on `isa`, generated on first use. Thread-safe.
+// Throws std::invalid_argument when the spec is out of range or `isa` exceeds usable_isa().
+std::shared_ptr<const Brgemm> brgemm(const BrgemmSpec& spec, Isa isa);
+std::shared_ptr<const Brgemm> brgemm(const BrgemmSpec& spec);
+
+CacheInfo kernel_cache_info();
+void kernel_cache_clear();
+
+}  // namespace dlprim

@@ -1,0 +1,16 @@
+// From plan to machine code. The emitter decides nothing: every number in the code it writes
+// comes from the plan.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "brgemm/plan.h"
+
+namespace dlprim {
+
+// Position-independent code of type void(const BrgemmArgs*), System V calling convention.
+// The plan's ISA must be avx2 or higher.
+std::vector<std::uint8_t> emit_brgemm(const BrgemmPlan& plan);
+
+}  // namespace dlprim

@@ -1,0 +1,50 @@
+// The instruction sets that kernels are generated for, as an ordered list: a higher level implies
+// every lower one, so "at most this ISA" is a comparison. Detection trusts CPUID only together
+// with XCR0 (hypervisors advertise features that the operating system does not save), and
+// DLPRIM_MAX_ISA lowers the result, which is how every level is tested on one machine.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace dlprim {
+
+enum class Isa : std::uint8_t { scalar, avx2, avx512, avx512_vnni, avx512_bf16, amx };
+
+std::string_view name_of(Isa isa);
+
+// Throws std::invalid_argument that lists the accepted names.
+Isa parse_isa(const std::string& name);
+
+// The highest level that this CPU and operating system run and that kernels exist for.
+Isa detected_isa();
+
+// detected_isa() lowered to DLPRIM_MAX_ISA where that is set; read once per process.
+// Throws std::invalid_argument when DLPRIM_MAX_ISA names no ISA level.
+Isa usable_isa();
+
+// How the core executes, where the best instruction sequence differs within one ISA level.
+struct Microarchitecture {
+    // A register shuffle runs beside two vector FMAs per cycle while vector loads do not keep up
+    // with one broadcast per FMA (AMD Zen 5; on Intel the shuffle port is an FMA port).
+    bool shuffles_beat_broadcast_loads = false;
+
+    friend bool operator==(const Microarchitecture&, const Microarchitecture&) = default;
+};
+
+Microarchitecture detected_microarchitecture();
+
+// Vector registers and their width at an ISA level; scalar has none.
+struct VectorFile {
+    int registers;
+    int bytes;
+};
+
+constexpr VectorFile vector_file(Isa isa) {
+    if (isa >= Isa::avx512) return {32, 64};
+    if (isa == Isa::avx2) return {16, 32};
+    return {0, 0};
+}
+
+}  // namespace dlprim

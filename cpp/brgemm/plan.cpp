@@ -1,0 +1,244 @@
+#include "brgemm/plan.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace dlprim {
+namespace {
+
+// Per-cycle rates that rank tiles; only their ratios matter.
+constexpr double kFmaPerCycle = 2;
+constexpr double kLoadsPerCycle = 2;
+constexpr double kVectorOpsPerCycle = 4;
+constexpr double kFmaLatency = 4;
+constexpr double kCyclesPerStreamedVector = 2;  // a vector of B that comes from the L2 cache
+constexpr double kLoadsPerFma = 0.96;        // what the load units issue beside the FMAs
+constexpr double kCallLoads = 8;             // loads of a call besides those of the steps
+constexpr double kTileOverhead = 8;  // cycles to start and store a tile, not hidden
+
+constexpr int kMaxVectors = 4;
+constexpr int kWantedChains = 12;      // accumulators that keep the FMA units busy, with slack
+constexpr int kUnrolledFmas = 192;     // FMAs in the body of a k loop
+constexpr int kStraightLineFmas = 448;  // at most this many: no k loop at all
+constexpr int kMaxUnroll = 32;
+constexpr int kQuad = 4;  // elements that one quad load brings
+
+template <typename Integer>
+Integer ceil_div(Integer value, Integer divisor) {
+    return (value + divisor - 1) / divisor;
+}
+
+int epilogue_registers(const Epilogue& epilogue, int vectors) {
+    return (epilogue.bias ? vectors : 0) + (epilogue.activation == Activation::relu ? 1 : 0);
+}
+
+double cycles_per_step(const Tile& tile) {
+    const double fmas = tile.rows * tile.vectors;
+    const double a_loads = tile.rows - tile.quad_rows * (1 - 1.0 / kQuad);
+    return std::max({fmas / kFmaPerCycle, (tile.vectors + a_loads) / kLoadsPerCycle,
+                     tile.vectors * kCyclesPerStreamedVector,
+                     (fmas + tile.quad_rows) / kVectorOpsPerCycle, kFmaLatency / tile.sets});
+}
+
+// Cuts `total` into ceil(total / largest) parts of at most two sizes: the larger ones first.
+struct Cut {
+    std::int64_t large_count;
+    std::int64_t large;
+    std::int64_t small_count;
+};
+
+Cut equalised(std::int64_t total, std::int64_t largest) {
+    const std::int64_t parts = ceil_div(total, largest);
+    const std::int64_t large = ceil_div(total, parts);
+    const std::int64_t small_count = parts * large - total;
+    return {parts - small_count, large, small_count};
+}
+
+class Planner {
+public:
+    Planner(const BrgemmSpec& spec, Isa isa, Microarchitecture microarchitecture)
+        : spec_(spec),
+          isa_(isa),
+          microarchitecture_(microarchitecture),
+          lanes_(vector_file(isa).bytes / static_cast<int>(size_of(spec.dtype))) {}
+
+    BrgemmPlan plan() const {
+        BrgemmPlan best;
+        double best_cycles = std::numeric_limits<double>::infinity();
+        for (int vectors = kMaxVectors; vectors >= 1; --vectors) {
+            BrgemmPlan candidate = with_columns(vectors);
+            const double cycles = cycles_of(candidate);
+            if (cycles < best_cycles) {
+                best_cycles = cycles;
+                best = std::move(candidate);
+            }
+        }
+        return best;
+    }
+
+private:
+    BrgemmPlan with_columns(int most_vectors) const {
+        const std::int64_t vectors = ceil_div<std::int64_t>(spec_.n, lanes_);
+        const Cut cut = equalised(vectors, most_vectors);
+        BrgemmPlan plan{.spec = spec_,
+                        .isa = isa_,
+                        .lanes = lanes_,
+                        .tail_lanes = static_cast<int>(spec_.n % lanes_),
+                        .columns = {}};
+        add_columns(plan, cut.large_count, static_cast<int>(cut.large), cut.small_count == 0);
+        add_columns(plan, cut.small_count, static_cast<int>(cut.large) - 1, true);
+        return plan;
+    }
+
+    void add_columns(BrgemmPlan& plan, std::int64_t count, int vectors, bool last) const {
+        if (count == 0) return;
+        const bool split_tail = last && plan.tail_lanes > 0;
+        const std::int64_t whole = split_tail ? count - 1 : count;
+        const std::vector<RowGroup> rows = cut_rows(vectors);
+        if (whole > 0) plan.columns.push_back({whole, vectors, false, rows});
+        if (split_tail) plan.columns.push_back({1, vectors, true, rows});
+    }
+
+    std::vector<RowGroup> cut_rows(int vectors) const {
+        const Cut cut = equalised(spec_.m, most_rows(vectors));
+        std::vector<RowGroup> rows = {row_group(cut.large_count, cut.large, vectors)};
+        if (cut.small_count > 0) {
+            rows.push_back(row_group(cut.small_count, cut.large - 1, vectors));
+        }
+        return rows;
+    }
+
+    int most_rows(int vectors) const {
+        int rows = 1;
+        while (fits(with_quads({.rows = rows + 1, .vectors = vectors}))) ++rows;
+        return rows;
+    }
+
+    bool fits(const Tile& tile) const {
+        return register_map(spec_, isa_, tile).total <= vector_file(isa_).registers;
+    }
+
+    // As few quad rows as bring the loads of a tile below its FMAs: too many shuffles would take
+    // the FMA units' turns.
+    Tile with_quads(Tile tile) const {
+        const std::int64_t run = spec_.trans_a ? tile.rows : spec_.k;
+        if (!microarchitecture_.shuffles_beat_broadcast_loads) return tile;
+        const auto fmas = static_cast<double>(tile.rows * tile.vectors * spec_.k);
+        const auto covered = static_cast<double>(spec_.trans_a ? spec_.k : spec_.k / kQuad * kQuad);
+        double loads = static_cast<double>((tile.rows + tile.vectors) * spec_.k) + kCallLoads;
+        const int by = spec_.trans_a ? kQuad : 1;  // transposed quads lie across four rows
+        while (loads > kLoadsPerFma * fmas && tile.quad_rows + by <= tile.rows && run >= kQuad) {
+            tile.quad_rows += by;
+            loads -= by * covered * (1 - 1.0 / kQuad);
+        }
+        return tile;
+    }
+
+    RowGroup row_group(std::int64_t count, std::int64_t rows, int vectors) const {
+        Tile tile = with_quads({.rows = static_cast<int>(rows), .vectors = vectors});
+        while (tile.accumulators() < kWantedChains && tile.sets < spec_.k) {
+            Tile more = tile;
+            ++more.sets;
+            if (!fits(more)) break;
+            tile = more;
+        }
+        return {tile, count, unroll(tile)};
+    }
+
+    int unroll(const Tile& tile) const {
+        const std::int64_t fmas = std::int64_t{tile.rows} * tile.vectors;
+        if (spec_.k * fmas <= kStraightLineFmas) return static_cast<int>(spec_.k);
+        const std::int64_t steps = kUnrolledFmas / fmas / kQuad * kQuad;
+        return static_cast<int>(std::clamp<std::int64_t>(steps, kQuad, kMaxUnroll));
+    }
+
+    double cycles_of(const std::vector<RowGroup>& rows) const {
+        double cycles = 0;
+        for (const RowGroup& group : rows) {
+            const double tile_cycles =
+                static_cast<double>(spec_.k) * cycles_per_step(group.tile) + kTileOverhead;
+            cycles += static_cast<double>(group.count) * tile_cycles;
+        }
+        return cycles;
+    }
+
+    double cycles_of(const BrgemmPlan& plan) const {
+        double cycles = 0;
+        for (const ColumnGroup& group : plan.columns) {
+            cycles += static_cast<double>(group.count) * cycles_of(group.rows);
+        }
+        return cycles;
+    }
+
+    BrgemmSpec spec_;
+    Isa isa_;
+    Microarchitecture microarchitecture_;
+    int lanes_;
+};
+
+std::string to_string(const Tile& tile) {
+    std::string text = std::to_string(tile.rows) + "x" + std::to_string(tile.vectors);
+    if (tile.sets > 1) text += "x" + std::to_string(tile.sets) + "sets";
+    if (tile.quad_rows > 0) text += "/" + std::to_string(tile.quad_rows) + "quads";
+    return text;
+}
+
+}  // namespace
+
+Isa kernel_isa(const BrgemmSpec& spec, Isa isa) {
+    switch (spec.dtype) {
+        case DType::f32: return std::min(isa, Isa::avx512);
+    }
+    return Isa::scalar;
+}
+
+RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
+    RegisterMap map;
+    map.b = tile.accumulators();
+    map.a = map.b + tile.vectors;
+    const bool embedded = isa >= Isa::avx512 && tile.vectors == 1 && tile.quad_rows == 0;
+    map.quads = map.a + (embedded ? 0 : 1);
+    const int working = map.quads + ceil_div(tile.quad_rows, spec.trans_a ? kQuad : 1) - map.b;
+    // AVX2 masks memory through a register, also while the epilogue's registers are alive.
+    const bool mask_register = isa == Isa::avx2 && spec.n % (vector_file(isa).bytes / size_of(spec.dtype)) != 0;
+    const int finishing = epilogue_registers(spec.epilogue, tile.vectors) + (mask_register ? 1 : 0);
+    map.total = map.b + std::max(working, finishing);
+    return map;
+}
+
+BrgemmPlan make_plan(const BrgemmSpec& spec, Isa isa, Microarchitecture microarchitecture) {
+    const Isa level = kernel_isa(spec, isa);
+    if (level == Isa::scalar) return {.spec = spec, .isa = level, .columns = {}};
+    return Planner(spec, level, microarchitecture).plan();
+}
+
+Tile BrgemmPlan::main_tile() const {
+    Tile best{.rows = 1, .vectors = 1};
+    std::int64_t most = 0;
+    for (const ColumnGroup& column : columns) {
+        for (const RowGroup& row : column.rows) {
+            const std::int64_t work =
+                column.count * row.count * row.tile.rows * row.tile.vectors;
+            if (work > most) {
+                most = work;
+                best = row.tile;
+            }
+        }
+    }
+    return best;
+}
+
+std::string to_string(const BrgemmPlan& plan) {
+    std::string text = to_string(plan.spec) + " " + std::string(name_of(plan.isa));
+    for (const ColumnGroup& column : plan.columns) {
+        text += "\n  " + std::to_string(column.count) + " column blocks of " +
+                std::to_string(column.vectors) + (column.masked ? " vectors, masked:" : " vectors:");
+        for (const RowGroup& row : column.rows) {
+            text += " " + std::to_string(row.count) + " of " + to_string(row.tile) + " by " +
+                    std::to_string(row.unroll);
+        }
+    }
+    return text;
+}
+
+}  // namespace dlprim

@@ -1,0 +1,124 @@
+// Single vector instructions with the differences between AVX2 and AVX-512 hidden: width of the
+// registers, opmask or mask vector, EVEX-only forms. Steps of more than one instruction belong to
+// the emitters. Code is assembled into an ordinary buffer and is position independent; Code
+// copies it to executable pages.
+#pragma once
+
+#include <cstdint>
+
+#include <xbyak/xbyak.h>
+
+#include "brgemm/isa.h"
+
+namespace dlprim {
+
+class VectorAssembler : protected Xbyak::CodeGenerator {
+public:
+    // `buffer` must outlive the assembler.
+    VectorAssembler(Isa isa, void* buffer, std::size_t size)
+        : CodeGenerator(size, buffer), isa_(isa), bytes_(vector_file(isa).bytes) {}
+
+protected:
+    using Vector = Xbyak::Xmm;
+
+    bool avx512() const { return isa_ >= Isa::avx512; }
+    int vector_bytes() const { return bytes_; }
+
+    Vector vector(int index) const {
+        return {avx512() ? Xbyak::Operand::ZMM : Xbyak::Operand::YMM, index};
+    }
+
+    void zero(int index) {
+        const Xbyak::Xmm x(index);
+        if (index < 16) {
+            vxorps(x, x, x);
+        } else {
+            vpxord(x, x, x);
+        }
+    }
+
+    // Lanes of a partial vector; call once in the prologue where the plan has a tail.
+    void set_tail(int lanes) {
+        tail_lanes_ = lanes;
+        if (!avx512()) return;
+        mov(eax, (1U << lanes) - 1);
+        kmovw(tail_mask_, eax);
+    }
+
+    // Places the constants that the code refers to; call once, after the last instruction.
+    void emit_constants() {
+        if (avx512() || tail_lanes_ == 0) return;
+        align(32);
+        L(mask_table_);
+        for (int lane = 0; lane < bytes_ / 4; ++lane) dd(lane < tail_lanes_ ? ~0U : 0U);
+    }
+
+    // A masked load leaves zero in the lanes outside the tail and does not touch their memory.
+    void load(int index, const Xbyak::RegExp& from, bool masked) {
+        const Vector v = vector(index);
+        if (!masked) {
+            vmovups(v, ptr[from]);
+        } else if (avx512()) {
+            vmovups(v | tail_mask_ | T_z, ptr[from]);
+        } else {
+            load_mask(index);
+            vmaskmovps(v, v, ptr[from]);
+        }
+    }
+
+    // `mask_scratch` is overwritten by a masked store on AVX2.
+    void store(const Xbyak::RegExp& to, int index, bool masked, int mask_scratch) {
+        if (!masked) {
+            vmovups(ptr[to], vector(index));
+        } else if (avx512()) {
+            vmovups(ptr[to] | tail_mask_, vector(index));
+        } else {
+            load_mask(mask_scratch);
+            vmaskmovps(ptr[to], vector(mask_scratch), vector(index));
+        }
+    }
+
+    void broadcast(int index, const Xbyak::RegExp& from) {
+        vbroadcastss(vector(index), ptr[from]);
+    }
+
+    // Four consecutive floats, repeated in every 128-bit lane.
+    void broadcast_quad(int index, const Xbyak::RegExp& from) {
+        if (avx512()) {
+            vbroadcastf32x4(Xbyak::Zmm(index), ptr[from]);
+        } else {
+            vbroadcastf128(Xbyak::Ymm(index), ptr[from]);
+        }
+    }
+
+    // Element `which` of a quad in every lane.
+    void spread_quad(int index, int quad, int which) {
+        vpshufd(vector(index), vector(quad), static_cast<std::uint8_t>(which * 0b01010101));
+    }
+
+    void fma(int accumulator, int a, int b) {
+        vfmadd231ps(vector(accumulator), vector(a), vector(b));
+    }
+
+    void fma_embedded(int accumulator, int b, const Xbyak::RegExp& a) {
+        vfmadd231ps(vector(accumulator), vector(b), ptr_b[a]);
+    }
+
+    void add_vector(int to, int from) { vaddps(vector(to), vector(to), vector(from)); }
+
+    // max(zero, x) in this operand order returns x when x is NaN.
+    void relu(int index, int zero_register) {
+        vmaxps(vector(index), vector(zero_register), vector(index));
+    }
+
+private:
+    void load_mask(int index) { vmovups(vector(index), ptr[rip + mask_table_]); }
+
+    Isa isa_;
+    int bytes_;
+    int tail_lanes_ = 0;
+    Xbyak::Opmask tail_mask_ = k1;
+    Xbyak::Label mask_table_;
+};
+
+}  // namespace dlprim

@@ -1,0 +1,24 @@
+// Threads, in one place: the only file besides its .cpp that may know how they are made. A loop
+// over tasks is cut into one contiguous chunk per thread. Tasks must not depend on each other and
+// must not depend on the number of threads, so that results are the same bits for any number.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace dlprim {
+
+// Threads that the next parallel_for of this thread uses. Starts from OMP_NUM_THREADS and follows
+// whoever sets OpenMP's thread count of the calling thread (threadpoolctl does).
+int num_threads();
+
+// Sets the number for every thread of the process. Throws std::invalid_argument when count < 1,
+// and std::runtime_error for count > 1 in a child process forked after threads had started:
+// the OpenMP runtime would wait there for threads that do not exist.
+void set_num_threads(int count);
+
+// Calls body(task) for every task in [0, tasks). The first exception of a body is rethrown here
+// after all threads have stopped; which tasks then have run is unspecified.
+void parallel_for(std::int64_t tasks, const std::function<void(std::int64_t)>& body);
+
+}  // namespace dlprim

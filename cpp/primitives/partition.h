@@ -1,0 +1,38 @@
+// Index ranges, as pure arithmetic: how a dimension is cut into blocks and how tasks are dealt to
+// threads. Nothing here knows about threads or memory, so all of it is tested by enumeration.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace dlprim {
+
+struct Range {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+
+    std::int64_t size() const { return end - begin; }
+
+    friend bool operator==(const Range&, const Range&) = default;
+};
+
+// [0, extent) in blocks of `block`, the last one ragged.
+struct Blocks {
+    std::int64_t extent = 0;
+    std::int64_t block = 1;
+
+    std::int64_t count() const { return (extent + block - 1) / block; }
+    Range at(std::int64_t index) const {
+        return {index * block, std::min((index + 1) * block, extent)};
+    }
+};
+
+// The part of [0, total) that falls to `part` of `parts`: contiguous, sizes differ by at most one.
+constexpr Range chunk(std::int64_t total, std::int64_t parts, std::int64_t part) {
+    const std::int64_t small = total / parts;
+    const std::int64_t larger = total % parts;
+    const std::int64_t begin = part * small + std::min(part, larger);
+    return {begin, begin + small + (part < larger ? 1 : 0)};
+}
+
+}  // namespace dlprim

@@ -1,0 +1,42 @@
+"""Deep-learning primitives for NumPy on one JIT-assembled batch-reduce GEMM kernel.
+
+Every multiply-add runs in kernels that are generated for the machine at hand:
+``C = epilogue(beta*C + sum_i A_i @ B_i)`` (arXiv 1906.06440). Arrays go in, arrays come out.
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+
+try:
+    from dlprim import _core as _core
+except ImportError as error:
+    if "libgomp" in str(error):
+        message = "dlprim needs the OpenMP runtime libgomp.so.1: apt-get install libgomp1"
+    else:
+        message = (
+            "dlprim's compiled core is missing or does not fit this Python; "
+            "build it with: pip install ."
+        )
+    raise ImportError(f"{message} ({error})") from error
+
+from dlprim.functional import linear, linear_backward
+from dlprim.kernel import Brgemm, brgemm, kernel_cache_clear, kernel_cache_info
+from dlprim.machine import get_num_threads, isa, set_num_threads, threads
+
+try:
+    __version__ = version("dlprim")
+except PackageNotFoundError:
+    __version__ = "unknown"
+
+__all__ = [
+    "Brgemm",
+    "__version__",
+    "brgemm",
+    "get_num_threads",
+    "isa",
+    "kernel_cache_clear",
+    "kernel_cache_info",
+    "linear",
+    "linear_backward",
+    "set_num_threads",
+    "threads",
+]

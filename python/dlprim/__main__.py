@@ -1,0 +1,34 @@
+"""``python -m dlprim``: where the C++ library inside this package is, for build systems."""
+
+import argparse
+import sys
+from pathlib import Path
+
+import dlprim
+
+
+def main(arguments: list[str] | None = None) -> int:
+    package = Path(dlprim.__file__).resolve().parent
+    parser = argparse.ArgumentParser(prog="python -m dlprim", description=__doc__)
+    parser.add_argument(
+        "--cmakedir",
+        "--cmake-dir",
+        action="store_true",
+        help="print the folder of dlprimConfig.cmake, for cmake -Ddlprim_DIR=...",
+    )
+    parser.add_argument(
+        "--includes", action="store_true", help="print the folder of the C++ headers"
+    )
+    parser.add_argument("--version", action="version", version=dlprim.__version__)
+    options = parser.parse_args(arguments)
+    if options.cmakedir:
+        print(package / "lib" / "cmake" / "dlprim")
+    if options.includes:
+        print(package / "include")
+    if not (options.cmakedir or options.includes):
+        print(f"dlprim {dlprim.__version__}, {dlprim.isa()}, {dlprim.get_num_threads()} threads")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

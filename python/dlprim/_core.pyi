@@ -1,0 +1,79 @@
+"""The compiled core. Private: use the functions of the package instead."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+class Kernel:
+    def __init__(
+        self,
+        *,
+        m: int,
+        n: int,
+        k: int,
+        lda: int,
+        ldb: int,
+        ldc: int,
+        trans_a: bool,
+        beta: int,
+        addressing: str,
+        bias: bool,
+        activation: str,
+        isa: str,
+    ) -> None: ...
+    def __call__(
+        self,
+        a: Any,
+        b: Any,
+        c: npt.NDArray[np.float32],
+        batch: int | None = None,
+        stride_a: int | None = None,
+        stride_b: int | None = None,
+        offsets_a: npt.NDArray[np.int64] | None = None,
+        offsets_b: npt.NDArray[np.int64] | None = None,
+        bias: Any = None,
+    ) -> None: ...
+    def measure(
+        self,
+        a: Any,
+        b: Any,
+        c: npt.NDArray[np.float32],
+        *,
+        repeats: int,
+        batch: int | None = None,
+        bias: Any = None,
+    ) -> float: ...
+    @property
+    def isa(self) -> str: ...
+    @property
+    def tile(self) -> tuple[int, int]: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def plan(self) -> str: ...
+    @property
+    def code(self) -> bytes: ...
+
+def isa() -> str: ...
+def detected_isa() -> str: ...
+def num_threads() -> int: ...
+def set_num_threads(count: int) -> None: ...
+def fma_peak(isa: str, seconds: float) -> float: ...
+def read_bandwidth(isa: str, bytes: int, seconds: float) -> float: ...
+def kernel_cache_info() -> dict[str, int]: ...
+def kernel_cache_clear() -> None: ...
+def linear_forward(
+    src: npt.NDArray[np.float32],
+    weights: npt.NDArray[np.float32],
+    bias: npt.NDArray[np.float32] | None,
+    activation: str,
+    dst: npt.NDArray[np.float32],
+) -> None: ...
+def linear_backward(
+    diff_dst: npt.NDArray[np.float32],
+    src: npt.NDArray[np.float32],
+    weights: npt.NDArray[np.float32],
+    dst: npt.NDArray[np.float32] | None,
+    activation: str,
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.float32]]: ...

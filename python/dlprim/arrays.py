@@ -1,0 +1,73 @@
+"""Array arguments of the plain-layout functions, checked.
+
+The rule for them: anything NumPy can view without a copy is taken as it is, a non-contiguous view
+is copied, another dtype is refused rather than converted, and ``out`` must fit exactly.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float32]
+
+
+def float_array(name: str, value: Any) -> FloatArray:
+    """``value`` as a C-contiguous float32 array; ``name`` is what error messages call it."""
+    array = _viewed(name, value)
+    if array.dtype != np.float32:
+        raise TypeError(f"{name} has dtype {array.dtype}, expected float32")
+    return np.require(array, requirements=["C", "A"])
+
+
+def _viewed(name: str, value: Any) -> npt.NDArray[Any]:
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "__dlpack__"):
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise TypeError(
+                f"{name} of type {type(value).__name__} cannot be viewed as a NumPy array "
+                f"(detach it and move it to the CPU first): {error}"
+            ) from error
+    if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
+        return np.asarray(value)
+    raise TypeError(
+        f"{name} is of type {type(value).__name__}, expected an array of float32 "
+        "(a NumPy array or an object with __dlpack__)"
+    )
+
+
+def require_shape(name: str, array: npt.NDArray[Any], shape: tuple[int, ...], why: str) -> None:
+    """Raise ValueError unless ``array`` has ``shape``; ``why`` says where that comes from."""
+    if array.shape != shape:
+        raise ValueError(f"{name} has shape {array.shape}, expected {shape} ({why})")
+
+
+def result_array(
+    out: Any, shape: tuple[int, ...], operands: dict[str, FloatArray | None]
+) -> FloatArray:
+    """A new array of ``shape``, or ``out`` after checking that it can take the result."""
+    if out is None:
+        return np.empty(shape, np.float32)
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out is of type {type(out).__name__}, expected a NumPy array of float32")
+    if out.dtype != np.float32:
+        raise TypeError(f"out has dtype {out.dtype}, expected float32")
+    if out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}, expected {shape}")
+    if not (out.flags.c_contiguous and out.flags.aligned):
+        raise ValueError(f"out has strides {out.strides}, expected an aligned C-contiguous array")
+    if not out.flags.writeable:
+        raise ValueError("out is read-only, expected a writeable array")
+    for name, operand in operands.items():
+        if operand is not None and np.may_share_memory(out, operand):
+            raise ValueError(f"out shares memory with {name}, expected a separate array")
+    return out
+
+
+def rows_of(array: FloatArray) -> FloatArray:
+    """``array`` with all axes but the last folded into one."""
+    return array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
