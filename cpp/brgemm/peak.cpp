@@ -18,8 +18,9 @@ namespace {
 constexpr std::size_t kMostCodeBytes = 1 << 14;
 constexpr int kChains = 12;  // more than latency times throughput of any FMA unit today
 constexpr int kFmasPerLoop = 96;
-constexpr int kLoadsPerLoop = 32;
-constexpr int kStretches = 10;
+constexpr int kBytesPerLoop = 2048;
+constexpr std::size_t kBytesPerLook = 1 << 22;  // read between two looks at the clock
+constexpr double kFmasPerSecond = 8e9;  // about; turns seconds into a number of loops
 
 using Loop = void(std::int64_t iterations, const void* memory);
 
@@ -38,8 +39,10 @@ public:
     Code loads() {
         Xbyak::Label next;
         L(next);
-        for (int i = 0; i < kLoadsPerLoop; ++i) load(i % 8, rsi + i * vector_bytes(), false);
-        add(rsi, kLoadsPerLoop * vector_bytes());
+        for (int at = 0; at < kBytesPerLoop; at += vector_bytes()) {
+            load(at / vector_bytes() % 8, rsi + at, false);
+        }
+        add(rsi, kBytesPerLoop);
         return finish(next);
     }
 
@@ -61,6 +64,11 @@ void require_vectors(Isa isa) {
     }
 }
 
+Code fma_loop(Isa isa) {
+    std::array<std::uint8_t, kMostCodeBytes> buffer;
+    return LoopEmitter(isa, buffer.data()).fmas();
+}
+
 double seconds_of(const Code& code, std::int64_t iterations, const void* memory) {
     const auto start = std::chrono::steady_clock::now();
     code.entry<Loop>()(iterations, memory);
@@ -71,41 +79,40 @@ double seconds_of(const Code& code, std::int64_t iterations, const void* memory)
 
 double fma_peak(Isa isa, double seconds) {
     require_vectors(isa);
-    std::array<std::uint8_t, kMostCodeBytes> buffer;
-    const Code code = LoopEmitter(isa, buffer.data()).fmas();
-    const double flops_per_loop = 2.0 * kFmasPerLoop * vector_file(isa).bytes / 4;
-    constexpr std::int64_t trial = 10000;
-    const double trial_seconds = std::max(seconds_of(code, trial, nullptr), 1e-9);
-    const auto iterations = std::max<std::int64_t>(
-        1, static_cast<std::int64_t>(trial * seconds / kStretches / trial_seconds));
-    double best = 0;
-    for (int stretch = 0; stretch < kStretches; ++stretch) {
-        const double elapsed = seconds_of(code, iterations, nullptr);
-        best = std::max(best, flops_per_loop * static_cast<double>(iterations) / elapsed);
-    }
-    return best;
+    // Generated once, so that measuring costs no system calls.
+    static const Code avx2 = fma_loop(Isa::avx2);
+    static const Code avx512 = usable_isa() >= Isa::avx512 ? fma_loop(Isa::avx512) : Code();
+    const Code& code = isa >= Isa::avx512 ? avx512 : avx2;
+    const auto loops =
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(seconds * kFmasPerSecond) / kFmasPerLoop);
+    const double flops_per_loop = 2.0 * kFmasPerLoop * vector_file(isa).bytes / sizeof(float);
+    return flops_per_loop * static_cast<double>(loops) / seconds_of(code, loops, nullptr);
 }
 
 double read_bandwidth(Isa isa, std::int64_t bytes, double seconds) {
     require_vectors(isa);
     std::array<std::uint8_t, kMostCodeBytes> code_buffer;
     const Code code = LoopEmitter(isa, code_buffer.data()).loads();
-    const std::int64_t bytes_per_loop = std::int64_t{kLoadsPerLoop} * vector_file(isa).bytes;
-    const std::int64_t iterations = std::max<std::int64_t>(1, bytes / bytes_per_loop);
-    const auto size = static_cast<std::size_t>(iterations * bytes_per_loop);
+    const std::int64_t iterations = std::max<std::int64_t>(1, bytes / kBytesPerLoop);
+    const auto size = static_cast<std::size_t>(iterations * kBytesPerLoop);
     constexpr std::align_val_t line{64};
     const auto free_aligned = [](std::uint8_t* memory) { operator delete[](memory, line); };
     const std::unique_ptr<std::uint8_t[], decltype(free_aligned)> memory(
         static_cast<std::uint8_t*>(operator new[](size, line)), free_aligned);
     std::memset(memory.get(), 1, size);
-    double best = 0;
+    seconds_of(code, iterations, memory.get());  // brings it into the caches
+    const auto passes_per_look = std::max<std::size_t>(1, kBytesPerLook / size);
+    const auto start = std::chrono::steady_clock::now();
     double spent = 0;
+    double read = 0;
     while (spent < seconds) {
-        const double elapsed = std::max(seconds_of(code, iterations, memory.get()), 1e-9);
-        best = std::max(best, static_cast<double>(size) / elapsed);
-        spent += elapsed;
+        for (std::size_t pass = 0; pass < passes_per_look; ++pass) {
+            code.entry<Loop>()(iterations, memory.get());
+        }
+        read += static_cast<double>(size * passes_per_look);
+        spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }
-    return best;
+    return read / spent;
 }
 
 }  // namespace dlprim

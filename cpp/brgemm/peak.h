@@ -9,12 +9,13 @@
 
 namespace dlprim {
 
-// float32 operations per second of one core: independent FMAs on registers for about `seconds`,
-// the best of ten stretches. Throws std::invalid_argument for scalar or an unusable ISA.
+// float32 operations per second of the calling thread: independent FMAs on registers, one stretch
+// of about `seconds`. Throws std::invalid_argument for scalar or an unusable ISA.
 double fma_peak(Isa isa, double seconds);
 
-// Bytes per second that one core loads from a buffer of `bytes` that it reads again and again for
-// about `seconds`: cache or memory bandwidth depending on the size.
+// Bytes per second that the calling thread loads from a buffer of `bytes`, read again and again
+// for about `seconds`: cache or memory bandwidth depending on the size. The size is rounded to
+// whole iterations of the loop, 2 KiB.
 double read_bandwidth(Isa isa, std::int64_t bytes, double seconds);
 
 }  // namespace dlprim

@@ -10,8 +10,8 @@ namespace {
 constexpr double kFmaPerCycle = 2;
 constexpr double kLoadsPerCycle = 2;
 constexpr double kVectorOpsPerCycle = 4;
-constexpr double kFmaLatency = 4;
-constexpr double kCyclesPerStreamedVector = 2;  // a vector of B that comes from the L2 cache
+constexpr double kFmaLatency = 5;  // 4 on today's cores, and slack to schedule around loads
+constexpr double kStreamedBytesPerCycle = 32;  // of B, when it comes from the L2 cache
 constexpr double kLoadsPerFma = 0.96;        // what the load units issue beside the FMAs
 constexpr double kCallLoads = 8;             // loads of a call besides those of the steps
 constexpr double kTileOverhead = 8;  // cycles to start and store a tile, not hidden
@@ -32,26 +32,33 @@ int epilogue_registers(const Epilogue& epilogue, int vectors) {
     return (epilogue.bias ? vectors : 0) + (epilogue.activation == Activation::relu ? 1 : 0);
 }
 
-double cycles_per_step(const Tile& tile) {
+double cycles_per_step(const Tile& tile, int vector_bytes) {
     const double fmas = tile.rows * tile.vectors;
     const double a_loads = tile.rows - tile.quad_rows * (1 - 1.0 / kQuad);
     return std::max({fmas / kFmaPerCycle, (tile.vectors + a_loads) / kLoadsPerCycle,
-                     tile.vectors * kCyclesPerStreamedVector,
+                     tile.vectors * vector_bytes / kStreamedBytesPerCycle,
                      (fmas + tile.quad_rows) / kVectorOpsPerCycle, kFmaLatency / tile.sets});
 }
 
-// Cuts `total` into ceil(total / largest) parts of at most two sizes: the larger ones first.
+// A dimension as parts of at most two sizes, the larger ones first.
 struct Cut {
     std::int64_t large_count;
     std::int64_t large;
     std::int64_t small_count;
+    std::int64_t small;
 };
 
+// As few parts of at most `largest` as possible, of sizes that differ by at most one.
 Cut equalised(std::int64_t total, std::int64_t largest) {
     const std::int64_t parts = ceil_div(total, largest);
     const std::int64_t large = ceil_div(total, parts);
     const std::int64_t small_count = parts * large - total;
-    return {parts - small_count, large, small_count};
+    return {parts - small_count, large, small_count, large - 1};
+}
+
+Cut with_remainder(std::int64_t total, std::int64_t largest) {
+    const std::int64_t rest = total % largest;
+    return {total / largest, largest, rest > 0 ? 1 : 0, rest};
 }
 
 class Planner {
@@ -86,7 +93,7 @@ private:
                         .tail_lanes = static_cast<int>(spec_.n % lanes_),
                         .columns = {}};
         add_columns(plan, cut.large_count, static_cast<int>(cut.large), cut.small_count == 0);
-        add_columns(plan, cut.small_count, static_cast<int>(cut.large) - 1, true);
+        add_columns(plan, cut.small_count, static_cast<int>(cut.small), true);
         return plan;
     }
 
@@ -99,12 +106,30 @@ private:
         if (split_tail) plan.columns.push_back({1, vectors, true, rows});
     }
 
+    // Equal tiles are best where a thin one could not hide the FMA's latency; full tiles and a thin
+    // one with several sets of accumulators are best where registers are few.
     std::vector<RowGroup> cut_rows(int vectors) const {
-        const Cut cut = equalised(spec_.m, most_rows(vectors));
-        std::vector<RowGroup> rows = {row_group(cut.large_count, cut.large, vectors)};
-        if (cut.small_count > 0) {
-            rows.push_back(row_group(cut.small_count, cut.large - 1, vectors));
+        std::vector<RowGroup> best;
+        double best_cycles = std::numeric_limits<double>::infinity();
+        const auto consider = [&](const Cut& cut) {
+            std::vector<RowGroup> rows = row_groups(cut, vectors);
+            const double cycles = cycles_of(rows);
+            if (cycles < best_cycles) {
+                best_cycles = cycles;
+                best = std::move(rows);
+            }
+        };
+        for (std::int64_t tallest = std::min<std::int64_t>(most_rows(vectors), spec_.m);
+             tallest >= 1; --tallest) {
+            consider(equalised(spec_.m, tallest));
+            consider(with_remainder(spec_.m, tallest));
         }
+        return best;
+    }
+
+    std::vector<RowGroup> row_groups(const Cut& cut, int vectors) const {
+        std::vector<RowGroup> rows = {row_group(cut.large_count, cut.large, vectors)};
+        if (cut.small_count > 0) rows.push_back(row_group(cut.small_count, cut.small, vectors));
         return rows;
     }
 
@@ -156,7 +181,7 @@ private:
         double cycles = 0;
         for (const RowGroup& group : rows) {
             const double tile_cycles =
-                static_cast<double>(spec_.k) * cycles_per_step(group.tile) + kTileOverhead;
+                static_cast<double>(spec_.k) * cycles_per_step(group.tile, vector_file(isa_).bytes) + kTileOverhead;
             cycles += static_cast<double>(group.count) * tile_cycles;
         }
         return cycles;

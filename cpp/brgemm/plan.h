@@ -2,9 +2,9 @@
 // unrolled, and which register holds what. This is the only place that counts registers; the
 // emitter obeys. Planning is pure, so it is testable on any machine.
 //
-// C is cut into column blocks of one to four vectors and each column block into row tiles. Both
-// cuts are equalised (at most two sizes, differing by one), so that no thin tail tile is left
-// whose few accumulators could not hide the latency of the FMA.
+// C is cut into column blocks of one to four vectors and each column block into row tiles of at
+// most two heights. A small model of the core (FMAs, loads and shuffles per cycle, FMA latency,
+// bandwidth of the L2 cache for B) ranks the candidates.
 #pragma once
 
 #include <cstdint>

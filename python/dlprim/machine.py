@@ -56,7 +56,13 @@ def set_num_threads(n: int) -> None:
 
 @contextmanager
 def threads(n: int) -> Iterator[None]:
-    """``with dlprim.threads(n):`` uses ``n`` threads inside the block; errors as `set_num_threads`."""
+    """``with dlprim.threads(n):`` uses ``n`` threads inside the block.
+
+    Raises
+    ------
+    TypeError, ValueError, RuntimeError
+        As `set_num_threads` does.
+    """
     before = get_num_threads()
     set_num_threads(n)
     try:

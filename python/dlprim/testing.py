@@ -1,0 +1,38 @@
+"""What tests and benchmarks share and users may want to repeat: the machine's measured roofs.
+
+A figure in GFLOP/s says little on a machine whose clock and neighbours change; a fraction of a
+roof that was measured in the same second, on the same core, says something.
+"""
+
+from dlprim import _core
+
+
+def fma_peak(isa: str | None = None, seconds: float = 0.05) -> float:
+    """float32 operations per second of one core, from independent FMAs on registers.
+
+    Parameters
+    ----------
+    isa : str, optional
+        "avx2" or any "avx512" level; `dlprim.isa()` by default.
+    seconds : float
+        How long to measure, about.
+
+    Raises
+    ------
+    ValueError
+        The ISA level is unknown, scalar, or not usable here.
+    """
+    return _core.fma_peak(_core.isa() if isa is None else isa, seconds)
+
+
+def read_bandwidth(size: int, isa: str | None = None, seconds: float = 0.05) -> float:
+    """Bytes per second that one core loads from a buffer of ``size`` bytes, over and over.
+
+    A size below the first cache's gives that cache's bandwidth, and so on up to memory.
+
+    Raises
+    ------
+    ValueError
+        The ISA level is unknown, scalar, or not usable here.
+    """
+    return _core.read_bandwidth(_core.isa() if isa is None else isa, size, seconds)
