@@ -1,0 +1,68 @@
+"""What every test gets: the ISA levels to run at, the thread count put back, a Python of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+import dlprim
+
+LEVELS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx")  # the lowest first
+KERNEL_LEVELS = LEVELS[:3]  # that float32 kernels are generated for
+
+settings.register_profile("dlprim", derandomize=True, deadline=None, database=None)
+settings.load_profile("dlprim")
+
+
+@pytest.fixture(scope="session", params=KERNEL_LEVELS)
+def isa(request: pytest.FixtureRequest) -> str:
+    """Every level that kernels can be generated for and that can run here."""
+    if LEVELS.index(request.param) > LEVELS.index(dlprim.isa()):
+        pytest.skip(f"{request.param} kernels do not run here: dlprim.isa() is {dlprim.isa()}")
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def _same_threads_afterwards() -> Iterator[None]:
+    before = dlprim.get_num_threads()
+    yield
+    if dlprim.get_num_threads() != before:
+        dlprim.set_num_threads(before)
+
+
+@pytest.fixture
+def random() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+RunPython = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def run_python() -> RunPython:
+    """Runs source text in a fresh interpreter: for what must not happen to this one.
+
+    Keyword arguments are environment variables; None removes one. A run that hangs is killed and
+    fails the test.
+    """
+
+    def run(
+        source: str, *arguments: str, timeout: float = 60, **environment: str | None
+    ) -> subprocess.CompletedProcess[str]:
+        merged = {**os.environ, **environment}
+        return subprocess.run(
+            [sys.executable, "-c", source, *arguments],
+            env={name: value for name, value in merged.items() if value is not None},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    return run

@@ -1,0 +1,40 @@
+#include "brgemm/peak.h"
+
+#include <cmath>
+#include <stdexcept>
+
+#include <doctest/doctest.h>
+
+namespace dlprim {
+namespace {
+
+constexpr double kSeconds = 1e-4;
+
+TEST_CASE("the roofs of every usable level are positive and finite") {
+    for (const Isa isa : {Isa::avx2, Isa::avx512}) {
+        if (isa > usable_isa()) {
+            MESSAGE("skipped, not usable here: ", std::string(name_of(isa)));
+            continue;
+        }
+        const double flops = fma_peak(isa, kSeconds);
+        CHECK(flops > 0);
+        CHECK(std::isfinite(flops));
+        const double bandwidth = read_bandwidth(isa, 1 << 14, kSeconds);
+        CHECK(bandwidth > 0);
+        CHECK(std::isfinite(bandwidth));
+    }
+}
+
+TEST_CASE("a buffer smaller than one round of loads is rounded up") {
+    if (usable_isa() == Isa::scalar) return;
+    CHECK(read_bandwidth(Isa::avx2, 1, kSeconds) > 0);
+}
+
+TEST_CASE("levels without vectors or beyond the machine are refused") {
+    CHECK_THROWS_AS(fma_peak(Isa::scalar, kSeconds), std::invalid_argument);
+    CHECK_THROWS_AS(fma_peak(Isa::amx, kSeconds), std::invalid_argument);
+    CHECK_THROWS_AS(read_bandwidth(Isa::scalar, 1 << 14, kSeconds), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace dlprim
