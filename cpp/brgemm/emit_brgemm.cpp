@@ -178,20 +178,23 @@ private:
 
     void k_loop(int unroll) {
         const std::int64_t iterations = spec_.k / unroll;
+        const int rest = static_cast<int>(spec_.k % unroll);
+        Xbyak::Label next;
         if (iterations > 1) {
-            Xbyak::Label next;
             mov(k_.cvt32(), static_cast<std::uint32_t>(iterations));
             align(16);
             L(next);
-            k_steps(unroll);
+        }
+        k_steps(unroll);
+        if (iterations > 1 || rest > 0) {
             add(a_, immediate(unroll * a_step_));
             add(b_, immediate(unroll * b_step_));
+        }
+        if (iterations > 1) {
             dec(k_.cvt32());
             jnz(next, T_NEAR);
-            k_steps(static_cast<int>(spec_.k % unroll));
-        } else {
-            k_steps(static_cast<int>(spec_.k));
         }
+        k_steps(rest);
     }
 
     void k_steps(int steps) {

@@ -18,8 +18,8 @@ constexpr double kTileOverhead = 8;  // cycles to start and store a tile, not hi
 
 constexpr int kMaxVectors = 4;
 constexpr int kWantedChains = 12;      // accumulators that keep the FMA units busy, with slack
-constexpr int kUnrolledFmas = 192;     // FMAs in the body of a k loop
-constexpr int kStraightLineFmas = 448;  // at most this many: no k loop at all
+constexpr std::int64_t kUnrolledFmas = 192;      // FMAs in the body of a k loop
+constexpr std::int64_t kStraightLineFmas = 448;  // at most this many: no k loop at all
 constexpr int kMaxUnroll = 32;
 constexpr int kQuad = 4;  // elements that one quad load brings
 
@@ -172,9 +172,14 @@ private:
 
     int unroll(const Tile& tile) const {
         const std::int64_t fmas = std::int64_t{tile.rows} * tile.vectors;
-        if (spec_.k * fmas <= kStraightLineFmas) return static_cast<int>(spec_.k);
-        const std::int64_t steps = kUnrolledFmas / fmas / kQuad * kQuad;
-        return static_cast<int>(std::clamp<std::int64_t>(steps, kQuad, kMaxUnroll));
+        // The last step of an iteration is reached with a 32-bit displacement.
+        const std::int64_t step_elements = std::max(spec_.ldb, spec_.trans_a ? spec_.lda : 1);
+        const std::int64_t reach =
+            std::numeric_limits<std::int32_t>::max() / (step_elements * size_of(spec_.dtype));
+        if (spec_.k <= std::min(kStraightLineFmas / fmas, reach)) return static_cast<int>(spec_.k);
+        const std::int64_t steps =
+            std::clamp<std::int64_t>(kUnrolledFmas / fmas, kQuad, kMaxUnroll);
+        return static_cast<int>(std::min(steps, reach) / kQuad * kQuad);
     }
 
     double cycles_of(const std::vector<RowGroup>& rows) const {
