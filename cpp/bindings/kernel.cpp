@@ -26,8 +26,10 @@ struct Operand {
     std::vector<std::int64_t> offsets;
     std::int64_t stride = 0;
     std::int64_t batch = -1;  // that its shape implies; -1 when it implies none
+    bool reads_between = false;  // elements of a view, where an explicit stride leads there
 
     const void* base() const {
+        if (arrays.empty()) return nullptr;  // an empty list of matrices
         return pointers.empty() ? static_cast<const void*>(arrays.front().data())
                                 : static_cast<const void*>(pointers.data());
     }
@@ -54,6 +56,7 @@ Operand strided(const char* name, py::handle object, const char* stride_name, py
         operand.stride = view.stride(0);
     }
     operand.stride = integer_or(stride_name, stride, operand.stride);
+    operand.reads_between = explicit_stride && !raw_memory;
     return operand;
 }
 
@@ -198,8 +201,8 @@ private:
         if (c_.ndim() != 2) refuse(c_.description() + ", expected two dimensions");
         c_.require_matrix(spec.m, spec.n, spec.ldc);
         c_.require_writeable();
-        for (const ArrayView& view : a_.arrays) c_.require_apart(view);
-        for (const ArrayView& view : b_.arrays) c_.require_apart(view);
+        for (const ArrayView& view : a_.arrays) c_.require_apart(view, a_.reads_between);
+        for (const ArrayView& view : b_.arrays) c_.require_apart(view, b_.reads_between);
         args_.c = c_.data();
     }
 
@@ -227,18 +230,19 @@ private:
 }  // namespace
 
 void Kernel::call(const CallArguments& arguments) const {
-    const CheckedCall checked(kernel_->spec(), arguments);
-    if (kernel_->flops(checked.args().batch) < kFlopsWorthReleasingTheGil) {
-        (*kernel_)(checked.args());
+    const Brgemm& kernel = brgemm_kernel();
+    const CheckedCall checked(kernel.spec(), arguments);
+    if (kernel.flops(checked.args().batch) < kFlopsWorthReleasingTheGil) {
+        kernel(checked.args());
         return;
     }
     const py::gil_scoped_release without_gil;
-    (*kernel_)(checked.args());
+    kernel(checked.args());
 }
 
 double Kernel::measure(const CallArguments& arguments, std::int64_t repeats) const {
     if (repeats < 1) refuse("repeats is " + std::to_string(repeats) + ", expected at least 1");
-    const CheckedCall checked(kernel_->spec(), arguments);
+    const CheckedCall checked(brgemm_kernel().spec(), arguments);
     const py::gil_scoped_release without_gil;
     const auto start = std::chrono::steady_clock::now();
     for (std::int64_t i = 0; i < repeats; ++i) (*kernel_)(checked.args());

@@ -1,4 +1,5 @@
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "bindings/kernel.h"
@@ -31,9 +32,17 @@ struct KernelRequest {
     }
 };
 
+Isa isa_argument(const std::string& name) {
+    try {
+        return parse_isa(name);
+    } catch (const std::invalid_argument& error) {
+        throw std::invalid_argument(std::string("isa: ") + error.what());
+    }
+}
+
 std::unique_ptr<Kernel> make_kernel(const KernelRequest& request) {
     const BrgemmSpec spec = request.spec();
-    const Isa isa = parse_isa(request.isa);
+    const Isa isa = isa_argument(request.isa);
     const py::gil_scoped_release without_gil;
     return std::make_unique<Kernel>(spec, isa);
 }

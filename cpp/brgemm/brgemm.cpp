@@ -1,5 +1,7 @@
 #include "brgemm/brgemm.h"
 
+#include <pthread.h>
+
 #include <stdexcept>
 #include <utility>
 
@@ -29,7 +31,11 @@ using KernelCache = Cache<KernelKey, Brgemm, KernelKeyHash>;
 
 // Never destroyed: kernels may still be called while the process exits.
 KernelCache& cache() {
-    static KernelCache& instance = *new KernelCache(kMaxKernels, kMaxCodeBytes);
+    static KernelCache& instance = *[] {
+        pthread_atfork([] { cache().before_fork(); }, [] { cache().after_fork_in_parent(); },
+                       [] { cache().after_fork_in_child(); });
+        return new KernelCache(kMaxKernels, kMaxCodeBytes);
+    }();
     return instance;
 }
 

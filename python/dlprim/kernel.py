@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arrays import FloatArray, float_array
+from dlprim.arrays import FloatArray, float_array, require_shape
 
 _ADDRESSINGS = ("stride", "offset", "address")
 _ACTIVATIONS = ("relu",)
@@ -92,6 +92,10 @@ class Brgemm(_core.Kernel):
             )
         if activation is not None and activation not in _ACTIVATIONS:
             raise ValueError(f"activation is {activation!r}, expected None or 'relu'")
+        if isa is not None and not isinstance(isa, str):
+            raise TypeError(f"isa is of type {type(isa).__name__}, expected the name of a level")
+        if _integer("beta", beta) not in (0, 1):
+            raise ValueError(f"beta is {beta}, expected 0 or 1")
         m, n, k = _integer("m", m), _integer("n", n), _integer("k", k)
         super().__init__(
             m=m,
@@ -153,6 +157,13 @@ def brgemm(
         raise TypeError(f"c is of type {type(c).__name__}, expected a NumPy array of float32")
     if c is not None and c.shape != (m, n):
         raise ValueError(f"c has shape {c.shape}, expected ({m}, {n}) from a and b")
+    if c is not None and c.dtype != np.float32:
+        raise TypeError(f"c has dtype {c.dtype}, expected float32")
+    if bias is not None:
+        bias = float_array("bias", bias)
+        require_shape("bias", bias, (n,), "n from b")
+    if activation is not None and activation not in _ACTIVATIONS:
+        raise ValueError(f"activation is {activation!r}, expected None or 'relu'")
     result = np.empty((m, n), np.float32) if c is None else c
     if m == 0 or n == 0:
         return result
@@ -166,7 +177,7 @@ def brgemm(
     )
     if k == 0:  # an empty sum
         a, b, batch = np.empty((0, m, 1), np.float32), np.empty((0, 1, n), np.float32), 0
-    kernel(a, b, result, batch=batch, bias=None if bias is None else float_array("bias", bias))
+    kernel(a, b, result, batch=batch, bias=bias)
     return result
 
 
@@ -199,9 +210,12 @@ def _require_float32(name: str, dtype: npt.DTypeLike) -> None:
 
 def _integer(name: str, value: int) -> int:
     try:
-        return index(value)
+        number = index(value)
     except TypeError:
         raise TypeError(f"{name} is of type {type(value).__name__}, expected an integer") from None
+    if not -(2**31) <= number < 2**63:
+        raise ValueError(f"{name} is {number}, which is out of range")
+    return number
 
 
 def _leading(name: str, value: int | None, row_length: int) -> int:
