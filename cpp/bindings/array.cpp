@@ -25,7 +25,8 @@ py::array as_array(const char* name, py::handle object) {
     } catch (const py::error_already_set& error) {
         refuse_type(std::string(name) + " of type " + type_name(object) +
                     " cannot be viewed as a NumPy array (detach it and move it to the CPU "
-                    "first): " + std::string(py::str(error.value())));
+                    "first): " +
+                    std::string(py::str(error.value())));
     }
 }
 
@@ -54,13 +55,9 @@ ArrayView::ArrayView(const char* name, py::handle object)
     }
 }
 
-char* ArrayView::data() const {
-    return static_cast<char*>(const_cast<void*>(array_.data()));
-}
+char* ArrayView::data() const { return static_cast<char*>(const_cast<void*>(array_.data())); }
 
-bool ArrayView::is_c_contiguous() const {
-    return (array_.flags() & py::array::c_style) != 0;
-}
+bool ArrayView::is_c_contiguous() const { return (array_.flags() & py::array::c_style) != 0; }
 
 std::string ArrayView::description() const {
     return std::string(name_) + " has shape " + std::string(py::str(array_.attr("shape"))) +
@@ -68,7 +65,8 @@ std::string ArrayView::description() const {
 }
 
 void ArrayView::require_writeable() const {
-    if (!array_.writeable()) refuse_value(std::string(name_) + " is read-only, expected a writeable array");
+    if (!array_.writeable())
+        refuse_value(std::string(name_) + " is read-only, expected a writeable array");
 }
 
 void ArrayView::require_vector(std::int64_t length) const {
@@ -87,9 +85,9 @@ void ArrayView::require_matrix(std::int64_t rows, std::int64_t columns, std::int
                       (empty || rows == 1 || stride(last - 1) == ld * kElement);
     if (!fits) {
         refuse_value(description() + ", expected matrices of shape (" + std::to_string(rows) +
-                     ", " + std::to_string(columns) + ") with contiguous rows that are ld=" +
-                     std::to_string(ld) + " elements (" + std::to_string(ld * kElement) +
-                     " bytes) apart");
+                     ", " + std::to_string(columns) +
+                     ") with contiguous rows that are ld=" + std::to_string(ld) + " elements (" +
+                     std::to_string(ld * kElement) + " bytes) apart");
     }
 }
 

@@ -25,7 +25,7 @@ struct Operand {
     std::vector<const void*> pointers;
     std::vector<std::int64_t> offsets;
     std::int64_t stride = 0;
-    std::int64_t batch = -1;  // that its shape implies; -1 when it implies none
+    std::int64_t batch = -1;     // that its shape implies; -1 when it implies none
     bool reads_between = false;  // elements of a view, where an explicit stride leads there
 
     const void* base() const {
@@ -46,8 +46,10 @@ Operand strided(const char* name, py::handle object, const char* stride_name, py
         if (!view.is_c_contiguous()) refuse(view.description() + ", expected contiguous memory");
     } else {
         if (view.ndim() > 3) {
-            refuse(view.description() + ", expected (rows, columns) or (batch, rows, columns); "
-                   "memory of any other shape needs " + stride_name);
+            refuse(view.description() +
+                   ", expected (rows, columns) or (batch, rows, columns); "
+                   "memory of any other shape needs " +
+                   stride_name);
         }
         view.require_matrix(shape.rows, shape.columns, shape.ld);
     }
@@ -67,10 +69,9 @@ std::vector<std::int64_t> offsets_of(const char* name, py::handle object) {
     }
     const auto array = py::reinterpret_borrow<py::array>(object);
     if (!array.dtype().equal(py::dtype::of<std::int64_t>()) || array.ndim() != 1) {
-        throw py::type_error(std::string(name) + " has dtype " +
-                             std::string(py::str(array.dtype())) + " and " +
-                             std::to_string(array.ndim()) +
-                             " dimensions, expected a vector of int64");
+        throw py::type_error(
+            std::string(name) + " has dtype " + std::string(py::str(array.dtype())) + " and " +
+            std::to_string(array.ndim()) + " dimensions, expected a vector of int64");
     }
     const auto values = py::array_t<std::int64_t>(array);
     const auto view = values.unchecked<1>();

@@ -78,8 +78,8 @@ void register_kernel(py::module_& module) {
                          std::int64_t ldb, std::int64_t ldc, bool trans_a, int beta,
                          const std::string& addressing, bool bias, const std::string& activation,
                          const std::string& isa) {
-                 return make_kernel({m, n, k, lda, ldb, ldc, trans_a, beta, addressing, bias,
-                                     activation, isa});
+                 return make_kernel(
+                     {m, n, k, lda, ldb, ldc, trans_a, beta, addressing, bias, activation, isa});
              }),
              py::kw_only(), py::arg("m"), py::arg("n"), py::arg("k"), py::arg("lda"),
              py::arg("ldb"), py::arg("ldc"), py::arg("trans_a"), py::arg("beta"),
@@ -87,8 +87,8 @@ void register_kernel(py::module_& module) {
         .def(
             "__call__",
             [](const Kernel& self, py::handle a, py::handle b, py::handle c, py::handle batch,
-               py::handle stride_a, py::handle stride_b, py::handle offsets_a,
-               py::handle offsets_b, py::handle bias) {
+               py::handle stride_a, py::handle stride_b, py::handle offsets_a, py::handle offsets_b,
+               py::handle bias) {
                 self.call({a, b, c, batch, stride_a, stride_b, offsets_a, offsets_b, bias});
             },
             py::arg("a"), py::arg("b"), py::arg("c"), py::arg("batch") = py::none(),

@@ -20,7 +20,8 @@ namespace {
 Code::Code(std::span<const std::uint8_t> bytes) : size_(bytes.size()) {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     mapped_ = (size_ + page - 1) / page * page;
-    void* pages = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* pages =
+        mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) refuse("cannot map memory for a generated kernel");
     std::memcpy(pages, bytes.data(), size_);
     if (mprotect(pages, mapped_, PROT_READ | PROT_EXEC) != 0) {

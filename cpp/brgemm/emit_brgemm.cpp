@@ -261,7 +261,8 @@ private:
             if (loops_columns_) add(scratch_, b_offset_);
             for (int v = 0; v < tile_.vectors; ++v) {
                 load(scratch + v, scratch_ + v * vector_bytes(), is_tail(v));
-                for (int row = 0; row < tile_.rows; ++row) add_vector(accumulator(row, v), scratch + v);
+                for (int row = 0; row < tile_.rows; ++row)
+                    add_vector(accumulator(row, v), scratch + v);
             }
             scratch += tile_.vectors;
         }

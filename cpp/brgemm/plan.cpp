@@ -12,12 +12,12 @@ constexpr double kLoadsPerCycle = 2;
 constexpr double kVectorOpsPerCycle = 4;
 constexpr double kFmaLatency = 5;  // 4 on today's cores, and slack to schedule around loads
 constexpr double kStreamedBytesPerCycle = 32;  // of B, when it comes from the L2 cache
-constexpr double kLoadsPerFma = 0.96;        // what the load units issue beside the FMAs
-constexpr double kCallLoads = 8;             // loads of a call besides those of the steps
-constexpr double kTileOverhead = 8;  // cycles to start and store a tile, not hidden
+constexpr double kLoadsPerFma = 0.96;          // what the load units issue beside the FMAs
+constexpr double kCallLoads = 8;               // loads of a call besides those of the steps
+constexpr double kTileOverhead = 8;            // cycles to start and store a tile, not hidden
 
 constexpr int kMaxVectors = 4;
-constexpr int kWantedChains = 12;      // accumulators that keep the FMA units busy, with slack
+constexpr int kWantedChains = 12;  // accumulators that keep the FMA units busy, with slack
 constexpr std::int64_t kUnrolledFmas = 192;      // FMAs in the body of a k loop
 constexpr std::int64_t kStraightLineFmas = 448;  // at most this many: no k loop at all
 constexpr int kMaxUnroll = 32;
@@ -185,8 +185,9 @@ private:
     double cycles_of(const std::vector<RowGroup>& rows) const {
         double cycles = 0;
         for (const RowGroup& group : rows) {
-            const double tile_cycles =
-                static_cast<double>(spec_.k) * cycles_per_step(group.tile, vector_file(isa_).bytes) + kTileOverhead;
+            const double tile_cycles = static_cast<double>(spec_.k) *
+                                           cycles_per_step(group.tile, vector_file(isa_).bytes) +
+                                       kTileOverhead;
             cycles += static_cast<double>(group.count) * tile_cycles;
         }
         return cycles;
@@ -230,7 +231,8 @@ RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
     map.quads = map.a + (embedded ? 0 : 1);
     const int working = map.quads + ceil_div(tile.quad_rows, spec.trans_a ? kQuad : 1) - map.b;
     // AVX2 masks memory through a register, also while the epilogue's registers are alive.
-    const bool mask_register = isa == Isa::avx2 && spec.n % (vector_file(isa).bytes / size_of(spec.dtype)) != 0;
+    const bool mask_register =
+        isa == Isa::avx2 && spec.n % (vector_file(isa).bytes / size_of(spec.dtype)) != 0;
     const int finishing = epilogue_registers(spec.epilogue, tile.vectors) + (mask_register ? 1 : 0);
     map.total = map.b + std::max(working, finishing);
     return map;
@@ -247,8 +249,7 @@ Tile BrgemmPlan::main_tile() const {
     std::int64_t most = 0;
     for (const ColumnGroup& column : columns) {
         for (const RowGroup& row : column.rows) {
-            const std::int64_t work =
-                column.count * row.count * row.tile.rows * row.tile.vectors;
+            const std::int64_t work = column.count * row.count * row.tile.rows * row.tile.vectors;
             if (work > most) {
                 most = work;
                 best = row.tile;
@@ -262,7 +263,8 @@ std::string to_string(const BrgemmPlan& plan) {
     std::string text = to_string(plan.spec) + " " + std::string(name_of(plan.isa));
     for (const ColumnGroup& column : plan.columns) {
         text += "\n  " + std::to_string(column.count) + " column blocks of " +
-                std::to_string(column.vectors) + (column.masked ? " vectors, masked:" : " vectors:");
+                std::to_string(column.vectors) +
+                (column.masked ? " vectors, masked:" : " vectors:");
         for (const RowGroup& row : column.rows) {
             text += " " + std::to_string(row.count) + " of " + to_string(row.tile) + " by " +
                     std::to_string(row.unroll);
