@@ -124,12 +124,16 @@ void ActivationAssembler::gelu(const Vector& x, int scratch) {
     polynomial(n, r, {0x1.68744ep-16F, -0x1.123e78p-12F, 0x1.555b7cp-9F, -0x1.55548ap-6F,
                       0x1.fffff8p-4F, -0x1p-1F, 1});
     vmulps(scale, scale, n);
-    polynomial(n, t, {0x1.0e4064p-8F, -0x1.4d43bcp-5F, 0x1.778e9p-3F, -0x1.c10218p-2F, 0.5F});
-    polynomial(r, t, {-0x1.52b4c8p-7F, 0x1.a1b61ep-4F, -0x1.e11f82p-2F, 0x1.33fdb6p+0F,
-                      -0x1.acc33cp+0F, 1});
     vmulps(scale, scale, t);
-    vmulps(scale, scale, n);
-    vdivps(scale, scale, r);
+    set(n, 2);
+    vfmadd231ps(n, t, constant(-0x1.40d932p+1F));
+    vdivps(scale, scale, n);
+    polynomial(n, t, {-0x1.7379d6p-7F, 0x1.5e1dccp-4F, -0x1.2b9b1ap-2F, 0x1.d25c4p-2F});
+    vmulps(n, n, t);
+    polynomial(r, t, {0x1.d19bf8p-7F, -0x1.ff8dd2p-4F, 0x1.13a864p-1F, -0x1.4e64a8p+0F,
+                      0x1.bd856cp+0F, -1});
+    vdivps(n, n, r);
+    vfmadd231ps(scale, scale, n);
     join_sides(x, scale);
 }
 

@@ -6,39 +6,29 @@ import numpy as np
 import numpy.typing as npt
 
 class Kernel:
-    def __init__(
-        self,
-        *,
-        m: int,
-        n: int,
-        k: int,
-        lda: int,
-        ldb: int,
-        ldc: int,
-        trans_a: bool,
-        beta: int,
-        addressing: str,
-        bias: bool,
-        activation: str,
-        isa: str,
-    ) -> None: ...
+    def __init__(self, request: dict[str, int | bool | str]) -> None: ...
     def __call__(
         self,
         a: Any,
         b: Any,
-        c: npt.NDArray[np.float32],
+        c: npt.NDArray[Any],
         batch: int | None = None,
         stride_a: int | None = None,
         stride_b: int | None = None,
         offsets_a: npt.NDArray[np.int64] | None = None,
         offsets_b: npt.NDArray[np.int64] | None = None,
         bias: Any = None,
+        scale: Any = None,
+        residual: Any = None,
+        relu_mask: npt.NDArray[np.uint8] | None = None,
+        zero_point_a: int | None = None,
+        zero_point_b: int | None = None,
     ) -> None: ...
     def measure(
         self,
         a: Any,
         b: Any,
-        c: npt.NDArray[np.float32],
+        c: npt.NDArray[Any],
         *,
         repeats: int,
         batch: int | None = None,

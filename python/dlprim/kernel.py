@@ -10,11 +10,19 @@ from dlprim import _core
 from dlprim.arrays import FloatArray, float_array
 
 _ADDRESSINGS = ("stride", "offset", "address")
-_ACTIVATIONS = ("relu",)
+_ACTIVATIONS = ("relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish")
+_SCALES = ("tensor", "column")
+# Of A: of B, and the results it can have, the default first.
+_DTYPES = {
+    "float32": ("float32", ("float32",)),
+    "bfloat16": ("bfloat16", ("float32", "bfloat16")),
+    "uint8": ("int8", ("int32", "float32", "bfloat16", "uint8", "int8")),
+    "int8": ("int8", ("int32", "float32", "bfloat16", "uint8", "int8")),
+}
 
 
 class Brgemm(_core.Kernel):
-    """A kernel for ``C = activation(beta*C + sum_i A_i @ B_i + bias)``, generated for this machine.
+    """A kernel for ``C = epilogue(beta*C + sum_i A_i @ B_i)``, generated for this machine.
 
     Shapes and leading dimensions are fixed here, the number of matrices is not. Equal requests
     share one generated kernel. Instances are immutable and may be called from many threads.
@@ -24,22 +32,34 @@ class Brgemm(_core.Kernel):
     m, n, k : int
         A_i is m x k, B_i is k x n, C is m x n; each from 1 to 2^31 - 1.
     dtype : dtype
-        Of A, B and C: float32.
+        Of A: float32, bfloat16, uint8 or int8. B has the same dtype, int8 for uint8. A B of
+        bfloat16 or int8 is packed by `dlprim.pack_b`. Sums are float32, int32 for 8-bit operands.
     lda, ldb, ldc : int, optional
-        Elements from row to row; the row length by default, at most 2^24.
+        Elements from row to row, for a packed B columns; the row length by default, at most 2^24.
     trans_a : bool
-        A_i is stored transposed, as k x m.
+        A_i is stored transposed, as k x m; float32 and bfloat16.
     beta : 0 or 1
-        With 0, C is written without being read.
+        With 0, C is written without being read. With 1, C of 8-bit operands is int32.
     addressing : "stride", "offset" or "address"
         How a call says where the A_i and B_i are.
     bias : bool
-        Calls pass a bias of n values, added to every row.
-    activation : None or "relu"
+        Calls pass a bias of n float32 values, added to every row.
+    activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
+        "gelu" is the erf form. At most 4 ULP from the exact value of its float32 argument.
     out_dtype : dtype, optional
-        Of C; `dtype` by default.
+        Of C; by default float32, int32 for 8-bit operands. bfloat16 for bfloat16 operands;
+        float32, bfloat16, uint8 or int8 for 8-bit ones. Rounds to nearest even, saturates.
     isa : str, optional
         Generate for a lower instruction set level than `dlprim.isa()`.
+    scale : None, "tensor" or "column"
+        Calls pass one float32 value, or n, that the sums are multiplied by.
+    residual : bool
+        Calls pass an m x n matrix of C's dtype and leading dimension that is added.
+    relu_mask : bool
+        Calls pass uint8 (m, ceil(n / 8)): bit j % 8 of byte j / 8 says whether relu let column j
+        through.
+    zero_point_a, zero_point_b : bool
+        Calls pass an integer that is subtracted from every element of A or B; 8-bit operands.
 
     Attributes
     ----------
@@ -59,7 +79,8 @@ class Brgemm(_core.Kernel):
     TypeError
         An argument has the wrong type or dtype.
     ValueError
-        An extent, leading dimension, beta or name is out of range.
+        An extent, leading dimension, beta or name is out of range, or the dtype cannot have the
+        epilogue. The epilogue is, in order: scale, bias, residual, activation, conversion.
 
     Notes
     -----
@@ -82,30 +103,43 @@ class Brgemm(_core.Kernel):
         activation: str | None = None,
         out_dtype: npt.DTypeLike | None = None,
         isa: str | None = None,
+        *,
+        scale: str | None = None,
+        residual: bool = False,
+        relu_mask: bool = False,
+        zero_point_a: bool = False,
+        zero_point_b: bool = False,
     ) -> None:
-        _require_float32("dtype", dtype)
+        a_type = _one_of("dtype", dtype_name("dtype", dtype), tuple(_DTYPES))
+        b_type, results = _DTYPES[a_type]
+        c_type = results[0]
         if out_dtype is not None:
-            _require_float32("out_dtype", out_dtype)
-        if addressing not in _ADDRESSINGS:
-            raise ValueError(
-                f"addressing is {addressing!r}, expected 'stride', 'offset' or 'address'"
-            )
-        if activation is not None and activation not in _ACTIVATIONS:
-            raise ValueError(f"activation is {activation!r}, expected None or 'relu'")
+            c_type = _one_of("out_dtype", dtype_name("out_dtype", out_dtype), results)
         m, n, k = _integer("m", m), _integer("n", n), _integer("k", k)
         super().__init__(
-            m=m,
-            n=n,
-            k=k,
-            lda=_leading("lda", lda, m if trans_a else k),
-            ldb=_leading("ldb", ldb, n),
-            ldc=_leading("ldc", ldc, n),
-            trans_a=bool(trans_a),
-            beta=_integer("beta", beta),
-            addressing=addressing,
-            bias=bool(bias),
-            activation=activation or "none",
-            isa=_core.isa() if isa is None else isa,
+            {
+                "m": m,
+                "n": n,
+                "k": k,
+                "lda": _leading("lda", lda, m if trans_a else k),
+                "ldb": _leading("ldb", ldb, n),
+                "ldc": _leading("ldc", ldc, n),
+                "a_type": a_type,
+                "b_type": b_type,
+                "c_type": c_type,
+                "trans_a": bool(trans_a),
+                "beta": min(max(_integer("beta", beta), -1), 2),
+                "addressing": _name("addressing", addressing, _ADDRESSINGS),
+                "zero_point_a": bool(zero_point_a),
+                "zero_point_b": bool(zero_point_b),
+                "scale": "none" if scale is None else _name("scale", scale, _SCALES),
+                "bias": bool(bias),
+                "residual": bool(residual),
+                "activation": activation_name(activation),
+                "relu_mask": bool(relu_mask),
+                "ldmask": 0,
+                "isa": _core.isa() if isa is None else isa,
+            }
         )
 
     def __repr__(self) -> str:
@@ -188,13 +222,44 @@ def kernel_cache_clear() -> None:
     _core.kernel_cache_clear()
 
 
-def _require_float32(name: str, dtype: npt.DTypeLike) -> None:
+def dtype_name(argument: str, dtype: npt.DTypeLike) -> str:
+    """NumPy's name of ``dtype``; "bfloat16" is known with and without ml_dtypes.
+
+    Raises
+    ------
+    TypeError
+        ``dtype`` is no dtype; ``argument`` names it in the message.
+    """
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        return dtype
     try:
-        resolved = np.dtype(dtype)
+        return np.dtype(dtype).name
     except TypeError:
-        raise TypeError(f"{name} is {dtype!r}, which is no dtype; expected float32") from None
-    if resolved != np.float32:
-        raise TypeError(f"{name} is {resolved}, expected float32")
+        raise TypeError(f"{argument} is {dtype!r}, which is no dtype") from None
+
+
+def activation_name(activation: str | None) -> str:
+    """The core's name of an activation: "none" for None.
+
+    Raises
+    ------
+    ValueError
+        There is no such activation.
+    """
+    return "none" if activation is None else _name("activation", activation, _ACTIVATIONS)
+
+
+def _name(argument: str, value: str, names: tuple[str, ...]) -> str:
+    if value not in names:
+        expected = ", ".join(repr(name) for name in names)
+        raise ValueError(f"{argument} is {value!r}, expected one of {expected}")
+    return value
+
+
+def _one_of(argument: str, name: str, names: tuple[str, ...]) -> str:
+    if name not in names:
+        raise TypeError(f"{argument} is {name}, expected {' or '.join(names)}")
+    return name
 
 
 def _integer(name: str, value: int) -> int:
