@@ -71,10 +71,10 @@ void ActivationAssembler::sigmoid(const Vector& x, int scratch) {
     vfmsub231ps(r, x, constant(kLog2e));
     vfmadd231ps(r, x, constant(kLog2eLow));
     power_of_two(scale);
-    exp2(x, r);
-    vmulps(x, x, scale);
-    logistic_denominator(r, x);
-    vdivps(x, x, r);
+    exp2_less_one(x, r);
+    vfmadd231ps(scale, scale, x);
+    logistic_denominator(r, scale);
+    vdivps(x, scale, r);
     vmulps(x, x, constant(kUnscale));
 }
 
@@ -122,9 +122,10 @@ void ActivationAssembler::gelu(const Vector& x, int scratch) {
     vfmadd231ps(r, t, t);
     vfmadd231ps(r, n, constant(kTwoLn2Low));
     polynomial(n, r, {0x1.68744ep-16F, -0x1.123e78p-12F, 0x1.555b7cp-9F, -0x1.55548ap-6F,
-                      0x1.fffff8p-4F, -0x1p-1F, 1});
-    vmulps(scale, scale, n);
+                      0x1.fffff8p-4F, -0x1p-1F});
+    vmulps(n, n, r);
     vmulps(scale, scale, t);
+    vfmadd231ps(scale, scale, n);
     set(n, 2);
     vfmadd231ps(n, t, constant(-0x1.40d932p+1F));
     vdivps(scale, scale, n);
@@ -165,12 +166,8 @@ void ActivationAssembler::gelu_tanh(const Vector& x, int scratch) {
     vfmadd231ps(w, t, low);
     vaddps(scale, scale, constant(kScaledRounder));
     power_of_two(scale);
-    exp2(low, w);
-    vmulps(scale, scale, low);
-    logistic_denominator(w, scale);
-    vmulps(scale, scale, t);
-    vdivps(scale, scale, w);
-    join_sides(x, scale);
+    logistic_tail(t, w, scale, low);
+    join_sides(x, t);
 }
 
 // x e^x / (1 + e^x).
@@ -186,12 +183,8 @@ void ActivationAssembler::swish(const Vector& x, int scratch) {
     vfmsub231ps(r, t, constant(kLog2e));
     vfmadd231ps(r, t, constant(kLog2eLow));
     power_of_two(scale);
-    exp2(power, r);
-    vmulps(scale, scale, power);
-    logistic_denominator(r, scale);
-    vmulps(scale, scale, t);
-    vdivps(scale, scale, r);
-    join_sides(x, scale);
+    logistic_tail(t, r, scale, power);
+    join_sides(x, t);
 }
 
 // A gate F with F(x) = 1 - F(-x) gives x F(x) = max(x, 0) + t F(t) with t = -|x|: only the left
@@ -206,6 +199,17 @@ void ActivationAssembler::split_sides(const Vector& x, const Vector& left, const
 
 void ActivationAssembler::join_sides(const Vector& x, const Vector& tail) {
     vfmadd231ps(x, tail, constant(kUnscale));
+}
+
+// t e / (1 + e) with e = scale 2^r, in `t`. As scale is a power of two, t e has one rounding.
+void ActivationAssembler::logistic_tail(const Vector& t, const Vector& r, const Vector& scale,
+                                        const Vector& free) {
+    exp2_less_one(free, r);
+    vmulps(t, t, scale);
+    vfmadd231ps(t, t, free);
+    vfmadd231ps(scale, scale, free);
+    logistic_denominator(r, scale);
+    vdivps(t, t, r);
 }
 
 void ActivationAssembler::logistic_denominator(const Vector& denominator,
@@ -223,10 +227,11 @@ void ActivationAssembler::power_of_two(const Vector& scale) {
     vpslld(scale, scale, kSignificandBits);
 }
 
-// 2^x for |x| <= 0.52.
-void ActivationAssembler::exp2(const Vector& result, const Vector& x) {
+// 2^x - 1 for |x| <= 0.52.
+void ActivationAssembler::exp2_less_one(const Vector& result, const Vector& x) {
     polynomial(result, x, {0x1.3f8e32p-13F, 0x1.5f31dcp-10F, 0x1.3b3172p-7F, 0x1.c6af3ep-5F,
-                           0x1.ebfbd6p-3F, 0x1.62e43p-1F, 1});
+                           0x1.ebfbd6p-3F, 0x1.62e43p-1F});
+    vmulps(result, result, x);
 }
 
 // Terms from the highest power down.

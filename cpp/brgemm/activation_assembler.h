@@ -39,10 +39,11 @@ private:
 
     void split_sides(const Vector& x, const Vector& left, const Vector& zeros, float lowest);
     void join_sides(const Vector& x, const Vector& tail);
+    void logistic_tail(const Vector& t, const Vector& r, const Vector& scale, const Vector& free);
     void logistic_denominator(const Vector& denominator, const Vector& exponential);
     void round(const Vector& integer, const Vector& scale);
     void power_of_two(const Vector& scale);
-    void exp2(const Vector& result, const Vector& x);
+    void exp2_less_one(const Vector& result, const Vector& x);
     void polynomial(const Vector& result, const Vector& x, std::initializer_list<float> terms);
 
     void set(const Vector& to, float value);
