@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from guarded import guarded
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
-from reference import assert_close, brgemm
 
 import dlprim
+from guarded import guarded
+from reference import assert_close, brgemm
 
 _POISON = 0x7FC0DEAD  # a NaN that no arithmetic makes
 

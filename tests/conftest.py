@@ -1,4 +1,4 @@
-"""What every test gets: the ISA levels to run at, the thread count put back, a Python of its own."""
+"""What tests are given: ISA levels, the thread count put back, numbers, a Python of their own."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ KERNEL_LEVELS = LEVELS[:3]  # that float32 kernels are generated for
 
 settings.register_profile("dlprim", derandomize=True, deadline=None, database=None)
 settings.load_profile("dlprim")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # To report a failure hypothesis imports Black where that is installed, and Black this.
+    config.addinivalue_line(
+        "filterwarnings", "ignore:mypy_extensions.TypedDict is deprecated:DeprecationWarning"
+    )
 
 
 @pytest.fixture(scope="session", params=KERNEL_LEVELS)

@@ -29,7 +29,8 @@ def guarded(size: int, edge: str = "end", dtype: DTypeLike = np.float32) -> NDAr
     """
     nbytes = size * np.dtype(dtype).itemsize
     inside = max(-(-nbytes // PAGE), 1) * PAGE
-    memory = np.frombuffer(mmap.mmap(-1, inside + 2 * PAGE), np.uint8)  # unmapped with its last view
+    pages = mmap.mmap(-1, inside + 2 * PAGE)
+    memory = np.frombuffer(pages, np.uint8)  # the pages live as long as a view of them
     for page in (0, PAGE + inside):
         if _libc.mprotect(memory.ctypes.data + page, PAGE, _PROT_NONE) != 0:
             error = ctypes.get_errno()

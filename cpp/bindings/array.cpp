@@ -94,10 +94,11 @@ void ArrayView::require_vector(std::int64_t length) const {
 
 void ArrayView::require_matrix(std::int64_t rows, std::int64_t columns, std::int64_t ld) const {
     const int last = ndim() - 1;
+    const bool empty = array_.size() == 0;  // NumPy gives an empty array any strides
     const bool fits = last >= 1 && shape(last - 1) == rows &&
                       (shape(last) == columns || shape(last) == ld) &&
-                      (shape(last) == 1 || stride(last) == element_) &&
-                      (rows == 1 || stride(last - 1) == ld * element_);
+                      (empty || shape(last) == 1 || stride(last) == element_) &&
+                      (empty || rows == 1 || stride(last - 1) == ld * element_);
     if (!fits) {
         refuse_value(description() + ", expected matrices of shape (" + std::to_string(rows) +
                      ", " + std::to_string(columns) + ") with contiguous rows that are ld=" +
@@ -109,11 +110,12 @@ void ArrayView::require_matrix(std::int64_t rows, std::int64_t columns, std::int
 void ArrayView::require_packed(std::int64_t rows, std::int64_t columns, std::int64_t group,
                                std::int64_t ld) const {
     const int last = ndim() - 1;
+    const bool empty = array_.size() == 0;
     const bool fits = last >= 2 && shape(last) == group && shape(last - 2) == rows &&
                       (shape(last - 1) == columns || shape(last - 1) == ld) &&
-                      (group == 1 || stride(last) == element_) &&
-                      (shape(last - 1) == 1 || stride(last - 1) == group * element_) &&
-                      (rows == 1 || stride(last - 2) == ld * group * element_);
+                      (empty || stride(last) == element_) &&
+                      (empty || shape(last - 1) == 1 || stride(last - 1) == group * element_) &&
+                      (empty || rows == 1 || stride(last - 2) == ld * group * element_);
     if (!fits) {
         refuse_value(description() + ", expected packed matrices of shape (" +
                      std::to_string(rows) + ", " + std::to_string(columns) + ", " +
@@ -134,12 +136,12 @@ void ArrayView::require_inside(std::int64_t offset, std::int64_t span) const {
     }
 }
 
-void ArrayView::require_apart(const ArrayView& operand) const {
+void ArrayView::require_apart(const ArrayView& operand, bool reads_between) const {
     const char* const begin = data() + low_;
     const char* const end = data() + high_;
     if (operand.data() + operand.high_ <= begin || end <= operand.data() + operand.low_) return;
     const py::object shares = py::module_::import("numpy").attr("shares_memory");
-    if (shares(array_, operand.array_).cast<bool>()) {
+    if (reads_between || shares(array_, operand.array_).cast<bool>()) {
         refuse_value(std::string(name_) + " shares memory with " + operand.name_ +
                      ", expected a result that overlaps no operand");
     }

@@ -53,8 +53,9 @@ public:
     // Refuses unless [offset, offset + span) lies within the array.
     void require_inside(std::int64_t offset, std::int64_t span) const;
 
-    // Refuses when this result shares memory with `operand`.
-    void require_apart(const ArrayView& operand) const;
+    // Refuses when this result shares an element with `operand`, or, where the kernel also reads
+    // between the operand's elements, when it lies among them.
+    void require_apart(const ArrayView& operand, bool reads_between = false) const;
 
 private:
     const char* name_;

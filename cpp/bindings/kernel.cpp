@@ -75,8 +75,8 @@ private:
         if (c_.ndim() != 2) refuse(c_.description() + ", expected two dimensions");
         c_.require_matrix(spec.m, spec.n, spec.ldc);
         c_.require_writeable();
-        for (const ArrayView& view : a_.arrays) c_.require_apart(view);
-        for (const ArrayView& view : b_.arrays) c_.require_apart(view);
+        for (const ArrayView& view : a_.arrays) c_.require_apart(view, a_.reads_between);
+        for (const ArrayView& view : b_.arrays) c_.require_apart(view, b_.reads_between);
         args_.c = c_.data();
     }
 
@@ -114,7 +114,9 @@ private:
         mask_->require_writeable();
         mask_->require_apart(c_);
         for (const Operand* operand : {&a_, &b_}) {
-            for (const ArrayView& view : operand->arrays) mask_->require_apart(view);
+            for (const ArrayView& view : operand->arrays) {
+                mask_->require_apart(view, operand->reads_between);
+            }
         }
         for (const auto* view : {&bias_, &scale_, &residual_}) {
             if (*view) mask_->require_apart(**view);
@@ -146,18 +148,19 @@ private:
 }  // namespace
 
 void Kernel::call(const CallArguments& arguments) const {
-    const CheckedCall checked(kernel_->spec(), arguments);
-    if (kernel_->flops(checked.args().batch) < kFlopsWorthReleasingTheGil) {
-        (*kernel_)(checked.args());
+    const Brgemm& kernel = brgemm_kernel();
+    const CheckedCall checked(kernel.spec(), arguments);
+    if (kernel.flops(checked.args().batch) < kFlopsWorthReleasingTheGil) {
+        kernel(checked.args());
         return;
     }
     const py::gil_scoped_release without_gil;
-    (*kernel_)(checked.args());
+    kernel(checked.args());
 }
 
 double Kernel::measure(const CallArguments& arguments, std::int64_t repeats) const {
     if (repeats < 1) refuse("repeats is " + std::to_string(repeats) + ", expected at least 1");
-    const CheckedCall checked(kernel_->spec(), arguments);
+    const CheckedCall checked(brgemm_kernel().spec(), arguments);
     const py::gil_scoped_release without_gil;
     const auto start = std::chrono::steady_clock::now();
     for (std::int64_t i = 0; i < repeats; ++i) (*kernel_)(checked.args());

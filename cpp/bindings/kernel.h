@@ -4,8 +4,11 @@
 
 #include <pybind11/pybind11.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -24,7 +27,18 @@ class Kernel {
 public:
     Kernel(const BrgemmSpec& spec, Isa isa) : kernel_(brgemm(spec, isa)) {}
 
-    const Brgemm& brgemm_kernel() const { return *kernel_; }
+    // pybind11 allocates an object whose __init__ has not run (or has raised) when it is used all
+    // the same; zeros make that a null pointer, which brgemm_kernel() notices.
+    static void* operator new(std::size_t size) {
+        return std::memset(::operator new(size), 0, size);
+    }
+    static void* operator new(std::size_t, void* place) { return place; }
+
+    // Throws py::type_error when __init__ has not run.
+    const Brgemm& brgemm_kernel() const {
+        if (!kernel_) throw pybind11::type_error("this Brgemm was never initialised");
+        return *kernel_;
+    }
 
     // Throws py::type_error or py::value_error before anything is written.
     void call(const CallArguments& arguments) const;

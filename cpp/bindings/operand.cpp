@@ -28,6 +28,7 @@ Operand strided(const char* name, py::handle object, const char* stride_name, py
         operand.stride = view.stride(0);
     }
     operand.stride = integer_or(stride_name, stride, operand.stride);
+    operand.reads_between = explicit_stride && !raw_memory;
     return operand;
 }
 

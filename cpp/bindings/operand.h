@@ -38,8 +38,10 @@ struct Operand {
     std::vector<std::int64_t> offsets;
     std::int64_t stride = 0;
     std::int64_t batch = -1;  // that its shape implies; -1 when it implies none
+    bool reads_between = false;  // elements of a view, where an explicit stride leads there
 
     const void* base() const {
+        if (arrays.empty()) return nullptr;  // an empty list of matrices
         return pointers.empty() ? static_cast<const void*>(arrays.front().data())
                                 : static_cast<const void*>(pointers.data());
     }

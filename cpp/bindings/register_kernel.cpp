@@ -1,4 +1,5 @@
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "bindings/kernel.h"
@@ -42,9 +43,17 @@ BrgemmSpec spec_of(const py::dict& request) {
             .ldmask = integer("ldmask")};
 }
 
+Isa isa_argument(const std::string& name) {
+    try {
+        return parse_isa(name);
+    } catch (const std::invalid_argument& error) {
+        throw std::invalid_argument(std::string("isa: ") + error.what());
+    }
+}
+
 std::unique_ptr<Kernel> make_kernel(const py::dict& request) {
     const BrgemmSpec spec = spec_of(request);
-    const Isa isa = parse_isa(request["isa"].cast<std::string>());
+    const Isa isa = isa_argument(request["isa"].cast<std::string>());
     const py::gil_scoped_release without_gil;
     return std::make_unique<Kernel>(spec, isa);
 }
@@ -64,6 +73,7 @@ py::dict cache_info() {
     py::dict result;
     result["entries"] = info.entries;
     result["bytes"] = info.bytes;
+    result["mapped_bytes"] = mapped_code_bytes();
     result["hits"] = info.hits;
     result["misses"] = info.misses;
     result["evictions"] = info.evictions;

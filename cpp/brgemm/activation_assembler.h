@@ -1,17 +1,15 @@
 // Activations on float32 values in registers, for the epilogue of a kernel. Every function is one
-// straight line of vector arithmetic without branches, gathers or general registers, the same on
-// AVX2 and AVX-512, and at most 4 ULP from the exact value for every float there is: subnormal
-// inputs and results, both zeros and both infinities; NaN stays NaN.
+// straight line of vector arithmetic without branches, gathers, opmasks or general registers, the
+// same on AVX2 and AVX-512, and within 4 ULP of the exact value for every float there is:
+// subnormal inputs and results, both zeros and both infinities; NaN stays NaN.
 //
-// The exponential at the bottom of each is one power of two times a polynomial. What makes the
-// tails exact is the order of the rest: the argument is reduced with the error of its products,
-// and the power of two is kept 2^64 too large until the last instruction, so that only the result
-// can be subnormal. docs/kernel.md has the formulas.
+// At the bottom of each is an exponential: a power of two times a polynomial. What keeps the tails
+// exact is the arithmetic around it. The exponent is reduced together with the rounding errors of
+// the products that make it, and the power of two is 2^64 too large up to the last instruction, so
+// that nothing but the result can be subnormal. docs/kernel.md has the formulas.
 #pragma once
 
-#include <cstdint>
 #include <initializer_list>
-#include <vector>
 
 #include "brgemm/spec.h"
 #include "brgemm/vector_assembler.h"
@@ -27,8 +25,7 @@ protected:
     // registers from `scratch` on, nothing else.
     void activate(Activation activation, int value, int scratch);
 
-    // Places the constants that the activations refer to; call once, after the last instruction.
-    void emit_activation_constants();
+    void emit_activation_constants() {}
 
 private:
     void sigmoid(const Vector& x, int scratch);
@@ -41,17 +38,12 @@ private:
     void join_sides(const Vector& x, const Vector& tail);
     void logistic_tail(const Vector& t, const Vector& r, const Vector& scale, const Vector& free);
     void logistic_denominator(const Vector& denominator, const Vector& exponential);
-    void round(const Vector& integer, const Vector& scale);
-    void power_of_two(const Vector& scale);
+    void power_of_two(const Vector& rounded);
     void exp2_less_one(const Vector& result, const Vector& x);
     void polynomial(const Vector& result, const Vector& x, std::initializer_list<float> terms);
 
+    Xbyak::Address number(float value);
     void set(const Vector& to, float value);
-    Xbyak::Address constant(float value);
-    Xbyak::RegRip slot(float value);
-
-    std::vector<std::uint32_t> constants_;  // bit patterns, each once
-    Xbyak::Label table_;
 };
 
 }  // namespace dlprim

@@ -1,5 +1,7 @@
 #include "brgemm/brgemm.h"
 
+#include <pthread.h>
+
 #include <stdexcept>
 #include <utility>
 
@@ -29,7 +31,11 @@ using KernelCache = Cache<KernelKey, Brgemm, KernelKeyHash>;
 
 // Never destroyed: kernels may still be called while the process exits.
 KernelCache& cache() {
-    static KernelCache& instance = *new KernelCache(kMaxKernels, kMaxCodeBytes);
+    static KernelCache& instance = *[] {
+        pthread_atfork([] { cache().before_fork(); }, [] { cache().after_fork_in_parent(); },
+                       [] { cache().after_fork_in_child(); });
+        return new KernelCache(kMaxKernels, kMaxCodeBytes);
+    }();
     return instance;
 }
 
@@ -55,7 +61,7 @@ std::string Brgemm::name() const {
 
 std::span<const std::uint8_t> Brgemm::code() const { return code_.bytes(); }
 
-std::int64_t Brgemm::bytes() const { return static_cast<std::int64_t>(code_.mapped_bytes()); }
+std::int64_t Brgemm::bytes() const { return static_cast<std::int64_t>(code_.bytes().size()); }
 
 double Brgemm::flops(std::int64_t batch) const {
     const BrgemmSpec& spec = plan_.spec;

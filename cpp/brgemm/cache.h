@@ -4,10 +4,10 @@
 // The least recently used values go first when a bound is exceeded, but never one in use.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <future>
+#include <iterator>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -51,7 +51,7 @@ public:
                 return value.get();
             }
             ++info_.misses;
-            order_.push_front({key, promise.get_future().share(), 0});
+            order_.push_front({key, promise.get_future().share(), 0, false});
             index_.emplace(key, order_.begin());
         }
         return fill(key, promise, std::forward<Make>(make));
@@ -68,9 +68,20 @@ public:
     void clear() {
         const std::lock_guard lock(mutex_);
         for (auto entry = order_.begin(); entry != order_.end();) {
-            entry = entry->ready() ? erase(entry) : std::next(entry);
+            entry = entry->filled ? erase(entry) : std::next(entry);
         }
         info_.hits = info_.misses = info_.evictions = 0;
+    }
+
+    // Around fork(): no other thread is inside while the process is copied, and the child forgets
+    // what the threads it lost were generating.
+    void before_fork() { mutex_.lock(); }
+    void after_fork_in_parent() { mutex_.unlock(); }
+    void after_fork_in_child() {
+        for (auto entry = order_.begin(); entry != order_.end();) {
+            entry = entry->filled ? std::next(entry) : erase(entry);
+        }
+        mutex_.unlock();
     }
 
 private:
@@ -78,11 +89,9 @@ private:
         Key key;
         std::shared_future<Pointer> value;
         std::int64_t bytes;
+        bool filled;  // its maker is done with it; until then it must stay
 
-        bool ready() const {
-            return value.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-        }
-        bool in_use() const { return !ready() || value.get().use_count() > 1; }
+        bool in_use() const { return !filled || value.get().use_count() > 1; }
     };
     using Order = std::list<Entry>;
 
@@ -94,6 +103,7 @@ private:
             const std::lock_guard lock(mutex_);
             const auto entry = index_.find(key)->second;
             entry->bytes = value->bytes();
+            entry->filled = true;
             info_.bytes += entry->bytes;
             evict();
             return value;

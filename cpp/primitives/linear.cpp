@@ -11,7 +11,10 @@
 namespace dlprim {
 namespace {
 
-// One panel of weights^T: [C][kPanelColumns] from rows `channels` of weights (K, C). The columns
+// Columns of a panel of weights^T.
+std::int64_t panel_width(const LinearShape& shape) { return std::min(shape.K, kPanelColumns); }
+
+// One panel of weights^T: [C][panel_width] from rows `channels` of weights (K, C). The columns
 // beyond the last channel are left alone; no kernel reads them.
 void pack_panel(const LinearShape& shape, const float* weights, Range channels, float* panel) {
     constexpr std::int64_t strip = 16;  // a cache line of weights is used up before it is lost
@@ -20,7 +23,7 @@ void pack_panel(const LinearShape& shape, const float* weights, Range channels, 
         const Range inputs = strips.at(s);
         for (std::int64_t k = channels.begin; k < channels.end; ++k) {
             for (std::int64_t c = inputs.begin; c < inputs.end; ++c) {
-                panel[c * kPanelColumns + k - channels.begin] = weights[k * shape.C + c];
+                panel[c * panel_width(shape) + k - channels.begin] = weights[k * shape.C + c];
             }
         }
     }
@@ -46,7 +49,7 @@ const float* through_activation(const LinearShape& shape, const LinearBackward& 
 void linear_forward(const LinearShape& shape, const LinearForward& tensors) {
     if (shape.N == 0 || shape.K == 0) return;
     const Blocks panels{shape.K, kPanelColumns};
-    const std::int64_t panel_size = shape.C * kPanelColumns;
+    const std::int64_t panel_size = shape.C * panel_width(shape);
     const Buffer packed(panels.count() * panel_size);
     parallel_for(panels.count(), [&](std::int64_t i) {
         pack_panel(shape, tensors.weights, panels.at(i), packed.data() + i * panel_size);
@@ -57,7 +60,7 @@ void linear_forward(const LinearShape& shape, const LinearForward& tensors) {
               .a = tensors.src,
               .lda = shape.C,
               .b = packed.data(),
-              .ldb = kPanelColumns,
+              .ldb = panel_width(shape),
               .b_panel_stride = panel_size,
               .c = tensors.dst,
               .ldc = shape.K,
@@ -93,8 +96,7 @@ void linear_backward(const LinearShape& shape, const LinearBackward& tensors) {
     multiply({.m = 1,
               .n = shape.K,
               .k = shape.N,
-              .a = ones.data(),
-              .lda = shape.N,
+              .a = ones.data(),  // a single row: any leading dimension fits
               .b = diff,
               .ldb = shape.K,
               .c = tensors.diff_bias,

@@ -6,6 +6,7 @@ from dlprim import _core
 from dlprim.arrays import FloatArray, float_array, require_shape, result_array, rows_of
 
 _ACTIVATIONS = ("relu",)
+_MOST_CHANNELS = 1 << 24  # the kernel's bound on leading dimensions
 
 
 def linear(
@@ -108,6 +109,8 @@ def _operands(x: Any, w: Any) -> tuple[FloatArray, FloatArray]:
             f"x has shape {src.shape}, expected (..., {weights.shape[1]}): the last axis holds "
             f"the C input channels of w, whose shape is {weights.shape}"
         )
+    if max(weights.shape) > _MOST_CHANNELS:
+        raise ValueError(f"w has shape {weights.shape}, expected at most 2^24 channels on an axis")
     return src, weights
 
 

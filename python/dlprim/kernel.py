@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arrays import FloatArray, float_array
+from dlprim.arrays import FloatArray, float_array, require_shape
 
 _ADDRESSINGS = ("stride", "offset", "address")
 _ACTIVATIONS = ("relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish")
@@ -115,6 +115,10 @@ class Brgemm(_core.Kernel):
         c_type = results[0]
         if out_dtype is not None:
             c_type = _one_of("out_dtype", dtype_name("out_dtype", out_dtype), results)
+        if isa is not None and not isinstance(isa, str):
+            raise TypeError(f"isa is of type {type(isa).__name__}, expected the name of a level")
+        if _integer("beta", beta) not in (0, 1):
+            raise ValueError(f"beta is {beta}, expected 0 or 1")
         m, n, k = _integer("m", m), _integer("n", n), _integer("k", k)
         super().__init__(
             {
@@ -128,7 +132,7 @@ class Brgemm(_core.Kernel):
                 "b_type": b_type,
                 "c_type": c_type,
                 "trans_a": bool(trans_a),
-                "beta": min(max(_integer("beta", beta), -1), 2),
+                "beta": index(beta),
                 "addressing": _name("addressing", addressing, _ADDRESSINGS),
                 "zero_point_a": bool(zero_point_a),
                 "zero_point_b": bool(zero_point_b),
@@ -158,7 +162,8 @@ def brgemm(
     c : ndarray of float32, (m, n), optional
         Accumulated into, in place, and returned. Without it the sum starts from zero.
     bias : array of float32, (n,), optional
-    activation : None or "relu"
+    activation : str, optional
+        As for `Brgemm`.
 
     Returns
     -------
@@ -187,6 +192,12 @@ def brgemm(
         raise TypeError(f"c is of type {type(c).__name__}, expected a NumPy array of float32")
     if c is not None and c.shape != (m, n):
         raise ValueError(f"c has shape {c.shape}, expected ({m}, {n}) from a and b")
+    if c is not None and c.dtype != np.float32:
+        raise TypeError(f"c has dtype {c.dtype}, expected float32")
+    if bias is not None:
+        bias = float_array("bias", bias)
+        require_shape("bias", bias, (n,), "n from b")
+    activation_name(activation)
     result = np.empty((m, n), np.float32) if c is None else c
     if m == 0 or n == 0:
         return result
@@ -200,7 +211,7 @@ def brgemm(
     )
     if k == 0:  # an empty sum
         a, b, batch = np.empty((0, m, 1), np.float32), np.empty((0, 1, n), np.float32), 0
-    kernel(a, b, result, batch=batch, bias=None if bias is None else float_array("bias", bias))
+    kernel(a, b, result, batch=batch, bias=bias)
     return result
 
 
@@ -210,9 +221,9 @@ def kernel_cache_info() -> dict[str, int]:
     Returns
     -------
     dict
-        ``entries`` and ``bytes`` of executable memory held now with their bounds ``max_entries``
-        and ``max_bytes``; ``hits``, ``misses`` and ``evictions`` since the start or the last
-        `kernel_cache_clear`.
+        ``entries`` and ``bytes`` of code held now with their bounds ``max_entries`` and
+        ``max_bytes``; ``mapped_bytes`` of executable memory, shared by kernels; ``hits``,
+        ``misses`` and ``evictions`` since the start or the last `kernel_cache_clear`.
     """
     return _core.kernel_cache_info()
 
@@ -264,9 +275,12 @@ def _one_of(argument: str, name: str, names: tuple[str, ...]) -> str:
 
 def _integer(name: str, value: int) -> int:
     try:
-        return index(value)
+        number = index(value)
     except TypeError:
         raise TypeError(f"{name} is of type {type(value).__name__}, expected an integer") from None
+    if not -(2**31) <= number < 2**63:
+        raise ValueError(f"{name} is {number}, which is out of range")
+    return number
 
 
 def _leading(name: str, value: int | None, row_length: int) -> int:

@@ -28,7 +28,9 @@ GuardedMemory::GuardedMemory(std::int64_t elements, Fence fence) {
     const std::size_t page = page_size();
     const std::size_t inner = (bytes + page - 1) / page * page;
     mapped_ = inner + 2 * page;
-    void* pages = mmap(nullptr, mapped_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    // Not reserved: matrices with huge leading dimensions are many times larger than memory.
+    constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void* pages = mmap(nullptr, mapped_, PROT_NONE, flags, -1, 0);
     if (pages == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "mmap");
     pages_ = static_cast<std::byte*>(pages);
     if (inner > 0) protect(pages_ + page, inner, PROT_READ | PROT_WRITE);

@@ -1,5 +1,3 @@
-#include "brgemm/cache.h"
-
 #include <array>
 #include <atomic>
 #include <barrier>
@@ -13,6 +11,8 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+
+#include "brgemm/cache.h"
 
 namespace dlprim {
 namespace {

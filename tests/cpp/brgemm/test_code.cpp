@@ -1,5 +1,3 @@
-#include "brgemm/code.h"
-
 #include <array>
 #include <cstdint>
 #include <fstream>
@@ -13,6 +11,7 @@
 
 #include <doctest/doctest.h>
 
+#include "brgemm/code.h"
 #include "kernel_problem.h"
 
 namespace dlprim {
@@ -92,7 +91,7 @@ TEST_CASE("generated kernels leave no page that is writable and executable") {
 
 TEST_CASE("empty code has no entry") {
     const Code code;
-    CHECK(code.entry<Answer>() == nullptr);
+    CHECK((code.entry<Answer>() == nullptr));
     CHECK(code.bytes().empty());
     CHECK(code.mapped_bytes() == 0);
 }
@@ -105,7 +104,7 @@ TEST_CASE("moving hands the pages over") {
     const void* const pages = pages_of(first);
     Code second(std::move(first));
     CHECK(pages_of(second) == pages);
-    CHECK(first.entry<Answer>() == nullptr);  // NOLINT(bugprone-use-after-move)
+    CHECK((first.entry<Answer>() == nullptr));  // NOLINT(bugprone-use-after-move)
     CHECK(first.mapped_bytes() == 0);
     CHECK(second.entry<Answer>()() == 42);
 

@@ -1,5 +1,3 @@
-#include "brgemm/isa.h"
-
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -7,6 +5,8 @@
 #include <string>
 
 #include <doctest/doctest.h>
+
+#include "brgemm/isa.h"
 
 namespace dlprim {
 namespace {

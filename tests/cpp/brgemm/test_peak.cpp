@@ -1,9 +1,9 @@
-#include "brgemm/peak.h"
-
 #include <cmath>
 #include <stdexcept>
 
 #include <doctest/doctest.h>
+
+#include "brgemm/peak.h"
 
 namespace dlprim {
 namespace {

@@ -1,11 +1,11 @@
-#include "brgemm/reference.h"
-
 #include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include <doctest/doctest.h>
+
+#include "brgemm/reference.h"
 
 namespace dlprim {
 namespace {

@@ -1,5 +1,3 @@
-#include "brgemm/spec.h"
-
 #include <functional>
 #include <set>
 #include <stdexcept>
@@ -7,6 +5,8 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+
+#include "brgemm/spec.h"
 
 namespace dlprim {
 namespace {
@@ -97,8 +97,8 @@ TEST_CASE("validated refuses each field out of range and names it") {
 TEST_CASE("validated accepts the bounds themselves") {
     CHECK(refusal({.m = kMost, .n = 1, .k = 1}).empty());
     CHECK(refusal({.m = 1, .n = kMostLd, .k = kMost, .trans_a = true}).empty());
-    CHECK(refusal({.m = 1, .n = 1, .k = 1, .lda = kMostLd, .ldb = kMostLd, .ldc = kMostLd})
-              .empty());
+    CHECK(
+        refusal({.m = 1, .n = 1, .k = 1, .lda = kMostLd, .ldb = kMostLd, .ldc = kMostLd}).empty());
 }
 
 TEST_CASE("specs that differ in one field differ in ==, hash and name") {

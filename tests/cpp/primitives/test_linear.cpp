@@ -1,0 +1,199 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "primitives/linear.h"
+#include "primitives/parallel.h"
+
+namespace dlprim {
+namespace {
+
+using Tensor = std::vector<float>;
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+// Small integers: every order of summation gives the same float32.
+Tensor integers(std::int64_t elements, std::uint32_t seed) {
+    std::minstd_rand random(seed);
+    Tensor tensor(static_cast<std::size_t>(elements));
+    for (float& value : tensor) value = static_cast<float>(static_cast<int>(random() % 9) - 4);
+    return tensor;
+}
+
+Tensor unwritten(std::int64_t elements) { return Tensor(static_cast<std::size_t>(elements), kNaN); }
+
+std::vector<LinearShape> shapes() {
+    return {
+        {1, 1, 1},
+        {2, 3, 4},
+        {17, 13, 19},
+        {1, 100, 10},
+        {100, 1, 1},
+        // around the blocks of rows and columns and the strips of the packing
+        {63, 15, 64},
+        {64, 16, 65},
+        {65, 17, 63},
+        {130, 64, 129},
+        {3, 1025, 5},
+        {1030, 5, 7},
+    };
+}
+
+struct Gradients {
+    Tensor src;
+    Tensor weights;
+    Tensor bias;
+};
+
+double at(const Tensor& tensor, std::int64_t index) {
+    return tensor[static_cast<std::size_t>(index)];
+}
+
+Tensor expected_forward(const LinearShape& shape, const Tensor& src, const Tensor& weights,
+                        const Tensor* bias, Activation activation) {
+    Tensor dst;
+    for (std::int64_t n = 0; n < shape.N; ++n) {
+        for (std::int64_t k = 0; k < shape.K; ++k) {
+            double sum = bias == nullptr ? 0 : at(*bias, k);
+            for (std::int64_t c = 0; c < shape.C; ++c) {
+                sum += at(src, n * shape.C + c) * at(weights, k * shape.C + c);
+            }
+            if (activation == Activation::relu) sum = std::max(sum, 0.0);
+            dst.push_back(static_cast<float>(sum));
+        }
+    }
+    return dst;
+}
+
+Gradients expected_backward(const LinearShape& shape, const Tensor& diff_dst, const Tensor& src,
+                            const Tensor& weights) {
+    std::vector<double> diff_src(src.size());
+    std::vector<double> diff_weights(weights.size());
+    std::vector<double> diff_bias(static_cast<std::size_t>(shape.K));
+    for (std::int64_t n = 0; n < shape.N; ++n) {
+        for (std::int64_t k = 0; k < shape.K; ++k) {
+            const double diff = at(diff_dst, n * shape.K + k);
+            diff_bias[static_cast<std::size_t>(k)] += diff;
+            for (std::int64_t c = 0; c < shape.C; ++c) {
+                const auto nc = static_cast<std::size_t>(n * shape.C + c);
+                const auto kc = static_cast<std::size_t>(k * shape.C + c);
+                diff_src[nc] += diff * double{weights[kc]};
+                diff_weights[kc] += diff * double{src[nc]};
+            }
+        }
+    }
+    return {Tensor(diff_src.begin(), diff_src.end()),
+            Tensor(diff_weights.begin(), diff_weights.end()),
+            Tensor(diff_bias.begin(), diff_bias.end())};
+}
+
+Gradients run_backward(const LinearShape& shape, const Tensor& diff_dst, const Tensor& src,
+                       const Tensor& weights, const Tensor* dst) {
+    Gradients diff{unwritten(shape.N * shape.C), unwritten(shape.K * shape.C), unwritten(shape.K)};
+    linear_backward(shape, {.diff_dst = diff_dst.data(),
+                            .src = src.data(),
+                            .weights = weights.data(),
+                            .dst = dst == nullptr ? nullptr : dst->data(),
+                            .activation = dst == nullptr ? Activation::none : Activation::relu,
+                            .diff_src = diff.src.data(),
+                            .diff_weights = diff.weights.data(),
+                            .diff_bias = diff.bias.data()});
+    return diff;
+}
+
+void check_equal(const Gradients& left, const Gradients& right) {
+    CHECK(left.src == right.src);
+    CHECK(left.weights == right.weights);
+    CHECK(left.bias == right.bias);
+}
+
+TEST_CASE("forward is src * weights^T + bias, then the activation") {
+    for (const LinearShape& shape : shapes()) {
+        const Tensor src = integers(shape.N * shape.C, 1);
+        const Tensor weights = integers(shape.K * shape.C, 2);
+        const Tensor bias = integers(shape.K, 3);
+        for (const Tensor* const with_bias : {static_cast<const Tensor*>(nullptr), &bias}) {
+            for (const Activation activation : {Activation::none, Activation::relu}) {
+                Tensor dst = unwritten(shape.N * shape.K);
+                linear_forward(shape, {.src = src.data(),
+                                       .weights = weights.data(),
+                                       .bias = with_bias == nullptr ? nullptr : bias.data(),
+                                       .dst = dst.data(),
+                                       .activation = activation});
+                CHECK(dst == expected_forward(shape, src, weights, with_bias, activation));
+            }
+        }
+    }
+}
+
+TEST_CASE("backward gives the gradients of src, weights and bias") {
+    for (const LinearShape& shape : shapes()) {
+        const Tensor src = integers(shape.N * shape.C, 1);
+        const Tensor weights = integers(shape.K * shape.C, 2);
+        const Tensor diff_dst = integers(shape.N * shape.K, 3);
+        check_equal(run_backward(shape, diff_dst, src, weights, nullptr),
+                    expected_backward(shape, diff_dst, src, weights));
+    }
+}
+
+TEST_CASE("backward through relu lets the gradient pass where the result is positive or NaN") {
+    const LinearShape shape{20, 30, 40};
+    const Tensor src = integers(shape.N * shape.C, 1);
+    const Tensor weights = integers(shape.K * shape.C, 2);
+    const Tensor diff_dst = integers(shape.N * shape.K, 3);
+    Tensor dst = integers(shape.N * shape.K, 4);
+    dst[0] = kNaN;
+    Tensor passed = diff_dst;
+    for (std::size_t i = 0; i < dst.size(); ++i) {
+        if (dst[i] <= 0) passed[i] = 0;
+    }
+    check_equal(run_backward(shape, diff_dst, src, weights, &dst),
+                expected_backward(shape, passed, src, weights));
+}
+
+TEST_CASE("any extent may be zero") {
+    for (const LinearShape& shape :
+         {LinearShape{0, 3, 4}, LinearShape{2, 0, 4}, LinearShape{2, 3, 0}, LinearShape{0, 0, 0}}) {
+        const Tensor src = integers(shape.N * shape.C, 1);
+        const Tensor weights = integers(shape.K * shape.C, 2);
+        const Tensor bias = integers(shape.K, 3);
+        const Tensor diff_dst = integers(shape.N * shape.K, 4);
+        Tensor dst = unwritten(shape.N * shape.K);
+        linear_forward(shape, {.src = src.data(),
+                               .weights = weights.data(),
+                               .bias = bias.data(),
+                               .dst = dst.data(),
+                               .activation = Activation::relu});
+        CHECK(dst == expected_forward(shape, src, weights, &bias, Activation::relu));
+        check_equal(run_backward(shape, diff_dst, src, weights, nullptr),
+                    expected_backward(shape, diff_dst, src, weights));
+    }
+}
+
+TEST_CASE("the bits do not depend on the number of threads") {
+    const LinearShape shape{150, 170, 190};
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    Tensor src = integers(shape.N * shape.C, 1);
+    Tensor weights = integers(shape.K * shape.C, 2);
+    Tensor diff_dst = integers(shape.N * shape.K, 3);
+    for (Tensor* const tensor : {&src, &weights, &diff_dst}) {
+        for (float& value : *tensor) value = normal(random);
+    }
+    const int before = num_threads();
+    set_num_threads(1);
+    const Gradients serial = run_backward(shape, diff_dst, src, weights, nullptr);
+    for (const int threads : {2, 3, 5}) {
+        set_num_threads(threads);
+        check_equal(run_backward(shape, diff_dst, src, weights, nullptr), serial);
+    }
+    set_num_threads(before);
+}
+
+}  // namespace
+}  // namespace dlprim

@@ -1,0 +1,60 @@
+#include <algorithm>
+
+#include <doctest/doctest.h>
+
+#include "primitives/partition.h"
+
+namespace dlprim {
+namespace {
+
+TEST_CASE("blocks follow each other from 0 to the extent") {
+    for (std::int64_t extent = 0; extent <= 200; ++extent) {
+        for (std::int64_t size = 1; size <= 40; ++size) {
+            const Blocks blocks{extent, size};
+            std::int64_t end = 0;
+            for (std::int64_t i = 0; i < blocks.count(); ++i) {
+                const Range block = blocks.at(i);
+                CHECK(block.begin == end);
+                const bool last = i + 1 == blocks.count();
+                CHECK((last ? block.size() >= 1 && block.size() <= size : block.size() == size));
+                end = block.end;
+            }
+            CHECK(end == extent);
+        }
+    }
+}
+
+TEST_CASE("chunks follow each other from 0 to the total and are even") {
+    for (std::int64_t total = 0; total <= 100; ++total) {
+        for (std::int64_t parts = 1; parts <= 70; ++parts) {
+            std::int64_t end = 0;
+            std::int64_t smallest = total;
+            std::int64_t largest = 0;
+            for (std::int64_t part = 0; part < parts; ++part) {
+                const Range range = chunk(total, parts, part);
+                CHECK(range.begin == end);
+                end = range.end;
+                smallest = std::min(smallest, range.size());
+                largest = std::max(largest, range.size());
+            }
+            CHECK(end == total);
+            CHECK(largest - smallest <= 1);
+        }
+    }
+}
+
+TEST_CASE("totals beyond 32 bits are cut without overflow") {
+    constexpr std::int64_t total = std::int64_t{1} << 50;
+    CHECK(chunk(total, 3, 0).begin == 0);
+    CHECK(chunk(total, 3, 2).end == total);
+    CHECK(Blocks{total, 7}.at(Blocks{total, 7}.count() - 1).end == total);
+}
+
+TEST_CASE("ranges compare by both ends") {
+    CHECK(Range{1, 2} == Range{1, 2});
+    CHECK(Range{1, 2} != Range{1, 3});
+    CHECK(Range{0, 2} != Range{1, 2});
+}
+
+}  // namespace
+}  // namespace dlprim

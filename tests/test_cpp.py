@@ -1,0 +1,91 @@
+"""The C++ side: its own tests, and a stranger's program on the installed package.
+
+Both are built from scratch in a temporary folder with the CMake of this environment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PATH = os.pathsep.join([str(Path(sys.prefix) / "bin"), os.environ.get("PATH", os.defpath)])
+
+
+def require_program(name: str) -> str:
+    program = shutil.which(name, path=PATH)
+    if program is None:
+        pytest.skip(f"{name} is neither in {sys.prefix}/bin nor in PATH")
+    return program
+
+
+def require_sources(*parts: str) -> Path:
+    path = ROOT.joinpath(*parts)
+    if not path.exists():
+        pytest.skip(f"{path} is not there: the tests run without a source checkout")
+    return path
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> str:
+    """The output of a program that must succeed."""
+    result = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, "PATH": PATH},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    line = " ".join(map(str, command))
+    assert result.returncode == 0, f"{line}: exit code {result.returncode}\n{result.stdout}"
+    return result.stdout
+
+
+def build(source: Path, folder: Path, *definitions: str) -> None:
+    cmake = require_program("cmake")
+    require_program("c++")
+    generator = ["-G", "Ninja"] if shutil.which("ninja", path=PATH) else []
+    run(cmake, "-S", source, "-B", folder, *generator, *definitions)
+    run(cmake, "--build", folder, "--parallel", str(os.cpu_count() or 1))
+
+
+def ask_package(question: str) -> str:
+    return run(sys.executable, "-m", "dlprim", question).strip()
+
+
+def test_example_runs_on_the_installed_package(tmp_path: Path) -> None:
+    source = require_sources("examples", "cpp")
+    build(source, tmp_path, f"-Ddlprim_DIR={ask_package('--cmakedir')}")
+    assert re.search(r"^brgemm_\w+: right, [\d.]+ GFLOP/s$", run(tmp_path / "example"), re.M)
+
+
+def test_installed_headers_compile_alone_and_need_no_third_party(tmp_path: Path) -> None:
+    include = Path(ask_package("--includes"))
+    headers = sorted(header.relative_to(include) for header in include.rglob("*.h"))
+    assert Path("dlprim/brgemm/brgemm.h") in headers
+    for header in headers:
+        lines = (include / header).read_text().splitlines()
+        included = [line for line in lines if line.startswith("#include <")]
+        assert [line for line in included if not re.fullmatch(r"#include <\w+>", line)] == []
+    # A file for each, so that none rests on what another one includes.
+    units = [tmp_path / f"{'_'.join(header.with_suffix('').parts)}.cpp" for header in headers]
+    for unit, header in zip(units, headers, strict=True):
+        unit.write_text(f"#include <{header}>\n#include <{header}>\n")
+    warnings = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
+    folders = (f"-I{include}", f"-I{include / 'dlprim'}")
+    run(require_program("c++"), "-std=c++20", "-fsyntax-only", *warnings, *folders, *units)
+
+
+def test_cpp_tests_pass_at_every_isa_level(tmp_path: Path) -> None:
+    require_sources("tests", "cpp")
+    build(require_sources("CMakeLists.txt").parent, tmp_path, "-DDLPRIM_BUILD_TESTS=ON")
+    run(require_program("ctest"), "--output-on-failure", "--no-tests=error", cwd=tmp_path)

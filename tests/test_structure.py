@@ -1,0 +1,129 @@
+"""The rules that keep the sources readable: who includes whom, how long a file is, what is absent.
+
+They read the checkout these tests lie in, not the installed package.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CPP = ROOT / "cpp"
+
+if not (CPP / "brgemm").is_dir():
+    pytest.skip(f"{ROOT} holds no C++ sources", allow_module_level=True)
+
+CPP_FILES = sorted(path for path in CPP.rglob("*") if path.suffix in {".cpp", ".h"})
+OWN_FILES = [*CPP_FILES, *sorted((ROOT / "tests" / "cpp").rglob("*.cpp"))]
+PYTHON_FILES = sorted(
+    path for folder in ("python", "tests", "bench") for path in (ROOT / folder).rglob("*.py")
+)
+
+# What the files of a layer may include besides the standard library.
+LAYERS = {
+    "brgemm": {"brgemm", "xbyak"},
+    "primitives": {"brgemm", "primitives"},
+    "bindings": {"brgemm", "primitives", "bindings", "pybind11"},
+}
+SYSTEM_HEADERS = {"sys/mman.h", "sys/stat.h", "sys/syscall.h", "unistd.h", "pthread.h", "fcntl.h"}
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def includes(path: Path) -> list[str]:
+    return re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', path.read_text(), re.MULTILINE)
+
+
+def installed(path: Path) -> bool:
+    """As cpp/CMakeLists.txt says: all headers of the two layers but those it excludes."""
+    rules = (CPP / "CMakeLists.txt").read_text()
+    excluded = re.findall(r'PATTERN "([^"]+)" EXCLUDE', rules)
+    return (
+        path.suffix == ".h"
+        and path.relative_to(CPP).parts[0] != "bindings"
+        and path.name not in excluded
+    )
+
+
+# ---------------------------------------------------------------- dependencies
+
+
+@pytest.mark.parametrize("path", CPP_FILES, ids=name_of)
+def test_includes_point_downwards(path: Path) -> None:
+    layer = path.relative_to(CPP).parts[0]
+    for name in includes(path):
+        if name in SYSTEM_HEADERS or name == "omp.h" or "/" not in name:
+            continue
+        assert name.split("/")[0] in LAYERS[layer]
+
+
+@pytest.mark.parametrize("path", CPP_FILES, ids=name_of)
+def test_each_dependency_has_one_place(path: Path) -> None:
+    text, names = path.read_text(), includes(path)
+    if path != CPP / "primitives" / "parallel.cpp":
+        assert "omp.h" not in names
+        assert not re.search(r"#\s*pragma\s+omp|\bomp_\w+\(", text)
+        assert not re.search(r"\bstd::(thread|jthread|async)\b", text)
+    if path.relative_to(CPP).parts[0] != "bindings":
+        assert not re.search(r"\bpy(bind11)?::|\bPy(Object|_)", text)
+    if path.parent != CPP / "brgemm" or installed(path):
+        assert "xbyak" not in text.lower()
+
+
+def test_only_bindings_reach_the_core_through_python() -> None:
+    """Of the package's modules, `_core` is imported by name; nothing hands it on."""
+    import dlprim
+
+    assert "_core" not in dlprim.__all__
+
+
+@pytest.mark.parametrize("path", sorted(CPP.rglob("*.h")), ids=name_of)
+def test_header_has_a_guard_and_says_why_it_is_there(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    guard = lines.index("#pragma once")
+    assert 1 <= guard <= 15
+    assert all(line.startswith("//") for line in lines[:guard])
+
+
+# ---------------------------------------------------------------- sizes
+
+
+@pytest.mark.parametrize("path", [*OWN_FILES, *PYTHON_FILES], ids=name_of)
+def test_file_is_short(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert len(lines) <= (400 if path.name.startswith("emit_") else 300)
+
+
+@pytest.mark.parametrize("path", PYTHON_FILES, ids=name_of)
+def test_python_functions_are_short_and_modules_say_why(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert ast.get_docstring(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            documented = ast.get_docstring(node, clean=False) or ""
+            length = node.end_lineno - node.lineno + 1 - documented.count("\n")
+            assert length <= 50, node.name
+
+
+# ---------------------------------------------------------------- absent
+
+
+@pytest.mark.parametrize("path", [*OWN_FILES, *PYTHON_FILES], ids=name_of)
+def test_file_has_a_purpose_and_no_loose_ends(path: Path) -> None:
+    vague = {"util", "utils", "common", "helper", "helpers", "misc"}
+    assert vague.isdisjoint(path.stem.lower().split("_"))
+    if path != Path(__file__):
+        assert not re.search(r"\b(TODO|FIXME|XXX|HACK)\b", path.read_text())
+
+
+def test_nothing_is_compiled_for_this_machine_only() -> None:
+    files = [ROOT / "CMakeLists.txt", *CPP.rglob("CMakeLists.txt"), *ROOT.glob("cmake/*")]
+    for path in files:
+        flags = re.sub(r"#.*", "", path.read_text())
+        assert not re.search(r"-m(arch|tune|avx|fma)|-ffast-math|-Ofast", flags), name_of(path)
