@@ -19,7 +19,12 @@ constexpr double kFlopsWorthReleasingTheGil = 1 << 20;
 class CheckedCall {
 public:
     CheckedCall(const BrgemmSpec& spec, const CallArguments& from)
-        : a_shape_{spec.a_type, spec.a_rows(), spec.a_columns(), 1, spec.lda, span_a(spec)},
+        : a_shape_{spec.a_type,
+                   spec.trans_a ? spec.words() : spec.m,
+                   spec.a_columns(),
+                   spec.trans_a ? elements_per_word(spec.a_type) : 1,
+                   spec.lda,
+                   span_a(spec)},
           b_shape_{spec.b_type, spec.words(), spec.n,  elements_per_word(spec.b_type),
                    spec.ldb, span_b(spec)},
           a_(checked_operand(spec.addressing, {"a", "stride_a", "offsets_a"},

@@ -29,9 +29,10 @@ constexpr std::uint8_t kSignificandBits = 23;
 constexpr float kSigmoidLeft = -120;
 constexpr float kSigmoidRight = 30;
 constexpr float kTanhRight = 20;  // of 2x
-constexpr float kSwishLeft = -120;
-constexpr float kGeluLeft = -14.5F;
-constexpr float kGeluTanhLeft = -11;
+// The same for t = |x|.
+constexpr float kSwishLeft = 120;
+constexpr float kGeluLeft = 14.5F;
+constexpr float kGeluTanhLeft = 11;
 
 constexpr float kSignBit = std::bit_cast<float>(0x80000000U);
 constexpr float kAllButSign = std::bit_cast<float>(0x7FFFFFFFU);
@@ -104,8 +105,8 @@ void ActivationAssembler::tanh(const Vector& x, int scratch) {
     vorps(x, x, r);
 }
 
-// x Phi(x). On the left t Phi(t) = t e^(-t^2 / 2) (1 + s) / (2 - t sqrt(2 pi)), where
-// 0 <= s < 0.19 takes most of the rounding errors of its quotient out of the result.
+// x Phi(x). On the left t Phi(-t) = t e^(-t^2 / 2) (1 + s) / (2 + t sqrt(2 pi)), where
+// 0 <= s < 0.19 keeps most of the rounding errors of its own quotient out of the result.
 void ActivationAssembler::gelu(const Vector& x, int scratch) {
     const Vector t = vector(scratch);
     const Vector tail = vector(scratch + 1);
@@ -129,12 +130,12 @@ void ActivationAssembler::gelu(const Vector& x, int scratch) {
     vmulps(tail, tail, t);
     vfmadd231ps(tail, tail, n);
     set(n, 2);
-    vfmadd231ps(n, t, number(-kRootTwoPi));
+    vfmadd231ps(n, t, number(kRootTwoPi));
     vdivps(tail, tail, n);
-    polynomial(n, t, {-0x1.7379d6p-7F, 0x1.5e1dccp-4F, -0x1.2b9b1ap-2F, 0x1.d25c4p-2F});
+    polynomial(n, t, {0x1.7379d6p-7F, 0x1.5e1dccp-4F, 0x1.2b9b1ap-2F, 0x1.d25c4p-2F});
     vmulps(n, n, t);
-    polynomial(r, t, {0x1.d19bf8p-7F, -0x1.ff8dd2p-4F, 0x1.13a864p-1F, -0x1.4e64a8p+0F,
-                      0x1.bd856cp+0F, -1});
+    polynomial(r, t, {0x1.d19bf8p-7F, 0x1.ff8dd2p-4F, 0x1.13a864p-1F, 0x1.4e64a8p+0F,
+                      0x1.bd856cp+0F, 1});
     vdivps(n, n, r);
     vfmadd231ps(tail, tail, n);
     join_sides(x, tail);
@@ -142,7 +143,7 @@ void ActivationAssembler::gelu(const Vector& x, int scratch) {
 
 // x e / (1 + e) with e = e^z, z = sqrt(8 / pi) (x + 0.044715 x^3).
 void ActivationAssembler::gelu_tanh(const Vector& x, int scratch) {
-    // log2(e) z = t w (1 - kStretch) with w = kLinear + kCubic t^2. Of the pairs near the exact
+    // log2(e) z = -t w (1 - kStretch) with w = kLinear + kCubic t^2. Of the pairs near the exact
     // coefficients this one has their ratio to 2^-35, and kLinear so few bits that w - kLinear is
     // exact.
     constexpr float kLinear = 0x1.26a6cp+1F;
@@ -163,10 +164,10 @@ void ActivationAssembler::gelu_tanh(const Vector& x, int scratch) {
     vfmadd231ps(low, scale, number(kCubic));
     vfnmadd231ps(low, w, number(kStretch));
     set(scale, kScaledRounder);
-    vfmadd231ps(scale, t, w);
+    vfnmadd231ps(scale, t, w);
     vsubps(scale, scale, number(kScaledRounder));
-    vfmsub213ps(w, t, scale);
-    vfmadd231ps(w, t, low);
+    vfnmsub213ps(w, t, scale);
+    vfnmadd231ps(w, t, low);
     // Rounded once more rather than kept: a register less.
     vaddps(scale, scale, number(kScaledRounder));
     power_of_two(scale);
@@ -181,27 +182,27 @@ void ActivationAssembler::swish(const Vector& x, int scratch) {
     const Vector r = vector(scratch + 2);
     split_sides(x, t, scale, kSwishLeft);
     set(scale, kScaledRounder);
-    vfmadd231ps(scale, t, number(kLog2e));
+    vfnmadd231ps(scale, t, number(kLog2e));
     vsubps(r, scale, number(kScaledRounder));
-    vfmsub231ps(r, t, number(kLog2e));
-    vfmadd231ps(r, t, number(kLog2eLow));
+    vfnmsub231ps(r, t, number(kLog2e));
+    vfnmadd231ps(r, t, number(kLog2eLow));
     power_of_two(scale);
     logistic_tail(t, r, scale, vector(scratch + 3));
     join_sides(x, t);
 }
 
-// x F(x) with F(x) = 1 - F(-x) is max(x, 0) + t F(t) with t = -|x|, so only the left side needs
+// x F(x) with F(x) = 1 - F(-x) is max(x, 0) - t F(-t) with t = |x|, so only the left side needs
 // computing. max(x, 0) replaces x and carries NaN and the sign of zero.
-void ActivationAssembler::split_sides(const Vector& x, const Vector& left, const Vector& zeros,
-                                      float lowest) {
-    vorps(left, x, number(kSignBit));
-    vmaxps(left, left, number(lowest));
+void ActivationAssembler::split_sides(const Vector& x, const Vector& t, const Vector& zeros,
+                                      float most) {
+    vandps(t, x, number(kAllButSign));
+    vminps(t, t, number(most));
     zero(zeros.getIdx());
     relu(x.getIdx(), zeros.getIdx());
 }
 
 void ActivationAssembler::join_sides(const Vector& x, const Vector& tail) {
-    vfmadd231ps(x, tail, number(kUnscale));
+    vfnmadd231ps(x, tail, number(kUnscale));
 }
 
 // t e / (1 + e) with e = scale 2^r, in `t`. Because scale is a power of two, t e is rounded once.

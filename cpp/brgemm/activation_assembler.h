@@ -34,7 +34,7 @@ private:
     void gelu_tanh(const Vector& x, int scratch);
     void swish(const Vector& x, int scratch);
 
-    void split_sides(const Vector& x, const Vector& left, const Vector& zeros, float lowest);
+    void split_sides(const Vector& x, const Vector& t, const Vector& zeros, float most);
     void join_sides(const Vector& x, const Vector& tail);
     void logistic_tail(const Vector& t, const Vector& r, const Vector& scale, const Vector& free);
     void logistic_denominator(const Vector& denominator, const Vector& exponential);

@@ -53,7 +53,6 @@ private:
     int load_quads(const Step& step);
     void load_b(const Step& step, int pass);
     void load_a(int row, const Step& step, int pass);
-    void load_a_pair(int row, const Step& step);
     void load_partial_word(int row, const Step& step);
     void widen_a(int pass);
     void multiply_embedded(int row, const Step& step);
@@ -72,6 +71,7 @@ private:
     void store_tile();
 
     bool is_tail(int vector) const { return masked_ && vector == tile_.vectors - 1; }
+    bool moves_a_up() const;
     bool embeds_a() const;
     int accumulator(int row, int vector, int step = 0) const;
     Xbyak::RegExp a_at(int row, int step) const;
@@ -119,9 +119,6 @@ private:
     const Reg b_offset_ = rbp;  // bytes to this column block in B, in words: 4 per column
     const Reg column_counter_ = r15;
     const Reg mask_ = r12;  // where this tile's part of the relu mask begins
-    // Halves of words, for pairs of bfloat16 that do not lie side by side.
-    const Xbyak::Opmask upper_halves_ = k6;
-    const Xbyak::Opmask lower_halves_ = k7;
 };
 
 }  // namespace dlprim

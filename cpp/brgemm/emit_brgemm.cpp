@@ -11,8 +11,7 @@ BrgemmEmitter::BrgemmEmitter(const BrgemmPlan& plan, void* buffer)
       plan_(plan),
       spec_(plan.spec),
       passes_(cost_of(plan.spec, plan.isa).passes) {
-    const std::int64_t element = size_of(spec_.a_type);
-    a_row_ = (spec_.trans_a ? 1 : spec_.lda) * element;
+    a_row_ = spec_.trans_a ? kWordBytes : spec_.lda * size_of(spec_.a_type);
     a_step_ = (spec_.trans_a ? spec_.lda : 1) * kWordBytes;
     b_step_ = spec_.ldb * kWordBytes;
     c_row_ = spec_.ldc * size_of(spec_.c_type);
@@ -44,11 +43,6 @@ std::vector<BrgemmEmitter::Reg> BrgemmEmitter::saved_registers() const {
 void BrgemmEmitter::prologue() {
     for (const Reg& reg : saved_registers()) push(reg);
     if (plan_.tail_lanes > 0) set_tail(plan_.tail_lanes);
-    if (plan_.multiply == Multiply::dot_bf16 && spec_.trans_a) {
-        mov(eax, 0xaaaaaaaa);
-        kmovd(upper_halves_, eax);
-        knotd(lower_halves_, upper_halves_);
-    }
     if (loops_columns_) xor_(b_offset_.cvt32(), b_offset_.cvt32());
 }
 

@@ -4,7 +4,7 @@
 namespace dlprim {
 namespace {
 
-constexpr int kSignedShift = 128;     // what turns int8 into uint8
+constexpr int kSignedShift = 128;               // what turns int8 into uint8
 constexpr std::uint8_t kNotLessOrEqual = 0x16;  // quiet; true for NaN
 
 }  // namespace
@@ -29,7 +29,7 @@ void BrgemmEmitter::load_zero_point_a() {
     } else {
         xor_(value, value);
     }
-    if (spec_.a_type == DType::s8 && plan_.multiply == Multiply::dot_int8) add(value, kSignedShift);
+    if (moves_a_up()) add(value, kSignedShift);
 }
 
 // sum (a - za)(b - zb) = sum a*b - za * sum b - zb * sum a + batch*k * za * zb, modulo 2^32.

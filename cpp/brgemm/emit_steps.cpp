@@ -12,7 +12,7 @@ std::uint32_t valid_bits(DType dtype, int elements) {
     return bits >= 32 ? ~0U : (1U << bits) - 1;
 }
 
-constexpr std::uint32_t kSignBits = 0x80808080;  // moves int8 up by 128, to uint8
+constexpr std::uint32_t kSignBits = 0x80808080;  // flipped: int8 moves up by 128, to uint8
 
 }  // namespace
 
@@ -81,7 +81,7 @@ int BrgemmEmitter::load_quads(const Step& step) {
     if (step.elements < elements_per_word(spec_.a_type)) return 0;
     const auto bring = [&](int quad, int row) {
         broadcast_quad(map_.quads + quad, a_at(row, step.index));
-        if (spec_.a_type == DType::s8) xor_constant(map_.quads + quad, kSignBits);
+        if (moves_a_up()) xor_constant(map_.quads + quad, kSignBits);
     };
     if (spec_.trans_a) {
         const int quads = tile_.quad_rows / kQuad;
@@ -116,41 +116,26 @@ void BrgemmEmitter::load_b(const Step& step, int pass) {
 
 // One word of A in every lane of map_.a, as the multiplication wants it.
 void BrgemmEmitter::load_a(int row, const Step& step, int pass) {
-    const bool partial = step.elements < elements_per_word(spec_.a_type);
-    if (spec_.trans_a && spec_.a_type == DType::bf16) {
-        if (plan_.multiply == Multiply::dot_bf16) {
-            load_a_pair(row, step);
-        } else {
-            const std::size_t second = displacement(pass * spec_.lda * size_of(DType::bf16));
-            vpbroadcastw(vector(map_.a), word[a_at(row, step.index) + second]);
-            shift_words_left(map_.a, 16);
-        }
-        return;
-    }
-    if (partial) {
+    if (step.elements < elements_per_word(spec_.a_type)) {
         load_partial_word(row, step);
     } else {
         broadcast(map_.a, a_at(row, step.index));
-        if (plan_.multiply == Multiply::dot_int8 && spec_.a_type == DType::s8) {
-            xor_constant(map_.a, kSignBits);
-        }
+        if (moves_a_up()) xor_constant(map_.a, kSignBits);
     }
     widen_a(pass);
 }
 
-// Two rows of a transposed A make a pair: one element to the lower halves, one to the upper.
-void BrgemmEmitter::load_a_pair(int row, const Step& step) {
-    const Vector a = vector(map_.a);
-    const Xbyak::RegExp first = a_at(row, step.index);
-    vpbroadcastw(a | lower_halves_ | T_z, word[first]);
-    if (step.elements < 2) return;
-    const std::size_t second = displacement(spec_.lda * size_of(DType::bf16));
-    vpbroadcastw(a | upper_halves_, word[first + second]);
-}
-
-// The last elements of a row of A with zeros behind them, read without touching what follows.
+// The last elements of a row of A with zeros behind them. A packed A has a whole word there, whose
+// rest may be anything; behind a row that is not packed nothing may be touched.
 void BrgemmEmitter::load_partial_word(int row, const Step& step) {
     const Xbyak::RegExp from = a_at(row, step.index);
+    const std::uint32_t valid = valid_bits(spec_.a_type, step.elements);
+    if (spec_.trans_a) {
+        broadcast(map_.a, from);
+        if (moves_a_up()) xor_constant(map_.a, kSignBits);
+        and_constant(map_.a, valid);
+        return;
+    }
     const Xbyak::Reg32 assembled = scratch_.cvt32();
     const std::int64_t bytes = step.elements * size_of(spec_.a_type);
     if (bytes == 1) {
@@ -163,9 +148,7 @@ void BrgemmEmitter::load_partial_word(int row, const Step& step) {
         shl(k_.cvt32(), 16);
         or_(assembled, k_.cvt32());
     }
-    if (plan_.multiply == Multiply::dot_int8 && spec_.a_type == DType::s8) {
-        xor_(assembled, kSignBits & valid_bits(spec_.a_type, step.elements));
-    }
+    if (moves_a_up()) xor_(assembled, kSignBits & valid);
     broadcast_register(map_.a, assembled);
 }
 
@@ -204,6 +187,10 @@ void BrgemmEmitter::multiply(int to, int a, int b) {
             add_words(to, map_.product);
             break;
     }
+}
+
+bool BrgemmEmitter::moves_a_up() const {
+    return plan_.multiply == Multiply::dot_int8 && spec_.a_type == DType::s8;
 }
 
 bool BrgemmEmitter::embeds_a() const {

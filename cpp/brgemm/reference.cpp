@@ -83,14 +83,18 @@ public:
         return matrix(args_.b, args_.offsets_b, args_.stride_b, i);
     }
     std::int64_t a_index(std::int64_t row, std::int64_t step) const {
-        return spec_.trans_a ? step * spec_.lda + row : row * spec_.lda + step;
+        return spec_.trans_a ? packed(step, row, spec_.lda) : row * spec_.lda + step;
     }
     std::int64_t b_index(std::int64_t step, std::int64_t column) const {
-        const std::int64_t group = elements_per_word(spec_.b_type);
-        return (step / group * spec_.ldb + column) * group + step % group;
+        return packed(step, column, spec_.ldb);
     }
 
 private:
+    std::int64_t packed(std::int64_t step, std::int64_t column, std::int64_t ld) const {
+        const std::int64_t group = elements_per_word(spec_.a_type);
+        return (step / group * ld + column) * group + step % group;
+    }
+
     const void* matrix(const void* base, const std::int64_t* offsets, std::int64_t stride,
                        std::int64_t i) const {
         if (spec_.addressing == Addressing::address) {

@@ -59,7 +59,6 @@ void require_types(const BrgemmSpec& spec) {
 void require_agreement(const BrgemmSpec& spec) {
     const bool int8 = is_int8(spec.a_type);
     const Epilogue& epilogue = spec.epilogue;
-    if (spec.trans_a && int8) refuse("trans_a=true, which int8 kernels do not have");
     if (!int8 && (spec.zero_point_a || spec.zero_point_b)) {
         refuse("a zero point of " + types_of(spec) + ", which only int8 kernels have");
     }
@@ -165,7 +164,8 @@ std::string to_string(const BrgemmSpec& spec) {
 }
 
 std::int64_t span_a(const BrgemmSpec& spec) {
-    return span(spec.a_rows(), spec.a_columns(), spec.lda, size_of(spec.a_type));
+    if (spec.trans_a) return span(spec.words(), spec.m, spec.lda, 4);
+    return span(spec.m, spec.k, spec.lda, size_of(spec.a_type));
 }
 
 std::int64_t span_b(const BrgemmSpec& spec) { return span(spec.words(), spec.n, spec.ldb, 4); }

@@ -40,14 +40,15 @@ struct BrgemmSpec {
     std::int64_t m = 0;
     std::int64_t n = 0;
     std::int64_t k = 0;
-    std::int64_t lda = 0;  // elements from row to row; 0 means the row length
-    std::int64_t ldb = 0;  // columns: a packed B has ldb * elements_per_word elements per row
+    // Elements from row to row, 0 for the row length; columns where an operand is packed.
+    std::int64_t lda = 0;
+    std::int64_t ldb = 0;
     std::int64_t ldc = 0;
     // float32 for all; or bfloat16 A and B; or uint8 or int8 A with int8 B.
     DType a_type = DType::f32;
     DType b_type = DType::f32;
     DType c_type = DType::f32;
-    bool trans_a = false;  // A stored [k][m]; float32 and bfloat16
+    bool trans_a = false;  // A stored [k][m], packed like B where B is packed
     int beta = 0;          // 0 (C is never read) or 1
     Addressing addressing = Addressing::stride;
     bool zero_point_a = false;  // int8: A - zero_point_a and B - zero_point_b are multiplied
@@ -55,7 +56,6 @@ struct BrgemmSpec {
     Epilogue epilogue;
     std::int64_t ldmask = 0;  // bytes from row to row of the relu mask; 0 means ceil(n / 8)
 
-    std::int64_t a_rows() const { return trans_a ? k : m; }
     std::int64_t a_columns() const { return trans_a ? m : k; }
     // Steps along k: words of A, rows of the packed B.
     std::int64_t words() const {

@@ -37,7 +37,7 @@ class Brgemm(_core.Kernel):
     lda, ldb, ldc : int, optional
         Elements from row to row, for a packed B columns; the row length by default, at most 2^24.
     trans_a : bool
-        A_i is stored transposed, as k x m; float32 and bfloat16.
+        A_i is stored transposed, as k x m, packed by `dlprim.pack_b` where B is.
     beta : 0 or 1
         With 0, C is written without being read. With 1, C of 8-bit operands is int32.
     addressing : "stride", "offset" or "address"
