@@ -124,8 +124,9 @@ void ActivationAssembler::gelu(const Vector& x, int scratch) {
     vfmadd231ps(r, t, t);
     vfmadd231ps(r, n, number(kTwoLn2Low));
     // e^(-r/2) - 1.
-    polynomial(n, r, {0x1.68744ep-16F, -0x1.123e78p-12F, 0x1.555b7cp-9F, -0x1.55548ap-6F,
-                      0x1.fffff8p-4F, -0.5F});
+    polynomial(n, r,
+               {0x1.68744ep-16F, -0x1.123e78p-12F, 0x1.555b7cp-9F, -0x1.55548ap-6F, 0x1.fffff8p-4F,
+                -0.5F});
     vmulps(n, n, r);
     vmulps(tail, tail, t);
     vfmadd231ps(tail, tail, n);
@@ -134,8 +135,8 @@ void ActivationAssembler::gelu(const Vector& x, int scratch) {
     vdivps(tail, tail, n);
     polynomial(n, t, {0x1.7379d6p-7F, 0x1.5e1dccp-4F, 0x1.2b9b1ap-2F, 0x1.d25c4p-2F});
     vmulps(n, n, t);
-    polynomial(r, t, {0x1.d19bf8p-7F, 0x1.ff8dd2p-4F, 0x1.13a864p-1F, 0x1.4e64a8p+0F,
-                      0x1.bd856cp+0F, 1});
+    polynomial(r, t,
+               {0x1.d19bf8p-7F, 0x1.ff8dd2p-4F, 0x1.13a864p-1F, 0x1.4e64a8p+0F, 0x1.bd856cp+0F, 1});
     vdivps(n, n, r);
     vfmadd231ps(tail, tail, n);
     join_sides(x, tail);
@@ -228,8 +229,9 @@ void ActivationAssembler::power_of_two(const Vector& rounded) {
 
 // 2^x - 1 for |x| <= 0.52, to 2^-27 of 2^x.
 void ActivationAssembler::exp2_less_one(const Vector& result, const Vector& x) {
-    polynomial(result, x, {0x1.3f8e32p-13F, 0x1.5f31dcp-10F, 0x1.3b3172p-7F, 0x1.c6af3ep-5F,
-                           0x1.ebfbd6p-3F, 0x1.62e43p-1F});
+    polynomial(result, x,
+               {0x1.3f8e32p-13F, 0x1.5f31dcp-10F, 0x1.3b3172p-7F, 0x1.c6af3ep-5F, 0x1.ebfbd6p-3F,
+                0x1.62e43p-1F});
     vmulps(result, result, x);
 }
 

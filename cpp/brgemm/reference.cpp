@@ -134,14 +134,15 @@ std::int32_t int8_sum(const BrgemmSpec& spec, const BrgemmArgs& args, std::int64
 float float_sum(const BrgemmSpec& spec, const BrgemmArgs& args, std::int64_t row,
                 std::int64_t column) {
     const Operands operands(spec, args);
-    float sum = spec.beta == 1 ? load(spec.c_type, args.c, row * spec.ldc + column) : 0;
+    double sum = spec.beta == 1 ? load(spec.c_type, args.c, row * spec.ldc + column) : 0;
     for (std::int64_t i = 0; i < args.batch; ++i) {
         for (std::int64_t step = 0; step < spec.k; ++step) {
-            sum += load(spec.a_type, operands.a(i), operands.a_index(row, step)) *
+            sum += static_cast<double>(
+                       load(spec.a_type, operands.a(i), operands.a_index(row, step))) *
                    load(spec.b_type, operands.b(i), operands.b_index(step, column));
         }
     }
-    return sum;
+    return static_cast<float>(sum);
 }
 
 float finished(const BrgemmSpec& spec, const BrgemmArgs& args, std::int64_t row,

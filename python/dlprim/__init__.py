@@ -18,8 +18,9 @@ except ImportError as error:
         )
     raise ImportError(f"{message} ({error})") from error
 
+from dlprim.cache import kernel_cache_clear, kernel_cache_info, warmup
 from dlprim.functional import linear, linear_backward
-from dlprim.kernel import Brgemm, brgemm, kernel_cache_clear, kernel_cache_info
+from dlprim.kernel import Brgemm, brgemm
 from dlprim.machine import get_num_threads, isa, set_num_threads, threads
 
 try:
@@ -39,4 +40,5 @@ __all__ = [
     "linear_backward",
     "set_num_threads",
     "threads",
+    "warmup",
 ]

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from dlprim import _core
 from dlprim.arrays import FloatArray, float_array, require_shape
+from dlprim.disassembly import disassembly
 
 _ADDRESSINGS = ("stride", "offset", "address")
 _ACTIVATIONS = ("relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish")
@@ -72,7 +73,7 @@ class Brgemm(_core.Kernel):
     plan : str
         All tiles, with their unrolling.
     code : bytes
-        The machine code, to disassemble; empty for the scalar level.
+        The machine code; empty for the scalar level.
 
     Raises
     ------
@@ -146,6 +147,16 @@ class Brgemm(_core.Kernel):
             }
         )
 
+    def disassemble(self) -> str:
+        """The machine code in Intel syntax, a line per instruction; empty for the scalar level.
+
+        Raises
+        ------
+        RuntimeError
+            There is no ``objdump``, which GNU binutils has, or it failed.
+        """
+        return disassembly(self.code)
+
     def __repr__(self) -> str:
         return f"<dlprim.Brgemm {self.name}>"
 
@@ -213,24 +224,6 @@ def brgemm(
         a, b, batch = np.empty((0, m, 1), np.float32), np.empty((0, 1, n), np.float32), 0
     kernel(a, b, result, batch=batch, bias=bias)
     return result
-
-
-def kernel_cache_info() -> dict[str, int]:
-    """The cache of generated kernels.
-
-    Returns
-    -------
-    dict
-        ``entries`` and ``bytes`` of code held now with their bounds ``max_entries`` and
-        ``max_bytes``; ``mapped_bytes`` of executable memory, shared by kernels; ``hits``,
-        ``misses`` and ``evictions`` since the start or the last `kernel_cache_clear`.
-    """
-    return _core.kernel_cache_info()
-
-
-def kernel_cache_clear() -> None:
-    """Forget all cached kernels and counters. Kernels that are still referenced stay alive."""
-    _core.kernel_cache_clear()
 
 
 def dtype_name(argument: str, dtype: npt.DTypeLike) -> str:
