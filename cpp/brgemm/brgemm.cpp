@@ -78,7 +78,7 @@ std::shared_ptr<const Brgemm> generated(const KernelKey& key, Isa asked) {
 
 Brgemm::Brgemm(BrgemmPlan plan) : plan_(std::move(plan)) {
     if (plan_.isa == Isa::scalar) return;
-    code_ = Code(emit_brgemm(plan_));
+    code_ = Code(emit_brgemm(plan_), pages_for_profile());
     entry_ = code_.entry<Function>();
 }
 

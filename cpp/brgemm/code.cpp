@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <system_error>
 
 namespace dlprim {
@@ -23,13 +24,18 @@ std::atomic<std::int64_t> mapped_bytes{0};
     throw std::system_error(errno, std::generic_category(), what);
 }
 
-std::size_t rounded(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
+std::size_t rounded(std::size_t bytes, std::size_t unit) {
+    return (bytes + unit - 1) / unit * unit;
+}
+
+std::size_t whole_pages(std::size_t bytes) {
+    return rounded(bytes, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
+}
 
 // A file descriptor with one owner.
 class Memory {
 public:
-    explicit Memory(std::size_t bytes)
-        : descriptor_(memfd_create("dlprim-kernels", MFD_CLOEXEC)) {
+    explicit Memory(std::size_t bytes) : descriptor_(memfd_create("dlprim-kernels", MFD_CLOEXEC)) {
         if (descriptor_ < 0) refuse("cannot create memory for generated kernels");
         if (ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) {
             const int error = errno;
@@ -59,9 +65,27 @@ public:
     explicit CodeSlab(std::size_t bytes)
         : size_(bytes),
           memory_(bytes),
-          pages_(static_cast<std::uint8_t*>(memory_.map(bytes, PROT_READ | PROT_EXEC))) {
+          pages_(static_cast<std::uint8_t*>(memory_->map(bytes, PROT_READ | PROT_EXEC))) {
         mapped_bytes += static_cast<std::int64_t>(size_);
     }
+
+    // Holds this code and no other, in pages without a file behind them.
+    explicit CodeSlab(std::span<const std::uint8_t> code)
+        : size_(whole_pages(code.size())), used_(size_) {
+        void* pages =
+            mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (pages == MAP_FAILED) refuse("cannot map memory for generated kernels");
+        pages_ = static_cast<std::uint8_t*>(pages);
+        std::memcpy(pages_, code.data(), code.size());
+        if (mprotect(pages_, size_, PROT_READ | PROT_EXEC) != 0) {
+            const int error = errno;
+            munmap(pages_, size_);
+            errno = error;
+            refuse("cannot make generated kernels executable");
+        }
+        mapped_bytes += static_cast<std::int64_t>(size_);
+    }
+
     CodeSlab(const CodeSlab&) = delete;
     CodeSlab& operator=(const CodeSlab&) = delete;
     ~CodeSlab() {
@@ -69,10 +93,12 @@ public:
         mapped_bytes -= static_cast<std::int64_t>(size_);
     }
 
+    const std::uint8_t* pages() const { return pages_; }
+
     bool has_room(std::size_t bytes) const { return used_ + bytes <= size_; }
 
     std::span<const std::uint8_t> append(std::span<const std::uint8_t> code) {
-        auto* writable = static_cast<std::uint8_t*>(memory_.map(size_, PROT_READ | PROT_WRITE));
+        auto* writable = static_cast<std::uint8_t*>(memory_->map(size_, PROT_READ | PROT_WRITE));
         std::memcpy(writable + used_, code.data(), code.size());
         munmap(writable, size_);
         const std::span<const std::uint8_t> placed(pages_ + used_, code.size());
@@ -83,8 +109,8 @@ public:
 private:
     std::size_t size_;
     std::size_t used_ = 0;
-    Memory memory_;
-    std::uint8_t* pages_;
+    std::optional<Memory> memory_;
+    std::uint8_t* pages_ = nullptr;
 };
 
 namespace {
@@ -109,13 +135,16 @@ Filling& filling() {
 
 }  // namespace
 
-Code::Code(std::span<const std::uint8_t> bytes) {
+Code::Code(std::span<const std::uint8_t> bytes, Pages pages) {
+    if (pages == Pages::own) {
+        slab_ = std::make_shared<CodeSlab>(bytes);
+        bytes_ = {slab_->pages(), bytes.size()};
+        return;
+    }
     Filling& target = filling();
     const std::lock_guard lock(target.mutex);
     if (!target.slab || !target.slab->has_room(bytes.size())) {
-        const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-        target.slab =
-            std::make_shared<CodeSlab>(std::max(kSlabBytes, rounded(bytes.size(), page)));
+        target.slab = std::make_shared<CodeSlab>(std::max(kSlabBytes, whole_pages(bytes.size())));
     }
     bytes_ = target.slab->append(bytes);
     slab_ = target.slab;

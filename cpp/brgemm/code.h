@@ -16,6 +16,9 @@ namespace dlprim {
 
 class CodeSlab;
 
+// Own pages cost a kernel whole ones, but are anonymous memory; shared ones look like a file.
+enum class Pages : std::uint8_t { shared, own };
+
 // One kernel's code with a share in its slab.
 class Code {
 public:
@@ -23,7 +26,7 @@ public:
 
     // Places position-independent code.
     // Throws std::system_error when the operating system refuses memory or protection.
-    explicit Code(std::span<const std::uint8_t> bytes);
+    explicit Code(std::span<const std::uint8_t> bytes, Pages pages = Pages::shared);
 
     // The entry point as a function of type Function; null when empty.
     template <typename Function>

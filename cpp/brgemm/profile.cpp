@@ -91,6 +91,11 @@ Settings read_settings() {
     return settings;
 }
 
+const Settings& settings() {
+    static const Settings instance = read_settings();
+    return instance;
+}
+
 std::string bytes_of(const auto& pod) { return {reinterpret_cast<const char*>(&pod), sizeof(pod)}; }
 
 std::string_view text_of(std::span<const std::uint8_t> code) {
@@ -162,16 +167,11 @@ public:
         mutex_.unlock();
     }
 
-    void add(const Settings& settings, const std::string& name,
-             std::span<const std::uint8_t> code) {
+    void add(const std::string& name, std::span<const std::uint8_t> code) {
         const std::lock_guard lock(mutex_);
-        if (settings.perf_map) add_to_perf_map(name, code);
-        if (settings.jit_dump) add_to_jit_dump(settings.folder, name, code);
-        if (settings.code_files) {
-            code_file_.open(settings.folder / (name + ".bin"), O_WRONLY | O_TRUNC);
-            code_file_.write(text_of(code));
-            code_file_.close();
-        }
+        if (settings().perf_map) add_to_perf_map(name, code);
+        if (settings().jit_dump) add_to_jit_dump(name, code);
+        if (settings().code_files) write_code_file(name, code);
     }
 
 private:
@@ -185,9 +185,14 @@ private:
         perf_map_.close();
     }
 
-    void add_to_jit_dump(const std::filesystem::path& folder, const std::string& name,
-                         std::span<const std::uint8_t> code) {
-        if (!started_) start_jit_dump(folder);
+    void write_code_file(const std::string& name, std::span<const std::uint8_t> code) {
+        code_file_.open(settings().folder / (name + ".bin"), O_WRONLY | O_TRUNC);
+        code_file_.write(text_of(code));
+        code_file_.close();
+    }
+
+    void add_to_jit_dump(const std::string& name, std::span<const std::uint8_t> code) {
+        if (!started_) start_jit_dump();
         if (!jit_dump_.is_open()) return;
         const std::size_t size = sizeof(LoadRecord) + name.size() + 1 + code.size();
         const LoadRecord record = {.kind = kCodeLoad,
@@ -204,10 +209,11 @@ private:
         jit_dump_.write(bytes);
     }
 
-    void start_jit_dump(const std::filesystem::path& folder) {
+    void start_jit_dump() {
         started_ = true;
         index_ = 0;
-        jit_dump_.open(folder / ("jit-" + std::to_string(getpid()) + ".dump"), O_RDWR | O_TRUNC);
+        jit_dump_.open(settings().folder / ("jit-" + std::to_string(getpid()) + ".dump"),
+                       O_RDWR | O_TRUNC);
         const DumpHeader header = {.magic = kMagic,
                                    .version = kVersion,
                                    .size = sizeof(DumpHeader),
@@ -251,12 +257,11 @@ Profile& this_process() {
 
 }  // namespace
 
+Pages pages_for_profile() { return settings().perf_map ? Pages::own : Pages::shared; }
+
 void profile(const Brgemm& kernel) {
-    static const Settings settings = read_settings();
-    const bool wanted = settings.perf_map || settings.jit_dump || settings.code_files;
-    if (wanted && !kernel.code().empty()) {
-        this_process().add(settings, kernel.name(), kernel.code());
-    }
+    const bool wanted = settings().perf_map || settings().jit_dump || settings().code_files;
+    if (wanted && !kernel.code().empty()) this_process().add(kernel.name(), kernel.code());
 }
 
 }  // namespace dlprim

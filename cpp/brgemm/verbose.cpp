@@ -26,7 +26,7 @@ std::string reason_for_isa(const Brgemm& kernel, Isa asked) {
     const BrgemmSpec& spec = kernel.spec();
     if (kernel.isa() == detected_isa()) return "all this machine has";
     if (kernel.isa() == kernel_isa(spec, detected_isa())) {
-        return std::string(name_of(spec.a_type)) + " needs no more";
+        return std::string(name_of(spec.a_type)) + " uses no more";
     }
     if (asked < usable_isa()) return "isa=" + quoted(asked) + " lowered it";
     return "DLPRIM_MAX_ISA lowered it";

@@ -49,10 +49,9 @@ inline constexpr bool can_be_halved =
 // As for one value, in lanes of 32 bits.
 template <class D>
 HWY_INLINE Vector<D> rounded(D d, const float* src) {
-    const hn::RebindToSigned<D> di;
-    const auto bits = hn::BitCast(d, hn::LoadU(hn::RebindToFloat<D>(), src));
-    const auto magnitude = hn::BitCast(di, hn::And(bits, hn::Set(d, 0x7fffffff)));
-    const auto is_nan = hn::RebindMask(d, hn::Gt(magnitude, hn::Set(di, 0x7f800000)));
+    const auto values = hn::LoadU(hn::RebindToFloat<D>(), src);
+    const auto bits = hn::BitCast(d, values);
+    const auto is_nan = hn::RebindMask(d, hn::IsNaN(values));
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
     const auto nearest = hn::Add(hn::Add(bits, hn::Set(d, 0x7fff)), odd);
     return hn::IfThenElse(is_nan, hn::Or(bits, hn::Set(d, 0x00400000)), nearest);

@@ -132,9 +132,9 @@ struct Widened {
 template <class D, class Row>
 void along_vectors(D d, const Row& row, std::int64_t columns) {
     if (columns >= lanes<D>) {
-        for (std::int64_t i = 0; i < columns; i += lanes<D>) {
-            row.vector(d, std::min(i, columns - lanes<D>));
-        }
+        std::int64_t i = 0;
+        for (; i + lanes<D> <= columns; i += lanes<D>) row.vector(d, i);
+        if (i < columns) row.vector(d, columns - lanes<D>);
     } else if constexpr (can_be_halved<D>) {
         along_vectors(hn::Half<D>(), row, columns);
     } else {

@@ -22,6 +22,7 @@ from dlprim.cache import kernel_cache_clear, kernel_cache_info, warmup
 from dlprim.functional import linear, linear_backward
 from dlprim.kernel import Brgemm, brgemm
 from dlprim.machine import get_num_threads, isa, set_num_threads, threads
+from dlprim.packing import pack_b, to_bfloat16, to_float32, unpack_b
 
 try:
     __version__ = version("dlprim")
@@ -38,7 +39,11 @@ __all__ = [
     "kernel_cache_info",
     "linear",
     "linear_backward",
+    "pack_b",
     "set_num_threads",
     "threads",
+    "to_bfloat16",
+    "to_float32",
+    "unpack_b",
     "warmup",
 ]

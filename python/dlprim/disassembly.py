@@ -5,7 +5,7 @@ import shutil
 import subprocess
 from tempfile import NamedTemporaryFile
 
-_OPTIONS = "-D -b binary -m i386:x86-64 -M intel --no-show-raw-insn".split()
+_OPTIONS = ["-D", "-b", "binary", "-m", "i386:x86-64", "-M", "intel", "--no-show-raw-insn"]
 
 
 def disassembly(code: bytes) -> str:
