@@ -2,8 +2,6 @@
 // code, so its checks are made here in C++ and nothing is allocated for stride addressing.
 #pragma once
 
-#include <pybind11/pybind11.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -11,6 +9,8 @@
 #include <new>
 #include <string>
 #include <vector>
+
+#include <pybind11/pybind11.h>
 
 #include "bindings/array.h"
 #include "brgemm/brgemm.h"

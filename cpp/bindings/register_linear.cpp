@@ -1,9 +1,9 @@
-#include <pybind11/numpy.h>
-#include <pybind11/stl.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
 
 #include "bindings/register.h"
 #include "primitives/linear.h"

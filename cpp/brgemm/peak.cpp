@@ -20,7 +20,7 @@ constexpr int kChains = 12;  // more than latency times throughput of any FMA un
 constexpr int kFmasPerLoop = 96;
 constexpr int kBytesPerLoop = 2048;
 constexpr std::size_t kBytesPerLook = 1 << 22;  // read between two looks at the clock
-constexpr double kFmasPerSecond = 8e9;  // about; turns seconds into a number of loops
+constexpr double kFmasPerSecond = 8e9;          // about; turns seconds into a number of loops
 
 using Loop = void(std::int64_t iterations, const void* memory);
 
@@ -83,8 +83,8 @@ double fma_peak(Isa isa, double seconds) {
     static const Code avx2 = fma_loop(Isa::avx2);
     static const Code avx512 = usable_isa() >= Isa::avx512 ? fma_loop(Isa::avx512) : Code();
     const Code& code = isa >= Isa::avx512 ? avx512 : avx2;
-    const auto loops =
-        std::max<std::int64_t>(1, static_cast<std::int64_t>(seconds * kFmasPerSecond) / kFmasPerLoop);
+    const auto loops = std::max<std::int64_t>(
+        1, static_cast<std::int64_t>(seconds * kFmasPerSecond) / kFmasPerLoop);
     const double flops_per_loop = 2.0 * kFmasPerLoop * vector_file(isa).bytes / sizeof(float);
     return flops_per_loop * static_cast<double>(loops) / seconds_of(code, loops, nullptr);
 }

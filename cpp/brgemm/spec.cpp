@@ -16,7 +16,8 @@ constexpr std::array<std::string_view, 3> kScales = {"none", "tensor", "column"}
 constexpr std::int64_t kMaxLeadingDimension = std::int64_t{1} << 24;
 constexpr std::int64_t kMaxExtent = (std::int64_t{1} << 31) - 1;
 
-[[noreturn]] void refuse(const std::string& field, std::int64_t value, const std::string& expected) {
+[[noreturn]] void refuse(const std::string& field, std::int64_t value,
+                         const std::string& expected) {
     throw std::invalid_argument(field + "=" + std::to_string(value) + ", expected " + expected);
 }
 
@@ -180,7 +181,8 @@ std::size_t std::hash<dlprim::BrgemmSpec>::operator()(
     const dlprim::BrgemmSpec& spec) const noexcept {
     std::size_t seed = 0;
     const auto mix = [&seed](std::int64_t value) {
-        seed ^= std::hash<std::int64_t>{}(value) + 0x9e3779b97f4a7c15ULL + (seed << 6) + (seed >> 2);
+        seed ^=
+            std::hash<std::int64_t>{}(value) + 0x9e3779b97f4a7c15ULL + (seed << 6) + (seed >> 2);
     };
     for (const std::int64_t value : {spec.m, spec.n, spec.k, spec.lda, spec.ldb, spec.ldc, spec.ldmask}) {
         mix(value);

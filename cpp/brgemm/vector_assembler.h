@@ -97,9 +97,7 @@ protected:
         }
     }
 
-    void broadcast(int index, const Xbyak::RegExp& from) {
-        vbroadcastss(vector(index), ptr[from]);
-    }
+    void broadcast(int index, const Xbyak::RegExp& from) { vbroadcastss(vector(index), ptr[from]); }
 
     // Four consecutive floats, repeated in every 128-bit lane.
     void broadcast_quad(int index, const Xbyak::RegExp& from) {

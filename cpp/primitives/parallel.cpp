@@ -63,7 +63,8 @@ void set_num_threads(int count) {
     do {
         after = (((before >> 32) + 1) << 32) | static_cast<std::uint32_t>(count);
     } while (!requested.compare_exchange_weak(before, after));
-    num_threads();  // adopted here and now, so that a later limit of this thread (threadpoolctl) holds
+    num_threads();  // adopted here and now, so that a later limit of this thread (threadpoolctl)
+                    // holds
 }
 
 void parallel_for(std::int64_t tasks, const std::function<void(std::int64_t)>& body) {

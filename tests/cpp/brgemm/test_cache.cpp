@@ -1,3 +1,6 @@
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <barrier>
@@ -226,6 +229,42 @@ TEST_CASE("clear leaves a value alone that is still being made") {
     CHECK(cache.info().entries == 1);
     CHECK(cache.info().bytes == 5);
     CHECK(held(cache, 1));
+}
+
+// 0 when a child process has the finished value 1 and can make the value 2, which another thread of
+// its parent was making.
+int forked_child(Numbers& cache) {
+    alarm(20);  // a hang ends as a signal
+    if (cache.info().entries != 1 || !held(cache, 1)) return 1;
+    return put(cache, 2)->number == 2 && cache.info().entries == 2 ? 0 : 2;
+}
+
+TEST_CASE("a forked child forgets what the threads it lost were making") {
+    Numbers cache(kPlenty, kPlenty);
+    put(cache, 1);
+    std::promise<void> forked;
+    int status = -1;
+    {
+        const std::jthread maker([&] {
+            cache.get_or_create(2, [&] {
+                forked.get_future().wait();
+                return make(2);
+            });
+        });
+        while (cache.info().entries < 2) std::this_thread::yield();
+        cache.before_fork();
+        const pid_t child = fork();
+        if (child == 0) {
+            cache.after_fork_in_child();
+            _exit(forked_child(cache));
+        }
+        cache.after_fork_in_parent();
+        waitpid(child, &status, 0);
+        forked.set_value();
+    }
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+    CHECK(held(cache, 2));
 }
 
 TEST_CASE("clearing, evicting and failing from eight threads at once keeps the books right") {
