@@ -24,7 +24,8 @@ py::array as_array(const char* name, py::handle object, DType dtype) {
     } catch (const py::error_already_set& error) {
         refuse_type(std::string(name) + " of type " + type_name(object) +
                     " cannot be viewed as a NumPy array (detach it and move it to the CPU "
-                    "first): " + std::string(py::str(error.value())));
+                    "first): " +
+                    std::string(py::str(error.value())));
     }
 }
 
@@ -68,13 +69,9 @@ ArrayView::ArrayView(const char* name, py::handle object, DType dtype)
     }
 }
 
-char* ArrayView::data() const {
-    return static_cast<char*>(const_cast<void*>(array_.data()));
-}
+char* ArrayView::data() const { return static_cast<char*>(const_cast<void*>(array_.data())); }
 
-bool ArrayView::is_c_contiguous() const {
-    return (array_.flags() & py::array::c_style) != 0;
-}
+bool ArrayView::is_c_contiguous() const { return (array_.flags() & py::array::c_style) != 0; }
 
 std::string ArrayView::description() const {
     return std::string(name_) + " has shape " + std::string(py::str(array_.attr("shape"))) +
@@ -82,7 +79,8 @@ std::string ArrayView::description() const {
 }
 
 void ArrayView::require_writeable() const {
-    if (!array_.writeable()) refuse_value(std::string(name_) + " is read-only, expected a writeable array");
+    if (!array_.writeable())
+        refuse_value(std::string(name_) + " is read-only, expected a writeable array");
 }
 
 void ArrayView::require_vector(std::int64_t length) const {
@@ -101,9 +99,9 @@ void ArrayView::require_matrix(std::int64_t rows, std::int64_t columns, std::int
                       (empty || rows == 1 || stride(last - 1) == ld * element_);
     if (!fits) {
         refuse_value(description() + ", expected matrices of shape (" + std::to_string(rows) +
-                     ", " + std::to_string(columns) + ") with contiguous rows that are ld=" +
-                     std::to_string(ld) + " elements (" + std::to_string(ld * element_) +
-                     " bytes) apart");
+                     ", " + std::to_string(columns) +
+                     ") with contiguous rows that are ld=" + std::to_string(ld) + " elements (" +
+                     std::to_string(ld * element_) + " bytes) apart");
     }
 }
 
@@ -117,17 +115,18 @@ void ArrayView::require_packed(std::int64_t rows, std::int64_t columns, std::int
                       (empty || shape(last - 1) == 1 || stride(last - 1) == group * element_) &&
                       (empty || rows == 1 || stride(last - 2) == ld * group * element_);
     if (!fits) {
-        refuse_value(description() + ", expected packed matrices of shape (" +
-                     std::to_string(rows) + ", " + std::to_string(columns) + ", " +
-                     std::to_string(group) + ") as dlprim.pack_b makes them, with rows ld=" +
-                     std::to_string(ld) + " groups apart");
+        refuse_value(
+            description() + ", expected packed matrices of shape (" + std::to_string(rows) + ", " +
+            std::to_string(columns) + ", " + std::to_string(group) +
+            ") as dlprim.pack_b makes them, with rows ld=" + std::to_string(ld) + " groups apart");
     }
 }
 
 void ArrayView::require_inside(std::int64_t offset, std::int64_t span) const {
     if (offset % element_ != 0) {
         refuse_value("a matrix of " + std::string(name_) + " begins at byte " +
-                     std::to_string(offset) + ", expected a multiple of " + std::to_string(element_));
+                     std::to_string(offset) + ", expected a multiple of " +
+                     std::to_string(element_));
     }
     if (offset < low_ || offset > high_ || span > high_ - offset) {
         refuse_value("a matrix of " + std::string(name_) + " occupies " + std::to_string(span) +

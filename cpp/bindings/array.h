@@ -3,11 +3,11 @@
 // argument, what it was and what was expected. Strides and offsets are in bytes throughout.
 #pragma once
 
-#include <pybind11/numpy.h>
-#include <pybind11/pybind11.h>
-
 #include <cstdint>
 #include <string>
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
 
 #include "brgemm/dtype.h"
 

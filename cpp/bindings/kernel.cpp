@@ -19,14 +19,11 @@ constexpr double kFlopsWorthReleasingTheGil = 1 << 20;
 class CheckedCall {
 public:
     CheckedCall(const BrgemmSpec& spec, const CallArguments& from)
-        : a_shape_{spec.a_type,
-                   spec.trans_a ? spec.words() : spec.m,
-                   spec.a_columns(),
-                   spec.trans_a ? elements_per_word(spec.a_type) : 1,
-                   spec.lda,
-                   span_a(spec)},
-          b_shape_{spec.b_type, spec.words(), spec.n,  elements_per_word(spec.b_type),
-                   spec.ldb, span_b(spec)},
+        : a_shape_{spec.a_type,      spec.trans_a ? spec.words() : spec.m,
+                   spec.a_columns(), spec.trans_a ? elements_per_word(spec.a_type) : 1,
+                   spec.lda,         span_a(spec)},
+          b_shape_{spec.b_type, spec.words(), spec.n, elements_per_word(spec.b_type),
+                   spec.ldb,    span_b(spec)},
           a_(checked_operand(spec.addressing, {"a", "stride_a", "offsets_a"},
                              {from.a, from.stride_a, from.offsets_a}, a_shape_)),
           b_(checked_operand(spec.addressing, {"b", "stride_b", "offsets_b"},
@@ -88,9 +85,8 @@ private:
     // Whether an argument that the kernel needs is there, and none that it does not.
     static bool given(const char* name, py::handle argument, bool needed) {
         if (argument.is_none() == needed) {
-            refuse(std::string(name) +
-                   (needed ? " is missing, but the kernel was made with it"
-                           : " is given, but the kernel was made without it"));
+            refuse(std::string(name) + (needed ? " is missing, but the kernel was made with it"
+                                               : " is given, but the kernel was made without it"));
         }
         return needed;
     }

@@ -18,8 +18,10 @@ Operand strided(const char* name, py::handle object, const char* stride_name, py
         if (!view.is_c_contiguous()) refuse(view.description() + ", expected contiguous memory");
     } else {
         if (view.ndim() > shape.axes() + 1) {
-            refuse(view.description() + ", expected one matrix or (batch, ...) of them; "
-                   "memory of any other shape needs " + stride_name);
+            refuse(view.description() +
+                   ", expected one matrix or (batch, ...) of them; "
+                   "memory of any other shape needs " +
+                   stride_name);
         }
         shape.require(view);
     }
@@ -39,10 +41,9 @@ std::vector<std::int64_t> offsets_of(const char* name, py::handle object) {
     }
     const auto array = py::reinterpret_borrow<py::array>(object);
     if (!array.dtype().equal(py::dtype::of<std::int64_t>()) || array.ndim() != 1) {
-        throw py::type_error(std::string(name) + " has dtype " +
-                             std::string(py::str(array.dtype())) + " and " +
-                             std::to_string(array.ndim()) +
-                             " dimensions, expected a vector of int64");
+        throw py::type_error(
+            std::string(name) + " has dtype " + std::string(py::str(array.dtype())) + " and " +
+            std::to_string(array.ndim()) + " dimensions, expected a vector of int64");
     }
     const auto values = py::array_t<std::int64_t>(array);
     const auto view = values.unchecked<1>();
@@ -51,8 +52,8 @@ std::vector<std::int64_t> offsets_of(const char* name, py::handle object) {
     return offsets;
 }
 
-Operand by_offset(const char* name, py::handle object, const char* offsets_name,
-                  py::handle offsets, const OperandShape& shape) {
+Operand by_offset(const char* name, py::handle object, const char* offsets_name, py::handle offsets,
+                  const OperandShape& shape) {
     Operand operand;
     operand.arrays.emplace_back(name, object, shape.dtype);
     const ArrayView& view = operand.arrays.front();
@@ -72,7 +73,7 @@ Operand by_address(const char* name, py::handle object, const OperandShape& shap
     for (const py::handle item : py::reinterpret_borrow<py::sequence>(object)) {
         const ArrayView& view = operand.arrays.emplace_back(name, item, shape.dtype);
         if (view.ndim() != shape.axes()) {
-            refuse(view.description() + ", expected " + std::to_string(shape.axes()) +
+            refuse(view.description() + ", expected " + (shape.axes() == 2 ? "two" : "three") +
                    " dimensions");
         }
         shape.require(view);

@@ -2,10 +2,10 @@
 // that the kernel was made for. Offsets are copied, so that nothing can change them in between.
 #pragma once
 
-#include <pybind11/pybind11.h>
-
 #include <cstdint>
 #include <vector>
+
+#include <pybind11/pybind11.h>
 
 #include "bindings/array.h"
 #include "brgemm/spec.h"
@@ -37,7 +37,7 @@ struct Operand {
     std::vector<const void*> pointers;
     std::vector<std::int64_t> offsets;
     std::int64_t stride = 0;
-    std::int64_t batch = -1;  // that its shape implies; -1 when it implies none
+    std::int64_t batch = -1;     // that its shape implies; -1 when it implies none
     bool reads_between = false;  // elements of a view, where an explicit stride leads there
 
     const void* base() const {

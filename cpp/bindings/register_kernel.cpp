@@ -39,8 +39,7 @@ BrgemmSpec spec_of(const py::dict& request) {
                          .bias = flag("bias"),
                          .residual = flag("residual"),
                          .activation = parse_activation(text("activation")),
-                         .relu_mask = flag("relu_mask")},
-            .ldmask = integer("ldmask")};
+                         .relu_mask = flag("relu_mask")}};
 }
 
 Isa isa_argument(const std::string& name) {
@@ -90,9 +89,9 @@ void register_kernel(py::module_& module) {
         .def(
             "__call__",
             [](const Kernel& self, py::handle a, py::handle b, py::handle c, py::handle batch,
-               py::handle stride_a, py::handle stride_b, py::handle offsets_a,
-               py::handle offsets_b, py::handle bias, py::handle scale, py::handle residual,
-               py::handle relu_mask, py::handle zero_point_a, py::handle zero_point_b) {
+               py::handle stride_a, py::handle stride_b, py::handle offsets_a, py::handle offsets_b,
+               py::handle bias, py::handle scale, py::handle residual, py::handle relu_mask,
+               py::handle zero_point_a, py::handle zero_point_b) {
                 self.call({a, b, c, batch, stride_a, stride_b, offsets_a, offsets_b, bias, scale,
                            residual, relu_mask, zero_point_a, zero_point_b});
             },
@@ -107,9 +106,9 @@ void register_kernel(py::module_& module) {
             [](const Kernel& self, py::handle a, py::handle b, py::handle c, std::int64_t repeats,
                py::handle batch, py::handle bias) {
                 const py::none none;
-                return self.measure({a, b, c, batch, none, none, none, none, bias, none, none,
-                                     none, none, none},
-                                    repeats);
+                return self.measure(
+                    {a, b, c, batch, none, none, none, none, bias, none, none, none, none, none},
+                    repeats);
             },
             py::arg("a"), py::arg("b"), py::arg("c"), py::kw_only(), py::arg("repeats"),
             py::arg("batch") = py::none(), py::arg("bias") = py::none())

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "brgemm/element_assembler.h"
 #include "brgemm/args.h"
+#include "brgemm/element_assembler.h"
 #include "brgemm/plan.h"
 
 namespace dlprim {

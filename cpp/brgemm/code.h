@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 namespace dlprim {
 
@@ -27,6 +28,17 @@ public:
     // Places position-independent code.
     // Throws std::system_error when the operating system refuses memory or protection.
     explicit Code(std::span<const std::uint8_t> bytes, Pages pages = Pages::shared);
+
+    Code(const Code&) = delete;
+    Code& operator=(const Code&) = delete;
+    Code(Code&& other) noexcept
+        : slab_(std::move(other.slab_)), bytes_(std::exchange(other.bytes_, {})) {}
+    Code& operator=(Code&& other) noexcept {
+        std::swap(slab_, other.slab_);
+        std::swap(bytes_, other.bytes_);
+        return *this;
+    }
+    ~Code() = default;
 
     // The entry point as a function of type Function; null when empty.
     template <typename Function>

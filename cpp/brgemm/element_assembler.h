@@ -3,8 +3,8 @@
 // and without AVX512_BF16 rounding to bfloat16 is integer arithmetic.
 #pragma once
 
-#include "brgemm/dtype.h"
 #include "brgemm/activation_assembler.h"
+#include "brgemm/dtype.h"
 
 namespace dlprim {
 

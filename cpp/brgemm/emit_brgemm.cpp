@@ -136,8 +136,7 @@ void BrgemmEmitter::start_accumulators() {
     const int elements = tile_.rows * tile_.vectors;
     for (int i = map_.accumulators + (spec_.beta == 1 ? elements : 0); i < map_.b; ++i) zero(i);
     if (map_.b > map_.b_sums) {
-        load_constant(map_.ones,
-                      plan_.multiply == Multiply::widen_int8 ? 0x00010001 : 0x01010101);
+        load_constant(map_.ones, plan_.multiply == Multiply::widen_int8 ? 0x00010001 : 0x01010101);
     }
     if (spec_.beta == 0) return;
     for_each_accumulator([&](int row, int v, int index) {

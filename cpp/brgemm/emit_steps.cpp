@@ -41,7 +41,8 @@ void BrgemmEmitter::k_loop(int unroll) {
     }
     k_steps(rest);
     if (partial == 0) return;
-    for (int pass = 0; pass < std::min(passes_, partial); ++pass) one_step({rest, partial, 1}, pass);
+    for (int pass = 0; pass < std::min(passes_, partial); ++pass)
+        one_step({rest, partial, 1}, pass);
 }
 
 void BrgemmEmitter::k_steps(int steps) {

@@ -12,12 +12,12 @@ constexpr double kLoadsPerCycle = 2;
 constexpr double kVectorOpsPerCycle = 4;
 constexpr double kFmaLatency = 5;  // 4 on today's cores, and slack to schedule around loads
 constexpr double kStreamedBytesPerCycle = 32;  // of B, when it comes from the L2 cache
-constexpr double kLoadsPerFma = 0.96;        // what the load units issue beside the FMAs
-constexpr double kCallLoads = 8;             // loads of a call besides those of the steps
-constexpr double kTileOverhead = 8;  // cycles to start and store a tile, not hidden
+constexpr double kLoadsPerFma = 0.96;          // what the load units issue beside the FMAs
+constexpr double kCallLoads = 8;               // loads of a call besides those of the steps
+constexpr double kTileOverhead = 8;            // cycles to start and store a tile, not hidden
 
 constexpr int kMaxVectors = 4;
-constexpr int kWantedChains = 12;      // accumulators that keep the FMA units busy, with slack
+constexpr int kWantedChains = 12;  // accumulators that keep the FMA units busy, with slack
 constexpr std::int64_t kUnrolledFmas = 192;      // FMAs in the body of a k loop
 constexpr std::int64_t kStraightLineFmas = 448;  // at most this many: no k loop at all
 constexpr int kMaxUnroll = 32;
@@ -37,9 +37,9 @@ double cycles_per_step(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
     const MultiplyCost cost = cost_of(spec, isa);
     const double multiplies = multiplications(spec, isa, tile) * cost.passes;
     const double a_loads = tile.rows - tile.quad_rows * (1 - 1.0 / kQuad);
-    const double operations = multiplies * cost.instructions + tile.quad_rows +
-                              cost.passes * (tile.rows * cost.a_operations +
-                                             tile.vectors * cost.b_operations);
+    const double operations =
+        multiplies * cost.instructions + tile.quad_rows +
+        cost.passes * (tile.rows * cost.a_operations + tile.vectors * cost.b_operations);
     return std::max({multiplies / kFmaPerCycle,
                      cost.passes * (tile.vectors + a_loads) / kLoadsPerCycle,
                      tile.vectors * vector_file(isa).bytes / kStreamedBytesPerCycle,
@@ -182,8 +182,8 @@ private:
 
     int unroll(const Tile& tile) const {
         const MultiplyCost cost = cost_of(spec_, isa_);
-        const std::int64_t multiplies = std::int64_t{multiplications(spec_, isa_, tile)} *
-                                        cost.passes * cost.instructions;
+        const std::int64_t multiplies =
+            std::int64_t{multiplications(spec_, isa_, tile)} * cost.passes * cost.instructions;
         // The last step of an iteration is reached with a 32-bit displacement.
         const std::int64_t step_words = std::max(spec_.ldb, spec_.trans_a ? spec_.lda : 1);
         const std::int64_t reach =
@@ -242,8 +242,7 @@ Tile BrgemmPlan::main_tile() const {
     std::int64_t most = 0;
     for (const ColumnGroup& column : columns) {
         for (const RowGroup& row : column.rows) {
-            const std::int64_t work =
-                column.count * row.count * row.tile.rows * row.tile.vectors;
+            const std::int64_t work = column.count * row.count * row.tile.rows * row.tile.vectors;
             if (work > most) {
                 most = work;
                 best = row.tile;
@@ -258,7 +257,8 @@ std::string to_string(const BrgemmPlan& plan) {
                        std::string(name_of(plan.multiply));
     for (const ColumnGroup& column : plan.columns) {
         text += "\n  " + std::to_string(column.count) + " column blocks of " +
-                std::to_string(column.vectors) + (column.masked ? " vectors, masked:" : " vectors:");
+                std::to_string(column.vectors) +
+                (column.masked ? " vectors, masked:" : " vectors:");
         for (const RowGroup& row : column.rows) {
             text += " " + std::to_string(row.count) + " of " + to_string(row.tile) + " by " +
                     std::to_string(row.unroll);

@@ -137,9 +137,9 @@ float float_sum(const BrgemmSpec& spec, const BrgemmArgs& args, std::int64_t row
     double sum = spec.beta == 1 ? load(spec.c_type, args.c, row * spec.ldc + column) : 0;
     for (std::int64_t i = 0; i < args.batch; ++i) {
         for (std::int64_t step = 0; step < spec.k; ++step) {
-            sum += static_cast<double>(
-                       load(spec.a_type, operands.a(i), operands.a_index(row, step))) *
-                   load(spec.b_type, operands.b(i), operands.b_index(step, column));
+            sum +=
+                static_cast<double>(load(spec.a_type, operands.a(i), operands.a_index(row, step))) *
+                load(spec.b_type, operands.b(i), operands.b_index(step, column));
         }
     }
     return static_cast<float>(sum);

@@ -39,7 +39,8 @@ RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
     map.ones = map.a + (embedded ? 0 : 1);
     map.product = map.ones + (sums ? 1 : 0);
     map.quads = map.product + (cost.instructions > 1 ? 1 : 0);
-    const int working = map.quads + (spec.trans_a ? (tile.quad_rows + kQuad - 1) / kQuad : tile.quad_rows);
+    const int working =
+        map.quads + (spec.trans_a ? (tile.quad_rows + kQuad - 1) / kQuad : tile.quad_rows);
     map.total = std::max(working, map.b + epilogue_registers(spec, isa));
     return map;
 }

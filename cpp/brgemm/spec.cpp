@@ -41,8 +41,8 @@ std::int64_t span(std::int64_t rows, std::int64_t columns, std::int64_t ld, std:
 [[noreturn]] void refuse(const std::string& sentence) { throw std::invalid_argument(sentence); }
 
 std::string types_of(const BrgemmSpec& spec) {
-    return std::string(name_of(spec.a_type)) + " x " + std::string(name_of(spec.b_type)) +
-           " -> " + std::string(name_of(spec.c_type));
+    return std::string(name_of(spec.a_type)) + " x " + std::string(name_of(spec.b_type)) + " -> " +
+           std::string(name_of(spec.c_type));
 }
 
 void require_types(const BrgemmSpec& spec) {
@@ -113,9 +113,8 @@ Addressing parse_addressing(const std::string& name) {
 }
 
 Activation parse_activation(const std::string& name) {
-    return parse<Activation>(
-        kActivations, "activation", name,
-        "None, 'relu', 'sigmoid', 'tanh', 'gelu', 'gelu_tanh' or 'swish'");
+    return parse<Activation>(kActivations, "activation", name,
+                             "None, 'relu', 'sigmoid', 'tanh', 'gelu', 'gelu_tanh' or 'swish'");
 }
 
 Scale parse_scale(const std::string& name) {
@@ -184,7 +183,8 @@ std::size_t std::hash<dlprim::BrgemmSpec>::operator()(
         seed ^=
             std::hash<std::int64_t>{}(value) + 0x9e3779b97f4a7c15ULL + (seed << 6) + (seed >> 2);
     };
-    for (const std::int64_t value : {spec.m, spec.n, spec.k, spec.lda, spec.ldb, spec.ldc, spec.ldmask}) {
+    for (const std::int64_t value :
+         {spec.m, spec.n, spec.k, spec.lda, spec.ldb, spec.ldc, spec.ldmask}) {
         mix(value);
     }
     for (const dlprim::DType dtype : {spec.a_type, spec.b_type, spec.c_type}) {

@@ -61,13 +61,15 @@ protected:
 
     // Places the constants that the code refers to; call once, after the last instruction.
     void emit_constants() {
+        const bool has_table = !avx512() && tail_lanes_ > 0;
+        if (constants_.empty() && !has_table) return;
         align(32);
         for (auto& [bits, label] : constants_) {
             L(label);
             const int copies = avx512() ? 1 : bytes_ / 4;
             for (int copy = 0; copy < copies; ++copy) dd(bits);
         }
-        if (avx512() || tail_lanes_ == 0) return;
+        if (!has_table) return;
         L(mask_table_);
         for (int lane = 0; lane < bytes_ / 4; ++lane) dd(lane < tail_lanes_ ? ~0U : 0U);
     }

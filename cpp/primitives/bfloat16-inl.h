@@ -43,8 +43,7 @@ template <class D>
 inline constexpr std::int64_t lanes = static_cast<std::int64_t>(hn::MaxLanes(D()));
 
 template <class D>
-inline constexpr bool can_be_halved =
-    hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) > kSmallestVector;
+inline constexpr bool can_be_halved = hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) > kSmallestVector;
 
 // As for one value, in lanes of 32 bits.
 template <class D>

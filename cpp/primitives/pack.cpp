@@ -61,9 +61,8 @@ Packing matrix_at(const Packing& packing, std::int64_t index) {
 template <class Body>
 void for_parts(std::int64_t count, std::int64_t bytes, const Body& body) {
     const Blocks parts{count, kTaskBytes / bytes};
-    parallel_for(parts.count(), [&](std::int64_t part) {
-        body(parts.at(part).begin, parts.at(part).size());
-    });
+    parallel_for(parts.count(),
+                 [&](std::int64_t part) { body(parts.at(part).begin, parts.at(part).size()); });
 }
 
 }  // namespace

@@ -18,8 +18,8 @@ namespace dlprim {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Both of these give the words of one row of the storage: `single` also one that is not full, whose
-// rest is zeros, `vector` as many full ones as D has lanes.
+// Both of these give the words of one row of the storage: `single` one, `vector` as many as D has
+// lanes, `last` the one that is not full, its rest zeros.
 
 struct Stored {
     const char* row;
@@ -32,10 +32,15 @@ struct Stored {
     }
 
     std::uint32_t single(std::int64_t word) const {
-        const std::int64_t begin = word * kWordBytes;
         std::uint32_t bits = 0;
-        std::memcpy(&bits, row + begin,
-                    static_cast<std::size_t>(std::min(kWordBytes, bytes - begin)));
+        std::memcpy(&bits, row + word * kWordBytes, sizeof bits);
+        return bits;
+    }
+
+    std::uint32_t last() const {
+        const std::int64_t rest = bytes % kWordBytes;
+        std::uint32_t bits = 0;
+        std::memcpy(&bits, row + bytes - rest, static_cast<std::size_t>(rest));
         return bits;
     }
 
@@ -58,10 +63,10 @@ struct RoundedOnTheWay {
     }
 
     std::uint32_t single(std::int64_t word) const {
-        const std::uint32_t even = rounded_to_half(row[2 * word]);
-        if (2 * word + 1 == elements) return even;
-        return even | static_cast<std::uint32_t>(rounded_to_half(row[2 * word + 1])) << 16;
+        return rounded_to_half(row[2 * word]) | (rounded(row[2 * word + 1]) & 0xffff0000);
     }
+
+    std::uint32_t last() const { return rounded_to_half(row[elements - 1]); }
 
 #if HWY_TARGET != HWY_SCALAR
     template <class D>
@@ -79,11 +84,13 @@ char* target(const Packing& packing, std::int64_t row, std::int64_t word) {
 
 template <class Words>
 void transpose_singly(const Packing& packing, Range rows, Range words) {
+    const std::int64_t step = packing.ld_dst * kWordBytes;
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
         const Words storage = Words::at(packing, row);
-        for (std::int64_t word = words.begin; word < words.end; ++word) {
+        char* dst = target(packing, row, words.begin);
+        for (std::int64_t word = words.begin; word < words.end; ++word, dst += step) {
             const std::uint32_t bits = storage.single(word);
-            std::memcpy(target(packing, row, word), &bits, sizeof bits);
+            std::memcpy(dst, &bits, sizeof bits);
         }
     }
 }
@@ -149,37 +156,47 @@ HWY_INLINE void transpose_tile(D d, const Packing& packing, std::int64_t row, st
     }
 }
 
-// Full words only. The last tiles overlap those before them; what is narrower than a tile takes
-// smaller ones.
+// The last tiles overlap those before them; what is narrower than a tile takes smaller ones.
 template <class D, class Words>
-void transpose_in_tiles(D d, const Packing& packing, Range rows, std::int64_t words) {
-    if (std::min(rows.size(), words) >= lanes<D>) {
-        for (std::int64_t word = 0; word < words; word += lanes<D>) {
-            for (std::int64_t row = rows.begin; row < rows.end; row += lanes<D>) {
-                transpose_tile<D, Words>(d, packing, std::min(row, rows.end - lanes<D>),
-                                         std::min(word, words - lanes<D>));
+void transpose_in_tiles(D d, const Packing& packing, Range rows, Range words) {
+    constexpr std::int64_t n = lanes<D>;
+    if (std::min(rows.size(), words.size()) >= n) {
+        for (std::int64_t row = rows.begin; row < rows.end; row += n) {
+            for (std::int64_t word = words.begin; word < words.end; word += n) {
+                transpose_tile<D, Words>(d, packing, std::min(row, rows.end - n),
+                                         std::min(word, words.end - n));
             }
         }
     } else if constexpr (can_be_halved<D>) {
         transpose_in_tiles<hn::Half<D>, Words>({}, packing, rows, words);
     } else {
-        transpose_singly<Words>(packing, rows, {0, words});
+        transpose_singly<Words>(packing, rows, words);
     }
 }
 
 #endif
 
+// A strip of the storage: as many words of a row as make a cache line, which so is used up before
+// it is lost. Where rows are a power of two apart the cache holds few of them.
+constexpr std::int64_t kStrip = 16;
+
 template <class Words>
 void transpose(const Packing& packing, Range rows) {
-    const Blocks groups{packing.k, elements_per_word(packing.to)};
-    const std::int64_t full = packing.k / groups.block;
+    const std::int64_t full = packing.k / elements_per_word(packing.to);
+    const std::int64_t strips = std::max<std::int64_t>(full / kStrip, 1);
+    for (std::int64_t i = 0; i < strips; ++i) {  // the remainder belongs to the last one
+        const Range words{i * kStrip, i + 1 == strips ? full : (i + 1) * kStrip};
 #if HWY_TARGET != HWY_SCALAR
-    using Widest = hn::ScalableTag<std::uint32_t>;
-    transpose_in_tiles<Widest, Words>({}, packing, rows, full);
+        transpose_in_tiles<hn::ScalableTag<std::uint32_t>, Words>({}, packing, rows, words);
 #else
-    transpose_singly<Words>(packing, rows, {0, full});
+        transpose_singly<Words>(packing, rows, words);
 #endif
-    transpose_singly<Words>(packing, rows, {full, groups.count()});
+    }
+    if (full * elements_per_word(packing.to) == packing.k) return;
+    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+        const std::uint32_t bits = Words::at(packing, row).last();
+        std::memcpy(target(packing, row, full), &bits, sizeof bits);
+    }
 }
 
 void transpose_any(const Packing& packing, Range rows) {

@@ -19,6 +19,14 @@ def float_array(name: str, value: Any) -> FloatArray:
     array = viewed(name, value, "float32")
     if array.dtype != np.float32:
         raise TypeError(f"{name} has dtype {array.dtype}, expected float32")
+    return contiguous(array)
+
+
+def contiguous(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """``array``, or a copy of it that is C-contiguous and aligned."""
+    flags = array.flags
+    if flags.c_contiguous and flags.aligned:
+        return array
     return np.require(array, requirements=["C", "A"])
 
 

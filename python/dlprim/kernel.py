@@ -111,27 +111,14 @@ class Brgemm(_core.Kernel):
         zero_point_a: bool = False,
         zero_point_b: bool = False,
     ) -> None:
-        a_type = _one_of("dtype", dtype_name("dtype", dtype), tuple(_DTYPES))
-        b_type, results = _DTYPES[a_type]
-        c_type = results[0]
-        if out_dtype is not None:
-            c_type = _one_of("out_dtype", dtype_name("out_dtype", out_dtype), results)
         if isa is not None and not isinstance(isa, str):
             raise TypeError(f"isa is of type {type(isa).__name__}, expected the name of a level")
         if _integer("beta", beta) not in (0, 1):
             raise ValueError(f"beta is {beta}, expected 0 or 1")
-        m, n, k = _integer("m", m), _integer("n", n), _integer("k", k)
         super().__init__(
             {
-                "m": m,
-                "n": n,
-                "k": k,
-                "lda": _leading("lda", lda, m if trans_a else k),
-                "ldb": _leading("ldb", ldb, n),
-                "ldc": _leading("ldc", ldc, n),
-                "a_type": a_type,
-                "b_type": b_type,
-                "c_type": c_type,
+                **_types(dtype, out_dtype),
+                **_extents((m, n, k), (lda, ldb, ldc), trans_a),
                 "trans_a": bool(trans_a),
                 "beta": index(beta),
                 "addressing": _name("addressing", addressing, _ADDRESSINGS),
@@ -142,7 +129,6 @@ class Brgemm(_core.Kernel):
                 "residual": bool(residual),
                 "activation": activation_name(activation),
                 "relu_mask": bool(relu_mask),
-                "ldmask": 0,
                 "isa": _core.isa() if isa is None else isa,
             }
         )
@@ -226,6 +212,32 @@ def brgemm(
     return result
 
 
+def _types(dtype: npt.DTypeLike, out_dtype: npt.DTypeLike | None) -> dict[str, str]:
+    a_type = _one_of("dtype", dtype_name("dtype", dtype), tuple(_DTYPES))
+    b_type, results = _DTYPES[a_type]
+    c_type = results[0]
+    if out_dtype is not None:
+        c_type = _one_of("out_dtype", dtype_name("out_dtype", out_dtype), results)
+    return {"a_type": a_type, "b_type": b_type, "c_type": c_type}
+
+
+def _extents(
+    extents: tuple[int, int, int],
+    leading: tuple[int | None, int | None, int | None],
+    trans_a: bool,
+) -> dict[str, int]:
+    m, n, k = (_integer(name, value) for name, value in zip("mnk", extents, strict=True))
+    lda, ldb, ldc = leading
+    return {
+        "m": m,
+        "n": n,
+        "k": k,
+        "lda": _leading("lda", lda, m if trans_a else k),
+        "ldb": _leading("ldb", ldb, n),
+        "ldc": _leading("ldc", ldc, n),
+    }
+
+
 def dtype_name(argument: str, dtype: npt.DTypeLike) -> str:
     """NumPy's name of ``dtype``; "bfloat16" is known with and without ml_dtypes.
 
@@ -237,9 +249,12 @@ def dtype_name(argument: str, dtype: npt.DTypeLike) -> str:
     if isinstance(dtype, str) and dtype == "bfloat16":
         return dtype
     try:
-        return np.dtype(dtype).name
+        resolved = np.dtype(dtype)
     except TypeError:
         raise TypeError(f"{argument} is {dtype!r}, which is no dtype") from None
+    if not resolved.isnative:
+        raise TypeError(f"{argument} is {resolved}, expected native byte order")
+    return resolved.name
 
 
 def activation_name(activation: str | None) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arrays import require_shape, result_array, viewed
+from dlprim.arrays import contiguous, require_shape, result_array, viewed
 from dlprim.kernel import dtype_name
 
 _GROUPS = {"bfloat16": 2, "int8": 4}  # neighbours along k that share a 32-bit word
@@ -70,7 +70,7 @@ def pack_b(
     *batch, rows, columns = matrices.shape
     k, n = (columns, rows) if transposed else (rows, columns)
     group = _GROUPS[target]
-    matrices = np.require(matrices, requirements=["C", "A"])
+    matrices = contiguous(matrices)
     result = _result(
         out, (*batch, -(-k // group), n, group), _result_type(matrices, target), b=matrices
     )
@@ -101,7 +101,7 @@ def unpack_b(packed: Any, k: int) -> npt.NDArray[Any]:
         The shape of packed is not that of a packed matrix with k rows.
     """
     groups = viewed("packed", packed, "bfloat16 or int8")
-    name = "bfloat16" if groups.dtype == np.uint16 else groups.dtype.name
+    name = "bfloat16" if groups.dtype == np.uint16 else _name(groups.dtype)
     if name not in _GROUPS:
         raise TypeError(f"packed has dtype {groups.dtype}, expected bfloat16 or int8")
     try:
@@ -143,7 +143,7 @@ def to_bfloat16(x: Any) -> npt.NDArray[Any]:
     values = viewed("x", x, "float32")
     if values.dtype != np.float32:
         raise TypeError(f"x has dtype {values.dtype}, expected float32")
-    values = np.require(values, requirements=["C", "A"])
+    values = contiguous(values)
     result = _empty(values.shape, bfloat16_dtype())
     _core.round_to_bfloat16(values, result)
     return result
@@ -166,9 +166,9 @@ def to_float32(x: Any) -> npt.NDArray[np.float32]:
         x is no array of bfloat16 or uint16.
     """
     values = viewed("x", x, "bfloat16")
-    if values.dtype != np.uint16 and values.dtype.name != "bfloat16":
+    if values.dtype != np.uint16 and _name(values.dtype) != "bfloat16":
         raise TypeError(f"x has dtype {values.dtype}, expected bfloat16 (or its bits, uint16)")
-    values = np.require(values, requirements=["C", "A"])
+    values = contiguous(values)
     result = _empty(values.shape, np.dtype(np.float32))
     _core.widen_to_float32(values, result)
     return result
@@ -184,9 +184,14 @@ def bfloat16_dtype() -> np.dtype[Any]:
     return np.dtype(scalar)
 
 
+@cache
+def _name(dtype: np.dtype[Any]) -> str:
+    return dtype.name  # which NumPy composes anew, at the cost of packing a small matrix
+
+
 def _types(matrices: npt.NDArray[Any], dtype: npt.DTypeLike | None) -> tuple[str, str]:
     """The core's names of the dtypes of b and of the result."""
-    source = matrices.dtype.name
+    source = _name(matrices.dtype)
     target = source if dtype is None else dtype_name("dtype", dtype)
     if source == "uint16" and target == "bfloat16":
         source = target

@@ -4,6 +4,8 @@
 //
 //   fuzz_kernels [--seconds S] [--seed FIRST]     cases FIRST, FIRST + 1, ... for S seconds
 //   fuzz_kernels --case N                         that one, with its plan
+#include <unistd.h>
+
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -11,7 +13,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <unistd.h>
 
 #include "typed_problem.h"
 
@@ -66,8 +67,8 @@ void draw_epilogue(Draw& draw, BrgemmSpec& spec) {
     epilogue.scale = static_cast<Scale>(draw.from(0, 2));
     epilogue.bias = draw.once_in(2);
     epilogue.residual = draw.once_in(3);
-    epilogue.activation = static_cast<Activation>(
-        draw.from(0, static_cast<std::int64_t>(Activation::swish)));
+    epilogue.activation =
+        static_cast<Activation>(draw.from(0, static_cast<std::int64_t>(Activation::swish)));
     epilogue.relu_mask = epilogue.activation == Activation::relu && draw.once_in(2);
     if (epilogue.relu_mask && draw.once_in(2)) spec.ldmask = (spec.n + 7) / 8 + draw.from(0, 3);
 }
@@ -110,8 +111,9 @@ bool run_case(std::uint64_t seed, bool talk) {
     const TypedProblem problem(spec, batch, fence, values, seed);
     const Microarchitecture core{.shuffles_beat_broadcast_loads = draw.once_in(2)};
     const Brgemm kernel(make_plan(spec, kernel_isa(spec, isa), core));
-    if (talk) std::printf("batch %lld, %s\n", static_cast<long long>(batch),
-                          to_string(kernel.plan()).c_str());
+    if (talk)
+        std::printf("batch %lld, %s\n", static_cast<long long>(batch),
+                    to_string(kernel.plan()).c_str());
     const std::string mismatch = problem.mismatch(kernel);
     if (mismatch.empty()) return true;
     std::printf("%s: %s; repeat with --case %llu\n", kernel.name().c_str(), mismatch.c_str(),
