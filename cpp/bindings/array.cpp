@@ -50,6 +50,13 @@ bool is_of(const py::array& array, DType dtype) {
 
 }  // namespace
 
+DType parse_dtype(const std::string& name) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::s32, DType::s8, DType::u8}) {
+        if (name == name_of(dtype)) return dtype;
+    }
+    refuse_type("no kernel computes with dtype " + name);
+}
+
 ArrayView::ArrayView(const char* name, py::handle object, DType dtype)
     : name_(name), array_(as_array(name, object, dtype)), element_(size_of(dtype)) {
     if (!is_of(array_, dtype)) {

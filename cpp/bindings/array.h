@@ -15,6 +15,9 @@ namespace dlprim::bindings {
 
 namespace py = pybind11;
 
+// The element type of NumPy's name for it. Throws py::type_error.
+DType parse_dtype(const std::string& name);
+
 // An array argument whose memory may be touched: of the expected type, native byte order, aligned.
 class ArrayView {
 public:

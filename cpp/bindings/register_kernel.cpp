@@ -8,13 +8,6 @@
 namespace dlprim::bindings {
 namespace {
 
-DType parse_dtype(const std::string& name) {
-    for (const DType dtype : {DType::f32, DType::bf16, DType::s32, DType::s8, DType::u8}) {
-        if (name == name_of(dtype)) return dtype;
-    }
-    throw py::type_error("no kernel computes with dtype " + name);
-}
-
 // The request as Python's Brgemm passes it on: a dictionary with every field, integers checked,
 // defaults resolved, None spelled "none".
 BrgemmSpec spec_of(const py::dict& request) {
