@@ -40,12 +40,22 @@ py::dtype numpy_dtype(DType dtype) {
     return py::dtype::of<float>();
 }
 
+// ml_dtypes' dtype, which has no C++ type. It is one object for the life of the process, so after
+// the first look at its name the pointer tells.
+bool is_bfloat16(const py::dtype& dtype) {
+    static PyObject* known = nullptr;  // guarded by the GIL
+    if (dtype.ptr() == known) return true;
+    if (dtype.itemsize() != 2 || dtype.attr("name").cast<std::string>() != "bfloat16") return false;
+    if (known == nullptr) known = dtype.inc_ref().ptr();
+    return true;
+}
+
 bool is_of(const py::array& array, DType dtype) {
     const py::dtype actual = array.dtype();
     const py::dtype expected = numpy_dtype(dtype);
-    if (actual.ptr() == expected.ptr() || actual.equal(expected)) return true;
-    return dtype == DType::bf16 && actual.itemsize() == 2 &&
-           actual.attr("name").cast<std::string>() == "bfloat16";
+    if (actual.ptr() == expected.ptr() || (dtype == DType::bf16 && is_bfloat16(actual)))
+        return true;
+    return actual.equal(expected);
 }
 
 }  // namespace
