@@ -1,4 +1,4 @@
-"""The machine's roofs on one core: FMA peak per ISA level and read bandwidth per cache level.
+"""The machine's roofs on one core: peaks of multiply-add and read bandwidth per cache level.
 
 Every benchmark prints fractions of these, measured in its own run. By itself,
 ``python bench/machine.py`` prints them.
@@ -35,10 +35,26 @@ def cache_bytes() -> dict[str, int]:
     return sizes
 
 
-def vector_isas() -> list[str]:
-    """The ISA levels with an FMA peak of their own that are usable here."""
-    usable = dlprim.isa()
-    return [level for level in ("avx512", "avx2") if usable.startswith(level) or level == "avx2"]
+def usable_levels() -> list[str]:
+    """The vector ISA levels up to the one in use."""
+    levels = ["avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"]
+    return levels[: levels.index(dlprim.isa()) + 1]
+
+
+def peaks() -> dict[str, float]:
+    """GFLOP/s of every multiply-add instruction that is usable, by name."""
+    instructions = {
+        "fma_avx2": ("avx2", "float32"),
+        "fma_avx512": ("avx512", "float32"),
+        "dot_int8": ("avx512_vnni", "uint8"),
+        "dot_bf16": ("avx512_bf16", "bfloat16"),
+    }
+    usable = usable_levels()
+    return {
+        name: median(fma_peak(isa, 0.01, dtype) for _ in range(_ROUNDS)) * 1e-9
+        for name, (isa, dtype) in instructions.items()
+        if isa in usable
+    }
 
 
 def environment() -> dict[str, object]:
@@ -58,10 +74,7 @@ def stream_bandwidth() -> float:
 
 def report() -> dict[str, float]:
     """Roofs in GFLOP/s and GB/s, by name, medians."""
-    roofs = {
-        f"fma_{isa}": median(fma_peak(isa, 0.01) for _ in range(_ROUNDS)) * 1e-9
-        for isa in vector_isas()
-    }
+    roofs = peaks()
     for level, size in cache_bytes().items():
         if level != "L3":  # shared, so one core's share is unknown
             half = [read_bandwidth(size // 2, seconds=0.005) for _ in range(_ROUNDS)]
@@ -82,7 +95,7 @@ def main() -> None:
         return
     print(f"{cpu_name()}, {dlprim.isa()}, one core")
     for name, value in roofs.items():
-        print(f"  {name:12s} {value:8.1f} {'GFLOP/s' if name.startswith('fma') else 'GB/s'}")
+        print(f"  {name:12s} {value:8.1f} {'GB/s' if name.startswith('read') else 'GFLOP/s'}")
 
 
 if __name__ == "__main__":

@@ -134,7 +134,8 @@ x = numpy.ones((70, 70), numpy.float32)
 dlprim.linear(x, x)
 after = mappings()
 print(sum("w" in rights and "x" in rights for _, rights, *_ in after))
-print(sum(len(fields) == 5 and "x" in fields[1] for fields in after if fields[0] not in before))
+print(sum("x" in rights and any("dlprim-kernels" in field for field in rest)
+          for address, rights, *rest in after if address not in before))
 print(kernels[0].isa)
 """
 

@@ -5,8 +5,6 @@
 namespace dlprim::bindings {
 namespace {
 
-constexpr std::int64_t kElement = sizeof(float);
-
 [[noreturn]] void refuse_type(const std::string& sentence) { throw py::type_error(sentence); }
 [[noreturn]] void refuse_value(const std::string& sentence) { throw py::value_error(sentence); }
 
@@ -14,11 +12,12 @@ std::string type_name(py::handle object) {
     return py::str(py::type::handle_of(object).attr("__name__"));
 }
 
-py::array as_array(const char* name, py::handle object) {
+py::array as_array(const char* name, py::handle object, DType dtype) {
     if (py::isinstance<py::array>(object)) return py::reinterpret_borrow<py::array>(object);
     if (!py::hasattr(object, "__dlpack__")) {
         refuse_type(std::string(name) + " is of type " + type_name(object) +
-                    ", expected a NumPy array of float32 or an object with __dlpack__");
+                    ", expected a NumPy array of " + std::string(dlprim::name_of(dtype)) +
+                    " or an object with __dlpack__");
     }
     try {
         return py::module_::import("numpy").attr("from_dlpack")(object);
@@ -30,28 +29,60 @@ py::array as_array(const char* name, py::handle object) {
     }
 }
 
-bool is_float32(const py::array& array) {
-    const py::dtype dtype = array.dtype();
-    return dtype.ptr() == py::dtype::of<float>().ptr() || dtype.equal(py::dtype::of<float>());
+py::dtype numpy_dtype(DType dtype) {
+    switch (dtype) {
+        case DType::f32: return py::dtype::of<float>();
+        case DType::bf16: return py::dtype::of<std::uint16_t>();
+        case DType::s32: return py::dtype::of<std::int32_t>();
+        case DType::s8: return py::dtype::of<std::int8_t>();
+        case DType::u8: return py::dtype::of<std::uint8_t>();
+    }
+    return py::dtype::of<float>();
+}
+
+// ml_dtypes' dtype, which has no C++ type. It is one object for the life of the process, so after
+// the first look at its name the pointer tells.
+bool is_bfloat16(const py::dtype& dtype) {
+    static PyObject* known = nullptr;  // guarded by the GIL
+    if (dtype.ptr() == known) return true;
+    if (dtype.itemsize() != 2 || dtype.attr("name").cast<std::string>() != "bfloat16") return false;
+    if (known == nullptr) known = dtype.inc_ref().ptr();
+    return true;
+}
+
+bool is_of(const py::array& array, DType dtype) {
+    const py::dtype actual = array.dtype();
+    const py::dtype expected = numpy_dtype(dtype);
+    if (actual.ptr() == expected.ptr() || (dtype == DType::bf16 && is_bfloat16(actual)))
+        return true;
+    return actual.equal(expected);
 }
 
 }  // namespace
 
-ArrayView::ArrayView(const char* name, py::handle object)
-    : name_(name), array_(as_array(name, object)) {
-    if (!is_float32(array_)) {
-        refuse_type(std::string(name) + " has dtype " + std::string(py::str(array_.dtype())) +
-                    ", expected float32");
+DType parse_dtype(const std::string& name) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::s32, DType::s8, DType::u8}) {
+        if (name == name_of(dtype)) return dtype;
     }
-    std::int64_t misaligned = reinterpret_cast<std::intptr_t>(array_.data()) % kElement;
+    refuse_type("no kernel computes with dtype " + name);
+}
+
+ArrayView::ArrayView(const char* name, py::handle object, DType dtype)
+    : name_(name), array_(as_array(name, object, dtype)), element_(size_of(dtype)) {
+    if (!is_of(array_, dtype)) {
+        refuse_type(std::string(name) + " has dtype " + std::string(py::str(array_.dtype())) +
+                    ", expected " + std::string(name_of(dtype)));
+    }
+    std::int64_t misaligned = reinterpret_cast<std::intptr_t>(array_.data()) % element_;
     for (int axis = 0; axis < ndim(); ++axis) {
         const std::int64_t reach = (shape(axis) - 1) * stride(axis);
         (reach < 0 ? low_ : high_) += reach;
-        misaligned |= shape(axis) > 1 ? stride(axis) % kElement : 0;
+        misaligned |= shape(axis) > 1 ? stride(axis) % element_ : 0;
     }
-    high_ = array_.size() == 0 ? low_ : high_ + kElement;
+    high_ = array_.size() == 0 ? low_ : high_ + element_;
     if (misaligned != 0 && array_.size() > 0) {
-        refuse_value(description() + ", whose elements are not aligned to 4 bytes");
+        refuse_value(description() + ", whose elements are not aligned to " +
+                     std::to_string(element_) + " bytes");
     }
 }
 
@@ -81,20 +112,38 @@ void ArrayView::require_matrix(std::int64_t rows, std::int64_t columns, std::int
     const bool empty = array_.size() == 0;  // NumPy gives an empty array any strides
     const bool fits = last >= 1 && shape(last - 1) == rows &&
                       (shape(last) == columns || shape(last) == ld) &&
-                      (empty || shape(last) == 1 || stride(last) == kElement) &&
-                      (empty || rows == 1 || stride(last - 1) == ld * kElement);
+                      (empty || shape(last) == 1 || stride(last) == element_) &&
+                      (empty || rows == 1 || stride(last - 1) == ld * element_);
     if (!fits) {
         refuse_value(description() + ", expected matrices of shape (" + std::to_string(rows) +
                      ", " + std::to_string(columns) +
                      ") with contiguous rows that are ld=" + std::to_string(ld) + " elements (" +
-                     std::to_string(ld * kElement) + " bytes) apart");
+                     std::to_string(ld * element_) + " bytes) apart");
+    }
+}
+
+void ArrayView::require_packed(std::int64_t rows, std::int64_t columns, std::int64_t group,
+                               std::int64_t ld) const {
+    const int last = ndim() - 1;
+    const bool empty = array_.size() == 0;
+    const bool fits = last >= 2 && shape(last) == group && shape(last - 2) == rows &&
+                      (shape(last - 1) == columns || shape(last - 1) == ld) &&
+                      (empty || stride(last) == element_) &&
+                      (empty || shape(last - 1) == 1 || stride(last - 1) == group * element_) &&
+                      (empty || rows == 1 || stride(last - 2) == ld * group * element_);
+    if (!fits) {
+        refuse_value(
+            description() + ", expected packed matrices of shape (" + std::to_string(rows) + ", " +
+            std::to_string(columns) + ", " + std::to_string(group) +
+            ") as dlprim.pack_b makes them, with rows ld=" + std::to_string(ld) + " groups apart");
     }
 }
 
 void ArrayView::require_inside(std::int64_t offset, std::int64_t span) const {
-    if (offset % kElement != 0) {
+    if (offset % element_ != 0) {
         refuse_value("a matrix of " + std::string(name_) + " begins at byte " +
-                     std::to_string(offset) + ", expected a multiple of 4");
+                     std::to_string(offset) + ", expected a multiple of " +
+                     std::to_string(element_));
     }
     if (offset < low_ || offset > high_ || span > high_ - offset) {
         refuse_value("a matrix of " + std::string(name_) + " occupies " + std::to_string(span) +

@@ -9,16 +9,21 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include "brgemm/dtype.h"
+
 namespace dlprim::bindings {
 
 namespace py = pybind11;
 
-// An array argument whose memory may be touched: float32, native byte order, aligned.
+// The element type of NumPy's name for it. Throws py::type_error.
+DType parse_dtype(const std::string& name);
+
+// An array argument whose memory may be touched: of the expected type, native byte order, aligned.
 class ArrayView {
 public:
-    // Takes ndarrays as they are and other objects with __dlpack__ without a copy.
-    // Throws py::type_error for anything else and for a wrong dtype.
-    ArrayView(const char* name, py::handle object);
+    // Takes ndarrays as they are and other objects with __dlpack__ without a copy. For bfloat16
+    // also takes uint16, whose bits it then is. Throws py::type_error for anything else.
+    ArrayView(const char* name, py::handle object, DType dtype);
 
     const char* name() const { return name_; }
     const py::array& array() const { return array_; }
@@ -43,6 +48,11 @@ public:
     // apart. The last axis may also show the whole row of `ld` elements.
     void require_matrix(std::int64_t rows, std::int64_t columns, std::int64_t ld) const;
 
+    // The same for a packed (rows, columns, group) matrix on the last three axes, whose rows are
+    // `ld` groups apart.
+    void require_packed(std::int64_t rows, std::int64_t columns, std::int64_t group,
+                        std::int64_t ld) const;
+
     // Refuses unless [offset, offset + span) lies within the array.
     void require_inside(std::int64_t offset, std::int64_t span) const;
 
@@ -53,6 +63,7 @@ public:
 private:
     const char* name_;
     py::array array_;
+    std::int64_t element_;  // bytes
     std::int64_t low_ = 0;
     std::int64_t high_ = 0;
 };

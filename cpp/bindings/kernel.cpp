@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <optional>
+
+#include "bindings/operand.h"
 
 namespace dlprim::bindings {
 namespace {
@@ -12,141 +15,32 @@ constexpr double kFlopsWorthReleasingTheGil = 1 << 20;
 
 [[noreturn]] void refuse(const std::string& sentence) { throw py::value_error(sentence); }
 
-struct OperandShape {
-    std::int64_t rows;
-    std::int64_t columns;
-    std::int64_t ld;
-    std::int64_t span;  // bytes of one matrix
-};
-
-// One of A and B: where its matrices are, with the memory that holds them kept alive.
-struct Operand {
-    std::vector<ArrayView> arrays;  // one, or one per matrix with Addressing::address
-    std::vector<const void*> pointers;
-    std::vector<std::int64_t> offsets;
-    std::int64_t stride = 0;
-    std::int64_t batch = -1;     // that its shape implies; -1 when it implies none
-    bool reads_between = false;  // elements of a view, where an explicit stride leads there
-
-    const void* base() const {
-        if (arrays.empty()) return nullptr;  // an empty list of matrices
-        return pointers.empty() ? static_cast<const void*>(arrays.front().data())
-                                : static_cast<const void*>(pointers.data());
-    }
-};
-
-Operand strided(const char* name, py::handle object, const char* stride_name, py::handle stride,
-                const OperandShape& shape) {
-    Operand operand;
-    operand.arrays.emplace_back(name, object);
-    const ArrayView& view = operand.arrays.front();
-    const bool explicit_stride = !stride.is_none();
-    const bool raw_memory = view.ndim() == 1 || (explicit_stride && view.is_c_contiguous());
-    if (raw_memory) {
-        if (!view.is_c_contiguous()) refuse(view.description() + ", expected contiguous memory");
-    } else {
-        if (view.ndim() > 3) {
-            refuse(view.description() +
-                   ", expected (rows, columns) or (batch, rows, columns); "
-                   "memory of any other shape needs " +
-                   stride_name);
-        }
-        view.require_matrix(shape.rows, shape.columns, shape.ld);
-    }
-    if (view.ndim() == 3 && !raw_memory) {
-        operand.batch = view.shape(0);
-        operand.stride = view.stride(0);
-    }
-    operand.stride = integer_or(stride_name, stride, operand.stride);
-    operand.reads_between = explicit_stride && !raw_memory;
-    return operand;
-}
-
-std::vector<std::int64_t> offsets_of(const char* name, py::handle object) {
-    if (object.is_none()) refuse(std::string(name) + " is missing, expected byte offsets (int64)");
-    if (!py::isinstance<py::array>(object)) {
-        throw py::type_error(std::string(name) + " is not a NumPy array, expected one of int64");
-    }
-    const auto array = py::reinterpret_borrow<py::array>(object);
-    if (!array.dtype().equal(py::dtype::of<std::int64_t>()) || array.ndim() != 1) {
-        throw py::type_error(
-            std::string(name) + " has dtype " + std::string(py::str(array.dtype())) + " and " +
-            std::to_string(array.ndim()) + " dimensions, expected a vector of int64");
-    }
-    const auto values = py::array_t<std::int64_t>(array);
-    const auto view = values.unchecked<1>();
-    std::vector<std::int64_t> offsets(static_cast<std::size_t>(view.shape(0)));
-    for (py::ssize_t i = 0; i < view.shape(0); ++i) offsets[static_cast<std::size_t>(i)] = view(i);
-    return offsets;
-}
-
-Operand by_offset(const char* name, py::handle object, const char* offsets_name,
-                  py::handle offsets) {
-    Operand operand;
-    operand.arrays.emplace_back(name, object);
-    const ArrayView& view = operand.arrays.front();
-    if (!view.is_c_contiguous()) refuse(view.description() + ", expected contiguous memory");
-    operand.offsets = offsets_of(offsets_name, offsets);
-    operand.batch = static_cast<std::int64_t>(operand.offsets.size());
-    return operand;
-}
-
-Operand by_address(const char* name, py::handle object, const OperandShape& shape) {
-    if (!py::isinstance<py::list>(object) && !py::isinstance<py::tuple>(object)) {
-        throw py::type_error(std::string(name) +
-                             " is not a list or tuple, expected one array per matrix "
-                             "(addressing='address')");
-    }
-    Operand operand;
-    for (const py::handle item : py::reinterpret_borrow<py::sequence>(object)) {
-        const ArrayView& view = operand.arrays.emplace_back(name, item);
-        if (view.ndim() != 2) refuse(view.description() + ", expected two dimensions");
-        view.require_matrix(shape.rows, shape.columns, shape.ld);
-        operand.pointers.push_back(view.data());
-    }
-    operand.batch = static_cast<std::int64_t>(operand.arrays.size());
-    return operand;
-}
-
-void require_inside(const Operand& operand, std::int64_t batch, const OperandShape& shape,
-                    const char* stride_name, bool stride_given) {
-    if (batch == 0 || !operand.pointers.empty()) return;
-    const ArrayView& view = operand.arrays.front();
-    if (!operand.offsets.empty()) {
-        for (std::int64_t i = 0; i < batch; ++i) {
-            view.require_inside(operand.offsets[static_cast<std::size_t>(i)], shape.span);
-        }
-        return;
-    }
-    if (batch > 1 && operand.batch < 0 && !stride_given) {
-        refuse(std::string(stride_name) + " is missing: " + view.description() +
-               " does not say where the " + std::to_string(batch) + " matrices are");
-    }
-    std::int64_t last = 0;
-    if (__builtin_mul_overflow(batch - 1, operand.stride, &last)) {
-        refuse(std::string(stride_name) + " times the batch does not fit in 64 bits");
-    }
-    view.require_inside(0, shape.span);
-    view.require_inside(last, shape.span);
-    if (batch > 1) view.require_inside(operand.stride, shape.span);
-}
-
 // Everything that a call needs, checked; keeps the arrays and copied tables alive.
 class CheckedCall {
 public:
     CheckedCall(const BrgemmSpec& spec, const CallArguments& from)
-        : a_shape_{spec.a_rows(), spec.a_columns(), spec.lda, span_a(spec)},
-          b_shape_{spec.k, spec.n, spec.ldb, span_b(spec)},
-          a_(operand(spec, "a", from.a, "stride_a", from.stride_a, "offsets_a", from.offsets_a,
-                     a_shape_)),
-          b_(operand(spec, "b", from.b, "stride_b", from.stride_b, "offsets_b", from.offsets_b,
-                     b_shape_)),
-          c_("c", from.c) {
+        : a_shape_{spec.a_type,      spec.trans_a ? spec.words() : spec.m,
+                   spec.a_columns(), spec.trans_a ? elements_per_word(spec.a_type) : 1,
+                   spec.lda,         span_a(spec)},
+          b_shape_{spec.b_type, spec.words(), spec.n, elements_per_word(spec.b_type),
+                   spec.ldb,    span_b(spec)},
+          a_(checked_operand(spec.addressing, {"a", "stride_a", "offsets_a"},
+                             {from.a, from.stride_a, from.offsets_a}, a_shape_)),
+          b_(checked_operand(spec.addressing, {"b", "stride_b", "offsets_b"},
+                             {from.b, from.stride_b, from.offsets_b}, b_shape_)),
+          c_("c", from.c, spec.c_type) {
         set_batch(spec, from);
         require_inside(a_, args_.batch, a_shape_, "stride_a", !from.stride_a.is_none());
         require_inside(b_, args_.batch, b_shape_, "stride_b", !from.stride_b.is_none());
         set_result(spec);
-        set_bias(spec, from.bias);
+        args_.bias = vector_argument(bias_, "bias", from.bias, spec.epilogue.bias, spec.n);
+        const bool scaled = spec.epilogue.scale != Scale::none;
+        args_.scale = vector_argument(scale_, "scale", from.scale, scaled,
+                                      spec.epilogue.scale == Scale::column ? spec.n : 1);
+        set_residual(spec, from.residual);
+        set_mask(spec, from.relu_mask);
+        args_.zero_point_a = zero_point("zero_point_a", from.zero_point_a, spec.zero_point_a);
+        args_.zero_point_b = zero_point("zero_point_b", from.zero_point_b, spec.zero_point_b);
         args_.a = a_.base();
         args_.b = b_.base();
         args_.stride_a = a_.stride;
@@ -158,25 +52,6 @@ public:
     const BrgemmArgs& args() const { return args_; }
 
 private:
-    static Operand operand(const BrgemmSpec& spec, const char* name, py::handle object,
-                           const char* stride_name, py::handle stride, const char* offsets_name,
-                           py::handle offsets, const OperandShape& shape) {
-        if (spec.addressing != Addressing::stride && !stride.is_none()) {
-            refuse(std::string(stride_name) + " is given, but the kernel's addressing is '" +
-                   std::string(name_of(spec.addressing)) + "'");
-        }
-        if (spec.addressing != Addressing::offset && !offsets.is_none()) {
-            refuse(std::string(offsets_name) + " is given, but the kernel's addressing is '" +
-                   std::string(name_of(spec.addressing)) + "'");
-        }
-        switch (spec.addressing) {
-            case Addressing::address: return by_address(name, object, shape);
-            case Addressing::offset: return by_offset(name, object, offsets_name, offsets);
-            case Addressing::stride: break;
-        }
-        return strided(name, object, stride_name, stride, shape);
-    }
-
     void set_batch(const BrgemmSpec& spec, const CallArguments& from) {
         const bool a_says = spec.addressing != Addressing::stride || from.stride_a.is_none();
         const bool b_says = spec.addressing != Addressing::stride || from.stride_b.is_none();
@@ -207,16 +82,56 @@ private:
         args_.c = c_.data();
     }
 
-    void set_bias(const BrgemmSpec& spec, py::handle bias) {
-        if (bias.is_none() == spec.epilogue.bias) {
-            refuse(spec.epilogue.bias ? "bias is missing, but the kernel was made with bias=True"
-                                      : "bias is given, but the kernel was made with bias=False");
+    // Whether an argument that the kernel needs is there, and none that it does not.
+    static bool given(const char* name, py::handle argument, bool needed) {
+        if (argument.is_none() == needed) {
+            refuse(std::string(name) + (needed ? " is missing, but the kernel was made with it"
+                                               : " is given, but the kernel was made without it"));
         }
-        if (bias.is_none()) return;
-        bias_.emplace("bias", bias);
-        bias_->require_vector(spec.n);
-        c_.require_apart(*bias_);
-        args_.bias = reinterpret_cast<const float*>(bias_->data());
+        return needed;
+    }
+
+    const float* vector_argument(std::optional<ArrayView>& view, const char* name,
+                                 py::handle argument, bool needed, std::int64_t length) const {
+        if (!given(name, argument, needed)) return nullptr;
+        view.emplace(name, argument, DType::f32);
+        view->require_vector(length);
+        c_.require_apart(*view);
+        return reinterpret_cast<const float*>(view->data());
+    }
+
+    void set_residual(const BrgemmSpec& spec, py::handle argument) {
+        if (!given("residual", argument, spec.epilogue.residual)) return;
+        residual_.emplace("residual", argument, spec.c_type);
+        residual_->require_matrix(spec.m, spec.n, spec.ldc);
+        c_.require_apart(*residual_);
+        args_.residual = residual_->data();
+    }
+
+    void set_mask(const BrgemmSpec& spec, py::handle argument) {
+        if (!given("relu_mask", argument, spec.epilogue.relu_mask)) return;
+        mask_.emplace("relu_mask", argument, DType::u8);
+        mask_->require_matrix(spec.m, (spec.n + 7) / 8, spec.ldmask);
+        mask_->require_writeable();
+        mask_->require_apart(c_);
+        for (const Operand* operand : {&a_, &b_}) {
+            for (const ArrayView& view : operand->arrays) {
+                mask_->require_apart(view, operand->reads_between);
+            }
+        }
+        for (const auto* view : {&bias_, &scale_, &residual_}) {
+            if (*view) mask_->require_apart(**view);
+        }
+        args_.relu_mask = reinterpret_cast<std::uint8_t*>(mask_->data());
+    }
+
+    static std::int32_t zero_point(const char* name, py::handle argument, bool needed) {
+        if (!given(name, argument, needed)) return 0;
+        const std::int64_t value = integer_or(name, argument, 0);
+        if (value < INT32_MIN || value > INT32_MAX) {
+            refuse(std::string(name) + " is " + std::to_string(value) + ", expected an int32");
+        }
+        return static_cast<std::int32_t>(value);
     }
 
     OperandShape a_shape_;
@@ -225,6 +140,9 @@ private:
     Operand b_;
     ArrayView c_;
     std::optional<ArrayView> bias_;
+    std::optional<ArrayView> scale_;
+    std::optional<ArrayView> residual_;
+    std::optional<ArrayView> mask_;
     BrgemmArgs args_;
 };
 

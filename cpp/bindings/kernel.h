@@ -19,7 +19,8 @@ namespace dlprim::bindings {
 
 // The arguments of a call as Python passed them.
 struct CallArguments {
-    py::handle a, b, c, batch, stride_a, stride_b, offsets_a, offsets_b, bias;
+    py::handle a, b, c, batch, stride_a, stride_b, offsets_a, offsets_b;
+    py::handle bias, scale, residual, relu_mask, zero_point_a, zero_point_b;
 };
 
 class Kernel {

@@ -5,4 +5,5 @@ PYBIND11_MODULE(_core, module) {
     dlprim::bindings::register_machine(module);
     dlprim::bindings::register_kernel(module);
     dlprim::bindings::register_linear(module);
+    dlprim::bindings::register_pack(module);
 }

@@ -8,29 +8,32 @@
 namespace dlprim::bindings {
 namespace {
 
-// The request as Python's Brgemm passes it on: integers checked, defaults and names resolved.
-struct KernelRequest {
-    std::int64_t m, n, k, lda, ldb, ldc;
-    bool trans_a;
-    int beta;
-    std::string addressing;
-    bool bias;
-    std::string activation;
-    std::string isa;
-
-    BrgemmSpec spec() const {
-        return {.m = m,
-                .n = n,
-                .k = k,
-                .lda = lda,
-                .ldb = ldb,
-                .ldc = ldc,
-                .trans_a = trans_a,
-                .beta = beta,
-                .addressing = parse_addressing(addressing),
-                .epilogue = {.bias = bias, .activation = parse_activation(activation)}};
-    }
-};
+// The request as Python's Brgemm passes it on: a dictionary with every field, integers checked,
+// defaults resolved, None spelled "none".
+BrgemmSpec spec_of(const py::dict& request) {
+    const auto integer = [&](const char* name) { return request[name].cast<std::int64_t>(); };
+    const auto flag = [&](const char* name) { return request[name].cast<bool>(); };
+    const auto text = [&](const char* name) { return request[name].cast<std::string>(); };
+    return {.m = integer("m"),
+            .n = integer("n"),
+            .k = integer("k"),
+            .lda = integer("lda"),
+            .ldb = integer("ldb"),
+            .ldc = integer("ldc"),
+            .a_type = parse_dtype(text("a_type")),
+            .b_type = parse_dtype(text("b_type")),
+            .c_type = parse_dtype(text("c_type")),
+            .trans_a = flag("trans_a"),
+            .beta = request["beta"].cast<int>(),
+            .addressing = parse_addressing(text("addressing")),
+            .zero_point_a = flag("zero_point_a"),
+            .zero_point_b = flag("zero_point_b"),
+            .epilogue = {.scale = parse_scale(text("scale")),
+                         .bias = flag("bias"),
+                         .residual = flag("residual"),
+                         .activation = parse_activation(text("activation")),
+                         .relu_mask = flag("relu_mask")}};
+}
 
 Isa isa_argument(const std::string& name) {
     try {
@@ -40,9 +43,9 @@ Isa isa_argument(const std::string& name) {
     }
 }
 
-std::unique_ptr<Kernel> make_kernel(const KernelRequest& request) {
-    const BrgemmSpec spec = request.spec();
-    const Isa isa = isa_argument(request.isa);
+std::unique_ptr<Kernel> make_kernel(const py::dict& request) {
+    const BrgemmSpec spec = spec_of(request);
+    const Isa isa = isa_argument(request["isa"].cast<std::string>());
     const py::gil_scoped_release without_gil;
     return std::make_unique<Kernel>(spec, isa);
 }
@@ -62,6 +65,7 @@ py::dict cache_info() {
     py::dict result;
     result["entries"] = info.entries;
     result["bytes"] = info.bytes;
+    result["mapped_bytes"] = mapped_code_bytes();
     result["hits"] = info.hits;
     result["misses"] = info.misses;
     result["evictions"] = info.evictions;
@@ -74,33 +78,30 @@ py::dict cache_info() {
 
 void register_kernel(py::module_& module) {
     py::class_<Kernel>(module, "Kernel")
-        .def(py::init([](std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t lda,
-                         std::int64_t ldb, std::int64_t ldc, bool trans_a, int beta,
-                         const std::string& addressing, bool bias, const std::string& activation,
-                         const std::string& isa) {
-                 return make_kernel(
-                     {m, n, k, lda, ldb, ldc, trans_a, beta, addressing, bias, activation, isa});
-             }),
-             py::kw_only(), py::arg("m"), py::arg("n"), py::arg("k"), py::arg("lda"),
-             py::arg("ldb"), py::arg("ldc"), py::arg("trans_a"), py::arg("beta"),
-             py::arg("addressing"), py::arg("bias"), py::arg("activation"), py::arg("isa"))
+        .def(py::init(&make_kernel), py::arg("request"))
         .def(
             "__call__",
             [](const Kernel& self, py::handle a, py::handle b, py::handle c, py::handle batch,
                py::handle stride_a, py::handle stride_b, py::handle offsets_a, py::handle offsets_b,
-               py::handle bias) {
-                self.call({a, b, c, batch, stride_a, stride_b, offsets_a, offsets_b, bias});
+               py::handle bias, py::handle scale, py::handle residual, py::handle relu_mask,
+               py::handle zero_point_a, py::handle zero_point_b) {
+                self.call({a, b, c, batch, stride_a, stride_b, offsets_a, offsets_b, bias, scale,
+                           residual, relu_mask, zero_point_a, zero_point_b});
             },
             py::arg("a"), py::arg("b"), py::arg("c"), py::arg("batch") = py::none(),
             py::arg("stride_a") = py::none(), py::arg("stride_b") = py::none(),
             py::arg("offsets_a") = py::none(), py::arg("offsets_b") = py::none(),
-            py::arg("bias") = py::none())
+            py::arg("bias") = py::none(), py::arg("scale") = py::none(),
+            py::arg("residual") = py::none(), py::arg("relu_mask") = py::none(),
+            py::arg("zero_point_a") = py::none(), py::arg("zero_point_b") = py::none())
         .def(
             "measure",
             [](const Kernel& self, py::handle a, py::handle b, py::handle c, std::int64_t repeats,
                py::handle batch, py::handle bias) {
                 const py::none none;
-                return self.measure({a, b, c, batch, none, none, none, none, bias}, repeats);
+                return self.measure(
+                    {a, b, c, batch, none, none, none, none, bias, none, none, none, none, none},
+                    repeats);
             },
             py::arg("a"), py::arg("b"), py::arg("c"), py::kw_only(), py::arg("repeats"),
             py::arg("batch") = py::none(), py::arg("bias") = py::none())

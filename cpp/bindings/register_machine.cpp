@@ -1,5 +1,6 @@
 #include <string>
 
+#include "bindings/array.h"
 #include "bindings/register.h"
 #include "brgemm/isa.h"
 #include "brgemm/peak.h"
@@ -16,8 +17,11 @@ void register_machine(py::module_& module) {
     module.def("set_num_threads", set_num_threads, py::arg("count"));
     module.def(
         "fma_peak",
-        [](const std::string& isa, double seconds) { return fma_peak(parse_isa(isa), seconds); },
-        py::arg("isa"), py::arg("seconds"), py::call_guard<py::gil_scoped_release>());
+        [](const std::string& dtype, const std::string& isa, double seconds) {
+            return fma_peak(parse_dtype(dtype), parse_isa(isa), seconds);
+        },
+        py::arg("dtype"), py::arg("isa"), py::arg("seconds"),
+        py::call_guard<py::gil_scoped_release>());
     module.def(
         "read_bandwidth",
         [](const std::string& isa, std::int64_t bytes, double seconds) {

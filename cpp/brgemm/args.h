@@ -18,7 +18,13 @@ struct BrgemmArgs {
     std::int64_t stride_b = 0;
     const std::int64_t* offsets_a = nullptr;  // bytes from `a` to A_i (Addressing::offset)
     const std::int64_t* offsets_b = nullptr;
-    const float* bias = nullptr;  // n values, read when the epilogue has a bias
+    // The rest is read when the spec asks for it.
+    const float* scale = nullptr;    // one value, or n
+    const float* bias = nullptr;     // n values
+    const void* residual = nullptr;  // m x n, the type and leading dimension of C
+    std::uint8_t* relu_mask = nullptr;
+    std::int32_t zero_point_a = 0;
+    std::int32_t zero_point_b = 0;
 };
 
 static_assert(std::is_standard_layout_v<BrgemmArgs>);

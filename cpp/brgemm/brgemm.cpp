@@ -2,11 +2,14 @@
 
 #include <pthread.h>
 
+#include <chrono>
 #include <stdexcept>
 #include <utility>
 
 #include "brgemm/emit.h"
+#include "brgemm/profile.h"
 #include "brgemm/reference.h"
+#include "brgemm/verbose.h"
 
 namespace dlprim {
 namespace {
@@ -39,11 +42,43 @@ KernelCache& cache() {
     return instance;
 }
 
+KernelKey checked_key(const BrgemmSpec& spec, Isa isa) {
+    if (isa > usable_isa()) {
+        throw std::invalid_argument("isa='" + std::string(name_of(isa)) +
+                                    "' is not usable here; the highest level is '" +
+                                    std::string(name_of(usable_isa())) + "'");
+    }
+    const BrgemmSpec request = validated(spec);
+    return {request, kernel_isa(request, isa)};
+}
+
+KernelKey reported_key(const BrgemmSpec& spec, Isa isa) {
+    if (!verbose()) return checked_key(spec, isa);
+    report_machine();
+    try {
+        return checked_key(spec, isa);
+    } catch (const std::invalid_argument& error) {
+        report(std::string("refused: ") + error.what());
+        throw;
+    }
+}
+
+std::shared_ptr<const Brgemm> generated(const KernelKey& key, Isa asked) {
+    const auto start = std::chrono::steady_clock::now();
+    auto kernel =
+        std::make_shared<const Brgemm>(make_plan(key.spec, key.isa, detected_microarchitecture()));
+    const std::chrono::duration<double, std::micro> elapsed =
+        std::chrono::steady_clock::now() - start;
+    profile(*kernel);
+    if (verbose()) report_generated(*kernel, asked, elapsed.count());
+    return kernel;
+}
+
 }  // namespace
 
 Brgemm::Brgemm(BrgemmPlan plan) : plan_(std::move(plan)) {
     if (plan_.isa == Isa::scalar) return;
-    code_ = Code(emit_brgemm(plan_));
+    code_ = Code(emit_brgemm(plan_), pages_for_profile());
     entry_ = code_.entry<Function>();
 }
 
@@ -61,7 +96,7 @@ std::string Brgemm::name() const {
 
 std::span<const std::uint8_t> Brgemm::code() const { return code_.bytes(); }
 
-std::int64_t Brgemm::bytes() const { return static_cast<std::int64_t>(code_.mapped_bytes()); }
+std::int64_t Brgemm::bytes() const { return static_cast<std::int64_t>(code_.bytes().size()); }
 
 double Brgemm::flops(std::int64_t batch) const {
     const BrgemmSpec& spec = plan_.spec;
@@ -70,17 +105,8 @@ double Brgemm::flops(std::int64_t batch) const {
 }
 
 std::shared_ptr<const Brgemm> brgemm(const BrgemmSpec& spec, Isa isa) {
-    if (isa > usable_isa()) {
-        throw std::invalid_argument("isa='" + std::string(name_of(isa)) +
-                                    "' is not usable here; the highest level is '" +
-                                    std::string(name_of(usable_isa())) + "'");
-    }
-    const BrgemmSpec request = validated(spec);
-    const KernelKey key{request, kernel_isa(request, isa)};
-    return cache().get_or_create(key, [&] {
-        return std::make_shared<const Brgemm>(
-            make_plan(request, key.isa, detected_microarchitecture()));
-    });
+    const KernelKey key = reported_key(spec, isa);
+    return cache().get_or_create(key, [&] { return generated(key, isa); });
 }
 
 std::shared_ptr<const Brgemm> brgemm(const BrgemmSpec& spec) { return brgemm(spec, usable_isa()); }

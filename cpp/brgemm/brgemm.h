@@ -30,7 +30,7 @@ public:
     Isa isa() const { return plan_.isa; }
     std::string name() const;                    // unique per spec and ISA
     std::span<const std::uint8_t> code() const;  // empty for scalar
-    std::int64_t bytes() const;                  // executable memory held
+    std::int64_t bytes() const;                  // of code
     double flops(std::int64_t batch) const;      // 2*m*n*k*batch
 
 private:

@@ -1,41 +1,59 @@
-// Executable memory with one owner. Pages are mapped writable, filled, and made executable by
-// taking the write permission away: they are never writable and executable at once.
+// Executable memory. Kernels share slabs, so that a thousand small ones take as many pages as
+// their code fills, not a page each. A slab is mapped executable and never writable; new code is
+// written through a second, temporary mapping of the same memory that is never executable.
+//
+// A slab is only ever appended to and is released as a whole when its last kernel is gone: a forked
+// child shares the memory of the slabs it inherits, so nothing in them may change under its feet,
+// and the child itself starts slabs of its own.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <utility>
 
 namespace dlprim {
 
+class CodeSlab;
+
+// Own pages cost a kernel whole ones, but are anonymous memory; shared ones look like a file.
+enum class Pages : std::uint8_t { shared, own };
+
+// One kernel's code with a share in its slab.
 class Code {
 public:
     Code() = default;
 
-    // Copies position-independent code to pages of its own.
+    // Places position-independent code.
     // Throws std::system_error when the operating system refuses memory or protection.
-    explicit Code(std::span<const std::uint8_t> bytes);
+    explicit Code(std::span<const std::uint8_t> bytes, Pages pages = Pages::shared);
 
-    Code(Code&& other) noexcept;
-    Code& operator=(Code&& other) noexcept;
-    ~Code();
+    Code(const Code&) = delete;
+    Code& operator=(const Code&) = delete;
+    Code(Code&& other) noexcept
+        : slab_(std::move(other.slab_)), bytes_(std::exchange(other.bytes_, {})) {}
+    Code& operator=(Code&& other) noexcept {
+        std::swap(slab_, other.slab_);
+        std::swap(bytes_, other.bytes_);
+        return *this;
+    }
+    ~Code() = default;
 
     // The entry point as a function of type Function; null when empty.
     template <typename Function>
     Function* entry() const {
-        return reinterpret_cast<Function*>(pages_);
+        return reinterpret_cast<Function*>(const_cast<std::uint8_t*>(bytes_.data()));
     }
 
-    std::span<const std::uint8_t> bytes() const {
-        return {static_cast<const std::uint8_t*>(pages_), size_};
-    }
-
-    std::size_t mapped_bytes() const { return mapped_; }
+    std::span<const std::uint8_t> bytes() const { return bytes_; }
 
 private:
-    void* pages_ = nullptr;
-    std::size_t size_ = 0;    // bytes of code
-    std::size_t mapped_ = 0;  // bytes of address space, whole pages
+    std::shared_ptr<CodeSlab> slab_;
+    std::span<const std::uint8_t> bytes_;
 };
+
+// Executable memory that all living code and the free ends of its slabs take.
+std::int64_t mapped_code_bytes();
 
 }  // namespace dlprim

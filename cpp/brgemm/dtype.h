@@ -3,25 +3,30 @@
 // never a copied file.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
 namespace dlprim {
 
-enum class DType : std::uint8_t { f32 };
+enum class DType : std::uint8_t { f32, bf16, s32, s8, u8 };
 
 constexpr std::int64_t size_of(DType dtype) {
-    switch (dtype) {
-        case DType::f32: return 4;
-    }
-    return 0;
+    constexpr std::array<std::int64_t, 5> sizes = {4, 2, 4, 1, 1};
+    return sizes.at(static_cast<std::size_t>(dtype));
 }
 
+// NumPy's names.
 constexpr std::string_view name_of(DType dtype) {
-    switch (dtype) {
-        case DType::f32: return "float32";
-    }
-    return "unknown";
+    constexpr std::array<std::string_view, 5> names = {"float32", "bfloat16", "int32", "int8",
+                                                       "uint8"};
+    return names.at(static_cast<std::size_t>(dtype));
 }
+
+constexpr bool is_int8(DType dtype) { return dtype == DType::s8 || dtype == DType::u8; }
+
+// Neighbours along k that share a 32-bit word of A and of the packed B: the unit in which a kernel
+// steps along k.
+constexpr std::int64_t elements_per_word(DType dtype) { return 4 / size_of(dtype); }
 
 }  // namespace dlprim

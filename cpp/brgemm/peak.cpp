@@ -10,6 +10,8 @@
 #include <string>
 
 #include "brgemm/code.h"
+#include "brgemm/multiply.h"
+#include "brgemm/registers.h"
 #include "brgemm/vector_assembler.h"
 
 namespace dlprim {
@@ -28,11 +30,20 @@ class LoopEmitter : private VectorAssembler {
 public:
     LoopEmitter(Isa isa, void* buffer) : VectorAssembler(isa, buffer, kMostCodeBytes) {}
 
-    Code fmas() {
+    Code multiplies(Multiply multiply) {
         Xbyak::Label next;
         for (int i = 0; i < kChains + 2; ++i) zero(i);
         L(next);
-        for (int i = 0; i < kFmasPerLoop; ++i) fma(2 + i % kChains, 0, 1);
+        for (int i = 0; i < kFmasPerLoop; ++i) {
+            const int to = 2 + i % kChains;
+            if (multiply == Multiply::dot_bf16) {
+                dot_bf16(to, 0, 1);
+            } else if (multiply == Multiply::dot_int8) {
+                dot_int8(to, 0, 1);
+            } else {
+                fma(to, 0, 1);
+            }
+        }
         return finish(next);
     }
 
@@ -64,9 +75,32 @@ void require_vectors(Isa isa) {
     }
 }
 
-Code fma_loop(Isa isa) {
+// A loop and the operations of one iteration.
+struct PeakLoop {
+    Code code;
+    double operations;
+};
+
+PeakLoop peak_loop(Multiply multiply, Isa isa) {
+    if (isa > usable_isa()) return {};
     std::array<std::uint8_t, kMostCodeBytes> buffer;
-    return LoopEmitter(isa, buffer.data()).fmas();
+    const int words = vector_file(isa).bytes / kWordBytes;
+    const int per_word = multiply == Multiply::dot_bf16   ? 2
+                         : multiply == Multiply::dot_int8 ? 4
+                                                          : 1;
+    return {LoopEmitter(isa, buffer.data()).multiplies(multiply),
+            2.0 * kFmasPerLoop * words * per_word};
+}
+
+// Generated once, so that measuring costs no system calls.
+const PeakLoop& peak_loop_for(DType operands, Isa isa) {
+    static const PeakLoop avx2 = peak_loop(Multiply::fma, Isa::avx2);
+    static const PeakLoop avx512 = peak_loop(Multiply::fma, Isa::avx512);
+    static const PeakLoop int8 = peak_loop(Multiply::dot_int8, Isa::avx512_vnni);
+    static const PeakLoop bf16 = peak_loop(Multiply::dot_bf16, Isa::avx512_bf16);
+    if (operands == DType::bf16 && isa >= Isa::avx512_bf16) return bf16;
+    if (is_int8(operands) && isa >= Isa::avx512_vnni) return int8;
+    return isa >= Isa::avx512 ? avx512 : avx2;
 }
 
 double seconds_of(const Code& code, std::int64_t iterations, const void* memory) {
@@ -77,16 +111,12 @@ double seconds_of(const Code& code, std::int64_t iterations, const void* memory)
 
 }  // namespace
 
-double fma_peak(Isa isa, double seconds) {
+double fma_peak(DType operands, Isa isa, double seconds) {
     require_vectors(isa);
-    // Generated once, so that measuring costs no system calls.
-    static const Code avx2 = fma_loop(Isa::avx2);
-    static const Code avx512 = usable_isa() >= Isa::avx512 ? fma_loop(Isa::avx512) : Code();
-    const Code& code = isa >= Isa::avx512 ? avx512 : avx2;
+    const PeakLoop& loop = peak_loop_for(operands, isa);
     const auto loops = std::max<std::int64_t>(
         1, static_cast<std::int64_t>(seconds * kFmasPerSecond) / kFmasPerLoop);
-    const double flops_per_loop = 2.0 * kFmasPerLoop * vector_file(isa).bytes / sizeof(float);
-    return flops_per_loop * static_cast<double>(loops) / seconds_of(code, loops, nullptr);
+    return loop.operations * static_cast<double>(loops) / seconds_of(loop.code, loops, nullptr);
 }
 
 double read_bandwidth(Isa isa, std::int64_t bytes, double seconds) {

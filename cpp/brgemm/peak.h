@@ -5,13 +5,16 @@
 
 #include <cstdint>
 
+#include "brgemm/dtype.h"
 #include "brgemm/isa.h"
 
 namespace dlprim {
 
-// float32 operations per second of the calling thread: independent FMAs on registers, one stretch
-// of about `seconds`. Throws std::invalid_argument for scalar or an unusable ISA.
-double fma_peak(Isa isa, double seconds);
+// Operations (two per multiplication and addition) per second of the calling thread: independent
+// multiply-adds on registers, one stretch of about `seconds`. For bf16 and int8 operands these are
+// vdpbf16ps and vpdpbusd where `isa` has them, else the float32 FMAs that stand in for them.
+// Throws std::invalid_argument for scalar or an unusable ISA.
+double fma_peak(DType operands, Isa isa, double seconds);
 
 // Bytes per second that the calling thread loads from a buffer of `bytes`, read again and again
 // for about `seconds`: cache or memory bandwidth depending on the size. The size is rounded to

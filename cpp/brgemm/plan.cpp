@@ -21,23 +21,29 @@ constexpr int kWantedChains = 12;  // accumulators that keep the FMA units busy,
 constexpr std::int64_t kUnrolledFmas = 192;      // FMAs in the body of a k loop
 constexpr std::int64_t kStraightLineFmas = 448;  // at most this many: no k loop at all
 constexpr int kMaxUnroll = 32;
-constexpr int kQuad = 4;  // elements that one quad load brings
 
 template <typename Integer>
 Integer ceil_div(Integer value, Integer divisor) {
     return (value + divisor - 1) / divisor;
 }
 
-int epilogue_registers(const Epilogue& epilogue, int vectors) {
-    return (epilogue.bias ? vectors : 0) + (epilogue.activation == Activation::relu ? 1 : 0);
+// Multiplications that one step of a tile starts, sums included.
+int multiplications(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
+    return tile.rows * tile.vectors + (sums_b(spec, isa) ? tile.vectors : 0) +
+           (sums_a(spec) ? tile.rows : 0);
 }
 
-double cycles_per_step(const Tile& tile, int vector_bytes) {
-    const double fmas = tile.rows * tile.vectors;
+double cycles_per_step(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
+    const MultiplyCost cost = cost_of(spec, isa);
+    const double multiplies = multiplications(spec, isa, tile) * cost.passes;
     const double a_loads = tile.rows - tile.quad_rows * (1 - 1.0 / kQuad);
-    return std::max({fmas / kFmaPerCycle, (tile.vectors + a_loads) / kLoadsPerCycle,
-                     tile.vectors * vector_bytes / kStreamedBytesPerCycle,
-                     (fmas + tile.quad_rows) / kVectorOpsPerCycle, kFmaLatency / tile.sets});
+    const double operations =
+        multiplies * cost.instructions + tile.quad_rows +
+        cost.passes * (tile.rows * cost.a_operations + tile.vectors * cost.b_operations);
+    return std::max({multiplies / kFmaPerCycle,
+                     cost.passes * (tile.vectors + a_loads) / kLoadsPerCycle,
+                     tile.vectors * vector_file(isa).bytes / kStreamedBytesPerCycle,
+                     operations / kVectorOpsPerCycle, kFmaLatency * cost.passes / tile.sets});
 }
 
 // A dimension as parts of at most two sizes, the larger ones first.
@@ -67,7 +73,7 @@ public:
         : spec_(spec),
           isa_(isa),
           microarchitecture_(microarchitecture),
-          lanes_(vector_file(isa).bytes / static_cast<int>(size_of(spec.dtype))) {}
+          lanes_(vector_file(isa).bytes / kWordBytes) {}
 
     BrgemmPlan plan() const {
         BrgemmPlan best;
@@ -89,6 +95,7 @@ private:
         const Cut cut = equalised(vectors, most_vectors);
         BrgemmPlan plan{.spec = spec_,
                         .isa = isa_,
+                        .multiply = multiply_of(spec_, isa_),
                         .lanes = lanes_,
                         .tail_lanes = static_cast<int>(spec_.n % lanes_),
                         .columns = {}};
@@ -146,11 +153,14 @@ private:
     // As few quad rows as bring the loads of a tile below its FMAs: too many shuffles would take
     // the FMA units' turns.
     Tile with_quads(Tile tile) const {
-        const std::int64_t run = spec_.trans_a ? tile.rows : spec_.k;
-        if (!microarchitecture_.shuffles_beat_broadcast_loads) return tile;
-        const auto fmas = static_cast<double>(tile.rows * tile.vectors * spec_.k);
-        const auto covered = static_cast<double>(spec_.trans_a ? spec_.k : spec_.k / kQuad * kQuad);
-        double loads = static_cast<double>((tile.rows + tile.vectors) * spec_.k) + kCallLoads;
+        const std::int64_t run = spec_.trans_a ? tile.rows : spec_.words();
+        if (!microarchitecture_.shuffles_beat_broadcast_loads || !cost_of(spec_, isa_).quads) {
+            return tile;
+        }
+        const std::int64_t words = spec_.words();
+        const auto fmas = static_cast<double>(tile.rows * tile.vectors * words);
+        const auto covered = static_cast<double>(spec_.trans_a ? words : words / kQuad * kQuad);
+        double loads = static_cast<double>((tile.rows + tile.vectors) * words) + kCallLoads;
         const int by = spec_.trans_a ? kQuad : 1;  // transposed quads lie across four rows
         while (loads > kLoadsPerFma * fmas && tile.quad_rows + by <= tile.rows && run >= kQuad) {
             tile.quad_rows += by;
@@ -161,7 +171,7 @@ private:
 
     RowGroup row_group(std::int64_t count, std::int64_t rows, int vectors) const {
         Tile tile = with_quads({.rows = static_cast<int>(rows), .vectors = vectors});
-        while (tile.accumulators() < kWantedChains && tile.sets < spec_.k) {
+        while (tile.accumulators() < kWantedChains && tile.sets < spec_.words()) {
             Tile more = tile;
             ++more.sets;
             if (!fits(more)) break;
@@ -171,23 +181,28 @@ private:
     }
 
     int unroll(const Tile& tile) const {
-        const std::int64_t fmas = std::int64_t{tile.rows} * tile.vectors;
+        const MultiplyCost cost = cost_of(spec_, isa_);
+        const std::int64_t multiplies =
+            std::int64_t{multiplications(spec_, isa_, tile)} * cost.passes * cost.instructions;
         // The last step of an iteration is reached with a 32-bit displacement.
-        const std::int64_t step_elements = std::max(spec_.ldb, spec_.trans_a ? spec_.lda : 1);
+        const std::int64_t step_words = std::max(spec_.ldb, spec_.trans_a ? spec_.lda : 1);
         const std::int64_t reach =
-            std::numeric_limits<std::int32_t>::max() / (step_elements * size_of(spec_.dtype));
-        if (spec_.k <= std::min(kStraightLineFmas / fmas, reach)) return static_cast<int>(spec_.k);
+            std::numeric_limits<std::int32_t>::max() / (step_words * kWordBytes);
+        const std::int64_t words = spec_.words();
+        if (words <= std::min(kStraightLineFmas / multiplies, reach)) {
+            return static_cast<int>(words);
+        }
         const std::int64_t steps =
-            std::clamp<std::int64_t>(kUnrolledFmas / fmas, kQuad, kMaxUnroll);
+            std::clamp<std::int64_t>(kUnrolledFmas / multiplies, kQuad, kMaxUnroll);
         return static_cast<int>(std::min(steps, reach) / kQuad * kQuad);
     }
 
     double cycles_of(const std::vector<RowGroup>& rows) const {
         double cycles = 0;
         for (const RowGroup& group : rows) {
-            const double tile_cycles = static_cast<double>(spec_.k) *
-                                           cycles_per_step(group.tile, vector_file(isa_).bytes) +
-                                       kTileOverhead;
+            const double tile_cycles =
+                static_cast<double>(spec_.words()) * cycles_per_step(spec_, isa_, group.tile) +
+                kTileOverhead;
             cycles += static_cast<double>(group.count) * tile_cycles;
         }
         return cycles;
@@ -216,28 +231,6 @@ std::string to_string(const Tile& tile) {
 
 }  // namespace
 
-Isa kernel_isa(const BrgemmSpec& spec, Isa isa) {
-    switch (spec.dtype) {
-        case DType::f32: return std::min(isa, Isa::avx512);
-    }
-    return Isa::scalar;
-}
-
-RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
-    RegisterMap map;
-    map.b = tile.accumulators();
-    map.a = map.b + tile.vectors;
-    const bool embedded = isa >= Isa::avx512 && tile.vectors == 1 && tile.quad_rows == 0;
-    map.quads = map.a + (embedded ? 0 : 1);
-    const int working = map.quads + ceil_div(tile.quad_rows, spec.trans_a ? kQuad : 1) - map.b;
-    // AVX2 masks memory through a register, also while the epilogue's registers are alive.
-    const bool mask_register =
-        isa == Isa::avx2 && spec.n % (vector_file(isa).bytes / size_of(spec.dtype)) != 0;
-    const int finishing = epilogue_registers(spec.epilogue, tile.vectors) + (mask_register ? 1 : 0);
-    map.total = map.b + std::max(working, finishing);
-    return map;
-}
-
 BrgemmPlan make_plan(const BrgemmSpec& spec, Isa isa, Microarchitecture microarchitecture) {
     const Isa level = kernel_isa(spec, isa);
     if (level == Isa::scalar) return {.spec = spec, .isa = level, .columns = {}};
@@ -260,7 +253,8 @@ Tile BrgemmPlan::main_tile() const {
 }
 
 std::string to_string(const BrgemmPlan& plan) {
-    std::string text = to_string(plan.spec) + " " + std::string(name_of(plan.isa));
+    std::string text = to_string(plan.spec) + " " + std::string(name_of(plan.isa)) + " " +
+                       std::string(name_of(plan.multiply));
     for (const ColumnGroup& column : plan.columns) {
         text += "\n  " + std::to_string(column.count) + " column blocks of " +
                 std::to_string(column.vectors) +

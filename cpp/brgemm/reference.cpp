@@ -1,41 +1,183 @@
 #include "brgemm/reference.h"
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstddef>
+#include <numbers>
 
 namespace dlprim {
 namespace {
 
-const float* matrix(const BrgemmSpec& spec, const void* base, const std::int64_t* offsets,
-                    std::int64_t stride, std::int64_t i) {
-    if (spec.addressing == Addressing::address) return static_cast<const float* const*>(base)[i];
-    const std::int64_t bytes = spec.addressing == Addressing::offset ? offsets[i] : i * stride;
-    return reinterpret_cast<const float*>(static_cast<const std::byte*>(base) + bytes);
+// Element `index` of an array of any type.
+float load(DType dtype, const void* array, std::int64_t index) {
+    switch (dtype) {
+        case DType::f32: return static_cast<const float*>(array)[index];
+        case DType::bf16: {
+            const std::uint32_t bits = static_cast<const std::uint16_t*>(array)[index];
+            return std::bit_cast<float>(bits << 16);
+        }
+        case DType::s8: return static_cast<const std::int8_t*>(array)[index];
+        case DType::u8: return static_cast<const std::uint8_t*>(array)[index];
+        case DType::s32: break;
+    }
+    return 0;
 }
 
-float apply(Activation activation, float value) {
-    if (activation == Activation::relu) return value < 0 ? 0 : value;  // keeps NaN
-    return value;
+std::uint16_t to_bf16(float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    if (std::isnan(value)) return static_cast<std::uint16_t>((bits >> 16) | 0x40);
+    return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+float saturated(float value, float lowest, float highest) {
+    if (!(value > lowest)) return lowest;  // NaN too
+    return std::nearbyint(std::min(value, highest));
+}
+
+void store(DType dtype, void* array, std::int64_t index, float value) {
+    switch (dtype) {
+        case DType::f32: static_cast<float*>(array)[index] = value; break;
+        case DType::bf16: static_cast<std::uint16_t*>(array)[index] = to_bf16(value); break;
+        case DType::s8:
+            static_cast<std::int8_t*>(array)[index] =
+                static_cast<std::int8_t>(saturated(value, -128, 127));
+            break;
+        case DType::u8:
+            static_cast<std::uint8_t*>(array)[index] =
+                static_cast<std::uint8_t>(saturated(value, 0, 255));
+            break;
+        case DType::s32: break;
+    }
+}
+
+double activated(Activation activation, double x) {
+    const double cube = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+    switch (activation) {
+        case Activation::none: return x;
+        case Activation::relu: return x < 0 ? 0 : x;  // keeps NaN
+        case Activation::sigmoid: return 1 / (1 + std::exp(-x));
+        case Activation::tanh: return std::tanh(x);
+        case Activation::gelu:
+            if (std::isinf(x) && x < 0) return -0.0;
+            return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
+        case Activation::gelu_tanh:
+            if (x < -30) return -0.0;
+            return std::isinf(x) ? x : x / (1 + std::exp(-2 * cube));
+        case Activation::swish:
+            if (std::isinf(x) && x < 0) return -0.0;
+            return x / (1 + std::exp(-x));
+    }
+    return x;
+}
+
+// Where A_i and B_i are, and how their elements lie.
+class Operands {
+public:
+    Operands(const BrgemmSpec& spec, const BrgemmArgs& args) : spec_(spec), args_(args) {}
+
+    const void* a(std::int64_t i) const {
+        return matrix(args_.a, args_.offsets_a, args_.stride_a, i);
+    }
+    const void* b(std::int64_t i) const {
+        return matrix(args_.b, args_.offsets_b, args_.stride_b, i);
+    }
+    std::int64_t a_index(std::int64_t row, std::int64_t step) const {
+        return spec_.trans_a ? packed(step, row, spec_.lda) : row * spec_.lda + step;
+    }
+    std::int64_t b_index(std::int64_t step, std::int64_t column) const {
+        return packed(step, column, spec_.ldb);
+    }
+
+private:
+    std::int64_t packed(std::int64_t step, std::int64_t column, std::int64_t ld) const {
+        const std::int64_t group = elements_per_word(spec_.a_type);
+        return (step / group * ld + column) * group + step % group;
+    }
+
+    const void* matrix(const void* base, const std::int64_t* offsets, std::int64_t stride,
+                       std::int64_t i) const {
+        if (spec_.addressing == Addressing::address) {
+            return static_cast<const void* const*>(base)[i];
+        }
+        const std::int64_t bytes = spec_.addressing == Addressing::offset ? offsets[i] : i * stride;
+        return static_cast<const std::byte*>(base) + bytes;
+    }
+
+    const BrgemmSpec& spec_;
+    const BrgemmArgs& args_;
+};
+
+// Modulo 2^32, as the machine adds.
+std::int32_t int8_sum(const BrgemmSpec& spec, const BrgemmArgs& args, std::int64_t row,
+                      std::int64_t column) {
+    const Operands operands(spec, args);
+    const std::int64_t za = spec.zero_point_a ? args.zero_point_a : 0;
+    const std::int64_t zb = spec.zero_point_b ? args.zero_point_b : 0;
+    std::uint64_t sum = 0;
+    if (spec.beta == 1) {
+        sum = static_cast<std::uint64_t>(
+            static_cast<const std::int32_t*>(args.c)[row * spec.ldc + column]);
+    }
+    for (std::int64_t i = 0; i < args.batch; ++i) {
+        for (std::int64_t step = 0; step < spec.k; ++step) {
+            const auto a = static_cast<std::int64_t>(
+                load(spec.a_type, operands.a(i), operands.a_index(row, step)));
+            const auto b = static_cast<std::int64_t>(
+                load(spec.b_type, operands.b(i), operands.b_index(step, column)));
+            sum += static_cast<std::uint64_t>((a - za) * (b - zb));
+        }
+    }
+    return static_cast<std::int32_t>(static_cast<std::uint32_t>(sum));
+}
+
+float float_sum(const BrgemmSpec& spec, const BrgemmArgs& args, std::int64_t row,
+                std::int64_t column) {
+    const Operands operands(spec, args);
+    double sum = spec.beta == 1 ? load(spec.c_type, args.c, row * spec.ldc + column) : 0;
+    for (std::int64_t i = 0; i < args.batch; ++i) {
+        for (std::int64_t step = 0; step < spec.k; ++step) {
+            sum +=
+                static_cast<double>(load(spec.a_type, operands.a(i), operands.a_index(row, step))) *
+                load(spec.b_type, operands.b(i), operands.b_index(step, column));
+        }
+    }
+    return static_cast<float>(sum);
+}
+
+float finished(const BrgemmSpec& spec, const BrgemmArgs& args, std::int64_t row,
+               std::int64_t column, float value) {
+    const Epilogue& epilogue = spec.epilogue;
+    if (epilogue.scale == Scale::tensor) value *= args.scale[0];
+    if (epilogue.scale == Scale::column) value *= args.scale[column];
+    if (epilogue.bias) value += args.bias[column];
+    if (epilogue.residual) value += load(spec.c_type, args.residual, row * spec.ldc + column);
+    if (epilogue.relu_mask) {
+        std::uint8_t& byte = args.relu_mask[row * spec.ldmask + column / 8];
+        if (column % 8 == 0) byte = 0;
+        byte = static_cast<std::uint8_t>(byte | (value <= 0 ? 0 : 1) << column % 8);
+    }
+    return static_cast<float>(activated(epilogue.activation, value));
 }
 
 }  // namespace
 
 void reference_brgemm(const BrgemmSpec& spec, const BrgemmArgs& args) {
-    auto* c = static_cast<float*>(args.c);
-    const std::int64_t a_row = spec.trans_a ? 1 : spec.lda;
-    const std::int64_t a_step = spec.trans_a ? spec.lda : 1;
     for (std::int64_t row = 0; row < spec.m; ++row) {
         for (std::int64_t column = 0; column < spec.n; ++column) {
-            float& out = c[row * spec.ldc + column];
-            float sum = spec.beta == 1 ? out : 0;
-            for (std::int64_t i = 0; i < args.batch; ++i) {
-                const float* a = matrix(spec, args.a, args.offsets_a, args.stride_a, i);
-                const float* b = matrix(spec, args.b, args.offsets_b, args.stride_b, i);
-                for (std::int64_t step = 0; step < spec.k; ++step) {
-                    sum += a[row * a_row + step * a_step] * b[step * spec.ldb + column];
-                }
+            const std::int64_t at = row * spec.ldc + column;
+            if (!is_int8(spec.a_type)) {
+                const float sum = float_sum(spec, args, row, column);
+                store(spec.c_type, args.c, at, finished(spec, args, row, column, sum));
+                continue;
             }
-            if (spec.epilogue.bias) sum += args.bias[column];
-            out = apply(spec.epilogue.activation, sum);
+            const std::int32_t sum = int8_sum(spec, args, row, column);
+            if (spec.c_type == DType::s32) {
+                static_cast<std::int32_t*>(args.c)[at] = sum;
+            } else {
+                store(spec.c_type, args.c, at,
+                      finished(spec, args, row, column, static_cast<float>(sum)));
+            }
         }
     }
 }

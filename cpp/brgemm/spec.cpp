@@ -8,7 +8,9 @@ namespace dlprim {
 namespace {
 
 constexpr std::array<std::string_view, 3> kAddressings = {"address", "offset", "stride"};
-constexpr std::array<std::string_view, 2> kActivations = {"none", "relu"};
+constexpr std::array<std::string_view, 7> kActivations = {"none", "relu",      "sigmoid", "tanh",
+                                                          "gelu", "gelu_tanh", "swish"};
+constexpr std::array<std::string_view, 3> kScales = {"none", "tensor", "column"};
 
 // Generated code addresses the rows of a tile with 32-bit displacements, at most 31 rows apart.
 constexpr std::int64_t kMaxLeadingDimension = std::int64_t{1} << 24;
@@ -32,8 +34,66 @@ std::int64_t leading(const char* field, std::int64_t value, std::int64_t row_len
     return value;
 }
 
-std::int64_t span(std::int64_t rows, std::int64_t columns, std::int64_t ld, DType dtype) {
-    return ((rows - 1) * ld + columns) * size_of(dtype);
+std::int64_t span(std::int64_t rows, std::int64_t columns, std::int64_t ld, std::int64_t element) {
+    return ((rows - 1) * ld + columns) * element;
+}
+
+[[noreturn]] void refuse(const std::string& sentence) { throw std::invalid_argument(sentence); }
+
+std::string types_of(const BrgemmSpec& spec) {
+    return std::string(name_of(spec.a_type)) + " x " + std::string(name_of(spec.b_type)) + " -> " +
+           std::string(name_of(spec.c_type));
+}
+
+void require_types(const BrgemmSpec& spec) {
+    const DType c = spec.c_type;
+    const bool f32 = spec.a_type == DType::f32 && spec.b_type == DType::f32 && c == DType::f32;
+    const bool bf16 = spec.a_type == DType::bf16 && spec.b_type == DType::bf16 &&
+                      (c == DType::f32 || c == DType::bf16);
+    const bool int8 = is_int8(spec.a_type) && spec.b_type == DType::s8;
+    if (f32 || bf16 || int8) return;
+    refuse("no kernel for " + types_of(spec) +
+           "; expected float32 x float32 -> float32, bfloat16 x bfloat16 -> float32 or bfloat16, "
+           "or uint8 or int8 x int8 -> int32, float32, bfloat16, uint8 or int8");
+}
+
+void require_agreement(const BrgemmSpec& spec) {
+    const bool int8 = is_int8(spec.a_type);
+    const Epilogue& epilogue = spec.epilogue;
+    if (!int8 && (spec.zero_point_a || spec.zero_point_b)) {
+        refuse("a zero point of " + types_of(spec) + ", which only int8 kernels have");
+    }
+    if (int8 && spec.beta == 1 && spec.c_type != DType::s32) {
+        refuse("beta=1 with " + types_of(spec) + ": an int8 kernel adds to C only as int32");
+    }
+    if (spec.c_type == DType::s32 && epilogue != Epilogue{}) {
+        refuse("an epilogue with " + types_of(spec) +
+               ": scale, bias, residual and activations are float32, C stays an exact int32");
+    }
+    if (epilogue.relu_mask && epilogue.activation != Activation::relu) {
+        refuse("relu_mask with activation='" + std::string(name_of(epilogue.activation)) +
+               "', expected 'relu'");
+    }
+}
+
+std::int64_t mask_leading(const BrgemmSpec& spec) {
+    if (!spec.epilogue.relu_mask) return 0;
+    const std::int64_t row_bytes = (spec.n + 7) / 8;
+    if (spec.ldmask == 0) return row_bytes;
+    if (spec.ldmask < row_bytes || spec.ldmask > kMaxLeadingDimension) {
+        refuse("ldmask", spec.ldmask,
+               "at least ceil(n / 8) = " + std::to_string(row_bytes) + " and at most 2^24 bytes");
+    }
+    return spec.ldmask;
+}
+
+template <typename Enum, std::size_t count>
+Enum parse(const std::array<std::string_view, count>& names, const std::string& what,
+           const std::string& name, const char* expected) {
+    for (std::size_t i = 0; i < count; ++i) {
+        if (name == names[i]) return static_cast<Enum>(i);
+    }
+    throw std::invalid_argument(what + "='" + name + "', expected " + expected);
 }
 
 }  // namespace
@@ -46,19 +106,19 @@ std::string_view name_of(Activation activation) {
     return kActivations.at(static_cast<std::size_t>(activation));
 }
 
+std::string_view name_of(Scale scale) { return kScales.at(static_cast<std::size_t>(scale)); }
+
 Addressing parse_addressing(const std::string& name) {
-    for (std::size_t i = 0; i < kAddressings.size(); ++i) {
-        if (name == kAddressings[i]) return static_cast<Addressing>(i);
-    }
-    throw std::invalid_argument("addressing='" + name +
-                                "', expected 'stride', 'offset' or 'address'");
+    return parse<Addressing>(kAddressings, "addressing", name, "'stride', 'offset' or 'address'");
 }
 
 Activation parse_activation(const std::string& name) {
-    for (std::size_t i = 0; i < kActivations.size(); ++i) {
-        if (name == kActivations[i]) return static_cast<Activation>(i);
-    }
-    throw std::invalid_argument("activation='" + name + "', expected None or 'relu'");
+    return parse<Activation>(kActivations, "activation", name,
+                             "None, 'relu', 'sigmoid', 'tanh', 'gelu', 'gelu_tanh' or 'swish'");
+}
+
+Scale parse_scale(const std::string& name) {
+    return parse<Scale>(kScales, "scale", name, "None, 'tensor' or 'column'");
 }
 
 BrgemmSpec validated(BrgemmSpec spec) {
@@ -69,30 +129,50 @@ BrgemmSpec validated(BrgemmSpec spec) {
     spec.ldb = leading("ldb", spec.ldb, spec.n);
     spec.ldc = leading("ldc", spec.ldc, spec.n);
     if (spec.beta != 0 && spec.beta != 1) refuse("beta", spec.beta, "0 or 1");
+    spec.ldmask = mask_leading(spec);
+    require_types(spec);
+    require_agreement(spec);
     return spec;
 }
 
 std::string to_string(const BrgemmSpec& spec) {
-    std::string text = "f32_m" + std::to_string(spec.m) + "n" + std::to_string(spec.n) + "k" +
-                       std::to_string(spec.k) + "_lda" + std::to_string(spec.lda) + "_ldb" +
-                       std::to_string(spec.ldb) + "_ldc" + std::to_string(spec.ldc);
+    const auto short_name = [](DType dtype) {
+        constexpr std::array<const char*, 5> names = {"f32", "bf16", "s32", "s8", "u8"};
+        return std::string(names.at(static_cast<std::size_t>(dtype)));
+    };
+    std::string text = short_name(spec.a_type);
+    if (spec.a_type != DType::f32) {
+        text += short_name(spec.b_type) + "_" + short_name(spec.c_type);
+    }
+    text += "_m" + std::to_string(spec.m) + "n" + std::to_string(spec.n) + "k" +
+            std::to_string(spec.k) + "_lda" + std::to_string(spec.lda) + "_ldb" +
+            std::to_string(spec.ldb) + "_ldc" + std::to_string(spec.ldc);
     if (spec.trans_a) text += "_transa";
     text += "_" + std::string(name_of(spec.addressing));
     text += "_beta" + std::to_string(spec.beta);
-    if (spec.epilogue.bias) text += "_bias";
-    if (spec.epilogue.activation != Activation::none) {
-        text += "_" + std::string(name_of(spec.epilogue.activation));
+    if (spec.zero_point_a) text += "_zpa";
+    if (spec.zero_point_b) text += "_zpb";
+    const Epilogue& epilogue = spec.epilogue;
+    if (epilogue.scale != Scale::none) text += "_scale" + std::string(name_of(epilogue.scale));
+    if (epilogue.bias) text += "_bias";
+    if (epilogue.residual) text += "_residual";
+    if (epilogue.activation != Activation::none) {
+        text += "_" + std::string(name_of(epilogue.activation));
     }
+    if (epilogue.relu_mask) text += "_mask" + std::to_string(spec.ldmask);
     return text;
 }
 
 std::int64_t span_a(const BrgemmSpec& spec) {
-    return span(spec.a_rows(), spec.a_columns(), spec.lda, spec.dtype);
+    if (spec.trans_a) return span(spec.words(), spec.m, spec.lda, 4);
+    return span(spec.m, spec.k, spec.lda, size_of(spec.a_type));
 }
 
-std::int64_t span_b(const BrgemmSpec& spec) { return span(spec.k, spec.n, spec.ldb, spec.dtype); }
+std::int64_t span_b(const BrgemmSpec& spec) { return span(spec.words(), spec.n, spec.ldb, 4); }
 
-std::int64_t span_c(const BrgemmSpec& spec) { return span(spec.m, spec.n, spec.ldc, spec.dtype); }
+std::int64_t span_c(const BrgemmSpec& spec) {
+    return span(spec.m, spec.n, spec.ldc, size_of(spec.c_type));
+}
 
 }  // namespace dlprim
 
@@ -103,14 +183,22 @@ std::size_t std::hash<dlprim::BrgemmSpec>::operator()(
         seed ^=
             std::hash<std::int64_t>{}(value) + 0x9e3779b97f4a7c15ULL + (seed << 6) + (seed >> 2);
     };
-    for (const std::int64_t value : {spec.m, spec.n, spec.k, spec.lda, spec.ldb, spec.ldc}) {
+    for (const std::int64_t value :
+         {spec.m, spec.n, spec.k, spec.lda, spec.ldb, spec.ldc, spec.ldmask}) {
         mix(value);
     }
-    mix(static_cast<int>(spec.dtype));
+    for (const dlprim::DType dtype : {spec.a_type, spec.b_type, spec.c_type}) {
+        mix(static_cast<int>(dtype));
+    }
     mix(spec.trans_a);
     mix(spec.beta);
     mix(static_cast<int>(spec.addressing));
+    mix(spec.zero_point_a);
+    mix(spec.zero_point_b);
+    mix(static_cast<int>(spec.epilogue.scale));
     mix(spec.epilogue.bias);
+    mix(spec.epilogue.residual);
     mix(static_cast<int>(spec.epilogue.activation));
+    mix(spec.epilogue.relu_mask);
     return seed;
 }

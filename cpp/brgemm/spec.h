@@ -12,17 +12,26 @@
 namespace dlprim {
 
 enum class Addressing : std::uint8_t { address, offset, stride };
-enum class Activation : std::uint8_t { none, relu };
+enum class Activation : std::uint8_t { none, relu, sigmoid, tanh, gelu, gelu_tanh, swish };
+enum class Scale : std::uint8_t { none, tensor, column };
 
 std::string_view name_of(Addressing addressing);
 std::string_view name_of(Activation activation);
+std::string_view name_of(Scale scale);
 Addressing parse_addressing(const std::string& name);  // throws std::invalid_argument
 Activation parse_activation(const std::string& name);  // throws std::invalid_argument
+Scale parse_scale(const std::string& name);            // throws std::invalid_argument
 
-// Applied to the accumulators before the only store, in this order.
+// Applied to the accumulators, as float32, before the only store, in this order; then they are
+// converted to the type of C.
 struct Epilogue {
-    bool bias = false;  // one float per column
+    Scale scale = Scale::none;
+    bool bias = false;      // one float per column
+    bool residual = false;  // an m x n matrix of C's type and leading dimension
     Activation activation = Activation::none;
+    // With relu: a bit per element, 1 where the input of relu was not <= 0. Column j is bit j % 8
+    // of byte j / 8 of a row; the bits beyond n of a row's last byte are 0.
+    bool relu_mask = false;
 
     friend bool operator==(const Epilogue&, const Epilogue&) = default;
 };
@@ -31,23 +40,33 @@ struct BrgemmSpec {
     std::int64_t m = 0;
     std::int64_t n = 0;
     std::int64_t k = 0;
-    std::int64_t lda = 0;  // elements from row to row; 0 means the row length
+    // Elements from row to row, 0 for the row length; columns where an operand is packed.
+    std::int64_t lda = 0;
     std::int64_t ldb = 0;
     std::int64_t ldc = 0;
-    DType dtype = DType::f32;
-    bool trans_a = false;  // A stored [k][m]
+    // float32 for all; or bfloat16 A and B; or uint8 or int8 A with int8 B.
+    DType a_type = DType::f32;
+    DType b_type = DType::f32;
+    DType c_type = DType::f32;
+    bool trans_a = false;  // A stored [k][m], packed like B where B is packed
     int beta = 0;          // 0 (C is never read) or 1
     Addressing addressing = Addressing::stride;
+    bool zero_point_a = false;  // int8: A - zero_point_a and B - zero_point_b are multiplied
+    bool zero_point_b = false;
     Epilogue epilogue;
+    std::int64_t ldmask = 0;  // bytes from row to row of the relu mask; 0 means ceil(n / 8)
 
-    std::int64_t a_rows() const { return trans_a ? k : m; }
     std::int64_t a_columns() const { return trans_a ? m : k; }
+    // Steps along k: words of A, rows of the packed B.
+    std::int64_t words() const {
+        return (k + elements_per_word(a_type) - 1) / elements_per_word(a_type);
+    }
 
     friend bool operator==(const BrgemmSpec&, const BrgemmSpec&) = default;
 };
 
-// The spec with its leading dimensions filled in. Throws std::invalid_argument with the name and
-// value of the first field that is out of range.
+// The spec with its leading dimensions filled in. Throws std::invalid_argument that names the
+// first field that is out of range or does not go with the others.
 BrgemmSpec validated(BrgemmSpec spec);
 
 // For example "f32_m64n64k64_lda64_ldb64_ldc64_stride_beta0_bias_relu".

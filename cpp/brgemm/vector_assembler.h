@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 
 #include <xbyak/xbyak.h>
 
@@ -21,7 +22,9 @@ public:
 protected:
     using Vector = Xbyak::Xmm;
 
+    Isa isa() const { return isa_; }
     bool avx512() const { return isa_ >= Isa::avx512; }
+    int tail_lanes() const { return tail_lanes_; }
     int vector_bytes() const { return bytes_; }
 
     Vector vector(int index) const {
@@ -45,10 +48,28 @@ protected:
         kmovw(tail_mask_, eax);
     }
 
+    // A 32-bit constant in every lane, as an operand of instructions that can broadcast a word.
+    Xbyak::Address constant(std::uint32_t bits) {
+        Xbyak::Label& label = constants_[bits];
+        if (avx512()) return ptr_b[rip + label];
+        return ptr[rip + label];
+    }
+
+    void load_constant(int index, std::uint32_t bits) {
+        vpbroadcastd(vector(index), dword[rip + constants_[bits]]);
+    }
+
     // Places the constants that the code refers to; call once, after the last instruction.
     void emit_constants() {
-        if (avx512() || tail_lanes_ == 0) return;
+        const bool has_table = !avx512() && tail_lanes_ > 0;
+        if (constants_.empty() && !has_table) return;
         align(32);
+        for (auto& [bits, label] : constants_) {
+            L(label);
+            const int copies = avx512() ? 1 : bytes_ / 4;
+            for (int copy = 0; copy < copies; ++copy) dd(bits);
+        }
+        if (!has_table) return;
         L(mask_table_);
         for (int lane = 0; lane < bytes_ / 4; ++lane) dd(lane < tail_lanes_ ? ~0U : 0U);
     }
@@ -102,21 +123,87 @@ protected:
         vfmadd231ps(vector(accumulator), vector(b), ptr_b[a]);
     }
 
-    void add_vector(int to, int from) { vaddps(vector(to), vector(to), vector(from)); }
+    void dot_bf16(int accumulator, int a, int b) {
+        vdpbf16ps(vector(accumulator), vector(b), vector(a));
+    }
+
+    void dot_bf16_embedded(int accumulator, int b, const Xbyak::RegExp& a) {
+        vdpbf16ps(vector(accumulator), vector(b), ptr_b[a]);
+    }
+
+    // Unsigned bytes times signed bytes, four products added to each word.
+    void dot_int8(int accumulator, int unsigned_bytes, int signed_bytes) {
+        vpdpbusd(vector(accumulator), vector(unsigned_bytes), vector(signed_bytes),
+                 Xbyak::EvexEncoding);
+    }
+
+    // Pairs of 16-bit products, added to 32-bit words.
+    void multiply_pairs(int to, int a, int b) { vpmaddwd(vector(to), vector(a), vector(b)); }
+
+    void add_words(int to, int from) { vpaddd(vector(to), vector(to), vector(from)); }
+    void multiply_words(int to, int from) { vpmulld(vector(to), vector(to), vector(from)); }
+    void shift_words_left(int index, int bits) { vpslld(vector(index), vector(index), imm8(bits)); }
+    void shift_words_right(int index, int bits) {
+        vpsrld(vector(index), vector(index), imm8(bits));
+    }
+    void shift_halves_left(int index, int bits) {
+        vpsllw(vector(index), vector(index), imm8(bits));
+    }
+    void shift_halves_right(int index, int bits) {
+        vpsrlw(vector(index), vector(index), imm8(bits));
+    }
+    void shift_signed_halves_right(int index, int bits) {
+        vpsraw(vector(index), vector(index), imm8(bits));
+    }
+
+    void and_constant(int index, std::uint32_t bits) {
+        if (avx512()) {
+            vpandd(vector(index), vector(index), constant(bits));
+        } else {
+            vpand(vector(index), vector(index), constant(bits));
+        }
+    }
+
+    void xor_constant(int index, std::uint32_t bits) {
+        if (avx512()) {
+            vpxord(vector(index), vector(index), constant(bits));
+        } else {
+            vpxor(vector(index), vector(index), constant(bits));
+        }
+    }
+
+    void broadcast_register(int index, const Xbyak::Reg32& from) {
+        if (avx512()) {
+            vpbroadcastd(vector(index), from);
+        } else {
+            vmovd(Xbyak::Xmm(index), from);
+            vpbroadcastd(vector(index), Xbyak::Xmm(index));
+        }
+    }
+
+    void add_floats(int to, int from) { vaddps(vector(to), vector(to), vector(from)); }
+    void multiply_floats(int to, int from) { vmulps(vector(to), vector(to), vector(from)); }
+    void words_to_floats(int index) { vcvtdq2ps(vector(index), vector(index)); }
 
     // max(zero, x) in this operand order returns x when x is NaN.
     void relu(int index, int zero_register) {
         vmaxps(vector(index), vector(zero_register), vector(index));
     }
 
-private:
+    // AVX2: the lanes of a partial vector as all ones.
     void load_mask(int index) { vmovups(vector(index), ptr[rip + mask_table_]); }
+
+    Xbyak::Opmask tail_mask() const { return tail_mask_; }
+
+private:
+    static std::uint8_t imm8(int value) { return static_cast<std::uint8_t>(value); }
 
     Isa isa_;
     int bytes_;
     int tail_lanes_ = 0;
     Xbyak::Opmask tail_mask_ = k1;
     Xbyak::Label mask_table_;
+    std::map<std::uint32_t, Xbyak::Label> constants_;
 };
 
 }  // namespace dlprim

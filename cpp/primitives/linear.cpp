@@ -5,6 +5,7 @@
 
 #include "primitives/buffer.h"
 #include "primitives/matrix_product.h"
+#include "primitives/pack.h"
 #include "primitives/parallel.h"
 #include "primitives/partition.h"
 
@@ -17,16 +18,13 @@ std::int64_t panel_width(const LinearShape& shape) { return std::min(shape.K, kP
 // One panel of weights^T: [C][panel_width] from rows `channels` of weights (K, C). The columns
 // beyond the last channel are left alone; no kernel reads them.
 void pack_panel(const LinearShape& shape, const float* weights, Range channels, float* panel) {
-    constexpr std::int64_t strip = 16;  // a cache line of weights is used up before it is lost
-    const Blocks strips{shape.C, strip};
-    for (std::int64_t s = 0; s < strips.count(); ++s) {
-        const Range inputs = strips.at(s);
-        for (std::int64_t k = channels.begin; k < channels.end; ++k) {
-            for (std::int64_t c = inputs.begin; c < inputs.end; ++c) {
-                panel[c * panel_width(shape) + k - channels.begin] = weights[k * shape.C + c];
-            }
-        }
-    }
+    pack_b({.k = shape.C,
+            .n = channels.size(),
+            .transposed = true,
+            .src = weights + channels.begin * shape.C,
+            .ld_src = shape.C,
+            .dst = panel,
+            .ld_dst = panel_width(shape)});
 }
 
 // diff_dst through the activation, in `scratch` where that changes it. Written so that a NaN in

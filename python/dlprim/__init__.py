@@ -18,9 +18,11 @@ except ImportError as error:
         )
     raise ImportError(f"{message} ({error})") from error
 
+from dlprim.cache import kernel_cache_clear, kernel_cache_info, warmup
 from dlprim.functional import linear, linear_backward
-from dlprim.kernel import Brgemm, brgemm, kernel_cache_clear, kernel_cache_info
+from dlprim.kernel import Brgemm, brgemm
 from dlprim.machine import get_num_threads, isa, set_num_threads, threads
+from dlprim.packing import pack_b, to_bfloat16, to_float32, unpack_b
 
 try:
     __version__ = version("dlprim")
@@ -37,6 +39,11 @@ __all__ = [
     "kernel_cache_info",
     "linear",
     "linear_backward",
+    "pack_b",
     "set_num_threads",
     "threads",
+    "to_bfloat16",
+    "to_float32",
+    "unpack_b",
+    "warmup",
 ]

@@ -5,6 +5,7 @@ is copied, another dtype is refused rather than converted, and ``out`` must fit 
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,28 @@ FloatArray = npt.NDArray[np.float32]
 
 def float_array(name: str, value: Any) -> FloatArray:
     """``value`` as a C-contiguous float32 array; ``name`` is what error messages call it."""
-    array = _viewed(name, value)
+    array = viewed(name, value, "float32")
     if array.dtype != np.float32:
         raise TypeError(f"{name} has dtype {array.dtype}, expected float32")
+    return contiguous(array)
+
+
+def contiguous(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """``array``, or a copy of it that is C-contiguous and aligned."""
+    flags = array.flags
+    if flags.c_contiguous and flags.aligned:
+        return array
     return np.require(array, requirements=["C", "A"])
 
 
-def _viewed(name: str, value: Any) -> npt.NDArray[Any]:
+def viewed(name: str, value: Any, dtypes: str) -> npt.NDArray[Any]:
+    """``value`` as an array on the same memory; ``dtypes`` is what error messages expect.
+
+    Raises
+    ------
+    TypeError
+        NumPy cannot view it.
+    """
     if isinstance(value, np.ndarray):
         return value
     if hasattr(value, "__dlpack__"):
@@ -35,7 +51,7 @@ def _viewed(name: str, value: Any) -> npt.NDArray[Any]:
     if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
         return np.asarray(value)
     raise TypeError(
-        f"{name} is of type {type(value).__name__}, expected an array of float32 "
+        f"{name} is of type {type(value).__name__}, expected an array of {dtypes} "
         "(a NumPy array or an object with __dlpack__)"
     )
 
@@ -47,15 +63,19 @@ def require_shape(name: str, array: npt.NDArray[Any], shape: tuple[int, ...], wh
 
 
 def result_array(
-    out: Any, shape: tuple[int, ...], operands: dict[str, FloatArray | None]
-) -> FloatArray:
+    out: Any,
+    shape: tuple[int, ...],
+    operands: Mapping[str, npt.NDArray[Any] | None],
+    dtype: npt.DTypeLike = np.float32,
+) -> npt.NDArray[Any]:
     """A new array of ``shape``, or ``out`` after checking that it can take the result."""
+    dtype = np.dtype(dtype)
     if out is None:
-        return np.empty(shape, np.float32)
+        return np.empty(shape, dtype)
     if not isinstance(out, np.ndarray):
-        raise TypeError(f"out is of type {type(out).__name__}, expected a NumPy array of float32")
-    if out.dtype != np.float32:
-        raise TypeError(f"out has dtype {out.dtype}, expected float32")
+        raise TypeError(f"out is of type {type(out).__name__}, expected a NumPy array of {dtype}")
+    if out.dtype != dtype:
+        raise TypeError(f"out has dtype {out.dtype}, expected {dtype}")
     if out.shape != shape:
         raise ValueError(f"out has shape {out.shape}, expected {shape}")
     if not (out.flags.c_contiguous and out.flags.aligned):

@@ -8,13 +8,22 @@ import numpy.typing as npt
 
 from dlprim import _core
 from dlprim.arrays import FloatArray, float_array, require_shape
+from dlprim.disassembly import disassembly
 
 _ADDRESSINGS = ("stride", "offset", "address")
-_ACTIVATIONS = ("relu",)
+_ACTIVATIONS = ("relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish")
+_SCALES = ("tensor", "column")
+# Of A: of B, and the results it can have, the default first.
+_DTYPES = {
+    "float32": ("float32", ("float32",)),
+    "bfloat16": ("bfloat16", ("float32", "bfloat16")),
+    "uint8": ("int8", ("int32", "float32", "bfloat16", "uint8", "int8")),
+    "int8": ("int8", ("int32", "float32", "bfloat16", "uint8", "int8")),
+}
 
 
 class Brgemm(_core.Kernel):
-    """A kernel for ``C = activation(beta*C + sum_i A_i @ B_i + bias)``, generated for this machine.
+    """A kernel for ``C = epilogue(beta*C + sum_i A_i @ B_i)``, generated for this machine.
 
     Shapes and leading dimensions are fixed here, the number of matrices is not. Equal requests
     share one generated kernel. Instances are immutable and may be called from many threads.
@@ -24,22 +33,34 @@ class Brgemm(_core.Kernel):
     m, n, k : int
         A_i is m x k, B_i is k x n, C is m x n; each from 1 to 2^31 - 1.
     dtype : dtype
-        Of A, B and C: float32.
+        Of A: float32, bfloat16, uint8 or int8. B has the same dtype, int8 for uint8. A B of
+        bfloat16 or int8 is packed by `dlprim.pack_b`. Sums are float32, int32 for 8-bit operands.
     lda, ldb, ldc : int, optional
-        Elements from row to row; the row length by default, at most 2^24.
+        Elements from row to row, for a packed B columns; the row length by default, at most 2^24.
     trans_a : bool
-        A_i is stored transposed, as k x m.
+        A_i is stored transposed, as k x m, packed by `dlprim.pack_b` where B is.
     beta : 0 or 1
-        With 0, C is written without being read.
+        With 0, C is written without being read. With 1, C of 8-bit operands is int32.
     addressing : "stride", "offset" or "address"
         How a call says where the A_i and B_i are.
     bias : bool
-        Calls pass a bias of n values, added to every row.
-    activation : None or "relu"
+        Calls pass a bias of n float32 values, added to every row.
+    activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
+        "gelu" is the erf form. At most 4 ULP from the exact value of its float32 argument.
     out_dtype : dtype, optional
-        Of C; `dtype` by default.
+        Of C; by default float32, int32 for 8-bit operands. bfloat16 for bfloat16 operands;
+        float32, bfloat16, uint8 or int8 for 8-bit ones. Rounds to nearest even, saturates.
     isa : str, optional
         Generate for a lower instruction set level than `dlprim.isa()`.
+    scale : None, "tensor" or "column"
+        Calls pass one float32 value, or n, that the sums are multiplied by.
+    residual : bool
+        Calls pass an m x n matrix of C's dtype and leading dimension that is added.
+    relu_mask : bool
+        Calls pass uint8 (m, ceil(n / 8)): bit j % 8 of byte j / 8 says whether relu let column j
+        through.
+    zero_point_a, zero_point_b : bool
+        Calls pass an integer that is subtracted from every element of A or B; 8-bit operands.
 
     Attributes
     ----------
@@ -52,14 +73,15 @@ class Brgemm(_core.Kernel):
     plan : str
         All tiles, with their unrolling.
     code : bytes
-        The machine code, to disassemble; empty for the scalar level.
+        The machine code; empty for the scalar level.
 
     Raises
     ------
     TypeError
         An argument has the wrong type or dtype.
     ValueError
-        An extent, leading dimension, beta or name is out of range.
+        An extent, leading dimension, beta or name is out of range, or the dtype cannot have the
+        epilogue. The epilogue is, in order: scale, bias, residual, activation, conversion.
 
     Notes
     -----
@@ -82,35 +104,44 @@ class Brgemm(_core.Kernel):
         activation: str | None = None,
         out_dtype: npt.DTypeLike | None = None,
         isa: str | None = None,
+        *,
+        scale: str | None = None,
+        residual: bool = False,
+        relu_mask: bool = False,
+        zero_point_a: bool = False,
+        zero_point_b: bool = False,
     ) -> None:
-        _require_float32("dtype", dtype)
-        if out_dtype is not None:
-            _require_float32("out_dtype", out_dtype)
-        if addressing not in _ADDRESSINGS:
-            raise ValueError(
-                f"addressing is {addressing!r}, expected 'stride', 'offset' or 'address'"
-            )
-        if activation is not None and activation not in _ACTIVATIONS:
-            raise ValueError(f"activation is {activation!r}, expected None or 'relu'")
         if isa is not None and not isinstance(isa, str):
             raise TypeError(f"isa is of type {type(isa).__name__}, expected the name of a level")
         if _integer("beta", beta) not in (0, 1):
             raise ValueError(f"beta is {beta}, expected 0 or 1")
-        m, n, k = _integer("m", m), _integer("n", n), _integer("k", k)
         super().__init__(
-            m=m,
-            n=n,
-            k=k,
-            lda=_leading("lda", lda, m if trans_a else k),
-            ldb=_leading("ldb", ldb, n),
-            ldc=_leading("ldc", ldc, n),
-            trans_a=bool(trans_a),
-            beta=_integer("beta", beta),
-            addressing=addressing,
-            bias=bool(bias),
-            activation=activation or "none",
-            isa=_core.isa() if isa is None else isa,
+            {
+                **_types(dtype, out_dtype),
+                **_extents((m, n, k), (lda, ldb, ldc), trans_a),
+                "trans_a": bool(trans_a),
+                "beta": index(beta),
+                "addressing": _name("addressing", addressing, _ADDRESSINGS),
+                "zero_point_a": bool(zero_point_a),
+                "zero_point_b": bool(zero_point_b),
+                "scale": "none" if scale is None else _name("scale", scale, _SCALES),
+                "bias": bool(bias),
+                "residual": bool(residual),
+                "activation": activation_name(activation),
+                "relu_mask": bool(relu_mask),
+                "isa": _core.isa() if isa is None else isa,
+            }
         )
+
+    def disassemble(self) -> str:
+        """The machine code in Intel syntax, a line per instruction; empty for the scalar level.
+
+        Raises
+        ------
+        RuntimeError
+            There is no ``objdump``, which GNU binutils has, or it failed.
+        """
+        return disassembly(self.code)
 
     def __repr__(self) -> str:
         return f"<dlprim.Brgemm {self.name}>"
@@ -128,7 +159,8 @@ def brgemm(
     c : ndarray of float32, (m, n), optional
         Accumulated into, in place, and returned. Without it the sum starts from zero.
     bias : array of float32, (n,), optional
-    activation : None or "relu"
+    activation : str, optional
+        As for `Brgemm`.
 
     Returns
     -------
@@ -162,8 +194,7 @@ def brgemm(
     if bias is not None:
         bias = float_array("bias", bias)
         require_shape("bias", bias, (n,), "n from b")
-    if activation is not None and activation not in _ACTIVATIONS:
-        raise ValueError(f"activation is {activation!r}, expected None or 'relu'")
+    activation_name(activation)
     result = np.empty((m, n), np.float32) if c is None else c
     if m == 0 or n == 0:
         return result
@@ -181,31 +212,73 @@ def brgemm(
     return result
 
 
-def kernel_cache_info() -> dict[str, int]:
-    """The cache of generated kernels.
+def _types(dtype: npt.DTypeLike, out_dtype: npt.DTypeLike | None) -> dict[str, str]:
+    a_type = _one_of("dtype", dtype_name("dtype", dtype), tuple(_DTYPES))
+    b_type, results = _DTYPES[a_type]
+    c_type = results[0]
+    if out_dtype is not None:
+        c_type = _one_of("out_dtype", dtype_name("out_dtype", out_dtype), results)
+    return {"a_type": a_type, "b_type": b_type, "c_type": c_type}
 
-    Returns
-    -------
-    dict
-        ``entries`` and ``bytes`` of executable memory held now with their bounds ``max_entries``
-        and ``max_bytes``; ``hits``, ``misses`` and ``evictions`` since the start or the last
-        `kernel_cache_clear`.
+
+def _extents(
+    extents: tuple[int, int, int],
+    leading: tuple[int | None, int | None, int | None],
+    trans_a: bool,
+) -> dict[str, int]:
+    m, n, k = (_integer(name, value) for name, value in zip("mnk", extents, strict=True))
+    lda, ldb, ldc = leading
+    return {
+        "m": m,
+        "n": n,
+        "k": k,
+        "lda": _leading("lda", lda, m if trans_a else k),
+        "ldb": _leading("ldb", ldb, n),
+        "ldc": _leading("ldc", ldc, n),
+    }
+
+
+def dtype_name(argument: str, dtype: npt.DTypeLike) -> str:
+    """NumPy's name of ``dtype``; "bfloat16" is known with and without ml_dtypes.
+
+    Raises
+    ------
+    TypeError
+        ``dtype`` is no dtype; ``argument`` names it in the message.
     """
-    return _core.kernel_cache_info()
-
-
-def kernel_cache_clear() -> None:
-    """Forget all cached kernels and counters. Kernels that are still referenced stay alive."""
-    _core.kernel_cache_clear()
-
-
-def _require_float32(name: str, dtype: npt.DTypeLike) -> None:
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        return dtype
     try:
         resolved = np.dtype(dtype)
     except TypeError:
-        raise TypeError(f"{name} is {dtype!r}, which is no dtype; expected float32") from None
-    if resolved != np.float32:
-        raise TypeError(f"{name} is {resolved}, expected float32")
+        raise TypeError(f"{argument} is {dtype!r}, which is no dtype") from None
+    if not resolved.isnative:
+        raise TypeError(f"{argument} is {resolved}, expected native byte order")
+    return resolved.name
+
+
+def activation_name(activation: str | None) -> str:
+    """The core's name of an activation: "none" for None.
+
+    Raises
+    ------
+    ValueError
+        There is no such activation.
+    """
+    return "none" if activation is None else _name("activation", activation, _ACTIVATIONS)
+
+
+def _name(argument: str, value: str, names: tuple[str, ...]) -> str:
+    if value not in names:
+        expected = ", ".join(repr(name) for name in names)
+        raise ValueError(f"{argument} is {value!r}, expected one of {expected}")
+    return value
+
+
+def _one_of(argument: str, name: str, names: tuple[str, ...]) -> str:
+    if name not in names:
+        raise TypeError(f"{argument} is {name}, expected {' or '.join(names)}")
+    return name
 
 
 def _integer(name: str, value: int) -> int:

@@ -4,11 +4,17 @@ A figure in GFLOP/s says little on a machine whose clock and neighbours change; 
 roof that was measured in the same second, on the same core, says something.
 """
 
+import numpy as np
+import numpy.typing as npt
+
 from dlprim import _core
+from dlprim.kernel import dtype_name
 
 
-def fma_peak(isa: str | None = None, seconds: float = 0.05) -> float:
-    """float32 operations per second of one core, from independent FMAs on registers.
+def fma_peak(
+    isa: str | None = None, seconds: float = 0.05, dtype: npt.DTypeLike = np.float32
+) -> float:
+    """Operations per second of one core, two per multiply-add, on registers.
 
     Parameters
     ----------
@@ -16,13 +22,17 @@ def fma_peak(isa: str | None = None, seconds: float = 0.05) -> float:
         "avx2" or any "avx512" level; `dlprim.isa()` by default.
     seconds : float
         How long to measure, about.
+    dtype : dtype
+        Of the operands: float32, bfloat16, uint8 or int8. Where the ISA has no instruction for
+        bfloat16 or 8 bits, the float32 FMAs that stand in for it are measured.
 
     Raises
     ------
     ValueError
         The ISA level is unknown, scalar, or not usable here.
     """
-    return _core.fma_peak(_core.isa() if isa is None else isa, seconds)
+    level = _core.isa() if isa is None else isa
+    return _core.fma_peak(dtype_name("dtype", dtype), level, seconds)
 
 
 def read_bandwidth(size: int, isa: str | None = None, seconds: float = 0.05) -> float:

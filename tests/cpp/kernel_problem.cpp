@@ -39,7 +39,8 @@ KernelProblem::KernelProblem(const BrgemmSpec& spec, std::int64_t batch, Fence f
     : spec_(validated(spec)),
       batch_(batch),
       fence_(fence),
-      a_(make_operand(spec_.a_rows(), spec_.a_columns(), spec_.lda, fence, seed)),
+      a_(make_operand(spec_.trans_a ? spec_.k : spec_.m, spec_.a_columns(), spec_.lda, fence,
+                      seed)),
       b_(make_operand(spec_.k, spec_.n, spec_.ldb, fence, seed + 1)),
       bias_(spec_.n, fence),
       before_(static_cast<std::size_t>(span_c(spec_)) / sizeof(float)) {

@@ -1,3 +1,6 @@
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <array>
 #include <cstdint>
 #include <fstream>
@@ -59,21 +62,53 @@ bool any_writable_and_executable() {
 
 const void* pages_of(const Code& code) { return code.bytes().data(); }
 
-TEST_CASE("code runs, keeps its bytes and counts whole pages") {
+TEST_CASE("code runs and keeps its bytes") {
     const Code code(kReturn42);
     CHECK(code.entry<Answer>()() == 42);
     CHECK(std::vector<std::uint8_t>(code.bytes().begin(), code.bytes().end()) ==
           std::vector<std::uint8_t>(kReturn42.begin(), kReturn42.end()));
-    CHECK(code.mapped_bytes() >= kReturn42.size());
-    CHECK(code.mapped_bytes() % 4096 == 0);
+    CHECK(mapped_code_bytes() >= 4096);
+    CHECK(mapped_code_bytes() % 4096 == 0);
+}
+
+TEST_CASE("a thousand small pieces of code share pages and each runs") {
+    const std::int64_t before = mapped_code_bytes();
+    std::vector<Code> all;
+    for (int i = 0; i < 1000; ++i) {
+        std::array<std::uint8_t, 6> code = kReturn42;
+        code[1] = static_cast<std::uint8_t>(i);
+        all.emplace_back(code);
+    }
+    CHECK(mapped_code_bytes() - before < 1000 * 4096 / 4);
+    for (int i = 0; i < 1000; ++i) {
+        CHECK(all[static_cast<std::size_t>(i)].entry<Answer>()() == i % 256);
+    }
+}
+
+TEST_CASE("a forked child neither sees nor disturbs what its parent adds") {
+    const Code before(kReturn42);
+    const pid_t child = fork();
+    if (child == 0) {
+        const Code own(kReturn43);
+        _exit(before.entry<Answer>()() == 42 && own.entry<Answer>()() == 43 ? 0 : 1);
+    }
+    const Code after(kReturn43);
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    CHECK(before.entry<Answer>()() == 42);
+    CHECK(after.entry<Answer>()() == 43);
 }
 
 TEST_CASE("pages of code are readable and executable, never writable") {
-    const Code code(kReturn42);
-    CHECK(access_at(pages_of(code)) == "r-xp");
     const std::vector<std::uint8_t> long_code(3 * 4096 + 1, 0x90);
-    const Code pages(long_code);
-    CHECK(access_at(pages.bytes().data() + long_code.size() - 1) == "r-xp");
+    for (const auto& [pages, access] :
+         {std::pair{Pages::shared, "r-xs"}, std::pair{Pages::own, "r-xp"}}) {
+        const Code code(kReturn42, pages);
+        CHECK(access_at(pages_of(code)) == access);
+        const Code longer(long_code, pages);
+        CHECK(access_at(longer.bytes().data() + long_code.size() - 1) == access);
+    }
     CHECK(!any_writable_and_executable());
 }
 
@@ -83,7 +118,7 @@ TEST_CASE("generated kernels leave no page that is writable and executable") {
         if (kernel.isa() == Isa::scalar) {
             CHECK(kernel.code().empty());
         } else {
-            CHECK(access_at(kernel.code().data()) == "r-xp");
+            CHECK(access_at(kernel.code().data()) == "r-xs");
         }
     }
     CHECK(!any_writable_and_executable());
@@ -93,7 +128,6 @@ TEST_CASE("empty code has no entry") {
     const Code code;
     CHECK((code.entry<Answer>() == nullptr));
     CHECK(code.bytes().empty());
-    CHECK(code.mapped_bytes() == 0);
 }
 
 TEST_CASE("moving hands the pages over") {
@@ -105,7 +139,7 @@ TEST_CASE("moving hands the pages over") {
     Code second(std::move(first));
     CHECK(pages_of(second) == pages);
     CHECK((first.entry<Answer>() == nullptr));  // NOLINT(bugprone-use-after-move)
-    CHECK(first.mapped_bytes() == 0);
+    CHECK(first.bytes().empty());
     CHECK(second.entry<Answer>()() == 42);
 
     Code third(kReturn43);
@@ -114,13 +148,20 @@ TEST_CASE("moving hands the pages over") {
     CHECK(pages_of(third) == pages);
 }
 
-TEST_CASE("the owner's end returns the pages") {
-    const void* pages = nullptr;
-    {
-        const Code code(kReturn42);
-        pages = pages_of(code);
+TEST_CASE("the end of the last owner returns the pages") {
+    const std::vector<std::uint8_t> whole_slab(std::size_t{1} << 20, 0xC3);
+    for (const Pages kind : {Pages::shared, Pages::own}) {
+        const std::int64_t before = mapped_code_bytes();
+        const void* pages = nullptr;
+        {
+            const Code code(whole_slab, kind);
+            pages = pages_of(code);
+            // Less the slab that was being filled, which may go at this moment.
+            CHECK(mapped_code_bytes() - before >= (std::int64_t{1} << 20) - (1 << 18));
+        }
+        const Code next(whole_slab, kind);  // the slab being filled goes with its successor
+        if (pages_of(next) != pages) CHECK(access_at(pages).find('x') == std::string::npos);
     }
-    CHECK(access_at(pages).find('x') == std::string::npos);
 }
 
 TEST_CASE("an operating system that refuses is an exception") {

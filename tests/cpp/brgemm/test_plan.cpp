@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include "brgemm/activation_registers.h"
 #include "brgemm/plan.h"
 
 namespace dlprim {
@@ -30,7 +31,8 @@ std::vector<Setting> settings() {
 std::vector<Epilogue> epilogues() {
     std::vector<Epilogue> all;
     for (const bool bias : {false, true}) {
-        for (const Activation activation : {Activation::none, Activation::relu}) {
+        for (const Activation activation :
+             {Activation::none, Activation::relu, Activation::gelu, Activation::tanh}) {
             all.push_back({.bias = bias, .activation = activation});
         }
     }
@@ -132,9 +134,9 @@ std::string fault_in_registers(const BrgemmPlan& plan, const Tile& tile) {
     if (a_from_memory && plan.isa == Isa::avx2) return "AVX2 has no embedded broadcast";
     const int used = static_cast<int>(std::count(uses.begin(), uses.end(), 1));
     const Epilogue& epilogue = plan.spec.epilogue;
-    const int finishing = (epilogue.bias ? tile.vectors : 0) +
-                          (epilogue.activation != Activation::none ? 1 : 0) +
-                          (plan.isa == Isa::avx2 && plan.tail_lanes > 0 ? 1 : 0);
+    const int finishing =
+        std::max(epilogue.bias ? 1 : 0, activation_registers(epilogue.activation, plan.isa)) +
+        (plan.isa == Isa::avx2 && plan.tail_lanes > 0 ? 1 : 0);
     if (map.b + finishing > map.total) return "the epilogue's registers were not subtracted";
     if (used > map.total) return "the total leaves out a register";
     return "";

@@ -1,0 +1,124 @@
+// The generator of one kernel. The nest it writes is, from the outside in: column blocks, row
+// tiles, batch, k. The batch loop is inside the register tile, so C is loaded and stored once for
+// the whole reduction. Stages live in three files: the nest (emit_brgemm.cpp), the steps along k
+// (emit_steps.cpp) and what happens to finished accumulators (emit_epilogue.cpp).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "brgemm/args.h"
+#include "brgemm/element_assembler.h"
+#include "brgemm/plan.h"
+
+namespace dlprim {
+
+class BrgemmEmitter : private ElementAssembler {
+public:
+    static constexpr std::size_t kMostCodeBytes = 1 << 19;
+
+    // `plan` and the buffer of kMostCodeBytes must outlive the emitter.
+    BrgemmEmitter(const BrgemmPlan& plan, void* buffer);
+
+    std::vector<std::uint8_t> emit();
+
+private:
+    using Reg = Xbyak::Reg64;
+
+    // One word of k, or the last one where k does not fill it.
+    struct Step {
+        int index;      // from where a_ and b_ point
+        int elements;   // of k in it
+        int following;  // steps from this one to the end of the unrolled run
+    };
+
+    // emit_brgemm.cpp
+    std::vector<Reg> saved_registers() const;
+    void prologue();
+    void finish();
+    void column_group(const ColumnGroup& group);
+    void column_pointers();
+    void row_group(const ColumnGroup& columns, const RowGroup& group);
+    void tile(int unroll);
+    void start_accumulators();
+    void first_matrices();
+    void next_matrices();
+    void add_tile_offsets(const Reg& a, const Reg& b);
+
+    // emit_steps.cpp
+    void k_loop(int unroll);
+    void k_steps(int steps);
+    void one_step(const Step& step, int pass);
+    int load_quads(const Step& step);
+    void load_b(const Step& step, int pass);
+    void load_a(int row, const Step& step, int pass);
+    void load_partial_word(int row, const Step& step);
+    void widen_a(int pass);
+    void multiply_embedded(int row, const Step& step);
+    void multiply(int to, int a, int b);
+
+    // emit_epilogue.cpp
+    void add_up_sets();
+    void subtract_zero_points();
+    void apply_epilogue();
+    void apply_scale();
+    void apply_bias();
+    void apply_residual();
+    void apply_relu();
+    void store_relu_mask(int row, int vector);
+    void load_zero_point_a();
+    void store_tile();
+
+    bool is_tail(int vector) const { return masked_ && vector == tile_.vectors - 1; }
+    bool moves_a_up() const;
+    bool embeds_a() const;
+    int accumulator(int row, int vector, int step = 0) const;
+    Xbyak::RegExp a_at(int row, int step) const;
+    Xbyak::RegExp c_at(int row, int vector) const { return element_at(c_, row, vector); }
+    Xbyak::RegExp element_at(const Reg& base, int row, int vector) const;
+    Xbyak::Address arg(std::size_t offset) { return ptr[args_ + offset]; }
+
+    template <typename Body>
+    void for_each_accumulator(Body body) {
+        for (int row = 0; row < tile_.rows; ++row) {
+            for (int v = 0; v < tile_.vectors; ++v) body(row, v, accumulator(row, v));
+        }
+    }
+
+    // BrgemmSpec bounds leading dimensions so that these fit in 32 bits.
+    static std::size_t displacement(std::int64_t bytes) { return static_cast<std::size_t>(bytes); }
+    static std::uint32_t immediate(std::int64_t bytes) { return static_cast<std::uint32_t>(bytes); }
+
+    const BrgemmPlan& plan_;
+    const BrgemmSpec& spec_;
+    int passes_;
+    std::int64_t a_row_;   // bytes from row to row of A
+    std::int64_t a_step_;  // bytes from word to word of A along k
+    std::int64_t b_step_;
+    std::int64_t c_row_;
+    bool loops_rows_ = false;
+    bool loops_columns_ = false;
+
+    Tile tile_;
+    RegisterMap map_;
+    bool masked_ = false;
+
+    const Reg args_ = rdi;
+    const Reg c_ = rsi;
+    const Reg a_ = rax;
+    const Reg b_ = rdx;
+    const Reg k_ = rcx;
+    const Reg batch_ = r10;
+    const Reg a_next_ = r8;
+    const Reg b_next_ = r9;
+    const Reg scratch_ = r11;
+    // Callee-saved, used only where there is more than one tile.
+    const Reg a_offset_ = rbx;  // bytes to this row tile in A
+    const Reg row_counter_ = r14;
+    const Reg b_offset_ = rbp;  // bytes to this column block in B, in words: 4 per column
+    const Reg column_counter_ = r15;
+    const Reg mask_ = r12;  // where this tile's part of the relu mask begins
+};
+
+}  // namespace dlprim

@@ -1,0 +1,159 @@
+#include "brgemm/brgemm_emitter.h"
+#include "brgemm/multiply.h"
+
+namespace dlprim {
+namespace {
+
+constexpr int kSignedShift = 128;               // what turns int8 into uint8
+constexpr std::uint8_t kNotLessOrEqual = 0x16;  // quiet; true for NaN
+
+}  // namespace
+
+void BrgemmEmitter::add_up_sets() {
+    const int elements = tile_.rows * tile_.vectors;
+    const bool floats = !is_int8(spec_.a_type);
+    for (int set = 1; set < tile_.sets; ++set) {
+        for (int i = 0; i < elements; ++i) {
+            const int from = map_.accumulators + set * elements + i;
+            floats ? add_floats(map_.accumulators + i, from)
+                   : add_words(map_.accumulators + i, from);
+        }
+    }
+}
+
+// The zero point that the products really had: an int8 A that went in as uint8 is 128 higher.
+void BrgemmEmitter::load_zero_point_a() {
+    const Xbyak::Reg32 value = scratch_.cvt32();
+    if (spec_.zero_point_a) {
+        mov(value, arg(offsetof(BrgemmArgs, zero_point_a)));
+    } else {
+        xor_(value, value);
+    }
+    if (moves_a_up()) add(value, kSignedShift);
+}
+
+// sum (a - za)(b - zb) = sum a*b - za * sum b - zb * sum a + batch*k * za * zb, modulo 2^32.
+void BrgemmEmitter::subtract_zero_points() {
+    const bool b_sums = sums_b(spec_, plan_.isa);
+    const bool a_sums = sums_a(spec_);
+    const Xbyak::Reg32 value = scratch_.cvt32();
+    const int factor = map_.b;
+    if (b_sums) {
+        load_zero_point_a();
+        neg(value);
+        broadcast_register(factor, value);
+        for (int v = 0; v < tile_.vectors; ++v) multiply_words(map_.b_sums + v, factor);
+    }
+    if (b_sums && a_sums) {
+        load_zero_point_a();
+        imul(value, arg(offsetof(BrgemmArgs, zero_point_b)));
+        imul(value, arg(offsetof(BrgemmArgs, batch)));
+        imul(value, value, static_cast<int>(spec_.k));
+        broadcast_register(factor, value);
+        for (int v = 0; v < tile_.vectors; ++v) add_words(map_.b_sums + v, factor);
+    }
+    if (a_sums) {
+        mov(value, arg(offsetof(BrgemmArgs, zero_point_b)));
+        neg(value);
+        broadcast_register(factor, value);
+        for (int row = 0; row < tile_.rows; ++row) multiply_words(map_.a_sums + row, factor);
+    }
+    for_each_accumulator([&](int row, int v, int index) {
+        if (b_sums) add_words(index, map_.b_sums + v);
+        if (a_sums) add_words(index, map_.a_sums + row);
+    });
+}
+
+void BrgemmEmitter::apply_epilogue() {
+    if (is_int8(spec_.a_type) && spec_.c_type != DType::s32) {
+        for_each_accumulator([&](int, int, int index) { words_to_floats(index); });
+    }
+    const Epilogue& epilogue = spec_.epilogue;
+    if (epilogue.scale != Scale::none) apply_scale();
+    if (epilogue.bias) apply_bias();
+    if (epilogue.residual) apply_residual();
+    if (epilogue.activation == Activation::relu) {
+        apply_relu();
+    } else if (epilogue.activation != Activation::none) {
+        for_each_accumulator(
+            [&](int, int, int index) { activate(epilogue.activation, index, map_.b); });
+    }
+}
+
+void BrgemmEmitter::apply_scale() {
+    const bool per_column = spec_.epilogue.scale == Scale::column;
+    mov(scratch_, arg(offsetof(BrgemmArgs, scale)));
+    if (per_column && loops_columns_) add(scratch_, b_offset_);
+    for (int v = 0; v < tile_.vectors; ++v) {
+        if (per_column) {
+            load(map_.b, scratch_ + displacement(v * vector_bytes()), is_tail(v));
+        } else if (v == 0) {
+            broadcast(map_.b, scratch_ + displacement(0));
+        }
+        for (int row = 0; row < tile_.rows; ++row) multiply_floats(accumulator(row, v), map_.b);
+    }
+}
+
+void BrgemmEmitter::apply_bias() {
+    mov(scratch_, arg(offsetof(BrgemmArgs, bias)));
+    if (loops_columns_) add(scratch_, b_offset_);
+    for (int v = 0; v < tile_.vectors; ++v) {
+        load(map_.b, scratch_ + displacement(v * vector_bytes()), is_tail(v));
+        for (int row = 0; row < tile_.rows; ++row) add_floats(accumulator(row, v), map_.b);
+    }
+}
+
+// The residual lies as C does, so this tile is as far into it as c_ is into C.
+void BrgemmEmitter::apply_residual() {
+    mov(scratch_, arg(offsetof(BrgemmArgs, residual)));
+    add(scratch_, c_);
+    sub(scratch_, arg(offsetof(BrgemmArgs, c)));
+    for_each_accumulator([&](int row, int v, int index) {
+        load_elements(map_.b, element_at(scratch_, row, v), spec_.c_type, is_tail(v));
+        add_floats(index, map_.b);
+    });
+}
+
+void BrgemmEmitter::apply_relu() {
+    const int zeros = map_.b;
+    zero(zeros);
+    for_each_accumulator([&](int row, int v, int index) {
+        if (spec_.epilogue.relu_mask) store_relu_mask(row, v);
+        relu(index, zeros);
+    });
+}
+
+// One bit per lane; the bits beyond n are 0 and, from byte ceil(n / 8) on, not stored.
+void BrgemmEmitter::store_relu_mask(int row, int v) {
+    const int lanes = is_tail(v) ? tail_lanes() : vector_bytes() / kWordBytes;
+    const Vector x = vector(accumulator(row, v));
+    const Vector zeros = vector(map_.b);
+    const Xbyak::Reg32 bits = scratch_.cvt32();
+    if (avx512()) {
+        vcmpps(is_tail(v) ? k2 | tail_mask() : k2, x, zeros, kNotLessOrEqual);
+        kmovw(bits, k2);
+    } else {
+        vcmpps(vector(map_.b + 1), x, zeros, kNotLessOrEqual);
+        vmovmskps(bits, Xbyak::Ymm(map_.b + 1));
+        if (is_tail(v)) and_(bits, (1 << lanes) - 1);
+    }
+    const auto to = mask_ + displacement(row * spec_.ldmask + v * vector_bytes() / kWordBytes / 8);
+    if (lanes > 8) {
+        mov(word[to], bits.cvt16());
+    } else {
+        mov(byte[to], bits.cvt8());
+    }
+}
+
+void BrgemmEmitter::store_tile() {
+    for_each_accumulator([&](int row, int v, int index) {
+        store_elements(c_at(row, v), index, spec_.c_type, is_tail(v), map_.b);
+    });
+}
+
+Xbyak::RegExp BrgemmEmitter::element_at(const Reg& base, int row, int v) const {
+    const std::int64_t lanes = vector_bytes() / kWordBytes;
+    return base + displacement(row * c_row_ + v * lanes * size_of(spec_.c_type));
+}
+
+}  // namespace dlprim

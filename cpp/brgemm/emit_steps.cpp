@@ -1,0 +1,210 @@
+#include <algorithm>
+
+#include "brgemm/brgemm_emitter.h"
+#include "brgemm/multiply.h"
+
+namespace dlprim {
+namespace {
+
+// The bytes of a word that hold `elements` elements, as a mask.
+std::uint32_t valid_bits(DType dtype, int elements) {
+    const std::int64_t bits = 8 * size_of(dtype) * elements;
+    return bits >= 32 ? ~0U : (1U << bits) - 1;
+}
+
+constexpr std::uint32_t kSignBits = 0x80808080;  // flipped: int8 moves up by 128, to uint8
+
+}  // namespace
+
+// All words of k: whole ones first, in a loop where they are many, then a partial one.
+void BrgemmEmitter::k_loop(int unroll) {
+    const std::int64_t group = elements_per_word(spec_.a_type);
+    const std::int64_t whole = spec_.k / group;
+    const int partial = static_cast<int>(spec_.k % group);
+    const int run = static_cast<int>(std::min<std::int64_t>(unroll, whole));
+    const std::int64_t iterations = run > 0 ? whole / run : 0;
+    const int rest = run > 0 ? static_cast<int>(whole % run) : 0;
+    Xbyak::Label next;
+    if (iterations > 1) {
+        mov(k_.cvt32(), static_cast<std::uint32_t>(iterations));
+        align(16);
+        L(next);
+    }
+    k_steps(run);
+    if (run > 0 && (iterations > 1 || rest > 0 || partial > 0)) {
+        add(a_, immediate(run * a_step_));
+        add(b_, immediate(run * b_step_));
+    }
+    if (iterations > 1) {
+        dec(k_.cvt32());
+        jnz(next, T_NEAR);
+    }
+    k_steps(rest);
+    if (partial == 0) return;
+    for (int pass = 0; pass < std::min(passes_, partial); ++pass)
+        one_step({rest, partial, 1}, pass);
+}
+
+void BrgemmEmitter::k_steps(int steps) {
+    const int elements = static_cast<int>(elements_per_word(spec_.a_type));
+    for (int step = 0; step < steps; ++step) {
+        for (int pass = 0; pass < passes_; ++pass) one_step({step, elements, steps - step}, pass);
+    }
+}
+
+// Outer product of one column of words of A and one row of words of B, or of the part of the words
+// that this pass widens.
+void BrgemmEmitter::one_step(const Step& step, int pass) {
+    const int quad_rows = load_quads(step);
+    const bool partial = step.elements < elements_per_word(spec_.a_type);
+    load_b(step, pass);
+    for (int row = 0; row < tile_.rows; ++row) {
+        if (row >= quad_rows && embeds_a() && !partial) {
+            multiply_embedded(row, step);
+            continue;
+        }
+        if (row < quad_rows) {
+            const int quad = spec_.trans_a ? row / kQuad : row;
+            spread_quad(map_.a, map_.quads + quad, (spec_.trans_a ? row : step.index) % kQuad);
+        } else {
+            load_a(row, step, pass);
+        }
+        for (int v = 0; v < tile_.vectors; ++v) {
+            multiply(accumulator(row, v, step.index), map_.a, map_.b + v);
+        }
+        if (sums_a(spec_)) multiply(map_.a_sums + row, map_.a, map_.ones);
+    }
+}
+
+// Brings the quads that this step needs and returns how many rows have their word in one. A quad
+// lies along k, or along the rows where A is transposed.
+int BrgemmEmitter::load_quads(const Step& step) {
+    if (step.elements < elements_per_word(spec_.a_type)) return 0;
+    const auto bring = [&](int quad, int row) {
+        broadcast_quad(map_.quads + quad, a_at(row, step.index));
+        if (moves_a_up()) xor_constant(map_.quads + quad, kSignBits);
+    };
+    if (spec_.trans_a) {
+        const int quads = tile_.quad_rows / kQuad;
+        for (int quad = 0; quad < quads; ++quad) bring(quad, quad * kQuad);
+        return quads * kQuad;
+    }
+    const int within = step.index % kQuad;
+    if (within + step.following < kQuad) return 0;
+    for (int row = 0; within == 0 && row < tile_.quad_rows; ++row) bring(row, row);
+    return tile_.quad_rows;
+}
+
+void BrgemmEmitter::load_b(const Step& step, int pass) {
+    const bool partial = step.elements < elements_per_word(spec_.b_type);
+    for (int v = 0; v < tile_.vectors; ++v) {
+        const int b = map_.b + v;
+        load(b, b_ + displacement(step.index * b_step_ + v * vector_bytes()), is_tail(v));
+        // What stands behind the last element of k may be anything, NaN included.
+        if (partial) and_constant(b, valid_bits(spec_.b_type, step.elements));
+        if (plan_.multiply == Multiply::widen_bf16) {
+            if (pass == 0) shift_words_left(b, 16);
+            if (pass == 1) and_constant(b, 0xffff0000);
+        }
+        if (plan_.multiply == Multiply::widen_int8) {
+            if (pass == 0) shift_halves_left(b, 8);
+            shift_signed_halves_right(b, 8);
+        }
+    }
+    if (!sums_b(spec_, plan_.isa)) return;
+    for (int v = 0; v < tile_.vectors; ++v) multiply(map_.b_sums + v, map_.ones, map_.b + v);
+}
+
+// One word of A in every lane of map_.a, as the multiplication wants it.
+void BrgemmEmitter::load_a(int row, const Step& step, int pass) {
+    if (step.elements < elements_per_word(spec_.a_type)) {
+        load_partial_word(row, step);
+    } else {
+        broadcast(map_.a, a_at(row, step.index));
+        if (moves_a_up()) xor_constant(map_.a, kSignBits);
+    }
+    widen_a(pass);
+}
+
+// The last elements of a row of A with zeros behind them. A packed A has a whole word there, whose
+// rest may be anything; behind a row that is not packed nothing may be touched.
+void BrgemmEmitter::load_partial_word(int row, const Step& step) {
+    const Xbyak::RegExp from = a_at(row, step.index);
+    const std::uint32_t valid = valid_bits(spec_.a_type, step.elements);
+    if (spec_.trans_a) {
+        broadcast(map_.a, from);
+        if (moves_a_up()) xor_constant(map_.a, kSignBits);
+        and_constant(map_.a, valid);
+        return;
+    }
+    const Xbyak::Reg32 assembled = scratch_.cvt32();
+    const std::int64_t bytes = step.elements * size_of(spec_.a_type);
+    if (bytes == 1) {
+        movzx(assembled, byte[from]);
+    } else {
+        movzx(assembled, word[from]);
+    }
+    if (bytes == 3) {
+        movzx(k_.cvt32(), byte[from + 2]);
+        shl(k_.cvt32(), 16);
+        or_(assembled, k_.cvt32());
+    }
+    if (moves_a_up()) xor_(assembled, kSignBits & valid);
+    broadcast_register(map_.a, assembled);
+}
+
+void BrgemmEmitter::widen_a(int pass) {
+    if (plan_.multiply == Multiply::widen_bf16) {
+        if (pass == 0) shift_words_left(map_.a, 16);
+        if (pass == 1) and_constant(map_.a, 0xffff0000);
+    }
+    if (plan_.multiply != Multiply::widen_int8) return;
+    if (spec_.a_type == DType::s8) {
+        if (pass == 0) shift_halves_left(map_.a, 8);
+        shift_signed_halves_right(map_.a, 8);
+    } else {
+        if (pass == 0) and_constant(map_.a, 0x00ff00ff);
+        if (pass == 1) shift_halves_right(map_.a, 8);
+    }
+}
+
+void BrgemmEmitter::multiply_embedded(int row, const Step& step) {
+    const int to = accumulator(row, 0, step.index);
+    if (plan_.multiply == Multiply::dot_bf16) {
+        dot_bf16_embedded(to, map_.b, a_at(row, step.index));
+    } else {
+        fma_embedded(to, map_.b, a_at(row, step.index));
+    }
+}
+
+void BrgemmEmitter::multiply(int to, int a, int b) {
+    switch (plan_.multiply) {
+        case Multiply::fma:
+        case Multiply::widen_bf16: fma(to, a, b); break;
+        case Multiply::dot_bf16: dot_bf16(to, a, b); break;
+        case Multiply::dot_int8: dot_int8(to, a, b); break;
+        case Multiply::widen_int8:
+            multiply_pairs(map_.product, a, b);
+            add_words(to, map_.product);
+            break;
+    }
+}
+
+bool BrgemmEmitter::moves_a_up() const {
+    return plan_.multiply == Multiply::dot_int8 && spec_.a_type == DType::s8;
+}
+
+bool BrgemmEmitter::embeds_a() const {
+    return avx512() && tile_.vectors == 1 && cost_of(spec_, plan_.isa).embedded;
+}
+
+int BrgemmEmitter::accumulator(int row, int vector, int step) const {
+    const int set = step % tile_.sets;
+    return map_.accumulators + (set * tile_.rows + row) * tile_.vectors + vector;
+}
+
+Xbyak::RegExp BrgemmEmitter::a_at(int row, int step) const {
+    return a_ + displacement(row * a_row_ + step * a_step_);
+}
+
+}  // namespace dlprim

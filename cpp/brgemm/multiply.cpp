@@ -1,0 +1,50 @@
+#include "brgemm/multiply.h"
+
+#include <algorithm>
+#include <array>
+
+namespace dlprim {
+
+std::string_view name_of(Multiply multiply) {
+    constexpr std::array<std::string_view, 5> names = {"fma", "dot_bf16", "widen_bf16", "dot_int8",
+                                                       "widen_int8"};
+    return names.at(static_cast<std::size_t>(multiply));
+}
+
+Isa kernel_isa(const BrgemmSpec& spec, Isa isa) {
+    if (spec.a_type == DType::bf16 && isa >= Isa::avx512_bf16) return Isa::avx512_bf16;
+    if (is_int8(spec.a_type) && isa >= Isa::avx512_vnni) return Isa::avx512_vnni;
+    return std::min(isa, Isa::avx512);
+}
+
+Multiply multiply_of(const BrgemmSpec& spec, Isa isa) {
+    if (spec.a_type == DType::bf16) {
+        return isa >= Isa::avx512_bf16 ? Multiply::dot_bf16 : Multiply::widen_bf16;
+    }
+    if (is_int8(spec.a_type)) {
+        return isa >= Isa::avx512_vnni ? Multiply::dot_int8 : Multiply::widen_int8;
+    }
+    return Multiply::fma;
+}
+
+MultiplyCost cost_of(const BrgemmSpec& spec, Isa isa) {
+    const bool s8 = spec.a_type == DType::s8;
+    switch (multiply_of(spec, isa)) {
+        case Multiply::fma: return {1, 1, 0, 0, true, true};
+        case Multiply::dot_bf16: return {1, 1, 0, 0, true, true};
+        case Multiply::widen_bf16: return {2, 1, 1, 1, false, false};
+        case Multiply::dot_int8: return {1, 1, s8 ? 1 : 0, 0, false, true};
+        case Multiply::widen_int8: return {2, 2, s8 ? 2 : 1, 2, false, false};
+    }
+    return {};
+}
+
+bool sums_b(const BrgemmSpec& spec, Isa isa) {
+    // vpdpbusd takes A unsigned: a signed A is moved up by 128, which is a zero point of 128.
+    return spec.zero_point_a ||
+           (spec.a_type == DType::s8 && multiply_of(spec, isa) == Multiply::dot_int8);
+}
+
+bool sums_a(const BrgemmSpec& spec) { return spec.zero_point_b; }
+
+}  // namespace dlprim

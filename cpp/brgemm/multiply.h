@@ -1,0 +1,46 @@
+// Which instructions multiply and accumulate, and what they cost around the multiplication itself:
+// the one place where a pair of types and an ISA become arithmetic. Everything else in planner and
+// emitter is the same for all types, because A, B and the accumulators are words of 32 bits there.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "brgemm/isa.h"
+#include "brgemm/spec.h"
+
+namespace dlprim {
+
+// How one word of A (one, two or four elements of k) meets a vector of words of B.
+enum class Multiply : std::uint8_t {
+    fma,         // float32
+    dot_bf16,    // vdpbf16ps: pairs at once
+    widen_bf16,  // each half of a pair widened to float32, exactly; two FMAs
+    dot_int8,    // vpdpbusd: quadruples at once; A as unsigned bytes
+    widen_int8,  // even and odd bytes widened to 16 bits; vpmaddwd, which cannot saturate here
+};
+
+std::string_view name_of(Multiply multiply);
+
+// The ISA level whose instructions a kernel for `spec` uses: the highest useful one at most `isa`.
+Isa kernel_isa(const BrgemmSpec& spec, Isa isa);
+
+Multiply multiply_of(const BrgemmSpec& spec, Isa isa);
+
+// What a way of multiplying costs, per pass over the operands of a step.
+struct MultiplyCost {
+    int passes;        // times that A and B are read per step
+    int instructions;  // per row and vector
+    int a_operations;  // to prepare a word of A
+    int b_operations;  // to prepare a vector of B
+    bool embedded;     // A can be a memory operand (AVX-512)
+    bool quads;        // a word of A is used as it stands in memory
+};
+
+MultiplyCost cost_of(const BrgemmSpec& spec, Isa isa);
+
+// Whether the kernel sums the columns of B, or the rows of A, beside the products.
+bool sums_b(const BrgemmSpec& spec, Isa isa);
+bool sums_a(const BrgemmSpec& spec);
+
+}  // namespace dlprim

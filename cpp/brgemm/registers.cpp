@@ -1,0 +1,48 @@
+#include "brgemm/registers.h"
+
+#include <algorithm>
+
+#include "brgemm/activation_registers.h"
+#include "brgemm/multiply.h"
+
+namespace dlprim {
+namespace {
+
+// Vector registers that the epilogue needs beside accumulators and sums, at its hungriest stage.
+int epilogue_registers(const BrgemmSpec& spec, Isa isa) {
+    const Epilogue& epilogue = spec.epilogue;
+    int needed = 0;
+    const bool sums = sums_b(spec, isa) || sums_a(spec);
+    if (sums || epilogue.scale != Scale::none || epilogue.bias || epilogue.residual) needed = 1;
+    needed = std::max(needed, activation_registers(epilogue.activation, isa));
+    if (epilogue.relu_mask && isa == Isa::avx2) needed = std::max(needed, 2);
+    if (spec.c_type != DType::f32 && spec.c_type != DType::s32) needed = std::max(needed, 2);
+    // AVX2 masks memory through a register, also while the others are alive.
+    const bool mask_register =
+        isa == Isa::avx2 && spec.n % (vector_file(isa).bytes / kWordBytes) != 0;
+    return needed + (mask_register ? 1 : 0);
+}
+
+}  // namespace
+
+RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
+    const MultiplyCost cost = cost_of(spec, isa);
+    const bool partial_word = spec.k % elements_per_word(spec.a_type) != 0;
+    const bool embedded = isa >= Isa::avx512 && cost.embedded && tile.vectors == 1 &&
+                          tile.quad_rows == 0 && !partial_word;
+    const bool sums = sums_b(spec, isa) || sums_a(spec);
+    RegisterMap map;
+    map.b_sums = tile.accumulators();
+    map.a_sums = map.b_sums + (sums_b(spec, isa) ? tile.vectors : 0);
+    map.b = map.a_sums + (sums_a(spec) ? tile.rows : 0);
+    map.a = map.b + tile.vectors;
+    map.ones = map.a + (embedded ? 0 : 1);
+    map.product = map.ones + (sums ? 1 : 0);
+    map.quads = map.product + (cost.instructions > 1 ? 1 : 0);
+    const int working =
+        map.quads + (spec.trans_a ? (tile.quad_rows + kQuad - 1) / kQuad : tile.quad_rows);
+    map.total = std::max(working, map.b + epilogue_registers(spec, isa));
+    return map;
+}
+
+}  // namespace dlprim

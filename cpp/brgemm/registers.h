@@ -1,0 +1,48 @@
+// Which vector register holds what while a tile is computed. This is the only place that counts
+// registers: the planner asks it whether a tile fits, the emitter asks it where things are.
+#pragma once
+
+#include "brgemm/isa.h"
+#include "brgemm/spec.h"
+
+namespace dlprim {
+
+// Words of A that one quad load brings.
+inline constexpr int kQuad = 4;
+
+// A word of A, a column of a row of B, an accumulator.
+inline constexpr int kWordBytes = 4;
+
+struct Tile {
+    int rows = 0;
+    int vectors = 0;
+    // Independent sums per element, taken in turn along k and added up at the end: a small tile
+    // has too few accumulators to keep the FMA units busy through their latency.
+    int sets = 1;
+    // So many rows get their elements of A four at a time: one load of four neighbours, then a
+    // shuffle for each. The other rows load every element by itself. One-vector tiles would need
+    // a load for each FMA otherwise, which is more than some cores can issue.
+    int quad_rows = 0;
+
+    int accumulators() const { return rows * vectors * sets; }
+
+    friend bool operator==(const Tile&, const Tile&) = default;
+};
+
+// First register of each role. The epilogue runs when the operands of A and B are no longer
+// needed and uses the registers from `b` on.
+struct RegisterMap {
+    int accumulators = 0;
+    int b_sums = 0;  // column sums of B, for the zero point of A
+    int a_sums = 0;  // row sums of A, for the zero point of B
+    int b = 0;
+    int a = 0;        // one word of A in every lane
+    int ones = 0;     // the other factor of the sums
+    int product = 0;  // where multiplying and adding are two instructions
+    int quads = 0;    // four words of A, repeated in every 128-bit lane
+    int total = 0;
+};
+
+RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile);
+
+}  // namespace dlprim

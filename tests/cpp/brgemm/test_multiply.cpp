@@ -1,0 +1,82 @@
+#include <stdexcept>
+
+#include <doctest/doctest.h>
+
+#include "brgemm/multiply.h"
+#include "brgemm/registers.h"
+
+namespace dlprim {
+namespace {
+
+BrgemmSpec typed(DType a, DType b, DType c) {
+    BrgemmSpec spec;
+    spec.m = spec.n = spec.k = 16;
+    spec.a_type = a;
+    spec.b_type = b;
+    spec.c_type = c;
+    return spec;
+}
+
+const BrgemmSpec kBf16 = typed(DType::bf16, DType::bf16, DType::f32);
+const BrgemmSpec kU8 = typed(DType::u8, DType::s8, DType::s32);
+const BrgemmSpec kS8 = typed(DType::s8, DType::s8, DType::s32);
+
+TEST_CASE("a kernel uses no more of the ISA than its types need") {
+    CHECK(kernel_isa(typed(DType::f32, DType::f32, DType::f32), Isa::amx) == Isa::avx512);
+    CHECK(kernel_isa(kBf16, Isa::amx) == Isa::avx512_bf16);
+    CHECK(kernel_isa(kBf16, Isa::avx512_vnni) == Isa::avx512);
+    CHECK(kernel_isa(kU8, Isa::avx512_bf16) == Isa::avx512_vnni);
+    CHECK(kernel_isa(kU8, Isa::avx2) == Isa::avx2);
+    CHECK(kernel_isa(kS8, Isa::scalar) == Isa::scalar);
+}
+
+TEST_CASE("instructions follow from types and ISA") {
+    CHECK(multiply_of(kBf16, Isa::avx512_bf16) == Multiply::dot_bf16);
+    CHECK(multiply_of(kBf16, Isa::avx512) == Multiply::widen_bf16);
+    CHECK(multiply_of(kU8, Isa::avx512_vnni) == Multiply::dot_int8);
+    CHECK(multiply_of(kU8, Isa::avx2) == Multiply::widen_int8);
+}
+
+TEST_CASE("a signed A needs the column sums of B only where it goes in as unsigned") {
+    CHECK(sums_b(kS8, Isa::avx512_vnni));
+    CHECK(!sums_b(kS8, Isa::avx512));
+    CHECK(!sums_b(kU8, Isa::avx512_vnni));
+}
+
+TEST_CASE("zero points take registers of their own, which the tile has to leave free") {
+    const Tile tile{.rows = 4, .vectors = 3};
+    BrgemmSpec zeroed = kU8;
+    zeroed.zero_point_a = zeroed.zero_point_b = true;
+    const RegisterMap plain = register_map(kU8, Isa::avx512_vnni, tile);
+    const RegisterMap sums = register_map(zeroed, Isa::avx512_vnni, tile);
+    CHECK(plain.b == 12);
+    CHECK(sums.b_sums == 12);
+    CHECK(sums.a_sums == 15);
+    CHECK(sums.b == 19);
+    CHECK(sums.total == plain.total + 3 + 4 + 1);
+}
+
+TEST_CASE("types and epilogues that do not go together are refused by name") {
+    CHECK_THROWS_WITH_AS(validated(typed(DType::f32, DType::bf16, DType::f32)),
+                         doctest::Contains("float32 x bfloat16"), std::invalid_argument);
+    CHECK_THROWS_WITH_AS(validated(typed(DType::s8, DType::u8, DType::s32)),
+                         doctest::Contains("int8 x uint8"), std::invalid_argument);
+    BrgemmSpec spec = kU8;
+    spec.epilogue.bias = true;
+    CHECK_THROWS_WITH_AS(validated(spec), doctest::Contains("int32"), std::invalid_argument);
+    spec = typed(DType::u8, DType::s8, DType::f32);
+    spec.beta = 1;
+    CHECK_THROWS_WITH_AS(validated(spec), doctest::Contains("beta=1"), std::invalid_argument);
+    spec = kBf16;
+    spec.zero_point_a = true;
+    CHECK_THROWS_WITH_AS(validated(spec), doctest::Contains("zero point"), std::invalid_argument);
+    spec = kBf16;
+    spec.epilogue.relu_mask = true;
+    CHECK_THROWS_WITH_AS(validated(spec), doctest::Contains("relu_mask"), std::invalid_argument);
+    spec.epilogue.activation = Activation::relu;
+    spec.ldmask = 1;
+    CHECK_THROWS_WITH_AS(validated(spec), doctest::Contains("ldmask"), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace dlprim

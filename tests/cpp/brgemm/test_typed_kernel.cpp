@@ -1,0 +1,120 @@
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "brgemm/brgemm.h"
+#include "typed_problem.h"
+
+namespace dlprim {
+namespace {
+
+using testing::Fence;
+using testing::TypedProblem;
+using testing::Values;
+
+struct Types {
+    DType a;
+    DType b;
+    DType c;
+};
+
+constexpr std::array kTypes = {
+    Types{DType::f32, DType::f32, DType::f32},    Types{DType::bf16, DType::bf16, DType::f32},
+    Types{DType::bf16, DType::bf16, DType::bf16}, Types{DType::u8, DType::s8, DType::s32},
+    Types{DType::u8, DType::s8, DType::f32},      Types{DType::s8, DType::s8, DType::s32},
+    Types{DType::s8, DType::s8, DType::bf16},     Types{DType::s8, DType::s8, DType::u8},
+    Types{DType::u8, DType::s8, DType::s8}};
+
+constexpr std::array kLevels = {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512_vnni,
+                                Isa::avx512_bf16};
+
+BrgemmSpec spec_of(const Types& types, std::int64_t m, std::int64_t n, std::int64_t k) {
+    BrgemmSpec spec;
+    spec.m = m;
+    spec.n = n;
+    spec.k = k;
+    spec.a_type = types.a;
+    spec.b_type = types.b;
+    spec.c_type = types.c;
+    return spec;
+}
+
+// Every usable level, both fences; what is wrong, empty when nothing is.
+std::string fault(const BrgemmSpec& spec, Values values) {
+    for (const Isa isa : kLevels) {
+        if (isa > usable_isa()) continue;
+        for (const Fence fence : {Fence::before, Fence::after}) {
+            const TypedProblem problem(spec, 3, fence, values, 7);
+            const auto kernel = brgemm(spec, isa);
+            const std::string mismatch = problem.mismatch(*kernel);
+            if (!mismatch.empty()) return kernel->name() + ": " + mismatch;
+        }
+    }
+    return "";
+}
+
+TEST_CASE("every type at every remainder of k, m and n") {
+    for (const Types& types : kTypes) {
+        for (std::int64_t k = 1; k <= 9; ++k) {
+            for (const auto& [m, n] : {std::pair{1, 1}, {5, 17}, {3, 64}, {29, 8}}) {
+                for (const bool trans_a : {false, true}) {
+                    BrgemmSpec spec = spec_of(types, m, n, k);
+                    spec.trans_a = trans_a;
+                    CHECK(fault(spec, Values::eighths) == "");
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("sums of full mantissas stay within the bound of float32") {
+    for (const Types& types : kTypes) {
+        CHECK(fault(spec_of(types, 13, 40, 301), Values::reals) == "");
+    }
+}
+
+TEST_CASE("every part of the epilogue with every type of result") {
+    for (const Types& types : kTypes) {
+        if (types.c == DType::s32) continue;
+        for (int i = 0; i < 7; ++i) {
+            BrgemmSpec spec = spec_of(types, 7, 37, 6);
+            spec.epilogue.activation = static_cast<Activation>(i);
+            spec.epilogue.scale = static_cast<Scale>(i % 3);
+            spec.epilogue.bias = i % 2 == 0;
+            spec.epilogue.residual = i % 2 == 1;
+            spec.epilogue.relu_mask = spec.epilogue.activation == Activation::relu;
+            CHECK(fault(spec, Values::eighths) == "");
+        }
+    }
+}
+
+TEST_CASE("zero points of int8") {
+    for (const Types& types : kTypes) {
+        if (!is_int8(types.a)) continue;
+        for (const auto& [za, zb] : {std::pair{true, false}, {false, true}, {true, true}}) {
+            BrgemmSpec spec = spec_of(types, 9, 33, 21);
+            spec.zero_point_a = za;
+            spec.zero_point_b = zb;
+            CHECK(fault(spec, Values::eighths) == "");
+        }
+    }
+}
+
+TEST_CASE("int8 sums neither saturate nor lose bits at the extremes") {
+    constexpr std::int64_t k = 4096;
+    const std::vector<std::uint8_t> a(k, 255);
+    const std::vector<std::int8_t> b(k, -128);
+    for (const Isa isa : kLevels) {
+        if (isa > usable_isa()) continue;
+        std::int32_t c = 0;
+        const auto kernel = brgemm(spec_of({DType::u8, DType::s8, DType::s32}, 1, 1, k), isa);
+        (*kernel)({.a = a.data(), .b = b.data(), .c = &c, .batch = 1});
+        CHECK(c == -128 * 255 * k);
+    }
+}
+
+}  // namespace
+}  // namespace dlprim
