@@ -25,8 +25,6 @@ protected:
     // registers from `scratch` on, nothing else.
     void activate(Activation activation, int value, int scratch);
 
-    void emit_activation_constants() {}
-
 private:
     void sigmoid(const Vector& x, int scratch);
     void tanh(const Vector& x, int scratch);

@@ -7,7 +7,7 @@
 
 namespace dlprim {
 
-constexpr int activation_registers(Activation activation, Isa /*the same on all*/) {
+constexpr int activation_registers(Activation activation) {
     switch (activation) {
         case Activation::none: return 0;
         case Activation::relu: return 1;

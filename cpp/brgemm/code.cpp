@@ -16,7 +16,6 @@ namespace dlprim {
 namespace {
 
 constexpr std::size_t kSlabBytes = std::size_t{1} << 18;
-constexpr std::size_t kAlignment = 64;  // a cache line, and what loop heads are aligned for
 
 std::atomic<std::int64_t> mapped_bytes{0};
 
@@ -102,7 +101,7 @@ public:
         std::memcpy(writable + used_, code.data(), code.size());
         munmap(writable, size_);
         const std::span<const std::uint8_t> placed(pages_ + used_, code.size());
-        used_ = rounded(used_ + code.size(), kAlignment);
+        used_ = rounded(used_ + code.size(), kCodeAlignment);
         return placed;
     }
 

@@ -15,6 +15,9 @@
 
 namespace dlprim {
 
+// Code begins at multiples of this: a cache line, and what its loops and constants rely on.
+inline constexpr std::size_t kCodeAlignment = 64;
+
 class CodeSlab;
 
 // Own pages cost a kernel whole ones, but are anonymous memory; shared ones look like a file.

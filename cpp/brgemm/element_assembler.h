@@ -13,8 +13,6 @@ public:
     using ActivationAssembler::ActivationAssembler;
 
 protected:
-    using VectorAssembler::constant;
-
     // A masked load touches the elements of the tail alone and leaves zero in the other lanes.
     void load_elements(int index, const Xbyak::RegExp& from, DType dtype, bool masked);
 

@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "brgemm/brgemm_emitter.h"
+#include "brgemm/code.h"
 #include "brgemm/emit.h"
 #include "brgemm/multiply.h"
 
@@ -52,7 +53,6 @@ void BrgemmEmitter::finish() {
     vzeroupper();
     ret();
     emit_constants();
-    emit_activation_constants();
 }
 
 void BrgemmEmitter::column_group(const ColumnGroup& group) {
@@ -183,9 +183,12 @@ void BrgemmEmitter::add_tile_offsets(const Reg& a, const Reg& b) {
 }
 
 std::vector<std::uint8_t> emit_brgemm(const BrgemmPlan& plan) {
-    const auto buffer =
-        std::make_unique_for_overwrite<std::uint8_t[]>(BrgemmEmitter::kMostCodeBytes);
-    return BrgemmEmitter(plan, buffer.get()).emit();
+    // As aligned as the code will be where it runs, so that what is aligned here is aligned there.
+    std::size_t room = BrgemmEmitter::kMostCodeBytes + kCodeAlignment;
+    const auto memory = std::make_unique_for_overwrite<std::uint8_t[]>(room);
+    void* buffer = memory.get();
+    std::align(kCodeAlignment, BrgemmEmitter::kMostCodeBytes, buffer, room);
+    return BrgemmEmitter(plan, buffer).emit();
 }
 
 }  // namespace dlprim

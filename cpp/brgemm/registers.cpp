@@ -14,7 +14,7 @@ int epilogue_registers(const BrgemmSpec& spec, Isa isa) {
     int needed = 0;
     const bool sums = sums_b(spec, isa) || sums_a(spec);
     if (sums || epilogue.scale != Scale::none || epilogue.bias || epilogue.residual) needed = 1;
-    needed = std::max(needed, activation_registers(epilogue.activation, isa));
+    needed = std::max(needed, activation_registers(epilogue.activation));
     if (epilogue.relu_mask && isa == Isa::avx2) needed = std::max(needed, 2);
     if (spec.c_type != DType::f32 && spec.c_type != DType::s32) needed = std::max(needed, 2);
     // AVX2 masks memory through a register, also while the others are alive.

@@ -63,7 +63,7 @@ protected:
     void emit_constants() {
         const bool has_table = !avx512() && tail_lanes_ > 0;
         if (constants_.empty() && !has_table) return;
-        align(32);
+        align(64);
         for (auto& [bits, label] : constants_) {
             L(label);
             const int copies = avx512() ? 1 : bytes_ / 4;

@@ -135,7 +135,7 @@ std::string fault_in_registers(const BrgemmPlan& plan, const Tile& tile) {
     const int used = static_cast<int>(std::count(uses.begin(), uses.end(), 1));
     const Epilogue& epilogue = plan.spec.epilogue;
     const int finishing =
-        std::max(epilogue.bias ? 1 : 0, activation_registers(epilogue.activation, plan.isa)) +
+        std::max(epilogue.bias ? 1 : 0, activation_registers(epilogue.activation)) +
         (plan.isa == Isa::avx2 && plan.tail_lanes > 0 ? 1 : 0);
     if (map.b + finishing > map.total) return "the epilogue's registers were not subtracted";
     if (used > map.total) return "the total leaves out a register";
