@@ -201,7 +201,7 @@ BYTES = np.zeros((4, 6), np.int8)
         ((FLOATS, "int8"), {}, TypeError, "b has dtype float32 and dtype is int8"),
         ((FLOATS.astype(">f4"), "bfloat16"), {}, TypeError, "b has dtype >f4, expected float32"),
         ((FLOATS, "half of it"), {}, TypeError, "dtype is 'half of it', which is no dtype"),
-        ((BYTES.astype(np.uint8),), {}, TypeError, "b has dtype uint8, expected bfloat16, int8"),
+        ((BYTES.astype(np.int16),), {}, TypeError, "b has dtype int16, expected bfloat16, int8"),
         ((BYTES.astype(np.uint16),), {}, TypeError, "b has dtype uint16, expected bfloat16"),
         ((BYTES, "bfloat16"), {}, TypeError, "b has dtype int8 and dtype is bfloat16"),
         ((BYTES[0],), {}, ValueError, r"b has shape \(6,\), expected at least two dimensions"),
@@ -242,3 +242,20 @@ def test_pack_b_refuses_a_read_only_result() -> None:
 def test_unpack_b_refuses(call, error, message) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_uint8_is_packed_as_the_bytes_it_is(transposed: bool) -> None:
+    plain = np.arange(7 * 9, dtype=np.uint8).reshape(7, 9) * 4
+    packed = dlprim.pack_b(plain, transposed=transposed)
+    assert packed.dtype == np.uint8
+    assert (packed.view(np.int8) == dlprim.pack_b(plain.view(np.int8), transposed=transposed)).all()
+    k = 9 if transposed else 7
+    unpacked = dlprim.unpack_b(packed, k)
+    assert unpacked.dtype == np.uint8
+    assert (unpacked == (plain.T if transposed else plain)).all()
+
+
+def test_a_negative_k_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^k is -1, expected at least 0"):
+        dlprim.unpack_b(np.zeros((1, 2, 4), np.int8), -1)

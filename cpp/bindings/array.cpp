@@ -40,12 +40,13 @@ py::dtype numpy_dtype(DType dtype) {
     return py::dtype::of<float>();
 }
 
-// ml_dtypes' dtype, which has no C++ type. It is one object for the life of the process, so after
+// ml_dtypes' dtype, which has no C++ type. In native byte order it is usually one object, so after
 // the first look at its name the pointer tells.
 bool is_bfloat16(const py::dtype& dtype) {
     static PyObject* known = nullptr;  // guarded by the GIL
     if (dtype.ptr() == known) return true;
     if (dtype.itemsize() != 2 || dtype.attr("name").cast<std::string>() != "bfloat16") return false;
+    if (!dtype.attr("isnative").cast<bool>()) return false;
     if (known == nullptr) known = dtype.inc_ref().ptr();
     return true;
 }
@@ -65,6 +66,11 @@ DType parse_dtype(const std::string& name) {
         if (name == name_of(dtype)) return dtype;
     }
     refuse_type("no kernel computes with dtype " + name);
+}
+
+bool is_bfloat16_array(py::handle object) {
+    return py::isinstance<py::array>(object) &&
+           is_bfloat16(py::reinterpret_borrow<py::array>(object).dtype());
 }
 
 ArrayView::ArrayView(const char* name, py::handle object, DType dtype)
@@ -137,6 +143,11 @@ void ArrayView::require_packed(std::int64_t rows, std::int64_t columns, std::int
             std::to_string(columns) + ", " + std::to_string(group) +
             ") as dlprim.pack_b makes them, with rows ld=" + std::to_string(ld) + " groups apart");
     }
+}
+
+void ArrayView::require_one_matrix(std::int64_t rows, std::int64_t columns, std::int64_t ld) const {
+    if (ndim() != 2) refuse_value(description() + ", expected two dimensions");
+    require_matrix(rows, columns, ld);
 }
 
 void ArrayView::require_inside(std::int64_t offset, std::int64_t span) const {

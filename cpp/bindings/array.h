@@ -18,6 +18,9 @@ namespace py = pybind11;
 // The element type of NumPy's name for it. Throws py::type_error.
 DType parse_dtype(const std::string& name);
 
+// Whether this is an ndarray of ml_dtypes' bfloat16 in native byte order.
+bool is_bfloat16_array(py::handle object);
+
 // An array argument whose memory may be touched: of the expected type, native byte order, aligned.
 class ArrayView {
 public:
@@ -47,6 +50,9 @@ public:
     // Refuses unless the last two axes are a (rows, columns) matrix whose rows are `ld` elements
     // apart. The last axis may also show the whole row of `ld` elements.
     void require_matrix(std::int64_t rows, std::int64_t columns, std::int64_t ld) const;
+
+    // The same, and refuses unless the array is that one matrix.
+    void require_one_matrix(std::int64_t rows, std::int64_t columns, std::int64_t ld) const;
 
     // The same for a packed (rows, columns, group) matrix on the last three axes, whose rows are
     // `ld` groups apart.

@@ -1,6 +1,7 @@
 #include "bindings/kernel.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -33,10 +34,8 @@ public:
         require_inside(a_, args_.batch, a_shape_, "stride_a", !from.stride_a.is_none());
         require_inside(b_, args_.batch, b_shape_, "stride_b", !from.stride_b.is_none());
         set_result(spec);
-        args_.bias = vector_argument(bias_, "bias", from.bias, spec.epilogue.bias, spec.n);
-        const bool scaled = spec.epilogue.scale != Scale::none;
-        args_.scale = vector_argument(scale_, "scale", from.scale, scaled,
-                                      spec.epilogue.scale == Scale::column ? spec.n : 1);
+        set_bias(spec, from.bias);
+        set_scale(spec, from.scale);
         set_residual(spec, from.residual);
         set_mask(spec, from.relu_mask);
         args_.zero_point_a = zero_point("zero_point_a", from.zero_point_a, spec.zero_point_a);
@@ -74,8 +73,7 @@ private:
     }
 
     void set_result(const BrgemmSpec& spec) {
-        if (c_.ndim() != 2) refuse(c_.description() + ", expected two dimensions");
-        c_.require_matrix(spec.m, spec.n, spec.ldc);
+        c_.require_one_matrix(spec.m, spec.n, spec.ldc);
         c_.require_writeable();
         for (const ArrayView& view : a_.arrays) c_.require_apart(view, a_.reads_between);
         for (const ArrayView& view : b_.arrays) c_.require_apart(view, b_.reads_between);
@@ -92,18 +90,47 @@ private:
     }
 
     const float* vector_argument(std::optional<ArrayView>& view, const char* name,
-                                 py::handle argument, bool needed, std::int64_t length) const {
-        if (!given(name, argument, needed)) return nullptr;
+                                 py::handle argument, std::int64_t length) const {
         view.emplace(name, argument, DType::f32);
         view->require_vector(length);
         c_.require_apart(*view);
         return reinterpret_cast<const float*>(view->data());
     }
 
+    // A bfloat16 bias of a bfloat16 kernel is widened into memory of the call.
+    void set_bias(const BrgemmSpec& spec, py::handle argument) {
+        if (!given("bias", argument, spec.epilogue.bias)) return;
+        if (spec.a_type != DType::bf16 || !is_bfloat16_array(argument)) {
+            args_.bias = vector_argument(bias_, "bias", argument, spec.n);
+            return;
+        }
+        bias_.emplace("bias", argument, DType::bf16);
+        bias_->require_vector(spec.n);
+        const auto* bits = reinterpret_cast<const std::uint16_t*>(bias_->data());
+        for (std::int64_t i = 0; i < spec.n; ++i) {
+            widened_bias_.push_back(
+                std::bit_cast<float>(static_cast<std::uint32_t>(bits[i]) << 16));
+        }
+        args_.bias = widened_bias_.data();
+    }
+
+    // One scale may also be a number.
+    void set_scale(const BrgemmSpec& spec, py::handle argument) {
+        const Scale scale = spec.epilogue.scale;
+        if (!given("scale", argument, scale != Scale::none)) return;
+        if (scale == Scale::tensor && PyFloat_Check(argument.ptr()) != 0) {
+            one_scale_ = static_cast<float>(PyFloat_AS_DOUBLE(argument.ptr()));
+            args_.scale = &one_scale_;
+            return;
+        }
+        args_.scale =
+            vector_argument(scale_, "scale", argument, scale == Scale::column ? spec.n : 1);
+    }
+
     void set_residual(const BrgemmSpec& spec, py::handle argument) {
         if (!given("residual", argument, spec.epilogue.residual)) return;
         residual_.emplace("residual", argument, spec.c_type);
-        residual_->require_matrix(spec.m, spec.n, spec.ldc);
+        residual_->require_one_matrix(spec.m, spec.n, spec.ldc);
         c_.require_apart(*residual_);
         args_.residual = residual_->data();
     }
@@ -111,7 +138,7 @@ private:
     void set_mask(const BrgemmSpec& spec, py::handle argument) {
         if (!given("relu_mask", argument, spec.epilogue.relu_mask)) return;
         mask_.emplace("relu_mask", argument, DType::u8);
-        mask_->require_matrix(spec.m, (spec.n + 7) / 8, spec.ldmask);
+        mask_->require_one_matrix(spec.m, (spec.n + 7) / 8, spec.ldmask);
         mask_->require_writeable();
         mask_->require_apart(c_);
         for (const Operand* operand : {&a_, &b_}) {
@@ -143,6 +170,8 @@ private:
     std::optional<ArrayView> scale_;
     std::optional<ArrayView> residual_;
     std::optional<ArrayView> mask_;
+    std::vector<float> widened_bias_;
+    float one_scale_ = 1;
     BrgemmArgs args_;
 };
 
@@ -151,7 +180,8 @@ private:
 void Kernel::call(const CallArguments& arguments) const {
     const Brgemm& kernel = brgemm_kernel();
     const CheckedCall checked(kernel.spec(), arguments);
-    if (kernel.flops(checked.args().batch) < kFlopsWorthReleasingTheGil) {
+    if (kernel.isa() != Isa::scalar &&
+        kernel.flops(checked.args().batch) < kFlopsWorthReleasingTheGil) {
         kernel(checked.args());
         return;
     }

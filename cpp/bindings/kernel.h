@@ -19,8 +19,11 @@ namespace dlprim::bindings {
 
 // The arguments of a call as Python passed them.
 struct CallArguments {
-    py::handle a, b, c, batch, stride_a, stride_b, offsets_a, offsets_b;
-    py::handle bias, scale, residual, relu_mask, zero_point_a, zero_point_b;
+    py::handle a, b, c;
+    py::handle batch = Py_None, stride_a = Py_None, stride_b = Py_None;
+    py::handle offsets_a = Py_None, offsets_b = Py_None;
+    py::handle bias = Py_None, scale = Py_None, residual = Py_None, relu_mask = Py_None;
+    py::handle zero_point_a = Py_None, zero_point_b = Py_None;
 };
 
 class Kernel {

@@ -1,7 +1,10 @@
 #include "bindings/register.h"
+#include "brgemm/brgemm.h"
 
 PYBIND11_MODULE(_core, module) {
     module.doc() = "The C++ core of dlprim; use the functions of the package dlprim instead.";
+    // Makes the cache's fork handlers now: a fork amid a first use would find them half made.
+    dlprim::kernel_cache_info();
     dlprim::bindings::register_machine(module);
     dlprim::bindings::register_kernel(module);
     dlprim::bindings::register_linear(module);

@@ -70,7 +70,9 @@ Operand by_address(const char* name, py::handle object, const OperandShape& shap
                              "(addressing='address')");
     }
     Operand operand;
-    for (const py::handle item : py::reinterpret_borrow<py::sequence>(object)) {
+    // A copy of the list: looking at an item can run Python code, which could change the list.
+    const py::tuple items(py::reinterpret_borrow<py::object>(object));
+    for (const py::handle item : items) {
         const ArrayView& view = operand.arrays.emplace_back(name, item, shape.dtype);
         if (view.ndim() != shape.axes()) {
             refuse(view.description() + ", expected " + (shape.axes() == 2 ? "two" : "three") +

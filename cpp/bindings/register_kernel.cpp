@@ -1,6 +1,9 @@
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "bindings/kernel.h"
 #include "bindings/register.h"
@@ -74,6 +77,66 @@ py::dict cache_info() {
     return result;
 }
 
+constexpr const char* kCallDocumentation = R"(Compute C in place.
+
+Parameters
+----------
+a, b : array of the kernel's dtypes
+    (batch, m, k) and (batch, k, n), or one matrix; rows lda or ldb elements apart. Where B (or a
+    transposed A) is packed: (batch, ceil(k/g), n, g), as dlprim.pack_b makes it. With an explicit
+    stride or offsets, any C-contiguous array that holds all matrices. With addressing="address",
+    lists of matrices.
+c : array of out_dtype, (m, n)
+    Rows ldc elements apart; overlaps no operand.
+batch : int, optional
+    How many pairs to sum; by default as many as a and b hold.
+stride_a, stride_b : int, optional
+    Bytes from one matrix to the next (addressing="stride").
+offsets_a, offsets_b : array of int64, (batch,)
+    Bytes from the beginning of a or b to each matrix (addressing="offset").
+bias : array of float32, (n,); with bfloat16 operands also of bfloat16
+scale : float, or array of float32, (1,) or (n,)
+residual : array of out_dtype, (m, n)
+relu_mask : array of uint8, (m, ceil(n / 8))
+zero_point_a, zero_point_b : int
+
+Raises
+------
+TypeError, ValueError
+    A sentence that names the argument; nothing has been written then.
+)";
+
+// The keyword arguments of a call. Looked up by hand: pybind11's own matching of a dozen optional
+// arguments takes longer than a small kernel.
+CallArguments call_arguments(py::handle a, py::handle b, py::handle c, const py::kwargs& others) {
+    CallArguments call{.a = a, .b = b, .c = c};
+    const std::array<std::pair<const char*, py::handle*>, 11> known = {{
+        {"batch", &call.batch},
+        {"stride_a", &call.stride_a},
+        {"stride_b", &call.stride_b},
+        {"offsets_a", &call.offsets_a},
+        {"offsets_b", &call.offsets_b},
+        {"bias", &call.bias},
+        {"scale", &call.scale},
+        {"residual", &call.residual},
+        {"relu_mask", &call.relu_mask},
+        {"zero_point_a", &call.zero_point_a},
+        {"zero_point_b", &call.zero_point_b},
+    }};
+    for (const auto& [key, value] : others) {
+        const auto same = [&key = key](const auto& entry) {
+            return PyUnicode_CompareWithASCIIString(key.ptr(), entry.first) == 0;
+        };
+        const auto found = std::find_if(known.begin(), known.end(), same);
+        if (found == known.end()) {
+            throw py::type_error("a call of a kernel has no argument '" + key.cast<std::string>() +
+                                 "'");
+        }
+        *found->second = value;
+    }
+    return call;
+}
+
 }  // namespace
 
 void register_kernel(py::module_& module) {
@@ -81,30 +144,17 @@ void register_kernel(py::module_& module) {
         .def(py::init(&make_kernel), py::arg("request"))
         .def(
             "__call__",
-            [](const Kernel& self, py::handle a, py::handle b, py::handle c, py::handle batch,
-               py::handle stride_a, py::handle stride_b, py::handle offsets_a, py::handle offsets_b,
-               py::handle bias, py::handle scale, py::handle residual, py::handle relu_mask,
-               py::handle zero_point_a, py::handle zero_point_b) {
-                self.call({a, b, c, batch, stride_a, stride_b, offsets_a, offsets_b, bias, scale,
-                           residual, relu_mask, zero_point_a, zero_point_b});
-            },
-            py::arg("a"), py::arg("b"), py::arg("c"), py::arg("batch") = py::none(),
-            py::arg("stride_a") = py::none(), py::arg("stride_b") = py::none(),
-            py::arg("offsets_a") = py::none(), py::arg("offsets_b") = py::none(),
-            py::arg("bias") = py::none(), py::arg("scale") = py::none(),
-            py::arg("residual") = py::none(), py::arg("relu_mask") = py::none(),
-            py::arg("zero_point_a") = py::none(), py::arg("zero_point_b") = py::none())
+            [](const Kernel& self, py::handle a, py::handle b, py::handle c,
+               const py::kwargs& others) { self.call(call_arguments(a, b, c, others)); },
+            py::arg("a"), py::arg("b"), py::arg("c"), kCallDocumentation)
         .def(
             "measure",
             [](const Kernel& self, py::handle a, py::handle b, py::handle c, std::int64_t repeats,
-               py::handle batch, py::handle bias) {
-                const py::none none;
-                return self.measure(
-                    {a, b, c, batch, none, none, none, none, bias, none, none, none, none, none},
-                    repeats);
+               const py::kwargs& others) {
+                return self.measure(call_arguments(a, b, c, others), repeats);
             },
             py::arg("a"), py::arg("b"), py::arg("c"), py::kw_only(), py::arg("repeats"),
-            py::arg("batch") = py::none(), py::arg("bias") = py::none())
+            "Seconds per call of `repeats` calls in a row; other arguments as for a call.")
         .def_property_readonly(
             "isa",
             [](const Kernel& self) { return std::string(name_of(self.brgemm_kernel().isa())); })

@@ -72,7 +72,6 @@ private:
 
     bool is_tail(int vector) const { return masked_ && vector == tile_.vectors - 1; }
     bool moves_a_up() const;
-    bool embeds_a() const;
     int accumulator(int row, int vector, int step = 0) const;
     Xbyak::RegExp a_at(int row, int step) const;
     Xbyak::RegExp c_at(int row, int vector) const { return element_at(c_, row, vector); }

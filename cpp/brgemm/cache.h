@@ -51,8 +51,10 @@ public:
                 return value.get();
             }
             ++info_.misses;
-            order_.push_front({key, promise.get_future().share(), 0, false});
-            index_.emplace(key, order_.begin());
+            Order entry;
+            entry.push_front({key, promise.get_future().share(), 0, false});
+            index_.emplace(key, entry.begin());
+            order_.splice(order_.begin(), entry);
         }
         return fill(key, promise, std::forward<Make>(make));
     }

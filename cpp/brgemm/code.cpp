@@ -96,6 +96,9 @@ public:
 
     bool has_room(std::size_t bytes) const { return used_ + bytes <= size_; }
 
+    // Nothing will be appended any more; gives the file descriptor back.
+    void seal() { memory_.reset(); }
+
     std::span<const std::uint8_t> append(std::span<const std::uint8_t> code) {
         auto* writable = static_cast<std::uint8_t*>(memory_->map(size_, PROT_READ | PROT_WRITE));
         std::memcpy(writable + used_, code.data(), code.size());
@@ -143,6 +146,7 @@ Code::Code(std::span<const std::uint8_t> bytes, Pages pages) {
     Filling& target = filling();
     const std::lock_guard lock(target.mutex);
     if (!target.slab || !target.slab->has_room(bytes.size())) {
+        if (target.slab) target.slab->seal();
         target.slab = std::make_shared<CodeSlab>(std::max(kSlabBytes, whole_pages(bytes.size())));
     }
     bytes_ = target.slab->append(bytes);

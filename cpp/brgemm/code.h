@@ -15,7 +15,8 @@
 
 namespace dlprim {
 
-// Code begins at multiples of this: a cache line, and what its loops and constants rely on.
+// Code begins at multiples of this, a cache line, and is assembled at one: what is aligned stays
+// so.
 inline constexpr std::size_t kCodeAlignment = 64;
 
 class CodeSlab;

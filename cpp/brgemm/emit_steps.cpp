@@ -59,7 +59,7 @@ void BrgemmEmitter::one_step(const Step& step, int pass) {
     const bool partial = step.elements < elements_per_word(spec_.a_type);
     load_b(step, pass);
     for (int row = 0; row < tile_.rows; ++row) {
-        if (row >= quad_rows && embeds_a() && !partial) {
+        if (row >= quad_rows && map_.embedded && !partial) {
             multiply_embedded(row, step);
             continue;
         }
@@ -192,10 +192,6 @@ void BrgemmEmitter::multiply(int to, int a, int b) {
 
 bool BrgemmEmitter::moves_a_up() const {
     return plan_.multiply == Multiply::dot_int8 && spec_.a_type == DType::s8;
-}
-
-bool BrgemmEmitter::embeds_a() const {
-    return avx512() && tile_.vectors == 1 && cost_of(spec_, plan_.isa).embedded;
 }
 
 int BrgemmEmitter::accumulator(int row, int vector, int step) const {

@@ -29,6 +29,7 @@ Multiply multiply_of(const BrgemmSpec& spec, Isa isa);
 
 // What a way of multiplying costs, per pass over the operands of a step.
 struct MultiplyCost {
+    int latency;       // cycles of the multiply-add, with slack to schedule around loads
     int passes;        // times that A and B are read per step
     int instructions;  // per row and vector
     int a_operations;  // to prepare a word of A

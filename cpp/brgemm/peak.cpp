@@ -18,7 +18,6 @@ namespace dlprim {
 namespace {
 
 constexpr std::size_t kMostCodeBytes = 1 << 14;
-constexpr int kChains = 12;  // more than latency times throughput of any FMA unit today
 constexpr int kFmasPerLoop = 96;
 constexpr int kBytesPerLoop = 2048;
 constexpr std::size_t kBytesPerLook = 1 << 22;  // read between two looks at the clock
@@ -32,10 +31,12 @@ public:
 
     Code multiplies(Multiply multiply) {
         Xbyak::Label next;
-        for (int i = 0; i < kChains + 2; ++i) zero(i);
+        // All registers but two factors: more chains than any unit's latency times throughput.
+        const int chains = vector_file(isa()).registers / 4 * 3;
+        for (int i = 0; i < chains + 2; ++i) zero(i);
         L(next);
         for (int i = 0; i < kFmasPerLoop; ++i) {
-            const int to = 2 + i % kChains;
+            const int to = 2 + i % chains;
             if (multiply == Multiply::dot_bf16) {
                 dot_bf16(to, 0, 1);
             } else if (multiply == Multiply::dot_int8) {

@@ -10,14 +10,13 @@ namespace {
 constexpr double kFmaPerCycle = 2;
 constexpr double kLoadsPerCycle = 2;
 constexpr double kVectorOpsPerCycle = 4;
-constexpr double kFmaLatency = 5;  // 4 on today's cores, and slack to schedule around loads
 constexpr double kStreamedBytesPerCycle = 32;  // of B, when it comes from the L2 cache
 constexpr double kLoadsPerFma = 0.96;          // what the load units issue beside the FMAs
 constexpr double kCallLoads = 8;               // loads of a call besides those of the steps
 constexpr double kTileOverhead = 8;            // cycles to start and store a tile, not hidden
 
 constexpr int kMaxVectors = 4;
-constexpr int kWantedChains = 12;  // accumulators that keep the FMA units busy, with slack
+constexpr int kSpareChains = 2;  // accumulators beyond what latency times throughput asks for
 constexpr std::int64_t kUnrolledFmas = 192;      // FMAs in the body of a k loop
 constexpr std::int64_t kStraightLineFmas = 448;  // at most this many: no k loop at all
 constexpr int kMaxUnroll = 32;
@@ -43,7 +42,8 @@ double cycles_per_step(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
     return std::max({multiplies / kFmaPerCycle,
                      cost.passes * (tile.vectors + a_loads) / kLoadsPerCycle,
                      tile.vectors * vector_file(isa).bytes / kStreamedBytesPerCycle,
-                     operations / kVectorOpsPerCycle, kFmaLatency * cost.passes / tile.sets});
+                     operations / kVectorOpsPerCycle,
+                     static_cast<double>(cost.latency) * cost.passes / tile.sets});
 }
 
 // A dimension as parts of at most two sizes, the larger ones first.
@@ -171,7 +171,8 @@ private:
 
     RowGroup row_group(std::int64_t count, std::int64_t rows, int vectors) const {
         Tile tile = with_quads({.rows = static_cast<int>(rows), .vectors = vectors});
-        while (tile.accumulators() < kWantedChains && tile.sets < spec_.words()) {
+        const double wanted = cost_of(spec_, isa_).latency * kFmaPerCycle + kSpareChains;
+        while (tile.accumulators() < wanted && tile.sets < spec_.words()) {
             Tile more = tile;
             ++more.sets;
             if (!fits(more)) break;

@@ -28,15 +28,16 @@ int epilogue_registers(const BrgemmSpec& spec, Isa isa) {
 RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
     const MultiplyCost cost = cost_of(spec, isa);
     const bool partial_word = spec.k % elements_per_word(spec.a_type) != 0;
-    const bool embedded = isa >= Isa::avx512 && cost.embedded && tile.vectors == 1 &&
-                          tile.quad_rows == 0 && !partial_word;
+    const bool embedded = isa >= Isa::avx512 && cost.embedded && tile.vectors == 1;
+    const bool needs_a = !embedded || tile.quad_rows > 0 || partial_word;
     const bool sums = sums_b(spec, isa) || sums_a(spec);
     RegisterMap map;
     map.b_sums = tile.accumulators();
     map.a_sums = map.b_sums + (sums_b(spec, isa) ? tile.vectors : 0);
     map.b = map.a_sums + (sums_a(spec) ? tile.rows : 0);
     map.a = map.b + tile.vectors;
-    map.ones = map.a + (embedded ? 0 : 1);
+    map.embedded = embedded;
+    map.ones = map.a + (needs_a ? 1 : 0);
     map.product = map.ones + (sums ? 1 : 0);
     map.quads = map.product + (cost.instructions > 1 ? 1 : 0);
     const int working =

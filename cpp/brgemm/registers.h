@@ -41,6 +41,7 @@ struct RegisterMap {
     int product = 0;  // where multiplying and adding are two instructions
     int quads = 0;    // four words of A, repeated in every 128-bit lane
     int total = 0;
+    bool embedded = false;  // whole words of A outside quads are memory operands
 };
 
 RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile);

@@ -68,7 +68,8 @@ void require_agreement(const BrgemmSpec& spec) {
     }
     if (spec.c_type == DType::s32 && epilogue != Epilogue{}) {
         refuse("an epilogue with " + types_of(spec) +
-               ": scale, bias, residual and activations are float32, C stays an exact int32");
+               ": scale, bias, residual and activations are float32, C stays an exact int32; "
+               "ask for a float32, bfloat16 or 8-bit C");
     }
     if (epilogue.relu_mask && epilogue.activation != Activation::relu) {
         refuse("relu_mask with activation='" + std::string(name_of(epilogue.activation)) +

@@ -27,10 +27,7 @@ void after_fork_in_child() {
     if (team_started) forked_with_team = true;
 }
 
-void watch_forks() {
-    static std::once_flag once;
-    std::call_once(once, [] { pthread_atfork(nullptr, nullptr, after_fork_in_child); });
-}
+[[maybe_unused]] const int watching_forks = pthread_atfork(nullptr, nullptr, after_fork_in_child);
 
 void run_range(Range range, const std::function<void(std::int64_t)>& body) {
     for (std::int64_t task = range.begin; task < range.end; ++task) body(task);
@@ -68,15 +65,15 @@ void set_num_threads(int count) {
 }
 
 void parallel_for(std::int64_t tasks, const std::function<void(std::int64_t)>& body) {
-    const auto threads = static_cast<int>(std::min<std::int64_t>(num_threads(), tasks));
-    if (threads <= 1 || omp_in_parallel()) {
+    const int threads = num_threads();
+    if (threads <= 1 || tasks <= 1 || omp_in_parallel()) {
         run_range({0, tasks}, body);
         return;
     }
-    watch_forks();
     team_started = true;
     std::exception_ptr failure;
     std::mutex failure_mutex;
+// Always the full team, also for fewer tasks: OpenMP ends the threads of a team that shrinks.
 #pragma omp parallel num_threads(threads)
     try {
         run_range(chunk(tasks, omp_get_num_threads(), omp_get_thread_num()), body);

@@ -14,7 +14,8 @@ int num_threads();
 
 // Sets the number for every thread of the process. Throws std::invalid_argument when count < 1,
 // and std::runtime_error for count > 1 in a child process forked after threads had started:
-// the OpenMP runtime would wait there for threads that do not exist.
+// the OpenMP runtime would wait there for threads that do not exist. (Teams that other users of the
+// same OpenMP runtime started before a fork are not known here.)
 void set_num_threads(int count);
 
 // Calls body(task) for every task in [0, tasks). The first exception of a body is rethrown here

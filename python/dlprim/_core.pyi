@@ -12,6 +12,7 @@ class Kernel:
         a: Any,
         b: Any,
         c: npt.NDArray[Any],
+        *,
         batch: int | None = None,
         stride_a: int | None = None,
         stride_b: int | None = None,
@@ -25,14 +26,7 @@ class Kernel:
         zero_point_b: int | None = None,
     ) -> None: ...
     def measure(
-        self,
-        a: Any,
-        b: Any,
-        c: npt.NDArray[Any],
-        *,
-        repeats: int,
-        batch: int | None = None,
-        bias: Any = None,
+        self, a: Any, b: Any, c: npt.NDArray[Any], *, repeats: int, **others: Any
     ) -> float: ...
     @property
     def isa(self) -> str: ...

@@ -15,8 +15,9 @@ def kernel_cache_info() -> dict[str, int]:
     -------
     dict
         ``entries`` and ``bytes`` of code held now with their bounds ``max_entries`` and
-        ``max_bytes``; ``mapped_bytes`` of executable memory, shared by kernels; ``hits``,
-        ``misses`` and ``evictions`` since the start or the last `kernel_cache_clear`.
+        ``max_bytes``; ``mapped_bytes`` of executable memory in slabs that kernels share, each
+        kept while any of its kernels is; ``hits``, ``misses`` and ``evictions`` since the start
+        or the last `kernel_cache_clear`.
     """
     return _core.kernel_cache_info()
 

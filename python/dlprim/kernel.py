@@ -31,7 +31,7 @@ class Brgemm(_core.Kernel):
     Parameters
     ----------
     m, n, k : int
-        A_i is m x k, B_i is k x n, C is m x n; each from 1 to 2^31 - 1.
+        A_i is m x k, B_i is k x n, C is m x n; each from 1 to 2^31 - 1, and rows at most 2^24 long.
     dtype : dtype
         Of A: float32, bfloat16, uint8 or int8. B has the same dtype, int8 for uint8. A B of
         bfloat16 or int8 is packed by `dlprim.pack_b`. Sums are float32, int32 for 8-bit operands.
@@ -269,7 +269,7 @@ def activation_name(activation: str | None) -> str:
 
 
 def _name(argument: str, value: str, names: tuple[str, ...]) -> str:
-    if value not in names:
+    if not isinstance(value, str) or value not in names:
         expected = ", ".join(repr(name) for name in names)
         raise ValueError(f"{argument} is {value!r}, expected one of {expected}")
     return value

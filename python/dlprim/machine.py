@@ -1,7 +1,7 @@
 """What the library runs on: instruction set and threads."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from operator import index
 
 from dlprim import _core
@@ -68,4 +68,6 @@ def threads(n: int) -> Iterator[None]:
     try:
         yield
     finally:
-        set_num_threads(before)
+        # In a child that was forked inside the block there are no threads to go back to.
+        with suppress(RuntimeError):
+            set_num_threads(before)

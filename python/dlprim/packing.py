@@ -62,7 +62,11 @@ def pack_b(
     The layout is the operand of the instructions vdpbf16ps and vpdpbusd: Intel 64 and IA-32
     Architectures Software Developer's Manual, volume 2.
     """
-    matrices = viewed("b", b, "bfloat16, int8 or float32")
+    matrices = viewed("b", b, "bfloat16, int8, uint8 or float32")
+    if matrices.dtype == np.uint8 and dtype is None:  # bytes are bytes
+        signed = out.view(np.int8) if isinstance(out, np.ndarray) and out.dtype == np.uint8 else out
+        packed = pack_b(matrices.view(np.int8), None, transposed, signed)
+        return packed.view(np.uint8) if out is None else out
     source, target = _types(matrices, dtype)
     if matrices.ndim < 2:
         axes = "(..., n, k)" if transposed else "(..., k, n)"
@@ -101,6 +105,8 @@ def unpack_b(packed: Any, k: int) -> npt.NDArray[Any]:
         The shape of packed is not that of a packed matrix with k rows.
     """
     groups = viewed("packed", packed, "bfloat16 or int8")
+    if groups.dtype == np.uint8:
+        return unpack_b(groups.view(np.int8), k).view(np.uint8)
     name = "bfloat16" if groups.dtype == np.uint16 else _name(groups.dtype)
     if name not in _GROUPS:
         raise TypeError(f"packed has dtype {groups.dtype}, expected bfloat16 or int8")
@@ -108,6 +114,8 @@ def unpack_b(packed: Any, k: int) -> npt.NDArray[Any]:
         rows = index(k)
     except TypeError:
         raise TypeError(f"k is of type {type(k).__name__}, expected an integer") from None
+    if rows < 0:
+        raise ValueError(f"k is {rows}, expected at least 0")
     group = _GROUPS[name]
     if groups.ndim < 3:
         raise ValueError(

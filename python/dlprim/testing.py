@@ -32,6 +32,7 @@ def fma_peak(
         The ISA level is unknown, scalar, or not usable here.
     """
     level = _core.isa() if isa is None else isa
+    _require_seconds(seconds)
     return _core.fma_peak(dtype_name("dtype", dtype), level, seconds)
 
 
@@ -43,6 +44,14 @@ def read_bandwidth(size: int, isa: str | None = None, seconds: float = 0.05) -> 
     Raises
     ------
     ValueError
-        The ISA level is unknown, scalar, or not usable here.
+        The ISA level is unknown, scalar, or not usable here; size or seconds is out of range.
     """
+    _require_seconds(seconds)
+    if size < 1:
+        raise ValueError(f"size is {size}, expected at least 1 byte")
     return _core.read_bandwidth(_core.isa() if isa is None else isa, size, seconds)
+
+
+def _require_seconds(seconds: float) -> None:
+    if not 0 < seconds <= 3600:
+        raise ValueError(f"seconds is {seconds}, expected more than 0 and at most 3600")

@@ -1,6 +1,6 @@
 // Draws random kernel requests of all types, epilogues, addressings and ISA levels, runs them
 // between guard pages against the scalar reference, and prints the line that repeats the first
-// failure. A case is a number: everything about it is drawn from that seed.
+// failure. A case is a number: everything about it is drawn from that seed and the usable ISA.
 //
 //   fuzz_kernels [--seconds S] [--seed FIRST]     cases FIRST, FIRST + 1, ... for S seconds
 //   fuzz_kernels --case N                         that one, with its plan
@@ -116,7 +116,8 @@ bool run_case(std::uint64_t seed, bool talk) {
                     to_string(kernel.plan()).c_str());
     const std::string mismatch = problem.mismatch(kernel);
     if (mismatch.empty()) return true;
-    std::printf("%s: %s; repeat with --case %llu\n", kernel.name().c_str(), mismatch.c_str(),
+    std::printf("%s: %s; repeat with DLPRIM_MAX_ISA=%s fuzz_kernels --case %llu\n",
+                kernel.name().c_str(), mismatch.c_str(), std::string(name_of(usable_isa())).c_str(),
                 static_cast<unsigned long long>(seed));
     return false;
 }
@@ -140,10 +141,20 @@ int main_with(int count, char** arguments) {
     double seconds = 60;
     std::uint64_t first = 1;
     std::signal(SIGSEGV, report_crash);
+    std::signal(SIGBUS, report_crash);
     std::signal(SIGILL, report_crash);
+    if (count % 2 == 0) {
+        std::printf("every option has a value\n");
+        return 2;
+    }
     for (int i = 1; i + 1 < count; i += 2) {
         const std::string name = arguments[i];
         const char* value = arguments[i + 1];
+        if (name != "--case" && name != "--seconds" && name != "--seed") {
+            std::printf("unknown option %s; there are --seconds, --seed and --case\n",
+                        name.c_str());
+            return 2;
+        }
         if (name == "--case") return run_case(std::strtoull(value, nullptr, 10), true) ? 0 : 1;
         if (name == "--seconds") seconds = std::strtod(value, nullptr);
         if (name == "--seed") first = std::strtoull(value, nullptr, 10);
