@@ -147,7 +147,15 @@ Code::Code(std::span<const std::uint8_t> bytes, Pages pages) {
     const std::lock_guard lock(target.mutex);
     if (!target.slab || !target.slab->has_room(bytes.size())) {
         if (target.slab) target.slab->seal();
-        target.slab = std::make_shared<CodeSlab>(std::max(kSlabBytes, whole_pages(bytes.size())));
+        target.slab.reset();
+        try {
+            target.slab =
+                std::make_shared<CodeSlab>(std::max(kSlabBytes, whole_pages(bytes.size())));
+        } catch (const std::system_error&) {
+            // No memfd here (a sandbox, no file descriptors left): anonymous pages need none.
+            *this = Code(bytes, Pages::own);
+            return;
+        }
     }
     bytes_ = target.slab->append(bytes);
     slab_ = target.slab;

@@ -1,6 +1,8 @@
 #include "primitives/matrix_product.h"
 
 #include <algorithm>
+#include <memory>
+#include <vector>
 
 #include "brgemm/brgemm.h"
 #include "primitives/parallel.h"
@@ -30,16 +32,57 @@ BrgemmSpec block_spec(const MatrixProduct& product, Range rows, Range columns, R
     };
 }
 
-void multiply_block(const MatrixProduct& product, Range rows, std::int64_t panel, Range columns) {
-    const Blocks depths{product.k, kBlockDepth};
+// How a product is cut. Only the last block of a dimension differs from the first in size.
+struct Cut {
+    explicit Cut(const MatrixProduct& product)
+        : rows{product.m, kBlockRows},
+          columns{product.n, kPanelColumns},
+          depths{product.k, kBlockDepth} {}
+
+    // Kernel calls per block of C; an empty sum takes one.
+    std::int64_t calls() const { return std::max<std::int64_t>(depths.count(), 1); }
+
+    Blocks rows;
+    Blocks columns;
+    Blocks depths;
+};
+
+// The kernels of all blocks, looked up once for the product instead of once for every block.
+class BlockKernels {
+public:
+    BlockKernels(const MatrixProduct& product, const Cut& cut) : cut_(cut) {
+        for (const std::int64_t row : {std::int64_t{0}, cut.rows.count() - 1}) {
+            for (const std::int64_t column : {std::int64_t{0}, cut.columns.count() - 1}) {
+                for (std::int64_t depth = 0; depth < cut.calls(); ++depth) {
+                    kernels_.push_back(brgemm(block_spec(
+                        product, cut.rows.at(row), cut.columns.at(column), cut.depths.at(depth))));
+                }
+            }
+        }
+    }
+
+    const Brgemm& at(std::int64_t row, std::int64_t column, std::int64_t depth) const {
+        const std::int64_t last_row = row == cut_.rows.count() - 1 ? 1 : 0;
+        const std::int64_t last_column = column == cut_.columns.count() - 1 ? 1 : 0;
+        const std::int64_t index = (last_row * 2 + last_column) * cut_.calls() + depth;
+        return *kernels_[static_cast<std::size_t>(index)];
+    }
+
+private:
+    const Cut& cut_;
+    std::vector<std::shared_ptr<const Brgemm>> kernels_;
+};
+
+void multiply_block(const MatrixProduct& product, const Cut& cut, const BlockKernels& kernels,
+                    std::int64_t row, std::int64_t panel) {
+    const Range rows = cut.rows.at(row);
+    const Range columns = cut.columns.at(panel);
     const float* b = product.b + panel * product.b_panel_stride;
-    const std::int64_t calls = std::max<std::int64_t>(depths.count(), 1);
-    for (std::int64_t i = 0; i < calls; ++i) {
-        const Range depth = depths.at(i);
-        const auto kernel = brgemm(block_spec(product, rows, columns, depth));
+    for (std::int64_t i = 0; i < cut.calls(); ++i) {
+        const Range depth = cut.depths.at(i);
         const std::int64_t a_offset = product.trans_a ? depth.begin * product.lda + rows.begin
                                                       : rows.begin * product.lda + depth.begin;
-        (*kernel)({
+        kernels.at(row, panel, i)({
             .a = product.a + a_offset,
             .b = b + depth.begin * product.ldb,
             .c = product.c + rows.begin * product.ldc + columns.begin,
@@ -52,12 +95,13 @@ void multiply_block(const MatrixProduct& product, Range rows, std::int64_t panel
 }  // namespace
 
 void multiply(const MatrixProduct& product) {
-    const Blocks rows{product.m, kBlockRows};
-    const Blocks columns{product.n, kPanelColumns};
-    parallel_for(rows.count() * columns.count(), [&](std::int64_t task) {
+    if (product.m == 0 || product.n == 0) return;
+    const Cut cut(product);
+    const BlockKernels kernels(product, cut);
+    parallel_for(cut.rows.count() * cut.columns.count(), [&](std::int64_t task) {
         // Rows innermost: a thread's neighbouring tasks share a panel of B.
-        const std::int64_t panel = task / rows.count();
-        multiply_block(product, rows.at(task % rows.count()), panel, columns.at(panel));
+        const std::int64_t row = task % cut.rows.count();
+        multiply_block(product, cut, kernels, row, task / cut.rows.count());
     });
 }
 

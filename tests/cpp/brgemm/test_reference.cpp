@@ -93,5 +93,57 @@ TEST_CASE("the reference's relu keeps NaN") {
     CHECK(std::isnan(c));
 }
 
+TEST_CASE("the reference's bfloat16 is the upper half of a float, rounded to nearest even") {
+    const std::array<std::uint16_t, 3> a = {0x3f80, 0x4000, 0x4040};  // 1, 2, 3
+    // Packed pairs of one column: (1, -2), (0.5, and what may stand behind the last element).
+    const std::array<std::uint16_t, 4> b = {0x3f80, 0xc000, 0x3f00, 0x7fff};
+    BrgemmSpec spec = validated({.m = 1,
+                                 .n = 1,
+                                 .k = 3,
+                                 .a_type = DType::bf16,
+                                 .b_type = DType::bf16,
+                                 .c_type = DType::bf16});
+    std::uint16_t c = 0;
+    reference_brgemm(spec, {.a = a.data(), .b = b.data(), .c = &c, .batch = 1});
+    CHECK(c == 0xbfc0);  // 1 - 4 + 1.5 = -1.5
+}
+
+TEST_CASE("the reference's int8 subtracts zero points, scales, rounds and saturates") {
+    const std::array<std::uint8_t, 2> a = {200, 3};
+    const std::array<std::int8_t, 4> b = {-100, 50, 77, 77};  // k = 2: the last two are padding
+    BrgemmSpec spec = validated({.m = 1,
+                                 .n = 1,
+                                 .k = 2,
+                                 .a_type = DType::u8,
+                                 .b_type = DType::s8,
+                                 .c_type = DType::s32,
+                                 .zero_point_a = true,
+                                 .zero_point_b = true});
+    std::int32_t sum = 0;
+    BrgemmArgs args{.a = a.data(), .b = b.data(), .c = &sum, .batch = 1};
+    args.zero_point_a = 1;
+    args.zero_point_b = -10;
+    reference_brgemm(spec, args);
+    CHECK(sum == 199 * -90 + 2 * 60);
+
+    spec.c_type = DType::s8;
+    spec.epilogue.scale = Scale::tensor;
+    std::int8_t narrow = 0;
+    args.c = &narrow;
+    float scale = 1;
+    args.scale = &scale;
+    reference_brgemm(spec, args);
+    CHECK(narrow == -128);
+    args.zero_point_a = 0;  // 200 * -90 + 3 * 60 = -17820
+    scale = 7;
+    args.batch = 0;
+    reference_brgemm(spec, args);
+    CHECK(narrow == 0);
+    args.batch = 1;
+    scale = -1.0F / 8192;  // 2.175
+    reference_brgemm(spec, args);
+    CHECK(narrow == 2);
+}
+
 }  // namespace
 }  // namespace dlprim
