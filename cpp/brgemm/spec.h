@@ -53,7 +53,7 @@ struct BrgemmSpec {
     Addressing addressing = Addressing::stride;
     bool zero_point_a = false;  // int8: A - zero_point_a and B - zero_point_b are multiplied
     bool zero_point_b = false;
-    Epilogue epilogue;
+    Epilogue epilogue = {};
     std::int64_t ldmask = 0;  // bytes from row to row of the relu mask; 0 means ceil(n / 8)
 
     std::int64_t a_columns() const { return trans_a ? m : k; }

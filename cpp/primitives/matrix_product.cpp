@@ -77,18 +77,19 @@ void multiply_block(const MatrixProduct& product, const Cut& cut, const BlockKer
                     std::int64_t row, std::int64_t panel) {
     const Range rows = cut.rows.at(row);
     const Range columns = cut.columns.at(panel);
-    const float* b = product.b + panel * product.b_panel_stride;
     for (std::int64_t i = 0; i < cut.calls(); ++i) {
         const Range depth = cut.depths.at(i);
-        const std::int64_t a_offset = product.trans_a ? depth.begin * product.lda + rows.begin
-                                                      : rows.begin * product.lda + depth.begin;
-        kernels.at(row, panel, i)({
-            .a = product.a + a_offset,
-            .b = b + depth.begin * product.ldb,
+        BrgemmArgs args{
             .c = product.c + rows.begin * product.ldc + columns.begin,
-            .batch = depth.size() > 0 ? 1 : 0,
             .bias = product.bias == nullptr ? nullptr : product.bias + columns.begin,
-        });
+        };
+        if (depth.size() > 0) {  // else there may be no operands at all
+            args.batch = 1;
+            args.a = product.a + (product.trans_a ? depth.begin * product.lda + rows.begin
+                                                  : rows.begin * product.lda + depth.begin);
+            args.b = product.b + panel * product.b_panel_stride + depth.begin * product.ldb;
+        }
+        kernels.at(row, panel, i)(args);
     }
 }
 
