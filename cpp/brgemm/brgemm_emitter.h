@@ -49,6 +49,8 @@ private:
     // emit_steps.cpp
     void k_loop(int unroll);
     void k_steps(int steps);
+    void both_halves(int step);
+    void widen_halves(int lower, int upper);
     void one_step(const Step& step, int pass);
     int load_quads(const Step& step);
     void load_b(const Step& step, int pass);

@@ -47,7 +47,12 @@ void BrgemmEmitter::k_loop(int unroll) {
 
 void BrgemmEmitter::k_steps(int steps) {
     const int elements = static_cast<int>(elements_per_word(spec_.a_type));
+    const bool at_once = widens_at_once(spec_, plan_.isa, tile_);
     for (int step = 0; step < steps; ++step) {
+        if (at_once) {
+            both_halves(step);
+            continue;
+        }
         for (int pass = 0; pass < passes_; ++pass) one_step({step, elements, steps - step}, pass);
     }
 }
@@ -74,6 +79,26 @@ void BrgemmEmitter::one_step(const Step& step, int pass) {
         }
         if (sums_a(spec_)) multiply(map_.a_sums + row, map_.a, map_.ones);
     }
+}
+
+// A step of bfloat16 pairs whose halves are widened side by side.
+void BrgemmEmitter::both_halves(int step) {
+    const int upper_b = map_.product;
+    const int upper_a = map_.product + 1;
+    load(upper_b, b_ + displacement(step * b_step_), is_tail(0));
+    widen_halves(map_.b, upper_b);
+    for (int row = 0; row < tile_.rows; ++row) {
+        broadcast(upper_a, a_at(row, step));
+        widen_halves(map_.a, upper_a);
+        fma(accumulator(row, 0, step), map_.a, map_.b);
+        fma(accumulator(row, 0, step), upper_a, upper_b);
+    }
+}
+
+// From pairs in `upper`: the first of each to `lower`, the second stays, both as float32.
+void BrgemmEmitter::widen_halves(int lower, int upper) {
+    vpslld(vector(lower), vector(upper), 16);
+    and_constant(upper, 0xffff0000);
 }
 
 // Brings the quads that this step needs and returns how many rows have their word in one. A quad

@@ -25,6 +25,10 @@ int epilogue_registers(const BrgemmSpec& spec, Isa isa) {
 
 }  // namespace
 
+bool widens_at_once(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
+    return multiply_of(spec, isa) == Multiply::widen_bf16 && tile.vectors == 1;
+}
+
 RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
     const MultiplyCost cost = cost_of(spec, isa);
     const bool partial_word = spec.k % elements_per_word(spec.a_type) != 0;
@@ -39,7 +43,8 @@ RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
     map.embedded = embedded;
     map.ones = map.a + (needs_a ? 1 : 0);
     map.product = map.ones + (sums ? 1 : 0);
-    map.quads = map.product + (cost.instructions > 1 ? 1 : 0);
+    const int halves = widens_at_once(spec, isa, tile) ? 2 : 0;
+    map.quads = map.product + std::max(halves, cost.instructions > 1 ? 1 : 0);
     const int working =
         map.quads + (spec.trans_a ? (tile.quad_rows + kQuad - 1) / kQuad : tile.quad_rows);
     map.total = std::max(working, map.b + epilogue_registers(spec, isa));

@@ -44,6 +44,10 @@ struct RegisterMap {
     bool embedded = false;  // whole words of A outside quads are memory operands
 };
 
+// Whether both halves of bfloat16 pairs are widened from one load of A and B instead of a load
+// each. It takes two registers more and pays where a word of A meets a single vector.
+bool widens_at_once(const BrgemmSpec& spec, Isa isa, const Tile& tile);
+
 RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile);
 
 }  // namespace dlprim
