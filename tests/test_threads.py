@@ -206,10 +206,11 @@ def test_multiprocessing_with_fork(run_python: RunPython) -> None:
         + """
 import multiprocessing
 dlprim.set_num_threads(2)
-expected = dlprim.linear(x, w)
+slices = [(x, w[i : i + 50]) for i in range(0, 200, 50)]
+expected = [dlprim.linear(*each) for each in slices]
 with multiprocessing.get_context("fork").Pool(2) as pool:
-    parts = pool.starmap(dlprim.linear, [(x, w[i : i + 50]) for i in range(0, 200, 50)])
-assert np.array_equal(np.hstack(parts), expected)
+    parts = pool.starmap(dlprim.linear, slices)
+assert np.array_equal(np.hstack(parts), np.hstack(expected))
 """
     )
     assert (run.returncode, run.stderr) == (0, "")
