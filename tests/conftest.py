@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -18,6 +20,15 @@ KERNEL_LEVELS = LEVELS[:3]  # that float32 kernels are generated for
 
 settings.register_profile("dlprim", derandomize=True, deadline=None, database=None)
 settings.load_profile("dlprim")
+
+
+# What a user has tuned must not decide what is tested, here and in the processes started here.
+STORED_SCHEDULES = tempfile.mkdtemp(prefix="dlprim-tests-")
+os.environ["DLPRIM_TUNE_DIR"] = STORED_SCHEDULES
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    shutil.rmtree(STORED_SCHEDULES, ignore_errors=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:

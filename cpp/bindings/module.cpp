@@ -9,4 +9,5 @@ PYBIND11_MODULE(_core, module) {
     dlprim::bindings::register_kernel(module);
     dlprim::bindings::register_linear(module);
     dlprim::bindings::register_pack(module);
+    dlprim::bindings::register_conv2d(module);
 }

@@ -25,6 +25,8 @@ struct BrgemmArgs {
     std::uint8_t* relu_mask = nullptr;
     std::int32_t zero_point_a = 0;
     std::int32_t zero_point_b = 0;
+    std::int64_t a_ahead = 0;  // bytes from A of this call to the A that a prefetch brings
+    std::int64_t b_ahead = 0;
 };
 
 static_assert(std::is_standard_layout_v<BrgemmArgs>);

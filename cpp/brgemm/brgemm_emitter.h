@@ -42,6 +42,7 @@ private:
     void row_group(const ColumnGroup& columns, const RowGroup& group);
     void tile(int unroll);
     void start_accumulators();
+    void prefetch_c();
     void first_matrices();
     void next_matrices();
     void add_tile_offsets(const Reg& a, const Reg& b);
@@ -52,6 +53,7 @@ private:
     void both_halves(int step);
     void widen_halves(int lower, int upper);
     void one_step(const Step& step, int pass);
+    void prefetch(const Step& step, int run);
     int load_quads(const Step& step);
     void load_b(const Step& step, int pass);
     void load_a(int row, const Step& step, int pass);
@@ -104,6 +106,7 @@ private:
     Tile tile_;
     RegisterMap map_;
     bool masked_ = false;
+    bool last_rows_ = false;  // tiles of the last row group, of which there are few
 
     const Reg args_ = rdi;
     const Reg c_ = rsi;
@@ -119,7 +122,9 @@ private:
     const Reg row_counter_ = r14;
     const Reg b_offset_ = rbp;  // bytes to this column block in B, in words: 4 per column
     const Reg column_counter_ = r15;
-    const Reg mask_ = r12;  // where this tile's part of the relu mask begins
+    const Reg mask_ = r12;     // where this tile's part of the relu mask begins
+    const Reg b_ahead_ = r12;  // in kernels without a mask
+    const Reg a_ahead_ = r13;
 };
 
 }  // namespace dlprim

@@ -38,6 +38,8 @@ std::vector<BrgemmEmitter::Reg> BrgemmEmitter::saved_registers() const {
     if (loops_rows_) saved.insert(saved.end(), {a_offset_, row_counter_});
     if (loops_columns_) saved.insert(saved.end(), {b_offset_, column_counter_});
     if (spec_.epilogue.relu_mask) saved.push_back(mask_);
+    if (spec_.prefetch_b) saved.push_back(b_ahead_);
+    if (spec_.prefetch_a) saved.push_back(a_ahead_);
     return saved;
 }
 
@@ -92,6 +94,7 @@ void BrgemmEmitter::row_group(const ColumnGroup& columns, const RowGroup& group)
     tile_ = group.tile;
     map_ = register_map(spec_, plan_.isa, tile_);
     masked_ = columns.masked;
+    last_rows_ = &group == &columns.rows.back();
     Xbyak::Label next;
     const bool loop = group.count > 1;
     if (loop) {
@@ -115,6 +118,7 @@ void BrgemmEmitter::tile(int unroll) {
     Xbyak::Label next;
     Xbyak::Label done;
     start_accumulators();
+    if (spec_.prefetch_c && spec_.beta == 0) prefetch_c();
     mov(batch_, arg(offsetof(BrgemmArgs, batch)));
     first_matrices();
     test(batch_, batch_);
@@ -122,6 +126,14 @@ void BrgemmEmitter::tile(int unroll) {
     align(16);
     L(next);
     next_matrices();
+    if (spec_.prefetch_a) {
+        mov(a_ahead_, arg(offsetof(BrgemmArgs, a_ahead)));
+        add(a_ahead_, a_);
+    }
+    if (spec_.prefetch_b) {
+        mov(b_ahead_, arg(offsetof(BrgemmArgs, b_ahead)));
+        add(b_ahead_, b_);
+    }
     k_loop(unroll);
     dec(batch_);
     jnz(next, T_NEAR);
@@ -142,6 +154,16 @@ void BrgemmEmitter::start_accumulators() {
     for_each_accumulator([&](int row, int v, int index) {
         load_elements(index, c_at(row, v), spec_.c_type, is_tail(v));
     });
+}
+
+void BrgemmEmitter::prefetch_c() {
+    const std::int64_t element = size_of(spec_.c_type);
+    const std::int64_t bytes = tile_.vectors * vector_bytes() / kWordBytes * element;
+    for (int row = 0; row < tile_.rows; ++row) {
+        for (std::int64_t line = 0; line < bytes; line += kLineBytes) {
+            prefetchw(ptr[c_at(row, 0) + displacement(line)]);
+        }
+    }
 }
 
 // Points a_next_ and b_next_ at what Addressing says of the first pair: the pair itself, or the

@@ -34,6 +34,8 @@ void BrgemmEmitter::k_loop(int unroll) {
     if (run > 0 && (iterations > 1 || rest > 0 || partial > 0)) {
         add(a_, immediate(run * a_step_));
         add(b_, immediate(run * b_step_));
+        if (spec_.prefetch_a) add(a_ahead_, immediate(run * a_step_));
+        if (spec_.prefetch_b) add(b_ahead_, immediate(run * b_step_));
     }
     if (iterations > 1) {
         dec(k_.cvt32());
@@ -49,6 +51,7 @@ void BrgemmEmitter::k_steps(int steps) {
     const int elements = static_cast<int>(elements_per_word(spec_.a_type));
     const bool at_once = widens_at_once(spec_, plan_.isa, tile_);
     for (int step = 0; step < steps; ++step) {
+        prefetch({step, elements, steps - step}, steps);
         if (at_once) {
             both_halves(step);
             continue;
@@ -78,6 +81,25 @@ void BrgemmEmitter::one_step(const Step& step, int pass) {
             multiply(accumulator(row, v, step.index), map_.a, map_.b + v);
         }
         if (sums_a(spec_)) multiply(map_.a_sums + row, map_.a, map_.ones);
+    }
+}
+
+// Each line ahead of this tile once, spread over the steps that use a line of this one: along a
+// row of A, or one of each row of a transposed A, whose tiles share its lines. All row tiles use
+// the same B, so the last of them fetch it.
+void BrgemmEmitter::prefetch(const Step& step, int run) {
+    if (spec_.prefetch_a && spec_.trans_a) {
+        prefetcht1(ptr[a_ahead_ + displacement(step.index * a_step_)]);
+    } else if (spec_.prefetch_a) {
+        const int period = std::min(kLineBytes / kWordBytes, run);
+        for (int row = step.index % period; row < tile_.rows; row += period) {
+            prefetcht1(ptr[a_ahead_ + displacement(row * a_row_ + step.index * a_step_)]);
+        }
+    }
+    if (!spec_.prefetch_b || !last_rows_) return;
+    for (int byte_offset = 0; byte_offset < tile_.vectors * vector_bytes();
+         byte_offset += kLineBytes) {
+        prefetcht1(ptr[b_ahead_ + displacement(step.index * b_step_ + byte_offset)]);
     }
 }
 

@@ -12,6 +12,7 @@ inline constexpr int kQuad = 4;
 
 // A word of A, a column of a row of B, an accumulator.
 inline constexpr int kWordBytes = 4;
+inline constexpr int kLineBytes = 64;  // of a cache
 
 struct Tile {
     int rows = 0;

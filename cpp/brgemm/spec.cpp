@@ -71,6 +71,9 @@ void require_agreement(const BrgemmSpec& spec) {
                ": scale, bias, residual and activations are float32, C stays an exact int32; "
                "ask for a float32, bfloat16 or 8-bit C");
     }
+    if (epilogue.relu_mask && spec.prefetch_b) {
+        refuse("relu_mask with prefetch_b: one register would hold both");
+    }
     if (epilogue.relu_mask && epilogue.activation != Activation::relu) {
         refuse("relu_mask with activation='" + std::string(name_of(epilogue.activation)) +
                "', expected 'relu'");
@@ -126,7 +129,7 @@ BrgemmSpec validated(BrgemmSpec spec) {
     require_extent("m", spec.m);
     require_extent("n", spec.n);
     require_extent("k", spec.k);
-    spec.lda = leading("lda", spec.lda, spec.a_columns());
+    spec.lda = leading("lda", spec.lda, spec.sliding_a ? 1 : spec.a_columns());
     spec.ldb = leading("ldb", spec.ldb, spec.n);
     spec.ldc = leading("ldc", spec.ldc, spec.n);
     if (spec.beta != 0 && spec.beta != 1) refuse("beta", spec.beta, "0 or 1");
@@ -161,6 +164,11 @@ std::string to_string(const BrgemmSpec& spec) {
         text += "_" + std::string(name_of(epilogue.activation));
     }
     if (epilogue.relu_mask) text += "_mask" + std::to_string(spec.ldmask);
+    if (spec.sliding_a) text += "_sliding";
+    if (spec.prefetch_a || spec.prefetch_b || spec.prefetch_c) {
+        text += std::string("_prefetch") + (spec.prefetch_a ? "a" : "") +
+                (spec.prefetch_b ? "b" : "") + (spec.prefetch_c ? "c" : "");
+    }
     return text;
 }
 
@@ -201,5 +209,9 @@ std::size_t std::hash<dlprim::BrgemmSpec>::operator()(
     mix(spec.epilogue.residual);
     mix(static_cast<int>(spec.epilogue.activation));
     mix(spec.epilogue.relu_mask);
+    mix(spec.sliding_a);
+    mix(spec.prefetch_a);
+    mix(spec.prefetch_b);
+    mix(spec.prefetch_c);
     return seed;
 }

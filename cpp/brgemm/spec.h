@@ -48,13 +48,20 @@ struct BrgemmSpec {
     DType a_type = DType::f32;
     DType b_type = DType::f32;
     DType c_type = DType::f32;
-    bool trans_a = false;  // A stored [k][m], packed like B where B is packed
-    int beta = 0;          // 0 (C is never read) or 1
+    bool trans_a = false;    // A stored [k][m], packed like B where B is packed
+    bool sliding_a = false;  // lda may be below the row length: A is a window that slides
+    int beta = 0;            // 0 (C is never read) or 1
     Addressing addressing = Addressing::stride;
     bool zero_point_a = false;  // int8: A - zero_point_a and B - zero_point_b are multiplied
     bool zero_point_b = false;
     Epilogue epilogue = {};
     std::int64_t ldmask = 0;  // bytes from row to row of the relu mask; 0 means ceil(n / 8)
+    // For operands that come from memory: each tile fetches what stands BrgemmArgs::a_ahead bytes
+    // from its part of A and b_ahead bytes from B into the L2 cache, and the lines of C that it
+    // will write. A prefetch beyond an operand touches nothing.
+    bool prefetch_a = false;
+    bool prefetch_b = false;
+    bool prefetch_c = false;
 
     std::int64_t a_columns() const { return trans_a ? m : k; }
     // Steps along k: words of A, rows of the packed B.

@@ -1,6 +1,7 @@
 // C = activation(A * B + bias) for matrices of any size, cut into blocks that the caches hold and
-// dealt to threads: the one loop nest that the three passes of a linear layer share. The blocks
-// depend on the problem alone, so the result is the same bits for any number of threads.
+// dealt to threads: what the three passes of a linear layer share, as a description for the one
+// driver (contraction.h). The blocks depend on the problem alone, so the result is the same bits
+// for any number of threads.
 #pragma once
 
 #include <cstdint>

@@ -29,8 +29,8 @@ void after_fork_in_child() {
 
 [[maybe_unused]] const int watching_forks = pthread_atfork(nullptr, nullptr, after_fork_in_child);
 
-void run_range(Range range, const std::function<void(std::int64_t)>& body) {
-    for (std::int64_t task = range.begin; task < range.end; ++task) body(task);
+void run_range(Range range, TaskBody body) {
+    for (std::int64_t task = range.begin; task < range.end; ++task) body.call(body.body, task);
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ void set_num_threads(int count) {
                     // holds
 }
 
-void parallel_for(std::int64_t tasks, const std::function<void(std::int64_t)>& body) {
+void run_tasks(std::int64_t tasks, TaskBody body) {
     const int threads = num_threads();
     if (threads <= 1 || tasks <= 1 || omp_in_parallel()) {
         run_range({0, tasks}, body);

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 
 namespace dlprim {
 
@@ -18,8 +17,21 @@ int num_threads();
 // same OpenMP runtime started before a fork are not known here.)
 void set_num_threads(int count);
 
+// A body without its type: where it is, and what calls it.
+struct TaskBody {
+    const void* body = nullptr;
+    void (*call)(const void* body, std::int64_t task) = nullptr;
+};
+
+void run_tasks(std::int64_t tasks, TaskBody body);
+
 // Calls body(task) for every task in [0, tasks). The first exception of a body is rethrown here
-// after all threads have stopped; which tasks then have run is unspecified.
-void parallel_for(std::int64_t tasks, const std::function<void(std::int64_t)>& body);
+// after all threads have stopped; which tasks then have run is unspecified. Allocates nothing.
+template <class Body>
+void parallel_for(std::int64_t tasks, const Body& body) {
+    run_tasks(tasks, {&body, [](const void* it, std::int64_t task) {
+                          (*static_cast<const Body*>(it))(task);
+                      }});
+}
 
 }  // namespace dlprim

@@ -11,6 +11,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #include "primitives/bfloat16-inl.h"
+#include "primitives/transpose-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -96,51 +97,6 @@ void transpose_singly(const Packing& packing, Range rows, Range words) {
 }
 
 #if HWY_TARGET != HWY_SCALAR
-
-// Transposes the 4 x 4 words in every 128-bit block of four vectors.
-template <class D>
-HWY_INLINE void transpose_in_blocks(D d, Vector<D>* rows) {
-    const auto even_low = hn::InterleaveLower(d, rows[0], rows[2]);
-    const auto odd_low = hn::InterleaveLower(d, rows[1], rows[3]);
-    const auto even_high = hn::InterleaveUpper(d, rows[0], rows[2]);
-    const auto odd_high = hn::InterleaveUpper(d, rows[1], rows[3]);
-    rows[0] = hn::InterleaveLower(d, even_low, odd_low);
-    rows[1] = hn::InterleaveUpper(d, even_low, odd_low);
-    rows[2] = hn::InterleaveLower(d, even_high, odd_high);
-    rows[3] = hn::InterleaveUpper(d, even_high, odd_high);
-}
-
-// Exchanges the upper half of `low` with the lower half of `high`.
-template <class D>
-HWY_INLINE void exchange_halves(D d, Vector<D>& low, Vector<D>& high) {
-    const auto lower = hn::ConcatLowerLower(d, high, low);
-    high = hn::ConcatUpperUpper(d, high, low);
-    low = lower;
-}
-
-// Exchanges the odd 128-bit blocks of `even` with the even ones of `odd`.
-template <class V>
-HWY_INLINE void exchange_blocks(V& even, V& odd) {
-    const auto first = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(odd), even);
-    odd = hn::OddEvenBlocks(odd, hn::SwapAdjacentBlocks(even));
-    even = first;
-}
-
-// Transposes a square of words, a vector for each row: first within blocks, then the blocks.
-template <class D>
-HWY_INLINE void transpose_square(D d, Vector<D>* rows) {
-    constexpr std::int64_t n = lanes<D>;
-    for (std::int64_t i = 0; i < n; i += 4) transpose_in_blocks(d, rows + i);
-    for (std::int64_t i = 0; i < 4; ++i) {
-        if constexpr (n == 8) exchange_halves(d, rows[i], rows[i + 4]);
-        if constexpr (n == 16) {
-            exchange_halves(d, rows[i], rows[i + 8]);
-            exchange_halves(d, rows[i + 4], rows[i + 12]);
-            exchange_blocks(rows[i], rows[i + 4]);
-            exchange_blocks(rows[i + 8], rows[i + 12]);
-        }
-    }
-}
 
 template <class D, class Words>
 HWY_INLINE void transpose_tile(D d, const Packing& packing, std::int64_t row, std::int64_t word) {

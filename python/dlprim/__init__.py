@@ -19,10 +19,13 @@ except ImportError as error:
     raise ImportError(f"{message} ({error})") from error
 
 from dlprim.cache import kernel_cache_clear, kernel_cache_info, warmup
+from dlprim.conv import Conv2d
+from dlprim.convolution import conv2d, conv2d_backward
 from dlprim.functional import linear, linear_backward
 from dlprim.kernel import Brgemm, brgemm
 from dlprim.machine import get_num_threads, isa, set_num_threads, threads
 from dlprim.packing import pack_b, to_bfloat16, to_float32, unpack_b
+from dlprim.tuning import tune
 
 try:
     __version__ = version("dlprim")
@@ -31,8 +34,11 @@ except PackageNotFoundError:
 
 __all__ = [
     "Brgemm",
+    "Conv2d",
     "__version__",
     "brgemm",
+    "conv2d",
+    "conv2d_backward",
     "get_num_threads",
     "isa",
     "kernel_cache_clear",
@@ -44,6 +50,7 @@ __all__ = [
     "threads",
     "to_bfloat16",
     "to_float32",
+    "tune",
     "unpack_b",
     "warmup",
 ]

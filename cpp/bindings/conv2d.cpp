@@ -1,0 +1,169 @@
+#include "bindings/conv2d.h"
+
+#include "bindings/conv2d_operand.h"
+#include "primitives/relu_backward.h"
+
+namespace dlprim::bindings {
+namespace {
+
+constexpr std::size_t kShapeFields = 16;
+
+ConvShape shape_of(const Shape& values) {
+    if (values.size() != kShapeFields) {
+        throw py::value_error("shape has " + std::to_string(values.size()) +
+                              " values, expected 16");
+    }
+    return {.N = values[0],
+            .C = values[1],
+            .H = values[2],
+            .W = values[3],
+            .K = values[4],
+            .R = values[5],
+            .S = values[6],
+            .stride_h = values[7],
+            .stride_w = values[8],
+            .pad_top = values[9],
+            .pad_bottom = values[10],
+            .pad_left = values[11],
+            .pad_right = values[12],
+            .dilation_h = values[13],
+            .dilation_w = values[14],
+            .groups = values[15]};
+}
+
+Shape activations_shape(const Activations& it, Layout layout) {
+    if (layout == Layout::nhwc) return {it.images, it.height, it.width, it.blocks.total()};
+    return {it.images, it.blocks.count(), it.height, it.width, it.blocks.block};
+}
+
+}  // namespace
+
+PyConv2d::PyConv2d(const Shape& shape, const std::string& dtype, const std::string& layout,
+                   const std::string& activation, bool bias)
+    : conv_({.shape = shape_of(shape),
+             .dtype = parse_dtype(dtype),
+             .layout = layout == "nhwc" ? Layout::nhwc : Layout::blocked,
+             .activation = parse_activation(activation),
+             .bias = bias}) {}
+
+DType PyConv2d::gradient_type(py::handle array) const {
+    const bool narrow = dtype() == DType::bf16 && py::isinstance<py::array>(array) &&
+                        py::reinterpret_borrow<py::array>(array).itemsize() == size_of(DType::bf16);
+    return narrow ? DType::bf16 : DType::f32;
+}
+
+void PyConv2d::forward(py::handle src, py::handle weights, py::handle bias, py::handle residual,
+                       py::handle relu_mask, py::handle out) const {
+    const Maybe source = Operand("src", src, dtype(), src_shape());
+    const Maybe filter = Operand("weights", weights, dtype(), weights_shape());
+    const Maybe offset = maybe("bias", bias, DType::f32, {conv_.spec().shape.K});
+    const Maybe addend = maybe("residual", residual, dtype(), dst_shape());
+    const Maybe mask = maybe("relu_mask", relu_mask, DType::u8, relu_mask_shape());
+    const Maybe dst = Operand("out", out, dtype(), dst_shape());
+    if (conv_.spec().bias != offset.has_value()) {
+        throw py::value_error(conv_.spec().bias
+                                  ? "bias is missing: the convolution was made with bias=True"
+                                  : "bias was given, but the convolution was made without "
+                                    "bias=True");
+    }
+    ConvForward tensors{.src = source->data(),
+                        .weights = filter->data(),
+                        .bias = reinterpret_cast<const float*>(data_or_null(offset)),
+                        .residual = data_or_null(addend)};
+    tensors.dst = dst->writeable({&source, &filter, &offset, &addend});
+    if (mask) {
+        tensors.relu_mask = reinterpret_cast<std::uint8_t*>(
+            mask->writeable({&source, &filter, &offset, &addend, &dst}));
+    }
+    const py::gil_scoped_release without_gil;
+    conv_.forward(tensors);
+}
+
+void PyConv2d::backward_data(py::handle diff_dst, py::handle weights, py::handle out) const {
+    const Maybe gradient = Operand("diff_dst", diff_dst, dtype(), dst_shape());
+    const Maybe filter = Operand("weights", weights, dtype(), weights_shape());
+    char* const result = Operand("out", out, dtype(), src_shape()).writeable({&gradient, &filter});
+    const py::gil_scoped_release without_gil;
+    conv_.backward_data(gradient->data(), filter->data(), result);
+}
+
+void PyConv2d::backward_weights(py::handle src, py::handle diff_dst, py::handle out) const {
+    const Maybe source = Operand("src", src, dtype(), src_shape());
+    const Maybe gradient = Operand("diff_dst", diff_dst, dtype(), dst_shape());
+    const DType to = gradient_type(out);
+    char* const result =
+        Operand("out", out, to, diff_weights_shape()).writeable({&source, &gradient});
+    const py::gil_scoped_release without_gil;
+    conv_.backward_weights(source->data(), gradient->data(), to, result);
+}
+
+void PyConv2d::backward_relu(py::handle diff_dst, py::handle dst, py::handle relu_mask,
+                             py::handle out, py::handle diff_bias) const {
+    const Maybe gradient = Operand("diff_dst", diff_dst, dtype(), dst_shape());
+    const Maybe result = maybe("dst", dst, dtype(), dst_shape());
+    const Maybe mask = maybe("relu_mask", relu_mask, DType::u8, relu_mask_shape());
+    const Maybe passed = maybe("out", out, dtype(), dst_shape());
+    const Maybe sum = maybe("diff_bias", diff_bias, DType::f32, {conv_.spec().shape.K});
+    if (result && mask) throw py::value_error("dst and relu_mask were given, expected one");
+    ReluBackward problem{.tensor = dst_activations(),
+                         .layout = conv_.spec().layout,
+                         .diff_dst = gradient->data(),
+                         .dst = data_or_null(result),
+                         .relu_mask = reinterpret_cast<const std::uint8_t*>(data_or_null(mask))};
+    const bool in_place = passed && passed->data() == gradient->data();
+    const Maybe nothing;
+    if (passed) problem.out = passed->writeable({in_place ? &nothing : &gradient, &result, &mask});
+    if (sum) {
+        problem.diff_bias =
+            reinterpret_cast<float*>(sum->writeable({&gradient, &result, &mask, &passed}));
+    }
+    const py::gil_scoped_release without_gil;
+    relu_backward(problem);
+}
+
+Activations PyConv2d::src_activations() const {
+    const ConvShape& shape = conv_.spec().shape;
+    return {shape.N, shape.H, shape.W, src_blocks(shape), dtype()};
+}
+
+Activations PyConv2d::dst_activations() const {
+    const ConvShape& shape = conv_.spec().shape;
+    return {shape.N, shape.P(), shape.Q(), dst_blocks(shape), dtype()};
+}
+
+Shape PyConv2d::src_shape() const {
+    return activations_shape(src_activations(), conv_.spec().layout);
+}
+
+Shape PyConv2d::dst_shape() const {
+    return activations_shape(dst_activations(), conv_.spec().layout);
+}
+
+Shape PyConv2d::relu_mask_shape() const {
+    Shape shape = dst_shape();
+    shape.back() = (shape.back() + 7) / 8;
+    return shape;
+}
+
+Shape PyConv2d::plain_weights_shape() const {
+    const ConvShape& shape = conv_.spec().shape;
+    return {shape.K, shape.group_C(), shape.R, shape.S};
+}
+
+Shape PyConv2d::diff_weights_shape() const {
+    const ConvShape& shape = conv_.spec().shape;
+    const ChannelBlocks in = src_blocks(shape);
+    const ChannelBlocks out = dst_blocks(shape);
+    if (shape.is_depthwise()) return {out.count(), shape.R, shape.S, out.block};
+    return {out.count(), in.per_group(), shape.R, shape.S, in.block, out.block};
+}
+
+Shape PyConv2d::weights_shape() const {
+    Shape shape = diff_weights_shape();
+    if (dtype() != DType::bf16 || conv_.spec().shape.is_depthwise()) return shape;
+    shape[4] = (shape[4] + 1) / 2;
+    shape.push_back(2);
+    return shape;
+}
+
+}  // namespace dlprim::bindings

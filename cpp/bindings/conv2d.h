@@ -1,0 +1,58 @@
+// The convolution primitive as Python sees it: every check of an operand is made here, before the
+// core gets a pointer, and the GIL is released around the work.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bindings/array.h"
+#include "primitives/conv2d.h"
+
+namespace dlprim::bindings {
+
+using Shape = std::vector<std::int64_t>;
+
+class PyConv2d {
+public:
+    // `shape` holds the fields of ConvShape in their order.
+    PyConv2d(const Shape& shape, const std::string& dtype, const std::string& layout,
+             const std::string& activation, bool bias);
+
+    // Operands are packed arrays, or None where absent.
+    void forward(py::handle src, py::handle weights, py::handle bias, py::handle residual,
+                 py::handle relu_mask, py::handle out) const;
+    void backward_data(py::handle diff_dst, py::handle weights, py::handle out) const;
+    void backward_weights(py::handle src, py::handle diff_dst, py::handle out) const;
+    void backward_relu(py::handle diff_dst, py::handle dst, py::handle relu_mask, py::handle out,
+                       py::handle diff_bias) const;
+
+    // Between plain (N,C,H,W) or (K,C/groups,R,S) arrays and packed ones.
+    void pack_src(py::handle x, py::handle out) const;
+    void pack_diff_dst(py::handle dy, py::handle out) const;
+    void pack_weights(py::handle w, py::handle out) const;
+    void unpack_dst(py::handle dst, py::handle out) const;
+    void unpack_diff_src(py::handle diff_src, py::handle out) const;
+    void unpack_diff_weights(py::handle diff_weights, py::handle out) const;
+
+    Shape src_shape() const;
+    Shape dst_shape() const;
+    Shape weights_shape() const;
+    Shape diff_weights_shape() const;
+    Shape relu_mask_shape() const;
+
+    const Conv2d& core() const { return conv_; }
+    Conv2d& core() { return conv_; }
+
+private:
+    DType dtype() const { return conv_.spec().dtype; }
+    Activations src_activations() const;
+    Activations dst_activations() const;
+    Shape plain_weights_shape() const;
+    // The type of a gradient of the weights, from the array that holds it.
+    DType gradient_type(py::handle array) const;
+
+    Conv2d conv_;
+};
+
+}  // namespace dlprim::bindings

@@ -1,0 +1,251 @@
+#include "primitives/conv2d.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include "brgemm/isa.h"
+#include "primitives/conv_weights_sum.h"
+#include "primitives/depthwise.h"
+#include "primitives/pack_rows.h"
+#include "primitives/parallel.h"
+#include "primitives/schedule_cost.h"
+
+namespace dlprim {
+namespace {
+
+// Variants of the forward pass.
+constexpr int kWithResidual = 1;
+constexpr int kWithMask = 2;
+constexpr int kWithoutActivation = 4;
+constexpr int kActivationOnly = 8;
+constexpr int kOneImageInFloat32 = 16;  // with kActivationOnly
+
+constexpr const char* kActivationSchedule = "G N K P";
+
+std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+}  // namespace
+
+std::string_view name_of(ConvPass pass) {
+    switch (pass) {
+        case ConvPass::forward: return "forward";
+        case ConvPass::backward_data: return "backward_data";
+        default: return "backward_weights";
+    }
+}
+
+Conv2d::Conv2d(const ConvSpec& spec) : spec_(spec) {
+    validated(spec.shape);
+    if (spec.shape.is_depthwise()) return;
+    weights_sum_ = std::make_unique<WeightsSum>(*this);
+    for (const ConvPass pass :
+         {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
+        schedules_[pass] = candidates(pass, 1).front();
+    }
+}
+
+Conv2d::~Conv2d() = default;
+
+Contraction Conv2d::contraction(ConvPass pass, std::int64_t variant) const {
+    const ConvProblem problem{spec_.shape, spec_.dtype, spec_.layout};
+    switch (pass) {
+        case ConvPass::forward: return forward_variant(problem, variant);
+        case ConvPass::backward_data:
+            return prefers_windows(problem) ? window_data_contraction(problem)
+                                            : backward_data_contraction(problem);
+        default: return weights_contraction(problem, variant);
+    }
+}
+
+Contraction Conv2d::forward_variant(const ConvProblem& problem, std::int64_t variant) const {
+    Epilogue epilogue{.activation = spec_.activation, .relu_mask = (variant & kWithMask) != 0};
+    if ((variant & kOneImageInFloat32) != 0) {
+        ConvShape one = problem.shape;
+        one.N = 1;
+        return activation_contraction({one, DType::f32, problem.layout}, epilogue);
+    }
+    if ((variant & kActivationOnly) != 0) return activation_contraction(problem, epilogue);
+    epilogue.bias = spec_.bias;
+    epilogue.residual = (variant & kWithResidual) != 0;
+    if ((variant & kWithoutActivation) != 0) epilogue.activation = Activation::none;
+    return forward_contraction(problem, epilogue);
+}
+
+std::shared_ptr<const ContractionPlan> Conv2d::plan(ConvPass pass, std::int64_t variant) const {
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<const ContractionPlan>& known = plans_[{pass, variant}];
+    if (!known) {
+        const bool alone = pass == ConvPass::forward && (variant & kActivationOnly) != 0;
+        known = std::make_shared<ContractionPlan>(
+            contraction(pass, variant),
+            alone ? parse_schedule(kActivationSchedule) : schedules_.at(pass));
+    }
+    return known;
+}
+
+bool Conv2d::activates_afterwards(bool relu_mask) const {
+    const ConvShape& shape = spec_.shape;
+    if (shape.is_depthwise()) {
+        return relu_mask ||
+               (spec_.activation != Activation::none && spec_.activation != Activation::relu);
+    }
+    const bool shares_bytes =
+        spec_.layout == Layout::nhwc && shape.groups > 1 && shape.group_K() % 8 != 0;
+    return relu_mask && shares_bytes;
+}
+
+std::shared_ptr<const ContractionPlan> Conv2d::one_image_activation(bool relu_mask) const {
+    return plan(ConvPass::forward,
+                kActivationOnly | kOneImageInFloat32 | (relu_mask ? kWithMask : 0));
+}
+
+void Conv2d::activate(const ConvForward& tensors) const {
+    const int mask = tensors.relu_mask != nullptr ? kWithMask : 0;
+    plan(ConvPass::forward, kActivationOnly | mask)
+        ->run({.c = tensors.dst, .relu_mask = tensors.relu_mask, .accumulate = true}, nullptr);
+}
+
+void Conv2d::forward(const ConvForward& tensors) const {
+    const bool afterwards = activates_afterwards(tensors.relu_mask != nullptr);
+    const bool is_depthwise = spec_.shape.is_depthwise();
+    if (afterwards && is_depthwise && spec_.dtype != DType::f32) {
+        depthwise_through_float32(tensors);
+        return;
+    }
+    if (is_depthwise) {
+        depthwise_forward({spec_.shape, spec_.dtype, spec_.layout},
+                          {.src = tensors.src,
+                           .weights = tensors.weights,
+                           .bias = tensors.bias,
+                           .residual = tensors.residual,
+                           .relu = spec_.activation == Activation::relu && !afterwards,
+                           .dst = tensors.dst});
+    } else {
+        int variant = tensors.residual != nullptr ? kWithResidual : 0;
+        if (afterwards) {
+            variant |= kWithoutActivation;
+        } else if (tensors.relu_mask != nullptr) {
+            variant |= kWithMask;
+        }
+        const auto made = plan(ConvPass::forward, variant);
+        const WorkspacePool::Lease scratch(workspaces_, made->scratch_bytes() * num_threads());
+        made->run({.a = tensors.src,
+                   .b = tensors.weights,
+                   .c = tensors.dst,
+                   .bias = tensors.bias,
+                   .residual = tensors.residual,
+                   .relu_mask = tensors.relu_mask},
+                  scratch.data());
+    }
+    if (afterwards) activate(tensors);
+}
+
+void Conv2d::backward_data(const void* diff_dst, const void* weights, void* diff_src) const {
+    if (spec_.shape.is_depthwise()) {
+        depthwise_backward_data({spec_.shape, spec_.dtype, spec_.layout}, diff_dst, weights,
+                                diff_src);
+        return;
+    }
+    const ConvProblem problem{spec_.shape, spec_.dtype, spec_.layout};
+    const auto made = plan(ConvPass::backward_data, 0);
+    const std::int64_t transposed = transposed_bytes();
+    const WorkspacePool::Lease scratch(workspaces_,
+                                       transposed + made->scratch_bytes() * num_threads());
+    if (spec_.shape.N > 0 && prefers_windows(problem)) {
+        make_window_weights(problem, weights, scratch.data());
+    } else if (spec_.shape.N > 0) {
+        transpose_weights(spec_.shape, spec_.dtype, weights, scratch.data());
+    }
+    made->run({.a = diff_dst, .b = scratch.data(), .c = diff_src}, scratch.data() + transposed);
+}
+
+void Conv2d::backward_weights(const void* src, const void* diff_dst, DType to,
+                              void* diff_weights) const {
+    if (spec_.shape.is_depthwise()) {
+        depthwise_backward_weights({spec_.shape, spec_.dtype, spec_.layout}, src, diff_dst, to,
+                                   diff_weights);
+        return;
+    }
+    const WorkspacePool::Lease scratch(workspaces_, weights_sum_->scratch_bytes(to));
+    weights_sum_->run(src, diff_dst, to, diff_weights, scratch.data());
+}
+
+std::int64_t Conv2d::transposed_bytes() const {
+    const ConvProblem problem{spec_.shape, spec_.dtype, spec_.layout};
+    if (prefers_windows(problem)) return aligned(window_weights_bytes(problem));
+    return aligned(transposed_weights_size(spec_.shape, spec_.dtype) * size_of(spec_.dtype));
+}
+
+std::int64_t Conv2d::scratch_bytes(ConvPass pass) const {
+    if (spec_.shape.is_depthwise()) return 0;
+    switch (pass) {
+        case ConvPass::forward: return plan(pass, 0)->scratch_bytes() * num_threads();
+        case ConvPass::backward_data:
+            return transposed_bytes() + plan(pass, 0)->scratch_bytes() * num_threads();
+        default: return weights_sum_->scratch_bytes(DType::f32);
+    }
+}
+
+Schedule Conv2d::schedule(ConvPass pass) const {
+    require_schedules();
+    const std::lock_guard lock(mutex_);
+    return schedules_.at(pass);
+}
+
+void Conv2d::require_schedules() const {
+    if (spec_.shape.is_depthwise()) {
+        throw std::invalid_argument(
+            "a depthwise convolution (groups equal to the channels) runs a fixed nest, expected "
+            "no schedule for it");
+    }
+}
+
+std::int64_t Conv2d::typical_variant(ConvPass pass) const {
+    return pass == ConvPass::backward_weights ? weights_sum_->images() : 0;
+}
+
+void Conv2d::set_schedule(ConvPass pass, const Schedule& schedule) {
+    require_schedules();
+    const std::int64_t variant = typical_variant(pass);
+    const auto made = std::make_shared<ContractionPlan>(contraction(pass, variant), schedule);
+    const std::lock_guard lock(mutex_);
+    std::erase_if(plans_, [&](const auto& entry) { return entry.first.first == pass; });
+    schedules_[pass] = schedule;
+    plans_[{pass, variant}] = made;
+}
+
+std::vector<Loop> Conv2d::loops(ConvPass pass) const {
+    require_schedules();
+    std::vector<Loop> loops;
+    for (const ContractionLoop& loop : contraction(pass, typical_variant(pass)).loops) {
+        loops.push_back({loop.letter, loop.extent});
+    }
+    return loops;
+}
+
+std::vector<Schedule> Conv2d::candidates(ConvPass pass, int count) const {
+    require_schedules();
+    return ranked_schedules(contraction(pass, typical_variant(pass)), cache_sizes(), count);
+}
+
+std::string Conv2d::describe() const {
+    const ConvShape& shape = spec_.shape;
+    const ChannelBlocks in = src_blocks(shape);
+    const ChannelBlocks out = dst_blocks(shape);
+    std::string text = "blocks: C " + std::to_string(in.count()) + " x " +
+                       std::to_string(in.block) + ", K " + std::to_string(out.count()) + " x " +
+                       std::to_string(out.block) + "\n";
+    if (shape.is_depthwise()) return text + "depthwise: vectors along the channels, no kernel\n";
+    for (const ConvPass pass :
+         {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
+        text += std::string(name_of(pass)) + ": schedule '" + to_string(schedule(pass)) + "'\n";
+        for (const std::string& name : plan(pass, typical_variant(pass))->kernel_names()) {
+            text += "  " + name + "\n";
+        }
+    }
+    return text;
+}
+
+}  // namespace dlprim

@@ -1,0 +1,99 @@
+// A two-dimensional convolution whose shape is fixed once: forward, backward-data and
+// backward-weights on packed operands (conv_layout.h). Each pass is a Contraction around the
+// kernel, executed by the one driver in the order of a Schedule that a cost model picks and that
+// can be replaced; depthwise convolutions, which are no products of matrices, have their own nest.
+// Source of the algorithm: arXiv 1906.06440, section on convolutions.
+//
+// Results are the same bits from run to run and for any number of threads: a sum that is split is
+// split by the shape. An object may be used by several threads at once.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "primitives/conv_contraction.h"
+#include "primitives/workspace.h"
+
+namespace dlprim {
+
+enum class ConvPass : std::uint8_t { forward, backward_data, backward_weights };
+inline constexpr int kConvPasses = 3;
+
+std::string_view name_of(ConvPass pass);
+
+struct ConvSpec {
+    ConvShape shape = {};
+    DType dtype = DType::f32;  // or bf16
+    Layout layout = Layout::blocked;
+    Activation activation = Activation::none;
+    bool bias = false;
+};
+
+struct ConvForward {
+    const void* src = nullptr;
+    const void* weights = nullptr;
+    const float* bias = nullptr;        // K values where the spec has a bias
+    const void* residual = nullptr;     // as dst, or null
+    std::uint8_t* relu_mask = nullptr;  // or null; rows of ceil(block / 8) bytes per pixel
+    void* dst = nullptr;
+};
+
+class WeightsSum;
+
+class Conv2d {
+public:
+    // Throws std::invalid_argument for an impossible shape, see validated(ConvShape).
+    explicit Conv2d(const ConvSpec& spec);
+    ~Conv2d();
+
+    const ConvSpec& spec() const { return spec_; }
+
+    // Operands must not overlap results.
+    void forward(const ConvForward& tensors) const;
+    void backward_data(const void* diff_dst, const void* weights, void* diff_src) const;
+    // diff_weights of type `to`, float32 or the type of the convolution.
+    void backward_weights(const void* src, const void* diff_dst, DType to,
+                          void* diff_weights) const;
+
+    // Bytes beside operands and results that a call uses with the present number of threads.
+    std::int64_t scratch_bytes(ConvPass pass) const;
+
+    // A depthwise convolution has none: refused with std::invalid_argument.
+    Schedule schedule(ConvPass pass) const;
+    void set_schedule(ConvPass pass, const Schedule& schedule);
+    std::vector<Loop> loops(ConvPass pass) const;
+    // What the cost model ranks highest, the best first.
+    std::vector<Schedule> candidates(ConvPass pass, int count) const;
+
+    std::string describe() const;
+
+private:
+    friend class WeightsSum;
+
+    // `variant` is what a plan depends on besides the pass: forward, the fused operands;
+    // backward-weights, the images.
+    std::shared_ptr<const ContractionPlan> plan(ConvPass pass, std::int64_t variant) const;
+    Contraction contraction(ConvPass pass, std::int64_t variant) const;
+    Contraction forward_variant(const ConvProblem& problem, std::int64_t variant) const;
+    bool activates_afterwards(bool relu_mask) const;
+    void activate(const ConvForward& tensors) const;
+    std::shared_ptr<const ContractionPlan> one_image_activation(bool relu_mask) const;
+    void depthwise_through_float32(const ConvForward& tensors) const;
+    std::int64_t typical_variant(ConvPass pass) const;
+    std::int64_t transposed_bytes() const;
+    void require_schedules() const;
+
+    ConvSpec spec_;
+    mutable std::mutex mutex_;
+    mutable std::map<std::pair<ConvPass, std::int64_t>, std::shared_ptr<const ContractionPlan>>
+        plans_;
+    std::map<ConvPass, Schedule> schedules_;
+    std::unique_ptr<const WeightsSum> weights_sum_;
+    mutable WorkspacePool workspaces_;
+};
+
+}  // namespace dlprim

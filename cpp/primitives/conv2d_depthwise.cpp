@@ -1,0 +1,59 @@
+#include "primitives/conv2d.h"
+#include "primitives/depthwise.h"
+#include "primitives/pack.h"
+
+namespace dlprim {
+namespace {
+
+// bfloat16 operands of one image and the float32 copies of them.
+struct Copy {
+    const void* from = nullptr;
+    std::int64_t elements = 0;  // of an image
+    float* to = nullptr;
+
+    void widen(std::int64_t image) const {
+        widen_to_f32(static_cast<const std::uint16_t*>(from) + image * elements, to, elements);
+    }
+};
+
+}  // namespace
+
+// The activation of a depthwise convolution is a pass of its own, and a result is rounded once: so
+// both passes run in float32, one image at a time. The image of dst is copied as well, because what
+// stands behind its last channel stays.
+void Conv2d::depthwise_through_float32(const ConvForward& tensors) const {
+    ConvShape one = spec_.shape;
+    one.N = 1;
+    const ChannelBlocks blocks = src_blocks(one);
+    const std::int64_t src_size = activation_strides(spec_.layout, blocks, one.H, one.W).image;
+    const std::int64_t dst_size = activation_strides(spec_.layout, blocks, one.P(), one.Q()).image;
+    const std::int64_t weights_size = packed_weights_size(one, DType::f32);
+    const WorkspacePool::Lease scratch(
+        workspaces_, (src_size + 2 * dst_size + weights_size) * size_of(DType::f32));
+    auto* const first = reinterpret_cast<float*>(scratch.data());
+    const Copy src{tensors.src, src_size, first};
+    const Copy dst{tensors.dst, dst_size, src.to + src_size};
+    const Copy residual{tensors.residual, dst_size, dst.to + dst_size};
+    const Copy weights{tensors.weights, weights_size, residual.to + dst_size};
+    if (spec_.shape.N > 0) weights.widen(0);
+    const auto activation = one_image_activation(tensors.relu_mask != nullptr);
+    const std::int64_t mask_image = activation->contraction().loops[1].mask;
+    for (std::int64_t image = 0; image < spec_.shape.N; ++image) {
+        src.widen(image);
+        dst.widen(image);
+        if (tensors.residual != nullptr) residual.widen(image);
+        depthwise_forward({one, DType::f32, spec_.layout},
+                          {.src = src.to,
+                           .weights = weights.to,
+                           .bias = tensors.bias,
+                           .residual = tensors.residual == nullptr ? nullptr : residual.to,
+                           .dst = dst.to});
+        std::uint8_t* const mask =
+            tensors.relu_mask == nullptr ? nullptr : tensors.relu_mask + image * mask_image;
+        activation->run({.c = dst.to, .relu_mask = mask, .accumulate = true}, nullptr);
+        round_to_bf16(dst.to, static_cast<std::uint16_t*>(tensors.dst) + image * dst_size,
+                      dst_size);
+    }
+}
+
+}  // namespace dlprim

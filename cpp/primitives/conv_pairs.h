@@ -1,0 +1,48 @@
+// Fills the packed bands of a bfloat16 backward-weights pass (conv_contraction.h, PairedImages).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "primitives/conv_contraction.h"
+
+namespace dlprim {
+
+class PairPacker {
+public:
+    // `paired` must outlive the packer.
+    PairPacker(const ConvProblem& problem, const PairedImages& paired);
+
+    // Blocks of channels of src and diff_dst together: what pack_block can be called for.
+    std::int64_t blocks() const { return in_.count() + out_.count(); }
+
+    // Where bands are packed one behind the other, all of src first, and the place among them.
+    struct Target {
+        char* packed = nullptr;
+        std::int64_t bands = 1;
+        std::int64_t index = 0;
+    };
+
+    // Packs one block of one band.
+    void pack_block(std::int64_t band, std::int64_t block, const void* src, const void* diff_dst,
+                    const Target& target) const;
+
+private:
+    void pack_src(std::int64_t band, std::int64_t block, const std::uint16_t* image,
+                  std::uint16_t* out) const;
+    void pack_row(const std::uint16_t* row, std::int64_t channels, std::int64_t first,
+                  std::uint16_t* out) const;
+    void pack_windows(const std::uint16_t* row, std::uint16_t* out) const;
+    void pack_diff_dst(std::int64_t band, std::int64_t block, const std::uint16_t* image,
+                       std::uint16_t* out) const;
+
+    ConvShape whole_;
+    const PairedImages& paired_;
+    ChannelBlocks in_;
+    ChannelBlocks out_;
+    ActivationStrides src_;
+    ActivationStrides dst_;
+    std::vector<bool> is_read_;  // rows of a band that some filter row meets
+};
+
+}  // namespace dlprim

@@ -1,0 +1,143 @@
+#include "primitives/conv_weights_sum.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "brgemm/isa.h"
+#include "primitives/pack_rows.h"
+#include "primitives/parallel.h"
+
+namespace dlprim {
+namespace {
+
+// With this many blocks of diff_weights threads share the blocks, with fewer the minibatch.
+constexpr std::int64_t kManyBlocks = 32;
+constexpr std::int64_t kMostParts = 8;
+// Elements of diff_weights that are combined at a time.
+constexpr std::int64_t kElementsAtOnce = 4096;
+
+std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+ConvProblem problem_of(const Conv2d& conv) {
+    return {conv.spec().shape, conv.spec().dtype, conv.spec().layout};
+}
+
+}  // namespace
+
+WeightsSum::WeightsSum(const Conv2d& conv)
+    : conv_(conv),
+      pairs_(conv.spec().dtype == DType::bf16),
+      paired_(pairs_ ? paired_images(problem_of(conv)) : PairedImages{}),
+      shape_(pairs_ ? paired_.shape : weights_pass_shape(conv.spec().shape)) {
+    const ChannelBlocks in = src_blocks(shape_);
+    const ChannelBlocks out = dst_blocks(shape_);
+    const std::int64_t taps = shape_.R * shape_.S;
+    elements_ = out.count() * in.per_group() * taps * in.block * out.block;
+    const std::int64_t weights = elements_ * size_of(DType::f32);
+    const ConvShape& whole = conv.spec().shape;
+    const std::int64_t image = (in.count() * in.block * whole.H * whole.W +
+                                out.count() * out.block * whole.P() * whole.Q()) *
+                               size_of(conv.spec().dtype);
+    if (pairs_) packer_.emplace(problem_of(conv), paired_);
+    if (out.count() * in.per_group() * taps < kManyBlocks) {
+        const std::int64_t room = (weights + image) / weights;
+        parts_ = std::clamp<std::int64_t>(std::min(shape_.N, room), 1, kMostParts);
+    }
+    images_ = (shape_.N + parts_ - 1) / parts_;
+    if (pairs_) {
+        const std::int64_t packed = paired_.src_bytes + paired_.dst_bytes;
+        const std::int64_t room = parts_ > 1 ? 1 : 1 + weights / packed;
+        images_ = std::clamp<std::int64_t>(images_, std::min<std::int64_t>(shape_.N, 1), room);
+    }
+}
+
+std::int64_t WeightsSum::packers() const { return std::min<std::int64_t>(parts_, num_threads()); }
+
+std::int64_t WeightsSum::scratch_bytes(DType to) const {
+    const bool copies = parts_ > 1 || to != DType::f32;
+    const std::int64_t sums = copies ? parts_ * aligned(elements_ * size_of(DType::f32)) : 0;
+    const std::int64_t packed =
+        pairs_ ? packers() * images_ * (paired_.src_bytes + paired_.dst_bytes) : 0;
+    return sums + packed;
+}
+
+void WeightsSum::run(const void* src, const void* diff_dst, DType to, void* diff_weights,
+                     char* scratch) const {
+    const bool copies = parts_ > 1 || to != DType::f32;
+    const std::int64_t copy = aligned(elements_ * size_of(DType::f32));
+    const std::int64_t packed = images_ * (paired_.src_bytes + paired_.dst_bytes);
+    if (!copies) {
+        if (shape_.N == 0) {
+            std::fill_n(static_cast<float*>(diff_weights), elements_, 0.0F);
+            return;
+        }
+        sum_part({0, shape_.N}, src, diff_dst, static_cast<float*>(diff_weights), scratch);
+        return;
+    }
+    std::memset(scratch, 0, static_cast<std::size_t>(parts_ * copy));
+    char* const pairs = scratch + parts_ * copy;
+    const std::int64_t shares = packers();
+    parallel_for(shares, [&](std::int64_t packer) {
+        const Range mine = chunk(parts_, shares, packer);
+        for (std::int64_t part = mine.begin; part < mine.end; ++part) {
+            sum_part(chunk(shape_.N, parts_, part), src, diff_dst,
+                     reinterpret_cast<float*>(scratch + part * copy), pairs + packer * packed);
+        }
+    });
+    combine(reinterpret_cast<const float*>(scratch), to, diff_weights);
+}
+
+void WeightsSum::sum_part(Range images, const void* src, const void* diff_dst, float* sums,
+                          char* packed) const {
+    const ChannelBlocks in = src_blocks(shape_);
+    const ChannelBlocks out = dst_blocks(shape_);
+    const Layout layout = conv_.spec().layout;
+    const std::int64_t element = size_of(conv_.spec().dtype);
+    const std::int64_t src_image = activation_strides(layout, in, shape_.H, shape_.W).image;
+    const std::int64_t dst_image = activation_strides(layout, out, shape_.P(), shape_.Q()).image;
+    for (std::int64_t begin = images.begin; begin < images.end; begin += images_) {
+        const Range now{begin, std::min(begin + images_, images.end)};
+        const auto plan = conv_.plan(ConvPass::backward_weights, now.size());
+        ContractionOperands operands{.c = sums, .accumulate = begin > images.begin};
+        if (pairs_) {
+            pack(now, src, diff_dst, packed);
+            operands.a = packed;
+            operands.b = packed + now.size() * paired_.src_bytes;
+        } else {
+            operands.a = static_cast<const char*>(src) + now.begin * src_image * element;
+            operands.b = static_cast<const char*>(diff_dst) + now.begin * dst_image * element;
+        }
+        plan->run(operands, nullptr);
+    }
+}
+
+void WeightsSum::pack(Range bands, const void* src, const void* diff_dst, char* packed) const {
+    parallel_for(bands.size() * packer_->blocks(), [&](std::int64_t task) {
+        const std::int64_t index = task / packer_->blocks();
+        packer_->pack_block(bands.begin + index, task % packer_->blocks(), src, diff_dst,
+                            {.packed = packed, .bands = bands.size(), .index = index});
+    });
+}
+
+void WeightsSum::combine(const float* sums, DType to, void* diff_weights) const {
+    const std::int64_t copy = aligned(elements_ * size_of(DType::f32)) / size_of(DType::f32);
+    const Blocks pieces{elements_, kElementsAtOnce};
+    parallel_for(pieces.count(), [&](std::int64_t piece) {
+        const Range range = pieces.at(piece);
+        float total[kElementsAtOnce];
+        float* const out =
+            to == DType::f32 ? static_cast<float*>(diff_weights) + range.begin : total;
+        std::copy(sums + range.begin, sums + range.end, out);
+        for (std::int64_t part = 1; part < parts_; ++part) {
+            const float* const addend = sums + part * copy + range.begin;
+            for (std::int64_t i = 0; i < range.size(); ++i) out[i] += addend[i];
+        }
+        if (to != DType::f32) {
+            row_functions(usable_isa())
+                .round(total, static_cast<std::uint16_t*>(diff_weights) + range.begin,
+                       range.size());
+        }
+    });
+}
+
+}  // namespace dlprim

@@ -1,0 +1,165 @@
+#include "primitives/relu_backward.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "brgemm/dtype.h"
+#include "brgemm/isa.h"
+#include "primitives/buffer.h"
+#include "primitives/parallel.h"
+#include "primitives/partition.h"
+#include "primitives/relu_backward_rows.h"
+
+namespace dlprim {
+namespace {
+
+// What a task reads: see pack.cpp.
+constexpr std::int64_t kTaskBytes = 128 * 1024;
+// Pixels of a task: few enough for one chain of float32 additions to be accurate, and enough for
+// the sums to be small beside what they sum.
+constexpr std::int64_t kFewestPixels = 32;
+constexpr std::int64_t kMostPixels = 256;
+constexpr std::int64_t kLineFloats = 16;
+// Columns of the sums that are combined together, at least.
+constexpr std::int64_t kFewestColumns = 4 * kLineFloats;
+
+// The storage: images x blocks x pixels x width. Channels-last is one block of one long image.
+struct Panels {
+    std::int64_t images;
+    std::int64_t blocks;
+    std::int64_t pixels;
+    std::int64_t width;
+};
+
+Panels panels_of(const Activations& tensor, Layout layout) {
+    const std::int64_t pixels = tensor.height * tensor.width;
+    if (layout == Layout::nhwc) return {1, 1, tensor.images * pixels, tensor.blocks.total()};
+    return {tensor.images, tensor.blocks.count(), pixels, tensor.blocks.block};
+}
+
+// How the pixels of every block are cut: a piece is several images or a part of one.
+class Pieces {
+public:
+    Pieces(const Panels& panels, DType dtype) : pixels_(panels.pixels) {
+        const std::int64_t most =
+            std::clamp(kTaskBytes / (panels.width * size_of(dtype)), kFewestPixels, kMostPixels);
+        images_ = {panels.images, std::max<std::int64_t>(most / pixels_, 1)};
+        parts_ = Blocks{pixels_, most}.count();
+    }
+
+    std::int64_t count() const { return images_.count() * parts_; }
+    std::int64_t parts_of_image() const { return parts_; }
+    Range images(std::int64_t piece) const { return images_.at(piece / parts_); }
+    Range pixels(std::int64_t piece) const { return chunk(pixels_, parts_, piece % parts_); }
+
+private:
+    std::int64_t pixels_;
+    Blocks images_;
+    std::int64_t parts_ = 1;
+};
+
+class ReluPass {
+public:
+    // Of at least one pixel.
+    explicit ReluPass(const ReluBackward& problem)
+        : problem_(problem),
+          panels_(panels_of(problem.tensor, problem.layout)),
+          pieces_(panels_, problem.tensor.dtype),
+          pass_(relu_pixels_function(usable_isa(), problem.tensor.dtype)),
+          columns_(panels_.blocks * panels_.width),
+          sums_distance_((columns_ + kLineFloats - 1) / kLineFloats * kLineFloats),
+          sums_(problem.diff_bias == nullptr ? 0 : pieces_.count() * sums_distance_) {
+        const bool gated = problem.dst != nullptr || problem.relu_mask != nullptr;
+        if (!gated && problem.out == problem.diff_dst) problem_.out = nullptr;
+    }
+
+    void run() const {
+        if (problem_.out == nullptr && problem_.diff_bias == nullptr) return;
+        // In the order of the memory: images, blocks, parts of an image.
+        const std::int64_t parts = pieces_.parts_of_image();
+        parallel_for(pieces_.count() * panels_.blocks, [&](std::int64_t task) {
+            const std::int64_t block = task / parts % panels_.blocks;
+            run_piece(task / parts / panels_.blocks * parts + task % parts, block);
+        });
+        if (problem_.diff_bias != nullptr) combine_sums();
+    }
+
+private:
+    // Channels of one block.
+    Range channels_of(std::int64_t index) const {
+        const ChannelBlocks& blocks = problem_.tensor.blocks;
+        if (problem_.layout == Layout::nhwc) return {0, blocks.total()};
+        const std::int64_t group = index / blocks.per_group(), block = index % blocks.per_group();
+        const std::int64_t first = group * blocks.channels + block * blocks.block;
+        return {first, std::min(first + blocks.block, (group + 1) * blocks.channels)};
+    }
+
+    void run_piece(std::int64_t piece, std::int64_t block) const {
+        const std::int64_t mask_width = (panels_.width + 7) / 8;
+        const Range pixels = pieces_.pixels(piece);
+        ReluPixels part{.pixels = pixels.size(),
+                        .channels = channels_of(block).size(),
+                        .distance = panels_.width,
+                        .mask_distance = mask_width};
+        if (problem_.diff_bias != nullptr) {
+            part.sums = sums_.data() + piece * sums_distance_ + block * panels_.width;
+            std::fill_n(part.sums, panels_.width, 0.0F);
+        }
+        const Range images = pieces_.images(piece);
+        for (std::int64_t image = images.begin; image < images.end; ++image) {
+            const std::int64_t pixel =
+                (image * panels_.blocks + block) * panels_.pixels + pixels.begin;
+            const std::int64_t bytes = pixel * panels_.width * size_of(problem_.tensor.dtype);
+            part.diff_dst = static_cast<const char*>(problem_.diff_dst) + bytes;
+            if (problem_.dst != nullptr) part.dst = static_cast<const char*>(problem_.dst) + bytes;
+            if (problem_.relu_mask != nullptr) {
+                part.relu_mask = problem_.relu_mask + pixel * mask_width;
+            }
+            if (problem_.out != nullptr) part.out = static_cast<char*>(problem_.out) + bytes;
+            pass_(part);
+        }
+    }
+
+    // A row of sums for every piece, added up as a tree: the error grows with its height only.
+    void combine_sums() const {
+        const std::int64_t rows = pieces_.count();
+        const std::int64_t few = kTaskBytes / size_of(DType::f32) / rows;
+        const Blocks columns{columns_, std::max(few / kLineFloats * kLineFloats, kFewestColumns)};
+        parallel_for(columns.count(), [&](std::int64_t task) {
+            const Range range = columns.at(task);
+            for (std::int64_t step = 1; step < rows; step *= 2) {
+                for (std::int64_t row = 0; row + step < rows; row += 2 * step) {
+                    float* const to = sums_.data() + row * sums_distance_;
+                    const float* const from = to + step * sums_distance_;
+                    for (std::int64_t i = range.begin; i < range.end; ++i) to[i] += from[i];
+                }
+            }
+        });
+        for (std::int64_t block = 0; block < panels_.blocks; ++block) {
+            const Range channels = channels_of(block);
+            std::copy_n(sums_.data() + block * panels_.width, channels.size(),
+                        problem_.diff_bias + channels.begin);
+        }
+    }
+
+    ReluBackward problem_;
+    Panels panels_;
+    Pieces pieces_;
+    ReluPixelsFunction pass_;
+    std::int64_t columns_;  // of the sums, padding channels included
+    std::int64_t sums_distance_;
+    Buffer sums_;
+};
+
+}  // namespace
+
+void relu_backward(const ReluBackward& problem) {
+    const Activations& tensor = problem.tensor;
+    if (tensor.images * tensor.height * tensor.width > 0) {
+        ReluPass(problem).run();
+    } else if (problem.diff_bias != nullptr) {
+        std::fill_n(problem.diff_bias, tensor.blocks.total(), 0.0F);
+    }
+}
+
+}  // namespace dlprim

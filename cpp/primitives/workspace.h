@@ -1,0 +1,45 @@
+// Scratch of a primitive that is kept between calls: a call in flight owns one piece of memory,
+// the next call reuses it, and as many pieces exist as calls have ever been in flight at once. So
+// a hot call allocates nothing, and one primitive may run in several threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "primitives/buffer.h"
+
+namespace dlprim {
+
+class WorkspacePool {
+public:
+    class Lease {
+    public:
+        Lease(WorkspacePool& pool, std::int64_t bytes);
+        Lease(const Lease&) = delete;
+        Lease& operator=(const Lease&) = delete;
+        ~Lease();
+
+        // Aligned to the cache line; as many bytes as asked for.
+        char* data() const { return reinterpret_cast<char*>(piece_->data()); }
+
+    private:
+        friend class WorkspacePool;
+        WorkspacePool& pool_;
+        std::int64_t bytes_;
+        std::unique_ptr<Buffer> piece_;
+    };
+
+private:
+    struct Piece {
+        std::int64_t bytes;
+        std::unique_ptr<Buffer> buffer;
+    };
+
+    std::mutex mutex_;
+    std::vector<Piece> free_;
+};
+
+}  // namespace dlprim

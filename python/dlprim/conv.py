@@ -1,0 +1,296 @@
+"""The convolution primitive: shapes fixed once, packed operands, no reordering on the hot path."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlprim import _core, schedule_store
+from dlprim.conv_arguments import geometry, require_algorithm, schedules
+from dlprim.conv_operands import Array, ConvOperands
+from dlprim.kernel import activation_name, dtype_name
+from dlprim.packing import bfloat16_dtype, to_float32
+
+_LAYOUTS = {"blocked": "blocked", "NHWC": "nhwc"}  # to the core's names
+
+
+class Conv2d(ConvOperands):
+    """A two-dimensional convolution of fixed shape: ``dst = activation(src * weights + bias)``.
+
+    As in PyTorch it is a cross-correlation. Packed operands are ndarrays of the shapes below;
+    the result of one convolution is an operand of the next. Every pass writes the same bits for
+    any number of threads, and an instance may be called from many threads at once.
+
+    Parameters
+    ----------
+    x_shape : (N, C, H, W)
+        Of the plain input; N may be 0.
+    w_shape : (K, C/groups, R, S)
+        Of the plain weights.
+    stride, dilation : int or (height, width)
+    padding : int, (height, width), ((top, bottom), (left, right)) or "same"
+        Zeros around the input. "same" makes the result as large as the input, for stride 1.
+    groups : int
+        Divides C and K; the output channels of a group see the input channels of that group.
+    dtype : dtype
+        Of operands and results: float32 or bfloat16. Sums are float32.
+    layout : "blocked" or "NHWC"
+        Of packed activations: ``[N][Cb][H][W][bc]``, or channels-last ``(N, H, W, C)``.
+    algorithm : "auto" or "direct"
+    activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
+    bias : bool
+        Calls of `forward` pass a bias.
+    schedule : str or dict, optional
+        The loop nest of the forward pass, or of each pass by name, in the form of `schedules`.
+        By default what `dlprim.tune` has found and stored, else a cost model's choice, as for
+        every pass that a dict leaves out.
+
+    Attributes
+    ----------
+    src_shape, weights_shape, dst_shape, diff_weights_shape : tuple of int
+        Of the packed operands; gradients of activations have the shapes of the activations.
+    relu_mask_shape : tuple of int
+        Of the uint8 array that `forward` can write, a bit per element of the packed result.
+    x_shape, w_shape, y_shape : tuple of int
+        Of the plain arrays; y is the result, (N, K, P, Q).
+    dtype : dtype
+        Of operands and results; uint16 for bfloat16 where ml_dtypes is not installed.
+    layout : str
+    flops : float
+        Operations of one pass, two per multiply-add.
+    scratch_bytes : dict
+        Memory that each pass takes while it runs, by the name of the pass.
+    schedules : dict
+        The loop nest of each pass; none of a depthwise convolution.
+
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong type.
+    ValueError
+        The geometry is impossible, a name is unknown, or a schedule cannot be followed.
+
+    Notes
+    -----
+    Source: the direct convolution of arXiv 1906.06440; loop nests as values after arXiv
+    2304.12576.
+    """
+
+    def __init__(
+        self,
+        x_shape: tuple[int, int, int, int],
+        w_shape: tuple[int, int, int, int],
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        dtype: npt.DTypeLike = "float32",
+        layout: str = "blocked",
+        algorithm: str = "auto",
+        activation: str | None = None,
+        bias: bool = False,
+        schedule: str | Mapping[str, str] | None = None,
+    ) -> None:
+        numbers = geometry(x_shape, w_shape, stride, padding, dilation, groups)
+        name = dtype_name("dtype", dtype)
+        if name not in ("float32", "bfloat16"):
+            raise TypeError(f"dtype is {name}, expected float32 or bfloat16")
+        if layout not in _LAYOUTS:
+            raise ValueError(f"layout is {layout!r}, expected 'blocked' or 'NHWC'")
+        require_algorithm(algorithm)
+        activated = activation_name(activation)
+        self._arguments = (numbers, name, _LAYOUTS[layout], activated, bool(bias))
+        core = _core.Conv2d(*self._arguments)
+        if schedule is None:
+            schedule_store.use_stored(core, *self._arguments[:3])
+        for which, text in schedules(schedule).items():
+            core.set_schedule(which, text)
+        super().__init__(core, numbers, name, layout)
+
+    @property
+    def flops(self) -> float:
+        return self._core.flops
+
+    @property
+    def scratch_bytes(self) -> dict[str, int]:
+        return self._core.scratch_bytes
+
+    @property
+    def schedules(self) -> dict[str, str]:
+        return self._core.schedules
+
+    def forward(
+        self,
+        src: Any,
+        weights: Any,
+        bias: Any = None,
+        residual: Any = None,
+        out: Array | None = None,
+        relu_mask: npt.NDArray[np.uint8] | None = None,
+    ) -> Array:
+        """``activation(src * weights + bias + residual)``, rounded once.
+
+        Parameters
+        ----------
+        src : packed array, src_shape
+        weights : packed array, weights_shape
+        bias : array of float32 or bfloat16, (K,)
+            Given exactly when the convolution has a bias.
+        residual : packed array, dst_shape, optional
+        out : packed ndarray, dst_shape, optional
+            Written and returned; shares no memory with an operand. What fills up its last block
+            of channels is left as it is.
+        relu_mask : ndarray of uint8, relu_mask_shape, optional
+            Receives where relu let the result through: bit j % 8 of byte j / 8 for channel j.
+
+        Returns
+        -------
+        packed ndarray, dst_shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            An array is missing or superfluous, of another dtype or shape, not C-contiguous, or
+            overlaps a result.
+        """
+        dst = self._new_dst(src) if out is None else out
+        if getattr(bias, "dtype", None) == bfloat16_dtype():
+            bias = to_float32(bias)
+        self._core.forward(src, weights, bias, residual, relu_mask, dst)
+        return dst
+
+    def backward_data(self, diff_dst: Any, weights: Any, out: Array | None = None) -> Array:
+        """The gradient with respect to src.
+
+        Parameters
+        ----------
+        diff_dst : packed array, dst_shape
+            The gradient with respect to the result; from `backward_relu` where relu was applied.
+        weights : packed array, weights_shape
+            As `forward` takes them.
+        out : packed ndarray, src_shape, optional
+            As for `forward`.
+
+        Returns
+        -------
+        packed ndarray, src_shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `forward` does.
+        """
+        if out is None:
+            out = self._new_result(self.src_shape, self.x_shape, self._dtype_of(diff_dst))
+        self._core.backward_data(diff_dst, weights, out)
+        return out
+
+    def backward_weights(
+        self, src: Any, diff_dst: Any, out: Array | None = None, dtype: npt.DTypeLike | None = None
+    ) -> Array:
+        """The gradient with respect to the weights, summed over the minibatch.
+
+        Parameters
+        ----------
+        src : packed array, src_shape
+        diff_dst : packed array, dst_shape
+            As for `backward_data`.
+        out : packed ndarray, diff_weights_shape, optional
+            Of float32, or of bfloat16 for bfloat16 operands; else as for `forward`.
+        dtype : dtype, optional
+            Of the result where there is no `out`: float32 by default, or bfloat16.
+
+        Returns
+        -------
+        packed ndarray, diff_weights_shape
+            `unpack_diff_weights` makes it plain; `forward` takes another form.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `forward` does.
+        """
+        if out is None:
+            result_dtype = self._diff_weights_dtype(dtype, src)
+            out = self._new_result(self.diff_weights_shape, self.w_shape, result_dtype)
+        self._core.backward_weights(src, diff_dst, out)
+        return out
+
+    def backward_relu(
+        self,
+        diff_dst: Any,
+        dst: Any = None,
+        relu_mask: Any = None,
+        out: Array | None = None,
+        diff_bias: npt.NDArray[np.float32] | None = None,
+    ) -> Array:
+        """The gradient in front of relu: diff_dst where relu let the result through, else 0.
+
+        Parameters
+        ----------
+        diff_dst : packed array, dst_shape
+        dst, relu_mask : array
+            One of them: the result of `forward`, where NaN counts as let through, or its mask.
+        out : packed ndarray, dst_shape, optional
+            As for `forward`.
+        diff_bias : ndarray of float32, (K,), optional
+            Receives the gradient with respect to the bias in the same pass.
+
+        Returns
+        -------
+        packed ndarray, dst_shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `forward` does.
+        """
+        if (dst is None) == (relu_mask is None):
+            given = "neither" if dst is None else "both"
+            raise ValueError(f"of dst and relu_mask {given} is given, expected one of them")
+        diff = self._new_dst(diff_dst) if out is None else out
+        self._core.backward_relu(diff_dst, dst, relu_mask, diff, diff_bias)
+        return diff
+
+    def diff_bias(
+        self, diff_dst: Any, out: npt.NDArray[np.float32] | None = None
+    ) -> npt.NDArray[np.float32]:
+        """The gradient with respect to the bias: diff_dst summed over all but the channels.
+
+        Parameters
+        ----------
+        diff_dst : packed array, dst_shape
+            As for `backward_data`.
+        out : ndarray of float32, (K,), optional
+            Written and returned; shares no memory with diff_dst.
+
+        Returns
+        -------
+        ndarray of float32, (K,)
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `forward` does.
+        """
+        result = np.empty(self.w_shape[:1], np.float32) if out is None else out
+        self._core.backward_relu(diff_dst, None, None, None, result)
+        return result
+
+    def __repr__(self) -> str:
+        return f"<dlprim.Conv2d {self.x_shape} * {self.w_shape} {self.dtype} {self.layout}>"
+
+    def __str__(self) -> str:
+        return self._core.describe()
+
+    def _new_dst(self, operand: Any) -> Array:
+        return self._new_result(self.dst_shape, self.y_shape, self._dtype_of(operand))
+
+    def _diff_weights_dtype(self, dtype: npt.DTypeLike | None, src: Any) -> np.dtype[Any]:
+        name = "float32" if dtype is None else dtype_name("dtype", dtype)
+        if name == "bfloat16" and self.dtype != np.float32:
+            return self._dtype_of(src)
+        if name != "float32":
+            raise TypeError(f"dtype is {name}, expected float32 or the dtype of the operands")
+        return np.dtype(np.float32)

@@ -1,0 +1,144 @@
+"""The operands of a convolution: packed shapes, new arrays of these, plain to packed and back.
+
+Packed arrays begin on a cache line, so that no vector that a kernel loads straddles two.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlprim import _core
+from dlprim.arrays import contiguous, viewed
+from dlprim.conv_arguments import Geometry
+from dlprim.packing import bfloat16_dtype
+
+_CACHE_LINE = 64
+
+Array = npt.NDArray[Any]
+Shape = tuple[int, ...]
+
+
+class ConvOperands:
+    """What `Conv2d` knows of its operands; the passes are there."""
+
+    def __init__(self, core: _core.Conv2d, geometry: Geometry, dtype: str, layout: str) -> None:
+        self._core = core
+        self._dtype_name = dtype
+        self.dtype = bfloat16_dtype() if dtype == "bfloat16" else np.dtype(np.float32)
+        self.layout = layout
+        self.src_shape, self.dst_shape = core.src_shape, core.dst_shape
+        self.weights_shape = core.weights_shape
+        self.diff_weights_shape = core.diff_weights_shape
+        self.relu_mask_shape = core.relu_mask_shape
+        self.x_shape, self.w_shape = geometry.x_shape, geometry.w_shape
+        first = 1 if layout == "NHWC" else 2
+        self.y_shape = (geometry.N, geometry.K, *self.dst_shape[first : first + 2])
+
+    def pack_src(self, x: Any, out: Array | None = None) -> Array:
+        """The plain input in packed form.
+
+        Parameters
+        ----------
+        x : array of the convolution's dtype, (N, C, H, W)
+            In either layout. A non-contiguous array is copied first.
+        out : ndarray, src_shape, optional
+            Written and returned; C-contiguous, apart from x.
+
+        Returns
+        -------
+        ndarray of the same dtype, src_shape
+            What fills up the last block of channels is zero.
+
+        Raises
+        ------
+        TypeError, ValueError
+            x or `out` is of another dtype or shape, or cannot be used.
+        """
+        plain = self._plain("x", x)
+        packed = self._new(self.src_shape, plain) if out is None else out
+        self._core.pack_src(plain, packed)
+        return packed
+
+    def pack_diff_dst(self, dy: Any, out: Array | None = None) -> Array:
+        """An array of the result's shape, plain (N, K, P, Q), as dst_shape; else as `pack_src`.
+
+        Gradients, residuals and the results of other programs alike.
+        """
+        plain = self._plain("dy", dy)
+        packed = self._new(self.dst_shape, plain) if out is None else out
+        self._core.pack_diff_dst(plain, packed)
+        return packed
+
+    def pack_weights(self, w: Any, out: Array | None = None) -> Array:
+        """Plain weights (K, C/groups, R, S) as weights_shape; else as `pack_src`."""
+        plain = self._plain("w", w)
+        packed = self._new(self.weights_shape, plain) if out is None else out
+        self._core.pack_weights(plain, packed)
+        return packed
+
+    def unpack_dst(self, dst: Any, out: Array | None = None) -> Array:
+        """The result as a plain array.
+
+        Parameters
+        ----------
+        dst : packed array, dst_shape
+        out : ndarray of the same dtype, (N, K, P, Q), optional
+            Written and returned; C-contiguous, apart from dst.
+
+        Returns
+        -------
+        ndarray of the same dtype, (N, K, P, Q)
+
+        Raises
+        ------
+        TypeError, ValueError
+            dst or `out` is of another dtype or shape, or cannot be used.
+        """
+        plain = np.empty(self.y_shape, self._dtype_of(dst)) if out is None else out
+        self._core.unpack_dst(dst, plain)
+        return plain
+
+    def unpack_diff_src(self, diff_src: Any, out: Array | None = None) -> Array:
+        """The gradient of src, packed as src_shape, plain (N, C, H, W); else as `unpack_dst`."""
+        plain = np.empty(self.x_shape, self._dtype_of(diff_src)) if out is None else out
+        self._core.unpack_diff_src(diff_src, plain)
+        return plain
+
+    def unpack_diff_weights(self, diff_weights: Any, out: Array | None = None) -> Array:
+        """The gradient of the weights, diff_weights_shape, plain (K, C/groups, R, S).
+
+        float32 or bfloat16, as `backward_weights` gave it; else as `unpack_dst`.
+        """
+        dtype = getattr(diff_weights, "dtype", None)
+        if dtype != np.float32:
+            dtype = self._dtype_of(diff_weights)
+        plain = np.empty(self.w_shape, dtype) if out is None else out
+        self._core.unpack_diff_weights(diff_weights, plain)
+        return plain
+
+    def _plain(self, name: str, value: Any) -> Array:
+        return contiguous(viewed(name, value, self._dtype_name))
+
+    def _dtype_of(self, operand: Any) -> np.dtype[Any]:
+        """Of a result from ``operand``: bits of bfloat16 that came as uint16 leave as uint16."""
+        if self.dtype != np.float32 and getattr(operand, "dtype", None) == np.uint16:
+            return np.dtype(np.uint16)
+        return self.dtype
+
+    def _new(self, shape: Shape, operand: Any) -> Array:
+        return _aligned(np.empty, shape, self._dtype_of(operand))
+
+    def _new_result(self, shape: Shape, plain_shape: Shape, dtype: np.dtype[Any]) -> Array:
+        """With zeros where the last block of channels has more room than channels."""
+        ragged = math.prod(shape) > math.prod(plain_shape)
+        return _aligned(np.zeros if ragged else np.empty, shape, dtype)
+
+
+def _aligned(allocate: Callable[..., Array], shape: Shape, dtype: np.dtype[Any]) -> Array:
+    size = math.prod(shape) * dtype.itemsize
+    memory = allocate(size + _CACHE_LINE, np.uint8)
+    begin = -memory.ctypes.data % _CACHE_LINE
+    return memory[begin : begin + size].view(dtype).reshape(shape)

@@ -1,0 +1,97 @@
+// What tests of the driver share: random numbers, operands of either type between pages that fault,
+// and random schedules that fit a description.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "primitives/contraction.h"
+#include "primitives/pack.h"
+#include "typed_problem.h"
+
+namespace dlprim::testing {
+
+inline std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+class Draw {
+public:
+    explicit Draw(std::uint32_t seed) : random_(seed) {}
+
+    std::int64_t from(std::int64_t low, std::int64_t high) {
+        return low + static_cast<std::int64_t>(random_() % static_cast<unsigned>(high - low + 1));
+    }
+    bool once_in(std::int64_t times) { return from(1, times) == 1; }
+    double value(Values values) {
+        if (values == Values::eighths) return static_cast<double>(from(-8, 8)) / 8;
+        return std::normal_distribution<float>{}(random_);
+    }
+    template <class Values>
+    void shuffle(Values& values) {
+        std::shuffle(values.begin(), values.end(), random_);
+    }
+
+private:
+    std::mt19937 random_;
+};
+
+// Elements of either type between pages that fault.
+class Matrix {
+public:
+    Matrix(std::int64_t elements, DType dtype, Fence fence)
+        : dtype_(dtype), bytes_(elements * size_of(dtype), fence) {
+        std::fill_n(bytes_.data(), bytes_.size(), std::byte{0xa5});
+    }
+
+    void set(std::int64_t index, double number) {
+        const auto value = static_cast<float>(number);
+        std::uint16_t half = 0;
+        round_to_bf16(&value, &half, 1);
+        const void* const from = dtype_ == DType::f32 ? static_cast<const void*>(&value)
+                                                      : static_cast<const void*>(&half);
+        std::memcpy(bytes_.data() + index * size_of(dtype_), from, at(size_of(dtype_)));
+    }
+    std::vector<std::byte> content() const {
+        return {bytes_.data(), bytes_.data() + bytes_.size()};
+    }
+    void* data() const { return bytes_.data(); }
+
+private:
+    DType dtype_;
+    GuardedBytes bytes_;
+};
+
+// Levels of all loops in any order, with steps that fall and ends that the description asks for.
+inline Schedule drawn_schedule(Draw& draw, const Contraction& contraction) {
+    Schedule schedule;
+    const bool gathers = contraction.entry_loop >= 0;
+    for (const ContractionLoop& loop : contraction.loops) {
+        for (std::int64_t i = draw.from(1, 3); i > 0; --i) {
+            schedule.levels.push_back({loop.letter, 1, !loop.sum && draw.once_in(2)});
+        }
+    }
+    draw.shuffle(schedule.levels);
+    for (std::size_t i = 0; i < contraction.loops.size(); ++i) {
+        const ContractionLoop& loop = contraction.loops[i];
+        const int index = static_cast<int>(i);
+        const bool whole = loop.sum && contraction.c_type != DType::f32;
+        std::int64_t step = loop.extent + 2;
+        Level* last = nullptr;
+        for (Level& level : schedule.levels) {
+            if (level.letter != loop.letter) continue;
+            level.step = step = draw.from(whole ? loop.extent : 1, step);
+            last = &level;
+        }
+        const bool single = index == contraction.columns.loop ||
+                            index == contraction.selector_loop ||
+                            (gathers && index == contraction.batch.loop) ||
+                            (index == contraction.rows.loop && contraction.rows.unit > 1);
+        if (single) last->step = 1;
+    }
+    return schedule;
+}
+
+}  // namespace dlprim::testing

@@ -1,0 +1,230 @@
+"""Conv2d: values of every pass, epilogues, the same bits on any thread count and ISA levels."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import conv_reference as reference
+import dlprim
+from conftest import LEVELS, RunPython
+from conv_cases import FIXED, Conv, padded, random_convs
+from conv_checker import VARIANTS, Checked, Variant, check, drawn_variant
+
+RANDOM = random_convs(300, seed=1)
+SMALL = Conv(2, 34, 9, 7, 70, 3, 3, (2, 1), ((1, 0), (1, 2)), groups=2)
+
+variants = pytest.mark.parametrize(("layout", "dtype"), VARIANTS)
+
+
+# ---------------------------------------------------------------- values
+
+
+@variants
+@pytest.mark.parametrize("case", FIXED, ids=str)
+def test_shape(case: Conv, layout: str, dtype: str) -> None:
+    check(case, drawn_variant(layout, dtype, FIXED.index(case)))
+
+
+@variants
+@pytest.mark.parametrize("number", range(len(RANDOM)))
+def test_random_shape(number: int, layout: str, dtype: str) -> None:
+    check(RANDOM[number], drawn_variant(layout, dtype, number), seed=number)
+
+
+@variants
+@pytest.mark.parametrize("edge", ["begin", "end"])
+@pytest.mark.parametrize(
+    "activation", [None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish"]
+)
+@pytest.mark.parametrize("residual", [False, True])
+def test_epilogue(
+    layout: str, dtype: str, edge: str, activation: str | None, residual: bool
+) -> None:
+    for bias in (False, True):
+        variant = Variant(layout, dtype, bias, residual, activation, activation == "relu", edge)
+        check(SMALL, variant)
+
+
+@variants
+@pytest.mark.parametrize("case", [case for case in FIXED if case.C > 60], ids=str)
+def test_every_schedule_computes_the_same(case: Conv, layout: str, dtype: str) -> None:
+    """Those that the cost model would consider, each with every pass."""
+    variant = Variant(layout, dtype, bias=True, residual=True, activation="relu")
+    conv = Checked(case, variant, 0).conv
+    for which in conv.schedules:
+        for schedule in conv._core.candidates(which, 5):
+            check(case, variant, schedule={which: schedule})
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_level(run_python: RunPython, level: str) -> None:
+    """In a process of its own each: a convolution takes the highest level that it is allowed."""
+    if LEVELS.index(level) >= LEVELS.index(dlprim.isa()):
+        pytest.skip(f"{level} is the level of the other tests, or not usable here")
+    source = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "import conv_checker, dlprim\n"
+        "conv_checker.check_on_this_level(20, seed=2)\n"
+        "print(dlprim.isa())"
+    )
+    run = run_python(source, DLPRIM_MAX_ISA=level, timeout=300)
+    assert run.returncode == 0, run.stderr
+    assert (run.stdout, run.stderr) == (f"{level}\n", "")
+
+
+@variants
+def test_gradients_are_those_of_the_forward_pass(layout: str, dtype: str) -> None:
+    """``<dy, conv(x, w)> = <dx, x> = <dw, w>``, exactly: the numbers are small integers."""
+    random = np.random.default_rng(3)
+    for case in random_convs(40, seed=3):
+        conv = dlprim.Conv2d(
+            case.x_shape, case.w_shape, **case.keywords, layout=layout, dtype=dtype
+        )
+        x, w, dy = (
+            random.integers(-1, 2, shape).astype(np.float32)
+            for shape in (case.x_shape, case.w_shape, case.y_shape)
+        )
+        plain = [dlprim.to_bfloat16(each) if dtype == "bfloat16" else each for each in (x, w, dy)]
+        src, weights = conv.pack_src(plain[0]), conv.pack_weights(plain[1])
+        diff_dst = conv.pack_diff_dst(plain[2])
+        y = conv.unpack_dst(conv.forward(src, weights))
+        dx = conv.unpack_diff_src(conv.backward_data(diff_dst, weights))
+        dw = conv.unpack_diff_weights(conv.backward_weights(src, diff_dst))
+        exact = (reference.forward(case, x, w).value * dy).sum()
+        for gradient, operand in ((y, dy), (dx, x), (dw, w)):
+            assert (reference.doubles(gradient) * operand).sum() == exact
+
+
+@variants
+def test_nan_and_infinity_reach_what_they_are_part_of(layout: str, dtype: str) -> None:
+    """And nothing else: not the neighbours in a block, not what padding stands for."""
+    case = Conv(1, 20, 9, 11, 70, 3, 3, (2, 1), padded(1, 1))
+    checked = Checked(case, Variant(layout, dtype), 0)
+    conv = checked.conv
+    for special in (np.nan, np.inf):
+        x, dy = checked.x.copy(), checked.dy.copy()
+        x[0, 3, 4, 10] = dy[0, 69, 2, 0] = special
+        with np.errstate(invalid="ignore"):
+            expected = (
+                reference.forward(case, x, checked.w),
+                reference.backward_data(case, dy, checked.w),
+                reference.backward_weights(case, x, checked.dy),
+            )
+        src, diff_dst = conv.pack_src(x), conv.pack_diff_dst(dy)
+        actual = (
+            conv.unpack_dst(conv.forward(src, checked.weights)),
+            conv.unpack_diff_src(conv.backward_data(diff_dst, checked.weights)),
+            conv.unpack_diff_weights(conv.backward_weights(src, checked.diff_dst)),
+        )
+        for mine, exact in zip(actual, expected, strict=True):
+            np.testing.assert_array_equal(
+                np.isfinite(reference.doubles(mine)), np.isfinite(exact.value)
+            )
+
+
+@variants
+def test_nan_passes_relu_and_its_gradient(layout: str, dtype: str) -> None:
+    conv = dlprim.Conv2d((1, 1, 1, 4), (1, 1, 1, 1), layout=layout, dtype=dtype, activation="relu")
+    x = np.array([np.nan, -1, 0, 2], np.float32).reshape(1, 1, 1, 4)
+    dy = np.array([3, np.nan, np.nan, 5], np.float32).reshape(1, 1, 1, 4)
+    w = np.ones((1, 1, 1, 1), np.float32)
+    if dtype == "bfloat16":
+        x, dy, w = (dlprim.to_bfloat16(each) for each in (x, dy, w))
+    mask = np.empty(conv.relu_mask_shape, np.uint8)
+    dst = conv.forward(conv.pack_src(x), conv.pack_weights(w), relu_mask=mask)
+    y = reference.doubles(conv.unpack_dst(dst))
+    np.testing.assert_array_equal(y.ravel(), [np.nan, 0, 0, 2])
+    for source in ({"dst": dst}, {"relu_mask": mask}):
+        db = np.empty(1, np.float32)
+        diff = conv.backward_relu(conv.pack_diff_dst(dy), **source, diff_bias=db)
+        masked = reference.doubles(conv.unpack_dst(diff))
+        np.testing.assert_array_equal(masked.ravel(), [3, 0, 0, 5])
+        assert db[0] == 8
+
+
+@variants
+def test_new_results_are_zero_behind_the_last_channel(layout: str, dtype: str) -> None:
+    case = Conv(1, 65, 4, 4, 130, 3, 3, padding=padded(1, 1))
+    checked = Checked(case, Variant(layout, dtype, activation="relu"), 0)
+    conv = checked.conv
+    dst = conv.forward(checked.src, checked.weights)
+    diff_dst = conv.backward_relu(checked.diff_dst, dst)
+    diff_src = conv.backward_data(diff_dst, checked.weights)
+    for packed, channels in ((dst, case.K), (diff_dst, case.K), (diff_src, case.C)):
+        assert not checked.behind(packed, channels).any()
+        assert packed.ctypes.data % 64 == 0
+
+
+# ---------------------------------------------------------------- the same bits
+
+
+def all_passes(checked: Checked) -> list[bytes]:
+    conv = checked.conv
+    dst = conv.forward(checked.src, checked.weights, np.ones(checked.case.K, np.float32))
+    db = np.empty(checked.case.K, np.float32)
+    diff_dst = conv.backward_relu(checked.diff_dst, dst, diff_bias=db)
+    diff_src = conv.backward_data(diff_dst, checked.weights)
+    diff_weights = conv.backward_weights(checked.src, diff_dst)
+    results = (conv.unpack_dst(dst), conv.unpack_diff_src(diff_src), diff_weights, db)
+    return [each.tobytes() for each in results]
+
+
+SEVERAL_TASKS = [
+    Conv(5, 64, 9, 9, 70, 3, 3, (1, 1), padded(1, 1)),
+    Conv(1, 130, 9, 31, 65, 3, 3, (2, 2), padded(1, 1)),
+    Conv(3, 256, 7, 7, 64, 1, 1),
+    Conv(2, 96, 15, 15, 96, 3, 3, (1, 1), padded(1, 1), groups=96),
+    Conv(4, 3, 40, 40, 32, 7, 7, (2, 2), padded(3, 3)),
+]
+
+
+@variants
+@pytest.mark.parametrize("case", SEVERAL_TASKS, ids=str)
+def test_same_bits_for_any_number_of_threads(case: Conv, layout: str, dtype: str) -> None:
+    variant = Variant(layout, dtype, bias=True, activation="relu")
+    with dlprim.threads(1):
+        expected = all_passes(Checked(case, variant, 0))
+    for threads in range(1, 9):
+        with dlprim.threads(threads):
+            checked = Checked(case, variant, 0)
+            assert [all_passes(checked), all_passes(checked)] == [expected, expected]
+
+
+def test_python_threads_share_one_convolution() -> None:
+    checked = Checked(SEVERAL_TASKS[0], Variant(bias=True, activation="relu"), 0)
+    expected = all_passes(checked)
+    with ThreadPoolExecutor(8) as pool:
+        assert all(each == expected for each in pool.map(lambda _: all_passes(checked), range(16)))
+
+
+# ---------------------------------------------------------------- peers
+
+
+@variants
+@pytest.mark.parametrize("case", random_convs(10, seed=4), ids=str)
+def test_agrees_with_torch(case: Conv, layout: str, dtype: str) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is an optional peer")
+    checked = Checked(case, Variant(layout, dtype), 0)
+    x, w, dy = (
+        torch.from_numpy(reference.doubles(each)) for each in (checked.x, checked.w, checked.dy)
+    )
+    (top, bottom), (left, right) = case.padding
+    image = torch.nn.functional.pad(x, (left, right, top, bottom)).requires_grad_()
+    w.requires_grad_()
+    y = torch.nn.functional.conv2d(
+        image, w, stride=case.stride, dilation=case.dilation, groups=case.groups
+    )
+    y.backward(dy)
+    conv = checked.conv
+    dst = conv.forward(checked.src, checked.weights)
+    dx = conv.unpack_diff_src(conv.backward_data(checked.diff_dst, checked.weights))
+    dw = conv.unpack_diff_weights(conv.backward_weights(checked.src, checked.diff_dst))
+    theirs = image.grad[:, :, top : top + case.H, left : left + case.W]
+    close = {"rtol": 1e-4, "atol": 1e-4} if dtype == "float32" else {"rtol": 1e-2, "atol": 1e-2}
+    np.testing.assert_allclose(reference.doubles(conv.unpack_dst(dst)), y.detach(), **close)
+    np.testing.assert_allclose(reference.doubles(dx), theirs, **close)
+    np.testing.assert_allclose(reference.doubles(dw), w.grad, **close)
