@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -57,6 +58,14 @@ def _same_threads_afterwards() -> Iterator[None]:
 @pytest.fixture
 def random() -> np.random.Generator:
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def stored_schedules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder for what `dlprim.tune` stores, from which `Conv2d` loads."""
+    monkeypatch.setenv("DLPRIM_TUNE_DIR", str(tmp_path))
+    monkeypatch.delenv("DLPRIM_TUNE", raising=False)
+    return tmp_path
 
 
 RunPython = Callable[..., "subprocess.CompletedProcess[str]"]

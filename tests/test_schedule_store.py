@@ -1,4 +1,4 @@
-"""The file of tuned schedules: what is loaded, what is ignored with a warning, how it is written."""
+"""The file of tuned schedules: what is loaded, what is ignored with a warning, how it is kept."""
 
 from __future__ import annotations
 
@@ -23,11 +23,8 @@ ENTRY = {"schedule": OTHER, "gain": 1.5}
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of the stored schedules, new for each test."""
-    monkeypatch.setenv("DLPRIM_TUNE_DIR", str(tmp_path))
-    monkeypatch.delenv("DLPRIM_TUNE", raising=False)
-    return tmp_path
+def folder(stored_schedules: Path) -> Path:
+    return stored_schedules
 
 
 def stored(folder: Path) -> dict[str, Any]:
@@ -107,7 +104,7 @@ def document(**changes: Any) -> str:
     ("content", "reason"),
     [
         ("", "Expecting value"),
-        (document()[:-9], "delimiter"),
+        (document()[:-9], "Unterminated"),
         ("[" * 100_000, "recursion"),
         (b"\xff\xfe\x00", "decode"),
         ("[]", "it holds no entries"),
@@ -170,9 +167,10 @@ def test_failing_write_leaves_the_file(folder: Path, monkeypatch: pytest.MonkeyP
         raise OSError("the disk is gone")
 
     for name in ("replace", "fsync"):
-        with monkeypatch.context() as patch, pytest.raises(OSError, match="the disk is gone"):
+        with monkeypatch.context() as patch:
             patch.setattr(os, name, fail)
-            schedule_store.save(folder, {"another": ENTRY})
+            with pytest.raises(OSError, match="the disk is gone"):
+                schedule_store.save(folder, {"another": ENTRY})
     assert stored(folder) == before
     assert list(folder.iterdir()) == [schedule_store.file_in(folder)]
     assert forward() == OTHER

@@ -67,9 +67,10 @@ private:
 // Levels of all loops in any order, with steps that fall and ends that the description asks for.
 inline Schedule drawn_schedule(Draw& draw, const Contraction& contraction) {
     Schedule schedule;
-    const bool gathers = contraction.entry_loop >= 0;
+    // Where entries are gathered: all of them for several indices of the batch, or some for one.
+    const bool together = contraction.entry_loop < 0 || draw.once_in(2);
     for (const ContractionLoop& loop : contraction.loops) {
-        for (std::int64_t i = draw.from(1, 3); i > 0; --i) {
+        for (std::int64_t i = draw.from(1, contraction.loops.size() > 5 ? 2 : 3); i > 0; --i) {
             schedule.levels.push_back({loop.letter, 1, !loop.sum && draw.once_in(2)});
         }
     }
@@ -77,7 +78,8 @@ inline Schedule drawn_schedule(Draw& draw, const Contraction& contraction) {
     for (std::size_t i = 0; i < contraction.loops.size(); ++i) {
         const ContractionLoop& loop = contraction.loops[i];
         const int index = static_cast<int>(i);
-        const bool whole = loop.sum && contraction.c_type != DType::f32;
+        const bool whole = (loop.sum && contraction.c_type != DType::f32) ||
+                           (together && index == contraction.entry_loop);
         std::int64_t step = loop.extent + 2;
         Level* last = nullptr;
         for (Level& level : schedule.levels) {
@@ -85,11 +87,11 @@ inline Schedule drawn_schedule(Draw& draw, const Contraction& contraction) {
             level.step = step = draw.from(whole ? loop.extent : 1, step);
             last = &level;
         }
-        const bool single = index == contraction.columns.loop ||
-                            index == contraction.selector_loop ||
-                            (gathers && index == contraction.batch.loop) ||
-                            (index == contraction.rows.loop && contraction.rows.unit > 1);
-        if (single) last->step = 1;
+        // Only what is an extent of the kernel, or gathered for it, takes more than one index.
+        const bool wide = (index == contraction.rows.loop && contraction.rows.unit == 1) ||
+                          (index == contraction.batch.loop && together) ||
+                          index == contraction.entry_loop;
+        if (!wide) last->step = 1;
     }
     return schedule;
 }

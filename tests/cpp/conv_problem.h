@@ -10,9 +10,22 @@
 #include <vector>
 
 #include "primitives/conv2d.h"
+#include "primitives/parallel.h"
 #include "typed_problem.h"
 
 namespace dlprim::testing {
+
+// Sets the number of threads while it lives.
+class Threads {
+public:
+    explicit Threads(int count) : before_(num_threads()) { set_num_threads(count); }
+    Threads(const Threads&) = delete;
+    Threads& operator=(const Threads&) = delete;
+    ~Threads() { set_num_threads(before_); }
+
+private:
+    int before_;
+};
 
 // A small shape that is possible; all channels in one group or in several, never depthwise.
 ConvShape drawn_conv_shape(std::mt19937& random);

@@ -164,7 +164,7 @@ private:
 
 TEST_CASE("random sums by random schedules") {
     Draw draw(1);
-    for (std::uint32_t turn = 0; turn < 200; ++turn) {
+    for (std::uint32_t turn = 0; turn < 120; ++turn) {
         Sums it{.M = draw.from(1, 14), .N = draw.from(1, 40), .images = draw.from(1, 6)};
         it.rows_a = draw.from(1, 6);
         it.rows_b = draw.from(1, 6);
