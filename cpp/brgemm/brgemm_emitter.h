@@ -73,6 +73,7 @@ private:
     void store_relu_mask(int row, int vector);
     void load_zero_point_a();
     void store_tile();
+    void zero_gaps();
 
     bool is_tail(int vector) const { return masked_ && vector == tile_.vectors - 1; }
     bool moves_a_up() const;

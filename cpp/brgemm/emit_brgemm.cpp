@@ -142,6 +142,7 @@ void BrgemmEmitter::tile(int unroll) {
     subtract_zero_points();
     apply_epilogue();
     store_tile();
+    if (spec_.gaps != Gaps{}) zero_gaps();
 }
 
 void BrgemmEmitter::start_accumulators() {

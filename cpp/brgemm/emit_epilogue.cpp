@@ -151,6 +151,26 @@ void BrgemmEmitter::store_tile() {
     });
 }
 
+// The stores leave the core while the next tile is computed; as many at once as a tile has.
+void BrgemmEmitter::zero_gaps() {
+    zero(map_.b);
+    const Gaps& gaps = spec_.gaps;
+    for (int plane = 0; plane <= gaps.planes; ++plane) {
+        if (plane == 1) mov(scratch_, c_);
+        if (plane > 0) add(scratch_, arg(offsetof(BrgemmArgs, gap_stride)));
+        const Reg& base = plane == 0 ? c_ : scratch_;
+        for (int row = 0; row < tile_.rows; ++row) {
+            for (int gap = plane == 0 ? 1 : 0; gap <= gaps.rows; ++gap) {
+                const std::int64_t distance = gap * (c_row_ / (gaps.rows + 1));
+                for (int v = 0; v < tile_.vectors; ++v) {
+                    store_around_caches(element_at(base, row, v) + displacement(distance), map_.b,
+                                        vector_bytes() / kWordBytes * size_of(spec_.c_type));
+                }
+            }
+        }
+    }
+}
+
 Xbyak::RegExp BrgemmEmitter::element_at(const Reg& base, int row, int v) const {
     const std::int64_t lanes = vector_bytes() / kWordBytes;
     return base + displacement(row * c_row_ + v * lanes * size_of(spec_.c_type));

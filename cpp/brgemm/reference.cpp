@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <numbers>
 
 namespace dlprim {
@@ -160,9 +161,24 @@ float finished(const BrgemmSpec& spec, const BrgemmArgs& args, std::int64_t row,
     return static_cast<float>(activated(epilogue.activation, value));
 }
 
+void write_gaps(const BrgemmSpec& spec, const BrgemmArgs& args) {
+    const std::int64_t element = size_of(spec.c_type);
+    const std::int64_t distance = spec.ldc / (spec.gaps.rows + 1) * element;
+    for (std::int64_t row = 0; row < spec.m; ++row) {
+        for (int plane = 0; plane <= spec.gaps.planes; ++plane) {
+            for (int gap = plane == 0 ? 1 : 0; gap <= spec.gaps.rows; ++gap) {
+                std::memset(static_cast<char*>(args.c) + row * spec.ldc * element +
+                                plane * args.gap_stride + gap * distance,
+                            0, static_cast<std::size_t>(spec.n * element));
+            }
+        }
+    }
+}
+
 }  // namespace
 
 void reference_brgemm(const BrgemmSpec& spec, const BrgemmArgs& args) {
+    write_gaps(spec, args);
     for (std::int64_t row = 0; row < spec.m; ++row) {
         for (std::int64_t column = 0; column < spec.n; ++column) {
             const std::int64_t at = row * spec.ldc + column;

@@ -14,6 +14,7 @@ constexpr std::array<std::string_view, 3> kScales = {"none", "tensor", "column"}
 
 // Generated code addresses the rows of a tile with 32-bit displacements, at most 31 rows apart.
 constexpr std::int64_t kMaxLeadingDimension = std::int64_t{1} << 24;
+constexpr std::int64_t kGapColumns = 16;  // whole vectors at every ISA level
 constexpr std::int64_t kMaxExtent = (std::int64_t{1} << 31) - 1;
 
 [[noreturn]] void refuse(const std::string& field, std::int64_t value,
@@ -70,6 +71,14 @@ void require_agreement(const BrgemmSpec& spec) {
         refuse("an epilogue with " + types_of(spec) +
                ": scale, bias, residual and activations are float32, C stays an exact int32; "
                "ask for a float32, bfloat16 or 8-bit C");
+    }
+    const Gaps& gaps = spec.gaps;
+    if (gaps != Gaps{} &&
+        (gaps.rows < 0 || gaps.planes < 0 || spec.n % kGapColumns != 0 ||
+         spec.ldc % (gaps.rows + 1) != 0 || spec.ldc / (gaps.rows + 1) < spec.n)) {
+        refuse("gaps of " + std::to_string(gaps.rows) + " rows and " + std::to_string(gaps.planes) +
+               " planes with n=" + std::to_string(spec.n) + " and ldc=" + std::to_string(spec.ldc) +
+               ", expected no negative ones, n a multiple of 16 and room for the rows in ldc");
     }
     if (epilogue.relu_mask && spec.prefetch_b) {
         refuse("relu_mask with prefetch_b: one register would hold both");
@@ -129,6 +138,7 @@ BrgemmSpec validated(BrgemmSpec spec) {
     require_extent("m", spec.m);
     require_extent("n", spec.n);
     require_extent("k", spec.k);
+    if (spec.lda == 0) spec.lda = spec.a_columns();
     spec.lda = leading("lda", spec.lda, spec.sliding_a ? 1 : spec.a_columns());
     spec.ldb = leading("ldb", spec.ldb, spec.n);
     spec.ldc = leading("ldc", spec.ldc, spec.n);
@@ -164,6 +174,9 @@ std::string to_string(const BrgemmSpec& spec) {
         text += "_" + std::string(name_of(epilogue.activation));
     }
     if (epilogue.relu_mask) text += "_mask" + std::to_string(spec.ldmask);
+    if (spec.gaps != Gaps{}) {
+        text += "_gaps" + std::to_string(spec.gaps.rows) + "x" + std::to_string(spec.gaps.planes);
+    }
     if (spec.sliding_a) text += "_sliding";
     if (spec.prefetch_a || spec.prefetch_b || spec.prefetch_c) {
         text += std::string("_prefetch") + (spec.prefetch_a ? "a" : "") +
@@ -213,5 +226,7 @@ std::size_t std::hash<dlprim::BrgemmSpec>::operator()(
     mix(spec.prefetch_a);
     mix(spec.prefetch_b);
     mix(spec.prefetch_c);
+    mix(spec.gaps.rows);
+    mix(spec.gaps.planes);
     return seed;
 }

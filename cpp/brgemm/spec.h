@@ -36,6 +36,16 @@ struct Epilogue {
     friend bool operator==(const Epilogue&, const Epilogue&) = default;
 };
 
+// Zeros that a kernel writes around the caches beside C, each tile its own, while the next one is
+// computed: after every row of C `rows` rows of n zeros at equal distances, and the same again with
+// a row in the place of C's `planes` times, BrgemmArgs::gap_stride bytes apart.
+struct Gaps {
+    int rows = 0;
+    int planes = 0;
+
+    friend bool operator==(const Gaps&, const Gaps&) = default;
+};
+
 struct BrgemmSpec {
     std::int64_t m = 0;
     std::int64_t n = 0;
@@ -62,6 +72,8 @@ struct BrgemmSpec {
     bool prefetch_a = false;
     bool prefetch_b = false;
     bool prefetch_c = false;
+    // Not with tails in n; C and its rows are then aligned to the cache line.
+    Gaps gaps = {};
 
     std::int64_t a_columns() const { return trans_a ? m : k; }
     // Steps along k: words of A, rows of the packed B.

@@ -72,6 +72,8 @@ ContractionPlan::Block ContractionPlan::block_at(const ContractionOperands& oper
         offset.c += range.begin * loop.c;
         offset.bias += range.begin * loop.bias;
         offset.mask += range.begin * loop.mask;
+        offset.ahead_a += range.begin * loop.ahead_a;
+        offset.ahead_b += range.begin * loop.ahead_b;
         if (loop.sum) {
             block.first = block.first && range.begin == 0;
             block.last = block.last && range.end == loop.extent;
@@ -91,6 +93,10 @@ ContractionPlan::Block ContractionPlan::block_at(const ContractionOperands& oper
     if (operands.residual != nullptr) block.residual = at(operands.residual, offset.c);
     if (operands.relu_mask != nullptr) block.relu_mask = operands.relu_mask + offset.mask;
     set_ahead(ranges, block);
+    if (operands.ahead_a != nullptr) {
+        block.a_ahead = at(operands.ahead_a, offset.ahead_a) - block.a;
+        block.b_ahead = at(operands.ahead_b, offset.ahead_b) - block.b;
+    }
     if (contraction_.batch.loop >= 0) block.batch = range_of(contraction_.batch.loop);
     if (contraction_.entry_loop >= 0) block.entries = range_of(contraction_.entry_loop);
     const Dimension& rows = contraction_.rows;
@@ -139,7 +145,8 @@ void ContractionPlan::call(const PreparedTerm& prepared, const Block& block, Ran
                     .offsets_b = prepared.offsets_b.data() + begin,
                     .bias = block.bias,
                     .a_ahead = block.a_ahead,
-                    .b_ahead = block.b_ahead};
+                    .b_ahead = block.b_ahead,
+                    .gap_stride = contraction_.gap_stride};
     if (apart) args.c = block.sums + term.c_row * block.columns;
     if (block.residual != nullptr) args.residual = block.residual + term.c_row * row_bytes;
     if (block.relu_mask != nullptr) {

@@ -28,8 +28,10 @@ struct ContractionLoop {
     std::int64_t b = 0;
     std::int64_t c = 0;
     std::int64_t bias = 0;
-    std::int64_t mask = 0;  // of the relu mask
-    bool sum = false;       // iterations add to the same C
+    std::int64_t mask = 0;     // of the relu mask
+    std::int64_t ahead_a = 0;  // of what is fetched ahead, see Contraction::fetches_elsewhere
+    std::int64_t ahead_b = 0;
+    bool sum = false;  // iterations add to the same C
 };
 
 // A dimension of the kernel that follows a loop: `unit` elements per index, `total` in all, so the
@@ -84,10 +86,15 @@ struct Contraction {
     std::int64_t ldmask = 0;   // bytes
     bool sliding_a = false;    // rows of A overlap
     bool accumulates = false;  // may be asked to add to C
+    Gaps gaps = {};            // zeros that the last kernel of a sum writes beside C
+    std::int64_t gap_stride = 0;
     Epilogue epilogue = {};
     // How far A and B are from one index of the entry loop to the next, for prefetching.
     std::int64_t entry_a = 0;
     std::int64_t entry_b = 0;
+    // What will be needed next is not in A and B: it moves along the loops by ahead_a and ahead_b
+    // from where a run says.
+    bool fetches_elsewhere = false;
     // Bytes of the whole operands, for whoever weighs schedules.
     double bytes_a = 0;
     double bytes_b = 0;
@@ -102,7 +109,9 @@ struct ContractionOperands {
     const float* bias = nullptr;
     const void* residual = nullptr;  // where C is in C
     std::uint8_t* relu_mask = nullptr;
-    bool accumulate = false;  // adds to what stands in C; the description must allow it
+    bool accumulate = false;        // adds to what stands in C; the description must allow it
+    const void* ahead_a = nullptr;  // with Contraction::fetches_elsewhere, or null
+    const void* ahead_b = nullptr;
 };
 
 class ContractionPlan {

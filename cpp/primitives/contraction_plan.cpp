@@ -73,7 +73,7 @@ ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedu
     streams_ = contraction_.bytes_c > cache_sizes().l2;
     const double ahead =
         contraction_.bytes_a + (contraction_.entry_loop < 0 ? 0 : contraction_.bytes_b);
-    if (ahead > cache_sizes().l2) find_ahead();
+    if (ahead > cache_sizes().l2 && !contraction_.fetches_elsewhere) find_ahead();
     for (const std::vector<Term>& terms : contraction_.classes) {
         PreparedClass& made = classes_.emplace_back();
         const bool whole = std::all_of(terms.begin(), terms.end(), [&](const Term& term) {
@@ -108,6 +108,13 @@ void ContractionPlan::check() const {
     require_single_steps(contraction_.selector_loop, "selects what is computed");
     if (contraction_.rows.unit > 1) {
         require_single_steps(contraction_.rows.loop, "counts blocks of rows");
+    }
+    for (int loop = 0; loop < static_cast<int>(contraction_.loops.size()); ++loop) {
+        if (loop == contraction_.rows.loop || loop == contraction_.batch.loop ||
+            loop == contraction_.entry_loop) {
+            continue;
+        }
+        require_single_steps(loop, "is no dimension of the kernel");
     }
     const auto refuse = [&](char letter, const std::string& what) {
         throw std::invalid_argument("schedule '" + to_string(nest_.schedule()) + "': loop " +
@@ -243,15 +250,19 @@ BrgemmSpec ContractionPlan::spec_of(const Term& term, bool sums_apart,
         .sliding_a = contraction_.sliding_a,
         .beta = variant.first ? 0 : 1,
         .addressing = Addressing::offset,
-        .prefetch_a = !ahead_.empty(),
-        .prefetch_b = !ahead_.empty() && contraction_.entry_loop >= 0,
+        .prefetch_a = !ahead_.empty() || contraction_.fetches_elsewhere,
+        .prefetch_b =
+            contraction_.fetches_elsewhere || (!ahead_.empty() && contraction_.entry_loop >= 0),
         .prefetch_c = streams_ && !sums_apart,
     };
     spec.k = empty || term.k > 0  ? std::max<std::int64_t>(term.k, 1)
              : variant.last_depth ? batch.total % batch.unit
                                   : batch.unit;
     spec.ldc = term.c_step * (sums_apart ? columns_of(variant) : contraction_.ldc);
-    if (variant.last) spec.epilogue = contraction_.epilogue;
+    if (variant.last) {
+        spec.epilogue = contraction_.epilogue;
+        spec.gaps = contraction_.gaps;
+    }
     if (sums_apart) spec.epilogue.residual = false;
     if (spec.epilogue.relu_mask) spec.ldmask = term.c_step * contraction_.ldmask;
     return spec;

@@ -22,6 +22,9 @@ constexpr int kWithoutActivation = 4;
 constexpr int kActivationOnly = 8;
 constexpr int kOneImageInFloat32 = 16;  // with kActivationOnly
 
+// Variant of the backward-data pass.
+constexpr int kWithCells = 1;
+
 constexpr const char* kActivationSchedule = "G N K P";
 
 std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -53,8 +56,9 @@ Contraction Conv2d::contraction(ConvPass pass, std::int64_t variant) const {
     switch (pass) {
         case ConvPass::forward: return forward_variant(problem, variant);
         case ConvPass::backward_data:
-            return prefers_windows(problem) ? window_data_contraction(problem)
-                                            : backward_data_contraction(problem);
+            if (prefers_windows(problem)) return window_data_contraction(problem);
+            return variant == kWithCells ? cell_data_contraction(problem)
+                                         : backward_data_contraction(problem);
         default: return weights_contraction(problem, variant);
     }
 }
@@ -149,7 +153,9 @@ void Conv2d::backward_data(const void* diff_dst, const void* weights, void* diff
         return;
     }
     const ConvProblem problem{spec_.shape, spec_.dtype, spec_.layout};
-    const auto made = plan(ConvPass::backward_data, 0);
+    const bool aligned_result = reinterpret_cast<std::intptr_t>(diff_src) % 64 == 0;
+    const auto made = plan(ConvPass::backward_data,
+                           aligned_result ? typical_variant(ConvPass::backward_data) : 0);
     const std::int64_t transposed = transposed_bytes();
     const WorkspacePool::Lease scratch(workspaces_,
                                        transposed + made->scratch_bytes() * num_threads());
@@ -203,7 +209,10 @@ void Conv2d::require_schedules() const {
 }
 
 std::int64_t Conv2d::typical_variant(ConvPass pass) const {
-    return pass == ConvPass::backward_weights ? weights_sum_->images() : 0;
+    if (pass == ConvPass::backward_weights) return weights_sum_->images();
+    const bool cells =
+        pass == ConvPass::backward_data && has_cells({spec_.shape, spec_.dtype, spec_.layout});
+    return cells ? kWithCells : 0;
 }
 
 void Conv2d::set_schedule(ConvPass pass, const Schedule& schedule) {

@@ -44,6 +44,12 @@ Contraction activation_contraction(const ConvProblem& problem, const Epilogue& e
 // Loops as forward. A: diff_dst, B: transposed weights, C: diff_src.
 Contraction backward_data_contraction(const ConvProblem& problem);
 
+// The same for a pointwise convolution whose stride divides the image: only one pixel of each cell
+// of stride_h x stride_w has a gradient, and the kernel writes the zeros of the others beside it. C
+// is aligned to the cache line and exceeds the caches. The same loops with p over rows of diff_dst.
+bool has_cells(const ConvProblem& problem);
+Contraction cell_data_contraction(const ConvProblem& problem);
+
 // Backward-data for a few input channels, too few to fill a vector: a pixel of diff_dst adds to the
 // window of S * C neighbours in diff_src that its filter row covers, which is one long row of C.
 // Windows overlap, so pixels take turns: those whose windows are apart are the rows of one call.

@@ -57,6 +57,31 @@ void cut(PairedImages& made, const ConvShape& whole, std::int64_t bands) {
     made.shape.pad_bottom = 0;
 }
 
+// While a band is multiplied, the rows that the next one is packed from are fetched.
+void fetch_rows(const ConvProblem& problem, const PairedImages& paired, Contraction& contraction) {
+    const ConvShape whole = weights_pass_shape(problem.shape);
+    const std::int64_t element = size_of(problem.dtype);
+    const ActivationStrides src =
+        activation_strides(problem.layout, src_blocks(whole), whole.H, whole.W);
+    const ActivationStrides dst =
+        activation_strides(problem.layout, dst_blocks(whole), whole.P(), whole.Q());
+    contraction.fetches_elsewhere = true;
+    for (ContractionLoop& loop : contraction.loops) {
+        if (loop.letter == 'g') {
+            loop.ahead_a = src.group * element;
+            loop.ahead_b = dst.group * element;
+        } else if (loop.letter == 'c') {
+            loop.ahead_a = src.block * element;
+        } else if (loop.letter == 'k') {
+            loop.ahead_b = dst.block * element;
+        } else if (loop.letter == 'n') {
+            const bool cut = paired.bands > 1;
+            loop.ahead_a = (cut ? paired.row_step * src.row : src.image) * element;
+            loop.ahead_b = (cut ? paired.shape.P() * dst.row : dst.image) * element;
+        }
+    }
+}
+
 }  // namespace
 
 PairedImages paired_images(const ConvProblem& problem) {
@@ -101,6 +126,7 @@ Contraction paired_weights_contraction(const ConvProblem& problem, std::int64_t 
         made.rows.loop = -1;
         made.block_rows = paired.columns_src;
     }
+    fetch_rows(problem, paired, made);
     for (std::int64_t r = 0; r < shape.R; ++r) {
         for (std::int64_t s = 0; s < taps; ++s) {
             const auto tap = static_cast<std::size_t>(s);

@@ -33,6 +33,17 @@ PairPacker::PairPacker(const ConvProblem& problem, const PairedImages& paired)
     }
 }
 
+const void* PairPacker::src_rows(const void* src, std::int64_t band) const {
+    const std::int64_t row = paired_.first_row + band % paired_.bands * paired_.row_step;
+    return static_cast<const std::uint16_t*>(src) + band / paired_.bands * src_.image +
+           std::max<std::int64_t>(row, 0) * src_.row;
+}
+
+const void* PairPacker::dst_rows(const void* diff_dst, std::int64_t band) const {
+    return static_cast<const std::uint16_t*>(diff_dst) + band / paired_.bands * dst_.image +
+           band % paired_.bands * paired_.shape.P() * dst_.row;
+}
+
 void PairPacker::pack_block(std::int64_t band, std::int64_t block, const void* src,
                             const void* diff_dst, const Target& target) const {
     const std::int64_t image = band / paired_.bands;

@@ -23,6 +23,10 @@ public:
         std::int64_t index = 0;
     };
 
+    // Where the rows of a band begin in its tensor; in the padding the first row of the image.
+    const void* src_rows(const void* src, std::int64_t band) const;
+    const void* dst_rows(const void* diff_dst, std::int64_t band) const;
+
     // Packs one block of one band.
     void pack_block(std::int64_t band, std::int64_t block, const void* src, const void* diff_dst,
                     const Target& target) const;

@@ -103,6 +103,10 @@ void WeightsSum::sum_part(Range images, const void* src, const void* diff_dst, f
             pack(now, src, diff_dst, packed);
             operands.a = packed;
             operands.b = packed + now.size() * paired_.src_bytes;
+            if (now.end < images.end) {
+                operands.ahead_a = packer_->src_rows(src, now.end);
+                operands.ahead_b = packer_->dst_rows(diff_dst, now.end);
+            }
         } else {
             operands.a = static_cast<const char*>(src) + now.begin * src_image * element;
             operands.b = static_cast<const char*>(diff_dst) + now.begin * dst_image * element;

@@ -61,12 +61,15 @@ public:
             const double step = std::min(static_cast<double>(level.step), size);
             loops_.push_back(loop);
             trips_.push_back(std::ceil(size / step));
+            if (level.parallel) tasks_ *= trips_.back();
             size = step;
             sizes_.push_back(sizes);
         }
     }
 
     std::size_t levels() const { return loops_.size(); }
+
+    double tasks() const { return tasks_; }
 
     // Bytes that everything below `depth` outer levels touches.
     Bytes footprint(std::size_t depth) const {
@@ -136,19 +139,9 @@ private:
     const Contraction& contraction_;
     std::vector<int> loops_;
     std::vector<double> trips_;
+    double tasks_ = 1;                        // that threads can share
     std::vector<std::vector<double>> sizes_;  // [depth][loop]
 };
-
-double tasks_of(const Contraction& contraction, const Schedule& schedule) {
-    double tasks = 1;
-    for (const Level& level : schedule.levels) {
-        if (!level.parallel) continue;
-        const auto loop = static_cast<std::size_t>(index_of(contraction, level.letter));
-        tasks *= std::ceil(static_cast<double>(contraction.loops[loop].extent) /
-                           static_cast<double>(level.step));
-    }
-    return tasks;
-}
 
 double bytes_in(const std::string& text) {
     std::size_t used = 0;
@@ -192,7 +185,7 @@ ScheduleTraffic schedule_traffic(const Contraction& contraction, const Schedule&
             .into_l1 = nest.traffic_into(caches.l1),
             .into_l2 = nest.traffic_into(caches.l2),
             .into_l3 = nest.traffic_into(caches.l3),
-            .tasks = tasks_of(contraction, schedule)};
+            .tasks = nest.tasks()};
 }
 
 double schedule_cost(const Contraction& contraction, const Schedule& schedule,

@@ -88,9 +88,7 @@ class Search:
         search_end = end - _FINAL_SHARE * (end - perf_counter())
         best, model = self._default, self._model
         self._calibrate(search_end)
-        for schedule in self._proposals(seeds):
-            if perf_counter() >= search_end:
-                break
+        for schedule in self._proposals(seeds, search_end):
             ratio = self._compared(schedule, search_end)
             self._costs[schedule] = self._costs[best] * ratio
             if ratio < _FASTER:
@@ -116,15 +114,18 @@ class Search:
         affordable = int((end - now) / (2 * _COMPARISONS * (now - start)))
         self._rounds = min(max(affordable, _ROUNDS[0]), _ROUNDS[1])
 
-    def _proposals(self, seeds: Iterable[str]) -> Iterator[str]:
-        """Schedules not tried before: the seeds, then neighbours of the best, until none is new."""
+    def _proposals(self, seeds: Iterable[str], end: float) -> Iterator[str]:
+        """Schedules not tried before, until none is new: the seeds, then neighbours of the best.
+
+        What is given out is set on the rival.
+        """
         random = Random(0)
         seen = {self._default}
         least = min(_TASKS, schedule_moves.tasks(self._default, self._extents))
         fitting = [seed for seed in seeds if self._takes(seed)]
         waiting = [schedule_moves.normal(seed, self._extents) for seed in reversed(fitting)]
         fruitless = 0
-        while fruitless < _FRUITLESS:
+        while fruitless < _FRUITLESS and perf_counter() < end:
             if waiting:
                 schedule = waiting.pop()
             else:

@@ -73,6 +73,13 @@ void draw_epilogue(Draw& draw, BrgemmSpec& spec) {
     if (epilogue.relu_mask && draw.once_in(2)) spec.ldmask = (spec.n + 7) / 8 + draw.from(0, 3);
 }
 
+void draw_prefetches(Draw& draw, BrgemmSpec& spec) {
+    if (!draw.once_in(3)) return;
+    spec.prefetch_a = draw.once_in(2);
+    spec.prefetch_b = draw.once_in(2) && !spec.epilogue.relu_mask;
+    spec.prefetch_c = draw.once_in(2);
+}
+
 BrgemmSpec draw_spec(Draw& draw) {
     BrgemmSpec spec;
     spec.m = draw.extent();
@@ -81,12 +88,15 @@ BrgemmSpec draw_spec(Draw& draw) {
     draw_types(draw, spec);
     spec.trans_a = draw.once_in(3);
     if (draw.once_in(2)) spec.lda = spec.a_columns() + draw.from(0, 20);
+    spec.sliding_a = draw.once_in(4);
+    if (spec.sliding_a) spec.lda = draw.from(1, spec.a_columns());
     if (draw.once_in(2)) spec.ldb = spec.n + draw.from(0, 20);
     if (draw.once_in(2)) spec.ldc = spec.n + draw.from(0, 20);
     const bool adds = !is_int8(spec.a_type) || spec.c_type == DType::s32;
     spec.beta = adds && draw.once_in(2) ? 1 : 0;
     spec.addressing = static_cast<Addressing>(draw.from(0, 2));
     draw_epilogue(draw, spec);
+    draw_prefetches(draw, spec);
     return validated(spec);
 }
 
@@ -112,13 +122,13 @@ bool run_case(std::uint64_t seed, bool talk) {
     const Microarchitecture core{.shuffles_beat_broadcast_loads = draw.once_in(2)};
     const Brgemm kernel(make_plan(spec, kernel_isa(spec, isa), core));
     if (talk)
-        std::printf("batch %lld, %s\n", static_cast<long long>(batch),
+        std::printf("batch %lld%s, %s\n", static_cast<long long>(batch), problem.ahead().c_str(),
                     to_string(kernel.plan()).c_str());
     const std::string mismatch = problem.mismatch(kernel);
     if (mismatch.empty()) return true;
-    std::printf("%s: %s; repeat with DLPRIM_MAX_ISA=%s fuzz_kernels --case %llu\n",
-                kernel.name().c_str(), mismatch.c_str(), std::string(name_of(usable_isa())).c_str(),
-                static_cast<unsigned long long>(seed));
+    std::printf("%s%s: %s; repeat with DLPRIM_MAX_ISA=%s fuzz_kernels --case %llu\n",
+                kernel.name().c_str(), problem.ahead().c_str(), mismatch.c_str(),
+                std::string(name_of(usable_isa())).c_str(), static_cast<unsigned long long>(seed));
     return false;
 }
 

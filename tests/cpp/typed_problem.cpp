@@ -73,6 +73,8 @@ TypedProblem::TypedProblem(const BrgemmSpec& spec, std::int64_t batch, Fence fen
       residual_(span_c(spec_), fence),
       zero_point_a_(static_cast<std::int32_t>(drawn(random_, -200, 200))),
       zero_point_b_(static_cast<std::int32_t>(drawn(random_, -200, 200))),
+      a_ahead_(drawn_ahead(span_a(spec_))),
+      b_ahead_(drawn_ahead(span_b(spec_))),
       before_(static_cast<std::size_t>(span_c(spec_))),
       mask_before_(static_cast<std::size_t>((spec_.m - 1) * spec_.ldmask + (spec_.n + 7) / 8),
                    kUntouched) {
@@ -92,6 +94,21 @@ TypedProblem::TypedProblem(const BrgemmSpec& spec, std::int64_t batch, Fence fen
         const std::int64_t size = size_of(spec_.c_type);
         std::fill_n(before_.begin() + row * spec_.ldc * size, spec_.n * size, std::byte{0xff});
     }
+}
+
+std::int64_t TypedProblem::drawn_ahead(std::int64_t span) {
+    switch (drawn(random_, 0, 2)) {
+        case 0: return drawn(random_, -span, span);
+        case 1: return drawn(random_, -20000, 20000);
+        default: return static_cast<std::int64_t>(random_());
+    }
+}
+
+std::string TypedProblem::ahead() const {
+    std::string text;
+    if (spec_.prefetch_a) text += ", a_ahead " + std::to_string(a_ahead_);
+    if (spec_.prefetch_b) text += ", b_ahead " + std::to_string(b_ahead_);
+    return text;
 }
 
 void TypedProblem::fill(DType dtype, std::byte* data, std::int64_t bytes) {
@@ -130,13 +147,15 @@ TypedProblem::Operand TypedProblem::make_operand(DType dtype, std::int64_t span,
     return operand;
 }
 
-// What stands behind the last element of k in a packed matrix is never used.
+// What stands behind the last element of k in a packed matrix is never used, unless it belongs to
+// the row before as well, whose columns reach into the last one where A slides.
 void TypedProblem::spoil_padding(DType dtype, std::byte* matrix, std::int64_t columns,
                                  std::int64_t ld) {
     const std::int64_t group = elements_per_word(dtype);
     const std::int64_t size = size_of(dtype);
     std::byte* const row = matrix + (spec_.words() - 1) * ld * 4;
-    for (std::int64_t column = 0; column < columns; ++column) {
+    const std::int64_t shared = spec_.words() > 1 ? std::max<std::int64_t>(columns - ld, 0) : 0;
+    for (std::int64_t column = shared; column < columns; ++column) {
         for (std::int64_t i = spec_.k % group; i > 0 && i < group; ++i) {
             std::memset(row + column * 4 + i * size, drawn(random_, 0, 1) == 0 ? 0x7f : 0xff,
                         static_cast<std::size_t>(size));  // NaN as bfloat16
@@ -164,7 +183,9 @@ BrgemmArgs TypedProblem::args(std::byte* c, std::byte* mask) const {
             .residual = residual_.data(),
             .relu_mask = reinterpret_cast<std::uint8_t*>(mask),
             .zero_point_a = zero_point_a_,
-            .zero_point_b = zero_point_b_};
+            .zero_point_b = zero_point_b_,
+            .a_ahead = a_ahead_,
+            .b_ahead = b_ahead_};
 }
 
 bool TypedProblem::close(std::int64_t index, const std::byte* actual) const {

@@ -43,6 +43,9 @@ public:
     // Empty when the kernel computes what is expected and touches nothing else.
     std::string mismatch(const Brgemm& kernel) const;
 
+    // Where prefetches lead, empty without them: inside the operands, just beyond, or anywhere.
+    std::string ahead() const;
+
 private:
     struct Operand {
         std::vector<GuardedBytes> memory;
@@ -53,6 +56,7 @@ private:
 
     Operand make_operand(DType dtype, std::int64_t span, std::int64_t packed_columns,
                          std::int64_t ld);
+    std::int64_t drawn_ahead(std::int64_t span);
     void fill(DType dtype, std::byte* data, std::int64_t bytes);
     void spoil_padding(DType dtype, std::byte* matrix, std::int64_t columns, std::int64_t ld);
     const void* base(const Operand& operand) const;
@@ -71,6 +75,8 @@ private:
     GuardedBytes residual_;
     std::int32_t zero_point_a_ = 0;
     std::int32_t zero_point_b_ = 0;
+    std::int64_t a_ahead_ = 0;
+    std::int64_t b_ahead_ = 0;
     std::vector<std::byte> before_;
     std::vector<std::byte> expected_;
     std::vector<std::byte> mask_before_;

@@ -48,6 +48,10 @@ std::vector<BrgemmSpec> neighbours() {
     add([](BrgemmSpec& spec) { spec.addressing = Addressing::offset; });
     add([](BrgemmSpec& spec) { spec.epilogue.bias = true; });
     add([](BrgemmSpec& spec) { spec.epilogue.activation = Activation::relu; });
+    add([](BrgemmSpec& spec) { spec.sliding_a = true; });
+    add([](BrgemmSpec& spec) { spec.prefetch_a = true; });
+    add([](BrgemmSpec& spec) { spec.prefetch_b = true; });
+    add([](BrgemmSpec& spec) { spec.prefetch_c = true; });
     return specs;
 }
 
@@ -136,6 +140,43 @@ TEST_CASE("the name says everything about a spec") {
                                .addressing = Addressing::offset,
                                .epilogue = {.bias = true, .activation = Activation::relu}})) ==
           "f32_m64n32k16_lda64_ldb32_ldc32_transa_offset_beta1_bias_relu");
+}
+
+TEST_CASE("the name ends in what A slides over and what is fetched ahead") {
+    BrgemmSpec spec{.m = 8, .n = 4, .k = 6, .lda = 2, .sliding_a = true};
+    CHECK(to_string(validated(spec)) == "f32_m8n4k6_lda2_ldb4_ldc4_stride_beta0_sliding");
+    spec.prefetch_a = spec.prefetch_c = true;
+    CHECK(to_string(validated(spec)) ==
+          "f32_m8n4k6_lda2_ldb4_ldc4_stride_beta0_sliding_prefetchac");
+}
+
+TEST_CASE("only rows of a sliding A may overlap") {
+    BrgemmSpec spec{.m = 8, .n = 4, .k = 6, .lda = 1};
+    CHECK(refusal(spec) == "lda=1, expected at least the row length 6");
+    spec.sliding_a = true;
+    CHECK(refusal(spec).empty());
+    CHECK(validated(spec).lda == 1);
+    CHECK(span_a(validated(spec)) == (7 * 1 + 6) * 4);
+    spec.trans_a = true;
+    CHECK(span_a(validated(spec)) == (5 * 1 + 8) * 4);
+    spec.lda = -1;
+    CHECK(refusal(spec) == "lda=-1, expected at least the row length 1");
+    spec.lda = kMostLd + 1;
+    CHECK(starts_with(refusal(spec), "lda=16777217"));
+}
+
+TEST_CASE("a sliding A has a leading dimension") {
+    CHECK(validated({.m = 8, .n = 4, .k = 6, .sliding_a = true}).lda == 6);
+}
+
+TEST_CASE("a relu mask and a prefetch of B are refused together") {
+    const BrgemmSpec spec{.m = 2,
+                          .n = 3,
+                          .k = 5,
+                          .epilogue = {.activation = Activation::relu, .relu_mask = true},
+                          .prefetch_a = true,
+                          .prefetch_b = true};
+    CHECK(refusal(spec) == "relu_mask with prefetch_b: one register would hold both");
 }
 
 TEST_CASE("addressings and activations survive a round trip through their names") {

@@ -103,6 +103,45 @@ TEST_CASE("zero points of int8") {
     }
 }
 
+TEST_CASE("rows of A may overlap") {
+    for (const Types& types : kTypes) {
+        for (const std::int64_t lda : {1, 2, 3, 8}) {
+            for (const bool trans_a : {false, true}) {
+                BrgemmSpec spec = spec_of(types, 17, 33, 21);
+                spec.lda = lda;
+                spec.sliding_a = true;
+                spec.trans_a = trans_a;
+                CHECK(fault(spec, Values::eighths) == "");
+            }
+        }
+    }
+}
+
+TEST_CASE("prefetches change nothing, wherever they lead") {
+    for (const Types& types : kTypes) {
+        for (unsigned i = 1; i < 16; ++i) {
+            for (const auto& [m, n, k] : {std::array{29, 40, 20}, {1, 3, 2}}) {
+                BrgemmSpec spec = spec_of(types, m, n, k);
+                spec.prefetch_a = (i & 1) != 0;
+                spec.prefetch_b = (i & 2) != 0;
+                spec.prefetch_c = (i & 4) != 0;
+                spec.trans_a = (i & 8) != 0;
+                CHECK(fault(spec, Values::eighths) == "");
+            }
+        }
+    }
+}
+
+TEST_CASE("prefetches beside a relu mask") {
+    for (const Types& types : kTypes) {
+        if (types.c == DType::s32) continue;
+        BrgemmSpec spec = spec_of(types, 31, 37, 70);
+        spec.epilogue = {.activation = Activation::relu, .relu_mask = true};
+        spec.prefetch_a = spec.prefetch_c = true;
+        CHECK(fault(spec, Values::eighths) == "");
+    }
+}
+
 TEST_CASE("int8 sums neither saturate nor lose bits at the extremes") {
     constexpr std::int64_t k = 4096;
     const std::vector<std::uint8_t> a(k, 255);

@@ -247,8 +247,9 @@ TEST_CASE("unusual geometries") {
     rows_only.S = 1;
     ConvShape dilated = square_filter({2, 48, 17, 17}, 3, 2);
     dilated.dilation_h = dilated.dilation_w = 4;
+    const ConvShape in_parts = square_filter({3, 35, 41, 29}, 3, 1);
     for (const ConvShape& shape :
-         {empty, wide_padding, strided, single_pixel, rows_only, dilated}) {
+         {empty, wide_padding, strided, single_pixel, rows_only, dilated, in_parts}) {
         const Tensors given = eighths(shape, random);
         for_problems(shape, [&](const Depthwise& problem) {
             CHECK(computed(problem, given, true, Fence::after) == expected(problem, given, true));
@@ -259,11 +260,10 @@ TEST_CASE("unusual geometries") {
 TEST_CASE("nothing is multiplied by padding") {
     const ConvShape shape = square_filter({1, 20, 9, 9}, 3, 1);
     Tensors given = tensors(shape, [] { return 1.0F; });
-    constexpr float kInfinity = std::numeric_limits<float>::infinity();
     for (std::int64_t c = 0; c < shape.C; ++c) {
         // The first tap meets the first row and column of dst only where there is padding.
-        given.weights[at(c * 9)] = kInfinity;
-        given.diff_dst[at(c * 81)] = kInfinity;
+        given.weights[at(c * 9)] = given.diff_dst[at(c * 81)] =
+            std::numeric_limits<float>::infinity();
     }
     for_problems(shape, [&](const Depthwise& problem) {
         CHECK(computed(problem, given, false, Fence::after) == expected(problem, given, false));

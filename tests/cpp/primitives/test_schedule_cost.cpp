@@ -1,0 +1,166 @@
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "primitives/conv_contraction.h"
+#include "primitives/parallel.h"
+#include "primitives/schedule_cost.h"
+
+namespace dlprim {
+namespace {
+
+constexpr CacheSizes kCaches{.l1 = 32e3, .l2 = 1e6, .l3 = 32e6};
+
+ConvShape square(std::int64_t N, std::int64_t C, std::int64_t H, std::int64_t K, std::int64_t R,
+                 std::int64_t stride) {
+    const std::int64_t pad = R / 2;
+    return validated({.N = N,
+                      .C = C,
+                      .H = H,
+                      .W = H,
+                      .K = K,
+                      .R = R,
+                      .S = R,
+                      .stride_h = stride,
+                      .stride_w = stride,
+                      .pad_top = pad,
+                      .pad_bottom = pad,
+                      .pad_left = pad,
+                      .pad_right = pad});
+}
+
+std::vector<ConvShape> shapes() {
+    ConvShape grouped = square(2, 96, 14, 144, 3, 1);
+    grouped.groups = 3;
+    return {square(8, 64, 56, 64, 3, 1),  square(8, 256, 14, 1024, 1, 1),
+            square(8, 512, 7, 512, 3, 1), square(4, 128, 28, 256, 1, 2),
+            square(4, 3, 60, 64, 7, 2),   square(1, 1, 1, 1, 1, 1),
+            square(0, 64, 14, 64, 3, 1),  grouped};
+}
+
+// Every pass of every shape in both types.
+template <class Body>
+void for_contractions(const Body& body) {
+    for (const ConvShape& shape : shapes()) {
+        for (const DType dtype : {DType::f32, DType::bf16}) {
+            const ConvProblem problem{shape, dtype, Layout::blocked};
+            CAPTURE(shape.C);
+            CAPTURE(shape.H);
+            CAPTURE(name_of(dtype));
+            body(forward_contraction(problem, {.bias = true}));
+            body(backward_data_contraction(problem));
+            body(weights_contraction(problem, shape.N));
+            if (prefers_windows(problem)) body(window_data_contraction(problem));
+        }
+    }
+}
+
+double cost(const Contraction& contraction, const char* schedule) {
+    return schedule_cost(contraction, parse_schedule(schedule), kCaches);
+}
+
+TEST_CASE("ranked schedules are different ones, the cheapest first") {
+    for_contractions([](const Contraction& contraction) {
+        const std::vector<Schedule> ranked = ranked_schedules(contraction, kCaches, 30);
+        REQUIRE(!ranked.empty());
+        CHECK(ranked.size() <= 30);
+        std::set<std::string> texts;
+        double before = 0;
+        for (const Schedule& schedule : ranked) {
+            const double now = schedule_cost(contraction, schedule, kCaches);
+            CHECK(now >= before);
+            before = now;
+            texts.insert(to_string(schedule));
+        }
+        CHECK(texts.size() == ranked.size());
+        CHECK(ranked_schedules(contraction, kCaches, 1) == std::vector{ranked.front()});
+    });
+}
+
+TEST_CASE("ranked schedules are plans, and share no sum") {
+    for_contractions([](const Contraction& contraction) {
+        for (const Schedule& schedule : ranked_schedules(contraction, kCaches, 4)) {
+            CAPTURE(to_string(schedule));
+            CHECK_NOTHROW(ContractionPlan(contraction, schedule));
+        }
+    });
+}
+
+TEST_CASE("tasks are those of the nest") {
+    for_contractions([](const Contraction& contraction) {
+        std::vector<Loop> loops;
+        for (const ContractionLoop& loop : contraction.loops) {
+            loops.push_back({loop.letter, std::max<std::int64_t>(loop.extent, 1)});
+        }
+        for (const Schedule& schedule : ranked_schedules(contraction, kCaches, 40)) {
+            CAPTURE(to_string(schedule));
+            const double tasks = schedule_traffic(contraction, schedule, kCaches).tasks;
+            CHECK(tasks == static_cast<double>(LoopNest(loops, schedule).tasks()));
+        }
+    });
+}
+
+TEST_CASE("a smaller cache brings in no less, and the largest one everything once") {
+    for_contractions([](const Contraction& contraction) {
+        // C is at least read and written.
+        const double once = contraction.bytes_a + contraction.bytes_b + 2 * contraction.bytes_c;
+        std::set<double> into_endless;
+        for (const Schedule& schedule : ranked_schedules(contraction, kCaches, 40)) {
+            CAPTURE(to_string(schedule));
+            const ScheduleTraffic traffic = schedule_traffic(contraction, schedule, kCaches);
+            CHECK(traffic.flops == contraction.flops);
+            CHECK(traffic.calls >= 1);
+            CHECK(traffic.into_l1 >= traffic.into_l2 * (1 - 1e-9));
+            CHECK(traffic.into_l2 >= traffic.into_l3 * (1 - 1e-9));
+            CHECK(traffic.into_l3 >= once * (1 - 1e-9));
+            const CacheSizes endless{.l1 = 1e15, .l2 = 1e15, .l3 = 1e15};
+            into_endless.insert(schedule_traffic(contraction, schedule, endless).into_l1);
+        }
+        CHECK(into_endless.size() == 1);
+        CHECK(*into_endless.begin() >= once);
+    });
+}
+
+TEST_CASE("streaming all weights for every row costs more than keeping a block of them") {
+    const ConvProblem problem{square(16, 256, 14, 256, 3, 1), DType::f32, Layout::blocked};
+    const Contraction contraction = forward_contraction(problem, {});
+    CHECK(cost(contraction, "K N P c8 G") < cost(contraction, "N P K c8 G"));
+    const auto into_l2 = [&](const char* schedule) {
+        return schedule_traffic(contraction, parse_schedule(schedule), kCaches).into_l2;
+    };
+    CHECK(into_l2("K N P c8 G") < 0.5 * into_l2("N P K c8 G"));
+}
+
+TEST_CASE("calls, and tasks that are too few to share, have a price") {
+    const ConvProblem problem{square(16, 256, 14, 256, 1, 1), DType::f32, Layout::blocked};
+    const Contraction contraction = forward_contraction(problem, {});
+    CHECK(cost(contraction, "N K P q196 c4 G") < cost(contraction, "N K P q196 c1 G"));
+    CHECK(cost(contraction, "N K P q196 c4 G") < cost(contraction, "n k p q196 c4 g"));
+    CHECK(cost(contraction, "N K P q196 c4 G") < cost(contraction, "n K p q196 c4 g"));
+    CHECK(cost(contraction, "N K P q98 c4 G") < cost(contraction, "N K P q1 c4 G"));
+}
+
+TEST_CASE("ranks do not depend on the number of threads") {
+    const int before = num_threads();
+    const ConvProblem problem{square(8, 64, 28, 128, 3, 1), DType::f32, Layout::blocked};
+    const Contraction contraction = forward_contraction(problem, {});
+    set_num_threads(1);
+    const std::vector<Schedule> serial = ranked_schedules(contraction, kCaches, 50);
+    set_num_threads(7);
+    CHECK(ranked_schedules(contraction, kCaches, 50) == serial);
+    set_num_threads(before);
+}
+
+TEST_CASE("the caches of this machine are some") {
+    const CacheSizes caches = cache_sizes();
+    CHECK(caches.l1 >= 8e3);
+    CHECK(caches.l2 >= caches.l1);
+    CHECK(caches.l3 >= caches.l1);
+}
+
+}  // namespace
+}  // namespace dlprim
