@@ -8,6 +8,7 @@
 #include "brgemm/isa.h"
 #include "primitives/conv_weights_sum.h"
 #include "primitives/depthwise.h"
+#include "primitives/joined_weights.h"
 #include "primitives/pack_rows.h"
 #include "primitives/parallel.h"
 #include "primitives/schedule_cost.h"
@@ -111,6 +112,21 @@ void Conv2d::activate(const ConvForward& tensors) const {
         ->run({.c = tensors.dst, .relu_mask = tensors.relu_mask, .accumulate = true}, nullptr);
 }
 
+void Conv2d::multiply_forward(const ConvForward& tensors, std::int64_t variant) const {
+    const ConvProblem problem{spec_.shape, spec_.dtype, spec_.layout};
+    const auto made = plan(ConvPass::forward, variant);
+    const std::int64_t joined = joined_bytes();
+    const WorkspacePool::Lease scratch(workspaces_, joined + made->scratch_bytes() * num_threads());
+    if (joined > 0) join_weights(problem, tensors.weights, scratch.data());
+    made->run({.a = tensors.src,
+               .b = joined > 0 ? scratch.data() : tensors.weights,
+               .c = tensors.dst,
+               .bias = tensors.bias,
+               .residual = tensors.residual,
+               .relu_mask = tensors.relu_mask},
+              scratch.data() + joined);
+}
+
 void Conv2d::forward(const ConvForward& tensors) const {
     const bool afterwards = activates_afterwards(tensors.relu_mask != nullptr);
     const bool is_depthwise = spec_.shape.is_depthwise();
@@ -133,15 +149,7 @@ void Conv2d::forward(const ConvForward& tensors) const {
         } else if (tensors.relu_mask != nullptr) {
             variant |= kWithMask;
         }
-        const auto made = plan(ConvPass::forward, variant);
-        const WorkspacePool::Lease scratch(workspaces_, made->scratch_bytes() * num_threads());
-        made->run({.a = tensors.src,
-                   .b = tensors.weights,
-                   .c = tensors.dst,
-                   .bias = tensors.bias,
-                   .residual = tensors.residual,
-                   .relu_mask = tensors.relu_mask},
-                  scratch.data());
+        multiply_forward(tensors, variant);
     }
     if (afterwards) activate(tensors);
 }
@@ -178,6 +186,11 @@ void Conv2d::backward_weights(const void* src, const void* diff_dst, DType to,
     weights_sum_->run(src, diff_dst, to, diff_weights, scratch.data());
 }
 
+std::int64_t Conv2d::joined_bytes() const {
+    const ConvProblem problem{spec_.shape, spec_.dtype, spec_.layout};
+    return needs_joined_weights(problem) ? aligned(joined_weights_bytes(problem)) : 0;
+}
+
 std::int64_t Conv2d::transposed_bytes() const {
     const ConvProblem problem{spec_.shape, spec_.dtype, spec_.layout};
     if (prefers_windows(problem)) return aligned(window_weights_bytes(problem));
@@ -187,7 +200,8 @@ std::int64_t Conv2d::transposed_bytes() const {
 std::int64_t Conv2d::scratch_bytes(ConvPass pass) const {
     if (spec_.shape.is_depthwise()) return 0;
     switch (pass) {
-        case ConvPass::forward: return plan(pass, 0)->scratch_bytes() * num_threads();
+        case ConvPass::forward:
+            return joined_bytes() + plan(pass, 0)->scratch_bytes() * num_threads();
         case ConvPass::backward_data:
             return transposed_bytes() + plan(pass, 0)->scratch_bytes() * num_threads();
         default: return weights_sum_->scratch_bytes(DType::f32);

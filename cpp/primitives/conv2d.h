@@ -84,6 +84,9 @@ private:
     std::shared_ptr<const ContractionPlan> one_image_activation(bool relu_mask) const;
     void depthwise_through_float32(const ConvForward& tensors) const;
     std::int64_t typical_variant(ConvPass pass) const;
+    void multiply_forward(const ConvForward& tensors, std::int64_t variant) const;
+    // Scratch of another form of the weights.
+    std::int64_t joined_bytes() const;
     std::int64_t transposed_bytes() const;
     void require_schedules() const;
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "primitives/conv_correlation.h"
+#include "primitives/joined_weights.h"
 #include "primitives/schedule_cost.h"
 
 namespace dlprim {
@@ -65,7 +66,8 @@ Contraction forward_contraction(const ConvProblem& problem, const Epilogue& epil
                            .dtype = problem.dtype,
                            .layout = problem.layout,
                            .in_letter = 'c',
-                           .out_letter = 'k'},
+                           .out_letter = 'k',
+                           .joined_weights = needs_joined_weights(problem)},
                           epilogue, shape.flops());
 }
 

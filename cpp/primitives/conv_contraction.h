@@ -34,7 +34,8 @@ struct ConvProblem {
 };
 
 // Loops: g groups, n images, k and c blocks of channels, p rows, q pixels (one step spans the row
-// where rows cannot be cut). A: src, B: packed weights, C: dst.
+// where rows cannot be cut). A: src, B: packed weights (joined ones
+// where needs_joined_weights()), C: dst.
 Contraction forward_contraction(const ConvProblem& problem, const Epilogue& epilogue);
 // No product at all: only the activation of what stands in C, and its mask, over all channels.
 // Loops: n, k, p. For what cannot be fused into the pass: a depthwise convolution is no kernel

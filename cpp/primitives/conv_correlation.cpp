@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "primitives/joined_weights.h"
+
 namespace dlprim {
 namespace {
 
@@ -14,8 +16,13 @@ struct WeightStrides {
     explicit WeightStrides(const Correlation& it)
         : tap(padded(it.in.block, it.dtype) * it.out.block),
           in(it.filter_height * it.filter_width * tap),
-          out(it.in.per_group() * in),
+          out(it.joined_weights ? 2 * it.filter_height * joined_row(it) : it.in.per_group() * in),
           group(it.out.per_group() * out) {}
+
+    // A filter row of joined weights.
+    static std::int64_t joined_row(const Correlation& it) {
+        return joined_pairs(it.filter_width, it.in.channels) * it.out.block * 2;
+    }
 
     static std::int64_t padded(std::int64_t channels, DType dtype) {
         const std::int64_t word = elements_per_word(dtype);
@@ -101,15 +108,27 @@ private:
                 const Tap& tap = piece.taps[i];
                 term.entries_a.push_back((row.offset * a_.row + (begin + tap.offset) * a_.pixel) *
                                          element_);
-                term.entries_b.push_back((row.index * it_.filter_width + tap.index) * tap_bytes_);
+                term.entries_b.push_back(weights_offset(row, tap));
             }
         }
         return term;
     }
 
+    std::int64_t weights_offset(const Tap& row, const Tap& tap) const {
+        if (!it_.joined_weights) {
+            return (row.index * it_.filter_width + tap.index) * tap_bytes_;
+        }
+        const std::int64_t first = tap.index * it_.in.channels;
+        const std::int64_t copy = first % 2;
+        return ((copy * it_.filter_height + row.index) * WeightStrides::joined_row(it_) +
+                first / 2 * it_.out.block * 2) *
+               element_;
+    }
+
     // Neighbouring taps of neighbouring pixels are one long row of A and of B where a pixel has no
     // other channels in between: with three channels, a k of 21 instead of seven of 3.
     bool can_join(const std::vector<Tap>& taps) const {
+        if (it_.joined_weights && !taps.empty()) return true;
         if (it_.in.count() > 1 || kind_ == Cover::overlapping || taps.size() < 2) return false;
         if (it_.in.block % elements_per_word(it_.dtype) != 0) return false;
         for (std::size_t i = 1; i < taps.size(); ++i) {
@@ -131,19 +150,29 @@ private:
 
 }  // namespace
 
-Contraction contraction_of(const Correlation& it, const Epilogue& epilogue, double flops) {
-    const ActivationStrides a = activation_strides(it.layout, it.in, it.rows.in, it.pixels.in);
-    const ActivationStrides c = activation_strides(it.layout, it.out, it.rows.out * it.cell_height,
-                                                   it.pixels.out * it.cell_width);
-    const WeightStrides b(it);
+namespace {
+
+// Elements of the three operands.
+struct Operands {
+    explicit Operands(const Correlation& it)
+        : a(activation_strides(it.layout, it.in, it.rows.in, it.pixels.in)),
+          b(it),
+          c(activation_strides(it.layout, it.out, it.rows.out * it.cell_height,
+                               it.pixels.out * it.cell_width)) {}
+
+    ActivationStrides a;
+    WeightStrides b;
+    ActivationStrides c;
+};
+
+// Loops g, n, out, in, p.
+std::vector<ContractionLoop> loops_of(const Correlation& it, const Operands& operands,
+                                      std::int64_t mask_pixel) {
+    const auto& [a, b, c] = operands;
     const std::int64_t element = size_of(it.dtype);
-    const std::int64_t mask_pixel =
-        ((it.layout == Layout::nhwc ? it.out.total() : it.out.block) + 7) / 8;
     const bool nhwc = it.layout == Layout::nhwc;
     const auto mask = [&](std::int64_t elements) { return elements / c.pixel * mask_pixel; };
-    Classes classes(it, a);
-    Contraction made;
-    made.loops = {
+    return {
         {.letter = 'g',
          .extent = it.in.groups,
          .a = a.group * element,
@@ -172,6 +201,19 @@ Contraction contraction_of(const Correlation& it, const Epilogue& epilogue, doub
          .c = it.cell_height * c.row * element,
          .mask = mask(c.row)},
     };
+}
+
+}  // namespace
+
+Contraction contraction_of(const Correlation& it, const Epilogue& epilogue, double flops) {
+    const Operands operands(it);
+    const auto& [a, b, c] = operands;
+    const std::int64_t element = size_of(it.dtype);
+    const std::int64_t mask_pixel =
+        ((it.layout == Layout::nhwc ? it.out.total() : it.out.block) + 7) / 8;
+    Classes classes(it, a);
+    Contraction made;
+    made.loops = loops_of(it, operands, mask_pixel);
     made.columns = {.loop = 2, .unit = it.out.block, .total = it.out.channels};
     made.batch = {.loop = 3, .unit = it.in.block, .total = it.in.channels};
     made.selector_loop = 4;

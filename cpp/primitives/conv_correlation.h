@@ -25,6 +25,9 @@ struct Correlation {
     std::int64_t cell_height = 1;
     std::int64_t cell_width = 1;
 
+    // Weights in the form of joined_weights.h instead of the packed one.
+    bool joined_weights = false;
+
     bool has_cells() const { return cell_height * cell_width > 1; }
 };
 
