@@ -8,7 +8,7 @@ import numpy as np
 import dlprim
 import harness
 
-_SAMPLES = 40
+_SAMPLES = 400
 _BFLOAT16_ROUNDOFF = 2.0**-8
 
 

@@ -216,7 +216,9 @@ def test_what_is_missing_or_superfluous_is_refused(layout: str) -> None:
     without = dlprim.Conv2d(**FINE, layout=layout)
     with pytest.raises(ValueError, match=r"^bias was given"):
         without.forward(fine["src"], fine["weights"], fine["bias"])
-    with pytest.raises(ValueError, match=r"^relu_mask with activation='none'"):
+    with pytest.raises(
+        ValueError, match=r"^relu_mask was given, but the activation of the convolution is 'none'"
+    ):
         without.forward(fine["src"], fine["weights"], relu_mask=fine["relu_mask"])
     with pytest.raises(TypeError, match=r"^dtype is bfloat16, expected float32"):
         without.backward_weights(fine["src"], fine["diff_dst"], dtype="bfloat16")

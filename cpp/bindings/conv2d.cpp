@@ -66,6 +66,10 @@ void PyConv2d::forward(py::handle src, py::handle weights, py::handle bias, py::
                                   : "bias was given, but the convolution was made without "
                                     "bias=True");
     }
+    if (mask && conv_.spec().activation != Activation::relu) {
+        throw py::value_error("relu_mask was given, but the activation of the convolution is '" +
+                              std::string(name_of(conv_.spec().activation)) + "', expected 'relu'");
+    }
     ConvForward tensors{.src = source->data(),
                         .weights = filter->data(),
                         .bias = reinterpret_cast<const float*>(data_or_null(offset)),

@@ -87,7 +87,6 @@ protected:
         }
     }
 
-    // `mask_scratch` is overwritten by a masked store on AVX2.
     // `bytes` from the front of a register: a whole vector or what its elements take as a shorter
     // type, 16 bytes at least. `to` is aligned to as many.
     void store_around_caches(const Xbyak::RegExp& to, int index, std::int64_t bytes) {
@@ -100,6 +99,7 @@ protected:
         }
     }
 
+    // `mask_scratch` is overwritten by a masked store on AVX2.
     void store(const Xbyak::RegExp& to, int index, bool masked, int mask_scratch) {
         if (!masked) {
             vmovups(ptr[to], vector(index));

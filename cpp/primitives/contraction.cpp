@@ -101,7 +101,8 @@ ContractionPlan::Block ContractionPlan::block_at(const ContractionOperands& oper
     if (contraction_.entry_loop >= 0) block.entries = range_of(contraction_.entry_loop);
     const Dimension& rows = contraction_.rows;
     block.rows = rows.loop < 0 ? contraction_.block_rows : rows.size(range_of(rows.loop));
-    block.row_kind = row_kinds_[static_cast<std::size_t>(block.rows)];
+    block.row_kind =
+        std::lower_bound(row_sizes_.begin(), row_sizes_.end(), block.rows) - row_sizes_.begin();
     block.columns = contraction_.columns.size(range_of(contraction_.columns.loop));
     block.last_columns = block.columns < contraction_.columns.unit;
     return block;
@@ -191,9 +192,9 @@ void ContractionPlan::run_block(const Block& block) const {
     if (block.terms->sums_apart) convert(block);
 }
 
-void ContractionPlan::run(const ContractionOperands& operands, void* scratch) const {
+void ContractionPlan::run(const ContractionOperands& operands, void* scratch, int threads) const {
     const std::int64_t tasks = nest_.tasks();
-    const std::int64_t parts = std::min<std::int64_t>(num_threads(), tasks);
+    const std::int64_t parts = std::min<std::int64_t>(threads, tasks);
     parallel_for(parts, [&](std::int64_t part) {
         auto* const sums =
             reinterpret_cast<float*>(static_cast<char*>(scratch) + part * block_bytes_);

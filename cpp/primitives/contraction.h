@@ -124,8 +124,9 @@ public:
     // Scratch of one thread in bytes: a block of sums that are converted afterwards.
     std::int64_t scratch_bytes() const { return block_bytes_; }
 
-    // Runs the nest on the calling thread's team; `scratch` has scratch_bytes() for every thread.
-    void run(const ContractionOperands& operands, void* scratch) const;
+    // Runs the nest in at most `threads` parts on the calling thread's team; `scratch` has
+    // scratch_bytes() for each. The caller reads the number of threads once, for both.
+    void run(const ContractionOperands& operands, void* scratch, int threads) const;
 
     const Contraction& contraction() const { return contraction_; }
     const LoopNest& nest() const { return nest_; }
@@ -183,8 +184,7 @@ private:
     Contraction contraction_;
     LoopNest nest_;
     std::vector<PreparedClass> classes_;
-    std::vector<std::int64_t> row_sizes_;  // of the blocks that the rows loop makes
-    std::vector<std::int64_t> row_kinds_;  // index in row_sizes_ by size
+    std::vector<std::int64_t> row_sizes_;  // of the blocks that the rows loop makes, sorted
     std::vector<std::shared_ptr<const Brgemm>> kernels_;
     std::vector<int> ahead_;  // loops that lead to the next operands, the innermost first
     bool sum_is_split_ = false;

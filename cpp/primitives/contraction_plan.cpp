@@ -155,11 +155,6 @@ void ContractionPlan::find_row_sizes() {
         }
     }
     row_sizes_.assign(elements.begin(), elements.end());
-    const std::int64_t most = row_sizes_.empty() ? 0 : row_sizes_.back();
-    row_kinds_.assign(static_cast<std::size_t>(most) + 1, 0);
-    for (std::size_t kind = 0; kind < row_sizes_.size(); ++kind) {
-        row_kinds_[static_cast<std::size_t>(row_sizes_[kind])] = static_cast<std::int64_t>(kind);
-    }
 }
 
 // The loops that lead from the operands of a call to what will be read from memory next: where a
@@ -241,7 +236,7 @@ BrgemmSpec ContractionPlan::spec_of(const Term& term, bool sums_apart,
     BrgemmSpec spec{
         .m = term.m > 0 ? term.m : row_sizes_[static_cast<std::size_t>(variant.rows)],
         .n = term.n > 0 ? term.n : columns_of(variant),
-        .lda = empty ? 0 : term.lda,
+        .lda = term.lda,
         .ldb = contraction_.ldb,
         .a_type = contraction_.dtype,
         .b_type = contraction_.dtype,
@@ -259,6 +254,10 @@ BrgemmSpec ContractionPlan::spec_of(const Term& term, bool sums_apart,
              : variant.last_depth ? batch.total % batch.unit
                                   : batch.unit;
     spec.ldc = term.c_step * (sums_apart ? columns_of(variant) : contraction_.ldc);
+    if (empty) spec.lda = 0;
+    // A single row is followed by none, however far it would be.
+    if (spec.m == 1 && !spec.trans_a) spec.lda = 0;
+    if (spec.m == 1 && contraction_.gaps == Gaps{}) spec.ldc = 0;
     if (variant.last) {
         spec.epilogue = contraction_.epilogue;
         spec.gaps = contraction_.gaps;

@@ -26,6 +26,9 @@ constexpr int kOneImageInFloat32 = 16;  // with kActivationOnly
 // Variant of the backward-data pass.
 constexpr int kWithCells = 1;
 
+// Bound of the kernel's leading dimensions.
+constexpr std::int64_t kMostApart = std::int64_t{1} << 24;
+
 constexpr const char* kActivationSchedule = "G N K P";
 
 std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -42,6 +45,7 @@ std::string_view name_of(ConvPass pass) {
 
 Conv2d::Conv2d(const ConvSpec& spec) : spec_(spec) {
     validated(spec.shape);
+    require_kernel_limits();
     if (spec.shape.is_depthwise()) return;
     weights_sum_ = std::make_unique<WeightsSum>(*this);
     for (const ConvPass pass :
@@ -51,6 +55,25 @@ Conv2d::Conv2d(const ConvSpec& spec) : spec_(spec) {
 }
 
 Conv2d::~Conv2d() = default;
+
+// Rows of the kernel's operands are pixels of one image row, or channels.
+void Conv2d::require_kernel_limits() const {
+    const ConvShape& shape = spec_.shape;
+    const bool nhwc = spec_.layout == Layout::nhwc;
+    const std::int64_t src_pixel = nhwc ? shape.C : src_blocks(shape).block;
+    const std::int64_t dst_pixel = nhwc ? shape.K : dst_blocks(shape).block;
+    const std::int64_t apart = shape.Q() > 1 ? shape.stride_w * src_pixel : src_pixel;
+    if (std::max(apart, dst_pixel) <= kMostApart && shape.H <= kMostApart &&
+        shape.P() <= kMostApart) {
+        return;
+    }
+    throw std::invalid_argument(
+        "neighbouring pixels of a result are " + std::to_string(apart) + " elements of src and " +
+        std::to_string(dst_pixel) + " of dst apart (C=" + std::to_string(shape.C) +
+        ", K=" + std::to_string(shape.K) + ", stride_w=" + std::to_string(shape.stride_w) +
+        (nhwc ? ", channels-last" : ", blocked") + "), and images have " + std::to_string(shape.H) +
+        " and " + std::to_string(shape.P()) + " rows, expected at most 2^24 of each");
+}
 
 Contraction Conv2d::contraction(ConvPass pass, std::int64_t variant) const {
     const ConvProblem problem{spec_.shape, spec_.dtype, spec_.layout};
@@ -109,14 +132,16 @@ std::shared_ptr<const ContractionPlan> Conv2d::one_image_activation(bool relu_ma
 void Conv2d::activate(const ConvForward& tensors) const {
     const int mask = tensors.relu_mask != nullptr ? kWithMask : 0;
     plan(ConvPass::forward, kActivationOnly | mask)
-        ->run({.c = tensors.dst, .relu_mask = tensors.relu_mask, .accumulate = true}, nullptr);
+        ->run({.c = tensors.dst, .relu_mask = tensors.relu_mask, .accumulate = true}, nullptr,
+              num_threads());
 }
 
 void Conv2d::multiply_forward(const ConvForward& tensors, std::int64_t variant) const {
     const ConvProblem problem{spec_.shape, spec_.dtype, spec_.layout};
     const auto made = plan(ConvPass::forward, variant);
     const std::int64_t joined = joined_bytes();
-    const WorkspacePool::Lease scratch(workspaces_, joined + made->scratch_bytes() * num_threads());
+    const int threads = num_threads();
+    const WorkspacePool::Lease scratch(workspaces_, joined + made->scratch_bytes() * threads);
     if (joined > 0) join_weights(problem, tensors.weights, scratch.data());
     made->run({.a = tensors.src,
                .b = joined > 0 ? scratch.data() : tensors.weights,
@@ -124,7 +149,7 @@ void Conv2d::multiply_forward(const ConvForward& tensors, std::int64_t variant) 
                .bias = tensors.bias,
                .residual = tensors.residual,
                .relu_mask = tensors.relu_mask},
-              scratch.data() + joined);
+              scratch.data() + joined, threads);
 }
 
 void Conv2d::forward(const ConvForward& tensors) const {
@@ -165,14 +190,15 @@ void Conv2d::backward_data(const void* diff_dst, const void* weights, void* diff
     const auto made = plan(ConvPass::backward_data,
                            aligned_result ? typical_variant(ConvPass::backward_data) : 0);
     const std::int64_t transposed = transposed_bytes();
-    const WorkspacePool::Lease scratch(workspaces_,
-                                       transposed + made->scratch_bytes() * num_threads());
+    const int threads = num_threads();
+    const WorkspacePool::Lease scratch(workspaces_, transposed + made->scratch_bytes() * threads);
     if (spec_.shape.N > 0 && prefers_windows(problem)) {
         make_window_weights(problem, weights, scratch.data());
     } else if (spec_.shape.N > 0) {
         transpose_weights(spec_.shape, spec_.dtype, weights, scratch.data());
     }
-    made->run({.a = diff_dst, .b = scratch.data(), .c = diff_src}, scratch.data() + transposed);
+    made->run({.a = diff_dst, .b = scratch.data(), .c = diff_src}, scratch.data() + transposed,
+              threads);
 }
 
 void Conv2d::backward_weights(const void* src, const void* diff_dst, DType to,
@@ -182,8 +208,9 @@ void Conv2d::backward_weights(const void* src, const void* diff_dst, DType to,
                                    diff_weights);
         return;
     }
-    const WorkspacePool::Lease scratch(workspaces_, weights_sum_->scratch_bytes(to));
-    weights_sum_->run(src, diff_dst, to, diff_weights, scratch.data());
+    const int threads = num_threads();
+    const WorkspacePool::Lease scratch(workspaces_, weights_sum_->scratch_bytes(to, threads));
+    weights_sum_->run({src, diff_dst, to, diff_weights}, scratch.data(), threads);
 }
 
 std::int64_t Conv2d::joined_bytes() const {
@@ -198,27 +225,16 @@ std::int64_t Conv2d::transposed_bytes() const {
 }
 
 std::int64_t Conv2d::scratch_bytes(ConvPass pass) const {
-    if (spec_.shape.is_depthwise()) return 0;
+    if (spec_.shape.is_depthwise()) {
+        return pass == ConvPass::forward && activates_afterwards(false) ? float32_copies_bytes()
+                                                                        : 0;
+    }
     switch (pass) {
         case ConvPass::forward:
             return joined_bytes() + plan(pass, 0)->scratch_bytes() * num_threads();
         case ConvPass::backward_data:
             return transposed_bytes() + plan(pass, 0)->scratch_bytes() * num_threads();
-        default: return weights_sum_->scratch_bytes(DType::f32);
-    }
-}
-
-Schedule Conv2d::schedule(ConvPass pass) const {
-    require_schedules();
-    const std::lock_guard lock(mutex_);
-    return schedules_.at(pass);
-}
-
-void Conv2d::require_schedules() const {
-    if (spec_.shape.is_depthwise()) {
-        throw std::invalid_argument(
-            "a depthwise convolution (groups equal to the channels) runs a fixed nest, expected "
-            "no schedule for it");
+        default: return weights_sum_->scratch_bytes(DType::f32, num_threads());
     }
 }
 
@@ -227,48 +243,6 @@ std::int64_t Conv2d::typical_variant(ConvPass pass) const {
     const bool cells =
         pass == ConvPass::backward_data && has_cells({spec_.shape, spec_.dtype, spec_.layout});
     return cells ? kWithCells : 0;
-}
-
-void Conv2d::set_schedule(ConvPass pass, const Schedule& schedule) {
-    require_schedules();
-    const std::int64_t variant = typical_variant(pass);
-    const auto made = std::make_shared<ContractionPlan>(contraction(pass, variant), schedule);
-    const std::lock_guard lock(mutex_);
-    std::erase_if(plans_, [&](const auto& entry) { return entry.first.first == pass; });
-    schedules_[pass] = schedule;
-    plans_[{pass, variant}] = made;
-}
-
-std::vector<Loop> Conv2d::loops(ConvPass pass) const {
-    require_schedules();
-    std::vector<Loop> loops;
-    for (const ContractionLoop& loop : contraction(pass, typical_variant(pass)).loops) {
-        loops.push_back({loop.letter, loop.extent});
-    }
-    return loops;
-}
-
-std::vector<Schedule> Conv2d::candidates(ConvPass pass, int count) const {
-    require_schedules();
-    return ranked_schedules(contraction(pass, typical_variant(pass)), cache_sizes(), count);
-}
-
-std::string Conv2d::describe() const {
-    const ConvShape& shape = spec_.shape;
-    const ChannelBlocks in = src_blocks(shape);
-    const ChannelBlocks out = dst_blocks(shape);
-    std::string text = "blocks: C " + std::to_string(in.count()) + " x " +
-                       std::to_string(in.block) + ", K " + std::to_string(out.count()) + " x " +
-                       std::to_string(out.block) + "\n";
-    if (shape.is_depthwise()) return text + "depthwise: vectors along the channels, no kernel\n";
-    for (const ConvPass pass :
-         {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
-        text += std::string(name_of(pass)) + ": schedule '" + to_string(schedule(pass)) + "'\n";
-        for (const std::string& name : plan(pass, typical_variant(pass))->kernel_names()) {
-            text += "  " + name + "\n";
-        }
-    }
-    return text;
 }
 
 }  // namespace dlprim

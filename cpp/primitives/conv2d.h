@@ -5,7 +5,8 @@
 // Source of the algorithm: arXiv 1906.06440, section on convolutions.
 //
 // Results are the same bits from run to run and for any number of threads: a sum that is split is
-// split by the shape. An object may be used by several threads at once.
+// split by the shape and, in bfloat16, the L2 cache of the CPU. An object may be used by several
+// threads at once.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +60,9 @@ public:
     void backward_weights(const void* src, const void* diff_dst, DType to,
                           void* diff_weights) const;
 
-    // Bytes beside operands and results that a call uses with the present number of threads.
+    // Bytes beside operands and results that a call uses with the present number of threads. Not
+    // counted are the sums of a depthwise backward-weights pass and, where diff_weights are wanted
+    // in bfloat16, the float32 sums of their size.
     std::int64_t scratch_bytes(ConvPass pass) const;
 
     // A depthwise convolution has none: refused with std::invalid_argument.
@@ -88,7 +91,9 @@ private:
     // Scratch of another form of the weights.
     std::int64_t joined_bytes() const;
     std::int64_t transposed_bytes() const;
+    std::int64_t float32_copies_bytes() const;
     void require_schedules() const;
+    void require_kernel_limits() const;
 
     ConvSpec spec_;
     mutable std::mutex mutex_;

@@ -1,6 +1,7 @@
 #include "primitives/conv2d.h"
 #include "primitives/depthwise.h"
 #include "primitives/pack.h"
+#include "primitives/parallel.h"
 
 namespace dlprim {
 namespace {
@@ -18,6 +19,16 @@ struct Copy {
 
 }  // namespace
 
+// Of one image: src, dst, residual; and of the weights.
+std::int64_t Conv2d::float32_copies_bytes() const {
+    if (spec_.dtype == DType::f32) return 0;
+    const ConvShape& shape = spec_.shape;
+    const ChannelBlocks blocks = src_blocks(shape);
+    const std::int64_t src = activation_strides(spec_.layout, blocks, shape.H, shape.W).image;
+    const std::int64_t dst = activation_strides(spec_.layout, blocks, shape.P(), shape.Q()).image;
+    return (src + 2 * dst + packed_weights_size(shape, DType::f32)) * size_of(DType::f32);
+}
+
 // The activation of a depthwise convolution is a pass of its own, and a result is rounded once: so
 // both passes run in float32, one image at a time. The image of dst is copied as well, because what
 // stands behind its last channel stays.
@@ -28,8 +39,7 @@ void Conv2d::depthwise_through_float32(const ConvForward& tensors) const {
     const std::int64_t src_size = activation_strides(spec_.layout, blocks, one.H, one.W).image;
     const std::int64_t dst_size = activation_strides(spec_.layout, blocks, one.P(), one.Q()).image;
     const std::int64_t weights_size = packed_weights_size(one, DType::f32);
-    const WorkspacePool::Lease scratch(
-        workspaces_, (src_size + 2 * dst_size + weights_size) * size_of(DType::f32));
+    const WorkspacePool::Lease scratch(workspaces_, float32_copies_bytes());
     auto* const first = reinterpret_cast<float*>(scratch.data());
     const Copy src{tensors.src, src_size, first};
     const Copy dst{tensors.dst, dst_size, src.to + src_size};
@@ -50,7 +60,8 @@ void Conv2d::depthwise_through_float32(const ConvForward& tensors) const {
                            .dst = dst.to});
         std::uint8_t* const mask =
             tensors.relu_mask == nullptr ? nullptr : tensors.relu_mask + image * mask_image;
-        activation->run({.c = dst.to, .relu_mask = mask, .accumulate = true}, nullptr);
+        activation->run({.c = dst.to, .relu_mask = mask, .accumulate = true}, nullptr,
+                        num_threads());
         round_to_bf16(dst.to, static_cast<std::uint16_t*>(tensors.dst) + image * dst_size,
                       dst_size);
     }

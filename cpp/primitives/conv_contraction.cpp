@@ -80,7 +80,7 @@ bool has_cells(const ConvProblem& problem) {
     const bool pointwise = shape.R == 1 && shape.S == 1 && shape.pad_top == 0 &&
                            shape.pad_left == 0 && shape.P() * shape.stride_h == shape.H &&
                            shape.Q() * shape.stride_w == shape.W;
-    const bool strided = shape.stride_h * shape.stride_w > 1;
+    const bool strided = shape.stride_w > 1;  // else rows can be cut, which is another nest
     const bool aligned = c.pixel * element % 64 == 0 && out.block * element % 64 == 0 &&
                          out.last() * element % 64 == 0 && out.channels * element % 64 == 0;
     const bool whole = problem.dtype == DType::f32 || in.channels % in.block == 0;

@@ -90,7 +90,12 @@ PairedImages paired_images(const ConvProblem& problem) {
     made.windows = has_windows(whole);
     find_forms(made);
     find_sizes(made, problem.dtype);
-    const auto room = static_cast<std::int64_t>(kShareOfCache * cache_sizes().l2);
+    // No more than the image itself.
+    const std::int64_t image =
+        (src_blocks(whole).count() * src_blocks(whole).block * whole.H * whole.W +
+         dst_blocks(whole).count() * dst_blocks(whole).block * whole.P() * whole.Q()) *
+        size_of(problem.dtype);
+    const auto room = std::min(static_cast<std::int64_t>(kShareOfCache * cache_sizes().l2), image);
     for (std::int64_t bands = 2; bands <= whole.P(); ++bands) {
         if (made.src_bytes + made.dst_bytes <= room) break;
         if (whole.P() % bands != 0) continue;

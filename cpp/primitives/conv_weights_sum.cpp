@@ -40,7 +40,9 @@ WeightsSum::WeightsSum(const Conv2d& conv)
                                size_of(conv.spec().dtype);
     if (pairs_) packer_.emplace(problem_of(conv), paired_);
     if (out.count() * in.per_group() * taps < kManyBlocks) {
-        const std::int64_t room = (weights + image) / weights;
+        const std::int64_t packed = pairs_ ? paired_.src_bytes + paired_.dst_bytes : 0;
+        const std::int64_t room =
+            (elements_ * size_of(conv.spec().dtype) + image - packed) / weights;
         parts_ = std::clamp<std::int64_t>(std::min(shape_.N, room), 1, kMostParts);
     }
     images_ = (shape_.N + parts_ - 1) / parts_;
@@ -51,67 +53,63 @@ WeightsSum::WeightsSum(const Conv2d& conv)
     }
 }
 
-std::int64_t WeightsSum::packers() const { return std::min<std::int64_t>(parts_, num_threads()); }
-
-std::int64_t WeightsSum::scratch_bytes(DType to) const {
+std::int64_t WeightsSum::scratch_bytes(DType to, int threads) const {
     const bool copies = parts_ > 1 || to != DType::f32;
     const std::int64_t sums = copies ? parts_ * aligned(elements_ * size_of(DType::f32)) : 0;
     const std::int64_t packed =
-        pairs_ ? packers() * images_ * (paired_.src_bytes + paired_.dst_bytes) : 0;
+        pairs_ ? packers(threads) * images_ * (paired_.src_bytes + paired_.dst_bytes) : 0;
     return sums + packed;
 }
 
-void WeightsSum::run(const void* src, const void* diff_dst, DType to, void* diff_weights,
-                     char* scratch) const {
-    const bool copies = parts_ > 1 || to != DType::f32;
+void WeightsSum::run(const Tensors& tensors, char* scratch, int threads) const {
+    const bool copies = parts_ > 1 || tensors.to != DType::f32;
     const std::int64_t copy = aligned(elements_ * size_of(DType::f32));
     const std::int64_t packed = images_ * (paired_.src_bytes + paired_.dst_bytes);
     if (!copies) {
-        if (shape_.N == 0) {
-            std::fill_n(static_cast<float*>(diff_weights), elements_, 0.0F);
-            return;
-        }
-        sum_part({0, shape_.N}, src, diff_dst, static_cast<float*>(diff_weights), scratch);
+        auto* const sums = static_cast<float*>(tensors.diff_weights);
+        if (shape_.N == 0) std::fill_n(sums, elements_, 0.0F);
+        sum_part(tensors, {{0, shape_.N}, sums, scratch, threads});
         return;
     }
     std::memset(scratch, 0, static_cast<std::size_t>(parts_ * copy));
     char* const pairs = scratch + parts_ * copy;
-    const std::int64_t shares = packers();
+    const std::int64_t shares = packers(threads);
     parallel_for(shares, [&](std::int64_t packer) {
         const Range mine = chunk(parts_, shares, packer);
         for (std::int64_t part = mine.begin; part < mine.end; ++part) {
-            sum_part(chunk(shape_.N, parts_, part), src, diff_dst,
-                     reinterpret_cast<float*>(scratch + part * copy), pairs + packer * packed);
+            sum_part(tensors, {chunk(shape_.N, parts_, part),
+                               reinterpret_cast<float*>(scratch + part * copy),
+                               pairs + packer * packed, threads});
         }
     });
-    combine(reinterpret_cast<const float*>(scratch), to, diff_weights);
+    combine(reinterpret_cast<const float*>(scratch), tensors.to, tensors.diff_weights);
 }
 
-void WeightsSum::sum_part(Range images, const void* src, const void* diff_dst, float* sums,
-                          char* packed) const {
-    const ChannelBlocks in = src_blocks(shape_);
-    const ChannelBlocks out = dst_blocks(shape_);
+void WeightsSum::sum_part(const Tensors& tensors, const Part& part) const {
     const Layout layout = conv_.spec().layout;
     const std::int64_t element = size_of(conv_.spec().dtype);
-    const std::int64_t src_image = activation_strides(layout, in, shape_.H, shape_.W).image;
-    const std::int64_t dst_image = activation_strides(layout, out, shape_.P(), shape_.Q()).image;
+    const std::int64_t src_image =
+        activation_strides(layout, src_blocks(shape_), shape_.H, shape_.W).image * element;
+    const std::int64_t dst_image =
+        activation_strides(layout, dst_blocks(shape_), shape_.P(), shape_.Q()).image * element;
+    const Range images = part.images;
     for (std::int64_t begin = images.begin; begin < images.end; begin += images_) {
         const Range now{begin, std::min(begin + images_, images.end)};
         const auto plan = conv_.plan(ConvPass::backward_weights, now.size());
-        ContractionOperands operands{.c = sums, .accumulate = begin > images.begin};
+        ContractionOperands operands{.c = part.sums, .accumulate = begin > images.begin};
         if (pairs_) {
-            pack(now, src, diff_dst, packed);
-            operands.a = packed;
-            operands.b = packed + now.size() * paired_.src_bytes;
+            pack(now, tensors.src, tensors.diff_dst, part.packed);
+            operands.a = part.packed;
+            operands.b = part.packed + now.size() * paired_.src_bytes;
             if (now.end < images.end) {
-                operands.ahead_a = packer_->src_rows(src, now.end);
-                operands.ahead_b = packer_->dst_rows(diff_dst, now.end);
+                operands.ahead_a = packer_->src_rows(tensors.src, now.end);
+                operands.ahead_b = packer_->dst_rows(tensors.diff_dst, now.end);
             }
         } else {
-            operands.a = static_cast<const char*>(src) + now.begin * src_image * element;
-            operands.b = static_cast<const char*>(diff_dst) + now.begin * dst_image * element;
+            operands.a = static_cast<const char*>(tensors.src) + now.begin * src_image;
+            operands.b = static_cast<const char*>(tensors.diff_dst) + now.begin * dst_image;
         }
-        plan->run(operands, nullptr);
+        plan->run(operands, nullptr, part.threads);
     }
 }
 

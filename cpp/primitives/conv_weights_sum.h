@@ -5,6 +5,7 @@
 // at a time as the scratch has room for.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -17,20 +18,33 @@ class WeightsSum {
 public:
     explicit WeightsSum(const Conv2d& conv);
 
-    // For a result of type `to` and the present number of threads.
-    std::int64_t scratch_bytes(DType to) const;
+    // For a result of type `to`.
+    std::int64_t scratch_bytes(DType to, int threads) const;
     // Images that one run of the nest sums, before the last ones of a part.
     std::int64_t images() const { return images_; }
 
-    void run(const void* src, const void* diff_dst, DType to, void* diff_weights,
-             char* scratch) const;
+    struct Tensors {
+        const void* src = nullptr;
+        const void* diff_dst = nullptr;
+        DType to = DType::f32;  // of diff_weights
+        void* diff_weights = nullptr;
+    };
+
+    // `scratch` has scratch_bytes(tensors.to, threads).
+    void run(const Tensors& tensors, char* scratch, int threads) const;
 
 private:
-    void sum_part(Range images, const void* src, const void* diff_dst, float* sums,
-                  char* packed) const;
+    struct Part {
+        Range images;
+        float* sums = nullptr;
+        char* packed = nullptr;
+        int threads = 1;
+    };
+    void sum_part(const Tensors& tensors, const Part& part) const;
     void pack(Range bands, const void* src, const void* diff_dst, char* packed) const;
     void combine(const float* sums, DType to, void* diff_weights) const;
-    std::int64_t packers() const;  // threads with packed images of their own
+    // Threads with packed images of their own.
+    std::int64_t packers(int threads) const { return std::min<std::int64_t>(parts_, threads); }
 
     const Conv2d& conv_;
     bool pairs_;

@@ -78,7 +78,7 @@ private:
         const RowsCorrelation& rows = piece_.rows;
         const auto* diff =
             static_cast<const Element*>(rows.diff_dst) + p * rows.dst_row + piece_.channel;
-        const Axis& across = rows.horizontal;
+        const DepthwiseAxis& across = rows.horizontal;
         std::int64_t q = 0;
         for (; q + kPixels<Element> <= across.results; q += kPixels<Element>) {
             add_pixels<kPixels<Element>>(p, q, diff + q * rows.dst_distance);
@@ -88,7 +88,7 @@ private:
 
     template <int kCount>
     HWY_INLINE void add_pixels(std::int64_t p, std::int64_t q, const Element* diff) {
-        const Axis& across = piece_.rows.horizontal;
+        const DepthwiseAxis& across = piece_.rows.horizontal;
         if (piece_.s == 0 && piece_.r == 0) fetch_ahead(p, q, kCount, diff);
         const std::int64_t first = across.position(q, piece_.s);
         const std::int64_t last = across.position(q + kCount - 1, piece_.s) + kTaps - 1;
@@ -103,7 +103,7 @@ private:
     HWY_INLINE void fetch_ahead(std::int64_t p, std::int64_t q, std::int64_t count,
                                 const Element* diff) {
         const RowsCorrelation& rows = piece_.rows;
-        const Axis& down = rows.vertical;
+        const DepthwiseAxis& down = rows.vertical;
         prefetch(diff + rows.rows_ahead * rows.dst_row, rows.dst_distance, count);
         const auto* src = static_cast<const Element*>(rows.src) + piece_.channel +
                           rows.horizontal.position(q, 0) * rows.src_distance;
@@ -131,7 +131,7 @@ private:
 
     template <int kCount, bool kRim, std::size_t kRow>
     HWY_INLINE void add_to_row(std::int64_t p, std::int64_t column, const V* pixels) {
-        const Axis& down = piece_.rows.vertical;
+        const DepthwiseAxis& down = piece_.rows.vertical;
         const std::int64_t r = piece_.r + static_cast<std::int64_t>(kRow);
         const std::int64_t h = down.position(p, r);
         if (r >= down.taps || h < 0 || h >= down.extent) return;
@@ -219,7 +219,7 @@ void correlate_taps(const RowsCorrelation& rows, std::int64_t s) {
 
 template <class Element>
 void correlate_rows(const RowsCorrelation& rows) {
-    const Axis& across = rows.horizontal;
+    const DepthwiseAxis& across = rows.horizontal;
     std::int64_t s = 0;
     if (across.spread == 1 && across.step <= 2) {
         for (; s + kMostTaps <= across.taps; s += kMostTaps) {

@@ -61,7 +61,7 @@ struct Phase {
     std::int64_t spread = 1;  // results from tap to tap, backwards
 };
 
-Phase phase(const Axis& axis, std::int64_t first) {
+Phase phase(const DepthwiseAxis& axis, std::int64_t first) {
     const std::int64_t common = std::gcd(axis.step, axis.spread);
     Phase found{.first = first, .every = axis.step / common, .spread = axis.spread / common};
     for (std::int64_t tap = 0; tap < axis.taps; ++tap) {
@@ -81,7 +81,7 @@ void depthwise_forward(const Depthwise& problem, const DepthwiseForward& tensors
     const ChannelBlocks blocks = src_blocks(shape);
     const Plane src = src_plane(problem);
     const Plane dst = dst_plane(problem);
-    const Axis down = vertical(shape);
+    const DepthwiseAxis down = vertical(shape);
     const ConvolveRow convolve = convolve_row_function(usable_isa(), problem.dtype);
     const RowConvolution any{.src_ahead = rows_ahead(shape.Q()) * shape.stride_h * src.row,
                              .dst_ahead = rows_ahead(shape.Q()) * dst.row,

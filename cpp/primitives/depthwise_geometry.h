@@ -13,11 +13,11 @@
 
 namespace dlprim {
 
-inline Axis vertical(const ConvShape& shape) {
+inline DepthwiseAxis vertical(const ConvShape& shape) {
     return {shape.R, shape.stride_h, shape.dilation_h, shape.pad_top, shape.H, shape.P()};
 }
 
-inline Axis horizontal(const ConvShape& shape) {
+inline DepthwiseAxis horizontal(const ConvShape& shape) {
     return {shape.S, shape.stride_w, shape.dilation_w, shape.pad_left, shape.W, shape.Q()};
 }
 

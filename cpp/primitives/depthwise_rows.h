@@ -49,7 +49,7 @@ struct RowConvolution {
 };
 
 // One axis of a convolution.
-struct Axis {
+struct DepthwiseAxis {
     std::int64_t taps = 0;
     std::int64_t step = 1;    // stride
     std::int64_t spread = 1;  // dilation
@@ -71,8 +71,8 @@ inline constexpr std::int64_t kSummedRows = 3;
 // Adds to sums[r][s][channel] what rows `rows` of diff_dst of one image contribute to the gradient
 // of the weights. src and diff_dst are at the image's first pixel; distances are in elements.
 struct RowsCorrelation {
-    Axis vertical;
-    Axis horizontal;
+    DepthwiseAxis vertical;
+    DepthwiseAxis horizontal;
     Range rows;
     std::int64_t rows_ahead = 0;  // of diff_dst, to prefetch
     const void* src = nullptr;

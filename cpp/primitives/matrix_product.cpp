@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "primitives/contraction.h"
+#include "primitives/parallel.h"
 
 namespace dlprim {
 namespace {
@@ -67,7 +68,8 @@ Contraction contraction_of(const MatrixProduct& product) {
 void multiply(const MatrixProduct& product) {
     if (product.m == 0 || product.n == 0) return;
     ContractionPlan(contraction_of(product), kSchedule)
-        .run({.a = product.a, .b = product.b, .c = product.c, .bias = product.bias}, nullptr);
+        .run({.a = product.a, .b = product.b, .c = product.c, .bias = product.bias}, nullptr,
+             num_threads());
 }
 
 }  // namespace dlprim

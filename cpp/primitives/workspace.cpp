@@ -3,27 +3,44 @@
 #include <utility>
 
 namespace dlprim {
+namespace {
+
+// Calls in flight at once whose scratch is kept.
+constexpr std::size_t kReserve = 8;
+
+}  // namespace
 
 WorkspacePool::Lease::Lease(WorkspacePool& pool, std::int64_t bytes) : pool_(pool), bytes_(bytes) {
+    if (bytes == 0) return;
     {
         const std::lock_guard lock(pool.mutex_);
-        if (!pool.free_.empty()) {
-            Piece piece = std::move(pool.free_.back());
-            pool.free_.pop_back();
-            if (piece.bytes >= bytes) {
-                bytes_ = piece.bytes;
-                piece_ = std::move(piece.buffer);
+        // The smallest that is large enough; where none is, the largest makes room for a new one.
+        auto best = pool.free_.end();
+        for (auto piece = pool.free_.begin(); piece != pool.free_.end(); ++piece) {
+            const bool fits = piece->bytes >= bytes;
+            if (best == pool.free_.end() ||
+                (best->bytes >= bytes ? fits && piece->bytes < best->bytes
+                                      : piece->bytes > best->bytes)) {
+                best = piece;
             }
         }
-        pool.free_.reserve(pool.free_.size() + 8);
+        if (best != pool.free_.end()) {
+            if (best->bytes >= bytes) {
+                bytes_ = best->bytes;
+                piece_ = std::move(best->buffer);
+            }
+            pool.free_.erase(best);
+        }
+        pool.free_.reserve(pool.free_.size() + kReserve);
     }
     if (!piece_) {
-        piece_ = std::make_unique<Buffer>((bytes + static_cast<std::int64_t>(sizeof(float)) - 1) /
-                                          static_cast<std::int64_t>(sizeof(float)));
+        constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
+        piece_ = std::make_unique<Buffer>((bytes + kFloat - 1) / kFloat);
     }
 }
 
 WorkspacePool::Lease::~Lease() {
+    if (!piece_) return;
     const std::lock_guard lock(pool_.mutex_);
     if (pool_.free_.size() < pool_.free_.capacity()) {
         pool_.free_.push_back({bytes_, std::move(piece_)});

@@ -1,6 +1,6 @@
 // Scratch of a primitive that is kept between calls: a call in flight owns one piece of memory,
-// the next call reuses it, and as many pieces exist as calls have ever been in flight at once. So
-// a hot call allocates nothing, and one primitive may run in several threads.
+// the next call reuses it, and pieces live as long as the primitive. So a hot call takes no scratch
+// from the system, and one primitive may run in several threads.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,8 @@ public:
         ~Lease();
 
         // Aligned to the cache line; as many bytes as asked for.
-        char* data() const { return reinterpret_cast<char*>(piece_->data()); }
+        // Null for none.
+        char* data() const { return piece_ ? reinterpret_cast<char*>(piece_->data()) : nullptr; }
 
     private:
         friend class WorkspacePool;

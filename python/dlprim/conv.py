@@ -60,7 +60,8 @@ class Conv2d(ConvOperands):
     flops : float
         Operations of one pass, two per multiply-add.
     scratch_bytes : dict
-        Memory that each pass takes while it runs, by the name of the pass.
+        Memory that each pass takes while it runs, by the name of the pass; for backward_weights
+        with a float32 result (a bfloat16 one is summed in float32 first, in as much again).
     schedules : dict
         The loop nest of each pass; none of a depthwise convolution.
 
@@ -96,7 +97,7 @@ class Conv2d(ConvOperands):
         name = dtype_name("dtype", dtype)
         if name not in ("float32", "bfloat16"):
             raise TypeError(f"dtype is {name}, expected float32 or bfloat16")
-        if layout not in _LAYOUTS:
+        if not isinstance(layout, str) or layout not in _LAYOUTS:
             raise ValueError(f"layout is {layout!r}, expected 'blocked' or 'NHWC'")
         require_algorithm(algorithm)
         activated = activation_name(activation)

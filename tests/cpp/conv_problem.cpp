@@ -32,7 +32,7 @@ std::vector<std::byte> bytes_of(const std::vector<float>& plain, DType dtype) {
     const auto count = static_cast<std::int64_t>(plain.size());
     std::vector<std::byte> bytes(plain.size() * at(size_of(dtype)));
     if (dtype == DType::f32) {
-        std::memcpy(bytes.data(), plain.data(), bytes.size());
+        std::copy_n(reinterpret_cast<const std::byte*>(plain.data()), bytes.size(), bytes.begin());
     } else {
         round_to_bf16(plain.data(), reinterpret_cast<std::uint16_t*>(bytes.data()), count);
     }
@@ -42,7 +42,7 @@ std::vector<std::byte> bytes_of(const std::vector<float>& plain, DType dtype) {
 std::vector<float> floats_of(const std::vector<std::byte>& bytes, DType dtype) {
     std::vector<float> plain(bytes.size() / at(size_of(dtype)));
     if (dtype == DType::f32) {
-        std::memcpy(plain.data(), bytes.data(), bytes.size());
+        std::copy_n(bytes.begin(), bytes.size(), reinterpret_cast<std::byte*>(plain.data()));
     } else {
         widen_to_f32(reinterpret_cast<const std::uint16_t*>(bytes.data()), plain.data(),
                      static_cast<std::int64_t>(plain.size()));

@@ -140,8 +140,9 @@ public:
                   .residual = it_.epilogue.residual ? residual_.data() : nullptr,
                   .relu_mask = masked ? reinterpret_cast<std::uint8_t*>(mask.data()) : nullptr,
                   .accumulate = it_.accumulate},
-                 scratch.data());
-        std::memcpy(masks.data(), mask.data(), masks.size());
+                 scratch.data(), num_threads());
+        std::copy_n(reinterpret_cast<const std::uint8_t*>(mask.data()), masks.size(),
+                    masks.begin());
         return c.content();
     }
 

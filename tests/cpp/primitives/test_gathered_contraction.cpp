@@ -120,7 +120,7 @@ public:
         const Matrix c(it_.shifts * it_.M * it_.N, DType::f32, fence_);
         if (it_.accumulate) std::memcpy(c.data(), before_.data(), before_.content().size());
         plan.run({.a = a_.data(), .b = b_.data(), .c = c.data(), .accumulate = it_.accumulate},
-                 nullptr);
+                 nullptr, num_threads());
         return c.content();
     }
     bool is_right(const ContractionPlan& plan) const { return result(plan) == expected_.content(); }
