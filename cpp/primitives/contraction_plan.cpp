@@ -116,6 +116,14 @@ void ContractionPlan::check() const {
         }
         require_single_steps(loop, "is no dimension of the kernel");
     }
+    for (int loop = 0; loop < static_cast<int>(contraction_.loops.size()); ++loop) {
+        const bool gathered = loop == contraction_.batch.loop || loop == contraction_.entry_loop;
+        if (loop_at(contraction_, loop).sum && !gathered) {
+            throw std::invalid_argument(std::string("loop ") + loop_at(contraction_, loop).letter +
+                                        " is a sum that no kernel call gathers, expected the batch "
+                                        "or the entry loop");
+        }
+    }
     const auto refuse = [&](char letter, const std::string& what) {
         throw std::invalid_argument("schedule '" + to_string(nest_.schedule()) + "': loop " +
                                     letter + " " + what);

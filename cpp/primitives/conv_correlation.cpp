@@ -237,7 +237,8 @@ Contraction contraction_of(const Correlation& it, const Epilogue& epilogue, doub
                      .planes = static_cast<int>(it.cell_height) - 1};
         made.gap_stride = c.row * element;
     }
-    made.bytes_a = static_cast<double>(it.images * a.image * element);
+    made.bytes_a = static_cast<double>(it.images * a.image * element) * part_read(it.rows) *
+                   part_read(it.pixels);
     made.bytes_b = static_cast<double>(it.in.groups * b.group * element);
     made.bytes_c = static_cast<double>(it.images * c.image * element);
     made.flops = flops;

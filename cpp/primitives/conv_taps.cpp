@@ -75,6 +75,15 @@ Axis backward_axis(std::int64_t in, std::int64_t out, const Filter& filter) {
     return axis;
 }
 
+double part_read(const Axis& axis) {
+    double part = 0;
+    for (const AxisPhase& phase : axis.phases) {
+        part = std::max(
+            part, static_cast<double>(phase.taps.size()) / static_cast<double>(phase.in_step));
+    }
+    return std::min(part, 1.0);
+}
+
 Range valid_outputs(const Axis& axis, const AxisPhase& phase, const Tap& tap) {
     const std::int64_t begin = std::max<std::int64_t>(ceil_div(-tap.offset, phase.in_step), 0);
     const std::int64_t end = std::min(ceil_div(axis.in - tap.offset, phase.in_step), phase.count);

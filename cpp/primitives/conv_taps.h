@@ -45,6 +45,9 @@ Axis forward_axis(std::int64_t in, std::int64_t out, const Filter& filter);
 // in: extent of diff_dst, out: extent of diff_src.
 Axis backward_axis(std::int64_t in, std::int64_t out, const Filter& filter);
 
+// The part of the input that some output reads: strides beyond the filter leave gaps.
+double part_read(const Axis& axis);
+
 // The i of a phase whose input through `tap` exists.
 Range valid_outputs(const Axis& axis, const AxisPhase& phase, const Tap& tap);
 // The taps of output i that exist.

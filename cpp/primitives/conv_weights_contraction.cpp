@@ -121,7 +121,10 @@ Contraction weights_pass_frame(DType dtype, const ConvShape& shape,
     made.accumulates = true;
     made.entry_a = shape.stride_h * strides.a.row;
     made.entry_b = strides.b.row;
-    made.bytes_a = static_cast<double>(images * strides.a.image);
+    made.bytes_a =
+        static_cast<double>(images * strides.a.image) *
+        std::min(1.0, static_cast<double>(shape.R) / static_cast<double>(shape.stride_h)) *
+        std::min(1.0, static_cast<double>(shape.S) / static_cast<double>(shape.stride_w));
     made.bytes_b = static_cast<double>(images * strides.b.image);
     made.bytes_c = static_cast<double>(in.groups * out.per_group() * in.per_group() * block);
     made.flops = shape.flops();

@@ -19,10 +19,12 @@ constexpr double kUsable = 0.75;
 // Rows and columns of a kernel's register tile, of the order of 14 x 32.
 constexpr double kTileRows = 14;
 constexpr double kTileColumns = 32;
+// How much dearer what no prefetch brings is.
+constexpr double kNotFetched = 3;
 constexpr double kCyclesPerBodyCall = 60;
-// A byte of C is read, written and at last driven out of the cache, and not prefetched; measured on
-// twenty layers, 4 to 8 choose the faster schedules.
-constexpr double kResultWeight = 6;
+// Beyond L2 a byte of C is read, written and at last driven out, and not prefetched: this much more
+// than once in and once out. Measured on twenty layers, 2 to 18 choose the faster schedules.
+constexpr double kResultSurcharge = 10;
 // Sharing fewer tasks than this costs, as if the last ones kept some threads waiting.
 constexpr double kTasksToShare = 32;
 
@@ -46,6 +48,14 @@ int index_of(const Contraction& contraction, char letter) {
     return -1;
 }
 
+// Bytes of A and B, and of C once.
+struct Moved {
+    double operands = 0;
+    double result = 0;
+
+    double bytes() const { return operands + 2 * result; }
+};
+
 // The nest with the size of every loop's range at every depth.
 class Nest {
 public:
@@ -62,6 +72,7 @@ public:
             loops_.push_back(loop);
             trips_.push_back(std::ceil(size / step));
             if (level.parallel) tasks_ *= trips_.back();
+            if (contraction.loops[static_cast<std::size_t>(loop)].sum) sum_trips_ *= trips_.back();
             size = step;
             sizes_.push_back(sizes);
         }
@@ -70,6 +81,9 @@ public:
     std::size_t levels() const { return loops_.size(); }
 
     double tasks() const { return tasks_; }
+    // Whether some call can fetch what the next one needs: the loops of
+    // ContractionPlan::find_ahead.
+    bool fetched() const { return contraction_.entry_loop < 0 || sum_trips_ > 1; }
 
     // Bytes that everything below `depth` outer levels touches.
     Bytes footprint(std::size_t depth) const {
@@ -85,9 +99,9 @@ public:
     }
 
     // Bytes that a cache brings in when it holds what is below `depth`.
-    double traffic(std::size_t depth) const {
+    Moved traffic(std::size_t depth) const {
         const Bytes bytes = footprint(depth);
-        double sum = 0;
+        Moved moved;
         for (std::size_t operand = 0; operand < kOperands; ++operand) {
             double times = 1;
             bool replaced = false;
@@ -96,18 +110,19 @@ public:
                 replaced = replaced || moves(contraction_, operand, loops_[level]);
                 if (replaced) times *= trips_[level];
             }
-            sum += bytes[operand] * times * (operand == 2 ? kResultWeight : 1);
+            (operand == 2 ? moved.result : moved.operands) += bytes[operand] * times;
         }
-        return sum;
+        return moved;
     }
 
     // Bytes that a cache brings in.
-    double traffic_into(double cache) const {
+    Moved traffic_into(double cache) const {
         const double room = cache * kUsable;
         std::size_t depth = 0;
         while (depth < levels() && total(footprint(depth)) > room) ++depth;
         if (total(footprint(depth)) <= room) return traffic(depth);
-        return calls() * kernel_traffic();
+        const Moved moved = kernel_traffic();
+        return {calls() * moved.operands, calls() * moved.result};
     }
 
     static double total(const Bytes& bytes) { return bytes[0] + bytes[1] + bytes[2]; }
@@ -121,12 +136,12 @@ public:
 private:
     // Bytes of one kernel call whose operands do not stay: every tile of columns reads A, every
     // tile of rows B.
-    double kernel_traffic() const {
+    Moved kernel_traffic() const {
         const Bytes bytes = footprint(levels());
         const Dimension& columns = contraction_.columns;
         const auto n = static_cast<double>(std::min(columns.unit, columns.total));
-        return bytes[0] * std::ceil(n / kTileColumns) + bytes[1] * std::ceil(rows() / kTileRows) +
-               kResultWeight * bytes[2];
+        return {bytes[0] * std::ceil(n / kTileColumns) + bytes[1] * std::ceil(rows() / kTileRows),
+                bytes[2]};
     }
 
     double rows() const {
@@ -139,7 +154,8 @@ private:
     const Contraction& contraction_;
     std::vector<int> loops_;
     std::vector<double> trips_;
-    double tasks_ = 1;                        // that threads can share
+    double tasks_ = 1;  // that threads can share
+    double sum_trips_ = 1;
     std::vector<std::vector<double>> sizes_;  // [depth][loop]
 };
 
@@ -180,11 +196,16 @@ CacheSizes cache_sizes() {
 ScheduleTraffic schedule_traffic(const Contraction& contraction, const Schedule& schedule,
                                  const CacheSizes& caches) {
     const Nest nest(contraction, schedule);
+    const Moved into_l2 = nest.traffic_into(caches.l2);
+    const Moved into_l3 = nest.traffic_into(caches.l3);
     return {.flops = contraction.flops,
             .calls = nest.calls(),
-            .into_l1 = nest.traffic_into(caches.l1),
-            .into_l2 = nest.traffic_into(caches.l2),
-            .into_l3 = nest.traffic_into(caches.l3),
+            .into_l1 = nest.traffic_into(caches.l1).bytes(),
+            .into_l2 = into_l2.bytes(),
+            .into_l3 = into_l3.bytes(),
+            .result_into_l2 = into_l2.result,
+            .result_into_l3 = into_l3.result,
+            .fetched = nest.fetched(),
             .tasks = nest.tasks()};
 }
 
@@ -194,7 +215,10 @@ double schedule_cost(const Contraction& contraction, const Schedule& schedule,
     const double compute = traffic.flops / (contraction.dtype == DType::f32 ? 64 : 128);
     const double from_l2 = traffic.into_l1 * kFromL2;
     const double idle = std::max(1.0, kTasksToShare / traffic.tasks);
-    return (std::max(compute, from_l2) + traffic.into_l2 * kFromL3 + traffic.into_l3 * kFromMemory +
+    const double beyond =
+        (traffic.into_l2 + kResultSurcharge * traffic.result_into_l2) * kFromL3 +
+        (traffic.into_l3 + kResultSurcharge * traffic.result_into_l3) * kFromMemory;
+    return (std::max(compute, from_l2) + beyond * (traffic.fetched ? 1 : kNotFetched) +
             traffic.calls * kCyclesPerBodyCall) *
            (1 + 0.02 * std::log2(idle));
 }

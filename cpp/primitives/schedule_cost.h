@@ -27,10 +27,13 @@ CacheSizes cache_sizes();
 struct ScheduleTraffic {
     double flops = 0;
     double calls = 0;    // of the body
-    double into_l1 = 0;  // bytes
+    double into_l1 = 0;  // bytes; those of C twice, read and written
     double into_l2 = 0;
     double into_l3 = 0;
-    double tasks = 0;  // that threads can share
+    double result_into_l2 = 0;  // bytes of C, once
+    double result_into_l3 = 0;
+    bool fetched = false;  // what comes from memory is fetched ahead of its call
+    double tasks = 0;      // that threads can share
 };
 
 ScheduleTraffic schedule_traffic(const Contraction& contraction, const Schedule& schedule,

@@ -205,7 +205,8 @@ class Conv2d(ConvOperands):
         Returns
         -------
         packed ndarray, diff_weights_shape
-            `unpack_diff_weights` makes it plain; `forward` takes another form.
+            `unpack_diff_weights` makes it plain; `forward` takes another form. In bfloat16 the
+            padding is multiplied, as zeros: an infinite gradient at the rim gives NaN.
 
         Raises
         ------
