@@ -94,14 +94,10 @@ def searched(
 @every_pass
 def test_fastest_wins(which: str) -> None:
     core = dlprim.Conv2d(**SHAPES)._core
-    default, *others = core.candidates(which, 20)
-    least = schedule_moves.tasks(default, core.loops(which))
-    letters = next(
-        schedule_moves.parse(other)[:2]
-        for other in others
-        if schedule_moves.parse(other)[:2] != schedule_moves.parse(default)[:2]
-        and schedule_moves.tasks(other, core.loops(which)) >= least
-    )
+    shared = {t: schedule_moves.tasks(t, core.loops(which)) for t in core.candidates(which, 20)}
+    least = next(iter(shared.values()))  # the default's
+    firsts = [schedule_moves.parse(t)[:2] for t, n in shared.items() if n >= least]
+    letters = next(levels for levels in firsts if levels != firsts[0])
 
     def cost(schedule: str) -> float:
         return 0.5 if schedule_moves.parse(schedule)[:2] == letters else 1.0
