@@ -36,6 +36,13 @@ Shape activations_shape(const Activations& it, Layout layout) {
     return {it.images, it.blocks.count(), it.height, it.width, it.blocks.block};
 }
 
+Shape diff_weights_shape_of(const ConvShape& shape) {
+    const ChannelBlocks in = src_blocks(shape);
+    const ChannelBlocks out = dst_blocks(shape);
+    if (shape.is_depthwise()) return {out.count(), shape.R, shape.S, out.block};
+    return {out.count(), in.per_group(), shape.R, shape.S, in.block, out.block};
+}
+
 }  // namespace
 
 PyConv2d::PyConv2d(const Shape& shape, const std::string& dtype, const std::string& layout,
@@ -44,7 +51,18 @@ PyConv2d::PyConv2d(const Shape& shape, const std::string& dtype, const std::stri
              .dtype = parse_dtype(dtype),
              .layout = layout == "nhwc" ? Layout::nhwc : Layout::blocked,
              .activation = parse_activation(activation),
-             .bias = bias}) {}
+             .bias = bias}),
+      src_shape_(activations_shape(src_activations(), conv_.spec().layout)),
+      dst_shape_(activations_shape(dst_activations(), conv_.spec().layout)),
+      weights_shape_(diff_weights_shape_of(conv_.spec().shape)),
+      diff_weights_shape_(weights_shape_),
+      relu_mask_shape_(dst_shape_),
+      bias_shape_{conv_.spec().shape.K} {
+    relu_mask_shape_.back() = (relu_mask_shape_.back() + 7) / 8;
+    if (this->dtype() != DType::bf16 || conv_.spec().shape.is_depthwise()) return;
+    weights_shape_[4] = (weights_shape_[4] + 1) / 2;
+    weights_shape_.push_back(2);
+}
 
 DType PyConv2d::gradient_type(py::handle array) const {
     const bool narrow = dtype() == DType::bf16 && py::isinstance<py::array>(array) &&
@@ -56,7 +74,7 @@ void PyConv2d::forward(py::handle src, py::handle weights, py::handle bias, py::
                        py::handle relu_mask, py::handle out) const {
     const Maybe source = Operand("src", src, dtype(), src_shape());
     const Maybe filter = Operand("weights", weights, dtype(), weights_shape());
-    const Maybe offset = maybe("bias", bias, DType::f32, {conv_.spec().shape.K});
+    const Maybe offset = maybe("bias", bias, DType::f32, bias_shape_);
     const Maybe addend = maybe("residual", residual, dtype(), dst_shape());
     const Maybe mask = maybe("relu_mask", relu_mask, DType::u8, relu_mask_shape());
     const Maybe dst = Operand("out", out, dtype(), dst_shape());
@@ -107,7 +125,7 @@ void PyConv2d::backward_relu(py::handle diff_dst, py::handle dst, py::handle rel
     const Maybe result = maybe("dst", dst, dtype(), dst_shape());
     const Maybe mask = maybe("relu_mask", relu_mask, DType::u8, relu_mask_shape());
     const Maybe passed = maybe("out", out, dtype(), dst_shape());
-    const Maybe sum = maybe("diff_bias", diff_bias, DType::f32, {conv_.spec().shape.K});
+    const Maybe sum = maybe("diff_bias", diff_bias, DType::f32, bias_shape_);
     if (result && mask) throw py::value_error("dst and relu_mask were given, expected one");
     ReluBackward problem{.tensor = dst_activations(),
                          .layout = conv_.spec().layout,
@@ -135,39 +153,9 @@ Activations PyConv2d::dst_activations() const {
     return {shape.N, shape.P(), shape.Q(), dst_blocks(shape), dtype()};
 }
 
-Shape PyConv2d::src_shape() const {
-    return activations_shape(src_activations(), conv_.spec().layout);
-}
-
-Shape PyConv2d::dst_shape() const {
-    return activations_shape(dst_activations(), conv_.spec().layout);
-}
-
-Shape PyConv2d::relu_mask_shape() const {
-    Shape shape = dst_shape();
-    shape.back() = (shape.back() + 7) / 8;
-    return shape;
-}
-
 Shape PyConv2d::plain_weights_shape() const {
     const ConvShape& shape = conv_.spec().shape;
     return {shape.K, shape.group_C(), shape.R, shape.S};
-}
-
-Shape PyConv2d::diff_weights_shape() const {
-    const ConvShape& shape = conv_.spec().shape;
-    const ChannelBlocks in = src_blocks(shape);
-    const ChannelBlocks out = dst_blocks(shape);
-    if (shape.is_depthwise()) return {out.count(), shape.R, shape.S, out.block};
-    return {out.count(), in.per_group(), shape.R, shape.S, in.block, out.block};
-}
-
-Shape PyConv2d::weights_shape() const {
-    Shape shape = diff_weights_shape();
-    if (dtype() != DType::bf16 || conv_.spec().shape.is_depthwise()) return shape;
-    shape[4] = (shape[4] + 1) / 2;
-    shape.push_back(2);
-    return shape;
 }
 
 }  // namespace dlprim::bindings

@@ -35,11 +35,11 @@ public:
     void unpack_diff_src(py::handle diff_src, py::handle out) const;
     void unpack_diff_weights(py::handle diff_weights, py::handle out) const;
 
-    Shape src_shape() const;
-    Shape dst_shape() const;
-    Shape weights_shape() const;
-    Shape diff_weights_shape() const;
-    Shape relu_mask_shape() const;
+    const Shape& src_shape() const { return src_shape_; }
+    const Shape& dst_shape() const { return dst_shape_; }
+    const Shape& weights_shape() const { return weights_shape_; }
+    const Shape& diff_weights_shape() const { return diff_weights_shape_; }
+    const Shape& relu_mask_shape() const { return relu_mask_shape_; }
 
     const Conv2d& core() const { return conv_; }
     Conv2d& core() { return conv_; }
@@ -53,6 +53,13 @@ private:
     DType gradient_type(py::handle array) const;
 
     Conv2d conv_;
+    // Made once, so that a call allocates none of them.
+    Shape src_shape_;
+    Shape dst_shape_;
+    Shape weights_shape_;
+    Shape diff_weights_shape_;
+    Shape relu_mask_shape_;
+    Shape bias_shape_;
 };
 
 }  // namespace dlprim::bindings

@@ -21,7 +21,7 @@ ConvPass parse_pass(const std::string& name) {
                           "', expected 'forward', 'backward_data' or 'backward_weights'");
 }
 
-template <Shape (PyConv2d::*shape)() const>
+template <const Shape& (PyConv2d::*shape)() const>
 py::tuple tuple_of(const PyConv2d& conv) {
     return py::tuple(py::cast((conv.*shape)()));
 }
