@@ -1,9 +1,13 @@
-// Scratch memory with one owner, aligned to the cache line so that vectors never straddle one.
+// Scratch memory with one owner, aligned to the cache line so that vectors never straddle one, and
+// in huge pages where it is large: scratch is read and written in many places at once, each of
+// which would need a page table entry of its own.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <new>
+
+#include <sys/mman.h>
 
 namespace dlprim {
 
@@ -11,18 +15,26 @@ class Buffer {
 public:
     // Uninitialised room for `elements` floats. Throws std::bad_alloc.
     explicit Buffer(std::int64_t elements)
-        : data_(static_cast<float*>(operator new[](
-              static_cast<std::size_t>(elements) * sizeof(float), kAlignment))) {}
+        : bytes_(static_cast<std::size_t>(elements) * sizeof(float)),
+          data_(static_cast<float*>(operator new[](bytes_, alignment()))) {
+        // Advice: without huge pages all is as right, and slower.
+        if (bytes_ >= kLarge) madvise(data_, bytes_, MADV_HUGEPAGE);
+    }
 
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
-    ~Buffer() { operator delete[](data_, kAlignment); }
+    ~Buffer() { operator delete[](data_, alignment()); }
 
     float* data() const { return data_; }
 
 private:
-    static constexpr std::align_val_t kAlignment{64};
+    static constexpr std::size_t kLarge = std::size_t{1} << 18;
+    static constexpr std::align_val_t kCacheLine{64};
+    static constexpr std::align_val_t kHugePage{std::size_t{1} << 21};
 
+    std::align_val_t alignment() const { return bytes_ >= kLarge ? kHugePage : kCacheLine; }
+
+    std::size_t bytes_;
     float* data_;
 };
 

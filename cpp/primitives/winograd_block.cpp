@@ -27,14 +27,13 @@ std::int64_t channels_of(const ChannelBlocks& blocks, std::int64_t block) {
 
 // Channels [begin, end) of the sum, one after the other, to rows of U.
 void WinogradPass::transform_block(const void* weights, std::int64_t out_block, Range channels,
-                                   float* transformed) const {
+                                   std::int64_t slot_stride, float* transformed) const {
     const ChannelBlocks& in = problem_.in;
     const std::int64_t width = problem_.out.block;
     const bool pairs = problem_.dtype == DType::bf16;
     const std::int64_t element = pairs ? 2 * size_of(DType::bf16) : size_of(DType::f32);
     const std::int64_t rows = pairs ? (in.block + 1) / 2 : in.block;
     const std::int64_t tap = rows * width;
-    const std::int64_t stride = panels_.filter_stride(channels.size());
     const Isa isa = usable_isa();
     const ExpandFunction functions[] = {
         expand_function(isa, pairs ? PatchKind::even_pair_filter : PatchKind::filter, DType::f32,
@@ -53,16 +52,15 @@ void WinogradPass::transform_block(const void* weights, std::int64_t out_block, 
              .row = turn * kTaps * tap,
              .pixel = turn * tap,
              .channels = width,
-             .slots = transformed + (c - channels.begin) * panels_.ld_out,
-             .slot_stride = stride});
+             .slots = transformed + (c - channels.begin) * filter_.ld,
+             .slot_stride = slot_stride});
     }
 }
 
 void WinogradPass::transform_weights(const void* weights, float* transformed) const {
-    const std::int64_t panel =
-        grid_.slots() * panels_.filter_stride(problem_.in.channels);
     parallel_for(problem_.out.count(), [&](std::int64_t block) {
-        transform_block(weights, block, {0, problem_.in.channels}, transformed + block * panel);
+        transform_block(weights, block, {0, problem_.in.channels}, filter_.stride,
+                        transformed + block * floats(filter_));
     });
 }
 
@@ -75,7 +73,7 @@ void WinogradPass::expand(const void* src, const Box& box, const TileBlock& tile
     TilePatch patch{.row = in_.row,
                     .pixel = in_.pixel,
                     .channels = channels_of(problem_.in, in_block),
-                    .slot_stride = panels_.slots_stride};
+                    .slot_stride = slots_.stride};
     const std::int64_t first = box.group * in_.group + in_block * in_.block;
     tiles.for_each(which, [&](std::int64_t t, std::int64_t n, std::int64_t h, std::int64_t w) {
         const std::int64_t y = grid_.rows.begin(h) + problem_.offset_h;
@@ -88,7 +86,7 @@ void WinogradPass::expand(const void* src, const Box& box, const TileBlock& tile
         patch.rows_end = static_cast<int>(rows.end);
         patch.columns_begin = static_cast<int>(columns.begin);
         patch.columns_end = static_cast<int>(columns.end);
-        patch.slots = slots + t * panels_.ld_in + in_block * problem_.in.block;
+        patch.slots = slots + t * slots_.ld + in_block * problem_.in.block;
         const bool inside = rows.size() == in_h && columns.size() == in_w;
         expand_[which][inside ? 1 : 0](patch);
     });
@@ -99,18 +97,17 @@ void WinogradPass::multiply(const WinogradTensors& tensors, std::int64_t out_blo
     const std::int64_t columns = out_columns(out_block % problem_.out.per_group());
     const std::int64_t channels = problem_.in.channels;
     if (tensors.transformed != nullptr) {
-        const std::int64_t panel = grid_.slots() * panels_.filter_stride(channels);
-        products_.plan({tiles.counts(), columns, channels, false})
+        products_.plan({tiles.counts(), columns, channels})
             .run({.a = place.slots,
-                  .b = tensors.transformed + out_block * panel,
+                  .b = tensors.transformed + out_block * floats(filter_),
                   .c = place.sums},
                  nullptr, 1);
         return;
     }
     for (std::int64_t c = 0; c < channels; c += problem_.in.block) {
         const Range now{c, std::min(c + problem_.in.block, channels)};
-        transform_block(tensors.weights, out_block, now, place.filter);
-        products_.plan({tiles.counts(), columns, now.size(), true})
+        transform_block(tensors.weights, out_block, now, panel_.stride, place.filter);
+        products_.plan({tiles.counts(), columns, now.size(), false, true})
             .run({.a = place.slots + c,
                   .b = place.filter,
                   .c = place.sums,
@@ -123,7 +120,7 @@ void WinogradPass::reduce(const WinogradTensors& tensors, const Box& box, const 
                           std::int64_t out_block, const float* sums) const {
     const std::int64_t element = size_of(problem_.dtype);
     const std::int64_t block = out_block % problem_.out.per_group();
-    TileResult result{.slot_stride = panels_.sums_stride,
+    TileResult result{.slot_stride = sums_.stride,
                       .row = out_.row,
                       .pixel = out_.pixel,
                       .channels = channels_of(problem_.out, block),
@@ -139,7 +136,7 @@ void WinogradPass::reduce(const WinogradTensors& tensors, const Box& box, const 
             const std::int64_t x = grid_.columns.begin(w);
             const std::int64_t offset =
                 (first + n * out_.image + y * out_.row + x * out_.pixel) * element;
-            result.slots = sums + t * panels_.ld_out;
+            result.slots = sums + t * sums_.ld;
             result.first = static_cast<char*>(tensors.dst) + offset;
             if (tensors.residual != nullptr) result.residual = at(tensors.residual, offset);
             result.rows = static_cast<int>(std::min<std::int64_t>(grid_.rows.size(h),

@@ -131,20 +131,28 @@ void WinogradPass::find_blocks() {
                                         "' takes several groups at once, expected step 1 for g");
         }
         const TileBlock tiles(grid_, box.images, box.rows, box.columns);
-        most_tiles_ = std::max(most_tiles_, tiles.tiles());
+        most_tiles_ = std::max(most_tiles_, tiles_of(tiles.counts()));
         ++boxes_;
         if (std::find(kinds.begin(), kinds.end(), tiles.counts()) == kinds.end()) {
             kinds.push_back(tiles.counts());
         }
     });
-    panels_ = winograd_panels(most_tiles_, problem_.in.channels, problem_.out.block);
-    for (const TileBlock::Counts& counts : kinds) {
-        for (const std::int64_t block : {std::int64_t{0}, problem_.out.per_group() - 1}) {
-            const std::int64_t columns = out_columns(block);
-            products_.prepare(grid_, panels_, {counts, columns, problem_.in.channels, false});
-            if (!on_the_fly()) continue;
-            products_.prepare(grid_, panels_, {counts, columns, problem_.in.block, true});
-            products_.prepare(grid_, panels_, {counts, columns, problem_.in.last(), true});
+    slots_ = slot_panels(most_tiles_, problem_.in.channels, false);
+    filter_ = slot_panels(problem_.in.channels, problem_.out.block, true);
+    panel_ = slot_panels(problem_.in.block, problem_.out.block, true);
+    sums_ = slot_panels(most_tiles_, problem_.out.block, true);
+    for (const TileBlock::Counts& counts : kinds) prepare(counts);
+}
+
+void WinogradPass::prepare(const TileBlock::Counts& counts) {
+    for (const std::int64_t block : {std::int64_t{0}, problem_.out.per_group() - 1}) {
+        WinogradProducts::Kind kind{counts, out_columns(block), problem_.in.channels};
+        products_.prepare(grid_, {slots_, filter_, sums_}, kind);
+        if (!on_the_fly()) continue;
+        kind.accumulates = true;
+        for (const std::int64_t channels : {problem_.in.block, problem_.in.last()}) {
+            kind.channels = channels;
+            products_.prepare(grid_, {slots_, panel_, sums_}, kind);
         }
     }
 }
@@ -163,14 +171,6 @@ void WinogradPass::choose_functions() {
     }
 }
 
-std::int64_t WinogradPass::slots_floats() const { return grid_.slots() * panels_.slots_stride; }
-
-std::int64_t WinogradPass::sums_floats() const { return grid_.slots() * panels_.sums_stride; }
-
-std::int64_t WinogradPass::panel_floats() const {
-    return grid_.slots() * panels_.filter_stride(problem_.in.block);
-}
-
 // Whole vectors of a block of result channels.
 std::int64_t WinogradPass::out_columns(std::int64_t out_block) const {
     const bool last = out_block == problem_.out.per_group() - 1;
@@ -178,28 +178,28 @@ std::int64_t WinogradPass::out_columns(std::int64_t out_block) const {
 }
 
 std::int64_t WinogradPass::transformed_floats() const {
-    return problem_.out.count() * grid_.slots() * panels_.filter_stride(problem_.in.channels);
+    return problem_.out.count() * floats(filter_);
 }
 
 std::int64_t WinogradPass::scratch_bytes(bool transforms, int threads) const {
     const std::int64_t places = shares_blocks_ ? threads : 1;
-    std::int64_t floats = places * slots_floats() + threads * sums_floats();
-    if (transforms) floats += on_the_fly() ? threads * panel_floats() : transformed_floats();
-    return floats * size_of(DType::f32);
+    std::int64_t all = places * floats(slots_) + threads * floats(sums_);
+    if (transforms) all += on_the_fly() ? threads * floats(panel_) : transformed_floats();
+    return all * size_of(DType::f32);
 }
 
 void WinogradPass::run(const WinogradTensors& tensors, char* scratch, int threads) const {
-    auto* floats = reinterpret_cast<float*>(scratch);
+    auto* room = reinterpret_cast<float*>(scratch);
     WinogradTensors ready = tensors;
     if (tensors.transformed == nullptr && !on_the_fly()) {
-        transform_weights(tensors.weights, floats);
-        ready.transformed = floats;
-        floats += transformed_floats();
+        transform_weights(tensors.weights, room);
+        ready.transformed = room;
+        room += transformed_floats();
     }
     if (shares_blocks_) {
-        run_sharing_blocks(ready, floats, threads);
+        run_sharing_blocks(ready, room, threads);
     } else {
-        run_sharing_channels(ready, floats, threads);
+        run_sharing_channels(ready, room, threads);
     }
 }
 
@@ -209,8 +209,8 @@ void WinogradPass::run_sharing_blocks(const WinogradTensors& tensors, float* scr
     const std::int64_t tasks = blocks_.tasks();
     const std::int64_t parts = std::min<std::int64_t>(threads, tasks);
     parallel_for(parts, [&](std::int64_t part) {
-        float* const mine = scratch + part * (slots_floats() + sums_floats());
-        const Place place{.slots = mine, .sums = mine + slots_floats()};
+        float* const mine = scratch + part * (floats(slots_) + floats(sums_));
+        const Place place{.slots = mine, .sums = mine + floats(slots_)};
         blocks_.run(chunk(tasks, parts, part), [&](const LoopNest::Ranges& ranges) {
             const Box box = box_at(ranges);
             const TileBlock tiles(grid_, box.images, box.rows, box.columns);
@@ -236,8 +236,8 @@ void WinogradPass::run_sharing_channels(const WinogradTensors& tensors, float* s
     const std::int64_t tasks = channels_.tasks();
     const std::int64_t parts = std::min<std::int64_t>(threads, tasks);
     const std::int64_t pieces = problem_.in.per_group() * TileBlock::kClasses;
-    float* const sums = scratch + slots_floats();
-    float* const filters = sums + threads * sums_floats();
+    float* const sums = scratch + floats(slots_);
+    float* const filters = sums + threads * floats(sums_);
     blocks_.run([&](const LoopNest::Ranges& ranges) {
         const Box box = box_at(ranges);
         const TileBlock tiles(grid_, box.images, box.rows, box.columns);
@@ -247,8 +247,8 @@ void WinogradPass::run_sharing_channels(const WinogradTensors& tensors, float* s
         });
         parallel_for(parts, [&](std::int64_t part) {
             const Place place{.slots = scratch,
-                              .sums = sums + part * sums_floats(),
-                              .filter = filters + part * panel_floats()};
+                              .sums = sums + part * floats(sums_),
+                              .filter = filters + part * floats(panel_)};
             channels_.run(chunk(tasks, parts, part), [&](const LoopNest::Ranges& channels) {
                 for (std::int64_t k = channels[0].begin; k < channels[0].end; ++k) {
                     const std::int64_t out_block = box.group * problem_.out.per_group() + k;

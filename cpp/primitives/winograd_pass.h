@@ -90,15 +90,14 @@ private:
 
     Box box_at(const LoopNest::Ranges& ranges) const;
     void find_blocks();
+    void prepare(const TileBlock::Counts& counts);
     void choose_functions();
     bool on_the_fly() const { return !shares_blocks_ && boxes_ == grid_groups(); }
     std::int64_t grid_groups() const { return problem_.out.groups; }
-    std::int64_t slots_floats() const;
-    std::int64_t sums_floats() const;
-    std::int64_t panel_floats() const;
+    std::int64_t floats(const SlotPanels& panels) const { return grid_.slots() * panels.stride; }
     std::int64_t out_columns(std::int64_t out_block) const;
     void transform_block(const void* weights, std::int64_t out_block, Range channels,
-                         float* transformed) const;
+                         std::int64_t slot_stride, float* transformed) const;
     void expand(const void* src, const Box& box, const TileBlock& tiles, std::int64_t in_block,
                 int which, float* slots) const;
     void multiply(const WinogradTensors& tensors, std::int64_t out_block, const TileBlock& tiles,
@@ -118,7 +117,10 @@ private:
     ActivationStrides out_;
     std::int64_t most_tiles_ = 0;  // of a block
     std::int64_t boxes_ = 0;
-    WinogradPanels panels_;
+    SlotPanels slots_;   // V
+    SlotPanels filter_;  // U
+    SlotPanels panel_;   // U of one block of in channels
+    SlotPanels sums_;    // M
     WinogradProducts products_;
     ExpandFunction expand_[TileBlock::kClasses][2] = {};
     ReduceFunction reduce_[TileBlock::kClasses] = {};

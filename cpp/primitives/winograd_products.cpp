@@ -3,84 +3,102 @@
 #include <algorithm>
 #include <set>
 
+#include "primitives/schedule_cost.h"
+
 namespace dlprim {
 namespace {
+
+using Kind = WinogradProducts::Kind;
+using Panels = WinogradProducts::Panels;
 
 constexpr std::int64_t kLine = 16;  // floats of a cache line
 constexpr std::int64_t kFloat = 4;  // bytes
 
-// An odd number of lines that holds `floats`.
+std::int64_t whole_lines(std::int64_t floats) { return (floats + kLine - 1) / kLine * kLine; }
+
 std::int64_t odd_lines(std::int64_t floats) {
-    const std::int64_t lines = (floats + kLine - 1) / kLine;
-    return (lines + (lines % 2 == 0 ? 1 : 0)) * kLine;
+    const std::int64_t whole = whole_lines(floats);
+    return whole / kLine % 2 == 0 ? whole + kLine : whole;
 }
 
-Term term_of(Range tiles, const WinogradPanels& panels, std::int64_t depth) {
-    return {.m = tiles.size(),
-            .k = depth,
-            .lda = panels.ld_in,
-            .c_row = tiles.begin,
-            .entries_a = {tiles.begin * panels.ld_in * kFloat},
-            .entries_b = {0},
-            .first = true,
-            .last = true};
+Term term_of(Range tiles, const Panels& panels, const Kind& kind) {
+    const std::int64_t first_a = tiles.begin * panels.a.ld * kFloat;
+    if (!kind.over_tiles) {
+        return {.m = tiles.size(),
+                .k = kind.channels,
+                .lda = panels.a.ld,
+                .c_row = tiles.begin,
+                .entries_a = {first_a},
+                .entries_b = {0},
+                .first = true,
+                .last = true};
+    }
+    Term term{.m = kind.channels,
+              .k = tiles.size(),
+              .lda = panels.a.ld,
+              .first = true,
+              .last = true};
+    // Without tiles the sum is still to be written: zeros.
+    if (tiles.size() > 0) {
+        term.entries_a = {first_a};
+        term.entries_b = {tiles.begin * panels.b.ld * kFloat};
+    }
+    return term;
 }
 
-Contraction contraction_of(const TileGrid& grid, const WinogradPanels& panels,
-                           const WinogradProducts::Kind& kind) {
+void add_classes(const TileGrid& grid, const Panels& panels, const Kind& kind, Contraction& it) {
+    std::vector<Range> known;
+    for (int i = 0; i < grid.slots_h(); ++i) {
+        for (int j = 0; j < grid.slots_w(); ++j) {
+            const bool all = grid.rows.large == 2;
+            const Range tiles = all ? Range{0, tiles_of(kind.counts)}
+                                    : tiles_of_slot(kind.counts, i, j);
+            const auto place = std::find(known.begin(), known.end(), tiles);
+            it.selections.push_back({.block_class = static_cast<int>(place - known.begin())});
+            if (place != known.end()) continue;
+            known.push_back(tiles);
+            it.classes.emplace_back();
+            if (tiles.size() == 0 && !kind.over_tiles) continue;
+            it.classes.back().push_back(term_of(tiles, panels, kind));
+        }
+    }
+}
+
+Contraction contraction_of(const TileGrid& grid, const Panels& panels, const Kind& kind) {
     Contraction it;
-    const std::int64_t tiles = kind.counts[0] + kind.counts[1] + kind.counts[2] + kind.counts[3];
-    const std::int64_t filter = panels.filter_stride(kind.depth);
     it.loops = {{.letter = 's',
                  .extent = grid.slots(),
-                 .a = panels.slots_stride * kFloat,
-                 .b = filter * kFloat,
-                 .c = panels.sums_stride * kFloat},
+                 .a = panels.a.stride * kFloat,
+                 .b = panels.b.stride * kFloat,
+                 .c = panels.c.stride * kFloat},
                 {.letter = 'k', .extent = 1}};
     it.columns = {.loop = 1, .unit = kind.columns, .total = kind.columns};
     it.selector_loop = 0;
-    it.block_rows = tiles;
-    std::vector<Range> classes;
-    for (int i = 0; i < grid.slots_h(); ++i) {
-        for (int j = 0; j < grid.slots_w(); ++j) {
-            const Range rows = grid.rows.large == 2 ? Range{0, tiles}
-                                                    : tiles_of_slot(kind.counts, i, j);
-            const auto known = std::find(classes.begin(), classes.end(), rows);
-            it.selections.push_back({.block_class = static_cast<int>(known - classes.begin())});
-            if (known != classes.end()) continue;
-            classes.push_back(rows);
-            it.classes.emplace_back();
-            if (rows.size() > 0) it.classes.back().push_back(term_of(rows, panels, kind.depth));
-        }
-    }
-    it.ldb = panels.ld_out;
-    it.ldc = panels.ld_out;
+    it.block_rows = kind.over_tiles ? kind.channels : tiles_of(kind.counts);
+    add_classes(grid, panels, kind, it);
+    it.trans_a = kind.over_tiles;
+    it.ldb = panels.b.ld;
+    it.ldc = panels.c.ld;
     it.accumulates = kind.accumulates;
     const auto slots = static_cast<double>(grid.slots());
-    it.bytes_a = slots * static_cast<double>(panels.slots_stride * kFloat);
-    it.bytes_b = slots * static_cast<double>(filter * kFloat);
-    it.bytes_c = slots * static_cast<double>(panels.sums_stride * kFloat);
-    it.flops = 2 * slots * static_cast<double>(tiles * kind.depth * kind.columns);
+    it.bytes_a = slots * static_cast<double>(panels.a.stride * kFloat);
+    it.bytes_b = slots * static_cast<double>(panels.b.stride * kFloat);
+    it.bytes_c = slots * static_cast<double>(panels.c.stride * kFloat);
+    it.fetches_b = it.bytes_a + it.bytes_b > cache_sizes().l2;
+    it.flops =
+        2 * slots * static_cast<double>(tiles_of(kind.counts) * kind.channels * kind.columns);
     return it;
 }
 
 }  // namespace
 
-std::int64_t WinogradPanels::filter_stride(std::int64_t depth) const {
-    return odd_lines(depth * ld_out);
-}
-
-WinogradPanels winograd_panels(std::int64_t tiles, std::int64_t in, std::int64_t out) {
-    WinogradPanels panels;
-    panels.ld_in = odd_lines(in);
-    panels.ld_out = (out + kLine - 1) / kLine * kLine;
-    panels.slots_stride = odd_lines(tiles * panels.ld_in);
-    panels.sums_stride = odd_lines(tiles * panels.ld_out);
+SlotPanels slot_panels(std::int64_t rows, std::int64_t columns, bool dense) {
+    SlotPanels panels{.ld = dense ? whole_lines(columns) : odd_lines(columns)};
+    panels.stride = odd_lines(rows * panels.ld);
     return panels;
 }
 
-void WinogradProducts::prepare(const TileGrid& grid, const WinogradPanels& panels,
-                               const Kind& kind) {
+void WinogradProducts::prepare(const TileGrid& grid, const Panels& panels, const Kind& kind) {
     std::unique_ptr<const ContractionPlan>& plan = plans_[kind];
     if (plan) return;
     plan = std::make_unique<const ContractionPlan>(contraction_of(grid, panels, kind),

@@ -1,7 +1,8 @@
 // The products of a Winograd convolution, one per slot, as descriptions for the one driver:
-//   M[slot][tile][out] (+)= sum over in of V[slot][tile][in] * U[slot][in][out]
-// A slot has as many rows as there are tiles that take part in it, so blocks of tiles with the
-// same counts share a plan.
+//   forward, backward-data   M[slot][tile][out] (+)= sum over in   of V[slot][tile][in] * U[slot][in][out]
+//   backward-weights         M[slot][in][out]   (+)= sum over tile of V[slot][tile][in] * Y[slot][tile][out]
+// A slot has as many rows, or terms of the sum, as there are tiles that take part in it, so blocks
+// of tiles with the same counts share a plan.
 #pragma once
 
 #include <cstdint>
@@ -16,31 +17,35 @@
 
 namespace dlprim {
 
-// Floats from one to the next, so that neither rows nor slots fall into the same sets of a cache.
-struct WinogradPanels {
-    std::int64_t ld_in = 0;         // tiles of V
-    std::int64_t ld_out = 0;        // rows of U, tiles of M
-    std::int64_t slots_stride = 0;  // slots of V
-    std::int64_t sums_stride = 0;   // slots of M
-    // Slots of U with `depth` rows.
-    std::int64_t filter_stride(std::int64_t depth) const;
+// A matrix for each slot: floats from row to row and from slot to slot, odd numbers of cache lines
+// so that neither fall into the same sets of a cache.
+struct SlotPanels {
+    std::int64_t ld = 0;
+    std::int64_t stride = 0;
 };
 
-WinogradPanels winograd_panels(std::int64_t tiles, std::int64_t in, std::int64_t out);
+// `dense` rows are only filled up to whole vectors.
+SlotPanels slot_panels(std::int64_t rows, std::int64_t columns, bool dense);
 
 class WinogradProducts {
 public:
     struct Kind {
         TileBlock::Counts counts = {};
-        std::int64_t columns = 0;  // of M
-        std::int64_t depth = 0;    // in channels
+        std::int64_t columns = 0;   // of M
+        std::int64_t channels = 0;  // in
+        bool over_tiles = false;    // the sum
         bool accumulates = false;
 
         friend auto operator<=>(const Kind&, const Kind&) = default;
     };
+    struct Panels {
+        SlotPanels a;
+        SlotPanels b;
+        SlotPanels c;
+    };
 
     // Looks up the kernels of a kind, unless that was done.
-    void prepare(const TileGrid& grid, const WinogradPanels& panels, const Kind& kind);
+    void prepare(const TileGrid& grid, const Panels& panels, const Kind& kind);
     const ContractionPlan& plan(const Kind& kind) const { return *plans_.at(kind); }
     std::vector<std::string> kernel_names() const;  // each once, sorted
 

@@ -24,6 +24,10 @@ TileBlock::TileBlock(const TileGrid& grid, Range images, Range rows, Range colum
     }
 }
 
+std::int64_t tiles_of(const TileBlock::Counts& counts) {
+    return counts[0] + counts[1] + counts[2] + counts[3];
+}
+
 Range tiles_of_slot(const TileBlock::Counts& counts, int i, int j) {
     const std::int64_t large_h_end = counts[0] + counts[1];
     const std::int64_t large_w_end = large_h_end + counts[2];

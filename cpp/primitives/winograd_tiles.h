@@ -51,7 +51,6 @@ public:
     TileBlock(const TileGrid& grid, Range images, Range rows, Range columns);
 
     const Counts& counts() const { return counts_; }
-    std::int64_t tiles() const { return counts_[0] + counts_[1] + counts_[2] + counts_[3]; }
 
     // Whether tiles of a class are large along an axis.
     static bool is_large_h(int which) { return which < 2; }
@@ -74,6 +73,8 @@ private:
     Range three_columns_;
     Counts counts_ = {};
 };
+
+std::int64_t tiles_of(const TileBlock::Counts& counts);
 
 // Which tiles of a block of these counts take part in slot (i, j).
 Range tiles_of_slot(const TileBlock::Counts& counts, int i, int j);
