@@ -13,6 +13,8 @@ using Panels = WinogradProducts::Panels;
 
 constexpr std::int64_t kLine = 16;  // floats of a cache line
 constexpr std::int64_t kFloat = 4;  // bytes
+// Terms of the sum in one call: so much of B stays in the L1 cache for all rows.
+constexpr std::int64_t kDepth = 128;
 
 std::int64_t whole_lines(std::int64_t floats) { return (floats + kLine - 1) / kLine * kLine; }
 
@@ -25,7 +27,6 @@ Term term_of(Range tiles, const Panels& panels, const Kind& kind) {
     const std::int64_t first_a = tiles.begin * panels.a.ld * kFloat;
     if (!kind.over_tiles) {
         return {.m = tiles.size(),
-                .k = kind.channels,
                 .lda = panels.a.ld,
                 .c_row = tiles.begin,
                 .entries_a = {first_a},
@@ -66,13 +67,20 @@ void add_classes(const TileGrid& grid, const Panels& panels, const Kind& kind, C
 
 Contraction contraction_of(const TileGrid& grid, const Panels& panels, const Kind& kind) {
     Contraction it;
+    const std::int64_t depth = kind.over_tiles ? 1 : kind.channels;
     it.loops = {{.letter = 's',
                  .extent = grid.slots(),
                  .a = panels.a.stride * kFloat,
                  .b = panels.b.stride * kFloat,
                  .c = panels.c.stride * kFloat},
+                {.letter = 'c',
+                 .extent = (depth + kDepth - 1) / kDepth,
+                 .a = kDepth * (kind.over_tiles ? panels.a.ld : 1) * kFloat,
+                 .b = kDepth * panels.b.ld * kFloat,
+                 .sum = true},
                 {.letter = 'k', .extent = 1}};
-    it.columns = {.loop = 1, .unit = kind.columns, .total = kind.columns};
+    it.columns = {.loop = 2, .unit = kind.columns, .total = kind.columns};
+    it.batch = {.loop = 1, .unit = kDepth, .total = depth};
     it.selector_loop = 0;
     it.block_rows = kind.over_tiles ? kind.channels : tiles_of(kind.counts);
     add_classes(grid, panels, kind, it);
@@ -102,7 +110,7 @@ void WinogradProducts::prepare(const TileGrid& grid, const Panels& panels, const
     std::unique_ptr<const ContractionPlan>& plan = plans_[kind];
     if (plan) return;
     plan = std::make_unique<const ContractionPlan>(contraction_of(grid, panels, kind),
-                                                   parse_schedule("s k"));
+                                                   parse_schedule("s c k"));
 }
 
 std::vector<std::string> WinogradProducts::kernel_names() const {
