@@ -33,6 +33,17 @@ struct ColumnsIn {
     bool has(std::int64_t column) const { return column >= range.begin && column < range.end; }
 };
 
+// A row of the filter and the row of src under it.
+template <class Element>
+struct FilterRow {
+    FilterRow(const RowConvolution& row, std::int64_t r)
+        : src(static_cast<const Element*>(row.src) + r * row.src_row),
+          weights(static_cast<const Element*>(row.weights) + r * row.weights_row) {}
+
+    const Element* src;
+    const Element* weights;
+};
+
 // What all steps of one tile share.
 template <class Element, class Columns, class Part>
 struct Place {
@@ -44,14 +55,13 @@ struct Place {
     std::int64_t dst_offset;  // of the first result
 
     using Vector = ChannelVector<Element>;
-    HWY_INLINE Vector weights(const FilterRow& filter, std::int64_t tap) const {
+    HWY_INLINE Vector weights(const FilterRow<Element>& filter, std::int64_t tap) const {
         const std::int64_t offset = row.first_tap + tap * row.tap_distance + channel;
-        return Vector::load(static_cast<const Element*>(filter.weights) + offset, part);
+        return Vector::load(filter.weights + offset, part);
     }
     // Columns count from the first one under the tile.
-    HWY_INLINE Vector src(const FilterRow& filter, std::int64_t column) const {
-        const auto* first = static_cast<const Element*>(filter.src) + src_offset;
-        return Vector::load(first + column * row.src_distance, part);
+    HWY_INLINE Vector src(const FilterRow<Element>& filter, std::int64_t column) const {
+        return Vector::load(filter.src + src_offset + column * row.src_distance, part);
     }
 };
 
@@ -60,23 +70,23 @@ struct Place {
 template <int kTaps, int kStep>
 struct DenseTaps {
     template <class Element, class Spot>
-    static HWY_INLINE void add(const Spot& spot, const FilterRow& filter,
+    static HWY_INLINE void add(const Spot& spot, const FilterRow<Element>& filter,
                                ChannelVector<Element>* sums) {
         add_row(spot, filter, sums, std::make_index_sequence<kTaps>(),
                 std::make_index_sequence<(kResults<Element> - 1) * kStep + kTaps>());
     }
 
 private:
-    template <class Spot, class V, std::size_t... kTap, std::size_t... kColumn>
-    static HWY_INLINE void add_row(const Spot& spot, const FilterRow& filter, V* sums,
+    template <class Filter, class Spot, class V, std::size_t... kTap, std::size_t... kColumn>
+    static HWY_INLINE void add_row(const Spot& spot, const Filter& filter, V* sums,
                                    std::index_sequence<kTap...> taps,
                                    std::index_sequence<kColumn...>) {
         const V weights[kTaps] = {spot.weights(filter, kTap)...};
         (add_column<kColumn>(spot, filter, weights, sums, taps), ...);
     }
 
-    template <std::size_t kColumn, class Spot, class V, std::size_t... kTap>
-    static HWY_INLINE void add_column(const Spot& spot, const FilterRow& filter, const V* weights,
+    template <std::size_t kColumn, class Filter, class Spot, class V, std::size_t... kTap>
+    static HWY_INLINE void add_column(const Spot& spot, const Filter& filter, const V* weights,
                                       V* sums, std::index_sequence<kTap...>) {
         if (!spot.columns.has(kColumn)) return;
         const V src = spot.src(filter, kColumn);
@@ -103,7 +113,7 @@ private:
 // Any number of taps, any distances.
 struct AnyTaps {
     template <class Element, class Spot>
-    static HWY_INLINE void add(const Spot& spot, const FilterRow& filter,
+    static HWY_INLINE void add(const Spot& spot, const FilterRow<Element>& filter,
                                ChannelVector<Element>* sums) {
         for (std::int64_t tap = 0; tap < spot.row.taps; ++tap) {
             add_tap(spot, filter, tap, sums, std::make_index_sequence<kResults<Element>>());
@@ -111,8 +121,8 @@ struct AnyTaps {
     }
 
 private:
-    template <class Spot, class V, std::size_t... kResult>
-    static HWY_INLINE void add_tap(const Spot& spot, const FilterRow& filter, std::int64_t tap,
+    template <class Filter, class Spot, class V, std::size_t... kResult>
+    static HWY_INLINE void add_tap(const Spot& spot, const Filter& filter, std::int64_t tap,
                                    V* sums, std::index_sequence<kResult...>) {
         const V weight = spot.weights(filter, tap);
         (add_product(spot, filter, weight,
@@ -121,8 +131,8 @@ private:
          ...);
     }
 
-    template <class Spot, class V>
-    static HWY_INLINE void add_product(const Spot& spot, const FilterRow& filter, const V& weight,
+    template <class Filter, class Spot, class V>
+    static HWY_INLINE void add_product(const Spot& spot, const Filter& filter, const V& weight,
                                        std::int64_t column, V& sum) {
         if (spot.columns.has(column)) sum.multiply_add(spot.src(filter, column), weight);
     }
@@ -149,7 +159,7 @@ HWY_INLINE void convolve_vector(const Spot& spot, std::int64_t results,
     if (row.bias != nullptr) start = V::load_floats(row.bias + spot.channel, spot.part);
     V sums[] = {(static_cast<void>(kResult), start)...};
     for (std::int64_t r = 0; r < row.row_count; ++r) {
-        Taps::template add<Element>(spot, row.rows[r], sums);
+        Taps::template add<Element>(spot, FilterRow<Element>(row, r), sums);
     }
     ((static_cast<std::int64_t>(kResult) < results
           ? finish<Element>(spot, static_cast<std::int64_t>(kResult), sums[kResult])
@@ -179,8 +189,8 @@ template <class Element>
 HWY_INLINE void fetch_ahead(const RowConvolution& row, Range results, std::int64_t channel) {
     const std::int64_t column = row.column + results.begin * row.step;
     for (std::int64_t r = row.row_count - row.fresh_rows; r < row.row_count; ++r) {
-        const auto* src = static_cast<const Element*>(row.rows[r].src) + row.src_ahead +
-                          column * row.src_distance;
+        const Element* const src =
+            FilterRow<Element>(row, r).src + row.src_ahead + column * row.src_distance;
         if (row.step == 1) {
             prefetch<kResults<Element>>(src + channel, row.src_distance);
         } else {

@@ -60,8 +60,9 @@ class Conv2d(ConvOperands):
     flops : float
         Operations of one pass, two per multiply-add.
     scratch_bytes : dict
-        Memory that each pass takes while it runs, by the name of the pass; for backward_weights
-        with a float32 result (a bfloat16 one is summed in float32 first, in as much again).
+        The most memory that a call takes beside operands and results, by the name of the method:
+        forward, backward_data, backward_weights, backward_relu (and diff_bias). It is taken from
+        the system once and kept for the next call; with ``out`` given no call allocates anything.
     schedules : dict
         The loop nest of each pass; none of a depthwise convolution.
 
