@@ -98,6 +98,7 @@ void depthwise_forward(const Depthwise& problem, const DepthwiseForward& tensors
     const ConvolveRow convolve = convolve_row_function(usable_isa(), problem.dtype);
     const RowConvolution any{.src_row = shape.dilation_h * src.row,
                              .weights_row = shape.S * blocks.block,
+                             .fetches = fetches_rows(problem),
                              .src_ahead = rows_ahead(shape.Q()) * shape.stride_h * src.row,
                              .dst_ahead = rows_ahead(shape.Q()) * dst.row,
                              .taps = shape.S,
@@ -145,6 +146,7 @@ void depthwise_backward_data(const Depthwise& problem, const void* diff_dst, con
     for (std::size_t w = 0; w < phases.size(); ++w) {
         phases[w] = phase(horizontal(shape), static_cast<std::int64_t>(w));
     }
+    const bool fetches = fetches_rows(problem);
     for_rows(problem, src, shape.H, [&](RowTask task) {
         const Phase rows = phase(vertical(shape), task.row);
         const Range inside = indices_inside(shape.P(), rows.result, rows.spread, rows.taps);
@@ -158,6 +160,7 @@ void depthwise_backward_data(const Depthwise& problem, const void* diff_dst, con
                       .src_row = rows.spread * dst.row,
                       .weights_row = -rows.every * shape.S * blocks.block,
                       .row_count = count,
+                      .fetches = fetches,
                       .fresh_rows = columns.first == 0 ? std::min<std::int64_t>(count, 1) : 0,
                       .src_ahead = rows_ahead(shape.Q()) * dst.row,
                       .dst_ahead = rows_ahead(shape.W) * src.row,

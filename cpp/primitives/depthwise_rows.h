@@ -24,6 +24,7 @@ struct RowConvolution {
     std::int64_t src_row = 0;
     std::int64_t weights_row = 0;
     std::int64_t row_count = 0;
+    bool fetches = false;
     // The last so many rows are read here for the first time. What a later row of results will read
     // for the first time is at this distance and is prefetched, and so is where it goes.
     std::int64_t fresh_rows = 0;
@@ -72,7 +73,7 @@ struct RowsCorrelation {
     DepthwiseAxis vertical;
     DepthwiseAxis horizontal;
     Range rows;
-    std::int64_t rows_ahead = 0;  // of diff_dst, to prefetch
+    std::int64_t rows_ahead = 0;  // of diff_dst, to prefetch; 0 for none
     const void* src = nullptr;
     std::int64_t src_row = 0;
     std::int64_t src_distance = 0;

@@ -98,7 +98,7 @@ private:
         correlate_({.vertical = vertical(shape),
                     .horizontal = horizontal(shape),
                     .rows = rows,
-                    .rows_ahead = rows_ahead(shape.Q()),
+                    .rows_ahead = fetches_rows(problem_) ? rows_ahead(shape.Q()) : 0,
                     .src = at(tensors_.src, src.offset(n, b, 0, 0)),
                     .src_row = src.row,
                     .src_distance = src.pixel,
