@@ -201,7 +201,7 @@ class Conv2d(ConvOperands):
         out : packed ndarray, diff_weights_shape, optional
             Of float32, or of bfloat16 for bfloat16 operands; else as for `forward`.
         dtype : dtype, optional
-            Of the result where there is no `out`: float32 by default, or bfloat16.
+            Of the result, `out` included: float32 by default, or bfloat16.
 
         Returns
         -------
@@ -214,8 +214,8 @@ class Conv2d(ConvOperands):
         TypeError, ValueError
             As `forward` does.
         """
+        result_dtype = self._diff_weights_dtype(dtype, src, out)
         if out is None:
-            result_dtype = self._diff_weights_dtype(dtype, src)
             out = self._new_result(self.diff_weights_shape, self.w_shape, result_dtype)
         self._core.backward_weights(src, diff_dst, out)
         return out
@@ -289,11 +289,3 @@ class Conv2d(ConvOperands):
 
     def _new_dst(self, operand: Any) -> Array:
         return self._new_result(self.dst_shape, self.y_shape, self._dtype_of(operand))
-
-    def _diff_weights_dtype(self, dtype: npt.DTypeLike | None, src: Any) -> np.dtype[Any]:
-        name = "float32" if dtype is None else dtype_name("dtype", dtype)
-        if name == "bfloat16" and self.dtype != np.float32:
-            return self._dtype_of(src)
-        if name != "float32":
-            raise TypeError(f"dtype is {name}, expected float32 or the dtype of the operands")
-        return np.dtype(np.float32)
