@@ -57,6 +57,7 @@ class Record:
     peak_gflops: float  # of all threads
     fraction_of_peak: float
     clock: str  # "wall" or "thread"
+    schedule: str | None = None  # of the pass; none of a depthwise layer or a function
     torch_gflops: float | None = None
     ratio_to_torch: float | None = None
     ratio_to_prepared: float | None = None  # to PyTorch with weights that were packed before
@@ -93,6 +94,7 @@ def measure(case: Case, which: str, options: argparse.Namespace, torch: Any) -> 
             sides.append(timed(prepared, options))
     ours, at_peak, *theirs = harness.alternate(sides, options.rounds)
     figures: dict[str, Any] = {
+        "schedule": case.schedule(which),
         "milliseconds": median(ours) * 1e3,
         "gflops": flops / median(ours) * 1e-9,
         "peak_gflops": flops / median(at_peak) * 1e-9,

@@ -51,6 +51,9 @@ class PrimitiveCase:
     def flops(self, which: str) -> float:
         return self.conv.flops
 
+    def schedule(self, which: str) -> str | None:
+        return self.conv.schedules.get(which)
+
     def ours(self, which: str) -> Call:
         """A call of the pass into a result that is there already."""
         conv = self.conv
@@ -113,6 +116,10 @@ class FunctionCase:
 
     def flops(self, which: str) -> float:
         return self.forward_flops * (1 if which == "forward" else 2)
+
+    def schedule(self, which: str) -> str | None:
+        """The functions have none of their own."""
+        return None
 
     def ours(self, which: str) -> Call:
         x, w, dy = self.x, self.plain.w, self.dy

@@ -1,7 +1,6 @@
 #include "bindings/conv2d.h"
 
 #include "bindings/conv2d_operand.h"
-#include "primitives/relu_backward.h"
 
 namespace dlprim::bindings {
 namespace {
@@ -127,9 +126,7 @@ void PyConv2d::backward_relu(py::handle diff_dst, py::handle dst, py::handle rel
     const Maybe passed = maybe("out", out, dtype(), dst_shape());
     const Maybe sum = maybe("diff_bias", diff_bias, DType::f32, bias_shape_);
     if (result && mask) throw py::value_error("dst and relu_mask were given, expected one");
-    ReluBackward problem{.tensor = dst_activations(),
-                         .layout = conv_.spec().layout,
-                         .diff_dst = gradient->data(),
+    ReluBackward problem{.diff_dst = gradient->data(),
                          .dst = data_or_null(result),
                          .relu_mask = reinterpret_cast<const std::uint8_t*>(data_or_null(mask))};
     const bool in_place = passed && passed->data() == gradient->data();
@@ -140,7 +137,7 @@ void PyConv2d::backward_relu(py::handle diff_dst, py::handle dst, py::handle rel
             reinterpret_cast<float*>(sum->writeable({&gradient, &result, &mask, &passed}));
     }
     const py::gil_scoped_release without_gil;
-    relu_backward(problem);
+    conv_.backward_relu(problem);
 }
 
 Activations PyConv2d::src_activations() const {

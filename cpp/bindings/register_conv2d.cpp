@@ -31,6 +31,7 @@ py::dict scratch_bytes(const PyConv2d& conv) {
     for (const ConvPass pass : kPasses) {
         bytes[py::str(std::string(name_of(pass)))] = conv.core().scratch_bytes(pass);
     }
+    bytes[py::str("backward_relu")] = conv.core().relu_scratch_bytes();
     return bytes;
 }
 

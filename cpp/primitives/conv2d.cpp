@@ -181,8 +181,10 @@ void Conv2d::forward(const ConvForward& tensors) const {
 
 void Conv2d::backward_data(const void* diff_dst, const void* weights, void* diff_src) const {
     if (spec_.shape.is_depthwise()) {
+        const WorkspacePool::Lease scratch(workspaces_,
+                                           depthwise_scratch_bytes(ConvPass::backward_data));
         depthwise_backward_data({spec_.shape, spec_.dtype, spec_.layout}, diff_dst, weights,
-                                diff_src);
+                                diff_src, scratch.data());
         return;
     }
     const ConvProblem problem{spec_.shape, spec_.dtype, spec_.layout};
@@ -204,8 +206,10 @@ void Conv2d::backward_data(const void* diff_dst, const void* weights, void* diff
 void Conv2d::backward_weights(const void* src, const void* diff_dst, DType to,
                               void* diff_weights) const {
     if (spec_.shape.is_depthwise()) {
-        depthwise_backward_weights({spec_.shape, spec_.dtype, spec_.layout}, src, diff_dst, to,
-                                   diff_weights);
+        const WorkspacePool::Lease scratch(workspaces_,
+                                           depthwise_scratch_bytes(ConvPass::backward_weights));
+        depthwise_backward_weights({spec_.shape, spec_.dtype, spec_.layout},
+                                   {src, diff_dst, to, diff_weights}, scratch.data());
         return;
     }
     const int threads = num_threads();
@@ -225,16 +229,13 @@ std::int64_t Conv2d::transposed_bytes() const {
 }
 
 std::int64_t Conv2d::scratch_bytes(ConvPass pass) const {
-    if (spec_.shape.is_depthwise()) {
-        return pass == ConvPass::forward && activates_afterwards(false) ? float32_copies_bytes()
-                                                                        : 0;
-    }
+    if (spec_.shape.is_depthwise()) return depthwise_scratch_bytes(pass);
     switch (pass) {
         case ConvPass::forward:
             return joined_bytes() + plan(pass, 0)->scratch_bytes() * num_threads();
         case ConvPass::backward_data:
             return transposed_bytes() + plan(pass, 0)->scratch_bytes() * num_threads();
-        default: return weights_sum_->scratch_bytes(DType::f32, num_threads());
+        default: return weights_sum_->scratch_bytes(spec_.dtype, num_threads());
     }
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "primitives/conv_contraction.h"
+#include "primitives/relu_backward.h"
 #include "primitives/workspace.h"
 
 namespace dlprim {
@@ -60,10 +61,14 @@ public:
     void backward_weights(const void* src, const void* diff_dst, DType to,
                           void* diff_weights) const;
 
-    // Bytes beside operands and results that a call uses with the present number of threads. Not
-    // counted are the sums of a depthwise backward-weights pass and, where diff_weights are wanted
-    // in bfloat16, the float32 sums of their size.
+    // relu_backward() of a tensor like dst; `tensor` and `layout` are filled in here.
+    void backward_relu(ReluBackward problem) const;
+
+    // The most bytes beside operands and results that a call uses with the present number of
+    // threads: with a relu mask, or for diff_weights in bfloat16, where these take more. They are
+    // taken from the system once and kept.
     std::int64_t scratch_bytes(ConvPass pass) const;
+    std::int64_t relu_scratch_bytes() const;
 
     // A depthwise convolution has none: refused with std::invalid_argument.
     Schedule schedule(ConvPass pass) const;
@@ -92,6 +97,8 @@ private:
     std::int64_t joined_bytes() const;
     std::int64_t transposed_bytes() const;
     std::int64_t float32_copies_bytes() const;
+    std::int64_t depthwise_scratch_bytes(ConvPass pass) const;
+    Activations dst_activations() const;
     void require_schedules() const;
     void require_kernel_limits() const;
 

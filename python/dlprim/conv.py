@@ -60,8 +60,9 @@ class Conv2d(ConvOperands):
     flops : float
         Operations of one pass, two per multiply-add.
     scratch_bytes : dict
-        Memory that each pass takes while it runs, by the name of the pass; for backward_weights
-        with a float32 result (a bfloat16 one is summed in float32 first, in as much again).
+        The most memory that a call takes beside operands and results, by the name of the method:
+        forward, backward_data, backward_weights, backward_relu (and diff_bias). It is taken from
+        the system once and kept for the next call; with ``out`` given no call allocates anything.
     schedules : dict
         The loop nest of each pass; none of a depthwise convolution.
 
@@ -200,7 +201,7 @@ class Conv2d(ConvOperands):
         out : packed ndarray, diff_weights_shape, optional
             Of float32, or of bfloat16 for bfloat16 operands; else as for `forward`.
         dtype : dtype, optional
-            Of the result where there is no `out`: float32 by default, or bfloat16.
+            Of the result, `out` included: float32 by default, or bfloat16.
 
         Returns
         -------
@@ -213,8 +214,8 @@ class Conv2d(ConvOperands):
         TypeError, ValueError
             As `forward` does.
         """
+        result_dtype = self._diff_weights_dtype(dtype, src, out)
         if out is None:
-            result_dtype = self._diff_weights_dtype(dtype, src)
             out = self._new_result(self.diff_weights_shape, self.w_shape, result_dtype)
         self._core.backward_weights(src, diff_dst, out)
         return out
@@ -288,11 +289,3 @@ class Conv2d(ConvOperands):
 
     def _new_dst(self, operand: Any) -> Array:
         return self._new_result(self.dst_shape, self.y_shape, self._dtype_of(operand))
-
-    def _diff_weights_dtype(self, dtype: npt.DTypeLike | None, src: Any) -> np.dtype[Any]:
-        name = "float32" if dtype is None else dtype_name("dtype", dtype)
-        if name == "bfloat16" and self.dtype != np.float32:
-            return self._dtype_of(src)
-        if name != "float32":
-            raise TypeError(f"dtype is {name}, expected float32 or the dtype of the operands")
-        return np.dtype(np.float32)

@@ -4,18 +4,16 @@ Packed arrays begin on a cache line, so that no vector that a kernel loads strad
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arrays import contiguous, viewed
+from dlprim.arrays import aligned, contiguous, viewed
 from dlprim.conv_arguments import Geometry
+from dlprim.kernel import dtype_name
 from dlprim.packing import bfloat16_dtype
-
-_CACHE_LINE = 64
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -128,17 +126,23 @@ class ConvOperands:
             return np.dtype(np.uint16)
         return self.dtype
 
+    def _diff_weights_dtype(
+        self, dtype: npt.DTypeLike | None, src: Any, out: Array | None
+    ) -> np.dtype[Any]:
+        """Of a new gradient of the weights; refused where ``out`` is of another."""
+        name = "float32" if dtype is None else dtype_name("dtype", dtype)
+        is_narrow = name == "bfloat16" and self.dtype != np.float32
+        if name != "float32" and not is_narrow:
+            raise TypeError(f"dtype is {name}, expected float32 or the dtype of the operands")
+        given = getattr(out, "dtype", None)
+        if dtype is not None and given is not None and (given == np.float32) == is_narrow:
+            raise TypeError(f"dtype is {name}, but out has dtype {given}, expected the same")
+        return self._dtype_of(src) if is_narrow else np.dtype(np.float32)
+
     def _new(self, shape: Shape, operand: Any) -> Array:
-        return _aligned(np.empty, shape, self._dtype_of(operand))
+        return aligned(shape, self._dtype_of(operand))
 
     def _new_result(self, shape: Shape, plain_shape: Shape, dtype: np.dtype[Any]) -> Array:
         """With zeros where the last block of channels has more room than channels."""
         ragged = math.prod(shape) > math.prod(plain_shape)
-        return _aligned(np.zeros if ragged else np.empty, shape, dtype)
-
-
-def _aligned(allocate: Callable[..., Array], shape: Shape, dtype: np.dtype[Any]) -> Array:
-    size = math.prod(shape) * dtype.itemsize
-    memory = allocate(size + _CACHE_LINE, np.uint8)
-    begin = -memory.ctypes.data % _CACHE_LINE
-    return memory[begin : begin + size].view(dtype).reshape(shape)
+        return aligned(shape, dtype, np.zeros if ragged else np.empty)
