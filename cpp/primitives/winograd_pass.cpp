@@ -21,13 +21,8 @@ Schedule levels_of(const Schedule& schedule, const std::string& letters, bool am
     return part;
 }
 
-TileGrid grid_of(const WinogradProblem& problem) {
-    return {problem.images, axis_tiles(problem.out_height, problem.tile),
-            axis_tiles(problem.out_width, problem.tile)};
-}
-
 std::vector<Loop> loops_of(const WinogradProblem& problem, bool channels) {
-    const TileGrid grid = grid_of(problem);
+    const TileGrid grid = tile_grid(problem);
     if (channels) return {{'k', problem.out.per_group()}};
     return {{'g', problem.out.groups},
             {'n', grid.images},
@@ -89,6 +84,11 @@ WinogradProblem winograd_backward_data(const ConvProblem& problem, int tile) {
             .tile = tile};
 }
 
+TileGrid tile_grid(const WinogradProblem& problem) {
+    return {problem.images, axis_tiles(problem.out_height, problem.tile),
+            axis_tiles(problem.out_width, problem.tile)};
+}
+
 std::vector<Loop> WinogradPass::loops(const WinogradProblem& problem) {
     std::vector<Loop> loops = loops_of(problem, false);
     loops.push_back(loops_of(problem, true).front());
@@ -98,7 +98,7 @@ std::vector<Loop> WinogradPass::loops(const WinogradProblem& problem) {
 WinogradPass::WinogradPass(const WinogradProblem& problem, const Schedule& schedule)
     : problem_(problem),
       schedule_(schedule),
-      grid_(grid_of(problem)),
+      grid_(tile_grid(problem)),
       blocks_(loops_of(problem, false), levels_of(schedule, "k", false)),
       channels_(loops_of(problem, true), levels_of(schedule, "k", true)),
       in_(activation_strides(problem.layout, problem.in, problem.in_height, problem.in_width)),

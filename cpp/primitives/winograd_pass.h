@@ -45,6 +45,8 @@ WinogradProblem winograd_forward(const ConvProblem& problem, int tile);
 // Weights are the transposed ones.
 WinogradProblem winograd_backward_data(const ConvProblem& problem, int tile);
 
+TileGrid tile_grid(const WinogradProblem& problem);
+
 struct WinogradTensors {
     const void* src = nullptr;
     const float* transformed = nullptr;  // weights; or
