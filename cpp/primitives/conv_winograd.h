@@ -22,6 +22,11 @@ public:
     explicit ConvWinograd(const ConvSpec& spec);
 
     bool runs(ConvPass pass) const { return choices_[index(pass)].tile != 0; }
+    // "direct", "winograd4" or "winograd2": with tiles of 4 or 2.
+    std::string name(ConvPass pass) const {
+        const int tile = choices_[index(pass)].tile;
+        return tile == 0 ? "direct" : "winograd" + std::to_string(tile);
+    }
     // One line: the algorithm of a pass, and why.
     std::string reason(ConvPass pass) const { return choices_[index(pass)].reason; }
 

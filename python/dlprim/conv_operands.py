@@ -29,6 +29,11 @@ class ConvOperands:
         self.layout = layout
         self.src_shape, self.dst_shape = core.src_shape, core.dst_shape
         self.weights_shape = core.weights_shape
+        self._weights_shapes = {
+            "all": core.weights_shape,
+            "forward": core.forward_weights_shape,
+            "direct": core.direct_weights_shape,
+        }
         self.diff_weights_shape = core.diff_weights_shape
         self.relu_mask_shape = core.relu_mask_shape
         self.x_shape, self.w_shape = geometry.x_shape, geometry.w_shape
@@ -70,10 +75,31 @@ class ConvOperands:
         self._core.pack_diff_dst(plain, packed)
         return packed
 
-    def pack_weights(self, w: Any, out: Array | None = None) -> Array:
-        """Plain weights (K, C/groups, R, S) as weights_shape; else as `pack_src`."""
+    def pack_weights(self, w: Any, out: Array | None = None, form: str = "all") -> Array:
+        """Plain weights (K, C/groups, R, S) as weights_shape; else as `pack_src`.
+
+        Where a pass is Winograd's, weights can be transformed here or in every call.
+
+        Parameters
+        ----------
+        w, out
+            As for `pack_src`; the shape of `out` says which form is wanted.
+        form : "all", "forward" or "direct"
+            "all": transformed for both passes, for weights that stay; one flat array of
+            weights_shape. "forward": for the forward pass alone, for inference. "direct":
+            ``[Kb][Cb][R][S][bc][bk]``, which each call transforms, for weights that change with
+            each step. The same for a convolution without Winograd.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `pack_src` does, or there is no such form.
+        """
+        if form not in self._weights_shapes:
+            expected = ", ".join(self._weights_shapes)
+            raise ValueError(f"form is {form!r}, expected one of {expected}")
         plain = self._plain("w", w)
-        packed = self._new(self.weights_shape, plain) if out is None else out
+        packed = self._new(self._weights_shapes[form], plain) if out is None else out
         self._core.pack_weights(plain, packed)
         return packed
 
