@@ -9,6 +9,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #include "primitives/winograd_axis-inl.h"
+#include "primitives/winograd_filter_axis-inl.h"
 #include "primitives/winograd_lanes-inl.h"
 // clang-format on
 
