@@ -1,6 +1,6 @@
 """Errors of Winograd convolution and of the direct sum, both against float64.
 
-Prints a table in Markdown: for ResNet-50's 3x3 layers and several distributions of the inputs, the
+Prints tables in Markdown: for ResNet-50's 3x3 layers and several distributions of the inputs, the
 largest and the root of the mean square error of each pass over the largest exact result. Weights
 are N(0, 1), and so are gradients of results in backward-weights. The other operand is N(0, 1);
 uniform in [0, 1); N(0, 1) + 100, as images that nobody centred; and smooth, with a spectrum that
@@ -97,11 +97,32 @@ def errors(which: str, x: np.ndarray, w: np.ndarray, dy: np.ndarray) -> list[Err
     return made
 
 
-def print_row(layer: str, inputs: str, which: str, made: list[Error]) -> None:
-    cells = [f"{each.largest * 1e7:.2f} / {each.rms * 1e7:.3f}" for each in made]
-    direct, fast = made[0], made[1]
-    ratio = f"{fast.largest / direct.largest:.2f} / {fast.rms / direct.rms:.2f}"
-    print(f"| {layer} | {inputs} | {which} | {' | '.join(cells)} | {ratio} |", flush=True)
+def errors_of_row(
+    channels: int, size: int, inputs: str, options: argparse.Namespace
+) -> dict[str, list[Error]]:
+    """Of every pass, in every way."""
+    random = np.random.default_rng(channels)
+    convert = dlprim.to_bfloat16 if options.dtype == "bfloat16" else np.asarray
+    shape = (options.batch, channels, size, size)
+    w = random.standard_normal((channels, channels, 3, 3), np.float32)
+    x, like_x = (DISTRIBUTIONS[inputs](random, shape).astype(np.float32) for _ in range(2))
+    normal = random.standard_normal(shape, np.float32)
+    made = {}
+    for which in options.passes:
+        # Backward-data reads gradients as forward reads images.
+        dy = like_x if which == "backward_data" else normal
+        made[which] = errors(which, convert(x), convert(w), convert(dy))
+    return made
+
+
+def print_table(title: str, rows: dict[tuple[str, str], dict[str, list[float]]]) -> None:
+    passes = next(iter(rows.values()))
+    print(f"\n{title}, times 1e7: {' / '.join(WAYS)}\n")
+    print(f"| layer | inputs | {' | '.join(passes)} |")
+    print("|---|---|" + "---|" * len(passes))
+    for (layer, inputs), row in rows.items():
+        cells = [" / ".join(f"{each * 1e7:.3g}" for each in cell) for cell in row.values()]
+        print(f"| {layer} | {inputs} | {' | '.join(cells)} |")
 
 
 def main() -> None:
@@ -111,23 +132,17 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1, help="images")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     options = parser.parse_args()
-    convert = dlprim.to_bfloat16 if options.dtype == "bfloat16" else np.asarray
-    print("Errors times 1e7, largest / rms, over the largest exact result\n")
-    print(f"| layer | inputs | pass | {' | '.join(WAYS)} | F(4x4) over direct |")
-    print("|---|---|---|" + "---|" * (len(WAYS) + 1))
-    for channels, size in LAYERS:
-        for name in options.inputs:
-            random = np.random.default_rng(channels)
-            shape = (options.batch, channels, size, size)
-            draw = DISTRIBUTIONS[name]
-            w = random.standard_normal((channels, channels, 3, 3), np.float32)
-            x, like_x = (draw(random, shape).astype(np.float32) for _ in range(2))
-            normal = random.standard_normal(shape, np.float32)
-            for which in options.passes:
-                # Backward-data reads gradients as forward reads images.
-                dy = like_x if which == "backward_data" else normal
-                made = errors(which, convert(x), convert(w), convert(dy))
-                print_row(f"{channels},{channels},{size}", name, which, made)
+    rows = {
+        (f"{channels},{channels},{size}", inputs): errors_of_row(channels, size, inputs, options)
+        for channels, size in LAYERS
+        for inputs in options.inputs
+    }
+    for index, title in enumerate(("Largest error", "Root of the mean square error")):
+        chosen = {
+            key: {which: [each[index] for each in made] for which, made in row.items()}
+            for key, row in rows.items()
+        }
+        print_table(title, chosen)
 
 
 if __name__ == "__main__":
