@@ -9,8 +9,8 @@
 namespace dlprim {
 namespace {
 
-// Rows of the products with src at once in an inference, so that what they leave is still in a
-// cache when its step comes.
+// Rows of the products with src at once, so that what they leave is still in a cache when its step
+// comes.
 constexpr std::int64_t kRowsTogether = 512;
 // Sequences of a tile, about.
 constexpr std::int64_t kTileRows = 64;
@@ -73,8 +73,7 @@ Rnn::Rnn(const RnnShape& shape) : shape_(validated(shape)) {
     for (const RnnPass pass : kRnnPasses) schedules_[pass] = candidates(pass, 1).front();
 }
 
-std::int64_t Rnn::steps_together(bool training) const {
-    if (training) return std::max<std::int64_t>(shape_.T, 1);
+std::int64_t Rnn::steps_together() const {
     return std::clamp<std::int64_t>(kRowsTogether / std::max<std::int64_t>(shape_.N, 1), 1,
                                     std::max<std::int64_t>(shape_.T, 1));
 }
