@@ -5,7 +5,6 @@
 
 #include "brgemm/dtype.h"
 #include "brgemm/isa.h"
-#include "primitives/buffer.h"
 #include "primitives/parallel.h"
 #include "primitives/partition.h"
 #include "primitives/relu_backward_rows.h"
@@ -58,17 +57,22 @@ private:
     std::int64_t parts_ = 1;
 };
 
+// Floats of a row of sums, padding channels included, up to a whole number of cache lines.
+std::int64_t sums_row(const Panels& panels) {
+    return Blocks{panels.blocks * panels.width, kLineFloats}.count() * kLineFloats;
+}
+
 class ReluPass {
 public:
     // Of at least one pixel.
-    explicit ReluPass(const ReluBackward& problem)
+    ReluPass(const ReluBackward& problem, char* scratch)
         : problem_(problem),
           panels_(panels_of(problem.tensor, problem.layout)),
           pieces_(panels_, problem.tensor.dtype),
           pass_(relu_pixels_function(usable_isa(), problem.tensor.dtype)),
           columns_(panels_.blocks * panels_.width),
-          sums_distance_((columns_ + kLineFloats - 1) / kLineFloats * kLineFloats),
-          sums_(problem.diff_bias == nullptr ? 0 : pieces_.count() * sums_distance_) {
+          sums_distance_(sums_row(panels_)),
+          sums_(reinterpret_cast<float*>(scratch)) {
         const bool gated = problem.dst != nullptr || problem.relu_mask != nullptr;
         if (!gated && problem.out == problem.diff_dst) problem_.out = nullptr;
     }
@@ -102,7 +106,7 @@ private:
                         .distance = panels_.width,
                         .mask_distance = mask_width};
         if (problem_.diff_bias != nullptr) {
-            part.sums = sums_.data() + piece * sums_distance_ + block * panels_.width;
+            part.sums = sums_ + piece * sums_distance_ + block * panels_.width;
             std::fill_n(part.sums, panels_.width, 0.0F);
         }
         const Range images = pieces_.images(piece);
@@ -129,7 +133,7 @@ private:
             const Range range = columns.at(task);
             for (std::int64_t step = 1; step < rows; step *= 2) {
                 for (std::int64_t row = 0; row + step < rows; row += 2 * step) {
-                    float* const to = sums_.data() + row * sums_distance_;
+                    float* const to = sums_ + row * sums_distance_;
                     const float* const from = to + step * sums_distance_;
                     for (std::int64_t i = range.begin; i < range.end; ++i) to[i] += from[i];
                 }
@@ -137,7 +141,7 @@ private:
         });
         for (std::int64_t block = 0; block < panels_.blocks; ++block) {
             const Range channels = channels_of(block);
-            std::copy_n(sums_.data() + block * panels_.width, channels.size(),
+            std::copy_n(sums_ + block * panels_.width, channels.size(),
                         problem_.diff_bias + channels.begin);
         }
     }
@@ -148,15 +152,21 @@ private:
     ReluPixelsFunction pass_;
     std::int64_t columns_;  // of the sums, padding channels included
     std::int64_t sums_distance_;
-    Buffer sums_;
+    float* sums_;
 };
 
 }  // namespace
 
-void relu_backward(const ReluBackward& problem) {
+std::int64_t relu_backward_scratch_bytes(const Activations& tensor, Layout layout) {
+    if (tensor.images * tensor.height * tensor.width == 0) return 0;
+    const Panels panels = panels_of(tensor, layout);
+    return Pieces(panels, tensor.dtype).count() * sums_row(panels) * size_of(DType::f32);
+}
+
+void relu_backward(const ReluBackward& problem, char* scratch) {
     const Activations& tensor = problem.tensor;
     if (tensor.images * tensor.height * tensor.width > 0) {
-        ReluPass(problem).run();
+        ReluPass(problem, scratch).run();
     } else if (problem.diff_bias != nullptr) {
         std::fill_n(problem.diff_bias, tensor.blocks.total(), 0.0F);
     }

@@ -20,6 +20,7 @@ except ImportError as error:
 
 from dlprim.cache import kernel_cache_clear, kernel_cache_info, warmup
 from dlprim.conv import Conv2d
+from dlprim.conv_algorithm import get_conv_algorithm, set_conv_algorithm
 from dlprim.convolution import conv2d, conv2d_backward
 from dlprim.functional import linear, linear_backward
 from dlprim.kernel import Brgemm, brgemm
@@ -42,6 +43,7 @@ __all__ = [
     "brgemm",
     "conv2d",
     "conv2d_backward",
+    "get_conv_algorithm",
     "get_num_threads",
     "isa",
     "kernel_cache_clear",
@@ -49,6 +51,7 @@ __all__ = [
     "linear",
     "linear_backward",
     "pack_b",
+    "set_conv_algorithm",
     "set_num_threads",
     "threads",
     "to_bfloat16",
