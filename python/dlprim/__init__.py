@@ -25,6 +25,7 @@ from dlprim.functional import linear, linear_backward
 from dlprim.kernel import Brgemm, brgemm
 from dlprim.machine import get_num_threads, isa, set_num_threads, threads
 from dlprim.packing import pack_b, to_bfloat16, to_float32, unpack_b
+from dlprim.rnn import GRU, LSTM
 from dlprim.tuning import tune
 
 try:
@@ -33,6 +34,8 @@ except PackageNotFoundError:
     __version__ = "unknown"
 
 __all__ = [
+    "GRU",
+    "LSTM",
     "Brgemm",
     "Conv2d",
     "__version__",
