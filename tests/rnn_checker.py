@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 import dlprim
 import rnn_reference as reference
 from guarded import guarded
-from rnn_cases import F4, Operands, Rnn, doubles, drawn_lengths
+from rnn_cases import F4, Operands, Rnn, doubles, drawn_lengths, fixed_rnns, random_rnns
 
 # Of a sum of float32, and of states and gradients that are rounded to bfloat16 at every step.
 _ROUNDOFF = {"float32": 2.0**-24, "bfloat16": 2.0**-8}
@@ -50,9 +50,11 @@ def assert_close(actual: NDArray, expected: NDArray, limit: float) -> None:
     np.testing.assert_allclose(doubles(actual), expected, rtol=0, atol=limit * scale)
 
 
-def primitive(rnn: Rnn, dtype: str) -> dlprim.LSTM | dlprim.GRU:
+def primitive(
+    rnn: Rnn, dtype: str, schedule: dict[str, str] | None = None
+) -> dlprim.LSTM | dlprim.GRU:
     make = {"lstm": dlprim.LSTM, "gru": dlprim.GRU}[rnn.cell]
-    return make(rnn.x_shape, rnn.K, dtype=dtype, reverse=rnn.reverse, bias=rnn.bias)
+    return make(rnn.x_shape, rnn.K, dtype, rnn.reverse, rnn.bias, schedule)
 
 
 def states(rnn: Rnn, h: NDArray, c: NDArray, *names: str) -> dict[str, NDArray]:
@@ -63,10 +65,12 @@ def states(rnn: Rnn, h: NDArray, c: NDArray, *names: str) -> dict[str, NDArray]:
 class Checked:
     """A primitive with operands in guarded memory."""
 
-    def __init__(self, rnn: Rnn, variant: Variant, seed: int) -> None:
+    def __init__(
+        self, rnn: Rnn, variant: Variant, seed: int, schedule: dict[str, str] | None
+    ) -> None:
         self.rnn, self.variant = rnn, variant
         self.t = t = Operands(rnn, variant.dtype, seed)
-        self.cell = primitive(rnn, variant.dtype)
+        self.cell = primitive(rnn, variant.dtype, schedule)
         self.lengths = drawn_lengths(rnn, t.random) if variant.lengths else None
         if self.lengths is not None:
             padding = np.arange(rnn.T)[:, None] >= self.lengths
@@ -126,6 +130,43 @@ class Checked:
             assert not doubles(diff_src)[padding].any()
 
 
-def check(rnn: Rnn, variant: Variant, seed: int = 0) -> None:
+def check(
+    rnn: Rnn, variant: Variant, seed: int = 0, schedule: dict[str, str] | None = None
+) -> None:
     """Run both passes and raise AssertionError unless the contract held."""
-    Checked(rnn, variant, seed).check()
+    Checked(rnn, variant, seed, schedule).check()
+
+
+def results(rnn: Rnn, t: Operands, lengths: np.ndarray | None = None) -> list[np.ndarray]:
+    """Everything that the two passes compute."""
+    cell = primitive(rnn, t.dtype)
+    weights = cell.pack_weights(*t.parameters)
+    first = states(rnn, t.h_0, t.c_0, "h_0", "c_0")
+    last = states(rnn, t.diff_h_n, t.diff_c_n, "diff_h_n", "diff_c_n")
+    *forward, saved = cell.forward(t.x, weights, **first, lengths=lengths, training=True)
+    return [*forward, *cell.backward(t.diff_y, saved, weights, **last)]
+
+
+def check_nan(cell: str, dtype: str, where: str) -> None:
+    """A NaN in the operand `where` of one sequence is in all its results and in no other's."""
+    rnn = Rnn(cell, 3, 7, 18, 35)
+    t = Operands(rnn, dtype)
+    clean = results(rnn, t)
+    getattr(t, where)[..., 4, 2] = np.nan
+    found = results(rnn, t)
+    others = np.arange(rnn.N) != 4
+    count = 3 if cell == "lstm" else 2  # y and last states; then diff_src and those of the states
+    for number, (one, other) in enumerate(zip(clean[:-4], found[:-4], strict=True)):
+        before, after = doubles(one), doubles(other)
+        assert before[..., others, :].tobytes() == after[..., others, :].tobytes()
+        if number < count:
+            assert np.isnan(after[..., 4, :]).all()
+
+
+def check_on_this_level(count: int, seed: int) -> None:
+    """The fixed shapes and `count` random ones, for a process that was told its ISA level."""
+    for dtype in ("float32", "bfloat16"):
+        for number, rnn in enumerate([*fixed_rnns(), *random_rnns(count, seed)]):
+            check(rnn, drawn_variant(dtype, number), number)
+        for cell in ("lstm", "gru"):
+            check_nan(cell, dtype, "x")

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import dlprim
 import rnn_reference as reference
+from conftest import LEVELS, RunPython
 from rnn_cases import F4, Operands, Rnn, doubles, fixed_rnns, random_rnns
 from rnn_checker import (
     Variant,
     assert_close,
     check,
+    check_nan,
     drawn_variant,
     primitive,
+    results,
     states,
     tolerance,
 )
 
 cells = pytest.mark.parametrize("cell", ["lstm", "gru"])
 both_dtypes = pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-
-
-def results(rnn: Rnn, t: Operands, lengths: np.ndarray | None = None) -> list[np.ndarray]:
-    """Everything that the two passes compute."""
-    cell = primitive(rnn, t.dtype)
-    weights = cell.pack_weights(*t.parameters)
-    first = states(rnn, t.h_0, t.c_0, "h_0", "c_0")
-    last = states(rnn, t.diff_h_n, t.diff_c_n, "diff_h_n", "diff_c_n")
-    *forward, saved = cell.forward(t.x, weights, **first, lengths=lengths, training=True)
-    return [*forward, *cell.backward(t.diff_y, saved, weights, **last)]
 
 
 # ---------------------------------------------------------------- values
@@ -49,6 +43,35 @@ def test_shape(rnn: Rnn, dtype: str) -> None:
 def test_random_shape(number: int, dtype: str) -> None:
     rnn = random_rnns(60, seed=3)[number]
     check(rnn, drawn_variant(dtype, number), number)
+
+
+@cells
+@both_dtypes
+@pytest.mark.parametrize("shape", [(3, 70, 130, 70), (4, 2, 65, 150)], ids=str)
+def test_every_schedule_gives_the_right_results(
+    shape: tuple[int, ...], cell: str, dtype: str
+) -> None:
+    rnn = Rnn(cell, *shape)
+    layer = primitive(rnn, dtype)
+    for which in layer.schedules:
+        for schedule in layer._core.candidates(which, 4):
+            check(rnn, Variant(dtype, lengths=True), schedule={which: schedule})
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_level(run_python: RunPython, level: str) -> None:
+    """In a process of its own each: a primitive takes the highest level that it is allowed."""
+    if LEVELS.index(level) >= LEVELS.index(dlprim.isa()):
+        pytest.skip(f"{level} is the level of the other tests, or not usable here")
+    source = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "import rnn_checker, dlprim\n"
+        "rnn_checker.check_on_this_level(20, seed=2)\n"
+        "print(dlprim.isa())"
+    )
+    run = run_python(source, DLPRIM_MAX_ISA=level, timeout=300)
+    assert run.returncode == 0, run.stderr
+    assert (run.stdout, run.stderr) == (f"{level}\n", "")
 
 
 @cells
@@ -121,20 +144,7 @@ def test_full_lengths_are_no_lengths(cell: str, dtype: str) -> None:
 @both_dtypes
 @pytest.mark.parametrize("where", ["x", "h_0"])
 def test_nan_stays_in_its_sequence(cell: str, dtype: str, where: str) -> None:
-    rnn = Rnn(cell, 3, 7, 18, 35)
-    t = Operands(rnn, dtype)
-    clean = results(rnn, t)
-    operand = getattr(t, where)
-    operand[..., 4, 2] = np.nan
-    found = results(rnn, t)
-    for name, one, other in zip(("y", "h_n", "c_n"), clean, found, strict=False):
-        others = np.arange(rnn.N) != 4
-        assert doubles(one)[..., others, :].tobytes() == doubles(other)[..., others, :].tobytes()
-        assert np.isnan(doubles(other)[..., 4, :]).all(), name
-    first = 3 if cell == "lstm" else 2
-    for one, other in zip(clean[first : first + 2], found[first : first + 2], strict=True):
-        others = np.arange(rnn.N) != 4
-        assert doubles(one)[..., others, :].tobytes() == doubles(other)[..., others, :].tobytes()
+    check_nan(cell, dtype, where)
 
 
 @cells
