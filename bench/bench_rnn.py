@@ -34,7 +34,7 @@ SHAPES = Path(__file__).parent / "shapes" / "rnn.csv"
 _SMALL_BATCH = 4  # up to which bandwidth is the roof
 _QUICK = ("small-256", "infer-512")
 _FEWEST_ROUNDS = 3
-_PEAK_SECONDS = 2e-3  # of a turn that measures a roof
+_PEAK_SECONDS = 1e-2  # of a turn that measures a roof; shorter ones scatter
 
 
 @dataclass(frozen=True)
