@@ -40,6 +40,17 @@ template <class D, class Part>
 HWY_INLINE void store_part(D d, hn::Vec<D> values, hn::TFromD<D>* dst, Part part) {
     if (is_there(part)) hn::Store(values, d, dst);
 }
+
+HWY_INLINE FloatVector least(FloatVector a, FloatVector b) {
+    return hn::IfThenElse(hn::Lt(a, b), a, b);
+}
+HWY_INLINE FloatVector greatest(FloatVector a, FloatVector b) {
+    return hn::IfThenElse(hn::Gt(a, b), a, b);
+}
+#else
+// The last operand where one is NaN, which Min and Max of Highway's scalar target would leave out.
+HWY_INLINE FloatVector least(FloatVector a, FloatVector b) { return hn::Min(a, b); }
+HWY_INLINE FloatVector greatest(FloatVector a, FloatVector b) { return hn::Max(a, b); }
 #endif
 
 template <class Part>
@@ -104,9 +115,9 @@ HWY_INLINE FloatVector reciprocal(FloatVector x) {
     return r;
 }
 
-// 1 / (1 + e^-x). Min and Max return their last operand where one is NaN.
+// 1 / (1 + e^-x); NaN stays.
 HWY_INLINE FloatVector sigmoid(FloatVector x) {
-    const FloatVector bounded = hn::Min(number(80), hn::Max(number(-30), hn::Neg(x)));
+    const FloatVector bounded = least(number(80), greatest(number(-30), hn::Neg(x)));
     const Exponential it = exponential(bounded);
     const FloatVector one = number(1);
     return reciprocal(hn::Add(hn::MulAdd(it.scale, it.less_one, it.scale), one));
@@ -114,7 +125,7 @@ HWY_INLINE FloatVector sigmoid(FloatVector x) {
 
 // f / (f + 2) with f = e^|2x| - 1, and the sign of x.
 HWY_INLINE FloatVector tanh(FloatVector x) {
-    const FloatVector bounded = hn::Min(number(20), hn::Abs(hn::Add(x, x)));
+    const FloatVector bounded = least(number(20), hn::Abs(hn::Add(x, x)));
     const Exponential it = exponential(bounded);
     const FloatVector f = hn::MulAdd(it.scale, it.less_one, hn::Sub(it.scale, number(1)));
     return hn::CopySign(hn::Mul(f, reciprocal(hn::Add(f, number(2)))), x);
