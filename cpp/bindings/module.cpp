@@ -10,4 +10,5 @@ PYBIND11_MODULE(_core, module) {
     dlprim::bindings::register_linear(module);
     dlprim::bindings::register_pack(module);
     dlprim::bindings::register_conv2d(module);
+    dlprim::bindings::register_batch_norm(module);
 }

@@ -18,13 +18,16 @@ except ImportError as error:
         )
     raise ImportError(f"{message} ({error})") from error
 
+from dlprim.activations import Activations
 from dlprim.cache import kernel_cache_clear, kernel_cache_info, warmup
 from dlprim.conv import Conv2d
 from dlprim.conv_algorithm import get_conv_algorithm, set_conv_algorithm
 from dlprim.convolution import conv2d, conv2d_backward
+from dlprim.folding import fold_batch_norm
 from dlprim.functional import linear, linear_backward
 from dlprim.kernel import Brgemm, brgemm
 from dlprim.machine import get_num_threads, isa, set_num_threads, threads
+from dlprim.normalization import BatchNorm
 from dlprim.packing import pack_b, to_bfloat16, to_float32, unpack_b
 from dlprim.tuning import tune
 
@@ -34,12 +37,15 @@ except PackageNotFoundError:
     __version__ = "unknown"
 
 __all__ = [
+    "Activations",
+    "BatchNorm",
     "Brgemm",
     "Conv2d",
     "__version__",
     "brgemm",
     "conv2d",
     "conv2d_backward",
+    "fold_batch_norm",
     "get_conv_algorithm",
     "get_num_threads",
     "isa",
