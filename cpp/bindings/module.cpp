@@ -11,4 +11,5 @@ PYBIND11_MODULE(_core, module) {
     dlprim::bindings::register_pack(module);
     dlprim::bindings::register_conv2d(module);
     dlprim::bindings::register_batch_norm(module);
+    dlprim::bindings::register_rnn(module);
 }

@@ -29,6 +29,8 @@ from dlprim.kernel import Brgemm, brgemm
 from dlprim.machine import get_num_threads, isa, set_num_threads, threads
 from dlprim.normalization import BatchNorm
 from dlprim.packing import pack_b, to_bfloat16, to_float32, unpack_b
+from dlprim.recurrent import gru, gru_backward, lstm, lstm_backward
+from dlprim.rnn import GRU, LSTM
 from dlprim.tuning import tune
 
 try:
@@ -37,6 +39,8 @@ except PackageNotFoundError:
     __version__ = "unknown"
 
 __all__ = [
+    "GRU",
+    "LSTM",
     "Activations",
     "BatchNorm",
     "Brgemm",
@@ -48,11 +52,15 @@ __all__ = [
     "fold_batch_norm",
     "get_conv_algorithm",
     "get_num_threads",
+    "gru",
+    "gru_backward",
     "isa",
     "kernel_cache_clear",
     "kernel_cache_info",
     "linear",
     "linear_backward",
+    "lstm",
+    "lstm_backward",
     "pack_b",
     "set_conv_algorithm",
     "set_num_threads",
