@@ -65,6 +65,7 @@ void register_rnn(py::module_& module) {
         .def("backward", &PyRnn::backward, py::arg("operands"))
         .def("pack_weights", &PyRnn::pack_weights, py::arg("operands"))
         .def("transpose_weights", &PyRnn::transpose_weights, py::arg("operands"))
+        .def("empty", &PyRnn::empty, py::arg("bytes"))
         .def("set_schedule", set_schedule, py::arg("which"), py::arg("text"))
         .def("candidates", candidates, py::arg("which"), py::arg("count"))
         .def("loops", loops, py::arg("which"))

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "bindings/array.h"
+#include "bindings/array_pool.h"
 #include "primitives/rnn.h"
 
 namespace dlprim::bindings {
@@ -22,6 +24,9 @@ public:
     void backward(const py::dict& operands) const;
     void pack_weights(const py::dict& operands) const;
     void transpose_weights(const py::dict& operands) const;
+
+    // Memory for a result.
+    py::array empty(std::int64_t bytes) const { return pool_->empty(bytes); }
 
     // Of the packed arrays, by name.
     py::dict packed_shapes() const;
@@ -42,6 +47,7 @@ private:
     class Operands;
 
     Rnn rnn_;
+    std::shared_ptr<ArrayPool> pool_ = std::make_shared<ArrayPool>();
 };
 
 }  // namespace dlprim::bindings

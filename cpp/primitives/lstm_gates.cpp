@@ -36,6 +36,7 @@ HWY_INLINE void forward_row(const GateTile& tile, std::int64_t row) {
     const float* const projection = tile.projection + at.gates;
     const std::int64_t panel = tile.product_rows * tile.width;
     along_panel(tile.channels, tile.width, [&](std::int64_t k, auto part) HWY_ATTR {
+        fetch_next(tile, projection + k, 4);
         const auto input = [&](std::int64_t gate) HWY_ATTR {
             return hn::Add(load_values(projection + gate * tile.K + k, part),
                            load_values(product + gate * panel + k, All()));
@@ -102,6 +103,8 @@ HWY_INLINE void backward_row(const DiffGateTile& tile, std::int64_t row) {
             dh = hn::Add(dh, load_values(tile.product + at.panel + k, All()));
         }
         const float* const gates = tile.gates + at.gates + k;
+        fetch_next(tile, gates, 4);
+        fetch_next_row(tile, tile.cells + at.plain + k);
         const FloatVector i = load_values(gates, part);
         const FloatVector f = load_values(gates + tile.K, part);
         const FloatVector g = load_values(gates + 2 * tile.K, part);

@@ -9,13 +9,18 @@
 namespace dlprim {
 namespace {
 
-// Rows of the products with src at once in an inference, so that what they leave is still in a
-// cache when its step comes.
+// Rows of the products with src at once, so that what they leave is still in a cache when its step
+// comes.
 constexpr std::int64_t kRowsTogether = 512;
 // Sequences of a tile, about.
 constexpr std::int64_t kTileRows = 64;
 // Panels of a sum that one call of a kernel takes: 64 of 64 channels are 1 MiB of float32 weights.
 constexpr std::int64_t kPanelsTogether = 16;
+// Weights that stay in the L3 cache beside everything else, so that all of them may follow each
+// block of rows.
+constexpr double kResidentWeights = 6e6;
+// Gradients of one gate's weights that stay in the L2 cache while all rows are added to them.
+constexpr double kResidentSums = 300e3;
 
 bool is_recurrent(RnnPass pass) {
     return pass == RnnPass::recurrence || pass == RnnPass::diff_recurrence;
@@ -38,6 +43,22 @@ Schedule recurrent_schedule(const RnnShape& shape, RnnPass pass) {
             {.letter = 's', .step = Blocks{panels, calls}.count(), .parallel = false});
     }
     return schedule;
+}
+
+// Of the other products by what their operands leave in the caches; see docs/rnn.md for what was
+// measured. Empty where the model of schedule_cost.h chooses as well.
+std::string measured_schedule(const RnnShape& shape, RnnPass pass, const Contraction& product) {
+    const bool small_weights = product.bytes_b <= kResidentWeights;
+    if (pass == RnnPass::projection) {
+        const std::string sum = " c" + std::to_string(shape.src().count());
+        return (small_weights ? "N112 G K" : "G K N112") + sum;
+    }
+    if (pass == RnnPass::diff_src) {
+        const std::int64_t sum = shape.gates() * shape.state().count();
+        if (small_weights) return "N112 C s" + std::to_string(sum);
+        return shape.dtype == DType::f32 ? "N224 s" + std::to_string(kPanelsTogether) + " C" : "";
+    }
+    return product.bytes_c <= kResidentSums ? "r K C" : "";
 }
 
 // The gates of a tile are applied when the loops behind rows and channels are through, on the
@@ -73,8 +94,7 @@ Rnn::Rnn(const RnnShape& shape) : shape_(validated(shape)) {
     for (const RnnPass pass : kRnnPasses) schedules_[pass] = candidates(pass, 1).front();
 }
 
-std::int64_t Rnn::steps_together(bool training) const {
-    if (training) return std::max<std::int64_t>(shape_.T, 1);
+std::int64_t Rnn::steps_together() const {
     return std::clamp<std::int64_t>(kRowsTogether / std::max<std::int64_t>(shape_.N, 1), 1,
                                     std::max<std::int64_t>(shape_.T, 1));
 }
@@ -129,7 +149,16 @@ std::vector<Loop> Rnn::loops(RnnPass pass) const {
 
 std::vector<Schedule> Rnn::candidates(RnnPass pass, int count) const {
     if (is_recurrent(pass)) return {recurrent_schedule(shape_, pass)};
-    return ranked_schedules(contraction(pass, {}, shape_.rows()), cache_sizes(), count);
+    const Contraction product = contraction(pass, {}, shape_.rows());
+    std::vector<Schedule> found = ranked_schedules(product, cache_sizes(), count);
+    const std::string measured = measured_schedule(shape_, pass, product);
+    if (!measured.empty()) {
+        const Schedule schedule = parse_schedule(measured);
+        std::erase(found, schedule);
+        found.insert(found.begin(), schedule);
+        found.resize(std::min<std::size_t>(found.size(), static_cast<std::size_t>(count)));
+    }
+    return found;
 }
 
 std::string Rnn::describe() const {

@@ -107,7 +107,7 @@ private:
     Plan make_plan(RnnPass pass, const Schedule& schedule, std::int64_t rows) const;
     Plan plan(RnnPass pass, std::int64_t rows = 0) const;
     // Steps whose products with src run at once.
-    std::int64_t steps_together(bool training) const;
+    std::int64_t steps_together() const;
 
     RnnShape shape_;
     mutable std::mutex mutex_;

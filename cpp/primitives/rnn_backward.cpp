@@ -143,11 +143,13 @@ private:
         const bool last = step + 1 == shape_.T;
         const void* const a = last ? nullptr : deltas_at(shape_.time(step + 1));
         const GateFunctions functions = gate_functions(usable_isa(), shape_.cell, shape_.dtype);
-        RnnStep(*step_, scratch_.tiles, threads_)
-            .run(a, tensors_.weights.w_hh_transposed,
+        const RnnStep nest(*step_, scratch_.tiles, threads_);
+        nest.run(a, tensors_.weights.w_hh_transposed,
                  [&](Range rows, std::int64_t panel, const float* tile) {
                      DiffGateTile gates = tile_at(step, t, rows, panel);
                      gates.product = tile;
+                     gates.next = nest.next_tile(rows, panel, shape_.state(),
+                                                 shape_.reverse ? shape_.N : -shape_.N);
                      functions.backward(gates);
                  });
     }

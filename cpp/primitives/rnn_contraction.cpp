@@ -77,15 +77,11 @@ Contraction recurrence_contraction(const RnnShape& shape, std::int64_t block_row
     Contraction made = product_of(shape, state.width);
     made.loops = {
         {.letter = 'n', .extent = shape.N, .a = state.width * element},
-        {.letter = 'k',
-         .extent = state.count(),
-         .b = shape.gates() * panel,
-         .ahead_b = shape.gates() * panel},
+        {.letter = 'k', .extent = state.count(), .b = shape.gates() * panel},
         {.letter = 'g',
          .extent = shape.gates(),
          .b = panel,
-         .c = float_bytes(block_rows * state.width),
-         .ahead_b = panel},
+         .c = float_bytes(block_rows * state.width)},
         {.letter = 'c',
          .extent = state.count(),
          .a = shape.N * state.width * element,
@@ -108,15 +104,11 @@ Contraction diff_recurrence_contraction(const RnnShape& shape) {
     Contraction made = product_of(shape, state.width);
     made.loops = {
         {.letter = 'n', .extent = shape.N, .a = state.width * element},
-        {.letter = 'k',
-         .extent = state.count(),
-         .b = depth * state.width * element,
-         .ahead_b = depth * state.width * element},
+        {.letter = 'k', .extent = state.count(), .b = depth * state.width * element},
         {.letter = 's',
          .extent = shape.gates() * state.count(),
          .a = shape.rows() * state.width * element,
          .b = state.width * state.width * element,
-         .ahead_b = state.width * state.width * element,
          .sum = true},
     };
     made.rows = {.loop = 0, .unit = 1, .total = shape.N};

@@ -45,7 +45,7 @@ public:
 
     void run() {
         start();
-        const std::int64_t together = rnn_.steps_together(tensors_.saved.gates != nullptr);
+        const std::int64_t together = rnn_.steps_together();
         for (std::int64_t step = 0; step < shape_.T && shape_.N > 0; step += together) {
             run_steps({step, std::min(step + together, shape_.T)});
         }
@@ -57,7 +57,7 @@ public:
 
 private:
     static std::int64_t rows_floats(const Rnn& rnn) {
-        return rnn.steps_together(false) * rnn.shape().N * rnn.shape().gates() * rnn.shape().K;
+        return rnn.steps_together() * rnn.shape().N * rnn.shape().gates() * rnn.shape().K;
     }
 
     PanelRows panel_rows(DType dtype, const void* plain, void* panels) const {
@@ -117,6 +117,8 @@ private:
                      [&](Range rows, std::int64_t panel, const float* tile) {
                          GateTile gates = tile_at(t, rows, panel);
                          gates.product = tile;
+                         gates.next = nest.next_tile(rows, panel, shape_.state(),
+                                                     shape_.reverse ? -shape_.N : shape_.N);
                          gates.product_rows = RnnStep::block_rows(*plan);
                          gates.projection =
                              inputs + rows.begin * row_floats + shape_.state().at(panel).begin;

@@ -20,6 +20,13 @@ struct ValidRows {
     bool at(std::int64_t row) const { return lengths == nullptr || t < lengths[row]; }
 };
 
+// How far what the next tile reads is from what this one reads, in rows and channels. It is fetched
+// while this one is computed.
+struct NextTile {
+    std::int64_t rows = 0;
+    std::int64_t channels = 0;
+};
+
 // All pointers are at the first row and channel of the tile. "Panel" rows are `width` elements
 // apart, others as said; of those `channels` are read and written, of panels all. Rows that are not
 // valid keep their state; their dst, gates and hidden_n are zero.
@@ -29,6 +36,7 @@ struct GateTile {
     std::int64_t width = 0;
     std::int64_t K = 0;  // distance of rows of dst, cells and hidden_n, and of gates within a row
     ValidRows valid = {};
+    NextTile next = {};
     const float* product = nullptr;  // [gate][product_rows][width]: hidden state * w_hh
     std::int64_t product_rows = 0;
     const float* projection = nullptr;   // (rows, gates, K): src * w_ih with the bias
@@ -48,6 +56,7 @@ struct DiffGateTile {
     std::int64_t width = 0;
     std::int64_t K = 0;
     ValidRows valid = {};
+    NextTile next = {};
     const float* product = nullptr;  // panel: deltas of the later step * w_hh transposed, or null
     const void* diff_dst = nullptr;  // (rows, K) of the dtype
     const float* gates = nullptr;    // (rows, gates, K)

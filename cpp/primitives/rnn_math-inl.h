@@ -120,6 +120,20 @@ HWY_INLINE FloatVector tanh(FloatVector x) {
     return hn::CopySign(hn::Div(f, hn::Add(f, number(2))), x);
 }
 
+// A line of each gate and of other rows that the next tile will read.
+template <class Tile>
+HWY_INLINE void fetch_next(const Tile& tile, const float* gates, std::int64_t gate_count) {
+    const std::int64_t ahead = tile.next.rows * gate_count * tile.K + tile.next.channels;
+    for (std::int64_t gate = 0; gate < gate_count; ++gate) {
+        hwy::Prefetch(gates + ahead + gate * tile.K);
+    }
+}
+
+template <class Tile, class Element>
+HWY_INLINE void fetch_next_row(const Tile& tile, const Element* row) {
+    hwy::Prefetch(row + tile.next.rows * tile.K + tile.next.channels);
+}
+
 // body(first channel, which of a vector's lanes there are, lanes of a panel) along a panel: All
 // where the vector lies within `channels`, else First, with a count from 0.
 template <class Body>

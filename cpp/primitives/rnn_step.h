@@ -7,6 +7,7 @@
 
 #include "primitives/contraction.h"
 #include "primitives/parallel.h"
+#include "primitives/rnn_gates.h"
 
 namespace dlprim {
 
@@ -53,6 +54,15 @@ public:
                        a == nullptr ? nullptr : tile);
             });
         });
+    }
+
+    // From the tile of these rows and panel to the one that follows it in the same step, or in one
+    // `steps` rows away.
+    NextTile next_tile(Range rows, std::int64_t panel, const Panels& panels,
+                       std::int64_t step_rows) const {
+        if (rows.end < plan_.nest().loops()[kRowsLoop].extent) return {rows.size(), 0};
+        if (panel + 1 < panels.count()) return {-rows.begin, panels.width};
+        return {step_rows - rows.begin, -panel * panels.width};
     }
 
 private:

@@ -27,7 +27,8 @@ class LSTM(RecurrentLayer):
         h = o * tanh(c)
 
     Every pass writes the same bits for any number of threads, and an instance may be called from
-    many threads at once.
+    many threads at once. Results are new arrays; their memory is kept for later results of the
+    instance once nobody refers to them.
 
     Parameters
     ----------

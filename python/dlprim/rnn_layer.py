@@ -1,5 +1,6 @@
 """What the recurrent primitives share: shapes, weights, and the calls of the core."""
 
+import math
 from collections.abc import Mapping
 from operator import index
 from typing import Any
@@ -13,7 +14,6 @@ from dlprim.packing import bfloat16_dtype
 from dlprim.rnn_operands import (
     Array,
     PackedWeights,
-    aligned_empty,
     float_operand,
     sequence_lengths,
 )
@@ -109,7 +109,11 @@ class RecurrentLayer:
         return self._core.describe()
 
     def _new(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
-        return aligned_empty(shape, self.dtype if dtype is None else np.dtype(dtype))
+        kind = self.dtype if dtype is None else np.dtype(dtype)
+        size = math.prod(shape) * kind.itemsize
+        if size == 0:
+            return np.empty(shape, kind)
+        return self._core.empty(size).view(kind).reshape(shape)
 
     def _require_weights(self, name: str, weights: Any) -> None:
         if not isinstance(weights, PackedWeights):
