@@ -22,9 +22,12 @@ from dlprim.activations import Activations
 from dlprim.cache import kernel_cache_clear, kernel_cache_info, warmup
 from dlprim.conv import Conv2d
 from dlprim.convolution import conv2d, conv2d_backward
+from dlprim.elementwise import add, dropout, relu, relu_backward
+from dlprim.embedding import embedding, embedding_backward
 from dlprim.folding import fold_batch_norm
 from dlprim.functional import linear, linear_backward
 from dlprim.kernel import Brgemm, brgemm
+from dlprim.loss import softmax_cross_entropy
 from dlprim.machine import get_num_threads, isa, set_num_threads, threads
 from dlprim.normalization import BatchNorm
 from dlprim.packing import pack_b, to_bfloat16, to_float32, unpack_b
@@ -41,9 +44,13 @@ __all__ = [
     "Brgemm",
     "Conv2d",
     "__version__",
+    "add",
     "brgemm",
     "conv2d",
     "conv2d_backward",
+    "dropout",
+    "embedding",
+    "embedding_backward",
     "fold_batch_norm",
     "get_num_threads",
     "isa",
@@ -52,7 +59,10 @@ __all__ = [
     "linear",
     "linear_backward",
     "pack_b",
+    "relu",
+    "relu_backward",
     "set_num_threads",
+    "softmax_cross_entropy",
     "threads",
     "to_bfloat16",
     "to_float32",
