@@ -13,4 +13,5 @@ PYBIND11_MODULE(_core, module) {
     dlprim::bindings::register_batch_norm(module);
     dlprim::bindings::register_elementwise(module);
     dlprim::bindings::register_loss(module);
+    dlprim::bindings::register_pooling(module);
 }

@@ -31,6 +31,7 @@ from dlprim.loss import softmax_cross_entropy
 from dlprim.machine import get_num_threads, isa, set_num_threads, threads
 from dlprim.normalization import BatchNorm
 from dlprim.packing import pack_b, to_bfloat16, to_float32, unpack_b
+from dlprim.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from dlprim.tuning import tune
 
 try:
@@ -40,9 +41,12 @@ except PackageNotFoundError:
 
 __all__ = [
     "Activations",
+    "AvgPool2d",
     "BatchNorm",
     "Brgemm",
     "Conv2d",
+    "GlobalAvgPool2d",
+    "MaxPool2d",
     "__version__",
     "add",
     "brgemm",
