@@ -68,6 +68,10 @@ HWY_INLINE void store_taps(const ChannelVector<Element>& taps, std::uint8_t* out
     constexpr auto kCount = static_cast<std::size_t>(ChannelVector<Element>::kChannels);
     const hn::RebindToSigned<Floats> words;
     const hn::Rebind<std::uint8_t, Floats> bytes;
+    if constexpr (std::is_same_v<Element, float> && std::is_same_v<Part, All>) {
+        hn::StoreU(hn::DemoteTo(bytes, hn::ConvertTo(words, taps.values)), bytes, out);
+        return;
+    }
     HWY_ALIGN float values[kCount];
     HWY_ALIGN std::uint8_t copy[kCount];
     taps.store_floats(values);
@@ -83,6 +87,9 @@ HWY_INLINE ChannelVector<Element> load_taps(const std::uint8_t* taps, Part part)
     constexpr auto kCount = static_cast<std::size_t>(ChannelVector<Element>::kChannels);
     const hn::RebindToSigned<Floats> words;
     const hn::Rebind<std::uint8_t, Floats> bytes;
+    if constexpr (std::is_same_v<Element, float> && std::is_same_v<Part, All>) {
+        return {hn::ConvertTo(Floats(), hn::PromoteTo(words, hn::LoadU(bytes, taps)))};
+    }
     HWY_ALIGN float values[kCount];
     HWY_ALIGN std::uint8_t copy[kCount] = {};
     std::memcpy(copy, taps, static_cast<std::size_t>(size_of_part<Element>(part)));
