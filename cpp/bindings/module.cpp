@@ -14,4 +14,5 @@ PYBIND11_MODULE(_core, module) {
     dlprim::bindings::register_rnn(module);
     dlprim::bindings::register_elementwise(module);
     dlprim::bindings::register_loss(module);
+    dlprim::bindings::register_pooling(module);
 }

@@ -14,5 +14,6 @@ void register_linear(pybind11::module_& module);
 void register_machine(pybind11::module_& module);
 void register_pack(pybind11::module_& module);
 void register_rnn(pybind11::module_& module);
+void register_pooling(pybind11::module_& module);
 
 }  // namespace dlprim::bindings

@@ -75,6 +75,9 @@ HWY_INLINE void along(const Element* row, std::int64_t count, float filling, con
     body(Vector::load(row + i, part) + Vector::load_floats(mask), i, part);
 }
 
+// Classes whose powers are added in float32, a multiple of every vector.
+constexpr std::int64_t kChain = 512;
+
 // The loss of a row; its gradient times `scale` goes to `out`, if any. Exponentials wait in
 // `scratch`.
 template <class Element>
@@ -88,13 +91,18 @@ float row_loss(const Element* row, std::int64_t classes, std::int64_t target, fl
     });
     const float top = largest(highest);
     const Vector shift = all_of<Element>(top);
-    Vector sum = Vector::zero();
-    along(row, classes, kLowest, [&](const Vector& x, std::int64_t i, auto) HWY_ATTR {
-        const Vector power = each(Exponential(), x - shift);
-        power.store_floats(scratch + i);
-        sum.add(power);
-    });
-    const float powers = total(sum);
+    double all = 0;
+    for (std::int64_t first = 0; first < classes; first += kChain) {
+        Vector sum = Vector::zero();
+        along(row + first, std::min(classes - first, kChain), kLowest,
+              [&](const Vector& x, std::int64_t i, auto) HWY_ATTR {
+                  const Vector power = each(Exponential(), x - shift);
+                  power.store_floats(scratch + first + i);
+                  sum.add(power);
+              });
+        all += total(sum);
+    }
+    const auto powers = static_cast<float>(all);
     const float loss = std::log(powers) + top - single(row + target);
     if (out == nullptr) return loss;
     scratch[target] -= powers;

@@ -32,6 +32,7 @@ from dlprim.loss import softmax_cross_entropy
 from dlprim.machine import get_num_threads, isa, set_num_threads, threads
 from dlprim.normalization import BatchNorm
 from dlprim.packing import pack_b, to_bfloat16, to_float32, unpack_b
+from dlprim.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from dlprim.recurrent import gru, gru_backward, lstm, lstm_backward
 from dlprim.rnn import GRU, LSTM
 from dlprim.tuning import tune
@@ -45,9 +46,12 @@ __all__ = [
     "GRU",
     "LSTM",
     "Activations",
+    "AvgPool2d",
     "BatchNorm",
     "Brgemm",
     "Conv2d",
+    "GlobalAvgPool2d",
+    "MaxPool2d",
     "__version__",
     "add",
     "brgemm",
