@@ -77,8 +77,8 @@ def searched(
     which: str, cost: Callable[[str], float], wrong: Callable[[str], bool] = lambda _: False
 ) -> tuple[Winner, str, list[str]]:
     """Who wins where a call takes as long as `cost` says; the model's choice; what was reported."""
-    arguments = dlprim.Conv2d(**SHAPES)._arguments
-    copies = _core.Conv2d(*arguments), _core.Conv2d(*arguments)
+    request = dlprim.Conv2d(**SHAPES)._request
+    copies = request.core(), request.core()
     model = copies[0].schedules[which]
     now, out, lines = [0.0], np.zeros(3, np.float32), list[str]()
 
@@ -190,8 +190,8 @@ def test_winners_are_used_and_kept(
 
 
 def test_functions_use_them_at_once(rigged: dict[str, str]) -> None:
-    geometry = dlprim.Conv2d(**SHAPES)._arguments[0]
-    arguments = (geometry, "float32", "NCHW", "auto", None, False)  # as conv2d passes them
+    geometry = dlprim.Conv2d(**SHAPES)._request.geometry
+    arguments = (geometry, "float32", "NCHW", ("auto", "auto", None), None, False)
     before = convolution._prepared(*arguments).schedules
     dlprim.tune(dlprim.Conv2d(**SHAPES), progress=None)
     assert convolution._prepared(*arguments).schedules == rigged != before

@@ -1,7 +1,7 @@
 #include "bindings/conv2d.h"
 
 #include "bindings/conv2d_operand.h"
-#include "primitives/relu_backward.h"
+#include "bindings/conv2d_weights.h"
 
 namespace dlprim::bindings {
 namespace {
@@ -31,6 +31,11 @@ ConvShape shape_of(const Shape& values) {
             .groups = values[15]};
 }
 
+ConvAlgorithm parse_algorithm(const std::string& name) {
+    if (name == "winograd") return ConvAlgorithm::winograd;
+    return name == "auto" ? ConvAlgorithm::automatic : ConvAlgorithm::direct;
+}
+
 Shape activations_shape(const Activations& it, Layout layout) {
     if (layout == Layout::nhwc) return {it.images, it.height, it.width, it.blocks.total()};
     return {it.images, it.blocks.count(), it.height, it.width, it.blocks.block};
@@ -45,23 +50,26 @@ Shape diff_weights_shape_of(const ConvShape& shape) {
 
 }  // namespace
 
-PyConv2d::PyConv2d(const Shape& shape, const std::string& dtype, const std::string& layout,
-                   const std::string& activation, bool bias)
+PyConv2d::PyConv2d(const Shape& shape, const Options& options)
     : conv_({.shape = shape_of(shape),
-             .dtype = parse_dtype(dtype),
-             .layout = layout == "nhwc" ? Layout::nhwc : Layout::blocked,
-             .activation = parse_activation(activation),
-             .bias = bias}),
+             .dtype = parse_dtype(options.dtype),
+             .layout = options.layout == "nhwc" ? Layout::nhwc : Layout::blocked,
+             .activation = parse_activation(options.activation),
+             .bias = options.bias,
+             .algorithm = parse_algorithm(options.algorithm),
+             .high_accuracy = options.high_accuracy}),
       src_shape_(activations_shape(src_activations(), conv_.spec().layout)),
       dst_shape_(activations_shape(dst_activations(), conv_.spec().layout)),
-      weights_shape_(diff_weights_shape_of(conv_.spec().shape)),
-      diff_weights_shape_(weights_shape_),
+      direct_weights_shape_(diff_weights_shape_of(conv_.spec().shape)),
+      diff_weights_shape_(direct_weights_shape_),
       relu_mask_shape_(dst_shape_),
       bias_shape_{conv_.spec().shape.K} {
     relu_mask_shape_.back() = (relu_mask_shape_.back() + 7) / 8;
-    if (this->dtype() != DType::bf16 || conv_.spec().shape.is_depthwise()) return;
-    weights_shape_[4] = (weights_shape_[4] + 1) / 2;
-    weights_shape_.push_back(2);
+    if (dtype() == DType::bf16 && !conv_.spec().shape.is_depthwise()) {
+        direct_weights_shape_[4] = (direct_weights_shape_[4] + 1) / 2;
+        direct_weights_shape_.push_back(2);
+    }
+    find_weights_shapes();
 }
 
 DType PyConv2d::gradient_type(py::handle array) const {
@@ -73,7 +81,8 @@ DType PyConv2d::gradient_type(py::handle array) const {
 void PyConv2d::forward(py::handle src, py::handle weights, py::handle bias, py::handle residual,
                        py::handle relu_mask, py::handle out) const {
     const Maybe source = Operand("src", src, dtype(), src_shape());
-    const Maybe filter = Operand("weights", weights, dtype(), weights_shape());
+    const Weights given = weights_in("weights", weights);
+    const Maybe& filter = given.array;
     const Maybe offset = maybe("bias", bias, DType::f32, bias_shape_);
     const Maybe addend = maybe("residual", residual, dtype(), dst_shape());
     const Maybe mask = maybe("relu_mask", relu_mask, DType::u8, relu_mask_shape());
@@ -91,7 +100,8 @@ void PyConv2d::forward(py::handle src, py::handle weights, py::handle bias, py::
     ConvForward tensors{.src = source->data(),
                         .weights = filter->data(),
                         .bias = reinterpret_cast<const float*>(data_or_null(offset)),
-                        .residual = data_or_null(addend)};
+                        .residual = data_or_null(addend),
+                        .transformed = given.forward};
     tensors.dst = dst->writeable({&source, &filter, &offset, &addend});
     if (mask) {
         tensors.relu_mask = reinterpret_cast<std::uint8_t*>(
@@ -103,10 +113,11 @@ void PyConv2d::forward(py::handle src, py::handle weights, py::handle bias, py::
 
 void PyConv2d::backward_data(py::handle diff_dst, py::handle weights, py::handle out) const {
     const Maybe gradient = Operand("diff_dst", diff_dst, dtype(), dst_shape());
-    const Maybe filter = Operand("weights", weights, dtype(), weights_shape());
+    const Weights given = weights_in("weights", weights);
+    const Maybe& filter = given.array;
     char* const result = Operand("out", out, dtype(), src_shape()).writeable({&gradient, &filter});
     const py::gil_scoped_release without_gil;
-    conv_.backward_data(gradient->data(), filter->data(), result);
+    conv_.backward_data(gradient->data(), filter->data(), result, given.backward);
 }
 
 void PyConv2d::backward_weights(py::handle src, py::handle diff_dst, py::handle out) const {
@@ -127,9 +138,7 @@ void PyConv2d::backward_relu(py::handle diff_dst, py::handle dst, py::handle rel
     const Maybe passed = maybe("out", out, dtype(), dst_shape());
     const Maybe sum = maybe("diff_bias", diff_bias, DType::f32, bias_shape_);
     if (result && mask) throw py::value_error("dst and relu_mask were given, expected one");
-    ReluBackward problem{.tensor = dst_activations(),
-                         .layout = conv_.spec().layout,
-                         .diff_dst = gradient->data(),
+    ReluBackward problem{.diff_dst = gradient->data(),
                          .dst = data_or_null(result),
                          .relu_mask = reinterpret_cast<const std::uint8_t*>(data_or_null(mask))};
     const bool in_place = passed && passed->data() == gradient->data();
@@ -140,7 +149,7 @@ void PyConv2d::backward_relu(py::handle diff_dst, py::handle dst, py::handle rel
             reinterpret_cast<float*>(sum->writeable({&gradient, &result, &mask, &passed}));
     }
     const py::gil_scoped_release without_gil;
-    relu_backward(problem);
+    conv_.backward_relu(problem);
 }
 
 Activations PyConv2d::src_activations() const {

@@ -15,9 +15,17 @@ using Shape = std::vector<std::int64_t>;
 
 class PyConv2d {
 public:
-    // `shape` holds the fields of ConvShape in their order.
-    PyConv2d(const Shape& shape, const std::string& dtype, const std::string& layout,
-             const std::string& activation, bool bias);
+    // `shape` holds the fields of ConvShape in their order, `algorithm` is "direct", "winograd" or
+    // "auto".
+    struct Options {
+        std::string dtype;
+        std::string layout;
+        std::string activation;
+        bool bias = false;
+        std::string algorithm;
+        bool high_accuracy = false;
+    };
+    PyConv2d(const Shape& shape, const Options& options);
 
     // Operands are packed arrays, or None where absent.
     void forward(py::handle src, py::handle weights, py::handle bias, py::handle residual,
@@ -37,6 +45,11 @@ public:
 
     const Shape& src_shape() const { return src_shape_; }
     const Shape& dst_shape() const { return dst_shape_; }
+    // Of packed weights: as the direct algorithm takes them; with those that Winograd's forward
+    // pass takes behind them; and with those of backward-data too. All the same where no pass is
+    // Winograd's.
+    const Shape& direct_weights_shape() const { return direct_weights_shape_; }
+    const Shape& forward_weights_shape() const { return forward_weights_shape_; }
     const Shape& weights_shape() const { return weights_shape_; }
     const Shape& diff_weights_shape() const { return diff_weights_shape_; }
     const Shape& relu_mask_shape() const { return relu_mask_shape_; }
@@ -49,6 +62,11 @@ private:
     Activations src_activations() const;
     Activations dst_activations() const;
     Shape plain_weights_shape() const;
+    // Packed weights and what of them is transformed.
+    struct Weights;
+    Weights weights_in(const char* name, py::handle array) const;
+    std::int64_t direct_weights_bytes() const;
+    void find_weights_shapes();
     // The type of a gradient of the weights, from the array that holds it.
     DType gradient_type(py::handle array) const;
 
@@ -56,6 +74,8 @@ private:
     // Made once, so that a call allocates none of them.
     Shape src_shape_;
     Shape dst_shape_;
+    Shape direct_weights_shape_;
+    Shape forward_weights_shape_;
     Shape weights_shape_;
     Shape diff_weights_shape_;
     Shape relu_mask_shape_;

@@ -41,13 +41,6 @@ void PyConv2d::unpack_diff_src(py::handle diff_src, py::handle out) const {
          Operand("out", out, dtype(), plain(src_activations())));
 }
 
-void PyConv2d::pack_weights(py::handle w, py::handle out) const {
-    const Maybe plain_weights = Operand("w", w, dtype(), plain_weights_shape());
-    char* const packed = Operand("out", out, dtype(), weights_shape()).writeable({&plain_weights});
-    const py::gil_scoped_release without_gil;
-    dlprim::pack_weights(conv_.spec().shape, dtype(), plain_weights->data(), packed);
-}
-
 void PyConv2d::unpack_diff_weights(py::handle dw, py::handle out) const {
     const DType from = gradient_type(dw);
     const Maybe packed = Operand("diff_weights", dw, from, diff_weights_shape());

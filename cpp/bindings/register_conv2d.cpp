@@ -31,7 +31,17 @@ py::dict scratch_bytes(const PyConv2d& conv) {
     for (const ConvPass pass : kPasses) {
         bytes[py::str(std::string(name_of(pass)))] = conv.core().scratch_bytes(pass);
     }
+    bytes[py::str("backward_relu")] = conv.core().relu_scratch_bytes();
     return bytes;
+}
+
+// The algorithm of each pass: "direct", or "winograd" and the size of its tiles.
+py::dict algorithms(const PyConv2d& conv) {
+    py::dict names;
+    for (const ConvPass pass : kPasses) {
+        names[py::str(std::string(name_of(pass)))] = conv.core().winograd().name(pass);
+    }
+    return names;
 }
 
 py::dict schedules(const PyConv2d& conv) {
@@ -67,10 +77,20 @@ py::dict loops(const PyConv2d& conv, const std::string& which) {
 
 void register_conv2d(py::module_& module) {
     py::class_<PyConv2d>(module, "Conv2d")
-        .def(py::init<const Shape&, const std::string&, const std::string&, const std::string&,
-                      bool>(),
+        .def(py::init([](const Shape& shape, std::string dtype, std::string layout,
+                         std::string activation, bool bias, std::string algorithm,
+                         bool high_accuracy) {
+                 return std::make_unique<PyConv2d>(
+                     shape, PyConv2d::Options{std::move(dtype), std::move(layout),
+                                              std::move(activation), bias, std::move(algorithm),
+                                              high_accuracy});
+             }),
              py::arg("shape"), py::arg("dtype"), py::arg("layout"), py::arg("activation"),
-             py::arg("bias"))
+             py::arg("bias"), py::arg("algorithm"), py::arg("high_accuracy"))
+        .def_property_readonly("algorithms", &algorithms)
+        .def_property_readonly("direct_weights_shape", &tuple_of<&PyConv2d::direct_weights_shape>)
+        .def_property_readonly("forward_weights_shape",
+                               &tuple_of<&PyConv2d::forward_weights_shape>)
         .def("forward", &PyConv2d::forward, py::arg("src"), py::arg("weights"), py::arg("bias"),
              py::arg("residual"), py::arg("relu_mask"), py::arg("out"))
         .def("backward_data", &PyConv2d::backward_data, py::arg("diff_dst"), py::arg("weights"),

@@ -80,6 +80,9 @@ void require_agreement(const BrgemmSpec& spec) {
                " planes with n=" + std::to_string(spec.n) + " and ldc=" + std::to_string(spec.ldc) +
                ", expected no negative ones, n a multiple of 16 and room for the rows in ldc");
     }
+    if (gaps != Gaps{} && size_of(spec.c_type) == 1) {
+        refuse("gaps with " + types_of(spec) + ", expected a C of 16 or 32 bits");
+    }
     if (epilogue.relu_mask && spec.prefetch_b) {
         refuse("relu_mask with prefetch_b: one register would hold both");
     }

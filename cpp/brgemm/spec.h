@@ -72,7 +72,7 @@ struct BrgemmSpec {
     bool prefetch_a = false;
     bool prefetch_b = false;
     bool prefetch_c = false;
-    // Not with tails in n; C and its rows are then aligned to the cache line.
+    // Not with tails in n nor an 8-bit C; C and its rows are then aligned to the cache line.
     Gaps gaps = {};
 
     std::int64_t a_columns() const { return trans_a ? m : k; }

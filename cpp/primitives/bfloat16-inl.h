@@ -47,13 +47,17 @@ inline constexpr bool can_be_halved = hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) 
 
 // As for one value, in lanes of 32 bits.
 template <class D>
-HWY_INLINE Vector<D> rounded(D d, const float* src) {
-    const auto values = hn::LoadU(hn::RebindToFloat<D>(), src);
+HWY_INLINE Vector<D> rounded(D d, Vector<hn::RebindToFloat<D>> values) {
     const auto bits = hn::BitCast(d, values);
     const auto is_nan = hn::RebindMask(d, hn::IsNaN(values));
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
     const auto nearest = hn::Add(hn::Add(bits, hn::Set(d, 0x7fff)), odd);
     return hn::IfThenElse(is_nan, hn::Or(bits, hn::Set(d, 0x00400000)), nearest);
+}
+
+template <class D>
+HWY_INLINE Vector<D> rounded(D d, const float* src) {
+    return rounded(d, hn::LoadU(hn::RebindToFloat<D>(), src));
 }
 
 // As many neighbours as D has lanes of 16 bits.

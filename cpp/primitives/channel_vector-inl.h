@@ -49,6 +49,8 @@ HWY_INLINE void prefetch(const Element* first, std::int64_t distance) {
 
 template <class Element>
 struct ChannelVector {
+    using Memory = Element;
+    using Narrow = ChannelVector;
     static constexpr std::int64_t kChannels = 1;
     float value;
 
@@ -140,6 +142,8 @@ struct ChannelVector;
 
 template <>
 struct ChannelVector<float> {
+    using Memory = float;
+    using Narrow = ChannelVector;  // for what is left of a block
     static constexpr std::int64_t kChannels = lanes<Floats>;
     Vector<Floats> values;
 
@@ -165,8 +169,46 @@ struct ChannelVector<float> {
     HWY_INLINE void relu() { values = relu_of(values); }
 };
 
+// Half as many channels, in one register.
+struct NarrowVector {
+    using Memory = std::uint16_t;
+    using Narrow = NarrowVector;
+    using NarrowHalves = hn::Rebind<std::uint16_t, Floats>;
+    static constexpr std::int64_t kChannels = lanes<Floats>;
+    Vector<Floats> values;
+
+    static HWY_INLINE NarrowVector zero() { return {hn::Zero(Floats())}; }
+    static HWY_INLINE NarrowVector load_floats(const float* src) {
+        return {hn::LoadU(Floats(), src)};
+    }
+    template <class Part>
+    static HWY_INLINE NarrowVector load_floats(const float* src, Part part) {
+        return {load_part(Floats(), src, part)};
+    }
+    template <class Part>
+    static HWY_INLINE NarrowVector load(const std::uint16_t* src, Part part) {
+        const auto words = hn::PromoteTo(Words(), load_part(NarrowHalves(), src, part));
+        return {hn::BitCast(Floats(), hn::ShiftLeft<16>(words))};
+    }
+    template <class Part>
+    HWY_INLINE void store(std::uint16_t* dst, Part part) const {
+        const auto words = hn::ShiftRight<16>(rounded(Words(), values));
+        store_part(NarrowHalves(), hn::TruncateTo(NarrowHalves(), words), dst, part);
+    }
+    HWY_INLINE void store_floats(float* dst) const { hn::StoreU(values, Floats(), dst); }
+    HWY_INLINE void multiply_add(const NarrowVector& x, const NarrowVector& y) {
+        values = hn::MulAdd(x.values, y.values, values);
+    }
+    HWY_INLINE void add(const NarrowVector& x) { values = hn::Add(values, x.values); }
+    HWY_INLINE void relu() { values = relu_of(values); }
+};
+
 template <>
 struct ChannelVector<std::uint16_t> {
+    using Memory = std::uint16_t;
+    // Blocks are whole registers of the other widths.
+    using Narrow =
+        std::conditional_t<(HWY_TARGET <= HWY_AVX3), NarrowVector, ChannelVector<std::uint16_t>>;
     static constexpr std::int64_t kChannels = 2 * lanes<Floats>;
     Vector<Floats> even;
     Vector<Floats> odd;
@@ -189,8 +231,8 @@ struct ChannelVector<std::uint16_t> {
     }
     template <class Part>
     HWY_INLINE void store(std::uint16_t* dst, Part part) const {
-        const auto pairs = hn::Or(hn::ShiftRight<16>(rounded_bits(even)),
-                                  hn::And(rounded_bits(odd), hn::Set(Words(), 0xffff0000)));
+        const auto pairs = hn::Or(hn::ShiftRight<16>(rounded(Words(), even)),
+                                  hn::And(rounded(Words(), odd), hn::Set(Words(), 0xffff0000)));
         store_part(Halves(), hn::BitCast(Halves(), pairs), dst, part);
     }
     HWY_INLINE void store_floats(float* dst) const {
@@ -212,12 +254,6 @@ struct ChannelVector<std::uint16_t> {
 private:
     static HWY_INLINE ChannelVector from_neighbours(Vector<Floats> low, Vector<Floats> high) {
         return {hn::ConcatEven(Floats(), high, low), hn::ConcatOdd(Floats(), high, low)};
-    }
-    // The copy exists for the compiler only, which sees through it.
-    static HWY_INLINE Vector<Words> rounded_bits(Vector<Floats> values) {
-        HWY_ALIGN float copy[static_cast<std::size_t>(lanes<Floats>)];
-        hn::Store(values, Floats(), copy);
-        return rounded(Words(), copy);
     }
 };
 

@@ -95,6 +95,10 @@ struct Contraction {
     // What will be needed next is not in A and B: it moves along the loops by ahead_a and ahead_b
     // from where a run says.
     bool fetches_elsewhere = false;
+    // B of the next block is fetched too, where it is not the A of the next block that is far.
+    bool fetches_b = false;
+    // Where the selector loop chooses what to fetch instead of A: ContractionOperands::ahead.
+    bool fetches_selected = false;
     // Bytes of the whole operands, for whoever weighs schedules.
     double bytes_a = 0;
     double bytes_b = 0;
@@ -112,6 +116,7 @@ struct ContractionOperands {
     bool accumulate = false;        // adds to what stands in C; the description must allow it
     const void* ahead_a = nullptr;  // with Contraction::fetches_elsewhere, or null
     const void* ahead_b = nullptr;
+    const void* const* ahead = nullptr;  // with fetches_selected: an address per selection
 };
 
 class ContractionPlan {

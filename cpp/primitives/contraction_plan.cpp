@@ -73,7 +73,9 @@ ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedu
     streams_ = contraction_.bytes_c > cache_sizes().l2;
     const double ahead =
         contraction_.bytes_a + (contraction_.entry_loop < 0 ? 0 : contraction_.bytes_b);
-    if (ahead > cache_sizes().l2 && !contraction_.fetches_elsewhere) find_ahead();
+    if (contraction_.fetches_b || (ahead > cache_sizes().l2 && !contraction_.fetches_elsewhere)) {
+        find_ahead();
+    }
     for (const std::vector<Term>& terms : contraction_.classes) {
         PreparedClass& made = classes_.emplace_back();
         const bool whole = std::all_of(terms.begin(), terms.end(), [&](const Term& term) {
@@ -253,9 +255,11 @@ BrgemmSpec ContractionPlan::spec_of(const Term& term, bool sums_apart,
         .sliding_a = contraction_.sliding_a,
         .beta = variant.first ? 0 : 1,
         .addressing = Addressing::offset,
-        .prefetch_a = !ahead_.empty() || contraction_.fetches_elsewhere,
+        .prefetch_a = !ahead_.empty() || contraction_.fetches_elsewhere ||
+                      contraction_.fetches_selected,
         .prefetch_b =
-            contraction_.fetches_elsewhere || (!ahead_.empty() && contraction_.entry_loop >= 0),
+            contraction_.fetches_elsewhere || contraction_.fetches_b ||
+            (!ahead_.empty() && contraction_.entry_loop >= 0),
         .prefetch_c = streams_ && !sums_apart,
     };
     spec.k = empty || term.k > 0  ? std::max<std::int64_t>(term.k, 1)

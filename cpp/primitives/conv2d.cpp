@@ -33,6 +33,11 @@ constexpr const char* kActivationSchedule = "G N K P";
 
 std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
+ConvSpec with_valid_shape(ConvSpec spec) {
+    spec.shape = validated(spec.shape);
+    return spec;
+}
+
 }  // namespace
 
 std::string_view name_of(ConvPass pass) {
@@ -43,14 +48,14 @@ std::string_view name_of(ConvPass pass) {
     }
 }
 
-Conv2d::Conv2d(const ConvSpec& spec) : spec_(spec) {
-    validated(spec.shape);
+Conv2d::Conv2d(const ConvSpec& spec)
+    : spec_{with_valid_shape(spec)}, winograd_(spec) {
     require_kernel_limits();
     if (spec.shape.is_depthwise()) return;
     weights_sum_ = std::make_unique<WeightsSum>(*this);
     for (const ConvPass pass :
          {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
-        schedules_[pass] = candidates(pass, 1).front();
+        if (!winograd_.runs(pass)) schedules_[pass] = candidates(pass, 1).front();
     }
 }
 
@@ -119,6 +124,10 @@ bool Conv2d::activates_afterwards(bool relu_mask) const {
         return relu_mask ||
                (spec_.activation != Activation::none && spec_.activation != Activation::relu);
     }
+    if (winograd_.runs(ConvPass::forward)) {
+        return relu_mask ||
+               (spec_.activation != Activation::none && spec_.activation != Activation::relu);
+    }
     const bool shares_bytes =
         spec_.layout == Layout::nhwc && shape.groups > 1 && shape.group_K() % 8 != 0;
     return relu_mask && shares_bytes;
@@ -167,6 +176,8 @@ void Conv2d::forward(const ConvForward& tensors) const {
                            .residual = tensors.residual,
                            .relu = spec_.activation == Activation::relu && !afterwards,
                            .dst = tensors.dst});
+    } else if (winograd_.runs(ConvPass::forward)) {
+        forward_winograd(tensors, spec_.activation == Activation::relu);
     } else {
         int variant = tensors.residual != nullptr ? kWithResidual : 0;
         if (afterwards) {
@@ -179,10 +190,17 @@ void Conv2d::forward(const ConvForward& tensors) const {
     if (afterwards) activate(tensors);
 }
 
-void Conv2d::backward_data(const void* diff_dst, const void* weights, void* diff_src) const {
+void Conv2d::backward_data(const void* diff_dst, const void* weights, void* diff_src,
+                           const float* transformed) const {
+    if (winograd_.runs(ConvPass::backward_data)) {
+        backward_data_winograd(diff_dst, weights, diff_src, transformed);
+        return;
+    }
     if (spec_.shape.is_depthwise()) {
+        const WorkspacePool::Lease scratch(workspaces_,
+                                           depthwise_scratch_bytes(ConvPass::backward_data));
         depthwise_backward_data({spec_.shape, spec_.dtype, spec_.layout}, diff_dst, weights,
-                                diff_src);
+                                diff_src, scratch.data());
         return;
     }
     const ConvProblem problem{spec_.shape, spec_.dtype, spec_.layout};
@@ -204,11 +222,19 @@ void Conv2d::backward_data(const void* diff_dst, const void* weights, void* diff
 void Conv2d::backward_weights(const void* src, const void* diff_dst, DType to,
                               void* diff_weights) const {
     if (spec_.shape.is_depthwise()) {
-        depthwise_backward_weights({spec_.shape, spec_.dtype, spec_.layout}, src, diff_dst, to,
-                                   diff_weights);
+        const WorkspacePool::Lease scratch(workspaces_,
+                                           depthwise_scratch_bytes(ConvPass::backward_weights));
+        depthwise_backward_weights({spec_.shape, spec_.dtype, spec_.layout},
+                                   {src, diff_dst, to, diff_weights}, scratch.data());
         return;
     }
     const int threads = num_threads();
+    if (winograd_.runs(ConvPass::backward_weights)) {
+        const auto pass = winograd_.weights_pass();
+        const WorkspacePool::Lease scratch(workspaces_, pass->scratch_bytes(to, threads));
+        pass->run(src, diff_dst, to, diff_weights, scratch.data(), threads);
+        return;
+    }
     const WorkspacePool::Lease scratch(workspaces_, weights_sum_->scratch_bytes(to, threads));
     weights_sum_->run({src, diff_dst, to, diff_weights}, scratch.data(), threads);
 }
@@ -225,16 +251,14 @@ std::int64_t Conv2d::transposed_bytes() const {
 }
 
 std::int64_t Conv2d::scratch_bytes(ConvPass pass) const {
-    if (spec_.shape.is_depthwise()) {
-        return pass == ConvPass::forward && activates_afterwards(false) ? float32_copies_bytes()
-                                                                        : 0;
-    }
+    if (spec_.shape.is_depthwise()) return depthwise_scratch_bytes(pass);
+    if (winograd_.runs(pass)) return winograd_scratch_bytes(pass);
     switch (pass) {
         case ConvPass::forward:
             return joined_bytes() + plan(pass, 0)->scratch_bytes() * num_threads();
         case ConvPass::backward_data:
             return transposed_bytes() + plan(pass, 0)->scratch_bytes() * num_threads();
-        default: return weights_sum_->scratch_bytes(DType::f32, num_threads());
+        default: return weights_sum_->scratch_bytes(spec_.dtype, num_threads());
     }
 }
 

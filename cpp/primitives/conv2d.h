@@ -1,7 +1,8 @@
 // A two-dimensional convolution whose shape is fixed once: forward, backward-data and
 // backward-weights on packed operands (conv_layout.h). Each pass is a Contraction around the
 // kernel, executed by the one driver in the order of a Schedule that a cost model picks and that
-// can be replaced; depthwise convolutions, which are no products of matrices, have their own nest.
+// can be replaced; 3x3 filters with stride 1 can run as Winograd convolution instead
+// (conv_winograd.h), which is the same passes with fewer multiplications; depthwise convolutions, which are no products of matrices, have their own nest.
 // Source of the algorithm: arXiv 1906.06440, section on convolutions.
 //
 // Results are the same bits from run to run and for any number of threads: a sum that is split is
@@ -17,6 +18,8 @@
 #include <vector>
 
 #include "primitives/conv_contraction.h"
+#include "primitives/conv_winograd.h"
+#include "primitives/relu_backward.h"
 #include "primitives/workspace.h"
 
 namespace dlprim {
@@ -26,12 +29,20 @@ inline constexpr int kConvPasses = 3;
 
 std::string_view name_of(ConvPass pass);
 
+enum class ConvAlgorithm : std::uint8_t {
+    direct,
+    winograd,   // refused where it cannot be done
+    automatic,  // whichever is faster by estimate, pass by pass
+};
+
 struct ConvSpec {
     ConvShape shape = {};
     DType dtype = DType::f32;  // or bf16
     Layout layout = Layout::blocked;
     Activation activation = Activation::none;
     bool bias = false;
+    ConvAlgorithm algorithm = ConvAlgorithm::direct;
+    bool high_accuracy = false;  // of Winograd: tiles of 2, whose errors are below direct ones
 };
 
 struct ConvForward {
@@ -40,6 +51,8 @@ struct ConvForward {
     const float* bias = nullptr;        // K values where the spec has a bias
     const void* residual = nullptr;     // as dst, or null
     std::uint8_t* relu_mask = nullptr;  // or null; rows of ceil(block / 8) bytes per pixel
+    // Of Winograd: transform_weights() of the weights, which then are not read; or null.
+    const float* transformed = nullptr;
     void* dst = nullptr;
 };
 
@@ -55,15 +68,26 @@ public:
 
     // Operands must not overlap results.
     void forward(const ConvForward& tensors) const;
-    void backward_data(const void* diff_dst, const void* weights, void* diff_src) const;
+    // `transformed` as in ConvForward.
+    void backward_data(const void* diff_dst, const void* weights, void* diff_src,
+                       const float* transformed = nullptr) const;
     // diff_weights of type `to`, float32 or the type of the convolution.
     void backward_weights(const void* src, const void* diff_dst, DType to,
                           void* diff_weights) const;
 
-    // Bytes beside operands and results that a call uses with the present number of threads. Not
-    // counted are the sums of a depthwise backward-weights pass and, where diff_weights are wanted
-    // in bfloat16, the float32 sums of their size.
+    // relu_backward() of a tensor like dst; `tensor` and `layout` are filled in here.
+    void backward_relu(ReluBackward problem) const;
+
+    const ConvWinograd& winograd() const { return winograd_; }
+    // Packed weights to those of Winograd's forward or backward-data pass,
+    // winograd().transformed_floats() of them.
+    void transform_weights(ConvPass pass, const void* weights, float* transformed) const;
+
+    // The most bytes beside operands and results that a call uses with the present number of
+    // threads: with a relu mask, or for diff_weights in bfloat16, where these take more. They are
+    // taken from the system once and kept.
     std::int64_t scratch_bytes(ConvPass pass) const;
+    std::int64_t relu_scratch_bytes() const;
 
     // A depthwise convolution has none: refused with std::invalid_argument.
     Schedule schedule(ConvPass pass) const;
@@ -87,15 +111,22 @@ private:
     std::shared_ptr<const ContractionPlan> one_image_activation(bool relu_mask) const;
     void depthwise_through_float32(const ConvForward& tensors) const;
     std::int64_t typical_variant(ConvPass pass) const;
+    void forward_winograd(const ConvForward& tensors, bool relu) const;
+    void backward_data_winograd(const void* diff_dst, const void* weights, void* diff_src,
+                                const float* transformed) const;
+    std::int64_t winograd_scratch_bytes(ConvPass pass) const;
     void multiply_forward(const ConvForward& tensors, std::int64_t variant) const;
     // Scratch of another form of the weights.
     std::int64_t joined_bytes() const;
     std::int64_t transposed_bytes() const;
     std::int64_t float32_copies_bytes() const;
+    std::int64_t depthwise_scratch_bytes(ConvPass pass) const;
+    Activations dst_activations() const;
     void require_schedules() const;
     void require_kernel_limits() const;
 
     ConvSpec spec_;
+    ConvWinograd winograd_;
     mutable std::mutex mutex_;
     mutable std::map<std::pair<ConvPass, std::int64_t>, std::shared_ptr<const ContractionPlan>>
         plans_;

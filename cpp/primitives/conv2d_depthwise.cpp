@@ -29,6 +29,18 @@ std::int64_t Conv2d::float32_copies_bytes() const {
     return (src + 2 * dst + packed_weights_size(shape, DType::f32)) * size_of(DType::f32);
 }
 
+std::int64_t Conv2d::depthwise_scratch_bytes(ConvPass pass) const {
+    const Depthwise problem{spec_.shape, spec_.dtype, spec_.layout};
+    switch (pass) {
+        case ConvPass::forward:
+            return activates_afterwards(spec_.activation == Activation::relu)
+                       ? float32_copies_bytes()
+                       : 0;
+        case ConvPass::backward_data: return depthwise_data_scratch_bytes(problem);
+        default: return depthwise_weights_scratch_bytes(problem);
+    }
+}
+
 // The activation of a depthwise convolution is a pass of its own, and a result is rounded once: so
 // both passes run in float32, one image at a time. The image of dst is copied as well, because what
 // stands behind its last channel stays.

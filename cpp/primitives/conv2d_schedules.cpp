@@ -7,6 +7,7 @@ namespace dlprim {
 
 Schedule Conv2d::schedule(ConvPass pass) const {
     require_schedules();
+    if (winograd_.runs(pass)) return winograd_.schedule(pass);
     const std::lock_guard lock(mutex_);
     return schedules_.at(pass);
 }
@@ -21,6 +22,10 @@ void Conv2d::require_schedules() const {
 
 void Conv2d::set_schedule(ConvPass pass, const Schedule& schedule) {
     require_schedules();
+    if (winograd_.runs(pass)) {
+        winograd_.set_schedule(pass, schedule);
+        return;
+    }
     const std::int64_t variant = typical_variant(pass);
     const auto made = std::make_shared<ContractionPlan>(contraction(pass, variant), schedule);
     const std::lock_guard lock(mutex_);
@@ -31,6 +36,7 @@ void Conv2d::set_schedule(ConvPass pass, const Schedule& schedule) {
 
 std::vector<Loop> Conv2d::loops(ConvPass pass) const {
     require_schedules();
+    if (winograd_.runs(pass)) return winograd_.loops(pass);
     std::vector<Loop> loops;
     for (const ContractionLoop& loop : contraction(pass, typical_variant(pass)).loops) {
         loops.push_back({loop.letter, loop.extent});
@@ -40,6 +46,7 @@ std::vector<Loop> Conv2d::loops(ConvPass pass) const {
 
 std::vector<Schedule> Conv2d::candidates(ConvPass pass, int count) const {
     require_schedules();
+    if (winograd_.runs(pass)) return winograd_.candidates(pass, count);
     return ranked_schedules(contraction(pass, typical_variant(pass)), cache_sizes(), count);
 }
 
@@ -54,7 +61,11 @@ std::string Conv2d::describe() const {
     for (const ConvPass pass :
          {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
         text += std::string(name_of(pass)) + ": schedule '" + to_string(schedule(pass)) + "'\n";
-        for (const std::string& name : plan(pass, typical_variant(pass))->kernel_names()) {
+        text += "  " + winograd_.reason(pass) + "\n";
+        const std::vector<std::string> names =
+            winograd_.runs(pass) ? winograd_.kernel_names(pass)
+                                 : plan(pass, typical_variant(pass))->kernel_names();
+        for (const std::string& name : names) {
             text += "  " + name + "\n";
         }
     }

@@ -82,7 +82,8 @@ void WeightsSum::run(const Tensors& tensors, char* scratch, int threads) const {
                                pairs + packer * packed, threads});
         }
     });
-    combine(reinterpret_cast<const float*>(scratch), tensors.to, tensors.diff_weights);
+    add_copies({reinterpret_cast<const float*>(scratch), elements_, copy / size_of(DType::f32), parts_},
+               tensors.to, tensors.diff_weights);
 }
 
 void WeightsSum::sum_part(const Tensors& tensors, const Part& part) const {
@@ -121,17 +122,16 @@ void WeightsSum::pack(Range bands, const void* src, const void* diff_dst, char* 
     });
 }
 
-void WeightsSum::combine(const float* sums, DType to, void* diff_weights) const {
-    const std::int64_t copy = aligned(elements_ * size_of(DType::f32)) / size_of(DType::f32);
-    const Blocks pieces{elements_, kElementsAtOnce};
+void add_copies(const GradientCopies& copies, DType to, void* diff_weights) {
+    const Blocks pieces{copies.elements, kElementsAtOnce};
     parallel_for(pieces.count(), [&](std::int64_t piece) {
         const Range range = pieces.at(piece);
         float total[kElementsAtOnce];
         float* const out =
             to == DType::f32 ? static_cast<float*>(diff_weights) + range.begin : total;
-        std::copy(sums + range.begin, sums + range.end, out);
-        for (std::int64_t part = 1; part < parts_; ++part) {
-            const float* const addend = sums + part * copy + range.begin;
+        std::copy(copies.first + range.begin, copies.first + range.end, out);
+        for (std::int64_t copy = 1; copy < copies.count; ++copy) {
+            const float* const addend = copies.first + copy * copies.stride + range.begin;
             for (std::int64_t i = 0; i < range.size(); ++i) out[i] += addend[i];
         }
         if (to != DType::f32) {

@@ -14,6 +14,17 @@
 
 namespace dlprim {
 
+// Sums of one gradient, `stride` floats apart.
+struct GradientCopies {
+    const float* first = nullptr;
+    std::int64_t elements = 0;
+    std::int64_t stride = 0;
+    std::int64_t count = 1;
+};
+
+// Their sum in order, as float32 or bfloat16.
+void add_copies(const GradientCopies& copies, DType to, void* diff_weights);
+
 class WeightsSum {
 public:
     explicit WeightsSum(const Conv2d& conv);
@@ -42,7 +53,6 @@ private:
     };
     void sum_part(const Tensors& tensors, const Part& part) const;
     void pack(Range bands, const void* src, const void* diff_dst, char* packed) const;
-    void combine(const float* sums, DType to, void* diff_weights) const;
     // Threads with packed images of their own.
     std::int64_t packers(int threads) const { return std::min<std::int64_t>(parts_, threads); }
 

@@ -23,8 +23,8 @@ namespace {
 constexpr int kRows = static_cast<int>(kSummedRows);
 constexpr int kMostTaps = 3;
 // Columns of diff_dst likewise.
-template <class Element>
-inline constexpr int kPixels = sizeof(Element) == kWordBytes ? 7 : 4;
+template <class V>
+inline constexpr int kPixels = sizeof(typename V::Memory) == kWordBytes ? 7 : 4;
 
 // A part of the filter, from tap (r, s) on, and a vector of channels.
 template <class Part>
@@ -38,9 +38,9 @@ struct Piece {
 
 // Sums of kRows x kTaps taps in registers. Taps on neighbouring columns, pixels of diff_dst kStep
 // columns apart in src; a single tap at any distance (kStep 0).
-template <class Element, class Part, int kTaps, int kStep>
+template <class V, class Part, int kTaps, int kStep>
 class Correlation {
-    using V = ChannelVector<Element>;
+    using Element = typename V::Memory;
     using Rows = std::make_index_sequence<kRows>;
     using Taps = std::make_index_sequence<kTaps>;
 
@@ -80,8 +80,8 @@ private:
             static_cast<const Element*>(rows.diff_dst) + p * rows.dst_row + piece_.channel;
         const DepthwiseAxis& across = rows.horizontal;
         std::int64_t q = 0;
-        for (; q + kPixels<Element> <= across.results; q += kPixels<Element>) {
-            add_pixels<kPixels<Element>>(p, q, diff + q * rows.dst_distance);
+        for (; q + kPixels<V> <= across.results; q += kPixels<V>) {
+            add_pixels<kPixels<V>>(p, q, diff + q * rows.dst_distance);
         }
         for (; q < across.results; ++q) add_pixels<1>(p, q, diff + q * rows.dst_distance);
     }
@@ -89,7 +89,7 @@ private:
     template <int kCount>
     HWY_INLINE void add_pixels(std::int64_t p, std::int64_t q, const Element* diff) {
         const DepthwiseAxis& across = piece_.rows.horizontal;
-        if (piece_.s == 0 && piece_.r == 0) fetch_ahead(p, q, kCount, diff);
+        if (fetches_) fetch_ahead(p, q, kCount, diff);
         const std::int64_t first = across.position(q, piece_.s);
         const std::int64_t last = across.position(q + kCount - 1, piece_.s) + kTaps - 1;
         if (first >= 0 && last < across.extent) {
@@ -192,49 +192,54 @@ private:
     }
 
     const Piece<Part>& piece_;
+    const bool fetches_ = piece_.s == 0 && piece_.r == 0 && piece_.rows.rows_ahead > 0;
     V sums_[kRows][kTaps];
 };
 
-template <class Element, int kTaps, int kStep, class Part>
+template <class V, int kTaps, int kStep, class Part>
 void correlate_piece(const Piece<Part>& piece) {
-    Correlation<Element, Part, kTaps, kStep> correlation(piece);
+    Correlation<V, Part, kTaps, kStep> correlation(piece);
     correlation.add_rows();
     correlation.store();
 }
 
-template <class Element, int kTaps, int kStep>
+template <class V, int kTaps, int kStep>
 void correlate_taps(const RowsCorrelation& rows, std::int64_t s) {
-    constexpr std::int64_t n = ChannelVector<Element>::kChannels;
+    using Narrow = typename V::Narrow;
     for (std::int64_t r = 0; r < rows.vertical.taps; r += kRows) {
         std::int64_t channel = 0;
-        for (; channel + n <= rows.channels; channel += n) {
-            correlate_piece<Element, kTaps, kStep>(Piece<All>{rows, r, s, channel, {}});
+        for (; channel + V::kChannels <= rows.channels; channel += V::kChannels) {
+            correlate_piece<V, kTaps, kStep>(Piece<All>{rows, r, s, channel, {}});
+        }
+        for (; channel + Narrow::kChannels <= rows.channels; channel += Narrow::kChannels) {
+            correlate_piece<Narrow, kTaps, kStep>(Piece<All>{rows, r, s, channel, {}});
         }
         if (channel < rows.channels) {
-            correlate_piece<Element, kTaps, kStep>(
+            correlate_piece<Narrow, kTaps, kStep>(
                 Piece<First>{rows, r, s, channel, {rows.channels - channel}});
         }
     }
 }
 
-template <class Element>
+template <class V>
 void correlate_rows(const RowsCorrelation& rows) {
     const DepthwiseAxis& across = rows.horizontal;
     std::int64_t s = 0;
     if (across.spread == 1 && across.step <= 2) {
         for (; s + kMostTaps <= across.taps; s += kMostTaps) {
             if (across.step == 1) {
-                correlate_taps<Element, kMostTaps, 1>(rows, s);
+                correlate_taps<V, kMostTaps, 1>(rows, s);
             } else {
-                correlate_taps<Element, kMostTaps, 2>(rows, s);
+                correlate_taps<V, kMostTaps, 2>(rows, s);
             }
         }
     }
-    for (; s < across.taps; ++s) correlate_taps<Element, 1, 0>(rows, s);
+    for (; s < across.taps; ++s) correlate_taps<V, 1, 0>(rows, s);
 }
 
 CorrelateRows correlate_rows_of(DType dtype) {
-    return dtype == DType::f32 ? correlate_rows<float> : correlate_rows<std::uint16_t>;
+    return dtype == DType::f32 ? correlate_rows<ChannelVector<float>>
+                               : correlate_rows<ChannelVector<std::uint16_t>>;
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
-#include <vector>
+#include <span>
 
 #include "brgemm/isa.h"
 #include "primitives/depthwise_geometry.h"
@@ -24,8 +24,8 @@ struct RowTask {
     std::int64_t row;
 };
 
-// body(RowTask, FilterRow*) for every row of every block of every image of a tensor; the second is
-// room for a filter's rows. Neighbouring rows go to one thread, since they read the same rows.
+// body(RowTask) for every row of every block of every image of a tensor. Neighbouring rows go to
+// one thread, since they read the same rows.
 template <class Body>
 void for_rows(const Depthwise& problem, Plane dst, std::int64_t height, const Body& body) {
     const std::int64_t row_bytes = dst.row * dst.element;
@@ -36,7 +36,6 @@ void for_rows(const Depthwise& problem, Plane dst, std::int64_t height, const Bo
     const std::int64_t inner = blocked ? bands.count() : groups.count();
     const std::int64_t outer = blocked ? groups.count() : bands.count();
     parallel_for(problem.shape.N * inner * outer, [&](std::int64_t task) {
-        std::vector<FilterRow> filter(static_cast<std::size_t>(problem.shape.R));
         const std::int64_t n = task / (inner * outer);
         const std::int64_t i = task / inner % outer;
         const std::int64_t j = task % inner;
@@ -44,7 +43,7 @@ void for_rows(const Depthwise& problem, Plane dst, std::int64_t height, const Bo
         const Range group = groups.at(blocked ? i : j);
         for (std::int64_t row = band.begin; row < band.end; ++row) {
             for (std::int64_t b = group.begin; b < group.end; ++b) {
-                body(RowTask{n, b, row}, filter.data());
+                body(RowTask{n, b, row});
             }
         }
     });
@@ -74,6 +73,20 @@ Phase phase(const DepthwiseAxis& axis, std::int64_t first) {
     return found;
 }
 
+// How many of first, first + step, ... (`count` of them) are below `bound`.
+std::int64_t count_below(std::int64_t bound, std::int64_t first, std::int64_t step,
+                         std::int64_t count) {
+    return std::clamp<std::int64_t>((bound - first + step - 1) / step, 0, count);
+}
+
+// The indices of those that lie in [0, extent).
+Range indices_inside(std::int64_t extent, std::int64_t first, std::int64_t step,
+                     std::int64_t count) {
+    return {count_below(0, first, step, count), count_below(extent, first, step, count)};
+}
+
+std::int64_t column_phases(const ConvShape& shape) { return std::min(shape.stride_w, shape.W); }
+
 }  // namespace
 
 void depthwise_forward(const Depthwise& problem, const DepthwiseForward& tensors) {
@@ -83,7 +96,10 @@ void depthwise_forward(const Depthwise& problem, const DepthwiseForward& tensors
     const Plane dst = dst_plane(problem);
     const DepthwiseAxis down = vertical(shape);
     const ConvolveRow convolve = convolve_row_function(usable_isa(), problem.dtype);
-    const RowConvolution any{.src_ahead = rows_ahead(shape.Q()) * shape.stride_h * src.row,
+    const RowConvolution any{.src_row = shape.dilation_h * src.row,
+                             .weights_row = shape.S * blocks.block,
+                             .fetches = fetches_rows(problem),
+                             .src_ahead = rows_ahead(shape.Q()) * shape.stride_h * src.row,
                              .dst_ahead = rows_ahead(shape.Q()) * dst.row,
                              .taps = shape.S,
                              .tap_distance = blocks.block,
@@ -95,16 +111,15 @@ void depthwise_forward(const Depthwise& problem, const DepthwiseForward& tensors
                              .dst_distance = dst.pixel,
                              .results = shape.Q(),
                              .relu = tensors.relu};
-    for_rows(problem, dst, shape.P(), [&](RowTask task, FilterRow* filter) {
+    for_rows(problem, dst, shape.P(), [&](RowTask task) {
         RowConvolution row = any;
-        row.rows = filter;
-        for (std::int64_t r = 0; r < shape.R; ++r) {
-            const std::int64_t h = down.position(task.row, r);
-            if (h < 0 || h >= shape.H) continue;
-            const std::int64_t tap = (task.b * shape.R + r) * shape.S * blocks.block;
-            filter[row.row_count++] = {at(tensors.src, src.offset(task.n, task.b, h, 0)),
-                                       at(tensors.weights, tap * src.element)};
-        }
+        const Range filter_rows =
+            indices_inside(shape.H, down.position(task.row, 0), shape.dilation_h, shape.R);
+        const std::int64_t r = filter_rows.begin;
+        const std::int64_t tap = (task.b * shape.R + r) * shape.S * blocks.block;
+        row.src = at(tensors.src, src.offset(task.n, task.b, down.position(task.row, r), 0));
+        row.weights = at(tensors.weights, tap * src.element);
+        row.row_count = filter_rows.size();
         row.fresh_rows = std::min(row.row_count, shape.stride_h);
         row.channels = channels_of(blocks, task.b);
         const std::int64_t offset = dst.offset(task.n, task.b, task.row, 0);
@@ -115,31 +130,37 @@ void depthwise_forward(const Depthwise& problem, const DepthwiseForward& tensors
     });
 }
 
+std::int64_t depthwise_data_scratch_bytes(const Depthwise& problem) {
+    return column_phases(problem.shape) * static_cast<std::int64_t>(sizeof(Phase));
+}
+
 void depthwise_backward_data(const Depthwise& problem, const void* diff_dst, const void* weights,
-                             void* diff_src) {
+                             void* diff_src, char* scratch) {
     const ConvShape& shape = problem.shape;
     const ChannelBlocks blocks = src_blocks(shape);
     const Plane src = src_plane(problem);
     const Plane dst = dst_plane(problem);
     const ConvolveRow convolve = convolve_row_function(usable_isa(), problem.dtype);
-    std::vector<Phase> phases;
-    for (std::int64_t w = 0; w < std::min(shape.stride_w, shape.W); ++w) {
-        phases.push_back(phase(horizontal(shape), w));
+    const std::span phases(reinterpret_cast<Phase*>(scratch),
+                           static_cast<std::size_t>(column_phases(shape)));
+    for (std::size_t w = 0; w < phases.size(); ++w) {
+        phases[w] = phase(horizontal(shape), static_cast<std::int64_t>(w));
     }
-    for_rows(problem, src, shape.H, [&](RowTask task, FilterRow* filter) {
-        std::int64_t count = 0;
-        for (std::int64_t r = shape.R - 1; r >= 0; --r) {
-            const std::int64_t distance = task.row + shape.pad_top - r * shape.dilation_h;
-            if (distance < 0 || distance % shape.stride_h != 0) continue;
-            const std::int64_t p = distance / shape.stride_h;
-            if (p >= shape.P()) continue;
-            const std::int64_t tap = (task.b * shape.R + r) * shape.S * blocks.block;
-            filter[count++] = {at(diff_dst, dst.offset(task.n, task.b, p, 0)),
-                               at(weights, tap * src.element)};
-        }
+    const bool fetches = fetches_rows(problem);
+    for_rows(problem, src, shape.H, [&](RowTask task) {
+        const Phase rows = phase(vertical(shape), task.row);
+        const Range inside = indices_inside(shape.P(), rows.result, rows.spread, rows.taps);
+        const std::int64_t count = inside.size();
+        const std::int64_t p = rows.result + inside.begin * rows.spread;
+        const std::int64_t r = rows.last_tap - inside.begin * rows.every;
+        const std::int64_t tap = (task.b * shape.R + r) * shape.S * blocks.block;
         for (const Phase& columns : phases) {
-            convolve({.rows = filter,
+            convolve({.src = at(diff_dst, dst.offset(task.n, task.b, p, 0)),
+                      .weights = at(weights, tap * src.element),
+                      .src_row = rows.spread * dst.row,
+                      .weights_row = -rows.every * shape.S * blocks.block,
                       .row_count = count,
+                      .fetches = fetches,
                       .fresh_rows = columns.first == 0 ? std::min<std::int64_t>(count, 1) : 0,
                       .src_ahead = rows_ahead(shape.Q()) * dst.row,
                       .dst_ahead = rows_ahead(shape.W) * src.row,

@@ -30,11 +30,22 @@ struct DepthwiseForward {
 };
 
 void depthwise_forward(const Depthwise& problem, const DepthwiseForward& tensors);
+
+// `scratch` is aligned to the cache line and as large as the function before says.
+std::int64_t depthwise_data_scratch_bytes(const Depthwise& problem);
 void depthwise_backward_data(const Depthwise& problem, const void* diff_dst, const void* weights,
-                             void* diff_src);
-// diff_weights [blocks][R][S][block] of type `to` (float32 or bfloat16). The sum over images and
-// pixels is in an order that does not depend on the number of threads.
-void depthwise_backward_weights(const Depthwise& problem, const void* src, const void* diff_dst,
-                                DType to, void* diff_weights);
+                             void* diff_src, char* scratch);
+
+struct DepthwiseWeights {
+    const void* src = nullptr;
+    const void* diff_dst = nullptr;
+    DType to = DType::f32;         // of diff_weights: float32 or bfloat16
+    void* diff_weights = nullptr;  // [blocks][R][S][block]
+};
+
+// The sum over images and pixels is in an order that does not depend on the number of threads.
+std::int64_t depthwise_weights_scratch_bytes(const Depthwise& problem);
+void depthwise_backward_weights(const Depthwise& problem, const DepthwiseWeights& tensors,
+                                char* scratch);
 
 }  // namespace dlprim

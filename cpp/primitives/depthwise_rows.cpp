@@ -2,15 +2,17 @@
 #include "primitives/depthwise_rows.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #define HWY_TARGET_INCLUDE "primitives/depthwise_rows.cpp"
 // clang-format off
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-#include "primitives/channel_vector-inl.h"
+#include "primitives/depthwise_taps-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -18,151 +20,41 @@ namespace dlprim {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Results of a row that are summed together: registers for them, for the weights of a filter row
-// and for one column of src. (7 divides the widths 7, 14, 28, 56, 112.)
-template <class Element>
-inline constexpr std::int64_t kResults =
-    sizeof(Element) == kWordBytes || HWY_TARGET <= HWY_AVX3 ? 7 : 4;
-
-// Columns of src that may be read, counted from the first one under a tile.
-struct AnyColumn {
-    static constexpr bool has(std::int64_t) { return true; }
-};
-struct ColumnsIn {
-    Range range;
-    bool has(std::int64_t column) const { return column >= range.begin && column < range.end; }
-};
-
-// What all steps of one tile share.
-template <class Element, class Columns, class Part>
-struct Place {
-    const RowConvolution& row;  // a local copy: that no store can change it saves loads
-    Columns columns;
-    Part part;
-    std::int64_t channel;     // first one
-    std::int64_t src_offset;  // of the first column under the tile
-    std::int64_t dst_offset;  // of the first result
-
-    using Vector = ChannelVector<Element>;
-    HWY_INLINE Vector weights(const FilterRow& filter, std::int64_t tap) const {
-        const std::int64_t offset = row.first_tap + tap * row.tap_distance + channel;
-        return Vector::load(static_cast<const Element*>(filter.weights) + offset, part);
-    }
-    // Columns count from the first one under the tile.
-    HWY_INLINE Vector src(const FilterRow& filter, std::int64_t column) const {
-        const auto* first = static_cast<const Element*>(filter.src) + src_offset;
-        return Vector::load(first + column * row.src_distance, part);
-    }
-};
-
-// Neighbouring taps on neighbouring columns, results kStep columns apart: a column is read once
-// for all results that it is part of.
-template <int kTaps, int kStep>
-struct DenseTaps {
-    template <class Element, class Spot>
-    static HWY_INLINE void add(const Spot& spot, const FilterRow& filter,
-                               ChannelVector<Element>* sums) {
-        add_row(spot, filter, sums, std::make_index_sequence<kTaps>(),
-                std::make_index_sequence<(kResults<Element> - 1) * kStep + kTaps>());
-    }
-
-private:
-    template <class Spot, class V, std::size_t... kTap, std::size_t... kColumn>
-    static HWY_INLINE void add_row(const Spot& spot, const FilterRow& filter, V* sums,
-                                   std::index_sequence<kTap...> taps,
-                                   std::index_sequence<kColumn...>) {
-        const V weights[kTaps] = {spot.weights(filter, kTap)...};
-        (add_column<kColumn>(spot, filter, weights, sums, taps), ...);
-    }
-
-    template <std::size_t kColumn, class Spot, class V, std::size_t... kTap>
-    static HWY_INLINE void add_column(const Spot& spot, const FilterRow& filter, const V* weights,
-                                      V* sums, std::index_sequence<kTap...>) {
-        if (!spot.columns.has(kColumn)) return;
-        const V src = spot.src(filter, kColumn);
-        (add_tap<kColumn, kTap>(src, weights[kTap], sums), ...);
-    }
-
-    template <std::size_t kColumn, std::size_t kTap, class V>
-    static HWY_INLINE void add_tap(const V& src, const V& weight, V* sums) {
-        constexpr bool starts_a_result = kColumn >= kTap && (kColumn - kTap) % kStep == 0;
-        constexpr std::size_t result = (kColumn - kTap) / kStep;
-        if constexpr (starts_a_result && result < ResultCount<V>::value) {
-            sums[result].multiply_add(src, weight);
-        }
-    }
-
-    template <class V>
-    struct ResultCount;
-    template <class Element>
-    struct ResultCount<ChannelVector<Element>> {
-        static constexpr std::size_t value = kResults<Element>;
-    };
-};
-
-// Any number of taps, any distances.
-struct AnyTaps {
-    template <class Element, class Spot>
-    static HWY_INLINE void add(const Spot& spot, const FilterRow& filter,
-                               ChannelVector<Element>* sums) {
-        for (std::int64_t tap = 0; tap < spot.row.taps; ++tap) {
-            add_tap(spot, filter, tap, sums, std::make_index_sequence<kResults<Element>>());
-        }
-    }
-
-private:
-    template <class Spot, class V, std::size_t... kResult>
-    static HWY_INLINE void add_tap(const Spot& spot, const FilterRow& filter, std::int64_t tap,
-                                   V* sums, std::index_sequence<kResult...>) {
-        const V weight = spot.weights(filter, tap);
-        (add_product(spot, filter, weight,
-                     static_cast<std::int64_t>(kResult) * spot.row.step + tap * spot.row.spread,
-                     sums[kResult]),
-         ...);
-    }
-
-    template <class Spot, class V>
-    static HWY_INLINE void add_product(const Spot& spot, const FilterRow& filter, const V& weight,
-                                       std::int64_t column, V& sum) {
-        if (spot.columns.has(column)) sum.multiply_add(spot.src(filter, column), weight);
-    }
-};
-
-template <class Element, class Spot>
-HWY_INLINE void finish(const Spot& spot, std::int64_t result, ChannelVector<Element> sum) {
+template <class V, class Spot>
+HWY_INLINE void finish(const Spot& spot, std::int64_t offset, V sum) {
+    using Element = typename V::Memory;
     const RowConvolution& row = spot.row;
-    const std::int64_t offset = spot.dst_offset + result * row.dst_distance;
     if (row.residual != nullptr) {
-        sum.add(ChannelVector<Element>::load(static_cast<const Element*>(row.residual) + offset,
-                                             spot.part));
+        sum.add(V::load(static_cast<const Element*>(row.residual) + offset, spot.part));
     }
     if (row.relu) sum.relu();
     sum.store(static_cast<Element*>(row.dst) + offset, spot.part);
 }
 
-template <class Element, class Taps, class Spot, std::size_t... kResult>
+template <class Taps, class Spot, std::size_t... kResult>
 HWY_INLINE void convolve_vector(const Spot& spot, std::int64_t results,
                                 std::index_sequence<kResult...>) {
-    using V = ChannelVector<Element>;
+    using V = typename Spot::Vector;
     const RowConvolution& row = spot.row;
     V start = V::zero();
     if (row.bias != nullptr) start = V::load_floats(row.bias + spot.channel, spot.part);
     V sums[] = {(static_cast<void>(kResult), start)...};
     for (std::int64_t r = 0; r < row.row_count; ++r) {
-        Taps::template add<Element>(spot, row.rows[r], sums);
+        Taps::add(spot, FilterRow<typename V::Memory>(row, r), sums);
     }
-    ((static_cast<std::int64_t>(kResult) < results
-          ? finish<Element>(spot, static_cast<std::int64_t>(kResult), sums[kResult])
-          : static_cast<void>(0)),
+    std::int64_t offset = spot.dst_offset;
+    ((static_cast<std::int64_t>(kResult) < results ? finish(spot, offset, sums[kResult])
+                                                   : static_cast<void>(0),
+      offset += row.dst_distance),
      ...);
 }
 
 // Columns of src with a step between results: most of the traffic is src then. Pixels that follow
 // each other in memory are fetched in its order, a part of them with every vector of channels.
-template <class Element>
-HWY_INLINE void fetch_columns(const RowConvolution& row, const Element* src, std::int64_t columns,
-                              std::int64_t channel) {
-    constexpr std::int64_t n = ChannelVector<Element>::kChannels;
+template <class V>
+HWY_INLINE void fetch_columns(const RowConvolution& row, const typename V::Memory* src,
+                              std::int64_t columns, std::int64_t channel) {
+    constexpr std::int64_t n = V::kChannels;
     if (row.src_distance >= row.channels + n) {
         prefetch(src + channel, row.src_distance, columns);
         return;
@@ -175,93 +67,131 @@ HWY_INLINE void fetch_columns(const RowConvolution& row, const Element* src, std
 }
 
 // Reads in tiles are more than the hardware's prefetchers see through.
-template <class Element>
-HWY_INLINE void fetch_ahead(const RowConvolution& row, Range results, std::int64_t channel) {
+template <class V>
+HWY_INLINE void fetch_rows(const RowConvolution& row, Range results, std::int64_t channel) {
+    using Element = typename V::Memory;
     const std::int64_t column = row.column + results.begin * row.step;
     for (std::int64_t r = row.row_count - row.fresh_rows; r < row.row_count; ++r) {
-        const auto* src = static_cast<const Element*>(row.rows[r].src) + row.src_ahead +
-                          column * row.src_distance;
+        const Element* const src =
+            FilterRow<Element>(row, r).src + row.src_ahead + column * row.src_distance;
         if (row.step == 1) {
-            prefetch<kResults<Element>>(src + channel, row.src_distance);
+            prefetch<kResults<V>>(src + channel, row.src_distance);
         } else {
-            fetch_columns(row, src, results.size() * row.step, channel);
+            fetch_columns<V>(row, src, results.size() * row.step, channel);
         }
     }
     if (row.step > 1) return;
     const auto* dst = static_cast<const Element*>(row.dst) + row.dst_ahead + channel;
-    prefetch<kResults<Element>>(dst + results.begin * row.dst_distance, row.dst_distance);
+    prefetch<kResults<V>>(dst + results.begin * row.dst_distance, row.dst_distance);
 }
 
-template <class Element, class Taps>
+// Apart from the sums, which need the registers. With steps memory is what sets the time, and
+// prefetches among the sums gain a third.
+template <class V>
+HWY_NOINLINE void fetch_ahead(const RowConvolution& row, Range results, std::int64_t channel) {
+    // Without it the compiler sees a function of no effect and leaves out its calls.
+    std::atomic_signal_fence(std::memory_order_acq_rel);
+    fetch_rows<V>(row, results, channel);
+}
+
+// Some neighbouring results of a row.
+struct Tile {
+    Range results;
+    std::int64_t src;  // offsets of the first column and the first result
+    std::int64_t dst;
+};
+
+// Whole vectors from `channel` on; returns the channel behind them.
+template <class V, class Wide, class Taps, class Columns>
+HWY_INLINE std::int64_t convolve_channels(const RowConvolution& row, const Tile& tile,
+                                          Columns columns, std::int64_t channel) {
+    constexpr std::make_index_sequence<kResults<V>> sums;
+    for (; channel + V::kChannels <= row.channels; channel += V::kChannels) {
+        if (row.fetches) {
+            if constexpr (Taps::kSteps) {
+                fetch_rows<Wide>(row, tile.results, channel);
+            } else {
+                fetch_ahead<Wide>(row, tile.results, channel);
+            }
+        }
+        const Place<V, Columns, All> place{
+            row, columns, {}, channel, tile.src + channel, tile.dst + channel};
+        convolve_vector<Taps>(place, tile.results.size(), sums);
+    }
+    return channel;
+}
+
+template <class V, class Taps, class Columns>
+HWY_INLINE void convolve_whole_vectors(const RowConvolution& row, const Tile& tile,
+                                       Columns columns) {
+    const std::int64_t channel = convolve_channels<V, V, Taps>(row, tile, columns, 0);
+    if constexpr (!std::is_same_v<V, typename V::Narrow>) {
+        convolve_channels<typename V::Narrow, V, Taps>(row, tile, columns, channel);
+    }
+}
+
+template <class V, class Taps>
 HWY_INLINE void convolve_tile(const RowConvolution& row, Range results) {
-    constexpr std::int64_t n = ChannelVector<Element>::kChannels;
-    constexpr std::make_index_sequence<kResults<Element>> sums;
     const std::int64_t column = row.column + results.begin * row.step;
     const std::int64_t behind =
         (results.size() - 1) * row.step + std::max<std::int64_t>(row.taps - 1, 0) * row.spread + 1;
     const ColumnsIn columns{{-column, std::min(behind, row.width - column)}};
-    const bool interior = results.size() == kResults<Element> && columns.range.begin <= 0 &&
-                          columns.range.end == behind;
-    const std::int64_t src = column * row.src_distance;
-    const std::int64_t dst = results.begin * row.dst_distance;
-    std::int64_t c = 0;
-    for (; c + n <= row.channels; c += n) {
-        fetch_ahead<Element>(row, results, c);
-        if (interior) {
-            const Place<Element, AnyColumn, All> place{row, {}, {}, c, src + c, dst + c};
-            convolve_vector<Element, Taps>(place, kResults<Element>, sums);
-        } else {
-            const Place<Element, ColumnsIn, All> place{row, columns, {}, c, src + c, dst + c};
-            convolve_vector<Element, Taps>(place, results.size(), sums);
-        }
+    const Tile tile{results, column * row.src_distance, results.begin * row.dst_distance};
+    if (results.size() == kResults<V> && columns.range.begin <= 0 && columns.range.end == behind) {
+        convolve_whole_vectors<V, Taps>(row, tile, AnyColumn());
+    } else {
+        convolve_whole_vectors<V, Taps>(row, tile, columns);
     }
-    if (c < row.channels) {
-        fetch_ahead<Element>(row, results, c);
-        const First rest{row.channels - c};
-        const Place<Element, ColumnsIn, First> place{row, columns, rest, c, src + c, dst + c};
-        convolve_vector<Element, Taps>(place, results.size(), sums);
-    }
+    using Narrow = typename V::Narrow;
+    const std::int64_t rest = row.channels % Narrow::kChannels;
+    if (rest == 0) return;
+    const std::int64_t c = row.channels - rest;
+    if (row.fetches) fetch_ahead<V>(row, results, c);
+    const Place<Narrow, ColumnsIn, First> place{row, columns,      {rest},
+                                                c,   tile.src + c, tile.dst + c};
+    convolve_vector<Taps>(place, results.size(), std::make_index_sequence<kResults<Narrow>>());
 }
 
-template <class Element, class Taps>
+template <class V, class Taps>
 void convolve_with(const RowConvolution& given) {
     const RowConvolution row = given;
-    const Blocks tiles{row.results, kResults<Element>};
-    for (std::int64_t i = 0; i < tiles.count(); ++i) convolve_tile<Element, Taps>(row, tiles.at(i));
+    const Blocks tiles{row.results, kResults<V>};
+    for (std::int64_t i = 0; i < tiles.count(); ++i) convolve_tile<V, Taps>(row, tiles.at(i));
 }
 
 // With steps the time is that of memory, and tiles that follow each other more slowly find more of
 // their columns fetched: a third faster on Zen 5 from memory, the same from the caches.
-template <class Element, class Taps>
+template <class V, class Taps>
 HWY_NOINLINE void convolve_tile_from_memory(const RowConvolution& row, Range results) {
-    convolve_tile<Element, Taps>(row, results);
+    convolve_tile<V, Taps>(row, results);
 }
 
-template <class Element, class Taps>
+template <class V, class Taps>
 void convolve_with_steps(const RowConvolution& row) {
-    const Blocks tiles{row.results, kResults<Element>};
+    const Blocks tiles{row.results, kResults<V>};
     for (std::int64_t i = 0; i < tiles.count(); ++i) {
-        convolve_tile_from_memory<Element, Taps>(row, tiles.at(i));
+        convolve_tile_from_memory<V, Taps>(row, tiles.at(i));
     }
 }
 
-template <class Element>
+template <class V>
 void convolve_row(const RowConvolution& row) {
     if (row.spread == 1 && row.step == 1) {
-        if (row.taps == 2) return convolve_with<Element, DenseTaps<2, 1>>(row);
-        if (row.taps == 3) return convolve_with<Element, DenseTaps<3, 1>>(row);
-        if (row.taps == 5) return convolve_with<Element, DenseTaps<5, 1>>(row);
-        if (row.taps == 7) return convolve_with<Element, DenseTaps<7, 1>>(row);
+        if (row.taps == 2) return convolve_with<V, DenseTaps<2, 1>>(row);
+        if (row.taps == 3) return convolve_with<V, DenseTaps<3, 1>>(row);
+        if (row.taps == 5) return convolve_with<V, DenseTaps<5, 1>>(row);
+        if (row.taps == 7) return convolve_with<V, DenseTaps<7, 1>>(row);
     }
     if (row.spread == 1 && row.step == 2) {
-        if (row.taps == 3) return convolve_with_steps<Element, DenseTaps<3, 2>>(row);
-        if (row.taps == 5) return convolve_with_steps<Element, DenseTaps<5, 2>>(row);
+        if (row.taps == 3) return convolve_with_steps<V, DenseTaps<3, 2>>(row);
+        if (row.taps == 5) return convolve_with_steps<V, DenseTaps<5, 2>>(row);
     }
-    convolve_with<Element, AnyTaps>(row);
+    convolve_with<V, AnyTaps>(row);
 }
 
 ConvolveRow convolve_row_of(DType dtype) {
-    return dtype == DType::f32 ? convolve_row<float> : convolve_row<std::uint16_t>;
+    return dtype == DType::f32 ? convolve_row<ChannelVector<float>>
+                               : convolve_row<ChannelVector<std::uint16_t>>;
 }
 
 }  // namespace

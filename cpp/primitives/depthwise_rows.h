@@ -13,19 +13,18 @@
 
 namespace dlprim {
 
-// A row of the filter and the row of src under it, at the first channel: column 0 of src, the first
-// tap of the weights.
-struct FilterRow {
-    const void* src = nullptr;
-    const void* weights = nullptr;
-};
-
 // One row of results: dst[j] = act(bias + sum of src[column + j * step + t * spread] *
 // weights[first_tap + t * tap_distance] + residual[j]) over the filter's rows and its taps t.
 // Columns and results are pixels, distances are in elements.
 struct RowConvolution {
-    const FilterRow* rows = nullptr;
+    // The first row of the filter and the row of src under it, at the first channel: column 0 of
+    // src, the first tap of the weights. The others follow at equal distances.
+    const void* src = nullptr;
+    const void* weights = nullptr;
+    std::int64_t src_row = 0;
+    std::int64_t weights_row = 0;
     std::int64_t row_count = 0;
+    bool fetches = false;
     // The last so many rows are read here for the first time. What a later row of results will read
     // for the first time is at this distance and is prefetched, and so is where it goes.
     std::int64_t fresh_rows = 0;
@@ -74,7 +73,7 @@ struct RowsCorrelation {
     DepthwiseAxis vertical;
     DepthwiseAxis horizontal;
     Range rows;
-    std::int64_t rows_ahead = 0;  // of diff_dst, to prefetch
+    std::int64_t rows_ahead = 0;  // of diff_dst, to prefetch; 0 for none
     const void* src = nullptr;
     std::int64_t src_row = 0;
     std::int64_t src_distance = 0;

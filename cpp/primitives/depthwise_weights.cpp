@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "brgemm/isa.h"
-#include "primitives/buffer.h"
 #include "primitives/depthwise.h"
 #include "primitives/depthwise_geometry.h"
 #include "primitives/depthwise_rows.h"
@@ -30,7 +29,7 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) {
 
 class WeightGradient {
 public:
-    WeightGradient(const Depthwise& problem, const void* src, const void* diff_dst)
+    explicit WeightGradient(const Depthwise& problem)
         : problem_(problem),
           blocks_(src_blocks(problem.shape)),
           rows_(problem.shape.N * problem.shape.P()),
@@ -38,18 +37,21 @@ public:
           parts_(parts(problem.shape, blocks_)),
           tap_distance_(round_up(blocks_.block, kMostChannels)),
           size_(round_up(problem.shape.R, kSummedRows) * problem.shape.S * tap_distance_),
-          sums_(parts_ * blocks_.count() * size_),
-          src_(src),
-          diff_dst_(diff_dst),
           correlate_(correlate_rows_function(usable_isa(), problem.dtype)) {}
 
-    void write(DType to, void* diff_weights) const {
+    std::int64_t scratch_bytes() const {
+        return parts_ * blocks_.count() * size_ * size_of(DType::f32);
+    }
+
+    void write(const DepthwiseWeights& tensors, float* scratch) {
+        tensors_ = tensors;
+        sums_ = scratch;
         const Blocks groups = block_groups(problem_);
         parallel_for(parts_ * groups.count(),
                      [&](std::int64_t task) { sum_part(task % parts_, groups.at(task / parts_)); });
         parallel_for(blocks_.count(), [&](std::int64_t b) {
             add_parts(b);
-            write_block(b, to, diff_weights);
+            write_block(b);
         });
     }
 
@@ -70,7 +72,7 @@ private:
     }
 
     float* sums(std::int64_t part, std::int64_t b) const {
-        return sums_.data() + (b * parts_ + part) * size_;
+        return sums_ + (b * parts_ + part) * size_;
     }
 
     void sum_part(std::int64_t part, Range group) const {
@@ -96,11 +98,11 @@ private:
         correlate_({.vertical = vertical(shape),
                     .horizontal = horizontal(shape),
                     .rows = rows,
-                    .rows_ahead = rows_ahead(shape.Q()),
-                    .src = at(src_, src.offset(n, b, 0, 0)),
+                    .rows_ahead = fetches_rows(problem_) ? rows_ahead(shape.Q()) : 0,
+                    .src = at(tensors_.src, src.offset(n, b, 0, 0)),
                     .src_row = src.row,
                     .src_distance = src.pixel,
-                    .diff_dst = at(diff_dst_, dst.offset(n, b, 0, 0)),
+                    .diff_dst = at(tensors_.diff_dst, dst.offset(n, b, 0, 0)),
                     .dst_row = dst.row,
                     .dst_distance = dst.pixel,
                     .channels = channels_of(blocks_, b),
@@ -118,12 +120,14 @@ private:
     }
 
     // The sums of channels that do not exist are zero, and so is the padding of the result.
-    void write_block(std::int64_t b, DType to, void* diff_weights) const {
+    void write_block(std::int64_t b) const {
+        const DType to = tensors_.to;
         const std::int64_t taps = problem_.shape.R * problem_.shape.S;
         const auto round = row_functions(usable_isa()).round;
         for (std::int64_t tap = 0; tap < taps; ++tap) {
             const float* const sum = sums(0, b) + tap * tap_distance_;
-            char* const dst = at(diff_weights, (b * taps + tap) * blocks_.block * size_of(to));
+            char* const dst =
+                at(tensors_.diff_weights, (b * taps + tap) * blocks_.block * size_of(to));
             if (to == DType::f32) {
                 std::memcpy(dst, sum, static_cast<std::size_t>(blocks_.block) * sizeof(float));
             } else {
@@ -139,17 +143,20 @@ private:
     std::int64_t parts_;
     std::int64_t tap_distance_;
     std::int64_t size_;  // of the sums of one part of one block
-    Buffer sums_;
-    const void* src_;
-    const void* diff_dst_;
     CorrelateRows correlate_;
+    DepthwiseWeights tensors_ = {};
+    float* sums_ = nullptr;
 };
 
 }  // namespace
 
-void depthwise_backward_weights(const Depthwise& problem, const void* src, const void* diff_dst,
-                                DType to, void* diff_weights) {
-    WeightGradient(problem, src, diff_dst).write(to, diff_weights);
+std::int64_t depthwise_weights_scratch_bytes(const Depthwise& problem) {
+    return WeightGradient(problem).scratch_bytes();
+}
+
+void depthwise_backward_weights(const Depthwise& problem, const DepthwiseWeights& tensors,
+                                char* scratch) {
+    WeightGradient(problem).write(tensors, reinterpret_cast<float*>(scratch));
 }
 
 }  // namespace dlprim

@@ -5,7 +5,6 @@
 
 #include "brgemm/dtype.h"
 #include "brgemm/isa.h"
-#include "primitives/buffer.h"
 #include "primitives/channel_panels.h"
 #include "primitives/parallel.h"
 #include "primitives/partition.h"
@@ -22,17 +21,22 @@ constexpr std::int64_t kLineFloats = 16;
 // Columns of the sums that are combined together, at least.
 constexpr std::int64_t kFewestColumns = 4 * kLineFloats;
 
+// Floats of a row of sums, padding channels included, up to a whole number of cache lines.
+std::int64_t sums_row(const ChannelPanels& panels) {
+    return Blocks{panels.blocks * panels.width, kLineFloats}.count() * kLineFloats;
+}
+
 class ReluPass {
 public:
     // Of at least one pixel.
-    explicit ReluPass(const ReluBackward& problem)
+    ReluPass(const ReluBackward& problem, char* scratch)
         : problem_(problem),
           panels_(problem.tensor, problem.layout),
           pieces_(panels_, problem.tensor.dtype, kTaskBytes, kMostPixels),
           pass_(relu_pixels_function(usable_isa(), problem.tensor.dtype)),
-          columns_(panels_.columns()),
-          sums_distance_((columns_ + kLineFloats - 1) / kLineFloats * kLineFloats),
-          sums_(problem.diff_bias == nullptr ? 0 : pieces_.count() * sums_distance_) {
+          columns_(panels_.blocks * panels_.width),
+          sums_distance_(sums_row(panels_)),
+          sums_(reinterpret_cast<float*>(scratch)) {
         const bool gated = problem.dst != nullptr || problem.relu_mask != nullptr;
         if (!gated && problem.out == problem.diff_dst) problem_.out = nullptr;
     }
@@ -57,12 +61,13 @@ private:
                         .distance = panels_.width,
                         .mask_distance = mask_width};
         if (problem_.diff_bias != nullptr) {
-            part.sums = sums_.data() + piece * sums_distance_ + panels_.column(block);
+            part.sums = sums_ + piece * sums_distance_ + block * panels_.width;
             std::fill_n(part.sums, panels_.width, 0.0F);
         }
         const Range images = pieces_.images(piece);
         for (std::int64_t image = images.begin; image < images.end; ++image) {
-            const std::int64_t pixel = panels_.pixel(image, block, pixels.begin);
+            const std::int64_t pixel =
+                (image * panels_.blocks + block) * panels_.pixels + pixels.begin;
             const std::int64_t bytes = pixel * panels_.width * size_of(problem_.tensor.dtype);
             part.diff_dst = static_cast<const char*>(problem_.diff_dst) + bytes;
             if (problem_.dst != nullptr) part.dst = static_cast<const char*>(problem_.dst) + bytes;
@@ -83,7 +88,7 @@ private:
             const Range range = columns.at(task);
             for (std::int64_t step = 1; step < rows; step *= 2) {
                 for (std::int64_t row = 0; row + step < rows; row += 2 * step) {
-                    float* const to = sums_.data() + row * sums_distance_;
+                    float* const to = sums_ + row * sums_distance_;
                     const float* const from = to + step * sums_distance_;
                     for (std::int64_t i = range.begin; i < range.end; ++i) to[i] += from[i];
                 }
@@ -91,7 +96,7 @@ private:
         });
         for (std::int64_t block = 0; block < panels_.blocks; ++block) {
             const Range channels = panels_.channels(block);
-            std::copy_n(sums_.data() + panels_.column(block), channels.size(),
+            std::copy_n(sums_ + block * panels_.width, channels.size(),
                         problem_.diff_bias + channels.begin);
         }
     }
@@ -102,15 +107,22 @@ private:
     ReluPixelsFunction pass_;
     std::int64_t columns_;  // of the sums, padding channels included
     std::int64_t sums_distance_;
-    Buffer sums_;
+    float* sums_;
 };
 
 }  // namespace
 
-void relu_backward(const ReluBackward& problem) {
+std::int64_t relu_backward_scratch_bytes(const Activations& tensor, Layout layout) {
+    if (tensor.images * tensor.height * tensor.width == 0) return 0;
+    const ChannelPanels panels(tensor, layout);
+    const PixelPieces pieces(panels, tensor.dtype, kTaskBytes, kMostPixels);
+    return pieces.count() * sums_row(panels) * size_of(DType::f32);
+}
+
+void relu_backward(const ReluBackward& problem, char* scratch) {
     const Activations& tensor = problem.tensor;
     if (tensor.images * tensor.height * tensor.width > 0) {
-        ReluPass(problem).run();
+        ReluPass(problem, scratch).run();
     } else if (problem.diff_bias != nullptr) {
         std::fill_n(problem.diff_bias, tensor.blocks.total(), 0.0F);
     }

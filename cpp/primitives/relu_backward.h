@@ -10,7 +10,7 @@
 namespace dlprim {
 
 struct ReluBackward {
-    Activations tensor;  // shape and type of diff_dst
+    Activations tensor = {};  // shape and type of diff_dst
     Layout layout = Layout::blocked;
     const void* diff_dst = nullptr;
     // At most one of the two: the result of the forward pass, or its mask, a bit per element in
@@ -24,6 +24,9 @@ struct ReluBackward {
 
 // Padding channels are neither read nor written. diff_bias is summed in float32 in an order that
 // does not depend on the number of threads, and is zero for an empty minibatch.
-void relu_backward(const ReluBackward& problem);
+// `scratch`, for diff_bias only, is aligned to the cache line and as large as the first of the two
+// says.
+std::int64_t relu_backward_scratch_bytes(const Activations& tensor, Layout layout);
+void relu_backward(const ReluBackward& problem, char* scratch);
 
 }  // namespace dlprim

@@ -21,6 +21,7 @@ except ImportError as error:
 from dlprim.activations import Activations
 from dlprim.cache import kernel_cache_clear, kernel_cache_info, warmup
 from dlprim.conv import Conv2d
+from dlprim.conv_algorithm import get_conv_algorithm, set_conv_algorithm
 from dlprim.convolution import conv2d, conv2d_backward
 from dlprim.elementwise import add, dropout, relu, relu_backward
 from dlprim.embedding import embedding, embedding_backward
@@ -56,6 +57,7 @@ __all__ = [
     "embedding",
     "embedding_backward",
     "fold_batch_norm",
+    "get_conv_algorithm",
     "get_num_threads",
     "isa",
     "kernel_cache_clear",
@@ -65,6 +67,7 @@ __all__ = [
     "pack_b",
     "relu",
     "relu_backward",
+    "set_conv_algorithm",
     "set_num_threads",
     "softmax_cross_entropy",
     "threads",

@@ -42,7 +42,14 @@ class Kernel:
 
 class Conv2d:
     def __init__(
-        self, shape: Sequence[int], dtype: str, layout: str, activation: str, bias: bool
+        self,
+        shape: Sequence[int],
+        dtype: str,
+        layout: str,
+        activation: str,
+        bias: bool,
+        algorithm: str,
+        high_accuracy: bool,
     ) -> None: ...
     def forward(
         self,
@@ -77,6 +84,12 @@ class Conv2d:
     def src_shape(self) -> tuple[int, ...]: ...
     @property
     def weights_shape(self) -> tuple[int, ...]: ...
+    @property
+    def forward_weights_shape(self) -> tuple[int, ...]: ...
+    @property
+    def direct_weights_shape(self) -> tuple[int, ...]: ...
+    @property
+    def algorithms(self) -> dict[str, str]: ...
     @property
     def dst_shape(self) -> tuple[int, ...]: ...
     @property

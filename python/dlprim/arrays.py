@@ -5,13 +5,15 @@ is copied, another dtype is refused rather than converted, and ``out`` must fit 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float32]
+
+_CACHE_LINE = 64  # bytes
 
 
 def float_array(name: str, value: Any) -> FloatArray:
@@ -91,3 +93,15 @@ def result_array(
 def rows_of(array: FloatArray) -> FloatArray:
     """``array`` with all axes but the last folded into one."""
     return array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
+
+
+def aligned(
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    allocate: Callable[..., npt.NDArray[Any]] = np.empty,
+) -> npt.NDArray[Any]:
+    """A new array on a cache-line boundary, so that no vector that a kernel loads straddles two."""
+    size = math.prod(shape) * dtype.itemsize
+    memory = allocate(size + _CACHE_LINE, np.uint8)
+    begin = -memory.ctypes.data % _CACHE_LINE
+    return memory[begin : begin + size].view(dtype).reshape(shape)

@@ -6,16 +6,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlprim import _core, schedule_store
-from dlprim.conv_arguments import geometry, require_algorithm, schedules
-from dlprim.conv_operands import Array, ConvOperands
+from dlprim import schedule_store
+from dlprim.conv_algorithm import Request, require_accuracy, resolved
+from dlprim.conv_arguments import geometry, schedules
+from dlprim.conv_operands import Array
+from dlprim.conv_relu import ConvRelu
 from dlprim.kernel import activation_name, dtype_name
 from dlprim.packing import bfloat16_dtype, to_float32
 
 _LAYOUTS = {"blocked": "blocked", "NHWC": "nhwc"}  # to the core's names
 
 
-class Conv2d(ConvOperands):
+class Conv2d(ConvRelu):
     """A two-dimensional convolution of fixed shape: ``dst = activation(src * weights + bias)``.
 
     As in PyTorch it is a cross-correlation. Packed operands are ndarrays of the shapes below;
@@ -37,7 +39,12 @@ class Conv2d(ConvOperands):
         Of operands and results: float32 or bfloat16. Sums are float32.
     layout : "blocked" or "NHWC"
         Of packed activations: ``[N][Cb][H][W][bc]``, or channels-last ``(N, H, W, C)``.
-    algorithm : "auto" or "direct"
+    algorithm : "auto", "direct" or "winograd"
+        "winograd" multiplies up to 4 times less, for 3x3 filters with stride 1; in bfloat16 its
+        products are float32. "auto" takes for each pass what is faster by estimate, unless
+        `set_conv_algorithm` says otherwise. docs/winograd.md has its errors.
+    accuracy : None or "high"
+        Of Winograd. "high": tiles of 2x2, less exact sums than which the direct algorithm has.
     activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
     bias : bool
         Calls of `forward` pass a bias.
@@ -57,11 +64,14 @@ class Conv2d(ConvOperands):
     dtype : dtype
         Of operands and results; uint16 for bfloat16 where ml_dtypes is not installed.
     layout : str
+    algorithms : dict
+        Of each pass: "direct", "winograd4" or "winograd2" (the side of its tiles).
     flops : float
         Operations of one pass, two per multiply-add.
     scratch_bytes : dict
-        Memory that each pass takes while it runs, by the name of the pass; for backward_weights
-        with a float32 result (a bfloat16 one is summed in float32 first, in as much again).
+        The most memory that a call takes beside operands and results, by the name of the method:
+        forward, backward_data, backward_weights, backward_relu (and diff_bias). It is taken from
+        the system once and kept for the next call; with ``out`` given no call allocates anything.
     schedules : dict
         The loop nest of each pass; none of a depthwise convolution.
 
@@ -92,6 +102,7 @@ class Conv2d(ConvOperands):
         activation: str | None = None,
         bias: bool = False,
         schedule: str | Mapping[str, str] | None = None,
+        accuracy: str | None = None,
     ) -> None:
         numbers = geometry(x_shape, w_shape, stride, padding, dilation, groups)
         name = dtype_name("dtype", dtype)
@@ -99,12 +110,18 @@ class Conv2d(ConvOperands):
             raise TypeError(f"dtype is {name}, expected float32 or bfloat16")
         if not isinstance(layout, str) or layout not in _LAYOUTS:
             raise ValueError(f"layout is {layout!r}, expected 'blocked' or 'NHWC'")
-        require_algorithm(algorithm)
-        activated = activation_name(activation)
-        self._arguments = (numbers, name, _LAYOUTS[layout], activated, bool(bias))
-        core = _core.Conv2d(*self._arguments)
+        self._request = Request(
+            numbers,
+            name,
+            _LAYOUTS[layout],
+            activation_name(activation),
+            bool(bias),
+            resolved(algorithm),
+            require_accuracy(accuracy),
+        )
+        core = self._request.core()
         if schedule is None:
-            schedule_store.use_stored(core, *self._arguments[:3])
+            schedule_store.use_stored(core, self._request)
         for which, text in schedules(schedule).items():
             core.set_schedule(which, text)
         super().__init__(core, numbers, name, layout)
@@ -112,6 +129,10 @@ class Conv2d(ConvOperands):
     @property
     def flops(self) -> float:
         return self._core.flops
+
+    @property
+    def algorithms(self) -> dict[str, str]:
+        return self._core.algorithms
 
     @property
     def scratch_bytes(self) -> dict[str, int]:
@@ -136,6 +157,7 @@ class Conv2d(ConvOperands):
         ----------
         src : packed array, src_shape
         weights : packed array, weights_shape
+            In any of the forms of `pack_weights`.
         bias : array of float32 or bfloat16, (K,)
             Given exactly when the convolution has a bias.
         residual : packed array, dst_shape, optional
@@ -169,7 +191,7 @@ class Conv2d(ConvOperands):
         diff_dst : packed array, dst_shape
             The gradient with respect to the result; from `backward_relu` where relu was applied.
         weights : packed array, weights_shape
-            As `forward` takes them.
+            As `forward` takes them, in any of the forms of `pack_weights`.
         out : packed ndarray, src_shape, optional
             As for `forward`.
 
@@ -200,7 +222,7 @@ class Conv2d(ConvOperands):
         out : packed ndarray, diff_weights_shape, optional
             Of float32, or of bfloat16 for bfloat16 operands; else as for `forward`.
         dtype : dtype, optional
-            Of the result where there is no `out`: float32 by default, or bfloat16.
+            Of the result, `out` included: float32 by default, or bfloat16.
 
         Returns
         -------
@@ -213,86 +235,14 @@ class Conv2d(ConvOperands):
         TypeError, ValueError
             As `forward` does.
         """
+        result_dtype = self._diff_weights_dtype(dtype, src, out)
         if out is None:
-            result_dtype = self._diff_weights_dtype(dtype, src)
             out = self._new_result(self.diff_weights_shape, self.w_shape, result_dtype)
         self._core.backward_weights(src, diff_dst, out)
         return out
-
-    def backward_relu(
-        self,
-        diff_dst: Any,
-        dst: Any = None,
-        relu_mask: Any = None,
-        out: Array | None = None,
-        diff_bias: npt.NDArray[np.float32] | None = None,
-    ) -> Array:
-        """The gradient in front of relu: diff_dst where relu let the result through, else 0.
-
-        Parameters
-        ----------
-        diff_dst : packed array, dst_shape
-        dst, relu_mask : array
-            One of them: the result of `forward`, where NaN counts as let through, or its mask.
-        out : packed ndarray, dst_shape, optional
-            As for `forward`.
-        diff_bias : ndarray of float32, (K,), optional
-            Receives the gradient with respect to the bias in the same pass.
-
-        Returns
-        -------
-        packed ndarray, dst_shape
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `forward` does.
-        """
-        if (dst is None) == (relu_mask is None):
-            given = "neither" if dst is None else "both"
-            raise ValueError(f"of dst and relu_mask {given} is given, expected one of them")
-        diff = self._new_dst(diff_dst) if out is None else out
-        self._core.backward_relu(diff_dst, dst, relu_mask, diff, diff_bias)
-        return diff
-
-    def diff_bias(
-        self, diff_dst: Any, out: npt.NDArray[np.float32] | None = None
-    ) -> npt.NDArray[np.float32]:
-        """The gradient with respect to the bias: diff_dst summed over all but the channels.
-
-        Parameters
-        ----------
-        diff_dst : packed array, dst_shape
-            As for `backward_data`.
-        out : ndarray of float32, (K,), optional
-            Written and returned; shares no memory with diff_dst.
-
-        Returns
-        -------
-        ndarray of float32, (K,)
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `forward` does.
-        """
-        result = np.empty(self.w_shape[:1], np.float32) if out is None else out
-        self._core.backward_relu(diff_dst, None, None, None, result)
-        return result
 
     def __repr__(self) -> str:
         return f"<dlprim.Conv2d {self.x_shape} * {self.w_shape} {self.dtype} {self.layout}>"
 
     def __str__(self) -> str:
         return self._core.describe()
-
-    def _new_dst(self, operand: Any) -> Array:
-        return self._new_result(self.dst_shape, self.y_shape, self._dtype_of(operand))
-
-    def _diff_weights_dtype(self, dtype: npt.DTypeLike | None, src: Any) -> np.dtype[Any]:
-        name = "float32" if dtype is None else dtype_name("dtype", dtype)
-        if name == "bfloat16" and self.dtype != np.float32:
-            return self._dtype_of(src)
-        if name != "float32":
-            raise TypeError(f"dtype is {name}, expected float32 or the dtype of the operands")
-        return np.dtype(np.float32)

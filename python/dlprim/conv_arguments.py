@@ -85,14 +85,6 @@ def geometry(
     return Geometry(n, c, h, w, k, r, s, *strides, *top_bottom, *left_right, *dilations, count)
 
 
-def require_algorithm(algorithm: str) -> None:
-    """Raise ValueError unless there is such an algorithm."""
-    if algorithm == "winograd":
-        raise ValueError("algorithm is 'winograd', which is not available yet, expected 'auto'")
-    if algorithm not in ("auto", "direct"):
-        raise ValueError(f"algorithm is {algorithm!r}, expected 'auto' or 'direct'")
-
-
 def schedules(schedule: str | Mapping[str, str] | None) -> dict[str, str]:
     """The loop nests that a caller prescribes, by the name of the pass.
 

@@ -4,18 +4,16 @@ Packed arrays begin on a cache line, so that no vector that a kernel loads strad
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arrays import contiguous, viewed
+from dlprim.arrays import aligned, contiguous, viewed
 from dlprim.conv_arguments import Geometry
+from dlprim.kernel import dtype_name
 from dlprim.packing import bfloat16_dtype
-
-_CACHE_LINE = 64
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -31,6 +29,11 @@ class ConvOperands:
         self.layout = layout
         self.src_shape, self.dst_shape = core.src_shape, core.dst_shape
         self.weights_shape = core.weights_shape
+        self._weights_shapes = {
+            "all": core.weights_shape,
+            "forward": core.forward_weights_shape,
+            "direct": core.direct_weights_shape,
+        }
         self.diff_weights_shape = core.diff_weights_shape
         self.relu_mask_shape = core.relu_mask_shape
         self.x_shape, self.w_shape = geometry.x_shape, geometry.w_shape
@@ -72,10 +75,31 @@ class ConvOperands:
         self._core.pack_diff_dst(plain, packed)
         return packed
 
-    def pack_weights(self, w: Any, out: Array | None = None) -> Array:
-        """Plain weights (K, C/groups, R, S) as weights_shape; else as `pack_src`."""
+    def pack_weights(self, w: Any, out: Array | None = None, form: str = "all") -> Array:
+        """Plain weights (K, C/groups, R, S) as weights_shape; else as `pack_src`.
+
+        Where a pass is Winograd's, weights can be transformed here or in every call.
+
+        Parameters
+        ----------
+        w, out
+            As for `pack_src`; the shape of `out` says which form is wanted.
+        form : "all", "forward" or "direct"
+            "all": transformed for both passes, for weights that stay; one flat array of
+            weights_shape. "forward": for the forward pass alone, for inference. "direct":
+            ``[Kb][Cb][R][S][bc][bk]``, which each call transforms, for weights that change with
+            each step. The same for a convolution without Winograd.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `pack_src` does, or there is no such form.
+        """
+        if form not in self._weights_shapes:
+            expected = ", ".join(self._weights_shapes)
+            raise ValueError(f"form is {form!r}, expected one of {expected}")
         plain = self._plain("w", w)
-        packed = self._new(self.weights_shape, plain) if out is None else out
+        packed = self._new(self._weights_shapes[form], plain) if out is None else out
         self._core.pack_weights(plain, packed)
         return packed
 
@@ -128,17 +152,23 @@ class ConvOperands:
             return np.dtype(np.uint16)
         return self.dtype
 
+    def _diff_weights_dtype(
+        self, dtype: npt.DTypeLike | None, src: Any, out: Array | None
+    ) -> np.dtype[Any]:
+        """Of a new gradient of the weights; refused where ``out`` is of another."""
+        name = "float32" if dtype is None else dtype_name("dtype", dtype)
+        is_narrow = name == "bfloat16" and self.dtype != np.float32
+        if name != "float32" and not is_narrow:
+            raise TypeError(f"dtype is {name}, expected float32 or the dtype of the operands")
+        given = getattr(out, "dtype", None)
+        if dtype is not None and given is not None and (given == np.float32) == is_narrow:
+            raise TypeError(f"dtype is {name}, but out has dtype {given}, expected the same")
+        return self._dtype_of(src) if is_narrow else np.dtype(np.float32)
+
     def _new(self, shape: Shape, operand: Any) -> Array:
-        return _aligned(np.empty, shape, self._dtype_of(operand))
+        return aligned(shape, self._dtype_of(operand))
 
     def _new_result(self, shape: Shape, plain_shape: Shape, dtype: np.dtype[Any]) -> Array:
         """With zeros where the last block of channels has more room than channels."""
         ragged = math.prod(shape) > math.prod(plain_shape)
-        return _aligned(np.zeros if ragged else np.empty, shape, dtype)
-
-
-def _aligned(allocate: Callable[..., Array], shape: Shape, dtype: np.dtype[Any]) -> Array:
-    size = math.prod(shape) * dtype.itemsize
-    memory = allocate(size + _CACHE_LINE, np.uint8)
-    begin = -memory.ctypes.data % _CACHE_LINE
-    return memory[begin : begin + size].view(dtype).reshape(shape)
+        return aligned(shape, dtype, np.zeros if ragged else np.empty)

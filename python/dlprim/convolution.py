@@ -7,7 +7,8 @@ import numpy as np
 
 from dlprim.arrays import FloatArray, contiguous, require_shape, result_array, viewed
 from dlprim.conv import Conv2d
-from dlprim.conv_arguments import Geometry, geometry, require_algorithm
+from dlprim.conv_algorithm import resolved
+from dlprim.conv_arguments import Geometry, geometry
 from dlprim.conv_operands import Array
 from dlprim.kernel import activation_name
 from dlprim.packing import bfloat16_dtype, to_float32
@@ -29,6 +30,7 @@ def conv2d(
     layout: str = "NCHW",
     algorithm: str = "auto",
     out: Array | None = None,
+    accuracy: str | None = None,
 ) -> Array:
     """A two-dimensional convolution: ``y = activation(x * w + bias + residual)``.
 
@@ -50,7 +52,9 @@ def conv2d(
     residual : array of the same dtype as x, the shape of y, optional
     layout : "NCHW" or "NHWC"
         Of x, residual and y.
-    algorithm : "auto" or "direct"
+    algorithm : "auto", "direct" or "winograd"
+    accuracy : None or "high"
+        As for `Conv2d`.
     out : ndarray of the same dtype as x, the shape of y, optional
         Written and returned; must be C-contiguous and share no memory with an operand.
 
@@ -76,12 +80,12 @@ def conv2d(
     offset = None if bias is None else _bias(bias, weights)
     activation_name(activation)
     numbers = _numbers(src, weights, layout, (stride, padding, dilation, groups))
-    require_algorithm(algorithm)
-    conv = _prepared(numbers, dtype, layout, algorithm, activation, offset is not None)
+    how = (algorithm, resolved(algorithm), accuracy)
+    conv = _prepared(numbers, dtype, layout, how, activation, offset is not None)
     added = None if residual is None else _like_y("residual", residual, src, conv)
     operands = {"x": src, "w": weights, "bias": offset, "residual": added}
     result = result_array(out, _y_shape(conv), operands, src.dtype)
-    packed_weights = conv.pack_weights(weights)
+    packed_weights = conv.pack_weights(weights, form="direct")
     if layout == "NHWC":
         return conv.forward(src, packed_weights, offset, added, out=result)
     packed = None if added is None else conv.pack_diff_dst(added)
@@ -101,6 +105,7 @@ def conv2d_backward(
     y: Any = None,
     activation: str | None = None,
     algorithm: str = "auto",
+    accuracy: str | None = None,
 ) -> tuple[Array, Array, FloatArray]:
     """Gradients of `conv2d` with respect to x, w and bias.
 
@@ -108,7 +113,7 @@ def conv2d_backward(
     ----------
     dy : array of the dtype of x, the shape of y
         Gradient of the loss with respect to the result of `conv2d`.
-    x, w, stride, padding, dilation, groups, layout, algorithm
+    x, w, stride, padding, dilation, groups, layout, algorithm, accuracy
         As passed to `conv2d`.
     y : array of the dtype of x, (N, K, P, Q) or (N, P, Q, K)
         The result of `conv2d`; needed when `activation` is given, else not read.
@@ -137,8 +142,9 @@ def conv2d_backward(
             "the forward pass"
         )
     numbers = _numbers(src, weights, layout, (stride, padding, dilation, groups))
-    require_algorithm(algorithm)
-    conv = _prepared(numbers, dtype, layout, algorithm, None, False)
+    conv = _prepared(
+        numbers, dtype, layout, (algorithm, resolved(algorithm), accuracy), None, False
+    )
     diff_dst = _like_y("dy", dy, src, conv)
     dst = None if activation is None else _like_y("y", y, src, conv)
     if layout == "NCHW":
@@ -149,7 +155,7 @@ def conv2d_backward(
         conv.diff_bias(diff_dst, out=db)
     else:
         diff_dst = conv.backward_relu(diff_dst, dst, diff_bias=db)
-    diff_src = conv.backward_data(diff_dst, conv.pack_weights(weights))
+    diff_src = conv.backward_data(diff_dst, conv.pack_weights(weights, form="direct"))
     dx = diff_src if layout == "NHWC" else conv.unpack_diff_src(diff_src)
     diff_weights = conv.backward_weights(src, diff_dst, dtype=dtype)
     return dx, conv.unpack_diff_weights(diff_weights), db
@@ -157,7 +163,12 @@ def conv2d_backward(
 
 @lru_cache(maxsize=_PREPARED)
 def _prepared(
-    numbers: Geometry, dtype: str, layout: str, algorithm: str, activation: str | None, bias: bool
+    numbers: Geometry,
+    dtype: str,
+    layout: str,
+    how: tuple[str, str, str | None],
+    activation: str | None,
+    bias: bool,
 ) -> Conv2d:
     return Conv2d(
         numbers.x_shape,
@@ -168,7 +179,8 @@ def _prepared(
         groups=numbers.groups,
         dtype=dtype,
         layout=_LAYOUTS[layout],
-        algorithm=algorithm,
+        algorithm=how[0],
+        accuracy=how[2],
         activation=activation,
         bias=bias,
     )

@@ -14,11 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arrays import contiguous, require_shape, result_array, viewed
+from dlprim.arrays import aligned, contiguous, require_shape, result_array, viewed
 from dlprim.kernel import dtype_name
 
 _GROUPS = {"bfloat16": 2, "int8": 4}  # neighbours along k that share a 32-bit word
-_CACHE_LINE = 64
 
 
 def pack_b(
@@ -152,7 +151,7 @@ def to_bfloat16(x: Any) -> npt.NDArray[Any]:
     if values.dtype != np.float32:
         raise TypeError(f"x has dtype {values.dtype}, expected float32")
     values = contiguous(values)
-    result = _empty(values.shape, bfloat16_dtype())
+    result = aligned(values.shape, bfloat16_dtype())
     _core.round_to_bfloat16(values, result)
     return result
 
@@ -177,7 +176,7 @@ def to_float32(x: Any) -> npt.NDArray[np.float32]:
     if values.dtype != np.uint16 and _name(values.dtype) != "bfloat16":
         raise TypeError(f"x has dtype {values.dtype}, expected bfloat16 (or its bits, uint16)")
     values = contiguous(values)
-    result = _empty(values.shape, np.dtype(np.float32))
+    result = aligned(values.shape, np.dtype(np.float32))
     _core.widen_to_float32(values, result)
     return result
 
@@ -230,13 +229,5 @@ def _result(
     out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], **operands: npt.NDArray[Any]
 ) -> npt.NDArray[Any]:
     if out is None:
-        return _empty(shape, dtype)
+        return aligned(shape, dtype)
     return result_array(out, shape, operands, dtype)
-
-
-def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """A new array on a cache-line boundary, so that no vector that a kernel loads straddles two."""
-    size = math.prod(shape) * dtype.itemsize
-    memory = np.empty(size + _CACHE_LINE, np.uint8)
-    begin = -memory.ctypes.data % _CACHE_LINE
-    return memory[begin : begin + size].view(dtype).reshape(shape)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from dlprim import _core
-from dlprim.conv_arguments import Geometry
+from dlprim.conv_algorithm import Request
 
 Entry: TypeAlias = dict[str, Any]  # {"schedule": str, "gain": float}
 Entries: TypeAlias = dict[str, Entry]  # by `key`
@@ -28,10 +28,11 @@ _known: dict[Path, Entries] = {}
 _warned: set[Path] = set()
 
 
-def key(which: str, geometry: Geometry, dtype: str, layout: str) -> str:
+def key(which: str, algorithm: str, request: Request) -> str:
     """What a pass of a convolution is called in a file. The epilogue is not part of it."""
-    numbers = " ".join(f"{name}={value}" for name, value in geometry._asdict().items())
-    return f"conv2d {which} {dtype} {layout} {numbers}"
+    numbers = " ".join(f"{name}={value}" for name, value in request.geometry._asdict().items())
+    how = which if algorithm == "direct" else f"{which} {algorithm}"
+    return f"conv2d {how} {request.dtype} {request.layout} {numbers}"
 
 
 def default_folder() -> Path:
@@ -55,15 +56,16 @@ def load(folder: Path) -> Entries:
     return _known[path]
 
 
-def use_stored(core: _core.Conv2d, geometry: Geometry, dtype: str, layout: str) -> None:
+def use_stored(core: _core.Conv2d, request: Request) -> None:
     """Give every pass of a convolution the schedule that is stored for it, if there is one."""
     if os.environ.get("DLPRIM_TUNE") == "0":
         return
     entries = load(default_folder())
     if not entries:
         return
+    algorithms = core.algorithms
     for which in core.schedules:
-        name = key(which, geometry, dtype, layout)
+        name = key(which, algorithms[which], request)
         if name not in entries:
             continue
         schedule = entries[name]["schedule"]

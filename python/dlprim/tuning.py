@@ -7,7 +7,7 @@ from time import perf_counter, thread_time
 
 import numpy as np
 
-from dlprim import _core, convolution, schedule_store
+from dlprim import convolution, schedule_store
 from dlprim.conv import Conv2d
 from dlprim.conv_operands import Array
 from dlprim.machine import threads
@@ -121,7 +121,7 @@ def _chosen(passes: str | Iterable[str] | None, known: list[str]) -> list[str]:
 
 def _search(conv: Conv2d, which: str, workers: int, report: Progress) -> Search:
     """On copies, so that what the primitive does for others meanwhile is not disturbed."""
-    copies = _core.Conv2d(*conv._arguments), _core.Conv2d(*conv._arguments)
+    copies = conv._request.core(), conv._request.core()
     # One worker is the calling thread, whose own time leaves out what other programs take.
     clock = thread_time if workers == 1 else perf_counter
     return Search(_pass(conv, which), copies, clock, report)
@@ -135,8 +135,7 @@ def _seeds(conv: Conv2d, which: str, folder: Path) -> list[str]:
 
 
 def _key(conv: Conv2d, which: str) -> str:
-    geometry, dtype, layout, *_ = conv._arguments
-    return schedule_store.key(which, geometry, dtype, layout)
+    return schedule_store.key(which, conv.algorithms[which], conv._request)
 
 
 def _keep(conv: Conv2d, which: str, winner: Winner, folder: Path) -> None:
@@ -166,6 +165,6 @@ def _pass(conv: Conv2d, which: str) -> Pass:
         out = conv.backward_data(diff_dst, weights)
         return Pass(which, lambda core: core.backward_data(diff_dst, weights, out), out)
     src = conv.pack_src(drawn(conv.x_shape))
-    bias = random.random(conv.w_shape[0], np.float32) if conv._arguments[-1] else None
+    bias = random.random(conv.w_shape[0], np.float32) if conv._request.bias else None
     out = conv.forward(src, weights, bias)
     return Pass(which, lambda core: core.forward(src, weights, bias, None, None, out), out)

@@ -172,38 +172,6 @@ std::vector<float> diff_weights_of(const Conv2d& conv, const void* src, const vo
 
 }  // namespace
 
-ConvShape drawn_conv_shape(std::mt19937& random) {
-    const auto from = [&](int low, int high) {
-        return low + static_cast<std::int64_t>(random() % static_cast<unsigned>(high - low + 1));
-    };
-    for (;;) {
-        ConvShape shape{.N = from(1, 3), .H = from(1, 11), .W = from(1, 11)};
-        shape.groups = random() % 3 == 0 ? from(2, 3) : 1;
-        const bool few = random() % 3 == 0;
-        shape.C = shape.groups * (few ? from(1, 9) : from(1, random() % 4 == 0 ? 140 : 40));
-        shape.K = shape.groups * from(1, random() % 4 == 0 ? 140 : 40);
-        shape.R = random() % 3 == 0 ? 1 : from(1, 5);
-        shape.S = random() % 3 == 0 ? from(1, 7) : shape.R;
-        shape.stride_h = random() % 2 == 0 ? 1 : from(1, 3);
-        shape.stride_w = random() % 4 == 0 ? from(1, 4) : shape.stride_h;
-        shape.pad_top = from(0, 3);
-        shape.pad_bottom = from(0, 5);
-        shape.pad_left = random() % 4 == 0 ? from(0, 6) : shape.pad_top;
-        shape.pad_right = from(0, 3);
-        shape.dilation_h = random() % 3 == 0 ? 2 : 1;
-        shape.dilation_w = random() % 3 == 0 ? from(1, 3) : 1;
-        if (random() % 4 == 0) {
-            shape.R = shape.S = shape.stride_h = shape.stride_w = 1;
-            shape.pad_top = shape.pad_bottom = shape.pad_left = shape.pad_right = 0;
-        }
-        const bool fits_down =
-            shape.H + shape.pad_top + shape.pad_bottom > (shape.R - 1) * shape.dilation_h;
-        const bool fits_across =
-            shape.W + shape.pad_left + shape.pad_right > (shape.S - 1) * shape.dilation_w;
-        if (fits_down && fits_across && !shape.is_depthwise()) return shape;
-    }
-}
-
 ConvOperands conv_operands(const ConvShape& shape, Values values, std::uint64_t seed) {
     std::mt19937_64 random(seed);
     std::normal_distribution<float> normal;

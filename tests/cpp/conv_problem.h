@@ -27,9 +27,6 @@ private:
     int before_;
 };
 
-// A small shape that is possible; all channels in one group or in several, never depthwise.
-ConvShape drawn_conv_shape(std::mt19937& random);
-
 struct ConvOperands {
     std::vector<float> src;
     std::vector<float> weights;

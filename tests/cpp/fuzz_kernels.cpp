@@ -80,6 +80,18 @@ void draw_prefetches(Draw& draw, BrgemmSpec& spec) {
     spec.prefetch_c = draw.once_in(2);
 }
 
+// Rows of C and gaps are aligned to the cache line.
+void draw_gaps(Draw& draw, BrgemmSpec& spec) {
+    constexpr std::int64_t columns = 16;
+    const std::int64_t line = 64 / size_of(spec.c_type);
+    if (size_of(spec.c_type) == 1 || !draw.once_in(6)) return;
+    spec.n = draw.from(1, 8) * columns;
+    spec.ldb = draw.once_in(2) ? spec.n + draw.from(0, 20) : 0;
+    spec.gaps = {static_cast<int>(draw.from(0, 3)), static_cast<int>(draw.from(0, 3))};
+    const std::int64_t row = ((spec.n + line - 1) / line + draw.from(0, 1)) * line;
+    spec.ldc = row * (spec.gaps.rows + 1);
+}
+
 BrgemmSpec draw_spec(Draw& draw) {
     BrgemmSpec spec;
     spec.m = draw.extent();
@@ -95,6 +107,7 @@ BrgemmSpec draw_spec(Draw& draw) {
     const bool adds = !is_int8(spec.a_type) || spec.c_type == DType::s32;
     spec.beta = adds && draw.once_in(2) ? 1 : 0;
     spec.addressing = static_cast<Addressing>(draw.from(0, 2));
+    draw_gaps(draw, spec);
     draw_epilogue(draw, spec);
     draw_prefetches(draw, spec);
     return validated(spec);

@@ -11,6 +11,7 @@ namespace dlprim::testing {
 namespace {
 
 constexpr std::byte kUntouched{0xa5};
+constexpr std::int64_t kLine = 64;  // bytes
 
 std::int64_t drawn(std::mt19937_64& random, std::int64_t low, std::int64_t high) {
     return low + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(high - low + 1));
@@ -51,6 +52,11 @@ double spacing(DType dtype, double value) {
     return std::ldexp(1.0, exponent - (dtype == DType::bf16 ? 7 : 23));
 }
 
+// Of the rows of C and the gaps between and behind them, in whole cache lines.
+std::int64_t plane_bytes(const BrgemmSpec& spec) {
+    return (spec.m * spec.ldc * size_of(spec.c_type) + kLine - 1) / kLine * kLine;
+}
+
 }  // namespace
 
 GuardedBytes::GuardedBytes(std::int64_t bytes, Fence fence)
@@ -75,7 +81,8 @@ TypedProblem::TypedProblem(const BrgemmSpec& spec, std::int64_t batch, Fence fen
       zero_point_b_(static_cast<std::int32_t>(drawn(random_, -200, 200))),
       a_ahead_(drawn_ahead(span_a(spec_))),
       b_ahead_(drawn_ahead(span_b(spec_))),
-      before_(static_cast<std::size_t>(span_c(spec_))),
+      gap_stride_(spec_.gaps == Gaps{} ? 0 : plane_bytes(spec_) + kLine * drawn(random_, 0, 2)),
+      before_(static_cast<std::size_t>(c_bytes())),
       mask_before_(static_cast<std::size_t>((spec_.m - 1) * spec_.ldmask + (spec_.n + 7) / 8),
                    kUntouched) {
     fill(DType::f32, bias_.data(), bias_.size());
@@ -94,6 +101,12 @@ TypedProblem::TypedProblem(const BrgemmSpec& spec, std::int64_t batch, Fence fen
         const std::int64_t size = size_of(spec_.c_type);
         std::fill_n(before_.begin() + row * spec_.ldc * size, spec_.n * size, std::byte{0xff});
     }
+}
+
+// Of C with the gaps between, behind and apart from its rows.
+std::int64_t TypedProblem::c_bytes() const {
+    if (spec_.gaps == Gaps{}) return span_c(spec_);
+    return spec_.gaps.planes * gap_stride_ + plane_bytes(spec_);
 }
 
 std::int64_t TypedProblem::drawn_ahead(std::int64_t span) {
@@ -185,7 +198,8 @@ BrgemmArgs TypedProblem::args(std::byte* c, std::byte* mask) const {
             .zero_point_a = zero_point_a_,
             .zero_point_b = zero_point_b_,
             .a_ahead = a_ahead_,
-            .b_ahead = b_ahead_};
+            .b_ahead = b_ahead_,
+            .gap_stride = gap_stride_};
 }
 
 bool TypedProblem::close(std::int64_t index, const std::byte* actual) const {
@@ -219,7 +233,7 @@ std::string TypedProblem::mismatch(const Brgemm& kernel) const {
     kernel(args(c.data(), mask.data()));
     const std::int64_t size = size_of(spec_.c_type);
     for (std::int64_t i = 0; i < c.size() / size; ++i) {
-        const bool inside = i % spec_.ldc < spec_.n;
+        const bool inside = i * size < span_c(spec_) && i % spec_.ldc < spec_.n;
         const bool same = std::memcmp(c.data() + i * size, expected_.data() + i * size,
                                       static_cast<std::size_t>(size)) == 0;
         if (same || (inside && close(i, c.data()))) continue;

@@ -57,6 +57,7 @@ private:
     Operand make_operand(DType dtype, std::int64_t span, std::int64_t packed_columns,
                          std::int64_t ld);
     std::int64_t drawn_ahead(std::int64_t span);
+    std::int64_t c_bytes() const;
     void fill(DType dtype, std::byte* data, std::int64_t bytes);
     void spoil_padding(DType dtype, std::byte* matrix, std::int64_t columns, std::int64_t ld);
     const void* base(const Operand& operand) const;
@@ -77,6 +78,7 @@ private:
     std::int32_t zero_point_b_ = 0;
     std::int64_t a_ahead_ = 0;
     std::int64_t b_ahead_ = 0;
+    std::int64_t gap_stride_ = 0;
     std::vector<std::byte> before_;
     std::vector<std::byte> expected_;
     std::vector<std::byte> mask_before_;

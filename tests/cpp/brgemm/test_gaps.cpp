@@ -116,6 +116,10 @@ TEST_CASE("gaps that a kernel cannot write are refused") {
     BrgemmSpec tail = spec_of(it, true);
     tail.n = 63;
     CHECK_THROWS_AS(validated(tail), std::invalid_argument);
+    BrgemmSpec bytes = spec_of(it, true);
+    bytes.a_type = bytes.c_type = DType::u8;
+    bytes.b_type = DType::s8;
+    CHECK_THROWS_AS(validated(bytes), std::invalid_argument);
     BrgemmSpec narrow = spec_of(it, true);
     narrow.ldc = 64;
     CHECK_THROWS_AS(validated(narrow), std::invalid_argument);

@@ -11,6 +11,7 @@
 #include <doctest/doctest.h>
 
 #include "conv_problem.h"
+#include "conv_shapes.h"
 #include "primitives/conv2d.h"
 #include "primitives/parallel.h"
 
@@ -22,33 +23,12 @@ using testing::ConvOperands;
 using testing::ConvOracle;
 using testing::ConvResults;
 using testing::Fence;
+using testing::first_layer;
+using testing::for_specs;
+using testing::pointwise;
+using testing::several_blocks;
 using testing::Threads;
 using testing::Values;
-
-std::string text_of(const ConvShape& it) {
-    std::string text = "N C H W, K R S, strides, pads, dilations, groups:";
-    for (const std::int64_t value :
-         {it.N, it.C, it.H, it.W, it.K, it.R, it.S, it.stride_h, it.stride_w, it.pad_top,
-          it.pad_bottom, it.pad_left, it.pad_right, it.dilation_h, it.dilation_w, it.groups}) {
-        text += " " + std::to_string(value);
-    }
-    return text;
-}
-
-// Both element types, in both layouts.
-template <class Body>
-void for_specs(const ConvShape& shape, const Body& body) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
-        for (const Layout layout : {Layout::blocked, Layout::nhwc}) {
-            ConvSpec spec{.shape = shape, .dtype = dtype, .layout = layout};
-            CAPTURE(text_of(shape));
-            CAPTURE(name_of(dtype));
-            const bool nhwc = layout == Layout::nhwc;
-            CAPTURE(nhwc);
-            body(spec);
-        }
-    }
-}
 
 void check_equal(const ConvResults& left, const ConvResults& right) {
     CHECK((left.dst == right.dst));
@@ -56,42 +36,6 @@ void check_equal(const ConvResults& left, const ConvResults& right) {
     CHECK((left.diff_src == right.diff_src));
     CHECK((left.diff_weights == right.diff_weights));
     CHECK((left.diff_weights_float == right.diff_weights_float));
-}
-
-// Several blocks of both channels, taps that reach over every rim, a ragged last block.
-ConvShape several_blocks() {
-    return validated({.N = 2,
-                      .C = 70,
-                      .H = 6,
-                      .W = 7,
-                      .K = 75,
-                      .R = 3,
-                      .S = 3,
-                      .pad_top = 1,
-                      .pad_bottom = 1,
-                      .pad_left = 1,
-                      .pad_right = 1});
-}
-
-// An image of three channels under a large filter, as networks begin with.
-ConvShape first_layer() {
-    return validated({.N = 2,
-                      .C = 3,
-                      .H = 17,
-                      .W = 19,
-                      .K = 40,
-                      .R = 7,
-                      .S = 7,
-                      .stride_h = 2,
-                      .stride_w = 2,
-                      .pad_top = 3,
-                      .pad_bottom = 3,
-                      .pad_left = 3,
-                      .pad_right = 3});
-}
-
-ConvShape pointwise() {
-    return validated({.N = 4, .C = 70, .H = 8, .W = 6, .K = 33, .R = 1, .S = 1});
 }
 
 // Few blocks of diff_weights, so the minibatch is shared.

@@ -10,6 +10,7 @@
 
 #include "contraction_problem.h"
 #include "conv_problem.h"
+#include "conv_shapes.h"
 #include "primitives/conv2d.h"
 
 namespace dlprim {
@@ -18,56 +19,15 @@ namespace {
 using testing::ConvOperands;
 using testing::ConvOracle;
 using testing::Fence;
+using testing::first_layer;
+using testing::for_specs;
+using testing::pointwise;
+using testing::several_blocks;
 using testing::Threads;
 using testing::Values;
 
 constexpr ConvPass kPasses[] = {ConvPass::forward, ConvPass::backward_data,
                                 ConvPass::backward_weights};
-
-// Several blocks of both channels, taps that reach over every rim, a ragged last block.
-ConvShape several_blocks() {
-    return validated({.N = 2,
-                      .C = 70,
-                      .H = 6,
-                      .W = 7,
-                      .K = 75,
-                      .R = 3,
-                      .S = 3,
-                      .pad_top = 1,
-                      .pad_bottom = 1,
-                      .pad_left = 1,
-                      .pad_right = 1});
-}
-
-// Windows in both gradients.
-ConvShape first_layer() {
-    return validated({.N = 2,
-                      .C = 3,
-                      .H = 17,
-                      .W = 19,
-                      .K = 70,
-                      .R = 7,
-                      .S = 7,
-                      .stride_h = 2,
-                      .stride_w = 2,
-                      .pad_top = 3,
-                      .pad_left = 3});
-}
-
-// Rows that can be cut anywhere.
-ConvShape pointwise() {
-    return validated({.N = 4, .C = 70, .H = 28, .W = 9, .K = 33, .R = 1, .S = 1});
-}
-
-template <class Body>
-void for_specs(const ConvShape& shape, const Body& body) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
-        for (const Layout layout : {Layout::blocked, Layout::nhwc}) {
-            CAPTURE(name_of(dtype));
-            body(ConvSpec{.shape = shape, .dtype = dtype, .layout = layout});
-        }
-    }
-}
 
 TEST_CASE("every schedule that the model ranks gives the same sums") {
     const Threads threads(1);
@@ -151,8 +111,12 @@ TEST_CASE("scratch is at most the weights, an image, and pairs for every thread"
                 for (const ConvPass pass : kPasses) {
                     CAPTURE(name_of(pass));
                     CAPTURE(count);
-                    CHECK(conv.scratch_bytes(pass) <=
-                          weights + image_bytes(spec) + count * pairs_bytes(spec) + kSmall);
+                    // A bfloat16 gradient of the weights is summed in float32 first.
+                    const bool narrow =
+                        pass == ConvPass::backward_weights && spec.dtype == DType::bf16;
+                    CHECK(conv.scratch_bytes(pass) <= (narrow ? 2 : 1) * weights +
+                                                          image_bytes(spec) +
+                                                          count * pairs_bytes(spec) + kSmall);
                 }
             }
         });

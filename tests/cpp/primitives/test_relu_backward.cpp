@@ -10,14 +10,15 @@
 
 #include <doctest/doctest.h>
 
+#include "conv_problem.h"
 #include "guarded_memory.h"
-#include "primitives/parallel.h"
 #include "primitives/relu_backward.h"
 
 namespace dlprim {
 namespace {
 
 using testing::Fence;
+using testing::Threads;
 
 std::size_t index_of(std::int64_t index) { return static_cast<std::size_t>(index); }
 
@@ -112,6 +113,11 @@ void put(DType dtype, float value, std::uint8_t* data, std::int64_t index) {
 constexpr std::uint32_t kResults[] = {0x0000, 0x0001, 0x7f7f, 0x3f80, 0x7f80, 0x7f81, 0x7fff,
                                       0x8000, 0x8001, 0xff7f, 0xbf80, 0xff80, 0xff81, 0xffff};
 
+void run(const ReluBackward& problem) {
+    const Operand sums(relu_backward_scratch_bytes(problem.tensor, problem.layout), Fence::after);
+    relu_backward(problem, reinterpret_cast<char*>(sums.data()));
+}
+
 class Problem {
 public:
     explicit Problem(const Case& it)
@@ -155,13 +161,13 @@ public:
         });
         auto* const bias = reinterpret_cast<float*>(bias_.data());
         std::fill_n(bias, storage_.channels(), -7.0F);
-        relu_backward({.tensor = case_.tensor,
-                       .layout = case_.layout,
-                       .diff_dst = diff_.data(),
-                       .dst = case_.gate == Gate::dst ? dst_.data() : nullptr,
-                       .relu_mask = case_.gate == Gate::mask ? mask_.data() : nullptr,
-                       .out = case_.out == Out::none ? nullptr : result.data(),
-                       .diff_bias = case_.bias ? bias : nullptr});
+        run({.tensor = case_.tensor,
+             .layout = case_.layout,
+             .diff_dst = diff_.data(),
+             .dst = case_.gate == Gate::dst ? dst_.data() : nullptr,
+             .relu_mask = case_.gate == Gate::mask ? mask_.data() : nullptr,
+             .out = case_.out == Out::none ? nullptr : result.data(),
+             .diff_bias = case_.bias ? bias : nullptr});
         if (!case_.bias) std::fill(sums.begin(), sums.end(), -7.0);
         const bool same[] = {result.copy() == expected, std::equal(sums.begin(), sums.end(), bias)};
         CHECK(same[0]);
@@ -236,9 +242,8 @@ TEST_CASE("no images") {
 }
 
 TEST_CASE("pixels that are cut into tasks: parts of an image, and images by the dozen") {
-    const int before = num_threads();
     for (const int threads : {1, 2, 5}) {
-        set_num_threads(threads);
+        const Threads guard(threads);
         for_layouts_and_types([](Case it) {
             for (const std::int64_t channels : {5, 64, 100}) {
                 it.tensor.blocks = channel_blocks(1, channels);
@@ -250,7 +255,6 @@ TEST_CASE("pixels that are cut into tasks: parts of an image, and images by the 
             }
         });
     }
-    set_num_threads(before);
 }
 
 TEST_CASE("a gradient of NaN passes with all its bits, and into the sum") {
@@ -264,7 +268,7 @@ TEST_CASE("a gradient of NaN passes with all its bits, and into the sum") {
         for (std::int64_t i = 0; i < kChannels; ++i) put(dtype, nan, diff.data(), i);
         const std::uint8_t mask[] = {0x55, 0x55, 0x55, 0x55, 0x55};
         std::vector<float> bias(kChannels);
-        relu_backward({it.tensor, it.layout, diff.data(), nullptr, mask, diff.data(), bias.data()});
+        run({it.tensor, it.layout, diff.data(), nullptr, mask, diff.data(), bias.data()});
         for (std::int64_t i = 0; i < kChannels; ++i) {
             const auto bits = std::bit_cast<std::uint32_t>(get(dtype, diff.data(), i));
             CHECK(bits == (i % 2 == 0 ? kSignalling : 0));
@@ -274,7 +278,6 @@ TEST_CASE("a gradient of NaN passes with all its bits, and into the sum") {
 }
 
 TEST_CASE("a long sum is accurate, and the same bits for any number of threads") {
-    const int before = num_threads();
     std::minstd_rand random(3);
     std::vector<float> diff(7 * 5000 * 3);
     for (float& value : diff) value = 1.0F + static_cast<float>(random() & 0xffff) / 65536.0F;
@@ -283,14 +286,12 @@ TEST_CASE("a long sum is accurate, and the same bits for any number of threads")
     for (const Layout layout : {Layout::blocked, Layout::nhwc}) {
         std::vector<float> sums;
         for (const int threads : {1, 2, 5}) {
-            set_num_threads(threads);
-            float* const bias = &sums.emplace_back();
-            relu_backward({tensor, layout, diff.data(), nullptr, nullptr, nullptr, bias});
+            const Threads guard(threads);
+            run({tensor, layout, diff.data(), nullptr, nullptr, nullptr, &sums.emplace_back()});
             CHECK(sums.front() == sums.back());
         }
         CHECK(std::abs(static_cast<double>(sums.front()) / sum - 1) < 2e-7);
     }
-    set_num_threads(before);
 }
 
 }  // namespace

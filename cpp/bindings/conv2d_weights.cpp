@@ -1,0 +1,81 @@
+#include "bindings/conv2d_weights.h"
+
+#include <numeric>
+
+namespace dlprim::bindings {
+namespace {
+
+constexpr std::int64_t kCacheLine = 64;
+
+std::int64_t elements_of(const Shape& shape) {
+    return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+}  // namespace
+
+std::int64_t PyConv2d::direct_weights_bytes() const {
+    const std::int64_t bytes = elements_of(direct_weights_shape_) * size_of(dtype());
+    return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
+
+void PyConv2d::find_weights_shapes() {
+    const ConvWinograd& winograd = conv_.winograd();
+    const std::int64_t element = size_of(dtype());
+    std::int64_t bytes = direct_weights_bytes();
+    forward_weights_shape_ = direct_weights_shape_;
+    if (winograd.runs(ConvPass::forward)) {
+        bytes += winograd.transformed_floats(ConvPass::forward) * size_of(DType::f32);
+        forward_weights_shape_ = {bytes / element};
+    }
+    weights_shape_ = forward_weights_shape_;
+    if (winograd.runs(ConvPass::backward_data)) {
+        bytes += winograd.transformed_floats(ConvPass::backward_data) * size_of(DType::f32);
+        weights_shape_ = {bytes / element};
+    }
+}
+
+PyConv2d::Weights PyConv2d::weights_in(const char* name, py::handle array) const {
+    const Shape* shape = &weights_shape_;
+    if (py::isinstance<py::array>(array)) {
+        const auto given = py::reinterpret_borrow<py::array>(array);
+        const auto has = [&](const Shape& wanted) {
+            return given.ndim() == static_cast<py::ssize_t>(wanted.size()) &&
+                   std::equal(wanted.begin(), wanted.end(), given.shape());
+        };
+        if (has(direct_weights_shape_)) {
+            shape = &direct_weights_shape_;
+        } else if (has(forward_weights_shape_)) {
+            shape = &forward_weights_shape_;
+        }
+    }
+    Weights weights{.array = Operand(name, array, dtype(), *shape)};
+    const ConvWinograd& winograd = conv_.winograd();
+    if (*shape == direct_weights_shape_) return weights;
+    const auto* next =
+        reinterpret_cast<const float*>(weights.array->data() + direct_weights_bytes());
+    if (winograd.runs(ConvPass::forward)) {
+        weights.forward = next;
+        next += winograd.transformed_floats(ConvPass::forward);
+    }
+    if (winograd.runs(ConvPass::backward_data) && *shape == weights_shape_) {
+        weights.backward = next;
+    }
+    return weights;
+}
+
+void PyConv2d::pack_weights(py::handle w, py::handle out) const {
+    const Maybe plain_weights = Operand("w", w, dtype(), plain_weights_shape());
+    const Weights packed = weights_in("out", out);
+    char* const result = packed.array->writeable({&plain_weights});
+    const py::gil_scoped_release without_gil;
+    dlprim::pack_weights(conv_.spec().shape, dtype(), plain_weights->data(), result);
+    if (packed.forward != nullptr) {
+        conv_.transform_weights(ConvPass::forward, result, const_cast<float*>(packed.forward));
+    }
+    if (packed.backward != nullptr) {
+        conv_.transform_weights(ConvPass::backward_data, result,
+                                const_cast<float*>(packed.backward));
+    }
+}
+
+}  // namespace dlprim::bindings

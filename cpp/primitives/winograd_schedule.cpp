@@ -1,0 +1,201 @@
+#include "primitives/winograd_schedule.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace dlprim {
+namespace {
+
+// Operations of a core in a cycle, float32, and what of it the products and the direct algorithm
+// reach.
+constexpr double kFlopsPerCycle = 64;
+constexpr double kProductsReach = 0.93;
+constexpr double kDirectReaches = 0.95;
+// Cycles for a tile and a vector of channels, data from the caches (measured on Zen 5: 125 and 105
+// in L1, half as much again from L3).
+constexpr double kCyclesToExpand = 190;
+constexpr double kCyclesToReduce = 160;
+// For a gradient of the filter and a vector of channels.
+constexpr double kCyclesToReduceFilter = 110;
+// Cycles per byte that a product adds to what it computes meanwhile.
+constexpr double kFromL2 = 0.5 / 64;
+constexpr double kFromL3 = 0.5 / 24;
+constexpr double kFromMemory = 0.5 / 10;
+// The part of a cache that one operand may count on.
+constexpr double kUsable = 0.9;
+constexpr double kBytes = 4;
+constexpr double kVector = 16;
+// With this many blocks of tiles threads share them, with fewer the channels.
+constexpr std::int64_t kBlocksToShare = 16;
+// Cycles until a block of tiles has begun.
+constexpr double kCyclesPerBlock = 3000;
+// More tiles than these in a block are never faster.
+constexpr std::int64_t kMostTiles = 512;
+// With fewer pairs of blocks of channels than this threads share the minibatch.
+constexpr std::int64_t kPairsToShare = 16;
+
+struct Steps {
+    std::int64_t images;
+    std::int64_t rows;
+    std::int64_t columns;
+
+    double tiles() const { return static_cast<double>(images * rows * columns); }
+};
+
+// Whole images, or whole rows of one, or parts of a row.
+std::vector<Steps> possible_steps(const TileGrid& grid) {
+    std::vector<Steps> steps;
+    const std::int64_t rows = std::max<std::int64_t>(grid.rows.count(), 1);
+    const std::int64_t columns = std::max<std::int64_t>(grid.columns.count(), 1);
+    const auto add = [&](std::int64_t images, std::int64_t high, std::int64_t wide) {
+        const bool small = images * high * wide <= kMostTiles;
+        if (small || (images == 1 && high == 1)) steps.push_back({images, high, wide});
+    };
+    for (std::int64_t images = 2; images < 2 * grid.images; images *= 2) {
+        add(std::min(images, grid.images), rows, columns);
+    }
+    for (std::int64_t parts = 1; parts <= rows; ++parts) {
+        const std::int64_t high = (rows + parts - 1) / parts;
+        if (steps.empty() || steps.back().rows != high || steps.back().images > 1) {
+            add(1, high, columns);
+        }
+    }
+    for (std::int64_t wide = columns; wide > 8; wide = (wide + 1) / 2) add(1, 1, wide);
+    return steps;
+}
+
+double from(double bytes, const CacheSizes& caches) {
+    if (bytes > kUsable * caches.l3) return kFromMemory;
+    return bytes > kUsable * caches.l2 ? kFromL3 : kFromL2;
+}
+
+double vectors(std::int64_t channels) { return std::ceil(static_cast<double>(channels) / kVector); }
+
+// Slots of all tiles of the minibatch.
+double slots_of_all(const TileGrid& grid) {
+    const auto along = [](const AxisTiles& axis) {
+        return static_cast<double>(axis.larges * (axis.large + 2) + axis.threes * 5);
+    };
+    return static_cast<double>(grid.images) * along(grid.rows) * along(grid.columns);
+}
+
+double tiles_of_all(const TileGrid& grid) {
+    return static_cast<double>(grid.images * grid.rows.count() * grid.columns.count());
+}
+
+double block_count(const TileGrid& grid, const Steps& steps) {
+    const auto blocks = [](std::int64_t extent, std::int64_t step) {
+        return static_cast<double>((extent + step - 1) / step);
+    };
+    return blocks(grid.images, steps.images) * blocks(grid.rows.count(), steps.rows) *
+           blocks(grid.columns.count(), steps.columns);
+}
+
+// Of smaller tiles the transforms cost less.
+double share_of_transform(const TileGrid& grid) { return grid.slots() / 36.0; }
+
+double multiply_cycles(const TileGrid& grid, const ChannelBlocks& in, const ChannelBlocks& out) {
+    const double columns = kVector * vectors(out.channels);
+    return static_cast<double>(in.groups) * 2 * slots_of_all(grid) *
+           static_cast<double>(in.channels) * columns / (kFlopsPerCycle * kProductsReach);
+}
+
+double pass_cycles(const WinogradProblem& problem, const TileGrid& grid, const Steps& steps,
+                   const CacheSizes& caches) {
+    const double slots = grid.slots();
+    const auto groups = static_cast<double>(problem.in.groups);
+    const auto in = static_cast<double>(problem.in.channels);
+    const auto out_blocks = static_cast<double>(problem.out.per_group());
+    const double width = kVector * vectors(problem.out.block);
+    const double filter = slots * in * width * out_blocks * kBytes;
+    const double inputs = slots * steps.tiles() * (in + kVector) * kBytes;
+    const double sums = slots * steps.tiles() * width * kBytes;
+    const double blocks = groups * block_count(grid, steps);
+    const double filter_cost = filter * from(filter + inputs + sums, caches);
+    const double input_cost = out_blocks * inputs * from(inputs + sums, caches);
+    const double transforms =
+        tiles_of_all(grid) * groups * share_of_transform(grid) *
+        (kCyclesToExpand * vectors(problem.in.channels) +
+         kCyclesToReduce * vectors(problem.out.channels));
+    return multiply_cycles(grid, problem.in, problem.out) + transforms +
+           blocks * (filter_cost + input_cost + kCyclesPerBlock);
+}
+
+double weights_cycles(const ConvProblem& problem, const TileGrid& grid, const Steps& steps,
+                      const CacheSizes& caches) {
+    const ChannelBlocks in = src_blocks(problem.shape);
+    const ChannelBlocks out = dst_blocks(problem.shape);
+    const double slots = grid.slots();
+    const auto groups = static_cast<double>(in.groups);
+    const auto in_blocks = static_cast<double>(in.per_group());
+    const auto out_blocks = static_cast<double>(out.per_group());
+    const double inputs = slots * steps.tiles() * static_cast<double>(in.total()) * kBytes;
+    const double gradients = slots * steps.tiles() * static_cast<double>(out.total()) * kBytes;
+    const double pair = slots * static_cast<double>(in.block * out.block) * kBytes;
+    const double pairs = groups * in_blocks * out_blocks;
+    const double blocks = block_count(grid, steps);
+    const bool keeps = pairs <= 4;
+    const double all = inputs + gradients + pair * (keeps ? pairs : 1);
+    const double operands = (inputs * out_blocks + gradients * in_blocks) * from(all, caches);
+    // Written once and read once by the transforms, read and written by each product.
+    const double written = 2 * (inputs + gradients) * from(all, caches);
+    const double sums = 4 * pair * pairs * from(all, caches);
+    const double reduce = pairs * static_cast<double>(in.block) * vectors(out.block) *
+                          kCyclesToReduceFilter * (keeps ? 1 : blocks);
+    const double transforms = tiles_of_all(grid) * groups * share_of_transform(grid) *
+                              kCyclesToExpand * (vectors(in.channels) + vectors(out.channels));
+    return multiply_cycles(grid, in, out) + transforms + reduce +
+           blocks * (operands + written + sums + kCyclesPerBlock);
+}
+
+std::vector<WinogradPlan> best_of(std::vector<WinogradPlan> plans, int count) {
+    std::stable_sort(
+        plans.begin(), plans.end(),
+        [](const WinogradPlan& a, const WinogradPlan& b) { return a.cycles < b.cycles; });
+    plans.resize(std::min(plans.size(), static_cast<std::size_t>(std::max(count, 1))));
+    return plans;
+}
+
+}  // namespace
+
+std::vector<WinogradPlan> winograd_plans(const WinogradProblem& problem, const CacheSizes& caches,
+                                         int count) {
+    const TileGrid grid = tile_grid(problem);
+    std::vector<WinogradPlan> plans;
+    for (const Steps& steps : possible_steps(grid)) {
+        const bool shares_blocks = block_count(grid, steps) *
+                                       static_cast<double>(problem.in.groups) >=
+                                   static_cast<double>(kBlocksToShare);
+        const Schedule schedule{{{'g', 1, shares_blocks},
+                                 {'n', steps.images, shares_blocks},
+                                 {'h', steps.rows, shares_blocks},
+                                 {'w', steps.columns, shares_blocks},
+                                 {'k', 1, !shares_blocks}}};
+        plans.push_back({schedule, pass_cycles(problem, grid, steps, caches)});
+    }
+    return best_of(std::move(plans), count);
+}
+
+std::vector<WinogradPlan> winograd_weights_plans(const ConvProblem& problem, int tile,
+                                                 const CacheSizes& caches, int count) {
+    const ConvShape& shape = problem.shape;
+    const TileGrid grid{shape.N, axis_tiles(shape.P(), tile), axis_tiles(shape.Q(), tile)};
+    const std::int64_t pairs = dst_blocks(shape).count() * src_blocks(shape).per_group();
+    const bool in_parts = pairs < kPairsToShare && shape.N > 1;
+    std::vector<WinogradPlan> plans;
+    for (const Steps& steps : possible_steps(grid)) {
+        const Schedule schedule{
+            {{'n', steps.images, in_parts}, {'h', steps.rows}, {'w', steps.columns}}};
+        plans.push_back({schedule, weights_cycles(problem, grid, steps, caches)});
+    }
+    return best_of(std::move(plans), count);
+}
+
+double direct_cycles(const ConvProblem& problem, bool multiplies_halves) {
+    const double columns = kVector * vectors(problem.shape.group_K());
+    const double padded = columns / static_cast<double>(problem.shape.group_K());
+    const double rate = problem.dtype == DType::bf16 && multiplies_halves ? 2 : 1;
+    return problem.shape.flops() * padded / (kFlopsPerCycle * kDirectReaches * rate);
+}
+
+}  // namespace dlprim
