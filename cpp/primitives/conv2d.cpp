@@ -35,14 +35,6 @@ std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
 
-std::string_view name_of(ConvPass pass) {
-    switch (pass) {
-        case ConvPass::forward: return "forward";
-        case ConvPass::backward_data: return "backward_data";
-        default: return "backward_weights";
-    }
-}
-
 Conv2d::Conv2d(const ConvSpec& spec) : spec_(spec) {
     validated(spec.shape);
     require_kernel_limits();

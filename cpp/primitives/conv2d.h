@@ -17,14 +17,12 @@
 #include <vector>
 
 #include "primitives/conv_contraction.h"
+#include "primitives/pass.h"
 #include "primitives/workspace.h"
 
 namespace dlprim {
 
-enum class ConvPass : std::uint8_t { forward, backward_data, backward_weights };
-inline constexpr int kConvPasses = 3;
-
-std::string_view name_of(ConvPass pass);
+using ConvPass = Pass;
 
 struct ConvSpec {
     ConvShape shape = {};

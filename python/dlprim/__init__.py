@@ -23,7 +23,9 @@ from dlprim.conv import Conv2d
 from dlprim.convolution import conv2d, conv2d_backward
 from dlprim.functional import linear, linear_backward
 from dlprim.kernel import Brgemm, brgemm
+from dlprim.linear import Linear
 from dlprim.machine import get_num_threads, isa, set_num_threads, threads
+from dlprim.mlp import MLP
 from dlprim.packing import pack_b, to_bfloat16, to_float32, unpack_b
 from dlprim.tuning import tune
 
@@ -33,8 +35,10 @@ except PackageNotFoundError:
     __version__ = "unknown"
 
 __all__ = [
+    "MLP",
     "Brgemm",
     "Conv2d",
+    "Linear",
     "__version__",
     "brgemm",
     "conv2d",

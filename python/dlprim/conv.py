@@ -100,11 +100,12 @@ class Conv2d(ConvOperands):
         if not isinstance(layout, str) or layout not in _LAYOUTS:
             raise ValueError(f"layout is {layout!r}, expected 'blocked' or 'NHWC'")
         require_algorithm(algorithm)
-        activated = activation_name(activation)
-        self._arguments = (numbers, name, _LAYOUTS[layout], activated, bool(bias))
+        inner = _LAYOUTS[layout]
+        self._arguments = (numbers, name, inner, activation_name(activation), bool(bias))
+        self._stored_as = schedule_store.Problem("conv2d", numbers._asdict(), name, inner)
         core = _core.Conv2d(*self._arguments)
         if schedule is None:
-            schedule_store.use_stored(core, *self._arguments[:3])
+            schedule_store.use_stored(core, self._stored_as)
         for which, text in schedules(schedule).items():
             core.set_schedule(which, text)
         super().__init__(core, numbers, name, layout)
@@ -214,8 +215,8 @@ class Conv2d(ConvOperands):
             As `forward` does.
         """
         if out is None:
-            result_dtype = self._diff_weights_dtype(dtype, src)
-            out = self._new_result(self.diff_weights_shape, self.w_shape, result_dtype)
+            kind = self._diff_weights_dtype(dtype, src)
+            out = self._new_result(self.diff_weights_shape, self.w_shape, kind)
         self._core.backward_weights(src, diff_dst, out)
         return out
 

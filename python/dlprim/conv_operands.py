@@ -129,15 +129,16 @@ class ConvOperands:
         return self.dtype
 
     def _new(self, shape: Shape, operand: Any) -> Array:
-        return _aligned(np.empty, shape, self._dtype_of(operand))
+        return aligned(np.empty, shape, self._dtype_of(operand))
 
     def _new_result(self, shape: Shape, plain_shape: Shape, dtype: np.dtype[Any]) -> Array:
         """With zeros where the last block of channels has more room than channels."""
         ragged = math.prod(shape) > math.prod(plain_shape)
-        return _aligned(np.zeros if ragged else np.empty, shape, dtype)
+        return aligned(np.zeros if ragged else np.empty, shape, dtype)
 
 
-def _aligned(allocate: Callable[..., Array], shape: Shape, dtype: np.dtype[Any]) -> Array:
+def aligned(allocate: Callable[..., Array], shape: Shape, dtype: np.dtype[Any]) -> Array:
+    """A new array on a cache line; ``allocate`` is np.empty or np.zeros."""
     size = math.prod(shape) * dtype.itemsize
     memory = allocate(size + _CACHE_LINE, np.uint8)
     begin = -memory.ctypes.data % _CACHE_LINE
