@@ -241,7 +241,7 @@ def test_impossible_layers_are_refused(
 
 
 def test_operands_that_do_not_fit_are_refused() -> None:
-    layer = dlprim.Linear((5, 70), 9, activation="gelu", bias=True)
+    layer = dlprim.Linear((5, 140), 9, activation="gelu", bias=True)
     them = operands(layer)
     src, weights, diff_dst = them.values()
     bias = np.zeros(9, np.float32)

@@ -1,9 +1,8 @@
 #include "primitives/linear.h"
 
-#include <cstring>
 #include <stdexcept>
 
-#include "primitives/pack.h"
+#include "primitives/linear_narrow.h"
 #include "primitives/parallel.h"
 #include "primitives/sample_pairs.h"
 #include "primitives/schedule_cost.h"
@@ -15,13 +14,28 @@ namespace {
 constexpr int kComplete = 0;
 constexpr int kWithoutActivation = 1;
 constexpr int kActivationOnly = 2;
+// Variant of the backward-weights pass: a result that is not float32, rounded once.
+constexpr int kRounded = 1;
 
 constexpr const char* kActivationSchedule = "K N64";
+
+// A step that no loop exceeds.
+constexpr std::int64_t kWhole = std::int64_t{1} << 60;
 
 // Bound of the kernel's leading dimensions.
 constexpr std::int64_t kMostChannels = std::int64_t{1} << 24;
 
 std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// The same with the minibatch summed in one go.
+Schedule with_whole_sum(const Schedule& schedule) {
+    Schedule whole;
+    for (const Level& level : schedule.levels) {
+        if (level.letter != 'n') whole.levels.push_back(level);
+    }
+    whole.levels.push_back({.letter = 'n', .step = kWhole});
+    return whole;
+}
 
 void require_extents(const LinearShape& shape) {
     if (shape.N >= 0 && shape.C >= 0 && shape.K >= 0 && shape.C <= kMostChannels &&
@@ -46,23 +60,32 @@ std::vector<Pass> Linear::passes() const {
 }
 
 Contraction Linear::contraction(Pass pass, int variant) const {
-    const LinearProblem problem{spec_.shape, spec_.dtype, spec_.dst_dtype, spec_.layout};
-    if (pass == Pass::backward_data) return linear_data_contraction(problem);
-    if (pass == Pass::backward_weights) return linear_weights_contraction(problem);
-    if (variant == kActivationOnly) return linear_activation_contraction(problem, spec_.activation);
+    if (pass == Pass::backward_data) return linear_data_contraction(problem());
+    if (pass == Pass::backward_weights) {
+        LinearProblem gradient = problem();
+        gradient.c_type = variant == kRounded ? spec_.dtype : DType::f32;
+        return linear_weights_contraction(gradient);
+    }
+    if (variant == kActivationOnly) {
+        return linear_activation_contraction(problem(), spec_.activation);
+    }
     return linear_forward_contraction(
-        problem, {.scale = is_int8(spec_.dtype) ? Scale::column : Scale::none,
-                  .bias = spec_.bias,
-                  .activation = variant == kComplete ? spec_.activation : Activation::none});
+        problem(), {.scale = is_int8(spec_.dtype) ? Scale::column : Scale::none,
+                    .bias = spec_.bias,
+                    .activation = variant == kComplete ? spec_.activation : Activation::none});
 }
 
 std::shared_ptr<const ContractionPlan> Linear::plan(Pass pass, int variant) const {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<const ContractionPlan>& known = plans_[{pass, variant}];
     if (!known) {
-        known = std::make_shared<ContractionPlan>(
-            contraction(pass, variant),
-            variant == kActivationOnly ? parse_schedule(kActivationSchedule) : schedules_.at(pass));
+        Schedule schedule = schedules_.at(pass);
+        if (pass == Pass::forward && variant == kActivationOnly) {
+            schedule = parse_schedule(kActivationSchedule);
+        } else if (pass == Pass::backward_weights && variant == kRounded) {
+            schedule = with_whole_sum(schedule);
+        }
+        known = std::make_shared<ContractionPlan>(contraction(pass, variant), schedule);
     }
     return known;
 }
@@ -74,7 +97,26 @@ void Linear::run_forward(const ContractionOperands& operands, int variant) const
     made->run(operands, scratch.data(), threads);
 }
 
+LinearProblem Linear::problem() const {
+    return {spec_.shape, spec_.dtype, spec_.dst_dtype, spec_.layout};
+}
+
+// A bfloat16 sum must not be rounded before its activation.
+bool Linear::runs_narrow() const {
+    return is_narrow(problem()) &&
+           (spec_.dtype == DType::f32 || spec_.activation == Activation::none);
+}
+
 void Linear::forward(const LinearForward& tensors) const {
+    if (runs_narrow()) {
+        void* const argument =
+            tensors.before_activation == nullptr ? tensors.dst : tensors.before_activation;
+        narrow_forward(problem(), {tensors.src, tensors.weights, tensors.bias, argument});
+        if (spec_.activation != Activation::none || argument != tensors.dst) {
+            run_forward({.c = tensors.dst, .residual = argument}, kActivationOnly);
+        }
+        return;
+    }
     ContractionOperands operands{.a = tensors.src,
                                  .b = tensors.weights,
                                  .c = tensors.dst,
@@ -96,11 +138,6 @@ void Linear::backward_data(const void* diff_dst, const void* weights, void* diff
     made->run({.a = diff_dst, .b = weights, .c = diff_src}, scratch.data(), threads);
 }
 
-std::int64_t Linear::diff_weights_size() const {
-    const ChannelBlocks in = linear_blocks(spec_.shape.C), out = linear_blocks(spec_.shape.K);
-    return in.count() * in.block * out.count() * out.block;
-}
-
 // Scratch of one tensor in pairs of samples.
 std::int64_t Linear::pairs_bytes(std::int64_t channels) const {
     if (spec_.dtype != DType::bf16) return 0;
@@ -113,8 +150,10 @@ void Linear::backward_weights(const void* src, const void* diff_dst, DType to,
                               void* diff_weights) const {
     const LinearShape& shape = spec_.shape;
     const std::int64_t diff_dst_bytes = pairs_bytes(shape.K), src_bytes = pairs_bytes(shape.C);
-    const std::int64_t sums = to == DType::f32 ? 0 : diff_weights_size() * size_of(DType::f32);
-    const WorkspacePool::Lease scratch(workspaces_, diff_dst_bytes + src_bytes + sums);
+    const auto made = plan(Pass::backward_weights, to == DType::f32 ? 0 : kRounded);
+    const int threads = num_threads();
+    const std::int64_t pairs = diff_dst_bytes + src_bytes;
+    const WorkspacePool::Lease scratch(workspaces_, pairs + made->scratch_bytes() * threads);
     ContractionOperands operands{.a = diff_dst, .b = src, .c = diff_weights};
     if (spec_.dtype == DType::bf16) {
         char* const src_pairs = scratch.data() + diff_dst_bytes;
@@ -125,16 +164,7 @@ void Linear::backward_weights(const void* src, const void* diff_dst, DType to,
         operands.a = scratch.data();
         operands.b = src_pairs;
     }
-    char* const rounded_later = scratch.data() + diff_dst_bytes + src_bytes;
-    if (sums > 0) {
-        std::memset(rounded_later, 0, static_cast<std::size_t>(sums));
-        operands.c = rounded_later;
-    }
-    plan(Pass::backward_weights, 0)->run(operands, nullptr, num_threads());
-    if (sums > 0) {
-        round_to_bf16(reinterpret_cast<const float*>(rounded_later),
-                      static_cast<std::uint16_t*>(diff_weights), diff_weights_size());
-    }
+    made->run(operands, scratch.data() + pairs, threads);
 }
 
 std::int64_t Linear::scratch_bytes(Pass pass) const {
@@ -152,9 +182,7 @@ Schedule Linear::schedule(Pass pass) const {
 void Linear::set_schedule(Pass pass, const Schedule& schedule) {
     const auto made = std::make_shared<ContractionPlan>(contraction(pass, kComplete), schedule);
     const std::lock_guard lock(mutex_);
-    std::erase_if(plans_, [&](const auto& entry) {
-        return entry.first.first == pass && entry.first.second != kActivationOnly;
-    });
+    std::erase_if(plans_, [&](const auto& entry) { return entry.first.first == pass; });
     schedules_[pass] = schedule;
     plans_[{pass, kComplete}] = made;
 }

@@ -73,9 +73,10 @@ public:
 private:
     std::shared_ptr<const ContractionPlan> plan(Pass pass, int variant) const;
     Contraction contraction(Pass pass, int variant) const;
+    LinearProblem problem() const;
+    bool runs_narrow() const;
     void run_forward(const ContractionOperands& operands, int variant) const;
     std::int64_t pairs_bytes(std::int64_t channels) const;
-    std::int64_t diff_weights_size() const;
 
     LinearSpec spec_;
     mutable std::mutex mutex_;

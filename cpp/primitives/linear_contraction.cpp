@@ -133,7 +133,7 @@ Contraction linear_weights_contraction(const LinearProblem& problem) {
     const SampleStrides a = sample_strides(layout, stored, out);
     const SampleStrides b = sample_strides(layout, stored, in);
     const std::int64_t depth = sample_block(shape.N);
-    const std::int64_t c_block = out.block * in.block * size_of(DType::f32);
+    const std::int64_t c_block = out.block * in.block * size_of(problem.c_type);
     Contraction made;
     made.loops = {
         {.letter = 'c', .extent = in.count(), .b = b.block * element, .c = out.count() * c_block},
@@ -155,6 +155,7 @@ Contraction linear_weights_contraction(const LinearProblem& problem) {
     made.selections = {{}};
     made.classes = {{term}};
     made.dtype = problem.dtype;
+    made.c_type = problem.c_type;
     made.trans_a = true;
     made.ldb = b.sample;
     made.ldc = in.block;

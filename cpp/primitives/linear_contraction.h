@@ -32,7 +32,7 @@ Contraction linear_data_contraction(const LinearProblem& problem);
 Contraction linear_activation_contraction(const LinearProblem& problem, Activation activation);
 
 // Loops: c and k blocks, n blocks of samples that are summed. A: diff_dst, B: src, C: diff_weights
-// in float32, which may be added to. In bfloat16 A and B are [blocks][ceil(N / 2)][block][2].
+// in float32 or the type of the layer. In bfloat16 A and B are [blocks][ceil(N / 2)][block][2].
 Contraction linear_weights_contraction(const LinearProblem& problem);
 
 // Samples that one kernel call of that pass sums.

@@ -12,6 +12,8 @@ namespace dlprim {
 namespace {
 
 constexpr std::int64_t kVector = 16;  // channels that a block is a multiple of
+// A ragged second block would cost a bfloat16 sum a detour over float32, so there is none.
+constexpr std::int64_t kLargestSingle = 128;
 // What a task moves: see pack.cpp.
 constexpr std::int64_t kTaskBytes = 128 * 1024;
 
@@ -102,7 +104,8 @@ void pack_form(const LinearShape& shape, DType dtype, bool backward, const void*
 
 ChannelBlocks linear_blocks(std::int64_t channels) {
     const ChannelBlocks blocks = channel_blocks(1, channels);
-    if (blocks.block < channels) return blocks;
+    const bool whole = blocks.block < channels && channels % blocks.block == 0;
+    if (channels > kLargestSingle || whole) return blocks;
     const std::int64_t unit = channels < kVector ? 2 : kVector;
     return {1, channels, std::max(rounded_up(channels, unit), unit)};
 }

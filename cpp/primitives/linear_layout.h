@@ -25,7 +25,8 @@ struct LinearShape {
 };
 
 // Blocks of 64 channels, or of 48 or 32 where those leave less of the last one empty; up to 64
-// channels are one block of whole vectors, and fewer than a vector one of an even number.
+// channels, and up to 128 that these do not divide, are one block of whole vectors, and fewer than
+// a vector one of an even number.
 ChannelBlocks linear_blocks(std::int64_t channels);
 
 // What is one block in a sum over channels: 8-bit sums are rounded once, so all of them.

@@ -63,7 +63,7 @@ class Linear(LinearOperands):
         Operations of one pass, two per multiply-add.
     scratch_bytes : dict
         Memory that each pass takes while it runs, by the name of the pass; for backward_weights
-        with a float32 result (a bfloat16 one is summed in float32 first, in twice as much again).
+        with a float32 result (a bfloat16 one takes a block of sums per thread besides).
     schedules : dict
         The loop nest of each pass.
 
