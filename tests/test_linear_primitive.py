@@ -25,7 +25,7 @@ from linear_checker import (
     slope,
 )
 
-RANDOM = random_layers(60, seed=1)
+RANDOM = [*random_layers(60, seed=1), Linear(9, 160, 400), Linear(70, 400, 1)]
 
 variants = pytest.mark.parametrize(("dtype", "layout"), VARIANTS)
 

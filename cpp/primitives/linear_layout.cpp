@@ -14,6 +14,9 @@ namespace {
 constexpr std::int64_t kVector = 16;  // channels that a block is a multiple of
 // A ragged second block would cost a bfloat16 sum a detour over float32, so there is none.
 constexpr std::int64_t kLargestSingle = 128;
+// Instead of blocks of 32, where it divides: a call on a few samples does more.
+constexpr std::int64_t kWide = 80;
+constexpr std::int64_t kNarrow = 32;
 // What a task moves: see pack.cpp.
 constexpr std::int64_t kTaskBytes = 128 * 1024;
 
@@ -105,7 +108,10 @@ void pack_form(const LinearShape& shape, DType dtype, bool backward, const void*
 ChannelBlocks linear_blocks(std::int64_t channels) {
     const ChannelBlocks blocks = channel_blocks(1, channels);
     const bool whole = blocks.block < channels && channels % blocks.block == 0;
-    if (channels > kLargestSingle || whole) return blocks;
+    if (channels > kLargestSingle || whole) {
+        const bool wide = blocks.block == kNarrow && channels % kWide == 0;
+        return {1, channels, wide ? kWide : blocks.block};
+    }
     const std::int64_t unit = channels < kVector ? 2 : kVector;
     return {1, channels, std::max(rounded_up(channels, unit), unit)};
 }

@@ -24,7 +24,7 @@ struct LinearShape {
     }
 };
 
-// Blocks of 64 channels, or of 48 or 32 where those leave less of the last one empty; up to 64
+// Blocks of 64 channels, or of 48, 80 or 32 where those leave less of the last one empty; up to 64
 // channels, and up to 128 that these do not divide, are one block of whole vectors, and fewer than
 // a vector one of an even number.
 ChannelBlocks linear_blocks(std::int64_t channels);
