@@ -172,9 +172,9 @@ void Linear::backward_activation(ActivationBackward problem) const {
     problem.tensor = linear_activations(spec_.shape.N, spec_.shape.K, spec_.dtype);
     problem.layout = spec_.layout;
     problem.activation = spec_.activation;
-    const std::int64_t bytes = problem.diff_bias == nullptr
-                                   ? 0
-                                   : relu_backward_scratch_bytes(problem.tensor, problem.layout);
+    const bool sums = problem.diff_bias != nullptr && spec_.shape.K > 0;
+    const std::int64_t bytes =
+        !sums ? 0 : relu_backward_scratch_bytes(problem.tensor, problem.layout);
     const WorkspacePool::Lease scratch(workspaces_, bytes);
     activation_backward(problem, scratch.data());
 }
