@@ -33,7 +33,7 @@ class TrainConfig:
 
 
 _LANGUAGE: dict[str, Any] = dict(
-    data="text", epochs=8, hidden=(512,), lr=2e-3, weight_decay=0.01, noise=0.0
+    data="text", epochs=14, hidden=(512,), lr=2e-3, weight_decay=0.01, noise=0.0
 )
 DEFAULTS: dict[str, dict[str, Any]] = {
     "mlp": {},

@@ -89,11 +89,8 @@ def load_npz(path: Path, generator: np.random.Generator) -> Dataset:
         raise MissingDataError(
             f"{path}: labels is {labels.dtype} {labels.shape}, expected integers (N,), N > 0"
         )
-    if (
-        images.ndim not in (2, 4)
-        or images.shape[0] != labels.size
-        or images.dtype.kind not in "iuf"
-    ):
+    fits = images.ndim in (2, 4) and images.shape[0] == labels.size
+    if not fits or images.dtype.kind not in "iuf":
         raise MissingDataError(
             f"{path}: images is {images.dtype} {images.shape}, expected numbers (N, C) or "
             f"(N, C, H, W) with N = {labels.size} as labels has"

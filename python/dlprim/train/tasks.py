@@ -112,7 +112,7 @@ class TextTask:
     def __init__(self, corpus: Corpus, config: TrainConfig) -> None:
         self._config = config
         self.classes = len(ALPHABET)
-        self.shape = (config.length,)
+        self.shape: tuple[int, ...] = (config.length,)
         self.steps = config.steps or _TEXT_STEPS
         self._train = streams(corpus.train, config.batch_size)
         self._test = streams(corpus.test, config.batch_size)
@@ -149,7 +149,7 @@ def streams(corpus: NDArray[np.int64], count: int) -> NDArray[np.int64]:
 
 def windows_of(source: NDArray[np.int64], length: int) -> int:
     """Windows in streams, one at least."""
-    return max((source.shape[0] - 1) // length, 1)
+    return max((int(source.shape[0]) - 1) // length, 1)
 
 
 def window(source: NDArray[np.int64], number: int, length: int) -> Batch:
