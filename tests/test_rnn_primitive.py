@@ -147,3 +147,68 @@ def test_every_output_and_gradient(
     found = primitive.backward(made["dy"], results[-1], weights, *diff_states)
     for name, result in found._asdict().items():
         compare(name, result, gradients[name], tolerance * max(1, (t * n) ** 0.5))
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_nan_stays_in_its_sequence(cell: str) -> None:
+    made = operands(cell, (4, 5, 20, 33), "float32")
+    primitive = (dlprim.LSTM if cell == "lstm" else dlprim.GRU)((4, 5, 20), 33)
+    weights = primitive.pack_weights(made["w_ih"], made["w_hh"], made["b_ih"], made["b_hh"])
+    clean = primitive.forward(made["x"], weights, made["h_0"], training=True)
+    gradients = primitive.backward(made["dy"], clean[-1], weights)
+    made["x"][1, 3] = np.nan
+    dirty = primitive.forward(made["x"], weights, made["h_0"], training=True)
+    others = [0, 1, 2, 4]
+    assert np.array_equal(dirty[0][:, others], clean[0][:, others])
+    assert np.isnan(dirty[0][1:, 3]).all()
+    found = primitive.backward(made["dy"], dirty[-1], weights)
+    assert np.array_equal(found.diff_src[:, others], gradients.diff_src[:, others])
+    assert np.array_equal(found.diff_h_0[others], gradients.diff_h_0[others])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_same_bits_for_any_number_of_threads(cell: str, dtype: str) -> None:
+    made = operands(cell, (3, 9, 70, 130), dtype)
+    primitive = (dlprim.LSTM if cell == "lstm" else dlprim.GRU)((3, 9, 70), 130, dtype)
+    weights = primitive.pack_weights(made["w_ih"], made["w_hh"], made["b_ih"], made["b_hh"])
+    results = []
+    for count in range(1, 9):
+        with dlprim.threads(count):
+            y, *_, saved = primitive.forward(made["x"], weights, training=True)
+            results.append((y, *primitive.backward(made["dy"], saved, weights)))
+    for other in results[1:]:
+        for one, two in zip(results[0], other, strict=True):
+            assert one.tobytes() == two.tobytes()
+
+
+def test_saturated_gates_reach_their_limits() -> None:
+    lstm = dlprim.LSTM((1, 2, 1), 1)
+    weights = lstm.pack_weights(np.ones((4, 1), np.float32), np.zeros((4, 1), np.float32))
+    x = np.array([[[100], [-100]]], np.float32)
+    _, _, _, saved = lstm.forward(x, weights, training=True)
+    assert np.allclose(saved.gates[0], [[1, 1, 1, 1], [0, 0, -1, 0]], rtol=2e-7, atol=1e-30)
+
+
+def test_wrong_operands_are_refused_by_name() -> None:
+    lstm = dlprim.LSTM((2, 3, 4), 5)
+    zeros = np.zeros
+    with pytest.raises(ValueError, match=r"w_ih has shape \(15, 4\).*expected.*\(20, 4\)"):
+        lstm.pack_weights(zeros((15, 4), np.float32), zeros((20, 5), np.float32))
+    weights = lstm.pack_weights(zeros((20, 4), np.float32), zeros((20, 5), np.float32))
+    x = zeros((2, 3, 4), np.float32)
+    with pytest.raises(ValueError, match=r"lengths\[1\] is 3, expected an integer from 0 to T = 2"):
+        lstm.forward(x, weights, lengths=[0, 3, 1])
+    with pytest.raises(TypeError, match=r"lengths has dtype float64"):
+        lstm.forward(x, weights, lengths=[0.0, 1.0, 2.0])
+    with pytest.raises(TypeError, match=r"saved is of type NoneType, expected LSTMSaved"):
+        lstm.backward(zeros((2, 3, 5), np.float32), None, weights)  # type: ignore[arg-type]
+    *_, saved = lstm.forward(x, weights, training=True)
+    wrong = saved._replace(gates=zeros((2, 3, 15), np.float32))
+    with pytest.raises(ValueError, match=r"gates has shape \(2, 3, 15\)"):
+        lstm.backward(zeros((2, 3, 5), np.float32), wrong, weights)
+    square = dlprim.LSTM((2, 3, 5), 5)
+    x5 = zeros((2, 3, 5), np.float32)
+    w5 = square.pack_weights(zeros((20, 5), np.float32), zeros((20, 5), np.float32))
+    with pytest.raises(ValueError, match=r"dst shares memory"):
+        square.forward(x5, w5, out=x5)

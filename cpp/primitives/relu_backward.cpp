@@ -23,7 +23,7 @@ constexpr std::int64_t kFewestColumns = 4 * kLineFloats;
 
 // Floats of a row of sums, padding channels included, up to a whole number of cache lines.
 std::int64_t sums_row(const ChannelPanels& panels) {
-    return Blocks{panels.columns(), kLineFloats}.count() * kLineFloats;
+    return Blocks{panels.blocks * panels.width, kLineFloats}.count() * kLineFloats;
 }
 
 class ReluPass {
@@ -34,7 +34,7 @@ public:
           panels_(problem.tensor, problem.layout),
           pieces_(panels_, problem.tensor.dtype, kTaskBytes, kMostPixels),
           pass_(relu_pixels_function(usable_isa(), problem.tensor.dtype)),
-          columns_(panels_.columns()),
+          columns_(panels_.blocks * panels_.width),
           sums_distance_(sums_row(panels_)),
           sums_(reinterpret_cast<float*>(scratch)) {
         const bool gated = problem.dst != nullptr || problem.relu_mask != nullptr;
@@ -61,12 +61,13 @@ private:
                         .distance = panels_.width,
                         .mask_distance = mask_width};
         if (problem_.diff_bias != nullptr) {
-            part.sums = sums_ + piece * sums_distance_ + panels_.column(block);
+            part.sums = sums_ + piece * sums_distance_ + block * panels_.width;
             std::fill_n(part.sums, panels_.width, 0.0F);
         }
         const Range images = pieces_.images(piece);
         for (std::int64_t image = images.begin; image < images.end; ++image) {
-            const std::int64_t pixel = panels_.pixel(image, block, pixels.begin);
+            const std::int64_t pixel =
+                (image * panels_.blocks + block) * panels_.pixels + pixels.begin;
             const std::int64_t bytes = pixel * panels_.width * size_of(problem_.tensor.dtype);
             part.diff_dst = static_cast<const char*>(problem_.diff_dst) + bytes;
             if (problem_.dst != nullptr) part.dst = static_cast<const char*>(problem_.dst) + bytes;
@@ -95,7 +96,7 @@ private:
         });
         for (std::int64_t block = 0; block < panels_.blocks; ++block) {
             const Range channels = panels_.channels(block);
-            std::copy_n(sums_ + panels_.column(block), channels.size(),
+            std::copy_n(sums_ + block * panels_.width, channels.size(),
                         problem_.diff_bias + channels.begin);
         }
     }

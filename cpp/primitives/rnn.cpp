@@ -11,7 +11,7 @@ namespace {
 
 // Rows of the products with src at once, so that what they leave is still in a cache when its step
 // comes.
-constexpr std::int64_t kRowsTogether = 512;
+constexpr std::int64_t kRowsTogether = 256;
 // Sequences of a tile, about.
 constexpr std::int64_t kTileRows = 64;
 // Panels of a sum that one call of a kernel takes: 64 of 64 channels are 1 MiB of float32 weights.

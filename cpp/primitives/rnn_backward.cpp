@@ -7,6 +7,7 @@
 #include "primitives/rnn_backward_scratch.h"
 #include "primitives/rnn_gates.h"
 #include "primitives/rnn_step.h"
+#include "primitives/rnn_weight_gradients.h"
 
 namespace dlprim {
 namespace {
@@ -35,13 +36,19 @@ public:
     void run() {
         start();
         if (shape_.rows() == 0) {
-            clear_weight_gradients();
+            clear_weight_gradients(shape_, tensors_);
         } else {
             gather_rows();
             for (std::int64_t step = shape_.T; step-- > 0;) run_step(step);
             pass_to_first_state();
-            run_products();
-            sum_bias();
+            rnn_.plan(RnnPass::diff_src)
+                ->run({.a = scratch_.deltas,
+                       .b = tensors_.weights.w_ih_transposed,
+                       .c = tensors_.diff_src},
+                      nullptr, threads_);
+            weight_gradients(
+                shape_, tensors_, scratch_,
+                {*rnn_.plan(RnnPass::diff_w_ih), *rnn_.plan(RnnPass::diff_w_hh), threads_});
         }
         finish();
     }
@@ -82,12 +89,6 @@ private:
                     size(scratch_.blocks * kSlots * shape_.state().padded() * 4));
     }
 
-    // The state before time t stands at row t*N of this: behind the initial state, or in reverse
-    // before it.
-    char* states_before() const {
-        return scratch_.hidden + (shape_.reverse ? shape_.N * shape_.state().width * element_ : 0);
-    }
-
     void gather_rows() {
         const std::int64_t rows = shape_.rows() + shape_.N;
         const std::int64_t row_bytes = shape_.state().width * element_;
@@ -105,7 +106,7 @@ private:
         to_panels(src);
         to_panels(states);
         put_first_state();
-        states.first = states_before();
+        states.first = scratch_.states_before(shape_);
         if (tensors_.lengths != nullptr) {
             clear_padding(src, shape_.N, tensors_.lengths);
             clear_padding(states, shape_.N, tensors_.lengths);
@@ -179,7 +180,7 @@ private:
             .K = shape_.K,
             .diff_dst = static_cast<const char*>(tensors_.diff_dst) + plain * element_,
             .gates = saved.gates + row * shape_.gates() * shape_.K + channels.begin,
-            .hidden = states_before() + state_row * element_,
+            .hidden = scratch_.states_before(shape_) + state_row * element_,
             .diff_hidden = scratch_.diff_hidden + in_panel,
             .diff_cells = scratch_.diff_cells + in_panel,
             .deltas = scratch_.deltas + panel_row * element_,
@@ -208,64 +209,6 @@ private:
                          scratch_.diff_hidden + (panel * shape_.N + rows.begin) * width;
                      for (std::int64_t i = 0; i < rows.size() * width; ++i) to[i] += tile[i];
                  });
-    }
-
-    void run_products() {
-        rnn_.plan(RnnPass::diff_src)
-            ->run({.a = scratch_.deltas,
-                   .b = tensors_.weights.w_ih_transposed,
-                   .c = tensors_.diff_src},
-                  nullptr, threads_);
-        const bool pairs = shape_.dtype != DType::f32;
-        const Panels state = shape_.state();
-        const std::int64_t rows = summed_rows(shape_);
-        if (pairs) {
-            pair_rows({.dtype = shape_.dtype,
-                       .panels = {kSlots * state.padded(), state.width},
-                       .rows = shape_.rows(),
-                       .first = scratch_.deltas,
-                       .panel_rows = shape_.rows()},
-                      scratch_.delta_pairs);
-        }
-        const Rnn::Plan w_ih = rnn_.plan(RnnPass::diff_w_ih);
-        const Rnn::Plan w_hh = rnn_.plan(RnnPass::diff_w_hh);
-        const char* const deltas = pairs ? scratch_.delta_pairs : scratch_.deltas;
-        const auto slot_bytes = state.padded() * rows * element_;
-        for (std::int64_t gate = 0; gate < shape_.gates(); ++gate) {
-            const auto index = static_cast<std::size_t>(gate);
-            w_ih->run({.a = deltas + src_slots(shape_.cell)[index] * slot_bytes,
-                       .b = pairs ? scratch_.src_pairs : scratch_.src_rows,
-                       .c = tensors_.diff_w_ih + gate * shape_.K * shape_.C},
-                      nullptr, threads_);
-            w_hh->run({.a = deltas + hidden_slots(shape_.cell)[index] * slot_bytes,
-                       .b = pairs ? scratch_.hidden_pairs : states_before(),
-                       .c = tensors_.diff_w_hh + gate * shape_.K * shape_.K},
-                      nullptr, threads_);
-        }
-    }
-
-    void sum_bias() {
-        const std::int64_t slot = shape_.state().padded();
-        for (std::int64_t block = 1; block < scratch_.blocks; ++block) {
-            for (std::int64_t i = 0; i < kSlots * slot; ++i) {
-                scratch_.diff_bias[i] += scratch_.diff_bias[block * kSlots * slot + i];
-            }
-        }
-        for (std::int64_t gate = 0; gate < shape_.gates(); ++gate) {
-            const auto index = static_cast<std::size_t>(gate);
-            std::copy_n(scratch_.diff_bias + src_slots(shape_.cell)[index] * slot, shape_.K,
-                        tensors_.diff_b_ih + gate * shape_.K);
-            std::copy_n(scratch_.diff_bias + hidden_slots(shape_.cell)[index] * slot, shape_.K,
-                        tensors_.diff_b_hh + gate * shape_.K);
-        }
-    }
-
-    void clear_weight_gradients() {
-        const std::int64_t channels = shape_.gates() * shape_.K;
-        std::fill_n(tensors_.diff_w_ih, channels * shape_.C, 0.0F);
-        std::fill_n(tensors_.diff_w_hh, channels * shape_.K, 0.0F);
-        std::fill_n(tensors_.diff_b_ih, channels, 0.0F);
-        std::fill_n(tensors_.diff_b_hh, channels, 0.0F);
     }
 
     void finish() {

@@ -37,6 +37,13 @@ struct RnnBackwardScratch {
         bytes = cutter.bytes();
     }
 
+    // The state before time t stands at row t*N of this: behind the initial state, or in reverse
+    // before it.
+    char* states_before(const RnnShape& shape) const {
+        const std::int64_t step = shape.N * shape.state().width * size_of(shape.dtype);
+        return hidden + (shape.reverse ? step : 0);
+    }
+
     char* deltas = nullptr;       // [slot][panel][row]
     char* src_rows = nullptr;     // panels
     char* hidden = nullptr;       // panels: the state before every step, in the order of time

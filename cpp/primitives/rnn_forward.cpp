@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "brgemm/isa.h"
@@ -113,10 +114,12 @@ private:
         for (std::int64_t step = steps.begin; step < steps.end; ++step) {
             const std::int64_t t = shape_.time(step);
             const float* const inputs = projection + (t - first) * shape_.N * row_floats;
-            nest.run(hidden_[0], tensors_.weights.w_hh,
+            const bool from_zero = step == 0 && tensors_.h_0 == nullptr;
+            if (from_zero) std::fill_n(tiles_, RnnStep::tile_floats(*plan), 0.0F);
+            nest.run(from_zero ? nullptr : hidden_[0], tensors_.weights.w_hh,
                      [&](Range rows, std::int64_t panel, const float* tile) {
                          GateTile gates = tile_at(t, rows, panel);
-                         gates.product = tile;
+                         gates.product = from_zero ? tiles_ : tile;
                          gates.next = nest.next_tile(rows, panel, shape_.state(),
                                                      shape_.reverse ? -shape_.N : shape_.N);
                          gates.product_rows = RnnStep::block_rows(*plan);
