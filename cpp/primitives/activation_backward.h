@@ -24,8 +24,8 @@ struct ActivationBackward {
     float* diff_bias = nullptr;   // may be null; one value per channel
 };
 
-// Padding channels are neither read nor written. The same bits for any number of threads. `scratch`,
-// for diff_bias only, is that of relu_backward().
+// Padding channels are neither read nor written. The same bits for any number of threads.
+// `scratch`, for diff_bias only, is that of relu_backward().
 void activation_backward(const ActivationBackward& problem, char* scratch);
 
 }  // namespace dlprim
