@@ -22,6 +22,7 @@ struct ContractionPlan::Block {
     const char* a = nullptr;
     const char* b = nullptr;
     char* c = nullptr;  // in C, whether or not it is summed apart
+    const float* scale = nullptr;
     const float* bias = nullptr;
     const char* residual = nullptr;
     std::uint8_t* relu_mask = nullptr;
@@ -90,6 +91,11 @@ ContractionPlan::Block ContractionPlan::block_at(const ContractionOperands& oper
     if (operands.bias != nullptr) {
         block.bias = reinterpret_cast<const float*>(at(operands.bias, offset.bias));
     }
+    if (operands.scale != nullptr) {
+        const bool by_column = contraction_.epilogue.scale == Scale::column;
+        block.scale =
+            reinterpret_cast<const float*>(at(operands.scale, by_column ? offset.bias : 0));
+    }
     if (operands.residual != nullptr) block.residual = at(operands.residual, offset.c);
     if (operands.relu_mask != nullptr) block.relu_mask = operands.relu_mask + offset.mask;
     set_ahead(ranges, block);
@@ -144,6 +150,7 @@ void ContractionPlan::call(const PreparedTerm& prepared, const Block& block, Ran
                     .batch = count,
                     .offsets_a = prepared.offsets_a.data() + begin,
                     .offsets_b = prepared.offsets_b.data() + begin,
+                    .scale = block.scale,
                     .bias = block.bias,
                     .a_ahead = block.a_ahead,
                     .b_ahead = block.b_ahead,
@@ -192,17 +199,20 @@ void ContractionPlan::run_block(const Block& block) const {
     if (block.terms->sums_apart) convert(block);
 }
 
+void ContractionPlan::run_body(const ContractionOperands& operands, const LoopNest::Ranges& ranges,
+                               void* scratch) const {
+    Block block = block_at(operands, ranges);
+    block.sums = static_cast<float*>(scratch);
+    run_block(block);
+}
+
 void ContractionPlan::run(const ContractionOperands& operands, void* scratch, int threads) const {
     const std::int64_t tasks = nest_.tasks();
     const std::int64_t parts = std::min<std::int64_t>(threads, tasks);
     parallel_for(parts, [&](std::int64_t part) {
-        auto* const sums =
-            reinterpret_cast<float*>(static_cast<char*>(scratch) + part * block_bytes_);
-        nest_.run(chunk(tasks, parts, part), [&](const LoopNest::Ranges& ranges) {
-            Block block = block_at(operands, ranges);
-            block.sums = sums;
-            run_block(block);
-        });
+        char* const sums = static_cast<char*>(scratch) + part * block_bytes_;
+        nest_.run(chunk(tasks, parts, part),
+                  [&](const LoopNest::Ranges& ranges) { run_body(operands, ranges, sums); });
         if (streams_) finish_zeros();
     });
 }
