@@ -1,6 +1,8 @@
 """Residual networks with bottlenecks: ResNet-50 with the names of torchvision's state dict.
 
 Source: arXiv 1512.03385, table 1; the stride stands in the 3x3 convolution, as torchvision has it.
+The last normalisation of each block begins with weight 0, so that blocks begin as the identity
+(arXiv 1706.02677, section 5.1).
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ def _bottleneck(C: int, inner: int, stride: int, generator: np.random.Generator 
         ConvBatchNorm(
             conv(inner, inner, 3, stride), BatchNorm2d(inner, relu=True), ("conv2", "bn2")
         ),
-        ConvBatchNorm(conv(inner, K, 1, 1), BatchNorm2d(K, relu=True), ("conv3", "bn3")),
+        ConvBatchNorm(conv(inner, K, 1, 1), BatchNorm2d(K, relu=True, weight=0), ("conv3", "bn3")),
     ]
     if stride == 1 and C == K:
         return Residual(main)
