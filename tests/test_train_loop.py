@@ -134,6 +134,13 @@ def test_enlarged_digits_keep_their_mean() -> None:
     assert large.mean() == pytest.approx(src.mean(), abs=1e-6)
 
 
+def test_shifted_images_stand_before_a_background() -> None:
+    src = np.arange(18, dtype=np.float32).reshape(2, 1, 3, 3)
+    moved = data.shifted(src, np.array([[1, 0], [0, -2]]), -1)
+    np.testing.assert_array_equal(moved[0, 0], [[-1, -1, -1], [0, 1, 2], [3, 4, 5]])
+    np.testing.assert_array_equal(moved[1, 0], [[11, -1, -1], [14, -1, -1], [17, -1, -1]])
+
+
 def test_npz_is_read_and_a_wrong_one_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "images.npz"
     images = np.arange(40 * 48, dtype=np.int64).reshape(40, 3, 4, 4) % 256

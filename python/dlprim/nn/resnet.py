@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dlprim.nn.containers import Pack, Residual, Sequential
+from dlprim.nn.containers import Pack, Residual, Sequential, Sliced
 from dlprim.nn.context import Context
 from dlprim.nn.conv import Conv2d, ConvBatchNorm
 from dlprim.nn.linear import Linear
@@ -20,6 +20,8 @@ from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.pool import GlobalAvgPool2d, MaxPool2d
 
 _EXPANSION = 4
+_EARLY_STAGES = 2  # whose activations are large and weights small
+_IMAGES = 4  # that inference takes through them at a time: they fit into a cache of 32 MB
 
 
 def resnet50(
@@ -52,11 +54,11 @@ def resnet(
     context : Context, optional
     """
     stem = Conv2d(3, width, 7, stride=2, padding=3, generator=generator, first=True)
-    layers: dict[str, Module] = {
-        "pack": Pack(),
+    early: dict[str, Module] = {
         "": ConvBatchNorm(stem, BatchNorm2d(width, relu=True), ("conv1", "bn1")),
         "maxpool": MaxPool2d(3, 2, 1),
     }
+    layers: dict[str, Module] = {"pack": Pack(), "": Sliced(early, _IMAGES)}
     channels = width
     for stage, count in enumerate(blocks):
         inner = width << stage
@@ -65,7 +67,8 @@ def resnet(
             stride = 2 if stage > 0 and block == 0 else 1
             made[str(block)] = _bottleneck(channels, inner, stride, generator)
             channels = _EXPANSION * inner
-        layers[f"layer{stage + 1}"] = Sequential(made)
+        of_stage = early if stage < _EARLY_STAGES else layers
+        of_stage[f"layer{stage + 1}"] = Sequential(made)
     layers["avgpool"] = GlobalAvgPool2d()
     scale = channels**-0.5
     layers["fc"] = Linear(channels, classes, generator=generator, scale=scale)

@@ -156,6 +156,19 @@ def enlarged(src: NDArray[np.float32], size: int, axis: int) -> NDArray[np.float
     return np.asarray(lower + share * (upper - lower), np.float32)
 
 
+def shifted(
+    src: NDArray[np.float32], offsets: NDArray[np.int64], background: float
+) -> NDArray[np.float32]:
+    """Images (N, C, H, W) moved by whole pixels, (2, N) down and right, over a background."""
+    h, w = src.shape[2:]
+    moved = np.full_like(src, background)
+    for image, (down, right) in enumerate(offsets.T):
+        top, left = max(down, 0), max(right, 0)
+        kept = src[image, :, max(-down, 0) : h - top, max(-right, 0) : w - left]
+        moved[image, :, top : top + kept.shape[1], left : left + kept.shape[2]] = kept
+    return moved
+
+
 def stratified_split(
     labels: NDArray[np.int64], test_fraction: float, generator: np.random.Generator
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 import dlprim
 from dlprim.nn import Module
 from dlprim.train.config import LANGUAGE, TrainConfig
-from dlprim.train.data import Dataset, as_images, load_digits, load_npz, synthetic
+from dlprim.train.data import (
+    Dataset,
+    as_images,
+    load_digits,
+    load_npz,
+    shifted,
+    synthetic,
+)
 from dlprim.train.models import LanguageModel
 from dlprim.train.text import ALPHABET, Corpus, standard_library
 
@@ -81,6 +88,11 @@ class ImageTask:
         start = place * config.batch_size % data.train_labels.size
         chosen = self._order[1][start : start + config.batch_size]
         src = data.train_src[chosen]
+        if config.shift > 0 and src.ndim == 4:
+            offsets = seeded(config.seed, 4, step).integers(
+                -config.shift, config.shift + 1, (2, chosen.size)
+            )
+            src = shifted(src, offsets, float(data.train_src.min()))
         if config.noise > 0:
             noise = seeded(config.seed, 3, step).standard_normal(src.shape, dtype=np.float32)
             noise *= config.noise
