@@ -94,13 +94,13 @@ HWY_INLINE Exponential exponential(FloatVector x) {
     return {hn::BitCast(FloatLanes(), bits), hn::MulAdd(hn::Mul(sum, r), r, r)};
 }
 
-// 1 / x for normal x whose reciprocal is normal, within 2 ULP: a division takes three times as
-// long.
+// 1 / x for normal x whose reciprocal is normal, within 2 ULP, and exactly 1 for 1, or a saturated
+// gate would have a slope: a division takes three times as long.
 HWY_INLINE FloatVector reciprocal(FloatVector x) {
-    const FloatVector two = number(2);
+    const FloatVector one = number(1);
     FloatVector r = hn::ApproximateReciprocal(x);  // 14 bits of AVX-512, else 12
-    r = hn::Mul(r, hn::NegMulAdd(x, r, two));
-    if constexpr (HWY_TARGET > HWY_AVX3) r = hn::Mul(r, hn::NegMulAdd(x, r, two));
+    r = hn::MulAdd(r, hn::NegMulAdd(x, r, one), r);
+    if constexpr (HWY_TARGET > HWY_AVX3) r = hn::MulAdd(r, hn::NegMulAdd(x, r, one), r);
     return r;
 }
 
