@@ -124,7 +124,8 @@ def test_forms_of_weights_give_the_same() -> None:
     first = conv.forward(src, packed["all"]), conv.backward_data(diff_dst, packed["all"])
     for form in ("forward", "direct"):
         np.testing.assert_allclose(conv.forward(src, packed[form]), first[0], rtol=0, atol=1e-4)
-        np.testing.assert_array_equal(conv.backward_data(diff_dst, packed["direct"]), first[1])
+        diff_src = conv.backward_data(diff_dst, packed[form])
+        np.testing.assert_allclose(diff_src, first[1], rtol=0, atol=1e-4)
     with pytest.raises(ValueError, match=r"^form is 'flat', expected one of all, forward, direct"):
         conv.pack_weights(w, form="flat")
     with pytest.raises(ValueError, match=r"^weights has shape"):
@@ -134,6 +135,12 @@ def test_forms_of_weights_give_the_same() -> None:
 # ---------------------------------------------------------------- accuracy
 
 
+in_float32 = pytest.mark.skipif(
+    dlprim.isa() == "scalar", reason="the kernel without vectors sums in double precision"
+)
+
+
+@in_float32
 @pytest.mark.parametrize("offset", [0.0, 3.0, 100.0])
 @pytest.mark.parametrize(("channels", "size"), [(64, 56), (128, 28), (256, 14)])
 def test_error_is_at_most_twice_that_of_the_direct_sum(
@@ -151,6 +158,7 @@ def test_error_is_at_most_twice_that_of_the_direct_sum(
     assert errors["winograd"] <= 2 * errors["direct"]
 
 
+@in_float32
 def test_high_accuracy_is_at_least_that_of_the_direct_sum() -> None:
     random = np.random.default_rng(1)
     x = random.standard_normal(LAYER.x_shape, np.float32)
