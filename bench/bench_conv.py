@@ -28,6 +28,7 @@ import machine
 from conv_case import (
     PASSES,
     PLAIN_PASSES,
+    TRANSFORMING,
     Call,
     FunctionCase,
     PrimitiveCase,
@@ -57,6 +58,7 @@ class Record:
     peak_gflops: float  # of all threads
     fraction_of_peak: float
     clock: str  # "wall" or "thread"
+    algorithm: str | None = None  # "direct" or "winograd" and the side of its tiles
     schedule: str | None = None  # of the pass; none of a depthwise layer or a function
     torch_gflops: float | None = None
     ratio_to_torch: float | None = None
@@ -94,6 +96,7 @@ def measure(case: Case, which: str, options: argparse.Namespace, torch: Any) -> 
             sides.append(timed(prepared, options))
     ours, at_peak, *theirs = harness.alternate(sides, options.rounds)
     figures: dict[str, Any] = {
+        "algorithm": case.algorithm(which),
         "schedule": case.schedule(which),
         "milliseconds": median(ours) * 1e3,
         "gflops": flops / median(ours) * 1e-9,
@@ -114,7 +117,7 @@ def print_row(record: Record) -> None:
         for ratio in (record.ratio_to_torch, record.ratio_to_prepared)
     )
     print(
-        f"{record.id:3d} {record.layer:>26s} {record.which:>16s} {record.milliseconds:9.3f} "
+        f"{record.id:3d} {record.layer:>26s} {record.which:>20s} {record.milliseconds:9.3f} "
         f"{record.gflops:8.1f} {record.fraction_of_peak:8.3f}{ratios}",
         flush=True,
     )
@@ -130,7 +133,7 @@ def run(
         f"{dlprim.isa()} on {machine.cpu_name()}"
     )
     print(
-        f"{'id':>3s} {'layer':>26s} {'pass':>16s} {'ms':>9s} {'GFLOP/s':>8s} {'of peak':>8s} "
+        f"{'id':>3s} {'layer':>26s} {'pass':>20s} {'ms':>9s} {'GFLOP/s':>8s} {'of peak':>8s} "
         f"{'x torch':>8s} {'x packed':>8s}"
     )
     make = FunctionCase if options.plain else PrimitiveCase
@@ -179,7 +182,11 @@ def parse_arguments() -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument("--ids", type=int, nargs="+", help="these layers only")
     parser.add_argument("--plain", action="store_true", help="the functions, on plain arrays")
-    parser.add_argument("--passes", nargs="+", choices=[*PASSES, "backward"])
+    parser.add_argument("--passes", nargs="+", choices=[*PASSES, TRANSFORMING, "backward"])
+    parser.add_argument(
+        "--algorithm", choices=["auto", "direct", "winograd"], default="auto",
+        help="of 3x3 layers with stride 1; auto: what is faster by estimate, pass by pass",
+    )  # fmt: skip
     parser.add_argument(
         "--dtypes", nargs="+", choices=["float32", "bfloat16"], default=["float32", "bfloat16"]
     )
@@ -195,9 +202,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, default=Path("bench_conv.jsonl"), metavar="FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="picture of bars")
     options = parser.parse_args()
-    passes = PLAIN_PASSES if options.plain else PASSES
+    passes = PLAIN_PASSES if options.plain else (*PASSES, TRANSFORMING)
     layouts = ["NCHW", "NHWC"] if options.plain else ["blocked", "NHWC"]
-    options.passes = options.passes or passes
+    options.passes = options.passes or passes[:3]
     options.layouts = options.layouts or layouts[:1]
     for chosen, possible in ((options.passes, passes), (options.layouts, layouts)):
         if not set(chosen) <= set(possible):
@@ -218,6 +225,7 @@ def main() -> None:
     if options.threads == 1:
         harness.pin(options.core)
     dlprim.set_num_threads(options.threads)
+    dlprim.set_conv_algorithm(options.algorithm)
     torch = None if options.no_torch else load_torch(options.threads)
     everything: list[dict[str, Any]] = []
     for path in options.shapes:

@@ -17,6 +17,8 @@ import dlprim
 from conv_exact import Layer, Plain
 
 PASSES = ("forward", "backward_data", "backward_weights")
+# Forward with weights that Winograd's pass transforms in the call, as in a training step.
+TRANSFORMING = "forward_transforming"
 PLAIN_PASSES = ("forward", "backward")
 
 Call = Callable[[], object]
@@ -46,20 +48,25 @@ class PrimitiveCase:
             groups=layer.groups, dtype=dtype, layout=layout,
         )  # fmt: skip
         self.src, self.weights = conv.pack_src(self.plain.x), conv.pack_weights(self.plain.w)
+        self.direct_weights = conv.pack_weights(self.plain.w, form="direct")
         self.diff_dst = conv.pack_diff_dst(self.plain.dy)
 
     def flops(self, which: str) -> float:
         return self.conv.flops
 
     def schedule(self, which: str) -> str | None:
-        return self.conv.schedules.get(which)
+        return self.conv.schedules.get(which.removesuffix("_transforming"))
+
+    def algorithm(self, which: str) -> str | None:
+        return self.conv.algorithms[which.removesuffix("_transforming")]
 
     def ours(self, which: str) -> Call:
         """A call of the pass into a result that is there already."""
         conv = self.conv
-        if which == "forward":
-            dst = conv.forward(self.src, self.weights)
-            return lambda: conv.forward(self.src, self.weights, out=dst)
+        if which in ("forward", TRANSFORMING):
+            weights = self.weights if which == "forward" else self.direct_weights
+            dst = conv.forward(self.src, weights)
+            return lambda: conv.forward(self.src, weights, out=dst)
         if which == "backward_data":
             diff_src = conv.backward_data(self.diff_dst, self.weights)
             return lambda: conv.backward_data(self.diff_dst, self.weights, out=diff_src)
@@ -88,10 +95,12 @@ class PrimitiveCase:
         result = self.ours(which)()
         unpack = {
             "forward": self.conv.unpack_dst,
+            TRANSFORMING: self.conv.unpack_dst,
             "backward_data": self.conv.unpack_diff_src,
             "backward_weights": self.conv.unpack_diff_weights,
         }[which]
-        conv_exact.verify(self.name, which, self.layer, self.plain, unpack(result))
+        kind = which.removesuffix("_transforming")
+        conv_exact.verify(self.name, kind, self.layer, self.plain, unpack(result))
 
 
 class FunctionCase:
@@ -119,6 +128,9 @@ class FunctionCase:
 
     def schedule(self, which: str) -> str | None:
         """The functions have none of their own."""
+        return None
+
+    def algorithm(self, which: str) -> str | None:
         return None
 
     def ours(self, which: str) -> Call:

@@ -191,7 +191,7 @@ def test_winners_are_used_and_kept(
 
 def test_functions_use_them_at_once(rigged: dict[str, str]) -> None:
     geometry = dlprim.Conv2d(**SHAPES)._request.geometry
-    arguments = (geometry, "float32", "NCHW", "auto", None, False)  # as conv2d passes them
+    arguments = (geometry, "float32", "NCHW", ("auto", "auto", None), None, False)
     before = convolution._prepared(*arguments).schedules
     dlprim.tune(dlprim.Conv2d(**SHAPES), progress=None)
     assert convolution._prepared(*arguments).schedules == rigged != before

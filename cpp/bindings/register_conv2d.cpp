@@ -81,16 +81,15 @@ void register_conv2d(py::module_& module) {
                          std::string activation, bool bias, std::string algorithm,
                          bool high_accuracy) {
                  return std::make_unique<PyConv2d>(
-                     shape, PyConv2d::Options{std::move(dtype), std::move(layout),
-                                              std::move(activation), bias, std::move(algorithm),
-                                              high_accuracy});
+                     shape,
+                     PyConv2d::Options{std::move(dtype), std::move(layout), std::move(activation),
+                                       bias, std::move(algorithm), high_accuracy});
              }),
              py::arg("shape"), py::arg("dtype"), py::arg("layout"), py::arg("activation"),
              py::arg("bias"), py::arg("algorithm"), py::arg("high_accuracy"))
         .def_property_readonly("algorithms", &algorithms)
         .def_property_readonly("direct_weights_shape", &tuple_of<&PyConv2d::direct_weights_shape>)
-        .def_property_readonly("forward_weights_shape",
-                               &tuple_of<&PyConv2d::forward_weights_shape>)
+        .def_property_readonly("forward_weights_shape", &tuple_of<&PyConv2d::forward_weights_shape>)
         .def("forward", &PyConv2d::forward, py::arg("src"), py::arg("weights"), py::arg("bias"),
              py::arg("residual"), py::arg("relu_mask"), py::arg("out"))
         .def("backward_data", &PyConv2d::backward_data, py::arg("diff_dst"), py::arg("weights"),

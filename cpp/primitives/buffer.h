@@ -7,19 +7,12 @@
 #include <cstdint>
 #include <new>
 
-#include <sys/mman.h>
-
 namespace dlprim {
 
 class Buffer {
 public:
     // Uninitialised room for `elements` floats. Throws std::bad_alloc.
-    explicit Buffer(std::int64_t elements)
-        : bytes_(static_cast<std::size_t>(elements) * sizeof(float)),
-          data_(static_cast<float*>(operator new[](bytes_, alignment()))) {
-        // Advice: without huge pages all is as right, and slower.
-        if (bytes_ >= kLarge) madvise(data_, bytes_, MADV_HUGEPAGE);
-    }
+    explicit Buffer(std::int64_t elements);
 
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;

@@ -97,9 +97,6 @@ ContractionPlan::Block ContractionPlan::block_at(const ContractionOperands& oper
         block.a_ahead = at(operands.ahead_a, offset.ahead_a) - block.a;
         block.b_ahead = at(operands.ahead_b, offset.ahead_b) - block.b;
     }
-    if (operands.ahead != nullptr) {
-        block.a_ahead = static_cast<const char*>(operands.ahead[selected]) - block.a;
-    }
     if (contraction_.batch.loop >= 0) block.batch = range_of(contraction_.batch.loop);
     if (contraction_.entry_loop >= 0) block.entries = range_of(contraction_.entry_loop);
     const Dimension& rows = contraction_.rows;

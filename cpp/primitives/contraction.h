@@ -97,8 +97,6 @@ struct Contraction {
     bool fetches_elsewhere = false;
     // B of the next block is fetched too, where it is not the A of the next block that is far.
     bool fetches_b = false;
-    // Where the selector loop chooses what to fetch instead of A: ContractionOperands::ahead.
-    bool fetches_selected = false;
     // Bytes of the whole operands, for whoever weighs schedules.
     double bytes_a = 0;
     double bytes_b = 0;
@@ -116,7 +114,6 @@ struct ContractionOperands {
     bool accumulate = false;        // adds to what stands in C; the description must allow it
     const void* ahead_a = nullptr;  // with Contraction::fetches_elsewhere, or null
     const void* ahead_b = nullptr;
-    const void* const* ahead = nullptr;  // with fetches_selected: an address per selection
 };
 
 class ContractionPlan {

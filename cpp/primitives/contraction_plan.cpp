@@ -255,11 +255,9 @@ BrgemmSpec ContractionPlan::spec_of(const Term& term, bool sums_apart,
         .sliding_a = contraction_.sliding_a,
         .beta = variant.first ? 0 : 1,
         .addressing = Addressing::offset,
-        .prefetch_a = !ahead_.empty() || contraction_.fetches_elsewhere ||
-                      contraction_.fetches_selected,
-        .prefetch_b =
-            contraction_.fetches_elsewhere || contraction_.fetches_b ||
-            (!ahead_.empty() && contraction_.entry_loop >= 0),
+        .prefetch_a = !ahead_.empty() || contraction_.fetches_elsewhere,
+        .prefetch_b = contraction_.fetches_elsewhere || contraction_.fetches_b ||
+                      (!ahead_.empty() && contraction_.entry_loop >= 0),
         .prefetch_c = streams_ && !sums_apart,
     };
     spec.k = empty || term.k > 0  ? std::max<std::int64_t>(term.k, 1)

@@ -48,8 +48,7 @@ std::string_view name_of(ConvPass pass) {
     }
 }
 
-Conv2d::Conv2d(const ConvSpec& spec)
-    : spec_{with_valid_shape(spec)}, winograd_(spec) {
+Conv2d::Conv2d(const ConvSpec& spec) : spec_{with_valid_shape(spec)}, winograd_(spec) {
     require_kernel_limits();
     if (spec.shape.is_depthwise()) return;
     weights_sum_ = std::make_unique<WeightsSum>(*this);

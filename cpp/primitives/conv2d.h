@@ -2,8 +2,9 @@
 // backward-weights on packed operands (conv_layout.h). Each pass is a Contraction around the
 // kernel, executed by the one driver in the order of a Schedule that a cost model picks and that
 // can be replaced; 3x3 filters with stride 1 can run as Winograd convolution instead
-// (conv_winograd.h), which is the same passes with fewer multiplications; depthwise convolutions, which are no products of matrices, have their own nest.
-// Source of the algorithm: arXiv 1906.06440, section on convolutions.
+// (conv_winograd.h), which is the same passes with fewer multiplications; depthwise convolutions,
+// which are no products of matrices, have their own nest. Source of the algorithm: arXiv
+// 1906.06440, section on convolutions.
 //
 // Results are the same bits from run to run and for any number of threads: a sum that is split is
 // split by the shape and, in bfloat16, the L2 cache of the CPU. An object may be used by several

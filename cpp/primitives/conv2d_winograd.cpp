@@ -34,11 +34,9 @@ void Conv2d::backward_data_winograd(const void* diff_dst, const void* weights, v
     if (transforms && spec_.shape.N > 0) {
         transpose_weights(spec_.shape, spec_.dtype, weights, scratch.data());
     }
-    pass->run({.src = diff_dst,
-               .transformed = transformed,
-               .weights = scratch.data(),
-               .dst = diff_src},
-              scratch.data() + transposed, threads);
+    pass->run(
+        {.src = diff_dst, .transformed = transformed, .weights = scratch.data(), .dst = diff_src},
+        scratch.data() + transposed, threads);
 }
 
 void Conv2d::transform_weights(ConvPass pass, const void* weights, float* transformed) const {

@@ -82,8 +82,9 @@ void WeightsSum::run(const Tensors& tensors, char* scratch, int threads) const {
                                pairs + packer * packed, threads});
         }
     });
-    add_copies({reinterpret_cast<const float*>(scratch), elements_, copy / size_of(DType::f32), parts_},
-               tensors.to, tensors.diff_weights);
+    add_copies(
+        {reinterpret_cast<const float*>(scratch), elements_, copy / size_of(DType::f32), parts_},
+        tensors.to, tensors.diff_weights);
 }
 
 void WeightsSum::sum_part(const Tensors& tensors, const Part& part) const {

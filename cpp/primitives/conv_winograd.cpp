@@ -29,11 +29,10 @@ std::string obstacle_to(const ConvSpec& spec) {
         return "the dilation is " + pair(shape.dilation_h, shape.dilation_w) + ", expected 1";
     }
     if (shape.is_depthwise()) return "it is depthwise, which is no product of matrices";
-    const bool fuses =
-        spec.activation == Activation::none || spec.activation == Activation::relu;
+    const bool fuses = spec.activation == Activation::none || spec.activation == Activation::relu;
     if (spec.dtype != DType::f32 && !fuses) {
-        return "the activation of a bfloat16 result is '" +
-               std::string(name_of(spec.activation)) + "', expected none or 'relu'";
+        return "the activation of a bfloat16 result is '" + std::string(name_of(spec.activation)) +
+               "', expected none or 'relu'";
     }
     return "";
 }
@@ -50,8 +49,7 @@ std::string name_of_tile(int tile) {
 
 }  // namespace
 
-ConvWinograd::ConvWinograd(const ConvSpec& spec)
-    : problem_{spec.shape, spec.dtype, spec.layout} {
+ConvWinograd::ConvWinograd(const ConvSpec& spec) : problem_{spec.shape, spec.dtype, spec.layout} {
     const std::string obstacle = obstacle_to(spec);
     if (spec.algorithm == ConvAlgorithm::winograd && !obstacle.empty()) {
         throw std::invalid_argument("algorithm is 'winograd', which cannot do this convolution: " +

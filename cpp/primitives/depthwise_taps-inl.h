@@ -71,6 +71,8 @@ struct Place {
 // for all results that it is part of.
 template <int kTaps, int kStep>
 struct DenseTaps {
+    static constexpr bool kSteps = kStep > 1;
+
     template <class V, class Spot, class Filter>
     static HWY_INLINE void add(const Spot& spot, const Filter& filter, V* sums) {
         add_row(spot, filter, sums, std::make_index_sequence<kTaps>(),
@@ -109,6 +111,8 @@ private:
 
 // Any number of taps, any distances.
 struct AnyTaps {
+    static constexpr bool kSteps = false;
+
     template <class V, class Spot, class Filter>
     static HWY_INLINE void add(const Spot& spot, const Filter& filter, V* sums) {
         for (std::int64_t tap = 0; tap < spot.row.taps; ++tap) {

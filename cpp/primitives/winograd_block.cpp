@@ -47,13 +47,12 @@ void WinogradPass::transform_block(const void* weights, std::int64_t out_block, 
         const std::int64_t inner = c % in.block;
         const std::int64_t row = pairs ? inner / 2 : inner;
         const std::int64_t offset = block * kTaps * kTaps * tap + first_tap + row * width;
-        functions[pairs ? inner % 2 : 0](
-            {.first = at(weights, offset * element),
-             .row = turn * kTaps * tap,
-             .pixel = turn * tap,
-             .channels = width,
-             .slots = transformed + (c - channels.begin) * filter_.ld,
-             .slot_stride = slot_stride});
+        functions[pairs ? inner % 2 : 0]({.first = at(weights, offset * element),
+                                          .row = turn * kTaps * tap,
+                                          .pixel = turn * tap,
+                                          .channels = width,
+                                          .slots = transformed + (c - channels.begin) * filter_.ld,
+                                          .slot_stride = slot_stride});
     }
 }
 
@@ -108,10 +107,7 @@ void WinogradPass::multiply(const WinogradTensors& tensors, std::int64_t out_blo
         const Range now{c, std::min(c + problem_.in.block, channels)};
         transform_block(tensors.weights, out_block, now, panel_.stride, place.filter);
         products_.plan({tiles.counts(), columns, now.size(), false, true})
-            .run({.a = place.slots + c,
-                  .b = place.filter,
-                  .c = place.sums,
-                  .accumulate = c > 0},
+            .run({.a = place.slots + c, .b = place.filter, .c = place.sums, .accumulate = c > 0},
                  nullptr, 1);
     }
 }
@@ -126,8 +122,7 @@ void WinogradPass::reduce(const WinogradTensors& tensors, const Box& box, const 
                       .channels = channels_of(problem_.out, block),
                       .relu = tensors.relu};
     if (tensors.bias != nullptr) {
-        result.bias =
-            tensors.bias + box.group * problem_.out.channels + block * problem_.out.block;
+        result.bias = tensors.bias + box.group * problem_.out.channels + block * problem_.out.block;
     }
     const std::int64_t first = box.group * out_.group + block * out_.block;
     for (int which = 0; which < TileBlock::kClasses; ++which) {
@@ -139,10 +134,10 @@ void WinogradPass::reduce(const WinogradTensors& tensors, const Box& box, const 
             result.slots = sums + t * sums_.ld;
             result.first = static_cast<char*>(tensors.dst) + offset;
             if (tensors.residual != nullptr) result.residual = at(tensors.residual, offset);
-            result.rows = static_cast<int>(std::min<std::int64_t>(grid_.rows.size(h),
-                                                                  problem_.out_height - y));
-            result.columns = static_cast<int>(std::min<std::int64_t>(grid_.columns.size(w),
-                                                                     problem_.out_width - x));
+            result.rows = static_cast<int>(
+                std::min<std::int64_t>(grid_.rows.size(h), problem_.out_height - y));
+            result.columns = static_cast<int>(
+                std::min<std::int64_t>(grid_.columns.size(w), problem_.out_width - x));
             reduce_[which](result);
         });
     }

@@ -9,6 +9,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #include "primitives/winograd_axis-inl.h"
+#include "primitives/winograd_filter_axis-inl.h"
 #include "primitives/winograd_lanes-inl.h"
 // clang-format on
 
@@ -51,8 +52,7 @@ struct AtTheRim {
         for (int i = 0; i < H::kIn; ++i) {
             const bool row_exists = i >= patch.rows_begin && i < patch.rows_end;
             for (int j = 0; j < W::kIn; ++j) {
-                const bool exists =
-                    row_exists && j >= patch.columns_begin && j < patch.columns_end;
+                const bool exists = row_exists && j >= patch.columns_begin && j < patch.columns_end;
                 made.pixels[i * kMostPixels + j] =
                     exists ? first + i * patch.row + j * patch.pixel : zeros;
             }

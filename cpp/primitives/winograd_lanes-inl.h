@@ -32,8 +32,7 @@ HWY_INLINE wg::Vec<D> load_some(D d, const wg::TFromD<D>* src, [[maybe_unused]] 
 }
 
 template <class D, class Part>
-HWY_INLINE void store_some(D d, wg::Vec<D> values, wg::TFromD<D>* dst,
-                           [[maybe_unused]] Part part) {
+HWY_INLINE void store_some(D d, wg::Vec<D> values, wg::TFromD<D>* dst, [[maybe_unused]] Part part) {
 #if HWY_TARGET == HWY_SCALAR
     wg::StoreU(values, d, dst);
 #else

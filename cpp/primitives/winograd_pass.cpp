@@ -102,8 +102,7 @@ WinogradPass::WinogradPass(const WinogradProblem& problem, const Schedule& sched
       blocks_(loops_of(problem, false), levels_of(schedule, "k", false)),
       channels_(loops_of(problem, true), levels_of(schedule, "k", true)),
       in_(activation_strides(problem.layout, problem.in, problem.in_height, problem.in_width)),
-      out_(activation_strides(problem.layout, problem.out, problem.out_height,
-                              problem.out_width)) {
+      out_(activation_strides(problem.layout, problem.out, problem.out_height, problem.out_width)) {
     require_order(schedule);
     const auto& outer = blocks_.schedule().levels;
     const auto& inner = channels_.schedule().levels;
@@ -164,8 +163,8 @@ void WinogradPass::choose_functions() {
         const int tile_h = small ? 2 : TileBlock::is_large_h(which) ? 4 : 3;
         const int tile_w = small ? 2 : TileBlock::is_large_w(which) ? 4 : 3;
         for (const bool inside : {false, true}) {
-            expand_[which][inside ? 1 : 0] = expand_function(isa, PatchKind::input, problem_.dtype,
-                                                             tile_h, tile_w, inside);
+            expand_[which][inside ? 1 : 0] =
+                expand_function(isa, PatchKind::input, problem_.dtype, tile_h, tile_w, inside);
         }
         reduce_[which] = reduce_function(isa, problem_.dtype, tile_h, tile_w);
     }

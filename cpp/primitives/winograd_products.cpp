@@ -34,11 +34,8 @@ Term term_of(Range tiles, const Panels& panels, const Kind& kind) {
                 .first = true,
                 .last = true};
     }
-    Term term{.m = kind.channels,
-              .k = tiles.size(),
-              .lda = panels.a.ld,
-              .first = true,
-              .last = true};
+    Term term{
+        .m = kind.channels, .k = tiles.size(), .lda = panels.a.ld, .first = true, .last = true};
     // Without tiles the sum is still to be written: zeros.
     if (tiles.size() > 0) {
         term.entries_a = {first_a};
@@ -52,8 +49,8 @@ void add_classes(const TileGrid& grid, const Panels& panels, const Kind& kind, C
     for (int i = 0; i < grid.slots_h(); ++i) {
         for (int j = 0; j < grid.slots_w(); ++j) {
             const bool all = grid.rows.large == 2;
-            const Range tiles = all ? Range{0, tiles_of(kind.counts)}
-                                    : tiles_of_slot(kind.counts, i, j);
+            const Range tiles =
+                all ? Range{0, tiles_of(kind.counts)} : tiles_of_slot(kind.counts, i, j);
             const auto place = std::find(known.begin(), known.end(), tiles);
             it.selections.push_back({.block_class = static_cast<int>(place - known.begin())});
             if (place != known.end()) continue;

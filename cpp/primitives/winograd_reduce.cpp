@@ -9,6 +9,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #include "primitives/winograd_axis-inl.h"
+#include "primitives/winograd_filter_axis-inl.h"
 #include "primitives/winograd_lanes-inl.h"
 // clang-format on
 
@@ -67,8 +68,8 @@ HWY_INLINE void along_row(std::integer_sequence<int, kPasses...>, int i, const L
 template <class H, class W, int kPass, int... kRows>
 HWY_INLINE void along_column(std::integer_sequence<int, kRows...>, const TileResult& tile,
                              std::int64_t channel, int j, Lanes* xy) {
-    const Lanes column[] = {wg::LoadU(
-        Tag(), tile.slots + (kRows * W::kSlots + j) * tile.slot_stride + channel)...};
+    const Lanes column[] = {
+        wg::LoadU(Tag(), tile.slots + (kRows * W::kSlots + j) * tile.slot_stride + channel)...};
     H::template reduce<kPass>(column, xy[0], xy[kMostSlots]);
 }
 

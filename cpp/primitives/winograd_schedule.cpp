@@ -18,21 +18,27 @@ constexpr double kCyclesToReduce = 160;
 // For a gradient of the filter and a vector of channels.
 constexpr double kCyclesToReduceFilter = 110;
 // Cycles per byte that a product adds to what it computes meanwhile.
-constexpr double kFromL2 = 0.5 / 64;
-constexpr double kFromL3 = 0.5 / 24;
+constexpr double kFromL2 = 0.25 / 64;
+constexpr double kFromL3 = 0.7 / 24;
 constexpr double kFromMemory = 0.5 / 10;
-// The part of a cache that one operand may count on.
-constexpr double kUsable = 0.9;
+// The part of a cache that may be counted on; of L3, which others use too, more costs more.
+constexpr double kUsable = 1.15;
+constexpr double kUsableL3 = 0.25;
+constexpr double kCrowdedL3 = 1.2;
 constexpr double kBytes = 4;
 constexpr double kVector = 16;
 // With this many blocks of tiles threads share them, with fewer the channels.
 constexpr std::int64_t kBlocksToShare = 16;
 // Cycles until a block of tiles has begun.
-constexpr double kCyclesPerBlock = 3000;
+constexpr double kCyclesPerBlock = 1500;
 // More tiles than these in a block are never faster.
 constexpr std::int64_t kMostTiles = 512;
 // With fewer pairs of blocks of channels than this threads share the minibatch.
-constexpr std::int64_t kPairsToShare = 16;
+constexpr std::int64_t kPairsToShare = 4;
+
+// How often a block of tiles moves the sums of a gradient, which its products read and write while
+// little is computed with them.
+constexpr double kCallsOfSums = 6;
 
 struct Steps {
     std::int64_t images;
@@ -66,7 +72,9 @@ std::vector<Steps> possible_steps(const TileGrid& grid) {
 
 double from(double bytes, const CacheSizes& caches) {
     if (bytes > kUsable * caches.l3) return kFromMemory;
-    return bytes > kUsable * caches.l2 ? kFromL3 : kFromL2;
+    if (bytes > kUsableL3 * caches.l3) return kFromL3 * kCrowdedL3;
+    const double beyond = bytes / (kUsable * caches.l2) - 1;
+    return kFromL2 + std::clamp(beyond, 0.0, 1.0) * (kFromL3 - kFromL2);
 }
 
 double vectors(std::int64_t channels) { return std::ceil(static_cast<double>(channels) / kVector); }
@@ -112,13 +120,14 @@ double pass_cycles(const WinogradProblem& problem, const TileGrid& grid, const S
     const double sums = slots * steps.tiles() * width * kBytes;
     const double blocks = groups * block_count(grid, steps);
     const double filter_cost = filter * from(filter + inputs + sums, caches);
-    const double input_cost = out_blocks * inputs * from(inputs + sums, caches);
-    const double transforms =
-        tiles_of_all(grid) * groups * share_of_transform(grid) *
-        (kCyclesToExpand * vectors(problem.in.channels) +
-         kCyclesToReduce * vectors(problem.out.channels));
+    // Inputs are written once and read for each block of results, which are written and read.
+    const double slot_cost =
+        ((1 + out_blocks) * inputs + 2 * out_blocks * sums) * from(inputs + sums, caches);
+    const double transforms = tiles_of_all(grid) * groups * share_of_transform(grid) *
+                              (kCyclesToExpand * vectors(problem.in.channels) +
+                               kCyclesToReduce * vectors(problem.out.channels));
     return multiply_cycles(grid, problem.in, problem.out) + transforms +
-           blocks * (filter_cost + input_cost + kCyclesPerBlock);
+           blocks * (filter_cost + slot_cost + kCyclesPerBlock);
 }
 
 double weights_cycles(const ConvProblem& problem, const TileGrid& grid, const Steps& steps,
@@ -139,7 +148,7 @@ double weights_cycles(const ConvProblem& problem, const TileGrid& grid, const St
     const double operands = (inputs * out_blocks + gradients * in_blocks) * from(all, caches);
     // Written once and read once by the transforms, read and written by each product.
     const double written = 2 * (inputs + gradients) * from(all, caches);
-    const double sums = 4 * pair * pairs * from(all, caches);
+    const double sums = kCallsOfSums * pair * pairs * from(all, caches);
     const double reduce = pairs * static_cast<double>(in.block) * vectors(out.block) *
                           kCyclesToReduceFilter * (keeps ? 1 : blocks);
     const double transforms = tiles_of_all(grid) * groups * share_of_transform(grid) *
@@ -149,9 +158,9 @@ double weights_cycles(const ConvProblem& problem, const TileGrid& grid, const St
 }
 
 std::vector<WinogradPlan> best_of(std::vector<WinogradPlan> plans, int count) {
-    std::stable_sort(
-        plans.begin(), plans.end(),
-        [](const WinogradPlan& a, const WinogradPlan& b) { return a.cycles < b.cycles; });
+    std::stable_sort(plans.begin(), plans.end(), [](const WinogradPlan& a, const WinogradPlan& b) {
+        return a.cycles < b.cycles;
+    });
     plans.resize(std::min(plans.size(), static_cast<std::size_t>(std::max(count, 1))));
     return plans;
 }
@@ -163,9 +172,9 @@ std::vector<WinogradPlan> winograd_plans(const WinogradProblem& problem, const C
     const TileGrid grid = tile_grid(problem);
     std::vector<WinogradPlan> plans;
     for (const Steps& steps : possible_steps(grid)) {
-        const bool shares_blocks = block_count(grid, steps) *
-                                       static_cast<double>(problem.in.groups) >=
-                                   static_cast<double>(kBlocksToShare);
+        const bool shares_blocks =
+            block_count(grid, steps) * static_cast<double>(problem.in.groups) >=
+            static_cast<double>(kBlocksToShare);
         const Schedule schedule{{{'g', 1, shares_blocks},
                                  {'n', steps.images, shares_blocks},
                                  {'h', steps.rows, shares_blocks},
@@ -184,6 +193,7 @@ std::vector<WinogradPlan> winograd_weights_plans(const ConvProblem& problem, int
     const bool in_parts = pairs < kPairsToShare && shape.N > 1;
     std::vector<WinogradPlan> plans;
     for (const Steps& steps : possible_steps(grid)) {
+        if (in_parts && steps.images > 1) continue;  // parts hold few images
         const Schedule schedule{
             {{'n', steps.images, in_parts}, {'h', steps.rows}, {'w', steps.columns}}};
         plans.push_back({schedule, weights_cycles(problem, grid, steps, caches)});

@@ -90,8 +90,8 @@ WinogradWeightsPass::Operand WinogradWeightsPass::operand(PatchKind kind) const 
         const int tile_w = TileBlock::is_large_w(which) ? tile_ : 3;
         if (tile_ == 2 && (tile_h == 3 || tile_w == 3)) continue;
         for (const bool inside : {false, true}) {
-            it.functions[which][inside ? 1 : 0] = expand_function(
-                usable_isa(), kind, problem_.dtype, tile_h, tile_w, inside);
+            it.functions[which][inside ? 1 : 0] =
+                expand_function(usable_isa(), kind, problem_.dtype, tile_h, tile_w, inside);
         }
     }
     return it;
@@ -161,7 +161,8 @@ void WinogradWeightsPass::run(const void* src, const void* diff_dst, DType to, v
                       .threads = threads});
         }
     });
-    if (copies) add_copies({results, gradient_floats(), gradient_floats(), parts_}, to, diff_weights);
+    if (copies)
+        add_copies({results, gradient_floats(), gradient_floats(), parts_}, to, diff_weights);
 }
 
 void WinogradWeightsPass::sum_part(const Part& part) const {
@@ -216,7 +217,8 @@ void WinogradWeightsPass::expand(const Operand& operand, const void* from, const
                     .channels = channels_of(operand.blocks, block),
                     .slot_stride = operand.slots.stride};
     const std::int64_t first = group * operand.strides.group + inner * operand.strides.block;
-    const std::int64_t column = group * width_of_group(operand.blocks) + inner * operand.blocks.block;
+    const std::int64_t column =
+        group * width_of_group(operand.blocks) + inner * operand.blocks.block;
     for (int which = 0; which < TileBlock::kClasses; ++which) {
         const int high = (TileBlock::is_large_h(which) ? tile_ : 3) + operand.rim;
         const int wide = (TileBlock::is_large_w(which) ? tile_ : 3) + operand.rim;
@@ -245,8 +247,8 @@ void WinogradWeightsPass::multiply(const TileBlock& tiles, std::int64_t pair, bo
     const std::int64_t group = out / out_.blocks.per_group();
     const std::int64_t in = pair % in_.blocks.per_group();
     const std::int64_t first_in = group * width_of_group(in_.blocks) + in * in_.blocks.block;
-    const std::int64_t first_out = group * width_of_group(out_.blocks) +
-                                   out % out_.blocks.per_group() * out_.blocks.block;
+    const std::int64_t first_out =
+        group * width_of_group(out_.blocks) + out % out_.blocks.per_group() * out_.blocks.block;
     products_
         .plan({tiles.counts(), rounded_up(channels_of(out_.blocks, out)),
                channels_of(in_.blocks, in), true, true})

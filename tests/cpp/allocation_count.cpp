@@ -11,9 +11,11 @@ namespace {
 std::atomic<std::int64_t> calls{0};
 std::atomic<std::int64_t> scratch_bytes{0};
 
+void count() { ++calls; }
+
 void* taken(void* memory) {
     if (memory == nullptr) throw std::bad_alloc();
-    ++calls;
+    count();
     return memory;
 }
 
@@ -38,6 +40,15 @@ void* operator new(std::size_t bytes) { return plain(bytes); }
 void* operator new[](std::size_t bytes) { return plain(bytes); }
 void* operator new(std::size_t bytes, std::align_val_t unit) { return aligned(bytes, unit); }
 void* operator new[](std::size_t bytes, std::align_val_t unit) { return aligned(bytes, unit); }
+
+// std::stable_sort takes its buffer here and gives it back to the ordinary operator delete.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+    dlprim::testing::count();
+    return std::malloc(bytes == 0 ? 1 : bytes);
+}
+void* operator new[](std::size_t bytes, const std::nothrow_t& nothrow) noexcept {
+    return operator new(bytes, nothrow);
+}
 
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
