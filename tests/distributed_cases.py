@@ -53,7 +53,7 @@ class Loose:
         return self.weights
 
 
-SHAPES = [(3, 5), (), (1,), (0, 4), (1000,), (17, 31), (2,), (300001,)]
+SHAPES = [(3, 5), (), (1,), (0, 4), (1000,), (17, 31), (2,), (30001,)]
 
 
 def gradients_of(rank: int, step: int = 0) -> list[NDArray[np.float32]]:
@@ -120,7 +120,7 @@ def test_bfloat16_wire_keeps_what_it_rounds_away(group: Group, overlap: str) -> 
     """One step is off by the rounding of bfloat16, the mean of many steps hardly at all."""
     if group.communicator is None:
         pytest.skip("nothing is on a wire")
-    module, steps = Loose(SHAPES), 40
+    module, steps = Loose(SHAPES), 15
     everyone = map(gradients_of, range(group.size))
     exact = [sum(parts) / group.size for parts in zip(*everyone, strict=True)]
     totals = [np.zeros(shape) for shape in SHAPES]
@@ -158,7 +158,8 @@ def test_traffic_counts_bytes_and_seconds(group: Group) -> None:
         with DataParallel(module, group, wire=wire, overlap="off") as parallel:
             reduced(parallel, module, group.rank)
             traffic = parallel.traffic
-        assert traffic.bytes == (0 if group.communicator is None else size * elements)
+        assert traffic.bytes == size * elements
+        assert all(lead >= 0 for _, lead in traffic.buckets)
         assert 0 <= traffic.seconds <= traffic.exposed
         assert (traffic.bus_bandwidth(group.size) > 0) == (group.size > 1)
 
@@ -196,8 +197,6 @@ def test_ranks_train_what_one_rank_trains_on_the_whole_batch(group: Group, overl
 
 
 def test_every_gradient_is_ready_once(group: Group) -> None:
-    if group.communicator is None:
-        return
     network = Network(WIDTHS)
     parallel = DataParallel(network, group, overlap="off")
     first, *others = network.parameters()

@@ -8,8 +8,16 @@ MPI is reached through mpi4py, which is imported by `Group.world` only, and only
 an MPI launcher has started: alone everything here works without it, as a group of one.
 """
 
-from dlprim.distributed.agreement import CollectiveError, require_same_code
+from dlprim.distributed.agreement import require_same_code
 from dlprim.distributed.data_parallel import DataParallel
+from dlprim.distributed.failure import CollectiveError, end_job
 from dlprim.distributed.group import Group, LauncherError
 
-__all__ = ["CollectiveError", "DataParallel", "Group", "LauncherError", "require_same_code"]
+__all__ = [
+    "CollectiveError",
+    "DataParallel",
+    "Group",
+    "LauncherError",
+    "end_job",
+    "require_same_code",
+]

@@ -13,11 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import dlprim
+from dlprim.distributed.failure import CollectiveError
 from dlprim.distributed.group import Group
-
-
-class CollectiveError(RuntimeError):
-    """Raised with the same message on every rank, which may all leave without an abort."""
 
 
 def require_same_code(group: Group) -> None:

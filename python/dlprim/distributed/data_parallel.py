@@ -10,23 +10,24 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from dlprim.distributed.agreement import require_same_parameters
-from dlprim.distributed.buckets import Bucket, Parameter, plan_buckets
+from dlprim.distributed.buckets import Parameter, plan_buckets
 from dlprim.distributed.group import Group
 from dlprim.distributed.overlap import (
     OVERLAPS,
     AfterBackward,
+    Alone,
     BesideBackward,
     BetweenLayers,
     Overlap,
 )
-from dlprim.distributed.reduction import WIRES, Reducer
+from dlprim.distributed.reduction import WIRES, Reducer, bytes_per_element
+from dlprim.distributed.traffic import Traffic
 
 BUCKET_BYTES = 25 << 20
 
@@ -35,19 +36,6 @@ class Module(Protocol):
     """A model, as far as this module is concerned."""
 
     def parameters(self) -> Sequence[Any]: ...
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """What a step's communication took; `seconds` beyond `exposed` were hidden behind computing."""
-
-    bytes: int  # of all gradients, in their form on the wire
-    seconds: float  # during which a bucket was on its way
-    exposed: float  # seconds during which computing stood still
-
-    def bus_bandwidth(self, ranks: int) -> float:
-        """Bytes per second that each rank sent (and received), as peers report it."""
-        return 2 * (ranks - 1) / ranks * self.bytes / self.seconds if self.seconds > 0 else 0.0
 
 
 class DataParallel:
@@ -103,17 +91,17 @@ class DataParallel:
             raise ValueError(f"bucket_bytes is {bucket_bytes}, expected at least 1")
         self.group = Group.world() if group is None else group
         self.share = 1 / self.group.size
-        self.traffic = Traffic(0, 0.0, 0.0)
+        self.traffic = Traffic(())
         parameters = list(module.parameters())
         _require_float32(parameters)
         require_same_parameters(self.group, parameters)
         for parameter in parameters:
             broadcast_value(self.group, parameter)
         self.overlap = usable_overlap(self.group, overlap)
-        self._buckets: list[Bucket] = []
-        self._engine: Overlap = AfterBackward(self.group)
+        self._buckets = plan_buckets(parameters, bucket_bytes, self.group.size)
+        self._element_bytes = bytes_per_element(wire)
+        self._engine: Overlap = Alone()
         if self.group.communicator is not None:
-            self._buckets = plan_buckets(parameters, bucket_bytes, self.group.size)
             self._traffic_group = self.group.duplicate()
             self._reducer = Reducer(self._traffic_group, self._buckets, wire)
             self._engine = _engine(self.overlap, self._traffic_group)
@@ -130,16 +118,16 @@ class DataParallel:
         ValueError
             The parameter is not one of the module's, or was ready before in this step.
         """
-        if not self._buckets:
-            return
         started = time.perf_counter()
         missing = self._missing[self._index_of(parameter)]
         if id(parameter) not in missing:
             raise ValueError(f"parameter {parameter.name} is ready for the second time in a step")
         missing.remove(id(parameter))
         while self._next < len(self._buckets) and not self._missing[self._next]:
-            start = partial(self._reducer.steps, self._buckets[self._next], self.share)
-            self._engine.submit(start)
+            self._ready_at.append(started)
+            if self.group.communicator is not None:
+                start = partial(self._reducer.steps, self._buckets[self._next], self.share)
+                self._engine.submit(start)
             self._next += 1
         self._engine.poke()
         self._exposed += time.perf_counter() - started
@@ -154,8 +142,6 @@ class DataParallel:
         TimeoutError
             Another rank does not take part.
         """
-        if not self._buckets:
-            return
         if self._next < len(self._buckets):
             bucket = self._buckets[self._next]
             names = [p.name for p in bucket.parameters if id(p) in self._missing[self._next]]
@@ -163,9 +149,10 @@ class DataParallel:
         started = time.perf_counter()
         self._engine.drain()
         self._exposed += time.perf_counter() - started
-        elements = sum(bucket.size for bucket in self._buckets)
-        wire_bytes = elements * self._reducer.bytes_per_element
-        self.traffic = Traffic(wire_bytes, self._engine.busy_seconds, self._exposed)
+        sizes = [bucket.size * self._element_bytes for bucket in self._buckets]
+        leads = [started - at for at in self._ready_at]
+        timeline = tuple(zip(sizes, leads, strict=True))
+        self.traffic = Traffic(timeline, self._engine.busy_seconds, self._exposed)
         self._start_step()
 
     def close(self) -> None:
@@ -183,6 +170,7 @@ class DataParallel:
 
     def _start_step(self) -> None:
         self._next = 0  # the bucket to submit
+        self._ready_at: list[float] = []
         self._exposed = 0.0
         self._engine.busy_seconds = 0.0
         self._missing = [{id(p) for p in bucket.parameters} for bucket in self._buckets]

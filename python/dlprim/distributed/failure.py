@@ -12,38 +12,57 @@ import time
 import traceback
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dlprim.distributed.group import Group
 
 _HEAD_START = 0.3  # seconds that rank 0 has to end the job for everybody
 _NEXT_RANK = 0.05
+_LONGEST = 2.0
+# What is said in a sentence; any other exception is a mistake in the program.
+_EXPECTED = (ArithmeticError, OSError, MemoryError, RuntimeError, ValueError)
 
 
-def speak_in_turn(rank: int) -> None:
-    """Gives lower ranks, which may fail for the same reason, the time to end the job first."""
-    if rank > 0:
-        time.sleep(min(_HEAD_START + _NEXT_RANK * rank, 2.0))
+class CollectiveError(RuntimeError):
+    """Raised with the same message on every rank, which may all leave without an abort."""
+
+
+def end_job(group: Group, program: str, error: BaseException) -> int:
+    """Says on stderr why this rank cannot go on, and ends all ranks.
+
+    It returns, with the exit status 1, where no other rank is left behind: in a group of one, and
+    for what all ranks have raised, of which rank 0 speaks.
+    """
+    is_shared = isinstance(error, CollectiveError)
+    if group.size == 1 or is_shared:
+        if group.rank == 0:
+            print(f"{program}: {_text(error)}", file=sys.stderr, flush=True)
+        return 1
+    if group.rank > 0:
+        time.sleep(min(_HEAD_START + _NEXT_RANK * group.rank, _LONGEST))
+    where = f"rank {group.rank} of {group.size} on {group.host}"
+    print(f"{program}: {where}: {_text(error)}", file=sys.stderr, flush=True)
+    group.abort(1)
 
 
 def abort_after_uncaught_exceptions(abort: Callable[[int], Any]) -> None:
     """From now on an exception that reaches the interpreter ends all ranks, after its traceback.
 
-    In a thread, too; Ctrl-C ends the job with status 130.
+    Ctrl-C ends the job with status 130.
     """
     earlier = sys.excepthook
 
-    def end_job(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
+    def end(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
         earlier(kind, error, at)
         sys.stderr.flush()
         abort(130 if issubclass(kind, KeyboardInterrupt) else 1)
 
-    sys.excepthook = end_job
+    sys.excepthook = end
 
 
-def describe(error: BaseException, rank: int, size: int, host: str) -> str:
-    """One line that says where and what; programming errors also get their traceback."""
-    where = f"rank {rank} of {size} on {host}: " if size > 1 else ""
-    if isinstance(error, (ArithmeticError, OSError, MemoryError, RuntimeError, ValueError)):
-        text = str(error) or type(error).__name__
-        return f"{where}{text}"
+def _text(error: BaseException) -> str:
+    if isinstance(error, _EXPECTED):
+        return str(error) or type(error).__name__
     trace = "".join(traceback.format_exception(error)).rstrip()
-    return f"{where}{type(error).__name__}: {error}\n{trace}"
+    return f"{type(error).__name__}: {error}\n{trace}"

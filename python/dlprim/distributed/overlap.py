@@ -41,6 +41,24 @@ class Overlap(Protocol):
         ...
 
 
+class Alone:
+    """There is nobody to exchange anything with."""
+
+    busy_seconds = 0.0
+
+    def submit(self, start: Callable[[], Steps]) -> None:
+        raise AssertionError("a group of one reduces nothing")
+
+    def poke(self) -> None:
+        pass
+
+    def drain(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 class AfterBackward:
     """Nothing happens before `drain`: what overlap is measured against."""
 
