@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dlprim.distributed.group import Group
 
-_HEAD_START = 0.3  # seconds that rank 0 has to end the job for everybody
+_DELIVERY = 0.2  # seconds; launchers forward output through pipes, which an abort overtakes
+_HEAD_START = 0.5  # seconds that rank 0 has to end the job for everybody
 _NEXT_RANK = 0.05
 _LONGEST = 2.0
 # What is said in a sentence; any other exception is a mistake in the program.
@@ -46,6 +47,13 @@ def end_job(group: Group, program: str, error: BaseException) -> int:
     group.abort(1)
 
 
+def deliver_output() -> None:
+    """To be called before an abort, lest nobody sees what was printed."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    time.sleep(_DELIVERY)
+
+
 def abort_after_uncaught_exceptions(abort: Callable[[int], Any]) -> None:
     """From now on an exception that reaches the interpreter ends all ranks, after its traceback.
 
@@ -55,7 +63,7 @@ def abort_after_uncaught_exceptions(abort: Callable[[int], Any]) -> None:
 
     def end(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
         earlier(kind, error, at)
-        sys.stderr.flush()
+        deliver_output()
         abort(130 if issubclass(kind, KeyboardInterrupt) else 1)
 
     sys.excepthook = end

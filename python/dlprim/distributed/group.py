@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from dlprim.distributed.failure import abort_after_uncaught_exceptions
+from dlprim.distributed.failure import abort_after_uncaught_exceptions, deliver_output
 from dlprim.distributed.launcher import launched_size
 from dlprim.distributed.waiting import wait
 
@@ -150,7 +150,8 @@ class Group:
             self.wait(self.communicator.Ibarrier(), "a barrier")
 
     def abort(self, status: int = 1) -> NoReturn:
-        """Ends all processes of the job at once; whatever is printed must be flushed before."""
+        """Ends all processes of the job, after what this one has printed."""
         if self.communicator is not None:
+            deliver_output()
             self.communicator.Abort(status)
         raise SystemExit(status)
