@@ -21,7 +21,7 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("DLPRIM_TUNE", "0")  # the model's schedules, whatever this machine has stored
 
-import conv_plot
+import bars
 import dlprim
 import harness
 import machine
@@ -33,9 +33,9 @@ from conv_case import (
     FunctionCase,
     PrimitiveCase,
     load_layers,
-    load_torch,
 )
 from dlprim.testing import fma_peak
+from torch_peer import load_torch
 
 SHAPES = Path(__file__).parent / "shapes" / "resnet50_conv.csv"
 
@@ -221,7 +221,7 @@ def main() -> None:
     if dlprim.isa() == "scalar":
         raise SystemExit("no vector ISA level is usable here: there is nothing to measure")
     if options.plot:
-        conv_plot.require_matplotlib()
+        bars.require_matplotlib()
     if options.threads == 1:
         harness.pin(options.core)
     dlprim.set_num_threads(options.threads)
@@ -237,7 +237,8 @@ def main() -> None:
                 everything += [machine.environment() | asdict(record) for record in records]
     options.json.write_text("".join(json.dumps(record) + "\n" for record in everything))
     if options.plot:
-        conv_plot.plot(everything, options.plot)
+        everything.sort(key=lambda record: record["id"])
+        bars.plot(everything, options.plot, ("network", "dtype", "layout", "which"), "id")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ before it is timed.
 """
 
 import csv
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 import conv_exact
 import dlprim
 from conv_exact import Layer, Plain
+from torch_peer import tensor_on
 
 PASSES = ("forward", "backward_data", "backward_weights")
 # Forward with weights that Winograd's pass transforms in the call, as in a training step.
@@ -158,21 +158,8 @@ class FunctionCase:
             conv_exact.verify(self.name, name, self.layer, self.plain, value)
 
 
-def load_torch(threads: int) -> Any:
-    """PyTorch with that number of threads, or None where it is not installed."""
-    try:
-        torch = importlib.import_module("torch")
-    except ImportError:
-        return None
-    torch.set_num_threads(threads)
-    return torch
-
-
 def _tensor(torch: Any, array: np.ndarray, channels_last: bool) -> Any:
-    if array.dtype == np.float32:
-        tensor = torch.from_numpy(array)
-    else:
-        tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    tensor = tensor_on(torch, array)
     layout = torch.channels_last if channels_last else torch.contiguous_format
     return tensor.contiguous(memory_format=layout)
 

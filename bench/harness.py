@@ -13,6 +13,7 @@ from statistics import median
 import numpy as np
 
 STRETCH = 3e-4  # seconds that one side runs before the other's turn
+_LONG = 100  # times what is asked for: then making things once decides nothing
 _UNIT_ROUNDOFF = 2.0**-24
 
 
@@ -40,10 +41,10 @@ def sum_bound(terms: int, magnitude: np.ndarray) -> np.ndarray:
 
 def repeats_for(call: Callable[[], object], seconds: float = STRETCH) -> int:
     """How often to call so that it takes about ``seconds``."""
-    call()
-    start = time.perf_counter()
-    call()
-    return max(1, round(seconds / max(time.perf_counter() - start, 1e-7)))
+    first = seconds_per_call(call, 1)  # with what is made once
+    if first > _LONG * seconds:
+        return 1
+    return max(1, round(seconds / max(seconds_per_call(call, 1), 1e-7)))
 
 
 def seconds_per_call(call: Callable[[], object], repeats: int) -> float:

@@ -10,4 +10,9 @@ PYBIND11_MODULE(_core, module) {
     dlprim::bindings::register_linear(module);
     dlprim::bindings::register_pack(module);
     dlprim::bindings::register_conv2d(module);
+    dlprim::bindings::register_batch_norm(module);
+    dlprim::bindings::register_rnn(module);
+    dlprim::bindings::register_elementwise(module);
+    dlprim::bindings::register_loss(module);
+    dlprim::bindings::register_pooling(module);
 }

@@ -192,17 +192,20 @@ void ContractionPlan::run_block(const Block& block) const {
     if (block.terms->sums_apart) convert(block);
 }
 
+void ContractionPlan::run_body(const ContractionOperands& operands, const LoopNest::Ranges& ranges,
+                               void* scratch) const {
+    Block block = block_at(operands, ranges);
+    block.sums = static_cast<float*>(scratch);
+    run_block(block);
+}
+
 void ContractionPlan::run(const ContractionOperands& operands, void* scratch, int threads) const {
     const std::int64_t tasks = nest_.tasks();
     const std::int64_t parts = std::min<std::int64_t>(threads, tasks);
     parallel_for(parts, [&](std::int64_t part) {
-        auto* const sums =
-            reinterpret_cast<float*>(static_cast<char*>(scratch) + part * block_bytes_);
-        nest_.run(chunk(tasks, parts, part), [&](const LoopNest::Ranges& ranges) {
-            Block block = block_at(operands, ranges);
-            block.sums = sums;
-            run_block(block);
-        });
+        char* const sums = static_cast<char*>(scratch) + part * block_bytes_;
+        nest_.run(chunk(tasks, parts, part),
+                  [&](const LoopNest::Ranges& ranges) { run_body(operands, ranges, sums); });
         if (streams_) finish_zeros();
     });
 }

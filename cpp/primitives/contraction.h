@@ -130,6 +130,11 @@ public:
     // scratch_bytes() for each. The caller reads the number of threads once, for both.
     void run(const ContractionOperands& operands, void* scratch, int threads) const;
 
+    // One body of the nest on the calling thread, for those who do more with a block than an
+    // epilogue can while it is hot, and so run nest() themselves. `scratch` has scratch_bytes().
+    void run_body(const ContractionOperands& operands, const LoopNest::Ranges& ranges,
+                  void* scratch) const;
+
     const Contraction& contraction() const { return contraction_; }
     const LoopNest& nest() const { return nest_; }
     std::vector<std::string> kernel_names() const;  // each once, sorted

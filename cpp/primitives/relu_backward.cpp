@@ -5,6 +5,7 @@
 
 #include "brgemm/dtype.h"
 #include "brgemm/isa.h"
+#include "primitives/channel_panels.h"
 #include "primitives/parallel.h"
 #include "primitives/partition.h"
 #include "primitives/relu_backward_rows.h"
@@ -14,51 +15,14 @@ namespace {
 
 // What a task reads: see pack.cpp.
 constexpr std::int64_t kTaskBytes = 128 * 1024;
-// Pixels of a task: few enough for one chain of float32 additions to be accurate, and enough for
-// the sums to be small beside what they sum.
-constexpr std::int64_t kFewestPixels = 32;
+// Pixels of a task: few enough for one chain of float32 additions to be accurate.
 constexpr std::int64_t kMostPixels = 256;
 constexpr std::int64_t kLineFloats = 16;
 // Columns of the sums that are combined together, at least.
 constexpr std::int64_t kFewestColumns = 4 * kLineFloats;
 
-// The storage: images x blocks x pixels x width. Channels-last is one block of one long image.
-struct Panels {
-    std::int64_t images;
-    std::int64_t blocks;
-    std::int64_t pixels;
-    std::int64_t width;
-};
-
-Panels panels_of(const Activations& tensor, Layout layout) {
-    const std::int64_t pixels = tensor.height * tensor.width;
-    if (layout == Layout::nhwc) return {1, 1, tensor.images * pixels, tensor.blocks.total()};
-    return {tensor.images, tensor.blocks.count(), pixels, tensor.blocks.block};
-}
-
-// How the pixels of every block are cut: a piece is several images or a part of one.
-class Pieces {
-public:
-    Pieces(const Panels& panels, DType dtype) : pixels_(panels.pixels) {
-        const std::int64_t most =
-            std::clamp(kTaskBytes / (panels.width * size_of(dtype)), kFewestPixels, kMostPixels);
-        images_ = {panels.images, std::max<std::int64_t>(most / pixels_, 1)};
-        parts_ = Blocks{pixels_, most}.count();
-    }
-
-    std::int64_t count() const { return images_.count() * parts_; }
-    std::int64_t parts_of_image() const { return parts_; }
-    Range images(std::int64_t piece) const { return images_.at(piece / parts_); }
-    Range pixels(std::int64_t piece) const { return chunk(pixels_, parts_, piece % parts_); }
-
-private:
-    std::int64_t pixels_;
-    Blocks images_;
-    std::int64_t parts_ = 1;
-};
-
 // Floats of a row of sums, padding channels included, up to a whole number of cache lines.
-std::int64_t sums_row(const Panels& panels) {
+std::int64_t sums_row(const ChannelPanels& panels) {
     return Blocks{panels.blocks * panels.width, kLineFloats}.count() * kLineFloats;
 }
 
@@ -67,8 +31,8 @@ public:
     // Of at least one pixel.
     ReluPass(const ReluBackward& problem, char* scratch)
         : problem_(problem),
-          panels_(panels_of(problem.tensor, problem.layout)),
-          pieces_(panels_, problem.tensor.dtype),
+          panels_(problem.tensor, problem.layout),
+          pieces_(panels_, problem.tensor.dtype, kTaskBytes, kMostPixels),
           pass_(relu_pixels_function(usable_isa(), problem.tensor.dtype)),
           columns_(panels_.blocks * panels_.width),
           sums_distance_(sums_row(panels_)),
@@ -89,20 +53,11 @@ public:
     }
 
 private:
-    // Channels of one block.
-    Range channels_of(std::int64_t index) const {
-        const ChannelBlocks& blocks = problem_.tensor.blocks;
-        if (problem_.layout == Layout::nhwc) return {0, blocks.total()};
-        const std::int64_t group = index / blocks.per_group(), block = index % blocks.per_group();
-        const std::int64_t first = group * blocks.channels + block * blocks.block;
-        return {first, std::min(first + blocks.block, (group + 1) * blocks.channels)};
-    }
-
     void run_piece(std::int64_t piece, std::int64_t block) const {
         const std::int64_t mask_width = (panels_.width + 7) / 8;
         const Range pixels = pieces_.pixels(piece);
         ReluPixels part{.pixels = pixels.size(),
-                        .channels = channels_of(block).size(),
+                        .channels = panels_.channels(block).size(),
                         .distance = panels_.width,
                         .mask_distance = mask_width};
         if (problem_.diff_bias != nullptr) {
@@ -140,15 +95,15 @@ private:
             }
         });
         for (std::int64_t block = 0; block < panels_.blocks; ++block) {
-            const Range channels = channels_of(block);
+            const Range channels = panels_.channels(block);
             std::copy_n(sums_ + block * panels_.width, channels.size(),
                         problem_.diff_bias + channels.begin);
         }
     }
 
     ReluBackward problem_;
-    Panels panels_;
-    Pieces pieces_;
+    ChannelPanels panels_;
+    PixelPieces pieces_;
     ReluPixelsFunction pass_;
     std::int64_t columns_;  // of the sums, padding channels included
     std::int64_t sums_distance_;
@@ -159,8 +114,9 @@ private:
 
 std::int64_t relu_backward_scratch_bytes(const Activations& tensor, Layout layout) {
     if (tensor.images * tensor.height * tensor.width == 0) return 0;
-    const Panels panels = panels_of(tensor, layout);
-    return Pieces(panels, tensor.dtype).count() * sums_row(panels) * size_of(DType::f32);
+    const ChannelPanels panels(tensor, layout);
+    const PixelPieces pieces(panels, tensor.dtype, kTaskBytes, kMostPixels);
+    return pieces.count() * sums_row(panels) * size_of(DType::f32);
 }
 
 void relu_backward(const ReluBackward& problem, char* scratch) {

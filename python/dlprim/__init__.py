@@ -18,14 +18,23 @@ except ImportError as error:
         )
     raise ImportError(f"{message} ({error})") from error
 
+from dlprim.activations import Activations
 from dlprim.cache import kernel_cache_clear, kernel_cache_info, warmup
 from dlprim.conv import Conv2d
 from dlprim.conv_algorithm import get_conv_algorithm, set_conv_algorithm
 from dlprim.convolution import conv2d, conv2d_backward
+from dlprim.elementwise import add, dropout, relu, relu_backward
+from dlprim.embedding import embedding, embedding_backward
+from dlprim.folding import fold_batch_norm
 from dlprim.functional import linear, linear_backward
 from dlprim.kernel import Brgemm, brgemm
+from dlprim.loss import softmax_cross_entropy
 from dlprim.machine import get_num_threads, isa, set_num_threads, threads
+from dlprim.normalization import BatchNorm
 from dlprim.packing import pack_b, to_bfloat16, to_float32, unpack_b
+from dlprim.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
+from dlprim.recurrent import gru, gru_backward, lstm, lstm_backward
+from dlprim.rnn import GRU, LSTM
 from dlprim.tuning import tune
 
 try:
@@ -34,22 +43,41 @@ except PackageNotFoundError:
     __version__ = "unknown"
 
 __all__ = [
+    "GRU",
+    "LSTM",
+    "Activations",
+    "AvgPool2d",
+    "BatchNorm",
     "Brgemm",
     "Conv2d",
+    "GlobalAvgPool2d",
+    "MaxPool2d",
     "__version__",
+    "add",
     "brgemm",
     "conv2d",
     "conv2d_backward",
+    "dropout",
+    "embedding",
+    "embedding_backward",
+    "fold_batch_norm",
     "get_conv_algorithm",
     "get_num_threads",
+    "gru",
+    "gru_backward",
     "isa",
     "kernel_cache_clear",
     "kernel_cache_info",
     "linear",
     "linear_backward",
+    "lstm",
+    "lstm_backward",
     "pack_b",
+    "relu",
+    "relu_backward",
     "set_conv_algorithm",
     "set_num_threads",
+    "softmax_cross_entropy",
     "threads",
     "to_bfloat16",
     "to_float32",

@@ -5,13 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from dlprim.arrays import FloatArray, contiguous, require_shape, result_array, viewed
+from dlprim.arrays import FloatArray, require_shape, result_array
 from dlprim.conv import Conv2d
 from dlprim.conv_algorithm import resolved
 from dlprim.conv_arguments import Geometry, geometry
-from dlprim.conv_operands import Array
+from dlprim.float_operands import Array, float_operand, require_type, type_of, widened
 from dlprim.kernel import activation_name
-from dlprim.packing import bfloat16_dtype, to_float32
 
 _LAYOUTS = {"NCHW": "blocked", "NHWC": "NHWC"}  # to those of the primitive
 _PREPARED = 128  # geometries that are kept; a network has fewer
@@ -188,10 +187,9 @@ def _prepared(
 
 def _operands(x: Any, w: Any) -> tuple[Array, Array, str]:
     """x and w as contiguous arrays, and the name of their dtype."""
-    src, weights = _float_array("x", x), _float_array("w", w)
-    dtype = _type_of(src)
-    if _type_of(weights) != dtype:
-        raise TypeError(f"w has dtype {weights.dtype}, expected {src.dtype} as x has")
+    src, weights = float_operand("x", x), float_operand("w", w)
+    dtype = type_of(src)
+    require_type("w", weights, src)
     for name, array in (("x", src), ("w", weights)):
         if array.ndim != 4:
             raise ValueError(f"{name} has shape {array.shape}, expected four dimensions")
@@ -213,25 +211,13 @@ def _y_shape(conv: Conv2d) -> tuple[int, ...]:
 
 
 def _like_y(name: str, value: Any, src: Array, conv: Conv2d) -> Array:
-    array = _float_array(name, value)
-    if _type_of(array) != _type_of(src):
-        raise TypeError(f"{name} has dtype {array.dtype}, expected {src.dtype} as x has")
+    array = float_operand(name, value)
+    require_type(name, array, src)
     require_shape(name, array, _y_shape(conv), "the result's from x and w")
     return array
 
 
 def _bias(bias: Any, weights: Array) -> FloatArray:
-    array = _float_array("bias", bias)
+    array = float_operand("bias", bias)
     require_shape("bias", array, weights.shape[:1], "K from w")
-    return array if array.dtype == np.float32 else to_float32(array)
-
-
-def _float_array(name: str, value: Any) -> Array:
-    array = viewed(name, value, "float32 or bfloat16")
-    if array.dtype not in (np.float32, np.uint16, bfloat16_dtype()):
-        raise TypeError(f"{name} has dtype {array.dtype}, expected float32 or bfloat16")
-    return contiguous(array)
-
-
-def _type_of(array: Array) -> str:
-    return "float32" if array.dtype == np.float32 else "bfloat16"
+    return widened(array)

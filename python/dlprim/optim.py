@@ -1,20 +1,111 @@
 """Optimisers: how a gradient changes a parameter.
 
-An update is memory traffic, not arithmetic: every parameter, its gradient and its velocity pass
-through the core once per step and nothing is reused. So there is no kernel here, only NumPy
-element-wise operations on arrays that already exist; the optimiser allocates its state once.
+An update is memory traffic, not arithmetic: every parameter, its gradient and its state pass
+through the core once per step, and a bfloat16 copy of the parameter leaves in the same pass.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlprim import _core
+from dlprim.arrays import contiguous
+from dlprim.packing import bfloat16_dtype
 
-class SGD:
+Gradients = Sequence[NDArray[np.float32] | None]
+Copies = Sequence[NDArray[Any] | None]
+
+
+class _Optimizer:
+    """What SGD and AdamW share: parameters, their copies and states."""
+
+    learning_rate: float
+
+    def __init__(
+        self, parameters: Sequence[NDArray[np.float32]], copies: Copies | None, states: int
+    ) -> None:
+        for position, parameter in enumerate(parameters):
+            if not isinstance(parameter, np.ndarray) or parameter.dtype != np.float32:
+                kind = getattr(parameter, "dtype", type(parameter).__name__)
+                raise TypeError(f"parameters[{position}] is {kind}, expected a float32 ndarray.")
+            if not (parameter.flags.c_contiguous and parameter.flags.writeable):
+                raise ValueError(
+                    f"parameters[{position}] is not C-contiguous and writeable, but is updated in "
+                    "place."
+                )
+        self._parameters = list(parameters)
+        self._copies: list[NDArray[Any] | None] = [None] * len(self._parameters)
+        if copies is not None:
+            self._copies = list(copies)
+        self._require_copies()
+        self._states = [[np.zeros_like(it) for it in self._parameters] for _ in range(states)]
+
+    def _require_copies(self) -> None:
+        if len(self._copies) != len(self._parameters):
+            raise ValueError(f"copies has {len(self._copies)} entries, expected one per parameter.")
+        for position, (copy, parameter) in enumerate(
+            zip(self._copies, self._parameters, strict=True)
+        ):
+            if copy is None:
+                continue
+            if copy.dtype not in (bfloat16_dtype(), np.dtype(np.uint16)):
+                raise TypeError(f"copies[{position}] is {copy.dtype}, expected bfloat16.")
+            if copy.shape != parameter.shape or not copy.flags.c_contiguous:
+                raise ValueError(
+                    f"copies[{position}] has shape {copy.shape}, expected a C-contiguous array of "
+                    f"shape {parameter.shape}."
+                )
+
+    def _rows(self, gradients: Gradients) -> list[tuple[NDArray[Any] | None, ...]]:
+        """(parameter, gradient, states..., copy) of those that have a gradient."""
+        expected = [parameter.shape for parameter in self._parameters]
+        got = [
+            shape if gradient is None else gradient.shape
+            for gradient, shape in zip(gradients, expected, strict=False)
+        ]
+        if len(gradients) != len(expected) or got != expected:
+            shapes = [getattr(gradient, "shape", None) for gradient in gradients]
+            raise ValueError(f"gradients have the shapes {shapes}, expected {expected}.")
+        states: list[list[NDArray[np.float32] | None]] = [list(each) for each in self._states]
+        while len(states) < 2:
+            states.append([None] * len(self._parameters))
+        rows = zip(self._parameters, gradients, *states, self._copies, strict=True)
+        return [(row[0], contiguous(row[1]), *row[2:]) for row in rows if row[1] is not None]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state as plain arrays and numbers: copies, to store and to load again."""
+        state: dict[str, Any] = {"learning_rate": self.learning_rate}
+        for number, arrays in enumerate(self._states):
+            state |= {f"state{number}.{i}": array.copy() for i, array in enumerate(arrays)}
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from what `state_dict` returned.
+
+        Raises:
+            KeyError: an entry is missing; nothing was changed.
+            ValueError: an array has another shape; nothing was changed.
+        """
+        found = []
+        for number, arrays in enumerate(self._states):
+            for i, array in enumerate(arrays):
+                value = np.asarray(state[f"state{number}.{i}"])
+                if value.shape != array.shape:
+                    raise ValueError(
+                        f"state{number}.{i} has shape {value.shape}, expected {array.shape}."
+                    )
+                found.append((array, value))
+        self.learning_rate = float(state["learning_rate"])
+        for array, value in found:
+            array[...] = value
+
+
+class SGD(_Optimizer):
     """Stochastic gradient descent with (heavy-ball) momentum, updating the parameters in place.
 
     For a parameter w with gradient g and velocity v, which starts at zero, one step is::
@@ -24,17 +115,22 @@ class SGD:
 
     These are equations (1) and (2) of Sutskever et al., "On the importance of initialization and
     momentum in deep learning" (ICML 2013), with the learning rate outside the velocity, so that
-    assigning to `learning_rate` between steps acts at once.
+    assigning to `learning_rate` between steps acts at once. With `nesterov` the step is along
+    ``g + weight_decay * w + momentum * v`` instead of v, as in PyTorch.
 
     Args:
-        parameters: float32 arrays of any shape; kept by reference and updated in place.
+        parameters: C-contiguous float32 arrays of any shape; kept by reference and updated in
+            place.
         learning_rate: step size, at least 0; assign to the attribute to follow a schedule.
         momentum: fraction of the velocity that survives a step, in [0, 1).
         weight_decay: factor of the L2 penalty's gradient, at least 0, for biases too.
+        nesterov: look ahead; needs momentum.
+        copies: for each parameter a bfloat16 array of its shape that receives it rounded in every
+            step, or None.
 
     Raises:
-        TypeError: a parameter is not a float32 array.
-        ValueError: a number is outside its range.
+        TypeError: a parameter is not a float32 array, or a copy not a bfloat16 one.
+        ValueError: a number is outside its range, or an array cannot be used.
     """
 
     def __init__(
@@ -43,44 +139,99 @@ class SGD:
         learning_rate: float,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
+        nesterov: bool = False,
+        copies: Copies | None = None,
     ) -> None:
-        for index, parameter in enumerate(parameters):
-            if not isinstance(parameter, np.ndarray) or parameter.dtype != np.float32:
-                kind = getattr(parameter, "dtype", type(parameter).__name__)
-                raise TypeError(f"parameters[{index}] is {kind}, expected a float32 ndarray.")
-        if not (math.isfinite(learning_rate) and learning_rate >= 0):
-            raise ValueError(f"learning_rate is {learning_rate}, expected a finite number >= 0.")
+        _require_at_least_zero("learning_rate", learning_rate)
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum is {momentum}, expected a number in [0, 1).")
-        if not (math.isfinite(weight_decay) and weight_decay >= 0):
-            raise ValueError(f"weight_decay is {weight_decay}, expected a finite number >= 0.")
+        _require_at_least_zero("weight_decay", weight_decay)
+        if nesterov and momentum == 0:
+            raise ValueError("nesterov is True, which needs a momentum above 0.")
+        super().__init__(parameters, copies, 1 if momentum > 0 else 0)
         self.learning_rate = learning_rate
         self.momentum = momentum
         self.weight_decay = weight_decay
-        self._parameters = list(parameters)
-        self._velocities = [np.zeros_like(parameter) for parameter in parameters]
-        self._scratch = [np.empty_like(parameter) for parameter in parameters]
+        self.nesterov = nesterov
 
-    def step(self, gradients: Sequence[NDArray[np.float32]]) -> None:
+    def step(self, gradients: Gradients) -> None:
         """Updates every parameter in place.
 
         Args:
-            gradients: one float32 array per parameter, in their order and of their shapes; not
-                modified.
+            gradients: one float32 array per parameter, in their order and of their shapes, not
+                modified; or None for a parameter to leave alone.
 
         Raises:
+            TypeError: a gradient is not float32; nothing was updated.
             ValueError: the number of gradients or a shape is wrong; nothing was updated.
         """
-        got = [gradient.shape for gradient in gradients]
-        expected = [parameter.shape for parameter in self._parameters]
-        if got != expected:
-            raise ValueError(f"gradients have the shapes {got}, expected {expected}.")
-        state = zip(self._parameters, gradients, self._velocities, self._scratch, strict=True)
-        for parameter, gradient, velocity, scratch in state:
-            velocity *= self.momentum
-            velocity += gradient
-            if self.weight_decay != 0:
-                np.multiply(parameter, self.weight_decay, out=scratch)
-                velocity += scratch
-            np.multiply(velocity, self.learning_rate, out=scratch)
-            parameter -= scratch
+        _core.sgd_step(
+            self._rows(gradients),
+            self.learning_rate,
+            self.momentum,
+            self.weight_decay,
+            self.nesterov,
+        )
+
+
+class AdamW(_Optimizer):
+    """Adam with decoupled weight decay (arXiv 1711.05101, algorithm 2), as in PyTorch.
+
+    Args:
+        parameters, learning_rate, copies: as for `SGD`.
+        betas: decay of the means of gradients and of their squares, in [0, 1).
+        epsilon: added to the root of the mean square, above 0.
+        weight_decay: a step scales each parameter by ``1 - learning_rate * weight_decay`` first.
+
+    Raises:
+        TypeError, ValueError: as `SGD` does.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[NDArray[np.float32]],
+        learning_rate: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-8,
+        weight_decay: float = 1e-2,
+        copies: Copies | None = None,
+    ) -> None:
+        _require_at_least_zero("learning_rate", learning_rate)
+        if not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(f"betas are {betas}, expected two numbers in [0, 1).")
+        if not (math.isfinite(epsilon) and epsilon > 0):
+            raise ValueError(f"epsilon is {epsilon}, expected a finite number above 0.")
+        _require_at_least_zero("weight_decay", weight_decay)
+        super().__init__(parameters, copies, 2)
+        self.learning_rate = learning_rate
+        self.betas, self.epsilon, self.weight_decay = betas, epsilon, weight_decay
+        self.steps = 0
+
+    def step(self, gradients: Gradients) -> None:
+        """Updates every parameter in place; as `SGD.step`."""
+        rows = self._rows(gradients)
+        steps = self.steps + 1
+        beta1, beta2 = self.betas
+        _core.adamw_step(
+            rows,
+            1 - self.learning_rate * self.weight_decay,
+            beta1,
+            beta2,
+            self.learning_rate / (1 - beta1**steps),
+            1 / math.sqrt(1 - beta2**steps),
+            self.epsilon,
+        )
+        self.steps = steps
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"steps": self.steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        steps = int(state["steps"])
+        super().load_state_dict(state)
+        self.steps = steps
+
+
+def _require_at_least_zero(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError(f"{name} is {value}, expected a finite number >= 0.")

@@ -1,6 +1,6 @@
-"""Bars of the convolution benchmark: a panel for each pass and type, up to the peak."""
+"""Bars of a benchmark: a panel for each pass and type, up to the peak."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,15 @@ def require_matplotlib() -> Any:
     return Figure
 
 
-def plot(records: Iterable[Record], path: Path) -> None:
-    """Write a picture in the format that the name of the file says."""
+def plot(records: Iterable[Record], path: Path, panels_by: Sequence[str], label: str) -> None:
+    """Write a picture in the format that the name of the file says.
+
+    There is a panel for each combination of what the keys ``panels_by`` hold, and in it a pair of
+    bars for each record, named by what the key ``label`` holds.
+    """
 
     def panel_of(record: Record) -> tuple[str, ...]:
-        return tuple(record[key] for key in ("network", "dtype", "layout", "which"))
+        return tuple(record[key] for key in panels_by)
 
     panels = [
         (panel, list(rows)) for panel, rows in groupby(sorted(records, key=panel_of), key=panel_of)
@@ -30,12 +34,12 @@ def plot(records: Iterable[Record], path: Path) -> None:
     figure = require_matplotlib()(figsize=(max(7, 2 + 0.4 * widest), 2.6 * len(panels)))
     axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
     for axis, (panel, rows) in zip(axes, panels, strict=True):
-        _bars(axis, " ".join(panel), sorted(rows, key=lambda row: row["id"]))
+        _bars(axis, f"{' '.join(panel)}, {rows[0]['threads']} thread(s)", rows, label)
     figure.tight_layout()
     figure.savefig(path)
 
 
-def _bars(axis: Any, title: str, rows: list[Record]) -> None:
+def _bars(axis: Any, title: str, rows: list[Record], label: str) -> None:
     positions = range(len(rows))
     compared = rows[0]["torch_gflops"] is not None
     width = 0.4 if compared else 0.8
@@ -45,7 +49,7 @@ def _bars(axis: Any, title: str, rows: list[Record]) -> None:
         axis.bar(shifted, [row["torch_gflops"] for row in rows], width, label="PyTorch")
     axis.set_ylim(0, max(row["peak_gflops"] for row in rows))
     axis.set_xticks([position + (width / 2 if compared else 0) for position in positions])
-    axis.set_xticklabels([str(row["id"]) for row in rows])
+    axis.set_xticklabels([str(row[label]) for row in rows])
     axis.set_ylabel("GFLOP/s, up to the peak")
-    axis.set_title(f"{title}, batch {rows[0]['batch']}, {rows[0]['threads']} thread(s)")
+    axis.set_title(title)
     axis.legend(loc="upper left", bbox_to_anchor=(1, 1))

@@ -1,0 +1,290 @@
+// Compiled once per target, as pack_rows.cpp.
+#include "primitives/batch_norm_rows.h"
+
+#include <cstdint>
+
+#define HWY_TARGET_INCLUDE "primitives/batch_norm_rows.cpp"
+// clang-format off
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+#include "primitives/channel_arithmetic-inl.h"
+#include "primitives/channel_strip-inl.h"
+#include "primitives/relu_bits-inl.h"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace dlprim {
+namespace HWY_NAMESPACE {
+namespace {
+
+// What of diff_dst passed relu.
+
+struct NoGate {
+    template <class Element, class Part>
+    HWY_INLINE ChannelVector<Element> operator()(const ChannelVector<Element>& diff,
+                                                 const ChannelVector<Element>&, std::int64_t,
+                                                 std::int64_t, Part) const {
+        return diff;
+    }
+};
+
+template <class Element>
+struct DstGate {
+    const Element* dst;
+    std::int64_t distance;
+
+    template <class Part>
+    HWY_INLINE ChannelVector<Element> operator()(const ChannelVector<Element>& diff,
+                                                 const ChannelVector<Element>&, std::int64_t pixel,
+                                                 std::int64_t channel, Part part) const {
+        return each(Passed(), diff,
+                    ChannelVector<Element>::load(dst + pixel * distance + channel, part));
+    }
+};
+
+struct BitGate {
+    const std::uint8_t* bits;
+    std::int64_t distance;
+
+    template <class Element, class Part>
+    HWY_INLINE ChannelVector<Element> operator()(const ChannelVector<Element>& diff,
+                                                 const ChannelVector<Element>&, std::int64_t pixel,
+                                                 std::int64_t channel, Part part) const {
+        return each(Bits(), diff, ones_of_bits<Element>(bits + pixel * distance, channel, part));
+    }
+};
+
+// dst's sign, computed exactly as the forward pass did.
+struct RecomputingGate {
+    const float* scale;
+    const float* bias;
+
+    template <class Element, class Part>
+    HWY_INLINE ChannelVector<Element> operator()(const ChannelVector<Element>& diff,
+                                                 const ChannelVector<Element>& centred,
+                                                 std::int64_t, std::int64_t channel,
+                                                 Part part) const {
+        using Vector = ChannelVector<Element>;
+        return each(Passed(), diff,
+                    each(ProductSum(), centred, Vector::load_floats(scale + channel, part),
+                         Vector::load_floats(bias + channel, part)));
+    }
+};
+
+template <class Element>
+struct StatisticsRow {
+    const NormPixels& it;
+    std::int64_t first, end;
+
+    template <std::int64_t kVectors, class Part>
+    HWY_INLINE void columns(std::int64_t channel, Part part) const {
+        using Strip = HWY_NAMESPACE::Strip<Element, kVectors>;
+        using Vector = ChannelVector<Element>;
+        const auto mean = Strip::of(it.mean, channel, part);
+        auto sums = Strip::of(it.sums, channel, part);
+        auto squares = Strip::of(it.products, channel, part);
+        const auto* src = static_cast<const Element*>(it.src) + first * it.distance + channel;
+        for (std::int64_t pixel = first; pixel < end; ++pixel, src += it.distance) {
+            for (std::int64_t i = 0; i < kVectors; ++i) {
+                const auto centred = Vector::load(src + i * Vector::kChannels, part) - mean.at[i];
+                sums.at[i].add(centred);
+                squares.at[i].multiply_add(centred, centred);
+            }
+        }
+        for (std::int64_t i = 0; i < kVectors; ++i) {
+            const std::int64_t at = channel + i * Vector::kChannels;
+            store_floats(sums.at[i], it.sums + at, part);
+            store_floats(squares.at[i], it.products + at, part);
+        }
+    }
+};
+
+template <class Element, bool kResidual>
+struct NormalizeRow {
+    const NormPixels& it;
+    std::int64_t first, end;
+
+    template <std::int64_t kVectors, class Part>
+    HWY_INLINE void columns(std::int64_t channel, Part part) const {
+        using Strip = HWY_NAMESPACE::Strip<Element, kVectors>;
+        using Vector = ChannelVector<Element>;
+        const auto mean = Strip::of(it.mean, channel, part);
+        const auto scale = Strip::of(it.scale, channel, part);
+        const auto bias = Strip::of(it.bias, channel, part);
+        const auto* const src = static_cast<const Element*>(it.src);
+        auto* const out = static_cast<Element*>(it.out);
+        for (std::int64_t pixel = first; pixel < end; ++pixel) {
+            for (std::int64_t i = 0; i < kVectors; ++i) {
+                const std::int64_t column = channel + i * Vector::kChannels;
+                const std::int64_t at = pixel * it.distance + column;
+                auto value = each(ProductSum(), Vector::load(src + at, part) - mean.at[i],
+                                  scale.at[i], bias.at[i]);
+                if constexpr (kResidual) {
+                    value.add(Vector::load(static_cast<const Element*>(it.residual) + at, part));
+                }
+                if (it.relu) value.relu();
+                value.store(out + at, part);
+                if (it.relu_mask_out != nullptr) {
+                    store_bits(out + at, it.relu_mask_out + pixel * it.mask_distance, column, part);
+                }
+            }
+        }
+    }
+};
+
+template <class Element, class Gate>
+struct GradientsRow {
+    const NormPixels& it;
+    const Gate& gate;
+    std::int64_t first, end;
+
+    template <std::int64_t kVectors, class Part>
+    HWY_INLINE void columns(std::int64_t channel, Part part) const {
+        using Strip = HWY_NAMESPACE::Strip<Element, kVectors>;
+        using Vector = ChannelVector<Element>;
+        const auto mean = Strip::of(it.mean, channel, part);
+        auto sums = Strip::of(it.sums, channel, part);
+        auto products = Strip::of(it.products, channel, part);
+        const auto* const src = static_cast<const Element*>(it.src);
+        const auto* const diff = static_cast<const Element*>(it.diff_dst);
+        auto* const out = static_cast<Element*>(it.out);
+        for (std::int64_t pixel = first; pixel < end; ++pixel) {
+            for (std::int64_t i = 0; i < kVectors; ++i) {
+                const std::int64_t column = channel + i * Vector::kChannels;
+                const std::int64_t at = pixel * it.distance + column;
+                const auto centred = Vector::load(src + at, part) - mean.at[i];
+                const auto passed =
+                    gate(Vector::load(diff + at, part), centred, pixel, column, part);
+                sums.at[i].add(passed);
+                products.at[i].multiply_add(passed, centred);
+                if (out != nullptr) passed.store(out + at, part);
+            }
+        }
+        for (std::int64_t i = 0; i < kVectors; ++i) {
+            const std::int64_t at = channel + i * Vector::kChannels;
+            store_floats(sums.at[i], it.sums + at, part);
+            store_floats(products.at[i], it.products + at, part);
+        }
+    }
+};
+
+template <class Element, class Gate>
+struct ApplyRow {
+    const NormPixels& it;
+    const Gate& gate;
+    std::int64_t first, end;
+
+    template <std::int64_t kVectors, class Part>
+    HWY_INLINE void columns(std::int64_t channel, Part part) const {
+        using Strip = HWY_NAMESPACE::Strip<Element, kVectors>;
+        using Vector = ChannelVector<Element>;
+        const auto mean = Strip::of(it.mean, channel, part);
+        const auto scale = Strip::of(it.scale, channel, part);
+        const auto mean_diff = Strip::of(it.mean_diff, channel, part);
+        const auto mean_slope = Strip::of(it.mean_slope, channel, part);
+        const auto* const src = static_cast<const Element*>(it.src);
+        const auto* const diff = static_cast<const Element*>(it.diff_dst);
+        auto* const out = static_cast<Element*>(it.out);
+        for (std::int64_t pixel = first; pixel < end; ++pixel) {
+            for (std::int64_t i = 0; i < kVectors; ++i) {
+                const std::int64_t column = channel + i * Vector::kChannels;
+                const std::int64_t at = pixel * it.distance + column;
+                const auto centred = Vector::load(src + at, part) - mean.at[i];
+                const auto passed =
+                    gate(Vector::load(diff + at, part), centred, pixel, column, part);
+                (each(ProductDifference(), centred, mean_slope.at[i], passed - mean_diff.at[i]) *
+                 scale.at[i])
+                    .store(out + at, part);
+            }
+        }
+    }
+};
+
+template <class Element>
+void add_statistics(const NormPixels& it) {
+    in_groups<Element>(it.pixels, it.channels, [&](std::int64_t first, std::int64_t end) HWY_ATTR {
+        along_channels<Element, kStrip<Element>>(it.channels,
+                                                 StatisticsRow<Element>{it, first, end});
+    });
+}
+
+template <class Element, bool kResidual>
+void normalize_with(const NormPixels& it) {
+    in_groups<Element>(it.pixels, it.channels, [&](std::int64_t first, std::int64_t end) HWY_ATTR {
+        along_channels<Element, kStrip<Element>>(it.channels,
+                                                 NormalizeRow<Element, kResidual>{it, first, end});
+    });
+}
+
+template <class Element>
+void normalize(const NormPixels& it) {
+    it.residual == nullptr ? normalize_with<Element, false>(it) : normalize_with<Element, true>(it);
+}
+
+template <template <class, class> class Row, class Element, class Gate>
+void gated(const NormPixels& it, const Gate& gate) {
+    in_groups<Element>(it.pixels, it.channels, [&](std::int64_t first, std::int64_t end) HWY_ATTR {
+        along_channels<Element, kStrip<Element>>(it.channels,
+                                                 Row<Element, Gate>{it, gate, first, end});
+    });
+}
+
+template <template <class, class> class Row, class Element>
+void backward(const NormPixels& it) {
+    if (!it.relu) {
+        gated<Row, Element>(it, NoGate{});
+    } else if (it.relu_mask != nullptr) {
+        gated<Row, Element>(it, BitGate{it.relu_mask, it.mask_distance});
+    } else if (it.dst != nullptr) {
+        gated<Row, Element>(it, DstGate<Element>{static_cast<const Element*>(it.dst), it.distance});
+    } else {
+        gated<Row, Element>(it, RecomputingGate{it.scale, it.bias});
+    }
+}
+
+template <class Element>
+struct WidenRow {
+    const NormPixels& it;
+
+    template <std::int64_t kVectors, class Part>
+    HWY_INLINE void columns(std::int64_t channel, Part part) const {
+        const auto* const src = static_cast<const Element*>(it.src);
+        store_floats(ChannelVector<Element>::load(src + channel, part), it.sums + channel, part);
+    }
+};
+
+template <class Element>
+void widen(const NormPixels& it) {
+    along_channels<Element, 1>(it.channels, WidenRow<Element>{it});
+}
+
+template <class Element>
+NormFunctions functions() {
+    return {add_statistics<Element>, normalize<Element>, backward<GradientsRow, Element>,
+            backward<ApplyRow, Element>, widen<Element>};
+}
+
+NormFunctions norm_functions_of(DType dtype) {
+    return dtype == DType::f32 ? functions<float>() : functions<std::uint16_t>();
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace dlprim
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace dlprim {
+
+NormFunctions norm_functions([[maybe_unused]] Isa isa, DType dtype) {
+#if HWY_TARGETS & HWY_AVX3
+    if (isa >= Isa::avx512) return N_AVX3::norm_functions_of(dtype);
+#endif
+#if HWY_TARGETS & HWY_AVX2
+    if (isa >= Isa::avx2) return N_AVX2::norm_functions_of(dtype);
+#endif
+    return HWY_STATIC_DISPATCH(norm_functions_of)(dtype);
+}
+
+}  // namespace dlprim
+#endif

@@ -1,0 +1,81 @@
+// Some vectors of neighbouring channels whose per-channel values stay in registers while many
+// pixels go by: how passes over pixels of activations are cut.
+#if defined(DLPRIM_PRIMITIVES_CHANNEL_STRIP_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef DLPRIM_PRIMITIVES_CHANNEL_STRIP_INL_H
+#undef DLPRIM_PRIMITIVES_CHANNEL_STRIP_INL_H
+#else
+#define DLPRIM_PRIMITIVES_CHANNEL_STRIP_INL_H
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include <hwy/highway.h>
+
+#include "primitives/channel_vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace dlprim {
+namespace HWY_NAMESPACE {
+
+// Vectors that are treated together: 64 channels with the widest vectors.
+template <class Element>
+inline constexpr std::int64_t kStrip = std::is_same_v<Element, float> ? 4 : 2;
+
+// Pixels whose channels are treated strip by strip, where there are several: few enough to stay in
+// the L1 cache, enough to amortise the per-channel values.
+constexpr std::int64_t kGroup = 8;
+
+template <class Element, std::int64_t kVectors>
+struct Strip {
+    using Vector = ChannelVector<Element>;
+    Vector at[kVectors];
+
+    template <class Part>
+    static HWY_INLINE Strip of(const float* values, std::int64_t channel, Part part) {
+        Strip strip;
+        for (std::int64_t i = 0; i < kVectors; ++i) {
+            strip.at[i] = Vector::load_floats(values + channel + i * Vector::kChannels, part);
+        }
+        return strip;
+    }
+};
+
+#if HWY_TARGET == HWY_SCALAR
+template <class Part>
+HWY_INLINE void store_floats(const ChannelVector<float>& x, float* dst, Part) {
+    x.store_floats(dst);
+}
+template <class Part>
+HWY_INLINE void store_floats(const ChannelVector<std::uint16_t>& x, float* dst, Part) {
+    x.store_floats(dst);
+}
+#else
+template <class Element>
+HWY_INLINE void store_floats(const ChannelVector<Element>& x, float* dst, All) {
+    x.store_floats(dst);
+}
+template <class Element>
+HWY_INLINE void store_floats(const ChannelVector<Element>& x, float* dst, First part) {
+    HWY_ALIGN float copy[static_cast<std::size_t>(ChannelVector<Element>::kChannels)];
+    x.store_floats(copy);
+    std::copy_n(copy, part.count, dst);
+}
+#endif
+
+// body(first, end) for groups of pixels: all of them at once where a strip holds their channels.
+template <class Element, class Body>
+HWY_INLINE void in_groups(std::int64_t pixels, std::int64_t channels, const Body& body) {
+    const bool narrow = channels <= kStrip<Element> * ChannelVector<Element>::kChannels;
+    const std::int64_t group = narrow ? pixels : kGroup;
+    for (std::int64_t first = 0; first < pixels; first += group) {
+        body(first, std::min(first + group, pixels));
+    }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace dlprim
+HWY_AFTER_NAMESPACE();
+
+#endif

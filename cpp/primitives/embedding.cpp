@@ -1,0 +1,111 @@
+#include "primitives/embedding.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+#include "brgemm/isa.h"
+#include "primitives/parallel.h"
+#include "primitives/partition.h"
+#include "primitives/relu_backward_rows.h"
+
+namespace dlprim {
+namespace {
+
+constexpr std::int64_t kTaskBytes = 64 * 1024;
+// Rows of one chain of float32 additions.
+constexpr std::int64_t kChain = 256;
+
+// Places of the indices, sorted by index and then by place; and where those of a row begin.
+struct Occurrences {
+    std::vector<std::int64_t> places;
+    std::vector<std::int64_t> first;  // rows + 1
+};
+
+Occurrences occurrences_of(const EmbeddingBackward& it) {
+    Occurrences found{std::vector<std::int64_t>(static_cast<std::size_t>(it.count)),
+                      std::vector<std::int64_t>(static_cast<std::size_t>(it.rows) + 1)};
+    for (std::int64_t i = 0; i < it.count; ++i) {
+        ++found.first[static_cast<std::size_t>(it.indices[i]) + 1];
+    }
+    for (std::size_t row = 1; row < found.first.size(); ++row) {
+        found.first[row] += found.first[row - 1];
+    }
+    std::vector<std::int64_t> next(found.first.begin(), found.first.end() - 1);
+    for (std::int64_t i = 0; i < it.count; ++i) {
+        found.places[static_cast<std::size_t>(next[static_cast<std::size_t>(it.indices[i])]++)] = i;
+    }
+    return found;
+}
+
+class RowSums {
+public:
+    explicit RowSums(const EmbeddingBackward& problem)
+        : it_(problem),
+          found_(occurrences_of(problem)),
+          add_(relu_pixels_function(usable_isa(), problem.dtype)) {}
+
+    void run() const {
+        const Blocks tasks{
+            it_.rows, std::max<std::int64_t>(kTaskBytes / (it_.width * size_of(DType::f32)), 1)};
+        parallel_for(tasks.count(), [&](std::int64_t task) {
+            std::vector<float> partial(static_cast<std::size_t>(it_.width));
+            const Range range = tasks.at(task);
+            for (std::int64_t row = range.begin; row < range.end; ++row) sum(row, partial.data());
+        });
+    }
+
+private:
+    void sum(std::int64_t row, float* partial) const {
+        const auto index = static_cast<std::size_t>(row);
+        float* const result = it_.diff_weights + row * it_.width;
+        std::fill_n(result, it_.width, 0.0F);
+        const Range places{found_.first[index], found_.first[index + 1]};
+        add_up({places.begin, std::min(places.begin + kChain, places.end)}, result);
+        for (std::int64_t from = places.begin + kChain; from < places.end; from += kChain) {
+            std::fill_n(partial, it_.width, 0.0F);
+            add_up({from, std::min(from + kChain, places.end)}, partial);
+            for (std::int64_t i = 0; i < it_.width; ++i) result[i] += partial[i];
+        }
+    }
+
+    void add_up(Range places, float* sums) const {
+        const std::int64_t row_bytes = it_.width * size_of(it_.dtype);
+        for (std::int64_t i = places.begin; i < places.end; ++i) {
+            const std::int64_t place = found_.places[static_cast<std::size_t>(i)];
+            // Adds without a gate: see relu_backward_rows.h.
+            add_({.pixels = 1,
+                  .channels = it_.width,
+                  .distance = it_.width,
+                  .diff_dst = static_cast<const char*>(it_.diff_dst) + place * row_bytes,
+                  .sums = sums});
+        }
+    }
+
+    EmbeddingBackward it_;
+    Occurrences found_;
+    ReluPixelsFunction add_;
+};
+
+}  // namespace
+
+void gather_rows(const std::int64_t* indices, std::int64_t count, const void* weights,
+                 std::int64_t row_bytes, void* dst) {
+    if (row_bytes == 0) return;
+    const Blocks tasks{count, std::max<std::int64_t>(kTaskBytes / row_bytes, 1)};
+    parallel_for(tasks.count(), [&](std::int64_t task) {
+        const Range range = tasks.at(task);
+        for (std::int64_t i = range.begin; i < range.end; ++i) {
+            std::memcpy(static_cast<char*>(dst) + i * row_bytes,
+                        static_cast<const char*>(weights) + indices[i] * row_bytes,
+                        static_cast<std::size_t>(row_bytes));
+        }
+    });
+}
+
+void embedding_backward(const EmbeddingBackward& problem) {
+    if (problem.width > 0) RowSums(problem).run();
+}
+
+}  // namespace dlprim

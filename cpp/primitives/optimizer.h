@@ -1,0 +1,45 @@
+// Optimiser steps in one pass over memory: every value of a parameter, its gradient and its state
+// is read once and written once, and a bfloat16 copy of the parameter leaves in the same pass.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace dlprim {
+
+struct Parameter {
+    std::int64_t count = 0;
+    float* weights = nullptr;
+    const float* gradient = nullptr;
+    float* first = nullptr;         // velocity or first moment; null: SGD without momentum
+    float* second = nullptr;        // second moment (AdamW)
+    std::uint16_t* copy = nullptr;  // weights rounded to bfloat16, or null
+};
+
+// g = gradient + weight_decay * w; v = momentum * v + g; w -= learning_rate * (nesterov ? g +
+// momentum * v : v). Without momentum w -= learning_rate * g.
+struct SgdStep {
+    float learning_rate = 0;
+    float momentum = 0;
+    float weight_decay = 0;
+    bool nesterov = false;
+};
+
+// w *= decay; m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g^2; w -= step_size *
+// m / (sqrt(v) * root_scale + epsilon). Source: arXiv 1711.05101, algorithm 2, whose corrections
+// of the bias the caller has put into step_size and root_scale.
+struct AdamwStep {
+    float decay = 1;
+    float beta1 = 0;
+    float beta2 = 0;
+    float rest1 = 1;  // 1 - beta1, rounded once
+    float rest2 = 1;
+    float step_size = 0;
+    float root_scale = 1;
+    float epsilon = 0;
+};
+
+void run_step(const SgdStep& step, const std::vector<Parameter>& parameters);
+void run_step(const AdamwStep& step, const std::vector<Parameter>& parameters);
+
+}  // namespace dlprim

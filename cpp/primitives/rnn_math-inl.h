@@ -1,0 +1,163 @@
+// Sigmoid and tanh of vectors, and vectors of float32 between registers and memory of either type,
+// for the gates of recurrent cells. At most 4 ULP, as the activations of the kernel
+// (brgemm/activation_assembler.cpp), whose way of computing e^r - 1 this is.
+#if defined(DLPRIM_PRIMITIVES_RNN_MATH_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef DLPRIM_PRIMITIVES_RNN_MATH_INL_H
+#undef DLPRIM_PRIMITIVES_RNN_MATH_INL_H
+#else
+#define DLPRIM_PRIMITIVES_RNN_MATH_INL_H
+#endif
+
+#include <algorithm>
+#include <cstdint>
+
+#include <hwy/highway.h>
+
+#include "primitives/channel_vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace dlprim {
+namespace HWY_NAMESPACE {
+
+using FloatLanes = hn::ScalableTag<float>;
+using WordLanes = hn::ScalableTag<std::uint32_t>;
+using HalfLanes = hn::Rebind<std::uint16_t, FloatLanes>;
+using FloatVector = hn::Vec<FloatLanes>;
+
+inline constexpr std::int64_t kFloatLanes = static_cast<std::int64_t>(hn::MaxLanes(FloatLanes()));
+
+HWY_INLINE FloatVector number(float value) { return hn::Set(FloatLanes(), value); }
+
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE bool is_there(All) { return true; }
+HWY_INLINE bool is_there(First part) { return part.count > 0; }
+
+template <class D, class Part>
+HWY_INLINE hn::Vec<D> load_part(D d, const hn::TFromD<D>* src, Part part) {
+    return is_there(part) ? hn::Load(d, src) : hn::Zero(d);
+}
+template <class D, class Part>
+HWY_INLINE void store_part(D d, hn::Vec<D> values, hn::TFromD<D>* dst, Part part) {
+    if (is_there(part)) hn::Store(values, d, dst);
+}
+
+HWY_INLINE FloatVector least(FloatVector a, FloatVector b) {
+    return hn::IfThenElse(hn::Lt(a, b), a, b);
+}
+HWY_INLINE FloatVector greatest(FloatVector a, FloatVector b) {
+    return hn::IfThenElse(hn::Gt(a, b), a, b);
+}
+#else
+// The last operand where one is NaN, which Min and Max of Highway's scalar target would leave out.
+HWY_INLINE FloatVector least(FloatVector a, FloatVector b) { return hn::Min(a, b); }
+HWY_INLINE FloatVector greatest(FloatVector a, FloatVector b) { return hn::Max(a, b); }
+#endif
+
+template <class Part>
+HWY_INLINE FloatVector load_values(const float* src, Part part) {
+    return load_part(FloatLanes(), src, part);
+}
+
+template <class Part>
+HWY_INLINE FloatVector load_values(const std::uint16_t* src, Part part) {
+    const auto words = hn::PromoteTo(WordLanes(), load_part(HalfLanes(), src, part));
+    return hn::BitCast(FloatLanes(), hn::ShiftLeft<16>(words));
+}
+
+template <class Part>
+HWY_INLINE void store_values(FloatVector values, float* dst, Part part) {
+    store_part(FloatLanes(), values, dst, part);
+}
+
+// Rounds as bfloat16-inl.h does.
+template <class Part>
+HWY_INLINE void store_values(FloatVector values, std::uint16_t* dst, Part part) {
+    const WordLanes words;
+    const auto bits = hn::BitCast(words, values);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(words, 1));
+    const auto nearest = hn::Add(hn::Add(bits, hn::Set(words, 0x7fff)), odd);
+    const auto is_nan = hn::RebindMask(words, hn::IsNaN(values));
+    const auto rounded = hn::IfThenElse(is_nan, hn::Or(bits, hn::Set(words, 0x00400000)), nearest);
+    const auto upper = hn::BitCast(hn::ScalableTag<std::int32_t>(), hn::ShiftRight<16>(rounded));
+    store_part(HalfLanes(), hn::DemoteTo(HalfLanes(), upper), dst, part);
+}
+
+// 2^n and e^r - 1 with x = n ln 2 + r, for -126 ln 2 < x < 127 ln 2.
+struct Exponential {
+    FloatVector scale;
+    FloatVector less_one;
+};
+
+HWY_INLINE Exponential exponential(FloatVector x) {
+    // Added to a number, it leaves the nearest integer, plus the bias of an exponent field, in the
+    // last bits of the sum.
+    const FloatVector rounder = number(0x1.8p+23F + 127);
+    const FloatVector integer = hn::MulAdd(x, number(0x1.715476p+0F), rounder);
+    const FloatVector n = hn::Sub(integer, rounder);
+    // ln 2 in two words. The first has 16 bits: its product with n is exact.
+    FloatVector r = hn::NegMulAdd(n, number(0x1.62e4p-1F), x);
+    r = hn::NegMulAdd(n, number(0x1.7f7d1cp-20F), r);
+    const auto bits = hn::ShiftLeft<23>(hn::BitCast(WordLanes(), integer));
+    FloatVector sum = hn::MulAdd(r, number(0x1.6b80c8p-10F), number(0x1.122cb8p-7F));
+    sum = hn::MulAdd(sum, r, number(0x1.55571p-5F));
+    sum = hn::MulAdd(sum, r, number(0x1.5554aap-3F));
+    sum = hn::MulAdd(sum, r, number(0x1.fffffep-2F));
+    return {hn::BitCast(FloatLanes(), bits), hn::MulAdd(hn::Mul(sum, r), r, r)};
+}
+
+// 1 / x for normal x whose reciprocal is normal, within 2 ULP: a division takes three times as
+// long.
+HWY_INLINE FloatVector reciprocal(FloatVector x) {
+    const FloatVector two = number(2);
+    FloatVector r = hn::ApproximateReciprocal(x);  // 14 bits of AVX-512, else 12
+    r = hn::Mul(r, hn::NegMulAdd(x, r, two));
+    if constexpr (HWY_TARGET > HWY_AVX3) r = hn::Mul(r, hn::NegMulAdd(x, r, two));
+    return r;
+}
+
+// 1 / (1 + e^-x); NaN stays.
+HWY_INLINE FloatVector sigmoid(FloatVector x) {
+    const FloatVector bounded = least(number(80), greatest(number(-30), hn::Neg(x)));
+    const Exponential it = exponential(bounded);
+    const FloatVector one = number(1);
+    return reciprocal(hn::Add(hn::MulAdd(it.scale, it.less_one, it.scale), one));
+}
+
+// f / (f + 2) with f = e^|2x| - 1, and the sign of x.
+HWY_INLINE FloatVector tanh(FloatVector x) {
+    const FloatVector bounded = least(number(20), hn::Abs(hn::Add(x, x)));
+    const Exponential it = exponential(bounded);
+    const FloatVector f = hn::MulAdd(it.scale, it.less_one, hn::Sub(it.scale, number(1)));
+    return hn::CopySign(hn::Mul(f, reciprocal(hn::Add(f, number(2)))), x);
+}
+
+// A line of each gate and of other rows that the next tile will read.
+template <class Tile>
+HWY_INLINE void fetch_next(const Tile& tile, const float* gates, std::int64_t gate_count) {
+    const std::int64_t ahead = tile.next.rows * gate_count * tile.K + tile.next.channels;
+    for (std::int64_t gate = 0; gate < gate_count; ++gate) {
+        hwy::Prefetch(gates + ahead + gate * tile.K);
+    }
+}
+
+template <class Tile, class Element>
+HWY_INLINE void fetch_next_row(const Tile& tile, const Element* row) {
+    hwy::Prefetch(row + tile.next.rows * tile.K + tile.next.channels);
+}
+
+// body(first channel, which of a vector's lanes there are, lanes of a panel) along a panel: All
+// where the vector lies within `channels`, else First, with a count from 0.
+template <class Body>
+HWY_INLINE void along_panel(std::int64_t channels, std::int64_t width, const Body& body) {
+    std::int64_t i = 0;
+    for (; i + kFloatLanes <= channels; i += kFloatLanes) body(i, All{});
+    for (; i < width; i += kFloatLanes) {
+        body(i, First{std::max<std::int64_t>(channels - i, 0)});
+    }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace dlprim
+HWY_AFTER_NAMESPACE();
+
+#endif

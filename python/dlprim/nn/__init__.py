@@ -1,0 +1,38 @@
+"""Small layers with a forward and a backward pass each, and containers that chain them.
+
+A model is a `Module`: it has `parameters()`, `forward`, `backward` and a `state_dict` with
+PyTorch's names. Between layers activations stay packed, in buffers that are taken once and reused.
+"""
+
+from dlprim.nn.containers import Pack, Residual, Sequential
+from dlprim.nn.context import Context, Images
+from dlprim.nn.conv import Conv2d, ConvBatchNorm
+from dlprim.nn.embedding import Embedding
+from dlprim.nn.linear import Dropout, Linear
+from dlprim.nn.module import Module
+from dlprim.nn.norm import BatchNorm2d
+from dlprim.nn.parameter import Parameter
+from dlprim.nn.pool import GlobalAvgPool2d, MaxPool2d
+from dlprim.nn.recurrent import Recurrent
+from dlprim.nn.resnet import resnet, resnet50
+
+__all__ = [
+    "BatchNorm2d",
+    "Context",
+    "Conv2d",
+    "ConvBatchNorm",
+    "Dropout",
+    "Embedding",
+    "GlobalAvgPool2d",
+    "Images",
+    "Linear",
+    "MaxPool2d",
+    "Module",
+    "Pack",
+    "Parameter",
+    "Recurrent",
+    "Residual",
+    "Sequential",
+    "resnet",
+    "resnet50",
+]

@@ -1,0 +1,148 @@
+"""Layers one behind another, and blocks with a shortcut around them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import dlprim
+from dlprim.nn.context import Images, array_of
+from dlprim.nn.conv import ConvBatchNorm
+from dlprim.nn.module import Module, Ready
+
+
+class Pack(Module):
+    """Plain images, float32 (N, C, H, W), as packed activations: the entry of a model."""
+
+    keeps_input = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._primitives: dict[tuple[object, ...], dlprim.Activations] = {}
+
+    def forward(self, x: Any, training: bool = True) -> Images:
+        context = self.context
+        key = (x.shape, context.dtype_name, context.layout)
+        if key not in self._primitives:
+            self._primitives[key] = dlprim.Activations(x.shape, context.layout, context.dtype_name)
+        activations = self._primitives[key]
+        plain = x if context.dtype == np.float32 else dlprim.to_bfloat16(x)
+        out = context.buffers.take(activations.packed_shape, context.dtype)
+        with context.timed(self.name, "forward" if training else "inference"):
+            activations.pack(plain, out)
+        return Images(out, activations.shape)
+
+    def backward(self, dy: Any, ready: Ready | None = None) -> Any:
+        if dy is None:
+            return None
+        plain = dlprim.Activations(dy.shape, self.context.layout, self.context.dtype_name).unpack(
+            dy.array
+        )
+        self.context.buffers.give(dy.array)
+        return plain if plain.dtype == np.float32 else dlprim.to_float32(plain)
+
+
+class Sequential(Module):
+    """Layers one behind another, by name."""
+
+    def __init__(self, layers: dict[str, Module]) -> None:
+        super().__init__()
+        self._layers = layers
+        self._between: list[Any] = []
+
+    def children(self) -> dict[str, Module]:
+        return self._layers
+
+    def forward(self, x: Any, training: bool = True) -> Any:
+        self._between = []
+        for place, layer in enumerate(self._layers.values()):
+            y = layer.forward(x, training)
+            self.context.observe(layer.name, y)
+            if place > 0 and not (training and layer.keeps_input):
+                self._give(x, y)
+                x = None
+            if training:
+                self._between.append(x)
+            x = y
+        return x
+
+    def backward(self, dy: Any, ready: Ready | None = None) -> Any:
+        for place, layer in reversed(list(enumerate(self._layers.values()))):
+            dy = layer.backward(dy, ready)
+            x = self._between.pop()
+            if place > 0 and x is not None:
+                self._give(x, dy)
+        return dy
+
+    def _give(self, x: Any, kept: Any) -> None:
+        """Takes x back unless a layer passed its memory on."""
+        if kept is None or not np.may_share_memory(array_of(x), array_of(kept)):
+            self.context.buffers.give(array_of(x))
+
+
+class Residual(Module):
+    """Convolutions with batch normalisation whose last adds the input, or a shortcut of it.
+
+    Parameters
+    ----------
+    main : list of ConvBatchNorm
+        The last normalisation adds the residual in front of its relu.
+    shortcut : ConvBatchNorm, optional
+        Where the shape changes.
+
+    Notes
+    -----
+    Source: arXiv 1512.03385, section 3.
+    """
+
+    def __init__(self, main: list[ConvBatchNorm], shortcut: ConvBatchNorm | None = None) -> None:
+        super().__init__()
+        self.main, self.shortcut = main, shortcut
+        self._between: list[Images] = []
+
+    def children(self) -> dict[str, Module]:
+        found: dict[str, Module] = {}
+        for layer in (*self.main, *([] if self.shortcut is None else [self.shortcut])):
+            found |= layer.children()
+        return found
+
+    def use(self, context: Any, name: str = "") -> None:
+        super().use(context, name)
+        for layer in (*self.main, *([] if self.shortcut is None else [self.shortcut])):
+            layer.context = context
+
+    def forward(self, x: Images, training: bool = True) -> Images:
+        buffers = self.context.buffers
+        added = x if self.shortcut is None else self.shortcut.forward(x, training)
+        self._between, y = [], x
+        for layer in self.main[:-1]:
+            before, y = y, layer.forward(y, training)
+            self.context.observe(layer.norm.name, y)
+            if training:
+                self._between.append(y)
+            elif before is not x:
+                buffers.give(before.array)
+        own = self.shortcut is not None
+        result = self.main[-1].forward(y, training, added.array, into=own and training)
+        if not training:
+            buffers.give(y.array, added.array if own else None)
+        return result
+
+    def backward(self, dy: Images, ready: Ready | None = None) -> Images:
+        buffers = self.context.buffers
+        gradient, diff_added = self.main[-1].backward_branches(dy, ready)
+        for layer in reversed(self.main[:-1]):
+            x = self._between.pop()
+            gradient = layer.backward(gradient, ready)
+            buffers.give(x.array)
+        assert gradient is not None and diff_added is not None
+        if self.shortcut is not None:
+            shape = (gradient.shape[0], dy.shape[1], *dy.shape[2:])
+            branch = self.shortcut.backward(Images(diff_added, shape), ready)
+            assert branch is not None
+            diff_added = branch.array
+        with self.context.timed(self.name, "backward"):
+            dlprim.add(gradient.array, diff_added, out=gradient.array)
+        buffers.give(diff_added)
+        return gradient

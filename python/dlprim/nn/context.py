@@ -1,0 +1,73 @@
+"""What the layers of one model share: type and layout of activations, buffers, observers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dlprim.kernel import dtype_name
+from dlprim.nn.buffers import Buffers
+from dlprim.packing import bfloat16_dtype
+
+Array = npt.NDArray[Any]
+Timer = Callable[[str, str, float], AbstractContextManager[None]]
+
+
+class Images(NamedTuple):
+    """Packed activations and their plain shape, which flow from layer to layer."""
+
+    array: Array
+    shape: tuple[int, int, int, int]  # (N, C, H, W)
+
+
+class Context:
+    """Shared by all layers of a model.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Of activations: float32 or bfloat16. Parameters and statistics are float32.
+    layout : "blocked" or "NHWC"
+        Of packed activations, as for `Conv2d`.
+    algorithm : "auto", "direct" or "winograd"
+        Of convolutions.
+
+    Attributes
+    ----------
+    buffers : Buffers
+    timer : callable or None
+        ``timer(name, pass, flops)`` makes a context manager around the work of a layer.
+    observer : callable or None
+        Called as ``observer(name, array)`` with what each layer's forward pass returns.
+    """
+
+    def __init__(
+        self, dtype: npt.DTypeLike = "float32", layout: str = "blocked", algorithm: str = "auto"
+    ) -> None:
+        self.dtype_name = dtype_name("dtype", dtype)
+        if self.dtype_name not in ("float32", "bfloat16"):
+            raise TypeError(f"dtype is {self.dtype_name}, expected float32 or bfloat16")
+        is_narrow = self.dtype_name == "bfloat16"
+        self.dtype = bfloat16_dtype() if is_narrow else np.dtype(np.float32)
+        self.layout, self.algorithm = layout, algorithm
+        self.buffers = Buffers()
+        self.timer: Timer | None = None
+        self.observer: Callable[[str, Array], None] | None = None
+
+    def timed(self, name: str, which: str, flops: float = 0.0) -> AbstractContextManager[None]:
+        """Around the work of a layer in one pass."""
+        return nullcontext() if self.timer is None else self.timer(name, which, flops)
+
+    def observe(self, name: str, value: Images | Array) -> None:
+        """A layer's result, shown to the observer."""
+        if self.observer is not None:
+            self.observer(name, array_of(value))
+
+
+def array_of(value: Images | Array) -> Array:
+    """The ndarray that holds a layer's input or result."""
+    return value.array if isinstance(value, Images) else value

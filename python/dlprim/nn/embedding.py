@@ -1,0 +1,59 @@
+"""Rows of a table for integers: the entry of a language model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import dlprim
+from dlprim.nn.module import Array, Module, Ready, finished
+from dlprim.nn.parameter import Parameter
+
+
+class Embedding(Module):
+    """``weight[x]`` for int64 x of any shape, in the dtype of the model's activations.
+
+    Parameters
+    ----------
+    V, K : int
+        Rows of the table and values in each.
+    generator : numpy.random.Generator, optional
+        Draws the rows, of standard deviation `scale`; zeros without it.
+    scale : float
+    """
+
+    keeps_input = True
+
+    def __init__(
+        self, V: int, K: int, generator: np.random.Generator | None = None, scale: float = 1.0
+    ) -> None:
+        super().__init__()
+        values = np.zeros((V, K), np.float32)
+        if generator is not None:
+            values = generator.standard_normal((V, K), dtype=np.float32)
+            values *= np.float32(scale)
+        self.weight = Parameter(values)
+        self._indices: Array | None = None
+
+    def own_parameters(self) -> dict[str, Parameter]:
+        return {"weight": self.weight}
+
+    def forward(self, x: Any, training: bool = True) -> Array:
+        table: Array = self.weight.value
+        if self.context.dtype != np.float32:
+            table = dlprim.to_bfloat16(table)
+        with self.context.timed(self.name, "forward" if training else "inference"):
+            dst: Array = dlprim.embedding(x, table)
+        if training:
+            self._indices = x
+        return dst
+
+    def backward(self, dy: Any, ready: Ready | None = None) -> None:
+        """Integers have no gradient, so nothing is returned."""
+        assert self._indices is not None
+        with self.context.timed(self.name, "backward"):
+            rows = self.weight.value.shape[0]
+            dlprim.embedding_backward(dy, self._indices, rows, out=self.weight.gradient)
+        self._indices = None
+        finished(ready, self.weight)

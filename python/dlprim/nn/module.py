@@ -1,0 +1,145 @@
+"""What every layer and model is: parameters in forward order, a forward and a backward pass.
+
+Who owns a buffer is one rule: a result belongs to the container that asked for it, which gives it
+back when the layer behind it needs it no more; the gradient that `backward` gets belongs to the
+layer, which gives it back unless it returns it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from dlprim.nn.context import Context
+from dlprim.nn.parameter import Parameter
+
+Array: TypeAlias = npt.NDArray[Any]
+Ready: TypeAlias = Callable[[Parameter], None]
+
+
+class Module:
+    """A layer, or layers made into one.
+
+    Attributes
+    ----------
+    name : str
+        In the model; empty for the model itself.
+    context : Context
+        Shared with all layers of a model.
+    keeps_input : bool
+        Whether `backward` reads what `forward` was given.
+    """
+
+    keeps_input = True
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.context = Context()
+
+    def forward(self, x: Any, training: bool = True) -> Any:
+        """The result for x; with ``training`` keeps what `backward` needs."""
+        raise NotImplementedError
+
+    def backward(self, dy: Any, ready: Ready | None = None) -> Any:
+        """The gradient with respect to x of the latest training `forward`.
+
+        Parameters
+        ----------
+        dy : array
+            The gradient with respect to its result. May be overwritten.
+        ready : callable, optional
+            Called with each parameter as soon as its gradient is final, the last layer's first.
+
+        Returns
+        -------
+        array
+            Of the shape of x; None from a layer that was made with ``first=True``.
+        """
+        raise NotImplementedError
+
+    def children(self) -> dict[str, Module]:
+        """Layers by name, in forward order; an empty name adds nothing to the names inside."""
+        return {}
+
+    def own_parameters(self) -> dict[str, Parameter]:
+        """Of this layer, without those of its children."""
+        return {}
+
+    def own_statistics(self) -> dict[str, Array]:
+        """What belongs to the state but is not trained, as `own_parameters`."""
+        return {}
+
+    def changed(self) -> None:
+        """Forget what was made of parameters that have changed since."""
+        for child in self.children().values():
+            child.changed()
+
+    def use(self, context: Context, name: str = "") -> None:
+        """Shares ``context`` with all layers and gives them and their parameters names."""
+        self.context, self.name = context, name
+        for key, parameter in self.own_parameters().items():
+            parameter.name = joined(name, key)
+        for key, child in self.children().items():
+            child.use(context, joined(name, key))
+
+    def modules(self) -> Iterator[Module]:
+        """This one and all inside it, in forward order."""
+        yield self
+        for child in self.children().values():
+            yield from child.modules()
+
+    def parameters(self) -> list[Parameter]:
+        """All trained arrays in forward order."""
+        return [it for module in self.modules() for it in module.own_parameters().values()]
+
+    def state_dict(self) -> dict[str, Array]:
+        """Parameters and statistics by PyTorch's names: copies."""
+        return {name: array.copy() for name, array in self._state().items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Copies parameters and statistics from arrays by PyTorch's names.
+
+        Raises
+        ------
+        KeyError
+            A name is missing or unknown; nothing was changed.
+        ValueError
+            A shape does not fit; nothing was changed.
+        """
+        own = self._state()
+        wrong = [f"{name} is missing" for name in own if name not in state]
+        wrong += [f"{name} is unknown" for name in state if name not in own]
+        if wrong:
+            more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+            raise KeyError(f"state does not fit the model: {', '.join(wrong[:3])}{more}")
+        arrays = {name: np.asarray(value) for name, value in state.items()}
+        for name, array in own.items():
+            if arrays[name].shape != array.shape:
+                raise ValueError(f"{name} has shape {arrays[name].shape}, expected {array.shape}")
+        for name, array in own.items():
+            array[...] = arrays[name]
+        self.changed()
+
+    def _state(self) -> dict[str, Array]:
+        state: dict[str, Array] = {}
+        for module in self.modules():
+            for key, parameter in module.own_parameters().items():
+                state[joined(module.name, key)] = parameter.value
+            for key, array in module.own_statistics().items():
+                state[joined(module.name, key)] = array
+        return state
+
+
+def joined(prefix: str, name: str) -> str:
+    """Names of a path, by dots."""
+    return f"{prefix}.{name}" if prefix and name else prefix or name
+
+
+def finished(ready: Ready | None, *parameters: Parameter) -> None:
+    """Report gradients that are final."""
+    if ready is not None:
+        for parameter in parameters:
+            ready(parameter)

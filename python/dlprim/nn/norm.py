@@ -1,0 +1,122 @@
+"""Batch normalisation as a layer, fused with the residual and the relu that follow it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import dlprim
+from dlprim.nn.context import Images
+from dlprim.nn.module import Array, Module, Ready, finished
+from dlprim.nn.parameter import Parameter
+
+
+class BatchNorm2d(Module):
+    """``relu(normalised(x) * weight + bias + residual)``; see `dlprim.BatchNorm`.
+
+    Parameters
+    ----------
+    C : int
+    relu : bool
+        relu follows.
+    weight : float
+        What all weights are at first; 0 makes a residual block begin as the identity.
+    epsilon, momentum : float
+    """
+
+    def __init__(
+        self,
+        C: int,
+        relu: bool = False,
+        weight: float = 1.0,
+        epsilon: float = 1e-5,
+        momentum: float = 0.1,
+    ) -> None:
+        super().__init__()
+        self.relu, self.epsilon, self.momentum = relu, epsilon, momentum
+        self.weight = Parameter(np.full(C, weight, np.float32))
+        self.bias = Parameter(np.zeros(C, np.float32))
+        self.running_mean = np.zeros(C, np.float32)
+        self.running_var = np.ones(C, np.float32)
+        self.batches = np.zeros((), np.int64)
+        self._saved = np.empty((2, C), np.float32)
+        self._primitives: dict[tuple[object, ...], dlprim.BatchNorm] = {}
+        self._kept: tuple[dlprim.BatchNorm, Images, Array | None] | None = None
+
+    def own_parameters(self) -> dict[str, Parameter]:
+        return {"weight": self.weight, "bias": self.bias}
+
+    def own_statistics(self) -> dict[str, Array]:
+        return {
+            "running_mean": self.running_mean,
+            "running_var": self.running_var,
+            "num_batches_tracked": self.batches,
+        }
+
+    def forward(
+        self,
+        x: Images,
+        training: bool = True,
+        residual: Array | None = None,
+        out: Array | None = None,
+    ) -> Images:
+        """``out`` may be the residual itself."""
+        norm, buffers = self._primitive(x.shape, residual is not None), self.context.buffers
+        dst = buffers.take(norm.src_shape, self.context.dtype) if out is None else out
+        mask = None
+        if training and self.relu:
+            mask = buffers.take(norm.relu_mask_shape, np.uint8)
+        with self.context.timed(self.name, "forward" if training else "inference"):
+            norm.forward(
+                x.array,
+                self.weight.value,
+                self.bias.value,
+                self.running_mean,
+                self.running_var,
+                residual,
+                training,
+                self.momentum,
+                dst,
+                mask,
+                self._saved,
+            )
+        if training:
+            self._kept = norm, x, mask
+            self.batches += 1
+        return Images(dst, x.shape)
+
+    def backward(self, dy: Images, ready: Ready | None = None) -> Images:
+        return self.backward_branches(dy, ready)[0]
+
+    def backward_branches(
+        self, dy: Images, ready: Ready | None = None
+    ) -> tuple[Images, Array | None]:
+        """The gradients with respect to x, in the place of x, and to the residual, of dy."""
+        assert self._kept is not None
+        (norm, src, mask), self._kept = self._kept, None
+        with self.context.timed(self.name, "backward"):
+            found = norm.backward(
+                dy.array,
+                src.array,
+                self._saved,
+                self.weight.value,
+                self.bias.value,
+                relu_mask=mask,
+                out=src.array,
+                diff_residual=dy.array if norm.residual and norm.relu else None,
+                diff_weight=self.weight.gradient,
+                diff_bias=self.bias.gradient,
+            )
+        self.context.buffers.give(mask)
+        if found.diff_residual is None:
+            self.context.buffers.give(dy.array)
+        finished(ready, self.weight, self.bias)
+        return Images(found.diff_src, src.shape), found.diff_residual
+
+    def _primitive(self, shape: tuple[int, int, int, int], residual: bool) -> dlprim.BatchNorm:
+        context = self.context
+        key = (shape, residual, context.dtype_name, context.layout)
+        if key not in self._primitives:
+            self._primitives[key] = dlprim.BatchNorm(
+                shape, context.layout, context.dtype_name, self.relu, residual, self.epsilon
+            )
+        return self._primitives[key]

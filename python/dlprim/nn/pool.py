@@ -1,0 +1,81 @@
+"""Pooling as layers: the maximum of windows, and the mean of all pixels as plain features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import dlprim
+from dlprim.nn.context import Images
+from dlprim.nn.module import Array, Module, Ready
+
+
+class MaxPool2d(Module):
+    """The largest value of each window; arguments as for `dlprim.MaxPool2d`."""
+
+    keeps_input = False
+
+    def __init__(self, kernel: int, stride: int | None = None, padding: int = 0) -> None:
+        super().__init__()
+        self._window = (kernel, stride, padding)
+        self._primitives: dict[tuple[object, ...], Any] = {}
+        self._kept: tuple[Any, Array, tuple[int, int, int, int]] | None = None
+
+    def forward(self, x: Images, training: bool = True) -> Images:
+        context = self.context
+        key = (x.shape, context.dtype_name, context.layout)
+        if key not in self._primitives:
+            self._primitives[key] = dlprim.MaxPool2d(
+                x.shape, *self._window, layout=context.layout, dtype=context.dtype_name
+            )
+        pool = self._primitives[key]
+        dst = context.buffers.take(pool.dst_shape, context.dtype)
+        indices = context.buffers.take(pool.indices_shape, np.uint8) if training else None
+        with context.timed(self.name, "forward" if training else "inference"):
+            pool.forward(x.array, dst, indices)
+        if indices is not None:
+            self._kept = pool, indices, x.shape
+        return Images(dst, pool.y_shape)
+
+    def backward(self, dy: Images, ready: Ready | None = None) -> Images:
+        assert self._kept is not None
+        (pool, indices, shape), self._kept = self._kept, None
+        out = self.context.buffers.take(pool.src_shape, self.context.dtype)
+        with self.context.timed(self.name, "backward"):
+            pool.backward(dy.array, indices, out)
+        self.context.buffers.give(dy.array, indices)
+        return Images(out, shape)
+
+
+class GlobalAvgPool2d(Module):
+    """The mean over H and W, as plain features (N, C)."""
+
+    keeps_input = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._primitives: dict[tuple[object, ...], Any] = {}
+        self._kept: tuple[Any, tuple[int, int, int, int]] | None = None
+
+    def forward(self, x: Images, training: bool = True) -> Array:
+        context = self.context
+        key = (x.shape, context.dtype_name, context.layout)
+        if key not in self._primitives:
+            self._primitives[key] = dlprim.GlobalAvgPool2d(
+                x.shape, context.layout, context.dtype_name
+            )
+        pool = self._primitives[key]
+        with context.timed(self.name, "forward" if training else "inference"):
+            features: Array = pool.features(pool.forward(x.array))
+        self._kept = pool, x.shape
+        return features
+
+    def backward(self, dy: Array, ready: Ready | None = None) -> Images:
+        assert self._kept is not None
+        (pool, shape), self._kept = self._kept, None
+        out = self.context.buffers.take(pool.src_shape, self.context.dtype)
+        with self.context.timed(self.name, "backward"):
+            pool.backward(pool.from_features(dy), out)
+        self.context.buffers.give(dy)
+        return Images(out, shape)

@@ -1,0 +1,132 @@
+"""LSTM and GRU as layers: several of them, with PyTorch's parameters and their names."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import dlprim
+from dlprim.nn.module import Array, Module, Ready, finished
+from dlprim.nn.parameter import FloatArray, Parameter
+
+_NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
+
+class Recurrent(Module):
+    """Layers of LSTM or GRU in one direction, on plain (T, N, C); the result is (T, N, K).
+
+    Parameters
+    ----------
+    cell : "lstm" or "gru"
+    C, K : int
+        Input channels, and channels of every state.
+    layers : int
+    generator : numpy.random.Generator, optional
+        Draws the parameters uniformly from +-1 / sqrt(K), as PyTorch does; zeros without it.
+
+    Attributes
+    ----------
+    states : list of tuple of ndarray
+        Of each layer after the latest `forward`: (h,) or (h, c). Where `carry` is set, the next
+        `forward` begins with them, and no gradient flows between the two.
+    carry : bool
+    """
+
+    def __init__(
+        self,
+        cell: str,
+        C: int,
+        K: int,
+        layers: int = 1,
+        generator: np.random.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        if cell not in ("lstm", "gru"):
+            raise ValueError(f"cell is {cell!r}, expected 'lstm' or 'gru'")
+        self._make = dlprim.LSTM if cell == "lstm" else dlprim.GRU
+        self.K, self.layers, self.carry = K, layers, False
+        gates = 4 if cell == "lstm" else 3
+        self._parameters: dict[str, Parameter] = {}
+        for layer in range(layers):
+            width = C if layer == 0 else K
+            shapes = ((gates * K, width), (gates * K, K), (gates * K,), (gates * K,))
+            for name, shape in zip(_NAMES, shapes, strict=True):
+                values = _drawn(generator, shape, 1 / math.sqrt(K))
+                self._parameters[f"{name}_l{layer}"] = Parameter(values)
+        self.states: list[tuple[Array, ...]] = []
+        self._primitives: dict[tuple[Any, ...], Any] = {}
+        self._weights: list[Any] = [None] * layers
+        self._is_packed = False
+        self._saved: list[Any] = []
+
+    def own_parameters(self) -> dict[str, Parameter]:
+        return self._parameters
+
+    def changed(self) -> None:
+        self._is_packed = False
+
+    def forward(self, x: Any, training: bool = True) -> Array:
+        saved, states = [], []
+        begin = self.states if self.carry and self.states else [()] * self.layers
+        if training or not self._is_packed:
+            self._pack(x.shape)
+        for layer in range(self.layers):
+            rnn = self._primitive(layer, x.shape)
+            name = f"{self.name}.{layer}"
+            with self.context.timed(name, "forward" if training else "inference", rnn.flops):
+                found = rnn.forward(x, self._weights[layer], *begin[layer], training=training)
+            x = found[0]
+            states.append(found[1:-1] if training else found[1:])
+            if training:
+                saved.append((rnn, found[-1]))
+        self.states = states
+        if training:
+            self._saved = saved
+        return x  # type: ignore[no-any-return]
+
+    def backward(self, dy: Any, ready: Ready | None = None) -> Array:
+        self._is_packed = False
+        for layer in reversed(range(self.layers)):
+            rnn, saved = self._saved.pop()
+            with self.context.timed(f"{self.name}.{layer}", "backward", 2 * rnn.flops):
+                found = rnn.backward(dy, saved, self._weights[layer])
+            gradients = (found.diff_w_ih, found.diff_w_hh, found.diff_b_ih, found.diff_b_hh)
+            own = [self._parameters[f"{name}_l{layer}"] for name in _NAMES]
+            for parameter, gradient in zip(own, gradients, strict=True):
+                parameter.gradient[...] = gradient
+            finished(ready, *own)
+            dy = found.diff_src
+        return dy  # type: ignore[no-any-return]
+
+    def _pack(self, shape: tuple[int, ...]) -> None:
+        with self.context.timed(self.name, "pack"):
+            for layer in range(self.layers):
+                w_ih, w_hh, b_ih, b_hh = (
+                    self._parameters[f"{name}_l{layer}"].value for name in _NAMES
+                )
+                if self.context.dtype != np.float32:
+                    w_ih, w_hh = dlprim.to_bfloat16(w_ih), dlprim.to_bfloat16(w_hh)
+                self._weights[layer] = self._primitive(layer, shape).pack_weights(
+                    w_ih, w_hh, b_ih, b_hh, out=self._weights[layer]
+                )
+        self._is_packed = True
+
+    def _primitive(self, layer: int, shape: tuple[int, ...]) -> Any:
+        width = self._parameters[f"weight_ih_l{layer}"].value.shape[1]
+        key = (*shape[:2], width)
+        if key not in self._primitives:
+            self._primitives[key] = self._make(key, self.K, dtype=self.context.dtype_name)
+        return self._primitives[key]
+
+
+def _drawn(
+    generator: np.random.Generator | None, shape: tuple[int, ...], bound: float
+) -> FloatArray:
+    if generator is None:
+        return np.zeros(shape, np.float32)
+    values = generator.random(shape, dtype=np.float32)
+    values *= np.float32(2 * bound)
+    values -= np.float32(bound)
+    return values

@@ -1,0 +1,176 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <stdexcept>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "primitives/parallel.h"
+#include "primitives/rnn.h"
+
+namespace dlprim {
+namespace {
+
+using Tensor = std::vector<float>;
+
+std::size_t size(std::int64_t count) { return static_cast<std::size_t>(count); }
+
+Tensor normal(std::int64_t elements, std::uint32_t seed) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> value;
+    Tensor tensor(size(elements));
+    for (float& it : tensor) it = value(random) / 2;
+    return tensor;
+}
+
+// A layer with random operands and everything that both passes write.
+struct Problem {
+    explicit Problem(const RnnShape& it)
+        : shape(it),
+          src(normal(it.rows() * it.C, 1)),
+          w_ih(normal(it.gates() * it.K * it.C, 2)),
+          w_hh(normal(it.gates() * it.K * it.K, 3)),
+          bias(normal(it.gates() * it.K, 4)),
+          diff_dst(normal(it.rows() * it.K, 5)),
+          packed_ih(size(packed_w_ih_elements(it))),
+          packed_hh(size(packed_w_hh_elements(it))),
+          transposed_ih(packed_ih.size()),
+          transposed_hh(packed_hh.size()),
+          packed_bias(size(4 * it.K)),
+          dst(size(it.rows() * it.K)),
+          gates(size(it.rows() * it.gates() * it.K)),
+          cells(dst.size()),
+          state(size(it.N * it.K)),
+          diff_src(src.size()),
+          diff_ih(w_ih.size()),
+          diff_hh(w_hh.size()),
+          diff_bias(bias.size()) {
+        pack_weights(shape, {w_ih.data(), w_hh.data(), bias.data(), bias.data()}, weights());
+        transpose_weights(shape, weights());
+    }
+
+    RnnPackedWeights weights() {
+        return {packed_ih.data(), packed_hh.data(), transposed_ih.data(), transposed_hh.data(),
+                packed_bias.data()};
+    }
+
+    void run(const Rnn& rnn) {
+        const bool lstm = shape.cell == RnnCell::lstm;
+        const RnnSaved saved{.gates = gates.data(),
+                             .cells = lstm ? cells.data() : nullptr,
+                             .hidden_n = lstm ? nullptr : cells.data()};
+        Tensor last_cells(state.size());
+        rnn.forward({.src = src.data(),
+                     .weights = weights(),
+                     .dst = dst.data(),
+                     .h_n = state.data(),
+                     .c_n = last_cells.data(),
+                     .saved = saved});
+        Tensor other_bias(diff_bias.size());
+        rnn.backward({.diff_dst = diff_dst.data(),
+                      .weights = weights(),
+                      .src = src.data(),
+                      .dst = dst.data(),
+                      .saved = saved,
+                      .diff_src = diff_src.data(),
+                      .diff_h_0 = state.data(),
+                      .diff_c_0 = last_cells.data(),
+                      .diff_w_ih = diff_ih.data(),
+                      .diff_w_hh = diff_hh.data(),
+                      .diff_b_ih = diff_bias.data(),
+                      .diff_b_hh = other_bias.data()});
+    }
+
+    Tensor results() const {
+        Tensor all = dst;
+        for (const Tensor* part : {&diff_src, &diff_ih, &diff_hh, &diff_bias, &state}) {
+            all.insert(all.end(), part->begin(), part->end());
+        }
+        return all;
+    }
+
+    RnnShape shape;
+    Tensor src, w_ih, w_hh, bias, diff_dst;
+    Tensor packed_ih, packed_hh, transposed_ih, transposed_hh, packed_bias;
+    Tensor dst, gates, cells, state, diff_src, diff_ih, diff_hh, diff_bias;
+};
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+TEST_CASE("panels are equal, multiples of sixteen, and hold all channels") {
+    for (std::int64_t channels = 1; channels <= 300; ++channels) {
+        const Panels panels = panels_of(channels);
+        CAPTURE(channels);
+        CHECK(panels.width % 16 == 0);
+        CHECK(panels.width <= 64);
+        CHECK(panels.padded() >= channels);
+        CHECK(panels.at(panels.count() - 1).size() > 0);
+        CHECK(panels.at(panels.count() - 1).end == channels);
+    }
+}
+
+TEST_CASE("impossible shapes are refused by name") {
+    CHECK_THROWS_WITH_AS(Rnn({.T = 1, .N = 1, .C = 0, .K = 1}),
+                         "C is 0, expected an integer from 1 to 2^24", std::invalid_argument);
+    CHECK_THROWS_AS(Rnn({.T = -1, .N = 1, .C = 1, .K = 1}), std::invalid_argument);
+    CHECK_THROWS_AS(Rnn({.T = 1 << 20, .N = 1 << 20, .C = 1, .K = 1}), std::invalid_argument);
+}
+
+TEST_CASE("one LSTM cell of one channel computes what the equations say") {
+    Problem problem({.cell = RnnCell::lstm, .T = 3, .N = 1, .C = 1, .K = 1});
+    problem.run(Rnn(problem.shape));
+    double h = 0;
+    double c = 0;
+    for (std::size_t t = 0; t < 3; ++t) {
+        const auto input = [&](std::size_t gate) {
+            return problem.w_ih[gate] * double{problem.src[t]} + problem.w_hh[gate] * h +
+                   2 * double{problem.bias[gate]};
+        };
+        c = sigmoid(input(1)) * c + sigmoid(input(0)) * std::tanh(input(2));
+        h = sigmoid(input(3)) * std::tanh(c);
+        CHECK(problem.dst[t] == doctest::Approx(h).epsilon(1e-5));
+        CHECK(problem.cells[t] == doctest::Approx(c).epsilon(1e-5));
+    }
+}
+
+TEST_CASE("results are the same bits for any number of threads") {
+    const int before = num_threads();
+    for (const RnnCell cell : {RnnCell::lstm, RnnCell::gru}) {
+        Problem problem({.cell = cell, .T = 5, .N = 70, .C = 40, .K = 150});
+        const Rnn rnn(problem.shape);
+        set_num_threads(1);
+        problem.run(rnn);
+        const Tensor expected = problem.results();
+        for (const int threads : {2, 3, 8}) {
+            set_num_threads(threads);
+            problem.run(rnn);
+            CHECK(problem.results() == expected);
+        }
+    }
+    set_num_threads(before);
+}
+
+TEST_CASE("other schedules compute the same, impossible ones are refused") {
+    Problem problem({.cell = RnnCell::gru, .T = 3, .N = 10, .C = 70, .K = 130});
+    Rnn rnn(problem.shape);
+    problem.run(rnn);
+    const Tensor expected = problem.results();
+    rnn.set_schedule(RnnPass::recurrence, parse_schedule("N4 K g c2"));
+    rnn.set_schedule(RnnPass::diff_recurrence, parse_schedule("K N3 s2"));
+    rnn.set_schedule(RnnPass::projection, parse_schedule("G c N7 K"));
+    problem.run(rnn);
+    const Tensor found = problem.results();
+    for (std::size_t i = 0; i < found.size(); ++i) {
+        CHECK(found[i] == doctest::Approx(expected[i]).epsilon(1e-3));
+    }
+    for (const char* const text : {"g N K c3", "N K G c3", "c3 N K g"}) {
+        CHECK_THROWS_AS(rnn.set_schedule(RnnPass::recurrence, parse_schedule(text)),
+                        std::invalid_argument);
+    }
+}
+
+}  // namespace
+}  // namespace dlprim

@@ -1,0 +1,122 @@
+"""Optimisers against their equations in float64, and against PyTorch where it is installed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dlprim
+from dlprim.optim import SGD, AdamW
+
+SHAPES = [(3, 5), (17,), (1,), (40001,), (0, 4)]
+
+
+def arrays(seed: int) -> list[np.ndarray]:
+    random = np.random.default_rng(seed)
+    return [random.standard_normal(shape, np.float32) for shape in SHAPES]
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_sgd(momentum, decay, nesterov):
+    if nesterov and momentum == 0:
+        pytest.skip("refused")
+    parameters = arrays(0)
+    copies = [dlprim.to_bfloat16(parameter) for parameter in parameters]
+    exact = [parameter.astype(np.float64) for parameter in parameters]
+    velocity = [np.zeros_like(parameter) for parameter in exact]
+    optimiser = SGD(parameters, 0.1, momentum, decay, nesterov, copies)
+    for step in range(3):
+        gradients = arrays(step + 1)
+        optimiser.step(gradients)
+        for w, v, g in zip(exact, velocity, gradients, strict=True):
+            slope = g + decay * w
+            v[...] = momentum * v + slope
+            w -= 0.1 * (slope + momentum * v if nesterov else v)
+    for parameter, copy, w in zip(parameters, copies, exact, strict=True):
+        np.testing.assert_allclose(parameter, w, 2e-6, 2e-6)
+        assert copy.tobytes() == dlprim.to_bfloat16(parameter).tobytes()
+
+
+def test_adamw():
+    parameters = arrays(0)
+    exact = [parameter.astype(np.float64) for parameter in parameters]
+    means = [np.zeros_like(parameter) for parameter in exact]
+    squares = [np.zeros_like(parameter) for parameter in exact]
+    optimiser = AdamW(parameters, 0.01, weight_decay=0.1)
+    for step in range(1, 5):
+        gradients = arrays(step)
+        optimiser.step(gradients)
+        for w, m, v, g in zip(exact, means, squares, gradients, strict=True):
+            g = g.astype(np.float64)
+            w *= 1 - 0.01 * 0.1
+            m[...] = 0.9 * m + 0.1 * g
+            v[...] = 0.999 * v + 0.001 * g**2
+            w -= 0.01 * m / (1 - 0.9**step) / (np.sqrt(v / (1 - 0.999**step)) + 1e-8)
+    for parameter, w in zip(parameters, exact, strict=True):
+        np.testing.assert_allclose(parameter, w, 2e-6, 2e-6)
+
+
+@pytest.mark.parametrize("make", [lambda p: SGD(p, 0.1, 0.9), lambda p: AdamW(p, 0.1)])
+def test_state_continues_and_threads_do_not_matter(make):
+    parameters, others = arrays(0), arrays(0)
+    one, other = make(parameters), make(others)
+    one.step(arrays(1))
+    with dlprim.threads(3):
+        other.step(arrays(1))
+    resumed = make(others)
+    resumed.load_state_dict(other.state_dict())
+    one.step(arrays(2))
+    resumed.step(arrays(2))
+    for a, b in zip(parameters, others, strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+def test_none_leaves_a_parameter_alone():
+    parameters = arrays(0)
+    before = parameters[0].copy()
+    SGD(parameters, 0.1).step([None, *arrays(1)[1:]])
+    assert parameters[0].tobytes() == before.tobytes()
+    assert parameters[1].tobytes() != arrays(0)[1].tobytes()
+
+
+def test_wrong_arguments_are_refused():
+    parameters = arrays(0)
+    with pytest.raises(ValueError, match="nesterov"):
+        SGD(parameters, 0.1, nesterov=True)
+    with pytest.raises(TypeError, match=r"copies\[0\] is float32"):
+        SGD(parameters, 0.1, copies=parameters)
+    with pytest.raises(ValueError, match="copies has 1"):
+        AdamW(parameters, copies=[None])
+    with pytest.raises(ValueError, match="gradients have the shapes"):
+        AdamW(parameters).step(parameters[:1])
+    with pytest.raises(ValueError, match="betas"):
+        AdamW(parameters, betas=(1.0, 0.9))
+    with pytest.raises(ValueError, match="place"):
+        SGD([np.ones((4, 4), np.float32).T[:2]], 0.1)
+    optimiser = AdamW(parameters)
+    with pytest.raises(KeyError):
+        optimiser.load_state_dict({"steps": 1})
+    with pytest.raises(TypeError, match="gradient has dtype float64"):
+        optimiser.step([g.astype(np.float64) for g in arrays(1)])
+
+
+def test_agrees_with_pytorch():
+    torch = pytest.importorskip("torch")
+    for ours, theirs in [
+        (lambda p: SGD(p, 0.1, 0.9, 0.01, nesterov=True),
+         lambda p: torch.optim.SGD(p, 0.1, 0.9, weight_decay=0.01, nesterov=True)),
+        (lambda p: AdamW(p, 0.01), lambda p: torch.optim.AdamW(p, 0.01)),
+    ]:  # fmt: skip
+        parameters = arrays(0)
+        tensors = [torch.nn.Parameter(torch.from_numpy(p.copy())) for p in parameters]
+        one, other = ours(parameters), theirs(tensors)
+        for step in range(3):
+            gradients = arrays(step + 1)
+            one.step(gradients)
+            for tensor, gradient in zip(tensors, gradients, strict=True):
+                tensor.grad = torch.from_numpy(gradient)
+            other.step()
+        for parameter, tensor in zip(parameters, tensors, strict=True):
+            np.testing.assert_allclose(parameter, tensor.detach().numpy(), 1e-5, 1e-6)
