@@ -136,10 +136,10 @@ class Residual(Module):
             x = self._between.pop()
             gradient = layer.backward(gradient, ready)
             buffers.give(x.array)
-        assert gradient is not None and diff_added is not None
+        assert gradient is not None
+        assert diff_added is not None
         if self.shortcut is not None:
-            shape = (gradient.shape[0], dy.shape[1], *dy.shape[2:])
-            branch = self.shortcut.backward(Images(diff_added, shape), ready)
+            branch = self.shortcut.backward(Images(diff_added, dy.shape), ready)
             assert branch is not None
             diff_added = branch.array
         with self.context.timed(self.name, "backward"):

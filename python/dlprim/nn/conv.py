@@ -130,7 +130,8 @@ class Conv2d(Module):
         return bool(self._packed)
 
     def backward(self, dy: Images, ready: Ready | None = None) -> Images | None:
-        assert self._src is not None and self._used is not None
+        assert self._src is not None
+        assert self._used is not None
         (conv, packed), src, buffers = self._used, self._src, self.context.buffers
         self._packed.clear()
         if self.bias is not None:
