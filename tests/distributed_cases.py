@@ -106,13 +106,13 @@ def test_sum_has_the_bits_of_a_sum_in_the_order_of_ranks(
         assert parallel.overlap == overlap
         for step in range(2):
             results = reduced(parallel, module, group.rank, step)
-            share = np.float32(1 / group.size)
+            scale = np.float32(1 / group.size)
             everywhere = [gradients_of(rank, step) for rank in range(group.size)]
             for index, result in enumerate(results):
                 expected = np.zeros(SHAPES[index], np.float32)
                 for rank in range(group.size):
-                    expected = expected + share * everywhere[rank][index]
-                np.testing.assert_array_equal(result, expected)
+                    expected = expected + everywhere[rank][index]
+                np.testing.assert_array_equal(result, expected * scale)
 
 
 @pytest.mark.parametrize("overlap", OVERLAPS)
@@ -137,6 +137,17 @@ def test_bfloat16_wire_keeps_what_it_rounds_away(group: Group, overlap: str) -> 
     for total, result, expected in zip(totals, results, exact, strict=True):
         np.testing.assert_allclose(result, expected, atol=4 * 2.0**-8 * largest)
         np.testing.assert_allclose(total / steps, expected, atol=4 * 2.0**-8 * largest / steps)
+
+
+def test_gradient_in_another_array_is_taken_in(group: Group) -> None:
+    module = Loose(SHAPES)
+    with DataParallel(module, group) as parallel:
+        for weights in module.weights:
+            weights.gradient = np.full_like(weights.value, group.rank)
+            parallel.ready(weights)
+        parallel.finish()
+    for weights in module.weights:
+        np.testing.assert_allclose(weights.gradient, (group.size - 1) / 2)
 
 
 def test_share_weighs_batches_of_different_sizes(group: Group) -> None:

@@ -47,8 +47,11 @@ def test_buckets_hold_every_parameter_once_in_reverse_order(bucket_bytes: int, r
     assert [bucket.index for bucket in buckets] == list(range(len(buckets)))
     for bucket in buckets:
         assert bucket.size == sum(weights.value.size for weights in bucket.parameters)
-        assert bucket.size <= bucket.padded < bucket.size + ranks
-        assert bucket.padded % ranks == 0
+        assert bucket.padded % (16 * ranks) == 0
+        ends = [*bucket.begins[1:], bucket.padded]
+        for weights, begin, end in zip(bucket.parameters, bucket.begins, ends, strict=True):
+            assert begin % 16 == 0
+            assert begin + weights.value.size <= end
         assert 4 * bucket.size <= bucket_bytes or len(bucket.parameters) == 1
 
 

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlprim.arrays import aligned
+
 SMALLEST = 1 << 20  # bytes
+_CACHE_LINE = 16  # elements
 
 
 class Parameter(Protocol):
@@ -27,35 +31,42 @@ class Parameter(Protocol):
     @property
     def value(self) -> NDArray[np.float32]: ...
 
-    @property
-    def gradient(self) -> NDArray[np.float32]: ...
+    gradient: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Parameters whose gradients travel together, one after the other."""
+    """Parameters whose gradients travel together."""
 
     index: int
     parameters: tuple[Any, ...]
-    size: int  # elements
-    padded: int  # elements, a multiple of the number of ranks
+    begins: tuple[int, ...]  # element at which each gradient begins, on a cache line
+    size: int  # elements, without gaps
+    padded: int  # elements; every rank's part of them is whole cache lines
 
-    def pack(self, target: NDArray[np.float32], share: float) -> None:
-        """Writes share * gradient of all parameters into target (padded,), zeros behind them."""
-        begin = 0
-        for parameter in self.parameters:
-            gradient = parameter.gradient.reshape(-1)
-            np.multiply(gradient, np.float32(share), out=target[begin : begin + gradient.size])
-            begin += gradient.size
-        target[begin:] = 0
 
-    def unpack(self, source: NDArray[np.float32]) -> None:
-        """Writes source (padded,) over the gradients of all parameters."""
-        begin = 0
-        for parameter in self.parameters:
+class BucketMemory:
+    """The gradients of a bucket, one behind the other, so that they travel without being packed.
+
+    From now on ``parameter.gradient`` of each is a part of `values`. A module that puts another
+    array there costs a copy.
+    """
+
+    def __init__(self, bucket: Bucket) -> None:
+        self.values: NDArray[np.float32] = aligned((bucket.padded,), np.dtype(np.float32), np.zeros)
+        self._parts = []
+        for parameter, begin in zip(bucket.parameters, bucket.begins, strict=True):
             gradient = parameter.gradient
-            gradient[...] = source[begin : begin + gradient.size].reshape(gradient.shape)
-            begin += gradient.size
+            part = self.values[begin : begin + gradient.size].reshape(gradient.shape)
+            self._parts.append((parameter, part))
+        self.gather()
+
+    def gather(self) -> None:
+        """Takes in gradients that are in another place."""
+        for parameter, part in self._parts:
+            if parameter.gradient is not part:
+                part[...] = parameter.gradient
+                parameter.gradient = part
 
 
 def plan_buckets(parameters: Sequence[Any], bucket_bytes: int, ranks: int) -> list[Bucket]:
@@ -68,11 +79,12 @@ def plan_buckets(parameters: Sequence[Any], bucket_bytes: int, ranks: int) -> li
     bucket_bytes : int
         The most that a bucket holds, but that a parameter is never cut.
     ranks : int
-        Buckets are padded to a multiple of it.
+        How many parts a bucket is cut into.
     """
     left = sum(parameter.value.nbytes for parameter in parameters)
     buckets: list[Bucket] = []
     waiting = list(parameters)
+    line = ranks * _CACHE_LINE
     while waiting:
         room = min(bucket_bytes, max(left // 2, SMALLEST))
         chosen = [waiting.pop()]
@@ -81,5 +93,8 @@ def plan_buckets(parameters: Sequence[Any], bucket_bytes: int, ranks: int) -> li
             size += waiting[-1].value.size
             chosen.append(waiting.pop())
         left -= 4 * size
-        buckets.append(Bucket(len(buckets), tuple(chosen), size, -(-size // ranks) * ranks))
+        lengths = [-(-it.value.size // _CACHE_LINE) * _CACHE_LINE for it in chosen]
+        *begins, end = accumulate(lengths, initial=0)
+        padded = -(-end // line) * line
+        buckets.append(Bucket(len(buckets), tuple(chosen), tuple(begins), size, padded))
     return buckets

@@ -48,7 +48,8 @@ class DataParallel:
     ----------
     module : object with ``parameters()``
         Parameters have ``name``, ``value`` and ``gradient``, the last two float32 arrays. The
-        values are overwritten by those of rank 0.
+        values are overwritten by those of rank 0, and ``gradient`` becomes another array, in
+        memory that travels without packing: ask for it after this, and write into it.
     group : Group, optional
         `Group.world()` by default. A group of one does nothing.
     bucket_bytes : int
@@ -126,7 +127,7 @@ class DataParallel:
         while self._next < len(self._buckets) and not self._missing[self._next]:
             self._ready_at.append(started)
             if self.group.communicator is not None:
-                start = partial(self._reducer.steps, self._buckets[self._next], self.share)
+                start = partial(self._reducer.steps, self._buckets[self._next], self._factor())
                 self._engine.submit(start)
             self._next += 1
         self._engine.poke()
@@ -167,6 +168,11 @@ class DataParallel:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:  # after an exception the thread may wait for ranks that will not come
             self.close()
+
+    def _factor(self) -> float:
+        """What a gradient weighs in the mean over the ranks; 1 to the bit for equal shares."""
+        size = self.group.size
+        return 1.0 if self.share == 1 / size else self.share * size
 
     def _start_step(self) -> None:
         self._next = 0  # the bucket to submit

@@ -14,7 +14,7 @@ from typing import Any
 
 _EAGER = 64  # questions before the first sleep, some ten microseconds in all
 _FIRST_NAP = 2e-5  # seconds
-_LONGEST_NAP = 2e-4
+_LONGEST_NAP = 5e-4
 
 
 def wait(request: Any, what: str, limit: float) -> None:

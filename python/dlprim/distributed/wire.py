@@ -17,7 +17,7 @@ from dlprim import _core
 
 # The conversions run on the communication thread. Parts that are one task of the core start no
 # team of threads there, which would compete with the one that computes.
-_PART = 1 << 15  # elements
+PART = 1 << 15  # elements
 
 
 class Wire(Protocol):
@@ -31,8 +31,8 @@ class Wire(Protocol):
         """Overwrites `values` with what the message says."""
         ...
 
-    def add(self, message: NDArray[Any], total: NDArray[np.float32]) -> None:
-        """Adds what the message says to `total`."""
+    def term(self, message: NDArray[Any], scratch: NDArray[np.float32]) -> NDArray[np.float32]:
+        """What the message says, to be read at once: in scratch, or in the message itself."""
         ...
 
 
@@ -45,8 +45,8 @@ class Float32Wire:
     def read(self, message: NDArray[Any], values: NDArray[np.float32]) -> None:
         pass
 
-    def add(self, message: NDArray[Any], total: NDArray[np.float32]) -> None:
-        np.add(total, message, out=total)
+    def term(self, message: NDArray[Any], scratch: NDArray[np.float32]) -> NDArray[np.float32]:
+        return message
 
 
 class Bfloat16Wire:
@@ -55,15 +55,14 @@ class Bfloat16Wire:
     Parameters
     ----------
     size : int
-        Elements of the messages that are written; of those that are read and added, any.
+        Elements of the messages that are written.
     """
 
     def __init__(self, size: int) -> None:
         self._lost = np.zeros(size, np.float32)
-        self._part = np.empty(min(size, _PART), np.float32)
 
     def write(self, values: NDArray[np.float32], message: NDArray[Any]) -> None:
-        for part in _parts(values.size):
+        for part in parts(values.size):
             corrected, lost = values[part], self._lost[part]
             corrected += lost
             _core.round_to_bfloat16(corrected, message[part])
@@ -71,15 +70,15 @@ class Bfloat16Wire:
             np.subtract(corrected, lost, out=lost)
 
     def read(self, message: NDArray[Any], values: NDArray[np.float32]) -> None:
-        for part in _parts(values.size):
+        for part in parts(values.size):
             _core.widen_to_float32(message[part], values[part])
 
-    def add(self, message: NDArray[Any], total: NDArray[np.float32]) -> None:
-        for part in _parts(total.size):
-            term = self._part[: total[part].size]
-            _core.widen_to_float32(message[part], term)
-            total[part] += term
+    def term(self, message: NDArray[Any], scratch: NDArray[np.float32]) -> NDArray[np.float32]:
+        term = scratch[: message.size]
+        _core.widen_to_float32(message, term)
+        return term
 
 
-def _parts(size: int) -> list[slice]:
-    return [slice(begin, min(begin + _PART, size)) for begin in range(0, size, _PART)]
+def parts(size: int) -> list[slice]:
+    """Of `size` elements, short enough to stay in a core's cache."""
+    return [slice(begin, min(begin + PART, size)) for begin in range(0, size, PART)]
