@@ -1,5 +1,4 @@
 // Compiled once per target, as pack_rows.cpp.
-#include <algorithm>
 #include <cstdint>
 
 #include "primitives/rnn_gates.h"
@@ -8,7 +7,7 @@
 // clang-format off
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-#include "primitives/rnn_math-inl.h"
+#include "primitives/rnn_rows-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -16,142 +15,73 @@ namespace dlprim {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Offsets of a row in the operands of a tile.
-struct RowAt {
-    std::int64_t panel;
-    std::int64_t plain;
-    std::int64_t gates;
+struct GruCell {
+    static constexpr std::int64_t kGates = 3;
+
+    // r, z and n in turn.
+    template <class Element>
+    static HWY_INLINE void forward_row(const GateTile& tile, std::int64_t row) {
+        const RowAt at = row_at(tile, row, kGates);
+        const float* const product = tile.product + at.panel;
+        const float* const projection = tile.projection + at.gates;
+        const std::int64_t panel = tile.product_rows * tile.width;
+        along_panel(tile.channels, tile.width, [&](std::int64_t k, auto part) HWY_ATTR {
+            fetch_next(tile, projection + k, kGates);
+            const auto from_src = [&](std::int64_t gate) HWY_ATTR {
+                return load_values(projection + gate * tile.K + k, part);
+            };
+            const auto from_hidden = [&](std::int64_t gate) HWY_ATTR {
+                return load_values(product + gate * panel + k, All());
+            };
+            const FloatVector r = sigmoid(hn::Add(from_src(0), from_hidden(0)));
+            const FloatVector z = sigmoid(hn::Add(from_src(1), from_hidden(1)));
+            const FloatVector hidden_n =
+                hn::Add(from_hidden(2), load_values(tile.hidden_bias + k, part));
+            const FloatVector n = tanh(hn::MulAdd(r, hidden_n, from_src(2)));
+            float* const state = tile.state + at.panel + k;
+            const FloatVector h = hn::MulAdd(z, load_values(state, All()), hn::NegMulAdd(z, n, n));
+            store_values(h, state, All());
+            store_values(h, static_cast<Element*>(tile.next_hidden) + at.panel + k, All());
+            store_values(h, static_cast<Element*>(tile.dst) + at.plain + k, part);
+            if (tile.gates == nullptr) return;
+            float* const gates = tile.gates + at.gates + k;
+            store_values(r, gates, part);
+            store_values(z, gates + tile.K, part);
+            store_values(n, gates + 2 * tile.K, part);
+            store_values(hidden_n, tile.hidden_n + at.plain + k, part);
+        });
+    }
+
+    // The slots are n towards src, r, z, n towards the hidden state.
+    template <class Element>
+    static HWY_INLINE void backward_row(const DiffGateTile& tile, std::int64_t row) {
+        const RowAt at = row_at(tile, row, kGates);
+        along_panel(tile.channels, tile.width, [&](std::int64_t k, auto part) HWY_ATTR {
+            float* const diff_hidden = tile.diff_hidden + at.panel + k;
+            const FloatVector dh = diff_hidden_at<Element>(tile, at, k, part);
+            const float* const gates = tile.gates + at.gates + k;
+            fetch_next(tile, gates, kGates);
+            fetch_next_row(tile, tile.hidden_n + at.plain + k);
+            const FloatVector r = load_values(gates, part);
+            const FloatVector z = load_values(gates + tile.K, part);
+            const FloatVector n = load_values(gates + 2 * tile.K, part);
+            const FloatVector hidden_n = load_values(tile.hidden_n + at.plain + k, part);
+            const FloatVector last =
+                load_values(static_cast<const Element*>(tile.hidden) + at.panel + k, All());
+            const auto put = [&](std::int64_t slot, FloatVector delta)
+                                 HWY_ATTR { put_delta<Element>(tile, slot, {at.panel, k}, delta); };
+            const FloatVector tanh_slope = hn::NegMulAdd(n, n, number(1));
+            const FloatVector dn = hn::Mul(hn::NegMulAdd(dh, z, dh), tanh_slope);
+            put(0, dn);
+            put(1, hn::Mul(hn::Mul(dn, hidden_n), hn::NegMulAdd(r, r, r)));
+            put(2, hn::Mul(hn::Mul(dh, hn::Sub(last, n)), hn::NegMulAdd(z, z, z)));
+            put(3, hn::Mul(dn, r));
+            store_values(hn::Mul(dh, z), diff_hidden, All());
+        });
+    }
 };
 
-template <class Tile>
-RowAt row_at(const Tile& tile, std::int64_t row) {
-    return {row * tile.width, row * tile.K, row * 3 * tile.K};
-}
-
-// r, z and n in turn.
-template <class Element>
-HWY_INLINE void forward_row(const GateTile& tile, std::int64_t row) {
-    const RowAt at = row_at(tile, row);
-    const float* const product = tile.product + at.panel;
-    const float* const projection = tile.projection + at.gates;
-    const std::int64_t panel = tile.product_rows * tile.width;
-    along_panel(tile.channels, tile.width, [&](std::int64_t k, auto part) HWY_ATTR {
-        fetch_next(tile, projection + k, 3);
-        const auto from_src = [&](std::int64_t gate) HWY_ATTR {
-            return load_values(projection + gate * tile.K + k, part);
-        };
-        const auto from_hidden = [&](std::int64_t gate) HWY_ATTR {
-            return load_values(product + gate * panel + k, All());
-        };
-        const FloatVector r = sigmoid(hn::Add(from_src(0), from_hidden(0)));
-        const FloatVector z = sigmoid(hn::Add(from_src(1), from_hidden(1)));
-        const FloatVector hidden_n =
-            hn::Add(from_hidden(2), load_values(tile.hidden_bias + k, part));
-        const FloatVector n = tanh(hn::MulAdd(r, hidden_n, from_src(2)));
-        float* const state = tile.state + at.panel + k;
-        const FloatVector h = hn::MulAdd(z, load_values(state, All()), hn::NegMulAdd(z, n, n));
-        store_values(h, state, All());
-        store_values(h, static_cast<Element*>(tile.next_hidden) + at.panel + k, All());
-        store_values(h, static_cast<Element*>(tile.dst) + at.plain + k, part);
-        if (tile.gates == nullptr) return;
-        float* const gates = tile.gates + at.gates + k;
-        store_values(r, gates, part);
-        store_values(z, gates + tile.K, part);
-        store_values(n, gates + 2 * tile.K, part);
-        store_values(hidden_n, tile.hidden_n + at.plain + k, part);
-    });
-}
-
-template <class Element>
-void keep_row(const GateTile& tile, std::int64_t row) {
-    const RowAt at = row_at(tile, row);
-    std::copy_n(static_cast<const Element*>(tile.hidden) + at.panel, tile.width,
-                static_cast<Element*>(tile.next_hidden) + at.panel);
-    std::fill_n(static_cast<Element*>(tile.dst) + at.plain, tile.channels, Element{0});
-    if (tile.gates == nullptr) return;
-    for (std::int64_t gate = 0; gate < 3; ++gate) {
-        std::fill_n(tile.gates + at.gates + gate * tile.K, tile.channels, 0.0F);
-    }
-    std::fill_n(tile.hidden_n + at.plain, tile.channels, 0.0F);
-}
-
-template <class Element>
-void forward(const GateTile& tile) {
-    for (std::int64_t row = 0; row < tile.rows; ++row) {
-        if (tile.valid.at(row)) {
-            forward_row<Element>(tile, row);
-        } else {
-            keep_row<Element>(tile, row);
-        }
-    }
-}
-
-// The slots are n towards src, r, z, n towards the hidden state.
-template <class Element>
-HWY_INLINE void backward_row(const DiffGateTile& tile, std::int64_t row) {
-    const RowAt at = row_at(tile, row);
-    along_panel(tile.channels, tile.width, [&](std::int64_t k, auto part) HWY_ATTR {
-        float* const diff_hidden = tile.diff_hidden + at.panel + k;
-        FloatVector dh =
-            hn::Add(load_values(diff_hidden, All()),
-                    load_values(static_cast<const Element*>(tile.diff_dst) + at.plain + k, part));
-        if (tile.product != nullptr) {
-            dh = hn::Add(dh, load_values(tile.product + at.panel + k, All()));
-        }
-        const float* const gates = tile.gates + at.gates + k;
-        fetch_next(tile, gates, 3);
-        fetch_next_row(tile, tile.hidden_n + at.plain + k);
-        const FloatVector r = load_values(gates, part);
-        const FloatVector z = load_values(gates + tile.K, part);
-        const FloatVector n = load_values(gates + 2 * tile.K, part);
-        const FloatVector hidden_n = load_values(tile.hidden_n + at.plain + k, part);
-        const FloatVector last =
-            load_values(static_cast<const Element*>(tile.hidden) + at.panel + k, All());
-        const auto put = [&](std::int64_t slot, FloatVector delta) HWY_ATTR {
-            store_values(
-                delta, static_cast<Element*>(tile.deltas) + slot * tile.slot_stride + at.panel + k,
-                All());
-            float* const sum = tile.diff_bias + slot * tile.bias_stride + k;
-            store_values(hn::Add(load_values(sum, All()), delta), sum, All());
-        };
-        const FloatVector tanh_slope = hn::NegMulAdd(n, n, number(1));
-        const FloatVector dn = hn::Mul(hn::NegMulAdd(dh, z, dh), tanh_slope);
-        put(0, dn);
-        put(1, hn::Mul(hn::Mul(dn, hidden_n), hn::NegMulAdd(r, r, r)));
-        put(2, hn::Mul(hn::Mul(dh, hn::Sub(last, n)), hn::NegMulAdd(z, z, z)));
-        put(3, hn::Mul(dn, r));
-        store_values(hn::Mul(dh, z), diff_hidden, All());
-    });
-}
-
-template <class Element>
-void pass_row(const DiffGateTile& tile, std::int64_t row) {
-    const std::int64_t panel = row * tile.width;
-    for (std::int64_t slot = 0; slot < kSlots; ++slot) {
-        std::fill_n(static_cast<Element*>(tile.deltas) + slot * tile.slot_stride + panel,
-                    tile.width, Element{0});
-    }
-    if (tile.product == nullptr) return;
-    for (std::int64_t k = panel; k < panel + tile.width; ++k) {
-        tile.diff_hidden[k] += tile.product[k];
-    }
-}
-
-template <class Element>
-void backward(const DiffGateTile& tile) {
-    for (std::int64_t row = 0; row < tile.rows; ++row) {
-        if (tile.valid.at(row)) {
-            backward_row<Element>(tile, row);
-        } else {
-            pass_row<Element>(tile, row);
-        }
-    }
-}
-
-GateFunctions functions(DType dtype) {
-    if (dtype == DType::f32) return {forward<float>, backward<float>};
-    return {forward<std::uint16_t>, backward<std::uint16_t>};
-}
+GateFunctions functions(DType dtype) { return functions_of<GruCell>(dtype); }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE

@@ -1,5 +1,4 @@
 // Compiled once per target, as pack_rows.cpp.
-#include <algorithm>
 #include <cstdint>
 
 #include "primitives/rnn_gates.h"
@@ -8,7 +7,7 @@
 // clang-format off
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-#include "primitives/rnn_math-inl.h"
+#include "primitives/rnn_rows-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -16,149 +15,80 @@ namespace dlprim {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Offsets of a row in the operands of a tile.
-struct RowAt {
-    std::int64_t panel;
-    std::int64_t plain;
-    std::int64_t gates;
-};
-
-template <class Tile>
-RowAt row_at(const Tile& tile, std::int64_t row) {
-    return {row * tile.width, row * tile.K, row * 4 * tile.K};
-}
-
-// i, f, g and o in turn.
-template <class Element>
-HWY_INLINE void forward_row(const GateTile& tile, std::int64_t row) {
-    const RowAt at = row_at(tile, row);
-    const float* const product = tile.product + at.panel;
-    const float* const projection = tile.projection + at.gates;
-    const std::int64_t panel = tile.product_rows * tile.width;
-    along_panel(tile.channels, tile.width, [&](std::int64_t k, auto part) HWY_ATTR {
-        fetch_next(tile, projection + k, 4);
-        const auto input = [&](std::int64_t gate) HWY_ATTR {
-            return hn::Add(load_values(projection + gate * tile.K + k, part),
-                           load_values(product + gate * panel + k, All()));
-        };
-        const FloatVector i = sigmoid(input(0));
-        const FloatVector f = sigmoid(input(1));
-        const FloatVector g = tanh(input(2));
-        const FloatVector o = sigmoid(input(3));
-        float* const state = tile.state + at.panel + k;
-        const FloatVector c = hn::MulAdd(f, load_values(state, All()), hn::Mul(i, g));
-        const FloatVector h = hn::Mul(o, tanh(c));
-        store_values(c, state, All());
-        store_values(h, static_cast<Element*>(tile.next_hidden) + at.panel + k, All());
-        store_values(h, static_cast<Element*>(tile.dst) + at.plain + k, part);
-        if (tile.gates == nullptr) return;
-        float* const gates = tile.gates + at.gates + k;
-        store_values(i, gates, part);
-        store_values(f, gates + tile.K, part);
-        store_values(g, gates + 2 * tile.K, part);
-        store_values(o, gates + 3 * tile.K, part);
-        store_values(c, tile.cells + at.plain + k, part);
-    });
-}
-
-template <class Element>
-void keep_row(const GateTile& tile, std::int64_t row) {
-    const RowAt at = row_at(tile, row);
-    std::copy_n(static_cast<const Element*>(tile.hidden) + at.panel, tile.width,
-                static_cast<Element*>(tile.next_hidden) + at.panel);
-    std::fill_n(static_cast<Element*>(tile.dst) + at.plain, tile.channels, Element{0});
-    if (tile.gates == nullptr) return;
-    for (std::int64_t gate = 0; gate < 4; ++gate) {
-        std::fill_n(tile.gates + at.gates + gate * tile.K, tile.channels, 0.0F);
-    }
-    std::copy_n(tile.state + at.panel, tile.channels, tile.cells + at.plain);
-}
-
-template <class Element>
-void forward(const GateTile& tile) {
-    for (std::int64_t row = 0; row < tile.rows; ++row) {
-        if (tile.valid.at(row)) {
-            forward_row<Element>(tile, row);
-        } else {
-            keep_row<Element>(tile, row);
-        }
-    }
-}
-
 // x (1 - x), the derivative of sigmoid by its result.
 HWY_INLINE FloatVector logistic_slope(FloatVector x) { return hn::NegMulAdd(x, x, x); }
 HWY_INLINE FloatVector tanh_slope(FloatVector x) { return hn::NegMulAdd(x, x, number(1)); }
 
-template <class Element>
-HWY_INLINE void backward_row(const DiffGateTile& tile, std::int64_t row) {
-    const RowAt at = row_at(tile, row);
-    along_panel(tile.channels, tile.width, [&](std::int64_t k, auto part) HWY_ATTR {
-        const FloatLanes d;
-        float* const diff_hidden = tile.diff_hidden + at.panel + k;
-        float* const diff_cells = tile.diff_cells + at.panel + k;
-        FloatVector dh =
-            hn::Add(load_values(diff_hidden, All()),
-                    load_values(static_cast<const Element*>(tile.diff_dst) + at.plain + k, part));
-        if (tile.product != nullptr) {
-            dh = hn::Add(dh, load_values(tile.product + at.panel + k, All()));
-        }
-        const float* const gates = tile.gates + at.gates + k;
-        fetch_next(tile, gates, 4);
-        fetch_next_row(tile, tile.cells + at.plain + k);
-        const FloatVector i = load_values(gates, part);
-        const FloatVector f = load_values(gates + tile.K, part);
-        const FloatVector g = load_values(gates + 2 * tile.K, part);
-        const FloatVector o = load_values(gates + 3 * tile.K, part);
-        const FloatVector c = tanh(load_values(tile.cells + at.plain + k, part));
-        const FloatVector last = tile.last_cells == nullptr
-                                     ? hn::Zero(d)
-                                     : load_values(tile.last_cells + at.plain + k, part);
-        const FloatVector dc =
-            hn::MulAdd(hn::Mul(dh, o), tanh_slope(c), load_values(diff_cells, All()));
-        const auto put = [&](std::int64_t slot, FloatVector delta) HWY_ATTR {
-            store_values(
-                delta, static_cast<Element*>(tile.deltas) + slot * tile.slot_stride + at.panel + k,
-                All());
-            float* const sum = tile.diff_bias + slot * tile.bias_stride + k;
-            store_values(hn::Add(load_values(sum, All()), delta), sum, All());
-        };
-        put(0, hn::Mul(hn::Mul(dc, g), logistic_slope(i)));
-        put(1, hn::Mul(hn::Mul(dc, last), logistic_slope(f)));
-        put(2, hn::Mul(hn::Mul(dc, i), tanh_slope(g)));
-        put(3, hn::Mul(hn::Mul(dh, c), logistic_slope(o)));
-        store_values(hn::Mul(dc, f), diff_cells, All());
-        store_values(hn::Zero(d), diff_hidden, All());
-    });
-}
+struct LstmCell {
+    static constexpr std::int64_t kGates = 4;
 
-template <class Element>
-void pass_row(const DiffGateTile& tile, std::int64_t row) {
-    const std::int64_t panel = row * tile.width;
-    for (std::int64_t slot = 0; slot < kSlots; ++slot) {
-        std::fill_n(static_cast<Element*>(tile.deltas) + slot * tile.slot_stride + panel,
-                    tile.width, Element{0});
+    // i, f, g and o in turn.
+    template <class Element>
+    static HWY_INLINE void forward_row(const GateTile& tile, std::int64_t row) {
+        const RowAt at = row_at(tile, row, kGates);
+        const float* const product = tile.product + at.panel;
+        const float* const projection = tile.projection + at.gates;
+        const std::int64_t panel = tile.product_rows * tile.width;
+        along_panel(tile.channels, tile.width, [&](std::int64_t k, auto part) HWY_ATTR {
+            fetch_next(tile, projection + k, kGates);
+            const auto input = [&](std::int64_t gate) HWY_ATTR {
+                return hn::Add(load_values(projection + gate * tile.K + k, part),
+                               load_values(product + gate * panel + k, All()));
+            };
+            const FloatVector i = sigmoid(input(0));
+            const FloatVector f = sigmoid(input(1));
+            const FloatVector g = tanh(input(2));
+            const FloatVector o = sigmoid(input(3));
+            float* const state = tile.state + at.panel + k;
+            const FloatVector c = hn::MulAdd(f, load_values(state, All()), hn::Mul(i, g));
+            const FloatVector h = hn::Mul(o, tanh(c));
+            store_values(c, state, All());
+            store_values(h, static_cast<Element*>(tile.next_hidden) + at.panel + k, All());
+            store_values(h, static_cast<Element*>(tile.dst) + at.plain + k, part);
+            if (tile.gates == nullptr) return;
+            float* const gates = tile.gates + at.gates + k;
+            store_values(i, gates, part);
+            store_values(f, gates + tile.K, part);
+            store_values(g, gates + 2 * tile.K, part);
+            store_values(o, gates + 3 * tile.K, part);
+            store_values(c, tile.cells + at.plain + k, part);
+        });
     }
-    if (tile.product == nullptr) return;
-    for (std::int64_t k = panel; k < panel + tile.width; ++k) {
-        tile.diff_hidden[k] += tile.product[k];
-    }
-}
 
-template <class Element>
-void backward(const DiffGateTile& tile) {
-    for (std::int64_t row = 0; row < tile.rows; ++row) {
-        if (tile.valid.at(row)) {
-            backward_row<Element>(tile, row);
-        } else {
-            pass_row<Element>(tile, row);
-        }
+    template <class Element>
+    static HWY_INLINE void backward_row(const DiffGateTile& tile, std::int64_t row) {
+        const RowAt at = row_at(tile, row, kGates);
+        along_panel(tile.channels, tile.width, [&](std::int64_t k, auto part) HWY_ATTR {
+            const FloatLanes d;
+            float* const diff_hidden = tile.diff_hidden + at.panel + k;
+            float* const diff_cells = tile.diff_cells + at.panel + k;
+            const FloatVector dh = diff_hidden_at<Element>(tile, at, k, part);
+            const float* const gates = tile.gates + at.gates + k;
+            fetch_next(tile, gates, kGates);
+            fetch_next_row(tile, tile.cells + at.plain + k);
+            const FloatVector i = load_values(gates, part);
+            const FloatVector f = load_values(gates + tile.K, part);
+            const FloatVector g = load_values(gates + 2 * tile.K, part);
+            const FloatVector o = load_values(gates + 3 * tile.K, part);
+            const FloatVector c = tanh(load_values(tile.cells + at.plain + k, part));
+            const FloatVector last = tile.last_cells == nullptr
+                                         ? hn::Zero(d)
+                                         : load_values(tile.last_cells + at.plain + k, part);
+            const FloatVector dc =
+                hn::MulAdd(hn::Mul(dh, o), tanh_slope(c), load_values(diff_cells, All()));
+            const auto put = [&](std::int64_t slot, FloatVector delta)
+                                 HWY_ATTR { put_delta<Element>(tile, slot, {at.panel, k}, delta); };
+            put(0, hn::Mul(hn::Mul(dc, g), logistic_slope(i)));
+            put(1, hn::Mul(hn::Mul(dc, last), logistic_slope(f)));
+            put(2, hn::Mul(hn::Mul(dc, i), tanh_slope(g)));
+            put(3, hn::Mul(hn::Mul(dh, c), logistic_slope(o)));
+            store_values(hn::Mul(dc, f), diff_cells, All());
+            store_values(hn::Zero(d), diff_hidden, All());
+        });
     }
-}
+};
 
-GateFunctions functions(DType dtype) {
-    if (dtype == DType::f32) return {forward<float>, backward<float>};
-    return {forward<std::uint16_t>, backward<std::uint16_t>};
-}
+GateFunctions functions(DType dtype) { return functions_of<LstmCell>(dtype); }
 
 }  // namespace
 }  // namespace HWY_NAMESPACE

@@ -40,17 +40,6 @@ template <class D, class Part>
 HWY_INLINE void store_part(D d, hn::Vec<D> values, hn::TFromD<D>* dst, Part part) {
     if (is_there(part)) hn::Store(values, d, dst);
 }
-
-HWY_INLINE FloatVector least(FloatVector a, FloatVector b) {
-    return hn::IfThenElse(hn::Lt(a, b), a, b);
-}
-HWY_INLINE FloatVector greatest(FloatVector a, FloatVector b) {
-    return hn::IfThenElse(hn::Gt(a, b), a, b);
-}
-#else
-// The last operand where one is NaN, which Min and Max of Highway's scalar target would leave out.
-HWY_INLINE FloatVector least(FloatVector a, FloatVector b) { return hn::Min(a, b); }
-HWY_INLINE FloatVector greatest(FloatVector a, FloatVector b) { return hn::Max(a, b); }
 #endif
 
 template <class Part>
@@ -115,9 +104,16 @@ HWY_INLINE FloatVector reciprocal(FloatVector x) {
     return r;
 }
 
-// 1 / (1 + e^-x); NaN stays.
+// The smaller of both; NaN where x is NaN: the instruction returns its last operand then.
+HWY_INLINE FloatVector at_most(float limit, FloatVector x) {
+    const FloatVector most = number(limit);
+    if constexpr (HWY_TARGET == HWY_SCALAR) return hn::IfThenElse(hn::Gt(x, most), most, x);
+    return hn::Min(most, x);
+}
+
+// 1 / (1 + e^-x).
 HWY_INLINE FloatVector sigmoid(FloatVector x) {
-    const FloatVector bounded = least(number(80), greatest(number(-30), hn::Neg(x)));
+    const FloatVector bounded = at_most(80, hn::Neg(at_most(30, x)));
     const Exponential it = exponential(bounded);
     const FloatVector one = number(1);
     return reciprocal(hn::Add(hn::MulAdd(it.scale, it.less_one, it.scale), one));
@@ -125,35 +121,10 @@ HWY_INLINE FloatVector sigmoid(FloatVector x) {
 
 // f / (f + 2) with f = e^|2x| - 1, and the sign of x.
 HWY_INLINE FloatVector tanh(FloatVector x) {
-    const FloatVector bounded = least(number(20), hn::Abs(hn::Add(x, x)));
+    const FloatVector bounded = at_most(20, hn::Abs(hn::Add(x, x)));
     const Exponential it = exponential(bounded);
     const FloatVector f = hn::MulAdd(it.scale, it.less_one, hn::Sub(it.scale, number(1)));
     return hn::CopySign(hn::Mul(f, reciprocal(hn::Add(f, number(2)))), x);
-}
-
-// A line of each gate and of other rows that the next tile will read.
-template <class Tile>
-HWY_INLINE void fetch_next(const Tile& tile, const float* gates, std::int64_t gate_count) {
-    const std::int64_t ahead = tile.next.rows * gate_count * tile.K + tile.next.channels;
-    for (std::int64_t gate = 0; gate < gate_count; ++gate) {
-        hwy::Prefetch(gates + ahead + gate * tile.K);
-    }
-}
-
-template <class Tile, class Element>
-HWY_INLINE void fetch_next_row(const Tile& tile, const Element* row) {
-    hwy::Prefetch(row + tile.next.rows * tile.K + tile.next.channels);
-}
-
-// body(first channel, which of a vector's lanes there are, lanes of a panel) along a panel: All
-// where the vector lies within `channels`, else First, with a count from 0.
-template <class Body>
-HWY_INLINE void along_panel(std::int64_t channels, std::int64_t width, const Body& body) {
-    std::int64_t i = 0;
-    for (; i + kFloatLanes <= channels; i += kFloatLanes) body(i, All{});
-    for (; i < width; i += kFloatLanes) {
-        body(i, First{std::max<std::int64_t>(channels - i, 0)});
-    }
 }
 
 }  // namespace HWY_NAMESPACE

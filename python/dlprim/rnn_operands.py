@@ -1,6 +1,5 @@
 """Operands of the recurrent primitives: packed weights, saved states, gradients, new arrays."""
 
-import math
 from collections.abc import Mapping
 from threading import Lock
 from typing import Any, NamedTuple
@@ -9,10 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arrays import viewed
+from dlprim.arrays import aligned, viewed
 from dlprim.packing import bfloat16_dtype, to_float32
-
-_CACHE_LINE = 64
 
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float32]
@@ -126,9 +123,9 @@ class PackedWeights:
         self._lock = Lock()
         self._transposed: tuple[Array, Array] | None = None
         self._is_transposed = False
-        self.w_ih = aligned_empty(shapes["packed_w_ih"], dtype)
-        self.w_hh = aligned_empty(shapes["packed_w_hh"], dtype)
-        self.bias: FloatArray = aligned_empty((4, channels), np.dtype(np.float32))
+        self.w_ih = aligned(shapes["packed_w_ih"], dtype)
+        self.w_hh = aligned(shapes["packed_w_hh"], dtype)
+        self.bias: FloatArray = aligned((4, channels), np.dtype(np.float32))
 
     def pack(self, plain: Mapping[str, Any]) -> None:
         """Replace the content by plain weights."""
@@ -146,8 +143,8 @@ class PackedWeights:
             if self._transposed is None:
                 shapes = self._core.packed_shapes
                 self._transposed = (
-                    aligned_empty(shapes["transposed_w_ih"], self.w_ih.dtype),
-                    aligned_empty(shapes["transposed_w_hh"], self.w_ih.dtype),
+                    aligned(shapes["transposed_w_ih"], self.w_ih.dtype),
+                    aligned(shapes["transposed_w_hh"], self.w_ih.dtype),
                 )
             w_ih, w_hh = self._transposed
             names = {"transposed_w_ih": w_ih, "transposed_w_hh": w_hh}
@@ -155,14 +152,6 @@ class PackedWeights:
                 self._core.transpose_weights({**self.operands(), **names})
                 self._is_transposed = True
             return names
-
-
-def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """A new array that begins on a cache line."""
-    size = math.prod(shape) * dtype.itemsize
-    memory = np.empty(size + _CACHE_LINE, np.uint8)
-    begin = -memory.ctypes.data % _CACHE_LINE
-    return memory[begin : begin + size].view(dtype).reshape(shape)
 
 
 def float_operand(name: str, value: Any) -> Any:

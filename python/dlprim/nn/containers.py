@@ -134,6 +134,7 @@ class Residual(Module):
         gradient, diff_added = self.main[-1].backward_branches(dy, ready)
         for layer in reversed(self.main[:-1]):
             x = self._between.pop()
+            assert gradient is not None
             gradient = layer.backward(gradient, ready)
             buffers.give(x.array)
         assert gradient is not None

@@ -103,7 +103,7 @@ class Conv2d(Module):
         with self.context.timed(self.name, "forward", conv.flops):
             conv.forward(x.array, packed, bias, out=dst)
         self._src, self._used = x, (conv, packed)
-        return Images(dst, conv.y_shape)
+        return Images(dst, images_shape(conv.y_shape))
 
     def infer(
         self,
@@ -123,7 +123,7 @@ class Conv2d(Module):
         dst = self.context.buffers.take(conv.dst_shape, self.context.dtype)
         with self.context.timed(self.name, "inference", conv.flops):
             conv.forward(x.array, packed, offset, residual, out=dst)
-        return Images(dst, conv.y_shape)
+        return Images(dst, images_shape(conv.y_shape))
 
     def is_packed(self) -> bool:
         """Whether `infer` has weights for some shape already."""
@@ -155,6 +155,12 @@ class Conv2d(Module):
 
     def _rounded(self, weights: FloatArray) -> Array:
         return weights if self.context.dtype == np.float32 else dlprim.to_bfloat16(weights)
+
+
+def images_shape(shape: tuple[int, ...]) -> Shape:
+    """(N, C, H, W), by number and not only by use."""
+    n, c, h, w = shape
+    return n, c, h, w
 
 
 class ConvBatchNorm(Module):

@@ -21,6 +21,11 @@ class Embedding(Module):
     generator : numpy.random.Generator, optional
         Draws the rows, of standard deviation `scale`; zeros without it.
     scale : float
+
+    Attributes
+    ----------
+    indices : ndarray of int64, or None
+        Of the latest training `forward`.
     """
 
     keeps_input = True
@@ -34,7 +39,7 @@ class Embedding(Module):
             values = generator.standard_normal((V, K), dtype=np.float32)
             values *= np.float32(scale)
         self.weight = Parameter(values)
-        self._indices: Array | None = None
+        self.indices: Array | None = None
 
     def own_parameters(self) -> dict[str, Parameter]:
         return {"weight": self.weight}
@@ -46,14 +51,13 @@ class Embedding(Module):
         with self.context.timed(self.name, "forward" if training else "inference"):
             dst: Array = dlprim.embedding(x, table)
         if training:
-            self._indices = x
+            self.indices = x
         return dst
 
     def backward(self, dy: Any, ready: Ready | None = None) -> None:
         """Integers have no gradient, so nothing is returned."""
-        assert self._indices is not None
+        assert self.indices is not None
         with self.context.timed(self.name, "backward"):
             rows = self.weight.value.shape[0]
-            dlprim.embedding_backward(dy, self._indices, rows, out=self.weight.gradient)
-        self._indices = None
+            dlprim.embedding_backward(dy, self.indices, rows, out=self.weight.gradient)
         finished(ready, self.weight)

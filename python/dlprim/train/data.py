@@ -1,4 +1,4 @@
-"""Data sets: what a model is trained and judged on, as plain arrays.
+"""Data sets of labelled images: what a model is trained and judged on, as plain arrays.
 
 The digits ship inside scikit-learn (1797 images of 8 x 8 pixels, from the UCI set "Optical
 Recognition of Handwritten Digits"), so training starts without a download. So few images are soon
@@ -10,25 +10,29 @@ All randomness comes from generators that the caller seeds; none depends on the 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+import zipfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 TEST_FRACTION = 0.2
+_SYNTHETIC_IMAGES = 64
+_SYNTHETIC_CLASSES = 1000
 
 
 class MissingDataError(RuntimeError):
-    """A data set cannot be loaded because the package that carries it is not installed."""
+    """A data set cannot be loaded: a package or a file is missing or not what it should be."""
 
 
 @dataclass(frozen=True)
 class Dataset:
     """A classification problem, already split.
 
-    `*_src` are float32 (N, C), `*_labels` int64 (N,) with values in [0, classes).
+    `*_src` are float32 (N, C) or images (N, C, H, W), `*_labels` int64 (N,) with values in
+    [0, classes).
     """
 
     name: str
@@ -59,8 +63,97 @@ def load_digits(generator: np.random.Generator) -> Dataset:
     # The pixels count 0 to 16; centred inputs make the first layer's gradients better conditioned.
     src = (np.asarray(digits.data) / 8 - 1).astype(np.float32)
     labels = np.asarray(digits.target).astype(np.int64)
-    train, test = stratified_split(labels, TEST_FRACTION, generator)
-    return Dataset("digits", 10, src[train], labels[train], src[test], labels[test])
+    return _split("digits", 10, src, labels, generator)
+
+
+def load_npz(path: Path, generator: np.random.Generator) -> Dataset:
+    """Returns the data of a file with the arrays `images`, `labels` and nothing else.
+
+    Args:
+        path: an .npz file: `images` (N, C, H, W) or (N, C) of numbers, uint8 taken as 0 to 255 and
+            centred, `labels` integers (N,) from 0.
+        generator: decides which fifth is held out.
+
+    Raises:
+        MissingDataError: the file cannot be read, or its arrays are others.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            names = sorted(file.files)
+            if names != ["images", "labels"]:
+                raise MissingDataError(f"{path} holds {names}, expected ['images', 'labels']")
+            images, labels = file["images"], file["labels"]
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise MissingDataError(f"{path} cannot be read as an .npz file: {error}") from error
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or labels.size == 0:
+        raise MissingDataError(
+            f"{path}: labels is {labels.dtype} {labels.shape}, expected integers (N,), N > 0"
+        )
+    fits = images.ndim in (2, 4) and images.shape[0] == labels.size
+    if not fits or images.dtype.kind not in "iuf":
+        raise MissingDataError(
+            f"{path}: images is {images.dtype} {images.shape}, expected numbers (N, C) or "
+            f"(N, C, H, W) with N = {labels.size} as labels has"
+        )
+    if labels.min() < 0:
+        raise MissingDataError(f"{path}: labels holds {labels.min()}, expected classes from 0")
+    src = images.astype(np.float32)
+    if images.dtype == np.uint8:
+        src = src / np.float32(127.5) - 1
+    return _split(path.name, int(labels.max()) + 1, src, labels.astype(np.int64), generator)
+
+
+def synthetic(size: int, generator: np.random.Generator) -> Dataset:
+    """Returns normal noise as images (N, 3, size, size) with random labels of 1000 classes."""
+    src = generator.standard_normal((_SYNTHETIC_IMAGES, 3, size, size), dtype=np.float32)
+    labels = generator.integers(0, _SYNTHETIC_CLASSES, _SYNTHETIC_IMAGES)
+    few = _SYNTHETIC_IMAGES // 4
+    return Dataset("synthetic", _SYNTHETIC_CLASSES, src, labels, src[:few], labels[:few])
+
+
+def as_images(dataset: Dataset, channels: int, size: int) -> Dataset:
+    """The data as images (N, channels, size, size): square, repeated over channels, enlarged.
+
+    Args:
+        size: of a side; 0 leaves it. Enlarging is linear between the centres of pixels.
+
+    Raises:
+        MissingDataError: the pixels are no square, or the channels others.
+    """
+
+    def made(src: NDArray[np.float32]) -> NDArray[np.float32]:
+        if src.ndim == 2:
+            side = round(src.shape[1] ** 0.5)
+            if side * side != src.shape[1]:
+                raise MissingDataError(
+                    f"{dataset.name}: {src.shape[1]} values are no square of pixels"
+                )
+            src = src.reshape(-1, 1, side, side)
+        if size:
+            src = enlarged(enlarged(src, size, 2), size, 3)
+        if src.shape[1] not in (1, channels):
+            raise MissingDataError(
+                f"{dataset.name}: images have {src.shape[1]} channels, expected 1 or {channels}"
+            )
+        return np.ascontiguousarray(np.broadcast_to(src, (src.shape[0], channels, *src.shape[2:])))
+
+    train, test = made(dataset.train_src), made(dataset.test_src)
+    return Dataset(
+        dataset.name, dataset.classes, train, dataset.train_labels, test, dataset.test_labels
+    )
+
+
+def enlarged(src: NDArray[np.float32], size: int, axis: int) -> NDArray[np.float32]:
+    """The values along an axis, interpolated linearly at `size` places."""
+    extent = src.shape[axis]
+    places = np.clip((np.arange(size) + 0.5) * extent / size - 0.5, 0, extent - 1)
+    below = np.minimum(places.astype(np.int64), max(extent - 2, 0))
+    above = np.minimum(below + 1, extent - 1)
+    shape = [1] * src.ndim
+    shape[axis] = size
+    share = (places - below).astype(np.float32).reshape(shape)
+    lower, upper = np.take(src, below, axis), np.take(src, above, axis)
+    return np.asarray(lower + share * (upper - lower), np.float32)
 
 
 def stratified_split(
@@ -80,23 +173,12 @@ def stratified_split(
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
-def minibatches(
-    dataset: Dataset, batch_size: int, noise: float, generator: np.random.Generator
-) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
-    """Yields every training sample once, in random order, as minibatches (src, labels).
-
-    Args:
-        dataset: where the training samples are taken from; not modified.
-        batch_size: samples per minibatch, at least 1; the last minibatch may be smaller.
-        noise: standard deviation of the Gaussian noise on src, in the unit of src; 0 for none.
-        generator: decides the order and the noise.
-    """
-    order = generator.permutation(dataset.train_labels.size)
-    for start in range(0, order.size, batch_size):
-        chosen = order[start : start + batch_size]
-        src = dataset.train_src[chosen]
-        if noise > 0:
-            disturbance = generator.standard_normal(src.shape, dtype=np.float32)
-            disturbance *= noise
-            src += disturbance
-        yield src, dataset.train_labels[chosen]
+def _split(
+    name: str,
+    classes: int,
+    src: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    generator: np.random.Generator,
+) -> Dataset:
+    train, test = stratified_split(labels, TEST_FRACTION, generator)
+    return Dataset(name, classes, src[train], labels[train], src[test], labels[test])

@@ -1,8 +1,9 @@
-"""The training loop: minibatches through a model, one record per epoch.
+"""The training loop: batches through a model, one record per epoch.
 
-It knows a model only by `forward`, `backward`, `parameters` and `gradients`, and it neither prints
-nor writes: `Trainer.run` is a generator of records, so that a command line, a test or a notebook
-decides what becomes of them.
+It knows a model only by `forward`, `backward` and `parameters`, and it neither prints nor writes:
+`Trainer.run` is a generator of records, so that a command line, a test or a notebook decides what
+becomes of them. Between the backward pass and the update stands an exchange, which learns of each
+gradient as soon as it is final: a distributed run averages them there.
 
 The learning rate falls linearly to zero over the run. That costs one multiplication per step and
 takes the jitter out of the last epochs: the final accuracy does not hang on which step came last.
@@ -12,47 +13,58 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dlprim.optim import SGD
-from dlprim.train.data import Dataset, minibatches
-from dlprim.train.loss import softmax_cross_entropy
+import dlprim
+from dlprim.nn import Module, Parameter
+from dlprim.optim import SGD, AdamW
+from dlprim.train.config import LANGUAGE, TrainConfig
+from dlprim.train.models import LanguageModel
+from dlprim.train.tasks import Task
+
+_LARGEST_GRADIENT = 1.0  # norm, of recurrent networks (arXiv 1211.5063, section 3.2)
 
 
-class Model(Protocol):
-    """What the loop asks of a model; `dlprim.train.mlp.MLP` documents the contract."""
+class Exchange(Protocol):
+    """What happens to gradients between the backward pass and the update."""
 
-    @property
-    def parameters(self) -> list[NDArray[np.float32]]: ...
+    def ready(self, parameter: Parameter) -> None:
+        """This gradient is final; called inside the backward pass, the last layer's first."""
 
-    @property
-    def gradients(self) -> list[NDArray[np.float32]]: ...
+    def finish(self) -> None:
+        """All have been announced: after it gradients are what the update takes."""
 
-    def forward(self, src: NDArray[np.float32]) -> NDArray[np.float32]: ...
 
-    def backward(self, diff_dst: NDArray[np.float32]) -> NDArray[np.float32]: ...
+class NoExchange:
+    """A single process uses its gradients as they are."""
+
+    def ready(self, parameter: Parameter) -> None: ...
+
+    def finish(self) -> None: ...
 
 
 class DivergenceError(ArithmeticError):
     """The loss or the model's output is no longer finite, so further training is pointless."""
 
 
-@dataclass(frozen=True)
-class TrainConfig:
-    """What decides the result of a run: equal configurations give losses equal bit for bit."""
+@dataclass
+class Seconds:
+    """Of the parts of steps."""
 
-    epochs: int = 60
-    batch_size: int = 32  # samples
-    hidden: tuple[int, ...] = (256,)  # neurons of every hidden layer
-    lr: float = 0.1  # learning rate of the first step
-    momentum: float = 0.9
-    noise: float = 0.4  # standard deviation, in the unit of the inputs
-    seed: int = 0
+    forward: float = 0.0  # with the loss
+    backward: float = 0.0
+    exchange: float = 0.0  # what is left of it after the backward pass
+    optimizer: float = 0.0
+    input: float = 0.0  # making batches
+
+    @property
+    def total(self) -> float:
+        return self.forward + self.backward + self.exchange + self.optimizer + self.input
 
 
 @dataclass(frozen=True)
@@ -61,80 +73,150 @@ class EpochRecord:
 
     epoch: int  # from 1
     train_loss: float  # nats, mean over the samples, each under the weights of its own step
-    test_accuracy: float  # fraction in [0, 1], after the epoch
-    samples: int  # training samples
-    seconds: float  # of training, without the test
+    quality: float  # after the epoch: accuracy in [0, 1], or bits per character
+    samples: int  # training samples, or characters
+    seconds: Seconds  # of training, without the test
 
     @property
     def samples_per_s(self) -> float:
         """Training throughput."""
-        return self.samples / self.seconds
+        return self.samples / self.seconds.total
 
 
 class Trainer:
-    """Trains one model on one data set.
+    """Trains one model on one task.
 
     Args:
-        model: maps src (N, C) to dst (N, classes); trained in place.
-        dataset: what to train and to test on.
-        config: the hyperparameters; `hidden` and `seed` were the caller's to apply.
-        generator: decides the order of the samples and the noise.
+        model: trained in place.
+        task: what to train and to test on.
+        config: the hyperparameters.
+        exchange: told of gradients; see `Exchange`.
+
+    Attributes:
+        step: number of the next step, from 0.
+        loss_sum, samples: of the steps of this epoch so far.
+        after_step: called after each step with its loss per sample.
     """
 
     def __init__(
-        self, model: Model, dataset: Dataset, config: TrainConfig, generator: np.random.Generator
+        self, model: Module, task: Task, config: TrainConfig, exchange: Exchange | None = None
     ) -> None:
-        self._model = model
-        self._dataset = dataset
-        self._config = config
-        self._generator = generator
-        self._optimiser = SGD(model.parameters, config.lr, config.momentum)
+        self.model, self.task, self.config = model, task, config
+        self.exchange: Exchange = NoExchange() if exchange is None else exchange
+        values = [parameter.value for parameter in model.parameters()]
+        self.optimizer: SGD | AdamW
+        if config.model in LANGUAGE:
+            self.optimizer = AdamW(values, config.lr, weight_decay=config.weight_decay)
+        else:
+            self.optimizer = SGD(values, config.lr, config.momentum, config.weight_decay)
+        if isinstance(model, LanguageModel):
+            model.rnn.carry = True
+        self.step, self.loss_sum, self.samples = 0, 0.0, 0
+        self.seconds = Seconds()
+        self.after_step: Callable[[float], None] = lambda loss: None
+
+    @property
+    def total_steps(self) -> int:
+        """Of the whole run."""
+        return self.config.epochs * self.task.steps
 
     def run(self) -> Iterator[EpochRecord]:
-        """Yields a record after every epoch.
+        """Yields a record after every epoch, from `step` on.
 
         Raises:
             DivergenceError: a loss or an output is NaN or infinite.
         """
-        for epoch in range(1, self._config.epochs + 1):
-            start = time.perf_counter()
-            loss = self._train_epoch(epoch)
-            seconds = time.perf_counter() - start
-            accuracy = self._test_accuracy(epoch)
-            yield EpochRecord(epoch, loss, accuracy, self._dataset.train_labels.size, seconds)
+        while self.step < self.total_steps:
+            self.run_step()
+            if self.step % self.task.steps == 0:
+                yield self._finish_epoch()
 
-    def _train_epoch(self, epoch: int) -> float:
-        """Returns the mean loss of one pass over the training samples."""
-        config, model = self._config, self._model
-        samples = self._dataset.train_labels.size
-        steps = math.ceil(samples / config.batch_size)
-        loss_sum = 0.0
-        batches = minibatches(self._dataset, config.batch_size, config.noise, self._generator)
+    def run_step(self) -> float:
+        """Trains on the next batch and returns its mean loss.
+
+        Raises:
+            DivergenceError: it is NaN or infinite.
+        """
+        clock = time.perf_counter
+        begin = clock()
+        src, targets = self.task.batch(self.step)
+        made = clock()
         # A diverging run overflows on its way to NaN; the check below says it better.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            for step, (src, labels) in enumerate(batches):
-                loss, diff_dst = softmax_cross_entropy(model.forward(src), labels)
-                if not math.isfinite(loss):
-                    raise self._divergence(
-                        f"The training loss is {loss}", f"epoch {epoch}, step {step + 1} of {steps}"
-                    )
-                loss_sum += loss
-                model.backward(diff_dst)
-                done = (epoch - 1 + step / steps) / config.epochs
-                self._optimiser.learning_rate = config.lr * (1 - done)
-                self._optimiser.step(model.gradients)
-        return loss_sum / samples
+            dst = self.model.forward(src)
+            loss, diff_dst = dlprim.softmax_cross_entropy(dst, targets)
+            if not math.isfinite(loss):
+                raise self._divergence(f"The training loss is {loss}", src, self._when())
+            forward = clock()
+            self.model.backward(diff_dst, self.exchange.ready)
+            backward = clock()
+            self.exchange.finish()
+            exchanged = clock()
+            self._update()
+        end = clock()
+        seconds = self.seconds
+        seconds.input += made - begin
+        seconds.forward += forward - made
+        seconds.backward += backward - forward
+        seconds.exchange += exchanged - backward
+        seconds.optimizer += end - exchanged
+        count = self.task.count(targets)
+        self.loss_sum += loss * count
+        self.samples += count
+        self.step += 1
+        self.after_step(loss)
+        return loss
 
-    def _test_accuracy(self, epoch: int) -> float:
-        """Returns the fraction of the held-out samples that the model classifies correctly."""
-        dst = self._model.forward(self._dataset.test_src)
-        if not np.isfinite(dst).all():
+    def _update(self) -> None:
+        gradients = [parameter.gradient for parameter in self.model.parameters()]
+        if isinstance(self.optimizer, AdamW):
+            squares = sum(float(np.sum(it * it, dtype=np.float64)) for it in gradients)
+            norm = math.sqrt(squares)
+            if norm > _LARGEST_GRADIENT:
+                for gradient in gradients:
+                    gradient *= np.float32(_LARGEST_GRADIENT / norm)
+        self.optimizer.learning_rate = self.config.lr * (1 - self.step / self.total_steps)
+        self.optimizer.step(gradients)
+        self.model.changed()
+
+    def _finish_epoch(self) -> EpochRecord:
+        epoch = self.step // self.task.steps
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            quality = self.task.test(self.model)
+        if not math.isfinite(quality):
             raise self._divergence(
                 "The model's output on the test set is not finite",
+                self.task.batch(self.step)[0],
                 f"epoch {epoch}, after its last step",
             )
-        return float(np.mean(dst.argmax(axis=1) == self._dataset.test_labels))
+        loss = self.loss_sum / self.samples
+        record = EpochRecord(epoch, loss, quality, self.samples, self.seconds)
+        self.loss_sum, self.samples, self.seconds = 0.0, 0, Seconds()
+        return record
 
-    def _divergence(self, what: str, when: str) -> DivergenceError:
-        advice = f"a learning rate below {self._config.lr:g} may help"
-        return DivergenceError(f"{what} in {when}: {advice}.")
+    def _when(self) -> str:
+        epoch, step = divmod(self.step, self.task.steps)
+        return f"epoch {epoch + 1}, step {step + 1} of {self.task.steps}"
+
+    def _divergence(self, what: str, src: NDArray[Any], when: str) -> DivergenceError:
+        layer = first_not_finite(self.model, src)
+        advice = f"a learning rate below {self.config.lr:g} may help"
+        where = "" if layer is None else f" (first in the result of layer {layer!r})"
+        return DivergenceError(f"{what}{where} in {when}: {advice}.")
+
+
+def first_not_finite(model: Module, src: NDArray[Any]) -> str | None:
+    """The name of the first layer whose result for ``src`` holds NaN or infinity."""
+    found: list[str] = []
+
+    def observe(name: str, array: NDArray[Any]) -> None:
+        if not found and not np.isfinite(array.astype(np.float32)).all():
+            found.append(name)
+
+    context = model.context
+    context.observer = observe
+    try:
+        model.forward(src)
+    finally:
+        context.observer = None
+    return found[0] if found else None

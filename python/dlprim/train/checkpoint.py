@@ -1,0 +1,158 @@
+"""Checkpoints: all that a run needs to go on to the same losses, bit for bit.
+
+A checkpoint is written beside the last one, flushed to the disk and renamed over it, so whatever
+kills the process at any moment, one that is whole stands under the name. It is an .npz file whose
+entries carry checksums; what cannot be read, or belongs to another run, is refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlprim.train.config import TrainConfig
+from dlprim.train.loop import Trainer
+from dlprim.train.models import LanguageModel
+
+FILE = "checkpoint.npz"
+_FORMAT = 1
+_DESCRIPTION = "description"  # JSON, as bytes
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint is missing, damaged or of another run."""
+
+
+def save(folder: Path, trainer: Trainer, history: list[dict[str, Any]]) -> None:
+    """Replaces the checkpoint of a folder.
+
+    Args:
+        folder: made if it is not there.
+        trainer: between two steps.
+        history: the records so far, to be written again by the run that resumes.
+
+    Raises:
+        OSError: it could not be written; the earlier one still stands.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays = _arrays(trainer)
+    description = {
+        "format": _FORMAT,
+        "config": asdict(trainer.config),
+        "step": trainer.step,
+        "loss_sum": trainer.loss_sum,
+        "samples": trainer.samples,
+        "seconds": asdict(trainer.seconds),
+        "history": history,
+    }
+    arrays[_DESCRIPTION] = np.frombuffer(json.dumps(description).encode(), np.uint8)
+    temporary = folder / f"{FILE}.tmp"
+    try:
+        with temporary.open("wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(folder / FILE)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _flush_folder(folder)
+
+
+def load(folder: Path, trainer: Trainer) -> list[dict[str, Any]]:
+    """Puts a trainer where the checkpoint of a folder was made, and returns the history.
+
+    Raises:
+        CheckpointError: there is none, it is damaged, or of a run with another configuration.
+    """
+    path = folder / FILE
+    description, arrays = read(path)
+    _require_same(path, description["config"], trainer.config)
+    parts: dict[str, dict[str, Any]] = {"model": {}, "optimizer": {}, "state": {}}
+    for name, array in arrays.items():
+        part, _, key = name.partition("/")
+        parts.setdefault(part, {})[key] = array
+    try:
+        trainer.model.load_state_dict(parts["model"])
+        trainer.optimizer.load_state_dict(parts["optimizer"])
+    except (KeyError, ValueError) as error:
+        raise CheckpointError(f"{path} does not fit the model: {error.args[0]}") from error
+    if isinstance(trainer.model, LanguageModel):
+        trainer.model.rnn.states = _states(parts["state"], trainer.model)
+    trainer.step = description["step"]
+    trainer.loss_sum, trainer.samples = description["loss_sum"], description["samples"]
+    trainer.seconds = type(trainer.seconds)(**description["seconds"])
+    history: list[dict[str, Any]] = description["history"]
+    return history
+
+
+def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Description and arrays of a checkpoint, all read and checked against their checksums.
+
+    Raises:
+        CheckpointError: the file is missing or damaged, or is no checkpoint.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} does not exist: there is nothing to resume") from None
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise CheckpointError(f"{path} is damaged or no checkpoint: {error}") from error
+    try:
+        description = json.loads(arrays.pop(_DESCRIPTION).tobytes())
+    except (KeyError, ValueError):
+        names = ", ".join(sorted(arrays)[:3])
+        raise CheckpointError(
+            f"{path} is no checkpoint of dlprim.train: it holds {names or 'nothing'}, but no "
+            f"{_DESCRIPTION!r}"
+        ) from None
+    if description.get("format") != _FORMAT:
+        raise CheckpointError(f"{path} has format {description.get('format')}, expected {_FORMAT}")
+    return description, arrays
+
+
+def _arrays(trainer: Trainer) -> dict[str, NDArray[Any]]:
+    arrays = {f"model/{name}": array for name, array in trainer.model.state_dict().items()}
+    for name, value in trainer.optimizer.state_dict().items():
+        arrays[f"optimizer/{name}"] = np.asarray(value)
+    if isinstance(trainer.model, LanguageModel):
+        for layer, states in enumerate(trainer.model.rnn.states):
+            for place, state in enumerate(states):
+                is_float32 = state.dtype == np.float32
+                arrays[f"state/{layer}.{place}"] = state if is_float32 else state.view(np.uint16)
+    return arrays
+
+
+def _states(arrays: Mapping[str, Any], model: LanguageModel) -> list[tuple[NDArray[Any], ...]]:
+    found: dict[int, dict[int, NDArray[Any]]] = {}
+    for name, array in arrays.items():
+        layer, place = map(int, name.split("."))
+        is_narrow = array.dtype == np.uint16
+        found.setdefault(layer, {})[place] = array.view(model.context.dtype) if is_narrow else array
+    return [tuple(found[layer][i] for i in sorted(found[layer])) for layer in sorted(found)]
+
+
+def _require_same(path: Path, stored: dict[str, Any], config: TrainConfig) -> None:
+    own = json.loads(json.dumps(asdict(config)))
+    other = [name for name in own if own[name] != stored.get(name)]
+    if other:
+        shown = ", ".join(f"{name} {stored.get(name)}, not {own[name]}" for name in other)
+        raise CheckpointError(f"{path} is of a run with {shown}")
+
+
+def _flush_folder(folder: Path) -> None:
+    """Makes the rename itself survive a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

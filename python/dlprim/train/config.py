@@ -1,0 +1,65 @@
+"""What decides the result of a run, and what each model takes where no flag says otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+MODELS = ("mlp", "cnn", "resnet50", "lstm", "gru")
+DATA = ("digits", "text", "synthetic")
+LANGUAGE = ("lstm", "gru")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Equal configurations give losses equal bit for bit."""
+
+    model: str = "mlp"
+    data: str = "digits"  # or the path of an .npz file
+    dtype: str = "float32"  # of activations
+    epochs: int = 60
+    batch_size: int = 32  # samples; sequences of a language model
+    hidden: tuple[int, ...] = (256,)  # neurons of every hidden layer; channels of the states
+    layers: int = 1  # of a language model
+    length: int = 64  # characters of a sequence
+    image_size: int = 0  # pixels of a side; 0 as the data has them
+    lr: float = 0.1  # learning rate of the first step
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    noise: float = 0.4  # standard deviation, in the unit of the inputs
+    seed: int = 0
+    algorithm: str = "auto"  # of convolutions
+    steps: int = 0  # of an epoch; 0 is one pass over the data, or a default where that is long
+
+
+_LANGUAGE: dict[str, Any] = dict(
+    data="text", epochs=14, hidden=(512,), lr=2e-3, weight_decay=0.01, noise=0.0
+)
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "mlp": {},
+    "cnn": dict(epochs=30, hidden=(32, 64), lr=0.05, weight_decay=5e-4, noise=0.3),
+    "resnet50": dict(
+        data="synthetic", epochs=3, batch_size=16, hidden=(), lr=0.02, weight_decay=1e-4, noise=0.0
+    ),
+    "lstm": _LANGUAGE,
+    "gru": _LANGUAGE,
+}
+
+
+def configured(given: dict[str, Any]) -> TrainConfig:
+    """The configuration of a run: what was given, then the model's defaults.
+
+    Raises
+    ------
+    ValueError
+        Model and data do not go together.
+    """
+    model = given.get("model", "mlp")
+    chosen = {"model": model, **DEFAULTS[model], **given}
+    config = TrainConfig(**chosen)
+    if (config.model in LANGUAGE) != (config.data == "text"):
+        fitting = "text" if config.model in LANGUAGE else "digits, synthetic or an .npz file"
+        raise ValueError(f"data is {config.data!r}, expected {fitting} for {config.model}")
+    if config.data not in DATA and not config.data.endswith(".npz"):
+        raise ValueError(f"data is {config.data!r}, expected one of {', '.join(DATA)} or FILE.npz")
+    return config

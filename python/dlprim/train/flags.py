@@ -1,0 +1,103 @@
+"""The flags of `python -m dlprim.train`. Whatever a user can get wrong is refused in one line."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+import dlprim
+from dlprim.train.config import DATA, MODELS, TrainConfig
+
+PROGRAM = "python -m dlprim.train"
+WIDEST = 1_000_000  # neurons of a layer; beyond it a typing error is likelier than a wish
+
+Number = TypeVar("Number", int, float)
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """Refuses a wrong flag in one line; the usage is what --help is for."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (see --help)\n")
+
+
+def parser() -> OneLineParser:
+    """The parser; what is not given is absent from its result, or None for what is no setting."""
+    made = OneLineParser(
+        prog=PROGRAM,
+        description="Train a network on data that are here already: every product of matrices is "
+        "done by dlprim. The same seed gives the same losses, bit for bit, with any number of "
+        "threads.",
+        allow_abbrev=False,
+    )
+    _add_settings(made)
+    positive = _number(int, lambda value: value >= 1, "an integer >= 1")
+    text = f"threads to compute with (default: what dlprim finds, here {dlprim.get_num_threads()})"
+    made.add_argument("--threads", type=positive, metavar="X", help=text)
+    text = "write the results there as JSON lines, one per epoch and a last one (default: nowhere)"
+    made.add_argument("--json", type=Path, metavar="FILE", help=text)
+    text = "keep a checkpoint in this folder, renewed after each epoch and on Ctrl-C"
+    made.add_argument("--checkpoint", type=Path, metavar="DIR", help=text)
+    text = "go on from the checkpoint, to the same losses as without the interruption"
+    made.add_argument("--resume", action="store_true", help=text)
+    text = "do not train: load the checkpoint, if one is given, and test"
+    made.add_argument("--eval", action="store_true", help=text)
+    text = "print where the time went, by layer and pass, and the fraction of peak"
+    made.add_argument("--profile", action="store_true", help=text)
+    return made
+
+
+def _add_settings(made: argparse.ArgumentParser) -> None:
+    positive = _number(int, lambda value: value >= 1, "an integer >= 1")
+    at_least_0 = _number(float, lambda value: 0 <= value < math.inf, "a finite number >= 0")
+    above_0 = _number(float, lambda value: 0 < value < math.inf, "a finite number > 0")
+    fraction = _number(float, lambda value: 0 <= value < 1, "a number >= 0 and < 1")
+    natural = _number(int, lambda value: value >= 0, "an integer >= 0")
+    width = _number(int, lambda value: 1 <= value <= WIDEST, f"an integer from 1 to {WIDEST}")
+    table: list[tuple[str, Callable[[str], float], str]] = [
+        ("epochs", positive, "passes over the training samples, or blocks of steps"),
+        ("steps", positive, "steps of an epoch (default: a pass over the data; text: 250)"),
+        ("batch-size", positive, "samples, or sequences, per step"),
+        ("lr", above_0, "learning rate of the first step; it falls linearly to zero"),
+        ("momentum", fraction, "fraction of the previous update that is kept (not AdamW's)"),
+        ("weight-decay", at_least_0, "pull of the weights towards zero"),
+        ("noise", at_least_0, "Gaussian noise added to training pixels of -1 to 1, as its std"),
+        ("seed", natural, "decides the split, the first weights, the order and the noise"),
+        ("layers", positive, "recurrent layers of a language model"),
+        ("length", positive, "characters of a sequence"),
+        ("image-size", positive, "pixels of a side (resnet50: 224 synthetic, 64 digits)"),
+    ]
+    absent = argparse.SUPPRESS
+    for flag, kind, text in table:
+        made.add_argument(f"--{flag}", type=kind, default=absent, metavar="X", help=text)
+    default = TrainConfig()
+    text = f"neurons of each hidden layer (mlp: {' '.join(map(str, default.hidden))}), channels"
+    made.add_argument("--hidden", type=width, nargs="+", default=absent, metavar="X", help=text)
+    made.add_argument("--model", choices=MODELS, default=absent, help="(default: mlp)")
+    text = f"{', '.join(DATA)} or FILE.npz with images and labels (default: what suits the model)"
+    made.add_argument("--data", default=absent, metavar="DATA", help=text)
+    kinds = ("float32", "bfloat16")
+    made.add_argument("--dtype", choices=kinds, default=absent, help="of activations")
+    text = "of convolutions (default: auto)"
+    algorithms = ("auto", "direct")
+    made.add_argument("--algorithm", choices=algorithms, default=absent, help=text)
+
+
+def _number(
+    convert: Callable[[str], Number], accept: Callable[[Number], bool], expected: str
+) -> Callable[[str], Number]:
+    """Returns an argparse type that refuses numbers outside a range, saying what was expected."""
+
+    def parse(text: str) -> Number:
+        try:
+            value = convert(text)
+        except ValueError:
+            value = None
+        if value is None or not accept(value):
+            raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
+        return value
+
+    return parse

@@ -1,0 +1,123 @@
+"""The models that can be trained, made of `dlprim.nn`."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from dlprim import nn
+from dlprim.nn.module import Array, Ready
+from dlprim.train.config import TrainConfig
+
+_EMBEDDED = 64  # channels of an embedded character
+
+
+class LanguageModel(nn.Module):
+    """Embedding, recurrent layers and a linear decoder.
+
+    Maps int64 (T, N) characters to float32 (T * N, V) logits of the character behind each.
+
+    Parameters
+    ----------
+    cell : "lstm" or "gru"
+    V, hidden, layers : int
+        Characters, channels of the states, recurrent layers.
+    generator : numpy.random.Generator, optional
+    embedded : int
+        Channels of an embedded character.
+    """
+
+    def __init__(
+        self,
+        cell: str,
+        V: int,
+        hidden: int,
+        layers: int,
+        generator: np.random.Generator | None = None,
+        embedded: int = _EMBEDDED,
+    ) -> None:
+        super().__init__()
+        self.encoder = nn.Embedding(V, embedded, generator, scale=0.5)
+        self.rnn = nn.Recurrent(cell, embedded, hidden, layers, generator)
+        self.decoder = nn.Linear(hidden, V, generator=generator, scale=hidden**-0.5)
+
+    def children(self) -> dict[str, nn.Module]:
+        return {"encoder": self.encoder, "rnn": self.rnn, "decoder": self.decoder}
+
+    def forward(self, x: Any, training: bool = True) -> Array:
+        y: Any = x
+        for name, layer in self.children().items():
+            if name == "decoder":
+                y = y.reshape(-1, y.shape[-1])
+            y = layer.forward(y, training)
+            self.context.observe(name, y)
+        return np.asarray(y)
+
+    def backward(self, dy: Any, ready: Ready | None = None) -> None:
+        """Characters have no gradient, so nothing is returned."""
+        t, n = self.shape
+        dy = self.decoder.backward(dy, ready)
+        self.encoder.backward(self.rnn.backward(dy.reshape(t, n, -1), ready), ready)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(T, N) of the latest training batch."""
+        assert self.encoder.indices is not None
+        t, n = self.encoder.indices.shape
+        return t, n
+
+
+def mlp(widths: tuple[int, ...], generator: np.random.Generator | None) -> nn.Sequential:
+    """Linear layers of the given widths, with relu after every one but the last.
+
+    Raises:
+        ValueError: fewer than two widths, or one below 1.
+    """
+    if len(widths) < 2 or min(widths) < 1:
+        raise ValueError(f"widths is {list(widths)}, expected two or more integers >= 1.")
+    layers: dict[str, nn.Module] = {}
+    for place, (c, k) in enumerate(pairwise(widths)):
+        activation = "relu" if place < len(widths) - 2 else None
+        layers[str(place)] = nn.Linear(c, k, activation, generator)
+    return nn.Sequential(layers)
+
+
+def cnn(
+    channels: int, widths: tuple[int, ...], classes: int, generator: np.random.Generator | None
+) -> nn.Sequential:
+    """Two 3x3 convolutions of each width, the first of each but the first with stride 2."""
+    layers: dict[str, nn.Module] = {"pack": nn.Pack()}
+    for stage, width in enumerate(widths):
+        for place in range(2):
+            stride = 2 if stage > 0 and place == 0 else 1
+            first = stage == 0 and place == 0
+            conv = nn.Conv2d(channels, width, 3, stride, 1, generator=generator, first=first)
+            name = f"{stage}.{place}"
+            names = (f"conv{name}", f"bn{name}")
+            block = nn.ConvBatchNorm(conv, nn.BatchNorm2d(width, relu=True), names)
+            layers[f"stage{name}"] = block
+            channels = width
+    layers["pool"] = nn.GlobalAvgPool2d()
+    layers["fc"] = nn.Linear(channels, classes, generator=generator, scale=channels**-0.5)
+    return nn.Sequential(layers)
+
+
+def build(
+    config: TrainConfig, shape: tuple[int, ...], classes: int, generator: np.random.Generator
+) -> nn.Module:
+    """The model that a configuration names, for samples of a shape, with its first weights."""
+    context = nn.Context(config.dtype, algorithm=config.algorithm)
+    model: nn.Module
+    if config.model == "mlp":
+        inputs = int(np.prod(shape))
+        model = mlp((inputs, *config.hidden, classes), generator)
+    elif config.model == "cnn":
+        model = cnn(shape[0], config.hidden, classes, generator)
+    elif config.model == "resnet50":
+        return nn.resnet50(classes, generator, context)
+    else:
+        model = LanguageModel(config.model, classes, config.hidden[0], config.layers, generator)
+    model.use(context)
+    return model

@@ -1,0 +1,198 @@
+"""What is trained on, step by step: batches by number, and how a model is judged.
+
+A batch follows from the seed and the number of its step alone. So a run that resumes needs no
+state of generators, and ranks of a parallel run agree without talking.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dlprim
+from dlprim.nn import Module
+from dlprim.train.config import LANGUAGE, TrainConfig
+from dlprim.train.data import Dataset, as_images, load_digits, load_npz, synthetic
+from dlprim.train.models import LanguageModel
+from dlprim.train.text import ALPHABET, Corpus, standard_library
+
+Batch = tuple[NDArray[Any], NDArray[np.int64]]
+
+_TEXT_STEPS = 250  # of an epoch
+_TEST_WINDOWS = 10  # batches of text that a test takes
+_TEST_BATCH = 128  # images
+_IMAGENET = 224
+_DIGITS_ENLARGED = 64
+
+
+class Task(Protocol):
+    """Batches and a measure of quality.
+
+    `unit` is what throughput counts, `metric` the name of the result of `test`, `percent` says
+    that it is a fraction and larger is better.
+    """
+
+    unit: str
+    metric: str
+    percent: bool
+    steps: int  # of an epoch
+    classes: int
+    shape: tuple[int, ...]  # of a sample
+
+    def batch(self, step: int) -> Batch: ...
+
+    def count(self, targets: NDArray[np.int64]) -> int: ...
+
+    def test(self, model: Module) -> float: ...
+
+    def describe(self) -> str: ...
+
+
+class ImageTask:
+    """Labelled images, or rows of values, in another random order each epoch."""
+
+    unit, metric, percent = "samples", "test_accuracy", True
+
+    def __init__(self, dataset: Dataset, config: TrainConfig) -> None:
+        self._dataset, self._config = dataset, config
+        self.classes = dataset.classes
+        self.shape = dataset.train_src.shape[1:]
+        samples = dataset.train_labels.size
+        self.steps = config.steps or math.ceil(samples / config.batch_size)
+        self._order: tuple[int, NDArray[np.intp]] = (-1, np.empty(0, np.intp))
+
+    def describe(self) -> str:
+        data = self._dataset
+        return (
+            f"{data.name}: {data.train_labels.size} training and {data.test_labels.size} "
+            "test samples"
+        )
+
+    def batch(self, step: int) -> Batch:
+        data, config = self._dataset, self._config
+        epoch, place = divmod(step, self.steps)
+        if self._order[0] != epoch:
+            generator = seeded(config.seed, 2, epoch)
+            self._order = epoch, generator.permutation(data.train_labels.size)
+        start = place * config.batch_size % data.train_labels.size
+        chosen = self._order[1][start : start + config.batch_size]
+        src = data.train_src[chosen]
+        if config.noise > 0:
+            noise = seeded(config.seed, 3, step).standard_normal(src.shape, dtype=np.float32)
+            noise *= config.noise
+            src += noise
+        return src, data.train_labels[chosen]
+
+    def count(self, targets: NDArray[np.int64]) -> int:
+        return int(targets.size)
+
+    def test(self, model: Module) -> float:
+        """The fraction of held-out samples that are classified correctly; NaN as soon as a result
+        is not finite."""
+        src, labels = self._dataset.test_src, self._dataset.test_labels
+        right = 0
+        batch = min(_TEST_BATCH, max(self._config.batch_size, 1)) if src.ndim == 4 else labels.size
+        for start in range(0, labels.size, batch):
+            dst = model.forward(src[start : start + batch], training=False)
+            if not np.isfinite(dst).all():
+                return math.nan
+            right += int(np.sum(dst.argmax(axis=1) == labels[start : start + batch]))
+        return right / labels.size
+
+
+class TextTask:
+    """Several places of a corpus at once, each read on from step to step with its state."""
+
+    unit, metric, percent = "characters", "test_bits_per_character", False
+
+    def __init__(self, corpus: Corpus, config: TrainConfig) -> None:
+        self._config = config
+        self.classes = len(ALPHABET)
+        self.shape: tuple[int, ...] = (config.length,)
+        self.steps = config.steps or _TEXT_STEPS
+        self._train = streams(corpus.train, config.batch_size)
+        self._test = streams(corpus.test, config.batch_size)
+
+    def describe(self) -> str:
+        train, test = self._train.size, self._test.size
+        return f"the standard library's sources: {train} training and {test} test characters"
+
+    def batch(self, step: int) -> Batch:
+        return window(self._train, step, self._config.length)
+
+    def count(self, targets: NDArray[np.int64]) -> int:
+        return int(targets.size)
+
+    def test(self, model: Module) -> float:
+        """Bits per character of held-out files; the states of the training go on after it."""
+        assert isinstance(model, LanguageModel)
+        kept, model.rnn.states = model.rnn.states, []
+        loss, length = 0.0, self._config.length
+        windows = min(_TEST_WINDOWS, windows_of(self._test, length))
+        for number in range(windows):
+            src, targets = window(self._test, number, length)
+            dst = model.forward(src, training=False)
+            loss += dlprim.softmax_cross_entropy(dst, targets, gradient=False)[0]
+        model.rnn.states = kept
+        return loss / windows / math.log(2)
+
+
+def streams(corpus: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """The corpus cut into equally long parts, one per column."""
+    length = corpus.size // count
+    return np.ascontiguousarray(corpus[: length * count].reshape(count, length).T)
+
+
+def windows_of(source: NDArray[np.int64], length: int) -> int:
+    """Windows in streams, one at least."""
+    return max((int(source.shape[0]) - 1) // length, 1)
+
+
+def window(source: NDArray[np.int64], number: int, length: int) -> Batch:
+    """Characters (T, N) and, flat, those that follow each; after the last window the first."""
+    start = number % windows_of(source, length) * length
+    src = source[start : start + length]
+    return src, source[start + 1 : start + length + 1].reshape(-1)
+
+
+def seeded(*key: int) -> np.random.Generator:
+    """The stream of random numbers of a purpose and a step."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))
+
+
+def make_task(config: TrainConfig) -> Task:
+    """The task that a configuration names.
+
+    Raises
+    ------
+    MissingDataError
+        Its data cannot be loaded or do not fit the model.
+    """
+    generator = seeded(config.seed, 0)
+    if config.model in LANGUAGE:
+        return TextTask(standard_library(generator), config)
+    size = config.image_size
+    if config.data == "synthetic":
+        dataset = synthetic(size or _IMAGENET, generator)
+    elif config.data == "digits":
+        dataset = load_digits(generator)
+        if config.model == "resnet50":
+            size = size or _DIGITS_ENLARGED
+    else:
+        dataset = load_npz(Path(config.data), generator)
+    if config.model == "resnet50":
+        dataset = as_images(dataset, 3, size)
+    elif config.model == "cnn":
+        channels = dataset.train_src.shape[1] if dataset.train_src.ndim == 4 else 1
+        dataset = as_images(dataset, channels, size)
+    elif dataset.train_src.ndim == 4:
+        flat = (src.reshape(src.shape[0], -1) for src in (dataset.train_src, dataset.test_src))
+        train, test = flat
+        dataset = Dataset(
+            dataset.name, dataset.classes, train, dataset.train_labels, test, dataset.test_labels
+        )
+    return ImageTask(dataset, config)
