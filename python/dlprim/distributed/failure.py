@@ -29,14 +29,13 @@ class CollectiveError(RuntimeError):
     """Raised with the same message on every rank, which may all leave without an abort."""
 
 
-def end_job(group: Group, program: str, error: BaseException) -> int:
+def end_job(group: Group, program: str, error: BaseException, shared: bool = False) -> int:
     """Says on stderr why this rank cannot go on, and ends all ranks.
 
     It returns, with the exit status 1, where no other rank is left behind: in a group of one, and
-    for what all ranks have raised, of which rank 0 speaks.
+    for what all ranks have raised, a CollectiveError or as `shared` says, of which rank 0 speaks.
     """
-    is_shared = isinstance(error, CollectiveError)
-    if group.size == 1 or is_shared:
+    if group.size == 1 or shared or isinstance(error, CollectiveError):
         if group.rank == 0:
             print(f"{program}: {_text(error)}", file=sys.stderr, flush=True)
         return 1

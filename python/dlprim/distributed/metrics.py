@@ -31,11 +31,12 @@ class StepSeconds:
     communication: float  # during which a bucket was on its way
     exposed: float  # of which nothing was computed
     optimiser: float
+    input: float = 0.0  # making the batch
 
     @property
     def step(self) -> float:
         """All of it."""
-        return self.forward + self.backward + self.exposed + self.optimiser
+        return self.input + self.forward + self.backward + self.exposed + self.optimiser
 
 
 def timed_step(
@@ -74,6 +75,7 @@ class Summary:
     communication: float
     exposed: float
     optimiser: float
+    input: float
     bytes_reduced: int  # per step, as they travel
     bus_bandwidth: float  # bytes per second
     buckets: tuple[tuple[int, float], ...]  # rank 0's, of the last step; see `Traffic`
@@ -89,7 +91,7 @@ class Summary:
 
     def profile(self) -> StepProfile:
         """What `prediction` needs to know of this run."""
-        return StepProfile(self.forward + self.backward + self.optimiser, self.buckets)
+        return StepProfile(self.step - self.exposed, self.buckets)
 
     def record(self) -> dict[str, Any]:
         """For a JSON file; `read_summary` reads it again."""
@@ -105,7 +107,7 @@ class Summary:
             f"forward {1e3 * self.forward:.1f} ms, backward {1e3 * self.backward:.1f}, "
             f"communication {1e3 * self.communication:.1f} of which exposed "
             f"{1e3 * self.exposed:.1f} ({100 * self.exposed / self.step:.1f} % of the step), "
-            f"optimiser {1e3 * self.optimiser:.1f}",
+            f"optimiser {1e3 * self.optimiser:.1f}, input {1e3 * self.input:.1f}",
         ]
         if self.ranks > 1:
             found.append(
@@ -127,7 +129,7 @@ def summarize(parallel: DataParallel, steps: list[StepSeconds], samples_per_step
     rows = [[it.step, *asdict(it).values()] for it in steps]
     slowest = np.max(group.allgather(np.array(rows)), axis=0)
     medians = np.median(slowest, axis=0).tolist()
-    step, forward, backward, communication, exposed, optimiser = medians
+    step, forward, backward, communication, exposed, optimiser, making = medians
     p10, p90 = np.percentile(slowest[:, 0], (10, 90)).tolist()
     sent = bus_bytes(parallel.traffic.bytes, group.size)
     return Summary(
@@ -142,6 +144,7 @@ def summarize(parallel: DataParallel, steps: list[StepSeconds], samples_per_step
         communication,
         exposed,
         optimiser,
+        making,
         parallel.traffic.bytes,
         sent / communication if communication > 0 else 0.0,
         group.allgather(parallel.traffic.buckets)[0],
