@@ -56,9 +56,10 @@ class Buffers:
             if size is not None:
                 bisect.insort(self._free, (size, address))
 
-    def clear(self) -> None:
-        """Forget all buffers; the system has their memory back once nobody refers to them."""
-        self.__init__()  # type: ignore[misc]
+    @property
+    def in_use(self) -> int:
+        """Bytes that were taken and not given back."""
+        return sum(self._taken.values())
 
     def _allocate(self, size: int) -> int:
         memory = np.empty(size + _CACHE_LINE, np.uint8)
