@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import nn_reference as reference
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 import dlprim
+import nn_reference as reference
 from dlprim import nn
 from dlprim.train.models import LanguageModel, cnn, mlp
 
@@ -84,9 +84,7 @@ def test_gradients_of_a_language_model(cell: str) -> None:
     x = generator(1).integers(0, 11, (6, 3))
     targets = generator(2).integers(0, 11, 18)
     assert trained_once(model, x, targets)[1] is None
-    check_gradients(
-        model, targets, lambda moved: reference.language_model(x, moved, cell, 2), 1e-4
-    )
+    check_gradients(model, targets, lambda moved: reference.language_model(x, moved, cell, 2), 1e-4)
 
 
 def test_gradients_of_a_perceptron_and_of_its_input() -> None:

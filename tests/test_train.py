@@ -77,7 +77,7 @@ def test_result_file_has_a_line_per_epoch_and_a_final_one(tmp_path: Path) -> Non
     assert [record["record"] for record in epochs] == ["epoch"] * 3
     assert [record["epoch"] for record in epochs] == [1, 2, 3]
     assert final["record"] == "final"
-    assert final["schema_version"] == 1
+    assert final["schema_version"] == 2
     assert final["test_accuracy"] == epochs[-1]["test_accuracy"]
     assert final["samples"] == sum(record["samples"] for record in epochs)
     for record in (*epochs, final):
@@ -101,7 +101,8 @@ def test_module_runs_and_prints_a_line_per_epoch() -> None:
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr) == (0, "")
     lines = run.stdout.splitlines()
-    assert [line.startswith("epoch ") for line in lines] == [False, True, True, False]
+    starts = [False, True, True, False, False, False]
+    assert [line.startswith("epoch ") for line in lines] == starts
     assert lines[1].startswith("epoch 1/2 ")
     assert all(word in lines[1] for word in ("train loss", "test accuracy", "samples/s"))
 
@@ -174,7 +175,8 @@ def test_diverging_run_stops_and_leaves_the_earlier_result(
     assert main([*SMALL, "--lr", "1e30", "--json", str(path)]) == 1
     error = capsys.readouterr().err
     assert "The training loss is " in error
-    assert "in epoch 1, step 2 of 45: a learning rate below 1e+30 may help." in error
+    assert "(first in the result of layer '1') in epoch 1, step 2 of 45" in error
+    assert error.endswith(": a learning rate below 1e+30 may help.\n")
     assert path.read_text() == "earlier"
 
 

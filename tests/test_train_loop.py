@@ -1,21 +1,21 @@
-"""What the training program does between its flags and its result: the loop and its arithmetic.
-
-Gradients and updates are checked against float64 NumPy written from the equations.
-"""
+"""What the training program does between its flags and its result: the loop, batches, data."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dlprim import nn
 from dlprim.optim import SGD
-from dlprim.train import data
-from dlprim.train.loop import DivergenceError, TrainConfig, Trainer
-from dlprim.train.loss import softmax_cross_entropy
-from dlprim.train.mlp import MLP
+from dlprim.train import data, tasks, text
+from dlprim.train.config import TrainConfig, configured
+from dlprim.train.loop import DivergenceError, NoExchange, Trainer
+from dlprim.train.models import build, mlp
 
 
 def generator(seed: int = 0) -> np.random.Generator:
@@ -30,30 +30,74 @@ def blobs(samples: int = 50) -> data.Dataset:
     return data.Dataset("blobs", 2, src, labels, src, labels)
 
 
+def trainer(config: TrainConfig, dataset: data.Dataset, exchange: Any = None) -> Trainer:
+    task = tasks.ImageTask(dataset, config)
+    return Trainer(build(config, task.shape, task.classes, generator()), task, config, exchange)
+
+
 # ---------------------------------------------------------------- the loop
 
 
 def test_output_that_diverges_in_the_last_step_is_noticed() -> None:
     dataset = blobs()
-    config = TrainConfig(epochs=1, batch_size=dataset.train_labels.size, lr=1e38)
-    model = MLP((3, 4, 2), generator())
-    model.biases[0][...] = 1e8
-    with pytest.raises(DivergenceError, match="test set is not finite in epoch 1, after its last"):
-        list(Trainer(model, dataset, config, generator()).run())
+    config = TrainConfig(epochs=1, batch_size=dataset.train_labels.size, lr=1e38, hidden=(4,))
+    run = trainer(config, dataset)
+    run.model.parameters()[1].value[...] = 1e8
+    with pytest.raises(DivergenceError, match=r"test set is not finite .* epoch 1, after its last"):
+        list(run.run())
+
+
+def test_diverging_layer_is_named() -> None:
+    run = trainer(TrainConfig(epochs=1, hidden=(4, 4)), blobs())
+    run.model.parameters()[2].value[0, 0] = math.nan
+    with pytest.raises(DivergenceError, match=r"layer '1'\) in epoch 1, step 1 of 2"):
+        run.run_step()
+
+
+def test_exchange_sees_every_gradient_once_and_finishes_before_the_update() -> None:
+    seen: list[str] = []
+
+    class Recorder(NoExchange):
+        def ready(self, parameter: nn.Parameter) -> None:
+            seen.append(parameter.name)
+
+        def finish(self) -> tuple[float, int]:
+            seen.append("finish")
+            for parameter in run.model.parameters():
+                parameter.gradient[...] = 0
+            return super().finish()
+
+    run = trainer(TrainConfig(epochs=1, hidden=(4,)), blobs(), Recorder())
+    before = [it.value.copy() for it in run.model.parameters()]
+    run.run_step()
+    assert seen == ["1.weight", "1.bias", "0.weight", "0.bias", "finish"]
+    for parameter, value in zip(run.model.parameters(), before, strict=True):
+        np.testing.assert_array_equal(parameter.value, value)
 
 
 def test_every_sample_is_used_once_per_epoch() -> None:
     dataset = blobs(samples=50)
-    batches = list(data.minibatches(dataset, batch_size=16, noise=0, generator=generator()))
-    assert [labels.size for _, labels in batches] == [16, 16, 16, 2]
-    seen = np.concatenate([src for src, _ in batches])
-    np.testing.assert_array_equal(np.sort(seen, axis=0), np.sort(dataset.train_src, axis=0))
+    task = tasks.ImageTask(dataset, TrainConfig(batch_size=16, noise=0))
+    for epoch in range(2):
+        batches = [task.batch(4 * epoch + step) for step in range(4)]
+        assert [labels.size for _, labels in batches] == [16, 16, 16, 2]
+        seen = np.concatenate([src for src, _ in batches])
+        np.testing.assert_array_equal(np.sort(seen, axis=0), np.sort(dataset.train_src, axis=0))
+
+
+def test_a_batch_depends_on_seed_and_step_alone() -> None:
+    config = TrainConfig(batch_size=16)
+    one, other = tasks.ImageTask(blobs(), config), tasks.ImageTask(blobs(), config)
+    for step in range(9):
+        one.batch(step)
+    for found, expected in zip(one.batch(3), other.batch(3), strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_noise_leaves_the_data_set_alone() -> None:
     dataset = blobs(samples=2000)
     before = dataset.train_src.copy()
-    ((src, _),) = data.minibatches(dataset, batch_size=2000, noise=0.4, generator=generator())
+    src, _ = tasks.ImageTask(dataset, TrainConfig(batch_size=2000, noise=0.4)).batch(0)
     np.testing.assert_array_equal(dataset.train_src, before)
     # Columns 1 and 2 are unit normals; independent variances add.
     assert src[:, 1:].std() == pytest.approx(math.sqrt(1 + 0.4**2), rel=0.05)
@@ -66,62 +110,69 @@ def test_split_is_stratified_disjoint_and_complete() -> None:
     assert np.bincount(labels[test]).tolist() == [2, 4, 7]
 
 
+# ---------------------------------------------------------------- the data
+
+
+def test_windows_of_text_follow_each_other() -> None:
+    columns = tasks.streams(np.arange(50), 2)
+    src, targets = tasks.window(columns, 0, 4)
+    np.testing.assert_array_equal(src, [[0, 25], [1, 26], [2, 27], [3, 28]])
+    np.testing.assert_array_equal(targets.reshape(4, 2), src + 1)
+    np.testing.assert_array_equal(tasks.window(columns, 1, 4)[0], src + 4)
+    np.testing.assert_array_equal(tasks.window(columns, 6, 4)[0], src)
+
+
+def test_text_comes_back_and_unknown_characters_are_one() -> None:
+    assert text.decoded(text.encoded("def f(x):\n\treturn é")) == "def f(x):\n return \ufffd"
+    corpus = text.standard_library(generator())
+    assert corpus.train.size > 10 * corpus.test.size > 0
+
+
+def test_enlarged_digits_keep_their_mean() -> None:
+    src = generator().standard_normal((2, 1, 8, 8), np.float32)
+    large = data.enlarged(data.enlarged(src, 32, 2), 32, 3)
+    assert large.shape == (2, 1, 32, 32)
+    assert large.mean() == pytest.approx(src.mean(), abs=1e-6)
+
+
+def test_shifted_images_stand_before_a_background() -> None:
+    src = np.arange(18, dtype=np.float32).reshape(2, 1, 3, 3)
+    moved = data.shifted(src, np.array([[1, 0], [0, -2]]), -1)
+    np.testing.assert_array_equal(moved[0, 0], [[-1, -1, -1], [0, 1, 2], [3, 4, 5]])
+    np.testing.assert_array_equal(moved[1, 0], [[11, -1, -1], [14, -1, -1], [17, -1, -1]])
+
+
+def test_npz_is_read_and_a_wrong_one_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "images.npz"
+    images = np.arange(40 * 48, dtype=np.int64).reshape(40, 3, 4, 4) % 256
+    labels = np.arange(40) % 2
+    np.savez(path, images=images.astype(np.uint8), labels=labels)
+    loaded = data.load_npz(path, generator())
+    assert (loaded.train_src.shape, loaded.test_src.shape) == ((32, 3, 4, 4), (8, 3, 4, 4))
+    assert (loaded.train_src.min(), loaded.train_src.max(), loaded.classes) == (-1, 1, 2)
+    wrong: list[tuple[dict[str, NDArray[Any]], str]] = [
+        ({"x": images}, "images.npz holds .'x'.*expected .'images', 'labels'."),
+        ({"images": images, "labels": labels[:-1]}, "images is int64 .*N = 39"),
+        ({"images": images, "labels": labels / 2}, "labels is float64"),
+        ({"images": images, "labels": labels - 1}, "labels holds -1"),
+    ]
+    for arrays, expected in wrong:
+        np.savez(path, **arrays)  # type: ignore[arg-type]
+        with pytest.raises(data.MissingDataError, match=expected):
+            data.load_npz(path, generator())
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(data.MissingDataError, match=r"cannot be read as an \.npz file"):
+        data.load_npz(path, generator())
+
+
+def test_model_and_data_must_go_together() -> None:
+    assert configured({"model": "gru"}).data == "text"
+    for wrong in ({"model": "lstm", "data": "digits"}, {"data": "text"}, {"data": "nothing"}):
+        with pytest.raises(ValueError, match="data is"):
+            configured(wrong)
+
+
 # ---------------------------------------------------------------- the arithmetic
-
-
-def reference_loss(
-    parameters: list[NDArray[np.float64]], src: NDArray[np.float64], labels: NDArray[np.int64]
-) -> float:
-    """The mean cross-entropy of an MLP in float64: all weights first, then all biases."""
-    layers = len(parameters) // 2
-    for layer, (weights, bias) in enumerate(
-        zip(parameters[:layers], parameters[layers:], strict=True)
-    ):
-        src = src @ weights.T + bias
-        if layer < layers - 1:
-            src = np.maximum(src, 0)
-    log_softmax = src - np.log(np.exp(src).sum(axis=1, keepdims=True))
-    return float(-log_softmax[np.arange(labels.size), labels].mean())
-
-
-@pytest.mark.parametrize("widths", [(5, 3), (5, 17, 3), (1, 4, 6, 2)])
-def test_gradients_match_float64_central_differences(widths: tuple[int, ...]) -> None:
-    random = generator(1)
-    model = MLP(widths, random)
-    for bias in model.biases:
-        bias += random.standard_normal(bias.shape, dtype=np.float32)
-    src = random.standard_normal((7, widths[0]), dtype=np.float32)
-    labels = random.integers(0, widths[-1], 7)
-    loss, diff_dst = softmax_cross_entropy(model.forward(src), labels)
-    model.backward(diff_dst)
-
-    exact = [parameter.astype(np.float64) for parameter in model.parameters]
-    exact_src = src.astype(np.float64)
-    assert loss / 7 == pytest.approx(reference_loss(exact, exact_src, labels), rel=1e-5)
-    step = 1e-6
-    for parameter, gradient in zip(exact, model.gradients, strict=True):
-        expected = np.empty_like(parameter)
-        for index in np.ndindex(parameter.shape):
-            centre = parameter[index]
-            parameter[index] = centre + step
-            above = reference_loss(exact, exact_src, labels)
-            parameter[index] = centre - step
-            below = reference_loss(exact, exact_src, labels)
-            parameter[index] = centre
-            expected[index] = (above - below) / (2 * step)
-        # Gradients of a mean are of order one; float32 rounds some 1e-7 in each of a few terms.
-        np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=2e-6)
-
-
-def test_loss_is_finite_for_large_outputs_and_not_for_infinite_ones() -> None:
-    labels = np.array([0, 1])
-    loss, diff_dst = softmax_cross_entropy(np.array([[1e30, 0], [1e30, 0]], np.float32), labels)
-    assert loss == pytest.approx(1e30)
-    np.testing.assert_array_equal(diff_dst, np.array([[0, 0], [0.5, -0.5]], np.float32))
-    for bad in (math.nan, math.inf):
-        with np.errstate(invalid="ignore"):
-            loss, _ = softmax_cross_entropy(np.array([[bad, 0], [0, 0]], np.float32), labels)
-        assert not math.isfinite(loss)
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
@@ -168,4 +219,4 @@ def test_sgd_refuses_what_it_cannot_follow() -> None:
 def test_mlp_needs_an_input_and_an_output() -> None:
     for widths in ((), (3,), (3, 0, 2)):
         with pytest.raises(ValueError, match="widths"):
-            MLP(widths, generator())
+            mlp(widths, generator())

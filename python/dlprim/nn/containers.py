@@ -81,6 +81,36 @@ class Sequential(Module):
             self.context.buffers.give(array_of(x))
 
 
+class Sliced(Sequential):
+    """Layers that take a few images at a time for inference, so that what flows stays in cache.
+
+    Parameters
+    ----------
+    layers : dict
+        From packed to packed activations.
+    images : int
+    """
+
+    def __init__(self, layers: dict[str, Module], images: int) -> None:
+        super().__init__(layers)
+        self._images = images
+
+    def forward(self, x: Images, training: bool = True) -> Any:
+        n, step, buffers = x.shape[0], self._images, self.context.buffers
+        if training or n <= step:
+            return super().forward(x, training)
+        result = None
+        for begin in range(0, n, step):
+            part = x.array[begin : begin + step]
+            y = super().forward(Images(part, (part.shape[0], *x.shape[1:])), False)
+            if result is None:
+                out = buffers.take((n, *y.array.shape[1:]), self.context.dtype)
+                result = Images(out, (n, *y.shape[1:]))
+            result.array[begin : begin + step] = y.array
+            buffers.give(y.array)
+        return result
+
+
 class Residual(Module):
     """Convolutions with batch normalisation whose last adds the input, or a shortcut of it.
 

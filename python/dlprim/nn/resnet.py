@@ -1,6 +1,8 @@
 """Residual networks with bottlenecks: ResNet-50 with the names of torchvision's state dict.
 
 Source: arXiv 1512.03385, table 1; the stride stands in the 3x3 convolution, as torchvision has it.
+The last normalisation of each block begins with weight 0, so that blocks begin as the identity
+(arXiv 1706.02677, section 5.1).
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dlprim.nn.containers import Pack, Residual, Sequential
+from dlprim.nn.containers import Pack, Residual, Sequential, Sliced
 from dlprim.nn.context import Context
 from dlprim.nn.conv import Conv2d, ConvBatchNorm
 from dlprim.nn.linear import Linear
@@ -18,6 +20,8 @@ from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.pool import GlobalAvgPool2d, MaxPool2d
 
 _EXPANSION = 4
+_EARLY_STAGES = 2  # whose activations are large and weights small
+_IMAGES = 4  # that inference takes through them at a time: they fit into a cache of 32 MB
 
 
 def resnet50(
@@ -50,11 +54,11 @@ def resnet(
     context : Context, optional
     """
     stem = Conv2d(3, width, 7, stride=2, padding=3, generator=generator, first=True)
-    layers: dict[str, Module] = {
-        "pack": Pack(),
+    early: dict[str, Module] = {
         "": ConvBatchNorm(stem, BatchNorm2d(width, relu=True), ("conv1", "bn1")),
         "maxpool": MaxPool2d(3, 2, 1),
     }
+    layers: dict[str, Module] = {"pack": Pack(), "": Sliced(early, _IMAGES)}
     channels = width
     for stage, count in enumerate(blocks):
         inner = width << stage
@@ -63,7 +67,8 @@ def resnet(
             stride = 2 if stage > 0 and block == 0 else 1
             made[str(block)] = _bottleneck(channels, inner, stride, generator)
             channels = _EXPANSION * inner
-        layers[f"layer{stage + 1}"] = Sequential(made)
+        of_stage = early if stage < _EARLY_STAGES else layers
+        of_stage[f"layer{stage + 1}"] = Sequential(made)
     layers["avgpool"] = GlobalAvgPool2d()
     scale = channels**-0.5
     layers["fc"] = Linear(channels, classes, generator=generator, scale=scale)
@@ -83,7 +88,7 @@ def _bottleneck(C: int, inner: int, stride: int, generator: np.random.Generator 
         ConvBatchNorm(
             conv(inner, inner, 3, stride), BatchNorm2d(inner, relu=True), ("conv2", "bn2")
         ),
-        ConvBatchNorm(conv(inner, K, 1, 1), BatchNorm2d(K, relu=True), ("conv3", "bn3")),
+        ConvBatchNorm(conv(inner, K, 1, 1), BatchNorm2d(K, relu=True, weight=0), ("conv3", "bn3")),
     ]
     if stride == 1 and C == K:
         return Residual(main)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from dlprim.train.config import TrainConfig
 from dlprim.train.loop import Trainer
 from dlprim.train.models import LanguageModel
+from dlprim.train.npz import DamagedFileError, read_arrays
 
 FILE = "checkpoint.npz"
 _FORMAT = 1
@@ -113,11 +113,10 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         CheckpointError: the file is missing or damaged, or is no checkpoint.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        arrays = read_arrays(path)
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist: there is nothing to resume") from None
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, DamagedFileError) as error:
         raise CheckpointError(f"{path} is damaged or no checkpoint: {error}") from error
     try:
         description = json.loads(arrays.pop(_DESCRIPTION).tobytes())

@@ -27,17 +27,18 @@ class TrainConfig:
     momentum: float = 0.9
     weight_decay: float = 0.0
     noise: float = 0.4  # standard deviation, in the unit of the inputs
+    shift: int = 0  # pixels that training images are moved by at most, in both directions
     seed: int = 0
     algorithm: str = "auto"  # of convolutions
     steps: int = 0  # of an epoch; 0 is one pass over the data, or a default where that is long
 
 
 _LANGUAGE: dict[str, Any] = dict(
-    data="text", epochs=14, hidden=(512,), lr=2e-3, weight_decay=0.01, noise=0.0
+    data="text", epochs=10, hidden=(512,), lr=2e-3, weight_decay=0.01, noise=0.0
 )
 DEFAULTS: dict[str, dict[str, Any]] = {
     "mlp": {},
-    "cnn": dict(epochs=30, hidden=(32, 64), lr=0.05, weight_decay=5e-4, noise=0.3),
+    "cnn": dict(epochs=60, hidden=(32, 64), lr=0.05, weight_decay=5e-4, noise=0.15, shift=1),
     "resnet50": dict(
         data="synthetic", epochs=3, batch_size=16, hidden=(), lr=0.02, weight_decay=1e-4, noise=0.0
     ),

@@ -10,13 +10,14 @@ All randomness comes from generators that the caller seeds; none depends on the 
 from __future__ import annotations
 
 import importlib
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dlprim.train.npz import DamagedFileError, read_arrays
 
 TEST_FRACTION = 0.2
 _SYNTHETIC_IMAGES = 64
@@ -78,13 +79,12 @@ def load_npz(path: Path, generator: np.random.Generator) -> Dataset:
         MissingDataError: the file cannot be read, or its arrays are others.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            names = sorted(file.files)
-            if names != ["images", "labels"]:
-                raise MissingDataError(f"{path} holds {names}, expected ['images', 'labels']")
-            images, labels = file["images"], file["labels"]
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        arrays = read_arrays(path)
+    except (OSError, DamagedFileError) as error:
         raise MissingDataError(f"{path} cannot be read as an .npz file: {error}") from error
+    if sorted(arrays) != ["images", "labels"]:
+        raise MissingDataError(f"{path} holds {sorted(arrays)}, expected ['images', 'labels']")
+    images, labels = arrays["images"], arrays["labels"]
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or labels.size == 0:
         raise MissingDataError(
             f"{path}: labels is {labels.dtype} {labels.shape}, expected integers (N,), N > 0"
@@ -154,6 +154,19 @@ def enlarged(src: NDArray[np.float32], size: int, axis: int) -> NDArray[np.float
     share = (places - below).astype(np.float32).reshape(shape)
     lower, upper = np.take(src, below, axis), np.take(src, above, axis)
     return np.asarray(lower + share * (upper - lower), np.float32)
+
+
+def shifted(
+    src: NDArray[np.float32], offsets: NDArray[np.int64], background: float
+) -> NDArray[np.float32]:
+    """Images (N, C, H, W) moved by whole pixels, (2, N) down and right, over a background."""
+    h, w = src.shape[2:]
+    moved = np.full_like(src, background)
+    for image, (down, right) in enumerate(offsets.T):
+        top, left = max(down, 0), max(right, 0)
+        kept = src[image, :, max(-down, 0) : h - top, max(-right, 0) : w - left]
+        moved[image, :, top : top + kept.shape[1], left : left + kept.shape[2]] = kept
+    return moved
 
 
 def stratified_split(

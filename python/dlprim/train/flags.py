@@ -99,6 +99,7 @@ def _add_settings(made: argparse.ArgumentParser) -> None:
         ("momentum", fraction, "fraction of the previous update that is kept (not AdamW's)"),
         ("weight-decay", at_least_0, "pull of the weights towards zero"),
         ("noise", at_least_0, "Gaussian noise added to training pixels of -1 to 1, as its std"),
+        ("shift", natural, "pixels that training images are moved by at most"),
         ("seed", natural, "decides the split, the first weights, the order and the noise"),
         ("layers", positive, "recurrent layers of a language model"),
         ("length", positive, "characters of a sequence"),

@@ -46,7 +46,7 @@ class RankExchange:
         self._pending: Any = None
         self._said = np.empty(3)
         self._heard = np.empty((self.group.size, 3))
-        self.stopped = False  # somebody wanted it, and all know
+        self._somebody_stops = False
 
     def announce(self, step: int, loss: float, count: int) -> None:
         share = self._task.share(step)
@@ -67,9 +67,14 @@ class RankExchange:
             self.group.wait(self._pending, "the exchange of losses")
             self._pending = None
         losses, counts, stops = self._heard.T
-        self.stopped = bool(stops.any())
+        self._somebody_stops = bool(stops.any())
         total = counts.sum()
         return float((losses * counts).sum() / total), int(total)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether to end after this step, which all ranks know of each other."""
+        return self._somebody_stops if self.group.size > 1 else self._wants_stop()
 
     def before_test(self) -> None:
         """Statistics of batch normalisation become their mean over the ranks."""

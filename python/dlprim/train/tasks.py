@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 import dlprim
 from dlprim.nn import Module
 from dlprim.train.config import LANGUAGE, TrainConfig
-from dlprim.train.data import Dataset, as_images, load_digits, load_npz, synthetic
+from dlprim.train.data import (
+    Dataset,
+    as_images,
+    load_digits,
+    load_npz,
+    shifted,
+    synthetic,
+)
 from dlprim.train.models import LanguageModel
 from dlprim.train.text import ALPHABET, Corpus, standard_library
 
@@ -98,6 +105,11 @@ class ImageTask:
         # A rank without a sample computes one that weighs nothing: all take part in a step.
         own = self._shard.of(chosen.size) if self.share(step) > 0 else slice(1)
         src = data.train_src[chosen[own]]
+        if config.shift > 0 and src.ndim == 4:
+            offsets = seeded(config.seed, 4, step).integers(
+                -config.shift, config.shift + 1, (2, chosen.size)
+            )
+            src = shifted(src, offsets[:, own], float(data.train_src.min()))
         if config.noise > 0:
             shape = (chosen.size, *src.shape[1:])
             noise = seeded(config.seed, 3, step).standard_normal(shape, dtype=np.float32)[own]

@@ -1,0 +1,33 @@
+"""Reading .npz files that may be anything."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class DamagedFileError(ValueError):
+    """A file is no .npz file, or one that is not whole."""
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """All arrays of a file by name, checked against their checksums.
+
+    Raises:
+        OSError: it cannot be opened or read.
+        DamagedFileError: what it holds are no arrays, or damaged ones.
+    """
+    with path.open("rb") as file:
+        try:
+            found: Any = np.load(file, allow_pickle=False)
+            if isinstance(found, np.ndarray):
+                raise DamagedFileError("it holds one array without a name")
+            with found:
+                return {name: found[name] for name in found.files}
+        except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+            raise DamagedFileError(str(error)) from error
