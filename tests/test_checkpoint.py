@@ -165,7 +165,7 @@ def test_profile_names_layers_and_passes(
     }
     output = capsys.readouterr().out
     assert "peak:" in output
-    assert "activations and their gradients:" in output
+    assert "memory at most:" in output
 
 
 @pytest.mark.usefixtures("digits")

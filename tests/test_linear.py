@@ -242,7 +242,7 @@ def test_out_is_refused_unless_it_fits(
         ({"bias": np.zeros(4, F4)}, ValueError, r"^bias has shape \(4,\), expected \(5,\)"),
         ({"bias": np.zeros((1, 5), F4)}, ValueError, r"^bias has shape"),
         ({"bias": 0.0}, TypeError, r"^bias is of type float"),
-        ({"activation": "softmax"}, ValueError, r"^activation is 'softmax', expected None or"),
+        ({"activation": "softmax"}, ValueError, r"^activation is 'softmax', expected one of"),
         ({"activation": ""}, ValueError, r"^activation is ''"),
     ],
 )

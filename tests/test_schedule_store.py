@@ -18,7 +18,7 @@ from dlprim import schedule_store
 SHAPES = {"x_shape": (3, 34, 9, 7), "w_shape": (70, 17, 3, 2), "groups": 2, "padding": 1}
 MODEL = dlprim.Conv2d(**SHAPES, schedule={}).schedules
 OTHER = dlprim.Conv2d(**SHAPES, schedule={})._core.candidates("forward", 4)[-1]
-NAME = schedule_store.key("forward", "direct", dlprim.Conv2d(**SHAPES)._request)
+NAME = schedule_store.key("forward", dlprim.Conv2d(**SHAPES)._stored_as)
 ENTRY = {"schedule": OTHER, "gain": 1.5}
 
 

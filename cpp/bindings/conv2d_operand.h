@@ -30,6 +30,7 @@ public:
     }
 
     char* data() const { return view_.data(); }
+    std::int64_t shape(int axis) const { return view_.shape(axis); }
 
     // A result that shares no memory with `operands`.
     char* writeable(std::initializer_list<const std::optional<Operand>*> operands) const {

@@ -1,4 +1,3 @@
-#include <array>
 #include <string>
 #include <vector>
 
@@ -6,29 +5,27 @@
 
 #include "bindings/conv2d.h"
 #include "bindings/register.h"
+#include "bindings/schedules.h"
 
 namespace dlprim::bindings {
 namespace {
-
-constexpr std::array<ConvPass, kConvPasses> kPasses = {ConvPass::forward, ConvPass::backward_data,
-                                                       ConvPass::backward_weights};
-
-ConvPass parse_pass(const std::string& name) {
-    for (const ConvPass pass : kPasses) {
-        if (name == name_of(pass)) return pass;
-    }
-    throw py::value_error("pass is '" + name +
-                          "', expected 'forward', 'backward_data' or 'backward_weights'");
-}
 
 template <const Shape& (PyConv2d::*shape)() const>
 py::tuple tuple_of(const PyConv2d& conv) {
     return py::tuple(py::cast((conv.*shape)()));
 }
 
+std::vector<Pass> all_passes(const PyConv2d&) { return {kPasses.begin(), kPasses.end()}; }
+
+std::vector<Pass> scheduled_passes(const PyConv2d& conv) {
+    if (conv.core().spec().shape.is_depthwise()) return {};
+    return all_passes(conv);
+}
+
+// Of the passes, and of the gradient through relu.
 py::dict scratch_bytes(const PyConv2d& conv) {
     py::dict bytes;
-    for (const ConvPass pass : kPasses) {
+    for (const Pass pass : kPasses) {
         bytes[py::str(std::string(name_of(pass)))] = conv.core().scratch_bytes(pass);
     }
     bytes[py::str("backward_relu")] = conv.core().relu_scratch_bytes();
@@ -38,46 +35,17 @@ py::dict scratch_bytes(const PyConv2d& conv) {
 // The algorithm of each pass: "direct", or "winograd" and the size of its tiles.
 py::dict algorithms(const PyConv2d& conv) {
     py::dict names;
-    for (const ConvPass pass : kPasses) {
+    for (const Pass pass : kPasses) {
         names[py::str(std::string(name_of(pass)))] = conv.core().winograd().name(pass);
     }
     return names;
 }
 
-py::dict schedules(const PyConv2d& conv) {
-    py::dict texts;
-    if (conv.core().spec().shape.is_depthwise()) return texts;
-    for (const ConvPass pass : kPasses) {
-        texts[py::str(std::string(name_of(pass)))] = to_string(conv.core().schedule(pass));
-    }
-    return texts;
-}
-
-void set_schedule(PyConv2d& conv, const std::string& which, const std::string& text) {
-    conv.core().set_schedule(parse_pass(which), parse_schedule(text));
-}
-
-std::vector<std::string> candidates(const PyConv2d& conv, const std::string& which, int count) {
-    std::vector<std::string> texts;
-    for (const Schedule& schedule : conv.core().candidates(parse_pass(which), count)) {
-        texts.push_back(to_string(schedule));
-    }
-    return texts;
-}
-
-py::dict loops(const PyConv2d& conv, const std::string& which) {
-    py::dict extents;
-    for (const Loop& loop : conv.core().loops(parse_pass(which))) {
-        extents[py::str(std::string(1, loop.letter))] = loop.extent;
-    }
-    return extents;
-}
-
 }  // namespace
 
 void register_conv2d(py::module_& module) {
-    py::class_<PyConv2d>(module, "Conv2d")
-        .def(py::init([](const Shape& shape, std::string dtype, std::string layout,
+    py::class_<PyConv2d> type(module, "Conv2d");
+    type.def(py::init([](const Shape& shape, std::string dtype, std::string layout,
                          std::string activation, bool bias, std::string algorithm,
                          bool high_accuracy) {
                  return std::make_unique<PyConv2d>(
@@ -104,19 +72,15 @@ void register_conv2d(py::module_& module) {
         .def("unpack_diff_src", &PyConv2d::unpack_diff_src, py::arg("d"), py::arg("out"))
         .def("pack_weights", &PyConv2d::pack_weights, py::arg("w"), py::arg("out"))
         .def("unpack_diff_weights", &PyConv2d::unpack_diff_weights, py::arg("dw"), py::arg("out"))
-        .def("set_schedule", set_schedule, py::arg("which"), py::arg("text"))
-        .def("candidates", candidates, py::arg("which"), py::arg("count"))
-        .def("loops", loops, py::arg("which"))
-        .def("describe", [](const PyConv2d& conv) { return conv.core().describe(); })
         .def_property_readonly("src_shape", tuple_of<&PyConv2d::src_shape>)
         .def_property_readonly("weights_shape", tuple_of<&PyConv2d::weights_shape>)
         .def_property_readonly("dst_shape", tuple_of<&PyConv2d::dst_shape>)
         .def_property_readonly("diff_weights_shape", tuple_of<&PyConv2d::diff_weights_shape>)
         .def_property_readonly("relu_mask_shape", tuple_of<&PyConv2d::relu_mask_shape>)
         .def_property_readonly(
-            "flops", [](const PyConv2d& conv) { return conv.core().spec().shape.flops(); })
-        .def_property_readonly("scratch_bytes", scratch_bytes)
-        .def_property_readonly("schedules", schedules);
+            "flops", [](const PyConv2d& conv) { return conv.core().spec().shape.flops(); });
+    define_schedules(type, all_passes, scheduled_passes);
+    type.def_property_readonly("scratch_bytes", scratch_bytes);
 }
 
 }  // namespace dlprim::bindings

@@ -1,89 +1,49 @@
-#include <cstdint>
-#include <optional>
-#include <string>
-
-#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include "bindings/linear.h"
 #include "bindings/register.h"
-#include "primitives/linear.h"
+#include "bindings/schedules.h"
 
 namespace dlprim::bindings {
 namespace {
 
-namespace py = pybind11;
-
-using Array = py::array_t<float, py::array::c_style>;
-
-// Python's functional layer has checked shapes, types and overlap; these are the invariants.
-void require_shape(const char* name, const Array& array, std::int64_t rows, std::int64_t columns) {
-    if (array.ndim() != 2 || array.shape(0) != rows || array.shape(1) != columns) {
-        throw py::value_error(std::string(name) + " has shape " +
-                              std::string(py::str(array.attr("shape"))) + ", expected (" +
-                              std::to_string(rows) + ", " + std::to_string(columns) + ")");
-    }
+template <const Shape& (PyLinear::*shape)() const>
+py::tuple tuple_from(const PyLinear& linear) {
+    return tuple_of((linear.*shape)());
 }
 
-void require_length(const char* name, const Array& array, std::int64_t length) {
-    if (array.ndim() != 1 || array.shape(0) != length) {
-        throw py::value_error(std::string(name) + " has shape " +
-                              std::string(py::str(array.attr("shape"))) + ", expected (" +
-                              std::to_string(length) + ",)");
-    }
-}
-
-const float* data_or_null(const std::optional<Array>& array) {
-    return array ? array->data() : nullptr;
-}
-
-void forward(const Array& src, const Array& weights, const std::optional<Array>& bias,
-             const std::string& activation, Array& dst) {
-    const LinearShape shape{.N = src.shape(0), .C = src.shape(1), .K = weights.shape(0)};
-    require_shape("weights", weights, shape.K, shape.C);
-    require_shape("dst", dst, shape.N, shape.K);
-    if (bias) require_length("bias", *bias, shape.K);
-    const LinearForward tensors{.src = src.data(),
-                                .weights = weights.data(),
-                                .bias = data_or_null(bias),
-                                .dst = dst.mutable_data(),
-                                .activation = parse_activation(activation)};
-    const py::gil_scoped_release without_gil;
-    linear_forward(shape, tensors);
-}
-
-py::tuple backward(const Array& diff_dst, const Array& src, const Array& weights,
-                   const std::optional<Array>& dst, const std::string& activation) {
-    const LinearShape shape{.N = src.shape(0), .C = src.shape(1), .K = weights.shape(0)};
-    require_shape("weights", weights, shape.K, shape.C);
-    require_shape("diff_dst", diff_dst, shape.N, shape.K);
-    if (dst) require_shape("dst", *dst, shape.N, shape.K);
-    Array diff_src({shape.N, shape.C});
-    Array diff_weights({shape.K, shape.C});
-    Array diff_bias(shape.K);
-    const LinearBackward tensors{.diff_dst = diff_dst.data(),
-                                 .src = src.data(),
-                                 .weights = weights.data(),
-                                 .dst = data_or_null(dst),
-                                 .activation = parse_activation(activation),
-                                 .diff_src = diff_src.mutable_data(),
-                                 .diff_weights = diff_weights.mutable_data(),
-                                 .diff_bias = diff_bias.mutable_data()};
-    {
-        const py::gil_scoped_release without_gil;
-        linear_backward(shape, tensors);
-    }
-    return py::make_tuple(diff_src, diff_weights, diff_bias);
-}
+std::vector<Pass> passes(const PyLinear& linear) { return linear.core().passes(); }
 
 }  // namespace
 
 void register_linear(py::module_& module) {
-    module.def("linear_forward", forward, py::arg("src").noconvert(),
-               py::arg("weights").noconvert(), py::arg("bias").noconvert(), py::arg("activation"),
-               py::arg("dst").noconvert());
-    module.def("linear_backward", backward, py::arg("diff_dst").noconvert(),
-               py::arg("src").noconvert(), py::arg("weights").noconvert(),
-               py::arg("dst").noconvert(), py::arg("activation"));
+    py::class_<PyLinear> type(module, "Linear");
+    type.def(py::init<const Shape&, const std::string&, const std::string&, const std::string&,
+                      const std::string&, bool>(),
+             py::arg("shape"), py::arg("dtype"), py::arg("dst_dtype"), py::arg("layout"),
+             py::arg("activation"), py::arg("bias"))
+        .def("forward", &PyLinear::forward, py::arg("src"), py::arg("weights"), py::arg("bias"),
+             py::arg("scale"), py::arg("before_activation"), py::arg("out"))
+        .def("backward_data", &PyLinear::backward_data, py::arg("diff_dst"), py::arg("weights"),
+             py::arg("out"))
+        .def("backward_weights", &PyLinear::backward_weights, py::arg("src"), py::arg("diff_dst"),
+             py::arg("out"))
+        .def("backward_activation", &PyLinear::backward_activation, py::arg("diff_dst"),
+             py::arg("saved"), py::arg("out"), py::arg("diff_bias"))
+        .def("pack_src", &PyLinear::pack_src, py::arg("x"), py::arg("out"))
+        .def("pack_diff_dst", &PyLinear::pack_diff_dst, py::arg("dy"), py::arg("out"))
+        .def("pack_weights", &PyLinear::pack_weights, py::arg("w"), py::arg("out"))
+        .def("unpack_dst", &PyLinear::unpack_dst, py::arg("dst"), py::arg("out"))
+        .def("unpack_diff_src", &PyLinear::unpack_diff_src, py::arg("diff_src"), py::arg("out"))
+        .def("unpack_diff_weights", &PyLinear::unpack_diff_weights, py::arg("diff_weights"),
+             py::arg("out"))
+        .def_property_readonly("src_shape", tuple_from<&PyLinear::src_shape>)
+        .def_property_readonly("dst_shape", tuple_from<&PyLinear::dst_shape>)
+        .def_property_readonly("weights_shape", tuple_from<&PyLinear::weights_shape>)
+        .def_property_readonly("diff_weights_shape", tuple_from<&PyLinear::diff_weights_shape>)
+        .def_property_readonly(
+            "flops", [](const PyLinear& linear) { return linear.core().spec().shape.flops(); });
+    define_schedules(type, passes, passes);
 }
 
 }  // namespace dlprim::bindings

@@ -22,6 +22,7 @@ struct ContractionPlan::Block {
     const char* a = nullptr;
     const char* b = nullptr;
     char* c = nullptr;  // in C, whether or not it is summed apart
+    const float* scale = nullptr;
     const float* bias = nullptr;
     const char* residual = nullptr;
     std::uint8_t* relu_mask = nullptr;
@@ -90,6 +91,11 @@ ContractionPlan::Block ContractionPlan::block_at(const ContractionOperands& oper
     if (operands.bias != nullptr) {
         block.bias = reinterpret_cast<const float*>(at(operands.bias, offset.bias));
     }
+    if (operands.scale != nullptr) {
+        const bool by_column = contraction_.epilogue.scale == Scale::column;
+        block.scale =
+            reinterpret_cast<const float*>(at(operands.scale, by_column ? offset.bias : 0));
+    }
     if (operands.residual != nullptr) block.residual = at(operands.residual, offset.c);
     if (operands.relu_mask != nullptr) block.relu_mask = operands.relu_mask + offset.mask;
     set_ahead(ranges, block);
@@ -144,6 +150,7 @@ void ContractionPlan::call(const PreparedTerm& prepared, const Block& block, Ran
                     .batch = count,
                     .offsets_a = prepared.offsets_a.data() + begin,
                     .offsets_b = prepared.offsets_b.data() + begin,
+                    .scale = block.scale,
                     .bias = block.bias,
                     .a_ahead = block.a_ahead,
                     .b_ahead = block.b_ahead,

@@ -78,7 +78,7 @@ struct Contraction {
     std::vector<std::vector<Term>> classes;  // terms of each class, in order
     std::int64_t block_rows = 0;             // of C where the terms say m: what a block spans
 
-    DType dtype = DType::f32;  // of A and B
+    DType dtype = DType::f32;  // of A and B; B of an 8-bit A is s8
     DType c_type = DType::f32;
     bool trans_a = false;
     std::int64_t ldb = 0;
@@ -108,6 +108,7 @@ struct ContractionOperands {
     const void* a = nullptr;
     const void* b = nullptr;
     void* c = nullptr;
+    const float* scale = nullptr;  // one value, or one for each column of C
     const float* bias = nullptr;
     const void* residual = nullptr;  // where C is in C
     std::uint8_t* relu_mask = nullptr;

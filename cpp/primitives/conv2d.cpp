@@ -40,14 +40,6 @@ ConvSpec with_valid_shape(ConvSpec spec) {
 
 }  // namespace
 
-std::string_view name_of(ConvPass pass) {
-    switch (pass) {
-        case ConvPass::forward: return "forward";
-        case ConvPass::backward_data: return "backward_data";
-        default: return "backward_weights";
-    }
-}
-
 Conv2d::Conv2d(const ConvSpec& spec) : spec_{with_valid_shape(spec)}, winograd_(spec) {
     require_kernel_limits();
     if (spec.shape.is_depthwise()) return;

@@ -20,15 +20,11 @@
 
 #include "primitives/conv_contraction.h"
 #include "primitives/conv_winograd.h"
+#include "primitives/pass.h"
 #include "primitives/relu_backward.h"
 #include "primitives/workspace.h"
 
 namespace dlprim {
-
-enum class ConvPass : std::uint8_t { forward, backward_data, backward_weights };
-inline constexpr int kConvPasses = 3;
-
-std::string_view name_of(ConvPass pass);
 
 enum class ConvAlgorithm : std::uint8_t {
     direct,

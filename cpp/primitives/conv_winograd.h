@@ -8,13 +8,14 @@
 #include <mutex>
 #include <string>
 
+#include "primitives/pass.h"
 #include "primitives/winograd_pass.h"
 #include "primitives/winograd_weights_pass.h"
 
 namespace dlprim {
 
 struct ConvSpec;
-enum class ConvPass : std::uint8_t;
+using ConvPass = Pass;
 
 class ConvWinograd {
 public:

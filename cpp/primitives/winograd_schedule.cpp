@@ -145,10 +145,13 @@ double weights_cycles(const ConvProblem& problem, const TileGrid& grid, const St
     const double blocks = block_count(grid, steps);
     const bool keeps = pairs <= 4;
     const double all = inputs + gradients + pair * (keeps ? pairs : 1);
-    const double operands = (inputs * out_blocks + gradients * in_blocks) * from(all, caches);
+    // Neighbouring products read the same gradients, which stay near.
+    const double operands = (inputs * out_blocks + gradients) * from(all, caches);
     // Written once and read once by the transforms, read and written by each product.
     const double written = 2 * (inputs + gradients) * from(all, caches);
-    const double sums = kCallsOfSums * pair * pairs * from(all, caches);
+    // Sums that are not kept are written and read once, in L2.
+    const double sums =
+        pair * pairs * (keeps ? kCallsOfSums * from(all, caches) : 2 * from(pair, caches));
     const double reduce = pairs * static_cast<double>(in.block) * vectors(out.block) *
                           kCyclesToReduceFilter * (keeps ? 1 : blocks);
     const double transforms = tiles_of_all(grid) * groups * share_of_transform(grid) *

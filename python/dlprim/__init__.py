@@ -28,8 +28,10 @@ from dlprim.embedding import embedding, embedding_backward
 from dlprim.folding import fold_batch_norm
 from dlprim.functional import linear, linear_backward
 from dlprim.kernel import Brgemm, brgemm
+from dlprim.linear import Linear
 from dlprim.loss import softmax_cross_entropy
 from dlprim.machine import get_num_threads, isa, set_num_threads, threads
+from dlprim.mlp import MLP
 from dlprim.normalization import BatchNorm
 from dlprim.packing import pack_b, to_bfloat16, to_float32, unpack_b
 from dlprim.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
@@ -45,12 +47,14 @@ except PackageNotFoundError:
 __all__ = [
     "GRU",
     "LSTM",
+    "MLP",
     "Activations",
     "AvgPool2d",
     "BatchNorm",
     "Brgemm",
     "Conv2d",
     "GlobalAvgPool2d",
+    "Linear",
     "MaxPool2d",
     "__version__",
     "add",

@@ -110,18 +110,20 @@ class Conv2d(ConvRelu):
             raise TypeError(f"dtype is {name}, expected float32 or bfloat16")
         if not isinstance(layout, str) or layout not in _LAYOUTS:
             raise ValueError(f"layout is {layout!r}, expected 'blocked' or 'NHWC'")
+        inner = _LAYOUTS[layout]
         self._request = Request(
             numbers,
             name,
-            _LAYOUTS[layout],
+            inner,
             activation_name(activation),
             bool(bias),
             resolved(algorithm),
             require_accuracy(accuracy),
         )
+        self._stored_as = schedule_store.Problem("conv2d", numbers._asdict(), name, inner)
         core = self._request.core()
         if schedule is None:
-            schedule_store.use_stored(core, self._request)
+            schedule_store.use_stored(core, self._stored_as)
         for which, text in schedules(schedule).items():
             core.set_schedule(which, text)
         super().__init__(core, numbers, name, layout)

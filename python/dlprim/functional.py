@@ -1,107 +1,127 @@
 """Stateless functions on plain layouts: PyTorch's shapes and defaults, arrays in and out."""
 
+from functools import lru_cache
 from typing import Any
 
-from dlprim import _core
-from dlprim.arrays import FloatArray, float_array, require_shape, result_array, rows_of
+import numpy as np
 
-_ACTIVATIONS = ("relu",)
+from dlprim.arrays import FloatArray, contiguous, require_shape, result_array, rows_of, viewed
+from dlprim.conv_operands import Array
+from dlprim.kernel import activation_name
+from dlprim.linear import Linear
+from dlprim.packing import bfloat16_dtype, to_float32
+
 _MOST_CHANNELS = 1 << 24  # the kernel's bound on leading dimensions
+_PREPARED = 128  # shapes that are kept; a network has fewer
 
 
 def linear(
-    x: Any, w: Any, bias: Any = None, activation: str | None = None, out: FloatArray | None = None
-) -> FloatArray:
+    x: Any, w: Any, bias: Any = None, activation: str | None = None, out: Array | None = None
+) -> Array:
     """A fully connected layer: ``y = activation(x @ w.T + bias)``.
 
     Parameters
     ----------
-    x : array of float32, (..., C)
-    w : array of float32, (K, C)
-    bias : array of float32, (K,), optional
-    activation : None or "relu"
+    x : array of float32 or bfloat16, (..., C)
+    w : array of the same dtype, (K, C)
+    bias : array of float32 or bfloat16, (K,), optional
+    activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
         Applied before the only store of the result.
-    out : ndarray of float32, (..., K), optional
+    out : ndarray of the dtype of x, (..., K), optional
         Written and returned; must be C-contiguous and share no memory with an operand.
 
     Returns
     -------
-    ndarray of float32, (..., K)
+    ndarray of the dtype of x, (..., K)
         The same bits for any number of threads.
 
     Raises
     ------
     TypeError
-        An argument is no array or not of float32.
+        An argument is no array, or of another dtype.
     ValueError
         Shapes do not agree, the activation is unknown, or `out` cannot take the result.
 
     Notes
     -----
     Blocks of the product run on the batch-reduce GEMM kernel (arXiv 1906.06440, the fully
-    connected layer); w is packed into panels of 64 output channels on every call.
+    connected layer); w is packed on every call, which `Linear` does once.
     """
     src, weights = _operands(x, w)
-    offset = None if bias is None else float_array("bias", bias)
-    if offset is not None:
-        require_shape("bias", offset, weights.shape[:1], "K from w")
+    offset = None if bias is None else _bias(bias, weights)
+    activation_name(activation)
     shape = (*src.shape[:-1], weights.shape[0])
-    dst = result_array(out, shape, {"x": src, "w": weights, "bias": offset})
-    _core.linear_forward(rows_of(src), weights, offset, _activation(activation), rows_of(dst))
+    dst = result_array(out, shape, {"x": src, "w": weights, "bias": offset}, src.dtype)
+    rows = rows_of(src)
+    layer = _prepared(len(rows), weights.shape, _type_of(src), activation, offset is not None)
+    packed = layer.pack_weights(weights, backward=False)
+    layer.forward(rows, packed, offset, out=rows_of(dst))
     return dst
 
 
 def linear_backward(
     dy: Any, x: Any, w: Any, y: Any = None, activation: str | None = None
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+) -> tuple[Array, Array, FloatArray]:
     """Gradients of `linear` with respect to x, w and bias.
 
     Parameters
     ----------
-    dy : array of float32, (..., K)
+    dy : array of the dtype of x, (..., K)
         Gradient of the loss with respect to the result of `linear`.
-    x : array of float32, (..., C)
-    w : array of float32, (K, C)
-    y : array of float32, (..., K)
-        The result of `linear`; needed when `activation` is given, else not read.
-    activation : None or "relu"
+    x : array of float32 or bfloat16, (..., C)
+    w : array of the same dtype, (K, C)
+    y : array of the dtype of x, (..., K)
+        Needed when `activation` is given, else not read: the result of `linear`, or for gelu,
+        gelu_tanh and swish, whose slope it does not tell, what they were applied to,
+        ``linear(x, w, bias)``.
+    activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
         As passed to `linear`.
 
     Returns
     -------
-    dx : ndarray of float32, (..., C)
-    dw : ndarray of float32, (K, C)
+    dx : ndarray of the dtype of x, (..., C)
+    dw : ndarray of the dtype of x, (K, C)
     db : ndarray of float32, (K,)
 
     Raises
     ------
     TypeError
-        An argument is no array or not of float32.
+        An argument is no array, or of another dtype.
     ValueError
         Shapes do not agree, the activation is unknown, or y is missing.
     """
     src, weights = _operands(x, w)
     shape = (*src.shape[:-1], weights.shape[0])
-    diff_dst = float_array("dy", dy)
-    require_shape("dy", diff_dst, shape, "leading axes of x, K from w")
-    kind = _activation(activation)
-    dst = None
+    diff_dst = _like_y("dy", dy, src, shape)
+    activation_name(activation)
+    saved = None
     if activation is not None:
         if y is None:
             raise ValueError(
                 f"y is missing: the gradient of activation={activation!r} needs the result of "
-                "the forward pass"
+                "the forward pass, or what the activation was applied to"
             )
-        dst = float_array("y", y)
-        require_shape("y", dst, shape, "leading axes of x, K from w")
-        dst = rows_of(dst)
-    dx, dw, db = _core.linear_backward(rows_of(diff_dst), rows_of(src), weights, dst, kind)
+        saved = rows_of(_like_y("y", y, src, shape))
+    rows = rows_of(src)
+    layer = _prepared(len(rows), weights.shape, _type_of(src), activation, False)
+    diff, db = layer.backward_activation(rows_of(diff_dst), saved)
+    dx = layer.backward_data(diff, layer.pack_weights(weights))
+    dw = layer.unpack_diff_weights(layer.backward_weights(rows, diff, dtype=_type_of(src)))
     return dx.reshape(src.shape), dw, db
 
 
-def _operands(x: Any, w: Any) -> tuple[FloatArray, FloatArray]:
-    src = float_array("x", x)
-    weights = float_array("w", w)
+@lru_cache(maxsize=_PREPARED)
+def _prepared(
+    samples: int, w_shape: tuple[int, int], dtype: str, activation: str | None, bias: bool
+) -> Linear:
+    channels, depth = w_shape
+    return Linear((samples, depth), channels, dtype, activation, bias, layout="plain")
+
+
+def _operands(x: Any, w: Any) -> tuple[Array, Array]:
+    src, weights = _float_array("x", x), _float_array("w", w)
+    if _type_of(src) != _type_of(weights):
+        raise TypeError(f"w has dtype {weights.dtype}, expected {src.dtype} as x has")
     if weights.ndim != 2:
         raise ValueError(f"w has shape {weights.shape}, expected two dimensions (K, C)")
     if src.ndim == 0 or src.shape[-1] != weights.shape[1]:
@@ -114,9 +134,26 @@ def _operands(x: Any, w: Any) -> tuple[FloatArray, FloatArray]:
     return src, weights
 
 
-def _activation(activation: str | None) -> str:
-    if activation is None:
-        return "none"
-    if activation not in _ACTIVATIONS:
-        raise ValueError(f"activation is {activation!r}, expected None or 'relu'")
-    return activation
+def _like_y(name: str, value: Any, src: Array, shape: tuple[int, ...]) -> Array:
+    array = _float_array(name, value)
+    if _type_of(array) != _type_of(src):
+        raise TypeError(f"{name} has dtype {array.dtype}, expected {src.dtype} as x has")
+    require_shape(name, array, shape, "leading axes of x, K from w")
+    return array
+
+
+def _bias(bias: Any, weights: Array) -> FloatArray:
+    array = _float_array("bias", bias)
+    require_shape("bias", array, weights.shape[:1], "K from w")
+    return array if array.dtype == np.float32 else to_float32(array)
+
+
+def _float_array(name: str, value: Any) -> Array:
+    array = viewed(name, value, "float32 or bfloat16")
+    if array.dtype not in (np.float32, np.uint16, bfloat16_dtype()):
+        raise TypeError(f"{name} has dtype {array.dtype}, expected float32 or bfloat16")
+    return contiguous(array)
+
+
+def _type_of(array: Array) -> str:
+    return "float32" if array.dtype == np.float32 else "bfloat16"

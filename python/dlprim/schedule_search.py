@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from statistics import median
 from time import perf_counter
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -32,8 +32,9 @@ _FRUITLESS = 300  # neighbours in succession that were known already: there are 
 # with more of them than it was measured with.
 _TASKS = 32
 # Of the largest result, by how much two sums in different order may differ.
-_TOLERANCE = {4: 1e-3, 2: 2e-2}  # by the bytes of an element
+_TOLERANCE = {4: 1e-3, 2: 2e-2, 1: 0}  # by the bytes of an element
 
+Core: TypeAlias = _core.Conv2d | _core.Linear
 Clock: TypeAlias = Callable[[], float]
 Progress: TypeAlias = Callable[[str], object]
 
@@ -47,15 +48,17 @@ class Winner(NamedTuple):
 class Pass:
     """A pass on operands that stay the same, of whichever copy of the convolution is given."""
 
-    def __init__(self, which: str, run: Callable[[_core.Conv2d], None], out: Array) -> None:
+    def __init__(self, which: str, run: Callable[[Any], None], out: Array) -> None:
         self.which, self.run = which, run
         self._out = out
 
-    def result(self, core: _core.Conv2d) -> FloatArray:
+    def result(self, core: Core) -> FloatArray:
         """As float32; NaN where the pass writes nothing."""
         self._out.view(np.uint8).fill(0xFF)
         self.run(core)
-        return self._out.copy() if self._out.dtype == np.float32 else to_float32(self._out)
+        if self._out.itemsize == 2:
+            return to_float32(self._out)
+        return self._out.astype(np.float32)
 
     def agree(self, result: FloatArray, expected: FloatArray) -> bool:
         tolerance = _TOLERANCE[self._out.itemsize] * float(np.nanmax(np.abs(expected)))
@@ -68,7 +71,7 @@ class Search:
     def __init__(
         self,
         work: Pass,
-        copies: tuple[_core.Conv2d, _core.Conv2d],
+        copies: tuple[Core, Core],
         clock: Clock,
         report: Progress,
     ) -> None:
@@ -185,7 +188,7 @@ class Search:
         won = sum(each < 1 for each in ratios)
         return median(ratios) if won >= _WON * len(ratios) else 1.0
 
-    def _ratios(self, one: _core.Conv2d, other: _core.Conv2d) -> Iterator[float]:
+    def _ratios(self, one: Core, other: Core) -> Iterator[float]:
         """Without end: the time of one in relation to the other's right before and after it."""
         before = self._seconds(other)
         while True:
@@ -193,7 +196,7 @@ class Search:
             yield 2 * own / (before + after)
             before = after
 
-    def _seconds(self, core: _core.Conv2d) -> float:
+    def _seconds(self, core: Core) -> float:
         start = self._clock()
         for _ in range(self._repeats):
             self._call(core)

@@ -16,10 +16,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from dlprim import _core
-from dlprim.conv_algorithm import Request
 
 Entry: TypeAlias = dict[str, Any]  # {"schedule": str, "gain": float}
 Entries: TypeAlias = dict[str, Entry]  # by `key`
@@ -28,11 +27,20 @@ _known: dict[Path, Entries] = {}
 _warned: set[Path] = set()
 
 
-def key(which: str, algorithm: str, request: Request) -> str:
-    """What a pass of a convolution is called in a file. The epilogue is not part of it."""
-    numbers = " ".join(f"{name}={value}" for name, value in request.geometry._asdict().items())
+class Problem(NamedTuple):
+    """What schedules are stored for, besides the pass. The epilogue is not part of it."""
+
+    kind: str
+    geometry: Mapping[str, Any]
+    dtype: str
+    layout: str
+
+
+def key(which: str, problem: Problem, algorithm: str = "direct") -> str:
+    """What a pass of a primitive is called in a file."""
+    numbers = " ".join(f"{name}={value}" for name, value in problem.geometry.items())
     how = which if algorithm == "direct" else f"{which} {algorithm}"
-    return f"conv2d {how} {request.dtype} {request.layout} {numbers}"
+    return f"{problem.kind} {how} {problem.dtype} {problem.layout} {numbers}"
 
 
 def default_folder() -> Path:
@@ -56,16 +64,16 @@ def load(folder: Path) -> Entries:
     return _known[path]
 
 
-def use_stored(core: _core.Conv2d, request: Request) -> None:
-    """Give every pass of a convolution the schedule that is stored for it, if there is one."""
+def use_stored(core: _core.Conv2d | _core.Linear, problem: Problem) -> None:
+    """Give every pass of a primitive the schedule that is stored for it, if there is one."""
     if os.environ.get("DLPRIM_TUNE") == "0":
         return
     entries = load(default_folder())
     if not entries:
         return
-    algorithms = core.algorithms
+    algorithms = getattr(core, "algorithms", {})
     for which in core.schedules:
-        name = key(which, algorithms[which], request)
+        name = key(which, problem, algorithms.get(which, "direct"))
         if name not in entries:
             continue
         schedule = entries[name]["schedule"]

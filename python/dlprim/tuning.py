@@ -4,12 +4,14 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 from time import perf_counter, thread_time
+from typing import Any
 
 import numpy as np
 
-from dlprim import convolution, schedule_store
+from dlprim import convolution, functional, schedule_store
 from dlprim.conv import Conv2d
 from dlprim.conv_operands import Array
+from dlprim.linear import Linear
 from dlprim.machine import threads
 from dlprim.packing import to_bfloat16
 from dlprim.schedule_search import Pass, Progress, Search, Winner
@@ -18,7 +20,7 @@ _SEEDS = 8  # of the cost model's ranking
 
 
 def tune(
-    primitive: Conv2d,
+    primitive: Conv2d | Linear,
     budget_s: float = 10.0,
     workers: int = 1,
     passes: str | Iterable[str] | None = None,
@@ -31,15 +33,15 @@ def tune(
     A last comparison with the model's first choice decides: only a schedule that is measurably
     faster is set, else the model's choice is. ``primitive.schedules`` shows the result.
 
-    Later runs load it: a `Conv2d` of the same geometry, dtype and layout that is made without
-    ``schedule``, on the same CPU model, instruction set and version of dlprim, and so `conv2d` and
-    `conv2d_backward`. A schedule that splits a sum in another place rounds in another place, so
+    Later runs load it: a primitive of the same geometry, dtype and layout that is made without
+    ``schedule``, on the same CPU model, instruction set and version of dlprim, and so the functions
+    on plain arrays. A schedule that splits a sum in another place rounds in another place, so
     last bits may change when a primitive is tuned, and never with the number of threads.
 
     Parameters
     ----------
-    primitive : Conv2d
-        A depthwise one has no loop nest to tune.
+    primitive : Conv2d or Linear
+        A depthwise convolution has no loop nest to tune.
     budget_s : float
         Seconds to take about, shared out among the passes.
     workers : int
@@ -62,7 +64,7 @@ def tune(
     Raises
     ------
     TypeError
-        The primitive is no `Conv2d`, or an argument is of the wrong type.
+        The primitive is none of these, or an argument is of the wrong type.
     ValueError
         A pass is unknown, or `budget_s` or `workers` is out of range.
     OSError
@@ -72,8 +74,9 @@ def tune(
     -----
     Source: the search of loop nests by measurement follows arXiv 2304.12576.
     """
-    if not isinstance(primitive, Conv2d):
-        raise TypeError(f"primitive is of type {type(primitive).__name__}, expected a Conv2d")
+    if not isinstance(primitive, Conv2d | Linear):
+        kind = type(primitive).__name__
+        raise TypeError(f"primitive is of type {kind}, expected a Conv2d or a Linear")
     _require_numbers(budget_s, workers)
     report: Progress = progress or (lambda line: None)
     if not primitive.schedules or primitive.flops == 0:
@@ -119,52 +122,63 @@ def _chosen(passes: str | Iterable[str] | None, known: list[str]) -> list[str]:
     return chosen
 
 
-def _search(conv: Conv2d, which: str, workers: int, report: Progress) -> Search:
+def _search(primitive: Conv2d | Linear, which: str, workers: int, report: Progress) -> Search:
     """On copies, so that what the primitive does for others meanwhile is not disturbed."""
-    copies = conv._request.core(), conv._request.core()
+    copies = primitive._request.core(), primitive._request.core()
     # One worker is the calling thread, whose own time leaves out what other programs take.
     clock = thread_time if workers == 1 else perf_counter
-    return Search(_pass(conv, which), copies, clock, report)
+    return Search(_pass(primitive, which), copies, clock, report)
 
 
-def _seeds(conv: Conv2d, which: str, folder: Path) -> list[str]:
+def _seeds(primitive: Conv2d | Linear, which: str, folder: Path) -> list[str]:
     """What may be best already, and what the model ranks highest."""
-    stored = schedule_store.load(folder).get(_key(conv, which))
-    known = [conv.schedules[which], *([stored["schedule"]] if stored else [])]
-    return known + conv._core.candidates(which, _SEEDS)
+    stored = schedule_store.load(folder).get(_key(primitive, which))
+    known = [primitive.schedules[which], *([stored["schedule"]] if stored else [])]
+    return known + primitive._core.candidates(which, _SEEDS)
 
 
-def _key(conv: Conv2d, which: str) -> str:
-    return schedule_store.key(which, conv.algorithms[which], conv._request)
+def _key(primitive: Conv2d | Linear, which: str) -> str:
+    algorithm = primitive.algorithms[which] if isinstance(primitive, Conv2d) else "direct"
+    return schedule_store.key(which, primitive._stored_as, algorithm)
 
 
-def _keep(conv: Conv2d, which: str, winner: Winner, folder: Path) -> None:
+def _keep(primitive: Conv2d | Linear, which: str, winner: Winner, folder: Path) -> None:
     """In use from now on: in the primitive, in the file, and in what the functions prepare."""
-    conv._core.set_schedule(which, winner.schedule)
+    primitive._core.set_schedule(which, winner.schedule)
     entry = {"schedule": winner.schedule, "gain": round(winner.gain, 3)}
-    schedule_store.save(folder, {_key(conv, which): entry if winner.gain > 1 else None})
+    schedule_store.save(folder, {_key(primitive, which): entry if winner.gain > 1 else None})
     convolution._prepared.cache_clear()
+    functional._prepared.cache_clear()
 
 
-def _pass(conv: Conv2d, which: str) -> Pass:
+def _pass(primitive: Conv2d | Linear, which: str) -> Pass:
     """On operands that are random: with zeros a CPU runs at another clock."""
     random = np.random.default_rng(0)
 
-    def drawn(shape: tuple[int, ...]) -> Array:
+    def drawn(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        if dtype.kind in "iu" and dtype.itemsize == 1:
+            return random.integers(0, 100, shape, dtype)
         values = random.random(shape, np.float32)
         values -= 0.5
-        return values if conv.dtype == np.float32 else to_bfloat16(values)
+        return values if dtype == np.float32 else to_bfloat16(values)
 
+    dtype = primitive.dtype
     if which == "backward_weights":
-        src, diff_dst = conv.pack_src(drawn(conv.x_shape)), conv.pack_diff_dst(drawn(conv.y_shape))
-        out = conv.backward_weights(src, diff_dst)
+        src = primitive.pack_src(drawn(primitive.x_shape, dtype))
+        diff_dst = primitive.pack_diff_dst(drawn(primitive.y_shape, dtype))
+        out = primitive.backward_weights(src, diff_dst)
         return Pass(which, lambda core: core.backward_weights(src, diff_dst, out), out)
-    weights = conv.pack_weights(drawn(conv.w_shape))
+    exact = dtype.itemsize == 1
+    weights = primitive.pack_weights(
+        drawn(primitive.w_shape, np.dtype(np.int8) if exact else dtype)
+    )
     if which == "backward_data":
-        diff_dst = conv.pack_diff_dst(drawn(conv.y_shape))
-        out = conv.backward_data(diff_dst, weights)
+        diff_dst = primitive.pack_diff_dst(drawn(primitive.y_shape, dtype))
+        out = primitive.backward_data(diff_dst, weights)
         return Pass(which, lambda core: core.backward_data(diff_dst, weights, out), out)
-    src = conv.pack_src(drawn(conv.x_shape))
-    bias = random.random(conv.w_shape[0], np.float32) if conv._request.bias else None
-    out = conv.forward(src, weights, bias)
-    return Pass(which, lambda core: core.forward(src, weights, bias, None, None, out), out)
+    src = primitive.pack_src(drawn(primitive.x_shape, dtype))
+    channels = primitive.w_shape[0]
+    bias = random.random(channels, np.float32) if primitive._request.bias else None
+    factor = np.full(channels, 1e-3, np.float32) if exact else None
+    out = primitive._new_dst(src)
+    return Pass(which, lambda core: core.forward(src, weights, bias, factor, None, out), out)

@@ -9,6 +9,7 @@ checkpoints is given the run can be resumed.
 from __future__ import annotations
 
 import argparse
+import resource
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
@@ -126,6 +127,7 @@ class Run:
         self.log = StepLog(self.trainer, self.exchange.parallel)
         self.history: list[dict[str, Any]] = []
         self.profile = Profile() if flags.profile else None
+        self._latest: EpochRecord | None = None
         self.environment = {
             "dlprim": dlprim.__version__,
             "isa": dlprim.isa(),
@@ -242,11 +244,16 @@ class Run:
         last = epochs[-1]
         quality = quality_text(self.task.metric, self.task.percent, last[self.task.metric])
         print(f"final: {quality}, {samples / seconds:.0f} {self.task.unit}/s in training")
-        if hasattr(self, "_latest"):
+        if self._latest is not None:
             print(f"of the last epoch: {split_text(self._latest)}")
         scaling = self._scaling()
         memory = self.trainer.model.context.buffers.bytes
-        print(f"activations and their gradients: {memory / 2**20:.1f} MiB at most", flush=True)
+        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(
+            f"memory at most: {resident / 2**20:.0f} MiB resident, "
+            f"{memory / 2**20:.1f} MiB of them packed activations and gradients",
+            flush=True,
+        )
         if isinstance(self.trainer.model, LanguageModel):
             print(sample(self.trainer.model, "def ", _SAMPLE, self.config.seed), flush=True)
         if self.flags.json is not None and self.group.rank == 0:
@@ -259,6 +266,7 @@ class Run:
                 "seconds": seconds,
                 "samples_per_s": samples / seconds,
                 "activation_bytes": memory,
+                "resident_bytes": resident,
             }
             write_lines(self.flags.json, [*self.history, final | scaling | self._described()])
 

@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include "primitives/activation_backward.h"
 #include "primitives/linear.h"
 #include "primitives/parallel.h"
 
@@ -42,6 +43,28 @@ std::vector<LinearShape> shapes() {
         {3, 1025, 5},
         {1030, 5, 7},
     };
+}
+
+LinearSpec plain(const LinearShape& shape, Activation activation, bool bias) {
+    return {.shape = shape, .layout = Layout::nhwc, .activation = activation, .bias = bias};
+}
+
+Tensor packed_weights(const LinearShape& shape, const Tensor& weights) {
+    Tensor packed = unwritten(2 * linear_weights_size(shape, DType::f32));
+    pack_linear_weights(shape, DType::f32, true, weights.data(), packed.data());
+    return packed;
+}
+
+Tensor run_forward(const LinearShape& shape, const Tensor& src, const Tensor& weights,
+                   const Tensor* bias, Activation activation) {
+    Tensor dst = unwritten(shape.N * shape.K);
+    const Tensor packed = packed_weights(shape, weights);
+    Linear(plain(shape, activation, bias != nullptr))
+        .forward({.src = src.data(),
+                  .weights = packed.data(),
+                  .bias = bias == nullptr ? nullptr : bias->data(),
+                  .dst = dst.data()});
+    return dst;
 }
 
 struct Gradients {
@@ -94,15 +117,21 @@ Gradients expected_backward(const LinearShape& shape, const Tensor& diff_dst, co
 
 Gradients run_backward(const LinearShape& shape, const Tensor& diff_dst, const Tensor& src,
                        const Tensor& weights, const Tensor* dst) {
-    Gradients diff{unwritten(shape.N * shape.C), unwritten(shape.K * shape.C), unwritten(shape.K)};
-    linear_backward(shape, {.diff_dst = diff_dst.data(),
-                            .src = src.data(),
-                            .weights = weights.data(),
-                            .dst = dst == nullptr ? nullptr : dst->data(),
-                            .activation = dst == nullptr ? Activation::none : Activation::relu,
-                            .diff_src = diff.src.data(),
-                            .diff_weights = diff.weights.data(),
-                            .diff_bias = diff.bias.data()});
+    const Activation activation = dst == nullptr ? Activation::none : Activation::relu;
+    const Linear linear(plain(shape, activation, false));
+    Gradients diff{unwritten(shape.N * shape.C), {}, unwritten(shape.K)};
+    Tensor passed = diff_dst;
+    linear.backward_activation({.diff_dst = passed.data(),
+                                .saved = dst == nullptr ? nullptr : dst->data(),
+                                .out = passed.data(),
+                                .diff_bias = diff.bias.data()});
+    const Tensor packed = packed_weights(shape, weights);
+    const std::int64_t size = linear_weights_size(shape, DType::f32);
+    linear.backward_data(passed.data(), packed.data() + size, diff.src.data());
+    Tensor diff_weights = unwritten(size);
+    linear.backward_weights(src.data(), passed.data(), DType::f32, diff_weights.data());
+    diff.weights = unwritten(shape.K * shape.C);
+    unpack_linear_diff_weights(shape, DType::f32, diff_weights.data(), diff.weights.data());
     return diff;
 }
 
@@ -119,13 +148,8 @@ TEST_CASE("forward is src * weights^T + bias, then the activation") {
         const Tensor bias = integers(shape.K, 3);
         for (const Tensor* const with_bias : {static_cast<const Tensor*>(nullptr), &bias}) {
             for (const Activation activation : {Activation::none, Activation::relu}) {
-                Tensor dst = unwritten(shape.N * shape.K);
-                linear_forward(shape, {.src = src.data(),
-                                       .weights = weights.data(),
-                                       .bias = with_bias == nullptr ? nullptr : bias.data(),
-                                       .dst = dst.data(),
-                                       .activation = activation});
-                CHECK(dst == expected_forward(shape, src, weights, with_bias, activation));
+                CHECK(run_forward(shape, src, weights, with_bias, activation) ==
+                      expected_forward(shape, src, weights, with_bias, activation));
             }
         }
     }
@@ -163,13 +187,8 @@ TEST_CASE("any extent may be zero") {
         const Tensor weights = integers(shape.K * shape.C, 2);
         const Tensor bias = integers(shape.K, 3);
         const Tensor diff_dst = integers(shape.N * shape.K, 4);
-        Tensor dst = unwritten(shape.N * shape.K);
-        linear_forward(shape, {.src = src.data(),
-                               .weights = weights.data(),
-                               .bias = bias.data(),
-                               .dst = dst.data(),
-                               .activation = Activation::relu});
-        CHECK(dst == expected_forward(shape, src, weights, &bias, Activation::relu));
+        CHECK(run_forward(shape, src, weights, &bias, Activation::relu) ==
+              expected_forward(shape, src, weights, &bias, Activation::relu));
         check_equal(run_backward(shape, diff_dst, src, weights, nullptr),
                     expected_backward(shape, diff_dst, src, weights));
     }

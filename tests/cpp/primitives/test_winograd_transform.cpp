@@ -1,0 +1,300 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "primitives/winograd_transform.h"
+#include "typed_numbers.h"
+#include "winograd_matrices.h"
+
+namespace dlprim {
+namespace {
+
+using testing::Fence;
+using testing::filter_matrix;
+using testing::input_matrix;
+using testing::kPoison;
+using testing::Matrix;
+using testing::Numbers;
+using testing::powers;
+using testing::transposed;
+
+constexpr std::int64_t kChannels[] = {1, 7, 15, 16, 17, 33, 64};
+constexpr std::pair<int, int> kTiles[] = {{4, 4}, {4, 3}, {3, 4}, {3, 3}, {2, 2}};
+constexpr double kPerTerm = 1e-6;         // float32, of the sum of magnitudes
+constexpr double kHalf = 1.0 / (1 << 8);  // bfloat16, of the result
+constexpr std::int64_t kGap = 3;          // elements between the channels of two pixels
+
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+std::vector<Isa> isas() {
+    std::vector<Isa> usable;
+    for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512}) {
+        if (isa <= usable_isa()) usable.push_back(isa);
+    }
+    return usable;
+}
+
+std::int64_t whole_lanes(std::int64_t channels) {
+    return (channels + kWinogradLanes - 1) / kWinogradLanes * kWinogradLanes;
+}
+
+bool is_zero(const std::vector<double>& row) {
+    return std::all_of(row.begin(), row.end(), [](double each) { return each == 0; });
+}
+
+// h * values * w^T at one place, and the sum of its magnitudes. What has the factor 0 is not read.
+template <class Value>
+std::pair<double, double> both_sides(const std::vector<double>& h, const std::vector<double>& w,
+                                     const Value& value) {
+    double sum = 0, magnitude = 0;
+    for (std::size_t i = 0; i < h.size(); ++i) {
+        for (std::size_t j = 0; j < w.size(); ++j) {
+            if (h[i] * w[j] == 0) continue;
+            const double term = h[i] * w[j] * value(static_cast<int>(i), static_cast<int>(j));
+            sum += term;
+            magnitude += std::abs(term);
+        }
+    }
+    return {sum, magnitude};
+}
+
+// ---------------------------------------------------------------- to slots
+
+struct Expansion {
+    PatchKind kind;
+    DType dtype;  // as stored
+    std::pair<int, int> tile;
+    Matrix h;
+    Matrix w;
+    TilePatch patch;  // which pixels exist, and channels
+    bool inside;
+
+    // Elements of the storage for one that is counted.
+    bool in_pairs() const {
+        return kind == PatchKind::even_pair_filter || kind == PatchKind::odd_pair_filter;
+    }
+    std::int64_t high() const { return patch.rows_end - patch.rows_begin; }
+    std::int64_t wide() const { return patch.columns_end - patch.columns_begin; }
+    std::int64_t slots() const { return static_cast<std::int64_t>(h.rows.size() * w.rows.size()); }
+    std::int64_t stride() const { return whole_lanes(patch.channels) + kWinogradLanes; }
+};
+
+// Empty where slots hold what they should, and nothing else was written.
+std::string fault(const Expansion& it, const Numbers& src, const Numbers& out) {
+    const auto& patch = it.patch;
+    for (std::int64_t slot = 0; slot < it.slots(); ++slot) {
+        const auto& row = it.h.rows[at(slot) / it.w.rows.size()];
+        const auto& column = it.w.rows[at(slot) % it.w.rows.size()];
+        for (std::int64_t c = 0; c < it.stride(); ++c) {
+            const float actual = out.get(slot * it.stride() + c);
+            if (is_zero(row) || is_zero(column) || c >= whole_lanes(patch.channels)) {
+                if (actual != kPoison) return "slot " + std::to_string(slot) + " overwritten";
+                continue;
+            }
+            if (c >= patch.channels) continue;
+            const auto [sum, magnitude] = both_sides(row, column, [&](int i, int j) {
+                const bool exists = i >= patch.rows_begin && i < patch.rows_end &&
+                                    j >= patch.columns_begin && j < patch.columns_end;
+                if (!exists) return 0.0F;
+                const std::int64_t pixel =
+                    (i - patch.rows_begin) * it.wide() + j - patch.columns_begin;
+                const std::int64_t element = pixel * patch.channels + c;
+                if (!it.in_pairs()) return src.get(element);
+                return src.get(2 * element + (it.kind == PatchKind::odd_pair_filter ? 1 : 0));
+            });
+            if (!(std::abs(actual - sum) <= kPerTerm * magnitude)) {
+                return "slot " + std::to_string(slot) + " channel " + std::to_string(c);
+            }
+        }
+    }
+    return "";
+}
+
+// Only the pixels that exist are in memory, flush with the fence; behind the slots is one, too.
+void check_expand(const Expansion& it) {
+    const std::int64_t each = it.in_pairs() ? 2 : 1;
+    TilePatch patch = it.patch;
+    patch.row = it.wide() * patch.channels;
+    patch.pixel = patch.channels;
+    patch.slot_stride = it.stride();
+    const std::int64_t first = patch.rows_begin * patch.row + patch.columns_begin * patch.pixel;
+    for (const Fence fence : {Fence::before, Fence::after}) {
+        const Numbers src(it.dtype, it.high() * patch.row * each, fence);
+        const Numbers out(DType::f32, it.slots() * it.stride(), fence);
+        src.draw(static_cast<unsigned>(patch.channels));
+        patch.first =
+            reinterpret_cast<const char*>(src.address(0)) - first * each * size_of(it.dtype);
+        patch.slots = out.floats();
+        for (const Isa isa : isas()) {
+            CAPTURE(name_of(isa));
+            CAPTURE(name_of(it.dtype));
+            CAPTURE(patch.channels);
+            CAPTURE(it.tile.first);
+            CAPTURE(it.tile.second);
+            out.poison();
+            expand_function(isa, it.kind, it.dtype, it.tile.first, it.tile.second,
+                            it.inside)(patch);
+            CHECK(fault(it, src, out) == "");
+        }
+    }
+}
+
+// The whole patch and what rims leave of it, down to nothing.
+void check_rims(PatchKind kind, int rim, Matrix (*matrix)(int)) {
+    for (const auto& [tile_h, tile_w] : kTiles) {
+        const int high = tile_h + rim, wide = tile_w + rim;
+        const TilePatch patches[] = {
+            {.rows_end = high, .columns_end = wide},
+            {.rows_begin = 1, .rows_end = high, .columns_begin = 1, .columns_end = wide},
+            {.rows_end = high - 1, .columns_begin = 1, .columns_end = 2},
+            {.rows_begin = high - 1, .rows_end = high, .columns_end = wide - 1}};
+        for (const DType dtype : {DType::f32, DType::bf16}) {
+            for (const std::int64_t channels : kChannels) {
+                for (TilePatch patch : patches) {
+                    patch.channels = channels;
+                    const std::pair tile{tile_h, tile_w};
+                    Expansion it{kind, dtype, tile, matrix(tile_h), matrix(tile_w), patch, false};
+                    check_expand(it);
+                    it.inside = it.high() == high && it.wide() == wide;
+                    if (it.inside) check_expand(it);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("inputs to slots") { check_rims(PatchKind::input, 2, input_matrix); }
+
+TEST_CASE("gradients to slots") {
+    check_rims(PatchKind::gradient, 0, [](int tile) { return powers(tile, tile); });
+}
+
+TEST_CASE("filters to slots") {
+    for (const PatchKind kind :
+         {PatchKind::filter, PatchKind::even_pair_filter, PatchKind::odd_pair_filter}) {
+        const DType dtype = kind == PatchKind::filter ? DType::f32 : DType::bf16;
+        for (const int tile : {4, 2}) {
+            for (const std::int64_t channels : kChannels) {
+                const Matrix matrix = filter_matrix(tile);
+                const TilePatch patch{.rows_end = 3, .columns_end = 3, .channels = channels};
+                check_expand({kind, dtype, {tile, tile}, matrix, matrix, patch, true});
+            }
+        }
+    }
+}
+
+// ---------------------------------------------------------------- from slots
+
+struct Reduction {
+    DType dtype;
+    Matrix h;  // a row for each result
+    Matrix w;
+    int rows;  // that exist
+    int columns;
+    std::int64_t channels;
+    bool fused;  // bias, residual and relu
+
+    std::int64_t pixel() const { return channels + kGap; }
+    std::int64_t row() const { return columns * pixel(); }
+    // The gap behind the last pixel is not there.
+    std::int64_t size() const { return rows * row() - kGap; }
+    std::int64_t slots() const { return h.columns * w.columns; }
+    std::int64_t stride() const { return whole_lanes(channels); }
+};
+
+struct Sources {
+    Numbers slots;
+    Numbers bias;
+    Numbers residual;
+};
+
+std::string fault(const Reduction& it, const Sources& from, const Numbers& dst) {
+    for (std::int64_t element = 0; element < it.size(); ++element) {
+        const float actual = dst.get(element);
+        const std::int64_t c = element % it.pixel();
+        if (c >= it.channels) {
+            if (actual != kPoison) return "gap at " + std::to_string(element) + " overwritten";
+            continue;
+        }
+        auto [sum, bound] = both_sides(
+            it.h.rows[at(element / it.row())], it.w.rows[at(element % it.row() / it.pixel())],
+            [&](int i, int j) { return from.slots.get((i * it.w.columns + j) * it.stride() + c); });
+        if (it.fused) {
+            sum = std::max(0.0, sum + from.bias.get(c) + from.residual.get(element));
+            bound += std::abs(from.bias.get(c)) + std::abs(from.residual.get(element));
+        }
+        bound = kPerTerm * bound + (it.dtype == DType::bf16 ? kHalf * std::abs(sum) : 0);
+        if (!(std::abs(actual - sum) <= bound)) return "element " + std::to_string(element);
+    }
+    return "";
+}
+
+// `function(isa)` is the transform. Memory ends with the last channel of the last result.
+template <class Function>
+void check_reduce(const Reduction& it, const Function& function) {
+    for (const Fence fence : {Fence::before, Fence::after}) {
+        const Sources from{{DType::f32, it.slots() * it.stride(), fence},
+                           {DType::f32, it.channels, fence},
+                           {it.dtype, it.size(), fence}};
+        from.slots.draw(1);
+        from.bias.draw(2);
+        from.residual.draw(3);
+        const Numbers dst(it.dtype, it.size(), fence);
+        for (const Isa isa : isas()) {
+            CAPTURE(name_of(isa));
+            CAPTURE(name_of(it.dtype));
+            CAPTURE(it.channels);
+            CAPTURE(it.rows);
+            CAPTURE(it.columns);
+            dst.poison();
+            function(isa)({.slots = from.slots.floats(),
+                           .slot_stride = it.stride(),
+                           .first = dst.address(0),
+                           .row = it.row(),
+                           .pixel = it.pixel(),
+                           .rows = it.rows,
+                           .columns = it.columns,
+                           .channels = it.channels,
+                           .bias = it.fused ? from.bias.floats() : nullptr,
+                           .residual = it.fused ? from.residual.address(0) : nullptr,
+                           .relu = it.fused});
+            CHECK(fault(it, from, dst) == "");
+        }
+    }
+}
+
+TEST_CASE("slots to results") {
+    for (const auto& [tile_h, tile_w] : kTiles) {
+        const Matrix h = transposed(powers(tile_h, tile_h)), w = transposed(powers(tile_w, tile_w));
+        const auto function = [&, high = tile_h, wide = tile_w](DType dtype) {
+            return [=](Isa isa) { return reduce_function(isa, dtype, high, wide); };
+        };
+        for (const DType dtype : {DType::f32, DType::bf16}) {
+            for (const std::int64_t channels : kChannels) {
+                for (const bool fused : {false, true}) {
+                    check_reduce({dtype, h, w, tile_h, tile_w, channels, fused}, function(dtype));
+                    check_reduce({dtype, h, w, tile_h - 1, 1, channels, fused}, function(dtype));
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("slots to the gradient of a filter") {
+    for (const int tile : {4, 2}) {
+        const Matrix matrix = transposed(filter_matrix(tile));
+        for (const std::int64_t channels : kChannels) {
+            check_reduce({DType::f32, matrix, matrix, 3, 3, channels, false},
+                         [&](Isa isa) { return filter_gradient_function(isa, tile); });
+        }
+    }
+}
+
+}  // namespace
+}  // namespace dlprim
