@@ -85,6 +85,13 @@ def test_only_bindings_reach_the_core_through_python() -> None:
     assert "_core" not in dlprim.__all__
 
 
+def test_only_distributed_knows_mpi() -> None:
+    package = ROOT / "python" / "dlprim"
+    for path in package.rglob("*.py"):
+        if path.parent != package / "distributed":
+            assert not re.search(r"import.*\bmpi4py|\bMPI\.", path.read_text()), name_of(path)
+
+
 @pytest.mark.parametrize("path", sorted(CPP.rglob("*.h")), ids=name_of)
 def test_header_has_a_guard_and_says_why_it_is_there(path: Path) -> None:
     lines = path.read_text().splitlines()

@@ -14,7 +14,7 @@ from dlprim import nn
 from dlprim.optim import SGD
 from dlprim.train import data, tasks, text
 from dlprim.train.config import TrainConfig, configured
-from dlprim.train.loop import DivergenceError, Trainer
+from dlprim.train.loop import DivergenceError, NoExchange, Trainer
 from dlprim.train.models import build, mlp
 
 
@@ -57,14 +57,15 @@ def test_diverging_layer_is_named() -> None:
 def test_exchange_sees_every_gradient_once_and_finishes_before_the_update() -> None:
     seen: list[str] = []
 
-    class Recorder:
+    class Recorder(NoExchange):
         def ready(self, parameter: nn.Parameter) -> None:
             seen.append(parameter.name)
 
-        def finish(self) -> None:
+        def finish(self) -> tuple[float, int]:
             seen.append("finish")
             for parameter in run.model.parameters():
                 parameter.gradient[...] = 0
+            return super().finish()
 
     run = trainer(TrainConfig(epochs=1, hidden=(4,)), blobs(), Recorder())
     before = [it.value.copy() for it in run.model.parameters()]

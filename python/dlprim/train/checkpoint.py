@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,9 @@ _FORMAT = 1
 _DESCRIPTION = "description"  # JSON, as bytes
 
 
+Reader = Callable[[Path], tuple[dict[str, Any], dict[str, NDArray[Any]]]]
+
+
 class CheckpointError(RuntimeError):
     """A checkpoint is missing, damaged or of another run."""
 
@@ -36,14 +39,16 @@ def save(folder: Path, trainer: Trainer, history: list[dict[str, Any]]) -> None:
 
     Args:
         folder: made if it is not there.
-        trainer: between two steps.
+        trainer: between two steps. All ranks call, and rank 0 writes.
         history: the records so far, to be written again by the run that resumes.
 
     Raises:
         OSError: it could not be written; the earlier one still stands.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     arrays = _arrays(trainer)
+    if trainer.exchange.rank != 0:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
     description = {
         "format": _FORMAT,
         "config": asdict(trainer.config),
@@ -67,14 +72,19 @@ def save(folder: Path, trainer: Trainer, history: list[dict[str, Any]]) -> None:
     _flush_folder(folder)
 
 
-def load(folder: Path, trainer: Trainer) -> list[dict[str, Any]]:
+def load(folder: Path, trainer: Trainer, reader: Reader | None = None) -> list[dict[str, Any]]:
     """Puts a trainer where the checkpoint of a folder was made, and returns the history.
+
+    Args:
+        folder: where `save` wrote.
+        trainer: just made; of the same configuration, on any number of ranks.
+        reader: how the file is read; `read` by default.
 
     Raises:
         CheckpointError: there is none, it is damaged, or of a run with another configuration.
     """
     path = folder / FILE
-    description, arrays = read(path)
+    description, arrays = (reader or read)(path)
     _require_same(path, description["config"], trainer.config)
     parts: dict[str, dict[str, Any]] = {"model": {}, "optimizer": {}, "state": {}}
     for name, array in arrays.items():
@@ -86,7 +96,9 @@ def load(folder: Path, trainer: Trainer) -> list[dict[str, Any]]:
     except (KeyError, ValueError) as error:
         raise CheckpointError(f"{path} does not fit the model: {error.args[0]}") from error
     if isinstance(trainer.model, LanguageModel):
-        trainer.model.rnn.states = _states(parts["state"], trainer.model)
+        states = _states(parts["state"], trainer.model)
+        own = trainer.exchange.own_columns
+        trainer.model.rnn.states = [tuple(own(state) for state in layer) for layer in states]
     trainer.step = description["step"]
     trainer.loss_sum, trainer.samples = description["loss_sum"], description["samples"]
     trainer.seconds = type(trainer.seconds)(**description["seconds"])
@@ -127,7 +139,8 @@ def _arrays(trainer: Trainer) -> dict[str, NDArray[Any]]:
         for layer, states in enumerate(trainer.model.rnn.states):
             for place, state in enumerate(states):
                 is_float32 = state.dtype == np.float32
-                arrays[f"state/{layer}.{place}"] = state if is_float32 else state.view(np.uint16)
+                stored = state if is_float32 else state.view(np.uint16)
+                arrays[f"state/{layer}.{place}"] = trainer.exchange.all_columns(stored)
     return arrays
 
 

@@ -12,25 +12,32 @@ import argparse
 import resource
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import numpy as np
 
 import dlprim
+from dlprim.distributed import CollectiveError, Group, LauncherError, end_job, require_same_code
+from dlprim.distributed.ceiling import measure_ceiling
+from dlprim.distributed.launcher import launched_rank
+from dlprim.distributed.metrics import read_summary
+from dlprim.distributed.placement import complaints, placements
+from dlprim.distributed.prediction import Network, predict, table
 from dlprim.train import checkpoint
+from dlprim.train.agreement import check, make_trainer, only_rank_0_prints
 from dlprim.train.checkpoint import CheckpointError
 from dlprim.train.config import TrainConfig, configured
 from dlprim.train.data import MissingDataError
 from dlprim.train.flags import PROGRAM, parser
 from dlprim.train.interruption import Interruption
-from dlprim.train.loop import DivergenceError, EpochRecord, Trainer
-from dlprim.train.models import LanguageModel, build
+from dlprim.train.loop import DivergenceError, EpochRecord
+from dlprim.train.models import LanguageModel
 from dlprim.train.profiling import Profile
 from dlprim.train.progress import Progress, quality_text, split_text, warn
+from dlprim.train.ranks import StepLog
 from dlprim.train.records import check_writable, write_lines
 from dlprim.train.sampling import sample
-from dlprim.train.tasks import make_task, seeded
 
 SCHEMA_VERSION = 2
 _SAMPLE = 300  # characters
@@ -48,6 +55,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = parser()
     flags = options.parse_args(arguments)
+    try:
+        group = Group.world(flags.timeout)
+    except LauncherError as error:
+        if launched_rank() == 0:
+            print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return 1
+    with only_rank_0_prints(group):
+        return _main(options, flags, group)
+
+
+def _main(options: argparse.ArgumentParser, flags: argparse.Namespace, group: Group) -> int:
+    """As `main`, on the ranks of a group."""
     if flags.resume and flags.checkpoint is None:
         options.error("argument --resume: expected --checkpoint DIR too")
     if flags.json is not None:
@@ -68,27 +87,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = configured(given)
     except ValueError as error:
         options.error(f"argument --data: {error}")
+    together = flags.global_batch or config.batch_size * group.size
+    if together < group.size:
+        options.error(f"argument --global-batch: expected {group.size}, one sample per rank")
+    config = replace(config, batch_size=together)
     try:
-        return Run(config, flags).run()
-    except (MissingDataError, DivergenceError, CheckpointError, MemoryError, OSError) as error:
-        print(f"{PROGRAM}: {error}", file=sys.stderr)
-        return 1
+        require_same_code(group)
+        if flags.allreduce_only is not None:
+            print(measure_ceiling(group, flags.allreduce_only))
+            return 0
+        if flags.check:
+            return check(config, flags, group)
+        return Run(config, flags, group).run()
     except KeyboardInterrupt:
         print(f"{PROGRAM}: interrupted.", file=sys.stderr)
-        return 130
+        return 130 if group.size == 1 else group.abort(130)
+    except DivergenceError as error:
+        return end_job(group, PROGRAM, error, shared=True)
+    except (MissingDataError, CheckpointError, CollectiveError, MemoryError, OSError) as error:
+        return end_job(group, PROGRAM, error)
+    except Exception as error:
+        if group.size == 1 and not isinstance(error, ValueError):
+            raise
+        return end_job(group, PROGRAM, error)
 
 
 class Run:
     """One run of the program."""
 
-    def __init__(self, config: TrainConfig, flags: argparse.Namespace) -> None:
-        self.config, self.flags = config, flags
-        self.task = make_task(config)
-        model = build(config, self.task.shape, self.task.classes, seeded(config.seed, 1))
-        self.trainer = Trainer(model, self.task, config)
+    def __init__(self, config: TrainConfig, flags: argparse.Namespace, group: Group) -> None:
+        self.config, self.flags, self.group = config, flags, group
+        # Read now: a wrong file is refused before the first step.
+        self.baseline = None if flags.baseline is None else read_summary(flags.baseline)
+        self.interruption = Interruption()
+        self.trainer, self.exchange = make_trainer(
+            config, flags, group, lambda: self.interruption.wanted
+        )
+        self.task = self.trainer.task
+        self.log = StepLog(self.trainer, self.exchange.parallel)
         self.history: list[dict[str, Any]] = []
         self.profile = Profile() if flags.profile else None
-        self.interruption = Interruption()
         self._latest: EpochRecord | None = None
         self.environment = {
             "dlprim": dlprim.__version__,
@@ -96,12 +134,14 @@ class Run:
             "threads": dlprim.get_num_threads(),
             "numpy": np.__version__,
         }
+        if group.size > 1:
+            self.environment |= {"ranks": group.size, "mpi": group.library}
 
     def run(self) -> int:
         """Everything, from the first line to the result file; the exit status."""
         self._print_first_line()
         if self.flags.resume or (self.flags.eval and self.flags.checkpoint is not None):
-            self.history = checkpoint.load(self.flags.checkpoint, self.trainer)
+            self.history = checkpoint.load(self.flags.checkpoint, self.trainer, self.exchange.read)
             print(f"resumed after step {self.trainer.step} of {self.trainer.total_steps}")
         if self.flags.eval:
             return self._test()
@@ -116,7 +156,8 @@ class Run:
             print("\n".join(self.profile.lines(steps, self.config.dtype)))
             self.history += self.profile.records(steps)
         if not finished:
-            print(f"{PROGRAM}: interrupted.", file=sys.stderr)
+            if self.group.rank == 0:
+                print(f"{PROGRAM}: interrupted.", file=sys.stderr)
             return 130
         self._finish()
         return 0
@@ -130,6 +171,17 @@ class Run:
             f"{self.config.dtype}",
             flush=True,
         )
+        if self.group.size > 1:
+            everywhere = placements(self.group)
+            overlap = self.exchange.parallel.overlap
+            print(
+                f"{self.group.size} ranks, {self.environment['mpi']}, overlap {overlap}, "
+                f"{self.flags.wire} on the wire, global batch {self.config.batch_size}"
+            )
+            print("\n".join(map(str, everywhere)), flush=True)
+            if self.group.rank == 0:
+                for complaint in complaints(everywhere):
+                    warn(PROGRAM, complaint)
 
     def _train(self) -> bool:
         """Whether the run came to its end."""
@@ -137,7 +189,8 @@ class Run:
 
         def after_step(loss: float) -> None:
             progress.after_step(loss)
-            if self.interruption.wanted:
+            self.log.after_step()
+            if self.exchange.stopped:
                 raise _StoppedError
 
         self.trainer.after_step = after_step
@@ -147,6 +200,7 @@ class Run:
                 print(progress.epoch_line(record), flush=True)
                 self._save()
         except _StoppedError:
+            self.exchange.before_test()
             self._save()
             return False
         return True
@@ -176,9 +230,9 @@ class Run:
         }
 
     def _test(self) -> int:
-        quality = self.task.test(self.trainer.model)
+        quality = self.exchange.mean(self.task.test(self.trainer.model), self.task.tested)
         print(f"test: {quality_text(self.task.metric, self.task.percent, quality)}")
-        if self.flags.json is not None:
+        if self.flags.json is not None and self.group.rank == 0:
             record = {"record": "test", self.task.metric: quality}
             write_lines(self.flags.json, [record | self._described()])
         return 0
@@ -192,6 +246,7 @@ class Run:
         print(f"final: {quality}, {samples / seconds:.0f} {self.task.unit}/s in training")
         if self._latest is not None:
             print(f"of the last epoch: {split_text(self._latest)}")
+        scaling = self._scaling()
         memory = self.trainer.model.context.buffers.bytes
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         print(
@@ -201,7 +256,7 @@ class Run:
         )
         if isinstance(self.trainer.model, LanguageModel):
             print(sample(self.trainer.model, "def ", _SAMPLE, self.config.seed), flush=True)
-        if self.flags.json is not None:
+        if self.flags.json is not None and self.group.rank == 0:
             final = {
                 "record": "final",
                 "schema_version": SCHEMA_VERSION,
@@ -213,7 +268,22 @@ class Run:
                 "activation_bytes": memory,
                 "resident_bytes": resident,
             }
-            write_lines(self.flags.json, [*self.history, final | self._described()])
+            write_lines(self.flags.json, [*self.history, final | scaling | self._described()])
+
+    def _scaling(self) -> dict[str, Any]:
+        """Prints where the time of steps went, over all ranks, and returns it for the record."""
+        summary = self.log.summary()
+        if summary is None:
+            return {}
+        if self.group.size > 1 or self.baseline is not None:
+            print("\n".join(summary.lines(self.baseline)))
+        if self.flags.predict_scaling:
+            network = Network(1e9 * self.flags.bandwidth, 1e-6 * self.flags.latency)
+            print("\n".join(table(predict(summary.profile(), network))))
+        record = summary.record()
+        if self.baseline is not None:
+            record["efficiency"] = summary.efficiency(self.baseline)
+        return {"scaling": record}
 
     def _described(self) -> dict[str, Any]:
         return {"config": asdict(self.config), "environment": self.environment}

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 import dlprim
+from dlprim.distributed.launcher import launched_rank
+from dlprim.distributed.overlap import OVERLAPS
+from dlprim.distributed.reduction import WIRES
 from dlprim.train.config import DATA, MODELS, TrainConfig
 
 PROGRAM = "python -m dlprim.train"
@@ -21,7 +24,8 @@ class OneLineParser(argparse.ArgumentParser):
     """Refuses a wrong flag in one line; the usage is what --help is for."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (see --help)\n")
+        is_first = launched_rank() == 0  # of many ranks, one says it
+        self.exit(2, f"{self.prog}: {message} (see --help)\n" if is_first else None)
 
 
 def parser() -> OneLineParser:
@@ -47,7 +51,37 @@ def parser() -> OneLineParser:
     made.add_argument("--eval", action="store_true", help=text)
     text = "print where the time went, by layer and pass, and the fraction of peak"
     made.add_argument("--profile", action="store_true", help=text)
+    _add_ranks(made)
     return made
+
+
+def _add_ranks(made: argparse.ArgumentParser) -> None:
+    """What matters to several ranks, started with mpiexec or srun."""
+    ranks = made.add_argument_group("several ranks (mpiexec -n R python -m dlprim.train ...)")
+    positive = _number(int, lambda value: value >= 1, "an integer >= 1")
+    above_0 = _number(float, lambda value: 0 < value < math.inf, "a finite number > 0")
+    text = "samples per step of all ranks together; --batch-size is of each"
+    ranks.add_argument("--global-batch", type=positive, metavar="X", help=text)
+    text = "reduce gradients beside the backward pass, between its layers, or after it"
+    ranks.add_argument("--overlap", choices=OVERLAPS, default="thread", help=text)
+    text = "how gradients travel (default: float32)"
+    ranks.add_argument("--wire", choices=WIRES, default="float32", help=text)
+    text = "MiB of gradients that travel at once, at most (default: 25)"
+    ranks.add_argument("--bucket-mb", type=above_0, default=25.0, metavar="X", help=text)
+    text = "seconds after which a rank that does not answer ends the job (default: 600)"
+    ranks.add_argument("--timeout", type=above_0, default=600.0, metavar="X", help=text)
+    text = "print the scaling efficiency against this result of --json of another run"
+    ranks.add_argument("--baseline", type=Path, metavar="FILE", help=text)
+    text = "do not train: measure the reduction of so many bytes, and MPI's own"
+    ranks.add_argument("--allreduce-only", type=positive, metavar="BYTES", help=text)
+    text = "train 10 steps and compare the parameters among ranks and with one rank"
+    ranks.add_argument("--check", action="store_true", help=text)
+    text = "after training, predict efficiency on 2 to 1024 nodes from its step times"
+    ranks.add_argument("--predict-scaling", action="store_true", help=text)
+    text = "of the network that is predicted, in GB/s per node and direction (default: 12.5)"
+    ranks.add_argument("--bandwidth", type=above_0, default=12.5, metavar="X", help=text)
+    text = "of a message there, in microseconds (default: 2)"
+    ranks.add_argument("--latency", type=above_0, default=2.0, metavar="X", help=text)
 
 
 def _add_settings(made: argparse.ArgumentParser) -> None:

@@ -31,21 +31,62 @@ _LARGEST_GRADIENT = 1.0  # norm, of recurrent networks (arXiv 1211.5063, section
 
 
 class Exchange(Protocol):
-    """What happens to gradients between the backward pass and the update."""
+    """What happens to gradients between the backward pass and the update, and to all else that
+    the ranks of a distributed run have to agree about."""
+
+    rank: int  # of which 0 writes
+
+    def announce(self, step: int, loss: float, count: int) -> None:
+        """The mean loss over so many samples in a step, before its backward pass."""
 
     def ready(self, parameter: Parameter) -> None:
         """This gradient is final; called inside the backward pass, the last layer's first."""
 
-    def finish(self) -> None:
-        """All have been announced: after it gradients are what the update takes."""
+    def finish(self) -> tuple[float, int]:
+        """After it gradients are what the update takes; the loss and the samples of all ranks."""
+
+    def before_test(self) -> None:
+        """Statistics are about to be used."""
+
+    def mean(self, value: float, weight: float) -> float:
+        """The weighted mean over all ranks."""
+
+    def first(self, value: str | None) -> str | None:
+        """What the first rank says that knows anything."""
+
+    def all_columns(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The rows (N, ...) of all ranks."""
+
+    def own_columns(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The inverse of `all_columns`."""
 
 
 class NoExchange:
     """A single process uses its gradients as they are."""
 
+    rank = 0
+
+    def announce(self, step: int, loss: float, count: int) -> None:
+        self._announced = loss, count
+
     def ready(self, parameter: Parameter) -> None: ...
 
-    def finish(self) -> None: ...
+    def finish(self) -> tuple[float, int]:
+        return self._announced
+
+    def before_test(self) -> None: ...
+
+    def mean(self, value: float, weight: float) -> float:
+        return value
+
+    def first(self, value: str | None) -> str | None:
+        return value
+
+    def all_columns(self, array: NDArray[Any]) -> NDArray[Any]:
+        return array
+
+    def own_columns(self, array: NDArray[Any]) -> NDArray[Any]:
+        return array
 
 
 class DivergenceError(ArithmeticError):
@@ -145,12 +186,13 @@ class Trainer:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             dst = self.model.forward(src)
             loss, diff_dst = dlprim.softmax_cross_entropy(dst, targets)
-            if not math.isfinite(loss):
-                raise self._divergence(f"The training loss is {loss}", src, self._when())
+            self.exchange.announce(self.step, loss, self.task.count(targets))
             forward = clock()
             self.model.backward(diff_dst, self.exchange.ready)
             backward = clock()
-            self.exchange.finish()
+            loss, count = self.exchange.finish()
+            if not math.isfinite(loss):
+                raise self._divergence(f"The training loss is {loss}", src, self._when())
             exchanged = clock()
             self._update()
         end = clock()
@@ -160,7 +202,6 @@ class Trainer:
         seconds.backward += backward - forward
         seconds.exchange += exchanged - backward
         seconds.optimizer += end - exchanged
-        count = self.task.count(targets)
         self.loss_sum += loss * count
         self.samples += count
         self.step += 1
@@ -182,7 +223,8 @@ class Trainer:
     def _finish_epoch(self) -> EpochRecord:
         epoch = self.step // self.task.steps
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            quality = self.task.test(self.model)
+            self.exchange.before_test()
+            quality = self.exchange.mean(self.task.test(self.model), self.task.tested)
         if not math.isfinite(quality):
             raise self._divergence(
                 "The model's output on the test set is not finite",
@@ -199,7 +241,7 @@ class Trainer:
         return f"epoch {epoch + 1}, step {step + 1} of {self.task.steps}"
 
     def _divergence(self, what: str, src: NDArray[Any], when: str) -> DivergenceError:
-        layer = first_not_finite(self.model, src)
+        layer = self.exchange.first(first_not_finite(self.model, src))
         advice = f"a learning rate below {self.config.lr:g} may help"
         where = "" if layer is None else f" (first in the result of layer {layer!r})"
         return DivergenceError(f"{what}{where} in {when}: {advice}.")

@@ -7,6 +7,7 @@ state of generators, and ranks of a parallel run agree without talking.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,6 +37,18 @@ _IMAGENET = 224
 _DIGITS_ENLARGED = 64
 
 
+@dataclass(frozen=True)
+class Shard:
+    """A rank's part of every batch: neighbours, and never more than one apart in number."""
+
+    rank: int = 0
+    ranks: int = 1
+
+    def of(self, count: int) -> slice:
+        """Of so many samples; of fewer than there are ranks, perhaps none."""
+        return slice(count * self.rank // self.ranks, count * (self.rank + 1) // self.ranks)
+
+
 class Task(Protocol):
     """Batches and a measure of quality.
 
@@ -49,8 +62,11 @@ class Task(Protocol):
     steps: int  # of an epoch
     classes: int
     shape: tuple[int, ...]  # of a sample
+    tested: int  # what `test` counts on this rank
 
     def batch(self, step: int) -> Batch: ...
+
+    def share(self, step: int) -> float: ...
 
     def count(self, targets: NDArray[np.int64]) -> int: ...
 
@@ -59,13 +75,17 @@ class Task(Protocol):
     def describe(self) -> str: ...
 
 
+_WHOLE = Shard()
+
+
 class ImageTask:
     """Labelled images, or rows of values, in another random order each epoch."""
 
     unit, metric, percent = "samples", "test_accuracy", True
 
-    def __init__(self, dataset: Dataset, config: TrainConfig) -> None:
-        self._dataset, self._config = dataset, config
+    def __init__(self, dataset: Dataset, config: TrainConfig, shard: Shard = _WHOLE) -> None:
+        self._dataset, self._config, self._shard = dataset, config, shard
+        self.tested = dataset.test_labels[shard.rank :: shard.ranks].size
         self.classes = dataset.classes
         self.shape = dataset.train_src.shape[1:]
         samples = dataset.train_labels.size
@@ -81,23 +101,37 @@ class ImageTask:
 
     def batch(self, step: int) -> Batch:
         data, config = self._dataset, self._config
+        chosen = self._chosen(step)
+        # A rank without a sample computes one that weighs nothing: all take part in a step.
+        own = self._shard.of(chosen.size) if self.share(step) > 0 else slice(1)
+        src = data.train_src[chosen[own]]
+        if config.shift > 0 and src.ndim == 4:
+            offsets = seeded(config.seed, 4, step).integers(
+                -config.shift, config.shift + 1, (2, chosen.size)
+            )
+            src = shifted(src, offsets[:, own], float(data.train_src.min()))
+        if config.noise > 0:
+            shape = (chosen.size, *src.shape[1:])
+            noise = seeded(config.seed, 3, step).standard_normal(shape, dtype=np.float32)[own]
+            noise *= config.noise
+            src += noise
+        return src, data.train_labels[chosen[own]]
+
+    def share(self, step: int) -> float:
+        """What this rank's part of a batch weighs."""
+        count = self._chosen(step).size
+        own = self._shard.of(count)
+        return (int(own.stop) - int(own.start)) / count
+
+    def _chosen(self, step: int) -> NDArray[np.intp]:
+        """The samples of a step, of all ranks."""
+        data, config = self._dataset, self._config
         epoch, place = divmod(step, self.steps)
         if self._order[0] != epoch:
             generator = seeded(config.seed, 2, epoch)
             self._order = epoch, generator.permutation(data.train_labels.size)
         start = place * config.batch_size % data.train_labels.size
-        chosen = self._order[1][start : start + config.batch_size]
-        src = data.train_src[chosen]
-        if config.shift > 0 and src.ndim == 4:
-            offsets = seeded(config.seed, 4, step).integers(
-                -config.shift, config.shift + 1, (2, chosen.size)
-            )
-            src = shifted(src, offsets, float(data.train_src.min()))
-        if config.noise > 0:
-            noise = seeded(config.seed, 3, step).standard_normal(src.shape, dtype=np.float32)
-            noise *= config.noise
-            src += noise
-        return src, data.train_labels[chosen]
+        return self._order[1][start : start + config.batch_size]
 
     def count(self, targets: NDArray[np.int64]) -> int:
         return int(targets.size)
@@ -105,15 +139,16 @@ class ImageTask:
     def test(self, model: Module) -> float:
         """The fraction of held-out samples that are classified correctly; NaN as soon as a result
         is not finite."""
-        src, labels = self._dataset.test_src, self._dataset.test_labels
+        own = slice(self._shard.rank, None, self._shard.ranks)
+        src, labels = self._dataset.test_src[own], self._dataset.test_labels[own]
         right = 0
         batch = min(_TEST_BATCH, max(self._config.batch_size, 1)) if src.ndim == 4 else labels.size
-        for start in range(0, labels.size, batch):
+        for start in range(0, labels.size, max(batch, 1)):
             dst = model.forward(src[start : start + batch], training=False)
             if not np.isfinite(dst).all():
                 return math.nan
             right += int(np.sum(dst.argmax(axis=1) == labels[start : start + batch]))
-        return right / labels.size
+        return right / max(labels.size, 1)
 
 
 class TextTask:
@@ -121,13 +156,17 @@ class TextTask:
 
     unit, metric, percent = "characters", "test_bits_per_character", False
 
-    def __init__(self, corpus: Corpus, config: TrainConfig) -> None:
+    def __init__(self, corpus: Corpus, config: TrainConfig, shard: Shard = _WHOLE) -> None:
         self._config = config
+        own = shard.of(config.batch_size)
+        self.tested = int(own.stop) - int(own.start)
         self.classes = len(ALPHABET)
         self.shape: tuple[int, ...] = (config.length,)
         self.steps = config.steps or _TEXT_STEPS
-        self._train = streams(corpus.train, config.batch_size)
-        self._test = streams(corpus.test, config.batch_size)
+        self._train, self._test = (
+            np.ascontiguousarray(streams(part, config.batch_size)[:, own])
+            for part in (corpus.train, corpus.test)
+        )
 
     def describe(self) -> str:
         train, test = self._train.size, self._test.size
@@ -135,6 +174,10 @@ class TextTask:
 
     def batch(self, step: int) -> Batch:
         return window(self._train, step, self._config.length)
+
+    def share(self, step: int) -> float:
+        """What this rank's part of a batch weighs."""
+        return self.tested / self._config.batch_size
 
     def count(self, targets: NDArray[np.int64]) -> int:
         return int(targets.size)
@@ -176,8 +219,8 @@ def seeded(*key: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))
 
 
-def make_task(config: TrainConfig) -> Task:
-    """The task that a configuration names.
+def make_task(config: TrainConfig, shard: Shard = _WHOLE) -> Task:
+    """The task that a configuration names, or a rank's part of it.
 
     Raises
     ------
@@ -186,7 +229,7 @@ def make_task(config: TrainConfig) -> Task:
     """
     generator = seeded(config.seed, 0)
     if config.model in LANGUAGE:
-        return TextTask(standard_library(generator), config)
+        return TextTask(standard_library(generator), config, shard)
     size = config.image_size
     if config.data == "synthetic":
         dataset = synthetic(size or _IMAGENET, generator)
@@ -207,4 +250,4 @@ def make_task(config: TrainConfig) -> Task:
         dataset = Dataset(
             dataset.name, dataset.classes, train, dataset.train_labels, test, dataset.test_labels
         )
-    return ImageTask(dataset, config)
+    return ImageTask(dataset, config, shard)

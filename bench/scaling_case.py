@@ -1,0 +1,116 @@
+"""The models that scaling is measured with, on synthetic batches: ours and PyTorch's.
+
+A case is a step in parts: what runs forward to a loss, back, and over the parameters. Every rank
+draws a batch of its own; the models start alike on all ranks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+import dlprim
+from dlprim import nn
+from dlprim.distributed import DataParallel, Group
+from dlprim.optim import SGD
+
+MODELS = ("resnet50", "lstm", "mlp")
+VOCABULARY, EMBEDDED, HIDDEN, LAYERS, LENGTH = 128, 256, 512, 2, 64
+WIDTHS = (1024, 2048, 2048, 2048, 1000)
+
+
+@dataclass
+class Case:
+    """One side of a model: a step in parts, and what it averages gradients with."""
+
+    forward: Callable[[], Any]
+    backward: Callable[[Any], None]
+    optimise: Callable[[], None]
+    parallel: DataParallel | None  # None: the peer has its own
+
+
+def batch_of(model: str, batch: int, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """Synthetic samples and labels of one rank."""
+    random = np.random.Generator(np.random.PCG64([17, rank]))
+    if model == "resnet50":
+        x = random.standard_normal((batch, 3, 224, 224), dtype=np.float32)
+        return x, random.integers(0, 1000, batch)
+    if model == "lstm":
+        text = random.integers(0, VOCABULARY, (LENGTH + 1, batch))
+        return text[:-1], text[1:].reshape(-1)
+    x = random.standard_normal((batch, WIDTHS[0]), dtype=np.float32)
+    return x, random.integers(0, WIDTHS[-1], batch)
+
+
+def make_model(model: str) -> nn.Module:
+    random = np.random.Generator(np.random.PCG64(5))
+    if model == "resnet50":
+        return nn.resnet50(generator=random)
+    layers: dict[str, nn.Module] = {}
+    if model == "lstm":
+        layers["encoder"] = nn.Embedding(VOCABULARY, EMBEDDED, random, 0.1)
+        layers["rnn"] = nn.Recurrent("lstm", EMBEDDED, HIDDEN, LAYERS, random)
+        layers["decoder"] = nn.Linear(HIDDEN, VOCABULARY, None, random, 1 / math.sqrt(HIDDEN))
+    else:
+        for i, (c, k) in enumerate(pairwise(WIDTHS)):
+            activation = "relu" if i < len(WIDTHS) - 2 else None
+            layers[f"linear{i}"] = nn.Linear(c, k, activation, random)
+    sequential = nn.Sequential(layers)
+    sequential.use(nn.Context())
+    return sequential
+
+
+def our_case(model: str, batch: int, group: Group, overlap: str, wire: str) -> Case:
+    network = make_model(model)
+    parallel = DataParallel(network, group, overlap=overlap, wire=wire)
+    x, labels = batch_of(model, batch, group.rank)
+    parameters = network.parameters()
+    optimiser = SGD([p.value for p in parameters], 0.01, 0.9)
+
+    def forward() -> Any:
+        y = network.forward(x, training=True)
+        flat = y.reshape(-1, y.shape[-1])
+        loss, diff = dlprim.softmax_cross_entropy(flat, labels)
+        return loss, diff.reshape(y.shape)
+
+    def backward(result: Any) -> None:
+        network.backward(result[1], parallel.ready)
+
+    def optimise() -> None:
+        optimiser.step([p.gradient for p in parameters])
+
+    return Case(forward, backward, optimise, parallel)
+
+
+def torch_case(model: str, batch: int, rank: int, size: int) -> Case:
+    """PyTorch with its DistributedDataParallel over gloo; alone without either."""
+    import torch
+
+    from torch_models import LanguageModel, ResNet
+
+    x, labels = (torch.from_numpy(array) for array in batch_of(model, batch, rank))
+    torch.manual_seed(5)
+    if model == "resnet50":
+        network = ResNet((3, 4, 6, 3), 64, 1000).to(memory_format=torch.channels_last)
+        x = x.contiguous(memory_format=torch.channels_last)
+    elif model == "lstm":
+        network = LanguageModel("lstm", VOCABULARY, EMBEDDED, HIDDEN, LAYERS)
+    else:
+        layers: list[Any] = []
+        for c, k in pairwise(WIDTHS):
+            layers += [torch.nn.Linear(c, k), torch.nn.ReLU()]
+        network = torch.nn.Sequential(*layers[:-1])
+    if size > 1:
+        network = torch.nn.parallel.DistributedDataParallel(network)
+    optimiser = torch.optim.SGD(network.parameters(), 0.01, 0.9)
+
+    def forward() -> Any:
+        optimiser.zero_grad()
+        return torch.nn.functional.cross_entropy(network(x).flatten(0, -2), labels)
+
+    return Case(forward, lambda loss: loss.backward(), optimiser.step, None)

@@ -1,0 +1,228 @@
+"""Averages a model's gradients over the ranks while the backward pass still computes them.
+
+It asks little of a model: its parameters in the order of the forward pass, and a call when a
+gradient is final. The optimiser then sees the same averages on every rank, and since all ranks
+start from the parameters of rank 0, they never differ by a bit.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from dlprim.distributed.agreement import require_same_parameters
+from dlprim.distributed.buckets import Parameter, plan_buckets
+from dlprim.distributed.group import Group
+from dlprim.distributed.overlap import (
+    OVERLAPS,
+    AfterBackward,
+    Alone,
+    BesideBackward,
+    BetweenLayers,
+    Overlap,
+)
+from dlprim.distributed.reduction import WIRES, Reducer, bytes_per_element
+from dlprim.distributed.traffic import Traffic
+
+BUCKET_BYTES = 25 << 20
+
+
+class Module(Protocol):
+    """A model, as far as this module is concerned."""
+
+    def parameters(self) -> Sequence[Any]: ...
+
+
+class DataParallel:
+    """Keeps the copies of one model on all ranks alike.
+
+    Call `ready` for every parameter when its gradient is final, in any order but the same on all
+    ranks, and `finish` before the gradients are used: then each is the average over the ranks.
+
+    Parameters
+    ----------
+    module : object with ``parameters()``
+        Parameters have ``name``, ``value`` and ``gradient``, the last two float32 arrays. The
+        values are overwritten by those of rank 0, and ``gradient`` becomes another array, in
+        memory that travels without packing: ask for it after this, and write into it.
+    group : Group, optional
+        `Group.world()` by default. A group of one does nothing.
+    bucket_bytes : int
+        The most that is reduced at once; a parameter is never cut.
+    overlap : {"thread", "poll", "off"}
+        Reduce on a thread beside the backward pass; between its layers; after it. Without full
+        thread support of MPI, "thread" becomes "poll" with a warning.
+    wire : {"float32", "bfloat16"}
+        How gradients travel; sums are float32 in any case.
+
+    Attributes
+    ----------
+    share : float
+        The weight of this rank's gradients, 1 / size by default. Where ranks have batches of
+        different sizes, set it to this rank's part of all samples before the backward pass.
+    overlap : str
+        What is in use.
+    traffic : Traffic
+        Of the latest step.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is wrong.
+    CollectiveError
+        The ranks have different models; raised on all of them.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        group: Group | None = None,
+        bucket_bytes: int = BUCKET_BYTES,
+        overlap: str = "thread",
+        wire: str = "float32",
+    ) -> None:
+        _require_choice("overlap", overlap, OVERLAPS)
+        _require_choice("wire", wire, WIRES)
+        if bucket_bytes < 1:
+            raise ValueError(f"bucket_bytes is {bucket_bytes}, expected at least 1")
+        self.group = Group.world() if group is None else group
+        self.share = 1 / self.group.size
+        self.traffic = Traffic(())
+        parameters = list(module.parameters())
+        _require_float32(parameters)
+        require_same_parameters(self.group, parameters)
+        for parameter in parameters:
+            broadcast_value(self.group, parameter)
+        self.overlap = usable_overlap(self.group, overlap)
+        self._buckets = plan_buckets(parameters, bucket_bytes, self.group.size)
+        self._element_bytes = bytes_per_element(wire)
+        self._engine: Overlap = Alone()
+        if self.group.communicator is not None:
+            self._traffic_group = self.group.duplicate()
+            self._reducer = Reducer(self._traffic_group, self._buckets, wire)
+            self._engine = _engine(self.overlap, self._traffic_group)
+        self._bucket_of = {
+            id(parameter): bucket for bucket in self._buckets for parameter in bucket.parameters
+        }
+        self._start_step()
+
+    def ready(self, parameter: Parameter) -> None:
+        """Says that a gradient is final; it must stay as it is until `finish` has returned.
+
+        Raises
+        ------
+        ValueError
+            The parameter is not one of the module's, or was ready before in this step.
+        """
+        started = time.perf_counter()
+        missing = self._missing[self._index_of(parameter)]
+        if id(parameter) not in missing:
+            raise ValueError(f"parameter {parameter.name} is ready for the second time in a step")
+        missing.remove(id(parameter))
+        while self._next < len(self._buckets) and not self._missing[self._next]:
+            self._ready_at.append(started)
+            if self.group.communicator is not None:
+                start = partial(self._reducer.steps, self._buckets[self._next], self._factor())
+                self._engine.submit(start)
+            self._next += 1
+        self._engine.poke()
+        self._exposed += time.perf_counter() - started
+
+    def finish(self) -> None:
+        """Returns when every gradient is the average over the ranks.
+
+        Raises
+        ------
+        ValueError
+            A parameter was not ready in this step.
+        TimeoutError
+            Another rank does not take part.
+        """
+        if self._next < len(self._buckets):
+            bucket = self._buckets[self._next]
+            names = [p.name for p in bucket.parameters if id(p) in self._missing[self._next]]
+            raise ValueError(f"no gradient was ready for the parameters {', '.join(names)}")
+        started = time.perf_counter()
+        self._engine.drain()
+        self._exposed += time.perf_counter() - started
+        sizes = [bucket.size * self._element_bytes for bucket in self._buckets]
+        leads = [started - at for at in self._ready_at]
+        timeline = tuple(zip(sizes, leads, strict=True))
+        self.traffic = Traffic(timeline, self._engine.busy_seconds, self._exposed)
+        self._start_step()
+
+    def close(self) -> None:
+        """Ends the communication thread, on all ranks; the object cannot be used any more."""
+        self._engine.close()
+        if self.group.communicator is not None:
+            self._traffic_group.communicator.Free()
+
+    def __enter__(self) -> DataParallel:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:  # after an exception the thread may wait for ranks that will not come
+            self.close()
+
+    def _factor(self) -> float:
+        """What a gradient weighs in the mean over the ranks; 1 to the bit for equal shares."""
+        size = self.group.size
+        return 1.0 if self.share == 1 / size else self.share * size
+
+    def _start_step(self) -> None:
+        self._next = 0  # the bucket to submit
+        self._ready_at: list[float] = []
+        self._exposed = 0.0
+        self._engine.busy_seconds = 0.0
+        self._missing = [{id(p) for p in bucket.parameters} for bucket in self._buckets]
+
+    def _index_of(self, parameter: Parameter) -> int:
+        bucket = self._bucket_of.get(id(parameter))
+        if bucket is None:
+            raise ValueError(f"parameter {parameter.name} is not one of this module's")
+        return bucket.index
+
+
+def broadcast_value(group: Group, parameter: Parameter) -> None:
+    """Overwrites a parameter by that of rank 0, whatever its strides."""
+    value = np.ascontiguousarray(parameter.value)
+    group.broadcast(value)
+    if value is not parameter.value:
+        parameter.value[...] = value
+
+
+def usable_overlap(group: Group, overlap: str) -> str:
+    """`overlap`, or "poll" with a warning where MPI does not let a second thread communicate."""
+    if overlap == "thread" and group.size > 1 and group.thread_level != "multiple":
+        warnings.warn(
+            f"MPI supports the thread level {group.thread_level}, a communication thread needs "
+            'multiple: gradients are reduced with overlap="poll" instead',
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return "poll"
+    return overlap
+
+
+def _engine(overlap: str, group: Group) -> Overlap:
+    if overlap == "thread":
+        return BesideBackward(group)
+    return BetweenLayers(group) if overlap == "poll" else AfterBackward(group)
+
+
+def _require_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}, expected one of {', '.join(map(repr, choices))}")
+
+
+def _require_float32(parameters: Sequence[Any]) -> None:
+    for parameter in parameters:
+        if parameter.value.dtype != np.float32:
+            raise TypeError(
+                f"parameter {parameter.name} has dtype {parameter.value.dtype}, expected float32"
+            )

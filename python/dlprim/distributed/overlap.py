@@ -1,0 +1,172 @@
+"""When buckets are reduced: beside the backward pass, between its layers, or after it.
+
+The three differ only in who drives the steps of a reduction and when. Buckets go one at a time and
+in the order of their numbers, so that all ranks exchange the same bucket whatever their pace.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from dlprim.distributed.group import Group
+
+Steps = Iterator[Any]
+OVERLAPS = ("thread", "poll", "off")
+
+
+class Overlap(Protocol):
+    """Runs reductions that are submitted one after the other."""
+
+    busy_seconds: float  # from the start to the end of each reduction, added up
+
+    def submit(self, start: Callable[[], Steps]) -> None:
+        """Takes a reduction, to be started now or later."""
+        ...
+
+    def poke(self) -> None:
+        """Uses a moment of the caller to make progress."""
+        ...
+
+    def drain(self) -> None:
+        """Returns when all is done; raises what went wrong."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of what runs beside the caller; nothing may be submitted any more."""
+        ...
+
+
+class Alone:
+    """There is nobody to exchange anything with."""
+
+    busy_seconds = 0.0
+
+    def submit(self, start: Callable[[], Steps]) -> None:
+        raise AssertionError("a group of one reduces nothing")
+
+    def poke(self) -> None:
+        pass
+
+    def drain(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class AfterBackward:
+    """Nothing happens before `drain`: what overlap is measured against."""
+
+    def __init__(self, group: Group) -> None:
+        self.busy_seconds = 0.0
+        self._group = group
+        self._waiting: deque[Callable[[], Steps]] = deque()
+
+    def submit(self, start: Callable[[], Steps]) -> None:
+        self._waiting.append(start)
+
+    def poke(self) -> None:
+        pass
+
+    def drain(self) -> None:
+        while self._waiting:
+            self.busy_seconds += run_to_end(self._group, self._waiting.popleft()())
+
+    def close(self) -> None:
+        self._waiting.clear()
+
+
+class BetweenLayers:
+    """The computing thread asks MPI whenever a gradient is ready; needs no threads of MPI.
+
+    Bytes move only while somebody asks, so little is hidden behind layers that take long.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self.busy_seconds = 0.0
+        self._group = group
+        self._waiting: deque[Callable[[], Steps]] = deque()
+        self._steps: Steps = iter(())
+        self._request: Any = None
+        self._started = 0.0
+
+    def submit(self, start: Callable[[], Steps]) -> None:
+        self._waiting.append(start)
+        self.poke()
+
+    def poke(self) -> None:
+        while self._request is not None or self._waiting:
+            if self._request is None:
+                self._started = time.perf_counter()
+                self._steps = self._waiting.popleft()()
+            elif not self._request.Test():
+                return
+            self._advance()
+
+    def drain(self) -> None:
+        self.poke()
+        while self._request is not None:
+            self._group.wait(self._request, "the reduction of gradients")
+            self._advance()
+            self.poke()
+
+    def close(self) -> None:
+        self._waiting.clear()
+
+    def _advance(self) -> None:
+        self._request = next(self._steps, None)
+        if self._request is None:
+            self.busy_seconds += time.perf_counter() - self._started
+
+
+class BesideBackward:
+    """A thread of its own waits for MPI while the caller computes; mpi4py releases the GIL."""
+
+    def __init__(self, group: Group) -> None:
+        self.busy_seconds = 0.0
+        self._group = group
+        self._queue: queue.SimpleQueue[Callable[[], Steps] | threading.Event | None]
+        self._queue = queue.SimpleQueue()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="dlprim-communication", daemon=True)
+        self._thread.start()
+
+    def submit(self, start: Callable[[], Steps]) -> None:
+        self._queue.put(start)
+
+    def poke(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def drain(self) -> None:
+        done = threading.Event()
+        self._queue.put(done)
+        done.wait()
+        self.poke()
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (task := self._queue.get()) is not None:
+            if isinstance(task, threading.Event):
+                task.set()
+            elif self._failure is None:
+                try:
+                    self.busy_seconds += run_to_end(self._group, task())
+                except BaseException as error:  # handed to the thread that computes
+                    self._failure = error
+
+
+def run_to_end(group: Group, steps: Steps) -> float:
+    """Drives a reduction to its end and returns the seconds it took."""
+    started = time.perf_counter()
+    for request in steps:
+        group.wait(request, "the reduction of gradients")
+    return time.perf_counter() - started

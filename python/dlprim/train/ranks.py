@@ -1,0 +1,163 @@
+"""A training run on several ranks: what they exchange besides their gradients.
+
+Batches follow from the seed and the number of the step, so that ranks need not talk about data:
+each takes its part of the batch that one rank would have taken. What they do tell each other, once
+per step, is the loss and whether somebody wants to stop; it travels while the backward pass runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dlprim.distributed import CollectiveError, DataParallel
+from dlprim.distributed.metrics import StepSeconds, Summary, summarize
+from dlprim.nn import Module, Parameter
+from dlprim.train.checkpoint import CheckpointError, read
+from dlprim.train.loop import Seconds, Trainer
+from dlprim.train.tasks import Shard, Task
+
+_WARM = 2  # steps that generate code and touch memory for the first time
+
+
+class RankExchange:
+    """Makes several trainers, one per rank, into one; see `loop.Exchange`.
+
+    Parameters
+    ----------
+    parallel : DataParallel
+    model : Module
+    task : Task
+        This rank's part.
+    wants_stop : callable
+        Whether this rank is to end after the step.
+    """
+
+    def __init__(
+        self, parallel: DataParallel, model: Module, task: Task, wants_stop: Callable[[], bool]
+    ) -> None:
+        self.parallel, self.group = parallel, parallel.group
+        self.rank = self.group.rank
+        self._model, self._task, self._wants_stop = model, task, wants_stop
+        self._pending: Any = None
+        self._said = np.empty(3)
+        self._heard = np.empty((self.group.size, 3))
+        self._somebody_stops = False
+
+    def announce(self, step: int, loss: float, count: int) -> None:
+        share = self._task.share(step)
+        self.parallel.share = share
+        weight = count if share > 0 else 0
+        self._said[...] = loss if weight > 0 else 0.0, weight, self._wants_stop()
+        if self.group.size > 1:
+            self._pending = self.group.communicator.Iallgather(self._said, self._heard)
+        else:
+            self._heard[0] = self._said
+
+    def ready(self, parameter: Parameter) -> None:
+        self.parallel.ready(parameter)
+
+    def finish(self) -> tuple[float, int]:
+        self.parallel.finish()
+        if self._pending is not None:
+            self.group.wait(self._pending, "the exchange of losses")
+            self._pending = None
+        losses, counts, stops = self._heard.T
+        self._somebody_stops = bool(stops.any())
+        total = counts.sum()
+        return float((losses * counts).sum() / total), int(total)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether to end after this step, which all ranks know of each other."""
+        return self._somebody_stops if self.group.size > 1 else self._wants_stop()
+
+    def before_test(self) -> None:
+        """Statistics of batch normalisation become their mean over the ranks."""
+        if self.group.size == 1:
+            return
+        arrays = [
+            array
+            for module in self._model.modules()
+            for array in module.own_statistics().values()
+            if array.dtype == np.float32
+        ]
+        if not arrays:
+            return
+        everywhere = self.group.allgather(np.concatenate([it.reshape(-1) for it in arrays]))
+        means = np.mean(np.stack(everywhere), axis=0, dtype=np.float64)
+        ends = np.cumsum([array.size for array in arrays])
+        for array, mean in zip(arrays, np.split(means, ends[:-1]), strict=True):
+            array[...] = mean.reshape(array.shape)
+        self._model.changed()
+
+    def mean(self, value: float, weight: float) -> float:
+        everywhere = self.group.allgather((value * weight, weight))
+        return float(sum(it[0] for it in everywhere) / sum(it[1] for it in everywhere))
+
+    def first(self, value: str | None) -> str | None:
+        return next((it for it in self.group.allgather(value) if it is not None), None)
+
+    def all_columns(self, array: NDArray[Any]) -> NDArray[Any]:
+        return np.concatenate(self.group.allgather(array))
+
+    def own_columns(self, array: NDArray[Any]) -> NDArray[Any]:
+        return np.ascontiguousarray(array[Shard(self.rank, self.group.size).of(array.shape[0])])
+
+    def read(self, path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """A checkpoint, read by rank 0 for all: others may not see its disk.
+
+        Raises
+        ------
+        CheckpointError, CollectiveError
+            As `checkpoint.read`, on all ranks.
+        """
+        found: Any = None
+        if self.rank == 0:
+            try:
+                found = read(path)
+            except CheckpointError as error:
+                found = str(error)
+        found = self.group.allgather(found)[0]
+        if isinstance(found, str):
+            raise CollectiveError(found)
+        return found  # type: ignore[no-any-return]
+
+
+class StepLog:
+    """The seconds of each step, from the sums that a trainer keeps of an epoch."""
+
+    def __init__(self, trainer: Trainer, parallel: DataParallel) -> None:
+        self._trainer, self._parallel = trainer, parallel
+        self._earlier, self._sums = trainer.seconds, Seconds(**vars(trainer.seconds))
+        self._steps: list[StepSeconds] = []
+
+    def after_step(self) -> None:
+        """To be called after each."""
+        now = self._trainer.seconds
+        before = self._sums if now is self._earlier else Seconds()
+        self._earlier, self._sums = now, Seconds(**vars(now))
+        traffic = self._parallel.traffic
+        spent = {name: value - vars(before)[name] for name, value in vars(now).items()}
+        inside = max(traffic.exposed - spent["exchange"], 0.0)  # the backward pass
+        self._steps.append(
+            StepSeconds(
+                forward=spent["forward"],
+                backward=spent["backward"] - inside,
+                communication=traffic.seconds,
+                exposed=spent["exchange"] + inside,
+                optimiser=spent["optimizer"],
+                input=spent["input"],
+            )
+        )
+
+    def summary(self) -> Summary | None:
+        """Of all steps but the first few, on every rank; None where there are none."""
+        if not self._steps:
+            return None
+        kept = self._steps[_WARM:] or self._steps
+        return summarize(self._parallel, kept, self._trainer.config.batch_size)
