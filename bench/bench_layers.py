@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dlprim
-from conv_case import load_torch
 from dlprim.optim import SGD, AdamW
 from harness import alternate, median_ratio, pin, repeats_for, seconds_per_call
 from machine import environment, stream_bandwidth
+from torch_peer import load_torch
 
 Call = Callable[[], object]
 _SHAPES = {"bn 56x56x256": (8, 256, 56, 56), "bn 14x14x1024": (8, 1024, 14, 14)}
