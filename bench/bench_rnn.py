@@ -21,6 +21,7 @@ from statistics import median
 from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("DLPRIM_TUNE", "0")  # the model's schedules, whatever this machine has stored
 
 import bars
 import dlprim

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -212,3 +214,15 @@ def test_wrong_operands_are_refused_by_name() -> None:
     w5 = square.pack_weights(zeros((20, 5), np.float32), zeros((20, 5), np.float32))
     with pytest.raises(ValueError, match=r"dst shares memory"):
         square.forward(x5, w5, out=x5)
+
+
+@pytest.mark.parametrize("make", [dlprim.LSTM, dlprim.GRU])
+def test_tune_sets_and_stores_schedules(
+    make: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLPRIM_TUNE_DIR", str(tmp_path))
+    layer = make((4, 40, 70), 130)
+    gains = dlprim.tune(layer, 2.0, passes=["recurrence", "diff_w_ih"], progress=None)
+    assert set(gains) == {"recurrence", "diff_w_ih"}
+    assert all(gain >= 1 for gain in gains.values())
+    assert make((4, 40, 70), 130).schedules == layer.schedules

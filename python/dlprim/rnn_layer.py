@@ -3,12 +3,12 @@
 import math
 from collections.abc import Mapping
 from operator import index
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dlprim import _core
+from dlprim import _core, schedule_store
 from dlprim.kernel import dtype_name
 from dlprim.packing import bfloat16_dtype
 from dlprim.rnn_operands import (
@@ -17,6 +17,24 @@ from dlprim.rnn_operands import (
     float_operand,
     sequence_lengths,
 )
+
+
+class RnnRequest(NamedTuple):
+    """What a recurrent layer of the core is made from."""
+
+    cell: str
+    extents: tuple[int, int, int, int]  # T, N, C, K
+    dtype: str
+    reverse: bool
+
+    def core(self) -> _core.Rnn:
+        """A new one."""
+        return _core.Rnn(*self)
+
+    def problem(self) -> schedule_store.Problem:
+        """What its schedules are stored for; the direction does not matter to them."""
+        numbers = dict(zip("TNCK", self.extents, strict=True))
+        return schedule_store.Problem(self.cell, numbers, self.dtype, "plain")
 
 
 class RecurrentLayer:
@@ -41,7 +59,11 @@ class RecurrentLayer:
         self.K = _integer("K", K)
         self.dtype = bfloat16_dtype() if name == "bfloat16" else np.dtype(np.float32)
         self.reverse, self.bias = bool(reverse), bool(bias)
-        self._core = _core.Rnn(self._cell, (*self.x_shape, self.K), name, self.reverse)
+        self._request = RnnRequest(self._cell, (*self.x_shape, self.K), name, self.reverse)
+        self._stored_as = self._request.problem()
+        self._core = self._request.core()
+        if schedule is None:
+            schedule_store.use_stored(self._core, self._stored_as)
         for which, text in _schedules(schedule).items():
             self._core.set_schedule(which, text)
 

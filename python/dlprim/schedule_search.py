@@ -34,7 +34,7 @@ _TASKS = 32
 # Of the largest result, by how much two sums in different order may differ.
 _TOLERANCE = {4: 1e-3, 2: 2e-2, 1: 0}  # by the bytes of an element
 
-Core: TypeAlias = _core.Conv2d | _core.Linear
+Core: TypeAlias = _core.Conv2d | _core.Linear | _core.Rnn
 Clock: TypeAlias = Callable[[], float]
 Progress: TypeAlias = Callable[[str], object]
 

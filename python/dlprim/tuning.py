@@ -4,23 +4,20 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 from time import perf_counter, thread_time
-from typing import Any
 
-import numpy as np
-
-from dlprim import convolution, functional, schedule_store
+from dlprim import convolution, functional, recurrent_stack, schedule_store
 from dlprim.conv import Conv2d
-from dlprim.conv_operands import Array
 from dlprim.linear import Linear
 from dlprim.machine import threads
-from dlprim.packing import to_bfloat16
-from dlprim.schedule_search import Pass, Progress, Search, Winner
+from dlprim.rnn_layer import RecurrentLayer
+from dlprim.schedule_search import Progress, Search, Winner
+from dlprim.tuned_passes import Tunable, pass_of
 
 _SEEDS = 8  # of the cost model's ranking
 
 
 def tune(
-    primitive: Conv2d | Linear,
+    primitive: Tunable,
     budget_s: float = 10.0,
     workers: int = 1,
     passes: str | Iterable[str] | None = None,
@@ -40,14 +37,15 @@ def tune(
 
     Parameters
     ----------
-    primitive : Conv2d or Linear
+    primitive : Conv2d, Linear, LSTM or GRU
         A depthwise convolution has no loop nest to tune.
     budget_s : float
         Seconds to take about, shared out among the passes.
     workers : int
         Threads to measure with. What is found is used for any number of threads.
     passes : str or iterable of str, optional
-        "forward", "backward_data", "backward_weights"; all of them by default.
+        "forward", "backward_data", "backward_weights", or of a recurrent layer the names of its
+        products, as in ``primitive.schedules``; all of them by default.
     path : str or Path, optional
         Folder of the file, one for each CPU model and instruction set. By default, and always for
         loading, ``$DLPRIM_TUNE_DIR``, else ``dlprim`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
@@ -74,9 +72,9 @@ def tune(
     -----
     Source: the search of loop nests by measurement follows arXiv 2304.12576.
     """
-    if not isinstance(primitive, Conv2d | Linear):
+    if not isinstance(primitive, Conv2d | Linear | RecurrentLayer):
         kind = type(primitive).__name__
-        raise TypeError(f"primitive is of type {kind}, expected a Conv2d or a Linear")
+        raise TypeError(f"primitive is of type {kind}, expected a Conv2d, Linear, LSTM or GRU")
     _require_numbers(budget_s, workers)
     report: Progress = progress or (lambda line: None)
     if not primitive.schedules or primitive.flops == 0:
@@ -122,63 +120,31 @@ def _chosen(passes: str | Iterable[str] | None, known: list[str]) -> list[str]:
     return chosen
 
 
-def _search(primitive: Conv2d | Linear, which: str, workers: int, report: Progress) -> Search:
+def _search(primitive: Tunable, which: str, workers: int, report: Progress) -> Search:
     """On copies, so that what the primitive does for others meanwhile is not disturbed."""
     copies = primitive._request.core(), primitive._request.core()
     # One worker is the calling thread, whose own time leaves out what other programs take.
     clock = thread_time if workers == 1 else perf_counter
-    return Search(_pass(primitive, which), copies, clock, report)
+    return Search(pass_of(primitive, which), copies, clock, report)
 
 
-def _seeds(primitive: Conv2d | Linear, which: str, folder: Path) -> list[str]:
+def _seeds(primitive: Tunable, which: str, folder: Path) -> list[str]:
     """What may be best already, and what the model ranks highest."""
     stored = schedule_store.load(folder).get(_key(primitive, which))
     known = [primitive.schedules[which], *([stored["schedule"]] if stored else [])]
     return known + primitive._core.candidates(which, _SEEDS)
 
 
-def _key(primitive: Conv2d | Linear, which: str) -> str:
+def _key(primitive: Tunable, which: str) -> str:
     algorithm = primitive.algorithms[which] if isinstance(primitive, Conv2d) else "direct"
     return schedule_store.key(which, primitive._stored_as, algorithm)
 
 
-def _keep(primitive: Conv2d | Linear, which: str, winner: Winner, folder: Path) -> None:
+def _keep(primitive: Tunable, which: str, winner: Winner, folder: Path) -> None:
     """In use from now on: in the primitive, in the file, and in what the functions prepare."""
     primitive._core.set_schedule(which, winner.schedule)
     entry = {"schedule": winner.schedule, "gain": round(winner.gain, 3)}
     schedule_store.save(folder, {_key(primitive, which): entry if winner.gain > 1 else None})
     convolution._prepared.cache_clear()
     functional._prepared.cache_clear()
-
-
-def _pass(primitive: Conv2d | Linear, which: str) -> Pass:
-    """On operands that are random: with zeros a CPU runs at another clock."""
-    random = np.random.default_rng(0)
-
-    def drawn(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        if dtype.kind in "iu" and dtype.itemsize == 1:
-            return random.integers(0, 100, shape, dtype)
-        values = random.random(shape, np.float32)
-        values -= 0.5
-        return values if dtype == np.float32 else to_bfloat16(values)
-
-    dtype = primitive.dtype
-    if which == "backward_weights":
-        src = primitive.pack_src(drawn(primitive.x_shape, dtype))
-        diff_dst = primitive.pack_diff_dst(drawn(primitive.y_shape, dtype))
-        out = primitive.backward_weights(src, diff_dst)
-        return Pass(which, lambda core: core.backward_weights(src, diff_dst, out), out)
-    exact = dtype.itemsize == 1
-    weights = primitive.pack_weights(
-        drawn(primitive.w_shape, np.dtype(np.int8) if exact else dtype)
-    )
-    if which == "backward_data":
-        diff_dst = primitive.pack_diff_dst(drawn(primitive.y_shape, dtype))
-        out = primitive.backward_data(diff_dst, weights)
-        return Pass(which, lambda core: core.backward_data(diff_dst, weights, out), out)
-    src = primitive.pack_src(drawn(primitive.x_shape, dtype))
-    channels = primitive.w_shape[0]
-    bias = random.random(channels, np.float32) if primitive._request.bias else None
-    factor = np.full(channels, 1e-3, np.float32) if exact else None
-    out = primitive._new_dst(src)
-    return Pass(which, lambda core: core.forward(src, weights, bias, factor, None, out), out)
+    recurrent_stack._primitive.cache_clear()
