@@ -19,7 +19,6 @@ from dlprim.schedule_search import Pass, Search, Winner
 PASSES = ("forward", "backward_data", "backward_weights")
 SHAPES = {"x_shape": (3, 34, 9, 7), "w_shape": (70, 17, 3, 2), "groups": 2, "padding": 1}
 SECONDS = 1.0  # for a search that may have more to try than a test needs
-
 every_pass = pytest.mark.parametrize("which", PASSES)
 variants = pytest.mark.parametrize(
     ("layout", "dtype"),
@@ -191,7 +190,7 @@ def test_winners_are_used_and_kept(
 
 def test_functions_use_them_at_once(rigged: dict[str, str]) -> None:
     geometry = dlprim.Conv2d(**SHAPES)._request.geometry
-    arguments = (geometry, "float32", "NCHW", ("auto", "auto", None), None, False)
+    arguments = (geometry, "float32", "NCHW", ("auto", None), None, False)
     before = convolution._prepared(*arguments).schedules
     dlprim.tune(dlprim.Conv2d(**SHAPES), progress=None)
     assert convolution._prepared(*arguments).schedules == rigged != before

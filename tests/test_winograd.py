@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -43,12 +40,6 @@ SMALL = Conv(2, 34, 9, 7, 70, 3, 3, (1, 1), padded(1, 1))
 
 variants = pytest.mark.parametrize(("layout", "dtype"), VARIANTS)
 every_pass = pytest.mark.parametrize("which", PASSES)
-
-
-@pytest.fixture
-def automatic() -> Iterator[None]:
-    yield
-    dlprim.set_conv_algorithm("auto")
 
 
 def winograd(layout: str, dtype: str, number: int) -> Variant:
@@ -206,89 +197,3 @@ def test_nan_spreads_within_its_tiles(special: float) -> None:
     assert columns.max() < 20
     np.testing.assert_array_equal(y[0], clean[0])
     np.testing.assert_array_equal(y[:, :, ~touched], clean[:, :, ~touched])
-
-
-# ---------------------------------------------------------------- which algorithm
-
-
-def test_auto_takes_what_is_faster_by_estimate() -> None:
-    large = dlprim.Conv2d((8, 256, 28, 28), (256, 256, 3, 3), padding=1)
-    assert large.algorithms == dict.fromkeys(PASSES, "winograd4")
-    assert "of the direct time by estimate" in str(large)
-    pointwise = dlprim.Conv2d((8, 64, 14, 14), (64, 64, 1, 1))
-    assert pointwise.algorithms == dict.fromkeys(PASSES, "direct")
-    assert "direct: the filter is 1x1, expected 3x3" in str(pointwise)
-    first = dlprim.Conv2d((8, 3, 28, 28), (8, 3, 3, 3))
-    assert first.algorithms["forward"] == "direct"
-    assert "Winograd would take" in str(first)
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"w_shape": (8, 8, 5, 5)}, "the filter is 5x5, expected 3x3"),
-        ({"stride": 2}, "the stride is 2x2, expected 1"),
-        ({"dilation": 2}, "the dilation is 2x2, expected 1"),
-        ({"w_shape": (8, 1, 3, 3), "groups": 8}, "it is depthwise"),
-        ({"dtype": "bfloat16", "activation": "gelu"}, "the activation of a bfloat16 result"),
-    ],
-)
-def test_what_it_cannot_do_is_refused_by_name(change: dict, reason: str) -> None:
-    arguments = {"x_shape": (1, 8, 9, 9), "w_shape": (8, 8, 3, 3), **change}
-    with pytest.raises(ValueError, match=f"^algorithm is 'winograd', which cannot .*{reason}"):
-        dlprim.Conv2d(**arguments, algorithm="winograd")
-    assert set(dlprim.Conv2d(**arguments).algorithms.values()) == {"direct"}
-
-
-def test_set_conv_algorithm(automatic: None) -> None:
-    shapes = (8, 64, 28, 28), (64, 64, 3, 3)
-    assert dlprim.get_conv_algorithm() == "auto"
-    dlprim.set_conv_algorithm("direct")
-    assert set(dlprim.Conv2d(*shapes).algorithms.values()) == {"direct"}
-    named = dlprim.Conv2d(*shapes, algorithm="winograd")
-    assert set(named.algorithms.values()) == {"winograd4"}
-    dlprim.set_conv_algorithm("winograd")
-    assert set(dlprim.Conv2d((1, 3, 5, 5), (1, 3, 3, 3)).algorithms.values()) != {"direct"}
-    assert set(dlprim.Conv2d((1, 3, 5, 5), (1, 3, 1, 1)).algorithms.values()) == {"direct"}
-    with pytest.raises(ValueError, match=r"^algorithm is 'fft', expected one of auto, direct, "):
-        dlprim.set_conv_algorithm("fft")
-
-
-def test_environment_variable(run_python: RunPython) -> None:
-    source = (
-        "import dlprim; print(dlprim.Conv2d((8, 64, 28, 28), (64, 64, 3, 3)).algorithms['forward'])"
-    )
-    assert run_python(source, DLPRIM_CONV_ALGORITHM="direct").stdout == "direct\n"
-    assert run_python(source, DLPRIM_CONV_ALGORITHM="").stdout == "winograd4\n"
-    run = run_python(source, DLPRIM_CONV_ALGORITHM="fast")
-    assert "DLPRIM_CONV_ALGORITHM is 'fast', expected one of auto, direct, winograd" in run.stderr
-
-
-def test_tune_knows_its_schedules(tmp_path: pytest.TempPathFactory) -> None:
-    conv = dlprim.Conv2d(SMALL.x_shape, SMALL.w_shape, padding=1, algorithm="winograd")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        gains = dlprim.tune(conv, 1.5, path=tmp_path, progress=None)
-    assert set(gains) == set(PASSES)
-    assert set(conv.algorithms.values()) == {"winograd4"}
-
-
-@pytest.mark.parametrize(
-    ("schedule", "message"),
-    [
-        ({"forward": "G N H k w"}, "expected the levels of k behind"),
-        ({"forward": "G n h w K"}, "shares both blocks of tiles and channels"),
-        ({"forward": "g4 n h w k"}, "takes several groups at once"),
-        ({"backward_weights": "n H w"}, "shares loop h"),
-        ({"backward_weights": "n h"}, "for the loop 'w'"),
-    ],
-)
-def test_schedules_that_do_not_fit_are_refused(schedule: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        dlprim.Conv2d(
-            (2, 64, 9, 9),
-            (64, 16, 3, 3),
-            groups=4,
-            algorithm="winograd",
-            schedule=schedule,
-        )

@@ -22,15 +22,24 @@ void PyConv2d::find_weights_shapes() {
     const ConvWinograd& winograd = conv_.winograd();
     const std::int64_t element = size_of(dtype());
     std::int64_t bytes = direct_weights_bytes();
+    // Empty cache lines at the end, as many as tell which tiles the weights are transformed for, so
+    // that those of another choice are refused.
+    const auto mark = [&](ConvPass pass, std::int64_t weight) {
+        const std::string name = winograd.name(pass);
+        return kCacheLine * weight * (name == "winograd4" ? 1 : name == "winograd2" ? 2 : 0);
+    };
     forward_weights_shape_ = direct_weights_shape_;
     if (winograd.runs(ConvPass::forward)) {
         bytes += winograd.transformed_floats(ConvPass::forward) * size_of(DType::f32);
-        forward_weights_shape_ = {bytes / element};
+        forward_weights_shape_ = {(bytes + mark(ConvPass::forward, 1)) / element};
     }
     weights_shape_ = forward_weights_shape_;
     if (winograd.runs(ConvPass::backward_data)) {
         bytes += winograd.transformed_floats(ConvPass::backward_data) * size_of(DType::f32);
-        weights_shape_ = {bytes / element};
+    }
+    if (weights_shape_ != direct_weights_shape_ || winograd.runs(ConvPass::backward_data)) {
+        const std::int64_t marks = mark(ConvPass::forward, 1) + mark(ConvPass::backward_data, 3);
+        weights_shape_ = {(bytes + marks) / element};
     }
 }
 

@@ -4,7 +4,12 @@
 namespace dlprim {
 namespace {
 
-std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
+// Of the weights with the roles of the channels exchanged, on cache lines.
+std::int64_t packed_transposed_bytes(const ConvSpec& spec) {
+    const std::int64_t bytes =
+        transposed_weights_size(spec.shape, spec.dtype) * size_of(spec.dtype);
+    return (bytes + 63) / 64 * 64;
+}
 
 }  // namespace
 
@@ -28,7 +33,7 @@ void Conv2d::backward_data_winograd(const void* diff_dst, const void* weights, v
     const auto pass = winograd_.pass(ConvPass::backward_data);
     const int threads = num_threads();
     const bool transforms = transformed == nullptr;
-    const std::int64_t transposed = transforms ? transposed_bytes() : 0;
+    const std::int64_t transposed = transforms ? packed_transposed_bytes(spec_) : 0;
     const WorkspacePool::Lease scratch(workspaces_,
                                        transposed + pass->scratch_bytes(transforms, threads));
     if (transforms && spec_.shape.N > 0) {
@@ -44,7 +49,7 @@ void Conv2d::transform_weights(ConvPass pass, const void* weights, float* transf
         winograd_.transform(pass, weights, transformed);
         return;
     }
-    const WorkspacePool::Lease scratch(workspaces_, transposed_bytes());
+    const WorkspacePool::Lease scratch(workspaces_, packed_transposed_bytes(spec_));
     transpose_weights(spec_.shape, spec_.dtype, weights, scratch.data());
     winograd_.transform(pass, scratch.data(), transformed);
 }
@@ -56,7 +61,7 @@ std::int64_t Conv2d::winograd_scratch_bytes(ConvPass pass) const {
         return winograd_.weights_pass()->scratch_bytes(spec_.dtype, threads);
     }
     const std::int64_t bytes = winograd_.pass(pass)->scratch_bytes(true, threads);
-    return pass == ConvPass::forward ? bytes : bytes + aligned(transposed_bytes());
+    return pass == ConvPass::forward ? bytes : bytes + packed_transposed_bytes(spec_);
 }
 
 }  // namespace dlprim

@@ -26,8 +26,11 @@ struct ChannelBlocks {
     std::int64_t per_group() const { return (channels + block - 1) / block; }
     std::int64_t count() const { return groups * per_group(); }
     std::int64_t total() const { return groups * channels; }
-    // Channels in the last block of a group.
+    // Channels in the last block of a group, and in any block of a group.
     std::int64_t last() const { return channels - (per_group() - 1) * block; }
+    std::int64_t in_block(std::int64_t index) const {
+        return index == per_group() - 1 ? last() : block;
+    }
 
     friend bool operator==(const ChannelBlocks&, const ChannelBlocks&) = default;
 };

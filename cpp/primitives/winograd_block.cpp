@@ -13,16 +13,6 @@ const char* at(const void* base, std::int64_t bytes) {
     return static_cast<const char*>(base) + bytes;
 }
 
-// The part of `count` pixels from `first` on that lies in [0, extent).
-Range existing(std::int64_t first, std::int64_t count, std::int64_t extent) {
-    const std::int64_t begin = std::clamp<std::int64_t>(-first, 0, count);
-    return {begin, std::clamp<std::int64_t>(extent - first, begin, count)};
-}
-
-std::int64_t channels_of(const ChannelBlocks& blocks, std::int64_t block) {
-    return block == blocks.per_group() - 1 ? blocks.last() : blocks.block;
-}
-
 }  // namespace
 
 // Channels [begin, end) of the sum, one after the other, to rows of U.
@@ -71,7 +61,7 @@ void WinogradPass::expand(const void* src, const Box& box, const TileBlock& tile
     const int in_w = (small ? 2 : TileBlock::is_large_w(which) ? 4 : 3) + 2;
     TilePatch patch{.row = in_.row,
                     .pixel = in_.pixel,
-                    .channels = channels_of(problem_.in, in_block),
+                    .channels = problem_.in.in_block(in_block),
                     .slot_stride = slots_.stride};
     const std::int64_t first = box.group * in_.group + in_block * in_.block;
     tiles.for_each(which, [&](std::int64_t t, std::int64_t n, std::int64_t h, std::int64_t w) {
@@ -119,7 +109,7 @@ void WinogradPass::reduce(const WinogradTensors& tensors, const Box& box, const 
     TileResult result{.slot_stride = sums_.stride,
                       .row = out_.row,
                       .pixel = out_.pixel,
-                      .channels = channels_of(problem_.out, block),
+                      .channels = problem_.out.in_block(block),
                       .relu = tensors.relu};
     if (tensors.bias != nullptr) {
         result.bias = tensors.bias + box.group * problem_.out.channels + block * problem_.out.block;

@@ -45,10 +45,6 @@ void require_order(const Schedule& schedule) {
     }
 }
 
-std::int64_t rounded_up(std::int64_t channels) {
-    return (channels + kWinogradLanes - 1) / kWinogradLanes * kWinogradLanes;
-}
-
 }  // namespace
 
 WinogradProblem winograd_forward(const ConvProblem& problem, int tile) {
@@ -173,7 +169,7 @@ void WinogradPass::choose_functions() {
 // Whole vectors of a block of result channels.
 std::int64_t WinogradPass::out_columns(std::int64_t out_block) const {
     const bool last = out_block == problem_.out.per_group() - 1;
-    return rounded_up(last ? problem_.out.last() : problem_.out.block);
+    return whole_vectors(last ? problem_.out.last() : problem_.out.block);
 }
 
 std::int64_t WinogradPass::transformed_floats() const {
@@ -188,6 +184,7 @@ std::int64_t WinogradPass::scratch_bytes(bool transforms, int threads) const {
 }
 
 void WinogradPass::run(const WinogradTensors& tensors, char* scratch, int threads) const {
+    if (boxes_ == 0) return;
     auto* room = reinterpret_cast<float*>(scratch);
     WinogradTensors ready = tensors;
     if (tensors.transformed == nullptr && !on_the_fly()) {

@@ -1,7 +1,7 @@
 // The products of a Winograd convolution, one per slot, as descriptions for the one driver:
-//   forward, backward-data   M[slot][tile][out] (+)= sum over in   of V[slot][tile][in] *
-//   U[slot][in][out] backward-weights         M[slot][in][out]   (+)= sum over tile of
-//   V[slot][tile][in] * Y[slot][tile][out]
+//   M[slot][tile][out] (+)= sum over in of V[slot][tile][in] * U[slot][in][out]
+// in the forward and backward-data passes, and in backward-weights
+//   M[slot][in][out] (+)= sum over tile of V[slot][tile][in] * Y[slot][tile][out]
 // A slot has as many rows, or terms of the sum, as there are tiles that take part in it, so blocks
 // of tiles with the same counts share a plan.
 #pragma once

@@ -11,6 +11,11 @@ AxisTiles axis_tiles(std::int64_t extent, int large) {
     return {extent, large, tiles - threes, threes};
 }
 
+Range existing(std::int64_t first, std::int64_t count, std::int64_t extent) {
+    const std::int64_t begin = std::clamp<std::int64_t>(-first, 0, count);
+    return {begin, std::clamp<std::int64_t>(extent - first, begin, count)};
+}
+
 TileBlock::TileBlock(const TileGrid& grid, Range images, Range rows, Range columns)
     : images_(images),
       large_rows_{rows.begin, std::max(rows.begin, std::min(rows.end, grid.rows.larges))},

@@ -30,6 +30,9 @@ struct AxisTiles {
 // `large` is 4 or 2.
 AxisTiles axis_tiles(std::int64_t extent, int large);
 
+// The part of `count` pixels from `first` on that lies in [0, extent), counted from `first`.
+Range existing(std::int64_t first, std::int64_t count, std::int64_t extent);
+
 // Tiles of an image and of a whole minibatch.
 struct TileGrid {
     std::int64_t images = 0;

@@ -16,16 +16,20 @@ inline constexpr std::int64_t kWinogradChannels = 64;
 // What vectors write beyond the channels stays within a multiple of this many floats.
 inline constexpr std::int64_t kWinogradLanes = 16;
 
+// Channels in whole vectors of any width.
+constexpr std::int64_t whole_vectors(std::int64_t channels) {
+    return (channels + kWinogradLanes - 1) / kWinogradLanes * kWinogradLanes;
+}
+
 // Points of one axis: 6 for tiles of 4 and 3, 4 for tiles of 2.
 constexpr int slots_of(int tile) { return tile == 2 ? 4 : 6; }
 
 enum class PatchKind : std::uint8_t {
-    input,            // (tile + 2)^2 pixels
-    gradient,         // tile^2 pixels
-    filter,           // 3 x 3 taps
-    even_pair_filter  // the same in pairs of bfloat16 (VNNI): the first or the second of each
-    ,
-    odd_pair_filter
+    input,             // (tile + 2)^2 pixels
+    gradient,          // tile^2 pixels
+    filter,            // 3 x 3 taps
+    even_pair_filter,  // the same in pairs of bfloat16 (VNNI): the first of each,
+    odd_pair_filter,   // or the second
 };
 
 // One tile to slots.
@@ -39,7 +43,7 @@ struct TilePatch {
     int columns_begin = 0;
     int columns_end = 0;
     std::int64_t channels = 0;  // at most kWinogradChannels
-    float* slots = nullptr;     // written up to a multiple of kWinogradLanes channels
+    float* slots = nullptr;     // written in whole vectors, of kWinogradLanes channels at most
     std::int64_t slot_stride = 0;
 };
 

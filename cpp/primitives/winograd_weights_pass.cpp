@@ -19,22 +19,8 @@ const char* at(const void* base, std::int64_t bytes) {
     return static_cast<const char*>(base) + bytes;
 }
 
-// The part of `count` pixels from `first` on that lies in [0, extent).
-Range existing(std::int64_t first, std::int64_t count, std::int64_t extent) {
-    const std::int64_t begin = std::clamp<std::int64_t>(-first, 0, count);
-    return {begin, std::clamp<std::int64_t>(extent - first, begin, count)};
-}
-
-std::int64_t channels_of(const ChannelBlocks& blocks, std::int64_t block) {
-    return block % blocks.per_group() == blocks.per_group() - 1 ? blocks.last() : blocks.block;
-}
-
-std::int64_t rounded_up(std::int64_t channels) {
-    return (channels + kWinogradLanes - 1) / kWinogradLanes * kWinogradLanes;
-}
-
 // Columns of a group: whole vectors, so that none writes into the next group.
-std::int64_t width_of_group(const ChannelBlocks& blocks) { return rounded_up(blocks.channels); }
+std::int64_t width_of_group(const ChannelBlocks& blocks) { return whole_vectors(blocks.channels); }
 
 TileGrid grid_of(const ConvShape& shape, int tile) {
     return {shape.N, axis_tiles(shape.P(), tile), axis_tiles(shape.Q(), tile)};
@@ -114,7 +100,7 @@ void WinogradWeightsPass::find_blocks() {
         for (const std::int64_t in : {in_.blocks.block, in_.blocks.last()}) {
             for (const std::int64_t out : {out_.blocks.block, out_.blocks.last()}) {
                 products_.prepare(grid_, {in_.slots, out_.slots, sums_},
-                                  {counts, rounded_up(out), in, true, true});
+                                  {counts, whole_vectors(out), in, true, true});
             }
         }
     }
@@ -214,7 +200,7 @@ void WinogradWeightsPass::expand(const Operand& operand, const void* from, const
     const std::int64_t inner = block % operand.blocks.per_group();
     TilePatch patch{.row = operand.strides.row,
                     .pixel = operand.strides.pixel,
-                    .channels = channels_of(operand.blocks, block),
+                    .channels = operand.blocks.in_block(inner),
                     .slot_stride = operand.slots.stride};
     const std::int64_t first = group * operand.strides.group + inner * operand.strides.block;
     const std::int64_t column =
@@ -250,8 +236,8 @@ void WinogradWeightsPass::multiply(const TileBlock& tiles, std::int64_t pair, bo
     const std::int64_t first_out =
         group * width_of_group(out_.blocks) + out % out_.blocks.per_group() * out_.blocks.block;
     products_
-        .plan({tiles.counts(), rounded_up(channels_of(out_.blocks, out)),
-               channels_of(in_.blocks, in), true, true})
+        .plan({tiles.counts(), whole_vectors(out_.blocks.in_block(out % out_.blocks.per_group())),
+               in_.blocks.in_block(in), true, true})
         .run({.a = part.inputs + first_in,
               .b = part.gradients + first_out,
               .c = sums,
@@ -266,7 +252,7 @@ void WinogradWeightsPass::reduce(std::int64_t pair, const float* sums, bool firs
     const std::int64_t width = out_.blocks.block;
     const std::int64_t tap = in_.blocks.block * width;
     float* const block = diff_weights + pair * kTaps * kTaps * tap;
-    for (std::int64_t c = 0; c < channels_of(in_.blocks, in); ++c) {
+    for (std::int64_t c = 0; c < in_.blocks.in_block(in); ++c) {
         float* const row = block + c * width;
         reduce_({.slots = sums + c * sums_.ld,
                  .slot_stride = sums_.stride,
@@ -275,7 +261,7 @@ void WinogradWeightsPass::reduce(std::int64_t pair, const float* sums, bool firs
                  .pixel = tap,
                  .rows = static_cast<int>(kTaps),
                  .columns = static_cast<int>(kTaps),
-                 .channels = channels_of(out_.blocks, out),
+                 .channels = out_.blocks.in_block(out % out_.blocks.per_group()),
                  .residual = first ? nullptr : row});
     }
 }

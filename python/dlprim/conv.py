@@ -44,14 +44,14 @@ class Conv2d(ConvRelu):
         products are float32. "auto" takes for each pass what is faster by estimate, unless
         `set_conv_algorithm` says otherwise. docs/winograd.md has its errors.
     accuracy : None or "high"
-        Of Winograd. "high": tiles of 2x2, less exact sums than which the direct algorithm has.
+        Of Winograd. "high": tiles of 2x2 only, whose errors are below the direct algorithm's.
     activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
     bias : bool
         Calls of `forward` pass a bias.
     schedule : str or dict, optional
         The loop nest of the forward pass, or of each pass by name, in the form of `schedules`.
         By default what `dlprim.tune` has found and stored, else a cost model's choice, as for
-        every pass that a dict leaves out.
+        every pass that a dict leaves out. The loops depend on the algorithm: name `algorithm` too.
 
     Attributes
     ----------

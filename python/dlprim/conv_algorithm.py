@@ -80,6 +80,8 @@ def get_conv_algorithm() -> str:
 
 def resolved(algorithm: Any) -> str:
     """What a `Request` holds for the argument ``algorithm`` of a convolution."""
+    if algorithm == PREFERABLY:
+        return PREFERABLY
     if require_algorithm("algorithm", algorithm) != "auto":
         return str(algorithm)
     chosen = get_conv_algorithm()

@@ -7,7 +7,7 @@ import numpy as np
 
 from dlprim.arrays import FloatArray, require_shape, result_array
 from dlprim.conv import Conv2d
-from dlprim.conv_algorithm import resolved
+from dlprim.conv_algorithm import require_accuracy, resolved
 from dlprim.conv_arguments import Geometry, geometry
 from dlprim.float_operands import Array, float_operand, require_type, type_of, widened
 from dlprim.kernel import activation_name
@@ -79,7 +79,7 @@ def conv2d(
     offset = None if bias is None else _bias(bias, weights)
     activation_name(activation)
     numbers = _numbers(src, weights, layout, (stride, padding, dilation, groups))
-    how = (algorithm, resolved(algorithm), accuracy)
+    how = (resolved(algorithm), require_accuracy(accuracy))
     conv = _prepared(numbers, dtype, layout, how, activation, offset is not None)
     added = None if residual is None else _like_y("residual", residual, src, conv)
     operands = {"x": src, "w": weights, "bias": offset, "residual": added}
@@ -141,9 +141,8 @@ def conv2d_backward(
             "the forward pass"
         )
     numbers = _numbers(src, weights, layout, (stride, padding, dilation, groups))
-    conv = _prepared(
-        numbers, dtype, layout, (algorithm, resolved(algorithm), accuracy), None, False
-    )
+    how = (resolved(algorithm), require_accuracy(accuracy))
+    conv = _prepared(numbers, dtype, layout, how, None, False)
     diff_dst = _like_y("dy", dy, src, conv)
     dst = None if activation is None else _like_y("y", y, src, conv)
     if layout == "NCHW":
@@ -165,7 +164,7 @@ def _prepared(
     numbers: Geometry,
     dtype: str,
     layout: str,
-    how: tuple[str, str, str | None],
+    how: tuple[str, str | None],
     activation: str | None,
     bias: bool,
 ) -> Conv2d:
@@ -179,7 +178,7 @@ def _prepared(
         dtype=dtype,
         layout=_LAYOUTS[layout],
         algorithm=how[0],
-        accuracy=how[2],
+        accuracy=how[1],
         activation=activation,
         bias=bias,
     )
