@@ -280,9 +280,7 @@ def test_refused(keywords: dict[str, Any], error: type[Exception], sentence: str
 
 @pytest.mark.parametrize("primitive", [None, "conv", dlprim.Conv2d])
 def test_only_primitives_are_tuned(primitive: object) -> None:
-    with pytest.raises(
-        TypeError, match=r"^primitive is of type \w+, expected a Conv2d, Linear, LSTM or GRU"
-    ):
+    with pytest.raises(TypeError, match=r"^primitive is of type \w+, expected a Conv2d, "):
         dlprim.tune(primitive)
 
 
