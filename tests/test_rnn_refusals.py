@@ -213,6 +213,15 @@ def test_lstm_primitive_refuses(
         getattr(Primitive(), method)(**change)
 
 
+@pytest.mark.parametrize("which", ["recurrence", "diff_recurrence"])
+def test_uneven_blocks_of_rows_are_refused(which: str) -> None:
+    inner = "g c1" if which == "recurrence" else "s1"
+    match = rf"of {which} has the step 48 inside the step 64 of the loop 'n', expected a step that"
+    with pytest.raises(ValueError, match=match):
+        dlprim.LSTM((1, 100, 3), K, schedule={which: f"K N64 n48 {inner}"})
+    dlprim.LSTM((1, 100, 3), K, schedule={which: f"K N64 n32 {inner}"})
+
+
 def test_gru_primitive_refuses_what_an_lstm_saved() -> None:
     with pytest.raises(TypeError, match=r"^saved is of type LSTMSaved, expected GRUSaved"):
         OF_GRU.backward(zeros(T, N, K), Primitive().saved, PACKED_GRU)
