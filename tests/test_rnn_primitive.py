@@ -204,6 +204,18 @@ def test_sigmoid_ends_at_zero(low: float) -> None:
     assert np.allclose(sigmoids, expected, rtol=1e-6, atol=0, equal_nan=True)
 
 
+def test_saved_lengths_are_a_copy() -> None:
+    lengths = np.array([2, 1, 0])
+    zeros = np.zeros
+    gru = dlprim.GRU((2, 3, 4), 5)
+    weights = gru.pack_weights(zeros((15, 4), np.float32), zeros((15, 5), np.float32))
+    *_, saved = gru.forward(zeros((2, 3, 4), np.float32), weights, lengths=lengths, training=True)
+    lengths[:] = -1
+    assert saved.lengths is not None
+    assert saved.lengths.base is None
+    assert saved.lengths.tolist() == [2, 1, 0]
+
+
 def test_wrong_operands_are_refused_by_name() -> None:
     lstm = dlprim.LSTM((2, 3, 4), 5)
     zeros = np.zeros

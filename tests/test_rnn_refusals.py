@@ -249,6 +249,15 @@ def test_weights_of_other_extents_are_packed_again() -> None:
     assert fine.weights.w_hh.max() == 1
 
 
+def test_out_over_lengths_is_refused() -> None:
+    out = zeros(T, N, K)
+    lengths = out.reshape(-1)[: 2 * N].view(np.int64)
+    for layer, weights in ((Primitive().lstm, Primitive().weights), (OF_GRU, PACKED_GRU)):
+        with pytest.raises(ValueError, match=r"^out shares memory with lengths, expected a result"):
+            layer.forward(zeros(T, N, C), weights, lengths=lengths, out=out)
+    assert not out.any()
+
+
 @pytest.mark.parametrize("which", ["recurrence", "diff_recurrence"])
 def test_uneven_blocks_of_rows_are_refused(which: str) -> None:
     inner = "g c1" if which == "recurrence" else "s1"

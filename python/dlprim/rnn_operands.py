@@ -19,8 +19,8 @@ IntArray = npt.NDArray[np.int64]
 class LSTMSaved(NamedTuple):
     """What `LSTM.backward` needs of a forward pass: plain arrays, which may be stored and loaded.
 
-    src, h_0, c_0 and lengths are those that `LSTM.forward` was called with, not copies; dst is
-    what it returned. Beside them (4 + 1) * T * N * K float32 values are kept.
+    src, h_0 and c_0 are those that `LSTM.forward` was called with, not copies; dst is what it
+    returned; lengths is a copy. Beside them (4 + 1) * T * N * K float32 values are kept.
 
     Attributes
     ----------
@@ -47,8 +47,8 @@ class LSTMSaved(NamedTuple):
 class GRUSaved(NamedTuple):
     """What `GRU.backward` needs of a forward pass: plain arrays, which may be stored and loaded.
 
-    src, h_0 and lengths are those that `GRU.forward` was called with, not copies; dst is what it
-    returned. Beside them (3 + 1) * T * N * K float32 values are kept.
+    src and h_0 are those that `GRU.forward` was called with, not copies; dst is what it returned;
+    lengths is a copy. Beside them (3 + 1) * T * N * K float32 values are kept.
 
     Attributes
     ----------
@@ -177,17 +177,23 @@ def float_operand(name: str, value: Any) -> Any:
     return to_float32(array) if array.dtype == bfloat16_dtype() else array
 
 
-def sequence_lengths(value: Any) -> IntArray | None:
-    """``value`` as the core takes it: int64, which is checked there.
+def sequence_lengths(value: Any, out: Any = None) -> IntArray | None:
+    """A copy of ``value`` as the core takes it: int64, which is checked there.
 
     Raises
     ------
     TypeError
         These are no integers.
+    ValueError
+        They share memory with ``out``.
     """
     if value is None:
         return None
     lengths = np.asarray(value)
     if lengths.dtype.kind not in "iu":
         raise TypeError(f"lengths has dtype {lengths.dtype}, expected integers")
-    return np.ascontiguousarray(lengths, np.int64)
+    if isinstance(out, np.ndarray) and np.shares_memory(lengths, out):
+        raise ValueError(
+            "out shares memory with lengths, expected a result that overlaps no operand"
+        )
+    return np.array(lengths, np.int64, order="C")
