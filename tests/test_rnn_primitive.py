@@ -192,6 +192,30 @@ def test_saturated_gates_reach_their_limits() -> None:
     assert np.allclose(saved.gates[0], [[1, 1, 1, 1], [0, 0, -1, 0]], rtol=2e-7, atol=1e-30)
 
 
+@pytest.mark.parametrize("low", [-np.inf, -1e30, -90.0])
+def test_sigmoid_ends_at_zero(low: float) -> None:
+    lstm = dlprim.LSTM((1, 7, 1), 1)
+    weights = lstm.pack_weights(np.ones((4, 1), np.float32), np.zeros((4, 1), np.float32))
+    x = np.array([[[low], [np.nan], [-86.9], [-84], [-80], [-40], [-low]]], np.float32)
+    *_, saved = lstm.forward(x, weights, training=True)
+    sigmoids = saved.gates[0][:, [0, 1, 3]]
+    expected = sigmoid(np.clip(x[0].astype(np.float64), -700, None))
+    expected[0] = 0
+    assert np.allclose(sigmoids, expected, rtol=1e-6, atol=0, equal_nan=True)
+
+
+def test_saved_lengths_are_a_copy() -> None:
+    lengths = np.array([2, 1, 0])
+    zeros = np.zeros
+    gru = dlprim.GRU((2, 3, 4), 5)
+    weights = gru.pack_weights(zeros((15, 4), np.float32), zeros((15, 5), np.float32))
+    *_, saved = gru.forward(zeros((2, 3, 4), np.float32), weights, lengths=lengths, training=True)
+    lengths[:] = -1
+    assert saved.lengths is not None
+    assert saved.lengths.base is None
+    assert saved.lengths.tolist() == [2, 1, 0]
+
+
 def test_wrong_operands_are_refused_by_name() -> None:
     lstm = dlprim.LSTM((2, 3, 4), 5)
     zeros = np.zeros

@@ -184,7 +184,13 @@ PACKED_GRU = OF_GRU.pack_weights(zeros(3 * K, C), zeros(3 * K, K))
         ),
         ("forward", {"x": np.zeros((T, N, C))}, TypeError, r"^(x|src) has dtype float64"),
         ("forward", {"weights": None}, TypeError, r"^weights is of type NoneType"),
-        ("forward", {"weights": PACKED_GRU}, ValueError, r"shape .*, expected"),
+        (
+            "forward",
+            {"weights": PACKED_GRU},
+            ValueError,
+            r"^weights is packed for gru with C = 5 and K = 6 in float32, "
+            r"expected weights of lstm with C = 5 and K = 6 in float32$",
+        ),
         ("forward", {"h_0": zeros(1, N, K)}, ValueError, r"^h_0 has "),
         (
             "forward",
@@ -211,6 +217,54 @@ def test_lstm_primitive_refuses(
 ) -> None:
     with pytest.raises(error, match=match):
         getattr(Primitive(), method)(**change)
+
+
+@pytest.mark.parametrize(
+    ("channels", "dtype"), [(C + 1, "float32"), (C, "bfloat16")], ids=["other C", "other dtype"]
+)
+def test_weights_of_another_layer_are_refused(channels: int, dtype: str) -> None:
+    fine = Primitive()
+    bits = fine.weights.w_ih.tobytes()
+    other = dlprim.LSTM((T, N, channels), K, dtype)
+    plain = [zeros(4 * K, channels), zeros(4 * K, K)]
+    if dtype == "bfloat16":
+        plain = [dlprim.to_bfloat16(array) for array in plain]
+    weights = other.pack_weights(*plain)
+    match = f" is packed for lstm with C = {channels} and K = 6 in {dtype}, expected weights of"
+    for method, name in [("forward", "weights"), ("backward", "weights"), ("pack", "out")]:
+        with pytest.raises(
+            ValueError, match=f"^{name}{match} lstm with C = 5 and K = 6 in float32$"
+        ):
+            getattr(fine, method)(**{name: weights})
+    with pytest.raises(ValueError, match=r"^out is packed for lstm with C = 5 and K = 6"):
+        other.pack_weights(*plain, out=fine.weights)
+    assert fine.weights.w_ih.tobytes() == bits
+
+
+def test_weights_of_other_extents_are_packed_again() -> None:
+    fine = Primitive()
+    longer = dlprim.LSTM((T + 1, N + 2, C), K)
+    ones = [zeros(4 * K, C) + 1, zeros(4 * K, K) + 1]
+    assert longer.pack_weights(*ones, out=fine.weights) is fine.weights
+    assert fine.weights.w_hh.max() == 1
+
+
+def test_out_over_lengths_is_refused() -> None:
+    out = zeros(T, N, K)
+    lengths = out.reshape(-1)[: 2 * N].view(np.int64)
+    for layer, weights in ((Primitive().lstm, Primitive().weights), (OF_GRU, PACKED_GRU)):
+        with pytest.raises(ValueError, match=r"^out shares memory with lengths, expected a result"):
+            layer.forward(zeros(T, N, C), weights, lengths=lengths, out=out)
+    assert not out.any()
+
+
+@pytest.mark.parametrize("which", ["recurrence", "diff_recurrence"])
+def test_uneven_blocks_of_rows_are_refused(which: str) -> None:
+    inner = "g c1" if which == "recurrence" else "s1"
+    match = rf"of {which} has the step 48 inside the step 64 of the loop 'n', expected a step that"
+    with pytest.raises(ValueError, match=match):
+        dlprim.LSTM((1, 100, 3), K, schedule={which: f"K N64 n48 {inner}"})
+    dlprim.LSTM((1, 100, 3), K, schedule={which: f"K N64 n32 {inner}"})
 
 
 def test_gru_primitive_refuses_what_an_lstm_saved() -> None:

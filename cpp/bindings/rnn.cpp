@@ -4,6 +4,7 @@
 #include <memory>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "bindings/conv2d_operand.h"
 
@@ -70,6 +71,7 @@ public:
     }
     float* stored_floats(const char* name) { return const_cast<float*>(required_floats(name)); }
 
+    // A copy: what was checked here must not change while others have the GIL.
     const std::int64_t* lengths() {
         const py::object array = arrays_.attr("get")("lengths");
         if (array.is_none()) return nullptr;
@@ -77,15 +79,15 @@ public:
         if (!py::isinstance<Integers>(array)) {
             throw py::type_error("lengths has another type, expected a C-contiguous int64 array");
         }
-        lengths_ = py::reinterpret_borrow<Integers>(array);
+        const auto given = py::reinterpret_borrow<Integers>(array);
         const RnnShape& shape = rnn_.rnn_.shape();
-        if (lengths_.ndim() != 1 || lengths_.shape(0) != shape.N) {
-            throw py::value_error("lengths has shape " +
-                                  std::string(py::str(lengths_.attr("shape"))) + ", expected (" +
-                                  std::to_string(shape.N) + ",)");
+        if (given.ndim() != 1 || given.shape(0) != shape.N) {
+            throw py::value_error("lengths has shape " + std::string(py::str(given.attr("shape"))) +
+                                  ", expected (" + std::to_string(shape.N) + ",)");
         }
+        lengths_.assign(given.data(), given.data() + shape.N);
         for (std::int64_t n = 0; n < shape.N; ++n) {
-            const std::int64_t length = lengths_.data()[n];
+            const std::int64_t length = lengths_[static_cast<std::size_t>(n)];
             if (length >= 0 && length <= shape.T) continue;
             throw py::value_error("lengths[" + std::to_string(n) + "] is " +
                                   std::to_string(length) +
@@ -98,7 +100,7 @@ private:
     const PyRnn& rnn_;
     const py::dict& arrays_;
     std::deque<Maybe> taken_;
-    py::array_t<std::int64_t, py::array::c_style> lengths_;
+    std::vector<std::int64_t> lengths_;
 };
 
 PyRnn::PyRnn(const std::string& cell, const std::vector<std::int64_t>& extents,

@@ -61,6 +61,22 @@ std::string measured_schedule(const RnnShape& shape, RnnPass pass, const Contrac
     return product.bytes_c <= kResidentSums ? "r K C" : "";
 }
 
+// What a block of rows sums into is found by its number, its first row / the innermost step: no two
+// blocks may have one number.
+void require_even_blocks(RnnPass pass, const Schedule& schedule) {
+    std::int64_t outside = 0;
+    for (const Level& level : schedule.levels) {
+        if (level.letter != 'n') continue;
+        if (level.step > 0 && outside % level.step != 0) {
+            throw std::invalid_argument(
+                "schedule '" + to_string(schedule) + "' of " + std::string(name_of(pass)) +
+                " has the step " + std::to_string(level.step) + " inside the step " +
+                std::to_string(outside) + " of the loop 'n', expected a step that divides it");
+        }
+        outside = level.step;
+    }
+}
+
 // The gates of a tile are applied when the loops behind rows and channels are through, on the
 // thread that ran them.
 void require_tiles(RnnPass pass, const Schedule& schedule) {
@@ -75,6 +91,7 @@ void require_tiles(RnnPass pass, const Schedule& schedule) {
         }
         inside = inside || !outer;
     }
+    require_even_blocks(pass, schedule);
 }
 
 }  // namespace

@@ -111,12 +111,13 @@ HWY_INLINE FloatVector at_most(float limit, FloatVector x) {
     return hn::Min(most, x);
 }
 
-// 1 / (1 + e^-x).
+// 1 / (1 + e^-x), and 0 below -87, where the reciprocal soon is no normal number.
 HWY_INLINE FloatVector sigmoid(FloatVector x) {
-    const FloatVector bounded = at_most(80, hn::Neg(at_most(30, x)));
+    const FloatVector bounded = at_most(87, hn::Neg(at_most(30, x)));
     const Exponential it = exponential(bounded);
     const FloatVector one = number(1);
-    return reciprocal(hn::Add(hn::MulAdd(it.scale, it.less_one, it.scale), one));
+    const FloatVector ratio = reciprocal(hn::Add(hn::MulAdd(it.scale, it.less_one, it.scale), one));
+    return hn::IfThenZeroElse(hn::Lt(x, number(-87)), ratio);
 }
 
 // f / (f + 2) with f = e^|2x| - 1, and the sign of x.

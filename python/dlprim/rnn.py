@@ -136,7 +136,7 @@ class LSTM(RecurrentLayer):
             "src": x,
             "h_0": h_0,
             "c_0": float_operand("c_0", c_0),
-            "lengths": sequence_lengths(lengths),
+            "lengths": sequence_lengths(lengths, out),
         }
         names = ("gates", "cells") if training else ()
         dst, h_n, arrays = self._forward(operands, weights, out, names)
@@ -242,7 +242,7 @@ class GRU(RecurrentLayer):
         TypeError, ValueError
             As `LSTM.forward` does.
         """
-        operands = {"src": x, "h_0": h_0, "lengths": sequence_lengths(lengths)}
+        operands = {"src": x, "h_0": h_0, "lengths": sequence_lengths(lengths, out)}
         names = ("gates", "hidden_n") if training else ()
         dst, h_n, arrays = self._forward(operands, weights, out, names)
         return (dst, h_n, GRUSaved(**operands, dst=dst, **arrays)) if training else (dst, h_n)

@@ -14,6 +14,7 @@ from dlprim.packing import bfloat16_dtype
 from dlprim.rnn_operands import (
     Array,
     PackedWeights,
+    WeightsKind,
     float_operand,
     sequence_lengths,
 )
@@ -30,6 +31,11 @@ class RnnRequest(NamedTuple):
     def core(self) -> _core.Rnn:
         """A new one."""
         return _core.Rnn(*self)
+
+    def weights(self) -> WeightsKind:
+        """The packed weights that fit."""
+        _, _, c, k = self.extents
+        return WeightsKind(self.cell, c, k, self.dtype)
 
     def problem(self) -> schedule_store.Problem:
         """What its schedules are stored for; the direction does not matter to them."""
@@ -116,10 +122,10 @@ class RecurrentLayer:
         if not self.bias and not (b_ih is None and b_hh is None):
             raise ValueError("b_ih or b_hh was given, but the layer was made with bias=False")
         if out is None:
-            out = PackedWeights(self._core, self.dtype, self.K)
+            out = PackedWeights(self._core, self.dtype, self._request.weights())
         self._require_weights("out", out)
         biases = {"b_ih": float_operand("b_ih", b_ih), "b_hh": float_operand("b_hh", b_hh)}
-        out.pack({"w_ih": w_ih, "w_hh": w_hh, **biases})
+        out.pack(self._core, {"w_ih": w_ih, "w_hh": w_hh, **biases})
         return out
 
     def __repr__(self) -> str:
@@ -142,6 +148,9 @@ class RecurrentLayer:
             raise TypeError(
                 f"{name} is of type {type(weights).__name__}, expected what pack_weights returns"
             )
+        fitting = self._request.weights()
+        if weights.kind != fitting:
+            raise ValueError(f"{name} is packed for {weights.kind}, expected weights of {fitting}")
 
     def _forward(
         self, operands: dict[str, Any], weights: Any, out: Any, saved: tuple[str, ...]

@@ -19,8 +19,8 @@ IntArray = npt.NDArray[np.int64]
 class LSTMSaved(NamedTuple):
     """What `LSTM.backward` needs of a forward pass: plain arrays, which may be stored and loaded.
 
-    src, h_0, c_0 and lengths are those that `LSTM.forward` was called with, not copies; dst is
-    what it returned. Beside them (4 + 1) * T * N * K float32 values are kept.
+    src, h_0 and c_0 are those that `LSTM.forward` was called with, not copies; dst is what it
+    returned; lengths is a copy. Beside them (4 + 1) * T * N * K float32 values are kept.
 
     Attributes
     ----------
@@ -47,8 +47,8 @@ class LSTMSaved(NamedTuple):
 class GRUSaved(NamedTuple):
     """What `GRU.backward` needs of a forward pass: plain arrays, which may be stored and loaded.
 
-    src, h_0 and lengths are those that `GRU.forward` was called with, not copies; dst is what it
-    returned. Beside them (3 + 1) * T * N * K float32 values are kept.
+    src and h_0 are those that `GRU.forward` was called with, not copies; dst is what it returned;
+    lengths is a copy. Beside them (3 + 1) * T * N * K float32 values are kept.
 
     Attributes
     ----------
@@ -100,6 +100,18 @@ class GRUGradients(NamedTuple):
     diff_b_hh: FloatArray | None
 
 
+class WeightsKind(NamedTuple):
+    """What packed weights depend on. Others may round to the same panels, so shapes do not tell."""
+
+    cell: str
+    C: int
+    K: int
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.cell} with C = {self.C} and K = {self.K} in {self.dtype}"
+
+
 class PackedWeights:
     """Weights of a recurrent layer in the form its kernels read; made by `pack_weights`.
 
@@ -109,6 +121,8 @@ class PackedWeights:
 
     Attributes
     ----------
+    kind : WeightsKind
+        The cell, C, K and the dtype.
     w_ih : ndarray, (K panels, gates, C panels, bc, bk)
         In bfloat16 pairs of input channels are together: (..., bc / 2, bk, 2).
     w_hh : ndarray, (K panels, gates, K panels, bk, bk)
@@ -117,21 +131,22 @@ class PackedWeights:
         Sums of both biases by gate; of a GRU of r and z, then b_in, then b_hn.
     """
 
-    def __init__(self, core: _core.Rnn, dtype: np.dtype[Any], channels: int) -> None:
+    def __init__(self, core: _core.Rnn, dtype: np.dtype[Any], kind: WeightsKind) -> None:
         shapes = core.packed_shapes
+        self.kind = kind
         self._core = core
         self._lock = Lock()
         self._transposed: tuple[Array, Array] | None = None
         self._is_transposed = False
         self.w_ih = aligned(shapes["packed_w_ih"], dtype)
         self.w_hh = aligned(shapes["packed_w_hh"], dtype)
-        self.bias: FloatArray = aligned((4, channels), np.dtype(np.float32))
+        self.bias: FloatArray = aligned((4, kind.K), np.dtype(np.float32))
 
-    def pack(self, plain: Mapping[str, Any]) -> None:
-        """Replace the content by plain weights."""
+    def pack(self, core: _core.Rnn, plain: Mapping[str, Any]) -> None:
+        """Replace the content by plain weights, which ``core`` checks: that of a layer they fit."""
         with self._lock:
             self._is_transposed = False
-            self._core.pack_weights({**plain, **self.operands(), "packed_bias": self.bias})
+            core.pack_weights({**plain, **self.operands(), "packed_bias": self.bias})
 
     def operands(self) -> dict[str, Array]:
         """By the core's names."""
@@ -162,17 +177,23 @@ def float_operand(name: str, value: Any) -> Any:
     return to_float32(array) if array.dtype == bfloat16_dtype() else array
 
 
-def sequence_lengths(value: Any) -> IntArray | None:
-    """``value`` as the core takes it: int64, which is checked there.
+def sequence_lengths(value: Any, out: Any = None) -> IntArray | None:
+    """A copy of ``value`` as the core takes it: int64, which is checked there.
 
     Raises
     ------
     TypeError
         These are no integers.
+    ValueError
+        They share memory with ``out``.
     """
     if value is None:
         return None
     lengths = np.asarray(value)
     if lengths.dtype.kind not in "iu":
         raise TypeError(f"lengths has dtype {lengths.dtype}, expected integers")
-    return np.ascontiguousarray(lengths, np.int64)
+    if isinstance(out, np.ndarray) and np.shares_memory(lengths, out):
+        raise ValueError(
+            "out shares memory with lengths, expected a result that overlaps no operand"
+        )
+    return np.array(lengths, np.int64, order="C")

@@ -166,7 +166,7 @@ TEST_CASE("other schedules compute the same, impossible ones are refused") {
     for (std::size_t i = 0; i < found.size(); ++i) {
         CHECK(found[i] == doctest::Approx(expected[i]).epsilon(1e-3));
     }
-    for (const char* const text : {"g N K c3", "N K G c3", "c3 N K g"}) {
+    for (const char* const text : {"g N K c3", "N K G c3", "c3 N K g", "N6 K n4 g c3"}) {
         CHECK_THROWS_AS(rnn.set_schedule(RnnPass::recurrence, parse_schedule(text)),
                         std::invalid_argument);
     }
