@@ -33,7 +33,7 @@ def pass_of(primitive: Tunable, which: str) -> Pass:
     return _product(primitive, which)
 
 
-def _drawn(random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def _drawn(random: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     if dtype.kind in "iu" and dtype.itemsize == 1:
         return random.integers(0, 100, shape, dtype)
     values = random.random(shape, np.float32)
