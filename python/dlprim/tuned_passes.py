@@ -3,6 +3,8 @@
 Operands are random: with zeros a CPU runs at another clock.
 """
 
+from __future__ import annotations
+
 from copy import copy
 from typing import Any, TypeAlias
 
@@ -33,7 +35,7 @@ def pass_of(primitive: Tunable, which: str) -> Pass:
     return _product(primitive, which)
 
 
-def _drawn(random: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def _drawn(random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     if dtype.kind in "iu" and dtype.itemsize == 1:
         return random.integers(0, 100, shape, dtype)
     values = random.random(shape, np.float32)
