@@ -7,6 +7,7 @@ layer, which gives it back unless it returns it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -20,7 +21,7 @@ Array: TypeAlias = npt.NDArray[Any]
 Ready: TypeAlias = Callable[[Parameter], None]
 
 
-class Module:
+class Module(ABC):
     """A layer, or layers made into one.
 
     Attributes
@@ -39,10 +40,11 @@ class Module:
         self.name = ""
         self.context = Context()
 
+    @abstractmethod
     def forward(self, x: Any, training: bool = True) -> Any:
         """The result for x; with ``training`` keeps what `backward` needs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def backward(self, dy: Any, ready: Ready | None = None) -> Any:
         """The gradient with respect to x of the latest training `forward`.
 
@@ -58,7 +60,6 @@ class Module:
         array
             Of the shape of x; None from a layer that was made with ``first=True``.
         """
-        raise NotImplementedError
 
     def children(self) -> dict[str, Module]:
         """Layers by name, in forward order; an empty name adds nothing to the names inside."""
