@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 import dlprim
 from distributed_model import Network, Weights
-from dlprim.distributed import CollectiveError, DataParallel, Group, require_same_code
+from dlprim.distributed import CollectiveError, DataParallel, Group
+from dlprim.distributed.agreement import prepare_together, require_same_code
 from dlprim.distributed.overlap import OVERLAPS
 from dlprim.distributed.waiting import wait
 
@@ -254,6 +255,20 @@ def test_different_code_is_refused_on_every_rank(
         monkeypatch.setattr(dlprim, "__version__", "0.0.9")
     with pytest.raises(CollectiveError, match=r"different code: .* rank 1 on .* has dlprim 0.0.9"):
         require_same_code(group)
+
+
+def test_what_one_rank_cannot_prepare_is_known_to_all(group: Group) -> None:
+    last = group.size - 1
+
+    def open_file() -> int:
+        if group.rank == last:
+            raise OSError("the file is gone")
+        return group.rank
+
+    with pytest.raises((OSError, CollectiveError), match="the file is gone") as caught:
+        prepare_together(group, open_file)
+    assert (f"rank {last} of {group.size}" in str(caught.value)) == (group.size > 1)
+    assert prepare_together(group, lambda: group.rank) == group.rank
 
 
 def test_less_than_full_thread_support_is_said_aloud(

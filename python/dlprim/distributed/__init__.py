@@ -8,7 +8,7 @@ MPI is reached through mpi4py, which is imported by `Group.world` only, and only
 an MPI launcher has started: alone everything here works without it, as a group of one.
 """
 
-from dlprim.distributed.agreement import require_same_code
+from dlprim.distributed.agreement import prepare_together, require_same_code
 from dlprim.distributed.data_parallel import DataParallel
 from dlprim.distributed.failure import CollectiveError, end_job
 from dlprim.distributed.group import Group, LauncherError
@@ -19,5 +19,6 @@ __all__ = [
     "Group",
     "LauncherError",
     "end_job",
+    "prepare_together",
     "require_same_code",
 ]

@@ -1,20 +1,51 @@
-"""Ranks that differ in code or model are found before the first step, not in its results.
+"""What keeps ranks from training is found before the first step, and all of them leave together.
 
 Averaging gradients of different models either fails far from its cause or gives numbers without
 meaning. So ranks compare a digest of the package's files and the list of their parameters. What
 these checks raise is raised on every rank, with the same message: one of them has to print it.
+The same goes for preparations of which any rank's may fail, such as reading a file.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import dlprim
-from dlprim.distributed.failure import CollectiveError
+from dlprim.distributed.failure import EXPECTED, CollectiveError
 from dlprim.distributed.group import Group
+
+_T = TypeVar("_T")
+
+
+def prepare_together(group: Group, preparation: Callable[[], _T]) -> _T:
+    """What ``preparation`` returns here, once it has succeeded on every rank.
+
+    It must not communicate, or ranks would wait for one that has failed.
+
+    Raises
+    ------
+    CollectiveError
+        It raised an expected exception on some rank: on all ranks, with the words of the lowest. A
+        group of one sees the exception itself.
+    """
+    if group.size == 1:
+        return preparation()
+    failure: str | None = None
+    try:
+        prepared = preparation()
+    except EXPECTED as error:
+        failure = str(error) or type(error).__name__
+    everywhere = group.allgather((failure, group.host))
+    failed = [rank for rank, (text, _) in enumerate(everywhere) if text is not None]
+    if not failed:
+        return prepared
+    text, host = everywhere[failed[0]]
+    if len(failed) < group.size:
+        text = f"rank {failed[0]} of {group.size} on {host}: {text}"
+    raise CollectiveError(text)
 
 
 def require_same_code(group: Group) -> None:

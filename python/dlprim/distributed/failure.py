@@ -22,7 +22,7 @@ _HEAD_START = 0.5  # seconds that rank 0 has to end the job for everybody
 _NEXT_RANK = 0.05
 _LONGEST = 2.0
 # What is said in a sentence; any other exception is a mistake in the program.
-_EXPECTED = (ArithmeticError, OSError, MemoryError, RuntimeError, ValueError)
+EXPECTED = (ArithmeticError, OSError, MemoryError, RuntimeError, ValueError)
 
 
 class CollectiveError(RuntimeError):
@@ -69,7 +69,7 @@ def abort_after_uncaught_exceptions(abort: Callable[[int], Any]) -> None:
 
 
 def _text(error: BaseException) -> str:
-    if isinstance(error, _EXPECTED):
+    if isinstance(error, EXPECTED):
         return str(error) or type(error).__name__
     trace = "".join(traceback.format_exception(error)).rstrip()
     return f"{type(error).__name__}: {error}\n{trace}"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from dlprim.distributed import CollectiveError, DataParallel, Group
+from dlprim.distributed import CollectiveError, DataParallel, Group, prepare_together
 from dlprim.train.config import TrainConfig
 from dlprim.train.loop import Trainer
 from dlprim.train.models import build
@@ -39,7 +39,8 @@ def make_trainer(
     wants_stop: Callable[[], bool] = bool,
 ) -> tuple[Trainer, RankExchange]:
     """A rank's trainer, which averages gradients over the group as the flags say."""
-    task = make_task(config, Shard(group.rank, group.size))
+    shard = Shard(group.rank, group.size)
+    task = prepare_together(group, lambda: make_task(config, shard))
     model = build(config, task.shape, task.classes, seeded(config.seed, 1))
     parallel = DataParallel(
         model, group, max(int(flags.bucket_mb * 2**20), 1), flags.overlap, flags.wire

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 import dlprim
-from dlprim.distributed import CollectiveError, Group, LauncherError, end_job, require_same_code
+from dlprim.distributed import CollectiveError, Group, LauncherError, end_job
+from dlprim.distributed.agreement import prepare_together, require_same_code
 from dlprim.distributed.ceiling import measure_ceiling
 from dlprim.distributed.launcher import launched_rank
 from dlprim.distributed.metrics import read_summary
@@ -118,7 +119,9 @@ class Run:
     def __init__(self, config: TrainConfig, flags: argparse.Namespace, group: Group) -> None:
         self.config, self.flags, self.group = config, flags, group
         # Read now: a wrong file is refused before the first step.
-        self.baseline = None if flags.baseline is None else read_summary(flags.baseline)
+        self.baseline = prepare_together(
+            group, lambda: flags.baseline and read_summary(flags.baseline)
+        )
         self.interruption = Interruption()
         self.trainer, self.exchange = make_trainer(
             config, flags, group, lambda: self.interruption.wanted
