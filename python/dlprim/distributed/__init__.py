@@ -9,6 +9,7 @@ an MPI launcher has started: alone everything here works without it, as a group 
 """
 
 from dlprim.distributed.agreement import require_same_code
+from dlprim.distributed.batch_norm import synchronize_batch_norm
 from dlprim.distributed.data_parallel import DataParallel
 from dlprim.distributed.failure import CollectiveError, end_job
 from dlprim.distributed.group import Group, LauncherError
@@ -20,4 +21,5 @@ __all__ = [
     "LauncherError",
     "end_job",
     "require_same_code",
+    "synchronize_batch_norm",
 ]

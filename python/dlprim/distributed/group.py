@@ -144,6 +144,27 @@ class Group:
         parts = np.split(everything, np.cumsum(sizes)[:-1])
         return [pickle.loads(part.tobytes()) for part in parts]
 
+    def gather(self, array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
+        """The arrays of all ranks, (size, *shape), on rank 0, and None on the others.
+
+        They are contiguous and have the same shape and dtype everywhere.
+        """
+        if self.size == 1:
+            return array[None]
+        everything = None
+        if self.rank == 0:
+            everything = np.empty((self.size, *array.shape), array.dtype)
+        self.wait(self.communicator.Igather(array, everything), "a gather")
+        return everything
+
+    def scatter(self, everything: npt.NDArray[Any] | None, own: npt.NDArray[Any]) -> None:
+        """The inverse of `gather`: overwrites ``own`` by this rank's row of rank 0's array."""
+        if self.size == 1:
+            assert everything is not None
+            own[...] = everything[0]
+        else:
+            self.wait(self.communicator.Iscatter(everything, own), "a scatter")
+
     def barrier(self) -> None:
         """Returns when every rank is here."""
         if self.size > 1:
