@@ -3,8 +3,8 @@
 It verifies that ranks train what one rank trains. Then, for every model, one rank alone with the
 other cores idle, ranks that do not communicate (what the shared memory and clock of the machine
 leave), ranks that do, and the peer take turns in short blocks (`scaling_worker.py`). Efficiency is
-throughput per rank against one rank alone in the same round; figures are medians of the rounds,
-with the least and the largest.
+throughput per rank against one rank alone in the same round; figures are medians of the rounds in
+which other processes left the machine alone, with the least and the largest.
 """
 
 from __future__ import annotations
@@ -114,6 +114,10 @@ def lines(record: Record) -> list[str]:
             f"  network: {network['bandwidth'] / 1e9:.3f} GB/s each way, "
             f"{1e6 * network['latency']:.0f} us"
         )
+    found.append(
+        f"  {record['undisturbed']} of {record['rounds']} rounds without other processes"
+        + ("" if record["undisturbed"] else ": all count")
+    )
     found.append(
         f"  {'':16}samples/s of a rank      efficiency              step ms  predicted  exposed"
     )

@@ -1,8 +1,10 @@
 """One process of a scaling run; `bench_scaling.py` starts it on every rank.
 
 All sides live in the same processes and take turns in short blocks, in the opposite order every
-other round, so that what else the machine does falls on all of them alike. Alone, the ranks work
-one after the other while the others sleep. Rank 0 prints one JSON record at the end.
+other round, so that what else the machine does falls on all of them alike; and because it falls on
+ranks together but hardly on one rank alone, beside idle cores, rounds in which other processes
+took a part of the machine do not count while there are others. Alone, the ranks work one after the
+other while the others sleep. Rank 0 prints one JSON record at the end.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import json
 import os
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +28,7 @@ from scaling_case import Case, Step, our_case, torch_case
 ALONE = ("alone", "torch")  # one rank at a time, the first side of each is what others compare with
 PEERS = ("torch", "ddp")
 COMMUNICATING = ("thread", "poll", "off")
+_DISTURBED = 0.1  # cores that other processes keep busy in a block
 _SMALL, _LARGE = 8, 1 << 23  # bytes of messages that tell latency and bandwidth
 
 
@@ -35,13 +39,20 @@ def main() -> None:
     network = measured_network(world)
     cases = make_cases(flags, world)
     blocks: dict[str, list[list[list[Step]]]] = {name: [] for name in flags.sides}
+    others: list[float] = []
     for turn in range(flags.rounds + 1):
+        load = Load(world)
         for name in flags.sides if turn % 2 else flags.sides[::-1]:
-            block = run_block(cases[name], name, world, flags.steps)
-            if turn > 0:  # the first round generates code and touches memory
-                blocks[name].append(world.allgather(block))
+            blocks[name].append(world.allgather(run_block(cases[name], name, world, flags.steps)))
+            load.lap()
+        others.append(load.most)
+    # The first round generates code and touches memory.
+    quiet = [turn for turn in range(1, flags.rounds + 1) if others[turn] < _DISTURBED]
+    kept = quiet or range(1, flags.rounds + 1)
+    blocks = {name: [rounds[turn] for turn in kept] for name, rounds in blocks.items()}
     record = {name: summary(blocks[name], name, flags) for name in flags.sides}
     found: dict[str, Any] = {"ranks": world.size, "model": flags.model, "sides": record}
+    found |= {"rounds": flags.rounds, "undisturbed": len(quiet), "others": others[1:]}
     if network is not None:
         found["network"] = vars(network)
         found["predicted"] = predictions(blocks, flags, network, world.size)
@@ -65,6 +76,31 @@ def make_cases(flags: argparse.Namespace, world: Group) -> dict[str, Case]:
             overlap, _, wire = (name if group is world else "off-").partition("-")
             cases[name] = our_case(flags.model, batch, group, overlap, wire or "float32")
     return cases
+
+
+class Load:
+    """What processes other than the ranks do on the host of rank 0, in cores."""
+
+    def __init__(self, world: Group) -> None:
+        self.most = 0.0
+        self._world = world
+        self._before = self._now()
+
+    def lap(self) -> None:
+        """Ends a block."""
+        now = self._now()
+        clock, busy, own = (new - old for new, old in zip(now, self._before, strict=True))
+        self.most, self._before = max(self.most, (busy - own) / clock), now
+
+    def _now(self) -> tuple[float, float, float]:
+        """Seconds of the clock, of busy cores, and of the ranks; the same on all."""
+        fields = Path("/proc/stat").read_text().split(maxsplit=9)[1:9]
+        user, nice, system, _, _, irq, softirq, steal = map(int, fields)
+        busy = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+        reports = self._world.allgather((self._world.host, busy, time.process_time()))
+        own = sum(seconds for host, _, seconds in reports if host == reports[0][0])
+        clock = self._world.allgather(time.perf_counter())[0]
+        return clock, reports[0][1], own
 
 
 def run_block(case: Case, name: str, world: Group, steps: int) -> list[Step]:
