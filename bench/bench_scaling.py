@@ -3,8 +3,8 @@
 It verifies that ranks train what one rank trains. Then, for every model, one rank alone with the
 other cores idle, ranks that do not communicate (what the shared memory and clock of the machine
 leave), ranks that do, and the peer take turns in short blocks (`scaling_worker.py`). Efficiency is
-throughput per rank against one rank alone in the same round; figures are medians of the rounds in
-which other processes left the machine alone, with the least and the largest.
+throughput per rank against one rank alone in the same round; figures are medians of the quieter
+half of the rounds, with the least and the largest.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,7 @@ def main() -> None:
         require_matplotlib()
     with contextlib.ExitStack() as stack:
         if flags.limit_rate is not None:
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the network goes in any case
             flags.launcher = stack.enter_context(limited_wire(flags.limit_rate))
             flags.ranks = [2]
         records = run(flags)
@@ -114,9 +116,10 @@ def lines(record: Record) -> list[str]:
             f"  network: {network['bandwidth'] / 1e9:.3f} GB/s each way, "
             f"{1e6 * network['latency']:.0f} us"
         )
+    others = record["others"]
     found.append(
-        f"  {record['undisturbed']} of {record['rounds']} rounds without other processes"
-        + ("" if record["undisturbed"] else ": all count")
+        f"  {len(others)} of {record['rounds']} rounds, in which others kept up to "
+        f"{max(others):.2f} cores busy"
     )
     found.append(
         f"  {'':16}samples/s of a rank      efficiency              step ms  predicted  exposed"

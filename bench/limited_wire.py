@@ -14,6 +14,7 @@ import shlex
 import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ _DEVICE = "wire"
 _NAMES = ("dlprim1", "dlprim2")
 _ADDRESSES = ("10.77.0.1", "10.77.0.2")
 _BURST = "256kb"
+_CARRIER = 5  # seconds in which the cable is plugged in
 _PATIENCE = "20ms"  # of a packet in the queue
 # Called as ssh would be: options, host, command.
 _LOGIN = """#!/bin/sh
@@ -60,6 +62,8 @@ def limited_wire(rate: str) -> Iterator[str]:
             _run(f"ip -n {name} link set lo up")
             limit = f"tbf rate {rate} burst {_BURST} latency {_PATIENCE}"
             _run(f"tc -n {name} qdisc add dev {_DEVICE} root {limit}")
+        for name in _NAMES:
+            _wait_for_carrier(name)
         login = Path(folder) / "login"
         login.write_text(_LOGIN)
         login.chmod(login.stat().st_mode | stat.S_IXUSR)
@@ -69,9 +73,18 @@ def limited_wire(rate: str) -> Iterator[str]:
         )
 
 
-def _run(command: str) -> None:
+def _wait_for_carrier(name: str) -> None:
+    deadline = time.monotonic() + _CARRIER
+    while " UP " not in _run(f"ip -n {name} -br link show {_DEVICE}"):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{_DEVICE} in {name} is not up after {_CARRIER} seconds")
+        time.sleep(0.05)
+
+
+def _run(command: str) -> str:
     run = subprocess.run(
         shlex.split(command), capture_output=True, text=True, env=os.environ, check=False
     )
     if run.returncode != 0:
         raise SystemExit(f"{command}: {run.stderr.strip()}")
+    return run.stdout

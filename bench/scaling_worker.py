@@ -2,9 +2,9 @@
 
 All sides live in the same processes and take turns in short blocks, in the opposite order every
 other round, so that what else the machine does falls on all of them alike; and because it falls on
-ranks together but hardly on one rank alone, beside idle cores, rounds in which other processes
-took a part of the machine do not count while there are others. Alone, the ranks work one after the
-other while the others sleep. Rank 0 prints one JSON record at the end.
+ranks together but hardly on one rank alone, beside idle cores, only that half of the rounds counts
+in which others took the least of the machine. Alone, the ranks work one after the other while the
+others sleep. Rank 0 prints one JSON record at the end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from scaling_case import Case, Step, our_case, torch_case
 ALONE = ("alone", "torch")  # one rank at a time, the first side of each is what others compare with
 PEERS = ("torch", "ddp")
 COMMUNICATING = ("thread", "poll", "off")
-_DISTURBED = 0.1  # cores that other processes keep busy in a block
 _SMALL, _LARGE = 8, 1 << 23  # bytes of messages that tell latency and bandwidth
 
 
@@ -47,12 +46,12 @@ def main() -> None:
             load.lap()
         others.append(load.most)
     # The first round generates code and touches memory.
-    quiet = [turn for turn in range(1, flags.rounds + 1) if others[turn] < _DISTURBED]
-    kept = quiet or range(1, flags.rounds + 1)
+    quietest = sorted(range(1, flags.rounds + 1), key=lambda turn: others[turn])
+    kept = quietest[: (flags.rounds + 1) // 2]
     blocks = {name: [rounds[turn] for turn in kept] for name, rounds in blocks.items()}
     record = {name: summary(blocks[name], name, flags) for name in flags.sides}
     found: dict[str, Any] = {"ranks": world.size, "model": flags.model, "sides": record}
-    found |= {"rounds": flags.rounds, "undisturbed": len(quiet), "others": others[1:]}
+    found |= {"rounds": flags.rounds, "others": [others[turn] for turn in kept]}
     if network is not None:
         found["network"] = vars(network)
         found["predicted"] = predictions(blocks, flags, network, world.size)
@@ -79,7 +78,7 @@ def make_cases(flags: argparse.Namespace, world: Group) -> dict[str, Case]:
 
 
 class Load:
-    """What processes other than the ranks do on the host of rank 0, in cores."""
+    """What the host of rank 0 does besides the ranks, at most in a block, in cores."""
 
     def __init__(self, world: Group) -> None:
         self.most = 0.0

@@ -20,6 +20,8 @@ _EAGER = 64  # questions before the first sleep, some ten microseconds in all
 _PATIENT = 0.02  # seconds without a sleep while nothing is computed
 _FIRST_NAP = 2e-5  # seconds
 _LONGEST_NAP = 5e-4
+_DROWSY = 0.02  # of the time waited so far: the longest nap of a wait that is long already
+_DEEPEST_NAP = 5e-3
 
 
 def always() -> bool:
@@ -60,4 +62,4 @@ def wait(request: Any, what: str, limit: float, is_idle: Callable[[], bool] = al
             os.sched_yield()
             continue
         time.sleep(nap)
-        nap = min(2 * nap, _LONGEST_NAP)
+        nap = min(2 * nap, max(_LONGEST_NAP, min(_DROWSY * waited, _DEEPEST_NAP)))
