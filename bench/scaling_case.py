@@ -1,12 +1,12 @@
 """The models that scaling is measured with, on synthetic batches: ours and PyTorch's.
 
-A case is a step in parts: what runs forward to a loss, back, and over the parameters. Every rank
-draws a batch of its own; the models start alike on all ranks.
+Every rank draws a batch of its own; the models start alike on all ranks.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,6 +17,7 @@ import numpy as np
 import dlprim
 from dlprim import nn
 from dlprim.distributed import DataParallel, Group
+from dlprim.distributed.metrics import timed_step
 from dlprim.optim import SGD
 
 MODELS = ("resnet50", "lstm", "mlp")
@@ -24,14 +25,21 @@ VOCABULARY, EMBEDDED, HIDDEN, LAYERS, LENGTH = 128, 256, 512, 2, 64
 WIDTHS = (1024, 2048, 2048, 2048, 1000)
 
 
-@dataclass
-class Case:
-    """One side of a model: a step in parts, and what it averages gradients with."""
+@dataclass(frozen=True)
+class Step:
+    """What a step took on one rank; the peer tells the whole only."""
 
-    forward: Callable[[], Any]
-    backward: Callable[[Any], None]
-    optimise: Callable[[], None]
-    parallel: DataParallel | None  # None: the peer has its own
+    seconds: float
+    exposed: float = 0.0
+    communication: float = 0.0
+    buckets: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Case:
+    """One side of a model."""
+
+    step: Callable[[], Step]
 
 
 def batch_of(model: str, batch: int, rank: int) -> tuple[np.ndarray, np.ndarray]:
@@ -47,10 +55,13 @@ def batch_of(model: str, batch: int, rank: int) -> tuple[np.ndarray, np.ndarray]
     return x, random.integers(0, WIDTHS[-1], batch)
 
 
+_CONTEXT = nn.Context()  # of all cases of a process, so that they share the memory of activations
+
+
 def make_model(model: str) -> nn.Module:
     random = np.random.Generator(np.random.PCG64(5))
     if model == "resnet50":
-        return nn.resnet50(generator=random)
+        return nn.resnet50(generator=random, context=_CONTEXT)
     layers: dict[str, nn.Module] = {}
     if model == "lstm":
         layers["encoder"] = nn.Embedding(VOCABULARY, EMBEDDED, random, 0.1)
@@ -61,7 +72,7 @@ def make_model(model: str) -> nn.Module:
             activation = "relu" if i < len(WIDTHS) - 2 else None
             layers[f"linear{i}"] = nn.Linear(c, k, activation, random)
     sequential = nn.Sequential(layers)
-    sequential.use(nn.Context())
+    sequential.use(_CONTEXT)
     return sequential
 
 
@@ -84,16 +95,22 @@ def our_case(model: str, batch: int, group: Group, overlap: str, wire: str) -> C
     def optimise() -> None:
         optimiser.step([p.gradient for p in parameters])
 
-    return Case(forward, backward, optimise, parallel)
+    def step() -> Step:
+        _, seconds = timed_step(parallel, forward, backward, optimise)
+        buckets = parallel.traffic.buckets
+        return Step(seconds.step, seconds.exposed, seconds.communication, buckets)
+
+    return Case(step)
 
 
-def torch_case(model: str, batch: int, rank: int, size: int) -> Case:
-    """PyTorch with its DistributedDataParallel over gloo; alone without either."""
+def torch_case(model: str, batch: int, world: Group, is_parallel: bool, threads: int) -> Case:
+    """PyTorch with its DistributedDataParallel over gloo; or without either."""
     import torch
 
     from torch_models import LanguageModel, ResNet
 
-    x, labels = (torch.from_numpy(array) for array in batch_of(model, batch, rank))
+    torch.set_num_threads(threads)
+    x, labels = (torch.from_numpy(array) for array in batch_of(model, batch, world.rank))
     torch.manual_seed(5)
     if model == "resnet50":
         network = ResNet((3, 4, 6, 3), 64, 1000).to(memory_format=torch.channels_last)
@@ -105,12 +122,15 @@ def torch_case(model: str, batch: int, rank: int, size: int) -> Case:
         for c, k in pairwise(WIDTHS):
             layers += [torch.nn.Linear(c, k), torch.nn.ReLU()]
         network = torch.nn.Sequential(*layers[:-1])
-    if size > 1:
+    if is_parallel:
         network = torch.nn.parallel.DistributedDataParallel(network)
     optimiser = torch.optim.SGD(network.parameters(), 0.01, 0.9)
 
-    def forward() -> Any:
+    def step() -> Step:
+        begin = time.perf_counter()
         optimiser.zero_grad()
-        return torch.nn.functional.cross_entropy(network(x).flatten(0, -2), labels)
+        torch.nn.functional.cross_entropy(network(x).flatten(0, -2), labels).backward()
+        optimiser.step()
+        return Step(time.perf_counter() - begin)
 
-    return Case(forward, lambda loss: loss.backward(), optimiser.step, None)
+    return Case(step)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,19 +21,6 @@ from dlprim.distributed.overlap import OVERLAPS
 from dlprim.distributed.waiting import wait
 
 WIDTHS = (7, 33, 64, 5, 1)
-
-
-@pytest.fixture(params=["alone", "self", "world"])
-def group(request: pytest.FixtureRequest) -> Iterator[Group]:
-    communicators: dict[str, Any] = {
-        "alone": None,
-        "self": MPI.COMM_SELF.Dup(),
-        "world": MPI.COMM_WORLD.Dup(),
-    }
-    communicator = communicators[request.param]
-    yield Group(communicator, timeout=60)
-    if communicator is not None:
-        communicator.Free()
 
 
 def random(seed: int) -> np.random.Generator:

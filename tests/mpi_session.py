@@ -1,4 +1,5 @@
-"""A pytest plugin for runs under mpiexec: the first failure of a rank ends all of them.
+"""A pytest plugin for runs under mpiexec: the groups to test with, and the end of all ranks with
+the first failure of one.
 
 Otherwise the other ranks would wait in the next exchange until the timeout of the whole run.
 """
@@ -6,10 +7,13 @@ Otherwise the other ranks would wait in the next exchange until the timeout of t
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from mpi4py import MPI
+
+from dlprim.distributed import Group
 
 
 @pytest.hookimpl(trylast=True)
@@ -22,3 +26,16 @@ def pytest_exception_interact(node: Any, call: Any, report: Any) -> None:
     sys.__stderr__.flush()
     if world.size > 1:
         world.Abort(1)
+
+
+@pytest.fixture(params=["alone", "self", "world"])
+def group(request: pytest.FixtureRequest) -> Iterator[Group]:
+    communicators: dict[str, Any] = {
+        "alone": None,
+        "self": MPI.COMM_SELF.Dup(),
+        "world": MPI.COMM_WORLD.Dup(),
+    }
+    communicator = communicators[request.param]
+    yield Group(communicator, timeout=60)
+    if communicator is not None:
+        communicator.Free()

@@ -26,9 +26,9 @@ from mpi_launch import TESTS, launch
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_cases_hold_on_all_ranks(ranks: int) -> None:
-    cases = str(TESTS / "distributed_cases.py")
+    cases = [str(TESTS / f"distributed_{name}.py") for name in ("cases", "norm_cases")]
     options = ("-q", "-x", "-p", "no:cacheprovider", "-p", "mpi_session")
-    run = launch(ranks, "-m", "pytest", *options, cases)
+    run = launch(ranks, "-m", "pytest", *options, *cases)
     assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-4000:]
     assert run.stdout.count(" passed") == ranks
 

@@ -86,6 +86,29 @@ def test_language_models_and_batch_normalisation_run_on_ranks(tmp_path: Path) ->
     assert "final: test accuracy" in stdout
 
 
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_synchronized_batch_normalization_is_that_of_one_rank(tmp_path: Path, ranks: int) -> None:
+    model = (
+        "--model",
+        "cnn",
+        "--hidden",
+        "8",
+        "16",
+        *DATA[:4],
+        "--sync-bn",
+        "--global-batch",
+        "14",
+    )
+    run = launch(ranks, "-m", "dlprim.train", "--check", *model)
+    assert run.returncode == 0, run.stderr
+    assert "with the same global batch they differ by" in run.stdout
+    one, many = tmp_path / "one.jsonl", tmp_path / "many.jsonl"
+    flags = (*model, "--epochs", "1", "--lr", "0.01")
+    assert main([*flags, "--json", str(one)]) == 0
+    train(ranks, many, *flags)
+    np.testing.assert_allclose(curve(many), curve(one), rtol=1e-5)
+
+
 # ---------------------------------------------------------------- checkpoints
 
 
@@ -133,6 +156,23 @@ def test_run_is_resumed_on_another_number_of_ranks(tmp_path: Path) -> None:
     np.testing.assert_allclose(curve(resumed), curve(whole), rtol=1e-5)
 
 
+def test_what_rounding_owes_is_in_the_checkpoint(tmp_path: Path) -> None:
+    whole, resumed, kept = (tmp_path / name for name in ("whole", "resumed", "kept"))
+    flags = (*TOGETHER, "--wire", "bfloat16", "--bucket-mb", "0.001")
+    train(2, whole, *flags)
+    flags += ("--checkpoint", str(kept))
+    run = launch(2, str(TESTS / "mpi_train.py"), "error", str(STEPS + 2), *flags)
+    assert run.returncode == 1
+    before = (kept / "checkpoint.npz").read_bytes()
+    train(2, resumed, *flags, "--resume")
+    assert curve(resumed) == curve(whole)
+    for other in (("--wire", "float32"), ("--bucket-mb", "1")):
+        (kept / "checkpoint.npz").write_bytes(before)
+        run = launch(2, "-m", "dlprim.train", *flags, "--resume", *other)
+        assert run.returncode == 0, run.stderr
+        assert run.stderr.count("what rounding took from messages begins at zero") == 1
+
+
 # ---------------------------------------------------------------- ends and refusals
 
 
@@ -159,6 +199,7 @@ def test_mistake_in_the_program_shows_where_it_is() -> None:
         (("--checkpoint", "/nowhere", "--resume"), 1, "nothing to resume"),
         (("--baseline", "/nowhere.jsonl"), 1, "No such file or directory"),
         (("--data", "/nowhere.npz"), 1, "cannot be read as an .npz file"),
+        (("--sync-bn", *DATA), 1, "--sync-bn: the model mlp has no batch normalisation"),
     ],
 )
 def test_refusals_are_one_line_of_one_rank(flags: tuple[str, ...], status: int, said: str) -> None:

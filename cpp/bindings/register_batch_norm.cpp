@@ -77,12 +77,14 @@ public:
         batch_norm_forward(norm_, tensors);
     }
 
-    void backward(const py::dict& arrays, bool is_given) const {
+    void backward(const py::dict& arrays, bool is_given, double given_pixels) const {
         const Named named(activations_, arrays);
         const Maybe diff_dst = named.packed("diff_dst"), src = named.packed("src");
         const Maybe dst = named.packed("dst"), mask = named.mask("relu_mask");
         const Maybe mean = named.by_channel("mean"), inverse = named.by_channel("inverse_std");
         const Maybe weight = named.by_channel("weight"), bias = named.by_channel("bias");
+        const Maybe given_weight = named.by_channel("given_diff_weight");
+        const Maybe given_bias = named.by_channel("given_diff_bias");
         const Maybe diff_src = named.packed("out");
         const Maybe diff_residual = named.packed("diff_residual");
         const Maybe diff_weight = named.by_channel("diff_weight");
@@ -95,8 +97,13 @@ public:
                                   .dst = data_or_null(dst),
                                   .relu_mask = bits_or_null(mask),
                                   .bias = floats_or_null(bias),
-                                  .is_given = is_given};
-        const auto others = {&dst, &mask, &mean, &inverse, &weight, &bias};
+                                  .is_given = is_given,
+                                  .given_diff_weight = floats_or_null(given_weight),
+                                  .given_diff_bias = floats_or_null(given_bias),
+                                  .given_pixels = given_pixels};
+        require_both("given_diff_weight and given_diff_bias", given_weight, given_bias);
+        const auto others = {&dst,    &mask, &mean,         &inverse,
+                             &weight, &bias, &given_weight, &given_bias};
         tensors.diff_src = written(diff_src, others, {&src, &diff_dst});
         written(diff_residual, {&src, &diff_src}, {});
         tensors.diff_residual = written(diff_residual, others, {&diff_dst});
@@ -129,7 +136,8 @@ void register_batch_norm(py::module_& module) {
         .def(py::init<const PyActivations&, bool, float>(), py::arg("activations"), py::arg("relu"),
              py::arg("epsilon"))
         .def("forward", &PyBatchNorm::forward, py::arg("arrays"))
-        .def("backward", &PyBatchNorm::backward, py::arg("arrays"), py::arg("is_given"));
+        .def("backward", &PyBatchNorm::backward, py::arg("arrays"), py::arg("is_given"),
+             py::arg("given_pixels"));
 }
 
 }  // namespace dlprim::bindings

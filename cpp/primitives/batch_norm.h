@@ -28,7 +28,7 @@ struct BatchNormForward {
     // Given statistics, or null where those of the minibatch are taken.
     const float* given_mean = nullptr;
     const float* given_variance = nullptr;
-    void* dst = nullptr;                // may be src or residual
+    void* dst = nullptr;                // may be src or residual; null: statistics are all
     std::uint8_t* relu_mask = nullptr;  // or null; a bit per element as in relu_backward.h
     float* mean = nullptr;              // used; written in both cases
     float* inverse_std = nullptr;
@@ -47,10 +47,15 @@ struct BatchNormBackward {
     const std::uint8_t* relu_mask = nullptr;
     const float* bias = nullptr;  // or null: zeros
     bool is_given = false;        // the statistics did not depend on src
-    void* diff_src = nullptr;     // may be src or diff_dst
+    // Of a larger minibatch that src is a part of: the sums over it that diff_weight and diff_bias
+    // are, and its pixels. Where they are given, diff_residual holds what passed relu already.
+    const float* given_diff_weight = nullptr;
+    const float* given_diff_bias = nullptr;
+    double given_pixels = 0;
+    void* diff_src = nullptr;  // may be src or diff_dst; null: the other results are all
     // What passed relu; or null. May be diff_dst.
     void* diff_residual = nullptr;
-    float* diff_weight = nullptr;
+    float* diff_weight = nullptr;  // these two are written unless they are given
     float* diff_bias = nullptr;
 };
 

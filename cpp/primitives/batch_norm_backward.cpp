@@ -18,10 +18,18 @@ public:
     }
 
     void run() const {
+        if (tensors_.given_diff_weight != nullptr) {
+            set_means({0, channels_}, tensors_.given_diff_weight, tensors_.given_diff_bias,
+                      tensors_.given_pixels);
+            for_pieces({0, panels_.blocks}, false,
+                       [&](std::int64_t piece, std::int64_t block) { apply(piece, block); });
+            return;
+        }
         for_cached_blocks([&](Range blocks) {
             for_pieces(blocks, false,
                        [&](std::int64_t piece, std::int64_t block) { add_up(piece, block); });
             for_channels(channels_of(blocks), [&](Range channels) { combine(channels); });
+            if (tensors_.diff_src == nullptr) return;
             for_pieces(blocks, true,
                        [&](std::int64_t piece, std::int64_t block) { apply(piece, block); });
         });
@@ -67,14 +75,20 @@ private:
     void combine(Range channels) const {
         add_rows(sums_, channels);
         add_rows(products_, channels);
-        const auto share = static_cast<float>(tensors_.is_given ? 0 : 1 / pixels());
         for (std::int64_t c = channels.begin; c < channels.end; ++c) {
-            const float sum = sums_.row(0)[c], product = products_.row(0)[c];
-            const float inverse = tensors_.inverse_std[c];
-            tensors_.diff_bias[c] = sum;
-            tensors_.diff_weight[c] = product * inverse;
-            mean_diff()[c] = sum * share;
-            mean_slope()[c] = product * inverse * inverse * share;
+            tensors_.diff_bias[c] = sums_.row(0)[c];
+            tensors_.diff_weight[c] = products_.row(0)[c] * tensors_.inverse_std[c];
+        }
+        set_means(channels, tensors_.diff_weight, tensors_.diff_bias, pixels());
+    }
+
+    // What is taken from the gradient of each pixel because the statistics depend on it.
+    void set_means(Range channels, const float* weight_sum, const float* bias_sum,
+                   double pixels) const {
+        const auto share = static_cast<float>(tensors_.is_given ? 0 : 1 / pixels);
+        for (std::int64_t c = channels.begin; c < channels.end; ++c) {
+            mean_diff()[c] = bias_sum[c] * share;
+            mean_slope()[c] = weight_sum[c] * tensors_.inverse_std[c] * share;
         }
     }
 
@@ -108,6 +122,7 @@ void batch_norm_backward(const BatchNorm& norm, const BatchNormBackward& tensors
         BackwardPass(norm, tensors).run();
         return;
     }
+    if (tensors.given_diff_weight != nullptr) return;
     std::fill_n(tensors.diff_weight, norm.tensor.blocks.total(), 0.0F);
     std::fill_n(tensors.diff_bias, norm.tensor.blocks.total(), 0.0F);
 }

@@ -28,6 +28,7 @@ public:
             for_pieces(blocks, false,
                        [&](std::int64_t piece, std::int64_t block) { add_up(piece, block); });
             for_channels(channels_of(blocks), [&](Range channels) { combine(channels); });
+            if (tensors_.dst == nullptr) return;
             for_pieces(blocks, true,
                        [&](std::int64_t piece, std::int64_t block) { normalize(piece, block); });
         });

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dlprim import _core
+from dlprim import _core, populations
 from dlprim.activations import Activations, Array
+from dlprim.populations import Population
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -100,6 +101,7 @@ class BatchNorm:
         out: Array | None = None,
         relu_mask: npt.NDArray[np.uint8] | None = None,
         saved: FloatArray | None = None,
+        population: Population | None = None,
     ) -> tuple[Array, FloatArray]:
         """Normalises src.
 
@@ -124,6 +126,8 @@ class BatchNorm:
             Receives where relu let the result through: bit j % 8 of byte j / 8 for channel j.
         saved : ndarray of float32, (2, C), optional
             Written and returned.
+        population : Population, optional
+            Of what src is a part; with training its statistics are taken.
 
         Returns
         -------
@@ -158,9 +162,17 @@ class BatchNorm:
         arrays["variance"] = np.empty(self._channels, np.float32) if training else None
         if training:
             self._require_running(running_mean, running_var)
-        self._core.forward(arrays)
-        if training and running_mean is not None and running_var is not None:
-            self._update(running_mean, running_var, saved[0], arrays["variance"], momentum)
+        count: float = self._pixels
+        if training and population is not None:
+            count, _, arrays["variance"] = populations.forward(
+                self._core, arrays, self._pixels, population
+            )
+        else:
+            self._core.forward(arrays)
+        if training and count > 0 and running_mean is not None and running_var is not None:
+            rate, unbiased = np.float32(momentum), np.float32(count / max(count - 1, 1))
+            running_mean += rate * (saved[0] - running_mean)
+            running_var += rate * (arrays["variance"] * unbiased - running_var)
         return dst, saved
 
     def backward(
@@ -177,6 +189,7 @@ class BatchNorm:
         diff_residual: Array | None = None,
         diff_weight: FloatArray | None = None,
         diff_bias: FloatArray | None = None,
+        population: Population | None = None,
     ) -> BatchNormGradients:
         """The gradients with respect to src, residual, weight and bias.
 
@@ -198,6 +211,8 @@ class BatchNorm:
             Receives what passed relu, of a layer with a residual; may be diff_dst itself.
         diff_weight, diff_bias : ndarray of float32, (C,), optional
             Written and returned.
+        population : Population, optional
+            As in `forward`; diff_weight and diff_bias are still those of src alone.
 
         Returns
         -------
@@ -230,8 +245,12 @@ class BatchNorm:
             "diff_dst": diff_dst, "src": src, "dst": dst, "relu_mask": relu_mask,
             "weight": weight, "bias": bias, "out": result, "diff_residual": passed,
             "diff_weight": weight_sum, "diff_bias": bias_sum, **self._statistics(saved),
+            "given_diff_weight": None, "given_diff_bias": None,
         }  # fmt: skip
-        self._core.backward(arrays, not training)
+        if training and population is not None:
+            populations.backward(self._core, arrays, self._pixels, population)
+        else:
+            self._core.backward(arrays, not training, 0)
         if self.residual and not self.relu:
             passed = diff_dst
         return BatchNormGradients(result, passed, weight_sum, bias_sum)
@@ -239,6 +258,11 @@ class BatchNorm:
     @property
     def _channels(self) -> int:
         return self.activations.shape[1]
+
+    @property
+    def _pixels(self) -> int:
+        n, _, h, w = self.activations.shape
+        return n * h * w
 
     def _statistics(self, saved: Any) -> dict[str, Any]:
         if not isinstance(saved, np.ndarray) or saved.shape != (2, self._channels):
@@ -260,17 +284,6 @@ class BatchNorm:
                     f"{name} has shape {array.shape}, expected a writeable array of shape "
                     f"({self._channels},)"
                 )
-
-    def _update(
-        self, mean: FloatArray, var: FloatArray, new_mean: Any, new_var: Any, momentum: float
-    ) -> None:
-        n, _, h, w = self.activations.shape
-        count = n * h * w
-        if count == 0:
-            return
-        unbiased = np.float32(count / max(count - 1, 1))
-        mean += np.float32(momentum) * (new_mean - mean)
-        var += np.float32(momentum) * (new_var * unbiased - var)
 
     def __repr__(self) -> str:
         it = self.activations

@@ -9,6 +9,7 @@ an MPI launcher has started: alone everything here works without it, as a group 
 """
 
 from dlprim.distributed.agreement import prepare_together, require_same_code
+from dlprim.distributed.batch_norm import synchronize_batch_norm
 from dlprim.distributed.data_parallel import DataParallel
 from dlprim.distributed.failure import CollectiveError, end_job
 from dlprim.distributed.group import Group, LauncherError
@@ -21,4 +22,5 @@ __all__ = [
     "end_job",
     "prepare_together",
     "require_same_code",
+    "synchronize_batch_norm",
 ]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlprim.distributed.agreement import require_same_parameters
 from dlprim.distributed.buckets import Parameter, plan_buckets
@@ -30,6 +31,7 @@ from dlprim.distributed.reduction import WIRES, Reducer, bytes_per_element
 from dlprim.distributed.traffic import Traffic
 
 BUCKET_BYTES = 25 << 20
+_NO_PLAN = np.empty(0, np.int64)
 
 
 class Module(Protocol):
@@ -155,6 +157,38 @@ class DataParallel:
         timeline = tuple(zip(sizes, leads, strict=True))
         self.traffic = Traffic(timeline, self._engine.busy_seconds, self._exposed)
         self._start_step()
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """What this rank carries from step to step: what bfloat16 messages still owe.
+
+        Between two steps. ``lost`` is float32, ``plan`` int64 says of which buckets, on how many
+        ranks; empty where nothing is owed.
+        """
+        return {"lost": np.concatenate(self._lost), "plan": self._plan} if self._lost else {}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> bool:
+        """Goes on from a `state_dict` of the same rank.
+
+        Returns
+        -------
+        bool
+            False where the state is of other buckets, another number of ranks or another wire:
+            then nothing is owed.
+        """
+        fits = np.array_equal(state.get("plan", _NO_PLAN), self._plan if self._lost else _NO_PLAN)
+        ends = np.cumsum([it.size for it in self._lost])
+        parts = np.split(state["lost"], ends[:-1]) if fits and self._lost else self._lost
+        for lost, part in zip(self._lost, parts, strict=True):
+            lost[...] = part if fits else 0
+        return fits
+
+    @property
+    def _lost(self) -> list[NDArray[np.float32]]:
+        return [it for it in self._reducer.lost if it.size > 0] if self.group.size > 1 else []
+
+    @property
+    def _plan(self) -> NDArray[np.int64]:
+        return np.array([self.group.size, *(it.padded for it in self._buckets)], np.int64)
 
     def close(self) -> None:
         """Ends the communication thread, on all ranks; the object cannot be used any more."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import pickle
 import platform
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from dlprim.distributed.failure import abort_after_uncaught_exceptions, deliver_output
 from dlprim.distributed.launcher import launched_size
-from dlprim.distributed.waiting import wait
+from dlprim.distributed.waiting import always, wait
 
 DEFAULT_TIMEOUT = 600.0  # seconds; a first step may generate code and load data on one rank only
 _THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
@@ -120,9 +121,9 @@ class Group:
             return self
         return Group(self.communicator.Dup(), self.timeout)
 
-    def wait(self, request: Any, what: str) -> None:
+    def wait(self, request: Any, what: str, is_idle: Callable[[], bool] = always) -> None:
         """Waits for an MPI request, with patience and this group's limit; see `waiting`."""
-        wait(request, what, self.timeout)
+        wait(request, what, self.timeout, is_idle)
 
     def broadcast(self, array: npt.NDArray[Any], root: int = 0) -> None:
         """Overwrites ``array`` (C-contiguous, any dtype) with that of rank ``root``."""
@@ -143,6 +144,27 @@ class Group:
         self.wait(self.communicator.Iallgatherv(mine, target), "an allgather")
         parts = np.split(everything, np.cumsum(sizes)[:-1])
         return [pickle.loads(part.tobytes()) for part in parts]
+
+    def gather(self, array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
+        """The arrays of all ranks, (size, *shape), on rank 0, and None on the others.
+
+        They are contiguous and have the same shape and dtype everywhere.
+        """
+        if self.size == 1:
+            return array[None]
+        everything = None
+        if self.rank == 0:
+            everything = np.empty((self.size, *array.shape), array.dtype)
+        self.wait(self.communicator.Igather(array, everything), "a gather")
+        return everything
+
+    def scatter(self, everything: npt.NDArray[Any] | None, own: npt.NDArray[Any]) -> None:
+        """The inverse of `gather`: overwrites ``own`` by this rank's row of rank 0's array."""
+        if self.size == 1:
+            assert everything is not None
+            own[...] = everything[0]
+        else:
+            self.wait(self.communicator.Iscatter(everything, own), "a scatter")
 
     def barrier(self) -> None:
         """Returns when every rank is here."""

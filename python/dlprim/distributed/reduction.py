@@ -80,6 +80,11 @@ class Reducer:
         yield communicator.Iallgather(self._in_place, message)
         result.read(message, values)
 
+    @property
+    def lost(self) -> list[NDArray[np.float32]]:
+        """What messages still owe, in the memory that the next ones take it from."""
+        return [it.lost for it in (*self._contributions, *self._results)]
+
     def _mean(self, messages: list[NDArray[Any]], wire: Wire, mean: NDArray[np.float32]) -> None:
         """Over the messages, added in their order; one of them may be `mean` itself."""
         scale = np.float32(1 / len(messages))

@@ -23,6 +23,8 @@ PART = 1 << 15  # elements
 class Wire(Protocol):
     """Numbers (float32) to a message of the same length and back."""
 
+    lost: NDArray[np.float32]  # what the next message is to make up for
+
     def write(self, values: NDArray[np.float32], message: NDArray[Any]) -> None:
         """Makes the message that says `values`, which may be overwritten."""
         ...
@@ -38,6 +40,8 @@ class Wire(Protocol):
 
 class Float32Wire:
     """A message is the numbers themselves: the same memory, so that nothing is copied."""
+
+    lost: NDArray[np.float32] = np.empty(0, np.float32)
 
     def write(self, values: NDArray[np.float32], message: NDArray[Any]) -> None:
         pass
@@ -59,11 +63,11 @@ class Bfloat16Wire:
     """
 
     def __init__(self, size: int) -> None:
-        self._lost = np.zeros(size, np.float32)
+        self.lost = np.zeros(size, np.float32)
 
     def write(self, values: NDArray[np.float32], message: NDArray[Any]) -> None:
         for part in parts(values.size):
-            corrected, lost = values[part], self._lost[part]
+            corrected, lost = values[part], self.lost[part]
             corrected += lost
             _core.round_to_bfloat16(corrected, message[part])
             _core.widen_to_float32(message[part], lost)

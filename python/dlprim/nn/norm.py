@@ -8,6 +8,7 @@ import dlprim
 from dlprim.nn.context import Images
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import Parameter
+from dlprim.populations import Population
 
 
 class BatchNorm2d(Module):
@@ -21,6 +22,11 @@ class BatchNorm2d(Module):
     weight : float
         What all weights are at first; 0 makes a residual block begin as the identity.
     epsilon, momentum : float
+
+    Attributes
+    ----------
+    population : dlprim.populations.Population or None
+        Whose statistics are taken in training; None for those of the batch.
     """
 
     def __init__(
@@ -38,6 +44,7 @@ class BatchNorm2d(Module):
         self.running_mean = np.zeros(C, np.float32)
         self.running_var = np.ones(C, np.float32)
         self.batches = np.zeros((), np.int64)
+        self.population: Population | None = None
         self._saved = np.empty((2, C), np.float32)
         self._primitives: dict[tuple[object, ...], dlprim.BatchNorm] = {}
         self._kept: tuple[dlprim.BatchNorm, Images, Array | None] | None = None
@@ -78,6 +85,7 @@ class BatchNorm2d(Module):
                 dst,
                 mask,
                 self._saved,
+                self.population,
             )
         if training:
             self._kept = norm, x, mask
@@ -105,6 +113,7 @@ class BatchNorm2d(Module):
                 diff_residual=dy.array if norm.residual and norm.relu else None,
                 diff_weight=self.weight.gradient,
                 diff_bias=self.bias.gradient,
+                population=self.population,
             )
         self.context.buffers.give(mask)
         if found.diff_residual is None:

@@ -10,7 +10,13 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from dlprim.distributed import CollectiveError, DataParallel, Group, prepare_together
+from dlprim.distributed import (
+    CollectiveError,
+    DataParallel,
+    Group,
+    prepare_together,
+    synchronize_batch_norm,
+)
 from dlprim.train.config import TrainConfig
 from dlprim.train.loop import Trainer
 from dlprim.train.models import build
@@ -45,6 +51,8 @@ def make_trainer(
     parallel = DataParallel(
         model, group, max(int(flags.bucket_mb * 2**20), 1), flags.overlap, flags.wire
     )
+    if flags.sync_bn and synchronize_batch_norm(model, parallel) == 0:
+        raise CollectiveError(f"--sync-bn: the model {config.model} has no batch normalisation")
     exchange = RankExchange(parallel, model, task, wants_stop)
     return Trainer(model, task, config, exchange), exchange
 
@@ -67,8 +75,12 @@ def check(config: TrainConfig, flags: argparse.Namespace, group: Group) -> int:
     if len(set(group.allgather(digest.digest()))) > 1:
         raise CollectiveError(f"The parameters of the ranks differ after {steps} steps")
     print(f"after {steps} steps the parameters are the same bits on {group.size} rank(s)")
-    if any(module.own_statistics() for module in trainer.model.modules()):
-        print("no comparison with one rank: each rank normalises its own part of a batch")
+    normalizes = any(module.own_statistics() for module in trainer.model.modules())
+    if normalizes and not flags.sync_bn:
+        print(
+            "no comparison with one rank: each rank normalises its own part of a batch, "
+            "but for --sync-bn"
+        )
         return 0
     difference = _difference_to_one_rank(trainer, config, flags) if group.rank == 0 else None
     difference = group.allgather(difference)[0]

@@ -23,6 +23,7 @@ from dlprim.train.models import LanguageModel
 from dlprim.train.npz import DamagedFileError, read_arrays
 
 FILE = "checkpoint.npz"
+EXCHANGE = "exchange/"  # before the names of what ranks carry from step to step
 _FORMAT = 1
 _DESCRIPTION = "description"  # JSON, as bytes
 
@@ -86,7 +87,7 @@ def load(folder: Path, trainer: Trainer, reader: Reader | None = None) -> list[d
     path = folder / FILE
     description, arrays = (reader or read)(path)
     _require_same(path, description["config"], trainer.config)
-    parts: dict[str, dict[str, Any]] = {"model": {}, "optimizer": {}, "state": {}}
+    parts: dict[str, dict[str, Any]] = {"model": {}, "optimizer": {}, "state": {}, "exchange": {}}
     for name, array in arrays.items():
         part, _, key = name.partition("/")
         parts.setdefault(part, {})[key] = array
@@ -95,6 +96,7 @@ def load(folder: Path, trainer: Trainer, reader: Reader | None = None) -> list[d
         trainer.optimizer.load_state_dict(parts["optimizer"])
     except (KeyError, ValueError) as error:
         raise CheckpointError(f"{path} does not fit the model: {error.args[0]}") from error
+    trainer.exchange.load_state_dict(parts["exchange"])
     if isinstance(trainer.model, LanguageModel):
         states = _states(parts["state"], trainer.model)
         own = trainer.exchange.own_columns
@@ -135,6 +137,8 @@ def _arrays(trainer: Trainer) -> dict[str, NDArray[Any]]:
     arrays = {f"model/{name}": array for name, array in trainer.model.state_dict().items()}
     for name, value in trainer.optimizer.state_dict().items():
         arrays[f"optimizer/{name}"] = np.asarray(value)
+    for name, array in trainer.exchange.state_dict().items():
+        arrays[f"{EXCHANGE}{name}"] = array
     if isinstance(trainer.model, LanguageModel):
         for layer, states in enumerate(trainer.model.rnn.states):
             for place, state in enumerate(states):

@@ -66,6 +66,8 @@ def _add_ranks(made: argparse.ArgumentParser) -> None:
     ranks.add_argument("--overlap", choices=OVERLAPS, default="thread", help=text)
     text = "how gradients travel (default: float32)"
     ranks.add_argument("--wire", choices=WIRES, default="float32", help=text)
+    text = "batch normalisation takes the statistics of all ranks, not of each rank's samples"
+    ranks.add_argument("--sync-bn", action="store_true", help=text)
     text = "MiB of gradients that travel at once, at most (default: 25)"
     ranks.add_argument("--bucket-mb", type=above_0, default=25.0, metavar="X", help=text)
     text = "seconds after which a rank that does not answer ends the job (default: 600)"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -36,6 +36,9 @@ class Exchange(Protocol):
 
     rank: int  # of which 0 writes
 
+    def begin(self, step: int) -> None:
+        """The forward pass of a step is next."""
+
     def announce(self, step: int, loss: float, count: int) -> None:
         """The mean loss over so many samples in a step, before its backward pass."""
 
@@ -54,6 +57,12 @@ class Exchange(Protocol):
     def first(self, value: str | None) -> str | None:
         """What the first rank says that knows anything."""
 
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """What it carries from step to step, of all ranks; what rank 0 gets counts."""
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Goes on from a `state_dict`, or from this rank's part of it."""
+
     def all_columns(self, array: NDArray[Any]) -> NDArray[Any]:
         """The rows (N, ...) of all ranks."""
 
@@ -65,6 +74,8 @@ class NoExchange:
     """A single process uses its gradients as they are."""
 
     rank = 0
+
+    def begin(self, step: int) -> None: ...
 
     def announce(self, step: int, loss: float, count: int) -> None:
         self._announced = loss, count
@@ -81,6 +92,11 @@ class NoExchange:
 
     def first(self, value: str | None) -> str | None:
         return value
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None: ...
 
     def all_columns(self, array: NDArray[Any]) -> NDArray[Any]:
         return array
@@ -182,6 +198,7 @@ class Trainer:
         begin = clock()
         src, targets = self.task.batch(self.step)
         made = clock()
+        self.exchange.begin(self.step)
         # A diverging run overflows on its way to NaN; the check below says it better.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             dst = self.model.forward(src)

@@ -7,7 +7,8 @@ per step, is the loss and whether somebody wants to stop; it travels while the b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from numpy.typing import NDArray
 from dlprim.distributed import CollectiveError, DataParallel
 from dlprim.distributed.metrics import StepSeconds, Summary, summarize
 from dlprim.nn import Module, Parameter
-from dlprim.train.checkpoint import CheckpointError, read
+from dlprim.train.checkpoint import EXCHANGE, CheckpointError, read
 from dlprim.train.loop import Seconds, Trainer
 from dlprim.train.tasks import Shard, Task
 
+_LOST = f"{EXCHANGE}lost"
 _WARM = 2  # steps that generate code and touch memory for the first time
 
 
@@ -48,10 +50,11 @@ class RankExchange:
         self._heard = np.empty((self.group.size, 3))
         self._somebody_stops = False
 
+    def begin(self, step: int) -> None:
+        self.parallel.share = self._task.share(step)
+
     def announce(self, step: int, loss: float, count: int) -> None:
-        share = self._task.share(step)
-        self.parallel.share = share
-        weight = count if share > 0 else 0
+        weight = count if self.parallel.share > 0 else 0
         self._said[...] = loss if weight > 0 else 0.0, weight, self._wants_stop()
         if self.group.size > 1:
             self._pending = self.group.communicator.Iallgather(self._said, self._heard)
@@ -102,6 +105,23 @@ class RankExchange:
     def first(self, value: str | None) -> str | None:
         return next((it for it in self.group.allgather(value) if it is not None), None)
 
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        state = self.parallel.state_dict()
+        if not state:
+            return {}
+        lost = self.group.gather(state["lost"])
+        return {} if lost is None else state | {"lost": lost}
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """After `read`, of this rank. What does not fit is dropped with a warning."""
+        if not self.parallel.load_state_dict(state) and self.rank == 0:
+            warnings.warn(
+                "what rounding took from messages begins at zero: the checkpoint is of another "
+                "number of ranks, other buckets or another wire",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
     def all_columns(self, array: NDArray[Any]) -> NDArray[Any]:
         return np.concatenate(self.group.allgather(array))
 
@@ -117,15 +137,25 @@ class RankExchange:
             As `checkpoint.read`, on all ranks.
         """
         found: Any = None
+        lost = None
         if self.rank == 0:
             try:
                 found = read(path)
+                lost = found[1].pop(_LOST, None)
             except CheckpointError as error:
                 found = str(error)
         found = self.group.allgather(found)[0]
         if isinstance(found, str):
             raise CollectiveError(found)
+        self._take_own_row(found[1], lost)
         return found  # type: ignore[no-any-return]
+
+    def _take_own_row(self, arrays: dict[str, Any], lost: NDArray[np.float32] | None) -> None:
+        """From rank 0's array of all ranks, as large as the model on each, lest all hold it."""
+        shape = self.group.allgather(None if lost is None else lost.shape)[0]
+        if shape is not None and shape[0] == self.group.size:
+            arrays[_LOST] = np.empty(shape[1:], np.float32)
+            self.group.scatter(lost, arrays[_LOST])
 
 
 class StepLog:

@@ -1,0 +1,134 @@
+"""Batch normalisation over all ranks: what one rank makes of the whole batch, on every group.
+
+`test_distributed.py` runs this file as it runs distributed_cases.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import dlprim
+from dlprim import nn
+from dlprim.distributed import DataParallel, Group, synchronize_batch_norm
+
+SAMPLES = 12  # of all ranks
+STEPS = 10
+
+
+def random(seed: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(seed))
+
+
+def uneven(group: Group) -> slice:
+    """A rank's samples: the first has the fewest, and with three ranks none at all."""
+    shift = 1 if group.size < 3 else -1
+    ends = [rank * (rank + shift) for rank in range(group.size + 1)]
+    begin, end = (SAMPLES * it // ends[-1] for it in ends[group.rank : group.rank + 2])
+    return slice(begin, end)
+
+
+def small_resnet(seed: int) -> nn.Sequential:
+    generator = random(seed)
+
+    def conv(c: int, k: int, name: str, stride: int = 1, relu: bool = True) -> nn.ConvBatchNorm:
+        size = 3 if name.startswith("conv") else 1
+        layer = nn.Conv2d(c, k, size, stride, size // 2, generator=generator, first=c == 3)
+        return nn.ConvBatchNorm(layer, nn.BatchNorm2d(k, relu), (name, f"bn_{name}"))
+
+    first = nn.Residual([conv(16, 16, "conv0"), conv(16, 16, "conv1")])
+    shortcut = conv(16, 24, "shortcut", 2, relu=False)
+    second = nn.Residual([conv(16, 24, "conv0", 2), conv(24, 24, "conv1")], shortcut)
+    layers = {"pack": nn.Pack(), "stem": conv(3, 16, "conv"), "first": first, "second": second}
+    layers |= {"pool": nn.GlobalAvgPool2d(), "fc": nn.Linear(24, 5, generator=generator)}
+    model = nn.Sequential(layers)
+    model.use(nn.Context())
+    return model
+
+
+def trained(
+    group: Group, x: NDArray[np.float32], labels: NDArray[np.int64]
+) -> tuple[dict[str, NDArray[np.float32]], list[float]]:
+    """State and losses after some steps on a rank's samples."""
+    model, losses = small_resnet(group.rank), []
+    with DataParallel(model, group, 4096) as parallel:
+        assert synchronize_batch_norm(model, parallel) == 6
+        for _ in range(STEPS):
+            loss, diff = dlprim.softmax_cross_entropy(model.forward(x), labels)
+            model.backward(diff, parallel.ready)
+            parallel.finish()
+            losses.append(float(np.mean(group.allgather(loss))))
+            for parameter in model.parameters():
+                parameter.value -= np.float32(0.05) * parameter.gradient
+            model.changed()
+    return model.state_dict(), losses
+
+
+def test_ranks_train_a_resnet_as_one_rank_trains_it(group: Group) -> None:
+    generator = random(4)
+    x = generator.standard_normal((SAMPLES, 3, 8, 8), dtype=np.float32)
+    labels = generator.integers(0, 5, SAMPLES)
+    part = SAMPLES // group.size
+    own = slice(part * group.rank, part * (group.rank + 1))
+    state, losses = trained(group, x[own], labels[own])
+    alone, losses_alone = trained(Group(), x, labels)
+    for others in group.allgather(state):
+        for name, array in state.items():
+            np.testing.assert_array_equal(others[name], array)
+    if group.rank == 0:  # whose weights are the first
+        np.testing.assert_allclose(losses, losses_alone, 1e-5)
+        for name, array in state.items():
+            largest = np.abs(alone[name]).max()
+            np.testing.assert_allclose(array, alone[name], 0, 1e-5 * largest, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("layout", ["blocked", "NHWC"])
+@pytest.mark.parametrize("options", [{}, {"relu": True}, {"relu": True, "residual": True}], ids=str)
+def test_statistics_of_unequal_parts(
+    group: Group, layout: str, dtype: str, options: dict[str, bool]
+) -> None:
+    """Of a large mean, and of ranks without a sample, on which the gradients of a mean loss over
+    all samples agree with those of one rank."""
+    generator, own = random(9), uneven(group)
+    shape = (SAMPLES, 20, 5, 3)
+    src, residual, diff = generator.standard_normal((3, *shape), dtype=np.float32)
+    src = 100 + src * np.float32(3) + np.arange(SAMPLES, dtype=np.float32).reshape(-1, 1, 1, 1)
+    weight, bias = generator.uniform(0.5, 2, (2, 20)).astype(np.float32)
+    share = (own.stop - own.start) / SAMPLES
+
+    def results(part: slice, share: float, group: Group) -> list[NDArray[np.float32]]:
+        norm = dlprim.BatchNorm((part.stop - part.start, *shape[1:]), layout, dtype, **options)
+        layer = nn.BatchNorm2d(20)
+        with DataParallel(layer, group, overlap="off") as parallel:
+            synchronize_batch_norm(layer, parallel)
+        parallel.share = share
+        pack, unpack = norm.activations.pack, norm.activations.unpack
+        convert = dlprim.to_bfloat16 if dtype == "bfloat16" else np.ascontiguousarray
+        packed = [pack(convert(array[part])) for array in (src, residual, diff / max(share, 1e-9))]
+        running = np.zeros((2, 20), np.float32)
+        addend = packed[1] if norm.residual else None
+        mask = np.empty(norm.relu_mask_shape, np.uint8) if norm.relu else None
+        dst, saved = norm.forward(
+            packed[0], weight, bias, *running, addend, relu_mask=mask, population=layer.population
+        )
+        got = norm.backward(
+            packed[2], packed[0], saved, weight, bias,
+            relu_mask=mask, population=layer.population,
+        )  # fmt: skip
+        found = [unpack(dst), unpack(got.diff_src)]
+        found = [dlprim.to_float32(it) if dtype == "bfloat16" else it for it in found]
+        return [*found, saved, running, got.diff_weight, got.diff_bias]
+
+    dst, diff_src, *channels, diff_weight, diff_bias = results(own, share, group)
+    whole = results(slice(0, SAMPLES), 1.0, Group())
+    tolerance = 1e-5 if dtype == "float32" else 2e-2
+    for found, expected in zip(channels, whole[2:4], strict=True):
+        np.testing.assert_allclose(found, expected, 2e-6)
+    np.testing.assert_allclose(dst, whole[0][own], 0, tolerance * np.abs(whole[0]).max())
+    largest = np.abs(whole[1]).max()
+    np.testing.assert_allclose(diff_src * share, whole[1][own], 0, tolerance * largest)
+    for mine, expected in zip((diff_weight, diff_bias), whole[4:], strict=True):
+        total = sum(group.allgather(mine * share))
+        np.testing.assert_allclose(total, expected, 0, tolerance * np.abs(expected).max() + 1e-5)
