@@ -249,13 +249,17 @@ def test_state_dict_goes_to_another_model_and_refuses_by_name() -> None:
         other.load_state_dict(state | {"fc.bias": np.zeros(3)})
 
 
-def test_dropout_repeats_its_step_and_scales() -> None:
-    layer = nn.Dropout(0.25, seed=3)
-    x = np.ones((40, 50), np.float32)
-    first = layer.forward(x)
-    np.testing.assert_array_equal(layer.forward(x), first)
-    np.testing.assert_array_equal(layer.backward(x.copy()), first)
-    assert set(np.unique(first)) == {0, np.float32(1 / 0.75)}
-    layer.step = 1
-    assert not np.array_equal(layer.forward(x), first)
-    assert layer.forward(x, training=False) is x
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_inference_in_slices_is_inference_of_each_image(dtype: str) -> None:
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    model = shaken(nn.resnet((2, 1, 1), 8, 4, generator(), nn.Context(dtype)))
+    x = generator(1).standard_normal((7, 3, 32, 32), np.float32)  # 4 images at a time, and 3
+    buffers = model.context.buffers
+    y = model.forward(x, training=False).astype(np.float32)
+    assert buffers.in_use == 0
+    before = buffers.bytes
+    np.testing.assert_array_equal(model.forward(x, training=False).astype(np.float32), y)
+    assert (buffers.bytes, buffers.in_use) == (before, 0)
+    alone = [model.forward(x[n : n + 1], training=False)[0].astype(np.float32) for n in range(7)]
+    np.testing.assert_allclose(y, alone, rtol=1e-4 if dtype == "float32" else 0.05, atol=0.02)

@@ -68,6 +68,7 @@ private:
     void apply_epilogue();
     void apply_scale();
     void apply_bias();
+    void point_at_residual();
     void apply_residual();
     void apply_relu();
     void store_relu_mask(int row, int vector);

@@ -157,11 +157,16 @@ void BrgemmEmitter::start_accumulators() {
     });
 }
 
+// The lines of C, and of the residual that the epilogue adds: its loads stand behind all products,
+// where nothing is left to hide what they wait for.
 void BrgemmEmitter::prefetch_c() {
+    const bool residual = spec_.epilogue.residual;
+    if (residual) point_at_residual();
     const std::int64_t element = size_of(spec_.c_type);
     const std::int64_t bytes = tile_.vectors * vector_bytes() / kWordBytes * element;
     for (int row = 0; row < tile_.rows; ++row) {
         for (std::int64_t line = 0; line < bytes; line += kLineBytes) {
+            if (residual) prefetcht0(ptr[element_at(scratch_, row, 0) + displacement(line)]);
             prefetchw(ptr[c_at(row, 0) + displacement(line)]);
         }
     }

@@ -104,10 +104,14 @@ void BrgemmEmitter::apply_bias() {
 }
 
 // The residual lies as C does, so this tile is as far into it as c_ is into C.
-void BrgemmEmitter::apply_residual() {
+void BrgemmEmitter::point_at_residual() {
     mov(scratch_, arg(offsetof(BrgemmArgs, residual)));
     add(scratch_, c_);
     sub(scratch_, arg(offsetof(BrgemmArgs, c)));
+}
+
+void BrgemmEmitter::apply_residual() {
+    point_at_residual();
     for_each_accumulator([&](int row, int v, int index) {
         load_elements(map_.b, element_at(scratch_, row, v), spec_.c_type, is_tail(v));
         add_floats(index, map_.b);

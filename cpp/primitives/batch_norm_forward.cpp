@@ -1,7 +1,7 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
-#include <vector>
 
 #include "primitives/batch_norm_pass.h"
 
@@ -11,9 +11,16 @@ namespace {
 class ForwardPass : NormPass {
 public:
     ForwardPass(const BatchNorm& norm, const BatchNormForward& tensors)
-        : NormPass(norm), tensors_(tensors), values_(3, channels_) {
+        : NormPass(norm),
+          tensors_(tensors),
+          values_(3, channels_),
+          before_(norm_scratch(), (pieces_.count() + 1) * std::int64_t{sizeof(double)}) {
         weight_ = or_constant(tensors.weight, 1, values_.row(0), channels_);
         bias_ = or_constant(tensors.bias, 0, values_.row(1), channels_);
+        before()[0] = 0;
+        for (std::int64_t piece = 0; piece < pieces_.count(); ++piece) {
+            before()[piece + 1] = before()[piece] + static_cast<double>(pieces_.size(piece));
+        }
     }
 
     void run() const {
@@ -58,10 +65,8 @@ private:
 
     // Means and sums of squared distances from them, merged as a tree (Chan, Golub, LeVeque 1983).
     void combine(Range channels) const {
-        std::vector<double> counts(static_cast<std::size_t>(pieces_.count()));
         for (std::int64_t piece = 0; piece < pieces_.count(); ++piece) {
             const auto count = static_cast<float>(pieces_.size(piece));
-            counts[static_cast<std::size_t>(piece)] = count;
             float *const mean = centres_.row(piece), *const squares = products_.row(piece);
             const float* const sum = sums_.row(piece);
             for (std::int64_t c = channels.begin; c < channels.end; ++c) {
@@ -72,10 +77,10 @@ private:
         }
         for (std::int64_t step = 1; step < pieces_.count(); step *= 2) {
             for (std::int64_t piece = 0; piece + step < pieces_.count(); piece += 2 * step) {
-                merge(piece, piece + step, counts, channels);
+                merge({piece, piece + step}, std::min(piece + 2 * step, pieces_.count()), channels);
             }
         }
-        std::vector<float> variance(static_cast<std::size_t>(channels.size()));
+        std::array<float, kCombinedChannels> variance;
         const auto all = static_cast<float>(pixels());
         for (std::int64_t c = channels.begin; c < channels.end; ++c) {
             const float value = products_.row(0)[c] / all;
@@ -89,21 +94,20 @@ private:
         }
     }
 
-    void merge(std::int64_t to, std::int64_t from, std::vector<double>& counts,
-               Range channels) const {
-        double& here = counts[static_cast<std::size_t>(to)];
-        const double there = counts[static_cast<std::size_t>(from)], both = here + there;
+    // Pieces up to `end` into those of `into`, whose values stand in its first row.
+    void merge(Range into, std::int64_t end, Range channels) const {
+        const double here = before()[into.end] - before()[into.begin];
+        const double there = before()[end] - before()[into.end], both = here + there;
         const auto share = static_cast<float>(there / both);
         const auto between = static_cast<float>(here * there / both);
-        float *const mean = centres_.row(to), *const squares = products_.row(to);
-        const float *const mean_from = centres_.row(from), *const from_squares =
-                                                               products_.row(from);
+        float *const mean = centres_.row(into.begin), *const squares = products_.row(into.begin);
+        const float *const mean_from = centres_.row(into.end), *const from_squares =
+                                                                   products_.row(into.end);
         for (std::int64_t c = channels.begin; c < channels.end; ++c) {
             const float distance = mean_from[c] - mean[c];
             mean[c] += distance * share;
             squares[c] += from_squares[c] + distance * distance * between;
         }
-        here = both;
     }
 
     // variance[0] belongs to the first of the channels.
@@ -131,8 +135,11 @@ private:
         });
     }
 
+    double* before() const { return reinterpret_cast<double*>(before_.data()); }
+
     BatchNormForward tensors_;
-    Rows values_;  // weight and bias where absent, weight * inverse_std
+    Rows values_;                  // weight and bias where absent, weight * inverse_std
+    WorkspacePool::Lease before_;  // pixels of the pieces in front of each
     const float* weight_ = nullptr;
     const float* bias_ = nullptr;
 };

@@ -9,9 +9,9 @@
 #include "brgemm/isa.h"
 #include "primitives/batch_norm.h"
 #include "primitives/batch_norm_rows.h"
-#include "primitives/buffer.h"
 #include "primitives/channel_panels.h"
 #include "primitives/parallel.h"
+#include "primitives/workspace.h"
 
 namespace dlprim {
 
@@ -25,17 +25,26 @@ inline constexpr std::int64_t kLineFloats = 16;
 // Channels whose sums one task combines.
 inline constexpr std::int64_t kCombinedChannels = 64;
 
+// What calls leave for the next ones, of all layers: of these one runs at a time in most programs,
+// and what the largest took suits the others.
+inline WorkspacePool& norm_scratch() {
+    static WorkspacePool pool;
+    return pool;
+}
+
 // Rows of float32 values by channel.
 class Rows {
 public:
     Rows(std::int64_t rows, std::int64_t channels)
         : distance_((channels + kLineFloats - 1) / kLineFloats * kLineFloats),
-          memory_(rows * distance_) {}
-    float* row(std::int64_t index) const { return memory_.data() + index * distance_; }
+          memory_(norm_scratch(), rows * distance_ * size_of(DType::f32)) {}
+    float* row(std::int64_t index) const {
+        return reinterpret_cast<float*>(memory_.data()) + index * distance_;
+    }
 
 private:
     std::int64_t distance_;
-    Buffer memory_;
+    WorkspacePool::Lease memory_;
 };
 
 // `values`, or a row of `otherwise`.

@@ -23,9 +23,10 @@ namespace HWY_NAMESPACE {
 template <class Element>
 inline constexpr std::int64_t kStrip = std::is_same_v<Element, float> ? 4 : 2;
 
-// Pixels whose channels are treated strip by strip, where there are several: few enough to stay in
-// the L1 cache, enough to amortise the per-channel values.
-constexpr std::int64_t kGroup = 8;
+// Pixels whose channels are treated strip by strip, where there are several: few enough to stay near,
+// in bytes of a tensor, but enough to amortise the per-channel values.
+constexpr std::int64_t kGroupBytes = 32 * 1024;
+constexpr std::int64_t kFewest = 8;
 
 template <class Element, std::int64_t kVectors>
 struct Strip {
@@ -68,7 +69,8 @@ HWY_INLINE void store_floats(const ChannelVector<Element>& x, float* dst, First 
 template <class Element, class Body>
 HWY_INLINE void in_groups(std::int64_t pixels, std::int64_t channels, const Body& body) {
     const bool narrow = channels <= kStrip<Element> * ChannelVector<Element>::kChannels;
-    const std::int64_t group = narrow ? pixels : kGroup;
+    const auto bytes = channels * static_cast<std::int64_t>(sizeof(Element));
+    const std::int64_t group = narrow ? pixels : std::max(kGroupBytes / bytes, kFewest);
     for (std::int64_t first = 0; first < pixels; first += group) {
         body(first, std::min(first + group, pixels));
     }

@@ -9,6 +9,8 @@
 #include "primitives/parallel.h"
 #include "primitives/partition.h"
 #include "primitives/relu_backward_rows.h"
+#include "primitives/schedule_cost.h"
+#include "primitives/zero_rows.h"
 
 namespace dlprim {
 namespace {
@@ -16,6 +18,8 @@ namespace {
 constexpr std::int64_t kTaskBytes = 64 * 1024;
 // Rows of one chain of float32 additions.
 constexpr std::int64_t kChain = 256;
+// A table above this is not found in the cache by who reads it next.
+constexpr double kShareOfL3 = 1.0 / 2;
 
 // Places of the indices, sorted by index and then by place; and where those of a row begin.
 struct Occurrences {
@@ -44,29 +48,60 @@ public:
     explicit RowSums(const EmbeddingBackward& problem)
         : it_(problem),
           found_(occurrences_of(problem)),
-          add_(relu_pixels_function(usable_isa(), problem.dtype)) {}
+          add_(relu_pixels_function(usable_isa(), problem.dtype)),
+          around_caches_(static_cast<double>(problem.rows * problem.width * size_of(DType::f32)) >
+                         kShareOfL3 * cache_sizes().l3) {}
 
     void run() const {
         const Blocks tasks{
             it_.rows, std::max<std::int64_t>(kTaskBytes / (it_.width * size_of(DType::f32)), 1)};
         parallel_for(tasks.count(), [&](std::int64_t task) {
-            std::vector<float> partial(static_cast<std::size_t>(it_.width));
+            std::vector<float> partial;
             const Range range = tasks.at(task);
-            for (std::int64_t row = range.begin; row < range.end; ++row) sum(row, partial.data());
+            for (std::int64_t row = range.begin; row < range.end;) {
+                const std::int64_t used = first_used(row, range.end);
+                clear({row, used});
+                if (used < range.end) sum(used, partial);
+                row = used + 1;
+            }
+            if (around_caches_) finish_zeros();
         });
     }
 
 private:
-    void sum(std::int64_t row, float* partial) const {
+    Range places_of(std::int64_t row) const {
         const auto index = static_cast<std::size_t>(row);
+        return {found_.first[index], found_.first[index + 1]};
+    }
+
+    // The first row from `row` on that an index points at, or `end`.
+    std::int64_t first_used(std::int64_t row, std::int64_t end) const {
+        while (row < end && places_of(row).size() == 0) ++row;
+        return row;
+    }
+
+    // Most rows of a large table: zeros that nobody will find in the caches go around them.
+    void clear(Range rows) const {
+        const std::int64_t bytes = rows.size() * it_.width * size_of(DType::f32);
+        if (bytes == 0) return;
+        write_zeros({.first = reinterpret_cast<char*>(it_.diff_weights + rows.begin * it_.width),
+                     .rows = 1,
+                     .row_bytes = bytes,
+                     .stride = bytes,
+                     .around_caches = around_caches_});
+    }
+
+    void sum(std::int64_t row, std::vector<float>& partial) const {
         float* const result = it_.diff_weights + row * it_.width;
         std::fill_n(result, it_.width, 0.0F);
-        const Range places{found_.first[index], found_.first[index + 1]};
+        const Range places = places_of(row);
         add_up({places.begin, std::min(places.begin + kChain, places.end)}, result);
         for (std::int64_t from = places.begin + kChain; from < places.end; from += kChain) {
-            std::fill_n(partial, it_.width, 0.0F);
-            add_up({from, std::min(from + kChain, places.end)}, partial);
-            for (std::int64_t i = 0; i < it_.width; ++i) result[i] += partial[i];
+            partial.assign(static_cast<std::size_t>(it_.width), 0.0F);
+            add_up({from, std::min(from + kChain, places.end)}, partial.data());
+            for (std::int64_t i = 0; i < it_.width; ++i) {
+                result[i] += partial[static_cast<std::size_t>(i)];
+            }
         }
     }
 
@@ -86,6 +121,7 @@ private:
     EmbeddingBackward it_;
     Occurrences found_;
     ReluPixelsFunction add_;
+    bool around_caches_;
 };
 
 }  // namespace

@@ -33,6 +33,14 @@ struct Axis {
     std::int64_t first_tap(std::int64_t result) const {
         return inputs(result).begin - (result * stride - padding);
     }
+    // results() of all inputs: divisions that a row of pixels would otherwise repeat.
+    std::vector<Range> all_results() const {
+        std::vector<Range> ranges(static_cast<std::size_t>(src));
+        for (std::int64_t input = 0; input < src; ++input) {
+            ranges[static_cast<std::size_t>(input)] = results(input);
+        }
+        return ranges;
+    }
     // Of an average, one for each result.
     std::vector<float> factors() const {
         std::vector<float> values(static_cast<std::size_t>(dst));
@@ -60,45 +68,55 @@ public:
 
     void forward(const void* src, void* dst, std::uint8_t* indices) const {
         const bool is_max = pooling_.kind == PoolingKind::max;
+        const auto gather = is_max ? functions_.maximum : functions_.weighted_sum;
+        const std::int64_t width = panels_src_.width;
         for_rows(rows_.dst, [&](std::int64_t image, std::int64_t block, std::int64_t p) {
-            for (std::int64_t q = 0; q < columns_.dst; ++q) {
-                PoolWindow it = window(block, rows_.inputs(p), columns_.inputs(q), columns_.src);
-                const std::int64_t from =
-                    place({image, block}, rows_.inputs(p).begin, columns_.inputs(q).begin, true);
-                const std::int64_t to = place({image, block}, p, q, false);
-                it.from = static_cast<const char*>(src) + from * element_;
+            const Range h = rows_.inputs(p);
+            const std::int64_t from = place({image, block}, h.begin, 0, true);
+            std::int64_t to = place({image, block}, p, 0, false);
+            PoolWindow it = window(block, h, {0, 0}, columns_.src);
+            it.tap_row = pooling_.S;
+            it.tap_column = 1;
+            it.row_factors = it.column_factors = ones_.data();
+            const float row_factor = row_factors_[static_cast<std::size_t>(p)];
+            for (std::int64_t q = 0; q < columns_.dst; ++q, to += width) {
+                const Range w = columns_.inputs(q);
+                it.columns = std::max<std::int64_t>(w.size(), 0);
+                it.from = static_cast<const char*>(src) + (from + w.begin * width) * element_;
                 it.to = static_cast<char*>(dst) + to * element_;
                 it.taps_out = indices == nullptr ? nullptr : indices + to;
                 it.tap = rows_.first_tap(p) * pooling_.S + columns_.first_tap(q);
-                it.tap_row = pooling_.S;
-                it.tap_column = 1;
-                it.scale = row_factors_[static_cast<std::size_t>(p)] *
-                           column_factors_[static_cast<std::size_t>(q)];
-                it.row_factors = it.column_factors = ones_.data();
-                (is_max ? functions_.maximum : functions_.weighted_sum)(it);
+                it.scale = row_factor * column_factors_[static_cast<std::size_t>(q)];
+                gather(it);
             }
         });
     }
 
     void backward(const void* diff_dst, const std::uint8_t* indices, void* diff_src) const {
         const bool is_max = pooling_.kind == PoolingKind::max;
+        const auto gather = is_max ? functions_.maximum_backward : functions_.weighted_sum;
+        const std::vector<Range> columns = columns_.all_results();
+        const std::int64_t width = panels_src_.width;
         for_rows(rows_.src, [&](std::int64_t image, std::int64_t block, std::int64_t h) {
-            for (std::int64_t w = 0; w < columns_.src; ++w) {
-                const Range p = rows_.results(h), q = columns_.results(w);
-                PoolWindow it = window(block, p, q, columns_.dst);
+            const Range p = rows_.results(h);
+            const std::int64_t from = place({image, block}, p.begin, 0, false);
+            const std::int64_t tap = (h + rows_.padding - p.begin * rows_.stride) * pooling_.S;
+            auto* to = static_cast<char*>(diff_src) + place({image, block}, h, 0, true) * element_;
+            PoolWindow it = window(block, p, {0, 0}, columns_.dst);
+            it.tap_row = -rows_.stride * pooling_.S;
+            it.tap_column = -columns_.stride;
+            it.row_factors = row_factors_.data() + p.begin;
+            for (std::int64_t w = 0; w < columns_.src; ++w, to += width * element_) {
+                const Range q = columns[static_cast<std::size_t>(w)];
+                it.columns = std::max<std::int64_t>(q.size(), 0);
                 // Of a pixel that no window sees there is nothing to gather.
-                const std::int64_t from =
-                    it.rows * it.columns == 0 ? 0 : place({image, block}, p.begin, q.begin, false);
-                it.from = static_cast<const char*>(diff_dst) + from * element_;
-                it.to = static_cast<char*>(diff_src) + place({image, block}, h, w, true) * element_;
-                it.taps = indices == nullptr ? nullptr : indices + from;
-                it.tap = (h + rows_.padding - p.begin * rows_.stride) * pooling_.S + w +
-                         columns_.padding - q.begin * columns_.stride;
-                it.tap_row = -rows_.stride * pooling_.S;
-                it.tap_column = -columns_.stride;
-                it.row_factors = row_factors_.data() + p.begin;
+                const std::int64_t at = it.rows * it.columns == 0 ? 0 : from + q.begin * width;
+                it.from = static_cast<const char*>(diff_dst) + at * element_;
+                it.to = to;
+                it.taps = indices == nullptr ? nullptr : indices + at;
+                it.tap = tap + w + columns_.padding - q.begin * columns_.stride;
                 it.column_factors = column_factors_.data() + q.begin;
-                (is_max ? functions_.maximum_backward : functions_.weighted_sum)(it);
+                gather(it);
             }
         });
     }

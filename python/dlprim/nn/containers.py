@@ -9,7 +9,7 @@ import numpy as np
 import dlprim
 from dlprim.nn.context import Images, array_of
 from dlprim.nn.conv import ConvBatchNorm
-from dlprim.nn.module import Module, Ready
+from dlprim.nn.module import Array, Module, Ready
 
 
 class Pack(Module):
@@ -56,10 +56,22 @@ class Sequential(Module):
 
     def forward(self, x: Any, training: bool = True) -> Any:
         self._between = []
-        for place, layer in enumerate(self._layers.values()):
+        return self._through(list(self._layers.values()), x, training)
+
+    def infer_into(self, x: Any, out: Array) -> None:
+        *others, last = self._layers.values()
+        y = self._through(others, x, False)
+        last.infer_into(y, out)
+        self.context.observe(last.name, out)
+        if y is not x:
+            self._give(y, out)
+
+    def _through(self, layers: list[Module], x: Any, training: bool) -> Any:
+        entry = x
+        for layer in layers:
             y = layer.forward(x, training)
             self.context.observe(layer.name, y)
-            if place > 0 and not (training and layer.keeps_input):
+            if x is not entry and not (training and layer.keeps_input):
                 self._give(x, y)
                 x = None
             if training:
@@ -99,16 +111,17 @@ class Sliced(Sequential):
         n, step, buffers = x.shape[0], self._images, self.context.buffers
         if training or n <= step:
             return super().forward(x, training)
-        result = None
-        for begin in range(0, n, step):
-            part = x.array[begin : begin + step]
-            y = super().forward(Images(part, (part.shape[0], *x.shape[1:])), False)
-            if result is None:
-                out = buffers.take((n, *y.array.shape[1:]), self.context.dtype)
-                result = Images(out, (n, *y.shape[1:]))
-            result.array[begin : begin + step] = y.array
-            buffers.give(y.array)
-        return result
+        y = super().forward(self._images_of(x, 0), False)
+        out = buffers.take((n, *y.array.shape[1:]), self.context.dtype)
+        out[:step] = y.array
+        buffers.give(y.array)
+        for begin in range(step, n, step):
+            self.infer_into(self._images_of(x, begin), out[begin : begin + step])
+        return Images(out, (n, *y.shape[1:]))
+
+    def _images_of(self, x: Images, begin: int) -> Images:
+        part = x.array[begin : begin + self._images]
+        return Images(part, (part.shape[0], *x.shape[1:]))
 
 
 class Residual(Module):
@@ -143,7 +156,20 @@ class Residual(Module):
             layer.context = context
 
     def forward(self, x: Images, training: bool = True) -> Images:
-        buffers = self.context.buffers
+        y, added = self._branches(x, training)
+        own = self.shortcut is not None
+        result = self.main[-1].forward(y, training, added, into=own and training)
+        if not training:
+            self._give_branches(y, added)
+        return result
+
+    def infer_into(self, x: Images, out: Array) -> None:
+        y, added = self._branches(x, False)
+        self.main[-1].infer_into(y, out, added)
+        self._give_branches(y, added)
+
+    def _branches(self, x: Images, training: bool) -> tuple[Images, Array]:
+        """What the last convolution reads, and what is added to its result."""
         added = x if self.shortcut is None else self.shortcut.forward(x, training)
         self._between, y = [], x
         for layer in self.main[:-1]:
@@ -152,12 +178,11 @@ class Residual(Module):
             if training:
                 self._between.append(y)
             elif before is not x:
-                buffers.give(before.array)
-        own = self.shortcut is not None
-        result = self.main[-1].forward(y, training, added.array, into=own and training)
-        if not training:
-            buffers.give(y.array, added.array if own else None)
-        return result
+                self.context.buffers.give(before.array)
+        return y, added.array
+
+    def _give_branches(self, y: Images, added: Array) -> None:
+        self.context.buffers.give(y.array, None if self.shortcut is None else added)
 
     def backward(self, dy: Images, ready: Ready | None = None) -> Images:
         buffers = self.context.buffers

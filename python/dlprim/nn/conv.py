@@ -7,7 +7,7 @@ inference they are packed once, transformed, with batch normalisation folded in.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,17 @@ from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.parameter import FloatArray, Parameter
 
 Shape = tuple[int, int, int, int]
+
+
+class Fused(NamedTuple):
+    """What a convolution does besides, for inference."""
+
+    activation: str | None = None
+    residual: Array | None = None
+    out: Array | None = None  # the place of the result, where the caller has one
+
+
+_NOTHING = Fused()
 
 
 class Conv2d(Module):
@@ -93,7 +104,7 @@ class Conv2d(Module):
     def forward(self, x: Images, training: bool = True) -> Images:
         bias = None if self.bias is None else self.bias.value
         if not training:
-            return self.infer(x, None, self.weight.value, bias)
+            return self.infer(x, self.weight.value, bias)
         conv = self.primitive(x.shape, bias is not None)
         with self.context.timed(self.name, "pack"):
             form = "direct"
@@ -108,21 +119,22 @@ class Conv2d(Module):
     def infer(
         self,
         x: Images,
-        activation: str | None,
         weights: FloatArray,
         bias: FloatArray | None,
-        residual: Array | None = None,
+        fused: Fused = _NOTHING,
     ) -> Images:
         """The result with weights that stay until `changed`."""
-        conv = self.primitive(x.shape, bias is not None, activation)
+        conv = self.primitive(x.shape, bias is not None, fused.activation)
         key = (conv.algorithms["forward"], conv.src_shape[1:], self.context.dtype_name)
         if key not in self._packed:
             packed = conv.pack_weights(self._rounded(weights), form="forward")
             self._packed[key] = (packed, None if bias is None else bias.copy())
         packed, offset = self._packed[key]
-        dst = self.context.buffers.take(conv.dst_shape, self.context.dtype)
+        dst = fused.out
+        if dst is None:
+            dst = self.context.buffers.take(conv.dst_shape, self.context.dtype)
         with self.context.timed(self.name, "inference", conv.flops):
-            conv.forward(x.array, packed, offset, residual, out=dst)
+            conv.forward(x.array, packed, offset, fused.residual, out=dst)
         return Images(dst, images_shape(conv.y_shape))
 
     def is_packed(self) -> bool:
@@ -186,10 +198,13 @@ class ConvBatchNorm(Module):
     ) -> Images:
         """With ``into`` the result takes the place of the residual."""
         if not training:
-            return self._infer(x, residual)
+            return self._infer(x, residual, None)
         between = self.conv.forward(x)
         self.context.observe(self.conv.name, between)
         return self.norm.forward(between, residual=residual, out=residual if into else None)
+
+    def infer_into(self, x: Images, out: Array, residual: Array | None = None) -> None:
+        self._infer(x, residual, out)
 
     def backward(self, dy: Images, ready: Ready | None = None) -> Images | None:
         return self.backward_branches(dy, ready)[0]
@@ -201,7 +216,7 @@ class ConvBatchNorm(Module):
         between, diff_residual = self.norm.backward_branches(dy, ready)
         return self.conv.backward(between, ready), diff_residual
 
-    def _infer(self, x: Images, residual: Array | None) -> Images:
+    def _infer(self, x: Images, residual: Array | None, out: Array | None) -> Images:
         conv, norm = self.conv, self.norm
         weights, bias = conv.weight.value, norm.bias.value
         if not conv.is_packed():
@@ -214,4 +229,5 @@ class ConvBatchNorm(Module):
                 norm.running_var,
                 norm.epsilon,
             )
-        return conv.infer(x, "relu" if norm.relu else None, weights, bias, residual)
+        fused = Fused("relu" if norm.relu else None, residual, out)
+        return conv.infer(x, weights, bias, fused)

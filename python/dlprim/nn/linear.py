@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import dlprim
+from dlprim.float_operands import widened
+from dlprim.nn.context import Images, array_of
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import Parameter
-from dlprim.packing import bfloat16_dtype
 
 
 class Linear(Module):
-    """``activation(x @ weight.T + bias)`` on plain (..., C), with a float32 result.
+    """``activation(x @ weight.T + bias)`` on plain (..., C), in the dtype of activations.
+
+    In a bfloat16 model products are of bfloat16, sums and gradients of parameters are float32.
 
     Parameters
     ----------
     C, K : int
         Input and output channels.
-    activation : None or "relu"
+    activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
     generator : numpy.random.Generator, optional
         Draws the weights; zeros without it.
     scale : float, optional
@@ -45,47 +48,105 @@ class Linear(Module):
             values *= math.sqrt(2 / C) if scale is None else scale
         self.weight = Parameter(values)
         self.bias = Parameter(np.zeros(K, np.float32)) if bias else None
-        self._kept: tuple[Array, Array, Any] | None = None
+        self._primitives: dict[tuple[int, str], dlprim.Linear] = {}
+        self._packed: dict[dlprim.Linear, Array] = {}  # for inference
+        self._used: dict[dlprim.Linear, Array] = {}  # for training: room, packed in every step
+        self._kept: _Kept | None = None
 
     def own_parameters(self) -> dict[str, Parameter]:
         found = {"weight": self.weight}
         return found if self.bias is None else found | {"bias": self.bias}
 
+    def changed(self) -> None:
+        self._packed.clear()
+
     def forward(self, x: Any, training: bool = True) -> Array:
-        src = widened(x)
-        flops = 2.0 * src.size * self.weight.value.shape[0]
-        with self.context.timed(self.name, "forward" if training else "inference", flops):
-            bias = None if self.bias is None else self.bias.value
-            dst = dlprim.linear(src, self.weight.value, bias, activation=self.activation)
+        rows = self._as_activations(x).reshape(-1, x.shape[-1])
+        linear = self._primitive(rows.shape[0])
+        weights = self._weights(linear, training)
+        bias = None if self.bias is None else self.bias.value
+        with self.context.timed(self.name, "forward" if training else "inference", linear.flops):
+            found = linear.forward(rows, weights, bias, training=training)
+        dst: Array = found[0] if training else found
         if training:
-            self._kept = src, dst, x.dtype
-        return dst
+            self._kept = _Kept(linear, rows, found[1], x.shape, x.dtype)
+        return dst.reshape(*x.shape[:-1], -1)
 
     def backward(self, dy: Any, ready: Ready | None = None) -> Array:
         assert self._kept is not None
-        (src, dst, dtype), self._kept = self._kept, None
-        y = dst if self.activation else None
-        flops = 4.0 * src.size * self.weight.value.shape[0]
-        with self.context.timed(self.name, "backward", flops):
-            diff_src, diff_weight, diff_bias = dlprim.linear_backward(
-                widened(dy), src, self.weight.value, y=y, activation=self.activation
-            )
-            self.weight.gradient[...] = diff_weight
-            if self.bias is not None:
-                self.bias.gradient[...] = diff_bias
+        kept, self._kept = self._kept, None
+        self._packed.clear()
+        linear, buffers = kept.linear, self.context.buffers
+        diff = self._as_activations(dy).reshape(linear.y_shape)
+        diff_weights = buffers.take(linear.diff_weights_shape, np.float32)
+        with self.context.timed(self.name, "backward", 2 * linear.flops):
+            if self.bias is not None or self.activation is not None:
+                total = None if self.bias is None else self.bias.gradient
+                diff, _ = linear.backward_activation(diff, kept.saved, diff_bias=total)
+            linear.backward_weights(kept.src, diff, diff_weights)
+            linear.unpack_diff_weights(diff_weights, self.weight.gradient)
+            diff_src = linear.backward_data(diff, self._used[linear])
+        buffers.give(diff_weights)
         finished(ready, *self.own_parameters().values())
-        return diff_src if dtype == np.float32 else dlprim.to_bfloat16(diff_src)
+        widens = kept.x_dtype == np.float32 and diff_src.dtype != np.float32
+        plain: Array = dlprim.to_float32(diff_src) if widens else diff_src
+        return plain.reshape(kept.x_shape)
+
+    def _primitive(self, rows: int) -> dlprim.Linear:
+        key = (rows, self.context.dtype_name)
+        if key not in self._primitives:
+            K, C = self.weight.value.shape
+            how = (self.activation, self.bias is not None)
+            self._primitives[key] = dlprim.Linear((rows, C), K, key[1], *how, layout="plain")
+        return self._primitives[key]
+
+    def _weights(self, linear: dlprim.Linear, training: bool) -> Array:
+        """Packed: in every training step, for inference once until `changed`."""
+        if not training and linear in self._packed:
+            return self._packed[linear]
+        with self.context.timed(self.name, "pack"):
+            plain = self._as_activations(self.weight.value)
+            if not training:
+                self._packed[linear] = linear.pack_weights(plain, backward=False)
+                return self._packed[linear]
+            self._used[linear] = linear.pack_weights(plain, self._used.get(linear))
+            return self._used[linear]
+
+    def _as_activations(self, array: Any) -> Array:
+        """In the dtype of the model's activations, C-contiguous."""
+        if self.context.dtype == np.float32:
+            return np.ascontiguousarray(widened(array))
+        is_wide = array.dtype == np.float32
+        return np.ascontiguousarray(dlprim.to_bfloat16(array) if is_wide else array)
+
+
+class _Kept(NamedTuple):
+    """What `Linear.backward` needs of a training `forward`."""
+
+    linear: dlprim.Linear
+    src: Array
+    saved: Array
+    x_shape: tuple[int, ...]
+    x_dtype: np.dtype[Any]
 
 
 class Dropout(Module):
     """Sets a fraction p of the values to zero in training and scales the others by 1 / (1 - p).
 
-    Which ones follows from `seed` and `step` alone, so a run that resumes drops the same.
+    Takes plain arrays and `Images`. With ``training=False`` the result is x itself.
+
+    Parameters
+    ----------
+    p : float
+        In [0, 1).
+    seed : int
+        Of this layer: two layers of one seed drop the same places.
 
     Attributes
     ----------
     step : int
-        Assign another one for each minibatch.
+        Which values are dropped follows from `seed` and this number alone; each training `forward`
+        adds 1. Assign it to repeat a step, or where a run goes on that was interrupted.
     """
 
     keeps_input = False
@@ -93,19 +154,22 @@ class Dropout(Module):
     def __init__(self, p: float, seed: int) -> None:
         super().__init__()
         self.p, self.seed, self.step = p, seed, 0
+        self._offset = 0  # of the latest training `forward`
 
     def forward(self, x: Any, training: bool = True) -> Any:
         if not training or self.p == 0:
             return x
-        return dlprim.dropout(x, self.p, self.seed, self.step)
+        self._offset = self.step
+        self.step += 1
+        src = array_of(x)
+        dst = self.context.buffers.take(src.shape, src.dtype) if isinstance(x, Images) else None
+        with self.context.timed(self.name, "forward"):
+            dst = dlprim.dropout(src, self.p, self.seed, self._offset, out=dst)
+        return Images(dst, x.shape) if isinstance(x, Images) else dst
 
     def backward(self, dy: Any, ready: Ready | None = None) -> Any:
-        if self.p == 0:
-            return dy
-        return dlprim.dropout(dy, self.p, self.seed, self.step, out=dy)
-
-
-def widened(array: Any) -> Array:
-    """float32, whatever it was."""
-    is_narrow = array.dtype == bfloat16_dtype()
-    return np.asarray(dlprim.to_float32(array) if is_narrow else array)
+        if self.p > 0:
+            diff = array_of(dy)
+            with self.context.timed(self.name, "backward"):
+                dlprim.dropout(diff, self.p, self.seed, self._offset, out=diff)
+        return dy

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from dlprim.nn.context import Context
+from dlprim.nn.context import Context, array_of
 from dlprim.nn.parameter import Parameter
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -43,6 +43,12 @@ class Module(ABC):
     @abstractmethod
     def forward(self, x: Any, training: bool = True) -> Any:
         """The result for x; with ``training`` keeps what `backward` needs."""
+
+    def infer_into(self, x: Any, out: Array) -> None:
+        """``forward(x, training=False)`` written to ``out``; layers that can leave out the copy."""
+        y = array_of(self.forward(x, False))
+        out[...] = y
+        self.context.buffers.give(y)
 
     @abstractmethod
     def backward(self, dy: Any, ready: Ready | None = None) -> Any:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dlprim
+from dlprim.float_operands import widened
 from dlprim.nn import Module, Parameter
 from dlprim.optim import SGD, AdamW
 from dlprim.train.config import LANGUAGE, TrainConfig
@@ -269,7 +270,7 @@ def first_not_finite(model: Module, src: NDArray[Any]) -> str | None:
     found: list[str] = []
 
     def observe(name: str, array: NDArray[Any]) -> None:
-        if not found and not np.isfinite(array.astype(np.float32)).all():
+        if not found and not np.isfinite(widened(array)).all():
             found.append(name)
 
     context = model.context

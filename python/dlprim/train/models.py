@@ -17,7 +17,8 @@ _EMBEDDED = 64  # channels of an embedded character
 class LanguageModel(nn.Module):
     """Embedding, recurrent layers and a linear decoder.
 
-    Maps int64 (T, N) characters to float32 (T * N, V) logits of the character behind each.
+    Maps int64 (T, N) characters to (T * N, V) logits of the character behind each, in the dtype of
+    the activations.
 
     Parameters
     ----------

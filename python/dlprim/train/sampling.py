@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dlprim.float_operands import widened
 from dlprim.train.models import LanguageModel
 from dlprim.train.text import ALPHABET, decoded, encoded
 
@@ -25,7 +26,7 @@ def sample(
     text = list(encoded(prompt))
     logits = model.forward(np.array(text).reshape(-1, 1), training=False)[-1]
     for _ in range(count):
-        text.append(_drawn(logits / temperature, generator))
+        text.append(_drawn(widened(logits) / temperature, generator))
         logits = model.forward(np.array(text[-1:]).reshape(1, 1), training=False)[-1]
     model.rnn.states, model.rnn.carry = kept, carry
     return decoded(np.array(text))

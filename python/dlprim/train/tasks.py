@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dlprim
+from dlprim.float_operands import widened
 from dlprim.nn import Module
 from dlprim.train.config import LANGUAGE, TrainConfig
 from dlprim.train.data import (
@@ -144,7 +145,7 @@ class ImageTask:
         right = 0
         batch = min(_TEST_BATCH, max(self._config.batch_size, 1)) if src.ndim == 4 else labels.size
         for start in range(0, labels.size, max(batch, 1)):
-            dst = model.forward(src[start : start + batch], training=False)
+            dst = widened(model.forward(src[start : start + batch], training=False))
             if not np.isfinite(dst).all():
                 return math.nan
             right += int(np.sum(dst.argmax(axis=1) == labels[start : start + batch]))
