@@ -36,10 +36,10 @@ struct GateTile {
     std::int64_t width = 0;
     std::int64_t K = 0;  // distance of rows of dst, cells and hidden_n, and of gates within a row
     ValidRows valid = {};
-    NextTile next = {};
-    const float* product = nullptr;  // [gate][product_rows][width]: hidden state * w_hh
-    std::int64_t product_rows = 0;
-    const float* projection = nullptr;   // (rows, gates, K): src * w_ih with the bias
+    // Panels, [slot]: src * w_ih with the bias plus hidden state * w_hh; of n of a GRU both apart,
+    // in slots 2 and 3.
+    const float* sums = nullptr;
+    std::int64_t slot_stride = 0;        // floats
     const float* hidden_bias = nullptr;  // GRU: of n towards the hidden state
     float* state = nullptr;              // panel: c of an LSTM, h of a GRU; read and written
     const void* hidden = nullptr;        // panel of the dtype: the hidden state before the step
