@@ -25,7 +25,9 @@ struct GruCell {
         const float* const sums = tile.sums + at.panel;
         along_panel(tile.channels, tile.width, [&](std::int64_t k, auto part) HWY_ATTR {
             const auto sum = [&](std::int64_t slot) HWY_ATTR {
-                return load_values(sums + slot * tile.slot_stride + k, part);
+                const float* const at_slot = sums + slot * tile.slot_stride + k;
+                hwy::Prefetch(at_slot + tile.next_sums);
+                return load_values(at_slot, part);
             };
             const FloatVector r = sigmoid(sum(0));
             const FloatVector z = sigmoid(sum(1));

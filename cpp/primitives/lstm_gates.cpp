@@ -29,7 +29,9 @@ struct LstmCell {
         const float* const sums = tile.sums + at.panel;
         along_panel(tile.channels, tile.width, [&](std::int64_t k, auto part) HWY_ATTR {
             const auto input = [&](std::int64_t gate) HWY_ATTR {
-                return load_values(sums + gate * tile.slot_stride + k, part);
+                const float* const at_gate = sums + gate * tile.slot_stride + k;
+                hwy::Prefetch(at_gate + tile.next_sums);
+                return load_values(at_gate, part);
             };
             const FloatVector i = sigmoid(input(0));
             const FloatVector f = sigmoid(input(1));

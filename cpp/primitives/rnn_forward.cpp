@@ -116,21 +116,26 @@ private:
     void run_step(const ContractionPlan& plan, std::int64_t step, float* sums) {
         const std::int64_t t = shape_.time(step);
         const bool from_zero = step == 0 && tensors_.h_0 == nullptr;
-        RnnStep(plan, threads_)
-            .run(
-                [&](const LoopNest::Ranges& ranges, std::int64_t) {
-                    if (from_zero) {
-                        clear_product(ranges, sums);
-                    } else {
-                        multiply(plan, ranges, sums);
-                    }
-                },
-                [&](Range rows, std::int64_t panel, std::int64_t) {
-                    GateTile gates = tile_at(t, rows, panel);
-                    gates.sums = block_of(rows, panel, sums);
-                    gates.slot_stride = slot_floats_;
-                    functions_.forward(gates);
-                });
+        const std::int64_t step_rows = shape_.reverse ? -shape_.N : shape_.N;
+        const RnnStep nest(plan, threads_);
+        nest.run(
+            [&](const LoopNest::Ranges& ranges, std::int64_t) {
+                if (from_zero) {
+                    clear_product(ranges, sums);
+                } else {
+                    multiply(plan, ranges, sums);
+                }
+            },
+            [&](Range rows, std::int64_t panel, std::int64_t) {
+                GateTile gates = tile_at(t, rows, panel);
+                gates.sums = block_of(rows, panel, sums);
+                gates.slot_stride = slot_floats_;
+                const NextTile next = nest.next_tile(rows, panel, shape_.state(), step_rows);
+                const std::int64_t next_panel = next.channels / shape_.state().width;
+                gates.next_sums =
+                    next.rows * shape_.state().width + next_panel * kSlots * slot_floats_;
+                functions_.forward(gates);
+            });
     }
 
     float* block_of(Range rows, std::int64_t panel, float* sums) const {
