@@ -2,9 +2,11 @@
 
 The modes are inference, the forward pass of training, which saves what backward needs ("training"),
 and that followed by the backward pass ("backward"). The primitive is called on packed weights; as
-weights change between the steps of training, mode backward packs them in every call, unless
---prepacked is given. PyTorch's side is torch.nn.LSTM or torch.nn.GRU on the same numbers in the
-same process, in turns, inference without gradients, bfloat16 as a module of that type.
+weights change between the steps of training, mode backward packs them in every call, into the same
+memory as a training loop does, unless --prepacked is given. y has memory of its own, everything
+else is made in the call, whose time includes all that Python does. PyTorch's side is torch.nn.LSTM
+or torch.nn.GRU on the same numbers in the same process, in turns, inference without gradients,
+bfloat16 as a module of that type; whatever it packs and makes in a call is in its time.
 
 Fractions are of the peak of the multiply-add instruction of the type; for minibatches of up to
 four, where every weight is used a few times only, also of the bandwidth that a core reads a buffer

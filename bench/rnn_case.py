@@ -88,9 +88,10 @@ class RnnCase:
             return lambda: rnn.forward(x, weights, training=training, out=y)
 
         def forward_and_backward(diff_y: np.ndarray = self.diff_y) -> Any:
-            packed = weights if self.prepacked else rnn.pack_weights(*self.parameters)
-            *_, saved = rnn.forward(x, packed, training=True, out=y)
-            return rnn.backward(diff_y, saved, packed)
+            if not self.prepacked:
+                rnn.pack_weights(*self.parameters, out=weights)
+            *_, saved = rnn.forward(x, weights, training=True, out=y)
+            return rnn.backward(diff_y, saved, weights)
 
         return forward_and_backward
 

@@ -20,8 +20,8 @@ RnnPass parse_rnn_pass(const std::string& name) {
 
 py::dict scratch_bytes(const PyRnn& rnn) {
     py::dict bytes;
-    bytes["inference"] = rnn.core().forward_scratch_bytes(false);
-    bytes["forward"] = rnn.core().forward_scratch_bytes(true);
+    bytes["inference"] = rnn.core().forward_scratch_bytes();
+    bytes["forward"] = rnn.core().forward_scratch_bytes();
     bytes["backward"] = rnn.core().backward_scratch_bytes();
     return bytes;
 }

@@ -22,22 +22,17 @@ struct GruCell {
     template <class Element>
     static HWY_INLINE void forward_row(const GateTile& tile, std::int64_t row) {
         const RowAt at = row_at(tile, row, kGates);
-        const float* const product = tile.product + at.panel;
-        const float* const projection = tile.projection + at.gates;
-        const std::int64_t panel = tile.product_rows * tile.width;
+        const float* const sums = tile.sums + at.panel;
         along_panel(tile.channels, tile.width, [&](std::int64_t k, auto part) HWY_ATTR {
-            fetch_next(tile, projection + k, kGates);
-            const auto from_src = [&](std::int64_t gate) HWY_ATTR {
-                return load_values(projection + gate * tile.K + k, part);
+            const auto sum = [&](std::int64_t slot) HWY_ATTR {
+                const float* const at_slot = sums + slot * tile.slot_stride + k;
+                hwy::Prefetch(at_slot + tile.next_sums);
+                return load_values(at_slot, part);
             };
-            const auto from_hidden = [&](std::int64_t gate) HWY_ATTR {
-                return load_values(product + gate * panel + k, All());
-            };
-            const FloatVector r = sigmoid(hn::Add(from_src(0), from_hidden(0)));
-            const FloatVector z = sigmoid(hn::Add(from_src(1), from_hidden(1)));
-            const FloatVector hidden_n =
-                hn::Add(from_hidden(2), load_values(tile.hidden_bias + k, part));
-            const FloatVector n = tanh(hn::MulAdd(r, hidden_n, from_src(2)));
+            const FloatVector r = sigmoid(sum(0));
+            const FloatVector z = sigmoid(sum(1));
+            const FloatVector hidden_n = hn::Add(sum(3), load_values(tile.hidden_bias + k, part));
+            const FloatVector n = tanh(hn::MulAdd(r, hidden_n, sum(2)));
             float* const state = tile.state + at.panel + k;
             const FloatVector h = hn::MulAdd(z, load_values(state, All()), hn::NegMulAdd(z, n, n));
             store_values(h, state, All());

@@ -26,14 +26,12 @@ struct LstmCell {
     template <class Element>
     static HWY_INLINE void forward_row(const GateTile& tile, std::int64_t row) {
         const RowAt at = row_at(tile, row, kGates);
-        const float* const product = tile.product + at.panel;
-        const float* const projection = tile.projection + at.gates;
-        const std::int64_t panel = tile.product_rows * tile.width;
+        const float* const sums = tile.sums + at.panel;
         along_panel(tile.channels, tile.width, [&](std::int64_t k, auto part) HWY_ATTR {
-            fetch_next(tile, projection + k, kGates);
             const auto input = [&](std::int64_t gate) HWY_ATTR {
-                return hn::Add(load_values(projection + gate * tile.K + k, part),
-                               load_values(product + gate * panel + k, All()));
+                const float* const at_gate = sums + gate * tile.slot_stride + k;
+                hwy::Prefetch(at_gate + tile.next_sums);
+                return load_values(at_gate, part);
             };
             const FloatVector i = sigmoid(input(0));
             const FloatVector f = sigmoid(input(1));

@@ -116,11 +116,10 @@ std::int64_t Rnn::steps_together() const {
                                     std::max<std::int64_t>(shape_.T, 1));
 }
 
-Contraction Rnn::contraction(RnnPass pass, const Schedule& schedule, std::int64_t rows) const {
+Contraction Rnn::contraction(RnnPass pass, std::int64_t rows) const {
     switch (pass) {
-        case RnnPass::projection: return projection_contraction(shape_, rows);
-        case RnnPass::recurrence:
-            return recurrence_contraction(shape_, RnnStep::block_rows(schedule, shape_.N));
+        case RnnPass::projection: return projection_contraction(shape_, rows, sum_rows());
+        case RnnPass::recurrence: return recurrence_contraction(shape_, sum_rows());
         case RnnPass::diff_recurrence: return diff_recurrence_contraction(shape_);
         case RnnPass::diff_src: return diff_src_contraction(shape_);
         case RnnPass::diff_w_ih:
@@ -134,7 +133,7 @@ Contraction Rnn::contraction(RnnPass pass, const Schedule& schedule, std::int64_
 
 Rnn::Plan Rnn::make_plan(RnnPass pass, const Schedule& schedule, std::int64_t rows) const {
     if (is_recurrent(pass)) require_tiles(pass, schedule);
-    return std::make_shared<ContractionPlan>(contraction(pass, schedule, rows), schedule);
+    return std::make_shared<ContractionPlan>(contraction(pass, rows), schedule);
 }
 
 Rnn::Plan Rnn::plan(RnnPass pass, std::int64_t rows) const {
@@ -158,7 +157,7 @@ void Rnn::set_schedule(RnnPass pass, const Schedule& schedule) {
 
 std::vector<Loop> Rnn::loops(RnnPass pass) const {
     std::vector<Loop> loops;
-    for (const ContractionLoop& loop : contraction(pass, {}, shape_.rows()).loops) {
+    for (const ContractionLoop& loop : contraction(pass, shape_.rows()).loops) {
         loops.push_back({loop.letter, loop.extent});
     }
     return loops;
@@ -166,7 +165,7 @@ std::vector<Loop> Rnn::loops(RnnPass pass) const {
 
 std::vector<Schedule> Rnn::candidates(RnnPass pass, int count) const {
     if (is_recurrent(pass)) return {recurrent_schedule(shape_, pass)};
-    const Contraction product = contraction(pass, {}, shape_.rows());
+    const Contraction product = contraction(pass, shape_.rows());
     std::vector<Schedule> found = ranked_schedules(product, cache_sizes(), count);
     const std::string measured = measured_schedule(shape_, pass, product);
     if (!measured.empty()) {

@@ -86,7 +86,7 @@ public:
     void backward(const RnnBackward& tensors) const;
 
     // Bytes beside operands and results that a call uses with the present number of threads.
-    std::int64_t forward_scratch_bytes(bool training) const;
+    std::int64_t forward_scratch_bytes() const;
     std::int64_t backward_scratch_bytes() const;
 
     Schedule schedule(RnnPass pass) const;
@@ -103,11 +103,13 @@ private:
     using Plan = std::shared_ptr<const ContractionPlan>;
 
     // `rows` counts for the projection only.
-    Contraction contraction(RnnPass pass, const Schedule& schedule, std::int64_t rows) const;
+    Contraction contraction(RnnPass pass, std::int64_t rows) const;
     Plan make_plan(RnnPass pass, const Schedule& schedule, std::int64_t rows) const;
     Plan plan(RnnPass pass, std::int64_t rows = 0) const;
     // Steps whose products with src run at once.
     std::int64_t steps_together() const;
+    // And the rows of these, which the memory of their sums has room for.
+    std::int64_t sum_rows() const { return steps_together() * shape_.N; }
 
     RnnShape shape_;
     mutable std::mutex mutex_;

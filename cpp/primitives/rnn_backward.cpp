@@ -144,15 +144,28 @@ private:
         const bool last = step + 1 == shape_.T;
         const void* const a = last ? nullptr : deltas_at(shape_.time(step + 1));
         const GateFunctions functions = gate_functions(usable_isa(), shape_.cell, shape_.dtype);
-        const RnnStep nest(*step_, scratch_.tiles, threads_);
-        nest.run(a, tensors_.weights.w_hh_transposed,
-                 [&](Range rows, std::int64_t panel, const float* tile) {
-                     DiffGateTile gates = tile_at(step, t, rows, panel);
-                     gates.product = tile;
-                     gates.next = nest.next_tile(rows, panel, shape_.state(),
-                                                 shape_.reverse ? shape_.N : -shape_.N);
-                     functions.backward(gates);
-                 });
+        const RnnStep nest(*step_, threads_);
+        nest.run(
+            [&](const LoopNest::Ranges& ranges, std::int64_t thread) {
+                if (a != nullptr) multiply(a, ranges, thread);
+            },
+            [&](Range rows, std::int64_t panel, std::int64_t thread) {
+                DiffGateTile gates = tile_at(step, t, rows, panel);
+                if (a != nullptr) gates.product = tile_of(thread);
+                gates.next = nest.next_tile(rows, panel, shape_.state(),
+                                            shape_.reverse ? shape_.N : -shape_.N);
+                functions.backward(gates);
+            });
+    }
+
+    float* tile_of(std::int64_t thread) const {
+        return scratch_.tiles + thread * RnnBackwardScratch::tile_floats(*step_);
+    }
+
+    // A block of `a`, the deltas of one step, times the weights.
+    void multiply(const void* a, const LoopNest::Ranges& ranges, std::int64_t thread) const {
+        step_->run_body({.a = a, .b = tensors_.weights.w_hh_transposed, .c = tile_of(thread)},
+                        ranges, nullptr);
     }
 
     // What the hidden state is multiplied with.
@@ -202,9 +215,12 @@ private:
 
     void pass_to_first_state() {
         const std::int64_t width = shape_.state().width;
-        RnnStep(*step_, scratch_.tiles, threads_)
-            .run(deltas_at(shape_.time(0)), tensors_.weights.w_hh_transposed,
-                 [&](Range rows, std::int64_t panel, const float* tile) {
+        const char* const a = deltas_at(shape_.time(0));
+        RnnStep(*step_, threads_)
+            .run([&](const LoopNest::Ranges& ranges,
+                     std::int64_t thread) { multiply(a, ranges, thread); },
+                 [&](Range rows, std::int64_t panel, std::int64_t thread) {
+                     const float* const tile = tile_of(thread);
                      float* const to =
                          scratch_.diff_hidden + (panel * shape_.N + rows.begin) * width;
                      for (std::int64_t i = 0; i < rows.size() * width; ++i) to[i] += tile[i];

@@ -32,9 +32,13 @@ struct RnnBackwardScratch {
         if (step != nullptr) {
             blocks = Blocks{shape.N, RnnStep::block_rows(*step)}.count();
             diff_bias = cutter.take_floats(blocks * kSlots * state);
-            tiles = cutter.take_floats(threads * RnnStep::tile_floats(*step));
+            tiles = cutter.take_floats(threads * tile_floats(*step));
         }
         bytes = cutter.bytes();
+    }
+
+    static std::int64_t tile_floats(const ContractionPlan& step) {
+        return RnnStep::block_rows(step) * step.contraction().ldc;
     }
 
     // The state before time t stands at row t*N of this: behind the initial state, or in reverse

@@ -31,69 +31,62 @@ void weigh(Contraction& made, std::int64_t m, std::int64_t n, std::int64_t k) {
     made.flops = 2 * rows * columns * depth;
 }
 
-}  // namespace
+// An input of the gates and the memory of their sums, in rows.
+struct GateRows {
+    const Panels& input;
+    std::int64_t rows;        // of the product
+    std::int64_t input_rows;  // of a panel of the input
+    std::int64_t sum_rows;    // of a panel of sums
+};
 
-Contraction projection_contraction(const RnnShape& shape, std::int64_t rows) {
-    const Panels src = shape.src();
+// The input times the weights of all gates.
+Contraction gates_contraction(const RnnShape& shape, const GateRows& at) {
+    const Panels& input = at.input;
     const Panels state = shape.state();
     const std::int64_t element = size_of(shape.dtype);
-    const std::int64_t gates = shape.gates();
-    Contraction made = product_of(shape, src.width);
+    const std::int64_t panel = input.padded() * state.width * element;
+    const std::int64_t slot = float_bytes(at.sum_rows * state.width);
+    Contraction made = product_of(shape, input.width);
     made.loops = {
-        {.letter = 'k',
-         .extent = state.count(),
-         .b = gates * src.padded() * state.width * element,
-         .c = float_bytes(state.width),
-         .bias = float_bytes(state.width)},
-        {.letter = 'g',
-         .extent = gates,
-         .b = src.padded() * state.width * element,
-         .c = float_bytes(shape.K),
-         .bias = float_bytes(shape.K)},
         {.letter = 'n',
-         .extent = rows,
-         .a = src.width * element,
-         .c = float_bytes(gates * shape.K)},
+         .extent = at.rows,
+         .a = input.width * element,
+         .c = float_bytes(state.width)},
+        {.letter = 'k', .extent = state.count(), .b = shape.gates() * panel, .c = kSlots * slot},
+        {.letter = 'g', .extent = shape.gates(), .b = panel, .c = slot},
         {.letter = 'c',
-         .extent = src.count(),
-         .a = shape.rows() * src.width * element,
-         .b = src.width * state.width * element,
+         .extent = input.count(),
+         .a = at.input_rows * input.width * element,
+         .b = input.width * state.width * element,
          .sum = true},
     };
-    made.rows = {.loop = 2, .unit = 1, .total = rows};
-    made.columns = {.loop = 0, .unit = state.width, .total = shape.K};
-    made.batch = {.loop = 3, .unit = src.width, .total = src.padded()};
+    made.rows = {.loop = 0, .unit = 1, .total = at.rows};
+    made.columns = {.loop = 1, .unit = state.width, .total = shape.K};
+    made.batch = {.loop = 3, .unit = input.width, .total = input.padded()};
     made.ldb = state.width;
-    made.ldc = gates * shape.K;
-    made.epilogue = {.bias = true};
-    weigh(made, rows, gates * shape.K, shape.C);
+    made.ldc = state.width;
+    weigh(made, at.rows, shape.gates() * shape.K, input.channels);
     return made;
 }
 
-Contraction recurrence_contraction(const RnnShape& shape, std::int64_t block_rows) {
-    const Panels state = shape.state();
-    const std::int64_t element = size_of(shape.dtype);
-    const std::int64_t panel = state.padded() * state.width * element;
-    Contraction made = product_of(shape, state.width);
-    made.loops = {
-        {.letter = 'n', .extent = shape.N, .a = state.width * element},
-        {.letter = 'k', .extent = state.count(), .b = shape.gates() * panel},
-        {.letter = 'g',
-         .extent = shape.gates(),
-         .b = panel,
-         .c = float_bytes(block_rows * state.width)},
-        {.letter = 'c',
-         .extent = state.count(),
-         .a = shape.N * state.width * element,
-         .b = state.width * state.width * element,
-         .sum = true},
-    };
-    made.rows = {.loop = 0, .unit = 1, .total = shape.N};
-    made.columns = {.loop = 1, .unit = state.width, .total = state.padded()};
-    made.batch = {.loop = 3, .unit = state.width, .total = state.padded()};
-    made.ldb = state.width;
-    made.ldc = state.width;
-    weigh(made, shape.N, shape.gates() * shape.K, shape.K);
+}  // namespace
+
+Contraction projection_contraction(const RnnShape& shape, std::int64_t rows,
+                                   std::int64_t sum_rows) {
+    Contraction made = gates_contraction(
+        shape,
+        {.input = shape.src(), .rows = rows, .input_rows = shape.rows(), .sum_rows = sum_rows});
+    made.loops[1].bias = float_bytes(shape.state().width);
+    made.loops[2].bias = float_bytes(shape.K);
+    made.epilogue = {.bias = true};
+    return made;
+}
+
+Contraction recurrence_contraction(const RnnShape& shape, std::int64_t sum_rows) {
+    Contraction made = gates_contraction(
+        shape,
+        {.input = shape.state(), .rows = shape.N, .input_rows = shape.N, .sum_rows = sum_rows});
+    made.accumulates = true;
     return made;
 }
 

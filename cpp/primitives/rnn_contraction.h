@@ -1,6 +1,6 @@
 // The products of a recurrent primitive as descriptions for the one driver (contraction.h). Those
-// that depend on nothing but finished tensors run over all rows; the two that make a step wait for
-// the one before it leave their block in a tile, where the gates find it hot (rnn_step.h).
+// that depend on nothing but finished tensors run over many rows; the two that make a step wait for
+// the one before it leave a block at a time where the gates find it hot (rnn_step.h).
 #pragma once
 
 #include "primitives/contraction.h"
@@ -8,12 +8,14 @@
 
 namespace dlprim {
 
-// gates(row, gate, k) = src * w_ih + bias for `rows` rows; loops g, k, n rows, c.
-Contraction projection_contraction(const RnnShape& shape, std::int64_t rows);
+// sums(row, gate, k) = src * w_ih + bias for `rows` rows; loops n rows, k, g and the sum c. Sums
+// are [panel][slot][row][width] with room for `sum_rows` rows: contiguous wherever a block begins,
+// and padding of the last panel is not written.
+Contraction projection_contraction(const RnnShape& shape, std::int64_t rows, std::int64_t sum_rows);
 
-// tile(gate, row, k) = hidden * w_hh of one step; loops n, k, g and the sum c. A block of the
-// result is the tile of `block_rows` rows of whoever runs the body: the result moves with g only.
-Contraction recurrence_contraction(const RnnShape& shape, std::int64_t block_rows);
+// sums(row, gate, k) += hidden * w_hh of one step; the same loops. (n of a GRU is not added to but
+// kept apart: the caller asks for that.)
+Contraction recurrence_contraction(const RnnShape& shape, std::int64_t sum_rows);
 
 // tile(row, k) = deltas * w_hh transposed of one step; loops n, k and the sum s over slots and
 // panels.

@@ -28,18 +28,20 @@ struct NextTile {
 };
 
 // All pointers are at the first row and channel of the tile. "Panel" rows are `width` elements
-// apart, others as said; of those `channels` are read and written, of panels all. Rows that are not
-// valid keep their state; their dst, gates and hidden_n are zero.
+// apart, others as said; of those and of the sums `channels` are read and written, of other panels
+// all. Rows that are not valid keep their state; their dst, gates and hidden_n are zero.
 struct GateTile {
     std::int64_t rows = 0;
     std::int64_t channels = 0;
     std::int64_t width = 0;
     std::int64_t K = 0;  // distance of rows of dst, cells and hidden_n, and of gates within a row
     ValidRows valid = {};
-    NextTile next = {};
-    const float* product = nullptr;  // [gate][product_rows][width]: hidden state * w_hh
-    std::int64_t product_rows = 0;
-    const float* projection = nullptr;   // (rows, gates, K): src * w_ih with the bias
+    // Panels, [slot]: src * w_ih with the bias plus hidden state * w_hh; of n of a GRU both apart,
+    // in slots 2 and 3.
+    const float* sums = nullptr;
+    std::int64_t slot_stride = 0;  // floats
+    // From these sums to those that are needed next, which are fetched while these are read.
+    std::int64_t next_sums = 0;
     const float* hidden_bias = nullptr;  // GRU: of n towards the hidden state
     float* state = nullptr;              // panel: c of an LSTM, h of a GRU; read and written
     const void* hidden = nullptr;        // panel of the dtype: the hidden state before the step

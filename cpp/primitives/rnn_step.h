@@ -14,44 +14,31 @@ namespace dlprim {
 // Loops of the recurrent products (rnn_contraction.h).
 inline constexpr std::size_t kRowsLoop = 0;
 inline constexpr std::size_t kChannelsLoop = 1;
+inline constexpr std::size_t kGatesLoop = 2;  // of the recurrence
 
 class RnnStep {
 public:
-    // `tiles` has tile_floats() for each of `threads`.
-    RnnStep(const ContractionPlan& plan, float* tiles, int threads)
-        : plan_(plan), tiles_(tiles), threads_(threads), tile_floats_(tile_floats(plan)) {}
+    RnnStep(const ContractionPlan& plan, int threads) : plan_(plan), threads_(threads) {}
 
     // Rows of a block of the schedule.
     static std::int64_t block_rows(const ContractionPlan& plan) {
-        return block_rows(plan.nest().schedule(), plan.nest().loops()[kRowsLoop].extent);
-    }
-    static std::int64_t block_rows(const Schedule& schedule, std::int64_t rows) {
-        std::int64_t step = rows;
-        for (const Level& level : schedule.levels) {
-            if (level.letter == 'n') step = std::min(level.step, rows);
+        std::int64_t step = plan.nest().loops()[kRowsLoop].extent;
+        for (const Level& level : plan.nest().schedule().levels) {
+            if (level.letter == 'n') step = std::min(level.step, step);
         }
         return step;
     }
-    static std::int64_t tile_floats(const ContractionPlan& plan) {
-        const Contraction& it = plan.contraction();
-        const bool has_gates = it.loops.size() > 3;
-        return (has_gates ? it.loops[2].extent : 1) * block_rows(plan) * it.ldc;
-    }
 
-    // finish(rows, panel, tile) for every block. Without operands there is no product, and the
-    // tile is null.
-    template <class Finish>
-    void run(const void* a, const void* b, const Finish& finish) const {
+    // body(ranges, thread) for the whole nest, and finish(rows, panel, thread) behind every block.
+    template <class Body, class Finish>
+    void run(const Body& body, const Finish& finish) const {
         const LoopNest& nest = plan_.nest();
         const std::int64_t parts = std::min<std::int64_t>(threads_, nest.tasks());
         parallel_for(parts, [&](std::int64_t part) {
-            float* const tile = tiles_ + part * tile_floats_;
-            const ContractionOperands operands{.a = a, .b = b, .c = tile};
             nest.run(chunk(nest.tasks(), parts, part), [&](const LoopNest::Ranges& ranges) {
-                if (a != nullptr) plan_.run_body(operands, ranges, nullptr);
+                body(ranges, part);
                 if (!is_last(ranges)) return;
-                finish(ranges[kRowsLoop], ranges[kChannelsLoop].begin,
-                       a == nullptr ? nullptr : tile);
+                finish(ranges[kRowsLoop], ranges[kChannelsLoop].begin, part);
             });
         });
     }
@@ -76,9 +63,7 @@ private:
     }
 
     const ContractionPlan& plan_;
-    float* tiles_;
     int threads_;
-    std::int64_t tile_floats_;
 };
 
 }  // namespace dlprim
