@@ -43,7 +43,9 @@ WeightsSum::WeightsSum(const Conv2d& conv)
 std::int64_t WeightsSum::images(DType to) const {
     const std::int64_t part = (shape_.N + parts_ - 1) / parts_;
     if (!pairs_) return part;
-    const std::int64_t room = parts_ > 1 ? 1 : scratch_.room(to) / packed_bytes_;
+    // As much of them as of the weights, which are read and written once for all.
+    const std::int64_t worth = parts_ > 1 ? 1 : 1 + scratch_.weights / packed_bytes_;
+    const std::int64_t room = std::min(worth, scratch_.room(to) / packed_bytes_);
     return std::clamp<std::int64_t>(part, std::min<std::int64_t>(shape_.N, 1),
                                     std::max<std::int64_t>(room, 1));
 }
