@@ -26,6 +26,15 @@ constexpr int kOneImageInFloat32 = 16;  // with kActivationOnly
 // Variant of the backward-data pass.
 constexpr int kWithCells = 1;
 
+// Variants of the backward-weights pass: its parts.
+constexpr std::int64_t kSlices = 3;  // all, or one of two
+
+std::int64_t variant_of(const WeightsPart& part) { return part.images * kSlices + part.slice + 1; }
+
+WeightsPart part_of(std::int64_t variant) {
+    return {variant / kSlices, static_cast<int>(variant % kSlices) - 1};
+}
+
 // Bound of the kernel's leading dimensions.
 constexpr std::int64_t kMostApart = std::int64_t{1} << 24;
 
@@ -79,7 +88,7 @@ Contraction Conv2d::contraction(ConvPass pass, std::int64_t variant) const {
             if (prefers_windows(problem)) return window_data_contraction(problem);
             return variant == kWithCells ? cell_data_contraction(problem)
                                          : backward_data_contraction(problem);
-        default: return weights_contraction(problem, variant);
+        default: return weights_contraction(problem, part_of(variant));
     }
 }
 
@@ -107,6 +116,10 @@ std::shared_ptr<const ContractionPlan> Conv2d::plan(ConvPass pass, std::int64_t 
             alone ? parse_schedule(kActivationSchedule) : schedules_.at(pass));
     }
     return known;
+}
+
+std::shared_ptr<const ContractionPlan> Conv2d::plan(const WeightsPart& part) const {
+    return plan(ConvPass::backward_weights, variant_of(part));
 }
 
 bool Conv2d::activates_afterwards(bool relu_mask) const {
@@ -249,12 +262,16 @@ std::int64_t Conv2d::scratch_bytes(ConvPass pass) const {
             return joined_bytes() + plan(pass, 0)->scratch_bytes() * num_threads();
         case ConvPass::backward_data:
             return transposed_bytes() + plan(pass, 0)->scratch_bytes() * num_threads();
-        default: return weights_sum_->scratch_bytes(spec_.dtype, num_threads());
+        default: {
+            const int threads = num_threads();
+            return std::max(weights_sum_->scratch_bytes(DType::f32, threads),
+                            weights_sum_->scratch_bytes(spec_.dtype, threads));
+        }
     }
 }
 
 std::int64_t Conv2d::typical_variant(ConvPass pass) const {
-    if (pass == ConvPass::backward_weights) return weights_sum_->images();
+    if (pass == ConvPass::backward_weights) return variant_of(weights_sum_->typical_part());
     const bool cells =
         pass == ConvPass::backward_data && has_cells({spec_.shape, spec_.dtype, spec_.layout});
     return cells ? kWithCells : 0;

@@ -99,8 +99,9 @@ private:
     friend class WeightsSum;
 
     // `variant` is what a plan depends on besides the pass: forward, the fused operands;
-    // backward-weights, the images.
+    // backward-weights, which sums.
     std::shared_ptr<const ContractionPlan> plan(ConvPass pass, std::int64_t variant) const;
+    std::shared_ptr<const ContractionPlan> plan(const WeightsPart& part) const;
     Contraction contraction(ConvPass pass, std::int64_t variant) const;
     Contraction forward_variant(const ConvProblem& problem, std::int64_t variant) const;
     bool activates_afterwards(bool relu_mask) const;

@@ -66,9 +66,11 @@ Contraction backward_weights_contraction(const ConvProblem& problem, std::int64_
 
 // Images in the form that a bfloat16 backward-weights pass multiplies: pixels of a row in pairs.
 // Rows of src stand there once for every way in which the taps pair them, or, for a few channels,
-// once as windows of S * C elements. An image whose pairs exceed a share of the cache falls into
-// bands of rows, which count as images of their own.
+// once as windows of S * C elements. An image whose pairs exceed a share of the cache, or what
+// conv_weights_scratch.h leaves for them, falls into bands of rows, which count as images of their
+// own.
 struct PairedImages {
+    ConvShape whole = {};        // of an image, with the rows that the pass walks
     ConvShape shape = {};        // of a band; N counts bands
     std::int64_t bands = 1;      // of an image
     std::int64_t row_step = 0;   // rows of src from one band to the next
@@ -86,12 +88,22 @@ struct PairedImages {
 
 PairedImages paired_images(const ConvProblem& problem);
 
+// Which sums a backward-weights contraction is for: of so many images (bands where there are
+// pairs), and of all weights or of one slice of them (conv_weights_scratch.h). A and B are those of
+// the first index of the slice.
+struct WeightsPart {
+    static constexpr int kAll = -1;
+
+    std::int64_t images = 0;
+    int slice = kAll;
+};
+
 // As backward_weights_contraction, on packed bands. A: [band][block][form][row][pairs][bc][2], B:
 // [band][block][row][pairs][bk][2].
 Contraction paired_weights_contraction(const ConvProblem& problem, std::int64_t bands);
 
 // The one of the two that the dtype takes.
-Contraction weights_contraction(const ConvProblem& problem, std::int64_t images);
+Contraction weights_contraction(const ConvProblem& problem, const WeightsPart& part);
 
 // The shape whose rows the backward-weights pass walks.
 ConvShape weights_pass_shape(const ConvShape& shape);

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "primitives/conv_weights_frame.h"
+#include "primitives/conv_weights_scratch.h"
 #include "primitives/schedule_cost.h"
 
 namespace dlprim {
@@ -57,9 +58,24 @@ void cut(PairedImages& made, const ConvShape& whole, std::int64_t bands) {
     made.shape.pad_bottom = 0;
 }
 
+// Cut until a band fits into `room`, or is a single row.
+PairedImages in_bands(const ConvShape& whole, DType dtype, std::int64_t room) {
+    PairedImages made{.whole = whole, .shape = whole};
+    made.windows = has_windows(whole);
+    find_forms(made);
+    find_sizes(made, dtype);
+    for (std::int64_t bands = 2; bands <= whole.P(); ++bands) {
+        if (made.src_bytes + made.dst_bytes <= room) break;
+        if (whole.P() % bands != 0) continue;
+        cut(made, whole, bands);
+        find_sizes(made, dtype);
+    }
+    return made;
+}
+
 // While a band is multiplied, the rows that the next one is packed from are fetched.
 void fetch_rows(const ConvProblem& problem, const PairedImages& paired, Contraction& contraction) {
-    const ConvShape whole = weights_pass_shape(problem.shape);
+    const ConvShape& whole = paired.whole;
     const std::int64_t element = size_of(problem.dtype);
     const ActivationStrides src =
         activation_strides(problem.layout, src_blocks(whole), whole.H, whole.W);
@@ -85,24 +101,13 @@ void fetch_rows(const ConvProblem& problem, const PairedImages& paired, Contract
 }  // namespace
 
 PairedImages paired_images(const ConvProblem& problem) {
-    const ConvShape whole = weights_pass_shape(problem.shape);
-    PairedImages made{.shape = whole};
-    made.windows = has_windows(whole);
-    find_forms(made);
-    find_sizes(made, problem.dtype);
-    // No more than the image itself.
-    const std::int64_t image =
-        (src_blocks(whole).count() * src_blocks(whole).block * whole.H * whole.W +
-         dst_blocks(whole).count() * dst_blocks(whole).block * whole.P() * whole.Q()) *
-        size_of(problem.dtype);
-    const auto room = std::min(static_cast<std::int64_t>(kShareOfCache * cache_sizes().l2), image);
-    for (std::int64_t bands = 2; bands <= whole.P(); ++bands) {
-        if (made.src_bytes + made.dst_bytes <= room) break;
-        if (whole.P() % bands != 0) continue;
-        cut(made, whole, bands);
-        find_sizes(made, problem.dtype);
-    }
-    return made;
+    const std::int64_t scratch = weights_scratch(problem).room(problem.dtype);
+    const auto room =
+        std::min(static_cast<std::int64_t>(kShareOfCache * cache_sizes().l2), scratch);
+    PairedImages made = in_bands(weights_pass_shape(problem.shape), problem.dtype, room);
+    // A single long row cannot be cut, and its last pair may be half empty.
+    if (made.src_bytes + made.dst_bytes <= scratch) return made;
+    return in_bands(problem.shape, problem.dtype, room);
 }
 
 Contraction paired_weights_contraction(const ConvProblem& problem, std::int64_t bands) {

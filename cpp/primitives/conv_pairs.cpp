@@ -17,7 +17,7 @@ std::int64_t channels_of(const ChannelBlocks& blocks, std::int64_t block) {
 }  // namespace
 
 PairPacker::PairPacker(const ConvProblem& problem, const PairedImages& paired)
-    : whole_(weights_pass_shape(problem.shape)),
+    : whole_(paired.whole),
       paired_(paired),
       in_(src_blocks(whole_)),
       out_(dst_blocks(whole_)),
@@ -33,15 +33,18 @@ PairPacker::PairPacker(const ConvProblem& problem, const PairedImages& paired)
     }
 }
 
-const void* PairPacker::src_rows(const void* src, std::int64_t band) const {
+const char* PairPacker::src_rows(const void* src, std::int64_t band) const {
     const std::int64_t row = paired_.first_row + band % paired_.bands * paired_.row_step;
-    return static_cast<const std::uint16_t*>(src) + band / paired_.bands * src_.image +
-           std::max<std::int64_t>(row, 0) * src_.row;
+    return static_cast<const char*>(src) +
+           (band / paired_.bands * src_.image + std::max<std::int64_t>(row, 0) * src_.row) *
+               size_of(DType::bf16);
 }
 
-const void* PairPacker::dst_rows(const void* diff_dst, std::int64_t band) const {
-    return static_cast<const std::uint16_t*>(diff_dst) + band / paired_.bands * dst_.image +
-           band % paired_.bands * paired_.shape.P() * dst_.row;
+const char* PairPacker::dst_rows(const void* diff_dst, std::int64_t band) const {
+    return static_cast<const char*>(diff_dst) +
+           (band / paired_.bands * dst_.image +
+            band % paired_.bands * paired_.shape.P() * dst_.row) *
+               size_of(DType::bf16);
 }
 
 void PairPacker::pack_block(std::int64_t band, std::int64_t block, const void* src,

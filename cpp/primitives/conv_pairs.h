@@ -13,9 +13,6 @@ public:
     // `paired` must outlive the packer.
     PairPacker(const ConvProblem& problem, const PairedImages& paired);
 
-    // Blocks of channels of src and diff_dst together: what pack_block can be called for.
-    std::int64_t blocks() const { return in_.count() + out_.count(); }
-
     // Where bands are packed one behind the other, all of src first, and the place among them.
     struct Target {
         char* packed = nullptr;
@@ -24,10 +21,10 @@ public:
     };
 
     // Where the rows of a band begin in its tensor; in the padding the first row of the image.
-    const void* src_rows(const void* src, std::int64_t band) const;
-    const void* dst_rows(const void* diff_dst, std::int64_t band) const;
+    const char* src_rows(const void* src, std::int64_t band) const;
+    const char* dst_rows(const void* diff_dst, std::int64_t band) const;
 
-    // Packs one block of one band.
+    // Packs one block of channels of one band; those of diff_dst count behind those of src.
     void pack_block(std::int64_t band, std::int64_t block, const void* src, const void* diff_dst,
                     const Target& target) const;
 

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "primitives/conv_weights_frame.h"
+#include "primitives/conv_weights_scratch.h"
 
 namespace dlprim {
 namespace {
@@ -138,9 +139,18 @@ void add_weights_class(Contraction& contraction, std::vector<Term> terms) {
 
 ConvShape weights_pass_shape(const ConvShape& shape) { return with_long_rows(shape, kLongRow); }
 
-Contraction weights_contraction(const ConvProblem& problem, std::int64_t images) {
-    return problem.dtype == DType::bf16 ? paired_weights_contraction(problem, images)
-                                        : backward_weights_contraction(problem, images);
+Contraction weights_contraction(const ConvProblem& problem, const WeightsPart& part) {
+    Contraction made = problem.dtype == DType::bf16
+                           ? paired_weights_contraction(problem, part.images)
+                           : backward_weights_contraction(problem, part.images);
+    if (part.slice == WeightsPart::kAll) return made;
+    const WeightsScratch scratch = weights_scratch(problem);
+    const Range range = scratch.slices.at(part.slice);
+    made.loops[static_cast<std::size_t>(scratch.loop)].extent = range.size();
+    for (Dimension* const dimension : {&made.rows, &made.columns}) {
+        if (dimension->loop == scratch.loop) dimension->total = dimension->size(range);
+    }
+    return made;
 }
 
 Contraction backward_weights_contraction(const ConvProblem& problem, std::int64_t images) {

@@ -26,65 +26,86 @@ ConvProblem problem_of(const Conv2d& conv) {
 
 WeightsSum::WeightsSum(const Conv2d& conv)
     : conv_(conv),
+      scratch_(weights_scratch(problem_of(conv))),
       pairs_(conv.spec().dtype == DType::bf16),
       paired_(pairs_ ? paired_images(problem_of(conv)) : PairedImages{}),
-      shape_(pairs_ ? paired_.shape : weights_pass_shape(conv.spec().shape)) {
-    const ChannelBlocks in = src_blocks(shape_);
-    const ChannelBlocks out = dst_blocks(shape_);
-    const std::int64_t taps = shape_.R * shape_.S;
-    elements_ = out.count() * in.per_group() * taps * in.block * out.block;
-    const std::int64_t weights = elements_ * size_of(DType::f32);
-    const ConvShape& whole = conv.spec().shape;
-    const std::int64_t image = (in.count() * in.block * whole.H * whole.W +
-                                out.count() * out.block * whole.P() * whole.Q()) *
-                               size_of(conv.spec().dtype);
+      shape_(pairs_ ? paired_.shape : weights_pass_shape(conv.spec().shape)),
+      packed_bytes_(paired_.src_bytes + paired_.dst_bytes),
+      copy_bytes_(aligned(scratch_.weights)) {
     if (pairs_) packer_.emplace(problem_of(conv), paired_);
-    if (out.count() * in.per_group() * taps < kManyBlocks) {
-        const std::int64_t packed = pairs_ ? paired_.src_bytes + paired_.dst_bytes : 0;
-        const std::int64_t room =
-            (elements_ * size_of(conv.spec().dtype) + image - packed) / weights;
-        parts_ = std::clamp<std::int64_t>(std::min(shape_.N, room), 1, kMostParts);
-    }
-    images_ = (shape_.N + parts_ - 1) / parts_;
-    if (pairs_) {
-        const std::int64_t packed = paired_.src_bytes + paired_.dst_bytes;
-        const std::int64_t room = parts_ > 1 ? 1 : 1 + weights / packed;
-        images_ = std::clamp<std::int64_t>(images_, std::min<std::int64_t>(shape_.N, 1), room);
-    }
+    const std::int64_t blocks =
+        dst_blocks(shape_).count() * src_blocks(shape_).per_group() * shape_.R * shape_.S;
+    if (blocks >= kManyBlocks) return;
+    const std::int64_t room = scratch_.weights + scratch_.image - packed_bytes_;
+    parts_ = std::clamp<std::int64_t>(std::min(shape_.N, room / copy_bytes_), 1, kMostParts);
+}
+
+std::int64_t WeightsSum::images(DType to) const {
+    const std::int64_t part = (shape_.N + parts_ - 1) / parts_;
+    if (!pairs_) return part;
+    // As much of them as of the weights, which are read and written once for all.
+    const std::int64_t worth = parts_ > 1 ? 1 : 1 + scratch_.weights / packed_bytes_;
+    const std::int64_t room = std::min(worth, scratch_.room(to) / packed_bytes_);
+    return std::clamp<std::int64_t>(part, std::min<std::int64_t>(shape_.N, 1),
+                                    std::max<std::int64_t>(room, 1));
 }
 
 std::int64_t WeightsSum::scratch_bytes(DType to, int threads) const {
-    const bool copies = parts_ > 1 || to != DType::f32;
-    const std::int64_t sums = copies ? parts_ * aligned(elements_ * size_of(DType::f32)) : 0;
-    const std::int64_t packed =
-        pairs_ ? packers(threads) * images_ * (paired_.src_bytes + paired_.dst_bytes) : 0;
-    return sums + packed;
+    const std::int64_t packed = packers(threads) * images(to) * packed_bytes_;
+    if (parts_ > 1) return parts_ * copy_bytes_ + packed;
+    return (to == DType::f32 ? 0 : aligned(scratch_.slice_bytes())) + packed;
 }
 
 void WeightsSum::run(const Tensors& tensors, char* scratch, int threads) const {
-    const bool copies = parts_ > 1 || tensors.to != DType::f32;
-    const std::int64_t copy = aligned(elements_ * size_of(DType::f32));
-    const std::int64_t packed = images_ * (paired_.src_bytes + paired_.dst_bytes);
-    if (!copies) {
-        auto* const sums = static_cast<float*>(tensors.diff_weights);
-        if (shape_.N == 0) std::fill_n(sums, elements_, 0.0F);
-        sum_part(tensors, {{0, shape_.N}, sums, scratch, threads});
-        return;
-    }
-    std::memset(scratch, 0, static_cast<std::size_t>(parts_ * copy));
-    char* const pairs = scratch + parts_ * copy;
+    if (parts_ > 1) return run_parts(tensors, scratch, threads);
+    if (tensors.to != DType::f32) return run_slices(tensors, scratch, threads);
+    auto* const sums = static_cast<float*>(tensors.diff_weights);
+    if (shape_.N == 0) std::memset(sums, 0, static_cast<std::size_t>(scratch_.weights));
+    sum_part(tensors, {.images = {0, shape_.N},
+                       .sums = sums,
+                       .packed = scratch,
+                       .threads = threads,
+                       .at_once = images(tensors.to)});
+}
+
+void WeightsSum::run_parts(const Tensors& tensors, char* scratch, int threads) const {
+    char* const pairs = scratch + parts_ * copy_bytes_;
     const std::int64_t shares = packers(threads);
+    const std::int64_t at_once = images(tensors.to);
     parallel_for(shares, [&](std::int64_t packer) {
         const Range mine = chunk(parts_, shares, packer);
         for (std::int64_t part = mine.begin; part < mine.end; ++part) {
-            sum_part(tensors, {chunk(shape_.N, parts_, part),
-                               reinterpret_cast<float*>(scratch + part * copy),
-                               pairs + packer * packed, threads});
+            sum_part(tensors, {.images = chunk(shape_.N, parts_, part),
+                               .sums = reinterpret_cast<float*>(scratch + part * copy_bytes_),
+                               .packed = pairs + packer * at_once * packed_bytes_,
+                               .threads = threads,
+                               .at_once = at_once});
         }
     });
-    add_copies(
-        {reinterpret_cast<const float*>(scratch), elements_, copy / size_of(DType::f32), parts_},
-        tensors.to, tensors.diff_weights);
+    add_copies({.first = reinterpret_cast<const float*>(scratch),
+                .elements = scratch_.weights / size_of(DType::f32),
+                .stride = copy_bytes_ / size_of(DType::f32),
+                .count = parts_},
+               tensors.to, tensors.diff_weights);
+}
+
+void WeightsSum::run_slices(const Tensors& tensors, char* scratch, int threads) const {
+    Part part{.images = {0, shape_.N},
+              .sums = reinterpret_cast<float*>(scratch),
+              .packed = scratch + aligned(scratch_.slice_bytes()),
+              .threads = threads,
+              .at_once = images(tensors.to)};
+    const std::int64_t elements =
+        scratch_.weights / size_of(DType::f32) / scratch_.slices.extent;  // of an index
+    for (std::int64_t slice = 0; slice < scratch_.slices.count(); ++slice) {
+        const Range range = scratch_.slices.at(slice);
+        if (scratch_.is_sliced(tensors.to)) part.slice = static_cast<int>(slice);
+        if (shape_.N == 0) std::fill_n(part.sums, range.size() * elements, 0.0F);
+        sum_part(tensors, part);
+        add_copies({.first = part.sums, .elements = range.size() * elements}, tensors.to,
+                   static_cast<char*>(tensors.diff_weights) +
+                       range.begin * elements * size_of(tensors.to));
+    }
 }
 
 void WeightsSum::sum_part(const Tensors& tensors, const Part& part) const {
@@ -95,17 +116,22 @@ void WeightsSum::sum_part(const Tensors& tensors, const Part& part) const {
     const std::int64_t dst_image =
         activation_strides(layout, dst_blocks(shape_), shape_.P(), shape_.Q()).image * element;
     const Range images = part.images;
-    for (std::int64_t begin = images.begin; begin < images.end; begin += images_) {
-        const Range now{begin, std::min(begin + images_, images.end)};
-        const auto plan = conv_.plan(ConvPass::backward_weights, now.size());
+    const std::int64_t first =
+        part.slice == WeightsPart::kAll ? 0 : scratch_.slices.at(part.slice).begin;
+    for (std::int64_t begin = images.begin; begin < images.end; begin += part.at_once) {
+        const Range now{begin, std::min(begin + part.at_once, images.end)};
+        const auto plan = conv_.plan({now.size(), part.slice});
+        const ContractionLoop& loop =
+            plan->contraction().loops[static_cast<std::size_t>(scratch_.loop)];
         ContractionOperands operands{.c = part.sums, .accumulate = begin > images.begin};
         if (pairs_) {
-            pack(now, tensors.src, tensors.diff_dst, part.packed);
-            operands.a = part.packed;
-            operands.b = part.packed + now.size() * paired_.src_bytes;
+            pack(now, blocks_to_pack(part), tensors, part.packed);
+            operands.a = part.packed + first * loop.a;
+            operands.b = part.packed + now.size() * paired_.src_bytes + first * loop.b;
             if (now.end < images.end) {
-                operands.ahead_a = packer_->src_rows(tensors.src, now.end);
-                operands.ahead_b = packer_->dst_rows(tensors.diff_dst, now.end);
+                operands.ahead_a = packer_->src_rows(tensors.src, now.end) + first * loop.ahead_a;
+                operands.ahead_b =
+                    packer_->dst_rows(tensors.diff_dst, now.end) + first * loop.ahead_b;
             }
         } else {
             operands.a = static_cast<const char*>(tensors.src) + now.begin * src_image;
@@ -115,10 +141,37 @@ void WeightsSum::sum_part(const Tensors& tensors, const Part& part) const {
     }
 }
 
-void WeightsSum::pack(Range bands, const void* src, const void* diff_dst, char* packed) const {
-    parallel_for(bands.size() * packer_->blocks(), [&](std::int64_t task) {
-        const std::int64_t index = task / packer_->blocks();
-        packer_->pack_block(bands.begin + index, task % packer_->blocks(), src, diff_dst,
+// Where all images are packed at once, they stay for the next slice.
+WeightsSum::BlockRanges WeightsSum::blocks_to_pack(const Part& part) const {
+    const ChannelBlocks in = src_blocks(shape_);
+    const ChannelBlocks out = dst_blocks(shape_);
+    BlockRanges blocks{{0, in.count()}, {0, out.count()}};
+    if (part.slice == WeightsPart::kAll) return blocks;
+    const Range range = scratch_.slices.at(part.slice);
+    const bool stay = part.slice > 0 && part.at_once >= part.images.size();
+    const auto in_slice = [&](bool follows, Range& all, std::int64_t blocks_of_index) {
+        if (follows) {
+            all = {range.begin * blocks_of_index, range.end * blocks_of_index};
+        } else if (stay) {
+            all = {0, 0};
+        }
+    };
+    in_slice(scratch_.loop != 1, blocks.in, scratch_.loop == 0 ? in.per_group() : 1);
+    in_slice(scratch_.loop != 2, blocks.out, scratch_.loop == 0 ? out.per_group() : 1);
+    return blocks;
+}
+
+void WeightsSum::pack(Range bands, const BlockRanges& blocks, const Tensors& tensors,
+                      char* packed) const {
+    const std::int64_t count = blocks.in.size() + blocks.out.size();
+    const std::int64_t in_blocks = src_blocks(shape_).count();
+    parallel_for(bands.size() * count, [&](std::int64_t task) {
+        const std::int64_t index = task / count;
+        const std::int64_t i = task % count;
+        const std::int64_t block = i < blocks.in.size()
+                                       ? blocks.in.begin + i
+                                       : in_blocks + blocks.out.begin + i - blocks.in.size();
+        packer_->pack_block(bands.begin + index, block, tensors.src, tensors.diff_dst,
                             {.packed = packed, .bands = bands.size(), .index = index});
     });
 }

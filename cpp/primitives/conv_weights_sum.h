@@ -2,7 +2,7 @@
 // many, threads share them; where they are few, the images fall into a fixed number of parts, each
 // summed into a copy of its own, and the copies are added in order: in both cases the same bits for
 // any number of threads. bfloat16 images are brought into pairs of pixels first, as many of them
-// at a time as the scratch has room for.
+// at a time as the scratch has room for (conv_weights_scratch.h).
 #pragma once
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 
 #include "primitives/conv2d.h"
 #include "primitives/conv_pairs.h"
+#include "primitives/conv_weights_scratch.h"
 
 namespace dlprim {
 
@@ -31,8 +32,8 @@ public:
 
     // For a result of type `to`.
     std::int64_t scratch_bytes(DType to, int threads) const;
-    // Images that one run of the nest sums, before the last ones of a part.
-    std::int64_t images() const { return images_; }
+    // What most runs of the nest sum into a float32 result.
+    WeightsPart typical_part() const { return {.images = images(DType::f32)}; }
 
     struct Tensors {
         const void* src = nullptr;
@@ -50,20 +51,32 @@ private:
         float* sums = nullptr;
         char* packed = nullptr;
         int threads = 1;
+        int slice = WeightsPart::kAll;
+        std::int64_t at_once = 1;  // images
     };
+    void run_parts(const Tensors& tensors, char* scratch, int threads) const;
+    void run_slices(const Tensors& tensors, char* scratch, int threads) const;
     void sum_part(const Tensors& tensors, const Part& part) const;
-    void pack(Range bands, const void* src, const void* diff_dst, char* packed) const;
+    struct BlockRanges {
+        Range in;
+        Range out;
+    };
+    BlockRanges blocks_to_pack(const Part& part) const;
+    void pack(Range bands, const BlockRanges& blocks, const Tensors& tensors, char* packed) const;
+    // Images, or bands, that one run of the nest sums, before the last ones of a part.
+    std::int64_t images(DType to) const;
     // Threads with packed images of their own.
     std::int64_t packers(int threads) const { return std::min<std::int64_t>(parts_, threads); }
 
     const Conv2d& conv_;
+    WeightsScratch scratch_;
     bool pairs_;
     PairedImages paired_;
     std::optional<PairPacker> packer_;
-    ConvShape shape_;         // of the images that are summed: bands where there are pairs
-    std::int64_t elements_;   // of diff_weights, padding included
-    std::int64_t parts_ = 1;  // that the minibatch falls into
-    std::int64_t images_ = 1;
+    ConvShape shape_;            // of the images that are summed: bands where there are pairs
+    std::int64_t packed_bytes_;  // of a band
+    std::int64_t copy_bytes_;    // from one copy of diff_weights to the next
+    std::int64_t parts_ = 1;     // that the minibatch falls into
 };
 
 }  // namespace dlprim

@@ -172,18 +172,72 @@ void pack_group(const Packing& packing, std::int64_t row) {
                      row_of<Byte>(packing, row + 2), row_of<Byte>(packing, row + 3)},
                     reinterpret_cast<Byte*>(dst)},
               packing.n);
-    } else if (packing.from == DType::f32) {
+    } else {
         along(RoundedPairs{row_of<float>(packing, row), row_of<float>(packing, row + 1),
                            reinterpret_cast<std::uint16_t*>(dst)},
-              packing.n);
-    } else {
-        along(Pairs{row_of<std::uint16_t>(packing, row), row_of<std::uint16_t>(packing, row + 1),
-                    reinterpret_cast<std::uint16_t*>(dst)},
               packing.n);
     }
 }
 
+// Storage in pairs of rows, and where they go.
+struct PairRows {
+    const Pairs::Lane* even;
+    std::int64_t ld_src;
+    Pairs::Lane* dst;
+    std::int64_t ld_dst;
+    std::int64_t columns;
+
+    void next() {
+        even += 2 * ld_src;
+        dst += 2 * ld_dst;
+    }
+};
+
+#if HWY_TARGET != HWY_SCALAR
+// Rows of kVectors whole vectors. They are short, so that a call or a test for each would take as
+// long as moving it.
+template <std::int64_t kVectors>
+void pack_short_rows(PairRows rows, std::int64_t pairs) {
+    constexpr hn::ScalableTag<Pairs::Lane> d;
+    constexpr std::int64_t n = lanes<decltype(d)>;
+    for (std::int64_t pair = 0; pair < pairs; ++pair, rows.next()) {
+        const auto* const odd = rows.even + rows.ld_src;
+        for (std::int64_t i = 0; i < kVectors; ++i) {
+            hn::StoreInterleaved2(hn::LoadU(d, rows.even + i * n), hn::LoadU(d, odd + i * n), d,
+                                  rows.dst + 2 * i * n);
+        }
+    }
+}
+#endif
+
+void pack_pairs_of_rows(PairRows rows, std::int64_t pairs) {
+#if HWY_TARGET != HWY_SCALAR
+    constexpr std::int64_t n = lanes<hn::ScalableTag<Pairs::Lane>>;
+    if (rows.columns == n) return pack_short_rows<1>(rows, pairs);
+    if (rows.columns == 2 * n) return pack_short_rows<2>(rows, pairs);
+    if (rows.columns == 4 * n) return pack_short_rows<4>(rows, pairs);
+#endif
+    for (std::int64_t pair = 0; pair < pairs; ++pair, rows.next()) {
+        along(Pairs{rows.even, rows.even + rows.ld_src, rows.dst}, rows.columns);
+    }
+}
+
+void pack_pairs(const Packing& packing, Range rows) {
+    using Lane = Pairs::Lane;
+    PairRows from{static_cast<const Lane*>(packing.src) + rows.begin * packing.ld_src,
+                  packing.ld_src, static_cast<Lane*>(packing.dst) + rows.begin * packing.ld_dst,
+                  packing.ld_dst, packing.n};
+    const std::int64_t count = std::min(rows.end, packing.k) - rows.begin;
+    pack_pairs_of_rows(from, count / 2);
+    if (count % 2 == 0) return;
+    const std::int64_t last = rows.begin + count - 1;
+    along(Pairs{static_cast<const Lane*>(packing.src) + last * packing.ld_src, nullptr,
+                static_cast<Lane*>(packing.dst) + last * packing.ld_dst},
+          packing.n);
+}
+
 void pack(const Packing& packing, Range rows) {
+    if (packing.from == DType::bf16 && packing.to == DType::bf16) return pack_pairs(packing, rows);
     const std::int64_t group = elements_per_word(packing.to);
     for (std::int64_t row = rows.begin; row < rows.end; row += group) pack_group(packing, row);
 }

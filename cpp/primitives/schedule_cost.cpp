@@ -115,6 +115,14 @@ public:
         return moved;
     }
 
+    // Whether the tiles of a block that is a few windows tall read rows of A and B from beyond
+    // `cache` again and again: so few multiplications for each read do not hide it.
+    bool rereads_windows(double cache) const {
+        const bool windows = contraction_.entry_loop >= 0 && contraction_.rows.loop < 0;
+        const bool one_tile = rows() <= kTileRows && columns() <= kTileColumns;
+        return windows && !one_tile && total(footprint(levels())) > cache;
+    }
+
     // Bytes that a cache brings in.
     Moved traffic_into(double cache) const {
         const double room = cache * kUsable;
@@ -138,10 +146,14 @@ private:
     // tile of rows B.
     Moved kernel_traffic() const {
         const Bytes bytes = footprint(levels());
-        const Dimension& columns = contraction_.columns;
-        const auto n = static_cast<double>(std::min(columns.unit, columns.total));
-        return {bytes[0] * std::ceil(n / kTileColumns) + bytes[1] * std::ceil(rows() / kTileRows),
+        return {bytes[0] * std::ceil(columns() / kTileColumns) +
+                    bytes[1] * std::ceil(rows() / kTileRows),
                 bytes[2]};
+    }
+
+    double columns() const {
+        const Dimension& columns = contraction_.columns;
+        return static_cast<double>(std::min(columns.unit, columns.total));
     }
 
     double rows() const {
@@ -206,7 +218,8 @@ ScheduleTraffic schedule_traffic(const Contraction& contraction, const Schedule&
             .result_into_l2 = into_l2.result,
             .result_into_l3 = into_l3.result,
             .fetched = nest.fetched(),
-            .tasks = nest.tasks()};
+            .tasks = nest.tasks(),
+            .rereads_windows = nest.rereads_windows(caches.l1)};
 }
 
 double schedule_cost(const Contraction& contraction, const Schedule& schedule,
@@ -214,11 +227,12 @@ double schedule_cost(const Contraction& contraction, const Schedule& schedule,
     const ScheduleTraffic traffic = schedule_traffic(contraction, schedule, caches);
     const double compute = traffic.flops / (contraction.dtype == DType::f32 ? 64 : 128);
     const double from_l2 = traffic.into_l1 * kFromL2;
+    const double waits = traffic.rereads_windows ? from_l2 : 0;
     const double idle = std::max(1.0, kTasksToShare / traffic.tasks);
     const double beyond =
         (traffic.into_l2 + kResultSurcharge * traffic.result_into_l2) * kFromL3 +
         (traffic.into_l3 + kResultSurcharge * traffic.result_into_l3) * kFromMemory;
-    return (std::max(compute, from_l2) + beyond * (traffic.fetched ? 1 : kNotFetched) +
+    return (std::max(compute, from_l2) + waits + beyond * (traffic.fetched ? 1 : kNotFetched) +
             traffic.calls * kCyclesPerBodyCall) *
            (1 + 0.02 * std::log2(idle));
 }

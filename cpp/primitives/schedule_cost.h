@@ -32,8 +32,9 @@ struct ScheduleTraffic {
     double into_l3 = 0;
     double result_into_l2 = 0;  // bytes of C, once
     double result_into_l3 = 0;
-    bool fetched = false;  // what comes from memory is fetched ahead of its call
-    double tasks = 0;      // that threads can share
+    bool fetched = false;          // what comes from memory is fetched ahead of its call
+    double tasks = 0;              // that threads can share
+    bool rereads_windows = false;  // from beyond the L1 cache, for every register tile
 };
 
 ScheduleTraffic schedule_traffic(const Contraction& contraction, const Schedule& schedule,

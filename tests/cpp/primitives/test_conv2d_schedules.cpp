@@ -54,7 +54,7 @@ TEST_CASE("every schedule that the model ranks gives the same sums") {
 
 Contraction contraction_of(const ConvProblem& problem, ConvPass pass) {
     if (pass == ConvPass::forward) return forward_contraction(problem, {});
-    if (pass == ConvPass::backward_weights) return weights_contraction(problem, problem.shape.N);
+    if (pass == ConvPass::backward_weights) return weights_contraction(problem, {problem.shape.N});
     return prefers_windows(problem) ? window_data_contraction(problem)
                                     : backward_data_contraction(problem);
 }
@@ -85,7 +85,7 @@ TEST_CASE("so does any schedule that fits") {
     }
 }
 
-// Of src and dst as they are, and in the pairs that a bfloat16 backward-weights pass multiplies.
+// Of src and dst, as they are.
 std::int64_t image_bytes(const ConvSpec& spec) {
     const ConvShape& shape = spec.shape;
     const ChannelBlocks in = src_blocks(shape);
@@ -93,13 +93,8 @@ std::int64_t image_bytes(const ConvSpec& spec) {
     return size_of(spec.dtype) * (in.count() * in.block * shape.H * shape.W +
                                   out.count() * out.block * shape.P() * shape.Q());
 }
-std::int64_t pairs_bytes(const ConvSpec& spec) {
-    if (spec.dtype == DType::f32) return 0;
-    const PairedImages paired = paired_images({spec.shape, spec.dtype, spec.layout});
-    return paired.bands * (paired.src_bytes + paired.dst_bytes);
-}
 
-TEST_CASE("scratch is at most the weights, an image, and pairs for every thread") {
+TEST_CASE("scratch is at most the weights and an image for every thread") {
     constexpr std::int64_t kSmall = 16384;
     std::mt19937 random(3);
     for (unsigned i = 0; i < 100; ++i) {
@@ -111,12 +106,7 @@ TEST_CASE("scratch is at most the weights, an image, and pairs for every thread"
                 for (const ConvPass pass : kPasses) {
                     CAPTURE(name_of(pass));
                     CAPTURE(count);
-                    // A bfloat16 gradient of the weights is summed in float32 first.
-                    const bool narrow =
-                        pass == ConvPass::backward_weights && spec.dtype == DType::bf16;
-                    CHECK(conv.scratch_bytes(pass) <= (narrow ? 2 : 1) * weights +
-                                                          image_bytes(spec) +
-                                                          count * pairs_bytes(spec) + kSmall);
+                    CHECK(conv.scratch_bytes(pass) <= weights + count * image_bytes(spec) + kSmall);
                 }
             }
         });

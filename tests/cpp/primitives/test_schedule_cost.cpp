@@ -53,7 +53,7 @@ void for_contractions(const Body& body) {
             CAPTURE(name_of(dtype));
             body(forward_contraction(problem, {.bias = true}));
             body(backward_data_contraction(problem));
-            body(weights_contraction(problem, shape.N));
+            body(weights_contraction(problem, {shape.N}));
             if (prefers_windows(problem)) body(window_data_contraction(problem));
         }
     }
