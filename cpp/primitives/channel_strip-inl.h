@@ -23,8 +23,8 @@ namespace HWY_NAMESPACE {
 template <class Element>
 inline constexpr std::int64_t kStrip = std::is_same_v<Element, float> ? 4 : 2;
 
-// Pixels whose channels are treated strip by strip, where there are several: few enough to stay near,
-// in bytes of a tensor, but enough to amortise the per-channel values.
+// Pixels whose channels are treated strip by strip, where there are several: few enough to stay
+// near, in bytes of a tensor, but enough to amortise the per-channel values.
 constexpr std::int64_t kGroupBytes = 32 * 1024;
 constexpr std::int64_t kFewest = 8;
 
