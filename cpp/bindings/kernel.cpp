@@ -141,7 +141,7 @@ private:
         mask_->require_one_matrix(spec.m, (spec.n + 7) / 8, spec.ldmask);
         mask_->require_writeable();
         mask_->require_apart(c_);
-        for (const Operand* operand : {&a_, &b_}) {
+        for (const BatchOperand* operand : {&a_, &b_}) {
             for (const ArrayView& view : operand->arrays) {
                 mask_->require_apart(view, operand->reads_between);
             }
@@ -163,8 +163,8 @@ private:
 
     OperandShape a_shape_;
     OperandShape b_shape_;
-    Operand a_;
-    Operand b_;
+    BatchOperand a_;
+    BatchOperand b_;
     ArrayView c_;
     std::optional<ArrayView> bias_;
     std::optional<ArrayView> scale_;

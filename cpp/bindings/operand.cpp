@@ -7,9 +7,9 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& sentence) { throw py::value_error(sentence); }
 
-Operand strided(const char* name, py::handle object, const char* stride_name, py::handle stride,
-                const OperandShape& shape) {
-    Operand operand;
+BatchOperand strided(const char* name, py::handle object, const char* stride_name,
+                     py::handle stride, const OperandShape& shape) {
+    BatchOperand operand;
     operand.arrays.emplace_back(name, object, shape.dtype);
     const ArrayView& view = operand.arrays.front();
     const bool explicit_stride = !stride.is_none();
@@ -52,9 +52,9 @@ std::vector<std::int64_t> offsets_of(const char* name, py::handle object) {
     return offsets;
 }
 
-Operand by_offset(const char* name, py::handle object, const char* offsets_name, py::handle offsets,
-                  const OperandShape& shape) {
-    Operand operand;
+BatchOperand by_offset(const char* name, py::handle object, const char* offsets_name,
+                       py::handle offsets, const OperandShape& shape) {
+    BatchOperand operand;
     operand.arrays.emplace_back(name, object, shape.dtype);
     const ArrayView& view = operand.arrays.front();
     if (!view.is_c_contiguous()) refuse(view.description() + ", expected contiguous memory");
@@ -63,13 +63,13 @@ Operand by_offset(const char* name, py::handle object, const char* offsets_name,
     return operand;
 }
 
-Operand by_address(const char* name, py::handle object, const OperandShape& shape) {
+BatchOperand by_address(const char* name, py::handle object, const OperandShape& shape) {
     if (!py::isinstance<py::list>(object) && !py::isinstance<py::tuple>(object)) {
         throw py::type_error(std::string(name) +
                              " is not a list or tuple, expected one array per matrix "
                              "(addressing='address')");
     }
-    Operand operand;
+    BatchOperand operand;
     // A copy of the list: looking at an item can run Python code, which could change the list.
     const py::tuple items(py::reinterpret_borrow<py::object>(object));
     for (const py::handle item : items) {
@@ -92,8 +92,8 @@ void refuse_given(const char* name, Addressing addressing) {
 
 }  // namespace
 
-Operand checked_operand(Addressing addressing, const OperandNames& names,
-                        const OperandArguments& arguments, const OperandShape& shape) {
+BatchOperand checked_operand(Addressing addressing, const OperandNames& names,
+                             const OperandArguments& arguments, const OperandShape& shape) {
     if (addressing != Addressing::stride && !arguments.stride.is_none()) {
         refuse_given(names.stride, addressing);
     }
@@ -110,7 +110,7 @@ Operand checked_operand(Addressing addressing, const OperandNames& names,
     return strided(names.operand, arguments.operand, names.stride, arguments.stride, shape);
 }
 
-void require_inside(const Operand& operand, std::int64_t batch, const OperandShape& shape,
+void require_inside(const BatchOperand& operand, std::int64_t batch, const OperandShape& shape,
                     const char* stride_name, bool stride_given) {
     if (batch == 0 || !operand.pointers.empty()) return;
     const ArrayView& view = operand.arrays.front();

@@ -32,7 +32,7 @@ struct OperandShape {
 };
 
 // Where the matrices are, with the memory that holds them kept alive.
-struct Operand {
+struct BatchOperand {
     std::vector<ArrayView> arrays;  // one, or one per matrix with Addressing::address
     std::vector<const void*> pointers;
     std::vector<std::int64_t> offsets;
@@ -61,11 +61,11 @@ struct OperandArguments {
 };
 
 // Throws py::type_error or py::value_error.
-Operand checked_operand(Addressing addressing, const OperandNames& names,
-                        const OperandArguments& arguments, const OperandShape& shape);
+BatchOperand checked_operand(Addressing addressing, const OperandNames& names,
+                             const OperandArguments& arguments, const OperandShape& shape);
 
 // Refuses unless all `batch` matrices lie inside the operand's memory.
-void require_inside(const Operand& operand, std::int64_t batch, const OperandShape& shape,
+void require_inside(const BatchOperand& operand, std::int64_t batch, const OperandShape& shape,
                     const char* stride_name, bool stride_given);
 
 }  // namespace dlprim::bindings
