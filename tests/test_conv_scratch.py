@@ -6,9 +6,10 @@ from itertools import product
 from math import prod
 from pathlib import Path
 
-import dlprim
 import numpy as np
 import pytest
+
+import dlprim
 
 SHAPES = Path(__file__).parent.parent / "bench" / "shapes"
 PASSES = ("forward", "backward_data", "backward_weights")
