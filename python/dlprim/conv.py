@@ -72,6 +72,8 @@ class Conv2d(ConvRelu):
         The most memory that a call takes beside operands and results, by the name of the method:
         forward, backward_data, backward_weights, backward_relu (and diff_bias). It is taken from
         the system once and kept for the next call; with ``out`` given no call allocates anything.
+        Of a direct pass at most the bytes of the weights (of diff_weights in float32) and of one
+        image of src and dst for each thread.
     schedules : dict
         The loop nest of each pass; none of a depthwise convolution.
 
