@@ -30,7 +30,17 @@ from scaling_case import MODELS
 WORKER = Path(__file__).parent / "scaling_worker.py"
 BATCHES = {"resnet50": 8, "lstm": 32, "mlp": 256}  # samples of a rank, or of one in strong scaling
 LAUNCHER = "{mpiexec} -n {ranks} -bind-to core:{threads}"  # MPICH's
-SIDES = ("alone", "apart", "thread", "poll", "off", "thread-bfloat16", "torch", "ddp")
+SIDES = (
+    "alone",
+    "apart",
+    "thread",
+    "poll",
+    "off",
+    "thread-bfloat16",
+    "thread-sync-bn",
+    "torch",
+    "ddp",
+)
 Record = dict[str, Any]
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 import dlprim
 from dlprim import nn
-from dlprim.distributed import DataParallel, Group
+from dlprim.distributed import DataParallel, Group, synchronize_batch_norm
 from dlprim.distributed.metrics import timed_step
 from dlprim.optim import SGD
 
@@ -76,9 +76,13 @@ def make_model(model: str) -> nn.Module:
     return sequential
 
 
-def our_case(model: str, batch: int, group: Group, overlap: str, wire: str) -> Case:
+def our_case(model: str, batch: int, group: Group, overlap: str, option: str = "") -> Case:
+    """With the option "bfloat16" on the wire or "sync-bn", or neither."""
     network = make_model(model)
+    wire = "bfloat16" if option == "bfloat16" else "float32"
     parallel = DataParallel(network, group, overlap=overlap, wire=wire)
+    if option == "sync-bn":
+        synchronize_batch_norm(network, parallel)
     x, labels = batch_of(model, batch, group.rank)
     parameters = network.parameters()
     optimiser = SGD([p.value for p in parameters], 0.01, 0.9)

@@ -72,8 +72,8 @@ def make_cases(flags: argparse.Namespace, world: Group) -> dict[str, Case]:
         elif name == "apart" and batch == flags.batch_alone and "alone" in cases:
             cases[name] = cases["alone"]
         else:
-            overlap, _, wire = (name if group is world else "off-").partition("-")
-            cases[name] = our_case(flags.model, batch, group, overlap, wire or "float32")
+            overlap, _, option = (name if group is world else "off").partition("-")
+            cases[name] = our_case(flags.model, batch, group, overlap, option)
     return cases
 
 

@@ -148,6 +148,8 @@ def test_prediction_replays_buckets() -> None:
     assert hidden.efficiency == pytest.approx(1 / 1.01, rel=1e-3)
     (shown,) = predict(profile, network, [2], overlap=False)
     assert shown.exposed == pytest.approx(0.21, rel=1e-3)
+    (working,) = predict(profile, Network(1e9, 0.0, memory_bandwidth=1e5), [2])
+    assert working.exposed == pytest.approx(6 * 2100 / 1e5, rel=1e-3)
     (alone,) = predict(profile, network, [1])
     assert alone.efficiency == 1
     slow = predict(profile, Network(1e4, 1e-3))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import pickle
 import platform
-from collections.abc import Callable
+import threading
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from dlprim.distributed.failure import abort_after_uncaught_exceptions, deliver_output
 from dlprim.distributed.launcher import launched_size
-from dlprim.distributed.waiting import always, wait
+from dlprim.distributed.waiting import wait
 
 DEFAULT_TIMEOUT = 600.0  # seconds; a first step may generate code and load data on one rank only
 _THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
@@ -121,9 +121,9 @@ class Group:
             return self
         return Group(self.communicator.Dup(), self.timeout)
 
-    def wait(self, request: Any, what: str, is_idle: Callable[[], bool] = always) -> None:
+    def wait(self, request: Any, what: str, idle: threading.Event | None = None) -> None:
         """Waits for an MPI request, with patience and this group's limit; see `waiting`."""
-        wait(request, what, self.timeout, is_idle)
+        wait(request, what, self.timeout, idle)
 
     def broadcast(self, array: npt.NDArray[Any], root: int = 0) -> None:
         """Overwrites ``array`` (C-contiguous, any dtype) with that of rank ``root``."""

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from dlprim.distributed.group import Group
-from dlprim.distributed.waiting import always
 
 Steps = Iterator[Any]
 OVERLAPS = ("thread", "poll", "off")
@@ -134,7 +133,7 @@ class BesideBackward:
         self._queue: queue.SimpleQueue[Callable[[], Steps] | threading.Event | None]
         self._queue = queue.SimpleQueue()
         self._failure: BaseException | None = None
-        self._is_draining = False
+        self._idle = threading.Event()
         self._thread = threading.Thread(target=self._work, name="dlprim-communication", daemon=True)
         self._thread.start()
 
@@ -147,10 +146,10 @@ class BesideBackward:
 
     def drain(self) -> None:
         done = threading.Event()
-        self._is_draining = True
+        self._idle.set()
         self._queue.put(done)
         done.wait()
-        self._is_draining = False
+        self._idle.clear()
         self.poke()
 
     def close(self) -> None:
@@ -163,14 +162,14 @@ class BesideBackward:
                 task.set()
             elif self._failure is None:
                 try:
-                    self.busy_seconds += run_to_end(self._group, task(), lambda: self._is_draining)
+                    self.busy_seconds += run_to_end(self._group, task(), self._idle)
                 except BaseException as error:  # handed to the thread that computes
                     self._failure = error
 
 
-def run_to_end(group: Group, steps: Steps, is_idle: Callable[[], bool] = always) -> float:
-    """Drives a reduction to its end and returns the seconds it took; `is_idle` as for `wait`."""
+def run_to_end(group: Group, steps: Steps, idle: threading.Event | None = None) -> float:
+    """Drives a reduction to its end and returns the seconds it took; `idle` as for `wait`."""
     started = time.perf_counter()
     for request in steps:
-        group.wait(request, "the reduction of gradients", is_idle)
+        group.wait(request, "the reduction of gradients", idle)
     return time.perf_counter() - started

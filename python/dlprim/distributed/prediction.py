@@ -3,8 +3,9 @@
 A message of n bytes takes latency + n / bandwidth (Hockney's alpha-beta model). A bucket takes
 R - 1 messages of 1 / R of its bytes to the owners of its parts, as many back, and, on each rank,
 passes over its memory for packing, summing and unpacking. Buckets go one after the other, each no
-earlier than its gradients are final; what is left when the backward pass ends is exposed. Noise,
-stragglers and congestion are not in the model: it bounds efficiency from above.
+earlier than its gradients are final; what is left when the backward pass ends is exposed. Overlap
+hides the wire, but not the passes over memory, which take their time from the core that computes:
+they are exposed at least. Noise, stragglers and congestion are not in the model.
 """
 
 from __future__ import annotations
@@ -68,7 +69,11 @@ def reduction_seconds(size: int, nodes: int, network: Network) -> float:
         return 0.0
     messages = 2 * (nodes - 1) * network.latency
     wire = bus_bytes(size, nodes) / network.bandwidth
-    return messages + wire + _PASSES * size / network.memory_bandwidth
+    return messages + wire + _work_seconds(size, nodes, network)
+
+
+def _work_seconds(size: int, nodes: int, network: Network) -> float:
+    return _PASSES * size / network.memory_bandwidth if nodes > 1 else 0.0
 
 
 def _predict(profile: StepProfile, network: Network, nodes: int, overlap: bool) -> Prediction:
@@ -77,7 +82,8 @@ def _predict(profile: StepProfile, network: Network, nodes: int, overlap: bool) 
         took = reduction_seconds(size, nodes, network)
         clock = max(clock, -lead if overlap else 0.0) + took
         communication += took
-    exposed = max(clock, 0.0)
+    work = sum(_work_seconds(size, nodes, network) for size, _ in profile.buckets)
+    exposed = max(clock, work)
     step = profile.computing + exposed
     return Prediction(nodes, step, communication, exposed, profile.computing / step)
 
