@@ -74,6 +74,11 @@ def test_what_it_cannot_do_is_refused_by_name(change: dict, reason: str) -> None
     assert set(dlprim.Conv2d(**arguments).algorithms.values()) == {"direct"}
 
 
+def test_too_large_images_are_refused_before_anything_is_made_for_them() -> None:
+    with pytest.raises(ValueError, match=r"^neighbouring pixels .* expected at most 2\^24 of each"):
+        dlprim.Conv2d((1, 64, 2**25, 1), (64, 64, 3, 3), padding=1)
+
+
 def test_set_conv_algorithm(automatic: None) -> None:
     shapes = (8, 64, 28, 28), (64, 64, 3, 3)
     assert dlprim.get_conv_algorithm() == "auto"
