@@ -1,7 +1,8 @@
 """Errors of Winograd convolution and of the direct sum, both against float64.
 
 Prints tables in Markdown: for ResNet-50's 3x3 layers and several distributions of the inputs, the
-largest and the root of the mean square error of each pass over the largest exact result. Weights
+largest and the root of the mean square error of each pass over the largest exact result; then what
+Winograd's largest error is in units of the direct one, and the largest of these ratios. Weights
 are N(0, 1), and so are gradients of results in backward-weights. The other operand is N(0, 1);
 uniform in [0, 1); N(0, 1) + 100, as images that nobody centred; and smooth, with a spectrum that
 falls with the frequency as that of photographs does.
@@ -19,12 +20,13 @@ LAYERS = ((64, 56), (128, 28), (256, 14), (512, 7))  # channels, size
 PASSES = ("forward", "backward_data", "backward_weights")
 WAYS: dict[str, dict[str, str]] = {
     "direct": {"algorithm": "direct"},
-    "F(4x4)": {"algorithm": "winograd"},
+    "winograd": {"algorithm": "winograd"},
     "high": {"algorithm": "winograd", "accuracy": "high"},
 }
 
 Random = np.random.Generator
 Shape = tuple[int, int, int, int]
+Row = tuple[str, str]  # the layer and its inputs
 
 
 class Error(NamedTuple):
@@ -97,13 +99,11 @@ def errors(which: str, x: np.ndarray, w: np.ndarray, dy: np.ndarray) -> list[Err
     return made
 
 
-def errors_of_row(
-    channels: int, size: int, inputs: str, options: argparse.Namespace
-) -> dict[str, list[Error]]:
+def errors_of_row(shape: Shape, inputs: str, options: argparse.Namespace) -> dict[str, list[Error]]:
     """Of every pass, in every way."""
+    channels = shape[1]
     random = np.random.default_rng(channels)
     convert = dlprim.to_bfloat16 if options.dtype == "bfloat16" else np.asarray
-    shape = (options.batch, channels, size, size)
     w = random.standard_normal((channels, channels, 3, 3), np.float32)
     x, like_x = (DISTRIBUTIONS[inputs](random, shape).astype(np.float32) for _ in range(2))
     normal = random.standard_normal(shape, np.float32)
@@ -115,34 +115,55 @@ def errors_of_row(
     return made
 
 
-def print_table(title: str, rows: dict[tuple[str, str], dict[str, list[float]]]) -> None:
+def print_table(title: str, rows: dict[Row, dict[str, str]]) -> None:
     passes = next(iter(rows.values()))
-    print(f"\n{title}, times 1e7: {' / '.join(WAYS)}\n")
+    print(f"\n{title}\n")
     print(f"| layer | inputs | {' | '.join(passes)} |")
     print("|---|---|" + "---|" * len(passes))
-    for (layer, inputs), row in rows.items():
-        cells = [" / ".join(f"{each * 1e7:.3g}" for each in cell) for cell in row.values()]
-        print(f"| {layer} | {inputs} | {' | '.join(cells)} |")
+    for (layer, inputs), cells in rows.items():
+        print(f"| {layer} | {inputs} | {' | '.join(cells.values())} |")
+
+
+def cells_of(
+    rows: dict[Row, dict[str, list[Error]]], text: Callable[[list[Error]], str]
+) -> dict[Row, dict[str, str]]:
+    return {key: {which: text(made) for which, made in row.items()} for key, row in rows.items()}
+
+
+def ratio(made: list[Error]) -> float:
+    """Winograd's largest error over that of the direct sum."""
+    direct, winograd, _ = made
+    return winograd.largest / direct.largest
+
+
+def print_batch(batch: int, options: argparse.Namespace) -> None:
+    rows = {
+        (f"{channels},{channels},{size}", inputs): errors_of_row(
+            (batch, channels, size, size), inputs, options
+        )
+        for channels, size in LAYERS
+        for inputs in options.inputs
+    }
+    for index, what in enumerate(("Largest error", "Root of the mean square error")):
+        cells = cells_of(rows, lambda made, i=index: " / ".join(f"{e[i] * 1e7:.3g}" for e in made))
+        print_table(f"{what}, times 1e7, N = {batch}: {' / '.join(WAYS)}", cells)
+    cells = cells_of(rows, lambda made: f"{ratio(made):.2f}")
+    print_table(f"Largest error of winograd over that of direct, N = {batch}", cells)
+    worst = max(
+        (ratio(made), which, *key) for key, row in rows.items() for which, made in row.items()
+    )
+    print(f"\nN = {batch}: the largest ratio is {worst[0]:.2f}, {', '.join(worst[1:])}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--passes", nargs="+", choices=PASSES, default=PASSES)
     parser.add_argument("--inputs", nargs="+", choices=DISTRIBUTIONS, default=list(DISTRIBUTIONS))
-    parser.add_argument("--batch", type=int, default=1, help="images")
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8], help="images")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     options = parser.parse_args()
-    rows = {
-        (f"{channels},{channels},{size}", inputs): errors_of_row(channels, size, inputs, options)
-        for channels, size in LAYERS
-        for inputs in options.inputs
-    }
-    for index, title in enumerate(("Largest error", "Root of the mean square error")):
-        chosen = {
-            key: {which: [each[index] for each in made] for which, made in row.items()}
-            for key, row in rows.items()
-        }
-        print_table(title, chosen)
+    for batch in options.batch:
+        print_batch(batch, options)
 
 
 if __name__ == "__main__":

@@ -53,6 +53,7 @@ def test_auto_takes_what_is_faster_by_estimate() -> None:
     assert "direct: the filter is 1x1, expected 3x3" in str(pointwise)
     first = dlprim.Conv2d((8, 3, 28, 28), (8, 3, 3, 3))
     assert first.algorithms["forward"] == "direct"
+    assert "direct: sums of 27 terms" in str(first)
     assert "Winograd would take" in str(first)
 
 
@@ -71,6 +72,11 @@ def test_what_it_cannot_do_is_refused_by_name(change: dict, reason: str) -> None
     with pytest.raises(ValueError, match=f"^algorithm is 'winograd', which cannot .*{reason}"):
         dlprim.Conv2d(**arguments, algorithm="winograd")
     assert set(dlprim.Conv2d(**arguments).algorithms.values()) == {"direct"}
+
+
+def test_too_large_images_are_refused_before_anything_is_made_for_them() -> None:
+    with pytest.raises(ValueError, match=r"^neighbouring pixels .* expected at most 2\^24 of each"):
+        dlprim.Conv2d((1, 64, 2**25, 1), (64, 64, 3, 3), padding=1)
 
 
 def test_set_conv_algorithm(automatic: None) -> None:
@@ -103,7 +109,7 @@ def test_tune_knows_its_schedules(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         gains = dlprim.tune(conv, 1.5, path=tmp_path, progress=None)
     assert set(gains) == set(PASSES)
-    assert set(conv.algorithms.values()) == {"winograd4"}
+    assert set(conv.algorithms.values()) == {"winograd4", "winograd2"}
 
 
 @pytest.mark.parametrize(

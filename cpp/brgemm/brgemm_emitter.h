@@ -40,6 +40,8 @@ private:
     void column_group(const ColumnGroup& group);
     void column_pointers();
     void row_group(const ColumnGroup& columns, const RowGroup& group);
+    void share_fetches(const ColumnGroup& columns, const RowGroup& group);
+    void point_ahead_in_b();
     void tile(int unroll);
     void start_accumulators();
     void prefetch_c();
@@ -108,7 +110,9 @@ private:
     Tile tile_;
     RegisterMap map_;
     bool masked_ = false;
-    bool last_rows_ = false;  // tiles of the last row group, of which there are few
+    std::int64_t tiles_before_ = 0;  // of this column block, in earlier row groups
+    std::int64_t tiles_here_ = 1;    // in this row group
+    int fetched_lines_ = 0;          // of B ahead, for each step of a tile of this row group
 
     const Reg args_ = rdi;
     const Reg c_ = rsi;

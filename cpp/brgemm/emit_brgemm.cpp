@@ -94,7 +94,7 @@ void BrgemmEmitter::row_group(const ColumnGroup& columns, const RowGroup& group)
     tile_ = group.tile;
     map_ = register_map(spec_, plan_.isa, tile_);
     masked_ = columns.masked;
-    last_rows_ = &group == &columns.rows.back();
+    share_fetches(columns, group);
     Xbyak::Label next;
     const bool loop = group.count > 1;
     if (loop) {
@@ -114,6 +114,36 @@ void BrgemmEmitter::row_group(const ColumnGroup& columns, const RowGroup& group)
     }
 }
 
+// All row tiles use the same B, so each of them fetches its share of the lines of every step.
+void BrgemmEmitter::share_fetches(const ColumnGroup& columns, const RowGroup& group) {
+    std::int64_t tiles = 0;
+    tiles_before_ = 0;
+    tiles_here_ = group.count;
+    for (const RowGroup& each : columns.rows) {
+        if (&each == &group) tiles_before_ = tiles;
+        tiles += each.count;
+    }
+    const std::int64_t bytes = tile_.vectors * vector_bytes();
+    const std::int64_t lines = (bytes + kLineBytes - 1) / kLineBytes;
+    const std::int64_t share = (lines + tiles - 1) / tiles;
+    const bool fetches = spec_.prefetch_b && tiles_before_ * share < lines;
+    fetched_lines_ = fetches ? static_cast<int>(share) : 0;
+}
+
+// To the share of this tile.
+void BrgemmEmitter::point_ahead_in_b() {
+    const std::int64_t share = fetched_lines_ * std::int64_t{kLineBytes};
+    if (tiles_here_ > 1) {
+        imul(b_ahead_, row_counter_, static_cast<int>(-share));
+        add(b_ahead_, immediate((tiles_before_ + tiles_here_) * share));
+        add(b_ahead_, b_);
+    } else {
+        mov(b_ahead_, b_);
+        add(b_ahead_, immediate(tiles_before_ * share));
+    }
+    add(b_ahead_, arg(offsetof(BrgemmArgs, b_ahead)));
+}
+
 void BrgemmEmitter::tile(int unroll) {
     Xbyak::Label next;
     Xbyak::Label done;
@@ -130,10 +160,7 @@ void BrgemmEmitter::tile(int unroll) {
         mov(a_ahead_, arg(offsetof(BrgemmArgs, a_ahead)));
         add(a_ahead_, a_);
     }
-    if (spec_.prefetch_b) {
-        mov(b_ahead_, arg(offsetof(BrgemmArgs, b_ahead)));
-        add(b_ahead_, b_);
-    }
+    if (fetched_lines_ > 0) point_ahead_in_b();
     k_loop(unroll);
     dec(batch_);
     jnz(next, T_NEAR);

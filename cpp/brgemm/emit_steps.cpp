@@ -35,7 +35,7 @@ void BrgemmEmitter::k_loop(int unroll) {
         add(a_, immediate(run * a_step_));
         add(b_, immediate(run * b_step_));
         if (spec_.prefetch_a) add(a_ahead_, immediate(run * a_step_));
-        if (spec_.prefetch_b) add(b_ahead_, immediate(run * b_step_));
+        if (fetched_lines_ > 0) add(b_ahead_, immediate(run * b_step_));
     }
     if (iterations > 1) {
         dec(k_.cvt32());
@@ -85,8 +85,8 @@ void BrgemmEmitter::one_step(const Step& step, int pass) {
 }
 
 // Each line ahead of this tile once, spread over the steps that use a line of this one: along a
-// row of A, or one of each row of a transposed A, whose tiles share its lines. All row tiles use
-// the same B, so the last of them fetch it.
+// row of A, or one of each row of a transposed A, whose tiles share its lines; and the tile's share
+// of the lines of B.
 void BrgemmEmitter::prefetch(const Step& step, int run) {
     if (spec_.prefetch_a && spec_.trans_a) {
         prefetcht1(ptr[a_ahead_ + displacement(step.index * a_step_)]);
@@ -96,10 +96,8 @@ void BrgemmEmitter::prefetch(const Step& step, int run) {
             prefetcht1(ptr[a_ahead_ + displacement(row * a_row_ + step.index * a_step_)]);
         }
     }
-    if (!spec_.prefetch_b || !last_rows_) return;
-    for (int byte_offset = 0; byte_offset < tile_.vectors * vector_bytes();
-         byte_offset += kLineBytes) {
-        prefetcht1(ptr[b_ahead_ + displacement(step.index * b_step_ + byte_offset)]);
+    for (int line = 0; line < fetched_lines_; ++line) {
+        prefetcht1(ptr[b_ahead_ + displacement(step.index * b_step_ + line * kLineBytes)]);
     }
 }
 

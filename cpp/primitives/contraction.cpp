@@ -155,6 +155,7 @@ void ContractionPlan::call(const PreparedTerm& prepared, const Block& block, Ran
                     .a_ahead = block.a_ahead,
                     .b_ahead = block.b_ahead,
                     .gap_stride = contraction_.gap_stride};
+    if (contraction_.adds_sums && !variant.first) args.residual = c;
     if (apart) args.c = block.sums + term.c_row * block.columns;
     if (block.residual != nullptr) args.residual = block.residual + term.c_row * row_bytes;
     if (block.relu_mask != nullptr) {

@@ -86,7 +86,10 @@ struct Contraction {
     std::int64_t ldmask = 0;   // bytes
     bool sliding_a = false;    // rows of A overlap
     bool accumulates = false;  // may be asked to add to C
-    Gaps gaps = {};            // zeros that the last kernel of a sum writes beside C
+    // A call adds its own sum to what stands in C, instead of continuing that one: rounding errors
+    // then grow with the depth of a call. Without an epilogue, and C is of float32.
+    bool adds_sums = false;
+    Gaps gaps = {};  // zeros that the last kernel of a sum writes beside C
     std::int64_t gap_stride = 0;
     Epilogue epilogue = {};
     // How far A and B are from one index of the entry loop to the next, for prefetching.

@@ -273,6 +273,10 @@ BrgemmSpec ContractionPlan::spec_of(const Term& term, bool sums_apart,
         spec.gaps = contraction_.gaps;
     }
     if (sums_apart) spec.epilogue.residual = false;
+    if (contraction_.adds_sums && !variant.first) {
+        spec.beta = 0;
+        spec.epilogue.residual = true;
+    }
     if (spec.epilogue.relu_mask) spec.ldmask = term.c_step * contraction_.ldmask;
     return spec;
 }

@@ -42,29 +42,10 @@ constexpr const char* kActivationSchedule = "G N K P";
 
 std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-ConvSpec with_valid_shape(ConvSpec spec) {
-    spec.shape = validated(spec.shape);
-    return spec;
-}
-
-}  // namespace
-
-Conv2d::Conv2d(const ConvSpec& spec) : spec_{with_valid_shape(spec)}, winograd_(spec) {
-    require_kernel_limits();
-    if (spec.shape.is_depthwise()) return;
-    weights_sum_ = std::make_unique<WeightsSum>(*this);
-    for (const ConvPass pass :
-         {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
-        if (!winograd_.runs(pass)) schedules_[pass] = candidates(pass, 1).front();
-    }
-}
-
-Conv2d::~Conv2d() = default;
-
 // Rows of the kernel's operands are pixels of one image row, or channels.
-void Conv2d::require_kernel_limits() const {
-    const ConvShape& shape = spec_.shape;
-    const bool nhwc = spec_.layout == Layout::nhwc;
+void require_kernel_limits(const ConvSpec& spec) {
+    const ConvShape& shape = spec.shape;
+    const bool nhwc = spec.layout == Layout::nhwc;
     const std::int64_t src_pixel = nhwc ? shape.C : src_blocks(shape).block;
     const std::int64_t dst_pixel = nhwc ? shape.K : dst_blocks(shape).block;
     const std::int64_t apart = shape.Q() > 1 ? shape.stride_w * src_pixel : src_pixel;
@@ -79,6 +60,25 @@ void Conv2d::require_kernel_limits() const {
         (nhwc ? ", channels-last" : ", blocked") + "), and images have " + std::to_string(shape.H) +
         " and " + std::to_string(shape.P()) + " rows, expected at most 2^24 of each");
 }
+
+ConvSpec within_limits(ConvSpec spec) {
+    spec.shape = validated(spec.shape);
+    require_kernel_limits(spec);
+    return spec;
+}
+
+}  // namespace
+
+Conv2d::Conv2d(const ConvSpec& spec) : spec_{within_limits(spec)}, winograd_(spec) {
+    if (spec.shape.is_depthwise()) return;
+    weights_sum_ = std::make_unique<WeightsSum>(*this);
+    for (const ConvPass pass :
+         {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
+        if (!winograd_.runs(pass)) schedules_[pass] = candidates(pass, 1).front();
+    }
+}
+
+Conv2d::~Conv2d() = default;
 
 Contraction Conv2d::contraction(ConvPass pass, std::int64_t variant) const {
     const ConvProblem problem{spec_.shape, spec_.dtype, spec_.layout};

@@ -121,7 +121,6 @@ private:
     std::int64_t depthwise_scratch_bytes(ConvPass pass) const;
     Activations dst_activations() const;
     void require_schedules() const;
-    void require_kernel_limits() const;
 
     ConvSpec spec_;
     ConvWinograd winograd_;

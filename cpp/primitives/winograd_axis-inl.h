@@ -6,6 +6,8 @@
 // -1, infinity and a filter of their own. All normalisation is in the filter's transform.
 // Derivation: docs/winograd.md; tests/winograd_exact.py checks every constant in exact arithmetic.
 //
+// kStep: pixels from a tile to its neighbour, 0 where what is transformed has none.
+//
 // A transform to slots comes in passes that give one or two slots each, so that a two-dimensional
 // one can hold a row of results in registers; a transform from slots likewise.
 #if defined(DLPRIM_PRIMITIVES_WINOGRAD_AXIS_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -65,6 +67,7 @@ struct InputAxis;
 template <>
 struct InputAxis<4> : SixSlots {
     static constexpr int kIn = 6;
+    static constexpr int kStep = 4;
     template <int kPass>
     static HWY_INLINE void expand(const Lanes* d, Lanes& x, Lanes& y) {
         if constexpr (kPass == 0) {
@@ -87,6 +90,7 @@ struct InputAxis<4> : SixSlots {
 template <>
 struct InputAxis<3> : FiveSlots {
     static constexpr int kIn = 5;
+    static constexpr int kStep = 3;
     template <int kPass>
     static HWY_INLINE void expand(const Lanes* d, Lanes& x, Lanes& y) {
         if constexpr (kPass == 0) {
@@ -108,6 +112,7 @@ struct InputAxis<3> : FiveSlots {
 template <>
 struct InputAxis<2> : FourSlots {
     static constexpr int kIn = 4;
+    static constexpr int kStep = 2;
     template <int kPass>
     static HWY_INLINE void expand(const Lanes* d, Lanes& x, Lanes& y) {
         if constexpr (kPass == 0) {
@@ -127,6 +132,7 @@ struct GradientAxis;
 template <>
 struct GradientAxis<4> : SixSlots {
     static constexpr int kIn = 4;
+    static constexpr int kStep = 4;
     template <int kPass>
     static HWY_INLINE void expand(const Lanes* g, Lanes& x, Lanes& y) {
         if constexpr (kPass == 2) {
@@ -146,6 +152,7 @@ struct GradientAxis<4> : SixSlots {
 template <>
 struct GradientAxis<3> : FiveSlots {
     static constexpr int kIn = 3;
+    static constexpr int kStep = 3;
     template <int kPass>
     static HWY_INLINE void expand(const Lanes* g, Lanes& x, Lanes& y) {
         if constexpr (kPass == 0) {
@@ -164,6 +171,7 @@ struct GradientAxis<3> : FiveSlots {
 template <>
 struct GradientAxis<2> : FourSlots {
     static constexpr int kIn = 2;
+    static constexpr int kStep = 2;
     template <int kPass>
     static HWY_INLINE void expand(const Lanes* g, Lanes& x, Lanes& y) {
         if constexpr (kPass == 0) {
@@ -183,6 +191,7 @@ struct ResultAxis;
 template <>
 struct ResultAxis<4> : SixSlots {
     static constexpr int kOut = 4;
+    static constexpr int kStep = 4;
     static constexpr int kResultPasses = 2;
     static constexpr int first_result(int pass) { return pass; }
     static constexpr int second_result(int pass) { return pass + 2; }
@@ -205,6 +214,7 @@ struct ResultAxis<4> : SixSlots {
 template <>
 struct ResultAxis<3> : FiveSlots {
     static constexpr int kOut = 3;
+    static constexpr int kStep = 3;
     static constexpr int kResultPasses = 2;
     static constexpr int first_result(int pass) { return pass; }
     static constexpr int second_result(int pass) { return pass == 0 ? 2 : kNoSlot; }
@@ -223,6 +233,7 @@ struct ResultAxis<3> : FiveSlots {
 template <>
 struct ResultAxis<2> : FourSlots {
     static constexpr int kOut = 2;
+    static constexpr int kStep = 2;
     static constexpr int kResultPasses = 1;
     static constexpr int first_result(int) { return 0; }
     static constexpr int second_result(int) { return 1; }

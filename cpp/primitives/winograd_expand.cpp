@@ -126,8 +126,14 @@ template <class H, class W, class Pixels>
 void expand(const TilePatch& patch) {
     constexpr std::make_integer_sequence<int, H::kPasses> passes;
     const auto pixels = Pixels::template of<H, W>(patch);
+    [[maybe_unused]] const auto* const first =
+        static_cast<const typename Pixels::Type*>(patch.first);
     std::int64_t channel = 0;
     for (; channel + kLanes <= patch.channels; channel += kLanes) {
+        if constexpr (W::kStep > 0) {
+            fetch_pixels(first + channel, patch.row, patch.pixel, H::kIn, W::kIn,
+                         W::kIn + W::kStep);
+        }
         all_rows<H, W>(passes, pixels, channel, All(), {patch.slots + channel, patch.slot_stride});
     }
     if (channel < patch.channels) {

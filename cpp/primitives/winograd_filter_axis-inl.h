@@ -22,6 +22,7 @@ struct FilterAxis;
 template <>
 struct FilterAxis<4> : SixSlots {
     static constexpr int kIn = 3;
+    static constexpr int kStep = 0;
     template <int kPass>
     static HWY_INLINE void expand(const Lanes* g, Lanes& x, Lanes& y) {
         if constexpr (kPass == 2) {
@@ -41,6 +42,7 @@ struct FilterAxis<4> : SixSlots {
 template <>
 struct FilterAxis<2> : FourSlots {
     static constexpr int kIn = 3;
+    static constexpr int kStep = 0;
     template <int kPass>
     static HWY_INLINE void expand(const Lanes* g, Lanes& x, Lanes& y) {
         if constexpr (kPass == 0) {
@@ -61,6 +63,7 @@ struct FilterGradientAxis;
 template <>
 struct FilterGradientAxis<4> : SixSlots {
     static constexpr int kOut = 3;
+    static constexpr int kStep = 0;
     static constexpr int kResultPasses = 2;
     static constexpr int first_result(int pass) { return pass; }
     static constexpr int second_result(int pass) { return pass == 0 ? 2 : kNoSlot; }
@@ -82,6 +85,7 @@ struct FilterGradientAxis<4> : SixSlots {
 template <>
 struct FilterGradientAxis<2> : FourSlots {
     static constexpr int kOut = 3;
+    static constexpr int kStep = 0;
     static constexpr int kResultPasses = 2;
     static constexpr int first_result(int pass) { return pass; }
     static constexpr int second_result(int pass) { return pass == 0 ? 2 : kNoSlot; }

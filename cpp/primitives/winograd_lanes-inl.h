@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "primitives/channel_vector-inl.h"
@@ -20,6 +21,7 @@ namespace HWY_NAMESPACE {
 
 using WordTag = wg::Rebind<std::uint32_t, Tag>;
 using HalfTag = wg::Rebind<std::uint16_t, Tag>;
+inline constexpr std::uintptr_t kLineBytes = 64;
 inline constexpr std::int64_t kLanes = static_cast<std::int64_t>(wg::MaxLanes(Tag()));
 
 template <class D, class Part>
@@ -38,6 +40,18 @@ HWY_INLINE void store_some(D d, wg::Vec<D> values, wg::TFromD<D>* dst, [[maybe_u
 #else
     store_part(d, values, dst, part);
 #endif
+}
+
+// Lines of the pixels [begin, end) of `rows` rows, which the neighbour of a tile will use: hardware
+// foresees no jumps from pixel to pixel. `first` points at a pixel's elements for one vector; of a
+// line only its first vector fetches. What lies beyond a tensor is not touched.
+template <class Type>
+HWY_INLINE void fetch_pixels(const Type* first, std::int64_t row, std::int64_t pixel, int rows,
+                             int begin, int end) {
+    if (reinterpret_cast<std::uintptr_t>(first) % kLineBytes >= kLanes * sizeof(Type)) return;
+    for (int i = 0; i < rows; ++i) {
+        for (int j = begin; j < end; ++j) hwy::Prefetch(first + i * row + j * pixel);
+    }
 }
 
 HWY_INLINE Lanes from_upper_halves(wg::Vec<WordTag> words) {

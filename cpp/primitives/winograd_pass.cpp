@@ -136,6 +136,8 @@ void WinogradPass::find_blocks() {
     filter_ = slot_panels(problem_.in.channels, problem_.out.block, true);
     panel_ = slot_panels(problem_.in.block, problem_.out.block, true);
     sums_ = slot_panels(most_tiles_, problem_.out.block, true);
+    overlays_ = shares_blocks_ && problem_.out.per_group() == 1;
+    if (overlays_) slots_.stride = sums_.stride = std::max(slots_.stride, sums_.stride);
     for (const TileBlock::Counts& counts : kinds) prepare(counts);
 }
 
@@ -176,9 +178,14 @@ std::int64_t WinogradPass::transformed_floats() const {
     return problem_.out.count() * floats(filter_);
 }
 
+// Of a thread that has its own blocks of tiles.
+std::int64_t WinogradPass::place_floats() const {
+    return floats(slots_) + (overlays_ ? slots_.stride : floats(sums_));
+}
+
 std::int64_t WinogradPass::scratch_bytes(bool transforms, int threads) const {
-    const std::int64_t places = shares_blocks_ ? threads : 1;
-    std::int64_t all = places * floats(slots_) + threads * floats(sums_);
+    std::int64_t all =
+        shares_blocks_ ? threads * place_floats() : floats(slots_) + threads * floats(sums_);
     if (transforms) all += on_the_fly() ? threads * floats(panel_) : transformed_floats();
     return all * size_of(DType::f32);
 }
@@ -205,8 +212,9 @@ void WinogradPass::run_sharing_blocks(const WinogradTensors& tensors, float* scr
     const std::int64_t tasks = blocks_.tasks();
     const std::int64_t parts = std::min<std::int64_t>(threads, tasks);
     parallel_for(parts, [&](std::int64_t part) {
-        float* const mine = scratch + part * (floats(slots_) + floats(sums_));
-        const Place place{.slots = mine, .sums = mine + floats(slots_)};
+        float* const mine = scratch + part * place_floats();
+        const Place place{.slots = mine + (overlays_ ? slots_.stride : 0),
+                          .sums = mine + (overlays_ ? 0 : floats(slots_))};
         blocks_.run(chunk(tasks, parts, part), [&](const LoopNest::Ranges& ranges) {
             const Box box = box_at(ranges);
             const TileBlock tiles(grid_, box.images, box.rows, box.columns);

@@ -95,6 +95,7 @@ private:
     void prepare(const TileBlock::Counts& counts);
     void choose_functions();
     bool on_the_fly() const { return !shares_blocks_ && boxes_ == grid_groups(); }
+    std::int64_t place_floats() const;
     std::int64_t grid_groups() const { return problem_.out.groups; }
     std::int64_t floats(const SlotPanels& panels) const { return grid_.slots() * panels.stride; }
     std::int64_t out_columns(std::int64_t out_block) const;
@@ -115,6 +116,9 @@ private:
     LoopNest blocks_;    // g, n, h, w
     LoopNest channels_;  // k
     bool shares_blocks_ = true;
+    // With one block of result channels nothing reads a slot of V again, so M is one slot before V
+    // and overwrites what was just read: half the scratch, and no line of M comes from afar.
+    bool overlays_ = false;
     ActivationStrides in_;
     ActivationStrides out_;
     std::int64_t most_tiles_ = 0;  // of a block

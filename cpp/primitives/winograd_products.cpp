@@ -85,6 +85,7 @@ Contraction contraction_of(const TileGrid& grid, const Panels& panels, const Kin
     it.ldb = panels.b.ld;
     it.ldc = panels.c.ld;
     it.accumulates = kind.accumulates;
+    it.adds_sums = true;
     const auto slots = static_cast<double>(grid.slots());
     it.bytes_a = slots * static_cast<double>(panels.a.stride * kFloat);
     it.bytes_b = slots * static_cast<double>(panels.b.stride * kFloat);

@@ -98,8 +98,14 @@ HWY_INLINE void all_rows(std::integer_sequence<int, kPasses...>, const TileResul
 template <class H, class W, class Element>
 void reduce(const TileResult& tile) {
     constexpr std::make_integer_sequence<int, H::kResultPasses> passes;
+    [[maybe_unused]] const auto* const first =
+        static_cast<const typename Element::Type*>(tile.first);
     std::int64_t channel = 0;
     for (; channel + kLanes <= tile.channels; channel += kLanes) {
+        if constexpr (W::kStep > 0) {
+            fetch_pixels(first + channel, tile.row, tile.pixel, H::kOut, W::kOut,
+                         W::kOut + W::kStep);
+        }
         all_rows<H, W>(passes, tile, channel, Results<Element, All>(tile, channel, All()));
     }
     if (channel < tile.channels) {
