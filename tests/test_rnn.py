@@ -58,6 +58,16 @@ def test_every_schedule_gives_the_right_results(
             check(rnn, Variant(dtype, lengths=True), schedule={which: schedule})
 
 
+@cells
+@both_dtypes
+@pytest.mark.parametrize("schedule", ["K N3 c g", "k n35 g c", "N14 n7 K c2 g"])
+def test_recurrent_sums_in_parts_give_the_right_results(
+    schedule: str, cell: str, dtype: str
+) -> None:
+    for variant in (Variant(dtype, lengths=True), Variant(dtype, states=False)):
+        check(Rnn(cell, 3, 70, 130, 150), variant, schedule={"recurrence": schedule})
+
+
 @pytest.mark.parametrize("level", LEVELS)
 def test_level(run_python: RunPython, level: str) -> None:
     """In a process of its own each: a primitive takes the highest level that it is allowed."""
