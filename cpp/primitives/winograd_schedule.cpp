@@ -15,6 +15,9 @@ constexpr double kDirectReaches = 0.95;
 // in L1, half as much again from L3).
 constexpr double kCyclesToExpand = 190;
 constexpr double kCyclesToReduce = 160;
+// From the fetch of the pixels of a neighbouring tile of 4 until they have come.
+constexpr double kCyclesFromL3 = 250;
+constexpr double kCyclesFromMemory = 500;
 // For a gradient of the filter and a vector of channels.
 constexpr double kCyclesToReduceFilter = 110;
 // Cycles per byte that a product adds to what it computes meanwhile.
@@ -102,6 +105,26 @@ double block_count(const TileGrid& grid, const Steps& steps) {
 // Of smaller tiles the transforms cost less.
 double share_of_transform(const TileGrid& grid) { return grid.slots() / 36.0; }
 
+// A side of the problem in memory and what transforms it.
+struct Transform {
+    ChannelBlocks channels;
+    double pixels;  // of all images
+    double cycles;  // for a tile of 4 and a vector of channels
+};
+
+// Of all tiles. A tile's pixels are fetched while its neighbour is transformed; with few channels
+// in a group that is soon done, and each tile waits for the rest of the way.
+double transform_cycles(const Transform& side, const TileGrid& grid, const CacheSizes& caches) {
+    // Both tensors.
+    const double bytes = 2 * side.pixels * static_cast<double>(side.channels.total()) * kBytes;
+    const double fetch = bytes > kUsableL3 * caches.l3 ? kCyclesFromMemory
+                         : bytes > kUsable * caches.l2 ? kCyclesFromL3
+                                                       : 0;
+    return tiles_of_all(grid) * static_cast<double>(side.channels.groups) *
+           share_of_transform(grid) *
+           std::max(side.cycles * vectors(side.channels.channels), fetch);
+}
+
 double multiply_cycles(const TileGrid& grid, const ChannelBlocks& in, const ChannelBlocks& out) {
     const double columns = kVector * vectors(out.channels);
     return static_cast<double>(in.groups) * 2 * slots_of_all(grid) *
@@ -123,9 +146,15 @@ double pass_cycles(const WinogradProblem& problem, const TileGrid& grid, const S
     // Inputs are written once and read for each block of results, which are written and read.
     const double slot_cost =
         ((1 + out_blocks) * inputs + 2 * out_blocks * sums) * from(inputs + sums, caches);
-    const double transforms = tiles_of_all(grid) * groups * share_of_transform(grid) *
-                              (kCyclesToExpand * vectors(problem.in.channels) +
-                               kCyclesToReduce * vectors(problem.out.channels));
+    const auto pixels = [&](std::int64_t high, std::int64_t wide) {
+        return static_cast<double>(problem.images * high * wide);
+    };
+    const Transform expand{problem.in, pixels(problem.in_height, problem.in_width),
+                           kCyclesToExpand};
+    const Transform reduce{problem.out, pixels(problem.out_height, problem.out_width),
+                           kCyclesToReduce};
+    const double transforms =
+        transform_cycles(expand, grid, caches) + transform_cycles(reduce, grid, caches);
     return multiply_cycles(grid, problem.in, problem.out) + transforms +
            blocks * (filter_cost + slot_cost + kCyclesPerBlock);
 }
@@ -154,8 +183,11 @@ double weights_cycles(const ConvProblem& problem, const TileGrid& grid, const St
         pair * pairs * (keeps ? kCallsOfSums * from(all, caches) : 2 * from(pair, caches));
     const double reduce = pairs * static_cast<double>(in.block) * vectors(out.block) *
                           kCyclesToReduceFilter * (keeps ? 1 : blocks);
-    const double transforms = tiles_of_all(grid) * groups * share_of_transform(grid) *
-                              kCyclesToExpand * (vectors(in.channels) + vectors(out.channels));
+    const ConvShape& shape = problem.shape;
+    const Transform src{in, static_cast<double>(shape.N * shape.H * shape.W), kCyclesToExpand};
+    const Transform dst{out, static_cast<double>(shape.N * shape.P() * shape.Q()), kCyclesToExpand};
+    const double transforms =
+        transform_cycles(src, grid, caches) + transform_cycles(dst, grid, caches);
     return multiply_cycles(grid, in, out) + transforms + reduce +
            blocks * (operands + written + sums + kCyclesPerBlock);
 }
