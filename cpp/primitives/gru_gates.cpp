@@ -22,44 +22,29 @@ struct GruCell {
     template <class Element>
     static HWY_INLINE void forward_row(const GateTile& tile, std::int64_t row) {
         const RowAt at = row_at(tile, row, kGates);
-        along_panel_in_pairs(tile.channels, tile.width,
-                             [&](auto piece) HWY_ATTR { forward_piece<Element>(tile, at, piece); });
-    }
-
-    template <class Element, class Piece>
-    static HWY_INLINE void forward_piece(const GateTile& tile, const RowAt& at,
-                                         const Piece& piece) {
-        constexpr int kVectors = Piece::kVectors;
-        const auto sum = [&](std::int64_t slot, int v) HWY_ATTR {
-            return sums_at(tile, tile.sums + at.panel, slot, piece.channel(v), piece.part);
-        };
-        Several<2 * kVectors> gates;
-        for (int i = 0; i < 2 * kVectors; ++i) gates.at[i] = sum(i % 2, i / 2);
-        activate<1, 1>(gates);
-        Several<kVectors> hidden_n;
-        Several<kVectors> n;
-        for (int v = 0; v < kVectors; ++v) {
-            const float* const bias = tile.hidden_bias + piece.channel(v);
-            hidden_n.at[v] = hn::Add(sum(3, v), load_values(bias, piece.part));
-            n.at[v] = hn::MulAdd(gates.at[2 * v], hidden_n.at[v], sum(2, v));
-        }
-        tanh_of_all(n);
-        for (int v = 0; v < kVectors; ++v) {
-            const std::int64_t k = piece.channel(v);
-            const FloatVector z = gates.at[2 * v + 1];
+        const float* const sums = tile.sums + at.panel;
+        along_panel(tile.channels, tile.width, [&](std::int64_t k, auto part) HWY_ATTR {
+            const auto sum = [&](std::int64_t slot) HWY_ATTR {
+                const float* const at_slot = sums + slot * tile.slot_stride + k;
+                hwy::Prefetch(at_slot + tile.next_sums);
+                return load_values(at_slot, part);
+            };
+            const FloatVector r = sigmoid(sum(0));
+            const FloatVector z = sigmoid(sum(1));
+            const FloatVector hidden_n = hn::Add(sum(3), load_values(tile.hidden_bias + k, part));
+            const FloatVector n = tanh(hn::MulAdd(r, hidden_n, sum(2)));
             float* const state = tile.state + at.panel + k;
-            const FloatVector new_part = hn::NegMulAdd(z, n.at[v], n.at[v]);
-            const FloatVector h = hn::MulAdd(z, load_values(state, All()), new_part);
+            const FloatVector h = hn::MulAdd(z, load_values(state, All()), hn::NegMulAdd(z, n, n));
             store_values(h, state, All());
             store_values(h, static_cast<Element*>(tile.next_hidden) + at.panel + k, All());
-            store_values(h, static_cast<Element*>(tile.dst) + at.plain + k, piece.part);
-            if (tile.gates == nullptr) continue;
-            float* const saved = tile.gates + at.gates + k;
-            store_values(gates.at[2 * v], saved, piece.part);
-            store_values(z, saved + tile.K, piece.part);
-            store_values(n.at[v], saved + 2 * tile.K, piece.part);
-            store_values(hidden_n.at[v], tile.hidden_n + at.plain + k, piece.part);
-        }
+            store_values(h, static_cast<Element*>(tile.dst) + at.plain + k, part);
+            if (tile.gates == nullptr) return;
+            float* const gates = tile.gates + at.gates + k;
+            store_values(r, gates, part);
+            store_values(z, gates + tile.K, part);
+            store_values(n, gates + 2 * tile.K, part);
+            store_values(hidden_n, tile.hidden_n + at.plain + k, part);
+        });
     }
 
     // The slots are n towards src, r, z, n towards the hidden state.

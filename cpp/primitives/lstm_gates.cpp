@@ -20,47 +20,37 @@ HWY_INLINE FloatVector logistic_slope(FloatVector x) { return hn::NegMulAdd(x, x
 HWY_INLINE FloatVector tanh_slope(FloatVector x) { return hn::NegMulAdd(x, x, number(1)); }
 
 struct LstmCell {
-    static constexpr int kGates = 4;
+    static constexpr std::int64_t kGates = 4;
 
     // i, f, g and o in turn.
     template <class Element>
     static HWY_INLINE void forward_row(const GateTile& tile, std::int64_t row) {
         const RowAt at = row_at(tile, row, kGates);
-        along_panel_in_pairs(tile.channels, tile.width,
-                             [&](auto piece) HWY_ATTR { forward_piece<Element>(tile, at, piece); });
-    }
-
-    template <class Element, class Piece>
-    static HWY_INLINE void forward_piece(const GateTile& tile, const RowAt& at,
-                                         const Piece& piece) {
-        constexpr int kVectors = Piece::kVectors;
-        Several<kGates * kVectors> gates;
-        for (int i = 0; i < kGates * kVectors; ++i) {
-            gates.at[i] = sums_at(tile, tile.sums + at.panel, i % kGates, piece.channel(i / kGates),
-                                  piece.part);
-        }
-        activate<kGates, 2>(gates);
-        Several<kVectors> cells;
-        for (int v = 0; v < kVectors; ++v) {
-            const FloatVector* const gate = gates.at + kGates * v;
-            float* const state = tile.state + at.panel + piece.channel(v);
-            cells.at[v] = hn::MulAdd(gate[1], load_values(state, All()), hn::Mul(gate[0], gate[2]));
-            store_values(cells.at[v], state, All());
-        }
-        Several<kVectors> squashed = cells;
-        tanh_of_all(squashed);
-        for (int v = 0; v < kVectors; ++v) {
-            const std::int64_t k = piece.channel(v);
-            const FloatVector* const gate = gates.at + kGates * v;
-            const FloatVector h = hn::Mul(gate[3], squashed.at[v]);
+        const float* const sums = tile.sums + at.panel;
+        along_panel(tile.channels, tile.width, [&](std::int64_t k, auto part) HWY_ATTR {
+            const auto input = [&](std::int64_t gate) HWY_ATTR {
+                const float* const at_gate = sums + gate * tile.slot_stride + k;
+                hwy::Prefetch(at_gate + tile.next_sums);
+                return load_values(at_gate, part);
+            };
+            const FloatVector i = sigmoid(input(0));
+            const FloatVector f = sigmoid(input(1));
+            const FloatVector g = tanh(input(2));
+            const FloatVector o = sigmoid(input(3));
+            float* const state = tile.state + at.panel + k;
+            const FloatVector c = hn::MulAdd(f, load_values(state, All()), hn::Mul(i, g));
+            const FloatVector h = hn::Mul(o, tanh(c));
+            store_values(c, state, All());
             store_values(h, static_cast<Element*>(tile.next_hidden) + at.panel + k, All());
-            store_values(h, static_cast<Element*>(tile.dst) + at.plain + k, piece.part);
-            if (tile.gates == nullptr) continue;
-            for (int i = 0; i < kGates; ++i) {
-                store_values(gate[i], tile.gates + at.gates + i * tile.K + k, piece.part);
-            }
-            store_values(cells.at[v], tile.cells + at.plain + k, piece.part);
-        }
+            store_values(h, static_cast<Element*>(tile.dst) + at.plain + k, part);
+            if (tile.gates == nullptr) return;
+            float* const gates = tile.gates + at.gates + k;
+            store_values(i, gates, part);
+            store_values(f, gates + tile.K, part);
+            store_values(g, gates + 2 * tile.K, part);
+            store_values(o, gates + 3 * tile.K, part);
+            store_values(c, tile.cells + at.plain + k, part);
+        });
     }
 
     template <class Element>
@@ -78,9 +68,7 @@ struct LstmCell {
             const FloatVector f = load_values(gates + tile.K, part);
             const FloatVector g = load_values(gates + 2 * tile.K, part);
             const FloatVector o = load_values(gates + 3 * tile.K, part);
-            Several<1> squashed{{load_values(tile.cells + at.plain + k, part)}};
-            tanh_of_all(squashed);
-            const FloatVector c = squashed.at[0];
+            const FloatVector c = tanh(load_values(tile.cells + at.plain + k, part));
             const FloatVector last = tile.last_cells == nullptr
                                          ? hn::Zero(d)
                                          : load_values(tile.last_cells + at.plain + k, part);

@@ -82,36 +82,6 @@ HWY_INLINE void along_panel(std::int64_t channels, std::int64_t width, const Bod
     }
 }
 
-// A part of a panel's row: how many vectors of channels there are, and which lanes of them.
-template <int kCount, class Lanes>
-struct Piece {
-    static constexpr int kVectors = kCount;
-    std::int64_t first;  // channel
-    Lanes part;
-
-    std::int64_t channel(int vector) const { return first + vector * kFloatLanes; }
-};
-
-// body(piece) along a panel, as above, two vectors at a time where there are as many.
-template <class Body>
-HWY_INLINE void along_panel_in_pairs(std::int64_t channels, std::int64_t width, const Body& body) {
-    std::int64_t i = 0;
-    for (; i + 2 * kFloatLanes <= channels; i += 2 * kFloatLanes) body(Piece<2, All>{i, {}});
-    for (; i + kFloatLanes <= channels; i += kFloatLanes) body(Piece<1, All>{i, {}});
-    for (; i < width; i += kFloatLanes) {
-        body(Piece<1, First>{i, {std::max<std::int64_t>(channels - i, 0)}});
-    }
-}
-
-// The sums of a gate for a vector of channels, which fetches those that are needed next.
-template <class Part>
-HWY_INLINE FloatVector sums_at(const GateTile& tile, const float* row, std::int64_t slot,
-                               std::int64_t k, Part part) {
-    const float* const sums = row + slot * tile.slot_stride + k;
-    hwy::Prefetch(sums + tile.next_sums);
-    return load_values(sums, part);
-}
-
 // Rows of a tile, one after the other: those that take part in the step, and those that keep their
 // state through it. `Cell` has forward_row and backward_row for the first, and its gates.
 template <class Element>
