@@ -97,9 +97,8 @@ FIXED = [
     Conv(2, 7, 11, 13, 5, 2, 2, (4, 5)),
     Conv(2, 7, 11, 13, 5, 3, 1, (1, 3), padded(1, 0)),
     Conv(1, 4, 9, 9, 4, 3, 3, (9, 9)),
-    # Images of 1 MB and more, whose pixels a strided filter of one tap gathers: blocks of weights to
-    # sum in parts and to share, ragged ones, groups, the last column read or not; and padded, where
-    # it does not.
+    # Images of 1 MB and more, whose pixels a strided filter of one tap gathers: ragged blocks of
+    # weights to sum in parts and to share, groups; and padded, where it does not.
     Conv(3, 70, 33, 40, 130, 1, 1, (2, 2)),
     Conv(2, 270, 22, 23, 280, 1, 1, (1, 3)),
     Conv(3, 102, 31, 32, 54, 1, 1, (3, 2), groups=3),

@@ -61,8 +61,8 @@ std::int64_t window_weights_bytes(const ConvProblem& problem);
 void make_window_weights(const ConvProblem& problem, const void* packed, void* window_weights);
 
 // Loops: g, k, c, t taps, n images, p rows. A: src, B: diff_dst, C: diff_weights in float32;
-// may be asked to accumulate. `images` of the minibatch are summed. Where the pass gathers_pixels(),
-// A is dense images of them.
+// may be asked to accumulate. `images` of the minibatch are summed. Where the pass
+// gathers_pixels(), A is dense images of them.
 Contraction backward_weights_contraction(const ConvProblem& problem, std::int64_t images);
 
 // Images in the form that a bfloat16 backward-weights pass multiplies: pixels of a row in pairs.
