@@ -97,6 +97,12 @@ FIXED = [
     Conv(2, 7, 11, 13, 5, 2, 2, (4, 5)),
     Conv(2, 7, 11, 13, 5, 3, 1, (1, 3), padded(1, 0)),
     Conv(1, 4, 9, 9, 4, 3, 3, (9, 9)),
+    # Images of 1 MB and more, whose pixels a strided filter of one tap gathers: ragged blocks of
+    # weights to sum in parts and to share, groups; and padded, where it does not.
+    Conv(3, 70, 33, 40, 130, 1, 1, (2, 2)),
+    Conv(2, 270, 22, 23, 280, 1, 1, (1, 3)),
+    Conv(3, 102, 31, 32, 54, 1, 1, (3, 2), groups=3),
+    Conv(3, 70, 33, 40, 33, 1, 1, (2, 2), padded(1, 1)),
     # Dilation, with gaps as large as the image.
     Conv(1, 8, 12, 12, 8, 3, 3, (1, 1), padded(2, 2), (2, 2)),
     Conv(1, 5, 9, 20, 7, 1, 5, (1, 1), padded(0, 8), (1, 4)),

@@ -61,7 +61,8 @@ std::int64_t window_weights_bytes(const ConvProblem& problem);
 void make_window_weights(const ConvProblem& problem, const void* packed, void* window_weights);
 
 // Loops: g, k, c, t taps, n images, p rows. A: src, B: diff_dst, C: diff_weights in float32;
-// may be asked to accumulate. `images` of the minibatch are summed.
+// may be asked to accumulate. `images` of the minibatch are summed. Where the pass
+// gathers_pixels(), A is dense images of them.
 Contraction backward_weights_contraction(const ConvProblem& problem, std::int64_t images);
 
 // Images in the form that a bfloat16 backward-weights pass multiplies: pixels of a row in pairs.
@@ -105,8 +106,12 @@ Contraction paired_weights_contraction(const ConvProblem& problem, std::int64_t 
 // The one of the two that the dtype takes.
 Contraction weights_contraction(const ConvProblem& problem, const WeightsPart& part);
 
-// The shape whose rows the backward-weights pass walks.
-ConvShape weights_pass_shape(const ConvShape& shape);
+// Whether backward-weights copies the pixels that a strided pointwise filter reads into dense,
+// blocked images first (conv_gather.h).
+bool gathers_pixels(const ConvProblem& problem);
+
+// The shape whose rows the backward-weights pass walks, after pixels are gathered.
+ConvShape weights_pass_shape(const ConvProblem& problem);
 
 // A pointwise convolution does not care where rows end: the same one on longer rows, at most
 // `most_pixels` long where that is possible. Any other shape as it is.

@@ -104,7 +104,7 @@ PairedImages paired_images(const ConvProblem& problem) {
     const std::int64_t scratch = weights_scratch(problem).room(problem.dtype);
     const auto room =
         std::min(static_cast<std::int64_t>(kShareOfCache * cache_sizes().l2), scratch);
-    PairedImages made = in_bands(weights_pass_shape(problem.shape), problem.dtype, room);
+    PairedImages made = in_bands(weights_pass_shape(problem), problem.dtype, room);
     // A single long row cannot be cut, and its last pair may be half empty.
     if (made.src_bytes + made.dst_bytes <= scratch) return made;
     return in_bands(problem.shape, problem.dtype, room);

@@ -10,6 +10,9 @@ namespace {
 // Pixels of a row when rows can have any length: enough for a long sum, few enough that the rows
 // of one kernel call stay in the caches.
 constexpr std::int64_t kLongRow = 256;
+// Bytes of src from which it pays to gather pixels: those that an L2 cache does not hold. No size
+// of this CPU's, so that the order of a sum is the same on all.
+constexpr std::int64_t kWorthGathering = 1 << 20;
 
 WeightsPassStrides scaled(const ActivationStrides& a, const ActivationStrides& b,
                           std::int64_t element) {
@@ -18,6 +21,11 @@ WeightsPassStrides scaled(const ActivationStrides& a, const ActivationStrides& b
                                  it.row * element, it.pixel * element};
     };
     return {times(a), times(b), 0};
+}
+
+std::int64_t src_bytes(const ConvProblem& problem) {
+    const ConvShape& shape = problem.shape;
+    return shape.N * shape.C * shape.H * shape.W * size_of(problem.dtype);
 }
 
 // The pixels of a row of diff_dst that tap s brings together with pixels of src.
@@ -137,7 +145,24 @@ void add_weights_class(Contraction& contraction, std::vector<Term> terms) {
     contraction.classes.push_back(std::move(terms));
 }
 
-ConvShape weights_pass_shape(const ConvShape& shape) { return with_long_rows(shape, kLongRow); }
+bool gathers_pixels(const ConvProblem& problem) {
+    const ConvShape& shape = problem.shape;
+    const bool pointwise = shape.R == 1 && shape.S == 1 && shape.pad_top == 0 &&
+                           shape.pad_bottom == 0 && shape.pad_left == 0 && shape.pad_right == 0;
+    return problem.dtype == DType::f32 && pointwise && shape.stride_w > 1 && shape.Q() > 1 &&
+           src_bytes(problem) >= kWorthGathering;
+}
+
+ConvShape weights_pass_shape(const ConvProblem& problem) {
+    ConvShape shape = problem.shape;
+    if (gathers_pixels(problem)) {
+        shape.H = shape.P();
+        shape.W = shape.Q();
+        shape.stride_h = 1;
+        shape.stride_w = 1;
+    }
+    return with_long_rows(shape, kLongRow);
+}
 
 Contraction weights_contraction(const ConvProblem& problem, const WeightsPart& part) {
     Contraction made = problem.dtype == DType::bf16
@@ -154,11 +179,12 @@ Contraction weights_contraction(const ConvProblem& problem, const WeightsPart& p
 }
 
 Contraction backward_weights_contraction(const ConvProblem& problem, std::int64_t images) {
-    const ConvShape shape = weights_pass_shape(problem.shape);
+    const ConvShape shape = weights_pass_shape(problem);
     const ChannelBlocks in = src_blocks(shape);
     const ChannelBlocks out = dst_blocks(shape);
+    const Layout src_layout = gathers_pixels(problem) ? Layout::blocked : problem.layout;
     WeightsPassStrides strides = scaled(
-        activation_strides(problem.layout, in, shape.H, shape.W),
+        activation_strides(src_layout, in, shape.H, shape.W),
         activation_strides(problem.layout, out, shape.P(), shape.Q()), size_of(problem.dtype));
     const bool windows = has_windows(shape);
     strides.tap = (windows ? shape.S : 1) * in.block * out.block * size_of(DType::f32);

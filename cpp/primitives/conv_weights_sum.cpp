@@ -29,10 +29,14 @@ WeightsSum::WeightsSum(const Conv2d& conv)
       scratch_(weights_scratch(problem_of(conv))),
       pairs_(conv.spec().dtype == DType::bf16),
       paired_(pairs_ ? paired_images(problem_of(conv)) : PairedImages{}),
-      shape_(pairs_ ? paired_.shape : weights_pass_shape(conv.spec().shape)),
+      shape_(pairs_ ? paired_.shape : weights_pass_shape(problem_of(conv))),
       packed_bytes_(paired_.src_bytes + paired_.dst_bytes),
       copy_bytes_(aligned(scratch_.weights)) {
     if (pairs_) packer_.emplace(problem_of(conv), paired_);
+    if (gathers_pixels(problem_of(conv))) {
+        gatherer_.emplace(problem_of(conv));
+        packed_bytes_ = gatherer_->bytes();
+    }
     const std::int64_t blocks =
         dst_blocks(shape_).count() * src_blocks(shape_).per_group() * shape_.R * shape_.S;
     if (blocks >= kManyBlocks) return;
@@ -42,7 +46,7 @@ WeightsSum::WeightsSum(const Conv2d& conv)
 
 std::int64_t WeightsSum::images(DType to) const {
     const std::int64_t part = (shape_.N + parts_ - 1) / parts_;
-    if (!pairs_) return part;
+    if (!pairs_ && !gatherer_) return part;
     // As much of them as of the weights, which are read and written once for all.
     const std::int64_t worth = parts_ > 1 ? 1 : 1 + scratch_.weights / packed_bytes_;
     const std::int64_t room = std::min(worth, scratch_.room(to) / packed_bytes_);
@@ -134,7 +138,8 @@ void WeightsSum::sum_part(const Tensors& tensors, const Part& part) const {
                     packer_->dst_rows(tensors.diff_dst, now.end) + first * loop.ahead_b;
             }
         } else {
-            operands.a = static_cast<const char*>(tensors.src) + now.begin * src_image;
+            operands.a = gatherer_ ? gather(now, tensors.src, part.packed)
+                                   : static_cast<const char*>(tensors.src) + now.begin * src_image;
             operands.b = static_cast<const char*>(tensors.diff_dst) + now.begin * dst_image;
         }
         plan->run(operands, nullptr, part.threads);
@@ -159,6 +164,16 @@ WeightsSum::BlockRanges WeightsSum::blocks_to_pack(const Part& part) const {
     in_slice(scratch_.loop != 1, blocks.in, scratch_.loop == 0 ? in.per_group() : 1);
     in_slice(scratch_.loop != 2, blocks.out, scratch_.loop == 0 ? out.per_group() : 1);
     return blocks;
+}
+
+const char* WeightsSum::gather(Range images, const void* src, char* dense) const {
+    const std::int64_t blocks = gatherer_->blocks();
+    parallel_for(images.size() * blocks, [&](std::int64_t task) {
+        const std::int64_t index = task / blocks;
+        gatherer_->gather_block(images.begin + index, task % blocks, src,
+                                dense + index * packed_bytes_);
+    });
+    return dense;
 }
 
 void WeightsSum::pack(Range bands, const BlockRanges& blocks, const Tensors& tensors,

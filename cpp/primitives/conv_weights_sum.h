@@ -1,8 +1,9 @@
 // How backward-weights divides its sum over the minibatch. Where the blocks of diff_weights are
 // many, threads share them; where they are few, the images fall into a fixed number of parts, each
 // summed into a copy of its own, and the copies are added in order: in both cases the same bits for
-// any number of threads. bfloat16 images are brought into pairs of pixels first, as many of them
-// at a time as the scratch has room for (conv_weights_scratch.h).
+// any number of threads. bfloat16 images are brought into pairs of pixels first, and the pixels of
+// src that a strided pointwise filter reads into dense images, as many of them at a time as the
+// scratch has room for (conv_weights_scratch.h).
 #pragma once
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <optional>
 
 #include "primitives/conv2d.h"
+#include "primitives/conv_gather.h"
 #include "primitives/conv_pairs.h"
 #include "primitives/conv_weights_scratch.h"
 
@@ -62,6 +64,7 @@ private:
         Range out;
     };
     BlockRanges blocks_to_pack(const Part& part) const;
+    const char* gather(Range images, const void* src, char* dense) const;
     void pack(Range bands, const BlockRanges& blocks, const Tensors& tensors, char* packed) const;
     // Images, or bands, that one run of the nest sums, before the last ones of a part.
     std::int64_t images(DType to) const;
@@ -73,8 +76,9 @@ private:
     bool pairs_;
     PairedImages paired_;
     std::optional<PairPacker> packer_;
+    std::optional<PixelGatherer> gatherer_;
     ConvShape shape_;            // of the images that are summed: bands where there are pairs
-    std::int64_t packed_bytes_;  // of a band
+    std::int64_t packed_bytes_;  // of a band, or of a dense image
     std::int64_t copy_bytes_;    // from one copy of diff_weights to the next
     std::int64_t parts_ = 1;     // that the minibatch falls into
 };

@@ -123,7 +123,8 @@ TEST_CASE("no pass allocates in its second call, nor more than it says in its fi
         for (const ConvShape& shape :
              {square(70, 75, 3, 1, 1), square(70, 33, 1, 1, 1), square(64, 96, 1, 2, 1),
               square(3, 40, 7, 2, 1), square(12, 20, 3, 1, 4), square(96, 96, 3, 1, 96),
-              square(35, 35, 5, 2, 35), square(20, 20, 2, 3, 20)}) {
+              square(35, 35, 5, 2, 35), square(20, 20, 2, 3, 20), square(300, 40, 1, 2, 1),
+              square(300, 520, 1, 2, 1)}) {
             for (const DType dtype : {DType::f32, DType::bf16}) {
                 for (const Layout layout : {Layout::blocked, Layout::nhwc}) {
                     for (const Activation activation : {Activation::relu, Activation::tanh}) {
