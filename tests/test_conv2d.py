@@ -196,6 +196,23 @@ def test_same_bits_for_any_number_of_threads(case: Conv, layout: str, dtype: str
             assert [all_passes(checked), all_passes(checked)] == [expected, expected]
 
 
+# Sums in copies for parts of the minibatch, sums in place, Winograd's.
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "case",
+    [Conv(16, 70, 7, 7, 70, 1, 1), Conv(2, 300, 7, 7, 200, 1, 1), Conv(4, 70, 14, 14, 90, 3, 3)],
+    ids=str,
+)
+def test_weights_gradient_is_zero_where_blocks_hold_no_channels(case: Conv, dtype: str) -> None:
+    checked = Checked(case, Variant(dtype=dtype, algorithm="auto"), 0)
+    conv = checked.conv
+    packed = np.full(conv.diff_weights_shape, np.nan, np.float32)
+    conv.backward_weights(checked.src, checked.diff_dst, out=packed)
+    channels = case.K * case.C * case.R * case.S
+    assert packed.size > channels
+    assert np.count_nonzero(packed) == channels
+
+
 def test_python_threads_share_one_convolution() -> None:
     checked = Checked(SEVERAL_TASKS[0], Variant(bias=True, activation="relu"), 0)
     expected = all_passes(checked)

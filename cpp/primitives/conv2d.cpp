@@ -237,10 +237,11 @@ void Conv2d::backward_weights(const void* src, const void* diff_dst, DType to,
         const auto pass = winograd_.weights_pass();
         const WorkspacePool::Lease scratch(workspaces_, pass->scratch_bytes(to, threads));
         pass->run(src, diff_dst, to, diff_weights, scratch.data(), threads);
-        return;
+    } else {
+        const WorkspacePool::Lease scratch(workspaces_, weights_sum_->scratch_bytes(to, threads));
+        weights_sum_->run({src, diff_dst, to, diff_weights}, scratch.data(), threads);
     }
-    const WorkspacePool::Lease scratch(workspaces_, weights_sum_->scratch_bytes(to, threads));
-    weights_sum_->run({src, diff_dst, to, diff_weights}, scratch.data(), threads);
+    clear_diff_weights_padding(spec_.shape, to, diff_weights);
 }
 
 std::int64_t Conv2d::joined_bytes() const {

@@ -74,6 +74,9 @@ void unpack_weights(const ConvShape& shape, DType dtype, const void* packed, voi
 // ([blocks][R][S][block] when depthwise).
 void unpack_diff_weights(const ConvShape& shape, DType dtype, const void* packed, void* plain);
 
+// Zero where there are no channels: sums may have left anything. Not for depthwise shapes.
+void clear_diff_weights_padding(const ConvShape& shape, DType dtype, void* packed);
+
 // The packed weights with the roles of C and K exchanged, as the backward-data pass multiplies
 // them: [Cb][Kb][R][S][bk][bc], in VNNI form for bfloat16 (block order: groups stay outermost).
 // Not for depthwise shapes.

@@ -182,6 +182,21 @@ void unpack_diff_weights(const ConvShape& shape, DType dtype, const void* packed
     }
 }
 
+void clear_diff_weights_padding(const ConvShape& shape, DType dtype, void* packed) {
+    const WeightBlocks blocks(shape, dtype, 1);
+    const std::int64_t row_bytes = blocks.K.block * blocks.size;
+    for (std::int64_t block = 0; block < blocks.count(); ++block) {
+        const WeightPiece piece = piece_at(blocks, block, {0, blocks.C.block});
+        if (piece.channels_c == piece.rows && piece.channels_k == blocks.K.block) continue;
+        char* row = static_cast<char*>(packed) + piece.packed;
+        for (std::int64_t i = 0; i < blocks.taps * piece.rows; ++i, row += row_bytes) {
+            const bool is_there = i % piece.rows < piece.channels_c;
+            const std::int64_t kept = is_there ? piece.channels_k * blocks.size : 0;
+            std::memset(row + kept, 0, static_cast<std::size_t>(row_bytes - kept));
+        }
+    }
+}
+
 std::int64_t transposed_weights_size(const ConvShape& shape, DType dtype) {
     const ChannelBlocks C = src_blocks(shape), K = dst_blocks(shape);
     return C.count() * K.per_group() * shape.R * shape.S *

@@ -231,8 +231,9 @@ class Conv2d(ConvRelu):
         Returns
         -------
         packed ndarray, diff_weights_shape
-            `unpack_diff_weights` makes it plain; `forward` takes another form. In bfloat16 the
-            padding is multiplied, as zeros: an infinite gradient at the rim gives NaN.
+            `unpack_diff_weights` makes it plain; `forward` takes another form. Zero where blocks
+            hold no channels. In bfloat16 the padding of images is multiplied, as zeros: an
+            infinite gradient at the rim gives NaN.
 
         Raises
         ------
