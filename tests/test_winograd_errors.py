@@ -18,6 +18,7 @@ pytestmark = pytest.mark.skipif(
 
 PASSES = ("forward", "backward_data", "backward_weights")
 MOST = 2.0  # of the direct error
+DRAWS = 5  # whose medians are compared: the largest of many errors scatters
 
 
 class Images(NamedTuple):
@@ -74,11 +75,12 @@ def largest_errors(which: str, case: Conv, random: np.random.Generator, offset: 
 
 @pytest.mark.parametrize("offset", [0.0, 3.0, 100.0])
 @pytest.mark.parametrize(("which", "images"), LONG_AND_SHORT, ids=str)
-def test_error_is_at_most_twice_that_of_the_direct_sum(
+def test_error_is_at_most_twice_that_of_the_direct_sum_in_the_median(
     which: str, images: Images, offset: float
 ) -> None:
     random = np.random.default_rng(images.channels + images.size)
-    direct, winograd = largest_errors(which, images.case, random, offset)
+    draws = np.array([largest_errors(which, images.case, random, offset) for _ in range(DRAWS)])
+    direct, winograd = np.median(draws, axis=0)
     assert winograd <= MOST * direct
 
 
