@@ -17,9 +17,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 PASSES = ("forward", "backward_data", "backward_weights")
-# Of the largest direct error, on images so small that chance decides; AVX2's direct kernels add
-# short rows in two chains, which makes them the more accurate (docs/winograd.md, "Errors").
-MOST = 4.0 if dlprim.isa() == "avx2" else 2.5
+# Of the largest direct error. AVX2's direct kernels add short rows in two chains and are the more
+# accurate for it.
+MOST = 3.0 if dlprim.isa() == "avx2" else 2.0
+DRAWS = 5  # whose medians are compared: the largest of many errors scatters
 
 
 class Images(NamedTuple):
@@ -76,11 +77,12 @@ def largest_errors(which: str, case: Conv, random: np.random.Generator, offset: 
 
 @pytest.mark.parametrize("offset", [0.0, 3.0, 100.0])
 @pytest.mark.parametrize(("which", "images"), LONG_AND_SHORT, ids=str)
-def test_error_is_a_small_multiple_of_that_of_the_direct_sum(
+def test_error_is_a_small_multiple_of_that_of_the_direct_sum_in_the_median(
     which: str, images: Images, offset: float
 ) -> None:
     random = np.random.default_rng(images.channels + images.size)
-    direct, winograd = largest_errors(which, images.case, random, offset)
+    draws = np.array([largest_errors(which, images.case, random, offset) for _ in range(DRAWS)])
+    direct, winograd = np.median(draws, axis=0)
     assert winograd <= MOST * direct
 
 

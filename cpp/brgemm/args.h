@@ -21,7 +21,7 @@ struct BrgemmArgs {
     // The rest is read when the spec asks for it.
     const float* scale = nullptr;    // one value, or n
     const float* bias = nullptr;     // n values
-    const void* residual = nullptr;  // m x n, the type and leading dimension of C
+    const void* residual = nullptr;  // m x n, the type and leading dimension of C; may be C
     std::uint8_t* relu_mask = nullptr;
     std::int32_t zero_point_a = 0;
     std::int32_t zero_point_b = 0;

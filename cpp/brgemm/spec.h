@@ -68,7 +68,7 @@ struct BrgemmSpec {
     std::int64_t ldmask = 0;  // bytes from row to row of the relu mask; 0 means ceil(n / 8)
     // For operands that come from memory: each tile fetches what stands BrgemmArgs::a_ahead bytes
     // from its part of A and b_ahead bytes from B into the L2 cache, and the lines of C that it
-    // will write. A prefetch beyond an operand touches nothing.
+    // will write, with those of its residual. A prefetch beyond an operand touches nothing.
     bool prefetch_a = false;
     bool prefetch_b = false;
     bool prefetch_c = false;

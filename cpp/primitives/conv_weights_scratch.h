@@ -1,7 +1,7 @@
-// How much memory backward-weights takes beside its operands: never more than diff_weights in
-// float32 and one image of src and of diff_dst for each thread. That has to hold sums that are
-// rounded afterwards, copies of sums of parts of the minibatch, packed bands of images, and dense
-// images of gathered pixels.
+// How much memory backward-weights takes beside its operands: at most diff_weights in float32 and
+// one image of src and of diff_dst for each thread, unless the pairs of a single row of results are
+// more. That has to hold sums that are rounded afterwards, copies of sums of parts of the
+// minibatch, packed bands of images, and dense images of gathered pixels.
 #pragma once
 
 #include <cstdint>

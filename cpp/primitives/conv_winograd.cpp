@@ -14,8 +14,9 @@ namespace {
 constexpr std::int64_t kTaps = 3;
 
 // Winograd adds the errors of its transforms to those of the sum, which are small where the sum is
-// short. With this many terms or more the error of tiles of 4 is at most twice that of the direct
-// sum on normal data, the worst; and with these of tiles of 2 (docs/winograd.md says how exactly).
+// short. With this many terms or more the largest error of tiles of 4 is, in the median of several
+// draws of normal data, the worst, at most twice that of the direct sum; and with these of tiles of
+// 2 (docs/winograd.md).
 constexpr std::int64_t kTermsForFour = 512;
 constexpr std::int64_t kTermsForFourOfWeights = 256;
 constexpr std::int64_t kTermsForTwo = 36;

@@ -1,6 +1,6 @@
-// Scratch of a primitive that is kept between calls: a call in flight owns one piece of memory,
-// the next call reuses it, and pieces live as long as the primitive. So a hot call takes no scratch
-// from the system, and one primitive may run in several threads.
+// Scratch that is kept between calls: a call in flight owns one piece of memory, the next call
+// reuses it, and pieces live as long as the pool, which a primitive has or several share. So a hot
+// call takes no scratch from the system, and one primitive may run in several threads.
 #pragma once
 
 #include <cstddef>

@@ -56,6 +56,12 @@ std::string fault(const BrgemmSpec& spec, Values values) {
     return "";
 }
 
+std::vector<float> eighths(std::int64_t count) {
+    std::vector<float> values;
+    for (std::int64_t i = 0; i < count; ++i) values.push_back(static_cast<float>(i % 13 - 6) / 8);
+    return values;
+}
+
 TEST_CASE("every type at every remainder of k, m and n") {
     for (const Types& types : kTypes) {
         for (std::int64_t k = 1; k <= 9; ++k) {
@@ -113,6 +119,29 @@ TEST_CASE("rows of A may overlap") {
                 spec.trans_a = trans_a;
                 CHECK(fault(spec, Values::eighths) == "");
             }
+        }
+    }
+}
+
+// The same kernel, so the same bits as with a residual that is a copy of C.
+TEST_CASE("a residual may be C itself") {
+    for (const Isa isa : kLevels) {
+        if (isa > usable_isa()) continue;
+        for (const auto& [m, n, k] : {std::array{29, 70, 20}, {1, 3, 2}, {14, 64, 7}}) {
+            BrgemmSpec spec = spec_of({DType::f32, DType::f32, DType::f32}, m, n, k);
+            spec.ldc = n + 3;
+            spec.epilogue.residual = true;
+            const auto kernel = brgemm(spec, isa);
+            const std::vector<float> a = eighths(m * k), b = eighths(k * n);
+            const std::vector<float> before = eighths(m * spec.ldc);
+            std::vector<float> apart = before, in_place = before;
+            const auto run = [&](const float* residual, float* c) {
+                (*kernel)({.a = a.data(), .b = b.data(), .c = c, .batch = 1, .residual = residual});
+            };
+            run(before.data(), apart.data());
+            run(in_place.data(), in_place.data());
+            CHECK(apart != before);
+            CHECK(in_place == apart);
         }
     }
 }
