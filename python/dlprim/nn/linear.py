@@ -142,7 +142,7 @@ class Dropout(Module):
     p : float
         In [0, 1).
     seed : int
-        Of this layer: two layers of one seed drop the same places.
+        Of this layer: layers, or ranks, of one seed drop the same places.
 
     Attributes
     ----------
