@@ -102,30 +102,6 @@ def test_sum_has_the_bits_of_a_sum_in_the_order_of_ranks(
                 np.testing.assert_array_equal(result, expected * scale)
 
 
-@pytest.mark.parametrize("overlap", OVERLAPS)
-def test_bfloat16_wire_keeps_what_it_rounds_away(group: Group, overlap: str) -> None:
-    """One step is off by the rounding of bfloat16, the mean of many steps hardly at all."""
-    if group.communicator is None:
-        pytest.skip("nothing is on a wire")
-    module, steps = Loose(SHAPES), 15
-    everyone = map(gradients_of, range(group.size))
-    exact = [sum(parts) / group.size for parts in zip(*everyone, strict=True)]
-    totals = [np.zeros(shape) for shape in SHAPES]
-    with DataParallel(module, group, 4096, overlap, "bfloat16") as parallel:
-        for _ in range(steps):
-            results = reduced(parallel, module, group.rank)
-            for total, result in zip(totals, results, strict=True):
-                total += result
-        everywhere = group.allgather(results)
-    for rank in range(group.size):
-        for mine, other in zip(results, everywhere[rank], strict=True):
-            np.testing.assert_array_equal(mine, other)
-    largest = np.max([np.abs(part).max() for part in gradients_of(0) if part.size])
-    for total, result, expected in zip(totals, results, exact, strict=True):
-        np.testing.assert_allclose(result, expected, atol=4 * 2.0**-8 * largest)
-        np.testing.assert_allclose(total / steps, expected, atol=4 * 2.0**-8 * largest / steps)
-
-
 def test_gradient_in_another_array_is_taken_in(group: Group) -> None:
     module = Loose(SHAPES)
     with DataParallel(module, group) as parallel:

@@ -6,10 +6,12 @@ The tests of `distributed_cases.py` run on 1, 2 and 3 ranks, whatever the number
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from dlprim.distributed import Group, LauncherError
 from dlprim.distributed.buckets import SMALLEST, plan_buckets
 from dlprim.distributed.ceiling import measure_ceiling
 from dlprim.distributed.launcher import launched_rank, launched_size
+from dlprim.distributed.metrics import Summary, read_summary
 from dlprim.distributed.placement import Placement, complaints
 from dlprim.distributed.prediction import Network, StepProfile, predict, table
 from mpi_launch import TESTS, launch
@@ -26,11 +29,34 @@ from mpi_launch import TESTS, launch
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_cases_hold_on_all_ranks(ranks: int) -> None:
-    cases = [str(TESTS / f"distributed_{name}.py") for name in ("cases", "norm_cases")]
+    names = ("cases", "norm_cases", "wire_cases")
+    cases = [str(TESTS / f"distributed_{name}.py") for name in names]
     options = ("-q", "-x", "-p", "no:cacheprovider", "-p", "mpi_session")
     run = launch(ranks, "-m", "pytest", *options, *cases)
     assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-4000:]
     assert run.stdout.count(" passed") == ranks
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"\xff", b"[]", b"3", b'{"scaling": 3}', b'{"scaling": {"ranks": 2}}', b"{}\n{"],
+)
+def test_file_without_a_summary_is_refused_by_name(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(text)
+    with pytest.raises(ValueError, match=r"run\.jsonl holds no record of a run"):
+        read_summary(path)
+
+
+@pytest.mark.parametrize("buckets", [3, [3], [[1]], [["x", 1.0]]])
+def test_summary_with_other_buckets_is_refused(tmp_path: Path, buckets: object) -> None:
+    path = tmp_path / "run.jsonl"
+    numbers = dict.fromkeys(Summary.__dataclass_fields__, 1)
+    path.write_text(json.dumps(numbers | {"buckets": [[8, 0.5]]}))
+    assert read_summary(path).buckets == ((8, 0.5),)
+    path.write_text(json.dumps(numbers | {"buckets": buckets}))
+    with pytest.raises(ValueError, match=r"run\.jsonl holds no record of a run"):
+        read_summary(path)
 
 
 def parameters(*sizes: int) -> list[Weights]:

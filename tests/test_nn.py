@@ -217,6 +217,17 @@ def test_inference_follows_changed_parameters_and_statistics() -> None:
     assert not np.array_equal(model.forward(x, training=False), after)
 
 
+def test_inference_follows_statistics_of_forward_passes_alone() -> None:
+    model, x, _ = networks()["resnet"]
+    model.forward(x, training=False)
+    model.forward(x)  # no backward pass, as one measures statistics again
+    other = nn.resnet((1, 1), 8, 4)
+    other.load_state_dict(model.state_dict())
+    np.testing.assert_array_equal(
+        model.forward(x, training=False), other.forward(x, training=False)
+    )
+
+
 def test_bfloat16_is_near_float32() -> None:
     pytest.importorskip("ml_dtypes")
     x = generator(1).standard_normal((4, 3, 32, 32), np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -105,10 +106,33 @@ def test_inference_packs_once_and_follows_changes(dtype: str) -> None:
     np.testing.assert_array_equal(layer.forward(x, training=False), y)
     layer.changed()
     assert not np.array_equal(layer.forward(x, training=False), y)
-    other = nn.Linear(C, K, "gelu", bias=True)  # a minibatch of another size packs for itself
+    other = nn.Linear(C, K, "gelu", bias=True)
     other.use(layer.context, "fc")
     other.load_state_dict(layer.state_dict())
     np.testing.assert_array_equal(layer.forward(x[:2], False), other.forward(x[:2], False))
+
+
+def test_minibatches_of_other_sizes_share_packed_weights() -> None:
+    layer, packs = made("float32"), []
+
+    def timer(name: str, which: str, flops: float) -> AbstractContextManager[None]:
+        packs.extend([which] * (which == "pack"))
+        return nullcontext()
+
+    layer.context.timer = timer
+    x = generator(2).standard_normal((5, C), np.float32)
+    for rows in range(1, 6):
+        layer.forward(x[:rows], training=False)
+    assert len(packs) == 1
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)])
+def test_no_rows_at_all(shape: tuple[int, ...]) -> None:
+    layer = made("float32", "relu")
+    y = layer.forward(np.empty((*shape, C), np.float32))
+    assert y.shape == (*shape, K)
+    assert layer.backward(y).shape == (*shape, C)
+    assert not layer.weight.gradient.any()
 
 
 def test_gradient_is_of_the_dtype_of_the_input() -> None:

@@ -166,6 +166,10 @@ def test_what_rounding_owes_is_in_the_checkpoint(tmp_path: Path) -> None:
     before = (kept / "checkpoint.npz").read_bytes()
     train(2, resumed, *flags, "--resume")
     assert curve(resumed) == curve(whole)
+    for ranks in (1, 2, 3):  # a test reads no messages
+        run = launch(ranks, "-m", "dlprim.train", *TOGETHER, "--checkpoint", str(kept), "--eval")
+        assert run.returncode == 0, run.stderr
+        assert "rounding" not in run.stderr
     for other in (("--wire", "float32"), ("--bucket-mb", "1")):
         (kept / "checkpoint.npz").write_bytes(before)
         run = launch(2, "-m", "dlprim.train", *flags, "--resume", *other)

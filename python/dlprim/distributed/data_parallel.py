@@ -172,19 +172,23 @@ class DataParallel:
         Returns
         -------
         bool
-            False where the state is of other buckets, another number of ranks or another wire:
+            False where the state is not whole, of other buckets, ranks or another wire:
             then nothing is owed.
         """
-        fits = np.array_equal(state.get("plan", _NO_PLAN), self._plan if self._lost else _NO_PLAN)
-        ends = np.cumsum([it.size for it in self._lost])
-        parts = np.split(state["lost"], ends[:-1]) if fits and self._lost else self._lost
-        for lost, part in zip(self._lost, parts, strict=True):
+        own = self._lost
+        fits = np.array_equal(state.get("plan", _NO_PLAN), self._plan if own else _NO_PLAN)
+        ends = np.cumsum([it.size for it in own])
+        if own:
+            fits = fits and state.get("lost", _NO_PLAN).shape == (ends[-1],)
+        parts = np.split(state["lost"], ends[:-1]) if fits and own else own
+        for lost, part in zip(own, parts, strict=True):
             lost[...] = part if fits else 0
         return fits
 
     @property
     def _lost(self) -> list[NDArray[np.float32]]:
-        return [it for it in self._reducer.lost if it.size > 0] if self.group.size > 1 else []
+        everything = [] if self.group.communicator is None else self._reducer.lost
+        return [it for it in everything if it.size > 0]
 
     @property
     def _plan(self) -> NDArray[np.int64]:

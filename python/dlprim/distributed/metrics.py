@@ -161,12 +161,12 @@ def read_summary(path: Path) -> Summary:
     ValueError
         It holds no summary.
     """
-    lines = path.read_text(encoding="utf-8").strip().splitlines()
     try:
+        lines = path.read_text(encoding="utf-8").strip().splitlines()
         record = json.loads(lines[-1])
         record = record.get("scaling", record)
         fields = {name: record[name] for name in Summary.__dataclass_fields__}
-    except (IndexError, KeyError, AttributeError, json.JSONDecodeError) as error:
+        fields["buckets"] = tuple((int(size), float(lead)) for size, lead in fields["buckets"])
+    except (IndexError, KeyError, AttributeError, TypeError, ValueError) as error:
         raise ValueError(f"{path} holds no record of a run with its step times") from error
-    fields["buckets"] = tuple((int(size), float(lead)) for size, lead in fields["buckets"])
     return Summary(**fields)

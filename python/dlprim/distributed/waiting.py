@@ -18,7 +18,6 @@ import time
 from typing import Any
 
 _EAGER = 64  # questions before the first sleep, some ten microseconds in all
-_PATIENT = 0.02  # seconds without a sleep while nothing is computed
 _NAP = 1e-3  # seconds beside a computation
 _PATIENT = 0.02  # seconds without a sleep while nothing is computed,
 _DROWSY = 0.02  # then naps of this part of the time waited so far,

@@ -199,6 +199,7 @@ class ConvBatchNorm(Module):
         """With ``into`` the result takes the place of the residual."""
         if not training:
             return self._infer(x, residual, None)
+        self.conv.changed()  # inference folds statistics in, which this pass moves
         between = self.conv.forward(x)
         self.context.observe(self.conv.name, between)
         return self.norm.forward(between, residual=residual, out=residual if into else None)

@@ -49,8 +49,9 @@ class Linear(Module):
         self.weight = Parameter(values)
         self.bias = Parameter(np.zeros(K, np.float32)) if bias else None
         self._primitives: dict[tuple[int, str], dlprim.Linear] = {}
-        self._packed: dict[dlprim.Linear, Array] = {}  # for inference
-        self._used: dict[dlprim.Linear, Array] = {}  # for training: room, packed in every step
+        # By the shape they are packed in, which few numbers of rows change.
+        self._packed: dict[tuple[int, ...], Array] = {}  # for inference
+        self._used: dict[tuple[int, ...], Array] = {}  # for training: room, packed in every step
         self._kept: _Kept | None = None
 
     def own_parameters(self) -> dict[str, Parameter]:
@@ -70,7 +71,7 @@ class Linear(Module):
         dst: Array = found[0] if training else found
         if training:
             self._kept = _Kept(linear, rows, found[1], x.shape, x.dtype)
-        return dst.reshape(*x.shape[:-1], -1)
+        return dst.reshape(*x.shape[:-1], dst.shape[-1])
 
     def backward(self, dy: Any, ready: Ready | None = None) -> Array:
         assert self._kept is not None
@@ -85,7 +86,7 @@ class Linear(Module):
                 diff, _ = linear.backward_activation(diff, kept.saved, diff_bias=total)
             linear.backward_weights(kept.src, diff, diff_weights)
             linear.unpack_diff_weights(diff_weights, self.weight.gradient)
-            diff_src = linear.backward_data(diff, self._used[linear])
+            diff_src = linear.backward_data(diff, self._used[linear.weights_shape])
         buffers.give(diff_weights)
         finished(ready, *self.own_parameters().values())
         widens = kept.x_dtype == np.float32 and diff_src.dtype != np.float32
@@ -102,15 +103,16 @@ class Linear(Module):
 
     def _weights(self, linear: dlprim.Linear, training: bool) -> Array:
         """Packed: in every training step, for inference once until `changed`."""
-        if not training and linear in self._packed:
-            return self._packed[linear]
+        shape = linear.weights_shape
+        if not training and shape in self._packed:
+            return self._packed[shape]
         with self.context.timed(self.name, "pack"):
             plain = self._as_activations(self.weight.value)
             if not training:
-                self._packed[linear] = linear.pack_weights(plain, backward=False)
-                return self._packed[linear]
-            self._used[linear] = linear.pack_weights(plain, self._used.get(linear))
-            return self._used[linear]
+                self._packed[shape] = linear.pack_weights(plain, backward=False)
+                return self._packed[shape]
+            self._used[shape] = linear.pack_weights(plain, self._used.get(shape))
+            return self._used[shape]
 
     def _as_activations(self, array: Any) -> Array:
         """In the dtype of the model's activations, C-contiguous."""
@@ -140,7 +142,7 @@ class Dropout(Module):
     p : float
         In [0, 1).
     seed : int
-        Of this layer: two layers of one seed drop the same places.
+        Of this layer: layers, or ranks, of one seed drop the same places.
 
     Attributes
     ----------

@@ -49,9 +49,18 @@ class RankExchange:
         self._said = np.empty(3)
         self._heard = np.empty((self.group.size, 3))
         self._somebody_stops = False
+        self._dropped = False  # what messages still owed
 
     def begin(self, step: int) -> None:
         self.parallel.share = self._task.share(step)
+        if self._dropped and self.rank == 0:
+            warnings.warn(
+                "what rounding took from messages begins at zero: the checkpoint is of another "
+                "number of ranks, other buckets or another wire",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        self._dropped = False
 
     def announce(self, step: int, loss: float, count: int) -> None:
         weight = count if self.parallel.share > 0 else 0
@@ -113,14 +122,8 @@ class RankExchange:
         return {} if lost is None else state | {"lost": lost}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """After `read`, of this rank. What does not fit is dropped with a warning."""
-        if not self.parallel.load_state_dict(state) and self.rank == 0:
-            warnings.warn(
-                "what rounding took from messages begins at zero: the checkpoint is of another "
-                "number of ranks, other buckets or another wire",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        """After `read`, of this rank. What does not fit is dropped; a step after that warns."""
+        self._dropped = not self.parallel.load_state_dict(state)
 
     def all_columns(self, array: NDArray[Any]) -> NDArray[Any]:
         return np.concatenate(self.group.allgather(array))
