@@ -38,7 +38,7 @@ _LANGUAGE: dict[str, Any] = dict(
 )
 DEFAULTS: dict[str, dict[str, Any]] = {
     "mlp": {},
-    "cnn": dict(epochs=60, hidden=(32, 64), lr=0.1, weight_decay=5e-4, noise=0.25, shift=1),
+    "cnn": dict(epochs=60, hidden=(32, 64), lr=0.2, weight_decay=2e-3, noise=0.15, shift=1),
     "resnet50": dict(
         data="synthetic", epochs=3, batch_size=16, hidden=(), lr=0.02, weight_decay=1e-4, noise=0.0
     ),
