@@ -12,6 +12,8 @@ namespace {
 // Rows of the products with src at once, so that what they leave is still in a cache when its step
 // comes.
 constexpr std::int64_t kRowsTogether = 256;
+// And of these, of src for each panel of weights, at most.
+constexpr std::int64_t kRowsOfBlock = 112;
 // Sequences of a tile, about.
 constexpr std::int64_t kTileRows = 64;
 // Panels of a sum that one call of a kernel takes: 64 of 64 channels are 1 MiB of float32 weights.
@@ -26,10 +28,15 @@ bool is_recurrent(RnnPass pass) {
     return pass == RnnPass::recurrence || pass == RnnPass::diff_recurrence;
 }
 
-// Panels outside, so that the weights of one serve all rows; equal blocks of rows.
+// Rows of blocks as equal as can be, so that threads get equal shares.
+std::int64_t equal_blocks(std::int64_t rows, std::int64_t at_most) {
+    const std::int64_t extent = std::max<std::int64_t>(rows, 1);
+    return Blocks{extent, Blocks{extent, at_most}.count()}.count();
+}
+
+// Panels outside, so that the weights of one serve all rows.
 Schedule recurrent_schedule(const RnnShape& shape, RnnPass pass) {
-    const std::int64_t parts = Blocks{std::max<std::int64_t>(shape.N, 1), kTileRows}.count();
-    const std::int64_t rows = Blocks{std::max<std::int64_t>(shape.N, 1), parts}.count();
+    const std::int64_t rows = equal_blocks(shape.N, kTileRows);
     Schedule schedule{{{.letter = 'k', .step = 1, .parallel = true},
                        {.letter = 'n', .step = rows, .parallel = true}}};
     if (pass == RnnPass::recurrence) {
@@ -46,16 +53,18 @@ Schedule recurrent_schedule(const RnnShape& shape, RnnPass pass) {
 }
 
 // Of the other products by what their operands leave in the caches; see docs/rnn.md for what was
-// measured. Empty where the model of schedule_cost.h chooses as well.
-std::string measured_schedule(const RnnShape& shape, RnnPass pass, const Contraction& product) {
+// measured. Empty where the model of schedule_cost.h chooses as well. `rows` are those of a run.
+std::string measured_schedule(const RnnShape& shape, RnnPass pass, const Contraction& product,
+                              std::int64_t rows) {
     const bool small_weights = product.bytes_b <= kResidentWeights;
+    const std::string block = "N" + std::to_string(equal_blocks(rows, kRowsOfBlock));
     if (pass == RnnPass::projection) {
         const std::string sum = " c" + std::to_string(shape.src().count());
-        return (small_weights ? "N112 G K" : "G K N112") + sum;
+        return (small_weights ? block + " G K" : "G K " + block) + sum;
     }
     if (pass == RnnPass::diff_src) {
         const std::int64_t sum = shape.gates() * shape.state().count();
-        if (small_weights) return "N112 C s" + std::to_string(sum);
+        if (small_weights) return block + " C s" + std::to_string(sum);
         return shape.dtype == DType::f32 ? "N224 s" + std::to_string(kPanelsTogether) + " C" : "";
     }
     return product.bytes_c <= kResidentSums ? "r K C" : "";
@@ -167,7 +176,8 @@ std::vector<Schedule> Rnn::candidates(RnnPass pass, int count) const {
     if (is_recurrent(pass)) return {recurrent_schedule(shape_, pass)};
     const Contraction product = contraction(pass, shape_.rows());
     std::vector<Schedule> found = ranked_schedules(product, cache_sizes(), count);
-    const std::string measured = measured_schedule(shape_, pass, product);
+    const std::int64_t rows = pass == RnnPass::projection ? sum_rows() : shape_.rows();
+    const std::string measured = measured_schedule(shape_, pass, product, rows);
     if (!measured.empty()) {
         const Schedule schedule = parse_schedule(measured);
         std::erase(found, schedule);
