@@ -43,7 +43,7 @@ def test_state_goes_on_with_what_rounding_owes(group: Group) -> None:
 def test_bfloat16_wire_keeps_what_it_rounds_away(group: Group, overlap: str) -> None:
     """One step is off by the rounding of bfloat16, the mean of many steps hardly at all."""
     if group.communicator is None:
-        pytest.skip("nothing is on a wire")
+        pytest.skip("a group of one sends nothing, so nothing is rounded for a wire")
     module, steps = Loose(SHAPES), 15
     everyone = map(gradients_of, range(group.size))
     exact = [sum(parts) / group.size for parts in zip(*everyone, strict=True)]
