@@ -94,7 +94,7 @@ std::shared_ptr<const ContractionPlan> Linear::plan(Pass pass, int variant) cons
 void Linear::run_forward(const ContractionOperands& operands, int variant) const {
     const auto made = plan(Pass::forward, variant);
     const int threads = num_threads();
-    const WorkspacePool::Lease scratch(workspaces_, made->scratch_bytes() * threads);
+    const WorkspacePool::Lease scratch(*workspaces_, made->scratch_bytes() * threads);
     made->run(operands, scratch.data(), threads);
 }
 
@@ -135,7 +135,7 @@ void Linear::forward(const LinearForward& tensors) const {
 void Linear::backward_data(const void* diff_dst, const void* weights, void* diff_src) const {
     const auto made = plan(Pass::backward_data, 0);
     const int threads = num_threads();
-    const WorkspacePool::Lease scratch(workspaces_, made->scratch_bytes() * threads);
+    const WorkspacePool::Lease scratch(*workspaces_, made->scratch_bytes() * threads);
     made->run({.a = diff_dst, .b = weights, .c = diff_src}, scratch.data(), threads);
 }
 
@@ -154,7 +154,7 @@ void Linear::backward_weights(const void* src, const void* diff_dst, DType to,
     const auto made = plan(Pass::backward_weights, to == DType::f32 ? 0 : kRounded);
     const int threads = num_threads();
     const std::int64_t pairs = diff_dst_bytes + src_bytes;
-    const WorkspacePool::Lease scratch(workspaces_, pairs + made->scratch_bytes() * threads);
+    const WorkspacePool::Lease scratch(*workspaces_, pairs + made->scratch_bytes() * threads);
     ContractionOperands operands{.a = diff_dst, .b = src, .c = diff_weights};
     if (spec_.dtype == DType::bf16) {
         char* const src_pairs = scratch.data() + diff_dst_bytes;
@@ -175,7 +175,7 @@ void Linear::backward_activation(ActivationBackward problem) const {
     const bool sums = problem.diff_bias != nullptr && spec_.shape.K > 0;
     const std::int64_t bytes =
         !sums ? 0 : relu_backward_scratch_bytes(problem.tensor, problem.layout);
-    const WorkspacePool::Lease scratch(workspaces_, bytes);
+    const WorkspacePool::Lease scratch(*workspaces_, bytes);
     activation_backward(problem, scratch.data());
 }
 

@@ -87,7 +87,7 @@ private:
     mutable std::mutex mutex_;
     mutable std::map<std::pair<Pass, int>, std::shared_ptr<const ContractionPlan>> plans_;
     std::map<Pass, Schedule> schedules_;
-    mutable WorkspacePool workspaces_;
+    std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };
 
 }  // namespace dlprim

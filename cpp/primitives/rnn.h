@@ -115,7 +115,7 @@ private:
     mutable std::mutex mutex_;
     mutable std::map<std::pair<RnnPass, std::int64_t>, Plan> plans_;
     std::map<RnnPass, Schedule> schedules_;
-    mutable WorkspacePool workspaces_;
+    std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };
 
 }  // namespace dlprim

@@ -25,7 +25,7 @@ public:
           threads_(num_threads()),
           element_(size_of(shape_.dtype)),
           step_(step_plan(rnn)),
-          lease_(rnn.workspaces_,
+          lease_(*rnn.workspaces_,
                  RnnBackwardScratch(rnn.shape(), step_.get(), threads_, nullptr).bytes),
           scratch_(rnn.shape(), step_.get(), threads_, lease_.data()) {}
 

@@ -20,7 +20,7 @@ public:
           element_(size_of(shape_.dtype)),
           state_elements_(shape_.state().padded() * shape_.N),
           slot_floats_(rnn.sum_rows() * shape_.state().width),
-          scratch_(rnn.workspaces_, bytes(rnn)),
+          scratch_(*rnn.workspaces_, bytes(rnn)),
           at_(shape_, slot_floats_, scratch_.data()) {}
 
     static std::int64_t bytes(const Rnn& rnn) {

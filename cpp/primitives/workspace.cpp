@@ -10,6 +10,15 @@ constexpr std::size_t kReserve = 8;
 
 }  // namespace
 
+std::shared_ptr<WorkspacePool> WorkspacePool::shared() {
+    static std::mutex mutex;
+    static std::weak_ptr<WorkspacePool> current;
+    const std::lock_guard lock(mutex);
+    std::shared_ptr<WorkspacePool> pool = current.lock();
+    if (!pool) current = pool = std::make_shared<WorkspacePool>();
+    return pool;
+}
+
 WorkspacePool::Lease::Lease(WorkspacePool& pool, std::int64_t bytes) : pool_(pool), bytes_(bytes) {
     if (bytes == 0) return;
     {

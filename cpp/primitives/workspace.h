@@ -1,6 +1,7 @@
 // Scratch that is kept between calls: a call in flight owns one piece of memory, the next call
-// reuses it, and pieces live as long as the pool, which a primitive has or several share. So a hot
-// call takes no scratch from the system, and one primitive may run in several threads.
+// reuses it, and pieces live as long as the pool. So a hot call takes no scratch from the system,
+// and one primitive may run in several threads. Primitives share a pool: of the layers of a network
+// one runs at a time, and the scratch of the layer before is still in the caches.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +16,9 @@ namespace dlprim {
 
 class WorkspacePool {
 public:
+    // One pool for all that hold it at a time; its memory goes with the last of them.
+    static std::shared_ptr<WorkspacePool> shared();
+
     class Lease {
     public:
         Lease(WorkspacePool& pool, std::int64_t bytes);

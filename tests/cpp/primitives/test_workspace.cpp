@@ -100,5 +100,20 @@ TEST_CASE("leases of many threads never overlap") {
     for (const int count : clashes) CHECK(count == 0);
 }
 
+TEST_CASE("who shares a pool gets what another one has returned, and the last takes it along") {
+    std::shared_ptr<WorkspacePool> one = WorkspacePool::shared();
+    const std::weak_ptr<WorkspacePool> seen = one;
+    std::shared_ptr<WorkspacePool> other = WorkspacePool::shared();
+    const char* first = nullptr;
+    {
+        const Lease lease(*one, 1000);
+        first = lease.data();
+    }
+    one.reset();
+    CHECK(Lease(*other, 500).data() == first);
+    other.reset();
+    CHECK(seen.expired());
+}
+
 }  // namespace
 }  // namespace dlprim
