@@ -10,8 +10,12 @@
 namespace dlprim {
 namespace {
 
-// With this many blocks of diff_weights threads share the blocks, with fewer the minibatch.
+// With this many blocks of diff_weights threads can share the blocks, with fewer the minibatch.
 constexpr std::int64_t kManyBlocks = 32;
+// Of diff_weights, how many times their bytes pairs have to take for threads to share the minibatch
+// nevertheless: then each reads the pairs that it has packed itself, instead of half of those that
+// another one has in its cache, and the copies that have to be added cost less than that.
+constexpr std::int64_t kPairsWorthCopies = 3;
 constexpr std::int64_t kMostParts = 8;
 // Elements of diff_weights that are combined at a time.
 constexpr std::int64_t kElementsAtOnce = 4096;
@@ -39,29 +43,46 @@ WeightsSum::WeightsSum(const Conv2d& conv)
     }
     const std::int64_t blocks =
         dst_blocks(shape_).count() * src_blocks(shape_).per_group() * shape_.R * shape_.S;
-    if (blocks >= kManyBlocks) return;
-    const std::int64_t room = scratch_.weights + scratch_.image - packed_bytes_;
-    parts_ = std::clamp<std::int64_t>(std::min(shape_.N, room / copy_bytes_), 1, kMostParts);
+    many_blocks_ = blocks >= kManyBlocks;
+}
+
+std::int64_t WeightsSum::room_beside(std::int64_t copies) const {
+    return scratch_.weights + scratch_.image - copies * copy_bytes_;
+}
+
+// A power of two, which two, four or eight threads share evenly.
+std::int64_t WeightsSum::parts(DType to) const {
+    const bool worth = pairs_ && shape_.N * packed_bytes_ >= kPairsWorthCopies * scratch_.weights;
+    if (many_blocks_ && !worth) return 1;
+    std::int64_t parts = 1;
+    while (2 * parts <= std::min(shape_.N, kMostParts) &&
+           room_beside(copies(2 * parts, to)) >= packed_bytes_) {
+        parts *= 2;
+    }
+    return parts;
 }
 
 std::int64_t WeightsSum::images(DType to) const {
-    const std::int64_t part = (shape_.N + parts_ - 1) / parts_;
+    const std::int64_t parts = this->parts(to);
+    const std::int64_t part = (shape_.N + parts - 1) / parts;
     if (!pairs_ && !gatherer_) return part;
     // As much of them as of the weights, which are read and written once for all.
-    const std::int64_t worth = parts_ > 1 ? 1 : 1 + scratch_.weights / packed_bytes_;
-    const std::int64_t room = std::min(worth, scratch_.room(to) / packed_bytes_);
+    const std::int64_t worth = 1 + scratch_.weights / packed_bytes_;
+    const std::int64_t free = parts > 1 ? room_beside(copies(parts, to)) : scratch_.room(to);
+    const std::int64_t room = std::min(worth, free / packed_bytes_);
     return std::clamp<std::int64_t>(part, std::min<std::int64_t>(shape_.N, 1),
                                     std::max<std::int64_t>(room, 1));
 }
 
 std::int64_t WeightsSum::scratch_bytes(DType to, int threads) const {
-    const std::int64_t packed = packers(threads) * images(to) * packed_bytes_;
-    if (parts_ > 1) return parts_ * copy_bytes_ + packed;
+    const std::int64_t parts = this->parts(to);
+    const std::int64_t packed = packers(parts, threads) * images(to) * packed_bytes_;
+    if (parts > 1) return copies(parts, to) * copy_bytes_ + packed;
     return (to == DType::f32 ? 0 : aligned(scratch_.slice_bytes())) + packed;
 }
 
 void WeightsSum::run(const Tensors& tensors, char* scratch, int threads) const {
-    if (parts_ > 1) return run_parts(tensors, scratch, threads);
+    if (parts(tensors.to) > 1) return run_parts(tensors, scratch, threads);
     if (tensors.to != DType::f32) return run_slices(tensors, scratch, threads);
     auto* const sums = static_cast<float*>(tensors.diff_weights);
     if (shape_.N == 0) std::memset(sums, 0, static_cast<std::size_t>(scratch_.weights));
@@ -73,23 +94,36 @@ void WeightsSum::run(const Tensors& tensors, char* scratch, int threads) const {
 }
 
 void WeightsSum::run_parts(const Tensors& tensors, char* scratch, int threads) const {
-    char* const pairs = scratch + parts_ * copy_bytes_;
-    const std::int64_t shares = packers(threads);
+    const std::int64_t parts = this->parts(tensors.to);
+    const std::int64_t copies = this->copies(parts, tensors.to);
+    char* const pairs = scratch + copies * copy_bytes_;
+    const std::int64_t shares = packers(parts, threads);
     const std::int64_t at_once = images(tensors.to);
-    parallel_for(shares, [&](std::int64_t packer) {
-        const Range mine = chunk(parts_, shares, packer);
+    const auto sums_of = [&](std::int64_t part) {
+        const std::int64_t copy = part - (parts - copies);
+        return copy < 0 ? static_cast<float*>(tensors.diff_weights)
+                        : reinterpret_cast<float*>(scratch + copy * copy_bytes_);
+    };
+    const auto sum_parts = [&](std::int64_t packer) {
+        const Range mine = chunk(parts, shares, packer);
         for (std::int64_t part = mine.begin; part < mine.end; ++part) {
-            sum_part(tensors, {.images = chunk(shape_.N, parts_, part),
-                               .sums = reinterpret_cast<float*>(scratch + part * copy_bytes_),
+            sum_part(tensors, {.images = chunk(shape_.N, parts, part),
+                               .sums = sums_of(part),
                                .packed = pairs + packer * at_once * packed_bytes_,
                                .threads = threads,
                                .at_once = at_once});
         }
-    });
-    add_copies({.first = reinterpret_cast<const float*>(scratch),
+    };
+    if (shares == 1) {
+        sum_parts(0);  // whose nests all threads share
+    } else {
+        parallel_for(shares, sum_parts);
+    }
+    add_copies({.first = sums_of(parts - copies),
                 .elements = scratch_.weights / size_of(DType::f32),
                 .stride = copy_bytes_ / size_of(DType::f32),
-                .count = parts_},
+                .count = copies,
+                .onto_result = copies < parts},
                tensors.to, tensors.diff_weights);
 }
 
@@ -198,8 +232,9 @@ void add_copies(const GradientCopies& copies, DType to, void* diff_weights) {
         float total[kElementsAtOnce];
         float* const out =
             to == DType::f32 ? static_cast<float*>(diff_weights) + range.begin : total;
-        std::copy(copies.first + range.begin, copies.first + range.end, out);
-        for (std::int64_t copy = 1; copy < copies.count; ++copy) {
+        const std::int64_t begin = copies.onto_result ? 0 : 1;
+        if (begin == 1) std::copy(copies.first + range.begin, copies.first + range.end, out);
+        for (std::int64_t copy = begin; copy < copies.count; ++copy) {
             const float* const addend = copies.first + copy * copies.stride + range.begin;
             for (std::int64_t i = 0; i < range.size(); ++i) out[i] += addend[i];
         }

@@ -1,9 +1,10 @@
 // How backward-weights divides its sum over the minibatch. Where the blocks of diff_weights are
-// many, threads share them; where they are few, the images fall into a fixed number of parts, each
-// summed into a copy of its own, and the copies are added in order: in both cases the same bits for
-// any number of threads. bfloat16 images are brought into pairs of pixels first, and the pixels of
-// src that a strided pointwise filter reads into dense images, as many of them at a time as the
-// scratch has room for (conv_weights_scratch.h).
+// many, threads share them; where they are few, or small beside the pairs of bfloat16 images, the
+// images fall into a fixed number of parts, each summed into a copy of its own, and the copies are
+// added in order: in both cases the same bits for any number of threads. bfloat16 images are
+// brought into pairs of pixels first, and the pixels of src that a strided pointwise filter reads
+// into dense images, as many of them at a time as the scratch has room for
+// (conv_weights_scratch.h).
 #pragma once
 
 #include <algorithm>
@@ -23,6 +24,7 @@ struct GradientCopies {
     std::int64_t elements = 0;
     std::int64_t stride = 0;
     std::int64_t count = 1;
+    bool onto_result = false;  // a float32 result holds one more, the first
 };
 
 // Their sum in order, as float32 or bfloat16.
@@ -68,8 +70,19 @@ private:
     void pack(Range bands, const BlockRanges& blocks, const Tensors& tensors, char* packed) const;
     // Images, or bands, that one run of the nest sums, before the last ones of a part.
     std::int64_t images(DType to) const;
-    // Threads with packed images of their own.
-    std::int64_t packers(int threads) const { return std::min<std::int64_t>(parts_, threads); }
+    // That the minibatch falls into.
+    std::int64_t parts(DType to) const;
+    // Sums of parts that need scratch: a float32 result holds the first itself.
+    static std::int64_t copies(std::int64_t parts, DType to) {
+        return to == DType::f32 ? parts - 1 : parts;
+    }
+    // Bytes of scratch for packed images, beside so many copies of diff_weights.
+    std::int64_t room_beside(std::int64_t copies) const;
+    // Threads with packed images and parts of their own. More threads than there are parts do
+    // better to share the blocks of one part after the other, if there are many.
+    std::int64_t packers(std::int64_t parts, int threads) const {
+        return threads > parts && many_blocks_ ? 1 : std::min<std::int64_t>(parts, threads);
+    }
 
     const Conv2d& conv_;
     WeightsScratch scratch_;
@@ -80,7 +93,7 @@ private:
     ConvShape shape_;            // of the images that are summed: bands where there are pairs
     std::int64_t packed_bytes_;  // of a band, or of a dense image
     std::int64_t copy_bytes_;    // from one copy of diff_weights to the next
-    std::int64_t parts_ = 1;     // that the minibatch falls into
+    bool many_blocks_ = false;
 };
 
 }  // namespace dlprim
