@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import dlprim
+from bfloat16 import random_floats
 from conv_cases import Conv, padded
 
 F4 = np.float32
@@ -244,3 +245,22 @@ def test_gradient_of_bfloat16_weights_has_either_type() -> None:
     with pytest.raises(TypeError, match=r"^dtype is float32, but out has dtype (bfloat|uint)16"):
         conv.backward_weights(src, diff_dst, out=rounded, dtype="float32")
     assert conv.backward_weights(src, diff_dst, out=rounded, dtype="bfloat16") is rounded
+
+
+@pytest.mark.parametrize("groups", [1, 2, 6])
+@pytest.mark.parametrize("size", [1, 3])
+def test_float32_weights_are_rounded_while_they_are_packed(size: int, groups: int) -> None:
+    shapes = (1, 6, 9, 9), (18, 6 // groups, size, size)
+    conv = dlprim.Conv2d(*shapes, groups=groups, dtype="bfloat16", algorithm="direct")
+    w = random_floats(math.prod(conv.w_shape)).reshape(conv.w_shape)
+    packed = conv.pack_weights(w)
+    expected = conv.pack_weights(dlprim.to_bfloat16(w))
+    assert packed.dtype == conv.dtype
+    assert packed.tobytes() == expected.tobytes()
+    again = np.empty_like(packed)
+    assert conv.pack_weights(w, again) is again
+    assert again.tobytes() == expected.tobytes()
+    with pytest.raises(TypeError, match=r"^w has dtype float64, expected bfloat16"):
+        conv.pack_weights(np.zeros(conv.w_shape))
+    with pytest.raises(TypeError, match=r"^w has dtype (bfloat|uint)16, expected float32"):
+        dlprim.Conv2d(conv.x_shape, conv.w_shape, groups=groups).pack_weights(dlprim.to_bfloat16(w))

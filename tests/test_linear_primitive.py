@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import dlprim
+from bfloat16 import random_floats
 from cases import LINEAR, Linear
 from conftest import LEVELS, RunPython
 from conv_reference import doubles
@@ -277,3 +278,15 @@ def test_looking_in() -> None:
     assert set(layer.schedules) == set(layer.scratch_bytes)
     assert "blocks: C 2 x 64, K 4 x 64" in str(layer)
     assert dlprim.Linear((1, 2), 3, "int8").schedules.keys() == {"forward"}
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_float32_weights_are_rounded_while_they_are_packed(backward: bool) -> None:
+    layer = dlprim.Linear((4, 131), 67, "bfloat16")
+    w = random_floats(131 * 67).reshape(67, 131)
+    packed = layer.pack_weights(w, backward=backward)
+    expected = layer.pack_weights(dlprim.to_bfloat16(w), backward=backward)
+    assert packed.dtype == expected.dtype
+    assert packed.tobytes() == expected.tobytes()
+    with pytest.raises(TypeError, match=r"^w has dtype float64, expected bfloat16"):
+        layer.pack_weights(np.zeros(w.shape))

@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include <pybind11/numpy.h>
+
 namespace dlprim::bindings {
 namespace {
 
@@ -73,11 +75,13 @@ PyConv2d::Weights PyConv2d::weights_in(const char* name, py::handle array) const
 }
 
 void PyConv2d::pack_weights(py::handle w, py::handle out) const {
-    const Maybe plain_weights = Operand("w", w, dtype(), plain_weights_shape());
+    // Master weights are float32 whatever the passes multiply.
+    const DType from = py::isinstance<py::array_t<float>>(w) ? DType::f32 : dtype();
+    const Maybe plain_weights = Operand("w", w, from, plain_weights_shape());
     const Weights packed = weights_in("out", out);
     char* const result = packed.array->writeable({&plain_weights});
     const py::gil_scoped_release without_gil;
-    dlprim::pack_weights(conv_.spec().shape, dtype(), plain_weights->data(), result);
+    dlprim::pack_weights(conv_.spec().shape, from, dtype(), plain_weights->data(), result);
     if (packed.forward != nullptr) {
         conv_.transform_weights(ConvPass::forward, result, const_cast<float*>(packed.forward));
     }

@@ -177,12 +177,15 @@ void PyLinear::unpack_diff_src(py::handle diff_src, py::handle out) const {
 
 void PyLinear::pack_weights(py::handle w, py::handle out) const {
     const LinearShape& shape = spec().shape;
-    const Maybe plain = Operand("w", w, weights_dtype(), {shape.K, shape.C});
+    // Master weights are float32 whatever the passes multiply.
+    const bool rounds = dtype() == DType::bf16 && py::isinstance<py::array_t<float>>(w);
+    const DType from = rounds ? DType::f32 : weights_dtype();
+    const Maybe plain = Operand("w", w, from, {shape.K, shape.C});
     const Operand packed = packed_weights("out", out, false);
     char* const result = packed.writeable({&plain});
     const bool backward = packed.shape(0) > 1;
     const py::gil_scoped_release without_gil;
-    pack_linear_weights(shape, dtype(), backward, plain->data(), result);
+    pack_linear_weights(shape, {from, rounds ? dtype() : from}, backward, plain->data(), result);
 }
 
 void PyLinear::unpack_diff_weights(py::handle diff_weights, py::handle out) const {

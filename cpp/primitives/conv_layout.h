@@ -66,8 +66,9 @@ void unpack_nhwc(const Activations& activations, const void* packed, void* plain
 // dtype.
 std::int64_t packed_weights_size(const ConvShape& shape, DType dtype);
 
-// plain (K, C/groups, R, S) -> the packed form, padding zero.
-void pack_weights(const ConvShape& shape, DType dtype, const void* plain, void* packed);
+// plain (K, C/groups, R, S) -> the packed form, padding zero. The types are equal, or f32 is
+// rounded to bf16 as round_to_bf16 does.
+void pack_weights(const ConvShape& shape, DType from, DType to, const void* plain, void* packed);
 void unpack_weights(const ConvShape& shape, DType dtype, const void* packed, void* plain);
 
 // diff_weights come from their pass as [Kb][Cb][R][S][bc][bk] in every dtype, never in VNNI form

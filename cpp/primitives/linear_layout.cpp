@@ -58,22 +58,23 @@ struct WeightsBlock {
     std::int64_t depth;
     std::int64_t first_column;
     std::int64_t columns;
+    std::int64_t width;  // columns with those of the padding
     char* packed;
 };
 
-void pack_block(const LinearShape& shape, DType dtype, bool backward, const void* plain,
-                const WeightsBlock& block, std::int64_t width) {
+void pack_block(const LinearShape& shape, const WeightTypes& types, bool backward,
+                const void* plain, const WeightsBlock& block) {
     const std::int64_t first = backward ? block.first_depth * shape.C + block.first_column
                                         : block.first_column * shape.C + block.first_depth;
-    const Packing packing{.from = dtype,
-                          .to = dtype,
+    const Packing packing{.from = types.from,
+                          .to = types.to,
                           .k = block.depth,
                           .n = block.columns,
                           .transposed = !backward,
-                          .src = at(plain, first * size_of(dtype)),
+                          .src = at(plain, first * size_of(types.from)),
                           .ld_src = shape.C,
                           .dst = block.packed,
-                          .ld_dst = width};
+                          .ld_dst = block.width};
     const Isa isa = usable_isa();
     if (backward) {
         row_functions(isa).pack(packing, {0, block.depth});
@@ -83,8 +84,9 @@ void pack_block(const LinearShape& shape, DType dtype, bool backward, const void
 }
 
 // The form whose result channels are K (forward) or C (backward).
-void pack_form(const LinearShape& shape, DType dtype, bool backward, const void* plain,
+void pack_form(const LinearShape& shape, const WeightTypes& types, bool backward, const void* plain,
                void* packed) {
+    const DType dtype = types.to;
     const ChannelBlocks in = depth_blocks(backward ? shape.K : shape.C, dtype);
     const ChannelBlocks out = linear_blocks(backward ? shape.C : shape.K);
     const std::int64_t bytes =
@@ -95,11 +97,12 @@ void pack_form(const LinearShape& shape, DType dtype, bool backward, const void*
                                  .depth = channels_in(in, depth_block),
                                  .first_column = column_block * out.block,
                                  .columns = channels_in(out, column_block),
+                                 .width = out.block,
                                  .packed = at(packed, task * bytes)};
         if (block.depth < in.block || block.columns < out.block) {
             std::memset(block.packed, 0, static_cast<std::size_t>(bytes));
         }
-        pack_block(shape, dtype, backward, plain, block, out.block);
+        pack_block(shape, types, backward, plain, block);
     });
 }
 
@@ -156,12 +159,12 @@ std::int64_t linear_weights_size(const LinearShape& shape, DType dtype) {
     return in.count() * in.block * out.count() * out.block;
 }
 
-void pack_linear_weights(const LinearShape& shape, DType dtype, bool backward, const void* plain,
-                         void* packed) {
-    pack_form(shape, dtype, false, plain, packed);
+void pack_linear_weights(const LinearShape& shape, const WeightTypes& types, bool backward,
+                         const void* plain, void* packed) {
+    pack_form(shape, types, false, plain, packed);
     if (!backward) return;
-    pack_form(shape, dtype, true, plain,
-              at(packed, linear_weights_size(shape, dtype) * size_of(dtype)));
+    pack_form(shape, types, true, plain,
+              at(packed, linear_weights_size(shape, types.to) * size_of(types.to)));
 }
 
 void unpack_linear_diff_weights(const LinearShape& shape, DType dtype, const void* packed,

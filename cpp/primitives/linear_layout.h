@@ -50,9 +50,15 @@ void unpack_samples(const Activations& tensor, Layout layout, const void* packed
 // Elements of one form of the weights.
 std::int64_t linear_weights_size(const LinearShape& shape, DType dtype);
 
+// Of plain and of packed weights: equal, or f32 that is rounded to bf16.
+struct WeightTypes {
+    DType from = DType::f32;
+    DType to = DType::f32;
+};
+
 // plain (K, C) -> the forward form, and with `backward` the other behind it.
-void pack_linear_weights(const LinearShape& shape, DType dtype, bool backward, const void* plain,
-                         void* packed);
+void pack_linear_weights(const LinearShape& shape, const WeightTypes& types, bool backward,
+                         const void* plain, void* packed);
 
 // [Cb][Kb][bk][bc], as the backward-weights pass writes it in either type -> plain (K, C).
 void unpack_linear_diff_weights(const LinearShape& shape, DType dtype, const void* packed,

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "primitives/bfloat16-inl.h"
@@ -18,6 +19,14 @@ namespace dlprim {
 namespace HWY_NAMESPACE {
 
 #if HWY_TARGET != HWY_SCALAR
+
+// Rows that are read side by side are more streams than hardware follows, or end too soon. What is
+// behind the end of a row is fetched in vain.
+constexpr std::int64_t kBytesAhead = 512;
+
+HWY_INLINE void prefetch_row(const void* src) {
+    hwy::Prefetch(static_cast<const char*>(src) + kBytesAhead);
+}
 
 // Elements in a block of 128 bits, within which vectors interleave.
 template <class D>

@@ -50,6 +50,7 @@ struct Stored {
     HWY_INLINE Vector<D> vector(D d, std::int64_t word) const {
         const hn::Repartition<std::uint8_t, D> unaligned;
         const char* src = row + word * kWordBytes;
+        prefetch_row(src);
         return hn::BitCast(d, hn::LoadU(unaligned, reinterpret_cast<const std::uint8_t*>(src)));
     }
 #endif
@@ -73,7 +74,10 @@ struct RoundedOnTheWay {
     template <class D>
     HWY_INLINE Vector<D> vector(D d, std::int64_t word) const {
         const hn::Repartition<std::uint16_t, D> halves;
-        return hn::BitCast(d, rounded_to_halves(halves, row + 2 * word));
+        const float* const src = row + 2 * word;
+        prefetch_row(src);
+        prefetch_row(src + lanes<D>);
+        return hn::BitCast(d, rounded_to_halves(halves, src));
     }
 #endif
 };

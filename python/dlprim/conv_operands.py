@@ -82,8 +82,11 @@ class ConvOperands:
 
         Parameters
         ----------
-        w, out
-            As for `pack_src`; the shape of `out` says which form is wanted.
+        w : array of the convolution's dtype or of float32, (K, C/groups, R, S)
+            float32 is rounded on the way as `to_bfloat16` does, so that master weights are read
+            once. A non-contiguous array is copied first.
+        out : ndarray, optional
+            As for `pack_src`; its shape says which form is wanted.
         form : "all", "forward" or "direct"
             "all": transformed for both passes, for weights that stay; one flat array of
             weights_shape. "forward": for the forward pass alone, for inference. "direct":

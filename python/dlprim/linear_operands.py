@@ -74,7 +74,8 @@ class LinearOperands:
         Parameters
         ----------
         w : array of the layer's dtype, of int8 for 8-bit layers, (K, C)
-            A non-contiguous array is copied first.
+            float32 for a bfloat16 layer is rounded on the way as `to_bfloat16` does. A
+            non-contiguous array is copied first.
         out : ndarray, weights_shape or without its second form, optional
             Written and returned; C-contiguous, apart from w.
         backward : bool

@@ -230,7 +230,7 @@ ConvResults computed(const Conv2d& conv, const ConvOperands& operands, const Con
     residual.write(operands.residual);
     const GuardedBytes weights(packed_weights_size(spec.shape, spec.dtype) * size_of(spec.dtype),
                                fence);
-    pack_weights(spec.shape, spec.dtype, bytes_of(operands.weights, spec.dtype).data(),
+    pack_weights(spec.shape, spec.dtype, spec.dtype, bytes_of(operands.weights, spec.dtype).data(),
                  weights.data());
     const GuardedBytes bias(spec.shape.K * 4, fence);
     std::memcpy(bias.data(), operands.bias.data(), at(bias.size()));

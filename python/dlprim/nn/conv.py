@@ -107,9 +107,8 @@ class Conv2d(Module):
             return self.infer(x, self.weight.value, bias)
         conv = self.primitive(x.shape, bias is not None)
         with self.context.timed(self.name, "pack"):
-            form = "direct"
             packed = self._used[1] if self._used and self._used[0] is conv else None
-            packed = conv.pack_weights(self._rounded(self.weight.value), packed, form)
+            packed = conv.pack_weights(self.weight.value, packed, "direct")
         dst = self.context.buffers.take(conv.dst_shape, self.context.dtype)
         with self.context.timed(self.name, "forward", conv.flops):
             conv.forward(x.array, packed, bias, out=dst)
@@ -127,7 +126,7 @@ class Conv2d(Module):
         conv = self.primitive(x.shape, bias is not None, fused.activation)
         key = (conv.algorithms["forward"], conv.src_shape[1:], self.context.dtype_name)
         if key not in self._packed:
-            packed = conv.pack_weights(self._rounded(weights), form="forward")
+            packed = conv.pack_weights(weights, form="forward")
             self._packed[key] = (packed, None if bias is None else bias.copy())
         packed, offset = self._packed[key]
         dst = fused.out
@@ -164,9 +163,6 @@ class Conv2d(Module):
             diff_src = Images(out, src.shape)
         buffers.give(dy.array)
         return diff_src
-
-    def _rounded(self, weights: FloatArray) -> Array:
-        return weights if self.context.dtype == np.float32 else dlprim.to_bfloat16(weights)
 
 
 def images_shape(shape: tuple[int, ...]) -> Shape:

@@ -107,7 +107,7 @@ class Linear(Module):
         if not training and shape in self._packed:
             return self._packed[shape]
         with self.context.timed(self.name, "pack"):
-            plain = self._as_activations(self.weight.value)
+            plain = self.weight.value
             if not training:
                 self._packed[shape] = linear.pack_weights(plain, backward=False)
                 return self._packed[shape]

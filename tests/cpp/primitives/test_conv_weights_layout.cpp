@@ -1,9 +1,11 @@
+#include <bit>
 #include <cstdint>
 
 #include <doctest/doctest.h>
 
 #include "guarded_elements.h"
 #include "primitives/conv_layout.h"
+#include "primitives/pack.h"
 #include "primitives/parallel.h"
 
 namespace dlprim {
@@ -103,7 +105,7 @@ void check(const ConvShape& shape, DType dtype, Fence fence) {
         transposed_expected.set(index.transposed(w.k, w.c, w.tap), plain.at(w.plain));
         diff.set(index.plain_order(w.k, w.c, w.tap), plain.at(w.plain));
     });
-    pack_weights(shape, dtype, plain.data(), packed.data());
+    pack_weights(shape, dtype, dtype, plain.data(), packed.data());
     CHECK(differences(packed, packed_expected) == 0);
     transpose_weights(shape, dtype, packed.data(), transposed.data());
     CHECK(differences(transposed, transposed_expected) == 0);
@@ -125,11 +127,37 @@ ConvShape shape_of(std::int64_t C, std::int64_t K, std::int64_t R, std::int64_t 
                       .groups = groups});
 }
 
+// float32 is packed to what it is packed to after rounding.
+void check_rounding(const ConvShape& shape, Fence fence) {
+    CAPTURE(shape.C);
+    CAPTURE(shape.K);
+    CAPTURE(shape.groups);
+    CAPTURE(shape.R);
+    const std::int64_t count = shape.K * shape.group_C() * shape.R * shape.S;
+    Elements plain(count, DType::f32, fence), rounded(count, DType::bf16, fence);
+    auto* const values = static_cast<float*>(plain.data());
+    for (std::int64_t i = 0; i < count; ++i) {  // all kinds: NaN, infinite, subnormal, ties
+        values[i] = std::bit_cast<float>(static_cast<std::uint32_t>(i * 0x9e3779b1));
+    }
+    round_to_bf16(values, static_cast<std::uint16_t*>(rounded.data()), count);
+    const std::int64_t size = packed_weights_size(shape, DType::bf16);
+    Elements packed(size, DType::bf16, fence), expected(size, DType::bf16, fence);
+    pack_weights(shape, DType::f32, DType::bf16, plain.data(), packed.data());
+    pack_weights(shape, DType::bf16, DType::bf16, rounded.data(), expected.data());
+    CHECK(differences(packed, expected) == 0);
+}
+
 void check_filters(std::int64_t C, std::int64_t K, std::int64_t groups) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
         check(shape_of(C, K, 1, 1, groups), dtype, Fence::after);
         check(shape_of(C, K, 1, 1, groups), dtype, Fence::before);
         check(shape_of(C, K, 2, 3, groups), dtype, Fence::after);
+        check(shape_of(C, K, 3, 3, groups), dtype, Fence::before);
+        check(shape_of(C, K, 3, 3, groups), dtype, Fence::after);
+    }
+    for (const Fence fence : {Fence::before, Fence::after}) {
+        check_rounding(shape_of(C, K, 1, 1, groups), fence);
+        check_rounding(shape_of(C, K, 3, 3, groups), fence);
     }
 }
 
@@ -155,6 +183,8 @@ TEST_CASE("a filter larger than the scratch, and any number of threads") {
             check(shape_of(5, 64, 11, 13), dtype, Fence::after);
             check(shape_of(200, 130, 3, 3), dtype, Fence::after);
         }
+        check_rounding(shape_of(5, 64, 11, 13), Fence::after);
+        check_rounding(shape_of(200, 130, 3, 3), Fence::before);
     }
     set_num_threads(before);
 }
@@ -176,12 +206,13 @@ TEST_CASE("depthwise weights") {
             for_weights(shape, [&](const Weight& w) {
                 expected.set((w.k / block * 6 + w.tap) * block + w.k % block, plain.at(w.plain));
             });
-            pack_weights(shape, dtype, plain.data(), packed.data());
+            pack_weights(shape, dtype, dtype, plain.data(), packed.data());
             CHECK(differences(packed, expected) == 0);
             unpack_weights(shape, dtype, packed.data(), back.data());
             CHECK(differences(back, plain) == 0);
             unpack_diff_weights(shape, dtype, packed.data(), diff_back.data());
             CHECK(differences(diff_back, plain) == 0);
+            check_rounding(shape, Fence::after);
         }
     }
 }

@@ -51,7 +51,7 @@ LinearSpec plain(const LinearShape& shape, Activation activation, bool bias) {
 
 Tensor packed_weights(const LinearShape& shape, const Tensor& weights) {
     Tensor packed = unwritten(2 * linear_weights_size(shape, DType::f32));
-    pack_linear_weights(shape, DType::f32, true, weights.data(), packed.data());
+    pack_linear_weights(shape, {DType::f32, DType::f32}, true, weights.data(), packed.data());
     return packed;
 }
 
