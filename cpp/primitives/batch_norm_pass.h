@@ -89,17 +89,18 @@ protected:
         return {panels_.channels(blocks.begin).begin, panels_.channels(blocks.end - 1).end};
     }
 
-    // body(piece, block) in the order of the memory, or against it: what was read last is still in
-    // the caches.
+    // body(piece, block) in the order of the memory, or each thread against it: what it touched
+    // last is in the caches of its core.
     template <class Body>
-    void for_pieces(Range blocks, bool backwards, const Body& body) const {
+    void for_pieces(Range blocks, TaskOrder order, const Body& body) const {
         const std::int64_t parts = pieces_.parts_of_image();
-        const std::int64_t tasks = pieces_.count() * blocks.size();
-        parallel_for(tasks, [&](std::int64_t index) {
-            const std::int64_t task = backwards ? tasks - 1 - index : index;
-            const std::int64_t block = blocks.begin + task / parts % blocks.size();
-            body(task / parts / blocks.size() * parts + task % parts, block);
-        });
+        parallel_for(
+            pieces_.count() * blocks.size(),
+            [&](std::int64_t task) {
+                const std::int64_t block = blocks.begin + task / parts % blocks.size();
+                body(task / parts / blocks.size() * parts + task % parts, block);
+            },
+            order);
     }
 
     // Chunks of the channels, for what follows a pass.
