@@ -21,16 +21,16 @@ public:
         if (tensors_.given_diff_weight != nullptr) {
             set_means({0, channels_}, tensors_.given_diff_weight, tensors_.given_diff_bias,
                       tensors_.given_pixels);
-            for_pieces({0, panels_.blocks}, false,
+            for_pieces({0, panels_.blocks}, TaskOrder::ascending,
                        [&](std::int64_t piece, std::int64_t block) { apply(piece, block); });
             return;
         }
         for_cached_blocks([&](Range blocks) {
-            for_pieces(blocks, false,
+            for_pieces(blocks, TaskOrder::ascending,
                        [&](std::int64_t piece, std::int64_t block) { add_up(piece, block); });
             for_channels(channels_of(blocks), [&](Range channels) { combine(channels); });
             if (tensors_.diff_src == nullptr) return;
-            for_pieces(blocks, true,
+            for_pieces(blocks, TaskOrder::descending,
                        [&](std::int64_t piece, std::int64_t block) { apply(piece, block); });
         });
     }

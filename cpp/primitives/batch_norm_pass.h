@@ -19,7 +19,8 @@ namespace dlprim {
 inline constexpr std::int64_t kTaskBytes = 128 * 1024;
 // Pixels of a task: few enough for one chain of float32 additions to be accurate.
 inline constexpr std::int64_t kMostPixels = 512;
-// Blocks of channels that are reduced together before they are read again, in bytes of a tensor.
+// Blocks of channels that are reduced together before they are read again, in bytes of a tensor for
+// each thread: about its L2 cache.
 inline constexpr std::int64_t kCachedBytes = 1024 * 1024;
 inline constexpr std::int64_t kLineFloats = 16;
 // Channels whose sums one task combines.
@@ -81,7 +82,8 @@ protected:
     void for_cached_blocks(const Body& body) const {
         const std::int64_t bytes =
             panels_.images * panels_.pixels * panels_.width * size_of(norm_.tensor.dtype);
-        const Blocks groups{panels_.blocks, std::max<std::int64_t>(kCachedBytes / bytes, 1)};
+        const std::int64_t together = num_threads() * kCachedBytes / bytes;
+        const Blocks groups{panels_.blocks, std::max<std::int64_t>(together, 1)};
         for (std::int64_t i = 0; i < groups.count(); ++i) body(groups.at(i));
     }
 
@@ -89,17 +91,18 @@ protected:
         return {panels_.channels(blocks.begin).begin, panels_.channels(blocks.end - 1).end};
     }
 
-    // body(piece, block) in the order of the memory, or against it: what was read last is still in
-    // the caches.
+    // body(piece, block) in the order of the memory, or each thread against it: what it touched
+    // last is in the caches of its core.
     template <class Body>
-    void for_pieces(Range blocks, bool backwards, const Body& body) const {
+    void for_pieces(Range blocks, TaskOrder order, const Body& body) const {
         const std::int64_t parts = pieces_.parts_of_image();
-        const std::int64_t tasks = pieces_.count() * blocks.size();
-        parallel_for(tasks, [&](std::int64_t index) {
-            const std::int64_t task = backwards ? tasks - 1 - index : index;
-            const std::int64_t block = blocks.begin + task / parts % blocks.size();
-            body(task / parts / blocks.size() * parts + task % parts, block);
-        });
+        parallel_for(
+            pieces_.count() * blocks.size(),
+            [&](std::int64_t task) {
+                const std::int64_t block = blocks.begin + task / parts % blocks.size();
+                body(task / parts / blocks.size() * parts + task % parts, block);
+            },
+            order);
     }
 
     // Chunks of the channels, for what follows a pass.

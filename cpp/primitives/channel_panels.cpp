@@ -29,10 +29,10 @@ Range ChannelPanels::channels(std::int64_t block) const {
 
 PixelPieces::PixelPieces(const ChannelPanels& panels, DType dtype, std::int64_t bytes,
                          std::int64_t most)
-    : pixels_(panels.pixels) {
+    : images_(panels.images), pixels_(panels.pixels) {
     const std::int64_t limit =
         std::clamp(bytes / (panels.width * size_of(dtype)), kFewestPixels, most);
-    images_ = {panels.images, std::max<std::int64_t>(limit / pixels_, 1)};
+    groups_ = Blocks{images_, std::max<std::int64_t>(limit / pixels_, 1)}.count();
     parts_ = Blocks{pixels_, limit}.count();
 }
 

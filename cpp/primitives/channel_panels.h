@@ -35,25 +35,26 @@ private:
     bool is_blocked_;
 };
 
-// How the pixels of every block are cut: a piece is several images or a part of one. Of at least
-// one pixel.
+// How the pixels of every block are cut: a piece is several images or a part of one, and all are
+// alike but for one image or pixel, so that threads have equal shares. Of at least one pixel.
 class PixelPieces {
 public:
     // Pieces of a block of at most `bytes` and at most `most` pixels, but of some pixels at least.
     PixelPieces(const ChannelPanels& panels, DType dtype, std::int64_t bytes, std::int64_t most);
 
-    std::int64_t count() const { return images_.count() * parts_; }
+    std::int64_t count() const { return groups_ * parts_; }
     std::int64_t parts_of_image() const { return parts_; }
-    Range images(std::int64_t piece) const { return images_.at(piece / parts_); }
+    Range images(std::int64_t piece) const { return chunk(images_, groups_, piece / parts_); }
     Range pixels(std::int64_t piece) const { return chunk(pixels_, parts_, piece % parts_); }
     std::int64_t size(std::int64_t piece) const {
         return images(piece).size() * pixels(piece).size();
     }
 
 private:
+    std::int64_t images_;
     std::int64_t pixels_;
-    Blocks images_;
-    std::int64_t parts_ = 1;
+    std::int64_t groups_ = 1;  // of images
+    std::int64_t parts_ = 1;   // of each image
 };
 
 }  // namespace dlprim

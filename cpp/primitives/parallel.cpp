@@ -29,7 +29,11 @@ void after_fork_in_child() {
 
 [[maybe_unused]] const int watching_forks = pthread_atfork(nullptr, nullptr, after_fork_in_child);
 
-void run_range(Range range, TaskBody body) {
+void run_range(Range range, TaskBody body, TaskOrder order) {
+    if (order == TaskOrder::descending) {
+        for (std::int64_t task = range.end; task-- > range.begin;) body.call(body.body, task);
+        return;
+    }
     for (std::int64_t task = range.begin; task < range.end; ++task) body.call(body.body, task);
 }
 
@@ -64,10 +68,10 @@ void set_num_threads(int count) {
                     // holds
 }
 
-void run_tasks(std::int64_t tasks, TaskBody body) {
+void run_tasks(std::int64_t tasks, TaskBody body, TaskOrder order) {
     const int threads = num_threads();
     if (threads <= 1 || tasks <= 1 || omp_in_parallel()) {
-        run_range({0, tasks}, body);
+        run_range({0, tasks}, body, order);
         return;
     }
     team_started = true;
@@ -76,7 +80,7 @@ void run_tasks(std::int64_t tasks, TaskBody body) {
 // Always the full team, also for fewer tasks: OpenMP ends the threads of a team that shrinks.
 #pragma omp parallel num_threads(threads)
     try {
-        run_range(chunk(tasks, omp_get_num_threads(), omp_get_thread_num()), body);
+        run_range(chunk(tasks, omp_get_num_threads(), omp_get_thread_num()), body, order);
     } catch (...) {
         const std::lock_guard lock(failure_mutex);
         if (!failure) failure = std::current_exception();

@@ -23,15 +23,21 @@ struct TaskBody {
     void (*call)(const void* body, std::int64_t task) = nullptr;
 };
 
-void run_tasks(std::int64_t tasks, TaskBody body);
+// The way of each thread through its own tasks.
+enum class TaskOrder : std::uint8_t { ascending, descending };
+
+void run_tasks(std::int64_t tasks, TaskBody body, TaskOrder order);
 
 // Calls body(task) for every task in [0, tasks). The first exception of a body is rethrown here
 // after all threads have stopped; which tasks then have run is unspecified. Allocates nothing.
+// A task is the same thread's whatever the order: a loop that descends behind one that ascended
+// finds what that one touched last in its own core's caches.
 template <class Body>
-void parallel_for(std::int64_t tasks, const Body& body) {
-    run_tasks(tasks, {&body, [](const void* it, std::int64_t task) {
-                          (*static_cast<const Body*>(it))(task);
-                      }});
+void parallel_for(std::int64_t tasks, const Body& body, TaskOrder order = TaskOrder::ascending) {
+    run_tasks(
+        tasks,
+        {&body, [](const void* it, std::int64_t task) { (*static_cast<const Body*>(it))(task); }},
+        order);
 }
 
 }  // namespace dlprim

@@ -44,13 +44,33 @@ TEST_CASE("every task runs exactly once for any number of tasks and threads") {
     }
 }
 
+// Which thread ran each task.
+std::vector<std::thread::id> threads_of(std::int64_t tasks, TaskOrder order) {
+    std::vector<std::thread::id> ids(static_cast<std::size_t>(tasks));
+    parallel_for(
+        tasks,
+        [&](std::int64_t task) {
+            ids.at(static_cast<std::size_t>(task)) = std::this_thread::get_id();
+        },
+        order);
+    return ids;
+}
+
 TEST_CASE("threads are used") {
     const Threads use(4);
-    std::vector<std::thread::id> ids(64);
-    parallel_for(64, [&](std::int64_t task) {
-        ids[static_cast<std::size_t>(task)] = std::this_thread::get_id();
-    });
+    const auto ids = threads_of(64, TaskOrder::ascending);
     CHECK(std::set<std::thread::id>(ids.begin(), ids.end()).size() == 4);
+}
+
+TEST_CASE("a loop that descends gives each thread the same tasks, last one first") {
+    for (const int threads : {1, 3, 4}) {
+        const Threads use(threads);
+        CHECK(threads_of(17, TaskOrder::descending) == threads_of(17, TaskOrder::ascending));
+    }
+    const Threads use(1);
+    std::vector<std::int64_t> tasks;
+    parallel_for(3, [&](std::int64_t task) { tasks.push_back(task); }, TaskOrder::descending);
+    CHECK(tasks == std::vector<std::int64_t>{2, 1, 0});
 }
 
 TEST_CASE("one thread means the caller's") {
