@@ -198,7 +198,7 @@ class ConvBatchNorm(Module):
     ) -> Images:
         """With ``into`` the result takes the place of the residual."""
         if not training:
-            return self._infer(x, residual, None)
+            return self._infer(x, residual, residual if into else None)
         self.conv.changed()  # inference folds statistics in, which this pass moves
         between = self.conv.forward(x)
         self.context.observe(self.conv.name, between)
