@@ -161,7 +161,7 @@ void Conv2d::multiply_forward(const ConvForward& tensors, std::int64_t variant) 
     if (continues) made = plan(ConvPass::forward, (variant & ~kWithResidual) | kContinued);
     const std::int64_t joined = joined_bytes();
     const int threads = num_threads();
-    const WorkspacePool::Lease scratch(workspaces_, joined + made->scratch_bytes() * threads);
+    const WorkspacePool::Lease scratch(*workspaces_, joined + made->scratch_bytes() * threads);
     if (joined > 0) join_weights(problem, tensors.weights, scratch.data());
     made->run({.a = tensors.src,
                .b = joined > 0 ? scratch.data() : tensors.weights,
@@ -209,7 +209,7 @@ void Conv2d::backward_data(const void* diff_dst, const void* weights, void* diff
         return;
     }
     if (spec_.shape.is_depthwise()) {
-        const WorkspacePool::Lease scratch(workspaces_,
+        const WorkspacePool::Lease scratch(*workspaces_,
                                            depthwise_scratch_bytes(ConvPass::backward_data));
         depthwise_backward_data({spec_.shape, spec_.dtype, spec_.layout}, diff_dst, weights,
                                 diff_src, scratch.data());
@@ -221,7 +221,7 @@ void Conv2d::backward_data(const void* diff_dst, const void* weights, void* diff
                            aligned_result ? typical_variant(ConvPass::backward_data) : 0);
     const std::int64_t transposed = transposed_bytes();
     const int threads = num_threads();
-    const WorkspacePool::Lease scratch(workspaces_, transposed + made->scratch_bytes() * threads);
+    const WorkspacePool::Lease scratch(*workspaces_, transposed + made->scratch_bytes() * threads);
     if (spec_.shape.N > 0 && prefers_windows(problem)) {
         make_window_weights(problem, weights, scratch.data());
     } else if (spec_.shape.N > 0) {
@@ -234,7 +234,7 @@ void Conv2d::backward_data(const void* diff_dst, const void* weights, void* diff
 void Conv2d::backward_weights(const void* src, const void* diff_dst, DType to,
                               void* diff_weights) const {
     if (spec_.shape.is_depthwise()) {
-        const WorkspacePool::Lease scratch(workspaces_,
+        const WorkspacePool::Lease scratch(*workspaces_,
                                            depthwise_scratch_bytes(ConvPass::backward_weights));
         depthwise_backward_weights({spec_.shape, spec_.dtype, spec_.layout},
                                    {src, diff_dst, to, diff_weights}, scratch.data());
@@ -243,10 +243,10 @@ void Conv2d::backward_weights(const void* src, const void* diff_dst, DType to,
     const int threads = num_threads();
     if (winograd_.runs(ConvPass::backward_weights)) {
         const auto pass = winograd_.weights_pass();
-        const WorkspacePool::Lease scratch(workspaces_, pass->scratch_bytes(to, threads));
+        const WorkspacePool::Lease scratch(*workspaces_, pass->scratch_bytes(to, threads));
         pass->run(src, diff_dst, to, diff_weights, scratch.data(), threads);
     } else {
-        const WorkspacePool::Lease scratch(workspaces_, weights_sum_->scratch_bytes(to, threads));
+        const WorkspacePool::Lease scratch(*workspaces_, weights_sum_->scratch_bytes(to, threads));
         weights_sum_->run({src, diff_dst, to, diff_weights}, scratch.data(), threads);
     }
     clear_diff_weights_padding(spec_.shape, to, diff_weights);

@@ -129,7 +129,7 @@ private:
         plans_;
     std::map<ConvPass, Schedule> schedules_;
     std::unique_ptr<const WeightsSum> weights_sum_;
-    mutable WorkspacePool workspaces_;
+    const std::shared_ptr<WorkspacePool> workspaces_ = shared_workspaces();
 };
 
 }  // namespace dlprim

@@ -51,7 +51,7 @@ void Conv2d::depthwise_through_float32(const ConvForward& tensors) const {
     const std::int64_t src_size = activation_strides(spec_.layout, blocks, one.H, one.W).image;
     const std::int64_t dst_size = activation_strides(spec_.layout, blocks, one.P(), one.Q()).image;
     const std::int64_t weights_size = packed_weights_size(one, DType::f32);
-    const WorkspacePool::Lease scratch(workspaces_, float32_copies_bytes());
+    const WorkspacePool::Lease scratch(*workspaces_, float32_copies_bytes());
     auto* const first = reinterpret_cast<float*>(scratch.data());
     const Copy src{tensors.src, src_size, first};
     const Copy dst{tensors.dst, dst_size, src.to + src_size};

@@ -11,7 +11,7 @@ void Conv2d::backward_relu(ReluBackward problem) const {
     problem.tensor = dst_activations();
     problem.layout = spec_.layout;
     const bool sums = problem.diff_bias != nullptr;
-    const WorkspacePool::Lease scratch(workspaces_, sums ? relu_scratch_bytes() : 0);
+    const WorkspacePool::Lease scratch(*workspaces_, sums ? relu_scratch_bytes() : 0);
     relu_backward(problem, scratch.data());
 }
 

@@ -17,7 +17,7 @@ void Conv2d::forward_winograd(const ConvForward& tensors, bool relu) const {
     const auto pass = winograd_.pass(ConvPass::forward);
     const int threads = num_threads();
     const bool transforms = tensors.transformed == nullptr;
-    const WorkspacePool::Lease scratch(workspaces_, pass->scratch_bytes(transforms, threads));
+    const WorkspacePool::Lease scratch(*workspaces_, pass->scratch_bytes(transforms, threads));
     pass->run({.src = tensors.src,
                .transformed = tensors.transformed,
                .weights = tensors.weights,
@@ -34,7 +34,7 @@ void Conv2d::backward_data_winograd(const void* diff_dst, const void* weights, v
     const int threads = num_threads();
     const bool transforms = transformed == nullptr;
     const std::int64_t transposed = transforms ? packed_transposed_bytes(spec_) : 0;
-    const WorkspacePool::Lease scratch(workspaces_,
+    const WorkspacePool::Lease scratch(*workspaces_,
                                        transposed + pass->scratch_bytes(transforms, threads));
     if (transforms && spec_.shape.N > 0) {
         transpose_weights(spec_.shape, spec_.dtype, weights, scratch.data());
@@ -49,7 +49,7 @@ void Conv2d::transform_weights(ConvPass pass, const void* weights, float* transf
         winograd_.transform(pass, weights, transformed);
         return;
     }
-    const WorkspacePool::Lease scratch(workspaces_, packed_transposed_bytes(spec_));
+    const WorkspacePool::Lease scratch(*workspaces_, packed_transposed_bytes(spec_));
     transpose_weights(spec_.shape, spec_.dtype, weights, scratch.data());
     winograd_.transform(pass, scratch.data(), transformed);
 }

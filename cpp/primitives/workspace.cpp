@@ -47,4 +47,13 @@ WorkspacePool::Lease::~Lease() {
     }
 }
 
+std::shared_ptr<WorkspacePool> shared_workspaces() {
+    static std::mutex mutex;
+    static std::weak_ptr<WorkspacePool> known;
+    const std::lock_guard lock(mutex);
+    std::shared_ptr<WorkspacePool> pool = known.lock();
+    if (!pool) known = pool = std::make_shared<WorkspacePool>();
+    return pool;
+}
+
 }  // namespace dlprim

@@ -43,4 +43,8 @@ private:
     std::vector<Piece> free_;
 };
 
+// The pool of all who hold it: layers that run one after the other find their scratch in the
+// caches, where the last one left it, and take the room of the largest. Gone with its last holder.
+std::shared_ptr<WorkspacePool> shared_workspaces();
+
 }  // namespace dlprim

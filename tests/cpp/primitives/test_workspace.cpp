@@ -100,5 +100,17 @@ TEST_CASE("leases of many threads never overlap") {
     for (const int count : clashes) CHECK(count == 0);
 }
 
+TEST_CASE("holders of the shared pool find each other's scratch") {
+    const std::shared_ptr<WorkspacePool> one = shared_workspaces();
+    const std::shared_ptr<WorkspacePool> other = shared_workspaces();
+    CHECK(one == other);
+    const char* first = nullptr;
+    {
+        const Lease lease(*one, 100000);
+        first = lease.data();
+    }
+    CHECK(Lease(*other, 100000).data() == first);
+}
+
 }  // namespace
 }  // namespace dlprim
