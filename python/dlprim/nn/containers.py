@@ -27,10 +27,13 @@ class Pack(Module):
         if key not in self._primitives:
             self._primitives[key] = dlprim.Activations(x.shape, context.layout, context.dtype_name)
         activations = self._primitives[key]
-        plain = x if context.dtype == np.float32 else dlprim.to_bfloat16(x)
-        out = context.buffers.take(activations.packed_shape, context.dtype)
+        buffers, rounded = context.buffers, None
+        out = buffers.take(activations.packed_shape, context.dtype)
         with context.timed(self.name, "forward" if training else "inference"):
-            activations.pack(plain, out)
+            if context.dtype != np.float32:
+                rounded = dlprim.to_bfloat16(x, buffers.take(x.shape, context.dtype))
+            activations.pack(x if rounded is None else rounded, out)
+        buffers.give(rounded)
         return Images(out, activations.shape)
 
     def backward(self, dy: Any, ready: Ready | None = None) -> Any:
