@@ -205,6 +205,15 @@ def test_another_minibatch_size_works_in_between() -> None:
     assert trained_once(model, x, targets)[0] == loss
 
 
+def test_inference_of_another_size_of_images() -> None:
+    model, x, _ = networks()["resnet"]
+    small = np.ascontiguousarray(x[:, :, :16, :16])
+    expected = model.forward(small, training=False)
+    model.changed()
+    model.forward(x, training=False)
+    np.testing.assert_array_equal(model.forward(small, training=False), expected)
+
+
 def test_inference_follows_changed_parameters_and_statistics() -> None:
     model, x, targets = networks()["resnet"]
     before = model.forward(x, training=False)

@@ -102,7 +102,9 @@ void PyConv2d::forward(py::handle src, py::handle weights, py::handle bias, py::
                         .bias = reinterpret_cast<const float*>(data_or_null(offset)),
                         .residual = data_or_null(addend),
                         .transformed = given.forward};
-    tensors.dst = dst->writeable({&source, &filter, &offset, &addend});
+    const bool in_place = addend && addend->data() == dst->data();
+    tensors.dst = in_place ? dst->writeable({&source, &filter, &offset})
+                           : dst->writeable({&source, &filter, &offset, &addend});
     if (mask) {
         tensors.relu_mask = reinterpret_cast<std::uint8_t*>(
             mask->writeable({&source, &filter, &offset, &addend, &dst}));

@@ -139,6 +139,10 @@ public:
     void run_body(const ContractionOperands& operands, const LoopNest::Ranges& ranges,
                   void* scratch) const;
 
+    // Whether a block of C holds sums that are not complete, so that what stood there is lost
+    // before the epilogue.
+    bool sums_pass_through_c() const { return sums_pass_through_c_; }
+
     const Contraction& contraction() const { return contraction_; }
     const LoopNest& nest() const { return nest_; }
     std::vector<std::string> kernel_names() const;  // each once, sorted
@@ -199,6 +203,7 @@ private:
     std::vector<std::shared_ptr<const Brgemm>> kernels_;
     std::vector<int> ahead_;  // loops that lead to the next operands, the innermost first
     bool sum_is_split_ = false;
+    bool sums_pass_through_c_ = false;
     bool streams_ = false;  // C exceeds the caches, so zeros bypass them
     std::int64_t block_bytes_ = 0;
 };

@@ -82,6 +82,8 @@ ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedu
             return term.first && term.last && !has_last_depth(term);
         });
         made.sums_apart = contraction_.c_type != DType::f32 && !whole;
+        sums_pass_through_c_ =
+            sums_pass_through_c_ || ((!whole || sum_is_split_) && !made.sums_apart);
         if (made.sums_apart && !row_sizes_.empty()) {
             const Dimension& columns = contraction_.columns;
             const std::int64_t most = std::min(columns.unit, columns.total);

@@ -22,6 +22,7 @@ constexpr int kWithMask = 2;
 constexpr int kWithoutActivation = 4;
 constexpr int kActivationOnly = 8;
 constexpr int kOneImageInFloat32 = 16;  // with kActivationOnly
+constexpr int kContinued = 32;          // adds to what stands in dst
 
 // Variant of the backward-data pass.
 constexpr int kWithCells = 1;
@@ -103,7 +104,9 @@ Contraction Conv2d::forward_variant(const ConvProblem& problem, std::int64_t var
     epilogue.bias = spec_.bias;
     epilogue.residual = (variant & kWithResidual) != 0;
     if ((variant & kWithoutActivation) != 0) epilogue.activation = Activation::none;
-    return forward_contraction(problem, epilogue);
+    Contraction made = forward_contraction(problem, epilogue);
+    made.accumulates = (variant & kContinued) != 0;
+    return made;
 }
 
 std::shared_ptr<const ContractionPlan> Conv2d::plan(ConvPass pass, std::int64_t variant) const {
@@ -151,7 +154,11 @@ void Conv2d::activate(const ConvForward& tensors) const {
 
 void Conv2d::multiply_forward(const ConvForward& tensors, std::int64_t variant) const {
     const ConvProblem problem{spec_.shape, spec_.dtype, spec_.layout};
-    const auto made = plan(ConvPass::forward, variant);
+    auto made = plan(ConvPass::forward, variant);
+    // Where sums pass through dst, a residual that stands there is continued, not added at last.
+    const bool in_place = tensors.residual != nullptr && tensors.residual == tensors.dst;
+    const bool continues = in_place && made->sums_pass_through_c();
+    if (continues) made = plan(ConvPass::forward, (variant & ~kWithResidual) | kContinued);
     const std::int64_t joined = joined_bytes();
     const int threads = num_threads();
     const WorkspacePool::Lease scratch(*workspaces_, joined + made->scratch_bytes() * threads);
@@ -160,8 +167,9 @@ void Conv2d::multiply_forward(const ConvForward& tensors, std::int64_t variant) 
                .b = joined > 0 ? scratch.data() : tensors.weights,
                .c = tensors.dst,
                .bias = tensors.bias,
-               .residual = tensors.residual,
-               .relu_mask = tensors.relu_mask},
+               .residual = continues ? nullptr : tensors.residual,
+               .relu_mask = tensors.relu_mask,
+               .accumulate = continues},
               scratch.data() + joined, threads);
 }
 

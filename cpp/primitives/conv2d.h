@@ -46,7 +46,7 @@ struct ConvForward {
     const void* src = nullptr;
     const void* weights = nullptr;
     const float* bias = nullptr;        // K values where the spec has a bias
-    const void* residual = nullptr;     // as dst, or null
+    const void* residual = nullptr;     // as dst, or dst itself, or null
     std::uint8_t* relu_mask = nullptr;  // or null; rows of ceil(block / 8) bytes per pixel
     // Of Winograd: transform_weights() of the weights, which then are not read; or null.
     const float* transformed = nullptr;
@@ -63,7 +63,7 @@ public:
 
     const ConvSpec& spec() const { return spec_; }
 
-    // Operands must not overlap results.
+    // Operands must not overlap results, but the residual may be dst.
     void forward(const ConvForward& tensors) const;
     // `transformed` as in ConvForward.
     void backward_data(const void* diff_dst, const void* weights, void* diff_src,

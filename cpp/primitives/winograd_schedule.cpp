@@ -30,8 +30,15 @@ constexpr double kUsableL3 = 0.25;
 constexpr double kCrowdedL3 = 1.2;
 constexpr double kBytes = 4;
 constexpr double kVector = 16;
-// With this many blocks of tiles threads share them, with fewer the channels.
-constexpr std::int64_t kBlocksToShare = 16;
+// Of a byte of inputs that one thread transforms and others read; between the 0.05 of cores whose
+// caches are near each other and the 0.4 of a virtual machine on a busy day.
+constexpr double kExchanged = 0.1;
+// Schedules do not depend on the number of threads: these are weighed, by what one thread counts.
+struct Team {
+    double threads;
+    double weight;
+};
+constexpr Team kTeams[] = {{2, 0.1}, {4, 0.1}, {8, 0.06}};
 // Cycles until a block of tiles has begun.
 constexpr double kCyclesPerBlock = 1500;
 // More tiles than these in a block are never faster.
@@ -192,9 +199,45 @@ double weights_cycles(const ConvProblem& problem, const TileGrid& grid, const St
            blocks * (operands + written + sums + kCyclesPerBlock);
 }
 
+// How much longer than all at work: threads wait where tasks are few or do not come out even.
+double idle_factor(double tasks) {
+    double factor = 1;
+    for (const auto& [threads, weight] : kTeams) {
+        const double rounds = std::ceil(tasks / threads);
+        factor += weight * (rounds * threads / std::max(tasks, 1.0) - 1);
+    }
+    return factor;
+}
+
+// Bytes of the transformed inputs of all images.
+double bytes_of_inputs(const TileGrid& grid, const ChannelBlocks& in) {
+    return slots_of_all(grid) * static_cast<double>(in.total()) * kBytes;
+}
+
+// Both ways in which threads share the blocks of tiles of one size: each thread has its own, or all
+// work on one, whose inputs they exchange, and each has some of the result channels.
+void add_plans(const WinogradProblem& problem, const Steps& steps, const CacheSizes& caches,
+               std::vector<WinogradPlan>& plans) {
+    const TileGrid grid = tile_grid(problem);
+    const double cycles = pass_cycles(problem, grid, steps, caches);
+    const double exchange = kExchanged * bytes_of_inputs(grid, problem.in);
+    for (const bool blocks : {true, false}) {
+        const Schedule schedule{{{'g', 1, blocks},
+                                 {'n', steps.images, blocks},
+                                 {'h', steps.rows, blocks},
+                                 {'w', steps.columns, blocks},
+                                 {'k', 1, !blocks}}};
+        const double tasks = blocks
+                                 ? block_count(grid, steps) * static_cast<double>(problem.in.groups)
+                                 : static_cast<double>(problem.out.per_group());
+        const double shared = (cycles + (blocks ? 0 : exchange)) * idle_factor(tasks);
+        plans.push_back({schedule, cycles, shared});
+    }
+}
+
 std::vector<WinogradPlan> best_of(std::vector<WinogradPlan> plans, int count) {
     std::stable_sort(plans.begin(), plans.end(), [](const WinogradPlan& a, const WinogradPlan& b) {
-        return a.cycles < b.cycles;
+        return a.shared_cycles < b.shared_cycles;
     });
     plans.resize(std::min(plans.size(), static_cast<std::size_t>(std::max(count, 1))));
     return plans;
@@ -204,18 +247,9 @@ std::vector<WinogradPlan> best_of(std::vector<WinogradPlan> plans, int count) {
 
 std::vector<WinogradPlan> winograd_plans(const WinogradProblem& problem, const CacheSizes& caches,
                                          int count) {
-    const TileGrid grid = tile_grid(problem);
     std::vector<WinogradPlan> plans;
-    for (const Steps& steps : possible_steps(grid)) {
-        const bool shares_blocks =
-            block_count(grid, steps) * static_cast<double>(problem.in.groups) >=
-            static_cast<double>(kBlocksToShare);
-        const Schedule schedule{{{'g', 1, shares_blocks},
-                                 {'n', steps.images, shares_blocks},
-                                 {'h', steps.rows, shares_blocks},
-                                 {'w', steps.columns, shares_blocks},
-                                 {'k', 1, !shares_blocks}}};
-        plans.push_back({schedule, pass_cycles(problem, grid, steps, caches)});
+    for (const Steps& steps : possible_steps(tile_grid(problem))) {
+        add_plans(problem, steps, caches, plans);
     }
     return best_of(std::move(plans), count);
 }
@@ -231,7 +265,8 @@ std::vector<WinogradPlan> winograd_weights_plans(const ConvProblem& problem, int
         if (in_parts && steps.images > 1) continue;  // parts hold few images
         const Schedule schedule{
             {{'n', steps.images, in_parts}, {'h', steps.rows}, {'w', steps.columns}}};
-        plans.push_back({schedule, weights_cycles(problem, grid, steps, caches)});
+        const double cycles = weights_cycles(problem, grid, steps, caches);
+        plans.push_back({schedule, cycles, cycles});
     }
     return best_of(std::move(plans), count);
 }

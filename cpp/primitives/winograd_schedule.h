@@ -14,7 +14,8 @@ namespace dlprim {
 
 struct WinogradPlan {
     Schedule schedule;
-    double cycles = 0;
+    double cycles = 0;         // of one thread
+    double shared_cycles = 0;  // of all threads together, what they exchange and wait for included
 };
 
 // From the fastest on, at most `count` and at least one.

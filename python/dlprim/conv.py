@@ -166,8 +166,8 @@ class Conv2d(ConvRelu):
             Given exactly when the convolution has a bias.
         residual : packed array, dst_shape, optional
         out : packed ndarray, dst_shape, optional
-            Written and returned; shares no memory with an operand. What fills up its last block
-            of channels is left as it is.
+            Written and returned; may be the residual itself, and shares no memory with another
+            operand. What fills up its last block of channels is left as it is.
         relu_mask : ndarray of uint8, relu_mask_shape, optional
             Receives where relu let the result through: bit j % 8 of byte j / 8 for channel j.
 
@@ -197,7 +197,7 @@ class Conv2d(ConvRelu):
         weights : packed array, weights_shape
             As `forward` takes them, in any of the forms of `pack_weights`.
         out : packed ndarray, src_shape, optional
-            As for `forward`.
+            Written and returned; shares no memory with an operand.
 
         Returns
         -------
@@ -224,7 +224,7 @@ class Conv2d(ConvRelu):
         diff_dst : packed array, dst_shape
             As for `backward_data`.
         out : packed ndarray, diff_weights_shape, optional
-            Of float32, or of bfloat16 for bfloat16 operands; else as for `forward`.
+            Of float32, or of bfloat16 for bfloat16 operands; shares no memory with an operand.
         dtype : dtype, optional
             Of the result, `out` included: float32 by default, or bfloat16.
 

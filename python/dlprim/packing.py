@@ -127,7 +127,7 @@ def unpack_b(packed: Any, k: int) -> npt.NDArray[Any]:
     return np.ascontiguousarray(plain[..., :rows, :])
 
 
-def to_bfloat16(x: Any) -> npt.NDArray[Any]:
+def to_bfloat16(x: Any, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
     """float32 rounded to bfloat16.
 
     To nearest, ties to even, subnormal numbers as well; too large values become infinite. A NaN
@@ -136,6 +136,8 @@ def to_bfloat16(x: Any) -> npt.NDArray[Any]:
     Parameters
     ----------
     x : array of float32, any shape
+    out : ndarray of bfloat16, the shape of x, optional
+        Written and returned; C-contiguous, and shares no memory with x.
 
     Returns
     -------
@@ -144,16 +146,19 @@ def to_bfloat16(x: Any) -> npt.NDArray[Any]:
 
     Raises
     ------
-    TypeError
-        x is no array of float32.
+    TypeError, ValueError
+        x is no array of float32, or out cannot take the result.
     """
     values = viewed("x", x, "float32")
     if values.dtype != np.float32:
         raise TypeError(f"x has dtype {values.dtype}, expected float32")
     values = contiguous(values)
-    result = aligned(values.shape, bfloat16_dtype())
-    _core.round_to_bfloat16(values, result)
-    return result
+    if out is None:
+        out = aligned(values.shape, bfloat16_dtype())
+    else:
+        result_array(out, values.shape, {"x": values}, bfloat16_dtype())
+    _core.round_to_bfloat16(values, out)
+    return out
 
 
 def to_float32(x: Any) -> npt.NDArray[np.float32]:

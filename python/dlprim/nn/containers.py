@@ -27,10 +27,13 @@ class Pack(Module):
         if key not in self._primitives:
             self._primitives[key] = dlprim.Activations(x.shape, context.layout, context.dtype_name)
         activations = self._primitives[key]
-        plain = x if context.dtype == np.float32 else dlprim.to_bfloat16(x)
-        out = context.buffers.take(activations.packed_shape, context.dtype)
+        buffers, rounded = context.buffers, None
+        out = buffers.take(activations.packed_shape, context.dtype)
         with context.timed(self.name, "forward" if training else "inference"):
-            activations.pack(plain, out)
+            if context.dtype != np.float32:
+                rounded = dlprim.to_bfloat16(x, buffers.take(x.shape, context.dtype))
+            activations.pack(x if rounded is None else rounded, out)
+        buffers.give(rounded)
         return Images(out, activations.shape)
 
     def backward(self, dy: Any, ready: Ready | None = None) -> Any:
@@ -69,7 +72,11 @@ class Sequential(Module):
     def _through(self, layers: list[Module], x: Any, training: bool) -> Any:
         entry = x
         for layer in layers:
-            y = layer.forward(x, training)
+            if layer.replaces_input and not training and x is not entry:
+                layer.infer_into(x, array_of(x))
+                y = x
+            else:
+                y = layer.forward(x, training)
             self.context.observe(layer.name, y)
             if x is not entry and not (training and layer.keeps_input):
                 self._give(x, y)
@@ -106,18 +113,23 @@ class Sliced(Sequential):
     def __init__(self, layers: dict[str, Module], images: int) -> None:
         super().__init__(layers)
         self._images = images
+        # Shapes of a result, packed and plain, without the number of images: known after one slice.
+        self._results: dict[tuple[Any, ...], tuple[tuple[int, ...], tuple[int, int, int]]] = {}
 
     def forward(self, x: Images, training: bool = True) -> Any:
         n, step, buffers = x.shape[0], self._images, self.context.buffers
         if training or n <= step:
             return super().forward(x, training)
-        y = super().forward(self._images_of(x, 0), False)
-        out = buffers.take((n, *y.array.shape[1:]), self.context.dtype)
-        out[:step] = y.array
-        buffers.give(y.array)
-        for begin in range(step, n, step):
+        key = (x.shape, self.context.layout, self.context.dtype_name)
+        if key not in self._results:
+            y = super().forward(self._images_of(x, 0), False)
+            self._results[key] = y.array.shape[1:], y.shape[1:]
+            buffers.give(y.array)
+        packed, plain = self._results[key]
+        out = buffers.take((n, *packed), self.context.dtype)
+        for begin in range(0, n, step):
             self.infer_into(self._images_of(x, begin), out[begin : begin + step])
-        return Images(out, (n, *y.shape[1:]))
+        return Images(out, (n, *plain))
 
     def _images_of(self, x: Images, begin: int) -> Images:
         part = x.array[begin : begin + self._images]
@@ -142,6 +154,7 @@ class Residual(Module):
     def __init__(self, main: list[ConvBatchNorm], shortcut: ConvBatchNorm | None = None) -> None:
         super().__init__()
         self.main, self.shortcut = main, shortcut
+        self.replaces_input = shortcut is None
         self._between: list[Images] = []
 
     def children(self) -> dict[str, Module]:
@@ -156,21 +169,23 @@ class Residual(Module):
             layer.context = context
 
     def forward(self, x: Images, training: bool = True) -> Images:
-        y, added = self._branches(x, training)
         own = self.shortcut is not None
-        result = self.main[-1].forward(y, training, added, into=own and training)
+        added = self.shortcut.forward(x, training) if self.shortcut else x
+        y = self._in_front_of_sum(x, training)
+        result = self.main[-1].forward(y, training, added.array, into=own)
         if not training:
-            self._give_branches(y, added)
+            self.context.buffers.give(y.array)
         return result
 
     def infer_into(self, x: Images, out: Array) -> None:
-        y, added = self._branches(x, False)
-        self.main[-1].infer_into(y, out, added)
-        self._give_branches(y, added)
+        if self.shortcut is not None:
+            self.shortcut.infer_into(x, out)
+        y = self._in_front_of_sum(x, False)
+        self.main[-1].infer_into(y, out, x.array if self.shortcut is None else out)
+        self.context.buffers.give(y.array)
 
-    def _branches(self, x: Images, training: bool) -> tuple[Images, Array]:
-        """What the last convolution reads, and what is added to its result."""
-        added = x if self.shortcut is None else self.shortcut.forward(x, training)
+    def _in_front_of_sum(self, x: Images, training: bool) -> Images:
+        """What the last convolution reads."""
         self._between, y = [], x
         for layer in self.main[:-1]:
             before, y = y, layer.forward(y, training)
@@ -179,10 +194,7 @@ class Residual(Module):
                 self._between.append(y)
             elif before is not x:
                 self.context.buffers.give(before.array)
-        return y, added.array
-
-    def _give_branches(self, y: Images, added: Array) -> None:
-        self.context.buffers.give(y.array, None if self.shortcut is None else added)
+        return y
 
     def backward(self, dy: Images, ready: Ready | None = None) -> Images:
         buffers = self.context.buffers

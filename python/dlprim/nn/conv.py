@@ -7,7 +7,8 @@ inference they are packed once, transformed, with batch normalisation folded in.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.parameter import FloatArray, Parameter
 
 Shape = tuple[int, int, int, int]
+Source: TypeAlias = Callable[[], tuple[FloatArray, FloatArray | None]]
 
 
 class Fused(NamedTuple):
@@ -29,6 +31,17 @@ class Fused(NamedTuple):
 
 
 _NOTHING = Fused()
+
+
+class Prepared(NamedTuple):
+    """What inference needs for images of a shape, looked up at once."""
+
+    conv: dlprim.Conv2d
+    weights: Array
+    bias: FloatArray | None
+    flops: float
+    dst_shape: tuple[int, ...]
+    y_shape: Shape
 
 
 class Conv2d(Module):
@@ -72,6 +85,7 @@ class Conv2d(Module):
         self.bias = Parameter(np.zeros(K, np.float32)) if bias else None
         self._primitives: dict[tuple[Any, ...], dlprim.Conv2d] = {}
         self._packed: dict[tuple[Any, ...], tuple[Array, FloatArray | None]] = {}
+        self._prepared: dict[tuple[Any, ...], Prepared] = {}
         self._src: Images | None = None
         self._used: tuple[dlprim.Conv2d, Array] | None = None
 
@@ -81,6 +95,7 @@ class Conv2d(Module):
 
     def changed(self) -> None:
         self._packed.clear()
+        self._prepared.clear()
 
     def primitive(self, shape: Shape, bias: bool, activation: str | None = None) -> dlprim.Conv2d:
         """The primitive for inputs of a shape, made once."""
@@ -104,7 +119,7 @@ class Conv2d(Module):
     def forward(self, x: Images, training: bool = True) -> Images:
         bias = None if self.bias is None else self.bias.value
         if not training:
-            return self.infer(x, self.weight.value, bias)
+            return self.infer(x, lambda: (self.weight.value, bias))
         conv = self.primitive(x.shape, bias is not None)
         with self.context.timed(self.name, "pack"):
             packed = self._used[1] if self._used and self._used[0] is conv else None
@@ -115,36 +130,38 @@ class Conv2d(Module):
         self._src, self._used = x, (conv, packed)
         return Images(dst, images_shape(conv.y_shape))
 
-    def infer(
-        self,
-        x: Images,
-        weights: FloatArray,
-        bias: FloatArray | None,
-        fused: Fused = _NOTHING,
-    ) -> Images:
-        """The result with weights that stay until `changed`."""
-        conv = self.primitive(x.shape, bias is not None, fused.activation)
+    def infer(self, x: Images, source: Source, fused: Fused = _NOTHING) -> Images:
+        """The result with weights and a bias that stay until `changed`: what `source` says, which
+        is asked for each new shape."""
+        context = self.context
+        key = (x.shape, fused.activation, context.dtype_name, context.layout, context.algorithm)
+        ready = self._prepared.get(key)
+        if ready is None:
+            ready = self._prepared[key] = self._prepare(x.shape, source, fused.activation)
+        dst = fused.out
+        if dst is None:
+            dst = context.buffers.take(ready.dst_shape, context.dtype)
+        with context.timed(self.name, "inference", ready.flops):
+            ready.conv.forward(x.array, ready.weights, ready.bias, fused.residual, out=dst)
+        return Images(dst, ready.y_shape)
+
+    def _prepare(self, shape: Shape, source: Source, activation: str | None) -> Prepared:
+        weights, bias = source()
+        conv = self.primitive(shape, bias is not None, activation)
+        # whatever the number of images
         key = (conv.algorithms["forward"], conv.src_shape[1:], self.context.dtype_name)
         if key not in self._packed:
             packed = conv.pack_weights(weights, form="forward")
             self._packed[key] = (packed, None if bias is None else bias.copy())
         packed, offset = self._packed[key]
-        dst = fused.out
-        if dst is None:
-            dst = self.context.buffers.take(conv.dst_shape, self.context.dtype)
-        with self.context.timed(self.name, "inference", conv.flops):
-            conv.forward(x.array, packed, offset, fused.residual, out=dst)
-        return Images(dst, images_shape(conv.y_shape))
-
-    def is_packed(self) -> bool:
-        """Whether `infer` has weights for some shape already."""
-        return bool(self._packed)
+        y_shape = images_shape(conv.y_shape)
+        return Prepared(conv, packed, offset, conv.flops, conv.dst_shape, y_shape)
 
     def backward(self, dy: Images, ready: Ready | None = None) -> Images | None:
         assert self._src is not None
         assert self._used is not None
         (conv, packed), src, buffers = self._used, self._src, self.context.buffers
-        self._packed.clear()
+        self.changed()
         if self.bias is not None:
             conv.diff_bias(dy.array, self.bias.gradient)
         diff_weights = buffers.take(conv.diff_weights_shape, np.float32)
@@ -194,7 +211,7 @@ class ConvBatchNorm(Module):
     ) -> Images:
         """With ``into`` the result takes the place of the residual."""
         if not training:
-            return self._infer(x, residual, None)
+            return self._infer(x, residual, residual if into else None)
         self.conv.changed()  # inference folds statistics in, which this pass moves
         between = self.conv.forward(x)
         self.context.observe(self.conv.name, between)
@@ -214,17 +231,17 @@ class ConvBatchNorm(Module):
         return self.conv.backward(between, ready), diff_residual
 
     def _infer(self, x: Images, residual: Array | None, out: Array | None) -> Images:
+        fused = Fused("relu" if self.norm.relu else None, residual, out)
+        return self.conv.infer(x, self._folded, fused)
+
+    def _folded(self) -> tuple[FloatArray, FloatArray]:
         conv, norm = self.conv, self.norm
-        weights, bias = conv.weight.value, norm.bias.value
-        if not conv.is_packed():
-            weights, bias = dlprim.fold_batch_norm(
-                weights,
-                None if conv.bias is None else conv.bias.value,
-                norm.weight.value,
-                norm.bias.value,
-                norm.running_mean,
-                norm.running_var,
-                norm.epsilon,
-            )
-        fused = Fused("relu" if norm.relu else None, residual, out)
-        return conv.infer(x, weights, bias, fused)
+        return dlprim.fold_batch_norm(
+            conv.weight.value,
+            None if conv.bias is None else conv.bias.value,
+            norm.weight.value,
+            norm.bias.value,
+            norm.running_mean,
+            norm.running_var,
+            norm.epsilon,
+        )

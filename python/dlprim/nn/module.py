@@ -32,9 +32,12 @@ class Module(ABC):
         Shared with all layers of a model.
     keeps_input : bool
         Whether `backward` reads what `forward` was given.
+    replaces_input : bool
+        Whether `infer_into` may write the result over its input.
     """
 
     keeps_input = True
+    replaces_input = False
 
     def __init__(self) -> None:
         self.name = ""
