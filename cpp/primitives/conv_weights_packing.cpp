@@ -192,6 +192,7 @@ void pack_weights(const ConvShape& shape, DType from, DType to, const void* plai
                          .k = it.channels,
                          .n = it.filters,
                          .transposed = true,
+                         .from_memory = true,
                          .src = src,
                          .ld_src = blocks.C.channels,
                          .dst = dst,
