@@ -21,10 +21,13 @@ namespace dlprim {
 namespace {
 
 constexpr std::int64_t kWordBytes = 4;
-// Channels k of a strip: cache lines of words on one side, streams on the other, and more than one
-// task for each block.
-constexpr std::int64_t kStrip = 32;
-constexpr std::int64_t kStripBytes = 64 * 1024;
+// Channels k of a strip. Memory is fast where it is written in order: packed blocks by strips of
+// whole rows, plain storage by strips of as few rows as make a cache line of packed storage.
+constexpr std::int64_t kPackedStrip = 64;
+constexpr std::int64_t kPlainStrip = 16;
+// Blocks that are fewer have too few tasks for all threads, and are small enough for any order.
+constexpr std::int64_t kFewBlocks = 8;
+constexpr std::int64_t kStripBytes = 128 * 1024;
 constexpr std::int64_t kScratchBytes = 64 * 1024;
 
 // Some channels k of one block, all its channels c and taps.
@@ -51,12 +54,18 @@ Strip strip_at(const WeightBlocks& blocks, std::int64_t plain_size, std::int64_t
             .is_ragged = filters < rows.size() || piece.channels_c < piece.rows};
 }
 
-// body(strip) for plain weights whose elements have `plain_size` bytes.
+// How blocks are cut into strips.
+struct Strips {
+    std::int64_t plain_size;  // bytes of an element
+    std::int64_t rows;
+};
+
 template <class Body>
-void for_strips(const WeightBlocks& blocks, std::int64_t plain_size, const Body& body) {
-    const Blocks strips{blocks.K.block, kStrip};
+void for_strips(const WeightBlocks& blocks, const Strips& cut, const Body& body) {
     const std::int64_t Cb = blocks.C.per_group();
-    const std::int64_t strip_bytes = kStrip * blocks.C.block * blocks.taps * plain_size;
+    const bool few = blocks.count() < kFewBlocks;
+    const Blocks strips{blocks.K.block, few ? kPlainStrip : cut.rows};
+    const std::int64_t strip_bytes = strips.block * blocks.C.block * blocks.taps * cut.plain_size;
     const Blocks parts{Cb, std::max<std::int64_t>(kStripBytes / strip_bytes, 1)};
     parallel_for(blocks.K.count() * strips.count() * parts.count(), [&](std::int64_t task) {
         const std::int64_t strip = task / parts.count();
@@ -64,7 +73,7 @@ void for_strips(const WeightBlocks& blocks, std::int64_t plain_size, const Body&
         const Range rows = strips.at(strip % strips.count());
         const Range range = parts.at(task % parts.count());
         for (std::int64_t c = range.begin; c < range.end; ++c) {
-            body(strip_at(blocks, plain_size, k * Cb + c, rows));
+            body(strip_at(blocks, cut.plain_size, k * Cb + c, rows));
         }
     });
 }
@@ -110,7 +119,7 @@ void pack_depthwise(const ConvShape& shape, DType from, DType to, const void* pl
 
 void unpack_floats(const WeightBlocks& blocks, const void* packed, void* plain) {
     const UnpackFilters unpack_filters = unpack_filters_function(usable_isa());
-    for_strips(blocks, blocks.size, [&](const Strip& it) {
+    for_strips(blocks, {blocks.size, kPlainStrip}, [&](const Strip& it) {
         char* const src = const_cast<char*>(static_cast<const char*>(packed)) + it.packed;
         unpack_filters(filter_strip(blocks, it, static_cast<char*>(plain) + it.plain, src));
     });
@@ -172,7 +181,7 @@ void pack_weights(const ConvShape& shape, DType from, DType to, const void* plai
     const WeightBlocks blocks(shape, to, elements_per_word(to));
     const PackFilters pack_filters = pack_filters_function(usable_isa(), from, to);
     const PackFunction pack_matrix = transpose_function(usable_isa());
-    for_strips(blocks, size_of(from), [&](const Strip& it) {
+    for_strips(blocks, {size_of(from), kPackedStrip}, [&](const Strip& it) {
         char* const dst = static_cast<char*>(packed) + it.packed;
         const char* const src = static_cast<const char*>(plain) + it.plain;
         if (it.is_ragged) clear(blocks, it, dst);
@@ -183,6 +192,7 @@ void pack_weights(const ConvShape& shape, DType from, DType to, const void* plai
                          .k = it.channels,
                          .n = it.filters,
                          .transposed = true,
+                         .from_memory = true,
                          .src = src,
                          .ld_src = blocks.C.channels,
                          .dst = dst,

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <vector>
 
+#include <hwy/cache_control.h>
+
 #include "brgemm/isa.h"
 #include "primitives/parallel.h"
 #include "primitives/partition.h"
@@ -16,6 +18,10 @@ namespace dlprim {
 namespace {
 
 constexpr std::int64_t kTaskBytes = 64 * 1024;
+// Rows that are fetched in front of the one that is copied, and how much of each.
+constexpr std::int64_t kRowsAhead = 2;
+constexpr std::int64_t kMostAhead = 1024;
+constexpr std::int64_t kCacheLine = 64;
 // Rows of one chain of float32 additions.
 constexpr std::int64_t kChain = 256;
 // A table above this is not found in the cache by who reads it next.
@@ -124,6 +130,13 @@ private:
     bool around_caches_;
 };
 
+// No hardware foresees where a row begins.
+void prefetch(const char* row, std::int64_t bytes) {
+    for (std::int64_t i = 0; i < std::min(bytes, kMostAhead); i += kCacheLine) {
+        hwy::Prefetch(row + i);
+    }
+}
+
 }  // namespace
 
 void gather_rows(const std::int64_t* indices, std::int64_t count, const void* weights,
@@ -132,9 +145,12 @@ void gather_rows(const std::int64_t* indices, std::int64_t count, const void* we
     const Blocks tasks{count, std::max<std::int64_t>(kTaskBytes / row_bytes, 1)};
     parallel_for(tasks.count(), [&](std::int64_t task) {
         const Range range = tasks.at(task);
+        const auto row = [&](std::int64_t i) {
+            return static_cast<const char*>(weights) + indices[i] * row_bytes;
+        };
         for (std::int64_t i = range.begin; i < range.end; ++i) {
-            std::memcpy(static_cast<char*>(dst) + i * row_bytes,
-                        static_cast<const char*>(weights) + indices[i] * row_bytes,
+            if (i + kRowsAhead < range.end) prefetch(row(i + kRowsAhead), row_bytes);
+            std::memcpy(static_cast<char*>(dst) + i * row_bytes, row(i),
                         static_cast<std::size_t>(row_bytes));
         }
     });

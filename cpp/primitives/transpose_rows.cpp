@@ -23,6 +23,8 @@ namespace {
 // lanes, `last` the one that is not full, its rest zeros.
 
 struct Stored {
+    static constexpr std::int64_t kBytes = 4;  // of a word
+
     const char* row;
     std::int64_t bytes;  // of the row
 
@@ -50,13 +52,14 @@ struct Stored {
     HWY_INLINE Vector<D> vector(D d, std::int64_t word) const {
         const hn::Repartition<std::uint8_t, D> unaligned;
         const char* src = row + word * kWordBytes;
-        prefetch_row(src);
         return hn::BitCast(d, hn::LoadU(unaligned, reinterpret_cast<const std::uint8_t*>(src)));
     }
 #endif
 };
 
 struct RoundedOnTheWay {
+    static constexpr std::int64_t kBytes = 8;
+
     const float* row;
     std::int64_t elements;  // of the row
 
@@ -74,10 +77,25 @@ struct RoundedOnTheWay {
     template <class D>
     HWY_INLINE Vector<D> vector(D d, std::int64_t word) const {
         const hn::Repartition<std::uint16_t, D> halves;
-        const float* const src = row + 2 * word;
-        prefetch_row(src);
-        prefetch_row(src + lanes<D>);
-        return hn::BitCast(d, rounded_to_halves(halves, src));
+        return hn::BitCast(d, rounded_to_halves(halves, row + 2 * word));
+    }
+#endif
+};
+
+// The same of rows that are in memory.
+template <class Words>
+struct Fetched : Words {
+    static Fetched at(const Packing& packing, std::int64_t row) {
+        return {Words::at(packing, row)};
+    }
+
+#if HWY_TARGET != HWY_SCALAR
+    template <class D>
+    HWY_INLINE Vector<D> vector(D d, std::int64_t word) const {
+        constexpr std::int64_t line = 64;
+        const char* const src = reinterpret_cast<const char*>(this->row) + word * Words::kBytes;
+        for (std::int64_t i = 0; i < lanes<D> * Words::kBytes; i += line) prefetch_row(src + i);
+        return Words::vector(d, word);
     }
 #endif
 };
@@ -159,11 +177,17 @@ void transpose(const Packing& packing, Range rows) {
     }
 }
 
+template <class Words>
+void transpose_from(const Packing& packing, Range rows) {
+    packing.from_memory ? transpose<Fetched<Words>>(packing, rows)
+                        : transpose<Words>(packing, rows);
+}
+
 void transpose_any(const Packing& packing, Range rows) {
     if (packing.from == packing.to) {
-        transpose<Stored>(packing, rows);
+        transpose_from<Stored>(packing, rows);
     } else {
-        transpose<RoundedOnTheWay>(packing, rows);
+        transpose_from<RoundedOnTheWay>(packing, rows);
     }
 }
 

@@ -129,10 +129,11 @@ class Conv2d(ConvRelu):
         for which, text in schedules(schedule).items():
             core.set_schedule(which, text)
         super().__init__(core, numbers, name, layout)
+        self._flops = core.flops
 
     @property
     def flops(self) -> float:
-        return self._core.flops
+        return self._flops
 
     @property
     def algorithms(self) -> dict[str, str]:
@@ -182,7 +183,7 @@ class Conv2d(ConvRelu):
             overlaps a result.
         """
         dst = self._new_dst(src) if out is None else out
-        if getattr(bias, "dtype", None) == bfloat16_dtype():
+        if bias is not None and getattr(bias, "dtype", None) == bfloat16_dtype():
             bias = to_float32(bias)
         self._core.forward(src, weights, bias, residual, relu_mask, dst)
         return dst

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlprim import _core
-from dlprim.arrays import contiguous
+from dlprim.arrays import aligned, contiguous
 from dlprim.packing import bfloat16_dtype
 
 Gradients = Sequence[NDArray[np.float32] | None]
@@ -43,7 +43,10 @@ class _Optimizer:
         if copies is not None:
             self._copies = list(copies)
         self._require_copies()
-        self._states = [[np.zeros_like(it) for it in self._parameters] for _ in range(states)]
+        self._states = [
+            [aligned(it.shape, it.dtype, np.zeros) for it in self._parameters]
+            for _ in range(states)
+        ]
 
     def _require_copies(self) -> None:
         if len(self._copies) != len(self._parameters):

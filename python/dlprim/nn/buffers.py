@@ -1,7 +1,8 @@
 """Memory of activations and gradients: taken once, reused in every later step.
 
 A training step asks for the same buffers in the same order each time. So a buffer that a layer
-gives back is what the next layer takes, and after the first step nothing is allocated any more.
+gives back is what the next layer takes, and after the first step nothing is allocated any more,
+not even a view: Python runs between passes that have emptied the caches, so that it is slow.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 _CACHE_LINE = 64
 _WASTE = 1.25  # a free buffer is used for something that much smaller at most
+_VIEWS = 4096  # that are kept; a step of a large network has some hundreds
 
 Array = npt.NDArray[Any]
 
@@ -33,6 +35,8 @@ class Buffers:
         self._free: list[tuple[int, int]] = []  # (size, address), sorted
         self._memory: dict[int, Array] = {}  # by address
         self._taken: dict[int, int] = {}  # size by address
+        self._views: dict[tuple[int, tuple[int, ...], np.dtype[Any]], Array] = {}
+        self._addresses: dict[int, int] = {}  # by id of a view that is kept
 
     def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An array on a cache line; what it holds is undefined."""
@@ -44,14 +48,22 @@ class Buffers:
         else:
             whole, address = size, self._allocate(size)
         self._taken[address] = whole
-        return self._memory[address][:size].view(kind).reshape(shape)
+        key = (address, shape, kind)
+        view = self._views.get(key)
+        if view is None:
+            if len(self._views) == _VIEWS:
+                self._views.clear()
+                self._addresses.clear()
+            view = self._views[key] = self._memory[address][:size].view(kind).reshape(shape)
+            self._addresses[id(view)] = address
+        return view
 
     def give(self, *arrays: Array | None) -> None:
         """Take arrays back; those that are nobody's here, or None, are left alone."""
         for array in arrays:
             if array is None:
                 continue
-            address = array.ctypes.data
+            address = self._addresses.get(id(array)) or array.ctypes.data
             size = self._taken.pop(address, None)
             if size is not None:
                 bisect.insort(self._free, (size, address))

@@ -16,6 +16,8 @@ from dlprim.packing import bfloat16_dtype
 Array = npt.NDArray[Any]
 Timer = Callable[[str, str, float], AbstractContextManager[None]]
 
+_UNTIMED = nullcontext()
+
 
 class Images(NamedTuple):
     """Packed activations and their plain shape, which flow from layer to layer."""
@@ -60,7 +62,7 @@ class Context:
 
     def timed(self, name: str, which: str, flops: float = 0.0) -> AbstractContextManager[None]:
         """Around the work of a layer in one pass."""
-        return nullcontext() if self.timer is None else self.timer(name, which, flops)
+        return _UNTIMED if self.timer is None else self.timer(name, which, flops)
 
     def observe(self, name: str, value: Images | Array) -> None:
         """A layer's result, shown to the observer."""

@@ -16,7 +16,7 @@ import dlprim
 from dlprim.nn.context import Images
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.norm import BatchNorm2d
-from dlprim.nn.parameter import FloatArray, Parameter
+from dlprim.nn.parameter import FloatArray, Parameter, drawn
 
 Shape = tuple[int, int, int, int]
 Source: TypeAlias = Callable[[], tuple[FloatArray, FloatArray | None]]
@@ -77,11 +77,7 @@ class Conv2d(Module):
         super().__init__()
         self.stride, self.padding, self.groups, self.first = stride, padding, groups, first
         shape = (K, C // groups, kernel, kernel)
-        values = np.zeros(shape, np.float32)
-        if generator is not None:
-            values = generator.standard_normal(shape, np.float32)
-            values *= np.float32(math.sqrt(2 / (K * kernel * kernel)))
-        self.weight = Parameter(values)
+        self.weight = Parameter(drawn(shape, generator, math.sqrt(2 / (K * kernel * kernel))))
         self.bias = Parameter(np.zeros(K, np.float32)) if bias else None
         self._primitives: dict[tuple[Any, ...], dlprim.Conv2d] = {}
         self._packed: dict[tuple[Any, ...], tuple[Array, FloatArray | None]] = {}

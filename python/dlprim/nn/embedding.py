@@ -8,7 +8,7 @@ import numpy as np
 
 import dlprim
 from dlprim.nn.module import Array, Module, Ready, finished
-from dlprim.nn.parameter import Parameter
+from dlprim.nn.parameter import Parameter, drawn
 
 
 class Embedding(Module):
@@ -34,11 +34,7 @@ class Embedding(Module):
         self, V: int, K: int, generator: np.random.Generator | None = None, scale: float = 1.0
     ) -> None:
         super().__init__()
-        values = np.zeros((V, K), np.float32)
-        if generator is not None:
-            values = generator.standard_normal((V, K), dtype=np.float32)
-            values *= np.float32(scale)
-        self.weight = Parameter(values)
+        self.weight = Parameter(drawn((V, K), generator, scale))
         self.indices: Array | None = None
 
     def own_parameters(self) -> dict[str, Parameter]:

@@ -11,7 +11,7 @@ import dlprim
 from dlprim.float_operands import widened
 from dlprim.nn.context import Images, array_of
 from dlprim.nn.module import Array, Module, Ready, finished
-from dlprim.nn.parameter import Parameter
+from dlprim.nn.parameter import Parameter, drawn
 
 
 class Linear(Module):
@@ -42,11 +42,8 @@ class Linear(Module):
     ) -> None:
         super().__init__()
         self.activation = activation
-        values = np.zeros((K, C), np.float32)
-        if generator is not None:
-            values = generator.standard_normal((K, C), dtype=np.float32)
-            values *= math.sqrt(2 / C) if scale is None else scale
-        self.weight = Parameter(values)
+        deviation = math.sqrt(2 / C) if scale is None else scale
+        self.weight = Parameter(drawn((K, C), generator, deviation))
         self.bias = Parameter(np.zeros(K, np.float32)) if bias else None
         self._primitives: dict[tuple[int, str], dlprim.Linear] = {}
         # By the shape they are packed in, which few numbers of rows change.

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlprim.arrays import aligned
+
 FloatArray = npt.NDArray[np.float32]
 
 
@@ -32,7 +34,18 @@ class Parameter:
     def __init__(self, value: npt.NDArray[Any], name: str = "") -> None:
         self.name = name
         self.value: FloatArray = np.ascontiguousarray(value, np.float32)
-        self.gradient: FloatArray = np.zeros_like(self.value)
+        self.gradient: FloatArray = aligned(self.value.shape, self.value.dtype, np.zeros)
 
     def __repr__(self) -> str:
         return f"<dlprim.nn.Parameter {self.name} {self.value.shape}>"
+
+
+def drawn(
+    shape: tuple[int, ...], generator: np.random.Generator | None, scale: float
+) -> FloatArray:
+    """Normal numbers of a standard deviation on a cache line; zeros without a generator."""
+    values: FloatArray = aligned(shape, np.dtype(np.float32), np.zeros)
+    if generator is not None:
+        generator.standard_normal(dtype=np.float32, out=values)
+        values *= np.float32(scale)
+    return values
