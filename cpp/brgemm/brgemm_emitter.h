@@ -70,6 +70,8 @@ private:
     void apply_epilogue();
     void apply_scale();
     void apply_bias();
+    void load_bias();
+    void point_at_bias();
     void point_at_residual();
     void apply_residual();
     void apply_relu();
@@ -80,6 +82,11 @@ private:
 
     bool is_tail(int vector) const { return masked_ && vector == tile_.vectors - 1; }
     bool moves_a_up() const;
+    // A sum that begins here and is not scaled has the bias as its first term.
+    bool starts_from_bias() const {
+        return spec_.beta == 0 && spec_.epilogue.bias && spec_.epilogue.scale == Scale::none &&
+               !is_int8(spec_.a_type);
+    }
     int accumulator(int row, int vector, int step = 0) const;
     Xbyak::RegExp a_at(int row, int step) const;
     Xbyak::RegExp c_at(int row, int vector) const { return element_at(c_, row, vector); }
