@@ -161,6 +161,10 @@ void BrgemmEmitter::tile(int unroll) {
         add(a_ahead_, a_);
     }
     if (fetched_lines_ > 0) point_ahead_in_b();
+    if (fetches_residual()) {  // of the next tile
+        point_at_residual();
+        add(scratch_, immediate(tile_.rows * c_row_));
+    }
     k_loop(unroll);
     dec(batch_);
     jnz(next, T_NEAR);
@@ -187,7 +191,8 @@ void BrgemmEmitter::start_accumulators() {
 }
 
 // The lines of C, and of the residual that the epilogue adds: its loads stand behind all products,
-// where nothing is left to hide what they wait for.
+// where nothing is left to hide what they wait for. So many at once that the core drops some: those
+// of the residual are fetched for the next tile as well, spread over the products of this one.
 void BrgemmEmitter::prefetch_c() {
     const bool residual = spec_.epilogue.residual;
     if (residual) point_at_residual();
