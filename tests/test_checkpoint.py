@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -149,6 +150,16 @@ def test_eval_tests_what_was_kept(tmp_path: Path, capsys: pytest.CaptureFixture[
     tested = json.loads((tmp_path / "test.jsonl").read_text())
     assert tested["test_accuracy"] == trained["test_accuracy"]
     assert "test: test accuracy" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("digits")
+def test_profile_of_a_test_names_layers(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--model", "cnn", "--hidden", "8", "--batch-size", "64"]
+    assert main([*flags, "--eval", "--profile"]) == 0
+    text = capsys.readouterr().out
+    assert "inference; a step is all test samples" in text
+    assert re.search(r"stage0\.0\.\S+ +inference +[\d.]+", text)
+    assert "backward" not in text
 
 
 @pytest.mark.usefixtures("digits")

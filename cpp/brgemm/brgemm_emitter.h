@@ -70,6 +70,8 @@ private:
     void apply_epilogue();
     void apply_scale();
     void apply_bias();
+    void load_bias();
+    void point_at_bias();
     void point_at_residual();
     void apply_residual();
     void apply_relu();
@@ -80,6 +82,14 @@ private:
 
     bool is_tail(int vector) const { return masked_ && vector == tile_.vectors - 1; }
     bool moves_a_up() const;
+    bool fetches_residual() const {
+        return spec_.prefetch_c && spec_.beta == 0 && spec_.epilogue.residual;
+    }
+    // A sum that begins here and is not scaled has the bias as its first term.
+    bool starts_from_bias() const {
+        return spec_.beta == 0 && spec_.epilogue.bias && spec_.epilogue.scale == Scale::none &&
+               !is_int8(spec_.a_type);
+    }
     int accumulator(int row, int vector, int step = 0) const;
     Xbyak::RegExp a_at(int row, int step) const;
     Xbyak::RegExp c_at(int row, int vector) const { return element_at(c_, row, vector); }
@@ -113,6 +123,7 @@ private:
     std::int64_t tiles_before_ = 0;  // of this column block, in earlier row groups
     std::int64_t tiles_here_ = 1;    // in this row group
     int fetched_lines_ = 0;          // of B ahead, for each step of a tile of this row group
+    int fetched_rows_ = 0;           // of the next tile's residual, for each iteration along k
 
     const Reg args_ = rdi;
     const Reg c_ = rsi;

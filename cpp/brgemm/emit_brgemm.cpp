@@ -161,6 +161,10 @@ void BrgemmEmitter::tile(int unroll) {
         add(a_ahead_, a_);
     }
     if (fetched_lines_ > 0) point_ahead_in_b();
+    if (fetches_residual()) {  // of the next tile
+        point_at_residual();
+        add(scratch_, immediate(tile_.rows * c_row_));
+    }
     k_loop(unroll);
     dec(batch_);
     jnz(next, T_NEAR);
@@ -174,10 +178,12 @@ void BrgemmEmitter::tile(int unroll) {
 
 void BrgemmEmitter::start_accumulators() {
     const int elements = tile_.rows * tile_.vectors;
-    for (int i = map_.accumulators + (spec_.beta == 1 ? elements : 0); i < map_.b; ++i) zero(i);
+    const bool given = spec_.beta == 1 || starts_from_bias();
+    for (int i = map_.accumulators + (given ? elements : 0); i < map_.b; ++i) zero(i);
     if (map_.b > map_.b_sums) {
         load_constant(map_.ones, plan_.multiply == Multiply::widen_int8 ? 0x00010001 : 0x01010101);
     }
+    if (starts_from_bias()) load_bias();
     if (spec_.beta == 0) return;
     for_each_accumulator([&](int row, int v, int index) {
         load_elements(index, c_at(row, v), spec_.c_type, is_tail(v));
@@ -185,7 +191,8 @@ void BrgemmEmitter::start_accumulators() {
 }
 
 // The lines of C, and of the residual that the epilogue adds: its loads stand behind all products,
-// where nothing is left to hide what they wait for.
+// where nothing is left to hide what they wait for. So many at once that the core drops some: those
+// of the residual are fetched for the next tile as well, spread over the products of this one.
 void BrgemmEmitter::prefetch_c() {
     const bool residual = spec_.epilogue.residual;
     if (residual) point_at_residual();

@@ -70,7 +70,7 @@ void BrgemmEmitter::apply_epilogue() {
     }
     const Epilogue& epilogue = spec_.epilogue;
     if (epilogue.scale != Scale::none) apply_scale();
-    if (epilogue.bias) apply_bias();
+    if (epilogue.bias && !starts_from_bias()) apply_bias();
     if (epilogue.residual) apply_residual();
     if (epilogue.activation == Activation::relu) {
         apply_relu();
@@ -94,9 +94,24 @@ void BrgemmEmitter::apply_scale() {
     }
 }
 
-void BrgemmEmitter::apply_bias() {
+void BrgemmEmitter::point_at_bias() {
     mov(scratch_, arg(offsetof(BrgemmArgs, bias)));
     if (loops_columns_) add(scratch_, b_offset_);
+}
+
+// Copies between registers cost nothing, where additions behind the last product keep the first
+// ones of the next tile waiting.
+void BrgemmEmitter::load_bias() {
+    point_at_bias();
+    for (int v = 0; v < tile_.vectors; ++v) {
+        const int first = accumulator(0, v);
+        load(first, scratch_ + displacement(v * vector_bytes()), is_tail(v));
+        for (int row = 1; row < tile_.rows; ++row) copy(accumulator(row, v), first);
+    }
+}
+
+void BrgemmEmitter::apply_bias() {
+    point_at_bias();
     for (int v = 0; v < tile_.vectors; ++v) {
         load(map_.b, scratch_ + displacement(v * vector_bytes()), is_tail(v));
         for (int row = 0; row < tile_.rows; ++row) add_floats(accumulator(row, v), map_.b);

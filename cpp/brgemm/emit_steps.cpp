@@ -24,6 +24,9 @@ void BrgemmEmitter::k_loop(int unroll) {
     const int run = static_cast<int>(std::min<std::int64_t>(unroll, whole));
     const std::int64_t iterations = run > 0 ? whole / run : 0;
     const int rest = run > 0 ? static_cast<int>(whole % run) : 0;
+    const std::int64_t rows = tile_.rows + std::max<std::int64_t>(iterations, 1) - 1;
+    fetched_rows_ =
+        fetches_residual() ? static_cast<int>(rows / std::max<std::int64_t>(iterations, 1)) : 0;
     Xbyak::Label next;
     if (iterations > 1) {
         mov(k_.cvt32(), static_cast<std::uint32_t>(iterations));
@@ -36,11 +39,13 @@ void BrgemmEmitter::k_loop(int unroll) {
         add(b_, immediate(run * b_step_));
         if (spec_.prefetch_a) add(a_ahead_, immediate(run * a_step_));
         if (fetched_lines_ > 0) add(b_ahead_, immediate(run * b_step_));
+        if (fetched_rows_ > 0) add(scratch_, immediate(fetched_rows_ * c_row_));
     }
     if (iterations > 1) {
         dec(k_.cvt32());
         jnz(next, T_NEAR);
     }
+    fetched_rows_ = 0;
     k_steps(rest);
     if (partial == 0) return;
     for (int pass = 0; pass < std::min(passes_, partial); ++pass)
@@ -98,6 +103,14 @@ void BrgemmEmitter::prefetch(const Step& step, int run) {
     }
     for (int line = 0; line < fetched_lines_; ++line) {
         prefetcht1(ptr[b_ahead_ + displacement(step.index * b_step_ + line * kLineBytes)]);
+    }
+    const std::int64_t row_bytes =
+        tile_.vectors * vector_bytes() / kWordBytes * size_of(spec_.c_type);
+    const auto in_row = static_cast<int>((row_bytes + kLineBytes - 1) / kLineBytes);
+    const int lines = fetched_rows_ * in_row;
+    for (int i = lines * step.index / run; i < lines * (step.index + 1) / run; ++i) {
+        prefetcht0(
+            ptr[element_at(scratch_, i / in_row, 0) + displacement(i % in_row * kLineBytes)]);
     }
 }
 

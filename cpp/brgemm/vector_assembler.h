@@ -40,6 +40,8 @@ protected:
         }
     }
 
+    void copy(int to, int from) { vmovaps(vector(to), vector(from)); }
+
     // Lanes of a partial vector; call once in the prologue where the plan has a tail.
     void set_tail(int lanes) {
         tail_lanes_ = lanes;

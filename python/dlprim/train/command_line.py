@@ -238,6 +238,9 @@ class Run:
         if self.flags.json is not None and self.group.rank == 0:
             record = {"record": "test", self.task.metric: quality}
             write_lines(self.flags.json, [record | self._described()])
+        if self.profile is not None:
+            model, test = self.trainer.model, self.task.test
+            print("\n".join(self.profile.of_tests(model, test, self.config.dtype)))
         return 0
 
     def _finish(self) -> None:

@@ -49,7 +49,7 @@ def parser() -> OneLineParser:
     made.add_argument("--resume", action="store_true", help=text)
     text = "do not train: load the checkpoint, if one is given, and test"
     made.add_argument("--eval", action="store_true", help=text)
-    text = "print where the time went, by layer and pass, and the fraction of peak"
+    text = "print where the time went, with --eval too, by layer and pass, and the fraction of peak"
     made.add_argument("--profile", action="store_true", help=text)
     _add_ranks(made)
     return made

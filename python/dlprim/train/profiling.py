@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import dlprim
+from dlprim.nn.module import Module
 from dlprim.testing import fma_peak
 
 _PEAK_SECONDS = 0.2
+_TESTS = 5
 
 
 @dataclass
@@ -38,6 +40,15 @@ class Profile:
         work.seconds += time.perf_counter() - begin
         work.flops += flops
         work.calls += 1
+
+    def of_tests(self, model: Module, test: Callable[[Any], float], dtype: str) -> list[str]:
+        """`lines` of a model's inference on its test samples, after a test that packed weights."""
+        model.context.timer = self.timer
+        for _ in range(_TESTS):
+            test(model)
+        model.context.timer = None
+        text = f"inference; a step is all test samples, {_TESTS} of them after one not measured"
+        return [text, *self.lines(_TESTS, dtype)]
 
     def lines(self, steps: int, dtype: str) -> list[str]:
         """A table, what costs most first; seconds are of a step."""

@@ -58,7 +58,7 @@ void check_order(const std::vector<WinogradPlan>& plans) {
     for (std::size_t i = 0; i < plans.size(); ++i) {
         CHECK(std::isfinite(plans[i].cycles));
         CHECK(plans[i].cycles >= 0);
-        if (i > 0) CHECK(plans[i].cycles >= plans[i - 1].cycles);
+        if (i > 0) CHECK(plans[i].shared_cycles >= plans[i - 1].shared_cycles);
         CHECK(parse_schedule(to_string(plans[i].schedule)) == plans[i].schedule);
         CHECK(is_bounded(plans[i].schedule));
     }
