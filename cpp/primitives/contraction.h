@@ -98,6 +98,7 @@ struct Contraction {
     // What will be needed next is not in A and B: it moves along the loops by ahead_a and ahead_b
     // from where a run says.
     bool fetches_elsewhere = false;
+    bool fetches_only_b = false;  // of that: what A is made from lies in another way than A
     // B of the next block is fetched too, where it is not the A of the next block that is far.
     bool fetches_b = false;
     // Bytes of the whole operands, for whoever weighs schedules.

@@ -257,7 +257,8 @@ BrgemmSpec ContractionPlan::spec_of(const Term& term, bool sums_apart,
         .sliding_a = contraction_.sliding_a,
         .beta = variant.first ? 0 : 1,
         .addressing = Addressing::offset,
-        .prefetch_a = !ahead_.empty() || contraction_.fetches_elsewhere,
+        .prefetch_a =
+            !ahead_.empty() || (contraction_.fetches_elsewhere && !contraction_.fetches_only_b),
         .prefetch_b = contraction_.fetches_elsewhere || contraction_.fetches_b ||
                       (!ahead_.empty() && contraction_.entry_loop >= 0),
         .prefetch_c = streams_ && !sums_apart,

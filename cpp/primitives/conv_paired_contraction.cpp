@@ -82,6 +82,7 @@ void fetch_rows(const ConvProblem& problem, const PairedImages& paired, Contract
     const ActivationStrides dst =
         activation_strides(problem.layout, dst_blocks(whole), whole.P(), whole.Q());
     contraction.fetches_elsewhere = true;
+    contraction.fetches_only_b = whole.stride_h > 1 || whole.stride_w > 1;
     for (ContractionLoop& loop : contraction.loops) {
         if (loop.letter == 'g') {
             loop.ahead_a = src.group * element;

@@ -210,16 +210,17 @@ const char* WeightsSum::gather(Range images, const void* src, char* dense) const
     return dense;
 }
 
+// Block by block, as the nest shares them: a thread then has packed what it reads, of one operand
+// or of both.
 void WeightsSum::pack(Range bands, const BlockRanges& blocks, const Tensors& tensors,
                       char* packed) const {
     const std::int64_t count = blocks.in.size() + blocks.out.size();
     const std::int64_t in_blocks = src_blocks(shape_).count();
     parallel_for(bands.size() * count, [&](std::int64_t task) {
-        const std::int64_t index = task / count;
-        const std::int64_t i = task % count;
-        const std::int64_t block = i < blocks.in.size()
-                                       ? blocks.in.begin + i
-                                       : in_blocks + blocks.out.begin + i - blocks.in.size();
+        const std::int64_t index = task % bands.size();
+        const Merged it = merged(blocks.in.size(), blocks.out.size(), task / bands.size());
+        const std::int64_t block =
+            it.is_first ? blocks.in.begin + it.index : in_blocks + blocks.out.begin + it.index;
         packer_->pack_block(bands.begin + index, block, tensors.src, tensors.diff_dst,
                             {.packed = packed, .bands = bands.size(), .index = index});
     });

@@ -35,4 +35,19 @@ constexpr Range chunk(std::int64_t total, std::int64_t parts, std::int64_t part)
     return {begin, begin + small + (part < larger ? 1 : 0)};
 }
 
+// An element of one of two lists that are merged evenly: any part of the whole has about the same
+// part of either.
+struct Merged {
+    bool is_first = false;  // of the first list
+    std::int64_t index = 0;
+
+    friend bool operator==(const Merged&, const Merged&) = default;
+};
+
+constexpr Merged merged(std::int64_t first, std::int64_t second, std::int64_t i) {
+    const std::int64_t before = i * first / (first + second);
+    const bool is_first = (i + 1) * first / (first + second) > before;
+    return {is_first, is_first ? before : i - before};
+}
+
 }  // namespace dlprim

@@ -43,9 +43,6 @@ constexpr Team kTeams[] = {{2, 0.1}, {4, 0.1}, {8, 0.06}};
 constexpr double kCyclesPerBlock = 1500;
 // More tiles than these in a block are never faster.
 constexpr std::int64_t kMostTiles = 512;
-// With fewer pairs of blocks of channels than this threads share the minibatch.
-constexpr std::int64_t kPairsToShare = 4;
-
 // How often a block of tiles moves the sums of a gradient, which its products read and write while
 // little is computed with them.
 constexpr double kCallsOfSums = 6;
@@ -258,11 +255,11 @@ std::vector<WinogradPlan> winograd_weights_plans(const ConvProblem& problem, int
                                                  const CacheSizes& caches, int count) {
     const ConvShape& shape = problem.shape;
     const TileGrid grid{shape.N, axis_tiles(shape.P(), tile), axis_tiles(shape.Q(), tile)};
-    const std::int64_t pairs = dst_blocks(shape).count() * src_blocks(shape).per_group();
-    const bool in_parts = pairs < kPairsToShare && shape.N > 1;
+    const std::int64_t parts = WinogradWeightsPass::parts_of(problem, tile);
+    const bool in_parts = parts > 1;
     std::vector<WinogradPlan> plans;
     for (const Steps& steps : possible_steps(grid)) {
-        if (in_parts && steps.images > 1) continue;  // parts hold few images
+        if (in_parts && steps.images > std::max<std::int64_t>(shape.N / parts, 1)) continue;
         const Schedule schedule{
             {{'n', steps.images, in_parts}, {'h', steps.rows}, {'w', steps.columns}}};
         const double cycles = weights_cycles(problem, grid, steps, caches);

@@ -5,6 +5,7 @@
 
 #include "primitives/conv_weights_sum.h"
 #include "primitives/parallel.h"
+#include "primitives/partition.h"
 
 namespace dlprim {
 namespace {
@@ -14,6 +15,9 @@ constexpr std::int64_t kMostParts = 8;
 // Sums of at most this many pairs of blocks of channels are kept from one block of tiles to the
 // next.
 constexpr std::int64_t kPairsToKeep = 4;
+// As many pairs as that leave the cache from one block of tiles to the next, so that the blocks of
+// a part have to be worth it.
+constexpr std::int64_t kTilesOfPart = 160;
 
 const char* at(const void* base, std::int64_t bytes) {
     return static_cast<const char*>(base) + bytes;
@@ -36,6 +40,19 @@ std::vector<Loop> WinogradWeightsPass::loops(const ConvProblem& problem, int til
     return loops_of(grid_of(problem.shape, tile));
 }
 
+std::int64_t WinogradWeightsPass::parts_of(const ConvProblem& problem, int tile) {
+    const std::int64_t pairs =
+        dst_blocks(problem.shape).count() * src_blocks(problem.shape).per_group();
+    const TileGrid grid = grid_of(problem.shape, tile);
+    const std::int64_t most = std::clamp<std::int64_t>(grid.images, 1, kMostParts);
+    if (pairs > kPairsToKeep) return 1;
+    if (pairs < kPairsToKeep) return most;
+    const std::int64_t tiles = grid.images * grid.rows.count() * grid.columns.count();
+    std::int64_t parts = 1;
+    while (2 * parts <= most && tiles >= 2 * parts * kTilesOfPart) parts *= 2;
+    return parts;
+}
+
 WinogradWeightsPass::WinogradWeightsPass(const ConvProblem& problem, int tile,
                                          const Schedule& schedule)
     : problem_(problem),
@@ -55,7 +72,7 @@ WinogradWeightsPass::WinogradWeightsPass(const ConvProblem& problem, int tile,
         }
         in_parts_ = in_parts_ || level.parallel;
     }
-    if (in_parts_) parts_ = std::clamp<std::int64_t>(grid_.images, 1, kMostParts);
+    if (in_parts_) parts_ = parts_of(problem, tile);
     find_blocks();
     keeps_sums_ = pairs() <= kPairsToKeep || in_parts_;
 }
@@ -168,12 +185,15 @@ void WinogradWeightsPass::sum_part(const Part& part) const {
 }
 
 void WinogradWeightsPass::sum_block(const TileBlock& tiles, bool first, const Part& part) const {
+    // As the products are shared: a thread then has most of the gradients that it reads itself.
     const std::int64_t in_blocks = in_.blocks.count();
-    parallel_for(in_blocks + out_.blocks.count(), [&](std::int64_t task) {
-        if (task < in_blocks) {
-            expand(in_, part.src, tiles, task, part.inputs);
+    const std::int64_t out_blocks = out_.blocks.count();
+    parallel_for(in_blocks + out_blocks, [&](std::int64_t task) {
+        const Merged it = merged(in_blocks, out_blocks, task);
+        if (it.is_first) {
+            expand(in_, part.src, tiles, it.index, part.inputs);
         } else {
-            expand(out_, part.diff_dst, tiles, task - in_blocks, part.gradients);
+            expand(out_, part.diff_dst, tiles, it.index, part.gradients);
         }
     });
     if (keeps_sums_) {

@@ -29,6 +29,8 @@ public:
     WinogradWeightsPass(const ConvProblem& problem, int tile, const Schedule& schedule);
 
     static std::vector<Loop> loops(const ConvProblem& problem, int tile);
+    // That the minibatch falls into where a schedule has a capital N. 1: it should have none.
+    static std::int64_t parts_of(const ConvProblem& problem, int tile);
 
     const Schedule& schedule() const { return schedule_; }
     std::int64_t scratch_bytes(DType to, int threads) const;

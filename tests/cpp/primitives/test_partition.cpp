@@ -50,6 +50,24 @@ TEST_CASE("totals beyond 32 bits are cut without overflow") {
     CHECK(Blocks{total, 7}.at(Blocks{total, 7}.count() - 1).end == total);
 }
 
+TEST_CASE("a merged list has both lists in order, and a part of it about the same part of each") {
+    for (std::int64_t first = 0; first <= 9; ++first) {
+        for (std::int64_t second = first == 0 ? 1 : 0; second <= 9; ++second) {
+            std::int64_t of_first = 0;
+            std::int64_t of_second = 0;
+            for (std::int64_t i = 0; i < first + second; ++i) {
+                const Merged it = merged(first, second, i);
+                CHECK(it.index == (it.is_first ? of_first : of_second));
+                ++(it.is_first ? of_first : of_second);
+                const std::int64_t even = (i + 1) * first / (first + second);
+                CHECK(of_first == even);
+            }
+            CHECK(of_first == first);
+            CHECK(of_second == second);
+        }
+    }
+}
+
 TEST_CASE("ranges compare by both ends") {
     CHECK(Range{1, 2} == Range{1, 2});
     CHECK(Range{1, 2} != Range{1, 3});
