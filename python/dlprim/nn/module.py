@@ -32,9 +32,12 @@ class Module(ABC):
         Shared with all layers of a model.
     keeps_input : bool
         Whether `backward` reads what `forward` was given.
+    takes_terms : bool
+        Whether `backward` takes a gradient of two terms, `Images.addend`.
     """
 
     keeps_input = True
+    takes_terms = False
 
     def __init__(self) -> None:
         self.name = ""
@@ -66,6 +69,10 @@ class Module(ABC):
         array
             Of the shape of x; None from a layer that was made with ``first=True``.
         """
+
+    def backward_terms(self, dy: Any, ready: Ready | None = None) -> Any:
+        """As `backward`, for a layer in front that takes two terms; adding them is left to it."""
+        return self.backward(dy, ready)
 
     def children(self) -> dict[str, Module]:
         """Layers by name, in forward order; an empty name adds nothing to the names inside."""
