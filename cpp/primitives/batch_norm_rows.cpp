@@ -20,20 +20,28 @@ namespace HWY_NAMESPACE {
 namespace {
 
 template <class Element>
+HWY_INLINE void fetch(const Element* line) {
+    prefetch<1>(line, 0);
+}
+
+template <class Element>
 struct StatisticsRow {
     const NormPixels& it;
-    std::int64_t first, end;
+    NextStrip<Element> next;
+    std::int64_t first = 0, end = 0;
 
     template <std::int64_t kVectors, class Part>
     HWY_INLINE void columns(std::int64_t channel, Part part) const {
         using Strip = HWY_NAMESPACE::Strip<Element, kVectors>;
         using Vector = ChannelVector<Element>;
+        const std::int64_t ahead = next.from(channel);
         const auto mean = Strip::of(it.mean, channel, part);
         auto sums = Strip::of(it.sums, channel, part);
         auto squares = Strip::of(it.products, channel, part);
         const auto* src = static_cast<const Element*>(it.src) + first * it.distance + channel;
         for (std::int64_t pixel = first; pixel < end; ++pixel, src += it.distance) {
             for (std::int64_t i = 0; i < kVectors; ++i) {
+                fetch(src + i * Vector::kChannels + ahead);
                 const auto centred = Vector::load(src + i * Vector::kChannels, part) - mean.at[i];
                 sums.at[i].add(centred);
                 squares.at[i].multiply_add(centred, centred);
@@ -50,12 +58,14 @@ struct StatisticsRow {
 template <class Element, bool kResidual>
 struct NormalizeRow {
     const NormPixels& it;
-    std::int64_t first, end;
+    NextStrip<Element> next;
+    std::int64_t first = 0, end = 0;
 
     template <std::int64_t kVectors, class Part>
     HWY_INLINE void columns(std::int64_t channel, Part part) const {
         using Strip = HWY_NAMESPACE::Strip<Element, kVectors>;
         using Vector = ChannelVector<Element>;
+        const std::int64_t ahead = next.from(channel);
         const auto mean = Strip::of(it.mean, channel, part);
         const auto scale = Strip::of(it.scale, channel, part);
         const auto bias = Strip::of(it.bias, channel, part);
@@ -65,6 +75,11 @@ struct NormalizeRow {
             for (std::int64_t i = 0; i < kVectors; ++i) {
                 const std::int64_t column = channel + i * Vector::kChannels;
                 const std::int64_t at = pixel * it.distance + column;
+                fetch(src + at + ahead);
+                fetch(out + at + ahead);
+                if constexpr (kResidual) {
+                    fetch(static_cast<const Element*>(it.residual) + at + ahead);
+                }
                 auto value = each(ProductSum(), Vector::load(src + at, part) - mean.at[i],
                                   scale.at[i], bias.at[i]);
                 if constexpr (kResidual) {
@@ -84,12 +99,14 @@ template <class Element, class Gate, bool kAddend>
 struct GradientsRow {
     const NormPixels& it;
     const Gate& gate;
-    std::int64_t first, end;
+    NextStrip<Element> next;
+    std::int64_t first = 0, end = 0;
 
     template <std::int64_t kVectors, class Part>
     HWY_INLINE void columns(std::int64_t channel, Part part) const {
         using Strip = HWY_NAMESPACE::Strip<Element, kVectors>;
         using Vector = ChannelVector<Element>;
+        const std::int64_t ahead = next.from(channel);
         const auto mean = Strip::of(it.mean, channel, part);
         auto sums = Strip::of(it.sums, channel, part);
         auto products = Strip::of(it.products, channel, part);
@@ -100,10 +117,13 @@ struct GradientsRow {
             for (std::int64_t i = 0; i < kVectors; ++i) {
                 const std::int64_t column = channel + i * Vector::kChannels;
                 const std::int64_t at = pixel * it.distance + column;
+                fetch(src + at + ahead);
+                fetch(diff + at + ahead);
                 const auto centred = Vector::load(src + at, part) - mean.at[i];
                 auto passed = gate(Vector::load(diff + at, part), centred, pixel, column, part);
                 if constexpr (kAddend) {
                     const auto* const addend = static_cast<const Element*>(it.diff_addend) + at;
+                    fetch(addend + ahead);
                     passed.add(gate(Vector::load(addend, part), centred, pixel, column, part));
                 }
                 sums.at[i].add(passed);
@@ -123,12 +143,14 @@ template <class Element, class Gate>
 struct ApplyRow {
     const NormPixels& it;
     const Gate& gate;
-    std::int64_t first, end;
+    NextStrip<Element> next;
+    std::int64_t first = 0, end = 0;
 
     template <std::int64_t kVectors, class Part>
     HWY_INLINE void columns(std::int64_t channel, Part part) const {
         using Strip = HWY_NAMESPACE::Strip<Element, kVectors>;
         using Vector = ChannelVector<Element>;
+        const std::int64_t ahead = next.from(channel);
         const auto mean = Strip::of(it.mean, channel, part);
         const auto scale = Strip::of(it.scale, channel, part);
         const auto mean_diff = Strip::of(it.mean_diff, channel, part);
@@ -140,6 +162,8 @@ struct ApplyRow {
             for (std::int64_t i = 0; i < kVectors; ++i) {
                 const std::int64_t column = channel + i * Vector::kChannels;
                 const std::int64_t at = pixel * it.distance + column;
+                fetch(src + at + ahead);
+                fetch(diff + at + ahead);
                 const auto centred = Vector::load(src + at, part) - mean.at[i];
                 const auto passed =
                     gate(Vector::load(diff + at, part), centred, pixel, column, part);
@@ -163,15 +187,18 @@ HWY_INLINE void run_groups(const NormPixels& it, Row row) {
 
 template <class Element>
 void add_statistics(const NormPixels& it) {
-    run_groups<Element>(it, StatisticsRow<Element>{it, 0, 0});
+    run_groups<Element>(it,
+                        StatisticsRow<Element>{it, NextStrip<Element>(it.channels, it.distance)});
 }
 
 template <class Element>
 void normalize(const NormPixels& it) {
     if (it.residual == nullptr) {
-        run_groups<Element>(it, NormalizeRow<Element, false>{it, 0, 0});
+        run_groups<Element>(
+            it, NormalizeRow<Element, false>{it, NextStrip<Element>(it.channels, it.distance)});
     } else {
-        run_groups<Element>(it, NormalizeRow<Element, true>{it, 0, 0});
+        run_groups<Element>(
+            it, NormalizeRow<Element, true>{it, NextStrip<Element>(it.channels, it.distance)});
     }
 }
 
@@ -194,9 +221,11 @@ void add_gradients(const NormPixels& it) {
     with_gate<Element>(it, [&](const auto& gate) HWY_ATTR {
         using Gate = std::decay_t<decltype(gate)>;
         if (it.diff_addend != nullptr) {
-            run_groups<Element>(it, GradientsRow<Element, Gate, true>{it, gate, 0, 0});
+            run_groups<Element>(it, GradientsRow<Element, Gate, true>{
+                                        it, gate, NextStrip<Element>(it.channels, it.distance)});
         } else {
-            run_groups<Element>(it, GradientsRow<Element, Gate, false>{it, gate, 0, 0});
+            run_groups<Element>(it, GradientsRow<Element, Gate, false>{
+                                        it, gate, NextStrip<Element>(it.channels, it.distance)});
         }
     });
 }
@@ -205,7 +234,8 @@ template <class Element>
 void apply(const NormPixels& it) {
     with_gate<Element>(it, [&](const auto& gate) HWY_ATTR {
         using Gate = std::decay_t<decltype(gate)>;
-        run_groups<Element>(it, ApplyRow<Element, Gate>{it, gate, 0, 0});
+        run_groups<Element>(
+            it, ApplyRow<Element, Gate>{it, gate, NextStrip<Element>(it.channels, it.distance)});
     });
 }
 
