@@ -112,6 +112,29 @@ def test_backward(shape, layout, dtype, gate):
         assert got.diff_residual is None
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("by_mask", [False, True])
+def test_backward_of_two_terms(shape, layout, dtype, by_mask):
+    it = Problem(shape, layout, dtype, relu=True, residual=True)
+    mask = np.empty(it.norm.relu_mask_shape, np.uint8)
+    dst, saved = it.forward(relu_mask=mask)
+    gate = {"relu_mask": mask} if by_mask else {"dst": dst}
+    addend = as_dtype(np.random.default_rng(1).standard_normal(shape), dtype)
+    total = as_dtype(it.dy + wide(addend), dtype)
+    packed = it.norm.activations.pack(addend)
+    parameters = saved, it.weight, it.bias
+    got = it.norm.backward(it.diff_dst, it.src, *parameters, **gate, diff_addend=packed)
+    of_sum = it.norm.activations.pack(total)
+    expected = it.norm.backward(of_sum, it.src, *parameters, **gate)
+    np.testing.assert_array_equal(it.plain(got.diff_residual), it.plain(expected.diff_residual))
+    it.check(got.diff_src, it.plain(expected.diff_src))
+    bound = it.tolerance * (it.x.size / shape[1]) ** 0.5 * 4
+    np.testing.assert_allclose(got.diff_weight, expected.diff_weight, bound, bound)
+    np.testing.assert_allclose(got.diff_bias, expected.diff_bias, bound, bound)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_backward_with_given_statistics(layout):
     it = Problem((2, 20, 3, 5), layout, relu=True)
@@ -223,6 +246,13 @@ def test_wrong_arguments_are_refused():
     src, overlapping = (part.reshape(it.src.shape) for part in (memory[:-8], memory[8:]))
     with pytest.raises(ValueError, match="shares memory"):
         it.norm.forward(src, out=overlapping)
+    dst, saved = it.forward()
+    for name in ("diff_residual", "diff_addend"):
+        with pytest.raises(ValueError, match=f"{name} is given, expected None"):
+            it.norm.backward(it.diff_dst, it.src, saved, **{name: dst})
+    both = Problem((2, 8, 3, 3), relu=True, residual=True)
+    with pytest.raises(ValueError, match="shares memory"):
+        both.norm.backward(both.diff_dst, both.src, saved, dst=dst, diff_addend=dst, out=dst)
     with pytest.raises(ValueError, match="epsilon is"):
         dlprim.BatchNorm((1, 2, 3, 4), epsilon=-1)
     with pytest.raises(ValueError, match="expected N >= 0"):

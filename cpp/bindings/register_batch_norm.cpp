@@ -80,6 +80,7 @@ public:
     void backward(const py::dict& arrays, bool is_given, double given_pixels) const {
         const Named named(activations_, arrays);
         const Maybe diff_dst = named.packed("diff_dst"), src = named.packed("src");
+        const Maybe addend = named.packed("diff_addend");
         const Maybe dst = named.packed("dst"), mask = named.mask("relu_mask");
         const Maybe mean = named.by_channel("mean"), inverse = named.by_channel("inverse_std");
         const Maybe weight = named.by_channel("weight"), bias = named.by_channel("bias");
@@ -90,6 +91,7 @@ public:
         const Maybe diff_weight = named.by_channel("diff_weight");
         const Maybe diff_bias = named.by_channel("diff_bias");
         BatchNormBackward tensors{.diff_dst = diff_dst.value().data(),
+                                  .diff_addend = data_or_null(addend),
                                   .src = src.value().data(),
                                   .mean = floats_or_null(mean),
                                   .inverse_std = floats_or_null(inverse),
@@ -102,7 +104,7 @@ public:
                                   .given_diff_bias = floats_or_null(given_bias),
                                   .given_pixels = given_pixels};
         require_both("given_diff_weight and given_diff_bias", given_weight, given_bias);
-        const auto others = {&dst,    &mask, &mean,         &inverse,
+        const auto others = {&addend, &dst,  &mask,         &mean,      &inverse,
                              &weight, &bias, &given_weight, &given_bias};
         tensors.diff_src = written(diff_src, others, {&src, &diff_dst});
         written(diff_residual, {&src, &diff_src}, {});

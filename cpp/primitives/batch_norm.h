@@ -37,6 +37,9 @@ struct BatchNormForward {
 
 struct BatchNormBackward {
     const void* diff_dst = nullptr;
+    // Added to diff_dst in front of all else; or null. Only beside diff_residual, which holds what
+    // passed of the sum.
+    const void* diff_addend = nullptr;
     const void* src = nullptr;
     const float* mean = nullptr;
     const float* inverse_std = nullptr;

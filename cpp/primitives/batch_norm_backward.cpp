@@ -65,6 +65,7 @@ private:
         std::fill_n(it.products, it.channels, 0.0F);
         for_images(piece, block, [&](std::int64_t bytes, std::int64_t mask_bytes) {
             set_gate(it, bytes, mask_bytes);
+            it.diff_addend = at(tensors_.diff_addend, bytes);
             if (tensors_.diff_residual != nullptr) {
                 it.out = static_cast<char*>(tensors_.diff_residual) + bytes;
             }

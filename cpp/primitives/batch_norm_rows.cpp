@@ -2,11 +2,13 @@
 #include "primitives/batch_norm_rows.h"
 
 #include <cstdint>
+#include <type_traits>
 
 #define HWY_TARGET_INCLUDE "primitives/batch_norm_rows.cpp"
 // clang-format off
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+#include "primitives/batch_norm_gates-inl.h"
 #include "primitives/channel_arithmetic-inl.h"
 #include "primitives/channel_strip-inl.h"
 #include "primitives/relu_bits-inl.h"
@@ -17,75 +19,29 @@ namespace dlprim {
 namespace HWY_NAMESPACE {
 namespace {
 
-// What of diff_dst passed relu.
-
-struct NoGate {
-    template <class Element, class Part>
-    HWY_INLINE ChannelVector<Element> operator()(const ChannelVector<Element>& diff,
-                                                 const ChannelVector<Element>&, std::int64_t,
-                                                 std::int64_t, Part) const {
-        return diff;
-    }
-};
-
 template <class Element>
-struct DstGate {
-    const Element* dst;
-    std::int64_t distance;
-
-    template <class Part>
-    HWY_INLINE ChannelVector<Element> operator()(const ChannelVector<Element>& diff,
-                                                 const ChannelVector<Element>&, std::int64_t pixel,
-                                                 std::int64_t channel, Part part) const {
-        return each(Passed(), diff,
-                    ChannelVector<Element>::load(dst + pixel * distance + channel, part));
-    }
-};
-
-struct BitGate {
-    const std::uint8_t* bits;
-    std::int64_t distance;
-
-    template <class Element, class Part>
-    HWY_INLINE ChannelVector<Element> operator()(const ChannelVector<Element>& diff,
-                                                 const ChannelVector<Element>&, std::int64_t pixel,
-                                                 std::int64_t channel, Part part) const {
-        return each(Bits(), diff, ones_of_bits<Element>(bits + pixel * distance, channel, part));
-    }
-};
-
-// dst's sign, computed exactly as the forward pass did.
-struct RecomputingGate {
-    const float* scale;
-    const float* bias;
-
-    template <class Element, class Part>
-    HWY_INLINE ChannelVector<Element> operator()(const ChannelVector<Element>& diff,
-                                                 const ChannelVector<Element>& centred,
-                                                 std::int64_t, std::int64_t channel,
-                                                 Part part) const {
-        using Vector = ChannelVector<Element>;
-        return each(Passed(), diff,
-                    each(ProductSum(), centred, Vector::load_floats(scale + channel, part),
-                         Vector::load_floats(bias + channel, part)));
-    }
-};
+HWY_INLINE void fetch(const Element* line) {
+    prefetch<1>(line, 0);
+}
 
 template <class Element>
 struct StatisticsRow {
     const NormPixels& it;
-    std::int64_t first, end;
+    NextStrip<Element> next;
+    std::int64_t first = 0, end = 0;
 
     template <std::int64_t kVectors, class Part>
     HWY_INLINE void columns(std::int64_t channel, Part part) const {
         using Strip = HWY_NAMESPACE::Strip<Element, kVectors>;
         using Vector = ChannelVector<Element>;
+        const std::int64_t ahead = next.from(channel);
         const auto mean = Strip::of(it.mean, channel, part);
         auto sums = Strip::of(it.sums, channel, part);
         auto squares = Strip::of(it.products, channel, part);
         const auto* src = static_cast<const Element*>(it.src) + first * it.distance + channel;
         for (std::int64_t pixel = first; pixel < end; ++pixel, src += it.distance) {
             for (std::int64_t i = 0; i < kVectors; ++i) {
+                fetch(src + i * Vector::kChannels + ahead);
                 const auto centred = Vector::load(src + i * Vector::kChannels, part) - mean.at[i];
                 sums.at[i].add(centred);
                 squares.at[i].multiply_add(centred, centred);
@@ -102,12 +58,14 @@ struct StatisticsRow {
 template <class Element, bool kResidual>
 struct NormalizeRow {
     const NormPixels& it;
-    std::int64_t first, end;
+    NextStrip<Element> next;
+    std::int64_t first = 0, end = 0;
 
     template <std::int64_t kVectors, class Part>
     HWY_INLINE void columns(std::int64_t channel, Part part) const {
         using Strip = HWY_NAMESPACE::Strip<Element, kVectors>;
         using Vector = ChannelVector<Element>;
+        const std::int64_t ahead = next.from(channel);
         const auto mean = Strip::of(it.mean, channel, part);
         const auto scale = Strip::of(it.scale, channel, part);
         const auto bias = Strip::of(it.bias, channel, part);
@@ -117,6 +75,11 @@ struct NormalizeRow {
             for (std::int64_t i = 0; i < kVectors; ++i) {
                 const std::int64_t column = channel + i * Vector::kChannels;
                 const std::int64_t at = pixel * it.distance + column;
+                fetch(src + at + ahead);
+                fetch(out + at + ahead);
+                if constexpr (kResidual) {
+                    fetch(static_cast<const Element*>(it.residual) + at + ahead);
+                }
                 auto value = each(ProductSum(), Vector::load(src + at, part) - mean.at[i],
                                   scale.at[i], bias.at[i]);
                 if constexpr (kResidual) {
@@ -132,16 +95,18 @@ struct NormalizeRow {
     }
 };
 
-template <class Element, class Gate>
+template <class Element, class Gate, bool kAddend>
 struct GradientsRow {
     const NormPixels& it;
     const Gate& gate;
-    std::int64_t first, end;
+    NextStrip<Element> next;
+    std::int64_t first = 0, end = 0;
 
     template <std::int64_t kVectors, class Part>
     HWY_INLINE void columns(std::int64_t channel, Part part) const {
         using Strip = HWY_NAMESPACE::Strip<Element, kVectors>;
         using Vector = ChannelVector<Element>;
+        const std::int64_t ahead = next.from(channel);
         const auto mean = Strip::of(it.mean, channel, part);
         auto sums = Strip::of(it.sums, channel, part);
         auto products = Strip::of(it.products, channel, part);
@@ -152,9 +117,15 @@ struct GradientsRow {
             for (std::int64_t i = 0; i < kVectors; ++i) {
                 const std::int64_t column = channel + i * Vector::kChannels;
                 const std::int64_t at = pixel * it.distance + column;
+                fetch(src + at + ahead);
+                fetch(diff + at + ahead);
                 const auto centred = Vector::load(src + at, part) - mean.at[i];
-                const auto passed =
-                    gate(Vector::load(diff + at, part), centred, pixel, column, part);
+                auto passed = gate(Vector::load(diff + at, part), centred, pixel, column, part);
+                if constexpr (kAddend) {
+                    const auto* const addend = static_cast<const Element*>(it.diff_addend) + at;
+                    fetch(addend + ahead);
+                    passed.add(gate(Vector::load(addend, part), centred, pixel, column, part));
+                }
                 sums.at[i].add(passed);
                 products.at[i].multiply_add(passed, centred);
                 if (out != nullptr) passed.store(out + at, part);
@@ -172,12 +143,14 @@ template <class Element, class Gate>
 struct ApplyRow {
     const NormPixels& it;
     const Gate& gate;
-    std::int64_t first, end;
+    NextStrip<Element> next;
+    std::int64_t first = 0, end = 0;
 
     template <std::int64_t kVectors, class Part>
     HWY_INLINE void columns(std::int64_t channel, Part part) const {
         using Strip = HWY_NAMESPACE::Strip<Element, kVectors>;
         using Vector = ChannelVector<Element>;
+        const std::int64_t ahead = next.from(channel);
         const auto mean = Strip::of(it.mean, channel, part);
         const auto scale = Strip::of(it.scale, channel, part);
         const auto mean_diff = Strip::of(it.mean_diff, channel, part);
@@ -189,6 +162,8 @@ struct ApplyRow {
             for (std::int64_t i = 0; i < kVectors; ++i) {
                 const std::int64_t column = channel + i * Vector::kChannels;
                 const std::int64_t at = pixel * it.distance + column;
+                fetch(src + at + ahead);
+                fetch(diff + at + ahead);
                 const auto centred = Vector::load(src + at, part) - mean.at[i];
                 const auto passed =
                     gate(Vector::load(diff + at, part), centred, pixel, column, part);
@@ -200,46 +175,68 @@ struct ApplyRow {
     }
 };
 
-template <class Element>
-void add_statistics(const NormPixels& it) {
+// Groups of pixels one behind another.
+template <class Element, class Row>
+HWY_INLINE void run_groups(const NormPixels& it, Row row) {
     in_groups<Element>(it.pixels, it.channels, [&](std::int64_t first, std::int64_t end) HWY_ATTR {
-        along_channels<Element, kStrip<Element>>(it.channels,
-                                                 StatisticsRow<Element>{it, first, end});
+        row.first = first;
+        row.end = end;
+        along_channels<Element, kStrip<Element>>(it.channels, row);
     });
 }
 
-template <class Element, bool kResidual>
-void normalize_with(const NormPixels& it) {
-    in_groups<Element>(it.pixels, it.channels, [&](std::int64_t first, std::int64_t end) HWY_ATTR {
-        along_channels<Element, kStrip<Element>>(it.channels,
-                                                 NormalizeRow<Element, kResidual>{it, first, end});
-    });
+template <class Element>
+void add_statistics(const NormPixels& it) {
+    run_groups<Element>(it,
+                        StatisticsRow<Element>{it, NextStrip<Element>(it.channels, it.distance)});
 }
 
 template <class Element>
 void normalize(const NormPixels& it) {
-    it.residual == nullptr ? normalize_with<Element, false>(it) : normalize_with<Element, true>(it);
+    if (it.residual == nullptr) {
+        run_groups<Element>(
+            it, NormalizeRow<Element, false>{it, NextStrip<Element>(it.channels, it.distance)});
+    } else {
+        run_groups<Element>(
+            it, NormalizeRow<Element, true>{it, NextStrip<Element>(it.channels, it.distance)});
+    }
 }
 
-template <template <class, class> class Row, class Element, class Gate>
-void gated(const NormPixels& it, const Gate& gate) {
-    in_groups<Element>(it.pixels, it.channels, [&](std::int64_t first, std::int64_t end) HWY_ATTR {
-        along_channels<Element, kStrip<Element>>(it.channels,
-                                                 Row<Element, Gate>{it, gate, first, end});
+// Calls body with what decides which elements passed relu.
+template <class Element, class Body>
+HWY_INLINE void with_gate(const NormPixels& it, const Body& body) {
+    if (!it.relu) {
+        body(NoGate{});
+    } else if (it.relu_mask != nullptr) {
+        body(BitGate{it.relu_mask, it.mask_distance});
+    } else if (it.dst != nullptr) {
+        body(DstGate<Element>{static_cast<const Element*>(it.dst), it.distance});
+    } else {
+        body(RecomputingGate{it.scale, it.bias});
+    }
+}
+
+template <class Element>
+void add_gradients(const NormPixels& it) {
+    with_gate<Element>(it, [&](const auto& gate) HWY_ATTR {
+        using Gate = std::decay_t<decltype(gate)>;
+        if (it.diff_addend != nullptr) {
+            run_groups<Element>(it, GradientsRow<Element, Gate, true>{
+                                        it, gate, NextStrip<Element>(it.channels, it.distance)});
+        } else {
+            run_groups<Element>(it, GradientsRow<Element, Gate, false>{
+                                        it, gate, NextStrip<Element>(it.channels, it.distance)});
+        }
     });
 }
 
-template <template <class, class> class Row, class Element>
-void backward(const NormPixels& it) {
-    if (!it.relu) {
-        gated<Row, Element>(it, NoGate{});
-    } else if (it.relu_mask != nullptr) {
-        gated<Row, Element>(it, BitGate{it.relu_mask, it.mask_distance});
-    } else if (it.dst != nullptr) {
-        gated<Row, Element>(it, DstGate<Element>{static_cast<const Element*>(it.dst), it.distance});
-    } else {
-        gated<Row, Element>(it, RecomputingGate{it.scale, it.bias});
-    }
+template <class Element>
+void apply(const NormPixels& it) {
+    with_gate<Element>(it, [&](const auto& gate) HWY_ATTR {
+        using Gate = std::decay_t<decltype(gate)>;
+        run_groups<Element>(
+            it, ApplyRow<Element, Gate>{it, gate, NextStrip<Element>(it.channels, it.distance)});
+    });
 }
 
 template <class Element>
@@ -260,8 +257,8 @@ void widen(const NormPixels& it) {
 
 template <class Element>
 NormFunctions functions() {
-    return {add_statistics<Element>, normalize<Element>, backward<GradientsRow, Element>,
-            backward<ApplyRow, Element>, widen<Element>};
+    return {add_statistics<Element>, normalize<Element>, add_gradients<Element>, apply<Element>,
+            widen<Element>};
 }
 
 NormFunctions norm_functions_of(DType dtype) {

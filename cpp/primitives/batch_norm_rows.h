@@ -18,9 +18,10 @@ struct NormPixels {
     std::int64_t mask_distance = 0;  // bytes
     const void* src = nullptr;
     const void* diff_dst = nullptr;
-    const void* residual = nullptr;  // or null
-    const void* dst = nullptr;       // backward: or null
-    void* out = nullptr;             // dst, diff_src or (sums) diff_residual, where it may be null
+    const void* diff_addend = nullptr;  // add_gradients: of diff_dst, or null
+    const void* residual = nullptr;     // or null
+    const void* dst = nullptr;          // backward: or null
+    void* out = nullptr;  // dst, diff_src or (sums) diff_residual, where it may be null
     const std::uint8_t* relu_mask = nullptr;
     std::uint8_t* relu_mask_out = nullptr;
     const float* mean = nullptr;

@@ -65,12 +65,49 @@ HWY_INLINE void store_floats(const ChannelVector<Element>& x, float* dst, First 
 }
 #endif
 
+template <class Element>
+inline constexpr std::int64_t kStripChannels = kStrip<Element> * ChannelVector<Element>::kChannels;
+
+template <class Element>
+HWY_INLINE std::int64_t pixels_of_group(std::int64_t channels) {
+    return std::max(kGroupBytes / (channels * static_cast<std::int64_t>(sizeof(Element))), kFewest);
+}
+
+// What is read soon, to be prefetched: about 2 KiB ahead, as the hardware's prefetchers do not look
+// beyond a page, nor along strips.
+template <class Element>
+class NextStrip {
+public:
+    // Of pixels at a distance in elements.
+    NextStrip(std::int64_t channels, std::int64_t distance) : channels_(channels) {
+        const auto bytes = distance * static_cast<std::int64_t>(sizeof(Element));
+        const bool narrow = channels <= kStripChannels<Element>;
+        rest_ = distance * (narrow ? std::max<std::int64_t>(kAheadBytes / bytes, 1)
+                                   : pixels_of_group<Element>(channels));
+        narrow_ = narrow;
+    }
+
+    // Elements from a vector at this channel to the one to prefetch: in the same pixel's next
+    // strip, behind the last one in the next group's first.
+    std::int64_t from(std::int64_t channel) const {
+        if (narrow_) return rest_;
+        return channel + kStripChannels<Element> < channels_ ? kStripChannels<Element>
+                                                             : rest_ - channel;
+    }
+
+private:
+    static constexpr std::int64_t kAheadBytes = 2 * 1024;
+
+    std::int64_t channels_;
+    std::int64_t rest_;
+    bool narrow_;
+};
+
 // body(first, end) for groups of pixels: all of them at once where a strip holds their channels.
 template <class Element, class Body>
 HWY_INLINE void in_groups(std::int64_t pixels, std::int64_t channels, const Body& body) {
-    const bool narrow = channels <= kStrip<Element> * ChannelVector<Element>::kChannels;
-    const auto bytes = channels * static_cast<std::int64_t>(sizeof(Element));
-    const std::int64_t group = narrow ? pixels : std::max(kGroupBytes / bytes, kFewest);
+    const bool narrow = channels <= kStripChannels<Element>;
+    const std::int64_t group = narrow ? pixels : pixels_of_group<Element>(channels);
     for (std::int64_t first = 0; first < pixels; first += group) {
         body(first, std::min(first + group, pixels));
     }

@@ -223,11 +223,14 @@ struct ChannelVector<std::uint16_t> {
         return from_neighbours(load_part(Floats(), src, First{low}),
                                load_part(Floats(), src + low, First{part.count - low}));
     }
-    template <class Part>
-    static HWY_INLINE ChannelVector load(const std::uint16_t* src, Part part) {
-        const auto pairs = hn::BitCast(Words(), load_part(Halves(), src, part));
+    static HWY_INLINE ChannelVector of(Vector<Halves> halves) {
+        const auto pairs = hn::BitCast(Words(), halves);
         return {hn::BitCast(Floats(), hn::ShiftLeft<16>(pairs)),
                 hn::BitCast(Floats(), hn::And(pairs, hn::Set(Words(), 0xffff0000)))};
+    }
+    template <class Part>
+    static HWY_INLINE ChannelVector load(const std::uint16_t* src, Part part) {
+        return of(load_part(Halves(), src, part));
     }
     template <class Part>
     HWY_INLINE void store(std::uint16_t* dst, Part part) const {

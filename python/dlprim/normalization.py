@@ -190,6 +190,7 @@ class BatchNorm:
         diff_weight: FloatArray | None = None,
         diff_bias: FloatArray | None = None,
         population: Population | None = None,
+        diff_addend: Any = None,
     ) -> BatchNormGradients:
         """The gradients with respect to src, residual, weight and bias.
 
@@ -213,6 +214,9 @@ class BatchNorm:
             Written and returned.
         population : Population, optional
             As in `forward`; diff_weight and diff_bias are still those of src alone.
+        diff_addend : packed array, src_shape, optional
+            The gradient is diff_dst + diff_addend, of a layer with a residual and relu: two
+            branches behind the layer need no pass that adds theirs.
 
         Returns
         -------
@@ -232,18 +236,15 @@ class BatchNorm:
         passed = diff_residual
         if self.residual and self.relu and passed is None:
             passed = self.activations.empty(diff_dst)
-        if diff_residual is not None and not (self.residual and self.relu):
-            raise ValueError(
-                "diff_residual is given, expected None: without a relu after a residual it is "
-                "diff_dst itself, without a residual there is none"
-            )
+        self._require_relu_after_residual(diff_residual, diff_addend)
         result = self.activations.empty(diff_dst) if out is None else out
         channels = self._channels
         weight_sum = np.empty(channels, np.float32) if diff_weight is None else diff_weight
         bias_sum = np.empty(channels, np.float32) if diff_bias is None else diff_bias
         arrays = {
-            "diff_dst": diff_dst, "src": src, "dst": dst, "relu_mask": relu_mask,
-            "weight": weight, "bias": bias, "out": result, "diff_residual": passed,
+            "diff_dst": diff_dst, "diff_addend": diff_addend, "src": src, "dst": dst,
+            "relu_mask": relu_mask, "weight": weight, "bias": bias, "out": result,
+            "diff_residual": passed,
             "diff_weight": weight_sum, "diff_bias": bias_sum, **self._statistics(saved),
             "given_diff_weight": None, "given_diff_bias": None,
         }  # fmt: skip
@@ -269,6 +270,13 @@ class BatchNorm:
             got = getattr(saved, "shape", type(saved).__name__)
             raise ValueError(f"saved is {got}, expected an array of shape {(2, self._channels)}")
         return {"mean": saved[0], "inverse_std": saved[1]}
+
+    def _require_relu_after_residual(self, diff_residual: Any, diff_addend: Any) -> None:
+        if self.relu and self.residual:
+            return
+        for name, array in (("diff_residual", diff_residual), ("diff_addend", diff_addend)):
+            if array is not None:
+                raise ValueError(f"{name} is given, expected None: no relu follows a residual")
 
     def _require_running(self, *running: FloatArray | None) -> None:
         if (running[0] is None) != (running[1] is None):

@@ -53,6 +53,7 @@ class Sequential(Module):
         super().__init__()
         self._layers = layers
         self._between: list[Any] = []
+        self.takes_terms = bool(layers) and list(layers.values())[-1].takes_terms
 
     def children(self) -> dict[str, Module]:
         return self._layers
@@ -87,8 +88,17 @@ class Sequential(Module):
         return x
 
     def backward(self, dy: Any, ready: Ready | None = None) -> Any:
-        for place, layer in reversed(list(enumerate(self._layers.values()))):
-            dy = layer.backward(dy, ready)
+        return self._back(dy, ready, False)
+
+    def backward_terms(self, dy: Any, ready: Ready | None = None) -> Any:
+        return self._back(dy, ready, True)
+
+    def _back(self, dy: Any, ready: Ready | None, terms: bool) -> Any:
+        """With ``terms`` the gradient may be two."""
+        layers = list(self._layers.values())
+        for place, layer in reversed(list(enumerate(layers))):
+            taken = layers[place - 1].takes_terms if place > 0 else terms
+            dy = (layer.backward_terms if taken else layer.backward)(dy, ready)
             x = self._between.pop()
             if place > 0 and x is not None:
                 self._give(x, dy)
@@ -155,6 +165,7 @@ class Residual(Module):
         super().__init__()
         self.main, self.shortcut = main, shortcut
         self.replaces_input = shortcut is None
+        self.takes_terms = main[-1].norm.relu
         self._between: list[Images] = []
 
     def children(self) -> dict[str, Module]:
@@ -197,6 +208,13 @@ class Residual(Module):
         return y
 
     def backward(self, dy: Images, ready: Ready | None = None) -> Images:
+        gradient, shape, diff_added = self.backward_terms(dy, ready)
+        with self.context.timed(self.name, "backward"):
+            dlprim.add(gradient, diff_added, out=gradient)
+        self.context.buffers.give(diff_added)
+        return Images(gradient, shape)
+
+    def backward_terms(self, dy: Images, ready: Ready | None = None) -> Images:
         buffers = self.context.buffers
         gradient, diff_added = self.main[-1].backward_branches(dy, ready)
         for layer in reversed(self.main[:-1]):
@@ -210,7 +228,4 @@ class Residual(Module):
             branch = self.shortcut.backward(Images(diff_added, dy.shape), ready)
             assert branch is not None
             diff_added = branch.array
-        with self.context.timed(self.name, "backward"):
-            dlprim.add(gradient.array, diff_added, out=gradient.array)
-        buffers.give(diff_added)
-        return gradient
+        return gradient._replace(addend=diff_added)

@@ -20,10 +20,15 @@ _UNTIMED = nullcontext()
 
 
 class Images(NamedTuple):
-    """Packed activations and their plain shape, which flow from layer to layer."""
+    """Packed activations and their plain shape, which flow from layer to layer.
+
+    A gradient may be two terms, array + addend, on its way from `Module.backward_terms` to a layer
+    that takes them so.
+    """
 
     array: Array
     shape: tuple[int, int, int, int]  # (N, C, H, W)
+    addend: Array | None = None
 
 
 class Context:

@@ -34,10 +34,13 @@ class Module(ABC):
         Whether `backward` reads what `forward` was given.
     replaces_input : bool
         Whether `infer_into` may write the result over its input.
+    takes_terms : bool
+        Whether `backward` takes a gradient of two terms, `Images.addend`.
     """
 
     keeps_input = True
     replaces_input = False
+    takes_terms = False
 
     def __init__(self) -> None:
         self.name = ""
@@ -69,6 +72,10 @@ class Module(ABC):
         array
             Of the shape of x; None from a layer that was made with ``first=True``.
         """
+
+    def backward_terms(self, dy: Any, ready: Ready | None = None) -> Any:
+        """As `backward`, for a layer in front that takes two terms; adding them is left to it."""
+        return self.backward(dy, ready)
 
     def children(self) -> dict[str, Module]:
         """Layers by name, in forward order; an empty name adds nothing to the names inside."""

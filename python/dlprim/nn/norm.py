@@ -98,7 +98,10 @@ class BatchNorm2d(Module):
     def backward_branches(
         self, dy: Images, ready: Ready | None = None
     ) -> tuple[Images, Array | None]:
-        """The gradients with respect to x, in the place of x, and to the residual, of dy."""
+        """The gradients with respect to x, in the place of x, and to the residual, of dy.
+
+        dy may be two terms where relu follows a residual.
+        """
         assert self._kept is not None
         (norm, src, mask), self._kept = self._kept, None
         with self.context.timed(self.name, "backward"):
@@ -114,8 +117,9 @@ class BatchNorm2d(Module):
                 diff_weight=self.weight.gradient,
                 diff_bias=self.bias.gradient,
                 population=self.population,
+                diff_addend=dy.addend,
             )
-        self.context.buffers.give(mask)
+        self.context.buffers.give(mask, dy.addend)
         if found.diff_residual is None:
             self.context.buffers.give(dy.array)
         finished(ready, self.weight, self.bias)
