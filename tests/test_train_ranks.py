@@ -144,6 +144,21 @@ def test_stopped_run_is_resumed(
     assert curve(resumed) == uninterrupted
 
 
+@pytest.mark.parametrize("step", [STEPS, 2 * STEPS])
+def test_stop_at_an_epochs_end_loses_nothing(
+    tmp_path: Path, uninterrupted: list[float], step: int
+) -> None:
+    """The signal comes to the last rank alone, before the loss that tells the others of it."""
+    resumed = tmp_path / "resumed.jsonl"
+    flags = (*TOGETHER, "--checkpoint", str(tmp_path / "kept"))
+    run = launch(2, str(TESTS / "mpi_train.py"), "terminate", str(step - 1), *flags)
+    assert run.returncode == 143, run.stderr
+    assert run.stderr.count("python -m dlprim.train: terminated.") == 1
+    assert f"resumed after step {step} of 10" in train(2, resumed, *flags, "--resume")
+    assert curve(resumed) == uninterrupted
+    assert [it["epoch"] for it in records(resumed)[:-1]] == [1, 2]
+
+
 def test_run_is_resumed_on_another_number_of_ranks(tmp_path: Path) -> None:
     whole, resumed = tmp_path / "whole.jsonl", tmp_path / "resumed.jsonl"
     flags = ("--model", "gru", "--hidden", "16", "--global-batch", "6", "--length", "8")

@@ -42,7 +42,7 @@ def make_trainer(
     config: TrainConfig,
     flags: argparse.Namespace,
     group: Group,
-    wants_stop: Callable[[], bool] = bool,
+    wants_stop: Callable[[], int] = int,
 ) -> tuple[Trainer, RankExchange]:
     """A rank's trainer, which averages gradients over the group as the flags say."""
     shard = Shard(group.rank, group.size)

@@ -181,13 +181,17 @@ class Trainer:
     def run(self) -> Iterator[EpochRecord]:
         """Yields a record after every epoch, from `step` on.
 
+        A run that was stopped behind an epoch's last step goes on with that epoch's record.
+
         Raises:
             DivergenceError: a loss or an output is NaN or infinite.
         """
-        while self.step < self.total_steps:
-            self.run_step()
-            if self.step % self.task.steps == 0:
+        while True:
+            if self.samples > 0 and self.step % self.task.steps == 0:
                 yield self._finish_epoch()
+            if self.step >= self.total_steps:
+                return
+            self.run_step()
 
     def run_step(self) -> float:
         """Trains on the next batch and returns its mean loss.
