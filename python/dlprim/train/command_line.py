@@ -2,8 +2,8 @@
 
 Whatever a user can get wrong is refused in one sentence before the first step. The exit status is
 0 after a complete run; 1 when it cannot start, diverges or cannot write its result; 2 for a wrong
-flag; 130 after Ctrl-C and 143 after SIGTERM. Without a complete run no result file is written, but where a folder for
-checkpoints is given the run can be resumed.
+flag; 130 after Ctrl-C and 143 after SIGTERM. Without a complete run no result file is written, but
+where a folder for checkpoints is given the run can be resumed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import fields, replace
 
 import dlprim
 from dlprim.distributed import CollectiveError, Group, LauncherError, end_job
@@ -19,13 +18,13 @@ from dlprim.distributed.agreement import require_same_code
 from dlprim.distributed.ceiling import measure_ceiling
 from dlprim.distributed.launcher import launched_rank
 from dlprim.train.agreement import check, only_rank_0_prints
-from dlprim.train.checkpoint import CheckpointError
-from dlprim.train.config import TrainConfig, configured
 from dlprim.train.data import MissingDataError
 from dlprim.train.flags import PROGRAM, parser
+from dlprim.train.folder import CheckpointError, claimed
 from dlprim.train.loop import DivergenceError
 from dlprim.train.records import check_writable
 from dlprim.train.run import Run
+from dlprim.train.settings import settled
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,26 +63,17 @@ def _main(options: argparse.ArgumentParser, flags: argparse.Namespace, group: Gr
             dlprim.set_num_threads(flags.threads)
         except (TypeError, ValueError) as error:
             options.error(f"argument --threads: {error}")
-    names = {field.name for field in fields(TrainConfig)}
-    given = {name: value for name, value in vars(flags).items() if name in names}
-    if "hidden" in given:
-        given["hidden"] = tuple(given["hidden"])
-    try:
-        config = configured(given)
-    except ValueError as error:
-        options.error(f"argument --data: {error}")
-    together = flags.global_batch or config.batch_size * group.size
-    if together < group.size:
-        options.error(f"argument --global-batch: expected {group.size}, one sample per rank")
-    config = replace(config, batch_size=together)
     try:
         require_same_code(group)
         if flags.allreduce_only is not None:
             print(measure_ceiling(group, flags.allreduce_only))
             return 0
+        config = settled(options, flags, group)
         if flags.check:
             return check(config, flags, group)
-        return Run(config, flags, group).run()
+        writes = None if flags.eval else flags.checkpoint
+        with claimed(group, writes, flags.resume):
+            return Run(config, flags, group).run()
     except KeyboardInterrupt:
         print(f"{PROGRAM}: interrupted.", file=sys.stderr)
         return 130 if group.size == 1 else group.abort(130)

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from dlprim.distributed import CollectiveError, DataParallel
 from dlprim.distributed.metrics import StepSeconds, Summary, summarize
 from dlprim.nn import Module, Parameter
-from dlprim.train.checkpoint import EXCHANGE, CheckpointError, read
+from dlprim.train.checkpoint import EXCHANGE, read
+from dlprim.train.folder import CheckpointError
 from dlprim.train.loop import Seconds, Trainer
 from dlprim.train.tasks import Shard, Task
 

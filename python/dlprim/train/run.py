@@ -24,6 +24,7 @@ from dlprim.train import checkpoint
 from dlprim.train.agreement import make_trainer
 from dlprim.train.config import TrainConfig
 from dlprim.train.flags import PROGRAM
+from dlprim.train.folder import FILE
 from dlprim.train.interruption import Interruption, status_of, word_for
 from dlprim.train.loop import EpochRecord
 from dlprim.train.models import LanguageModel
@@ -141,7 +142,9 @@ class Run:
         except OSError as error:
             reason = error.strerror or error
             what = f"no checkpoint could be written to {folder} after step {self.trainer.step}"
-            warn(PROGRAM, f"{what}: {reason}; training goes on and the earlier one stays.")
+            then = "the run ends" if self.exchange.stopped else "training goes on"
+            earlier = "the earlier one stays" if (folder / FILE).exists() else "there is none yet"
+            warn(PROGRAM, f"{what}: {reason}; {then} and {earlier}.")
 
     def _epoch_record(self, record: EpochRecord) -> dict[str, Any]:
         self._latest = record
