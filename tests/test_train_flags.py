@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from dlprim.train import main
+from dlprim.train.config import TrainConfig
+from dlprim.train.tasks import TextTask
+from dlprim.train.text import Corpus
 
 LSTM = ("--model", "lstm")
 
@@ -33,3 +37,34 @@ def test_flag_without_effect_is_refused(
     assert captured.out == ""
     assert f"argument {said}" in captured.err
     assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (
+            ("--model", "cnn", "--data", "synthetic", "--image-size", "9", "--shift", "9"),
+            "--shift 9: expected less than a side of the images, 9 x 9 pixels",
+        ),
+        ((*LSTM, "--length", "300000"), "--length 300000: expected at most "),
+        ((*LSTM, "--batch-size", "500000", "--length", "1"), "--batch-size 500000: expected at "),
+        ((*LSTM, "--batch-size", "10000000"), "--batch-size 10000000: expected at most "),
+    ],
+)
+def test_flag_beyond_the_data_is_refused(
+    flags: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*flags, "--hidden", "1", "--epochs", "1", "--steps", "1"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert said in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_longest_sequence_is_not_refused() -> None:
+    letters = np.arange(60) % 90
+    for batch_size, length in ((3, 19), (30, 1), (1, 59)):
+        config = TrainConfig(model="lstm", data="text", batch_size=batch_size, length=length)
+        task = TextTask(Corpus(letters, letters), config)
+        assert task.batch(0)[0].shape == (length, batch_size)
+        assert task.batch(0)[1].size == length * batch_size

@@ -190,6 +190,19 @@ def test_what_rounding_owes_is_in_the_checkpoint(tmp_path: Path) -> None:
         run = launch(2, "-m", "dlprim.train", *flags, "--resume", *other)
         assert run.returncode == 0, run.stderr
         assert run.stderr.count("what rounding took from messages begins at zero") == 1
+        differs = "of a run with gradients exchanged in bfloat16, not exchanged in float32: from"
+        assert run.stderr.count(differs) == (other[0] == "--wire")
+
+
+def test_batch_normalisation_of_other_ranks_is_told(tmp_path: Path) -> None:
+    kept = ("--checkpoint", str(tmp_path / "kept"))
+    flags = ("--model", "cnn", *DATA, "--hidden", "8", "--epochs", "1", "--steps", "2")
+    train(2, tmp_path / "run.jsonl", *flags, "--global-batch", "8", *kept)
+    differs = "of a run with batch normalisation over each rank, not over all ranks: from here on"
+    for ranks, more, told in ((2, (), 0), (2, ("--sync-bn",), 1), (1, (), 1)):
+        run = launch(ranks, "-m", "dlprim.train", *kept, "--resume", *more)
+        assert run.returncode == 0, run.stderr
+        assert run.stderr.count(differs) == told
 
 
 # ---------------------------------------------------------------- ends and refusals

@@ -23,7 +23,7 @@ from dlprim.train.models import LanguageModel
 from dlprim.train.npz import DamagedFileError, read_arrays
 
 EXCHANGE = "exchange/"  # before the names of what ranks carry from step to step
-_FORMAT = 1
+_FORMAT = 2
 _DESCRIPTION = "description"  # JSON, as bytes
 
 
@@ -48,6 +48,8 @@ def save(folder: Path, trainer: Trainer, history: list[dict[str, Any]]) -> None:
     description = {
         "format": _FORMAT,
         "config": asdict(trainer.config),
+        "data": trainer.task.digest,
+        "ranks": dict(trainer.exchange.settings),
         "step": trainer.step,
         "loss_sum": trainer.loss_sum,
         "samples": trainer.samples,
@@ -68,20 +70,28 @@ def save(folder: Path, trainer: Trainer, history: list[dict[str, Any]]) -> None:
     _flush_folder(folder)
 
 
-def load(folder: Path, trainer: Trainer, reader: Reader | None = None) -> list[dict[str, Any]]:
-    """Puts a trainer where the checkpoint of a folder was made, and returns the history.
+def load(
+    folder: Path, trainer: Trainer, reader: Reader | None = None, trains: bool = True
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Puts a trainer where the checkpoint of a folder was made.
+
+    Returns:
+        The history, and in sentences what differs from the run that made it without being refused.
 
     Args:
         folder: where `save` wrote.
         trainer: just made; of the same configuration, on any number of ranks.
         reader: how the file is read; `read` by default.
+        trains: whether the run goes on; a mere test may be on other data.
 
     Raises:
-        CheckpointError: there is none, it is damaged, or of a run with another configuration.
+        CheckpointError: there is none, it is damaged, or of a run with another configuration or
+            other data.
     """
     path = folder / FILE
     description, arrays = (reader or read)(path)
     require_same(path, description["config"], asdict(trainer.config))
+    differences = _differences(path, description, trainer, trains)
     parts: dict[str, dict[str, Any]] = {"model": {}, "optimizer": {}, "state": {}, "exchange": {}}
     for name, array in arrays.items():
         part, _, key = name.partition("/")
@@ -100,7 +110,7 @@ def load(folder: Path, trainer: Trainer, reader: Reader | None = None) -> list[d
     trainer.loss_sum, trainer.samples = description["loss_sum"], description["samples"]
     trainer.seconds = type(trainer.seconds)(**description["seconds"])
     history: list[dict[str, Any]] = description["history"]
-    return history
+    return history, differences
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -169,6 +179,25 @@ def _arrays(trainer: Trainer) -> dict[str, NDArray[Any]]:
                 stored = state if is_float32 else state.view(np.uint16)
                 arrays[f"state/{layer}.{place}"] = trainer.exchange.all_columns(stored)
     return arrays
+
+
+def _differences(
+    path: Path, description: dict[str, Any], trainer: Trainer, trains: bool
+) -> list[str]:
+    found = []
+    if description["data"] != trainer.task.digest:
+        other = f"{path} is of a run on other data than {trainer.config.data} holds now"
+        if trains:
+            raise CheckpointError(other)
+        found.append(f"{other}: what is tested may be what it was trained on")
+    if trains:
+        found += [
+            f"{path} is of a run with {what} {description['ranks'].get(what)}, not {own}: from "
+            "here on the losses are not those of that run"
+            for what, own in trainer.exchange.settings.items()
+            if description["ranks"].get(what) != own
+        ]
+    return found
 
 
 def _states(arrays: Mapping[str, Any], model: LanguageModel) -> list[tuple[NDArray[Any], ...]]:

@@ -8,6 +8,7 @@ from typing import Any
 MODELS = ("mlp", "cnn", "resnet50", "lstm", "gru")
 DATA = ("digits", "text", "synthetic")
 LANGUAGE = ("lstm", "gru")
+WIDEST = 1_000_000  # neurons of a layer; beyond it a typing error is likelier than a wish
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,9 @@ import dlprim
 from dlprim.distributed.launcher import launched_rank
 from dlprim.distributed.overlap import OVERLAPS
 from dlprim.distributed.reduction import WIRES
-from dlprim.train.config import DATA, MODELS, TrainConfig
+from dlprim.train.config import DATA, MODELS, WIDEST, TrainConfig
 
 PROGRAM = "python -m dlprim.train"
-WIDEST = 1_000_000  # neurons of a layer; beyond it a typing error is likelier than a wish
 
 Number = TypeVar("Number", int, float)
 

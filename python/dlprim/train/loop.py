@@ -36,6 +36,7 @@ class Exchange(Protocol):
     the ranks of a distributed run have to agree about."""
 
     rank: int  # of which 0 writes
+    settings: Mapping[str, str]  # how ranks compute together, where that decides the result
 
     def begin(self, step: int) -> None:
         """The forward pass of a step is next."""
@@ -71,10 +72,14 @@ class Exchange(Protocol):
         """The inverse of `all_columns`."""
 
 
+ALONE = {"gradients": "exchanged in float32", "batch normalisation": "over all ranks"}
+
+
 class NoExchange:
     """A single process uses its gradients as they are."""
 
     rank = 0
+    settings: Mapping[str, str] = ALONE
 
     def begin(self, step: int) -> None: ...
 

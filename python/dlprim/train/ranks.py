@@ -20,7 +20,7 @@ from dlprim.distributed.metrics import StepSeconds, Summary, summarize
 from dlprim.nn import Module, Parameter
 from dlprim.train.checkpoint import EXCHANGE, read
 from dlprim.train.folder import CheckpointError
-from dlprim.train.loop import Seconds, Trainer
+from dlprim.train.loop import ALONE, Seconds, Trainer
 from dlprim.train.tasks import Shard, Task
 
 _LOST = f"{EXCHANGE}lost"
@@ -51,6 +51,17 @@ class RankExchange:
         self._heard = np.empty((self.group.size, 3))
         self._stopped_by = 0
         self._dropped = False  # what messages still owed
+        self.settings: Mapping[str, str] = ALONE
+
+    def describe(self, wire: str, synchronized: bool) -> None:
+        """Says how gradients travel, and whether batch normalisation is of all ranks."""
+        normalizes = any(module.own_statistics() for module in self._model.modules())
+        if self.group.size > 1:
+            apart = normalizes and not synchronized
+            self.settings = {
+                "gradients": f"exchanged in {wire}",
+                "batch normalisation": f"over {'each rank' if apart else 'all ranks'}",
+            }
 
     def begin(self, step: int) -> None:
         self.parallel.share = self._task.share(step)

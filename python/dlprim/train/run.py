@@ -69,8 +69,7 @@ class Run:
         """Everything, from the first line to the result file; the exit status."""
         self._print_first_line()
         if self.flags.resume or (self.flags.eval and self.flags.checkpoint is not None):
-            self.history = checkpoint.load(self.flags.checkpoint, self.trainer, self.exchange.read)
-            print(f"resumed after step {self.trainer.step} of {self.trainer.total_steps}")
+            self._load()
         if self.flags.eval:
             return self._test()
         if self.profile is not None:
@@ -89,6 +88,16 @@ class Run:
             return status_of(signal)
         self._finish()
         return 0
+
+    def _load(self) -> None:
+        trains = not self.flags.eval
+        self.history, differences = checkpoint.load(
+            self.flags.checkpoint, self.trainer, self.exchange.read, trains
+        )
+        if self.group.rank == 0:
+            for difference in differences:
+                warn(PROGRAM, difference)
+        print(f"resumed after step {self.trainer.step} of {self.trainer.total_steps}")
 
     def _print_first_line(self) -> None:
         values = sum(it.value.size for it in self.trainer.model.parameters())
