@@ -74,14 +74,12 @@ class Run:
             return self._test()
         if self.profile is not None:
             self.trainer.model.context.timer = self.profile.timer
-        begin = self.trainer.step
         with self.interruption.listening():
             signal = self._train()
         if self.profile is not None:
             self.trainer.model.context.timer = None
-            steps = max(self.trainer.step - begin, 1)
-            print("\n".join(self.profile.lines(steps, self.config.dtype)))
-            self.history += self.profile.records(steps)
+            print("\n".join(self.profile.lines(self.config.dtype)))
+            self.history += self.profile.records()
         if signal:
             if self.group.rank == 0:
                 print(f"{PROGRAM}: {word_for(signal)}.", file=sys.stderr)
@@ -127,6 +125,9 @@ class Run:
         def after_step(loss: float) -> None:
             progress.after_step(loss)
             self.log.after_step()
+            if self.profile is not None:
+                left = self.trainer.total_steps - self.trainer.step
+                self.profile.after_step(left > 0 and not self.exchange.stopped)
             if self.exchange.stopped:
                 raise _StoppedError
 
