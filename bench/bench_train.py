@@ -3,9 +3,9 @@
 Both sides begin with the same weights, see the same batches and take turns step by step in one
 process; the ratio is the median over neighbouring steps, and beside it stands the fraction of the
 FMA peak measured around them. Nothing is timed before the logits of the first weights and the loss
-of the first step agree. Curves of the loss stand beside each
-other, with PyTorch on one thread as a third: what that differs from PyTorch on all threads is what
-rounding alone does to a curve. Peak memory is that of a process that runs one side only.
+of the first step agree. Curves of the loss stand beside each other, with PyTorch on one thread as a
+third: what that differs from PyTorch on all threads is what rounding alone does to a curve. Peak
+memory is that of a process that runs one side only.
 """
 
 from __future__ import annotations
