@@ -1,19 +1,23 @@
 """Whole networks against PyTorch: ResNet-50 and a language model, training and inference.
 
 Both sides begin with the same weights, see the same batches and take turns step by step in one
-process; the ratio is the median over neighbouring steps. Curves of the loss stand beside each
-other, with PyTorch on one thread as a third: what that differs from PyTorch on all threads is what
-rounding alone does to a curve. Peak memory is that of a process that runs one side only.
+process; the ratio is the median over neighbouring steps, and beside it stands the fraction of the
+FMA peak measured around them. Nothing is timed before the logits of the first weights and the loss
+of the first step agree. Curves of the loss stand beside each other, with PyTorch on one thread as a
+third: what that differs from PyTorch on all threads is what rounding alone does to a curve. Peak
+memory is that of a process that runs one side only.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -21,14 +25,20 @@ from typing import Any
 
 os.environ.setdefault("DLPRIM_TUNE", "0")  # the model's schedules, whatever this machine has stored
 
+import numpy as np
+
 import dlprim
 import harness
+from dlprim.float_operands import widened
+from dlprim.testing import fma_peak
 from torch_peer import load_torch
 from train_case import Ours, Setting, Theirs, batch_of, seconds_of
 
 _STEPS_FOR_MEMORY = 3
 _CLOSE_STEPS = 5  # whose losses must agree
 _CLOSE = 1e-3
+_SAME = {"float32": 1e-5, "bfloat16": 2e-2}  # relative, before anything is timed
+_PEAK_SECONDS = 0.1
 
 
 def main() -> None:
@@ -59,10 +69,11 @@ def main() -> None:
 
 
 def speed(torch: Any, setting: Setting, rounds: int) -> dict[str, Any]:
-    """Training and inference in turns."""
+    """Training and inference in turns, once both sides have given the same results."""
     ours = Ours(setting)
     theirs = Theirs(torch, setting, ours.model.state_dict())
     src, targets = batch_of(setting, 0)
+    flops = verified(ours, theirs, src, targets)
     unit = "images/s" if setting.is_images else "characters/s"
     found: dict[str, Any] = {}
     pairs = {
@@ -73,14 +84,48 @@ def speed(torch: Any, setting: Setting, rounds: int) -> dict[str, Any]:
         for call, *operands in sides:
             call(*operands)
         calls = [lambda side=side: seconds_of(*side) for side in sides]
+        before = peak(setting.dtype)
         own, other = harness.alternate(calls, rounds)
+        share = flops[name] / median(own) / ((before + peak(setting.dtype)) / 2)
         ratio = 1 / harness.median_ratio(own, other)
         rates = [setting.samples / median(series) for series in (own, other)]
         print(
             f"  {name:9}  ours {rates[0]:9.1f} {unit}  PyTorch {rates[1]:9.1f}  ratio {ratio:.2f}"
+            f"  of the FMA peak {share:.2f}"
         )
         found |= {f"{name}_ours": rates[0], f"{name}_torch": rates[1], f"{name}_ratio": ratio}
+        found[f"{name}_of_peak"] = share
     return found
+
+
+def verified(ours: Ours, theirs: Theirs, src: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+    """Nominal operations of a step, and of inference, whose results agree on both sides.
+
+    They are the logits of the first weights, apart by a fraction of the largest of them, and the
+    loss of the first step.
+
+    Raises
+    ------
+    SystemExit
+        They do not agree.
+    """
+    setting = ours.setting
+    close = _SAME[setting.dtype]
+    dst, inference = ours.counted(ours.infer, src)
+    expected = theirs.infer(src).float().numpy()
+    bound = np.full(expected.shape, close * np.abs(expected).max())
+    harness.verify(f"{setting.model} inference", widened(dst), expected, bound)
+    loss, training = ours.counted(ours.train, src, targets)
+    expected = np.array(theirs.train(src, targets))
+    harness.verify(f"{setting.model} training", np.array(loss), expected, close * abs(expected))
+    return {"training": training, "inference": inference}
+
+
+def peak(dtype: str) -> float:
+    """Operations per second of all threads on registers; NaN where none can be generated."""
+    if dlprim.isa() == "scalar":
+        return math.nan
+    return fma_peak(seconds=_PEAK_SECONDS, dtype=dtype) * dlprim.get_num_threads()
 
 
 def memory(model: str, dtype: str, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -89,7 +134,9 @@ def memory(model: str, dtype: str, arguments: argparse.Namespace) -> dict[str, A
     for side in ("ours", "torch"):
         command = [sys.executable, __file__, "--models", model, "--dtypes", dtype]
         command += ["--memory-of", side, "--threads", str(arguments.threads)]
-        command += ["--batch", str(arguments.batch), "--algorithm", arguments.algorithm]
+        if arguments.batch is not None:
+            command += ["--batch", str(arguments.batch)]
+        command += ["--algorithm", arguments.algorithm]
         command += ["--size", str(arguments.size), "--hidden", str(arguments.hidden)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         found[f"memory_{side}"] = int(done.stdout)
@@ -148,6 +195,17 @@ def setting_of(arguments: argparse.Namespace, model: str, dtype: str) -> Setting
     )  # fmt: skip
 
 
+def at_least(least: int) -> Callable[[str], int]:
+    """An argparse type of integers."""
+
+    def parse(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"expected an integer >= {least}, got {text!r}")
+        return int(text)
+
+    return parse
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     models = ["resnet50", "lstm", "gru"]
@@ -156,13 +214,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--dtypes", nargs="+", choices=kinds, default=kinds)
     parts = ["speed", "memory", "curves"]
     parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
-    parser.add_argument("--batch", type=int, default=0, help="default: 16 images, 32 sequences")
-    parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--hidden", type=int, default=512)
+    some = at_least(1)
+    parser.add_argument("--batch", type=some, help="default: 16 images, 32 sequences")
+    parser.add_argument("--size", type=some, default=224)
+    parser.add_argument("--hidden", type=some, default=512)
     parser.add_argument("--algorithm", default="auto", choices=["auto", "direct"])
-    parser.add_argument("--threads", type=int, default=dlprim.get_num_threads())
-    parser.add_argument("--rounds", type=int, default=7, help="turns of both sides")
-    parser.add_argument("--steps", type=int, default=20, help="of the curves")
+    parser.add_argument("--threads", type=some, default=dlprim.get_num_threads())
+    parser.add_argument("--rounds", type=at_least(2), default=7, help="turns of both sides")
+    parser.add_argument("--steps", type=some, default=20, help="of the curves")
     parser.add_argument("--json", help="write a record per network there")
     parser.add_argument("--memory-of", choices=["ours", "torch"], help=argparse.SUPPRESS)
     return parser.parse_args()

@@ -16,6 +16,7 @@ import dlprim
 from dlprim import nn
 from dlprim.optim import SGD, AdamW
 from dlprim.train.models import LanguageModel
+from dlprim.train.profiling import Profile
 from dlprim.train.tasks import seeded
 
 CHARACTERS, EMBEDDED = 97, 64
@@ -95,8 +96,18 @@ class Ours:
         self.model.changed()
         return loss
 
-    def infer(self, src: np.ndarray) -> None:
-        self.model.forward(src, training=False)
+    def infer(self, src: np.ndarray) -> np.ndarray:
+        """Logits, in the dtype of the activations."""
+        return self.model.forward(src, training=False)
+
+    def counted(self, call: Any, *arguments: Any) -> tuple[Any, float]:
+        """The result of a call, and the nominal operations of the layers in it."""
+        profile = Profile()
+        self.model.context.timer = profile.timer
+        try:
+            return call(*arguments), sum(work.flops for work in profile.work.values())
+        finally:
+            self.model.context.timer = None
 
 
 class Theirs:
@@ -137,10 +148,11 @@ class Theirs:
         self.optimizer.step()
         return float(loss.detach())
 
-    def infer(self, src: np.ndarray) -> None:
+    def infer(self, src: np.ndarray) -> Any:
+        """Logits, a tensor of PyTorch."""
         self.model.eval()
         with self.torch.inference_mode(), self._autocast():
-            self.model(self._tensor(src))
+            return self.model(self._tensor(src))
 
     def _tensor(self, src: np.ndarray) -> Any:
         tensor = self.torch.from_numpy(src)

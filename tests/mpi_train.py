@@ -28,6 +28,8 @@ def mishap(trainer: Trainer) -> float:
             os.kill(os.getpid(), signal.SIGKILL)
         if WAY == "interrupt":
             os.kill(os.getpid(), signal.SIGINT)
+        if WAY == "terminate":
+            os.kill(os.getpid(), signal.SIGTERM)
         if WAY == "stall":
             time.sleep(3600)
         if WAY == "nan":

@@ -135,6 +135,7 @@ def test_numpy_does_no_matrix_product() -> None:
         ("--lr", "inf", "a finite number > 0"),
         ("--momentum", "1", "a number >= 0 and < 1"),
         ("--noise", "nan", "a finite number >= 0"),
+        ("--noise", "1e39", "a finite number >= 0 up to 1e12"),
         ("--seed", "-1", "an integer >= 0"),
         ("--threads", "0", "an integer >= 1"),
         ("--threads", "two", "an integer >= 1"),

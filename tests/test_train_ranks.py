@@ -144,6 +144,21 @@ def test_stopped_run_is_resumed(
     assert curve(resumed) == uninterrupted
 
 
+@pytest.mark.parametrize("step", [STEPS, 2 * STEPS])
+def test_stop_at_an_epochs_end_loses_nothing(
+    tmp_path: Path, uninterrupted: list[float], step: int
+) -> None:
+    """The signal comes to the last rank alone, before the loss that tells the others of it."""
+    resumed = tmp_path / "resumed.jsonl"
+    flags = (*TOGETHER, "--checkpoint", str(tmp_path / "kept"))
+    run = launch(2, str(TESTS / "mpi_train.py"), "terminate", str(step - 1), *flags)
+    assert run.returncode == 143, run.stderr
+    assert run.stderr.count("python -m dlprim.train: terminated.") == 1
+    assert f"resumed after step {step} of 10" in train(2, resumed, *flags, "--resume")
+    assert curve(resumed) == uninterrupted
+    assert [it["epoch"] for it in records(resumed)[:-1]] == [1, 2]
+
+
 def test_run_is_resumed_on_another_number_of_ranks(tmp_path: Path) -> None:
     whole, resumed = tmp_path / "whole.jsonl", tmp_path / "resumed.jsonl"
     flags = ("--model", "gru", "--hidden", "16", "--global-batch", "6", "--length", "8")
@@ -175,6 +190,19 @@ def test_what_rounding_owes_is_in_the_checkpoint(tmp_path: Path) -> None:
         run = launch(2, "-m", "dlprim.train", *flags, "--resume", *other)
         assert run.returncode == 0, run.stderr
         assert run.stderr.count("what rounding took from messages begins at zero") == 1
+        differs = "of a run with gradients exchanged in bfloat16, not exchanged in float32: from"
+        assert run.stderr.count(differs) == (other[0] == "--wire")
+
+
+def test_batch_normalisation_of_other_ranks_is_told(tmp_path: Path) -> None:
+    kept = ("--checkpoint", str(tmp_path / "kept"))
+    flags = ("--model", "cnn", *DATA, "--hidden", "8", "--epochs", "1", "--steps", "2")
+    train(2, tmp_path / "run.jsonl", *flags, "--global-batch", "8", *kept)
+    differs = "of a run with batch normalisation over each rank, not over all ranks: from here on"
+    for ranks, more, told in ((2, (), 0), (2, ("--sync-bn",), 1), (1, (), 1)):
+        run = launch(ranks, "-m", "dlprim.train", *kept, "--resume", *more)
+        assert run.returncode == 0, run.stderr
+        assert run.stderr.count(differs) == told
 
 
 # ---------------------------------------------------------------- ends and refusals

@@ -42,7 +42,7 @@ def make_trainer(
     config: TrainConfig,
     flags: argparse.Namespace,
     group: Group,
-    wants_stop: Callable[[], bool] = bool,
+    wants_stop: Callable[[], int] = int,
 ) -> tuple[Trainer, RankExchange]:
     """A rank's trainer, which averages gradients over the group as the flags say."""
     shard = Shard(group.rank, group.size)
@@ -54,6 +54,7 @@ def make_trainer(
     if flags.sync_bn and synchronize_batch_norm(model, parallel) == 0:
         raise CollectiveError(f"--sync-bn: the model {config.model} has no batch normalisation")
     exchange = RankExchange(parallel, model, task, wants_stop)
+    exchange.describe(flags.wire, flags.sync_bn)
     return Trainer(model, task, config, exchange), exchange
 
 

@@ -17,22 +17,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlprim.train.config import TrainConfig
+from dlprim.train.folder import FILE, CheckpointError, temporary_name
 from dlprim.train.loop import Trainer
 from dlprim.train.models import LanguageModel
 from dlprim.train.npz import DamagedFileError, read_arrays
 
-FILE = "checkpoint.npz"
 EXCHANGE = "exchange/"  # before the names of what ranks carry from step to step
-_FORMAT = 1
+_FORMAT = 2
 _DESCRIPTION = "description"  # JSON, as bytes
 
 
 Reader = Callable[[Path], tuple[dict[str, Any], dict[str, NDArray[Any]]]]
-
-
-class CheckpointError(RuntimeError):
-    """A checkpoint is missing, damaged or of another run."""
 
 
 def save(folder: Path, trainer: Trainer, history: list[dict[str, Any]]) -> None:
@@ -53,6 +48,8 @@ def save(folder: Path, trainer: Trainer, history: list[dict[str, Any]]) -> None:
     description = {
         "format": _FORMAT,
         "config": asdict(trainer.config),
+        "data": trainer.task.digest,
+        "ranks": dict(trainer.exchange.settings),
         "step": trainer.step,
         "loss_sum": trainer.loss_sum,
         "samples": trainer.samples,
@@ -60,7 +57,7 @@ def save(folder: Path, trainer: Trainer, history: list[dict[str, Any]]) -> None:
         "history": history,
     }
     arrays[_DESCRIPTION] = np.frombuffer(json.dumps(description).encode(), np.uint8)
-    temporary = folder / f"{FILE}.tmp"
+    temporary = folder / temporary_name()
     try:
         with temporary.open("wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
@@ -73,20 +70,28 @@ def save(folder: Path, trainer: Trainer, history: list[dict[str, Any]]) -> None:
     _flush_folder(folder)
 
 
-def load(folder: Path, trainer: Trainer, reader: Reader | None = None) -> list[dict[str, Any]]:
-    """Puts a trainer where the checkpoint of a folder was made, and returns the history.
+def load(
+    folder: Path, trainer: Trainer, reader: Reader | None = None, trains: bool = True
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Puts a trainer where the checkpoint of a folder was made.
+
+    Returns:
+        The history, and in sentences what differs from the run that made it without being refused.
 
     Args:
         folder: where `save` wrote.
         trainer: just made; of the same configuration, on any number of ranks.
         reader: how the file is read; `read` by default.
+        trains: whether the run goes on; a mere test may be on other data.
 
     Raises:
-        CheckpointError: there is none, it is damaged, or of a run with another configuration.
+        CheckpointError: there is none, it is damaged, or of a run with another configuration or
+            other data.
     """
     path = folder / FILE
     description, arrays = (reader or read)(path)
-    _require_same(path, description["config"], trainer.config)
+    require_same(path, description["config"], asdict(trainer.config))
+    differences = _differences(path, description, trainer, trains)
     parts: dict[str, dict[str, Any]] = {"model": {}, "optimizer": {}, "state": {}, "exchange": {}}
     for name, array in arrays.items():
         part, _, key = name.partition("/")
@@ -105,7 +110,7 @@ def load(folder: Path, trainer: Trainer, reader: Reader | None = None) -> list[d
     trainer.loss_sum, trainer.samples = description["loss_sum"], description["samples"]
     trainer.seconds = type(trainer.seconds)(**description["seconds"])
     history: list[dict[str, Any]] = description["history"]
-    return history
+    return history, differences
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -114,8 +119,34 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     Raises:
         CheckpointError: the file is missing or damaged, or is no checkpoint.
     """
+    return _opened(path)
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """What a checkpoint says of its run, without its arrays.
+
+    Raises:
+        CheckpointError: as `read`, as far as it shows without reading everything.
+    """
+    return _opened(path, _DESCRIPTION)[0]
+
+
+def require_same(path: Path, stored: dict[str, Any], given: dict[str, Any]) -> None:
+    """Refuses settings that contradict those of a checkpoint.
+
+    Raises:
+        CheckpointError: which ones do.
+    """
+    given = json.loads(json.dumps(given))
+    other = [name for name in given if given[name] != stored.get(name)]
+    if other:
+        shown = ", ".join(f"{name} {stored.get(name)}, not {given[name]}" for name in other)
+        raise CheckpointError(f"{path} is of a run with {shown}")
+
+
+def _opened(path: Path, only: str | None = None) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     try:
-        arrays = read_arrays(path)
+        arrays = read_arrays(path, only)
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist: there is nothing to resume") from None
     except (OSError, DamagedFileError) as error:
@@ -123,6 +154,8 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     try:
         description = json.loads(arrays.pop(_DESCRIPTION).tobytes())
     except (KeyError, ValueError):
+        if only is not None:
+            arrays = read_arrays(path)
         names = ", ".join(sorted(arrays)[:3])
         raise CheckpointError(
             f"{path} is no checkpoint of dlprim.train: it holds {names or 'nothing'}, but no "
@@ -148,6 +181,25 @@ def _arrays(trainer: Trainer) -> dict[str, NDArray[Any]]:
     return arrays
 
 
+def _differences(
+    path: Path, description: dict[str, Any], trainer: Trainer, trains: bool
+) -> list[str]:
+    found = []
+    if description["data"] != trainer.task.digest:
+        other = f"{path} is of a run on other data than {trainer.config.data} holds now"
+        if trains:
+            raise CheckpointError(other)
+        found.append(f"{other}: what is tested may be what it was trained on")
+    if trains:
+        found += [
+            f"{path} is of a run with {what} {description['ranks'].get(what)}, not {own}: from "
+            "here on the losses are not those of that run"
+            for what, own in trainer.exchange.settings.items()
+            if description["ranks"].get(what) != own
+        ]
+    return found
+
+
 def _states(arrays: Mapping[str, Any], model: LanguageModel) -> list[tuple[NDArray[Any], ...]]:
     found: dict[int, dict[int, NDArray[Any]]] = {}
     for name, array in arrays.items():
@@ -155,14 +207,6 @@ def _states(arrays: Mapping[str, Any], model: LanguageModel) -> list[tuple[NDArr
         is_narrow = array.dtype == np.uint16
         found.setdefault(layer, {})[place] = array.view(model.context.dtype) if is_narrow else array
     return [tuple(found[layer][i] for i in sorted(found[layer])) for layer in sorted(found)]
-
-
-def _require_same(path: Path, stored: dict[str, Any], config: TrainConfig) -> None:
-    own = json.loads(json.dumps(asdict(config)))
-    other = [name for name in own if own[name] != stored.get(name)]
-    if other:
-        shown = ", ".join(f"{name} {stored.get(name)}, not {own[name]}" for name in other)
-        raise CheckpointError(f"{path} is of a run with {shown}")
 
 
 def _flush_folder(folder: Path) -> None:

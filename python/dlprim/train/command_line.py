@@ -2,46 +2,29 @@
 
 Whatever a user can get wrong is refused in one sentence before the first step. The exit status is
 0 after a complete run; 1 when it cannot start, diverges or cannot write its result; 2 for a wrong
-flag; 130 after Ctrl-C. Without a complete run no result file is written, but where a folder for
-checkpoints is given the run can be resumed.
+flag; 130 after Ctrl-C and 143 after SIGTERM. Without a complete run no result file is written, but
+where a folder for checkpoints is given the run can be resumed.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
-from typing import Any
-
-import numpy as np
 
 import dlprim
 from dlprim.distributed import CollectiveError, Group, LauncherError, end_job
-from dlprim.distributed.agreement import prepare_together, require_same_code
+from dlprim.distributed.agreement import require_same_code
 from dlprim.distributed.ceiling import measure_ceiling
 from dlprim.distributed.launcher import launched_rank
-from dlprim.distributed.metrics import read_summary
-from dlprim.distributed.placement import complaints, placements
-from dlprim.distributed.prediction import Network, predict, table
-from dlprim.train import checkpoint
-from dlprim.train.agreement import check, make_trainer, only_rank_0_prints
-from dlprim.train.checkpoint import CheckpointError
-from dlprim.train.config import TrainConfig, configured
+from dlprim.train.agreement import check, only_rank_0_prints
 from dlprim.train.data import MissingDataError
 from dlprim.train.flags import PROGRAM, parser
-from dlprim.train.interruption import Interruption
-from dlprim.train.loop import DivergenceError, EpochRecord
-from dlprim.train.models import LanguageModel
-from dlprim.train.profiling import Profile
-from dlprim.train.progress import Progress, quality_text, split_text, warn
-from dlprim.train.ranks import StepLog
-from dlprim.train.records import check_writable, write_lines
-from dlprim.train.sampling import sample
-
-SCHEMA_VERSION = 2
-_SAMPLE = 300  # characters
+from dlprim.train.folder import CheckpointError, claimed
+from dlprim.train.loop import DivergenceError
+from dlprim.train.records import check_writable
+from dlprim.train.run import Run
+from dlprim.train.settings import settled
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -80,26 +63,17 @@ def _main(options: argparse.ArgumentParser, flags: argparse.Namespace, group: Gr
             dlprim.set_num_threads(flags.threads)
         except (TypeError, ValueError) as error:
             options.error(f"argument --threads: {error}")
-    names = {field.name for field in fields(TrainConfig)}
-    given = {name: value for name, value in vars(flags).items() if name in names}
-    if "hidden" in given:
-        given["hidden"] = tuple(given["hidden"])
-    try:
-        config = configured(given)
-    except ValueError as error:
-        options.error(f"argument --data: {error}")
-    together = flags.global_batch or config.batch_size * group.size
-    if together < group.size:
-        options.error(f"argument --global-batch: expected {group.size}, one sample per rank")
-    config = replace(config, batch_size=together)
     try:
         require_same_code(group)
         if flags.allreduce_only is not None:
             print(measure_ceiling(group, flags.allreduce_only))
             return 0
+        config = settled(options, flags, group)
         if flags.check:
             return check(config, flags, group)
-        return Run(config, flags, group).run()
+        writes = None if flags.eval else flags.checkpoint
+        with claimed(group, writes, flags.resume):
+            return Run(config, flags, group).run()
     except KeyboardInterrupt:
         print(f"{PROGRAM}: interrupted.", file=sys.stderr)
         return 130 if group.size == 1 else group.abort(130)
@@ -111,189 +85,3 @@ def _main(options: argparse.ArgumentParser, flags: argparse.Namespace, group: Gr
         if group.size == 1 and not isinstance(error, ValueError):
             raise
         return end_job(group, PROGRAM, error)
-
-
-class Run:
-    """One run of the program."""
-
-    def __init__(self, config: TrainConfig, flags: argparse.Namespace, group: Group) -> None:
-        self.config, self.flags, self.group = config, flags, group
-        # Read now: a wrong file is refused before the first step.
-        self.baseline = prepare_together(
-            group, lambda: flags.baseline and read_summary(flags.baseline)
-        )
-        self.interruption = Interruption()
-        self.trainer, self.exchange = make_trainer(
-            config, flags, group, lambda: self.interruption.wanted
-        )
-        self.task = self.trainer.task
-        self.log = StepLog(self.trainer, self.exchange.parallel)
-        self.history: list[dict[str, Any]] = []
-        self.profile = Profile() if flags.profile else None
-        self._latest: EpochRecord | None = None
-        self.environment = {
-            "dlprim": dlprim.__version__,
-            "isa": dlprim.isa(),
-            "threads": dlprim.get_num_threads(),
-            "numpy": np.__version__,
-        }
-        if group.size > 1:
-            self.environment |= {"ranks": group.size, "mpi": group.library}
-
-    def run(self) -> int:
-        """Everything, from the first line to the result file; the exit status."""
-        self._print_first_line()
-        if self.flags.resume or (self.flags.eval and self.flags.checkpoint is not None):
-            self.history = checkpoint.load(self.flags.checkpoint, self.trainer, self.exchange.read)
-            print(f"resumed after step {self.trainer.step} of {self.trainer.total_steps}")
-        if self.flags.eval:
-            return self._test()
-        if self.profile is not None:
-            self.trainer.model.context.timer = self.profile.timer
-        begin = self.trainer.step
-        with self.interruption.listening():
-            finished = self._train()
-        if self.profile is not None:
-            self.trainer.model.context.timer = None
-            steps = max(self.trainer.step - begin, 1)
-            print("\n".join(self.profile.lines(steps, self.config.dtype)))
-            self.history += self.profile.records(steps)
-        if not finished:
-            if self.group.rank == 0:
-                print(f"{PROGRAM}: interrupted.", file=sys.stderr)
-            return 130
-        self._finish()
-        return 0
-
-    def _print_first_line(self) -> None:
-        values = sum(it.value.size for it in self.trainer.model.parameters())
-        where = self.environment
-        print(
-            f"dlprim {where['dlprim']}, {where['isa']}, threads: {where['threads']}; "
-            f"{self.task.describe()}; {self.config.model} of {values} parameters, "
-            f"{self.config.dtype}",
-            flush=True,
-        )
-        if self.group.size > 1:
-            everywhere = placements(self.group)
-            overlap = self.exchange.parallel.overlap
-            print(
-                f"{self.group.size} ranks, {self.environment['mpi']}, overlap {overlap}, "
-                f"{self.flags.wire} on the wire, global batch {self.config.batch_size}"
-            )
-            print("\n".join(map(str, everywhere)), flush=True)
-            if self.group.rank == 0:
-                for complaint in complaints(everywhere):
-                    warn(PROGRAM, complaint)
-
-    def _train(self) -> bool:
-        """Whether the run came to its end."""
-        progress = Progress(self.trainer)
-
-        def after_step(loss: float) -> None:
-            progress.after_step(loss)
-            self.log.after_step()
-            if self.exchange.stopped:
-                raise _StoppedError
-
-        self.trainer.after_step = after_step
-        try:
-            for record in self.trainer.run():
-                self.history.append(self._epoch_record(record))
-                print(progress.epoch_line(record), flush=True)
-                self._save()
-        except _StoppedError:
-            self.exchange.before_test()
-            self._save()
-            return False
-        return True
-
-    def _save(self) -> None:
-        folder = self.flags.checkpoint
-        if folder is None:
-            return
-        try:
-            checkpoint.save(folder, self.trainer, self.history)
-        except OSError as error:
-            reason = error.strerror or error
-            what = f"no checkpoint could be written to {folder} after step {self.trainer.step}"
-            warn(PROGRAM, f"{what}: {reason}; training goes on and the earlier one stays.")
-
-    def _epoch_record(self, record: EpochRecord) -> dict[str, Any]:
-        self._latest = record
-        return {
-            "record": "epoch",
-            "epoch": record.epoch,
-            "train_loss": record.train_loss,
-            self.task.metric: record.quality,
-            "samples": record.samples,
-            "seconds": record.seconds.total,
-            "samples_per_s": record.samples_per_s,
-            **{f"{name}_s": value for name, value in asdict(record.seconds).items()},
-        }
-
-    def _test(self) -> int:
-        quality = self.exchange.mean(self.task.test(self.trainer.model), self.task.tested)
-        print(f"test: {quality_text(self.task.metric, self.task.percent, quality)}")
-        if self.flags.json is not None and self.group.rank == 0:
-            record = {"record": "test", self.task.metric: quality}
-            write_lines(self.flags.json, [record | self._described()])
-        if self.profile is not None:
-            model, test = self.trainer.model, self.task.test
-            print("\n".join(self.profile.of_tests(model, test, self.config.dtype)))
-        return 0
-
-    def _finish(self) -> None:
-        epochs = [record for record in self.history if record["record"] == "epoch"]
-        samples = sum(record["samples"] for record in epochs)
-        seconds = sum(record["seconds"] for record in epochs)
-        last = epochs[-1]
-        quality = quality_text(self.task.metric, self.task.percent, last[self.task.metric])
-        print(f"final: {quality}, {samples / seconds:.0f} {self.task.unit}/s in training")
-        if self._latest is not None:
-            print(f"of the last epoch: {split_text(self._latest)}")
-        scaling = self._scaling()
-        memory = self.trainer.model.context.buffers.bytes
-        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        print(
-            f"memory at most: {resident / 2**20:.0f} MiB resident, "
-            f"{memory / 2**20:.1f} MiB of them packed activations and gradients",
-            flush=True,
-        )
-        if isinstance(self.trainer.model, LanguageModel):
-            print(sample(self.trainer.model, "def ", _SAMPLE, self.config.seed), flush=True)
-        if self.flags.json is not None and self.group.rank == 0:
-            final = {
-                "record": "final",
-                "schema_version": SCHEMA_VERSION,
-                "train_loss": last["train_loss"],
-                self.task.metric: last[self.task.metric],
-                "samples": samples,
-                "seconds": seconds,
-                "samples_per_s": samples / seconds,
-                "activation_bytes": memory,
-                "resident_bytes": resident,
-            }
-            write_lines(self.flags.json, [*self.history, final | scaling | self._described()])
-
-    def _scaling(self) -> dict[str, Any]:
-        """Prints where the time of steps went, over all ranks, and returns it for the record."""
-        summary = self.log.summary()
-        if summary is None:
-            return {}
-        if self.group.size > 1 or self.baseline is not None:
-            print("\n".join(summary.lines(self.baseline)))
-        if self.flags.predict_scaling:
-            network = Network(1e9 * self.flags.bandwidth, 1e-6 * self.flags.latency)
-            print("\n".join(table(predict(summary.profile(), network))))
-        record = summary.record()
-        if self.baseline is not None:
-            record["efficiency"] = summary.efficiency(self.baseline)
-        return {"scaling": record}
-
-    def _described(self) -> dict[str, Any]:
-        return {"config": asdict(self.config), "environment": self.environment}
-
-
-class _StoppedError(Exception):
-    """Raised between two steps to leave the loop."""

@@ -8,6 +8,7 @@ from typing import Any
 MODELS = ("mlp", "cnn", "resnet50", "lstm", "gru")
 DATA = ("digits", "text", "synthetic")
 LANGUAGE = ("lstm", "gru")
+WIDEST = 1_000_000  # neurons of a layer; beyond it a typing error is likelier than a wish
 
 
 @dataclass(frozen=True)
@@ -64,3 +65,27 @@ def configured(given: dict[str, Any]) -> TrainConfig:
     if config.data not in DATA and not config.data.endswith(".npz"):
         raise ValueError(f"data is {config.data!r}, expected one of {', '.join(DATA)} or FILE.npz")
     return config
+
+
+def without_effect(given: dict[str, Any], config: TrainConfig) -> dict[str, str]:
+    """Why settings that were given would change nothing in a run, by name."""
+    model = config.model
+    images = model in ("cnn", "resnet50")
+    used = {
+        "hidden": model != "resnet50",
+        "layers": model in LANGUAGE,
+        "length": model in LANGUAGE,
+        "image_size": images or config.data == "synthetic",
+        "momentum": model not in LANGUAGE,
+        "noise": model not in LANGUAGE,
+        "shift": images,
+        "algorithm": images,
+    }
+    found = {
+        name: f"the model {model} with the data {config.data} does not use it"
+        for name in given
+        if not used.get(name, True)
+    }
+    if model in LANGUAGE and len(config.hidden) > 1:
+        found["hidden"] = f"expected one number for {model}, whose layers are equally wide"
+    return found

@@ -9,19 +9,22 @@ All randomness comes from generators that the caller seeds; none depends on the 
 
 from __future__ import annotations
 
+import hashlib
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlprim.train.config import WIDEST
 from dlprim.train.npz import DamagedFileError, read_arrays
 
 TEST_FRACTION = 0.2
 _SYNTHETIC_IMAGES = 64
 _SYNTHETIC_CLASSES = 1000
+_LARGEST_VALUE = 1e12  # whose squares, added over a layer of any width, are finite in float32
 
 
 class MissingDataError(RuntimeError):
@@ -33,7 +36,7 @@ class Dataset:
     """A classification problem, already split.
 
     `*_src` are float32 (N, C) or images (N, C, H, W), `*_labels` int64 (N,) with values in
-    [0, classes).
+    [0, classes). `digest` tells the samples, as they were loaded, from any others.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Dataset:
     train_labels: NDArray[np.int64]
     test_src: NDArray[np.float32]
     test_labels: NDArray[np.int64]
+    digest: str = ""
 
 
 def load_digits(generator: np.random.Generator) -> Dataset:
@@ -95,12 +99,45 @@ def load_npz(path: Path, generator: np.random.Generator) -> Dataset:
             f"{path}: images is {images.dtype} {images.shape}, expected numbers (N, C) or "
             f"(N, C, H, W) with N = {labels.size} as labels has"
         )
-    if labels.min() < 0:
-        raise MissingDataError(f"{path}: labels holds {labels.min()}, expected classes from 0")
-    src = images.astype(np.float32)
+    if images.size == 0:
+        raise MissingDataError(
+            f"{path}: images has the shape {images.shape}, expected extents above 0"
+        )
+    _require_classes(path, labels)
+    src = _values(path, images)
+    return _split(path.name, int(labels.max()) + 1, src, labels.astype(np.int64), generator)
+
+
+def _require_classes(path: Path, labels: NDArray[Any]) -> None:
+    """Labels are those of a classification of which a part can be held out."""
+    for label in (labels.min(), labels.max()):
+        if not 0 <= label < WIDEST:
+            raise MissingDataError(
+                f"{path}: labels holds {label}, expected classes from 0 to {WIDEST - 1}"
+            )
+    needed = next(count for count in range(1, 99) if _held_out(count) > 0)
+    if np.unique(labels, return_counts=True)[1].max() < needed:
+        raise MissingDataError(
+            f"{path}: labels holds no class more than {needed - 1} times, expected {needed} or "
+            "more samples of some class: a fifth is held out for the test"
+        )
+
+
+def _values(path: Path, images: NDArray[Any]) -> NDArray[np.float32]:
+    """As float32 that a network can compute with."""
+    with np.errstate(over="ignore"):
+        src = images.astype(np.float32)
+    fits = np.abs(src) <= _LARGEST_VALUE
+    if not fits.all():
+        place = np.unravel_index(int(np.argmin(fits)), fits.shape)
+        shown = ", ".join(map(str, place))
+        raise MissingDataError(
+            f"{path}: images[{shown}] is {images[place]}, expected finite numbers of at most "
+            f"{_LARGEST_VALUE:g}"
+        )
     if images.dtype == np.uint8:
         src = src / np.float32(127.5) - 1
-    return _split(path.name, int(labels.max()) + 1, src, labels.astype(np.int64), generator)
+    return src
 
 
 def synthetic(size: int, generator: np.random.Generator) -> Dataset:
@@ -108,7 +145,8 @@ def synthetic(size: int, generator: np.random.Generator) -> Dataset:
     src = generator.standard_normal((_SYNTHETIC_IMAGES, 3, size, size), dtype=np.float32)
     labels = generator.integers(0, _SYNTHETIC_CLASSES, _SYNTHETIC_IMAGES)
     few = _SYNTHETIC_IMAGES // 4
-    return Dataset("synthetic", _SYNTHETIC_CLASSES, src, labels, src[:few], labels[:few])
+    digest = digest_of(src, labels)
+    return Dataset("synthetic", _SYNTHETIC_CLASSES, src, labels, src[:few], labels[:few], digest)
 
 
 def as_images(dataset: Dataset, channels: int, size: int) -> Dataset:
@@ -137,10 +175,16 @@ def as_images(dataset: Dataset, channels: int, size: int) -> Dataset:
             )
         return np.ascontiguousarray(np.broadcast_to(src, (src.shape[0], channels, *src.shape[2:])))
 
-    train, test = made(dataset.train_src), made(dataset.test_src)
-    return Dataset(
-        dataset.name, dataset.classes, train, dataset.train_labels, test, dataset.test_labels
-    )
+    return replace(dataset, train_src=made(dataset.train_src), test_src=made(dataset.test_src))
+
+
+def as_rows(dataset: Dataset) -> Dataset:
+    """The data as rows (N, C) of values."""
+
+    def made(src: NDArray[np.float32]) -> NDArray[np.float32]:
+        return src.reshape(src.shape[0], -1)
+
+    return replace(dataset, train_src=made(dataset.train_src), test_src=made(dataset.test_src))
 
 
 def enlarged(src: NDArray[np.float32], size: int, axis: int) -> NDArray[np.float32]:
@@ -182,8 +226,22 @@ def stratified_split(
     held_out = np.zeros(labels.shape, dtype=bool)
     for label in np.unique(labels):
         members = generator.permutation(np.flatnonzero(labels == label))
-        held_out[members[: round(test_fraction * members.size)]] = True
+        held_out[members[: _held_out(members.size, test_fraction)]] = True
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def _held_out(count: int, test_fraction: float = TEST_FRACTION) -> int:
+    """Of so many samples of a class."""
+    return round(test_fraction * count)
+
+
+def digest_of(*arrays: NDArray[Any]) -> str:
+    """Equal for arrays of equal types, shapes and bits."""
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(f"{array.dtype.str} {array.shape} ".encode())
+        found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()
 
 
 def _split(
@@ -194,4 +252,5 @@ def _split(
     generator: np.random.Generator,
 ) -> Dataset:
     train, test = stratified_split(labels, TEST_FRACTION, generator)
-    return Dataset(name, classes, src[train], labels[train], src[test], labels[test])
+    parts = src[train], labels[train], src[test], labels[test]
+    return Dataset(name, classes, *parts, digest_of(src, labels))

@@ -12,10 +12,9 @@ import dlprim
 from dlprim.distributed.launcher import launched_rank
 from dlprim.distributed.overlap import OVERLAPS
 from dlprim.distributed.reduction import WIRES
-from dlprim.train.config import DATA, MODELS, TrainConfig
+from dlprim.train.config import DATA, MODELS, WIDEST, TrainConfig
 
 PROGRAM = "python -m dlprim.train"
-WIDEST = 1_000_000  # neurons of a layer; beyond it a typing error is likelier than a wish
 
 Number = TypeVar("Number", int, float)
 
@@ -43,9 +42,9 @@ def parser() -> OneLineParser:
     made.add_argument("--threads", type=positive, metavar="X", help=text)
     text = "write the results there as JSON lines, one per epoch and a last one (default: nowhere)"
     made.add_argument("--json", type=Path, metavar="FILE", help=text)
-    text = "keep a checkpoint in this folder, renewed after each epoch and on Ctrl-C"
+    text = "keep a checkpoint in this folder, renewed after each epoch, on Ctrl-C and SIGTERM"
     made.add_argument("--checkpoint", type=Path, metavar="DIR", help=text)
-    text = "go on from the checkpoint, to the same losses as without the interruption"
+    text = "go on from the checkpoint and its settings, to the losses of an uninterrupted run"
     made.add_argument("--resume", action="store_true", help=text)
     text = "do not train: load the checkpoint, if one is given, and test"
     made.add_argument("--eval", action="store_true", help=text)
@@ -89,6 +88,7 @@ def _add_ranks(made: argparse.ArgumentParser) -> None:
 def _add_settings(made: argparse.ArgumentParser) -> None:
     positive = _number(int, lambda value: value >= 1, "an integer >= 1")
     at_least_0 = _number(float, lambda value: 0 <= value < math.inf, "a finite number >= 0")
+    spread = _number(float, lambda value: 0 <= value <= 1e12, "a finite number >= 0 up to 1e12")
     above_0 = _number(float, lambda value: 0 < value < math.inf, "a finite number > 0")
     fraction = _number(float, lambda value: 0 <= value < 1, "a number >= 0 and < 1")
     natural = _number(int, lambda value: value >= 0, "an integer >= 0")
@@ -100,7 +100,7 @@ def _add_settings(made: argparse.ArgumentParser) -> None:
         ("lr", above_0, "learning rate of the first step; it falls linearly to zero"),
         ("momentum", fraction, "fraction of the previous update that is kept (not AdamW's)"),
         ("weight-decay", at_least_0, "pull of the weights towards zero"),
-        ("noise", at_least_0, "Gaussian noise added to training pixels of -1 to 1, as its std"),
+        ("noise", spread, "Gaussian noise added to training pixels of -1 to 1, as its std"),
         ("shift", natural, "pixels that training images are moved by at most"),
         ("seed", natural, "decides the split, the first weights, the order and the noise"),
         ("layers", positive, "recurrent layers of a language model"),

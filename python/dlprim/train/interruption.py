@@ -1,4 +1,4 @@
-"""Ctrl-C as a wish: the step that runs is finished, so that what is kept is whole."""
+"""Ctrl-C and SIGTERM as wishes: the step that runs is finished, so that what is kept is whole."""
 
 from __future__ import annotations
 
@@ -8,32 +8,47 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 
 class Interruption:
-    """Whether the user wants the run to end.
+    """Whether somebody wants the run to end.
 
     Attributes
     ----------
-    wanted : bool
-        Set by the first Ctrl-C; a second one is a KeyboardInterrupt at once.
+    wanted : int
+        The number of the first signal, or 0. A second Ctrl-C is a KeyboardInterrupt at once; a
+        second SIGTERM changes nothing, for schedulers send it to more than one process of a job,
+        and launchers hand it on.
     """
 
     def __init__(self) -> None:
-        self.wanted = False
+        self.wanted = 0
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Takes Ctrl-C instead of the handler that is there; in the main thread only."""
+        """Takes both signals instead of the handlers that are there; in the main thread only."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        earlier = signal.signal(signal.SIGINT, self._note)
+        earlier = [signal.signal(number, self._note) for number in _SIGNALS]
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, earlier)
+            for number, handler in zip(_SIGNALS, earlier, strict=True):
+                signal.signal(number, handler)
 
     def _note(self, number: int, frame: Any) -> None:
-        if self.wanted:
+        if self.wanted and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.wanted = True
+        self.wanted = self.wanted or number
+
+
+def status_of(number: int) -> int:
+    """The exit status that shells give a program which a signal has ended."""
+    return 128 + number
+
+
+def word_for(number: int) -> str:
+    """What the signal did to the run."""
+    return "terminated" if number == signal.SIGTERM else "interrupted"

@@ -36,6 +36,7 @@ class Exchange(Protocol):
     the ranks of a distributed run have to agree about."""
 
     rank: int  # of which 0 writes
+    settings: Mapping[str, str]  # how ranks compute together, where that decides the result
 
     def begin(self, step: int) -> None:
         """The forward pass of a step is next."""
@@ -71,10 +72,14 @@ class Exchange(Protocol):
         """The inverse of `all_columns`."""
 
 
+ALONE = {"gradients": "exchanged in float32", "batch normalisation": "over all ranks"}
+
+
 class NoExchange:
     """A single process uses its gradients as they are."""
 
     rank = 0
+    settings: Mapping[str, str] = ALONE
 
     def begin(self, step: int) -> None: ...
 
@@ -181,13 +186,17 @@ class Trainer:
     def run(self) -> Iterator[EpochRecord]:
         """Yields a record after every epoch, from `step` on.
 
+        A run that was stopped behind an epoch's last step goes on with that epoch's record.
+
         Raises:
             DivergenceError: a loss or an output is NaN or infinite.
         """
-        while self.step < self.total_steps:
-            self.run_step()
-            if self.step % self.task.steps == 0:
+        while True:
+            if self.samples > 0 and self.step % self.task.steps == 0:
                 yield self._finish_epoch()
+            if self.step >= self.total_steps:
+                return
+            self.run_step()
 
     def run_step(self) -> float:
         """Trains on the next batch and returns its mean loss.

@@ -13,8 +13,8 @@ class DamagedFileError(ValueError):
     """A file is no .npz file, or one that is not whole."""
 
 
-def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """All arrays of a file by name, checked against their checksums.
+def read_arrays(path: Path, only: str | None = None) -> dict[str, NDArray[Any]]:
+    """All arrays of a file by name, or the one of a name, checked against their checksums.
 
     Raises:
         OSError: it cannot be opened or read.
@@ -26,9 +26,14 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
             if isinstance(found, np.ndarray):
                 raise DamagedFileError("it holds one array without a name")
             with found:
-                return {name: found[name] for name in found.files}
+                names = [name for name in found.files if only in (None, name)]
+                arrays = {name: found[name] for name in names}
         except OSError:
             raise
         # A changed byte may claim encryption, another compression, a shape that no memory holds.
         except Exception as error:
             raise DamagedFileError(str(error) or type(error).__name__) from error
+    other = [name for name in names if not isinstance(arrays[name], np.ndarray)]
+    if other:
+        raise DamagedFileError(f"its entry {other[0]!r} is no array")
+    return arrays

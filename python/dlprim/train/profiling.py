@@ -14,6 +14,7 @@ from dlprim.testing import fma_peak
 
 _PEAK_SECONDS = 0.2
 _TESTS = 5
+WARM = 2  # steps that generate code and touch memory for the first time
 
 
 @dataclass
@@ -26,10 +27,22 @@ class Work:
 
 
 class Profile:
-    """A timer for `dlprim.nn.Context`."""
+    """A timer for `dlprim.nn.Context`, which forgets the first steps as soon as others follow."""
 
     def __init__(self) -> None:
         self.work: dict[tuple[str, str], Work] = {}
+        self._seen = self._left_out = 0
+
+    def after_step(self, others_follow: bool) -> None:
+        """To be called after each."""
+        self._seen += 1
+        if self._seen == WARM and others_follow:
+            self.work, self._left_out = {}, WARM
+
+    @property
+    def steps(self) -> int:
+        """That were measured."""
+        return max(self._seen - self._left_out, 1)
 
     @contextmanager
     def timer(self, name: str, which: str, flops: float) -> Iterator[None]:
@@ -41,17 +54,18 @@ class Profile:
         work.flops += flops
         work.calls += 1
 
-    def of_tests(self, model: Module, test: Callable[[Any], float], dtype: str) -> list[str]:
+    def of_tests(self, model: Module, test: Callable[[Module], float], dtype: str) -> list[str]:
         """`lines` of a model's inference on its test samples, after a test that packed weights."""
         model.context.timer = self.timer
         for _ in range(_TESTS):
             test(model)
+            self.after_step(others_follow=False)
         model.context.timer = None
-        text = f"inference; a step is all test samples, {_TESTS} of them after one not measured"
-        return [text, *self.lines(_TESTS, dtype)]
+        return ["inference; a step is all test samples", *self.lines(dtype)]
 
-    def lines(self, steps: int, dtype: str) -> list[str]:
+    def lines(self, dtype: str) -> list[str]:
         """A table, what costs most first; seconds are of a step."""
+        steps = self.steps
         peak = self._peak(dtype)
         total = sum(work.seconds for work in self.work.values())
         width = max((len(name) for name, _ in self.work), default=5)
@@ -65,17 +79,19 @@ class Profile:
             )
         for which, work in self._passes().items():
             found.append(f"all layers, {which}: {1e3 * work.seconds / steps:.1f} ms/step")
-        return [*found, f"peak: {peak / 1e9:.0f} GFLOP/s on {dlprim.get_num_threads()} threads"]
+        measured = f"mean of {steps} steps" + (f" after {WARM}" if self._left_out else "")
+        threads = dlprim.get_num_threads()
+        return [*found, f"{measured}; peak: {peak / 1e9:.0f} GFLOP/s on {threads} threads"]
 
-    def records(self, steps: int) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, Any]]:
         """The same for a result file."""
         return [
             {
                 "record": "profile",
                 "layer": name,
                 "pass": which,
-                "seconds_per_step": work.seconds / steps,
-                "flops_per_step": work.flops / steps,
+                "seconds_per_step": work.seconds / self.steps,
+                "flops_per_step": work.flops / self.steps,
             }
             for (name, which), work in self.work.items()
         ]

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from dlprim.distributed import CollectiveError, DataParallel
 from dlprim.distributed.metrics import StepSeconds, Summary, summarize
 from dlprim.nn import Module, Parameter
-from dlprim.train.checkpoint import EXCHANGE, CheckpointError, read
-from dlprim.train.loop import Seconds, Trainer
+from dlprim.train.checkpoint import EXCHANGE, read
+from dlprim.train.folder import CheckpointError
+from dlprim.train.loop import ALONE, Seconds, Trainer
 from dlprim.train.tasks import Shard, Task
 
 _LOST = f"{EXCHANGE}lost"
@@ -36,11 +37,11 @@ class RankExchange:
     task : Task
         This rank's part.
     wants_stop : callable
-        Whether this rank is to end after the step.
+        The number of the signal that this rank is to end for after the step, or 0.
     """
 
     def __init__(
-        self, parallel: DataParallel, model: Module, task: Task, wants_stop: Callable[[], bool]
+        self, parallel: DataParallel, model: Module, task: Task, wants_stop: Callable[[], int]
     ) -> None:
         self.parallel, self.group = parallel, parallel.group
         self.rank = self.group.rank
@@ -48,8 +49,19 @@ class RankExchange:
         self._pending: Any = None
         self._said = np.empty(3)
         self._heard = np.empty((self.group.size, 3))
-        self._somebody_stops = False
+        self._stopped_by = 0
         self._dropped = False  # what messages still owed
+        self.settings: Mapping[str, str] = ALONE
+
+    def describe(self, wire: str, synchronized: bool) -> None:
+        """Says how gradients travel, and whether batch normalisation is of all ranks."""
+        normalizes = any(module.own_statistics() for module in self._model.modules())
+        if self.group.size > 1:
+            apart = normalizes and not synchronized
+            self.settings = {
+                "gradients": f"exchanged in {wire}",
+                "batch normalisation": f"over {'each rank' if apart else 'all ranks'}",
+            }
 
     def begin(self, step: int) -> None:
         self.parallel.share = self._task.share(step)
@@ -79,14 +91,14 @@ class RankExchange:
             self.group.wait(self._pending, "the exchange of losses")
             self._pending = None
         losses, counts, stops = self._heard.T
-        self._somebody_stops = bool(stops.any())
+        self._stopped_by = int(stops.max())
         total = counts.sum()
         return float((losses * counts).sum() / total), int(total)
 
     @property
-    def stopped(self) -> bool:
-        """Whether to end after this step, which all ranks know of each other."""
-        return self._somebody_stops if self.group.size > 1 else self._wants_stop()
+    def stopped(self) -> int:
+        """The signal to end for after this step, or 0; all ranks know of each other's."""
+        return self._stopped_by if self.group.size > 1 else self._wants_stop()
 
     def before_test(self) -> None:
         """Statistics of batch normalisation become their mean over the ranks."""

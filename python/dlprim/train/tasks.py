@@ -20,7 +20,9 @@ from dlprim.nn import Module
 from dlprim.train.config import LANGUAGE, TrainConfig
 from dlprim.train.data import (
     Dataset,
+    MissingDataError,
     as_images,
+    as_rows,
     load_digits,
     load_npz,
     shifted,
@@ -64,6 +66,7 @@ class Task(Protocol):
     classes: int
     shape: tuple[int, ...]  # of a sample
     tested: int  # what `test` counts on this rank
+    digest: str  # of the data of all ranks, before they were enlarged or cut
 
     def batch(self, step: int) -> Batch: ...
 
@@ -86,9 +89,15 @@ class ImageTask:
 
     def __init__(self, dataset: Dataset, config: TrainConfig, shard: Shard = _WHOLE) -> None:
         self._dataset, self._config, self._shard = dataset, config, shard
+        self.digest = dataset.digest
         self.tested = dataset.test_labels[shard.rank :: shard.ranks].size
         self.classes = dataset.classes
         self.shape = dataset.train_src.shape[1:]
+        if config.shift > 0 and len(self.shape) == 3 and config.shift >= min(self.shape[1:]):
+            size = " x ".join(map(str, self.shape[1:]))
+            raise MissingDataError(
+                f"--shift {config.shift}: expected less than a side of the images, {size} pixels"
+            )
         samples = dataset.train_labels.size
         self.steps = config.steps or math.ceil(samples / config.batch_size)
         self._order: tuple[int, NDArray[np.intp]] = (-1, np.empty(0, np.intp))
@@ -159,6 +168,8 @@ class TextTask:
 
     def __init__(self, corpus: Corpus, config: TrainConfig, shard: Shard = _WHOLE) -> None:
         self._config = config
+        _require_windows(corpus, config)
+        self.digest = corpus.digest
         own = shard.of(config.batch_size)
         self.tested = int(own.stop) - int(own.start)
         self.classes = len(ALPHABET)
@@ -195,6 +206,23 @@ class TextTask:
             loss += dlprim.softmax_cross_entropy(dst, targets, gradient=False)[0]
         model.rnn.states = kept
         return loss / windows / math.log(2)
+
+
+def _require_windows(corpus: Corpus, config: TrainConfig) -> None:
+    """Every sequence of a batch, and the character behind it, is in both parts of the corpus."""
+    size = min(corpus.train.size, corpus.test.size)
+    longest = size // config.batch_size - 1
+    if longest >= config.length:
+        return
+    if longest >= 1:
+        raise MissingDataError(
+            f"--length {config.length}: expected at most {longest} with --batch-size "
+            f"{config.batch_size}, as the held-out text has {size} characters"
+        )
+    raise MissingDataError(
+        f"--batch-size {config.batch_size}: expected at most {size // (config.length + 1)} with "
+        f"--length {config.length}, as the held-out text has {size} characters"
+    )
 
 
 def streams(corpus: NDArray[np.int64], count: int) -> NDArray[np.int64]:
@@ -246,9 +274,5 @@ def make_task(config: TrainConfig, shard: Shard = _WHOLE) -> Task:
         channels = dataset.train_src.shape[1] if dataset.train_src.ndim == 4 else 1
         dataset = as_images(dataset, channels, size)
     elif dataset.train_src.ndim == 4:
-        flat = (src.reshape(src.shape[0], -1) for src in (dataset.train_src, dataset.test_src))
-        train, test = flat
-        dataset = Dataset(
-            dataset.name, dataset.classes, train, dataset.train_labels, test, dataset.test_labels
-        )
+        dataset = as_rows(dataset)
     return ImageTask(dataset, config, shard)

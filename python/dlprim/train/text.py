@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dlprim.train.data import MissingDataError
+from dlprim.train.data import MissingDataError, digest_of
 
 ALPHABET = "\n" + "".join(map(chr, range(32, 127))) + "\ufffd"  # the last for all others
 _HELD_OUT = 20  # every so many files
@@ -21,6 +21,11 @@ class Corpus:
 
     train: NDArray[np.int64]
     test: NDArray[np.int64]
+
+    @property
+    def digest(self) -> str:
+        """Tells this text from any other."""
+        return digest_of(self.train.astype(np.uint8), self.test.astype(np.uint8))
 
 
 def standard_library(generator: np.random.Generator) -> Corpus:

@@ -1,0 +1,238 @@
+"""A run of `python -m dlprim.train`, from its first line to its result file.
+
+Here the pieces meet: a trainer, what it prints while it works, the checkpoints it leaves and the
+records it ends with. Which run it is has been decided before, by `command_line`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+import dlprim
+from dlprim.distributed import Group
+from dlprim.distributed.agreement import prepare_together
+from dlprim.distributed.metrics import read_summary
+from dlprim.distributed.placement import complaints, placements
+from dlprim.distributed.prediction import Network, predict, table
+from dlprim.train import checkpoint
+from dlprim.train.agreement import make_trainer
+from dlprim.train.config import TrainConfig
+from dlprim.train.flags import PROGRAM
+from dlprim.train.folder import FILE
+from dlprim.train.interruption import Interruption, status_of, word_for
+from dlprim.train.loop import EpochRecord
+from dlprim.train.models import LanguageModel
+from dlprim.train.profiling import Profile
+from dlprim.train.progress import Progress, quality_text, split_text, warn
+from dlprim.train.ranks import StepLog
+from dlprim.train.records import write_lines
+from dlprim.train.sampling import sample
+
+SCHEMA_VERSION = 2
+_SAMPLE = 300  # characters
+
+
+class Run:
+    """One run of the program."""
+
+    def __init__(self, config: TrainConfig, flags: argparse.Namespace, group: Group) -> None:
+        self.config, self.flags, self.group = config, flags, group
+        # Read now: a wrong file is refused before the first step.
+        self.baseline = prepare_together(
+            group, lambda: flags.baseline and read_summary(flags.baseline)
+        )
+        self.interruption = Interruption()
+        self.trainer, self.exchange = make_trainer(
+            config, flags, group, lambda: self.interruption.wanted
+        )
+        self.task = self.trainer.task
+        self.log = StepLog(self.trainer, self.exchange.parallel)
+        self.history: list[dict[str, Any]] = []
+        self.profile = Profile() if flags.profile else None
+        self._latest: EpochRecord | None = None
+        self.environment = {
+            "dlprim": dlprim.__version__,
+            "isa": dlprim.isa(),
+            "threads": dlprim.get_num_threads(),
+            "numpy": np.__version__,
+        }
+        if group.size > 1:
+            self.environment |= {"ranks": group.size, "mpi": group.library}
+
+    def run(self) -> int:
+        """Everything, from the first line to the result file; the exit status."""
+        self._print_first_line()
+        if self.flags.resume or (self.flags.eval and self.flags.checkpoint is not None):
+            self._load()
+        if self.flags.eval:
+            return self._test()
+        if self.profile is not None:
+            self.trainer.model.context.timer = self.profile.timer
+        with self.interruption.listening():
+            signal = self._train()
+        if self.profile is not None:
+            self.trainer.model.context.timer = None
+            print("\n".join(self.profile.lines(self.config.dtype)))
+            self.history += self.profile.records()
+        if signal:
+            if self.group.rank == 0:
+                print(f"{PROGRAM}: {word_for(signal)}.", file=sys.stderr)
+            return status_of(signal)
+        self._finish()
+        return 0
+
+    def _load(self) -> None:
+        trains = not self.flags.eval
+        self.history, differences = checkpoint.load(
+            self.flags.checkpoint, self.trainer, self.exchange.read, trains
+        )
+        if self.group.rank == 0:
+            for difference in differences:
+                warn(PROGRAM, difference)
+        print(f"resumed after step {self.trainer.step} of {self.trainer.total_steps}")
+
+    def _print_first_line(self) -> None:
+        values = sum(it.value.size for it in self.trainer.model.parameters())
+        where = self.environment
+        print(
+            f"dlprim {where['dlprim']}, {where['isa']}, threads: {where['threads']}; "
+            f"{self.task.describe()}; {self.config.model} of {values} parameters, "
+            f"{self.config.dtype}",
+            flush=True,
+        )
+        if self.group.size > 1:
+            everywhere = placements(self.group)
+            overlap = self.exchange.parallel.overlap
+            print(
+                f"{self.group.size} ranks, {self.environment['mpi']}, overlap {overlap}, "
+                f"{self.flags.wire} on the wire, global batch {self.config.batch_size}"
+            )
+            print("\n".join(map(str, everywhere)), flush=True)
+            if self.group.rank == 0:
+                for complaint in complaints(everywhere):
+                    warn(PROGRAM, complaint)
+
+    def _train(self) -> int:
+        """The signal that ended the run before its end, or 0."""
+        progress = Progress(self.trainer)
+
+        def after_step(loss: float) -> None:
+            progress.after_step(loss)
+            self.log.after_step()
+            if self.profile is not None:
+                left = self.trainer.total_steps - self.trainer.step
+                self.profile.after_step(left > 0 and not self.exchange.stopped)
+            if self.exchange.stopped:
+                raise _StoppedError
+
+        self.trainer.after_step = after_step
+        try:
+            for record in self.trainer.run():
+                self.history.append(self._epoch_record(record))
+                print(progress.epoch_line(record), flush=True)
+                self._save()
+        except _StoppedError:
+            self.exchange.before_test()
+            self._save()
+            return self.exchange.stopped
+        return 0
+
+    def _save(self) -> None:
+        folder = self.flags.checkpoint
+        if folder is None:
+            return
+        try:
+            checkpoint.save(folder, self.trainer, self.history)
+        except OSError as error:
+            reason = error.strerror or error
+            what = f"no checkpoint could be written to {folder} after step {self.trainer.step}"
+            then = "the run ends" if self.exchange.stopped else "training goes on"
+            earlier = "the earlier one stays" if (folder / FILE).exists() else "there is none yet"
+            warn(PROGRAM, f"{what}: {reason}; {then} and {earlier}.")
+
+    def _epoch_record(self, record: EpochRecord) -> dict[str, Any]:
+        self._latest = record
+        return {
+            "record": "epoch",
+            "epoch": record.epoch,
+            "train_loss": record.train_loss,
+            self.task.metric: record.quality,
+            "samples": record.samples,
+            "seconds": record.seconds.total,
+            "samples_per_s": record.samples_per_s,
+            **{f"{name}_s": value for name, value in asdict(record.seconds).items()},
+        }
+
+    def _test(self) -> int:
+        quality = self.exchange.mean(self.task.test(self.trainer.model), self.task.tested)
+        print(f"test: {quality_text(self.task.metric, self.task.percent, quality)}")
+        profiled: list[dict[str, Any]] = []
+        if self.profile is not None:
+            model, test = self.trainer.model, self.task.test
+            print("\n".join(self.profile.of_tests(model, test, self.config.dtype)))
+            profiled = self.profile.records()
+        if self.flags.json is not None and self.group.rank == 0:
+            record = {"record": "test", self.task.metric: quality}
+            write_lines(self.flags.json, [*profiled, record | self._described()])
+        return 0
+
+    def _finish(self) -> None:
+        epochs = [record for record in self.history if record["record"] == "epoch"]
+        samples = sum(record["samples"] for record in epochs)
+        seconds = sum(record["seconds"] for record in epochs)
+        last = epochs[-1]
+        quality = quality_text(self.task.metric, self.task.percent, last[self.task.metric])
+        print(f"final: {quality}, {samples / seconds:.0f} {self.task.unit}/s in training")
+        if self._latest is not None:
+            print(f"of the last epoch: {split_text(self._latest)}")
+        scaling = self._scaling()
+        memory = self.trainer.model.context.buffers.bytes
+        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(
+            f"memory at most: {resident / 2**20:.0f} MiB resident, "
+            f"{memory / 2**20:.1f} MiB of them packed activations and gradients",
+            flush=True,
+        )
+        if isinstance(self.trainer.model, LanguageModel):
+            print(sample(self.trainer.model, "def ", _SAMPLE, self.config.seed), flush=True)
+        if self.flags.json is not None and self.group.rank == 0:
+            final = {
+                "record": "final",
+                "schema_version": SCHEMA_VERSION,
+                "train_loss": last["train_loss"],
+                self.task.metric: last[self.task.metric],
+                "samples": samples,
+                "seconds": seconds,
+                "samples_per_s": samples / seconds,
+                "activation_bytes": memory,
+                "resident_bytes": resident,
+            }
+            write_lines(self.flags.json, [*self.history, final | scaling | self._described()])
+
+    def _scaling(self) -> dict[str, Any]:
+        """Prints where the time of steps went, over all ranks, and returns it for the record."""
+        summary = self.log.summary()
+        if summary is None:
+            return {}
+        if self.group.size > 1 or self.baseline is not None:
+            print("\n".join(summary.lines(self.baseline)))
+        if self.flags.predict_scaling:
+            network = Network(1e9 * self.flags.bandwidth, 1e-6 * self.flags.latency)
+            print("\n".join(table(predict(summary.profile(), network))))
+        record = summary.record()
+        if self.baseline is not None:
+            record["efficiency"] = summary.efficiency(self.baseline)
+        return {"scaling": record}
+
+    def _described(self) -> dict[str, Any]:
+        return {"config": asdict(self.config), "environment": self.environment}
+
+
+class _StoppedError(Exception):
+    """Raised between two steps to leave the loop."""

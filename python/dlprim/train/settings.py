@@ -1,0 +1,62 @@
+"""Which configuration a run has: its flags, then its checkpoint, then the model's defaults."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+from dlprim.distributed import Group
+from dlprim.distributed.agreement import prepare_together
+from dlprim.train import checkpoint
+from dlprim.train.config import TrainConfig, configured, without_effect
+from dlprim.train.folder import FILE
+
+
+def settled(
+    options: argparse.ArgumentParser, flags: argparse.Namespace, group: Group
+) -> TrainConfig:
+    """The configuration, whose batch is that of all ranks together.
+
+    Raises
+    ------
+    SystemExit
+        With code 2, after a flag that does not fit the others.
+    CheckpointError
+        There is no checkpoint to go on from, or a flag contradicts it; in a group of several, a
+        CollectiveError on all ranks.
+    """
+    names = {field.name for field in fields(TrainConfig)}
+    given = {name: value for name, value in vars(flags).items() if name in names}
+    if "hidden" in given:
+        given["hidden"] = tuple(given["hidden"])
+    together = flags.global_batch or given.pop("batch_size", 0) * group.size
+    if together:
+        given["batch_size"] = together
+    if (flags.resume or flags.eval) and flags.checkpoint is not None:
+        config = _continued(given, flags, group)
+    else:
+        try:
+            config = configured(given)
+        except ValueError as error:
+            options.error(f"argument --data: {error}")
+        if not together:
+            config = replace(config, batch_size=config.batch_size * group.size)
+    if config.batch_size < group.size:
+        options.error(f"argument --global-batch: expected {group.size}, one sample per rank")
+    for name, reason in without_effect(given, config).items():
+        options.error(f"argument --{name.replace('_', '-')}: {reason}")
+    return config
+
+
+def _continued(given: dict[str, Any], flags: argparse.Namespace, group: Group) -> TrainConfig:
+    """That of the checkpoint, which rank 0 reads: others may not see its disk."""
+    path = flags.checkpoint / FILE
+
+    def stored() -> Any:
+        return checkpoint.read_description(path)["config"] if group.rank == 0 else None
+
+    found = group.allgather(prepare_together(group, stored))[0]
+    prepare_together(group, lambda: checkpoint.require_same(path, found, given))
+    known = {name: value for name, value in found.items() if name in asdict(TrainConfig())}
+    return TrainConfig(**(known | {"hidden": tuple(found["hidden"])}))
