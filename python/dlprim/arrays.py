@@ -90,6 +90,34 @@ def result_array(
     return out
 
 
+def values_for(name: str, value: Any, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """``value`` as it is to be stored in ``array``: of its shape and dtype.
+
+    Raises
+    ------
+    TypeError
+        It is no array of real numbers.
+    ValueError
+        It has another shape, or holds a finite number that the dtype cannot.
+    """
+    try:
+        given = np.asarray(value)
+    except Exception as error:  # whatever another library's array raises
+        raise TypeError(f"{name} cannot be viewed as a NumPy array: {error}") from error
+    if given.dtype.kind not in "biuf" and given.dtype.name != "bfloat16":
+        raise TypeError(f"{name} has dtype {given.dtype}, expected {array.dtype}")
+    if given.shape != array.shape:
+        raise ValueError(f"{name} has shape {given.shape}, expected {array.shape}")
+    if given.dtype == array.dtype:
+        return given
+    with np.errstate(over="ignore", invalid="ignore"):
+        stored = given.astype(array.dtype)
+    lost = np.isfinite(stored.astype(np.float64)) != np.isfinite(given.astype(np.float64))
+    if np.any(lost) or (array.dtype.kind == "i" and np.any(stored != given)):
+        raise ValueError(f"{name} holds a value that {array.dtype} cannot hold")
+    return stored
+
+
 def rows_of(array: FloatArray) -> FloatArray:
     """``array`` with all axes but the last folded into one."""
     return array.reshape(math.prod(array.shape[:-1]), array.shape[-1])

@@ -9,6 +9,7 @@ import numpy as np
 import dlprim
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import Parameter
+from dlprim.nn.passes import backward_pass, forward_pass
 
 
 class Embedding(Module):
@@ -28,7 +29,7 @@ class Embedding(Module):
         Of the latest training `forward`.
     """
 
-    keeps_input = True
+    takes_images = False
 
     def __init__(
         self, V: int, K: int, generator: np.random.Generator | None = None, scale: float = 1.0
@@ -44,6 +45,7 @@ class Embedding(Module):
     def own_parameters(self) -> dict[str, Parameter]:
         return {"weight": self.weight}
 
+    @forward_pass
     def forward(self, x: Any, training: bool = True) -> Array:
         table: Array = self.weight.value
         if self.context.dtype != np.float32:
@@ -54,6 +56,7 @@ class Embedding(Module):
             self.indices = x
         return dst
 
+    @backward_pass
     def backward(self, dy: Any, ready: Ready | None = None) -> None:
         """Integers have no gradient, so nothing is returned."""
         assert self.indices is not None

@@ -12,6 +12,7 @@ from dlprim.float_operands import widened
 from dlprim.nn.context import Images, array_of
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import Parameter
+from dlprim.nn.passes import backward_pass, forward_pass
 
 
 class Linear(Module):
@@ -30,6 +31,8 @@ class Linear(Module):
         Standard deviation of the weights; sqrt(2 / C) by default (arXiv 1502.01852, 2.2).
     bias : bool
     """
+
+    takes_images = False
 
     def __init__(
         self,
@@ -61,6 +64,7 @@ class Linear(Module):
     def changed(self) -> None:
         self._packed.clear()
 
+    @forward_pass
     def forward(self, x: Any, training: bool = True) -> Array:
         rows = self._as_activations(x).reshape(-1, x.shape[-1])
         linear = self._primitive(rows.shape[0])
@@ -73,6 +77,7 @@ class Linear(Module):
             self._kept = _Kept(linear, rows, found[1], x.shape, x.dtype)
         return dst.reshape(*x.shape[:-1], dst.shape[-1])
 
+    @backward_pass
     def backward(self, dy: Any, ready: Ready | None = None) -> Array:
         assert self._kept is not None
         kept, self._kept = self._kept, None
@@ -158,6 +163,7 @@ class Dropout(Module):
         self.p, self.seed, self.step = p, seed, 0
         self._offset = 0  # of the latest training `forward`
 
+    @forward_pass
     def forward(self, x: Any, training: bool = True) -> Any:
         if not training or self.p == 0:
             return x
@@ -167,8 +173,9 @@ class Dropout(Module):
         dst = self.context.buffers.take(src.shape, src.dtype) if isinstance(x, Images) else None
         with self.context.timed(self.name, "forward"):
             dst = dlprim.dropout(src, self.p, self.seed, self._offset, out=dst)
-        return Images(dst, x.shape) if isinstance(x, Images) else dst
+        return x._replace(array=dst) if isinstance(x, Images) else dst
 
+    @backward_pass
     def backward(self, dy: Any, ready: Ready | None = None) -> Any:
         if self.p > 0:
             diff = array_of(dy)

@@ -10,6 +10,7 @@ import numpy as np
 import dlprim
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import FloatArray, Parameter
+from dlprim.nn.passes import backward_pass, forward_pass
 
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
@@ -33,6 +34,8 @@ class Recurrent(Module):
         `forward` begins with them, and no gradient flows between the two.
     carry : bool
     """
+
+    takes_images = False
 
     def __init__(
         self,
@@ -67,6 +70,7 @@ class Recurrent(Module):
     def changed(self) -> None:
         self._is_packed = False
 
+    @forward_pass
     def forward(self, x: Any, training: bool = True) -> Array:
         saved, states = [], []
         begin = self.states if self.carry and self.states else [()] * self.layers
@@ -78,6 +82,7 @@ class Recurrent(Module):
             with self.context.timed(name, "forward" if training else "inference", rnn.flops):
                 found = rnn.forward(x, self._weights[layer], *begin[layer], training=training)
             x = found[0]
+            self.context.observe(name, x)
             states.append(found[1:-1] if training else found[1:])
             if training:
                 saved.append((rnn, found[-1]))
@@ -86,6 +91,7 @@ class Recurrent(Module):
             self._saved = saved
         return x  # type: ignore[no-any-return]
 
+    @backward_pass
     def backward(self, dy: Any, ready: Ready | None = None) -> Array:
         self._is_packed = False
         for layer in reversed(range(self.layers)):
