@@ -6,6 +6,7 @@ is copied, another dtype is refused rather than converted, and ``out`` must fit 
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,20 @@ def require_shape(name: str, array: npt.NDArray[Any], shape: tuple[int, ...], wh
     """Raise ValueError unless ``array`` has ``shape``; ``why`` says where that comes from."""
     if array.shape != shape:
         raise ValueError(f"{name} has shape {array.shape}, expected {shape} ({why})")
+
+
+def require_given(name: str, array: Any) -> None:
+    """Raise TypeError where an operand that is packed by the caller is None."""
+    if array is None:
+        raise TypeError(f"{name} is None, expected a packed array")
+
+
+def require_separate(**arrays: Any) -> None:
+    """Raise ValueError where two of them share memory, of which one is written."""
+    given = [(name, it) for name, it in arrays.items() if isinstance(it, np.ndarray)]
+    for (name, one), (other, two) in combinations(given, 2):
+        if np.may_share_memory(one, two):
+            raise ValueError(f"{name} shares memory with {other}, expected a separate array")
 
 
 def result_array(

@@ -10,6 +10,7 @@ import dlprim
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import Parameter
 from dlprim.nn.passes import backward_pass, forward_pass
+from dlprim.scalars import integer
 
 
 class Embedding(Module):
@@ -35,6 +36,8 @@ class Embedding(Module):
         self, V: int, K: int, generator: np.random.Generator | None = None, scale: float = 1.0
     ) -> None:
         super().__init__()
+        integer("V", V, 1)
+        integer("K", K, 1)
         values = np.zeros((V, K), np.float32)
         if generator is not None:
             values = generator.standard_normal((V, K), dtype=np.float32)

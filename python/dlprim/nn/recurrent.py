@@ -11,6 +11,7 @@ import dlprim
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import FloatArray, Parameter
 from dlprim.nn.passes import backward_pass, forward_pass
+from dlprim.scalars import integer
 
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
@@ -48,6 +49,8 @@ class Recurrent(Module):
         super().__init__()
         if cell not in ("lstm", "gru"):
             raise ValueError(f"cell is {cell!r}, expected 'lstm' or 'gru'")
+        for name, value in {"C": C, "K": K, "layers": layers}.items():
+            integer(name, value, 1)
         self._make = dlprim.LSTM if cell == "lstm" else dlprim.GRU
         self.K, self.layers, self.carry = K, layers, False
         gates = 4 if cell == "lstm" else 3
