@@ -90,6 +90,47 @@ def test_gradients_through_dropout_whose_mask_is_known(dtype: str, layout: str) 
 
 
 @pytest.mark.parametrize("layout", ["blocked", "NHWC"])
+@pytest.mark.parametrize("dtype", BOUND)
+def test_gradients_through_relu_mean_of_windows_and_flatten(dtype: str, layout: str) -> None:
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    layers: dict[str, nn.Module] = {
+        "pack": nn.Pack(),
+        "conv": nn.Conv2d(4, 6, 3, padding=1, groups=2, generator=generator(1)),
+        "relu": nn.ReLU(),
+        "pool": nn.AvgPool2d(2),
+        "flat": nn.Flatten(),
+        "a": nn.Linear(36, 20, None, generator(2)),
+        "plain": nn.ReLU(),
+        "again": nn.Flatten(),
+        "b": nn.Linear(20, 5, None, generator(3)),
+    }
+    model = shaken(nn.Sequential(layers))
+    model.use(nn.Context(dtype, layout))
+    x = generator(4).standard_normal((8, 4, 6, 4), np.float32)
+    _, diff = trained_once(model, x, TARGETS)
+    assert diff.shape == x.shape
+    assert model.context.buffers.in_use == 0
+
+    def logits(values: Any) -> Any:
+        halves = zip(
+            np.split(x.astype(np.float64), 2, 1), np.split(values["conv.weight"], 2), strict=True
+        )
+        y = np.concatenate([reference.conv(*half, 1, 1) for half in halves], 1)
+        y = np.maximum(y, 0).reshape(8, 6, 3, 2, 2, 2).mean((3, 5)).reshape(8, -1)
+        y = np.maximum(y @ values["a.weight"].T + values["a.bias"], 0)
+        return y @ values["b.weight"].T + values["b.bias"]
+
+    check_gradients(model, TARGETS, logits, BOUND[dtype])
+    values = {name: it.astype(np.float64) for name, it in model.state_dict().items()}
+    found = model.forward(x, training=False)
+    found = found if dtype == "float32" else dlprim.to_float32(found)
+    bound = 1e-5 if dtype == "float32" else 0.05
+    np.testing.assert_allclose(found, logits(values), rtol=bound, atol=bound)
+    assert model.context.buffers.in_use == 0
+
+
+@pytest.mark.parametrize("layout", ["blocked", "NHWC"])
 @pytest.mark.parametrize("name", ["resnet", "cnn", "gru"])
 def test_threads_do_not_change_a_bit_in_bfloat16(name: str, layout: str) -> None:
     pytest.importorskip("ml_dtypes")

@@ -246,7 +246,7 @@ class ConvBatchNorm(Module):
 
     @property
     def result_name(self) -> str:
-        return self.norm.name
+        return self.name or self.norm.name
 
     @forward_pass
     def forward(

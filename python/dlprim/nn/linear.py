@@ -71,6 +71,9 @@ class Linear(Module):
 
     @forward_pass
     def forward(self, x: Any, training: bool = True) -> Array:
+        C = self.weight.value.shape[1]
+        if x.shape[-1:] != (C,):
+            raise ValueError(f"x of Linear {self.name!r} has shape {x.shape}, expected (..., {C})")
         rows = self._as_activations("x", x).reshape(-1, x.shape[-1])
         linear = self._primitive(rows.shape[0])
         weights = self._weights(linear, training)

@@ -88,7 +88,10 @@ def _require_form(module: Any, dy: Any) -> None:
 
 
 def _refuse_input(module: Any, x: Any) -> None:
-    expected = "dlprim.nn.Images, as Pack makes them" if module.takes_images else "a plain array"
+    expected = "an array, plain or as dlprim.nn.Images"
+    if module.takes_images is not None:
+        images = "dlprim.nn.Images, as Pack makes them"
+        expected = images if module.takes_images else "a plain array"
     raise TypeError(f"x of {_label(module)} is of type {type(x).__name__}, expected {expected}")
 
 

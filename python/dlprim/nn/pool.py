@@ -1,4 +1,4 @@
-"""Pooling as layers: the maximum of windows, and the mean of all pixels as plain features."""
+"""Pooling as layers: maximum and mean of windows, and the mean of all pixels as plain features."""
 
 from __future__ import annotations
 
@@ -49,6 +49,52 @@ class MaxPool2d(Module):
         with self.context.timed(self.name, "backward"):
             pool.backward(dy.array, indices, out)
         self.context.buffers.give(dy.array, indices)
+        return x._replace(array=out)
+
+
+class AvgPool2d(Module):
+    """The mean of each window; arguments as for `dlprim.AvgPool2d`."""
+
+    keeps_input = False
+    takes_images = True
+
+    def __init__(
+        self,
+        kernel: int,
+        stride: int | None = None,
+        padding: int = 0,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__()
+        self._window, self._counts_padding = (kernel, stride, padding), count_include_pad
+        self._primitives: dict[tuple[object, ...], dlprim.AvgPool2d] = {}
+        self._kept: tuple[dlprim.AvgPool2d, Images] | None = None
+
+    @forward_pass
+    def forward(self, x: Images, training: bool = True) -> Images:
+        context = self.context
+        key = (x.shape, x.groups, context.dtype_name, context.layout)
+        if key not in self._primitives:
+            how = (*self._window, context.layout, context.dtype_name, x.groups)
+            self._primitives[key] = dlprim.AvgPool2d(
+                x.shape, *how, count_include_pad=self._counts_padding
+            )
+        pool = self._primitives[key]
+        dst = context.buffers.take(pool.dst_shape, context.dtype)
+        with context.timed(self.name, "forward" if training else "inference"):
+            pool.forward(x.array, dst)
+        if training:
+            self._kept = pool, x
+        return Images(dst, pool.y_shape, x.groups)
+
+    @backward_pass
+    def backward(self, dy: Images, ready: Ready | None = None) -> Images:
+        assert self._kept is not None
+        (pool, x), self._kept = self._kept, None
+        out = self.context.buffers.take(pool.src_shape, self.context.dtype)
+        with self.context.timed(self.name, "backward"):
+            pool.backward(dy.array, out)
+        self.context.buffers.give(dy.array)
         return x._replace(array=out)
 
 
