@@ -88,13 +88,15 @@ template <class Step>
 void step(const Step& it, const std::vector<py::tuple>& arrays) {
     std::vector<Parameter> parameters;
     for (const py::tuple& each : arrays) {
-        const std::string where = ", of parameters[" + std::string(py::str(each[5])) + "]";
+        const auto where = [&each] {
+            return ", of parameters[" + std::string(py::str(each[5])) + "]";
+        };
         try {
             parameters.push_back(parameter_of(each));
         } catch (const py::value_error& error) {
-            throw py::value_error(error.what() + where);
+            throw py::value_error(error.what() + where());
         } catch (const py::type_error& error) {
-            throw py::type_error(error.what() + where);
+            throw py::type_error(error.what() + where());
         }
     }
     const py::gil_scoped_release without_gil;

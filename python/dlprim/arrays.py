@@ -6,7 +6,6 @@ is copied, another dtype is refused rather than converted, and ``out`` must fit 
 
 import math
 from collections.abc import Callable, Mapping
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -71,11 +70,11 @@ def require_given(name: str, array: Any) -> None:
         raise TypeError(f"{name} is None, expected a packed array")
 
 
-def require_separate(**arrays: Any) -> None:
-    """Raise ValueError where two of them share memory, of which one is written."""
-    given = [(name, it) for name, it in arrays.items() if isinstance(it, np.ndarray)]
-    for (name, one), (other, two) in combinations(given, 2):
-        if np.may_share_memory(one, two):
+def require_separate(name: str, array: Any, **others: Any) -> None:
+    """Raise ValueError where an array that is written shares memory with another."""
+    arrays = {other: it for other, it in others.items() if isinstance(it, np.ndarray)}
+    for other, it in arrays.items():
+        if isinstance(array, np.ndarray) and np.may_share_memory(array, it):
             raise ValueError(f"{name} shares memory with {other}, expected a separate array")
 
 

@@ -152,7 +152,8 @@ class BatchNorm:
         dst = self.activations.empty(src) if out is None else out
         if saved is None:
             saved = np.empty((2, self._channels), np.float32)
-        require_separate(running_mean=running_mean, running_var=running_var, saved=saved)
+        require_separate("running_mean", running_mean, running_var=running_var, saved=saved)
+        require_separate("running_var", running_var, saved=saved)
         arrays = {
             "src": src, "weight": weight, "bias": bias, "residual": residual, "out": dst,
             "running_mean": None if training else running_mean,

@@ -22,6 +22,8 @@ from dlprim.scalars import fraction, integer, real
 Gradients = Sequence[NDArray[np.float32] | None]
 Copies = Sequence[NDArray[Any] | None]
 
+_FLOAT32 = np.dtype(np.float32)
+
 
 class _Optimizer:
     """What SGD and AdamW share: parameters, their copies and states."""
@@ -257,7 +259,7 @@ def _entry(state: Mapping[str, Any], name: str) -> Any:
 def _require_float32(name: str, value: Any) -> None:
     if not isinstance(value, np.ndarray):
         raise TypeError(f"{name} is of type {type(value).__name__}, expected a float32 ndarray.")
-    if value.dtype != np.float32:
+    if value.dtype != _FLOAT32:
         raise TypeError(f"{name} has dtype {value.dtype}, expected float32.")
 
 

@@ -29,6 +29,8 @@ def integer(name: str, value: Any, least: int, end: int = 2**63) -> int:
 
 def real(name: str, value: Any, least: float = -math.inf) -> float:
     """``value`` as a finite float of at least ``least``; else as `integer`."""
+    if type(value) is float and least <= value < math.inf:
+        return value
     try:
         number = math.nan if isinstance(value, str | bytes) else float(value)
     except (TypeError, ValueError):
@@ -42,6 +44,8 @@ def real(name: str, value: Any, least: float = -math.inf) -> float:
 
 def fraction(name: str, value: Any, closed: bool = True) -> float:
     """``value`` in [0, 1], or in [0, 1) unless ``closed``; else as `integer`."""
+    if type(value) is float and 0 <= value < 1:
+        return value
     number = real(name, value)
     if not (0 <= number < 1 or (closed and number == 1)):
         raise ValueError(f"{name} is {value}, expected a number in [0, 1{']' if closed else ')'}")

@@ -97,7 +97,8 @@ class Sequential(Module):
                 y = x
             else:
                 y = layer.forward(x, training)
-            self.context.observe(layer.result_name, y)
+            if self.context.observer is not None:
+                self.context.observe(layer.result_name, y)
             if x is not entry and not (training and layer.keeps_input):
                 self._give(x, y)
                 x = None
@@ -216,8 +217,9 @@ class Residual(Module):
 
     def _require_sum(self, x: Images) -> None:
         added = x.groups if self.shortcut is None else self.shortcut.conv.blocks
-        channels = self.main[-1].conv.weight.value.shape[0]
-        require_alike(self.name, channels, added, self.main[-1].conv.blocks)
+        last = self.main[-1].conv
+        if added != last.blocks:
+            require_alike(self.name, last.weight.value.shape[0], added, last.blocks)
 
     def _in_front_of_sum(self, x: Images, training: bool) -> Images:
         """What the last convolution reads."""

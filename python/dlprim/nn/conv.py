@@ -94,7 +94,7 @@ class Conv2d(Module):
         if C % groups or K % groups:
             raise ValueError(f"groups is {groups}, expected a divisor of C = {C} and K = {K}")
         self.stride, self.padding, self.groups, self.first = stride, padding, groups, first
-        self._is_depthwise = groups == C == K
+        self._is_whole = groups == 1 or groups == C == K
         shape = (K, C // groups, kernel, kernel)
         values = np.zeros(shape, np.float32)
         if generator is not None:
@@ -112,8 +112,7 @@ class Conv2d(Module):
     @property
     def blocks(self) -> int:
         """The groups of the blocks of channels that it takes and gives."""
-        is_whole = self._is_depthwise or self.context.layout == "NHWC"
-        return 1 if is_whole else self.groups
+        return 1 if self._is_whole or self.context.layout == "NHWC" else self.groups
 
     def own_parameters(self) -> dict[str, Parameter]:
         found = {"weight": self.weight}
@@ -147,7 +146,9 @@ class Conv2d(Module):
         bias = None if self.bias is None else self.bias.value
         if not training:
             return self.infer(x, lambda: (self.weight.value, bias))
-        x, self._given = in_blocks(x, self.blocks, self), x
+        blocks, self._given = self.blocks, x
+        if x.groups != blocks:
+            x = in_blocks(x, blocks, self)
         conv = self.primitive(x.shape, bias is not None)
         with self.context.timed(self.name, "pack"):
             packed = self._used[1] if self._used and self._used[0] is conv else None
@@ -156,13 +157,14 @@ class Conv2d(Module):
         with self.context.timed(self.name, "forward", conv.flops):
             conv.forward(x.array, packed, bias, out=dst)
         self._src, self._used = x, (conv, packed)
-        return Images(dst, images_shape(conv.y_shape), self.blocks)
+        return Images(dst, images_shape(conv.y_shape), blocks)
 
     def infer(self, x: Images, source: Source, fused: Fused = _NOTHING) -> Images:
         """The result with weights and a bias that stay until `changed`: what `source` says, which
         is asked for each new shape."""
-        context, given = self.context, x
-        x = in_blocks(x, self.blocks, self)
+        context, given, blocks = self.context, x, self.blocks
+        if x.groups != blocks:
+            x = in_blocks(x, blocks, self)
         key = (x.shape, fused.activation, context.dtype_name, context.layout, context.algorithm)
         ready = self._prepared.get(key)
         if ready is None:
@@ -174,7 +176,7 @@ class Conv2d(Module):
             ready.conv.forward(x.array, ready.weights, ready.bias, fused.residual, out=dst)
         if x.array is not given.array:
             context.buffers.give(x.array)
-        return Images(dst, ready.y_shape, self.blocks)
+        return Images(dst, ready.y_shape, blocks)
 
     def _prepare(self, shape: Shape, source: Source, activation: str | None) -> Prepared:
         weights, bias = source()
@@ -210,9 +212,10 @@ class Conv2d(Module):
             out = buffers.take(conv.src_shape, self.context.dtype)
             with self.context.timed(self.name, "backward data", conv.flops):
                 conv.backward_data(dy.array, packed, out)
-            diff_src = in_blocks(Images(out, src.shape, self.blocks), given.groups, self)
-            if diff_src.array is not out:
-                buffers.give(out)
+            diff_src = Images(out, src.shape, self.blocks)
+            if given.groups != diff_src.groups:
+                diff_src = in_blocks(diff_src, given.groups, self)
+                buffers.give(None if diff_src.array is out else out)
         buffers.give(dy.array, None if src.array is given.array else src.array)
         return diff_src
 

@@ -32,7 +32,7 @@ def in_blocks(x: Images, groups: int, layer: Module) -> Images:
 
 def require_alike(name: str, channels: int, added: int, result: int) -> None:
     """Refuses a sum of activations whose blocks differ."""
-    if added != result and not _are_alike(channels, added, result):
+    if not _are_alike(channels, added, result):
         raise ValueError(
             f"what block {name!r} adds has blocks of {added} groups and the result of its last "
             f"convolution blocks of {result}, expected the same groups of both, or layout='NHWC'"

@@ -105,7 +105,7 @@ class BatchNorm2d(Module):
         if training:
             self._kept = norm, x, mask
             self.batches += 1
-        return x._replace(array=dst)
+        return Images(dst, x.shape, x.groups)
 
     @backward_pass
     def backward(self, dy: Images, ready: Ready | None = None) -> Images:
@@ -135,7 +135,7 @@ class BatchNorm2d(Module):
         if found.diff_residual is None:
             self.context.buffers.give(dy.array)
         finished(ready, self.weight, self.bias)
-        return src._replace(array=found.diff_src), found.diff_residual
+        return Images(found.diff_src, src.shape, src.groups), found.diff_residual
 
     def _primitive(self, x: Images, residual: bool) -> dlprim.BatchNorm:
         context = self.context

@@ -11,6 +11,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+import numpy as np
+
 from dlprim.nn.context import Images, array_of
 
 Pass = TypeVar("Pass", bound=Callable[..., Any])
@@ -21,19 +23,17 @@ def forward_pass(method: Pass) -> Pass:
 
     @functools.wraps(method)
     def run(self: Any, x: Any, training: bool = True, *rest: Any, **named: Any) -> Any:
-        if self.takes_images is not None and isinstance(x, Images) != self.takes_images:
-            _refuse_input(self, x)
-        if not self.takes_images and not hasattr(array_of(x), "shape"):
-            _refuse_input(self, x)
+        if type(x) is not (Images if self.takes_images else np.ndarray):
+            _require_input(self, x)
         if training:
             self.awaited = None
         buffers = self.context.buffers
-        if buffers.owner is not None:
-            y = method(self, x, training, *rest, **named)
-        else:
+        if buffers.owner is None:
             with buffers.owned_by(self if training else object(), begins=training):
                 y = method(self, x, training, *rest, **named)
                 buffers.hand_over(array_of(y))
+        else:
+            y = method(self, x, training, *rest, **named)
         if training:
             self.awaited = _form(y)
         return y
@@ -68,18 +68,19 @@ def backward_pass(method: Pass) -> Pass:
 
 def _form(value: Any) -> tuple[Any, ...]:
     """What a gradient must have in common with the result that it is of."""
-    if isinstance(value, Images):
+    if type(value) is Images:
         return value.array.shape, value.shape, value.groups
     return (value.shape,)
 
 
 def _require_form(module: Any, dy: Any) -> None:
-    if not hasattr(array_of(dy), "shape"):
+    try:
+        form = _form(dy)
+    except AttributeError:
         raise TypeError(
             f"dy of {_label(module)} is of type {type(dy).__name__}, expected the gradient of its "
             "result"
-        )
-    form = _form(dy)
+        ) from None
     if form != module.awaited:
         raise ValueError(
             f"dy of {_label(module)} has the form {form}, expected {module.awaited} as the result "
@@ -87,7 +88,10 @@ def _require_form(module: Any, dy: Any) -> None:
         )
 
 
-def _refuse_input(module: Any, x: Any) -> None:
+def _require_input(module: Any, x: Any) -> None:
+    is_kind = module.takes_images is None or isinstance(x, Images) == module.takes_images
+    if is_kind and hasattr(x, "shape"):
+        return
     expected = "an array, plain or as dlprim.nn.Images"
     if module.takes_images is not None:
         images = "dlprim.nn.Images, as Pack makes them"

@@ -49,7 +49,7 @@ class MaxPool2d(Module):
         with self.context.timed(self.name, "backward"):
             pool.backward(dy.array, indices, out)
         self.context.buffers.give(dy.array, indices)
-        return x._replace(array=out)
+        return Images(out, x.shape, x.groups)
 
 
 class AvgPool2d(Module):
@@ -95,7 +95,7 @@ class AvgPool2d(Module):
         with self.context.timed(self.name, "backward"):
             pool.backward(dy.array, out)
         self.context.buffers.give(dy.array)
-        return x._replace(array=out)
+        return Images(out, x.shape, x.groups)
 
 
 class GlobalAvgPool2d(Module):
@@ -132,4 +132,4 @@ class GlobalAvgPool2d(Module):
         with self.context.timed(self.name, "backward"):
             pool.backward(pool.from_features(dy), out)
         self.context.buffers.give(dy)
-        return x._replace(array=out)
+        return Images(out, x.shape, x.groups)
