@@ -95,7 +95,7 @@ def test_wrong_arguments_are_refused():
     optimiser = AdamW(parameters)
     with pytest.raises(KeyError):
         optimiser.load_state_dict({"steps": 1})
-    with pytest.raises(TypeError, match="gradient has dtype float64"):
+    with pytest.raises(TypeError, match=r"gradients\[0\] has dtype float64"):
         optimiser.step([g.astype(np.float64) for g in arrays(1)])
 
 

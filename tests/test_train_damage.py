@@ -112,7 +112,7 @@ def trainer(model: str, dtype: str) -> Trainer:
         ("cnn", "stage0.0.bn0.0.bias", "stage0.0"),
         ("cnn", "fc.bias", "fc"),
         ("lstm", "encoder.weight", "encoder"),
-        ("gru", "rnn.weight_hh_l0", "rnn"),
+        ("gru", "rnn.weight_hh_l0", "rnn.0"),
         ("lstm", "decoder.bias", "decoder"),
     ],
 )

@@ -207,7 +207,7 @@ def test_sgd_refuses_what_it_cannot_follow() -> None:
             SGD([parameter], **({"learning_rate": 0.1} | bad))
     with pytest.raises(ValueError, match="weight_decay"):
         SGD([parameter], 0.1, weight_decay=-1.0)
-    with pytest.raises(TypeError, match=r"parameters\[0\] is float64"):
+    with pytest.raises(TypeError, match=r"parameters\[0\] has dtype float64"):
         SGD([np.ones(2)], 0.1)  # type: ignore[list-item]
     optimiser = SGD([parameter], 0.1)
     for gradients in ([], [np.ones(3, np.float32)], [parameter.copy(), parameter.copy()]):

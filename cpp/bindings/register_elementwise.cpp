@@ -63,7 +63,8 @@ void dropout(const std::string& dtype_name, py::object src, py::object out, cons
     run_dropout(it, dtype, count_of(shape), from->data(), to);
 }
 
-// (weights, gradient, first or None, second or None, copy or None), all of one shape.
+// (weights, gradient, first or None, second or None, copy or None), all of one shape, and which
+// parameter it is.
 Parameter parameter_of(const py::tuple& arrays) {
     const Shape shape = shape_of(arrays[0]);
     const Maybe weights = Operand("a parameter", arrays[0], DType::f32, shape);
@@ -86,7 +87,18 @@ Parameter parameter_of(const py::tuple& arrays) {
 template <class Step>
 void step(const Step& it, const std::vector<py::tuple>& arrays) {
     std::vector<Parameter> parameters;
-    for (const py::tuple& each : arrays) parameters.push_back(parameter_of(each));
+    for (const py::tuple& each : arrays) {
+        const auto where = [&each] {
+            return ", of parameters[" + std::string(py::str(each[5])) + "]";
+        };
+        try {
+            parameters.push_back(parameter_of(each));
+        } catch (const py::value_error& error) {
+            throw py::value_error(error.what() + where());
+        } catch (const py::type_error& error) {
+            throw py::type_error(error.what() + where());
+        }
+    }
     const py::gil_scoped_release without_gil;
     run_step(it, parameters);
 }

@@ -35,7 +35,7 @@ public:
     }
 
     void forward(py::handle src, py::handle out, py::handle indices) const {
-        const Maybe from = src_.packed("src", src);
+        const Maybe from = Operand("src", src, src_.dtype(), src_.packed_shape());
         const Maybe to = maybe("out", out, src_.dtype(), dst_shape_);
         const Maybe taps = maybe("indices", indices, DType::u8, dst_shape_);
         char* const dst = to.value().writeable({&from});
@@ -46,7 +46,7 @@ public:
     }
 
     void backward(py::handle diff_dst, py::handle indices, py::handle out) const {
-        const Maybe from = maybe("diff_dst", diff_dst, src_.dtype(), dst_shape_);
+        const Maybe from = Operand("diff_dst", diff_dst, src_.dtype(), dst_shape_);
         const Maybe taps = maybe("indices", indices, DType::u8, dst_shape_);
         const Maybe to = src_.packed("out", out);
         if (taps.has_value() != (pooling_.kind == PoolingKind::max)) {

@@ -18,6 +18,7 @@ from dlprim import _core
 from dlprim.arrays import contiguous, viewed
 from dlprim.kernel import dtype_name
 from dlprim.packing import bfloat16_dtype
+from dlprim.scalars import integer
 
 _CACHE_LINE = 64
 _LAYOUTS = {"blocked": "blocked", "NHWC": "nhwc"}  # to the core's names
@@ -70,7 +71,7 @@ class Activations:
             raise TypeError(f"dtype is {name}, expected float32 or bfloat16")
         if not isinstance(layout, str) or layout not in _LAYOUTS:
             raise ValueError(f"layout is {layout!r}, expected 'blocked' or 'NHWC'")
-        if index(groups) < 1 or self.shape[1] % groups != 0:
+        if integer("groups", groups, 1) and self.shape[1] % groups != 0:
             raise ValueError(f"groups is {groups}, expected a divisor of C = {self.shape[1]}")
         self.layout = layout
         self.dtype = bfloat16_dtype() if name == "bfloat16" else np.dtype(np.float32)

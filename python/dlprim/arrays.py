@@ -64,6 +64,20 @@ def require_shape(name: str, array: npt.NDArray[Any], shape: tuple[int, ...], wh
         raise ValueError(f"{name} has shape {array.shape}, expected {shape} ({why})")
 
 
+def require_given(name: str, array: Any) -> None:
+    """Raise TypeError where an operand that is packed by the caller is None."""
+    if array is None:
+        raise TypeError(f"{name} is None, expected a packed array")
+
+
+def require_separate(name: str, array: Any, **others: Any) -> None:
+    """Raise ValueError where an array that is written shares memory with another."""
+    arrays = {other: it for other, it in others.items() if isinstance(it, np.ndarray)}
+    for other, it in arrays.items():
+        if isinstance(array, np.ndarray) and np.may_share_memory(array, it):
+            raise ValueError(f"{name} shares memory with {other}, expected a separate array")
+
+
 def result_array(
     out: Any,
     shape: tuple[int, ...],
@@ -90,6 +104,34 @@ def result_array(
     return out
 
 
+def values_for(name: str, value: Any, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """``value`` as it is to be stored in ``array``: of its shape and dtype.
+
+    Raises
+    ------
+    TypeError
+        It is no array of real numbers.
+    ValueError
+        It has another shape, or holds a finite number that the dtype cannot.
+    """
+    try:
+        given = np.asarray(value)
+    except Exception as error:  # whatever another library's array raises
+        raise TypeError(f"{name} cannot be viewed as a NumPy array: {error}") from error
+    if given.dtype.kind not in "biuf" and given.dtype.name != "bfloat16":
+        raise TypeError(f"{name} has dtype {given.dtype}, expected {array.dtype}")
+    if given.shape != array.shape:
+        raise ValueError(f"{name} has shape {given.shape}, expected {array.shape}")
+    if given.dtype == array.dtype:
+        return given
+    with np.errstate(over="ignore", invalid="ignore"):
+        stored = given.astype(array.dtype)
+    lost = np.isfinite(stored.astype(np.float64)) != np.isfinite(given.astype(np.float64))
+    if np.any(lost) or (array.dtype.kind == "i" and np.any(stored != given)):
+        raise ValueError(f"{name} holds a value that {array.dtype} cannot hold")
+    return stored
+
+
 def rows_of(array: FloatArray) -> FloatArray:
     """``array`` with all axes but the last folded into one."""
     return array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
@@ -105,3 +147,19 @@ def aligned(
     memory = allocate(size + _CACHE_LINE, np.uint8)
     begin = -memory.ctypes.data % _CACHE_LINE
     return memory[begin : begin + size].view(dtype).reshape(shape)
+
+
+def require_running(channels: int, running_mean: Array | None, running_var: Array | None) -> None:
+    """Both or none; each of shape (channels,), float32 and to be written."""
+    if (running_mean is None) != (running_var is None):
+        raise ValueError("one of running_mean and running_var is missing, expected both")
+    for name, array in (("running_mean", running_mean), ("running_var", running_var)):
+        if array is None:
+            continue
+        if not isinstance(array, np.ndarray) or array.dtype != np.float32:
+            kind = getattr(array, "dtype", type(array).__name__)
+            raise TypeError(f"{name} is {kind}, expected an ndarray of float32")
+        if array.shape != (channels,) or not array.flags.writeable:
+            raise ValueError(
+                f"{name} has shape {array.shape}, expected a writeable array of shape ({channels},)"
+            )

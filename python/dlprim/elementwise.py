@@ -6,12 +6,12 @@ They work on packed and plain arrays alike, of any shape: one read of each opera
 from __future__ import annotations
 
 import math
-from operator import index
 from typing import Any
 
 from dlprim import _core
 from dlprim.activations import Array, aligned
 from dlprim.layer_operands import float_operand
+from dlprim.scalars import fraction, integer
 
 _WORDS = 2**32
 _SEEDS = 2**64
@@ -120,14 +120,11 @@ def dropout(src: Any, p: float, seed: int, offset: int = 0, out: Array | None = 
     -----
     Philox 4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC11).
     """
-    if not 0 <= p <= 1:
-        raise ValueError(f"p is {p}, expected a number in [0, 1]")
-    for name, value in {"seed": seed, "offset": offset}.items():
-        if not 0 <= index(value) < _SEEDS:
-            raise ValueError(f"{name} is {value}, expected an integer in [0, 2**64)")
+    p = fraction("p", p)
+    seed, offset = integer("seed", seed, 0, _SEEDS), integer("offset", offset, 0, _SEEDS)
     source, dtype = float_operand("src", src)
     result = aligned(source.shape, source.dtype) if out is None else out
     threshold = round(math.ldexp(p, 32))
     scale = 0.0 if threshold == _WORDS else 1 / (1 - p)
-    _core.dropout(dtype, source, result, index(seed), index(offset), threshold, scale)
+    _core.dropout(dtype, source, result, seed, offset, threshold, scale)
     return result

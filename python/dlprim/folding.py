@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from dlprim.activations import aligned
 from dlprim.arrays import float_array
+from dlprim.scalars import real
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -45,9 +46,12 @@ def fold_batch_norm(
     Raises
     ------
     TypeError, ValueError
-        An array is of another dtype, or its length is not K.
+        An array is of another dtype, its length is not K, or a variance or epsilon is negative.
     """
     weights = float_array("w", w)
+    if weights.ndim < 2:
+        raise ValueError(f"w has shape {weights.shape}, expected (K, C/groups, R, S) or (K, C)")
+    real("epsilon", epsilon, 0)
     K = weights.shape[0]
 
     def by_channel(name: str, value: Any, otherwise: float) -> npt.NDArray[np.float64]:
@@ -59,6 +63,11 @@ def fold_batch_norm(
         return array.astype(np.float64)
 
     var = by_channel("running_var", running_var, 1)
+    if np.any(var < 0) or np.any(var + epsilon == 0):
+        raise ValueError(
+            f"running_var is {var.min()} in a channel and epsilon {epsilon}, expected variances of "
+            "at least 0 and a sum above 0"
+        )
     scale = by_channel("weight", weight, 1) / np.sqrt(var + epsilon)
     offset = by_channel("b", b, 0) - by_channel("running_mean", running_mean, 0)
     folded = aligned(weights.shape, np.float32)

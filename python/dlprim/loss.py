@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from operator import index
 from typing import Any
 
 from dlprim import _core
 from dlprim.activations import Array
 from dlprim.arrays import require_shape
 from dlprim.layer_operands import checked_result, float_operand, integers
+from dlprim.scalars import integer
 
 
 def softmax_cross_entropy(
@@ -44,6 +44,7 @@ def softmax_cross_entropy(
     TypeError, ValueError
         An array is of another dtype or shape, a target outside its range, or K is 0.
     """
+    ignored = integer("ignore_index", ignore_index, -(2**63))
     values, dtype = float_operand("logits", logits)
     if values.ndim != 2 or values.shape[1] == 0:
         raise ValueError(f"logits has shape {values.shape}, expected (N, K) with K >= 1")
@@ -54,5 +55,5 @@ def softmax_cross_entropy(
         in_place = out is not None and out is logits
         operands = {"targets": labels} if in_place else {"logits": values, "targets": labels}
         result = checked_result(out, values.shape, values.dtype, operands)
-    loss = _core.softmax_cross_entropy(values, dtype, labels, index(ignore_index), result)
+    loss = _core.softmax_cross_entropy(values, dtype, labels, ignored, result)
     return loss, result

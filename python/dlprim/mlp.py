@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from dlprim.arrays import FloatArray
 from dlprim.conv_operands import Array
+from dlprim.kernel import dtype_name
 from dlprim.linear import Linear
 
 
@@ -61,8 +62,13 @@ class MLP:
         activation: str | None = "relu",
         final_activation: str | None = None,
     ) -> None:
+        if not isinstance(widths, Sequence):
+            raise TypeError(f"widths is {widths!r}, expected a sequence of integers")
         if len(widths) == 0:
             raise ValueError("widths is empty, expected at least one layer")
+        name = dtype_name("dtype", dtype)
+        if name not in ("float32", "bfloat16"):
+            raise TypeError(f"dtype is {name}, expected float32 or bfloat16")
         self.layers: list[Linear] = []
         for number, width in enumerate(widths):
             kind = final_activation if number == len(widths) - 1 else activation
@@ -80,6 +86,7 @@ class MLP:
 
     def pack_weights(self, weights: Sequence[Any]) -> list[Array]:
         """As `Linear.pack_weights` of every layer, from plain (K, C) arrays."""
+        self._require_layers("weights", weights)
         pairs = zip(self.layers, weights, strict=True)
         return [layer.pack_weights(each) for layer, each in pairs]
 
@@ -97,6 +104,7 @@ class MLP:
 
     def unpack_diff_weights(self, diff_weights: Sequence[Any]) -> list[Array]:
         """As `Linear.unpack_diff_weights` of every layer."""
+        self._require_layers("diff_weights", diff_weights)
         pairs = zip(self.layers, diff_weights, strict=True)
         return [layer.unpack_diff_weights(each) for layer, each in pairs]
 
@@ -189,6 +197,8 @@ class MLP:
         return "".join(f"{layer!r}\n{layer}" for layer in self.layers)
 
     def _require_layers(self, name: str, values: Sequence[Any]) -> None:
+        if not isinstance(values, Sequence):
+            raise TypeError(f"{name} is of type {type(values).__name__}, expected a list")
         if len(values) != len(self.layers):
             raise ValueError(
                 f"{name} has {len(values)} entries, expected {len(self.layers)}, one per layer"

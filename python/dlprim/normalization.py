@@ -6,7 +6,6 @@ dst. In the blocked layout a block of channels does both while the caches still 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +14,9 @@ import numpy.typing as npt
 
 from dlprim import _core, populations
 from dlprim.activations import Activations, Array
+from dlprim.arrays import require_given, require_running, require_separate
 from dlprim.populations import Population
+from dlprim.scalars import fraction, real
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -80,10 +81,9 @@ class BatchNorm:
         epsilon: float = 1e-5,
         groups: int = 1,
     ) -> None:
-        if not (math.isfinite(epsilon) and epsilon >= 0):
-            raise ValueError(f"epsilon is {epsilon}, expected a finite number >= 0")
         self.activations = Activations(shape, layout, dtype, groups)
-        self.relu, self.residual, self.epsilon = bool(relu), bool(residual), float(epsilon)
+        self.epsilon = real("epsilon", epsilon, 0)
+        self.relu, self.residual = bool(relu), bool(residual)
         self.src_shape = self.activations.packed_shape
         self.relu_mask_shape = self.activations.relu_mask_shape
         self._core = _core.BatchNorm(self.activations._core, self.relu, self.epsilon)
@@ -120,6 +120,7 @@ class BatchNorm:
         training : bool
             Take the statistics of the minibatch.
         momentum : float
+            In [0, 1].
         out : packed ndarray, src_shape, optional
             Written and returned; may be src or residual itself, else apart from every operand.
         relu_mask : ndarray of uint8, relu_mask_shape, optional
@@ -141,18 +142,18 @@ class BatchNorm:
             An array is missing or superfluous, of another dtype or shape, not C-contiguous, or
             overlaps a result.
         """
-        if (residual is not None) != self.residual:
-            given = "missing" if self.residual else "given"
-            raise ValueError(f"residual is {given}, but the layer has residual={self.residual}")
-        if relu_mask is not None and not self.relu:
-            raise ValueError("relu_mask is given, but the layer has relu=False")
+        self._require_kind(residual, relu_mask)
         if not training and (running_mean is None or running_var is None):
             raise ValueError(
                 "running_mean or running_var is missing, expected both: training=False"
             )
+        rate = np.float32(fraction("momentum", momentum))
+        require_given("src", src)
         dst = self.activations.empty(src) if out is None else out
         if saved is None:
             saved = np.empty((2, self._channels), np.float32)
+        require_separate("running_mean", running_mean, running_var=running_var, saved=saved)
+        require_separate("running_var", running_var, saved=saved)
         arrays = {
             "src": src, "weight": weight, "bias": bias, "residual": residual, "out": dst,
             "running_mean": None if training else running_mean,
@@ -161,7 +162,7 @@ class BatchNorm:
         }  # fmt: skip
         arrays["variance"] = np.empty(self._channels, np.float32) if training else None
         if training:
-            self._require_running(running_mean, running_var)
+            require_running(self._channels, running_mean, running_var)
         count: float = self._pixels
         if training and population is not None:
             count, _, arrays["variance"] = populations.forward(
@@ -170,7 +171,7 @@ class BatchNorm:
         else:
             self._core.forward(arrays)
         if training and count > 0 and running_mean is not None and running_var is not None:
-            rate, unbiased = np.float32(momentum), np.float32(count / max(count - 1, 1))
+            unbiased = np.float32(count / max(count - 1, 1))
             running_mean += rate * (saved[0] - running_mean)
             running_var += rate * (arrays["variance"] * unbiased - running_var)
         return dst, saved
@@ -233,6 +234,8 @@ class BatchNorm:
             raise ValueError("dst and relu_mask are missing, expected one: relu follows a residual")
         if not self.relu and (dst is not None or relu_mask is not None):
             raise ValueError("dst or relu_mask is given, but the layer has relu=False")
+        require_given("diff_dst", diff_dst)
+        require_given("src", src)
         passed = diff_residual
         if self.residual and self.relu and passed is None:
             passed = self.activations.empty(diff_dst)
@@ -278,20 +281,12 @@ class BatchNorm:
             if array is not None:
                 raise ValueError(f"{name} is given, expected None: no relu follows a residual")
 
-    def _require_running(self, *running: FloatArray | None) -> None:
-        if (running[0] is None) != (running[1] is None):
-            raise ValueError("one of running_mean and running_var is missing, expected both")
-        for name, array in zip(("running_mean", "running_var"), running, strict=True):
-            if array is None:
-                continue
-            if not isinstance(array, np.ndarray) or array.dtype != np.float32:
-                kind = getattr(array, "dtype", type(array).__name__)
-                raise TypeError(f"{name} is {kind}, expected an ndarray of float32")
-            if array.shape != (self._channels,) or not array.flags.writeable:
-                raise ValueError(
-                    f"{name} has shape {array.shape}, expected a writeable array of shape "
-                    f"({self._channels},)"
-                )
+    def _require_kind(self, residual: Any, relu_mask: Any) -> None:
+        if (residual is not None) != self.residual:
+            given = "missing" if self.residual else "given"
+            raise ValueError(f"residual is {given}, but the layer has residual={self.residual}")
+        if relu_mask is not None and not self.relu:
+            raise ValueError("relu_mask is given, but the layer has relu=False")
 
     def __repr__(self) -> str:
         it = self.activations

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlprim import _core
-from dlprim.arrays import aligned, contiguous
+from dlprim.arrays import aligned, contiguous, values_for
 from dlprim.packing import bfloat16_dtype
+from dlprim.scalars import fraction, integer, real
 
 Gradients = Sequence[NDArray[np.float32] | None]
 Copies = Sequence[NDArray[Any] | None]
+
+_FLOAT32 = np.dtype(np.float32)
 
 
 class _Optimizer:
@@ -29,15 +33,17 @@ class _Optimizer:
     def __init__(
         self, parameters: Sequence[NDArray[np.float32]], copies: Copies | None, states: int
     ) -> None:
+        if isinstance(parameters, np.ndarray) or not isinstance(parameters, Sequence):
+            kind = type(parameters).__name__
+            raise TypeError(f"parameters is of type {kind}, expected a list of float32 ndarrays.")
         for position, parameter in enumerate(parameters):
-            if not isinstance(parameter, np.ndarray) or parameter.dtype != np.float32:
-                kind = getattr(parameter, "dtype", type(parameter).__name__)
-                raise TypeError(f"parameters[{position}] is {kind}, expected a float32 ndarray.")
+            _require_float32(f"parameters[{position}]", parameter)
             if not (parameter.flags.c_contiguous and parameter.flags.writeable):
                 raise ValueError(
                     f"parameters[{position}] is not C-contiguous and writeable, but is updated in "
                     "place."
                 )
+        _require_apart(parameters)
         self._parameters = list(parameters)
         self._copies: list[NDArray[Any] | None] = [None] * len(self._parameters)
         if copies is not None:
@@ -56,6 +62,8 @@ class _Optimizer:
         ):
             if copy is None:
                 continue
+            if not isinstance(copy, np.ndarray):
+                raise TypeError(f"copies[{position}] is {copy!r}, expected a bfloat16 ndarray.")
             if copy.dtype not in (bfloat16_dtype(), np.dtype(np.uint16)):
                 raise TypeError(f"copies[{position}] is {copy.dtype}, expected bfloat16.")
             if copy.shape != parameter.shape or not copy.flags.c_contiguous:
@@ -64,8 +72,13 @@ class _Optimizer:
                     f"shape {parameter.shape}."
                 )
 
-    def _rows(self, gradients: Gradients) -> list[tuple[NDArray[Any] | None, ...]]:
-        """(parameter, gradient, states..., copy) of those that have a gradient."""
+    def _rows(self, gradients: Gradients) -> list[tuple[Any, ...]]:
+        """(parameter, gradient, states..., copy, position) of those that have a gradient."""
+        if not isinstance(gradients, Sequence):
+            raise TypeError(f"gradients is of type {type(gradients).__name__}, expected a list.")
+        for position, gradient in enumerate(gradients):
+            if gradient is not None:
+                _require_float32(f"gradients[{position}]", gradient)
         expected = [parameter.shape for parameter in self._parameters]
         got = [
             shape if gradient is None else gradient.shape
@@ -77,7 +90,8 @@ class _Optimizer:
         states: list[list[NDArray[np.float32] | None]] = [list(each) for each in self._states]
         while len(states) < 2:
             states.append([None] * len(self._parameters))
-        rows = zip(self._parameters, gradients, *states, self._copies, strict=True)
+        positions = range(len(self._parameters))
+        rows = zip(self._parameters, gradients, *states, self._copies, positions, strict=True)
         return [(row[0], contiguous(row[1]), *row[2:]) for row in rows if row[1] is not None]
 
     def state_dict(self) -> dict[str, Any]:
@@ -92,18 +106,17 @@ class _Optimizer:
 
         Raises:
             KeyError: an entry is missing; nothing was changed.
-            ValueError: an array has another shape; nothing was changed.
+            TypeError, ValueError: an array has another shape or holds no numbers that fit, or a
+                number is outside its range; nothing was changed.
         """
+        if not isinstance(state, Mapping):
+            raise TypeError(f"state is of type {type(state).__name__}, expected a dict.")
         found = []
         for number, arrays in enumerate(self._states):
             for i, array in enumerate(arrays):
-                value = np.asarray(state[f"state{number}.{i}"])
-                if value.shape != array.shape:
-                    raise ValueError(
-                        f"state{number}.{i} has shape {value.shape}, expected {array.shape}."
-                    )
-                found.append((array, value))
-        self.learning_rate = float(state["learning_rate"])
+                name = f"state{number}.{i}"
+                found.append((array, values_for(name, _entry(state, name), array)))
+        self.learning_rate = real("learning_rate", _entry(state, "learning_rate"), 0)
         for array, value in found:
             array[...] = value
 
@@ -132,8 +145,10 @@ class SGD(_Optimizer):
             step, or None.
 
     Raises:
-        TypeError: a parameter is not a float32 array, or a copy not a bfloat16 one.
-        ValueError: a number is outside its range, or an array cannot be used.
+        TypeError: a parameter is not a float32 array, a copy not a bfloat16 one, or an argument no
+            number.
+        ValueError: a number is outside its range, an array cannot be used, or two parameters share
+            memory.
     """
 
     def __init__(
@@ -145,10 +160,9 @@ class SGD(_Optimizer):
         nesterov: bool = False,
         copies: Copies | None = None,
     ) -> None:
-        _require_at_least_zero("learning_rate", learning_rate)
-        if not 0 <= momentum < 1:
-            raise ValueError(f"momentum is {momentum}, expected a number in [0, 1).")
-        _require_at_least_zero("weight_decay", weight_decay)
+        real("learning_rate", learning_rate, 0)
+        fraction("momentum", momentum, closed=False)
+        real("weight_decay", weight_decay, 0)
         if nesterov and momentum == 0:
             raise ValueError("nesterov is True, which needs a momentum above 0.")
         super().__init__(parameters, copies, 1 if momentum > 0 else 0)
@@ -165,12 +179,13 @@ class SGD(_Optimizer):
                 modified; or None for a parameter to leave alone.
 
         Raises:
-            TypeError: a gradient is not float32; nothing was updated.
-            ValueError: the number of gradients or a shape is wrong; nothing was updated.
+            TypeError: a gradient is not a float32 ndarray; nothing was updated.
+            ValueError: the number of gradients or a shape is wrong, memory is shared, or
+                `learning_rate` is not finite or below 0; nothing was updated.
         """
         _core.sgd_step(
             self._rows(gradients),
-            self.learning_rate,
+            real("learning_rate", self.learning_rate, 0),
             self.momentum,
             self.weight_decay,
             self.nesterov,
@@ -199,12 +214,14 @@ class AdamW(_Optimizer):
         weight_decay: float = 1e-2,
         copies: Copies | None = None,
     ) -> None:
-        _require_at_least_zero("learning_rate", learning_rate)
-        if not all(0 <= beta < 1 for beta in betas):
-            raise ValueError(f"betas are {betas}, expected two numbers in [0, 1).")
-        if not (math.isfinite(epsilon) and epsilon > 0):
+        real("learning_rate", learning_rate, 0)
+        if not isinstance(betas, Sequence) or len(betas) != 2:
+            raise ValueError(f"betas is {betas!r}, expected two numbers in [0, 1).")
+        for position, beta in enumerate(betas):
+            fraction(f"betas[{position}]", beta, closed=False)
+        if real("epsilon", epsilon) <= 0:
             raise ValueError(f"epsilon is {epsilon}, expected a finite number above 0.")
-        _require_at_least_zero("weight_decay", weight_decay)
+        real("weight_decay", weight_decay, 0)
         super().__init__(parameters, copies, 2)
         self.learning_rate = learning_rate
         self.betas, self.epsilon, self.weight_decay = betas, epsilon, weight_decay
@@ -213,14 +230,14 @@ class AdamW(_Optimizer):
     def step(self, gradients: Gradients) -> None:
         """Updates every parameter in place; as `SGD.step`."""
         rows = self._rows(gradients)
-        steps = self.steps + 1
+        rate, steps = real("learning_rate", self.learning_rate, 0), self.steps + 1
         beta1, beta2 = self.betas
         _core.adamw_step(
             rows,
-            1 - self.learning_rate * self.weight_decay,
+            1 - rate * self.weight_decay,
             beta1,
             beta2,
-            self.learning_rate / (1 - beta1**steps),
+            rate / (1 - beta1**steps),
             1 / math.sqrt(1 - beta2**steps),
             self.epsilon,
         )
@@ -230,11 +247,31 @@ class AdamW(_Optimizer):
         return super().state_dict() | {"steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        steps = int(state["steps"])
+        if isinstance(state, Mapping):
+            steps = integer("steps", np.asarray(_entry(state, "steps")).tolist(), 0)
         super().load_state_dict(state)
         self.steps = steps
 
 
-def _require_at_least_zero(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value >= 0):
-        raise ValueError(f"{name} is {value}, expected a finite number >= 0.")
+def _entry(state: Mapping[str, Any], name: str) -> Any:
+    if name not in state:
+        raise KeyError(f"{name} is missing in the state of the optimiser")
+    return state[name]
+
+
+def _require_float32(name: str, value: Any) -> None:
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"{name} is of type {type(value).__name__}, expected a float32 ndarray.")
+    if value.dtype != _FLOAT32:
+        raise TypeError(f"{name} has dtype {value.dtype}, expected float32.")
+
+
+def _require_apart(parameters: Sequence[NDArray[Any]]) -> None:
+    """Of C-contiguous arrays."""
+    filled = [place for place, it in enumerate(parameters) if it.size]
+    places = sorted(filled, key=lambda place: parameters[place].ctypes.data)
+    for one, two in pairwise(places):
+        first, second = parameters[one], parameters[two]
+        if first.ctypes.data + first.nbytes > second.ctypes.data:
+            both = f"parameters[{min(one, two)}] and parameters[{max(one, two)}]"
+            raise ValueError(f"{both} share memory, expected each array once.")

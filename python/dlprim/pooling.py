@@ -133,7 +133,7 @@ class MaxPool2d(_Pool2d):
         ----------
         diff_dst : packed array, dst_shape
         indices : ndarray of uint8, indices_shape
-            From `forward`.
+            From `forward`. The gradient of an index that points outside its window is lost.
         out : packed ndarray, src_shape, optional
             Written and returned; apart from the operands.
 

@@ -8,21 +8,25 @@ from dlprim.nn.containers import Pack, Residual, Sequential
 from dlprim.nn.context import Context, Images
 from dlprim.nn.conv import Conv2d, ConvBatchNorm
 from dlprim.nn.embedding import Embedding
+from dlprim.nn.flatten import Flatten
 from dlprim.nn.linear import Dropout, Linear
 from dlprim.nn.module import Module
 from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.parameter import Parameter
-from dlprim.nn.pool import GlobalAvgPool2d, MaxPool2d
+from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from dlprim.nn.recurrent import Recurrent
+from dlprim.nn.relu import ReLU
 from dlprim.nn.resnet import resnet, resnet50
 
 __all__ = [
+    "AvgPool2d",
     "BatchNorm2d",
     "Context",
     "Conv2d",
     "ConvBatchNorm",
     "Dropout",
     "Embedding",
+    "Flatten",
     "GlobalAvgPool2d",
     "Images",
     "Linear",
@@ -30,6 +34,7 @@ __all__ = [
     "Module",
     "Pack",
     "Parameter",
+    "ReLU",
     "Recurrent",
     "Residual",
     "Sequential",

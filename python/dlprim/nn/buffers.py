@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import bisect
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -28,15 +30,18 @@ class Buffers:
     ----------
     bytes : int
         Taken from the system so far: the peak, as nothing goes back to it.
+    owner : object or None
+        Whose pass is under way; to it belongs what is taken.
     """
 
     def __init__(self) -> None:
         self.bytes = 0
         self._free: list[tuple[int, int]] = []  # (size, address), sorted
         self._memory: dict[int, Array] = {}  # by address
-        self._taken: dict[int, int] = {}  # size by address
+        self._taken: dict[int, tuple[int, object]] = {}  # size and owner, by address
         self._views: dict[tuple[int, tuple[int, ...], np.dtype[Any]], Array] = {}
         self._addresses: dict[int, int] = {}  # by id of a view that is kept
+        self.owner: object = None
 
     def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An array on a cache line; what it holds is undefined."""
@@ -47,7 +52,7 @@ class Buffers:
             whole, address = self._free.pop(place)
         else:
             whole, address = size, self._allocate(size)
-        self._taken[address] = whole
+        self._taken[address] = (whole, self.owner)
         key = (address, shape, kind)
         view = self._views.get(key)
         if view is None:
@@ -63,15 +68,44 @@ class Buffers:
         for array in arrays:
             if array is None:
                 continue
-            address = self._addresses.get(id(array)) or array.ctypes.data
-            size = self._taken.pop(address, None)
-            if size is not None:
-                bisect.insort(self._free, (size, address))
+            address = self._address(array)
+            taken = self._taken.pop(address, None)
+            if taken is not None:
+                bisect.insort(self._free, (taken[0], address))
+
+    @contextmanager
+    def owned_by(self, owner: object, begins: bool) -> Iterator[None]:
+        """Around a pass: gives back what the owner took if it fails and, where the pass begins
+        anew, what earlier ones have left."""
+        if begins:
+            self._release(owner)
+        self.owner = owner
+        try:
+            yield
+        except BaseException:
+            self._release(owner)
+            raise
+        finally:
+            self.owner = None
+
+    def hand_over(self, array: Array) -> None:
+        """From now on the array is the caller's, who alone gives it back."""
+        address = self._address(array)
+        taken = self._taken.get(address)
+        if taken is not None:
+            self._taken[address] = (taken[0], None)
+
+    def _address(self, array: Array) -> int:
+        return self._addresses.get(id(array)) or array.ctypes.data
 
     @property
     def in_use(self) -> int:
         """Bytes that were taken and not given back."""
-        return sum(self._taken.values())
+        return sum(size for size, _ in self._taken.values())
+
+    def _release(self, owner: object) -> None:
+        for address in [it for it, (_, whose) in self._taken.items() if whose is owner]:
+            bisect.insort(self._free, (self._taken.pop(address)[0], address))
 
     def _allocate(self, size: int) -> int:
         memory = np.empty(size + _CACHE_LINE, np.uint8)

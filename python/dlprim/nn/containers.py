@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,18 +10,23 @@ import numpy as np
 import dlprim
 from dlprim.nn.context import Images, array_of
 from dlprim.nn.conv import ConvBatchNorm
+from dlprim.nn.images import require_alike
 from dlprim.nn.module import Array, Module, Ready
+from dlprim.nn.passes import backward_pass, forward_pass
 
 
 class Pack(Module):
     """Plain images, float32 (N, C, H, W), as packed activations: the entry of a model."""
 
     keeps_input = False
+    takes_images = False
+    needs_gradient = False  # behind it a layer with first=True may stand
 
     def __init__(self) -> None:
         super().__init__()
         self._primitives: dict[tuple[object, ...], dlprim.Activations] = {}
 
+    @forward_pass
     def forward(self, x: Any, training: bool = True) -> Images:
         context = self.context
         key = (x.shape, context.dtype_name, context.layout)
@@ -36,37 +42,51 @@ class Pack(Module):
         buffers.give(rounded)
         return Images(out, activations.shape)
 
+    @backward_pass
     def backward(self, dy: Any, ready: Ready | None = None) -> Any:
         if dy is None:
             return None
-        plain = dlprim.Activations(dy.shape, self.context.layout, self.context.dtype_name).unpack(
-            dy.array
-        )
+        layout, dtype = self.context.layout, self.context.dtype_name
+        plain = dlprim.Activations(dy.shape, layout, dtype, dy.groups).unpack(dy.array)
         self.context.buffers.give(dy.array)
         return plain if plain.dtype == np.float32 else dlprim.to_float32(plain)
 
 
 class Sequential(Module):
-    """Layers one behind another, by name."""
+    """Layers one behind another, by name, in a context of their own until `use`.
+
+    Parameters
+    ----------
+    layers : dict of str to Module
+    """
+
+    needs_gradient = False  # what its last layer does with None
 
     def __init__(self, layers: dict[str, Module]) -> None:
         super().__init__()
+        if not isinstance(layers, Mapping) or not all(
+            isinstance(it, Module) for it in layers.values()
+        ):
+            raise TypeError("layers is no dict, or holds something else than modules by name")
         self._layers = layers
         self._between: list[Any] = []
         self.takes_terms = bool(layers) and list(layers.values())[-1].takes_terms
+        self.use(self.context)
 
     def children(self) -> dict[str, Module]:
         return self._layers
 
+    @forward_pass
     def forward(self, x: Any, training: bool = True) -> Any:
-        self._between = []
+        if training:
+            self._between = []
         return self._through(list(self._layers.values()), x, training)
 
     def infer_into(self, x: Any, out: Array) -> None:
         *others, last = self._layers.values()
         y = self._through(others, x, False)
         last.infer_into(y, out)
-        self.context.observe(last.name, out)
+        self.context.observe(last.result_name, out)
         if y is not x:
             self._give(y, out)
 
@@ -78,7 +98,8 @@ class Sequential(Module):
                 y = x
             else:
                 y = layer.forward(x, training)
-            self.context.observe(layer.name, y)
+            if self.context.observer is not None:
+                self.context.observe(layer.result_name, y)
             if x is not entry and not (training and layer.keeps_input):
                 self._give(x, y)
                 x = None
@@ -87,9 +108,11 @@ class Sequential(Module):
             x = y
         return x
 
+    @backward_pass
     def backward(self, dy: Any, ready: Ready | None = None) -> Any:
         return self._back(dy, ready, False)
 
+    @backward_pass
     def backward_terms(self, dy: Any, ready: Ready | None = None) -> Any:
         return self._back(dy, ready, True)
 
@@ -124,30 +147,33 @@ class Sliced(Sequential):
         super().__init__(layers)
         self._images = images
         # Shapes of a result, packed and plain, without the number of images: known after one slice.
-        self._results: dict[tuple[Any, ...], tuple[tuple[int, ...], tuple[int, int, int]]] = {}
+        self._results: dict[tuple[Any, ...], tuple[tuple[int, ...], tuple[int, int, int], int]] = {}
 
+    @forward_pass
     def forward(self, x: Images, training: bool = True) -> Any:
         n, step, buffers = x.shape[0], self._images, self.context.buffers
         if training or n <= step:
             return super().forward(x, training)
-        key = (x.shape, self.context.layout, self.context.dtype_name)
+        key = (x.shape, x.groups, self.context.layout, self.context.dtype_name)
         if key not in self._results:
             y = super().forward(self._images_of(x, 0), False)
-            self._results[key] = y.array.shape[1:], y.shape[1:]
+            self._results[key] = y.array.shape[1:], y.shape[1:], y.groups
             buffers.give(y.array)
-        packed, plain = self._results[key]
+        packed, plain, groups = self._results[key]
         out = buffers.take((n, *packed), self.context.dtype)
         for begin in range(0, n, step):
             self.infer_into(self._images_of(x, begin), out[begin : begin + step])
-        return Images(out, (n, *plain))
+        return Images(out, (n, *plain), groups)
 
     def _images_of(self, x: Images, begin: int) -> Images:
         part = x.array[begin : begin + self._images]
-        return Images(part, (part.shape[0], *x.shape[1:]))
+        return Images(part, (part.shape[0], *x.shape[1:]), x.groups)
 
 
 class Residual(Module):
     """Convolutions with batch normalisation whose last adds the input, or a shortcut of it.
+
+    In the blocked layout what is added must have blocks of the groups of the last convolution.
 
     Parameters
     ----------
@@ -161,12 +187,15 @@ class Residual(Module):
     Source: arXiv 1512.03385, section 3.
     """
 
+    takes_images = True
+
     def __init__(self, main: list[ConvBatchNorm], shortcut: ConvBatchNorm | None = None) -> None:
         super().__init__()
         self.main, self.shortcut = main, shortcut
         self.replaces_input = shortcut is None
         self.takes_terms = main[-1].norm.relu
         self._between: list[Images] = []
+        self.use(self.context)
 
     def children(self) -> dict[str, Module]:
         found: dict[str, Module] = {}
@@ -179,8 +208,10 @@ class Residual(Module):
         for layer in (*self.main, *([] if self.shortcut is None else [self.shortcut])):
             layer.context = context
 
+    @forward_pass
     def forward(self, x: Images, training: bool = True) -> Images:
         own = self.shortcut is not None
+        self._require_sum(x)
         added = self.shortcut.forward(x, training) if self.shortcut else x
         y = self._in_front_of_sum(x, training)
         result = self.main[-1].forward(y, training, added.array, into=own)
@@ -189,32 +220,46 @@ class Residual(Module):
         return result
 
     def infer_into(self, x: Images, out: Array) -> None:
+        self._require_sum(x)
         if self.shortcut is not None:
             self.shortcut.infer_into(x, out)
         y = self._in_front_of_sum(x, False)
         self.main[-1].infer_into(y, out, x.array if self.shortcut is None else out)
         self.context.buffers.give(y.array)
 
+    def _require_sum(self, x: Images) -> None:
+        added = x.groups if self.shortcut is None else self.shortcut.conv.blocks
+        last = self.main[-1].conv
+        if added != last.blocks:
+            require_alike(self.name, last.weight.value.shape[0], added, last.blocks)
+
     def _in_front_of_sum(self, x: Images, training: bool) -> Images:
         """What the last convolution reads."""
-        self._between, y = [], x
+        y = x
+        if training:
+            self._between = []
         for layer in self.main[:-1]:
             before, y = y, layer.forward(y, training)
-            self.context.observe(layer.norm.name, y)
+            self.context.observe(layer.result_name, y)
             if training:
                 self._between.append(y)
             elif before is not x:
                 self.context.buffers.give(before.array)
         return y
 
+    @backward_pass
     def backward(self, dy: Images, ready: Ready | None = None) -> Images:
-        gradient, shape, diff_added = self.backward_terms(dy, ready)
+        gradient = self._back(dy, ready)
         with self.context.timed(self.name, "backward"):
-            dlprim.add(gradient, diff_added, out=gradient)
-        self.context.buffers.give(diff_added)
-        return Images(gradient, shape)
+            dlprim.add(gradient.array, gradient.addend, out=gradient.array)
+        self.context.buffers.give(gradient.addend)
+        return gradient._replace(addend=None)
 
+    @backward_pass
     def backward_terms(self, dy: Images, ready: Ready | None = None) -> Images:
+        return self._back(dy, ready)
+
+    def _back(self, dy: Images, ready: Ready | None) -> Images:
         buffers = self.context.buffers
         gradient, diff_added = self.main[-1].backward_branches(dy, ready)
         for layer in reversed(self.main[:-1]):
@@ -225,7 +270,9 @@ class Residual(Module):
         assert gradient is not None
         assert diff_added is not None
         if self.shortcut is not None:
-            branch = self.shortcut.backward(Images(diff_added, dy.shape), ready)
+            branch = self.shortcut.backward(
+                Images(diff_added, dy.shape, self.shortcut.conv.blocks), ready
+            )
             assert branch is not None
             diff_added = branch.array
         return gradient._replace(addend=diff_added)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dlprim.conv_algorithm import require_algorithm
 from dlprim.kernel import dtype_name
 from dlprim.nn.buffers import Buffers
 from dlprim.packing import bfloat16_dtype
@@ -28,6 +29,7 @@ class Images(NamedTuple):
 
     array: Array
     shape: tuple[int, int, int, int]  # (N, C, H, W)
+    groups: int = 1  # of channels that no block crosses, as for `dlprim.Activations`
     addend: Array | None = None
 
 
@@ -50,6 +52,11 @@ class Context:
         ``timer(name, pass, flops)`` makes a context manager around the work of a layer.
     observer : callable or None
         Called as ``observer(name, array)`` with what each layer's forward pass returns.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is none of these.
     """
 
     def __init__(
@@ -60,7 +67,9 @@ class Context:
             raise TypeError(f"dtype is {self.dtype_name}, expected float32 or bfloat16")
         is_narrow = self.dtype_name == "bfloat16"
         self.dtype = bfloat16_dtype() if is_narrow else np.dtype(np.float32)
-        self.layout, self.algorithm = layout, algorithm
+        if not isinstance(layout, str) or layout not in ("blocked", "NHWC"):
+            raise ValueError(f"layout is {layout!r}, expected 'blocked' or 'NHWC'")
+        self.layout, self.algorithm = layout, require_algorithm("algorithm", algorithm)
         self.buffers = Buffers()
         self.timer: Timer | None = None
         self.observer: Callable[[str, Array], None] | None = None

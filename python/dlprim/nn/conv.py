@@ -14,9 +14,12 @@ import numpy as np
 
 import dlprim
 from dlprim.nn.context import Images
+from dlprim.nn.images import in_blocks
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.parameter import FloatArray, Parameter, drawn
+from dlprim.nn.passes import backward_pass, forward_pass
+from dlprim.scalars import integer
 
 Shape = tuple[int, int, int, int]
 Source: TypeAlias = Callable[[], tuple[FloatArray, FloatArray | None]]
@@ -54,13 +57,22 @@ class Conv2d(Module):
     kernel : int
         R and S.
     stride, padding, groups : int
+        In the blocked layout no block crosses groups (unless groups = C = K), so activations whose
+        blocks do are packed anew in front of and behind it; with "NHWC" they never are.
     bias : bool
     generator : numpy.random.Generator, optional
         Draws weights of variance 2 / (K * R * S) (arXiv 1502.01852, the mode that keeps the
         variance of gradients); zeros without it.
     first : bool
         Nothing in front of it needs a gradient, so `backward` returns None.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A number is no integer or outside its range, or groups does not divide C and K.
     """
+
+    takes_images = True
 
     def __init__(
         self,
@@ -75,15 +87,28 @@ class Conv2d(Module):
         first: bool = False,
     ) -> None:
         super().__init__()
+        at_least_one = {"C": C, "K": K, "kernel": kernel, "stride": stride, "groups": groups}
+        for name, value in at_least_one.items():
+            integer(name, value, 1)
+        integer("padding", padding, 0)
+        if C % groups or K % groups:
+            raise ValueError(f"groups is {groups}, expected a divisor of C = {C} and K = {K}")
         self.stride, self.padding, self.groups, self.first = stride, padding, groups, first
+        self._is_whole = groups == 1 or groups == C == K
         shape = (K, C // groups, kernel, kernel)
         self.weight = Parameter(drawn(shape, generator, math.sqrt(2 / (K * kernel * kernel))))
         self.bias = Parameter(np.zeros(K, np.float32)) if bias else None
         self._primitives: dict[tuple[Any, ...], dlprim.Conv2d] = {}
         self._packed: dict[tuple[Any, ...], tuple[Array, FloatArray | None]] = {}
         self._prepared: dict[tuple[Any, ...], Prepared] = {}
-        self._src: Images | None = None
+        self._src: Images | None = None  # of the latest training forward, in its own blocks
+        self._given: Images | None = None  # as it was given
         self._used: tuple[dlprim.Conv2d, Array] | None = None
+
+    @property
+    def blocks(self) -> int:
+        """The groups of the blocks of channels that it takes and gives."""
+        return 1 if self._is_whole or self.context.layout == "NHWC" else self.groups
 
     def own_parameters(self) -> dict[str, Parameter]:
         found = {"weight": self.weight}
@@ -112,10 +137,14 @@ class Conv2d(Module):
             )
         return self._primitives[key]
 
+    @forward_pass
     def forward(self, x: Images, training: bool = True) -> Images:
         bias = None if self.bias is None else self.bias.value
         if not training:
             return self.infer(x, lambda: (self.weight.value, bias))
+        blocks, self._given = self.blocks, x
+        if x.groups != blocks:
+            x = in_blocks(x, blocks, self)
         conv = self.primitive(x.shape, bias is not None)
         with self.context.timed(self.name, "pack"):
             packed = self._used[1] if self._used and self._used[0] is conv else None
@@ -124,12 +153,14 @@ class Conv2d(Module):
         with self.context.timed(self.name, "forward", conv.flops):
             conv.forward(x.array, packed, bias, out=dst)
         self._src, self._used = x, (conv, packed)
-        return Images(dst, images_shape(conv.y_shape))
+        return Images(dst, images_shape(conv.y_shape), blocks)
 
     def infer(self, x: Images, source: Source, fused: Fused = _NOTHING) -> Images:
         """The result with weights and a bias that stay until `changed`: what `source` says, which
         is asked for each new shape."""
-        context = self.context
+        context, given, blocks = self.context, x, self.blocks
+        if x.groups != blocks:
+            x = in_blocks(x, blocks, self)
         key = (x.shape, fused.activation, context.dtype_name, context.layout, context.algorithm)
         ready = self._prepared.get(key)
         if ready is None:
@@ -139,7 +170,9 @@ class Conv2d(Module):
             dst = context.buffers.take(ready.dst_shape, context.dtype)
         with context.timed(self.name, "inference", ready.flops):
             ready.conv.forward(x.array, ready.weights, ready.bias, fused.residual, out=dst)
-        return Images(dst, ready.y_shape)
+        if x.array is not given.array:
+            context.buffers.give(x.array)
+        return Images(dst, ready.y_shape, blocks)
 
     def _prepare(self, shape: Shape, source: Source, activation: str | None) -> Prepared:
         weights, bias = source()
@@ -153,9 +186,11 @@ class Conv2d(Module):
         y_shape = images_shape(conv.y_shape)
         return Prepared(conv, packed, offset, conv.flops, conv.dst_shape, y_shape)
 
+    @backward_pass
     def backward(self, dy: Images, ready: Ready | None = None) -> Images | None:
         assert self._src is not None
         assert self._used is not None
+        assert self._given is not None
         (conv, packed), src, buffers = self._used, self._src, self.context.buffers
         self.changed()
         if self.bias is not None:
@@ -167,14 +202,17 @@ class Conv2d(Module):
             conv.unpack_diff_weights(diff_weights, self.weight.gradient)
         buffers.give(diff_weights)
         finished(ready, *self.own_parameters().values())
-        self._src = None
+        given, self._src, self._given = self._given, None, None
         diff_src = None
         if not self.first:
             out = buffers.take(conv.src_shape, self.context.dtype)
             with self.context.timed(self.name, "backward data", conv.flops):
                 conv.backward_data(dy.array, packed, out)
-            diff_src = Images(out, src.shape)
-        buffers.give(dy.array)
+            diff_src = Images(out, src.shape, self.blocks)
+            if given.groups != diff_src.groups:
+                diff_src = in_blocks(diff_src, given.groups, self)
+                buffers.give(None if diff_src.array is out else out)
+        buffers.give(dy.array, None if src.array is given.array else src.array)
         return diff_src
 
 
@@ -195,13 +233,21 @@ class ConvBatchNorm(Module):
         Of the two in the state dict.
     """
 
+    takes_images = True
+
     def __init__(self, conv: Conv2d, norm: BatchNorm2d, names: tuple[str, str]) -> None:
         super().__init__()
         self.conv, self.norm, self._names = conv, norm, names
+        self.use(self.context)
 
     def children(self) -> dict[str, Module]:
         return dict(zip(self._names, (self.conv, self.norm), strict=True))
 
+    @property
+    def result_name(self) -> str:
+        return self.name or self.norm.name
+
+    @forward_pass
     def forward(
         self, x: Images, training: bool = True, residual: Array | None = None, into: bool = False
     ) -> Images:
@@ -216,6 +262,7 @@ class ConvBatchNorm(Module):
     def infer_into(self, x: Images, out: Array, residual: Array | None = None) -> None:
         self._infer(x, residual, out)
 
+    @backward_pass
     def backward(self, dy: Images, ready: Ready | None = None) -> Images | None:
         return self.backward_branches(dy, ready)[0]
 

@@ -9,6 +9,8 @@ import numpy as np
 import dlprim
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import Parameter, drawn
+from dlprim.nn.passes import backward_pass, forward_pass
+from dlprim.scalars import integer
 
 
 class Embedding(Module):
@@ -28,18 +30,21 @@ class Embedding(Module):
         Of the latest training `forward`.
     """
 
-    keeps_input = True
+    takes_images = False
 
     def __init__(
         self, V: int, K: int, generator: np.random.Generator | None = None, scale: float = 1.0
     ) -> None:
         super().__init__()
+        integer("V", V, 1)
+        integer("K", K, 1)
         self.weight = Parameter(drawn((V, K), generator, scale))
         self.indices: Array | None = None
 
     def own_parameters(self) -> dict[str, Parameter]:
         return {"weight": self.weight}
 
+    @forward_pass
     def forward(self, x: Any, training: bool = True) -> Array:
         table: Array = self.weight.value
         if self.context.dtype != np.float32:
@@ -50,6 +55,7 @@ class Embedding(Module):
             self.indices = x
         return dst
 
+    @backward_pass
     def backward(self, dy: Any, ready: Ready | None = None) -> None:
         """Integers have no gradient, so nothing is returned."""
         assert self.indices is not None

@@ -8,10 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dlprim
-from dlprim.float_operands import widened
+from dlprim.float_operands import float_operand, widened
+from dlprim.kernel import activation_name
 from dlprim.nn.context import Images, array_of
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import Parameter, drawn
+from dlprim.nn.passes import backward_pass, forward_pass
+from dlprim.scalars import fraction, integer
 
 
 class Linear(Module):
@@ -31,6 +34,8 @@ class Linear(Module):
     bias : bool
     """
 
+    takes_images = False
+
     def __init__(
         self,
         C: int,
@@ -41,6 +46,9 @@ class Linear(Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
+        integer("C", C, 1)
+        integer("K", K, 1)
+        activation_name(activation)
         self.activation = activation
         deviation = math.sqrt(2 / C) if scale is None else scale
         self.weight = Parameter(drawn((K, C), generator, deviation))
@@ -58,8 +66,12 @@ class Linear(Module):
     def changed(self) -> None:
         self._packed.clear()
 
+    @forward_pass
     def forward(self, x: Any, training: bool = True) -> Array:
-        rows = self._as_activations(x).reshape(-1, x.shape[-1])
+        C = self.weight.value.shape[1]
+        if x.shape[-1:] != (C,):
+            raise ValueError(f"x of Linear {self.name!r} has shape {x.shape}, expected (..., {C})")
+        rows = self._as_activations("x", x).reshape(-1, x.shape[-1])
         linear = self._primitive(rows.shape[0])
         weights = self._weights(linear, training)
         bias = None if self.bias is None else self.bias.value
@@ -70,12 +82,13 @@ class Linear(Module):
             self._kept = _Kept(linear, rows, found[1], x.shape, x.dtype)
         return dst.reshape(*x.shape[:-1], dst.shape[-1])
 
+    @backward_pass
     def backward(self, dy: Any, ready: Ready | None = None) -> Array:
         assert self._kept is not None
         kept, self._kept = self._kept, None
         self._packed.clear()
         linear, buffers = kept.linear, self.context.buffers
-        diff = self._as_activations(dy).reshape(linear.y_shape)
+        diff = self._as_activations("dy", dy).reshape(linear.y_shape)
         diff_weights = buffers.take(linear.diff_weights_shape, np.float32)
         with self.context.timed(self.name, "backward", 2 * linear.flops):
             if self.bias is not None or self.activation is not None:
@@ -111,12 +124,12 @@ class Linear(Module):
             self._used[shape] = linear.pack_weights(plain, self._used.get(shape))
             return self._used[shape]
 
-    def _as_activations(self, array: Any) -> Array:
+    def _as_activations(self, name: str, value: Any) -> Array:
         """In the dtype of the model's activations, C-contiguous."""
+        array = float_operand(name, value)
         if self.context.dtype == np.float32:
-            return np.ascontiguousarray(widened(array))
-        is_wide = array.dtype == np.float32
-        return np.ascontiguousarray(dlprim.to_bfloat16(array) if is_wide else array)
+            return widened(array)
+        return dlprim.to_bfloat16(array) if array.dtype == np.float32 else array
 
 
 class _Kept(NamedTuple):
@@ -152,9 +165,12 @@ class Dropout(Module):
 
     def __init__(self, p: float, seed: int) -> None:
         super().__init__()
+        fraction("p", p, closed=False)
+        integer("seed", seed, 0, 2**64)
         self.p, self.seed, self.step = p, seed, 0
         self._offset = 0  # of the latest training `forward`
 
+    @forward_pass
     def forward(self, x: Any, training: bool = True) -> Any:
         if not training or self.p == 0:
             return x
@@ -164,8 +180,9 @@ class Dropout(Module):
         dst = self.context.buffers.take(src.shape, src.dtype) if isinstance(x, Images) else None
         with self.context.timed(self.name, "forward"):
             dst = dlprim.dropout(src, self.p, self.seed, self._offset, out=dst)
-        return Images(dst, x.shape) if isinstance(x, Images) else dst
+        return x._replace(array=dst) if isinstance(x, Images) else dst
 
+    @backward_pass
     def backward(self, dy: Any, ready: Ready | None = None) -> Any:
         if self.p > 0:
             diff = array_of(dy)

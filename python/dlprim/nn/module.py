@@ -11,14 +11,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 
+from dlprim.arrays import values_for
 from dlprim.nn.context import Context, array_of
 from dlprim.nn.parameter import Parameter
 
 Array: TypeAlias = npt.NDArray[Any]
 Ready: TypeAlias = Callable[[Parameter], None]
+
+_COUNTER = "num_batches_tracked"
 
 
 class Module(ABC):
@@ -36,15 +38,24 @@ class Module(ABC):
         Whether `infer_into` may write the result over its input.
     takes_terms : bool
         Whether `backward` takes a gradient of two terms, `Images.addend`.
+    takes_images : bool or None
+        Whether `forward` takes `Images`, a plain array, or either.
+    needs_gradient : bool
+        Whether `backward` refuses None.
+    awaited : tuple or None
+        The form of the gradient that `backward` takes; None where no training forward precedes.
     """
 
     keeps_input = True
     replaces_input = False
     takes_terms = False
+    takes_images: bool | None = None
+    needs_gradient = True
 
     def __init__(self) -> None:
         self.name = ""
         self.context = Context()
+        self.awaited: tuple[Any, ...] | None = None
 
     @abstractmethod
     def forward(self, x: Any, training: bool = True) -> Any:
@@ -71,11 +82,23 @@ class Module(ABC):
         -------
         array
             Of the shape of x; None from a layer that was made with ``first=True``.
+
+        Raises
+        ------
+        RuntimeError
+            No training `forward` precedes that no `backward` has followed yet.
+        TypeError, ValueError
+            dy has not the form of the result.
         """
 
     def backward_terms(self, dy: Any, ready: Ready | None = None) -> Any:
         """As `backward`, for a layer in front that takes two terms; adding them is left to it."""
         return self.backward(dy, ready)
+
+    @property
+    def result_name(self) -> str:
+        """What observers are told with the result."""
+        return self.name
 
     def children(self) -> dict[str, Module]:
         """Layers by name, in forward order; an empty name adds nothing to the names inside."""
@@ -113,7 +136,13 @@ class Module(ABC):
         return [it for module in self.modules() for it in module.own_parameters().values()]
 
     def state_dict(self) -> dict[str, Array]:
-        """Parameters and statistics by PyTorch's names: copies."""
+        """Parameters and statistics by PyTorch's names: copies.
+
+        Raises
+        ------
+        ValueError
+            Two of them have one name, as where `use` was not called.
+        """
         return {name: array.copy() for name, array in self._state().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -122,32 +151,43 @@ class Module(ABC):
         Raises
         ------
         KeyError
-            A name is missing or unknown; nothing was changed.
-        ValueError
-            A shape does not fit; nothing was changed.
+            A name is missing or unknown; nothing was changed. ``num_batches_tracked``, which counts
+            and acts on nothing, may be missing, and stays as it is.
+        TypeError, ValueError
+            A value is no array of numbers, has another shape, or is too large for float32; nothing
+            was changed.
         """
+        if not isinstance(state, Mapping):
+            raise TypeError(f"state is of type {type(state).__name__}, expected a dict of arrays")
         own = self._state()
-        wrong = [f"{name} is missing" for name in own if name not in state]
+        missing = [name for name in own if name not in state]
+        wrong = [f"{it} is missing" for it in missing if it.rpartition(".")[2] != _COUNTER]
         wrong += [f"{name} is unknown" for name in state if name not in own]
         if wrong:
             more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
             raise KeyError(f"state does not fit the model: {', '.join(wrong[:3])}{more}")
-        arrays = {name: np.asarray(value) for name, value in state.items()}
-        for name, array in own.items():
-            if arrays[name].shape != array.shape:
-                raise ValueError(f"{name} has shape {arrays[name].shape}, expected {array.shape}")
-        for name, array in own.items():
-            array[...] = arrays[name]
+        arrays = {name: values_for(name, value, own[name]) for name, value in state.items()}
+        for name, values in arrays.items():
+            own[name][...] = values
         self.changed()
 
     def _state(self) -> dict[str, Array]:
         state: dict[str, Array] = {}
         for module in self.modules():
             for key, parameter in module.own_parameters().items():
-                state[joined(module.name, key)] = parameter.value
+                _add(state, joined(module.name, key), parameter.value)
             for key, array in module.own_statistics().items():
-                state[joined(module.name, key)] = array
+                _add(state, joined(module.name, key), array)
         return state
+
+
+def _add(state: dict[str, Array], name: str, array: Array) -> None:
+    if name in state:
+        raise ValueError(
+            f"two arrays of the model are called {name!r}, expected a name for each; "
+            "use(Context()) of the outermost module gives names"
+        )
+    state[name] = array
 
 
 def joined(prefix: str, name: str) -> str:

@@ -8,7 +8,9 @@ import dlprim
 from dlprim.nn.context import Images
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import Parameter
+from dlprim.nn.passes import backward_pass, forward_pass
 from dlprim.populations import Population
+from dlprim.scalars import fraction, integer, real
 
 
 class BatchNorm2d(Module):
@@ -27,7 +29,15 @@ class BatchNorm2d(Module):
     ----------
     population : dlprim.populations.Population or None
         Whose statistics are taken in training; None for those of the batch.
+
+    Raises
+    ------
+    TypeError, ValueError
+        C is no integer of at least 1, epsilon negative, or momentum outside [0, 1]. PyTorch's
+        cumulative average, momentum=None, is not offered.
     """
+
+    takes_images = True
 
     def __init__(
         self,
@@ -38,6 +48,9 @@ class BatchNorm2d(Module):
         momentum: float = 0.1,
     ) -> None:
         super().__init__()
+        integer("C", C, 1)
+        real("epsilon", epsilon, 0)
+        fraction("momentum", momentum)
         self.relu, self.epsilon, self.momentum = relu, epsilon, momentum
         self.weight = Parameter(np.full(C, weight, np.float32))
         self.bias = Parameter(np.zeros(C, np.float32))
@@ -46,6 +59,7 @@ class BatchNorm2d(Module):
         self.batches = np.zeros((), np.int64)
         self.population: Population | None = None
         self._saved = np.empty((2, C), np.float32)
+        self._unread = np.empty((2, C), np.float32)  # what inference saves
         self._primitives: dict[tuple[object, ...], dlprim.BatchNorm] = {}
         self._kept: tuple[dlprim.BatchNorm, Images, Array | None] | None = None
 
@@ -59,6 +73,7 @@ class BatchNorm2d(Module):
             "num_batches_tracked": self.batches,
         }
 
+    @forward_pass
     def forward(
         self,
         x: Images,
@@ -67,7 +82,7 @@ class BatchNorm2d(Module):
         out: Array | None = None,
     ) -> Images:
         """``out`` may be the residual itself."""
-        norm, buffers = self._primitive(x.shape, residual is not None), self.context.buffers
+        norm, buffers = self._primitive(x, residual is not None), self.context.buffers
         dst = buffers.take(norm.src_shape, self.context.dtype) if out is None else out
         mask = None
         if training and self.relu:
@@ -84,14 +99,15 @@ class BatchNorm2d(Module):
                 self.momentum,
                 dst,
                 mask,
-                self._saved,
+                self._saved if training else self._unread,
                 self.population,
             )
         if training:
             self._kept = norm, x, mask
             self.batches += 1
-        return Images(dst, x.shape)
+        return Images(dst, x.shape, x.groups)
 
+    @backward_pass
     def backward(self, dy: Images, ready: Ready | None = None) -> Images:
         return self.backward_branches(dy, ready)[0]
 
@@ -123,13 +139,17 @@ class BatchNorm2d(Module):
         if found.diff_residual is None:
             self.context.buffers.give(dy.array)
         finished(ready, self.weight, self.bias)
-        return Images(found.diff_src, src.shape), found.diff_residual
+        return Images(found.diff_src, src.shape, src.groups), found.diff_residual
 
-    def _primitive(self, shape: tuple[int, int, int, int], residual: bool) -> dlprim.BatchNorm:
+    def _primitive(self, x: Images, residual: bool) -> dlprim.BatchNorm:
         context = self.context
-        key = (shape, residual, context.dtype_name, context.layout)
+        key = (x.shape, x.groups, residual, context.dtype_name, context.layout)
         if key not in self._primitives:
-            self._primitives[key] = dlprim.BatchNorm(
-                shape, context.layout, context.dtype_name, self.relu, residual, self.epsilon
-            )
+            if x.shape[1] != self.weight.value.size:
+                raise ValueError(
+                    f"x of BatchNorm2d {self.name!r} has {x.shape[1]} channels, expected "
+                    f"{self.weight.value.size}"
+                )
+            how = (context.layout, context.dtype_name, self.relu, residual, self.epsilon)
+            self._primitives[key] = dlprim.BatchNorm(x.shape, *how, x.groups)
         return self._primitives[key]

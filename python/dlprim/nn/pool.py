@@ -1,4 +1,4 @@
-"""Pooling as layers: the maximum of windows, and the mean of all pixels as plain features."""
+"""Pooling as layers: maximum and mean of windows, and the mean of all pixels as plain features."""
 
 from __future__ import annotations
 
@@ -9,25 +9,28 @@ import numpy as np
 import dlprim
 from dlprim.nn.context import Images
 from dlprim.nn.module import Array, Module, Ready
+from dlprim.nn.passes import backward_pass, forward_pass
 
 
 class MaxPool2d(Module):
     """The largest value of each window; arguments as for `dlprim.MaxPool2d`."""
 
     keeps_input = False
+    takes_images = True
 
     def __init__(self, kernel: int, stride: int | None = None, padding: int = 0) -> None:
         super().__init__()
         self._window = (kernel, stride, padding)
         self._primitives: dict[tuple[object, ...], Any] = {}
-        self._kept: tuple[Any, Array, tuple[int, int, int, int]] | None = None
+        self._kept: tuple[Any, Array, Images] | None = None
 
+    @forward_pass
     def forward(self, x: Images, training: bool = True) -> Images:
         context = self.context
-        key = (x.shape, context.dtype_name, context.layout)
+        key = (x.shape, x.groups, context.dtype_name, context.layout)
         if key not in self._primitives:
             self._primitives[key] = dlprim.MaxPool2d(
-                x.shape, *self._window, layout=context.layout, dtype=context.dtype_name
+                x.shape, *self._window, context.layout, context.dtype_name, x.groups
             )
         pool = self._primitives[key]
         dst = context.buffers.take(pool.dst_shape, context.dtype)
@@ -35,47 +38,98 @@ class MaxPool2d(Module):
         with context.timed(self.name, "forward" if training else "inference"):
             pool.forward(x.array, dst, indices)
         if indices is not None:
-            self._kept = pool, indices, x.shape
-        return Images(dst, pool.y_shape)
+            self._kept = pool, indices, x
+        return Images(dst, pool.y_shape, x.groups)
 
+    @backward_pass
     def backward(self, dy: Images, ready: Ready | None = None) -> Images:
         assert self._kept is not None
-        (pool, indices, shape), self._kept = self._kept, None
+        (pool, indices, x), self._kept = self._kept, None
         out = self.context.buffers.take(pool.src_shape, self.context.dtype)
         with self.context.timed(self.name, "backward"):
             pool.backward(dy.array, indices, out)
         self.context.buffers.give(dy.array, indices)
-        return Images(out, shape)
+        return Images(out, x.shape, x.groups)
+
+
+class AvgPool2d(Module):
+    """The mean of each window; arguments as for `dlprim.AvgPool2d`."""
+
+    keeps_input = False
+    takes_images = True
+
+    def __init__(
+        self,
+        kernel: int,
+        stride: int | None = None,
+        padding: int = 0,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__()
+        self._window, self._counts_padding = (kernel, stride, padding), count_include_pad
+        self._primitives: dict[tuple[object, ...], dlprim.AvgPool2d] = {}
+        self._kept: tuple[dlprim.AvgPool2d, Images] | None = None
+
+    @forward_pass
+    def forward(self, x: Images, training: bool = True) -> Images:
+        context = self.context
+        key = (x.shape, x.groups, context.dtype_name, context.layout)
+        if key not in self._primitives:
+            how = (*self._window, context.layout, context.dtype_name, x.groups)
+            self._primitives[key] = dlprim.AvgPool2d(
+                x.shape, *how, count_include_pad=self._counts_padding
+            )
+        pool = self._primitives[key]
+        dst = context.buffers.take(pool.dst_shape, context.dtype)
+        with context.timed(self.name, "forward" if training else "inference"):
+            pool.forward(x.array, dst)
+        if training:
+            self._kept = pool, x
+        return Images(dst, pool.y_shape, x.groups)
+
+    @backward_pass
+    def backward(self, dy: Images, ready: Ready | None = None) -> Images:
+        assert self._kept is not None
+        (pool, x), self._kept = self._kept, None
+        out = self.context.buffers.take(pool.src_shape, self.context.dtype)
+        with self.context.timed(self.name, "backward"):
+            pool.backward(dy.array, out)
+        self.context.buffers.give(dy.array)
+        return Images(out, x.shape, x.groups)
 
 
 class GlobalAvgPool2d(Module):
     """The mean over H and W, as plain features (N, C)."""
 
     keeps_input = False
+    takes_images = True
 
     def __init__(self) -> None:
         super().__init__()
         self._primitives: dict[tuple[object, ...], Any] = {}
-        self._kept: tuple[Any, tuple[int, int, int, int]] | None = None
+        self._kept: tuple[Any, Images] | None = None
 
+    @forward_pass
     def forward(self, x: Images, training: bool = True) -> Array:
         context = self.context
-        key = (x.shape, context.dtype_name, context.layout)
+        key = (x.shape, x.groups, context.dtype_name, context.layout)
         if key not in self._primitives:
             self._primitives[key] = dlprim.GlobalAvgPool2d(
-                x.shape, context.layout, context.dtype_name
+                x.shape, context.layout, context.dtype_name, x.groups
             )
         pool = self._primitives[key]
         with context.timed(self.name, "forward" if training else "inference"):
             features: Array = pool.features(pool.forward(x.array))
-        self._kept = pool, x.shape
+        if training:
+            self._kept = pool, x
         return features
 
+    @backward_pass
     def backward(self, dy: Array, ready: Ready | None = None) -> Images:
         assert self._kept is not None
-        (pool, shape), self._kept = self._kept, None
+        (pool, x), self._kept = self._kept, None
         out = self.context.buffers.take(pool.src_shape, self.context.dtype)
         with self.context.timed(self.name, "backward"):
             pool.backward(pool.from_features(dy), out)
         self.context.buffers.give(dy)
-        return Images(out, shape)
+        return Images(out, x.shape, x.groups)

@@ -10,6 +10,8 @@ import numpy as np
 import dlprim
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import FloatArray, Parameter
+from dlprim.nn.passes import backward_pass, forward_pass
+from dlprim.scalars import integer
 
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
@@ -34,6 +36,8 @@ class Recurrent(Module):
     carry : bool
     """
 
+    takes_images = False
+
     def __init__(
         self,
         cell: str,
@@ -45,6 +49,8 @@ class Recurrent(Module):
         super().__init__()
         if cell not in ("lstm", "gru"):
             raise ValueError(f"cell is {cell!r}, expected 'lstm' or 'gru'")
+        for name, value in {"C": C, "K": K, "layers": layers}.items():
+            integer(name, value, 1)
         self._make = dlprim.LSTM if cell == "lstm" else dlprim.GRU
         self.K, self.layers, self.carry = K, layers, False
         gates = 4 if cell == "lstm" else 3
@@ -67,6 +73,7 @@ class Recurrent(Module):
     def changed(self) -> None:
         self._is_packed = False
 
+    @forward_pass
     def forward(self, x: Any, training: bool = True) -> Array:
         saved, states = [], []
         begin = self.states if self.carry and self.states else [()] * self.layers
@@ -78,6 +85,7 @@ class Recurrent(Module):
             with self.context.timed(name, "forward" if training else "inference", rnn.flops):
                 found = rnn.forward(x, self._weights[layer], *begin[layer], training=training)
             x = found[0]
+            self.context.observe(name, x)
             states.append(found[1:-1] if training else found[1:])
             if training:
                 saved.append((rnn, found[-1]))
@@ -86,6 +94,7 @@ class Recurrent(Module):
             self._saved = saved
         return x  # type: ignore[no-any-return]
 
+    @backward_pass
     def backward(self, dy: Any, ready: Ready | None = None) -> Array:
         self._is_packed = False
         for layer in reversed(range(self.layers)):

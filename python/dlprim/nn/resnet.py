@@ -18,6 +18,7 @@ from dlprim.nn.linear import Linear
 from dlprim.nn.module import Module
 from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.pool import GlobalAvgPool2d, MaxPool2d
+from dlprim.scalars import integer
 
 _EXPANSION = 4
 _EARLY_STAGES = 2  # whose activations are large and weights small
@@ -61,6 +62,7 @@ def resnet(
     layers: dict[str, Module] = {"pack": Pack(), "": Sliced(early, _IMAGES)}
     channels = width
     for stage, count in enumerate(blocks):
+        integer(f"blocks[{stage}]", count, 1)
         inner = width << stage
         made: dict[str, Module] = {}
         for block in range(count):

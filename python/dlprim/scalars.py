@@ -1,0 +1,52 @@
+"""Numbers given as arguments, checked: each refusal is a sentence that names the argument."""
+
+from __future__ import annotations
+
+import math
+from operator import index
+from typing import Any
+
+
+def integer(name: str, value: Any, least: int, end: int = 2**63) -> int:
+    """``value`` as an int in [least, end).
+
+    Raises
+    ------
+    TypeError
+        It is no integer.
+    ValueError
+        It is outside the range.
+    """
+    try:
+        number = index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}, expected an integer") from None
+    if not least <= number < end:
+        largest = "" if end == 2**63 else f" and below {end}"
+        raise ValueError(f"{name} is {number}, expected an integer of at least {least}{largest}")
+    return number
+
+
+def real(name: str, value: Any, least: float = -math.inf) -> float:
+    """``value`` as a finite float of at least ``least``; else as `integer`."""
+    if type(value) is float and least <= value < math.inf:
+        return value
+    try:
+        number = math.nan if isinstance(value, str | bytes) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if math.isfinite(number) and number >= least:
+        return number
+    bound = "" if least == -math.inf else f" >= {least:g}"
+    kind = ValueError if isinstance(value, int | float) else TypeError
+    raise kind(f"{name} is {value!r}, expected a finite number{bound}")
+
+
+def fraction(name: str, value: Any, closed: bool = True) -> float:
+    """``value`` in [0, 1], or in [0, 1) unless ``closed``; else as `integer`."""
+    if type(value) is float and 0 <= value < 1:
+        return value
+    number = real(name, value)
+    if not (0 <= number < 1 or (closed and number == 1)):
+        raise ValueError(f"{name} is {value}, expected a number in [0, 1{']' if closed else ')'}")
+    return number

@@ -1,0 +1,261 @@
+"""`dlprim.nn`: passes that do not come in pairs, names, observers, and states that do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlprim
+from dlprim import nn
+from dlprim.train.models import LanguageModel
+from test_nn import generator, networks, trained_once
+
+
+def ones(*shape: int) -> Any:
+    return np.ones(shape, np.float32)
+
+
+def linear() -> nn.Module:
+    return nn.Linear(4, 5, "relu", generator())
+
+
+# ---------------------------------------------------------------- memory
+
+
+def test_training_forward_without_backward_leaves_nothing_behind() -> None:
+    model, x, targets = networks()["resnet"]
+    trained_once(model, x, targets)
+    buffers = model.context.buffers
+    before = buffers.bytes
+    for _ in range(4):
+        model.forward(x)
+        assert buffers.bytes == before
+    trained_once(model, x, targets)
+    assert (buffers.bytes, buffers.in_use) == (before, 0)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_forward_that_fails_in_the_middle_leaves_nothing_behind(training: bool) -> None:
+    model, x, targets = networks()["resnet"]
+    expected, _ = trained_once(model, x, targets)
+    gradients = [it.gradient.copy() for it in model.parameters()]
+    buffers = model.context.buffers
+
+    def observe(name: str, array: Any) -> None:
+        if name in ("layer2.0.bn1", "layer2.0"):
+            raise ArithmeticError(name)
+
+    model.context.observer = observe
+    with pytest.raises(ArithmeticError, match=r"layer2\.0\.bn1" if training else r"layer2\.0"):
+        model.forward(x, training)
+    assert buffers.in_use == 0
+    model.context.observer = None
+    if training:
+        with pytest.raises(RuntimeError, match="follows no training forward"):
+            model.backward(ones(4, 4))
+    assert trained_once(model, x, targets)[0] == expected
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        np.testing.assert_array_equal(parameter.gradient, gradient)
+
+
+def test_backward_that_fails_in_the_middle_leaves_nothing_behind() -> None:
+    model, x, _ = networks()["resnet"]
+
+    def ready(parameter: nn.Parameter) -> None:
+        if parameter.name == "layer1.0.conv2.weight":
+            raise ArithmeticError(parameter.name)
+
+    dy = np.full_like(model.forward(x), 0.1)
+    with pytest.raises(ArithmeticError):
+        model.backward(dy, ready)
+    assert model.context.buffers.in_use == 0
+
+
+def test_inference_that_fails_keeps_what_backward_needs() -> None:
+    model, x, _ = networks()["resnet"]
+    dy = np.full_like(model.forward(x), 0.1)
+    model.backward(dy.copy())
+    expected = [it.gradient.copy() for it in model.parameters()]
+    model.forward(x)
+    with pytest.raises(ValueError, match="shape"):
+        model.forward(x[:, :2], training=False)
+    model.backward(dy.copy())
+    for parameter, gradient in zip(model.parameters(), expected, strict=True):
+        np.testing.assert_array_equal(parameter.gradient, gradient)
+
+
+# ---------------------------------------------------------------- forward and backward
+
+
+def pools() -> nn.Module:
+    """Every layer on images by itself, none folded into another."""
+    layers: dict[str, nn.Module] = {
+        "pack": nn.Pack(),
+        "conv": nn.Conv2d(3, 8, 3, 1, 1, generator=generator()),
+        "bn": nn.BatchNorm2d(8, relu=True),
+        "max": nn.MaxPool2d(2),
+        "drop": nn.Dropout(0.3, 1),
+        "mean": nn.GlobalAvgPool2d(),
+        "fc": nn.Linear(8, 4, "gelu", generator(1)),
+    }
+    model = nn.Sequential(layers)
+    model.use(nn.Context())
+    return model
+
+
+@pytest.mark.parametrize("name", ["resnet", "cnn", "lstm", "pools"])
+def test_inference_between_forward_and_backward_changes_no_gradient(name: str) -> None:
+    results = []
+    for between in (False, True):
+        if name == "pools":
+            images = generator(5).standard_normal((4, 3, 8, 8), np.float32)
+            model, x, targets = pools(), images, np.arange(4)
+        else:
+            model, x, targets = networks()[name]
+        _, dy = dlprim.softmax_cross_entropy(model.forward(x), targets)
+        if between:
+            model.forward(2 * x if x.dtype == np.float32 else x[::-1].copy(), training=False)
+            model.forward(x[:2], training=False)
+        model.backward(dy)
+        results.append([it.gradient for it in model.parameters()])
+        assert model.context.buffers.in_use == 0
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+MODULES: dict[str, tuple[Callable[[], nn.Module], Any]] = {
+    "Linear": (linear, ones(2, 4)),
+    "Dropout": (lambda: nn.Dropout(0.5, 1), ones(2, 4)),
+    "Embedding": (lambda: nn.Embedding(4, 3), np.array([0, 3])),
+    "Recurrent": (lambda: nn.Recurrent("gru", 4, 5), ones(3, 2, 4)),
+    "Sequential": (lambda: nn.Sequential({"a": linear()}), ones(2, 4)),
+    "Pack": (nn.Pack, ones(1, 3, 4, 4)),
+    "BatchNorm2d": (lambda: nn.BatchNorm2d(3), nn.Images(ones(1, 1, 4, 4, 3), (1, 3, 4, 4))),
+    "MaxPool2d": (lambda: nn.MaxPool2d(2), nn.Images(ones(1, 1, 4, 4, 3), (1, 3, 4, 4))),
+    "AvgPool2d": (lambda: nn.AvgPool2d(2), nn.Images(ones(1, 1, 4, 4, 3), (1, 3, 4, 4))),
+    "ReLU": (nn.ReLU, ones(2, 4)),
+    "Flatten": (nn.Flatten, ones(2, 4, 3)),
+    "GlobalAvgPool2d": (nn.GlobalAvgPool2d, nn.Images(ones(1, 1, 4, 4, 3), (1, 3, 4, 4))),
+    "Conv2d": (lambda: nn.Conv2d(3, 3, 1), nn.Images(ones(1, 1, 4, 4, 3), (1, 3, 4, 4))),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_backward_needs_a_forward_and_a_gradient_of_its_form(name: str) -> None:
+    make, x = MODULES[name]
+    model = make()
+    y = model.forward(x, training=False)
+    with pytest.raises(RuntimeError, match=f"backward of {name} follows no training forward"):
+        model.backward(y)
+    y = model.forward(x)
+    turned = y._replace(array=y.array.T) if isinstance(y, nn.Images) else y.T
+    with pytest.raises(ValueError, match=f"dy of {name} has the form"):
+        model.backward(turned)
+    with pytest.raises(TypeError, match=f"dy of {name} is of type list"):
+        model.backward([1.0])
+    model.backward(y)
+    with pytest.raises(RuntimeError, match="expected one in front of each backward"):
+        model.backward(y)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_input_of_another_kind_is_refused_by_name(name: str) -> None:
+    make, x = MODULES[name]
+    model = make()
+    kind = "dlprim.nn.Images" if isinstance(x, nn.Images) else "a plain array"
+    takes_both = name in ("Dropout", "Sequential", "ReLU", "Flatten")
+    with pytest.raises(TypeError, match="an array, plain or as" if takes_both else kind):
+        model.forward([1.0])
+    if takes_both:
+        return
+    other = x.array if isinstance(x, nn.Images) else nn.Images(x, x.shape)
+    with pytest.raises(TypeError, match=f"x of {name} is of type"):
+        model.forward(other)
+
+
+# ---------------------------------------------------------------- names and states
+
+
+def test_sequential_has_one_context_and_names_by_itself() -> None:
+    model = nn.Sequential({"a": linear(), "b": nn.Linear(5, 3, None, generator(1))})
+    assert {it.context for it in model.modules()} == {model.context}
+    state = model.state_dict()
+    assert list(state) == ["a.weight", "a.bias", "b.weight", "b.bias"]
+    model.load_state_dict({name: it + 1 for name, it in state.items()})
+    np.testing.assert_array_equal(model.state_dict()["a.bias"], ones(5))
+
+
+def test_names_that_are_not_unique_are_refused() -> None:
+    model = LanguageModel("gru", 5, 3, 1)  # without use()
+    with pytest.raises(ValueError, match="two arrays of the model are called 'weight'"):
+        model.state_dict()
+    with pytest.raises(TypeError, match="layers is no dict"):
+        nn.Sequential([linear()])  # type: ignore[arg-type]
+
+
+def not_finite(model: nn.Module, x: Any) -> str:
+    """The first name that observers get with a result that is not finite."""
+    found: list[str] = []
+
+    def observe(name: str, array: Any) -> None:
+        if not np.isfinite(array).all():
+            found.append(name)
+
+    model.context.observer = observe
+    with np.errstate(all="ignore"):
+        model.forward(x)
+    return found[0]
+
+
+@pytest.mark.parametrize("name", ["bn1.weight", "layer1.0.bn2.bias", "fc.bias"])
+def test_observers_hear_of_the_layer_by_its_name(name: str) -> None:
+    model, x, _ = networks()["resnet"]
+    next(it for it in model.parameters() if it.name == name).value[0] = np.nan
+    assert not_finite(model, x) == name.rpartition(".")[0]
+
+
+def test_observers_hear_of_each_recurrent_layer() -> None:
+    model = LanguageModel("lstm", 5, 3, 2, generator())
+    model.use(nn.Context())
+    parameter = next(it for it in model.parameters() if it.name == "rnn.weight_hh_l1")
+    parameter.value[...] = np.nan
+    assert not_finite(model, np.zeros((3, 2), np.int64)) == "rnn.1"
+
+
+WRONG: list[tuple[Any, type[Exception], str]] = [
+    (None, TypeError, "b.bias has dtype object"),
+    (np.full(3, "2.5"), TypeError, "b.bias has dtype <U3, expected float32"),
+    (np.ones(3, complex), TypeError, "b.bias has dtype complex128"),
+    (np.full(3, 1e300), ValueError, "b.bias holds a value that float32 cannot hold"),
+    (np.ones(4), ValueError, r"b.bias has shape \(4,\), expected \(3,\)"),
+    ([[1], [1, 2]], TypeError, "b.bias cannot be viewed"),
+]
+
+
+@pytest.mark.parametrize(("value", "error", "message"), WRONG)
+def test_state_that_does_not_fit_changes_nothing(
+    value: Any, error: type[Exception], message: str
+) -> None:
+    model = nn.Sequential({"a": linear(), "b": nn.Linear(5, 3, None, generator(1))})
+    before = model.state_dict()
+    state = {name: it + 1 for name, it in before.items()} | {"b.bias": value}
+    with pytest.raises(error, match=message):
+        model.load_state_dict(state)
+    for name, array in model.state_dict().items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_state_may_lack_counters_of_batches() -> None:
+    model, x, targets = networks()["cnn"]
+    trained_once(model, x, targets)
+    state = {name: it for name, it in model.state_dict().items() if "num_batches" not in name}
+    other = networks()["cnn"][0]
+    other.load_state_dict(state)
+    np.testing.assert_array_equal(
+        other.forward(x, training=False), model.forward(x, training=False)
+    )
+    with pytest.raises(TypeError, match="state is of type list, expected a dict"):
+        other.load_state_dict([1])  # type: ignore[arg-type]
