@@ -149,7 +149,9 @@ def aligned(
     return memory[begin : begin + size].view(dtype).reshape(shape)
 
 
-def require_running(channels: int, running_mean: Array | None, running_var: Array | None) -> None:
+def require_running(
+    channels: int, running_mean: FloatArray | None, running_var: FloatArray | None
+) -> None:
     """Both or none; each of shape (channels,), float32 and to be written."""
     if (running_mean is None) != (running_var is None):
         raise ValueError("one of running_mean and running_var is missing, expected both")
