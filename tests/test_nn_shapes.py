@@ -133,11 +133,12 @@ def test_inference_of_grouped_convolutions_is_the_same_in_both_layouts(dtype: st
 def test_residual_of_groups_whose_blocks_differ_is_refused_by_name() -> None:
     def block(groups: int) -> nn.ConvBatchNorm:
         conv = nn.Conv2d(12, 12, 1, groups=groups, generator=generator())
-        return nn.ConvBatchNorm(conv, nn.BatchNorm2d(12, relu=True), ("conv", "bn"))
+        names = (f"conv{groups}", f"bn{groups}")
+        return nn.ConvBatchNorm(conv, nn.BatchNorm2d(12, relu=True), names)
 
     x = np.ones((1, 12, 2, 2), np.float32)
     for layout, fits in (("blocked", False), ("NHWC", True)):
-        model = nn.Sequential({"pack": nn.Pack(), "sum": nn.Residual([block(2)])})
+        model = nn.Sequential({"pack": nn.Pack(), "sum": nn.Residual([block(1), block(2)])})
         model.use(nn.Context(layout=layout))
         if fits:
             assert model.forward(x).shape == x.shape
@@ -145,6 +146,12 @@ def test_residual_of_groups_whose_blocks_differ_is_refused_by_name() -> None:
         for training in (True, False):
             with pytest.raises(ValueError, match="'sum' adds has blocks of 1 groups"):
                 model.forward(x, training)
+
+
+def test_residual_of_one_convolution_is_refused() -> None:
+    conv = nn.Conv2d(4, 4, 1)
+    with pytest.raises(ValueError, match="main holds 1 convolutions, expected two or more"):
+        nn.Residual([nn.ConvBatchNorm(conv, nn.BatchNorm2d(4), ("conv", "bn"))])
 
 
 def test_gradients_of_a_residual_block_with_groups_inside() -> None:

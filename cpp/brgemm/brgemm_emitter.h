@@ -85,10 +85,11 @@ private:
     bool fetches_residual() const {
         return spec_.prefetch_c && spec_.beta == 0 && spec_.epilogue.residual;
     }
-    // A sum that begins here and is not scaled has the bias as its first term.
+    // A sum that begins here and is not scaled has the bias as its first term where the result is
+    // rounded to bfloat16: a large bias costs the sum some bits, which float32 results would show.
     bool starts_from_bias() const {
         return spec_.beta == 0 && spec_.epilogue.bias && spec_.epilogue.scale == Scale::none &&
-               !is_int8(spec_.a_type);
+               spec_.c_type == DType::bf16;
     }
     int accumulator(int row, int vector, int step = 0) const;
     Xbyak::RegExp a_at(int row, int step) const;

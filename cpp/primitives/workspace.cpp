@@ -1,5 +1,7 @@
 #include "primitives/workspace.h"
 
+#include <pthread.h>
+
 #include <utility>
 
 namespace dlprim {
@@ -8,15 +10,32 @@ namespace {
 // Calls in flight at once whose scratch is kept.
 constexpr std::size_t kReserve = 8;
 
+std::mutex current_mutex;
+std::weak_ptr<WorkspacePool> current;  // what is shared now
+std::shared_ptr<WorkspacePool> across_fork;
+
 }  // namespace
 
+const int WorkspacePool::watching_forks_ = pthread_atfork(before_fork, after_fork, after_fork);
+
 std::shared_ptr<WorkspacePool> WorkspacePool::shared() {
-    static std::mutex mutex;
-    static std::weak_ptr<WorkspacePool> current;
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(current_mutex);
     std::shared_ptr<WorkspacePool> pool = current.lock();
     if (!pool) current = pool = std::make_shared<WorkspacePool>();
     return pool;
+}
+
+// A child must not inherit a lock that another thread of its parent holds.
+void WorkspacePool::before_fork() {
+    current_mutex.lock();
+    across_fork = current.lock();
+    if (across_fork) across_fork->mutex_.lock();
+}
+
+void WorkspacePool::after_fork() {
+    const std::shared_ptr<WorkspacePool> pool = std::move(across_fork);
+    if (pool) pool->mutex_.unlock();
+    current_mutex.unlock();
 }
 
 WorkspacePool::Lease::Lease(WorkspacePool& pool, std::int64_t bytes) : pool_(pool), bytes_(bytes) {

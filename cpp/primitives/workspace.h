@@ -43,6 +43,10 @@ private:
         std::unique_ptr<Buffer> buffer;
     };
 
+    static void before_fork();
+    static void after_fork();
+
+    static const int watching_forks_;
     std::mutex mutex_;
     std::vector<Piece> free_;
 };

@@ -71,9 +71,10 @@ class Conv2d(ConvRelu):
     scratch_bytes : dict
         The most memory that a call takes beside operands and results, by the name of the method:
         forward, backward_data, backward_weights, backward_relu (and diff_bias). It is taken from
-        the system once and kept for the next call; with ``out`` given no call allocates anything.
-        Of a direct pass at most the bytes of the weights (of diff_weights in float32) and of one
-        image of src and dst for each thread.
+        the system once and kept for the next call, of any primitive, until the last one is gone;
+        with ``out`` given no call allocates anything. Of a direct pass at most the bytes of the
+        weights (of diff_weights in float32) and of one image of src and dst for each thread,
+        but for a row of pairs in unusual bfloat16 shapes (docs/design.md).
     schedules : dict
         The loop nest of each pass; none of a depthwise convolution.
 
@@ -167,8 +168,9 @@ class Conv2d(ConvRelu):
             Given exactly when the convolution has a bias.
         residual : packed array, dst_shape, optional
         out : packed ndarray, dst_shape, optional
-            Written and returned; may be the residual itself, and shares no memory with another
-            operand. What fills up its last block of channels is left as it is.
+            Written and returned; may be the residual itself, with which some float32 sums then
+            begin, so that last bits may differ; shares no memory with another operand. What fills
+            up its last block of channels is left as it is.
         relu_mask : ndarray of uint8, relu_mask_shape, optional
             Receives where relu let the result through: bit j % 8 of byte j / 8 for channel j.
 

@@ -178,7 +178,7 @@ class Residual(Module):
     Parameters
     ----------
     main : list of ConvBatchNorm
-        The last normalisation adds the residual in front of its relu.
+        Two or more. The last normalisation adds the residual in front of its relu.
     shortcut : ConvBatchNorm, optional
         Where the shape changes.
 
@@ -191,6 +191,8 @@ class Residual(Module):
 
     def __init__(self, main: list[ConvBatchNorm], shortcut: ConvBatchNorm | None = None) -> None:
         super().__init__()
+        if len(main) < 2:
+            raise ValueError(f"main holds {len(main)} convolutions, expected two or more")
         self.main, self.shortcut = main, shortcut
         self.replaces_input = shortcut is None
         self.takes_terms = main[-1].norm.relu

@@ -1,4 +1,8 @@
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -113,6 +117,28 @@ TEST_CASE("who shares a pool gets what another one has returned, and the last ta
     CHECK(Lease(*other, 500).data() == first);
     other.reset();
     CHECK(seen.expired());
+}
+
+TEST_CASE("a child takes scratch whatever other threads of its parent do") {
+    const std::shared_ptr<WorkspacePool> pool = WorkspacePool::shared();
+    std::atomic<bool> done = false;
+    std::jthread busy([&] {
+        while (!done) const Lease lease(*pool, 64);
+    });
+    for (int i = 0; i < 50; ++i) {
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(10);
+            {
+                const Lease lease(*pool, 64);
+            }
+            _exit(0);
+        }
+        int status = -1;
+        CHECK(waitpid(child, &status, 0) == child);
+        CHECK(status == 0);
+    }
+    done = true;
 }
 
 }  // namespace
