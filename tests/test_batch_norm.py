@@ -157,19 +157,6 @@ def test_running_statistics_follow_as_in_pytorch():
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_outlier_in_the_first_pixel_costs_no_digits(layout):
-    x = np.random.default_rng(0).standard_normal((4, 16, 9, 9), np.float32)
-    x[:, :, 0, 0] += 30
-    norm = dlprim.BatchNorm(x.shape, layout)
-    src = norm.activations.pack(x)
-    _, (mean, inverse_std) = norm.forward(src)
-    exact = x.astype(np.float64)
-    deviation = np.sqrt(exact.var((0, 2, 3)) + 1e-5)
-    np.testing.assert_allclose(inverse_std * deviation, 1, rtol=2e-6)
-    np.testing.assert_allclose(mean, exact.mean((0, 2, 3)), atol=4e-6)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_large_mean_costs_no_accuracy(layout):
     it = Problem((8, 40, 30, 30), layout, offset=1000)
     exact = it.expected()

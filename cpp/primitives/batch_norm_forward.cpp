@@ -8,9 +8,6 @@
 namespace dlprim {
 namespace {
 
-// Whose mean is the centre of a piece.
-constexpr std::int64_t kCentrePixels = 16;
-
 class ForwardPass : NormPass {
 public:
     ForwardPass(const BatchNorm& norm, const BatchNormForward& tensors)
@@ -58,28 +55,12 @@ private:
                 functions_.widen(it);
                 it.sums = sums_.row(piece) + channels.begin;
                 it.products = products_.row(piece) + channels.begin;
-                move_to_mean(it, centre);
-                clear_sums(it);
+                std::fill_n(it.sums, it.channels, 0.0F);
+                std::fill_n(it.products, it.channels, 0.0F);
                 first = false;
             }
             functions_.add_statistics(it);
         });
-    }
-
-    // From the first pixel, which may lie far out, to the mean of a few: the farther a centre is
-    // from the mean of all, the more of the squares is cancelled in the end.
-    void move_to_mean(NormPixels it, float* centre) const {
-        it.pixels = std::min(it.pixels, kCentrePixels);
-        clear_sums(it);
-        functions_.add_statistics(it);
-        for (std::int64_t c = 0; c < it.channels; ++c) {
-            centre[c] += it.sums[c] / static_cast<float>(it.pixels);
-        }
-    }
-
-    static void clear_sums(const NormPixels& it) {
-        std::fill_n(it.sums, it.channels, 0.0F);
-        std::fill_n(it.products, it.channels, 0.0F);
     }
 
     // Means and sums of squared distances from them, merged as a tree (Chan, Golub, LeVeque 1983).
