@@ -12,6 +12,7 @@ import pytest
 import dlprim
 from conftest import RunPython
 from conv_cases import Conv, padded
+from dlprim.schedule_moves import normal
 
 PASSES = ("forward", "backward_data", "backward_weights")
 SMALL = Conv(2, 34, 9, 7, 70, 3, 3, (1, 1), padded(1, 1))
@@ -101,6 +102,12 @@ def test_environment_variable(run_python: RunPython) -> None:
     assert run_python(source, DLPRIM_CONV_ALGORITHM="").stdout == "winograd4\n"
     run = run_python(source, DLPRIM_CONV_ALGORITHM="fast")
     assert "DLPRIM_CONV_ALGORITHM is 'fast', expected one of auto, direct, winograd" in run.stderr
+
+
+def test_levels_of_a_single_iteration_may_stand_anywhere() -> None:
+    conv = dlprim.Conv2d(SMALL.x_shape, SMALL.w_shape, padding=1, algorithm="winograd")
+    for which, schedule in conv.schedules.items():
+        conv._core.set_schedule(which, normal(schedule, conv._core.loops(which)))
 
 
 def test_tune_knows_its_schedules(tmp_path: Path) -> None:

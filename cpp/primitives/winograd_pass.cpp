@@ -1,6 +1,7 @@
 #include "primitives/winograd_pass.h"
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 
 #include "primitives/parallel.h"
@@ -32,12 +33,20 @@ std::vector<Loop> loops_of(const WinogradProblem& problem, bool channels) {
 
 bool is_parallel(const Level& level) { return level.parallel; }
 
-void require_order(const Schedule& schedule) {
+// Levels of a single iteration may stand anywhere.
+void require_order(const Schedule& schedule, const WinogradProblem& problem) {
+    std::map<char, std::int64_t> sizes;
+    for (const Loop& loop : loops_of(problem, false)) sizes[loop.letter] = loop.extent;
     bool channels = false;
     for (const Level& level : schedule.levels) {
         if (level.letter == 'k') {
             channels = true;
-        } else if (channels) {
+            continue;
+        }
+        std::int64_t& size = sizes[level.letter];
+        const bool repeats = level.step < size;
+        size = std::min(size, level.step);
+        if (channels && repeats) {
             throw std::invalid_argument("schedule '" + to_string(schedule) +
                                         "' has blocks of tiles inside k, expected the levels of k "
                                         "behind those of g, n, h and w");
@@ -99,7 +108,7 @@ WinogradPass::WinogradPass(const WinogradProblem& problem, const Schedule& sched
       channels_(loops_of(problem, true), levels_of(schedule, "k", true)),
       in_(activation_strides(problem.layout, problem.in, problem.in_height, problem.in_width)),
       out_(activation_strides(problem.layout, problem.out, problem.out_height, problem.out_width)) {
-    require_order(schedule);
+    require_order(schedule, problem);
     const auto& outer = blocks_.schedule().levels;
     const auto& inner = channels_.schedule().levels;
     shares_blocks_ = std::none_of(inner.begin(), inner.end(), is_parallel);

@@ -177,7 +177,7 @@ class Search:
 
     def _decided(self, end: float) -> float:
         """Time of the best in relation to the default; 1 unless it is faster beyond doubt."""
-        self._rival.set_schedule(self._which, self._default)
+        self._rival.set_schedule(self._which, self._model)
         self._call(self._rival)
         least, most = _FINAL_ROUNDS
         ratios: list[float] = []
