@@ -6,7 +6,7 @@
 #include <string>
 
 #include "bindings/conv2d_operand.h"
-#include "primitives/conv_layout.h"
+#include "primitives/conv/conv_layout.h"
 
 namespace dlprim::bindings {
 

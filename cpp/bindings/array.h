@@ -9,7 +9,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
-#include "brgemm/dtype.h"
+#include "jit/dtype.h"
 
 namespace dlprim::bindings {
 

@@ -14,7 +14,7 @@
 
 #include <pybind11/numpy.h>
 
-#include "primitives/buffer.h"
+#include "primitives/tensor/buffer.h"
 
 namespace dlprim::bindings {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bindings/array.h"
-#include "primitives/conv2d.h"
+#include "primitives/conv/conv2d.h"
 
 namespace dlprim::bindings {
 

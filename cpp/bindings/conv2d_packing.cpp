@@ -1,5 +1,5 @@
 #include "bindings/conv2d_operand.h"
-#include "primitives/conv_layout.h"
+#include "primitives/conv/conv_layout.h"
 
 namespace dlprim::bindings {
 namespace {

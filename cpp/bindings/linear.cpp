@@ -1,6 +1,6 @@
 #include "bindings/linear.h"
 
-#include "primitives/activation_backward.h"
+#include "primitives/layers/activation_backward.h"
 
 namespace dlprim::bindings {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "bindings/conv2d_operand.h"
-#include "primitives/linear.h"
+#include "primitives/linear/linear.h"
 
 namespace dlprim::bindings {
 

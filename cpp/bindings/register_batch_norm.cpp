@@ -2,7 +2,7 @@
 
 #include "bindings/activations.h"
 #include "bindings/register.h"
-#include "primitives/batch_norm.h"
+#include "primitives/layers/batch_norm.h"
 
 namespace dlprim::bindings {
 namespace {

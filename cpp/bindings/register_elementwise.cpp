@@ -4,9 +4,9 @@
 
 #include "bindings/conv2d_operand.h"
 #include "bindings/register.h"
-#include "primitives/dropout.h"
-#include "primitives/elementwise.h"
-#include "primitives/optimizer.h"
+#include "primitives/layers/dropout.h"
+#include "primitives/layers/elementwise.h"
+#include "primitives/layers/optimizer.h"
 
 namespace dlprim::bindings {
 namespace {

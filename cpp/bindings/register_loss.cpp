@@ -4,8 +4,8 @@
 
 #include "bindings/array.h"
 #include "bindings/register.h"
-#include "primitives/embedding.h"
-#include "primitives/softmax_cross_entropy.h"
+#include "primitives/layers/embedding.h"
+#include "primitives/layers/softmax_cross_entropy.h"
 
 namespace dlprim::bindings {
 namespace {

@@ -2,9 +2,9 @@
 
 #include "bindings/array.h"
 #include "bindings/register.h"
-#include "brgemm/isa.h"
 #include "brgemm/peak.h"
-#include "primitives/parallel.h"
+#include "jit/isa.h"
+#include "primitives/tensor/parallel.h"
 
 namespace dlprim::bindings {
 

@@ -4,7 +4,7 @@
 
 #include "bindings/array.h"
 #include "bindings/register.h"
-#include "primitives/pack.h"
+#include "primitives/tensor/pack.h"
 
 namespace dlprim::bindings {
 namespace {

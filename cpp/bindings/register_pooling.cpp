@@ -3,7 +3,7 @@
 
 #include "bindings/activations.h"
 #include "bindings/register.h"
-#include "primitives/pooling.h"
+#include "primitives/layers/pooling.h"
 
 namespace dlprim::bindings {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "bindings/array.h"
 #include "bindings/array_pool.h"
-#include "primitives/rnn.h"
+#include "primitives/rnn/rnn.h"
 
 namespace dlprim::bindings {
 

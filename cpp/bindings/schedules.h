@@ -8,8 +8,8 @@
 #include <pybind11/stl.h>
 
 #include "bindings/array.h"
-#include "primitives/loop_nest.h"
-#include "primitives/pass.h"
+#include "primitives/nest/loop_nest.h"
+#include "primitives/nest/pass.h"
 
 namespace dlprim::bindings {
 

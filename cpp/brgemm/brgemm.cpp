@@ -3,13 +3,14 @@
 #include <pthread.h>
 
 #include <chrono>
+#include <cmath>
 #include <stdexcept>
 #include <utility>
 
 #include "brgemm/emit.h"
-#include "brgemm/profile.h"
 #include "brgemm/reference.h"
-#include "brgemm/verbose.h"
+#include "jit/profile.h"
+#include "jit/verbose.h"
 
 namespace dlprim {
 namespace {
@@ -63,13 +64,34 @@ KernelKey reported_key(const BrgemmSpec& spec, Isa isa) {
     }
 }
 
+std::string quoted(Isa isa) { return "'" + std::string(name_of(isa)) + "'"; }
+
+std::string reason_for_isa(const Brgemm& kernel, Isa asked) {
+    const BrgemmSpec& spec = kernel.spec();
+    if (kernel.isa() == detected_isa()) return "all this machine has";
+    if (kernel.isa() == kernel_isa(spec, detected_isa())) {
+        return std::string(name_of(spec.a_type)) + " uses no more";
+    }
+    if (asked < usable_isa()) return "isa=" + quoted(asked) + " lowered it";
+    return "DLPRIM_MAX_ISA lowered it";
+}
+
+// Why the kernel is for this ISA when `asked` was the limit, and what it took.
+void report_generated(const Brgemm& kernel, Isa asked, double microseconds) {
+    const Tile tile = kernel.plan().main_tile();
+    report("generated " + kernel.name() + ": " + std::string(name_of(kernel.isa())) + " (" +
+           reason_for_isa(kernel, asked) + "), tile " + std::to_string(tile.rows) + "x" +
+           std::to_string(tile.vectors) + ", " + std::to_string(kernel.bytes()) + " bytes, " +
+           std::to_string(std::llround(microseconds)) + " us");
+}
+
 std::shared_ptr<const Brgemm> generated(const KernelKey& key, Isa asked) {
     const auto start = std::chrono::steady_clock::now();
     auto kernel =
         std::make_shared<const Brgemm>(make_plan(key.spec, key.isa, detected_microarchitecture()));
     const std::chrono::duration<double, std::micro> elapsed =
         std::chrono::steady_clock::now() - start;
-    profile(*kernel);
+    if (profiles()) profile(kernel->name(), kernel->code());
     if (verbose()) report_generated(*kernel, asked, elapsed.count());
     return kernel;
 }

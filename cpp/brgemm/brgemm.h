@@ -8,11 +8,11 @@
 #include <string>
 
 #include "brgemm/args.h"
-#include "brgemm/cache.h"
-#include "brgemm/code.h"
-#include "brgemm/isa.h"
 #include "brgemm/plan.h"
 #include "brgemm/spec.h"
+#include "jit/cache.h"
+#include "jit/code.h"
+#include "jit/isa.h"
 
 namespace dlprim {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "brgemm/args.h"
-#include "brgemm/element_assembler.h"
 #include "brgemm/plan.h"
+#include "jit/element_assembler.h"
 
 namespace dlprim {
 

@@ -1,9 +1,9 @@
 #include <memory>
 
 #include "brgemm/brgemm_emitter.h"
-#include "brgemm/code.h"
 #include "brgemm/emit.h"
 #include "brgemm/multiply.h"
+#include "jit/code.h"
 
 namespace dlprim {
 

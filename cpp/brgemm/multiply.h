@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "brgemm/isa.h"
 #include "brgemm/spec.h"
+#include "jit/isa.h"
 
 namespace dlprim {
 

@@ -9,10 +9,10 @@
 #include <stdexcept>
 #include <string>
 
-#include "brgemm/code.h"
 #include "brgemm/multiply.h"
 #include "brgemm/registers.h"
-#include "brgemm/vector_assembler.h"
+#include "jit/code.h"
+#include "jit/vector_assembler.h"
 
 namespace dlprim {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "brgemm/dtype.h"
-#include "brgemm/isa.h"
+#include "jit/dtype.h"
+#include "jit/isa.h"
 
 namespace dlprim {
 

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "brgemm/isa.h"
 #include "brgemm/multiply.h"
 #include "brgemm/registers.h"
 #include "brgemm/spec.h"
+#include "jit/isa.h"
 
 namespace dlprim {
 

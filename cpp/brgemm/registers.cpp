@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "brgemm/activation_registers.h"
 #include "brgemm/multiply.h"
+#include "jit/activation.h"
 
 namespace dlprim {
 namespace {

@@ -2,8 +2,8 @@
 // registers: the planner asks it whether a tile fits, the emitter asks it where things are.
 #pragma once
 
-#include "brgemm/isa.h"
 #include "brgemm/spec.h"
+#include "jit/isa.h"
 
 namespace dlprim {
 

@@ -8,8 +8,6 @@ namespace dlprim {
 namespace {
 
 constexpr std::array<std::string_view, 3> kAddressings = {"address", "offset", "stride"};
-constexpr std::array<std::string_view, 7> kActivations = {"none", "relu",      "sigmoid", "tanh",
-                                                          "gelu", "gelu_tanh", "swish"};
 constexpr std::array<std::string_view, 3> kScales = {"none", "tensor", "column"};
 
 // Generated code addresses the rows of a tile with 32-bit displacements, at most 31 rows apart.
@@ -118,10 +116,6 @@ std::string_view name_of(Addressing addressing) {
     return kAddressings.at(static_cast<std::size_t>(addressing));
 }
 
-std::string_view name_of(Activation activation) {
-    return kActivations.at(static_cast<std::size_t>(activation));
-}
-
 std::string_view name_of(Scale scale) { return kScales.at(static_cast<std::size_t>(scale)); }
 
 Addressing parse_addressing(const std::string& name) {
@@ -129,7 +123,7 @@ Addressing parse_addressing(const std::string& name) {
 }
 
 Activation parse_activation(const std::string& name) {
-    return parse<Activation>(kActivations, "activation", name,
+    return parse<Activation>(kActivationNames, "activation", name,
                              "None, 'relu', 'sigmoid', 'tanh', 'gelu', 'gelu_tanh' or 'swish'");
 }
 

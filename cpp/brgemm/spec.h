@@ -7,16 +7,15 @@
 #include <functional>
 #include <string>
 
-#include "brgemm/dtype.h"
+#include "jit/activation.h"
+#include "jit/dtype.h"
 
 namespace dlprim {
 
 enum class Addressing : std::uint8_t { address, offset, stride };
-enum class Activation : std::uint8_t { none, relu, sigmoid, tanh, gelu, gelu_tanh, swish };
 enum class Scale : std::uint8_t { none, tensor, column };
 
 std::string_view name_of(Addressing addressing);
-std::string_view name_of(Activation activation);
 std::string_view name_of(Scale scale);
 Addressing parse_addressing(const std::string& name);  // throws std::invalid_argument
 Activation parse_activation(const std::string& name);  // throws std::invalid_argument

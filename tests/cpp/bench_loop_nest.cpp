@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "primitives/loop_nest.h"
+#include "primitives/nest/loop_nest.h"
 
 namespace dlprim {
 namespace {

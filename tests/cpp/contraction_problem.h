@@ -9,8 +9,8 @@
 #include <random>
 #include <vector>
 
-#include "primitives/contraction.h"
-#include "primitives/pack.h"
+#include "primitives/nest/contraction.h"
+#include "primitives/tensor/pack.h"
 #include "typed_problem.h"
 
 namespace dlprim::testing {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "primitives/pack.h"
+#include "primitives/tensor/pack.h"
 
 namespace dlprim::testing {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "primitives/conv2d.h"
-#include "primitives/parallel.h"
+#include "primitives/conv/conv2d.h"
+#include "primitives/tensor/parallel.h"
 #include "typed_problem.h"
 
 namespace dlprim::testing {

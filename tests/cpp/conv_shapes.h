@@ -6,7 +6,7 @@
 
 #include <doctest/doctest.h>
 
-#include "primitives/conv2d.h"
+#include "primitives/conv/conv2d.h"
 
 namespace dlprim::testing {
 

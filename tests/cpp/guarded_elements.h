@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "brgemm/dtype.h"
 #include "guarded_memory.h"
+#include "jit/dtype.h"
 
 namespace dlprim::testing {
 

@@ -9,9 +9,9 @@
 #include <cstring>
 #include <vector>
 
-#include "brgemm/dtype.h"
-#include "primitives/conv_layout.h"
-#include "primitives/pack.h"
+#include "jit/dtype.h"
+#include "primitives/conv/conv_layout.h"
+#include "primitives/tensor/pack.h"
 #include "typed_problem.h"
 
 namespace dlprim::testing {

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <random>
 
-#include "brgemm/dtype.h"
-#include "primitives/pack.h"
+#include "jit/dtype.h"
+#include "primitives/tensor/pack.h"
 #include "typed_problem.h"
 
 namespace dlprim::testing {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include "primitives/winograd_transform.h"
+#include "primitives/winograd/winograd_transform.h"
 
 namespace dlprim::testing {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <doctest/doctest.h>
 
-#include "brgemm/activation_registers.h"
 #include "brgemm/plan.h"
+#include "jit/activation_registers.h"
 
 namespace dlprim {
 namespace {

@@ -6,8 +6,8 @@
 #include <doctest/doctest.h>
 
 #include "allocation_count.h"
-#include "primitives/batch_norm.h"
-#include "primitives/parallel.h"
+#include "primitives/layers/batch_norm.h"
+#include "primitives/tensor/parallel.h"
 
 namespace dlprim {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include "primitives/channel_panels.h"
+#include "primitives/layers/channel_panels.h"
 
 namespace dlprim {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "conv_problem.h"
 #include "conv_shapes.h"
-#include "primitives/conv2d.h"
-#include "primitives/parallel.h"
+#include "primitives/conv/conv2d.h"
+#include "primitives/tensor/parallel.h"
 
 namespace dlprim {
 namespace {

@@ -9,8 +9,8 @@
 #include <doctest/doctest.h>
 
 #include "allocation_count.h"
-#include "primitives/conv2d.h"
-#include "primitives/parallel.h"
+#include "primitives/conv/conv2d.h"
+#include "primitives/tensor/parallel.h"
 
 namespace dlprim {
 namespace {

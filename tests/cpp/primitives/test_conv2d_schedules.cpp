@@ -11,7 +11,7 @@
 #include "contraction_problem.h"
 #include "conv_problem.h"
 #include "conv_shapes.h"
-#include "primitives/conv2d.h"
+#include "primitives/conv/conv2d.h"
 
 namespace dlprim {
 namespace {

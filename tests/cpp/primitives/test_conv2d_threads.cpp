@@ -5,8 +5,8 @@
 
 #include <doctest/doctest.h>
 
-#include "primitives/conv2d.h"
-#include "primitives/parallel.h"
+#include "primitives/conv/conv2d.h"
+#include "primitives/tensor/parallel.h"
 
 namespace dlprim {
 namespace {

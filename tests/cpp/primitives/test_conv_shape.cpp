@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include "primitives/conv_shape.h"
+#include "primitives/conv/conv_shape.h"
 
 namespace dlprim {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <doctest/doctest.h>
 
-#include "primitives/conv_taps.h"
+#include "primitives/conv/conv_taps.h"
 
 namespace dlprim {
 namespace {

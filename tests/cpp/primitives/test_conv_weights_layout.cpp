@@ -4,9 +4,9 @@
 #include <doctest/doctest.h>
 
 #include "guarded_elements.h"
-#include "primitives/conv_layout.h"
-#include "primitives/pack.h"
-#include "primitives/parallel.h"
+#include "primitives/conv/conv_layout.h"
+#include "primitives/tensor/pack.h"
+#include "primitives/tensor/parallel.h"
 
 namespace dlprim {
 namespace {

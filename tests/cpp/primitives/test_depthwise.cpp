@@ -8,8 +8,8 @@
 #include <doctest/doctest.h>
 
 #include "conv_problem.h"
-#include "primitives/depthwise.h"
-#include "primitives/pack.h"
+#include "primitives/depthwise/depthwise.h"
+#include "primitives/tensor/pack.h"
 #include "stored_tensor.h"
 #include "typed_problem.h"
 

@@ -10,8 +10,8 @@
 #include <doctest/doctest.h>
 
 #include "contraction_problem.h"
-#include "primitives/contraction.h"
-#include "primitives/parallel.h"
+#include "primitives/nest/contraction.h"
+#include "primitives/tensor/parallel.h"
 
 namespace dlprim {
 namespace {

@@ -7,9 +7,9 @@
 
 #include <doctest/doctest.h>
 
-#include "primitives/activation_backward.h"
-#include "primitives/linear.h"
-#include "primitives/parallel.h"
+#include "primitives/layers/activation_backward.h"
+#include "primitives/linear/linear.h"
+#include "primitives/tensor/parallel.h"
 
 namespace dlprim {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <doctest/doctest.h>
 
-#include "primitives/loop_nest.h"
+#include "primitives/nest/loop_nest.h"
 
 namespace dlprim {
 namespace {

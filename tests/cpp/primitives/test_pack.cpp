@@ -9,8 +9,8 @@
 
 #include <doctest/doctest.h>
 
-#include "primitives/pack.h"
-#include "primitives/parallel.h"
+#include "primitives/tensor/pack.h"
+#include "primitives/tensor/parallel.h"
 
 namespace dlprim {
 namespace {

@@ -11,7 +11,7 @@
 
 #include <doctest/doctest.h>
 
-#include "primitives/parallel.h"
+#include "primitives/tensor/parallel.h"
 
 namespace dlprim {
 namespace {

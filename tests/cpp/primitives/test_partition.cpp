@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "primitives/partition.h"
+#include "primitives/tensor/partition.h"
 
 namespace dlprim {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <doctest/doctest.h>
 
-#include "primitives/dropout.h"
-#include "primitives/pooling.h"
+#include "primitives/layers/dropout.h"
+#include "primitives/layers/pooling.h"
 
 namespace dlprim {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "conv_problem.h"
 #include "guarded_memory.h"
-#include "primitives/relu_backward.h"
+#include "primitives/layers/relu_backward.h"
 
 namespace dlprim {
 namespace {

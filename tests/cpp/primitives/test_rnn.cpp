@@ -8,8 +8,8 @@
 
 #include <doctest/doctest.h>
 
-#include "primitives/parallel.h"
-#include "primitives/rnn.h"
+#include "primitives/rnn/rnn.h"
+#include "primitives/tensor/parallel.h"
 
 namespace dlprim {
 namespace {

@@ -6,9 +6,9 @@
 
 #include <doctest/doctest.h>
 
-#include "primitives/conv_contraction.h"
-#include "primitives/parallel.h"
-#include "primitives/schedule_cost.h"
+#include "primitives/conv/conv_contraction.h"
+#include "primitives/nest/schedule_cost.h"
+#include "primitives/tensor/parallel.h"
 
 namespace dlprim {
 namespace {

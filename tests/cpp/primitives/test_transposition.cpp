@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "guarded_elements.h"
-#include "primitives/transposition.h"
+#include "primitives/tensor/transposition.h"
 
 namespace dlprim {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <doctest/doctest.h>
 
-#include "primitives/winograd_schedule.h"
+#include "primitives/winograd/winograd_schedule.h"
 
 namespace dlprim {
 namespace {

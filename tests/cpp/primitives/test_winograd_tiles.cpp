@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include "primitives/winograd_tiles.h"
+#include "primitives/winograd/winograd_tiles.h"
 
 namespace dlprim {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <doctest/doctest.h>
 
-#include "primitives/winograd_transform.h"
+#include "primitives/winograd/winograd_transform.h"
 #include "typed_numbers.h"
 #include "winograd_matrices.h"
 

@@ -12,7 +12,7 @@
 
 #include <doctest/doctest.h>
 
-#include "primitives/workspace.h"
+#include "primitives/tensor/workspace.h"
 
 namespace dlprim {
 namespace {

@@ -1,0 +1,255 @@
+#include "jit/activation_assembler.h"
+
+#include <bit>
+#include <cstdint>
+
+namespace dlprim {
+namespace {
+
+// A constant and its Low add up to the exact value.
+constexpr float kLog2e = 0x1.715476p+0F;
+constexpr float kLog2eLow = 0x1.4ae0cp-26F;
+constexpr float kLn2 = 0x1.62e43p-1F;
+constexpr float kTwoLn2 = 0x1.62e4p+0F;  // 16 bits: its product with an exponent is exact
+constexpr float kTwoLn2Low = 0x1.7f7d1cp-19F;
+constexpr float kRootTwoPi = 0x1.40d932p+1F;
+
+// Exponentials are computed times 2^64. So they, and the products with them, are normal numbers
+// down to 2^-190; the last instruction takes the factor away and rounds once.
+constexpr int kScale = 64;
+constexpr float kUnscale = 0x1p-64F;
+
+// Added to a number, it leaves the nearest integer in the last bits of the sum: plus the bias of
+// an exponent field, which the integer becomes when it is shifted there.
+constexpr float kRounder = 0x1.8p+23F + 127;
+constexpr float kScaledRounder = kRounder + kScale;
+constexpr std::uint8_t kSignificandBits = 23;
+
+// From here on the result is rounded to the limit: 0 on the left, 1 on the right.
+constexpr float kSigmoidLeft = -120;
+constexpr float kSigmoidRight = 30;
+constexpr float kTanhRight = 20;  // of 2x
+// The same for t = |x|.
+constexpr float kSwishLeft = 120;
+constexpr float kGeluLeft = 14.5F;
+constexpr float kGeluTanhLeft = 11;
+
+constexpr float kSignBit = std::bit_cast<float>(0x80000000U);
+constexpr float kAllButSign = std::bit_cast<float>(0x7FFFFFFFU);
+
+}  // namespace
+
+void ActivationAssembler::activate(Activation activation, int value, int scratch) {
+    const Vector x = vector(value);
+    switch (activation) {
+        case Activation::none: break;
+        case Activation::relu:
+            zero(scratch);
+            relu(value, scratch);
+            break;
+        case Activation::sigmoid: sigmoid(x, scratch); break;
+        case Activation::tanh: tanh(x, scratch); break;
+        case Activation::gelu: gelu(x, scratch); break;
+        case Activation::gelu_tanh: gelu_tanh(x, scratch); break;
+        case Activation::swish: swish(x, scratch); break;
+    }
+}
+
+// e / (1 + e) with e = e^x.
+void ActivationAssembler::sigmoid(const Vector& x, int scratch) {
+    const Vector scale = vector(scratch);
+    const Vector r = vector(scratch + 1);
+    // min and max return their last operand where one is NaN.
+    set(scale, kSigmoidRight);
+    vminps(x, scale, x);
+    set(scale, kSigmoidLeft);
+    vmaxps(x, scale, x);
+    set(scale, kScaledRounder);
+    vfmadd231ps(scale, x, number(kLog2e));
+    vsubps(r, scale, number(kScaledRounder));
+    vfmsub231ps(r, x, number(kLog2e));
+    vfmadd231ps(r, x, number(kLog2eLow));
+    power_of_two(scale);
+    exp2_less_one(x, r);
+    vfmadd231ps(scale, scale, x);
+    logistic_denominator(r, scale);
+    vdivps(x, scale, r);
+    vmulps(x, x, number(kUnscale));
+}
+
+// f / (f + 2) with f = e^|2x| - 1, and the sign of x.
+void ActivationAssembler::tanh(const Vector& x, int scratch) {
+    const Vector r = vector(scratch);
+    const Vector scale = vector(scratch + 1);
+    const Vector sum = vector(scratch + 2);
+    vaddps(r, x, x);
+    vandps(r, r, number(kAllButSign));
+    set(scale, kTanhRight);
+    vminps(r, scale, r);
+    set(scale, kRounder);
+    vfmadd231ps(scale, r, number(kLog2e));
+    vsubps(sum, scale, number(kRounder));
+    vfnmadd231ps(r, sum, number(kLn2));
+    power_of_two(scale);
+    // e^r - 1 = r + r^2 (...), which for a small r is r itself.
+    polynomial(sum, r,
+               {0x1.6b80c8p-10F, 0x1.122cb8p-7F, 0x1.55571p-5F, 0x1.5554aap-3F, 0x1.fffffep-2F});
+    vmulps(sum, sum, r);
+    vfmadd213ps(sum, r, r);
+    // f = scale (e^r - 1) + (scale - 1).
+    vsubps(r, scale, number(1));
+    vfmadd231ps(r, scale, sum);
+    vaddps(scale, r, number(2));
+    vdivps(r, r, scale);
+    vandps(x, x, number(kSignBit));
+    vorps(x, x, r);
+}
+
+// x Phi(x). On the left t Phi(-t) = t e^(-t^2 / 2) (1 + s) / (2 + t sqrt(2 pi)), where
+// 0 <= s < 0.19 keeps most of the rounding errors of its own quotient out of the result.
+void ActivationAssembler::gelu(const Vector& x, int scratch) {
+    const Vector t = vector(scratch);
+    const Vector tail = vector(scratch + 1);
+    const Vector n = vector(scratch + 2);
+    const Vector r = vector(scratch + 3);
+    split_sides(x, t, tail, kGeluLeft);
+    vmulps(r, t, t);
+    set(tail, kScaledRounder);
+    vfmadd231ps(tail, r, number(-kLog2e / 2));
+    vsubps(n, tail, number(kScaledRounder));
+    power_of_two(tail);
+    // t^2 + 2n ln 2: one product is exact and the other is inside the FMA, so the square needs no
+    // second word.
+    vmulps(r, n, number(kTwoLn2));
+    vfmadd231ps(r, t, t);
+    vfmadd231ps(r, n, number(kTwoLn2Low));
+    // e^(-r/2) - 1.
+    polynomial(n, r,
+               {0x1.68744ep-16F, -0x1.123e78p-12F, 0x1.555b7cp-9F, -0x1.55548ap-6F, 0x1.fffff8p-4F,
+                -0.5F});
+    vmulps(n, n, r);
+    vmulps(tail, tail, t);
+    vfmadd231ps(tail, tail, n);
+    set(n, 2);
+    vfmadd231ps(n, t, number(kRootTwoPi));
+    vdivps(tail, tail, n);
+    polynomial(n, t, {0x1.7379d6p-7F, 0x1.5e1dccp-4F, 0x1.2b9b1ap-2F, 0x1.d25c4p-2F});
+    vmulps(n, n, t);
+    polynomial(r, t,
+               {0x1.d19bf8p-7F, 0x1.ff8dd2p-4F, 0x1.13a864p-1F, 0x1.4e64a8p+0F, 0x1.bd856cp+0F, 1});
+    vdivps(n, n, r);
+    vfmadd231ps(tail, tail, n);
+    join_sides(x, tail);
+}
+
+// x e / (1 + e) with e = e^z, z = sqrt(8 / pi) (x + 0.044715 x^3).
+void ActivationAssembler::gelu_tanh(const Vector& x, int scratch) {
+    // log2(e) z = -t w (1 - kStretch) with w = kLinear + kCubic t^2. Of the pairs near the exact
+    // coefficients this one has their ratio to 2^-35, and kLinear so few bits that w - kLinear is
+    // exact.
+    constexpr float kLinear = 0x1.26a6cp+1F;
+    constexpr float kCubic = 0x1.a59c5ap-4F;
+    constexpr float kStretch = -0x1.bd4bacp-14F;
+    const Vector t = vector(scratch);
+    const Vector scale = vector(scratch + 1);
+    const Vector w = vector(scratch + 2);
+    const Vector low = vector(scratch + 3);
+    split_sides(x, t, scale, kGeluTanhLeft);
+    // low: the rounding errors of the square and of w, and the stretch.
+    vmulps(scale, t, t);
+    set(w, kLinear);
+    vfmadd231ps(w, scale, number(kCubic));
+    vsubps(low, w, number(kLinear));
+    vfmsub231ps(low, scale, number(kCubic));
+    vfmsub231ps(scale, t, t);
+    vfmadd231ps(low, scale, number(kCubic));
+    vfnmadd231ps(low, w, number(kStretch));
+    set(scale, kScaledRounder);
+    vfnmadd231ps(scale, t, w);
+    vsubps(scale, scale, number(kScaledRounder));
+    vfnmsub213ps(w, t, scale);
+    vfnmadd231ps(w, t, low);
+    // Rounded once more rather than kept: a register less.
+    vaddps(scale, scale, number(kScaledRounder));
+    power_of_two(scale);
+    logistic_tail(t, w, scale, low);
+    join_sides(x, t);
+}
+
+// x e / (1 + e) with e = e^x.
+void ActivationAssembler::swish(const Vector& x, int scratch) {
+    const Vector t = vector(scratch);
+    const Vector scale = vector(scratch + 1);
+    const Vector r = vector(scratch + 2);
+    split_sides(x, t, scale, kSwishLeft);
+    set(scale, kScaledRounder);
+    vfnmadd231ps(scale, t, number(kLog2e));
+    vsubps(r, scale, number(kScaledRounder));
+    vfnmsub231ps(r, t, number(kLog2e));
+    vfnmadd231ps(r, t, number(kLog2eLow));
+    power_of_two(scale);
+    logistic_tail(t, r, scale, vector(scratch + 3));
+    join_sides(x, t);
+}
+
+// x F(x) with F(x) = 1 - F(-x) is max(x, 0) - t F(-t) with t = |x|, so only the left side needs
+// computing. max(x, 0) replaces x and carries NaN and the sign of zero.
+void ActivationAssembler::split_sides(const Vector& x, const Vector& t, const Vector& zeros,
+                                      float most) {
+    vandps(t, x, number(kAllButSign));
+    vminps(t, t, number(most));
+    zero(zeros.getIdx());
+    relu(x.getIdx(), zeros.getIdx());
+}
+
+void ActivationAssembler::join_sides(const Vector& x, const Vector& tail) {
+    vfnmadd231ps(x, tail, number(kUnscale));
+}
+
+// t e / (1 + e) with e = scale 2^r, in `t`. Because scale is a power of two, t e is rounded once.
+void ActivationAssembler::logistic_tail(const Vector& t, const Vector& r, const Vector& scale,
+                                        const Vector& free) {
+    exp2_less_one(free, r);
+    vmulps(t, t, scale);
+    vfmadd231ps(t, t, free);
+    vfmadd231ps(scale, scale, free);
+    logistic_denominator(r, scale);
+    vdivps(t, t, r);
+}
+
+void ActivationAssembler::logistic_denominator(const Vector& denominator,
+                                               const Vector& exponential) {
+    set(denominator, 1);
+    vfmadd231ps(denominator, exponential, number(kUnscale));
+}
+
+void ActivationAssembler::power_of_two(const Vector& rounded) {
+    vpslld(rounded, rounded, kSignificandBits);
+}
+
+// 2^x - 1 for |x| <= 0.52, to 2^-27 of 2^x.
+void ActivationAssembler::exp2_less_one(const Vector& result, const Vector& x) {
+    polynomial(result, x,
+               {0x1.3f8e32p-13F, 0x1.5f31dcp-10F, 0x1.3b3172p-7F, 0x1.c6af3ep-5F, 0x1.ebfbd6p-3F,
+                0x1.62e43p-1F});
+    vmulps(result, result, x);
+}
+
+// By Horner's rule; terms from the highest power down.
+void ActivationAssembler::polynomial(const Vector& result, const Vector& x,
+                                     std::initializer_list<float> terms) {
+    set(result, *terms.begin());
+    for (auto term = terms.begin() + 1; term != terms.end(); ++term) {
+        vfmadd213ps(result, x, number(*term));
+    }
+}
+
+Xbyak::Address ActivationAssembler::number(float value) {
+    return constant(std::bit_cast<std::uint32_t>(value));
+}
+
+void ActivationAssembler::set(const Vector& to, float value) {
+    load_constant(to.getIdx(), std::bit_cast<std::uint32_t>(value));
+}
+
+}  // namespace dlprim

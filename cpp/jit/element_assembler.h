@@ -1,0 +1,32 @@
+// One vector of C between memory, in whatever type, and registers, where it is float32 (int32 for
+// an int32 C). Narrow types make this more than a move: AVX2 cannot mask 16-bit or 8-bit elements,
+// and without AVX512_BF16 rounding to bfloat16 is integer arithmetic.
+#pragma once
+
+#include "jit/activation_assembler.h"
+#include "jit/dtype.h"
+
+namespace dlprim {
+
+class ElementAssembler : public ActivationAssembler {
+public:
+    using ActivationAssembler::ActivationAssembler;
+
+protected:
+    // A masked load touches the elements of the tail alone and leaves zero in the other lanes.
+    void load_elements(int index, const Xbyak::RegExp& from, DType dtype, bool masked);
+
+    // Rounds to nearest even; int8 saturates, with NaN as the lowest value. Overwrites the register
+    // and the two from `scratch` on.
+    void store_elements(const Xbyak::RegExp& to, int index, DType dtype, bool masked, int scratch);
+
+private:
+    void round_to_bf16(int index, int scratch);
+    void clamp_to_int8(int index, DType dtype);
+    void narrow_and_store(const Xbyak::RegExp& to, int index, DType dtype, bool masked);
+    void pack_low(int index, DType dtype);
+    void store_low(const Xbyak::RegExp& to, int index, int element, int count);
+    void load_low(int index, const Xbyak::RegExp& from, int element, int count);
+};
+
+}  // namespace dlprim

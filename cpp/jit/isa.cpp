@@ -1,0 +1,70 @@
+#include "jit/isa.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <stdexcept>
+
+#include <xbyak/xbyak_util.h>
+
+namespace dlprim {
+namespace {
+
+constexpr std::array<std::string_view, 6> kNames = {"scalar",      "avx2",        "avx512",
+                                                    "avx512_vnni", "avx512_bf16", "amx"};
+
+constexpr int kZen5Family = 0x1A;
+
+Isa detect() {
+    using Xbyak::util::Cpu;
+    const Cpu cpu;  // checks OSXSAVE and XCR0 before it reports any AVX feature
+    if (!cpu.has(Cpu::tAVX2) || !cpu.has(Cpu::tFMA)) return Isa::scalar;
+    const bool avx512 = cpu.has(Cpu::tAVX512F) && cpu.has(Cpu::tAVX512BW) &&
+                        cpu.has(Cpu::tAVX512DQ) && cpu.has(Cpu::tAVX512VL);
+    if (!avx512) return Isa::avx2;
+    if (!cpu.has(Cpu::tAVX512_VNNI)) return Isa::avx512;
+    if (!cpu.has(Cpu::tAVX512_BF16)) return Isa::avx512_vnni;
+    return Isa::avx512_bf16;
+}
+
+Isa lowered(Isa detected) {
+    const char* limit = std::getenv("DLPRIM_MAX_ISA");
+    if (limit == nullptr || *limit == '\0') return detected;
+    try {
+        return std::min(detected, parse_isa(limit));
+    } catch (const std::invalid_argument& error) {
+        throw std::invalid_argument(std::string("environment variable DLPRIM_MAX_ISA: ") +
+                                    error.what());
+    }
+}
+
+}  // namespace
+
+std::string_view name_of(Isa isa) { return kNames.at(static_cast<std::size_t>(isa)); }
+
+Isa parse_isa(const std::string& name) {
+    for (std::size_t level = 0; level < kNames.size(); ++level) {
+        if (name == kNames[level]) return static_cast<Isa>(level);
+    }
+    throw std::invalid_argument("'" + name +
+                                "' is not an ISA level; expected scalar, avx2, avx512, "
+                                "avx512_vnni, avx512_bf16 or amx");
+}
+
+Isa detected_isa() {
+    static const Isa isa = detect();
+    return isa;
+}
+
+Isa usable_isa() {
+    static const Isa isa = lowered(detected_isa());
+    return isa;
+}
+
+Microarchitecture detected_microarchitecture() {
+    static const Xbyak::util::Cpu cpu;
+    const bool zen5 = cpu.has(Xbyak::util::Cpu::tAMD) && cpu.displayFamily >= kZen5Family;
+    return {.shuffles_beat_broadcast_loads = zen5};
+}
+
+}  // namespace dlprim

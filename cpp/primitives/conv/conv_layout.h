@@ -1,0 +1,106 @@
+// Where the elements of a convolution's tensors are. Activations are either blocked,
+// [N][blocks][H][W][block], so that a kernel's rows are dense and short of any power of two that
+// caches and TLBs dislike, or channels-last, [N][H][W][channels], used in place. Weights are
+// [Kb][Cb][R][S][bc][bk] for both, with neighbours along bc side by side (VNNI) in bfloat16, and
+// [blocks][R][S][block] for a depthwise convolution. Blocks never cross from one group of
+// channels into the next. The last block of a group may be ragged: its storage is whole, what is
+// behind the last channel is never read and, in activations, never written; packing fills it with
+// zeros.
+#pragma once
+
+#include <cstdint>
+
+#include "jit/dtype.h"
+#include "primitives/conv/conv_shape.h"
+
+namespace dlprim {
+
+enum class Layout : std::uint8_t { blocked, nhwc };
+
+// Channels of one tensor, cut into blocks.
+struct ChannelBlocks {
+    std::int64_t groups = 1;
+    std::int64_t channels = 0;  // of one group
+    std::int64_t block = 1;
+
+    std::int64_t per_group() const { return (channels + block - 1) / block; }
+    std::int64_t count() const { return groups * per_group(); }
+    std::int64_t total() const { return groups * channels; }
+    // Channels in the last block of a group, and in any block of a group.
+    std::int64_t last() const { return channels - (per_group() - 1) * block; }
+    std::int64_t in_block(std::int64_t index) const {
+        return index == per_group() - 1 ? last() : block;
+    }
+
+    friend bool operator==(const ChannelBlocks&, const ChannelBlocks&) = default;
+};
+
+// Blocks of 64 channels, or of 48 or 32 where those leave less of the last block empty; all of
+// them in one block where there are at most 64. Depends on nothing else, so that the result of one
+// convolution is an operand of the next.
+ChannelBlocks channel_blocks(std::int64_t groups, std::int64_t channels);
+
+// Blocks of C and of K of a validated shape. The channels of a depthwise convolution count as one
+// group.
+ChannelBlocks src_blocks(const ConvShape& shape);
+ChannelBlocks dst_blocks(const ConvShape& shape);
+
+// Activations, (images, channels, height, width) in plain storage.
+struct Activations {
+    std::int64_t images = 0;
+    std::int64_t height = 0;
+    std::int64_t width = 0;
+    ChannelBlocks blocks;
+    DType dtype = DType::f32;  // f32 or bf16
+};
+
+// plain (N,C,H,W) -> [N][blocks][H][W][block]. Padding channels become zero.
+void pack_blocked(const Activations& activations, const void* plain, void* packed);
+// The reverse; padding channels are not read.
+void unpack_blocked(const Activations& activations, const void* packed, void* plain);
+// plain (N,C,H,W) -> (N,H,W,C), and back.
+void pack_nhwc(const Activations& activations, const void* plain, void* packed);
+void unpack_nhwc(const Activations& activations, const void* packed, void* plain);
+
+// Elements of the packed weights, padding included. Those of f32 are those of diff_weights in any
+// dtype.
+std::int64_t packed_weights_size(const ConvShape& shape, DType dtype);
+
+// plain (K, C/groups, R, S) -> the packed form, padding zero. The types are equal, or f32 is
+// rounded to bf16 as round_to_bf16 does.
+void pack_weights(const ConvShape& shape, DType from, DType to, const void* plain, void* packed);
+void unpack_weights(const ConvShape& shape, DType dtype, const void* packed, void* plain);
+
+// diff_weights come from their pass as [Kb][Cb][R][S][bc][bk] in every dtype, never in VNNI form
+// ([blocks][R][S][block] when depthwise).
+void unpack_diff_weights(const ConvShape& shape, DType dtype, const void* packed, void* plain);
+
+// Zero where there are no channels: sums may have left anything. Not for depthwise shapes.
+void clear_diff_weights_padding(const ConvShape& shape, DType dtype, void* packed);
+
+// The packed weights with the roles of C and K exchanged, as the backward-data pass multiplies
+// them: [Cb][Kb][R][S][bk][bc], in VNNI form for bfloat16 (block order: groups stay outermost).
+// Not for depthwise shapes.
+std::int64_t transposed_weights_size(const ConvShape& shape, DType dtype);
+void transpose_weights(const ConvShape& shape, DType dtype, const void* packed, void* transposed);
+
+// Pixels of one row of an image, `step` apart, as the backward-weights pass multiplies them:
+// out[i][c] = (pixel first + 2*i*step, pixel first + (2*i+1)*step) of channel c, so that
+// neighbours along the sum are side by side. Pixels outside [0, width) and, where `count` is odd,
+// the second of the last pair are zeros.
+struct PixelPairs {
+    const std::uint16_t* row = nullptr;  // bfloat16, pixel 0
+    std::int64_t width = 0;              // pixels that exist
+    std::int64_t ld = 0;                 // elements from pixel to pixel
+    std::int64_t channels = 0;
+    std::int64_t first = 0;  // may lie outside
+    std::int64_t step = 1;
+    std::int64_t count = 0;  // pixels wanted
+    std::uint16_t* out = nullptr;
+    std::int64_t ld_out = 0;  // pairs from one row of `out` to the next, at least channels
+};
+
+// Serial: a piece of some task. Columns of `out` behind the channels are left alone.
+void pack_pixel_pairs(const PixelPairs& pairs);
+
+}  // namespace dlprim

@@ -1,0 +1,264 @@
+// The gradient of depthwise weights, compiled once per target, as pack_rows.cpp.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "primitives/depthwise/depthwise_rows.h"
+
+#define HWY_TARGET_INCLUDE "primitives/depthwise/correlate_rows.cpp"
+// clang-format off
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+#include "primitives/tensor/channel_vector-inl.h"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace dlprim {
+namespace HWY_NAMESPACE {
+namespace {
+
+// Filter rows and their taps whose sums are in registers together: a 3 x 3 filter stays there while
+// an image goes by.
+constexpr int kRows = static_cast<int>(kSummedRows);
+constexpr int kMostTaps = 3;
+// Columns of diff_dst likewise.
+template <class V>
+inline constexpr int kPixels = sizeof(typename V::Memory) == kWordBytes ? 7 : 4;
+
+// A part of the filter, from tap (r, s) on, and a vector of channels.
+template <class Part>
+struct Piece {
+    const RowsCorrelation& rows;
+    std::int64_t r;
+    std::int64_t s;
+    std::int64_t channel;
+    Part part;
+};
+
+// Sums of kRows x kTaps taps in registers. Taps on neighbouring columns, pixels of diff_dst kStep
+// columns apart in src; a single tap at any distance (kStep 0).
+template <class V, class Part, int kTaps, int kStep>
+class Correlation {
+    using Element = typename V::Memory;
+    using Rows = std::make_index_sequence<kRows>;
+    using Taps = std::make_index_sequence<kTaps>;
+
+public:
+    HWY_INLINE explicit Correlation(const Piece<Part>& piece) : piece_(piece) {
+        for_sums(Rows(), [](V& sum, float* memory) HWY_ATTR { sum = V::load_floats(memory); });
+    }
+
+    HWY_INLINE void add_rows() {
+        const RowsCorrelation& rows = piece_.rows;
+        for (std::int64_t p = rows.rows.begin; p < rows.rows.end; ++p) add_row(p);
+    }
+
+    HWY_INLINE void store() {
+        for_sums(Rows(), [](V& sum, float* memory) HWY_ATTR { sum.store_floats(memory); });
+    }
+
+private:
+    template <std::size_t... kRow, class Body>
+    HWY_INLINE void for_sums(std::index_sequence<kRow...>, const Body& body) {
+        (for_row_sums<kRow>(Taps(), body), ...);
+    }
+
+    template <std::size_t kRow, std::size_t... kTap, class Body>
+    HWY_INLINE void for_row_sums(std::index_sequence<kTap...>, const Body& body) {
+        const RowsCorrelation& rows = piece_.rows;
+        const std::int64_t r = piece_.r + static_cast<std::int64_t>(kRow);
+        float* memory =
+            rows.sums + piece_.channel + (r * rows.horizontal.taps + piece_.s) * rows.sums_distance;
+        (body(sums_[kRow][kTap], memory + static_cast<std::int64_t>(kTap) * rows.sums_distance),
+         ...);
+    }
+
+    HWY_INLINE void add_row(std::int64_t p) {
+        const RowsCorrelation& rows = piece_.rows;
+        const auto* diff =
+            static_cast<const Element*>(rows.diff_dst) + p * rows.dst_row + piece_.channel;
+        const DepthwiseAxis& across = rows.horizontal;
+        std::int64_t q = 0;
+        for (; q + kPixels<V> <= across.results; q += kPixels<V>) {
+            add_pixels<kPixels<V>>(p, q, diff + q * rows.dst_distance);
+        }
+        for (; q < across.results; ++q) add_pixels<1>(p, q, diff + q * rows.dst_distance);
+    }
+
+    template <int kCount>
+    HWY_INLINE void add_pixels(std::int64_t p, std::int64_t q, const Element* diff) {
+        const DepthwiseAxis& across = piece_.rows.horizontal;
+        if (fetches_) fetch_ahead(p, q, kCount, diff);
+        const std::int64_t first = across.position(q, piece_.s);
+        const std::int64_t last = across.position(q + kCount - 1, piece_.s) + kTaps - 1;
+        if (first >= 0 && last < across.extent) {
+            add_tile<kCount, false>(p, first, diff, std::make_index_sequence<kCount>());
+        } else {
+            add_tile<kCount, true>(p, first, diff, std::make_index_sequence<kCount>());
+        }
+    }
+
+    // Of both operands, in the rows of src that no earlier row of diff_dst has used.
+    HWY_INLINE void fetch_ahead(std::int64_t p, std::int64_t q, std::int64_t count,
+                                const Element* diff) {
+        const RowsCorrelation& rows = piece_.rows;
+        const DepthwiseAxis& down = rows.vertical;
+        prefetch(diff + rows.rows_ahead * rows.dst_row, rows.dst_distance, count);
+        const auto* src = static_cast<const Element*>(rows.src) + piece_.channel +
+                          rows.horizontal.position(q, 0) * rows.src_distance;
+        for (std::int64_t r = std::max<std::int64_t>(down.taps - down.step, 0); r < down.taps;
+             ++r) {
+            prefetch(src + down.position(p + rows.rows_ahead, r) * rows.src_row, rows.src_distance,
+                     count * rows.horizontal.step);
+        }
+    }
+
+    template <int kCount, bool kRim, std::size_t... kPixel>
+    HWY_INLINE void add_tile(std::int64_t p, std::int64_t column, const Element* diff,
+                             std::index_sequence<kPixel...>) {
+        const std::int64_t distance = piece_.rows.dst_distance;
+        const V pixels[] = {
+            V::load(diff + static_cast<std::int64_t>(kPixel) * distance, piece_.part)...};
+        add_to_rows<kCount, kRim>(p, column, pixels, Rows());
+    }
+
+    template <int kCount, bool kRim, std::size_t... kRow>
+    HWY_INLINE void add_to_rows(std::int64_t p, std::int64_t column, const V* pixels,
+                                std::index_sequence<kRow...>) {
+        (add_to_row<kCount, kRim, kRow>(p, column, pixels), ...);
+    }
+
+    template <int kCount, bool kRim, std::size_t kRow>
+    HWY_INLINE void add_to_row(std::int64_t p, std::int64_t column, const V* pixels) {
+        const DepthwiseAxis& down = piece_.rows.vertical;
+        const std::int64_t r = piece_.r + static_cast<std::int64_t>(kRow);
+        const std::int64_t h = down.position(p, r);
+        if (r >= down.taps || h < 0 || h >= down.extent) return;
+        const auto* src =
+            static_cast<const Element*>(piece_.rows.src) + h * piece_.rows.src_row + piece_.channel;
+        if constexpr (kStep == 0) {
+            add_single_taps<kRim>(src, column, pixels, sums_[kRow][0],
+                                  std::make_index_sequence<kCount>());
+        } else {
+            add_columns<kRim>(src, column, pixels, sums_[kRow], std::make_index_sequence<kCount>(),
+                              std::make_index_sequence<(kCount - 1) * kStep + kTaps>());
+        }
+    }
+
+    template <bool kRim, std::size_t... kPixel>
+    HWY_INLINE void add_single_taps(const Element* src, std::int64_t column, const V* pixels,
+                                    V& sum, std::index_sequence<kPixel...>) {
+        const std::int64_t step = piece_.rows.horizontal.step;
+        (add_single_tap<kRim>(src, column + static_cast<std::int64_t>(kPixel) * step,
+                              pixels[kPixel], sum),
+         ...);
+    }
+
+    template <bool kRim>
+    HWY_INLINE void add_single_tap(const Element* src, std::int64_t column, const V& pixel,
+                                   V& sum) {
+        if (kRim && (column < 0 || column >= piece_.rows.horizontal.extent)) return;
+        sum.multiply_add(load_src(src, column), pixel);
+    }
+
+    template <bool kRim, std::size_t... kPixel, std::size_t... kColumn>
+    HWY_INLINE void add_columns(const Element* src, std::int64_t column, const V* pixels, V* sums,
+                                std::index_sequence<kPixel...> counted,
+                                std::index_sequence<kColumn...>) {
+        (add_column<kRim, kColumn>(src, column + static_cast<std::int64_t>(kColumn), pixels, sums,
+                                   counted),
+         ...);
+    }
+
+    template <bool kRim, std::size_t kColumn, std::size_t... kPixel>
+    HWY_INLINE void add_column(const Element* src, std::int64_t column, const V* pixels, V* sums,
+                               std::index_sequence<kPixel...>) {
+        if (kRim && (column < 0 || column >= piece_.rows.horizontal.extent)) return;
+        const V value = load_src(src, column);
+        (add_product<kColumn, kPixel>(value, pixels[kPixel], sums), ...);
+    }
+
+    template <std::size_t kColumn, std::size_t kPixel>
+    HWY_INLINE void add_product(const V& value, const V& pixel, V* sums) {
+        constexpr std::size_t start = kPixel * kStep;
+        if constexpr (kColumn >= start && kColumn - start < kTaps) {
+            sums[kColumn - start].multiply_add(value, pixel);
+        }
+    }
+
+    HWY_INLINE V load_src(const Element* src, std::int64_t column) const {
+        return V::load(src + column * piece_.rows.src_distance, piece_.part);
+    }
+
+    const Piece<Part>& piece_;
+    const bool fetches_ = piece_.s == 0 && piece_.r == 0 && piece_.rows.rows_ahead > 0;
+    V sums_[kRows][kTaps];
+};
+
+template <class V, int kTaps, int kStep, class Part>
+void correlate_piece(const Piece<Part>& piece) {
+    Correlation<V, Part, kTaps, kStep> correlation(piece);
+    correlation.add_rows();
+    correlation.store();
+}
+
+template <class V, int kTaps, int kStep>
+void correlate_taps(const RowsCorrelation& rows, std::int64_t s) {
+    using Narrow = typename V::Narrow;
+    for (std::int64_t r = 0; r < rows.vertical.taps; r += kRows) {
+        std::int64_t channel = 0;
+        for (; channel + V::kChannels <= rows.channels; channel += V::kChannels) {
+            correlate_piece<V, kTaps, kStep>(Piece<All>{rows, r, s, channel, {}});
+        }
+        for (; channel + Narrow::kChannels <= rows.channels; channel += Narrow::kChannels) {
+            correlate_piece<Narrow, kTaps, kStep>(Piece<All>{rows, r, s, channel, {}});
+        }
+        if (channel < rows.channels) {
+            correlate_piece<Narrow, kTaps, kStep>(
+                Piece<First>{rows, r, s, channel, {rows.channels - channel}});
+        }
+    }
+}
+
+template <class V>
+void correlate_rows(const RowsCorrelation& rows) {
+    const DepthwiseAxis& across = rows.horizontal;
+    std::int64_t s = 0;
+    if (across.spread == 1 && across.step <= 2) {
+        for (; s + kMostTaps <= across.taps; s += kMostTaps) {
+            if (across.step == 1) {
+                correlate_taps<V, kMostTaps, 1>(rows, s);
+            } else {
+                correlate_taps<V, kMostTaps, 2>(rows, s);
+            }
+        }
+    }
+    for (; s < across.taps; ++s) correlate_taps<V, 1, 0>(rows, s);
+}
+
+CorrelateRows correlate_rows_of(DType dtype) {
+    return dtype == DType::f32 ? correlate_rows<ChannelVector<float>>
+                               : correlate_rows<ChannelVector<std::uint16_t>>;
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace dlprim
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace dlprim {
+
+CorrelateRows correlate_rows_function([[maybe_unused]] Isa isa, DType dtype) {
+#if HWY_TARGETS & HWY_AVX3
+    if (isa >= Isa::avx512) return N_AVX3::correlate_rows_of(dtype);
+#endif
+#if HWY_TARGETS & HWY_AVX2
+    if (isa >= Isa::avx2) return N_AVX2::correlate_rows_of(dtype);
+#endif
+    return HWY_STATIC_DISPATCH(correlate_rows_of)(dtype);
+}
+
+}  // namespace dlprim
+#endif

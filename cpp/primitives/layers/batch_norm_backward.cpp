@@ -1,0 +1,131 @@
+#include <algorithm>
+#include <cstdint>
+
+#include "primitives/layers/batch_norm_pass.h"
+
+namespace dlprim {
+namespace {
+
+class BackwardPass : NormPass {
+public:
+    BackwardPass(const BatchNorm& norm, const BatchNormBackward& tensors)
+        : NormPass(norm), tensors_(tensors), values_(5, channels_) {
+        weight_ = or_constant(tensors.weight, 1, values_.row(0), channels_);
+        bias_ = or_constant(tensors.bias, 0, values_.row(1), channels_);
+        for (std::int64_t c = 0; c < channels_; ++c) {
+            scale()[c] = weight_[c] * tensors.inverse_std[c];
+        }
+    }
+
+    void run() const {
+        if (tensors_.given_diff_weight != nullptr) {
+            set_means({0, channels_}, tensors_.given_diff_weight, tensors_.given_diff_bias,
+                      tensors_.given_pixels);
+            for_pieces({0, panels_.blocks}, TaskOrder::ascending,
+                       [&](std::int64_t piece, std::int64_t block) { apply(piece, block); });
+            return;
+        }
+        for_cached_blocks([&](Range blocks) {
+            for_pieces(blocks, TaskOrder::ascending,
+                       [&](std::int64_t piece, std::int64_t block) { add_up(piece, block); });
+            for_channels(channels_of(blocks), [&](Range channels) { combine(channels); });
+            if (tensors_.diff_src == nullptr) return;
+            for_pieces(blocks, TaskOrder::descending,
+                       [&](std::int64_t piece, std::int64_t block) { apply(piece, block); });
+        });
+    }
+
+private:
+    float* scale() const { return values_.row(2); }
+    float* mean_diff() const { return values_.row(3); }
+    float* mean_slope() const { return values_.row(4); }
+
+    NormPixels gradients_of(std::int64_t piece, std::int64_t block) const {
+        const std::int64_t channel = panels_.channels(block).begin;
+        NormPixels it = pixels_of(piece, block);
+        it.mean = tensors_.mean + channel;
+        it.scale = scale() + channel;
+        it.bias = bias_ + channel;
+        return it;
+    }
+
+    void set_gate(NormPixels& it, std::int64_t bytes, std::int64_t mask_bytes) const {
+        it.diff_dst = at(tensors_.diff_dst, bytes);
+        it.src = at(tensors_.src, bytes);
+        it.dst = at(tensors_.dst, bytes);
+        if (tensors_.relu_mask != nullptr) it.relu_mask = tensors_.relu_mask + mask_bytes;
+    }
+
+    void add_up(std::int64_t piece, std::int64_t block) const {
+        const std::int64_t channel = panels_.channels(block).begin;
+        NormPixels it = gradients_of(piece, block);
+        it.sums = sums_.row(piece) + channel;
+        it.products = products_.row(piece) + channel;
+        std::fill_n(it.sums, it.channels, 0.0F);
+        std::fill_n(it.products, it.channels, 0.0F);
+        for_images(piece, block, [&](std::int64_t bytes, std::int64_t mask_bytes) {
+            set_gate(it, bytes, mask_bytes);
+            it.diff_addend = at(tensors_.diff_addend, bytes);
+            if (tensors_.diff_residual != nullptr) {
+                it.out = static_cast<char*>(tensors_.diff_residual) + bytes;
+            }
+            functions_.add_gradients(it);
+        });
+    }
+
+    void combine(Range channels) const {
+        add_rows(sums_, channels);
+        add_rows(products_, channels);
+        for (std::int64_t c = channels.begin; c < channels.end; ++c) {
+            tensors_.diff_bias[c] = sums_.row(0)[c];
+            tensors_.diff_weight[c] = products_.row(0)[c] * tensors_.inverse_std[c];
+        }
+        set_means(channels, tensors_.diff_weight, tensors_.diff_bias, pixels());
+    }
+
+    // What is taken from the gradient of each pixel because the statistics depend on it.
+    void set_means(Range channels, const float* weight_sum, const float* bias_sum,
+                   double pixels) const {
+        const auto share = static_cast<float>(tensors_.is_given ? 0 : 1 / pixels);
+        for (std::int64_t c = channels.begin; c < channels.end; ++c) {
+            mean_diff()[c] = bias_sum[c] * share;
+            mean_slope()[c] = weight_sum[c] * tensors_.inverse_std[c] * share;
+        }
+    }
+
+    void apply(std::int64_t piece, std::int64_t block) const {
+        const std::int64_t channel = panels_.channels(block).begin;
+        NormPixels it = gradients_of(piece, block);
+        it.mean_diff = mean_diff() + channel;
+        it.mean_slope = mean_slope() + channel;
+        // What passed relu may be there already.
+        if (tensors_.diff_residual != nullptr) it.relu = false;
+        for_images(piece, block, [&](std::int64_t bytes, std::int64_t mask_bytes) {
+            set_gate(it, bytes, mask_bytes);
+            if (!it.relu && tensors_.diff_residual != nullptr) {
+                it.diff_dst = at(tensors_.diff_residual, bytes);
+            }
+            it.out = static_cast<char*>(tensors_.diff_src) + bytes;
+            functions_.apply(it);
+        });
+    }
+
+    BatchNormBackward tensors_;
+    Rows values_;
+    const float* weight_ = nullptr;
+    const float* bias_ = nullptr;
+};
+
+}  // namespace
+
+void batch_norm_backward(const BatchNorm& norm, const BatchNormBackward& tensors) {
+    if (norm.tensor.images * norm.tensor.height * norm.tensor.width > 0) {
+        BackwardPass(norm, tensors).run();
+        return;
+    }
+    if (tensors.given_diff_weight != nullptr) return;
+    std::fill_n(tensors.diff_weight, norm.tensor.blocks.total(), 0.0F);
+    std::fill_n(tensors.diff_bias, norm.tensor.blocks.total(), 0.0F);
+}
+
+}  // namespace dlprim

@@ -1,0 +1,159 @@
+// What both directions of batch normalisation share: sums over pieces of a block of channels, their
+// combination in a fixed order, and a second pass over the block that follows while the caches
+// still hold it. Internal to batch_norm_*.cpp.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "jit/isa.h"
+#include "primitives/layers/batch_norm.h"
+#include "primitives/layers/batch_norm_rows.h"
+#include "primitives/layers/channel_panels.h"
+#include "primitives/tensor/parallel.h"
+#include "primitives/tensor/workspace.h"
+
+namespace dlprim {
+
+// What a task reads of one tensor: see pack.cpp.
+inline constexpr std::int64_t kTaskBytes = 128 * 1024;
+// Pixels of a task: few enough for one chain of float32 additions to be accurate.
+inline constexpr std::int64_t kMostPixels = 512;
+// Blocks of channels that are reduced together before they are read again, in bytes of a tensor for
+// each thread: about its L2 cache.
+inline constexpr std::int64_t kCachedBytes = 1024 * 1024;
+inline constexpr std::int64_t kLineFloats = 16;
+// Channels whose sums one task combines.
+inline constexpr std::int64_t kCombinedChannels = 64;
+
+// What calls leave for the next ones, of all layers: of these one runs at a time in most programs,
+// and what the largest took suits the others.
+inline WorkspacePool& norm_scratch() {
+    static WorkspacePool pool;
+    return pool;
+}
+
+// Rows of float32 values by channel.
+class Rows {
+public:
+    Rows(std::int64_t rows, std::int64_t channels)
+        : distance_((channels + kLineFloats - 1) / kLineFloats * kLineFloats),
+          memory_(norm_scratch(), rows * distance_ * size_of(DType::f32)) {}
+    float* row(std::int64_t index) const {
+        return reinterpret_cast<float*>(memory_.data()) + index * distance_;
+    }
+
+private:
+    std::int64_t distance_;
+    WorkspacePool::Lease memory_;
+};
+
+// `values`, or a row of `otherwise`.
+inline const float* or_constant(const float* values, float otherwise, float* row,
+                                std::int64_t channels) {
+    if (values != nullptr) return values;
+    std::fill_n(row, channels, otherwise);
+    return row;
+}
+
+inline const char* at(const void* tensor, std::int64_t bytes) {
+    return tensor == nullptr ? nullptr : static_cast<const char*>(tensor) + bytes;
+}
+
+// Both directions: sums over pieces of a block of channels, combined, then a pass that uses them.
+class NormPass {
+public:
+    // Of at least one pixel.
+    explicit NormPass(const BatchNorm& norm)
+        : norm_(norm),
+          panels_(norm.tensor, norm.layout),
+          pieces_(panels_, norm.tensor.dtype, kTaskBytes, kMostPixels),
+          functions_(norm_functions(usable_isa(), norm.tensor.dtype)),
+          channels_(norm.tensor.blocks.total()),
+          centres_(pieces_.count(), channels_),
+          sums_(pieces_.count(), channels_),
+          products_(pieces_.count(), channels_) {}
+
+protected:
+    double pixels() const { return static_cast<double>(panels_.images * panels_.pixels); }
+
+    // Calls body(blocks) for blocks whose tensors stay in the caches meanwhile.
+    template <class Body>
+    void for_cached_blocks(const Body& body) const {
+        const std::int64_t bytes =
+            panels_.images * panels_.pixels * panels_.width * size_of(norm_.tensor.dtype);
+        const std::int64_t together = num_threads() * kCachedBytes / bytes;
+        const Blocks groups{panels_.blocks, std::max<std::int64_t>(together, 1)};
+        for (std::int64_t i = 0; i < groups.count(); ++i) body(groups.at(i));
+    }
+
+    Range channels_of(Range blocks) const {
+        return {panels_.channels(blocks.begin).begin, panels_.channels(blocks.end - 1).end};
+    }
+
+    // body(piece, block) in the order of the memory, or each thread against it: what it touched
+    // last is in the caches of its core.
+    template <class Body>
+    void for_pieces(Range blocks, TaskOrder order, const Body& body) const {
+        const std::int64_t parts = pieces_.parts_of_image();
+        parallel_for(
+            pieces_.count() * blocks.size(),
+            [&](std::int64_t task) {
+                const std::int64_t block = blocks.begin + task / parts % blocks.size();
+                body(task / parts / blocks.size() * parts + task % parts, block);
+            },
+            order);
+    }
+
+    // Chunks of the channels, for what follows a pass.
+    template <class Body>
+    void for_channels(Range channels, const Body& body) const {
+        const Blocks chunks{channels.size(), kCombinedChannels};
+        parallel_for(chunks.count(), [&](std::int64_t task) {
+            const Range part = chunks.at(task);
+            body(Range{channels.begin + part.begin, channels.begin + part.end});
+        });
+    }
+
+    NormPixels pixels_of(std::int64_t piece, std::int64_t block) const {
+        return {.pixels = pieces_.pixels(piece).size(),
+                .channels = panels_.channels(block).size(),
+                .distance = panels_.width,
+                .mask_distance = (panels_.width + 7) / 8,
+                .relu = norm_.relu};
+    }
+
+    // body(bytes from the begin of a tensor, bytes from the begin of a mask) for the images of a
+    // piece.
+    template <class Body>
+    void for_images(std::int64_t piece, std::int64_t block, const Body& body) const {
+        const Range images = pieces_.images(piece);
+        for (std::int64_t image = images.begin; image < images.end; ++image) {
+            const std::int64_t pixel = panels_.pixel(image, block, pieces_.pixels(piece).begin);
+            body(pixel * panels_.width * size_of(norm_.tensor.dtype),
+                 pixel * ((panels_.width + 7) / 8));
+        }
+    }
+
+    // Adds the rows of `rows` into the first one, as a tree.
+    void add_rows(const Rows& rows, Range channels) const {
+        for (std::int64_t step = 1; step < pieces_.count(); step *= 2) {
+            for (std::int64_t piece = 0; piece + step < pieces_.count(); piece += 2 * step) {
+                float* const to = rows.row(piece);
+                const float* const from = rows.row(piece + step);
+                for (std::int64_t c = channels.begin; c < channels.end; ++c) to[c] += from[c];
+            }
+        }
+    }
+
+    BatchNorm norm_;
+    ChannelPanels panels_;
+    PixelPieces pieces_;
+    NormFunctions functions_;
+    std::int64_t channels_;
+    Rows centres_;  // by piece: a value near the mean, then the mean
+    Rows sums_;
+    Rows products_;
+};
+
+}  // namespace dlprim

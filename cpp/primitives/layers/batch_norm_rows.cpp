@@ -1,0 +1,287 @@
+// Compiled once per target, as pack_rows.cpp.
+#include "primitives/layers/batch_norm_rows.h"
+
+#include <cstdint>
+#include <type_traits>
+
+#define HWY_TARGET_INCLUDE "primitives/layers/batch_norm_rows.cpp"
+// clang-format off
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+#include "primitives/layers/batch_norm_gates-inl.h"
+#include "primitives/layers/channel_arithmetic-inl.h"
+#include "primitives/layers/channel_strip-inl.h"
+#include "primitives/layers/relu_bits-inl.h"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace dlprim {
+namespace HWY_NAMESPACE {
+namespace {
+
+template <class Element>
+HWY_INLINE void fetch(const Element* line) {
+    prefetch<1>(line, 0);
+}
+
+template <class Element>
+struct StatisticsRow {
+    const NormPixels& it;
+    NextStrip<Element> next;
+    std::int64_t first = 0, end = 0;
+
+    template <std::int64_t kVectors, class Part>
+    HWY_INLINE void columns(std::int64_t channel, Part part) const {
+        using Strip = HWY_NAMESPACE::Strip<Element, kVectors>;
+        using Vector = ChannelVector<Element>;
+        const std::int64_t ahead = next.from(channel);
+        const auto mean = Strip::of(it.mean, channel, part);
+        auto sums = Strip::of(it.sums, channel, part);
+        auto squares = Strip::of(it.products, channel, part);
+        const auto* src = static_cast<const Element*>(it.src) + first * it.distance + channel;
+        for (std::int64_t pixel = first; pixel < end; ++pixel, src += it.distance) {
+            for (std::int64_t i = 0; i < kVectors; ++i) {
+                fetch(src + i * Vector::kChannels + ahead);
+                const auto centred = Vector::load(src + i * Vector::kChannels, part) - mean.at[i];
+                sums.at[i].add(centred);
+                squares.at[i].multiply_add(centred, centred);
+            }
+        }
+        for (std::int64_t i = 0; i < kVectors; ++i) {
+            const std::int64_t at = channel + i * Vector::kChannels;
+            store_floats(sums.at[i], it.sums + at, part);
+            store_floats(squares.at[i], it.products + at, part);
+        }
+    }
+};
+
+template <class Element, bool kResidual>
+struct NormalizeRow {
+    const NormPixels& it;
+    NextStrip<Element> next;
+    std::int64_t first = 0, end = 0;
+
+    template <std::int64_t kVectors, class Part>
+    HWY_INLINE void columns(std::int64_t channel, Part part) const {
+        using Strip = HWY_NAMESPACE::Strip<Element, kVectors>;
+        using Vector = ChannelVector<Element>;
+        const std::int64_t ahead = next.from(channel);
+        const auto mean = Strip::of(it.mean, channel, part);
+        const auto scale = Strip::of(it.scale, channel, part);
+        const auto bias = Strip::of(it.bias, channel, part);
+        const auto* const src = static_cast<const Element*>(it.src);
+        auto* const out = static_cast<Element*>(it.out);
+        for (std::int64_t pixel = first; pixel < end; ++pixel) {
+            for (std::int64_t i = 0; i < kVectors; ++i) {
+                const std::int64_t column = channel + i * Vector::kChannels;
+                const std::int64_t at = pixel * it.distance + column;
+                fetch(src + at + ahead);
+                fetch(out + at + ahead);
+                if constexpr (kResidual) {
+                    fetch(static_cast<const Element*>(it.residual) + at + ahead);
+                }
+                auto value = each(ProductSum(), Vector::load(src + at, part) - mean.at[i],
+                                  scale.at[i], bias.at[i]);
+                if constexpr (kResidual) {
+                    value.add(Vector::load(static_cast<const Element*>(it.residual) + at, part));
+                }
+                if (it.relu) value.relu();
+                value.store(out + at, part);
+                if (it.relu_mask_out != nullptr) {
+                    store_bits(out + at, it.relu_mask_out + pixel * it.mask_distance, column, part);
+                }
+            }
+        }
+    }
+};
+
+template <class Element, class Gate, bool kAddend>
+struct GradientsRow {
+    const NormPixels& it;
+    const Gate& gate;
+    NextStrip<Element> next;
+    std::int64_t first = 0, end = 0;
+
+    template <std::int64_t kVectors, class Part>
+    HWY_INLINE void columns(std::int64_t channel, Part part) const {
+        using Strip = HWY_NAMESPACE::Strip<Element, kVectors>;
+        using Vector = ChannelVector<Element>;
+        const std::int64_t ahead = next.from(channel);
+        const auto mean = Strip::of(it.mean, channel, part);
+        auto sums = Strip::of(it.sums, channel, part);
+        auto products = Strip::of(it.products, channel, part);
+        const auto* const src = static_cast<const Element*>(it.src);
+        const auto* const diff = static_cast<const Element*>(it.diff_dst);
+        auto* const out = static_cast<Element*>(it.out);
+        for (std::int64_t pixel = first; pixel < end; ++pixel) {
+            for (std::int64_t i = 0; i < kVectors; ++i) {
+                const std::int64_t column = channel + i * Vector::kChannels;
+                const std::int64_t at = pixel * it.distance + column;
+                fetch(src + at + ahead);
+                fetch(diff + at + ahead);
+                const auto centred = Vector::load(src + at, part) - mean.at[i];
+                auto passed = gate(Vector::load(diff + at, part), centred, pixel, column, part);
+                if constexpr (kAddend) {
+                    const auto* const addend = static_cast<const Element*>(it.diff_addend) + at;
+                    fetch(addend + ahead);
+                    passed.add(gate(Vector::load(addend, part), centred, pixel, column, part));
+                }
+                sums.at[i].add(passed);
+                products.at[i].multiply_add(passed, centred);
+                if (out != nullptr) passed.store(out + at, part);
+            }
+        }
+        for (std::int64_t i = 0; i < kVectors; ++i) {
+            const std::int64_t at = channel + i * Vector::kChannels;
+            store_floats(sums.at[i], it.sums + at, part);
+            store_floats(products.at[i], it.products + at, part);
+        }
+    }
+};
+
+template <class Element, class Gate>
+struct ApplyRow {
+    const NormPixels& it;
+    const Gate& gate;
+    NextStrip<Element> next;
+    std::int64_t first = 0, end = 0;
+
+    template <std::int64_t kVectors, class Part>
+    HWY_INLINE void columns(std::int64_t channel, Part part) const {
+        using Strip = HWY_NAMESPACE::Strip<Element, kVectors>;
+        using Vector = ChannelVector<Element>;
+        const std::int64_t ahead = next.from(channel);
+        const auto mean = Strip::of(it.mean, channel, part);
+        const auto scale = Strip::of(it.scale, channel, part);
+        const auto mean_diff = Strip::of(it.mean_diff, channel, part);
+        const auto mean_slope = Strip::of(it.mean_slope, channel, part);
+        const auto* const src = static_cast<const Element*>(it.src);
+        const auto* const diff = static_cast<const Element*>(it.diff_dst);
+        auto* const out = static_cast<Element*>(it.out);
+        for (std::int64_t pixel = first; pixel < end; ++pixel) {
+            for (std::int64_t i = 0; i < kVectors; ++i) {
+                const std::int64_t column = channel + i * Vector::kChannels;
+                const std::int64_t at = pixel * it.distance + column;
+                fetch(src + at + ahead);
+                fetch(diff + at + ahead);
+                const auto centred = Vector::load(src + at, part) - mean.at[i];
+                const auto passed =
+                    gate(Vector::load(diff + at, part), centred, pixel, column, part);
+                (each(ProductDifference(), centred, mean_slope.at[i], passed - mean_diff.at[i]) *
+                 scale.at[i])
+                    .store(out + at, part);
+            }
+        }
+    }
+};
+
+// Groups of pixels one behind another.
+template <class Element, class Row>
+HWY_INLINE void run_groups(const NormPixels& it, Row row) {
+    in_groups<Element>(it.pixels, it.channels, [&](std::int64_t first, std::int64_t end) HWY_ATTR {
+        row.first = first;
+        row.end = end;
+        along_channels<Element, kStrip<Element>>(it.channels, row);
+    });
+}
+
+template <class Element>
+void add_statistics(const NormPixels& it) {
+    run_groups<Element>(it,
+                        StatisticsRow<Element>{it, NextStrip<Element>(it.channels, it.distance)});
+}
+
+template <class Element>
+void normalize(const NormPixels& it) {
+    if (it.residual == nullptr) {
+        run_groups<Element>(
+            it, NormalizeRow<Element, false>{it, NextStrip<Element>(it.channels, it.distance)});
+    } else {
+        run_groups<Element>(
+            it, NormalizeRow<Element, true>{it, NextStrip<Element>(it.channels, it.distance)});
+    }
+}
+
+// Calls body with what decides which elements passed relu.
+template <class Element, class Body>
+HWY_INLINE void with_gate(const NormPixels& it, const Body& body) {
+    if (!it.relu) {
+        body(NoGate{});
+    } else if (it.relu_mask != nullptr) {
+        body(BitGate{it.relu_mask, it.mask_distance});
+    } else if (it.dst != nullptr) {
+        body(DstGate<Element>{static_cast<const Element*>(it.dst), it.distance});
+    } else {
+        body(RecomputingGate{it.scale, it.bias});
+    }
+}
+
+template <class Element>
+void add_gradients(const NormPixels& it) {
+    with_gate<Element>(it, [&](const auto& gate) HWY_ATTR {
+        using Gate = std::decay_t<decltype(gate)>;
+        if (it.diff_addend != nullptr) {
+            run_groups<Element>(it, GradientsRow<Element, Gate, true>{
+                                        it, gate, NextStrip<Element>(it.channels, it.distance)});
+        } else {
+            run_groups<Element>(it, GradientsRow<Element, Gate, false>{
+                                        it, gate, NextStrip<Element>(it.channels, it.distance)});
+        }
+    });
+}
+
+template <class Element>
+void apply(const NormPixels& it) {
+    with_gate<Element>(it, [&](const auto& gate) HWY_ATTR {
+        using Gate = std::decay_t<decltype(gate)>;
+        run_groups<Element>(
+            it, ApplyRow<Element, Gate>{it, gate, NextStrip<Element>(it.channels, it.distance)});
+    });
+}
+
+template <class Element>
+struct WidenRow {
+    const NormPixels& it;
+
+    template <std::int64_t kVectors, class Part>
+    HWY_INLINE void columns(std::int64_t channel, Part part) const {
+        const auto* const src = static_cast<const Element*>(it.src);
+        store_floats(ChannelVector<Element>::load(src + channel, part), it.sums + channel, part);
+    }
+};
+
+template <class Element>
+void widen(const NormPixels& it) {
+    along_channels<Element, 1>(it.channels, WidenRow<Element>{it});
+}
+
+template <class Element>
+NormFunctions functions() {
+    return {add_statistics<Element>, normalize<Element>, add_gradients<Element>, apply<Element>,
+            widen<Element>};
+}
+
+NormFunctions norm_functions_of(DType dtype) {
+    return dtype == DType::f32 ? functions<float>() : functions<std::uint16_t>();
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace dlprim
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace dlprim {
+
+NormFunctions norm_functions([[maybe_unused]] Isa isa, DType dtype) {
+#if HWY_TARGETS & HWY_AVX3
+    if (isa >= Isa::avx512) return N_AVX3::norm_functions_of(dtype);
+#endif
+#if HWY_TARGETS & HWY_AVX2
+    if (isa >= Isa::avx2) return N_AVX2::norm_functions_of(dtype);
+#endif
+    return HWY_STATIC_DISPATCH(norm_functions_of)(dtype);
+}
+
+}  // namespace dlprim
+#endif

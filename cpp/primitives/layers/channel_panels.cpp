@@ -1,0 +1,39 @@
+#include "primitives/layers/channel_panels.h"
+
+#include <algorithm>
+
+namespace dlprim {
+namespace {
+
+// Fewer would leave too little work beside the sums of a piece.
+constexpr std::int64_t kFewestPixels = 32;
+
+}  // namespace
+
+ChannelPanels::ChannelPanels(const Activations& tensor, Layout layout)
+    : channel_blocks_(tensor.blocks), is_blocked_(layout == Layout::blocked) {
+    const std::int64_t area = tensor.height * tensor.width;
+    images = is_blocked_ ? tensor.images : 1;
+    blocks = is_blocked_ ? tensor.blocks.count() : 1;
+    pixels = is_blocked_ ? area : tensor.images * area;
+    width = is_blocked_ ? tensor.blocks.block : tensor.blocks.total();
+}
+
+Range ChannelPanels::channels(std::int64_t block) const {
+    if (!is_blocked_) return {0, channel_blocks_.total()};
+    const std::int64_t group = block / channel_blocks_.per_group();
+    const std::int64_t first = group * channel_blocks_.channels +
+                               block % channel_blocks_.per_group() * channel_blocks_.block;
+    return {first, std::min(first + channel_blocks_.block, (group + 1) * channel_blocks_.channels)};
+}
+
+PixelPieces::PixelPieces(const ChannelPanels& panels, DType dtype, std::int64_t bytes,
+                         std::int64_t most)
+    : images_(panels.images), pixels_(panels.pixels) {
+    const std::int64_t limit =
+        std::clamp(bytes / (panels.width * size_of(dtype)), kFewestPixels, most);
+    groups_ = Blocks{images_, std::max<std::int64_t>(limit / pixels_, 1)}.count();
+    parts_ = Blocks{pixels_, limit}.count();
+}
+
+}  // namespace dlprim

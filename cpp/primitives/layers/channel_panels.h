@@ -1,0 +1,60 @@
+// Activations of either layout as one shape of storage, images x blocks x pixels x channels, and
+// the pieces of it that a pass takes at a time. Layers that treat all pixels of a channel alike
+// (batch normalisation, the gradient through relu) are written once, on this. Pieces depend on the
+// shape alone, so sums per piece, combined in a fixed order, are the same bits for any number of
+// threads.
+#pragma once
+
+#include <cstdint>
+
+#include "primitives/conv/conv_layout.h"
+#include "primitives/tensor/partition.h"
+
+namespace dlprim {
+
+// Channels-last is one block of one long image.
+struct ChannelPanels {
+    ChannelPanels(const Activations& tensor, Layout layout);
+
+    std::int64_t images = 0;
+    std::int64_t blocks = 0;
+    std::int64_t pixels = 0;  // of an image
+    std::int64_t width = 0;   // channels from pixel to pixel, those that fill up a block included
+
+    std::int64_t pixel(std::int64_t image, std::int64_t block, std::int64_t pixel_of_image) const {
+        return (image * blocks + block) * pixels + pixel_of_image;
+    }
+    // Where a channel's sum is in a row of blocks * width of them.
+    std::int64_t columns() const { return blocks * width; }
+    std::int64_t column(std::int64_t block) const { return block * width; }
+    // Channels of one block.
+    Range channels(std::int64_t block) const;
+
+private:
+    ChannelBlocks channel_blocks_;
+    bool is_blocked_;
+};
+
+// How the pixels of every block are cut: a piece is several images or a part of one, and all are
+// alike but for one image or pixel, so that threads have equal shares. Of at least one pixel.
+class PixelPieces {
+public:
+    // Pieces of a block of at most `bytes` and at most `most` pixels, but of some pixels at least.
+    PixelPieces(const ChannelPanels& panels, DType dtype, std::int64_t bytes, std::int64_t most);
+
+    std::int64_t count() const { return groups_ * parts_; }
+    std::int64_t parts_of_image() const { return parts_; }
+    Range images(std::int64_t piece) const { return chunk(images_, groups_, piece / parts_); }
+    Range pixels(std::int64_t piece) const { return chunk(pixels_, parts_, piece % parts_); }
+    std::int64_t size(std::int64_t piece) const {
+        return images(piece).size() * pixels(piece).size();
+    }
+
+private:
+    std::int64_t images_;
+    std::int64_t pixels_;
+    std::int64_t groups_ = 1;  // of images
+    std::int64_t parts_ = 1;   // of each image
+};
+
+}  // namespace dlprim

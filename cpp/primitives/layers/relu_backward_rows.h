@@ -1,0 +1,32 @@
+// The vector code behind relu_backward.h: pixels one after the other, vectors along their channels.
+// Written in Highway and compiled once per vector width as pack_rows.h describes. A channel's sum
+// is one chain over the pixels, so its bits are the same for every width.
+#pragma once
+
+#include <cstdint>
+
+#include "jit/dtype.h"
+#include "jit/isa.h"
+
+namespace dlprim {
+
+// Pixels at the same distance; the pointers are at the first channel of the first one. At most one
+// of dst and relu_mask.
+struct ReluPixels {
+    std::int64_t pixels = 0;
+    std::int64_t channels = 0;
+    std::int64_t distance = 0;       // elements from pixel to pixel
+    std::int64_t mask_distance = 0;  // bytes
+    const void* diff_dst = nullptr;
+    const void* dst = nullptr;                // or null
+    const std::uint8_t* relu_mask = nullptr;  // or null
+    void* out = nullptr;                      // or null, or diff_dst
+    float* sums = nullptr;                    // or null; what passed is added, channel by channel
+};
+
+using ReluPixelsFunction = void (*)(const ReluPixels&);
+
+// For an ISA level that this machine can run; f32 or bf16.
+ReluPixelsFunction relu_pixels_function(Isa isa, DType dtype);
+
+}  // namespace dlprim

@@ -1,0 +1,93 @@
+// A linear (fully connected) layer whose shape is fixed once: dst = activation(src * weights^T +
+// bias), and its gradients, on the operands of linear_layout.h. Each pass is a Contraction that the
+// one driver runs in the order of a Schedule. Source of the algorithm: arXiv 1906.06440, section on
+// fully connected layers.
+//
+// Results are the same bits from run to run and for any number of threads. An object may be used
+// by several threads at once.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "primitives/layers/activation_backward.h"
+#include "primitives/linear/linear_contraction.h"
+#include "primitives/nest/pass.h"
+#include "primitives/tensor/workspace.h"
+
+namespace dlprim {
+
+struct LinearSpec {
+    LinearShape shape = {};
+    DType dtype = DType::f32;      // of src: f32, bf16, or u8 or s8 for the forward pass alone
+    DType dst_dtype = DType::f32;  // of dst: as src, but f32, bf16, u8 or s8 for 8-bit src
+    Layout layout = Layout::blocked;
+    Activation activation = Activation::none;
+    bool bias = false;
+};
+
+struct LinearForward {
+    const void* src = nullptr;
+    const void* weights = nullptr;  // begins with the forward form
+    const float* bias = nullptr;    // K values where the spec has a bias
+    const float* scale = nullptr;  // K values for 8-bit src, which the exact sums are multiplied by
+    void* dst = nullptr;
+    // Or null: receives what the activation is applied to, in the type of dst. dst is then the
+    // activation of the rounded value.
+    void* before_activation = nullptr;
+};
+
+class Linear {
+public:
+    // Throws std::invalid_argument for an extent below 0 or channels beyond 2^24.
+    explicit Linear(const LinearSpec& spec);
+
+    const LinearSpec& spec() const { return spec_; }
+    // 8-bit layers have the forward pass alone.
+    bool has_backward() const { return !is_int8(spec_.dtype); }
+    std::vector<Pass> passes() const;
+
+    // Operands must not overlap results.
+    void forward(const LinearForward& tensors) const;
+    // `weights` is the backward form.
+    void backward_data(const void* diff_dst, const void* weights, void* diff_src) const;
+    // diff_weights of type `to`, float32 or the type of the layer, [Cb][Kb][bk][bc].
+    void backward_weights(const void* src, const void* diff_dst, DType to,
+                          void* diff_weights) const;
+
+    // activation_backward() of a tensor like dst; its shape, layout and activation are filled in
+    // here.
+    void backward_activation(ActivationBackward problem) const;
+
+    // Bytes beside operands and results that a call uses with the present number of threads, with
+    // diff_weights in float32.
+    std::int64_t scratch_bytes(Pass pass) const;
+
+    Schedule schedule(Pass pass) const;
+    void set_schedule(Pass pass, const Schedule& schedule);
+    std::vector<Loop> loops(Pass pass) const;
+    // What the cost model ranks highest, the best first.
+    std::vector<Schedule> candidates(Pass pass, int count) const;
+
+    std::string describe() const;
+
+private:
+    std::shared_ptr<const ContractionPlan> plan(Pass pass, int variant) const;
+    Contraction contraction(Pass pass, int variant) const;
+    LinearProblem problem() const;
+    bool runs_narrow() const;
+    void run_forward(const ContractionOperands& operands, int variant) const;
+    std::int64_t pairs_bytes(std::int64_t channels) const;
+
+    LinearSpec spec_;
+    mutable std::mutex mutex_;
+    mutable std::map<std::pair<Pass, int>, std::shared_ptr<const ContractionPlan>> plans_;
+    std::map<Pass, Schedule> schedules_;
+    std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
+};
+
+}  // namespace dlprim

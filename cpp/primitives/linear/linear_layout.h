@@ -1,0 +1,67 @@
+// Where the elements of a linear layer's tensors are. Activations are blocked, [blocks][N][block]
+// (the [Nb][Cb][bn][bc] of the literature with one block of samples), so that the rows of a kernel
+// call are dense and no power of two apart, or plain, (N, channels), used in place. Weights are
+// packed twice, because the two passes that multiply by them read them in different orders:
+// [Kb][Cb][bc][bk] forward, [Cb][Kb][bk][bc] backward, the neighbours along the sum side by side
+// (VNNI) in bfloat16 and int8. A ragged last block has whole storage; what is behind the last
+// channel is zero in weights, and never read and never written in activations.
+#pragma once
+
+#include <cstdint>
+
+#include "jit/dtype.h"
+#include "primitives/conv/conv_layout.h"
+
+namespace dlprim {
+
+struct LinearShape {
+    std::int64_t N = 0;  // minibatch
+    std::int64_t C = 0;  // input channels
+    std::int64_t K = 0;  // output channels
+
+    double flops() const {
+        return 2.0 * static_cast<double>(N) * static_cast<double>(C) * static_cast<double>(K);
+    }
+};
+
+// Blocks of 64 channels, or of 48, 80 or 32 where those leave less of the last one empty; up to 64
+// channels, and up to 128 that these do not divide, are one block of whole vectors, and fewer than
+// a vector one of an even number.
+ChannelBlocks linear_blocks(std::int64_t channels);
+
+// What is one block in a sum over channels: 8-bit sums are rounded once, so all of them.
+ChannelBlocks depth_blocks(std::int64_t channels, DType dtype);
+
+// An activation tensor as the passes of an image see it: one image of N pixels.
+Activations linear_activations(std::int64_t samples, std::int64_t channels, DType dtype);
+
+// Elements from one sample and from one block of channels to the next.
+struct SampleStrides {
+    std::int64_t sample = 0;
+    std::int64_t block = 0;
+};
+
+SampleStrides sample_strides(Layout layout, std::int64_t samples, const ChannelBlocks& blocks);
+
+// plain (N, channels) -> the layout, padding zero, and back.
+void pack_samples(const Activations& tensor, Layout layout, const void* plain, void* packed);
+void unpack_samples(const Activations& tensor, Layout layout, const void* packed, void* plain);
+
+// Elements of one form of the weights.
+std::int64_t linear_weights_size(const LinearShape& shape, DType dtype);
+
+// Of plain and of packed weights: equal, or f32 that is rounded to bf16.
+struct WeightTypes {
+    DType from = DType::f32;
+    DType to = DType::f32;
+};
+
+// plain (K, C) -> the forward form, and with `backward` the other behind it.
+void pack_linear_weights(const LinearShape& shape, const WeightTypes& types, bool backward,
+                         const void* plain, void* packed);
+
+// [Cb][Kb][bk][bc], as the backward-weights pass writes it in either type -> plain (K, C).
+void unpack_linear_diff_weights(const LinearShape& shape, DType dtype, const void* packed,
+                                void* plain);
+
+}  // namespace dlprim

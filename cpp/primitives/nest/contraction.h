@@ -1,0 +1,212 @@
+// One driver for every primitive that is a nest of loops around the kernel. A Contraction says, as
+// data, which loops there are, how far every operand moves along each of them, and what is summed
+// inside one kernel call; a Schedule says in which order the loops run; a ContractionPlan executes
+// the two. What the operands mean (filter taps, gates, minibatches) is known only to whoever wrote
+// the description. All strides and offsets are in bytes.
+//
+// A result block, rows x columns of C, belongs to one iteration of the loops that are not sums.
+// Some blocks need several kernel calls, because not every row of C takes part in every product
+// (the taps of a filter that lie outside an image are left out, not multiplied by zeros): these
+// are the terms of the block. Blocks that need the same terms are of one class.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "brgemm/brgemm.h"
+#include "primitives/nest/loop_nest.h"
+
+namespace dlprim {
+
+// A loop and how far the operands are from one index to the next.
+struct ContractionLoop {
+    char letter = 'a';
+    std::int64_t extent = 0;
+    std::int64_t a = 0;
+    std::int64_t b = 0;
+    std::int64_t c = 0;
+    std::int64_t bias = 0;
+    std::int64_t mask = 0;     // of the relu mask
+    std::int64_t ahead_a = 0;  // of what is fetched ahead, see Contraction::fetches_elsewhere
+    std::int64_t ahead_b = 0;
+    bool sum = false;  // iterations add to the same C
+};
+
+// A dimension of the kernel that follows a loop: `unit` elements per index, `total` in all, so the
+// last index may have fewer.
+struct Dimension {
+    int loop = -1;  // -1: the terms say it
+    std::int64_t unit = 1;
+    std::int64_t total = 0;
+
+    std::int64_t size(Range range) const;
+};
+
+// Kernel calls that add products to some rows of a block of C. A pair (A_i, B_i) for every index of
+// the batch loop and every entry.
+struct Term {
+    std::int64_t m = 0;  // 0: the rows of the block
+    std::int64_t n = 0;  // 0: the columns of the block
+    std::int64_t k = 0;  // 0: the unit of the batch loop, or what is left in its last index
+    std::int64_t lda = 0;
+    std::int64_t c_row = 0;   // first row of C, counted in rows of the block
+    std::int64_t c_step = 1;  // rows of C from one row of the term to the next
+    std::vector<std::int64_t> entries_a = {};
+    std::vector<std::int64_t> entries_b = {};
+    // With an entry loop: entries_begin[i] is the first entry of index i or later; one more than
+    // the extent of the loop.
+    std::vector<std::int64_t> entries_begin = {};
+    bool first = false;  // nothing was added to these rows before: C is written, not added to
+    bool last = false;   // nothing is added to these rows after it: the epilogue is due
+};
+
+struct Contraction {
+    std::vector<ContractionLoop> loops;
+    Dimension rows;          // m
+    Dimension columns;       // n; its loop has step 1
+    Dimension batch;         // the loop whose range becomes a batch, its unit is k
+    int entry_loop = -1;     // the loop whose range selects entries
+    int selector_loop = -1;  // the loop whose index selects a class; it has step 1
+
+    struct Selection {
+        int block_class = 0;
+        std::int64_t a = 0;  // offset of A, for what is no multiple of the index
+    };
+    std::vector<Selection> selections;       // one per index of the selector loop; one without
+    std::vector<std::vector<Term>> classes;  // terms of each class, in order
+    std::int64_t block_rows = 0;             // of C where the terms say m: what a block spans
+
+    DType dtype = DType::f32;  // of A and B; B of an 8-bit A is s8
+    DType c_type = DType::f32;
+    bool trans_a = false;
+    std::int64_t ldb = 0;
+    std::int64_t ldc = 0;      // elements from one row of the block to the next
+    std::int64_t ldmask = 0;   // bytes
+    bool sliding_a = false;    // rows of A overlap
+    bool accumulates = false;  // may be asked to add to C
+    // A call adds its own sum to what stands in C, instead of continuing that one: rounding errors
+    // then grow with the depth of a call. Without an epilogue, and C is of float32.
+    bool adds_sums = false;
+    Gaps gaps = {};  // zeros that the last kernel of a sum writes beside C
+    std::int64_t gap_stride = 0;
+    Epilogue epilogue = {};
+    // How far A and B are from one index of the entry loop to the next, for prefetching.
+    std::int64_t entry_a = 0;
+    std::int64_t entry_b = 0;
+    // What will be needed next is not in A and B: it moves along the loops by ahead_a and ahead_b
+    // from where a run says.
+    bool fetches_elsewhere = false;
+    bool fetches_only_b = false;  // of that: what A is made from lies in another way than A
+    // B of the next block is fetched too, where it is not the A of the next block that is far.
+    bool fetches_b = false;
+    // Bytes of the whole operands, for whoever weighs schedules.
+    double bytes_a = 0;
+    double bytes_b = 0;
+    double bytes_c = 0;
+    double flops = 0;
+};
+
+struct ContractionOperands {
+    const void* a = nullptr;
+    const void* b = nullptr;
+    void* c = nullptr;
+    const float* scale = nullptr;  // one value, or one for each column of C
+    const float* bias = nullptr;
+    const void* residual = nullptr;  // where C is in C
+    std::uint8_t* relu_mask = nullptr;
+    bool accumulate = false;        // adds to what stands in C; the description must allow it
+    const void* ahead_a = nullptr;  // with Contraction::fetches_elsewhere, or null
+    const void* ahead_b = nullptr;
+};
+
+class ContractionPlan {
+public:
+    // Looks up every kernel that the nest will call. Throws std::invalid_argument when the
+    // schedule does not fit the loops, shares a sum among threads, or splits the sum of a bfloat16
+    // result (which is rounded once, so a block of it is summed in one go).
+    ContractionPlan(Contraction contraction, const Schedule& schedule);
+
+    // Scratch of one thread in bytes: a block of sums that are converted afterwards.
+    std::int64_t scratch_bytes() const { return block_bytes_; }
+
+    // Runs the nest in at most `threads` parts on the calling thread's team; `scratch` has
+    // scratch_bytes() for each. The caller reads the number of threads once, for both.
+    void run(const ContractionOperands& operands, void* scratch, int threads) const;
+
+    // One body of the nest on the calling thread, for those who do more with a block than an
+    // epilogue can while it is hot, and so run nest() themselves. `scratch` has scratch_bytes().
+    void run_body(const ContractionOperands& operands, const LoopNest::Ranges& ranges,
+                  void* scratch) const;
+
+    // Whether a block of C holds sums that are not complete, so that what stood there is lost
+    // before the epilogue.
+    bool sums_pass_through_c() const { return sums_pass_through_c_; }
+
+    const Contraction& contraction() const { return contraction_; }
+    const LoopNest& nest() const { return nest_; }
+    std::vector<std::string> kernel_names() const;  // each once, sorted
+
+private:
+    // A term with its batch tables and kernels.
+    struct PreparedTerm {
+        Term term;
+        std::vector<std::int64_t> offsets_a = {};  // [index of the batch loop][entry]
+        std::vector<std::int64_t> offsets_b = {};
+        std::vector<const Brgemm*> kernels = {};  // by Variant::index
+
+        std::int64_t entries() const { return static_cast<std::int64_t>(term.entries_a.size()); }
+    };
+    struct PreparedClass {
+        std::vector<PreparedTerm> terms;
+        bool sums_apart = false;  // summed in scratch as float32, then converted
+    };
+    // Which of a term's kernels: blocks at the edges are smaller, the first call of a sum
+    // overwrites C and the last one applies the epilogue.
+    struct Variant {
+        std::int64_t rows = 0;  // index in row_sizes_
+        bool last_columns = false;
+        bool last_depth = false;
+        bool first = false;
+        bool last = false;
+
+        static constexpr std::size_t kPerRows = 16;
+        static Variant at(std::size_t index);
+        std::size_t index() const;
+    };
+    struct Block;
+
+    void check() const;
+    void require_single_steps(int loop, const std::string& why) const;
+    bool is_split(int loop) const;
+    bool has_last_depth(const Term& term) const;
+    void find_row_sizes();
+    PreparedTerm prepared(const Term& term, bool sums_apart);
+    bool is_needed(const Term& term, bool sums_apart, const Variant& variant) const;
+    std::int64_t columns_of(const Variant& variant) const;
+    BrgemmSpec spec_of(const Term& term, bool sums_apart, const Variant& variant) const;
+
+    void find_ahead();
+    void set_ahead(const LoopNest::Ranges& ranges, Block& block) const;
+    Block block_at(const ContractionOperands& operands, const LoopNest::Ranges& ranges) const;
+    void run_block(const Block& block) const;
+    void run_term(const PreparedTerm& prepared, const Block& block) const;
+    void call(const PreparedTerm& prepared, const Block& block, Range blocks,
+              bool last_depth) const;
+    void start_from_residual(const Block& block) const;
+    void convert(const Block& block) const;
+
+    Contraction contraction_;
+    LoopNest nest_;
+    std::vector<PreparedClass> classes_;
+    std::vector<std::int64_t> row_sizes_;  // of the blocks that the rows loop makes, sorted
+    std::vector<std::shared_ptr<const Brgemm>> kernels_;
+    std::vector<int> ahead_;  // loops that lead to the next operands, the innermost first
+    bool sum_is_split_ = false;
+    bool sums_pass_through_c_ = false;
+    bool streams_ = false;  // C exceeds the caches, so zeros bypass them
+    std::int64_t block_bytes_ = 0;
+};
+
+}  // namespace dlprim

@@ -1,0 +1,293 @@
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+#include "primitives/nest/contraction.h"
+#include "primitives/nest/schedule_cost.h"
+
+namespace dlprim {
+namespace {
+
+std::vector<Loop> loops_of(const Contraction& contraction) {
+    std::vector<Loop> loops;
+    for (const ContractionLoop& loop : contraction.loops) {
+        loops.push_back({loop.letter, loop.extent});
+    }
+    return loops;
+}
+
+std::vector<std::int64_t> steps_of(const Schedule& schedule, char letter) {
+    std::vector<std::int64_t> steps;
+    for (const Level& level : schedule.levels) {
+        if (level.letter == letter) steps.push_back(level.step);
+    }
+    return steps;
+}
+
+// The sizes of the ranges that are left when `extent` is cut by all steps in turn.
+void collect_sizes(std::int64_t extent, const std::vector<std::int64_t>& steps, std::size_t level,
+                   std::set<std::int64_t>& sizes) {
+    if (level == steps.size()) {
+        if (extent > 0) sizes.insert(extent);
+        return;
+    }
+    const Blocks blocks{extent, steps[level]};
+    if (blocks.count() == 0) return;
+    if (blocks.count() > 1) collect_sizes(steps[level], steps, level + 1, sizes);
+    collect_sizes(blocks.at(blocks.count() - 1).size(), steps, level + 1, sizes);
+}
+
+std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+const ContractionLoop& loop_at(const Contraction& contraction, int loop) {
+    return contraction.loops[static_cast<std::size_t>(loop)];
+}
+
+}  // namespace
+
+std::int64_t Dimension::size(Range range) const {
+    return std::min(range.end * unit, total) - range.begin * unit;
+}
+
+ContractionPlan::Variant ContractionPlan::Variant::at(std::size_t index) {
+    return {.rows = static_cast<std::int64_t>(index / kPerRows),
+            .last_columns = (index & 8) != 0,
+            .last_depth = (index & 4) != 0,
+            .first = (index & 2) != 0,
+            .last = (index & 1) != 0};
+}
+
+std::size_t ContractionPlan::Variant::index() const {
+    return static_cast<std::size_t>(rows) * kPerRows + (last_columns ? 8U : 0U) +
+           (last_depth ? 4U : 0U) + (first ? 2U : 0U) + (last ? 1U : 0U);
+}
+
+ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedule)
+    : contraction_(std::move(contraction)), nest_(loops_of(contraction_), schedule) {
+    check();
+    find_row_sizes();
+    for (const int loop : {contraction_.batch.loop, contraction_.entry_loop}) {
+        sum_is_split_ = sum_is_split_ || (loop >= 0 && is_split(loop));
+    }
+    streams_ = contraction_.bytes_c > cache_sizes().l2;
+    const double ahead =
+        contraction_.bytes_a + (contraction_.entry_loop < 0 ? 0 : contraction_.bytes_b);
+    if (contraction_.fetches_b || (ahead > cache_sizes().l2 && !contraction_.fetches_elsewhere)) {
+        find_ahead();
+    }
+    for (const std::vector<Term>& terms : contraction_.classes) {
+        PreparedClass& made = classes_.emplace_back();
+        const bool whole = std::all_of(terms.begin(), terms.end(), [&](const Term& term) {
+            return term.first && term.last && !has_last_depth(term);
+        });
+        made.sums_apart = contraction_.c_type != DType::f32 && !whole;
+        sums_pass_through_c_ =
+            sums_pass_through_c_ || ((!whole || sum_is_split_) && !made.sums_apart);
+        if (made.sums_apart && !row_sizes_.empty()) {
+            const Dimension& columns = contraction_.columns;
+            const std::int64_t most = std::min(columns.unit, columns.total);
+            block_bytes_ = aligned(row_sizes_.back() * most * size_of(DType::f32));
+        }
+        for (const Term& term : terms) made.terms.push_back(prepared(term, made.sums_apart));
+    }
+}
+
+// Whether the last range of a loop's last level is not all of it.
+bool ContractionPlan::is_split(int loop) const {
+    const ContractionLoop& it = loop_at(contraction_, loop);
+    return steps_of(nest_.schedule(), it.letter).back() < it.extent;
+}
+
+void ContractionPlan::require_single_steps(int loop, const std::string& why) const {
+    if (loop < 0) return;
+    const char letter = loop_at(contraction_, loop).letter;
+    if (steps_of(nest_.schedule(), letter).back() == 1) return;
+    throw std::invalid_argument("schedule '" + to_string(nest_.schedule()) + "': loop " + letter +
+                                " " + why + ", expected a last step of 1");
+}
+
+void ContractionPlan::check() const {
+    require_single_steps(contraction_.columns.loop, "counts blocks of columns");
+    require_single_steps(contraction_.selector_loop, "selects what is computed");
+    if (contraction_.rows.unit > 1) {
+        require_single_steps(contraction_.rows.loop, "counts blocks of rows");
+    }
+    for (int loop = 0; loop < static_cast<int>(contraction_.loops.size()); ++loop) {
+        if (loop == contraction_.rows.loop || loop == contraction_.batch.loop ||
+            loop == contraction_.entry_loop) {
+            continue;
+        }
+        require_single_steps(loop, "is no dimension of the kernel");
+    }
+    for (int loop = 0; loop < static_cast<int>(contraction_.loops.size()); ++loop) {
+        const bool gathered = loop == contraction_.batch.loop || loop == contraction_.entry_loop;
+        if (loop_at(contraction_, loop).sum && !gathered) {
+            throw std::invalid_argument(std::string("loop ") + loop_at(contraction_, loop).letter +
+                                        " is a sum that no kernel call gathers, expected the batch "
+                                        "or the entry loop");
+        }
+    }
+    const auto refuse = [&](char letter, const std::string& what) {
+        throw std::invalid_argument("schedule '" + to_string(nest_.schedule()) + "': loop " +
+                                    letter + " " + what);
+    };
+    for (const Level& level : nest_.schedule().levels) {
+        for (const ContractionLoop& loop : contraction_.loops) {
+            if (loop.letter != level.letter || !loop.sum || !level.parallel) continue;
+            refuse(level.letter, "adds to the same result in every step, expected a small letter");
+        }
+    }
+    for (const int loop : {contraction_.batch.loop, contraction_.entry_loop}) {
+        if (loop < 0 || !is_split(loop) || contraction_.c_type == DType::f32) continue;
+        refuse(loop_at(contraction_, loop).letter,
+               "is split, expected one step over all of it: a result that is no float32 is "
+               "rounded once");
+    }
+    if (contraction_.entry_loop >= 0 && is_split(contraction_.entry_loop)) {
+        require_single_steps(contraction_.batch.loop,
+                             "is gathered with another loop that is split");
+    }
+}
+
+void ContractionPlan::find_row_sizes() {
+    const Dimension& rows = contraction_.rows;
+    std::set<std::int64_t> elements;
+    if (rows.loop < 0) {
+        elements.insert(contraction_.block_rows);
+    } else {
+        const ContractionLoop& loop = loop_at(contraction_, rows.loop);
+        std::set<std::int64_t> sizes;
+        collect_sizes(loop.extent, steps_of(nest_.schedule(), loop.letter), 0, sizes);
+        for (const std::int64_t size : sizes) {
+            if (size * rows.unit <= rows.total) elements.insert(size * rows.unit);
+            if (rows.total % rows.unit != 0) {
+                elements.insert(rows.total - (loop.extent - size) * rows.unit);
+            }
+        }
+    }
+    row_sizes_.assign(elements.begin(), elements.end());
+}
+
+// The loops that lead from the operands of a call to what will be read from memory next: where a
+// sum runs over what is gathered from A and B, the loops of that sum, and else those along which A
+// moves.
+void ContractionPlan::find_ahead() {
+    const auto leads = [&](int index) {
+        const ContractionLoop& loop = loop_at(contraction_, index);
+        if (contraction_.entry_loop >= 0) return loop.sum;
+        return !loop.sum && (loop.a != 0 || index == contraction_.selector_loop);
+    };
+    const std::vector<Level>& levels = nest_.schedule().levels;
+    for (auto level = levels.rbegin(); level != levels.rend(); ++level) {
+        for (std::size_t i = 0; i < contraction_.loops.size(); ++i) {
+            const int index = static_cast<int>(i);
+            const ContractionLoop& loop = contraction_.loops[i];
+            if (loop.letter != level->letter || level->step >= loop.extent || !leads(index))
+                continue;
+            if (std::find(ahead_.begin(), ahead_.end(), index) == ahead_.end()) {
+                ahead_.push_back(index);
+            }
+        }
+    }
+}
+
+// Whether the last index of the batch loop has a depth of its own.
+bool ContractionPlan::has_last_depth(const Term& term) const {
+    const Dimension& batch = contraction_.batch;
+    return batch.loop >= 0 && term.k == 0 && batch.total % batch.unit != 0;
+}
+
+ContractionPlan::PreparedTerm ContractionPlan::prepared(const Term& term, bool sums_apart) {
+    PreparedTerm made{.term = term};
+    const Dimension& batch = contraction_.batch;
+    const std::int64_t indices = batch.loop < 0 ? 1 : loop_at(contraction_, batch.loop).extent;
+    for (std::int64_t index = 0; index < indices; ++index) {
+        const std::int64_t a = batch.loop < 0 ? 0 : index * loop_at(contraction_, batch.loop).a;
+        const std::int64_t b = batch.loop < 0 ? 0 : index * loop_at(contraction_, batch.loop).b;
+        for (const std::int64_t entry : term.entries_a) made.offsets_a.push_back(entry + a);
+        for (const std::int64_t entry : term.entries_b) made.offsets_b.push_back(entry + b);
+    }
+    const std::size_t heights = term.m > 0 ? 1 : row_sizes_.size();
+    made.kernels.resize(heights * Variant::kPerRows, nullptr);
+    for (std::size_t index = 0; index < made.kernels.size(); ++index) {
+        const Variant variant = Variant::at(index);
+        if (!is_needed(term, sums_apart, variant)) continue;
+        kernels_.push_back(brgemm(spec_of(term, sums_apart, variant)));
+        made.kernels[index] = kernels_.back().get();
+    }
+    return made;
+}
+
+bool ContractionPlan::is_needed(const Term& term, bool sums_apart, const Variant& variant) const {
+    const Dimension& columns = contraction_.columns;
+    const Dimension& batch = contraction_.batch;
+    const bool ragged = has_last_depth(term);
+    if (variant.last_columns ? columns.total % columns.unit == 0 : columns.total < columns.unit) {
+        return false;
+    }
+    if (variant.last_depth ? !ragged : ragged && batch.total < batch.unit) return false;
+    const bool in_parts = sum_is_split_ || ragged;
+    if (variant.first) {
+        if (!term.first) return false;
+    } else if (term.first && !in_parts && !contraction_.accumulates && !sums_apart) {
+        return false;
+    }
+    return variant.last ? term.last : !term.last || in_parts;
+}
+
+std::int64_t ContractionPlan::columns_of(const Variant& variant) const {
+    const Dimension& columns = contraction_.columns;
+    return variant.last_columns ? columns.total % columns.unit : columns.unit;
+}
+
+BrgemmSpec ContractionPlan::spec_of(const Term& term, bool sums_apart,
+                                    const Variant& variant) const {
+    const Dimension& batch = contraction_.batch;
+    const bool empty = term.entries_a.empty();
+    BrgemmSpec spec{
+        .m = term.m > 0 ? term.m : row_sizes_[static_cast<std::size_t>(variant.rows)],
+        .n = term.n > 0 ? term.n : columns_of(variant),
+        .lda = term.lda,
+        .ldb = contraction_.ldb,
+        .a_type = contraction_.dtype,
+        .b_type = is_int8(contraction_.dtype) ? DType::s8 : contraction_.dtype,
+        .c_type = sums_apart ? DType::f32 : contraction_.c_type,
+        .trans_a = contraction_.trans_a,
+        .sliding_a = contraction_.sliding_a,
+        .beta = variant.first ? 0 : 1,
+        .addressing = Addressing::offset,
+        .prefetch_a =
+            !ahead_.empty() || (contraction_.fetches_elsewhere && !contraction_.fetches_only_b),
+        .prefetch_b = contraction_.fetches_elsewhere || contraction_.fetches_b ||
+                      (!ahead_.empty() && contraction_.entry_loop >= 0),
+        .prefetch_c = streams_ && !sums_apart,
+    };
+    spec.k = empty || term.k > 0  ? std::max<std::int64_t>(term.k, 1)
+             : variant.last_depth ? batch.total % batch.unit
+                                  : batch.unit;
+    spec.ldc = term.c_step * (sums_apart ? columns_of(variant) : contraction_.ldc);
+    if (empty) spec.lda = 0;
+    // A single row is followed by none, however far it would be.
+    if (spec.m == 1 && !spec.trans_a) spec.lda = 0;
+    if (spec.m == 1 && contraction_.gaps == Gaps{}) spec.ldc = 0;
+    if (variant.last) {
+        spec.epilogue = contraction_.epilogue;
+        spec.gaps = contraction_.gaps;
+    }
+    if (sums_apart) spec.epilogue.residual = false;
+    if (contraction_.adds_sums && !variant.first) {
+        spec.beta = 0;
+        spec.epilogue.residual = true;
+    }
+    if (spec.epilogue.relu_mask) spec.ldmask = term.c_step * contraction_.ldmask;
+    return spec;
+}
+
+std::vector<std::string> ContractionPlan::kernel_names() const {
+    std::set<std::string> names;
+    for (const auto& kernel : kernels_) names.insert(kernel->name());
+    return {names.begin(), names.end()};
+}
+
+}  // namespace dlprim

@@ -1,0 +1,211 @@
+#include "primitives/nest/loop_nest.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <stdexcept>
+#include <system_error>
+
+namespace dlprim {
+namespace {
+
+// So that the end of a step never overflows.
+constexpr std::int64_t kMostExtent = std::int64_t{1} << 60;
+
+bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
+bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+char to_lower(char c) { return static_cast<char>(c - 'A' + 'a'); }
+char to_upper(char c) { return static_cast<char>(c - 'a' + 'A'); }
+
+std::string in_quotes(char c) { return std::string("'") + c + "'"; }
+
+std::string in_quotes(const std::string& text) { return '"' + text + '"'; }
+
+[[noreturn]] void refuse(const std::string& sentence) { throw std::invalid_argument(sentence); }
+
+[[noreturn]] void refuse_at(std::string_view text, std::size_t position, const std::string& found,
+                            const char* expected) {
+    refuse("The schedule " + in_quotes(std::string(text)) + " has " + found + " at position " +
+           std::to_string(position) + ", expected " + expected + ".");
+}
+
+// Reads the step at `position`, if there is one, and moves past it.
+std::int64_t parse_step(std::string_view text, std::size_t& position) {
+    if (position == text.size() || !is_digit(text[position])) return 1;
+    std::int64_t step = 0;
+    const char* const digits = text.data() + position;
+    const auto [end, error] = std::from_chars(digits, text.data() + text.size(), step);
+    if (error != std::errc{} || step < 1) {
+        refuse_at(text, position, "the step " + std::string(digits, end),
+                  "an integer from 1 to 2^63 - 1");
+    }
+    position += static_cast<std::size_t>(end - digits);
+    return step;
+}
+
+std::size_t index_of(const std::vector<Loop>& loops, char letter) {
+    const auto found = std::find_if(loops.begin(), loops.end(),
+                                    [letter](const Loop& loop) { return loop.letter == letter; });
+    return static_cast<std::size_t>(found - loops.begin());
+}
+
+void require_loops(const std::vector<Loop>& loops) {
+    if (loops.size() > LoopNest::kMostLoops) {
+        refuse("The nest has " + std::to_string(loops.size()) + " loops, expected at most " +
+               std::to_string(LoopNest::kMostLoops) + ".");
+    }
+    for (std::size_t i = 0; i < loops.size(); ++i) {
+        const auto [letter, extent] = loops[i];
+        if (!is_lower(letter)) {
+            refuse("The nest has a loop " + in_quotes(letter) + ", expected a letter from a to z.");
+        }
+        if (index_of(loops, letter) != i) {
+            refuse("The nest has two loops " + in_quotes(letter) +
+                   ", expected a letter of its own for each.");
+        }
+        if (extent < 0 || extent > kMostExtent) {
+            refuse("The loop " + in_quotes(letter) + " has the extent " + std::to_string(extent) +
+                   ", expected an integer from 0 to 2^60.");
+        }
+    }
+}
+
+void require_level(const std::vector<Loop>& loops, const Level& level,
+                   const std::string& schedule) {
+    if (index_of(loops, level.letter) == loops.size()) {
+        std::string letters;
+        for (const Loop& loop : loops) letters += loop.letter;
+        refuse("The schedule " + schedule + " has a level " + in_quotes(level.letter) +
+               ", expected one of the loops " + in_quotes(letters) + ".");
+    }
+    if (level.step < 1) {
+        refuse("The schedule " + schedule + " has the step " + std::to_string(level.step) +
+               " for the loop " + in_quotes(level.letter) + ", expected at least 1.");
+    }
+}
+
+void require_levels(const std::vector<Loop>& loops, const Schedule& schedule) {
+    if (schedule.levels.size() > LoopNest::kMostLevels) {
+        refuse("The schedule has " + std::to_string(schedule.levels.size()) +
+               " levels, expected at most " + std::to_string(LoopNest::kMostLevels) + ".");
+    }
+    const std::string text = in_quotes(to_string(schedule));
+    std::array<std::int64_t, LoopNest::kMostLoops> outer_steps = {};  // 0: no level yet
+    for (const Level& level : schedule.levels) {
+        require_level(loops, level, text);
+        std::int64_t& outer = outer_steps.at(index_of(loops, level.letter));
+        if (outer != 0 && level.step > outer) {
+            refuse("The schedule " + text + " has the step " + std::to_string(level.step) +
+                   " inside the step " + std::to_string(outer) + " of the loop " +
+                   in_quotes(level.letter) + ", expected a step that is not larger.");
+        }
+        outer = level.step;
+    }
+    for (std::size_t i = 0; i < loops.size(); ++i) {
+        if (outer_steps.at(i) == 0) {
+            refuse("The schedule " + text + " has no level for the loop " +
+                   in_quotes(loops[i].letter) + ", expected at least one.");
+        }
+    }
+}
+
+std::int64_t ceil_div(std::int64_t size, std::int64_t step) { return (size - 1) / step + 1; }
+
+std::int64_t product(std::int64_t a, std::int64_t b, const Schedule& schedule) {
+    if (b != 0 && a > std::numeric_limits<std::int64_t>::max() / b) {
+        refuse("The schedule " + in_quotes(to_string(schedule)) +
+               " has more iterations than a 64-bit integer can count, expected at most 2^63 - 1.");
+    }
+    return a * b;
+}
+
+// The ranges that `size` iterations of a loop fall into when cut by its steps [step, end).
+std::int64_t ranges_of(std::int64_t size, const std::int64_t* step, const std::int64_t* end) {
+    if (step == end) return 1;
+    const std::int64_t full = size / *step;
+    const std::int64_t rest = size % *step;
+    return (full == 0 ? 0 : full * ranges_of(*step, step + 1, end)) +
+           (rest == 0 ? 0 : ranges_of(rest, step + 1, end));
+}
+
+}  // namespace
+
+std::string to_string(const Schedule& schedule) {
+    std::string text;
+    for (const Level& level : schedule.levels) {
+        if (!text.empty()) text += ' ';
+        text += level.parallel && is_lower(level.letter) ? to_upper(level.letter) : level.letter;
+        if (level.step != 1) text += std::to_string(level.step);
+    }
+    return text;
+}
+
+Schedule parse_schedule(std::string_view text) {
+    Schedule schedule;
+    std::size_t position = 0;
+    while (position < text.size()) {
+        const char c = text[position];
+        if (c != ' ' && !is_lower(c) && !is_upper(c)) {
+            refuse_at(text, position, in_quotes(c), "the letter of a loop");
+        }
+        ++position;
+        if (c == ' ') continue;
+        const bool parallel = is_upper(c);
+        const std::int64_t step = parse_step(text, position);
+        schedule.levels.push_back({parallel ? to_lower(c) : c, step, parallel});
+    }
+    return schedule;
+}
+
+LoopNest::LoopNest(std::vector<Loop> loops, Schedule schedule)
+    : loops_(std::move(loops)), schedule_(std::move(schedule)) {
+    require_loops(loops_);
+    require_levels(loops_, schedule_);
+    for (std::size_t i = 0; i < loops_.size(); ++i) {
+        whole_.at(i) = {0, loops_[i].extent};
+        if (loops_[i].extent == 0) return;
+    }
+    cut();
+    number_tasks();
+    count_calls();
+}
+
+// Leaves the iterations of parallel levels in Cut::tasks, for number_tasks().
+void LoopNest::cut() {
+    std::array<std::int64_t, kMostLoops> sizes = {};
+    for (std::size_t i = 0; i < loops_.size(); ++i) sizes.at(i) = loops_[i].extent;
+    for (const Level& level : schedule_.levels) {
+        const std::size_t loop = index_of(loops_, level.letter);
+        std::int64_t& size = sizes.at(loop);
+        if (level.step >= size) continue;
+        const std::int64_t iterations = ceil_div(size, level.step);
+        cuts_.push_back({loop, level.step, level.parallel ? iterations : 0, 0});
+        size = level.step;
+    }
+}
+
+void LoopNest::number_tasks() {
+    tasks_ = 1;
+    for (auto level = cuts_.rbegin(); level != cuts_.rend(); ++level) {
+        if (level->tasks == 0) continue;
+        level->task_stride = tasks_;
+        tasks_ = product(tasks_, level->tasks, schedule_);
+        level->tasks = tasks_;
+    }
+}
+
+void LoopNest::count_calls() {
+    calls_ = 1;
+    for (std::size_t loop = 0; loop < loops_.size(); ++loop) {
+        std::vector<std::int64_t> steps;
+        for (const Cut& level : cuts_) {
+            if (level.loop == loop) steps.push_back(level.step);
+        }
+        const std::int64_t ranges =
+            ranges_of(loops_[loop].extent, steps.data(), steps.data() + steps.size());
+        calls_ = product(calls_, ranges, schedule_);
+    }
+}
+
+}  // namespace dlprim

@@ -1,0 +1,157 @@
+// A nest of loops as data. What a primitive computes fixes its logical loops (letter, extent); in
+// which order they are nested, in what steps, and which of them threads share is a Schedule, a
+// value that can be printed, parsed, compared, stored and tuned. The nest is interpreted: a step
+// costs nanoseconds, a body is a call of a generated kernel, and no compiler is needed at run
+// time. (The idea of a loop string is PARLOOPER's, arXiv 2304.12576.)
+//
+// A schedule is a list of levels from the outside in, "K4 n c8 p K": a letter names a loop, the
+// number behind it is the step of this level (1 where there is none), a letter that comes again is
+// a further, finer level of blocking, and a capital letter is shared by the threads. The body gets
+// for every loop the range that its innermost level has left. Extents need not be multiples of
+// steps: the last range is shorter.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "primitives/tensor/partition.h"
+
+namespace dlprim {
+
+struct Loop {
+    char letter = 'a';  // lower case
+    std::int64_t extent = 0;
+
+    friend bool operator==(const Loop&, const Loop&) = default;
+};
+
+struct Level {
+    char letter = 'a';  // lower case
+    std::int64_t step = 1;
+    bool parallel = false;
+
+    friend bool operator==(const Level&, const Level&) = default;
+};
+
+struct Schedule {
+    std::vector<Level> levels;  // from the outside in
+
+    friend bool operator==(const Schedule&, const Schedule&) = default;
+};
+
+// "K4 n c8 p k"; parse_schedule(to_string(s)) == s. Blanks between levels are optional when
+// parsing, and an empty text is a schedule without levels. Throws std::invalid_argument that quotes
+// the text and says what was expected.
+std::string to_string(const Schedule& schedule);
+Schedule parse_schedule(std::string_view text);
+
+class LoopNest {
+public:
+    static constexpr int kMostLoops = 8;
+    static constexpr int kMostLevels = 16;
+    // The ranges of one body call, indexed as `loops` of the constructor.
+    using Ranges = std::array<Range, kMostLoops>;
+
+    // Throws std::invalid_argument unless every loop has a letter of its own and at least one
+    // level, every level names a loop, extents are from 0 to 2^60, steps are positive and do not
+    // grow from a loop's outer level to its inner one, and tasks() and calls() fit their type.
+    LoopNest(std::vector<Loop> loops, Schedule schedule);
+
+    const std::vector<Loop>& loops() const { return loops_; }
+    const Schedule& schedule() const { return schedule_; }
+
+    // Iterations of the parallel levels taken together: what threads can share. A level counts as
+    // many as it has in a full range of the next outer level of its loop; a shorter range lacks the
+    // last ones, whose tasks then do less or nothing. 1 without parallel levels, 0 when an extent
+    // is 0.
+    std::int64_t tasks() const { return tasks_; }
+    // Body calls of the whole nest.
+    std::int64_t calls() const { return calls_; }
+
+    // Calls body(const Ranges&) in the order of the schedule for every iteration of the parallel
+    // levels that lies in `tasks` (a part of [0, tasks()), collapsed with the outermost parallel
+    // level slowest). The levels that are not parallel run in full in every part. Allocates
+    // nothing; threads may run parts of one nest at the same time.
+    template <class Body>
+    void run(Range tasks, const Body& body) const;
+    template <class Body>
+    void run(const Body& body) const {
+        run({0, tasks_}, body);
+    }
+
+private:
+    // A level that has more than one iteration; the others leave their range as it is.
+    struct Cut {
+        std::size_t loop = 0;
+        std::int64_t step = 1;
+        std::int64_t tasks = 0;        // of all iterations
+        std::int64_t task_stride = 0;  // from an iteration to the next, 0 if not parallel
+    };
+    template <class Body>
+    struct Walk;
+
+    void cut();
+    void number_tasks();
+    void count_calls();
+
+    std::vector<Loop> loops_;
+    Schedule schedule_;
+    std::vector<Cut> cuts_;  // from the outside in
+    Ranges whole_ = {};
+    std::int64_t tasks_ = 0;
+    std::int64_t calls_ = 0;
+};
+
+template <class Body>
+struct LoopNest::Walk {
+    const Cut* innermost;
+    Range tasks;  // of this part
+    const Body& body;
+    Ranges ranges;
+
+    // `task` is the first task of this entry into the level; at least one of the entry's tasks is
+    // in `tasks`, so that only the two ends of a part are narrowed and divide.
+    void enter(const Cut* level, std::int64_t task) {
+        const Cut cut = *level;
+        Range& range = ranges[cut.loop];
+        const Range outer = range;
+        Range shared = outer;
+        if (cut.task_stride != 0 && (task < tasks.begin || task + cut.tasks > tasks.end)) {
+            const std::int64_t skipped = std::max<std::int64_t>(tasks.begin - task, 0);
+            const std::int64_t first = skipped / cut.task_stride;
+            const std::int64_t last = (std::min(tasks.end - task, cut.tasks) - 1) / cut.task_stride;
+            shared.begin = outer.begin + first * cut.step;
+            shared.end = std::min(outer.begin + (last + 1) * cut.step, outer.end);
+            task += first * cut.task_stride;
+        }
+        for (std::int64_t begin = shared.begin; begin < shared.end; begin += cut.step) {
+            range = {begin, std::min(begin + cut.step, shared.end)};
+            if (level == innermost) {
+                body(std::as_const(ranges));
+            } else {
+                enter(level + 1, task);
+            }
+            task += cut.task_stride;
+        }
+        range = outer;
+    }
+};
+
+template <class Body>
+void LoopNest::run(Range tasks, const Body& body) const {
+    tasks = {std::max<std::int64_t>(tasks.begin, 0), std::min(tasks.end, tasks_)};
+    if (tasks.begin >= tasks.end) return;
+    if (cuts_.empty()) {
+        body(whole_);
+        return;
+    }
+    Walk<Body>{&cuts_.back(), tasks, body, whole_}.enter(cuts_.data(), 0);
+}
+
+}  // namespace dlprim

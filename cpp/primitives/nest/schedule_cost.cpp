@@ -1,0 +1,240 @@
+#include "primitives/nest/schedule_cost.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <string>
+
+namespace dlprim {
+namespace {
+
+// Cycles per byte that a level adds to a computation running in the cache above it. Prefetching
+// hides a part of it.
+constexpr double kFromL2 = 1.0 / 64;
+constexpr double kFromL3 = 1.0 / 24;
+constexpr double kFromMemory = 1.0 / 10;
+// Of a cache, the part that an operand may count on.
+constexpr double kUsable = 0.75;
+// Rows and columns of a kernel's register tile, of the order of 14 x 32.
+constexpr double kTileRows = 14;
+constexpr double kTileColumns = 32;
+// How much dearer what no prefetch brings is.
+constexpr double kNotFetched = 3;
+constexpr double kCyclesPerBodyCall = 60;
+// Beyond L2 a byte of C is read, written and at last driven out, and not prefetched: this much more
+// than once in and once out. Measured on twenty layers, 2 to 18 choose the faster schedules.
+constexpr double kResultSurcharge = 10;
+// Sharing fewer tasks than this costs, as if the last ones kept some threads waiting.
+constexpr double kTasksToShare = 32;
+
+constexpr std::size_t kOperands = 3;
+using Bytes = std::array<double, kOperands>;  // of A, B, C
+
+// Whether an operand moves along a loop.
+bool moves(const Contraction& contraction, std::size_t operand, int loop) {
+    const ContractionLoop& it = contraction.loops[static_cast<std::size_t>(loop)];
+    if (operand == 2) return it.c != 0;
+    if (loop == contraction.entry_loop) return true;
+    if (operand == 1) return it.b != 0;
+    // Rows of A that follow the selector, where it does not select among taps of the same rows.
+    return it.a != 0 || (loop == contraction.selector_loop && contraction.entry_loop < 0);
+}
+
+int index_of(const Contraction& contraction, char letter) {
+    for (std::size_t i = 0; i < contraction.loops.size(); ++i) {
+        if (contraction.loops[i].letter == letter) return static_cast<int>(i);
+    }
+    return -1;
+}
+
+// Bytes of A and B, and of C once.
+struct Moved {
+    double operands = 0;
+    double result = 0;
+
+    double bytes() const { return operands + 2 * result; }
+};
+
+// The nest with the size of every loop's range at every depth.
+class Nest {
+public:
+    Nest(const Contraction& contraction, const Schedule& schedule) : contraction_(contraction) {
+        std::vector<double> sizes;
+        for (const ContractionLoop& loop : contraction.loops) {
+            sizes.push_back(static_cast<double>(std::max<std::int64_t>(loop.extent, 1)));
+        }
+        sizes_.push_back(sizes);
+        for (const Level& level : schedule.levels) {
+            const int loop = index_of(contraction, level.letter);
+            double& size = sizes[static_cast<std::size_t>(loop)];
+            const double step = std::min(static_cast<double>(level.step), size);
+            loops_.push_back(loop);
+            trips_.push_back(std::ceil(size / step));
+            if (level.parallel) tasks_ *= trips_.back();
+            if (contraction.loops[static_cast<std::size_t>(loop)].sum) sum_trips_ *= trips_.back();
+            size = step;
+            sizes_.push_back(sizes);
+        }
+    }
+
+    std::size_t levels() const { return loops_.size(); }
+
+    double tasks() const { return tasks_; }
+    // Whether some call can fetch what the next one needs: the loops of
+    // ContractionPlan::find_ahead.
+    bool fetched() const { return contraction_.entry_loop < 0 || sum_trips_ > 1; }
+
+    // Bytes that everything below `depth` outer levels touches.
+    Bytes footprint(std::size_t depth) const {
+        Bytes bytes{contraction_.bytes_a, contraction_.bytes_b, contraction_.bytes_c};
+        for (std::size_t operand = 0; operand < kOperands; ++operand) {
+            for (std::size_t loop = 0; loop < sizes_[0].size(); ++loop) {
+                if (moves(contraction_, operand, static_cast<int>(loop))) {
+                    bytes[operand] *= sizes_[depth][loop] / sizes_[0][loop];
+                }
+            }
+        }
+        return bytes;
+    }
+
+    // Bytes that a cache brings in when it holds what is below `depth`.
+    Moved traffic(std::size_t depth) const {
+        const Bytes bytes = footprint(depth);
+        Moved moved;
+        for (std::size_t operand = 0; operand < kOperands; ++operand) {
+            double times = 1;
+            bool replaced = false;
+            for (std::size_t level = depth; level-- > 0;) {
+                if (trips_[level] == 1) continue;
+                replaced = replaced || moves(contraction_, operand, loops_[level]);
+                if (replaced) times *= trips_[level];
+            }
+            (operand == 2 ? moved.result : moved.operands) += bytes[operand] * times;
+        }
+        return moved;
+    }
+
+    // Whether the tiles of a block that is a few windows tall read rows of A and B from beyond
+    // `cache` again and again: so few multiplications for each read do not hide it.
+    bool rereads_windows(double cache) const {
+        const bool windows = contraction_.entry_loop >= 0 && contraction_.rows.loop < 0;
+        const bool one_tile = rows() <= kTileRows && columns() <= kTileColumns;
+        return windows && !one_tile && total(footprint(levels())) > cache;
+    }
+
+    // Bytes that a cache brings in.
+    Moved traffic_into(double cache) const {
+        const double room = cache * kUsable;
+        std::size_t depth = 0;
+        while (depth < levels() && total(footprint(depth)) > room) ++depth;
+        if (total(footprint(depth)) <= room) return traffic(depth);
+        const Moved moved = kernel_traffic();
+        return {calls() * moved.operands, calls() * moved.result};
+    }
+
+    static double total(const Bytes& bytes) { return bytes[0] + bytes[1] + bytes[2]; }
+
+    double calls() const {
+        double calls = 1;
+        for (const double trips : trips_) calls *= trips;
+        return calls;
+    }
+
+private:
+    // Bytes of one kernel call whose operands do not stay: every tile of columns reads A, every
+    // tile of rows B.
+    Moved kernel_traffic() const {
+        const Bytes bytes = footprint(levels());
+        return {bytes[0] * std::ceil(columns() / kTileColumns) +
+                    bytes[1] * std::ceil(rows() / kTileRows),
+                bytes[2]};
+    }
+
+    double columns() const {
+        const Dimension& columns = contraction_.columns;
+        return static_cast<double>(std::min(columns.unit, columns.total));
+    }
+
+    double rows() const {
+        const Dimension& rows = contraction_.rows;
+        if (rows.loop < 0) return static_cast<double>(contraction_.block_rows);
+        const double last = sizes_.back()[static_cast<std::size_t>(rows.loop)];
+        return std::min(last * static_cast<double>(rows.unit), static_cast<double>(rows.total));
+    }
+
+    const Contraction& contraction_;
+    std::vector<int> loops_;
+    std::vector<double> trips_;
+    double tasks_ = 1;  // that threads can share
+    double sum_trips_ = 1;
+    std::vector<std::vector<double>> sizes_;  // [depth][loop]
+};
+
+double bytes_in(const std::string& text) {
+    std::size_t used = 0;
+    const double number = std::stod(text, &used);
+    const char unit = used < text.size() ? text[used] : ' ';
+    return number * (unit == 'K' ? 1024 : unit == 'M' ? 1048576 : 1);
+}
+
+CacheSizes read_cache_sizes() {
+    CacheSizes sizes;
+    for (int index = 0; index < 8; ++index) {
+        const std::string folder =
+            "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/";
+        std::ifstream level_file(folder + "level");
+        std::ifstream type_file(folder + "type");
+        std::ifstream size_file(folder + "size");
+        std::string level;
+        std::string type;
+        std::string size;
+        if (!(level_file >> level) || !(type_file >> type) || !(size_file >> size)) continue;
+        if (type == "Instruction" || size.empty() || size[0] < '0' || size[0] > '9') continue;
+        if (level == "1") sizes.l1 = bytes_in(size);
+        if (level == "2") sizes.l2 = bytes_in(size);
+        if (level == "3") sizes.l3 = bytes_in(size);
+    }
+    return sizes;
+}
+
+}  // namespace
+
+CacheSizes cache_sizes() {
+    static const CacheSizes sizes = read_cache_sizes();
+    return sizes;
+}
+
+ScheduleTraffic schedule_traffic(const Contraction& contraction, const Schedule& schedule,
+                                 const CacheSizes& caches) {
+    const Nest nest(contraction, schedule);
+    const Moved into_l2 = nest.traffic_into(caches.l2);
+    const Moved into_l3 = nest.traffic_into(caches.l3);
+    return {.flops = contraction.flops,
+            .calls = nest.calls(),
+            .into_l1 = nest.traffic_into(caches.l1).bytes(),
+            .into_l2 = into_l2.bytes(),
+            .into_l3 = into_l3.bytes(),
+            .result_into_l2 = into_l2.result,
+            .result_into_l3 = into_l3.result,
+            .fetched = nest.fetched(),
+            .tasks = nest.tasks(),
+            .rereads_windows = nest.rereads_windows(caches.l1)};
+}
+
+double schedule_cost(const Contraction& contraction, const Schedule& schedule,
+                     const CacheSizes& caches) {
+    const ScheduleTraffic traffic = schedule_traffic(contraction, schedule, caches);
+    const double compute = traffic.flops / (contraction.dtype == DType::f32 ? 64 : 128);
+    const double from_l2 = traffic.into_l1 * kFromL2;
+    const double waits = traffic.rereads_windows ? from_l2 : 0;
+    const double idle = std::max(1.0, kTasksToShare / traffic.tasks);
+    const double beyond =
+        (traffic.into_l2 + kResultSurcharge * traffic.result_into_l2) * kFromL3 +
+        (traffic.into_l3 + kResultSurcharge * traffic.result_into_l3) * kFromMemory;
+    return (std::max(compute, from_l2) + waits + beyond * (traffic.fetched ? 1 : kNotFetched) +
+            traffic.calls * kCyclesPerBodyCall) *
+           (1 + 0.02 * std::log2(idle));
+}
+
+}  // namespace dlprim

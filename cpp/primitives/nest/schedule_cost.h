@@ -1,0 +1,51 @@
+// Which order of the loops is best, from arithmetic alone. For every cache the model finds the
+// outermost level of the nest below which all that is touched fits, and counts the bytes that
+// then have to be brought in: what a level's working set holds, times how often it changes. (The
+// idea of ranking orders by the working sets of their levels is PolyScientist's, arXiv 2002.02145.)
+// A schedule is never chosen by the number of threads, so that results do not depend on it;
+// schedules that leave little to share are marked down.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "primitives/nest/contraction.h"
+
+namespace dlprim {
+
+// Bytes of the data caches that one core sees.
+struct CacheSizes {
+    double l1 = 32e3;
+    double l2 = 1e6;
+    double l3 = 32e6;
+};
+
+// Of this machine, as the system reports them; read once.
+CacheSizes cache_sizes();
+
+// What the model counts.
+struct ScheduleTraffic {
+    double flops = 0;
+    double calls = 0;    // of the body
+    double into_l1 = 0;  // bytes; those of C twice, read and written
+    double into_l2 = 0;
+    double into_l3 = 0;
+    double result_into_l2 = 0;  // bytes of C, once
+    double result_into_l3 = 0;
+    bool fetched = false;          // what comes from memory is fetched ahead of its call
+    double tasks = 0;              // that threads can share
+    bool rereads_windows = false;  // from beyond the L1 cache, for every register tile
+};
+
+ScheduleTraffic schedule_traffic(const Contraction& contraction, const Schedule& schedule,
+                                 const CacheSizes& caches);
+
+// Estimated cycles of one core. Only comparisons of schedules of one contraction mean something.
+double schedule_cost(const Contraction& contraction, const Schedule& schedule,
+                     const CacheSizes& caches);
+
+// Schedules from the cheapest on, at most `count` and at least one.
+std::vector<Schedule> ranked_schedules(const Contraction& contraction, const CacheSizes& caches,
+                                       int count);
+
+}  // namespace dlprim

@@ -1,0 +1,121 @@
+// A recurrent layer in one direction whose shape is fixed once: LSTM or GRU, forward and backward
+// through time. The products with src take part in no recurrence, so they run over many steps at
+// once; a step then is a nest of blocks, each a product with the hidden state whose tile the gates
+// turn into the next state while it is hot. Source of the algorithm: arXiv 1906.06440, section on
+// recurrent networks. Results are the same bits from run to run and for any number of threads. An
+// object may be used by several threads at once.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "primitives/rnn/rnn_contraction.h"
+#include "primitives/rnn/rnn_panels.h"
+#include "primitives/tensor/workspace.h"
+
+namespace dlprim {
+
+// The products of a layer, each a nest with a schedule of its own.
+enum class RnnPass : std::uint8_t {
+    projection,
+    recurrence,
+    diff_recurrence,
+    diff_src,
+    diff_w_ih,
+    diff_w_hh
+};
+inline constexpr std::array<RnnPass, 6> kRnnPasses = {RnnPass::projection,      RnnPass::recurrence,
+                                                      RnnPass::diff_recurrence, RnnPass::diff_src,
+                                                      RnnPass::diff_w_ih,       RnnPass::diff_w_hh};
+
+std::string_view name_of(RnnPass pass);
+
+// What the backward pass needs of the forward pass, beside its arguments and dst. All float32.
+struct RnnSaved {
+    float* gates = nullptr;     // (T, N, gates, K), after activation; zero in padding
+    float* cells = nullptr;     // LSTM: (T, N, K), c after each step, kept through padding
+    float* hidden_n = nullptr;  // GRU: (T, N, K), w_hn h + b_hn; zero in padding
+};
+
+struct RnnForward {
+    const void* src = nullptr;  // (T, N, C)
+    RnnPackedWeights weights = {};
+    const void* h_0 = nullptr;              // (N, K), or null for zeros
+    const float* c_0 = nullptr;             // LSTM: (N, K), or null for zeros
+    const std::int64_t* lengths = nullptr;  // (N), from 0 to T, or null
+    void* dst = nullptr;                    // (T, N, K)
+    void* h_n = nullptr;                    // (N, K)
+    float* c_n = nullptr;                   // LSTM: (N, K)
+    RnnSaved saved = {};                    // null gates: an inference
+};
+
+struct RnnBackward {
+    const void* diff_dst = nullptr;   // (T, N, K)
+    const void* diff_h_n = nullptr;   // (N, K), or null for zeros
+    const float* diff_c_n = nullptr;  // LSTM: (N, K), or null for zeros
+    RnnPackedWeights weights = {};    // the transposed ones
+    const void* src = nullptr;        // as the forward pass had them
+    const void* h_0 = nullptr;
+    const float* c_0 = nullptr;
+    const std::int64_t* lengths = nullptr;
+    const void* dst = nullptr;
+    RnnSaved saved = {};
+    void* diff_src = nullptr;    // (T, N, C)
+    void* diff_h_0 = nullptr;    // (N, K)
+    float* diff_c_0 = nullptr;   // LSTM: (N, K)
+    float* diff_w_ih = nullptr;  // (gates*K, C)
+    float* diff_w_hh = nullptr;  // (gates*K, K)
+    float* diff_b_ih = nullptr;  // (gates*K)
+    float* diff_b_hh = nullptr;  // (gates*K)
+};
+
+class Rnn {
+public:
+    // Throws std::invalid_argument for an impossible shape.
+    explicit Rnn(const RnnShape& shape);
+
+    const RnnShape& shape() const { return shape_; }
+
+    // Operands must not overlap results.
+    void forward(const RnnForward& tensors) const;
+    void backward(const RnnBackward& tensors) const;
+
+    // Bytes beside operands and results that a call uses with the present number of threads.
+    std::int64_t forward_scratch_bytes() const;
+    std::int64_t backward_scratch_bytes() const;
+
+    Schedule schedule(RnnPass pass) const;
+    // Throws std::invalid_argument when the pass cannot follow it.
+    void set_schedule(RnnPass pass, const Schedule& schedule);
+    std::vector<Loop> loops(RnnPass pass) const;
+    std::vector<Schedule> candidates(RnnPass pass, int count) const;
+    std::string describe() const;
+
+private:
+    friend class RnnForwardPass;
+    friend class RnnBackwardPass;
+
+    using Plan = std::shared_ptr<const ContractionPlan>;
+
+    // `rows` counts for the projection only.
+    Contraction contraction(RnnPass pass, std::int64_t rows) const;
+    Plan make_plan(RnnPass pass, const Schedule& schedule, std::int64_t rows) const;
+    Plan plan(RnnPass pass, std::int64_t rows = 0) const;
+    // Steps whose products with src run at once.
+    std::int64_t steps_together() const;
+    // And the rows of these, which the memory of their sums has room for.
+    std::int64_t sum_rows() const { return steps_together() * shape_.N; }
+
+    RnnShape shape_;
+    mutable std::mutex mutex_;
+    mutable std::map<std::pair<RnnPass, std::int64_t>, Plan> plans_;
+    std::map<RnnPass, Schedule> schedules_;
+    std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
+};
+
+}  // namespace dlprim

@@ -1,0 +1,63 @@
+// Plain tensors as panels (rnn_shape.h) and back, and the weights of a recurrent cell in the packed
+// form its products read.
+#pragma once
+
+#include <cstdint>
+
+#include "primitives/rnn/rnn_shape.h"
+
+namespace dlprim {
+
+// Rows of a plain (rows, channels) tensor and where they stand in panels of `panel_rows` rows.
+struct PanelRows {
+    DType dtype = DType::f32;
+    Panels panels = {};
+    std::int64_t rows = 0;
+    void* plain = nullptr;
+    void* first = nullptr;  // the first of these rows in the first panel
+    std::int64_t panel_rows = 0;
+};
+
+// What is behind the last channel becomes zero.
+void to_panels(const PanelRows& tensor);
+void from_panels(const PanelRows& tensor);
+void clear_rows(const PanelRows& tensor);  // in the panels
+
+// Makes rows zero that lie behind the end of their sequence: row t*N + n for t >= lengths[n].
+// `tensor.first` is time 0.
+void clear_padding(const PanelRows& tensor, std::int64_t N, const std::int64_t* lengths);
+
+// All panels of `panel_rows` rows as operands of a sum over their rows: bfloat16 in pairs of rows,
+// from rows `first` on. `pairs` has summed_rows(shape) / 2 pairs.
+void pair_rows(const PanelRows& tensor, void* pairs);
+
+// Plain weights in PyTorch's form, (gates*K, C), (gates*K, K) and twice (gates*K); biases float32
+// or null.
+struct RnnWeights {
+    const void* w_ih = nullptr;
+    const void* w_hh = nullptr;
+    const float* b_ih = nullptr;
+    const float* b_hh = nullptr;
+};
+
+// Packed: the panels of a gate are [panel of K][channel of the input][width], in pairs of channels
+// for bfloat16.
+struct RnnPackedWeights {
+    void* w_ih = nullptr;  // [panel of K][gate][padded C][width of K]
+    void* w_hh = nullptr;  // [panel of K][gate][padded K][width of K]
+    // Transposed, for the gradients: [panel of C or K][gate][padded K][width of C or K], the gates
+    // in the order of the slots.
+    void* w_ih_transposed = nullptr;
+    void* w_hh_transposed = nullptr;
+    // (4, K): the sum of both biases by gate; of a GRU r and z, n of b_ih, n of b_hh.
+    float* bias = nullptr;
+};
+
+std::int64_t packed_w_ih_elements(const RnnShape& shape);  // of either direction
+std::int64_t packed_w_hh_elements(const RnnShape& shape);
+
+void pack_weights(const RnnShape& shape, const RnnWeights& plain, const RnnPackedWeights& packed);
+// From the packed ones.
+void transpose_weights(const RnnShape& shape, const RnnPackedWeights& packed);
+
+}  // namespace dlprim

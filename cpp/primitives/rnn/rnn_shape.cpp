@@ -1,0 +1,47 @@
+#include "primitives/rnn/rnn_shape.h"
+
+#include <stdexcept>
+#include <string>
+
+namespace dlprim {
+namespace {
+
+constexpr std::int64_t kWidest = 64;
+constexpr std::int64_t kLanes = 16;
+// Bound of every extent; products of two of them are counted in 64 bits.
+constexpr std::int64_t kMost = std::int64_t{1} << 24;
+
+void require(const char* name, std::int64_t extent, std::int64_t least) {
+    if (extent >= least && extent <= kMost) return;
+    throw std::invalid_argument(std::string(name) + " is " + std::to_string(extent) +
+                                ", expected an integer from " + std::to_string(least) + " to 2^24");
+}
+
+}  // namespace
+
+std::string_view name_of(RnnCell cell) { return cell == RnnCell::lstm ? "lstm" : "gru"; }
+
+Panels panels_of(std::int64_t channels) {
+    const std::int64_t count = Blocks{channels, kWidest}.count();
+    const std::int64_t even = Blocks{channels, count}.count();
+    return {channels, Blocks{even, kLanes}.count() * kLanes};
+}
+
+double RnnShape::flops() const {
+    return 2.0 * static_cast<double>(rows()) * static_cast<double>(gates() * K) *
+           static_cast<double>(C + K);
+}
+
+RnnShape validated(const RnnShape& shape) {
+    require("T", shape.T, 0);
+    require("N", shape.N, 0);
+    require("C", shape.C, 1);
+    require("K", shape.K, 1);
+    if (shape.rows() > kMost) {
+        throw std::invalid_argument("T * N is " + std::to_string(shape.rows()) +
+                                    ", expected at most 2^24");
+    }
+    return shape;
+}
+
+}  // namespace dlprim

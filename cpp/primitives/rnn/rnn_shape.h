@@ -1,0 +1,74 @@
+// What the recurrent primitives compute, as data. A cell is a number of gates, which every product
+// has as many panels of, and the element-wise functions of rnn_gates.h; all else is the same for
+// LSTM and GRU, so one driver runs both. Tensors inside the driver are cut into panels of channels,
+// [panel][row][width], where a row is one sequence at one time (row = t*N + n): a block of any rows
+// of a panel is then contiguous, and no two rows are a power of two of bytes apart.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "jit/dtype.h"
+#include "primitives/tensor/partition.h"
+
+namespace dlprim {
+
+enum class RnnCell : std::uint8_t { lstm, gru };
+
+std::string_view name_of(RnnCell cell);
+
+// Gates in PyTorch's order: i, f, g, o of an LSTM and r, z, n of a GRU, whose reset gate is applied
+// after the product with the hidden state.
+constexpr std::int64_t gates_of(RnnCell cell) { return cell == RnnCell::lstm ? 4 : 3; }
+
+// Gradients of the pre-activations are kept in four slots per channel. Of an LSTM one per gate; of
+// a GRU those of n towards src, r, z, and of n towards the hidden state, so that what either
+// product needs is three neighbours.
+inline constexpr std::int64_t kSlots = 4;
+using GateSlots = std::array<std::int64_t, kSlots>;  // by gate
+constexpr GateSlots src_slots(RnnCell cell) {
+    return cell == RnnCell::lstm ? GateSlots{0, 1, 2, 3} : GateSlots{1, 2, 0, 0};
+}
+constexpr GateSlots hidden_slots(RnnCell cell) {
+    return cell == RnnCell::lstm ? GateSlots{0, 1, 2, 3} : GateSlots{1, 2, 3, 0};
+}
+constexpr std::int64_t first_hidden_slot(RnnCell cell) { return cell == RnnCell::lstm ? 0 : 1; }
+
+// Channels in panels of equal width, a multiple of 16 and at most 64. What is behind the last
+// channel is zero in every operand.
+struct Panels {
+    std::int64_t channels = 0;
+    std::int64_t width = 16;
+
+    std::int64_t count() const { return Blocks{channels, width}.count(); }
+    std::int64_t padded() const { return count() * width; }
+    Range at(std::int64_t panel) const { return Blocks{channels, width}.at(panel); }
+};
+
+Panels panels_of(std::int64_t channels);
+
+struct RnnShape {
+    RnnCell cell = RnnCell::lstm;
+    std::int64_t T = 0;  // steps
+    std::int64_t N = 0;  // sequences
+    std::int64_t C = 0;  // input channels
+    std::int64_t K = 0;  // channels of the state
+    DType dtype = DType::f32;
+    bool reverse = false;  // from the last step to the first
+
+    std::int64_t gates() const { return gates_of(cell); }
+    std::int64_t rows() const { return T * N; }
+    Panels src() const { return panels_of(C); }
+    Panels state() const { return panels_of(K); }
+    // The time of step `step` in the order of computation.
+    std::int64_t time(std::int64_t step) const { return reverse ? T - 1 - step : step; }
+    // Of one pass forward, two per multiply-add; backward are twice as many.
+    double flops() const;
+};
+
+// Throws std::invalid_argument unless T and N are at least 0, C and K at least 1, and what is to be
+// addressed fits.
+RnnShape validated(const RnnShape& shape);
+
+}  // namespace dlprim

@@ -1,0 +1,28 @@
+// The vector code behind pack.h. It is written once in Highway and compiled once per vector width;
+// which of the compilations runs is decided by the same ISA level as the choice of a kernel, so
+// DLPRIM_MAX_ISA lowers both. Highway's own dispatch is not used: it would know nothing of that
+// level and would need Highway's library at run time, where these files need its headers only.
+#pragma once
+
+#include <cstdint>
+
+#include "jit/isa.h"
+#include "primitives/tensor/pack.h"
+#include "primitives/tensor/partition.h"
+
+namespace dlprim {
+
+// Packs what depends on a range of rows of the storage of the first matrix. The types are valid.
+using PackFunction = void (*)(const Packing& packing, Range rows);
+
+struct RowFunctions {
+    PackFunction pack;  // plain storage; the range begins at a multiple of the group
+    void (*round)(const float* src, std::uint16_t* dst, std::int64_t count);
+    void (*widen)(const std::uint16_t* src, float* dst, std::int64_t count);
+};
+
+// For an ISA level that this machine can run.
+RowFunctions row_functions(Isa isa);
+PackFunction transpose_function(Isa isa);  // transposed storage
+
+}  // namespace dlprim

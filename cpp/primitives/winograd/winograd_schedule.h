@@ -1,0 +1,31 @@
+// Which blocks of tiles Winograd convolution takes, and how long it will take, from arithmetic
+// alone: the products at the rate of the kernel, the transforms at a few cycles per vector, and
+// what the caches do not hold. So the choice between tiles of 4 and 2, and between Winograd and
+// the direct algorithm, is a comparison of estimates.
+#pragma once
+
+#include <vector>
+
+#include "primitives/nest/schedule_cost.h"
+#include "primitives/winograd/winograd_pass.h"
+#include "primitives/winograd/winograd_weights_pass.h"
+
+namespace dlprim {
+
+struct WinogradPlan {
+    Schedule schedule;
+    double cycles = 0;         // of one thread
+    double shared_cycles = 0;  // of all threads together, what they exchange and wait for included
+};
+
+// From the fastest on, at most `count` and at least one.
+std::vector<WinogradPlan> winograd_plans(const WinogradProblem& problem, const CacheSizes& caches,
+                                         int count);
+std::vector<WinogradPlan> winograd_weights_plans(const ConvProblem& problem, int tile,
+                                                 const CacheSizes& caches, int count);
+
+// Estimate of the direct algorithm in the same unit. `multiplies_halves`: the CPU multiplies pairs
+// of bfloat16.
+double direct_cycles(const ConvProblem& problem, bool multiplies_halves);
+
+}  // namespace dlprim

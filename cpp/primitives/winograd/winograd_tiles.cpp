@@ -1,0 +1,45 @@
+#include "primitives/winograd/winograd_tiles.h"
+
+#include <algorithm>
+
+namespace dlprim {
+
+AxisTiles axis_tiles(std::int64_t extent, int large) {
+    const std::int64_t tiles = (extent + large - 1) / large;
+    if (large == 2) return {extent, large, tiles, 0};
+    const std::int64_t threes = std::min(tiles, tiles * large - extent);
+    return {extent, large, tiles - threes, threes};
+}
+
+Range existing(std::int64_t first, std::int64_t count, std::int64_t extent) {
+    const std::int64_t begin = std::clamp<std::int64_t>(-first, 0, count);
+    return {begin, std::clamp<std::int64_t>(extent - first, begin, count)};
+}
+
+TileBlock::TileBlock(const TileGrid& grid, Range images, Range rows, Range columns)
+    : images_(images),
+      large_rows_{rows.begin, std::max(rows.begin, std::min(rows.end, grid.rows.larges))},
+      three_rows_{large_rows_.end, rows.end},
+      large_columns_{columns.begin,
+                     std::max(columns.begin, std::min(columns.end, grid.columns.larges))},
+      three_columns_{large_columns_.end, columns.end} {
+    for (int which = 0; which < kClasses; ++which) {
+        counts_[static_cast<std::size_t>(which)] =
+            images.size() * rows_of(which).size() * columns_of(which).size();
+    }
+}
+
+std::int64_t tiles_of(const TileBlock::Counts& counts) {
+    return counts[0] + counts[1] + counts[2] + counts[3];
+}
+
+Range tiles_of_slot(const TileBlock::Counts& counts, int i, int j) {
+    const std::int64_t large_h_end = counts[0] + counts[1];
+    const std::int64_t large_w_end = large_h_end + counts[2];
+    Range range{0, large_w_end + counts[3]};
+    if (i == kSlotOfFour) range.end = large_h_end;
+    if (j == kSlotOfFour) range = {counts[0], std::min(range.end, large_w_end)};
+    return range;
+}
+
+}  // namespace dlprim

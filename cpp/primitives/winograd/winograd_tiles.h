@@ -1,0 +1,102 @@
+// How Winograd convolution covers an image with tiles, as arithmetic. Along an axis there are as
+// few tiles as possible, of 4 results, and of 3 where that saves work (7 = 4 + 3). Tiles of a block
+// are sorted so that for every slot those that have it stand side by side: tiles of 3 lack the
+// slot of the point -b.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "primitives/tensor/partition.h"
+
+namespace dlprim {
+
+// Slot of the point -b, which tiles of 3 lack.
+inline constexpr int kSlotOfFour = 4;
+
+struct AxisTiles {
+    std::int64_t extent = 0;
+    int large = 4;  // 4, or 2: tiles of 2 are alone
+    std::int64_t larges = 0;
+    std::int64_t threes = 0;  // behind the large ones
+
+    std::int64_t count() const { return larges + threes; }
+    int size(std::int64_t tile) const { return tile < larges ? large : 3; }
+    std::int64_t begin(std::int64_t tile) const {
+        return tile < larges ? tile * large : larges * large + (tile - larges) * 3;
+    }
+};
+
+// `large` is 4 or 2.
+AxisTiles axis_tiles(std::int64_t extent, int large);
+
+// The part of `count` pixels from `first` on that lies in [0, extent), counted from `first`.
+Range existing(std::int64_t first, std::int64_t count, std::int64_t extent);
+
+// Tiles of an image and of a whole minibatch.
+struct TileGrid {
+    std::int64_t images = 0;
+    AxisTiles rows;
+    AxisTiles columns;
+
+    int slots_h() const { return rows.large == 2 ? 4 : 6; }
+    int slots_w() const { return columns.large == 2 ? 4 : 6; }
+    int slots() const { return slots_h() * slots_w(); }
+};
+
+// A box of tiles, sorted: large ones along both axes are in the middle of those that are large
+// along either.
+class TileBlock {
+public:
+    static constexpr int kClasses = 4;
+    using Counts = std::array<std::int64_t, kClasses>;
+
+    TileBlock(const TileGrid& grid, Range images, Range rows, Range columns);
+
+    const Counts& counts() const { return counts_; }
+
+    // Whether tiles of a class are large along an axis.
+    static bool is_large_h(int which) { return which < 2; }
+    static bool is_large_w(int which) { return which == 1 || which == 2; }
+
+    // Calls visit(t, image, row, column) for every tile of a class; t is its place in the block.
+    template <class Visit>
+    void for_each(int which, const Visit& visit) const;
+
+private:
+    Range rows_of(int which) const { return is_large_h(which) ? large_rows_ : three_rows_; }
+    Range columns_of(int which) const {
+        return is_large_w(which) ? large_columns_ : three_columns_;
+    }
+
+    Range images_;
+    Range large_rows_;
+    Range three_rows_;
+    Range large_columns_;
+    Range three_columns_;
+    Counts counts_ = {};
+};
+
+std::int64_t tiles_of(const TileBlock::Counts& counts);
+
+// Which tiles of a block of these counts take part in slot (i, j).
+Range tiles_of_slot(const TileBlock::Counts& counts, int i, int j);
+
+template <class Visit>
+void TileBlock::for_each(int which, const Visit& visit) const {
+    std::int64_t place = 0;
+    for (int before = 0; before < which; ++before) {
+        place += counts_[static_cast<std::size_t>(before)];
+    }
+    const Range rows = rows_of(which);
+    const Range columns = columns_of(which);
+    for (std::int64_t image = images_.begin; image < images_.end; ++image) {
+        for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+            for (std::int64_t column = columns.begin; column < columns.end; ++column) {
+                visit(place++, image, row, column);
+            }
+        }
+    }
+}
+
+}  // namespace dlprim

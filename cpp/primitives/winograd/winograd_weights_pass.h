@@ -1,0 +1,110 @@
+// The backward-weights pass of Winograd convolution: inputs and gradients of a block of tiles are
+// transformed into slots, every slot is one product with the tiles as its sum, and the products
+// are transformed to the gradient of the filters at last.
+//   V [slot][tile][in channel]   Y [slot][tile][out channel]   sums [slot][in][out block]
+//   sums[slot] += V[slot]^T * Y[slot]
+// Source: as winograd_pass.h, with the transposed transforms.
+//
+// The Schedule has loops over n images, h and w tile rows and columns, whose innermost levels leave
+// a block of tiles. With a capital N the minibatch falls into a fixed number of parts, each summed
+// into a gradient of its own, and the parts are added in order; else threads share the blocks of
+// channels of one gradient. Either way the result is the same bits for any number of threads.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "primitives/conv/conv_contraction.h"
+#include "primitives/winograd/winograd_products.h"
+#include "primitives/winograd/winograd_tiles.h"
+#include "primitives/winograd/winograd_transform.h"
+
+namespace dlprim {
+
+class WinogradWeightsPass {
+public:
+    // Throws std::invalid_argument when the schedule does not fit.
+    WinogradWeightsPass(const ConvProblem& problem, int tile, const Schedule& schedule);
+
+    static std::vector<Loop> loops(const ConvProblem& problem, int tile);
+    // That the minibatch falls into where a schedule has a capital N. 1: it should have none.
+    static std::int64_t parts_of(const ConvProblem& problem, int tile);
+
+    const Schedule& schedule() const { return schedule_; }
+    std::int64_t scratch_bytes(DType to, int threads) const;
+    // diff_weights as [Kb][Cb][R][S][bc][bk] of type `to`, float32 or bfloat16.
+    void run(const void* src, const void* diff_dst, DType to, void* diff_weights, char* scratch,
+             int threads) const;
+    std::vector<std::string> kernel_names() const { return products_.kernel_names(); }
+
+private:
+    // One of the two operands of the products.
+    struct Operand {
+        ChannelBlocks blocks;
+        ActivationStrides strides;
+        std::int64_t height = 0;
+        std::int64_t width = 0;
+        std::int64_t offset_h = 0;  // of the pixels of a tile from those of its results
+        std::int64_t offset_w = 0;
+        int rim = 0;  // pixels of a tile's side beyond its results
+        SlotPanels slots;
+        ExpandFunction functions[TileBlock::kClasses][2] = {};
+    };
+    // A share of the minibatch and the scratch for it.
+    struct Part {
+        const void* src = nullptr;
+        const void* diff_dst = nullptr;
+        Range images;
+        float* inputs = nullptr;     // V
+        float* gradients = nullptr;  // Y
+        float* sums = nullptr;       // of all pairs of blocks of channels, or one for each thread
+        float* diff_weights = nullptr;
+        int threads = 1;
+    };
+
+    Operand operand(PatchKind kind) const;
+    void find_blocks();
+    // Calls visit(const TileBlock&) in the order of the schedule.
+    template <class Visit>
+    void for_each_block(Range images, const Visit& visit) const;
+    std::int64_t pairs() const;
+    std::int64_t floats(const SlotPanels& panels) const { return grid_.slots() * panels.stride; }
+    std::int64_t gradient_floats() const;
+    std::int64_t sums_floats(int threads) const;
+    void sum_part(const Part& part) const;
+    void sum_block(const TileBlock& tiles, bool first, const Part& part) const;
+    void expand(const Operand& operand, const void* from, const TileBlock& tiles,
+                std::int64_t block, float* slots) const;
+    void multiply(const TileBlock& tiles, std::int64_t pair, bool first, const Part& part,
+                  float* sums) const;
+    void reduce(std::int64_t pair, const float* sums, bool first, float* diff_weights) const;
+
+    ConvProblem problem_;
+    int tile_;
+    Schedule schedule_;
+    TileGrid grid_;
+    LoopNest blocks_;  // n, h, w
+    bool in_parts_ = false;
+    bool keeps_sums_ = false;  // over the blocks of tiles, of all pairs
+    std::int64_t parts_ = 1;
+    std::int64_t most_tiles_ = 0;
+    Operand in_;
+    Operand out_;
+    SlotPanels sums_;
+    WinogradProducts products_;
+    ReduceFunction reduce_;
+};
+
+template <class Visit>
+void WinogradWeightsPass::for_each_block(Range images, const Visit& visit) const {
+    blocks_.run([&](const LoopNest::Ranges& ranges) {
+        const Range mine{std::max(ranges[0].begin, images.begin),
+                         std::min(ranges[0].end, images.end)};
+        if (mine.size() <= 0) return;
+        visit(TileBlock(grid_, mine, ranges[1], ranges[2]));
+    });
+}
+
+}  // namespace dlprim
