@@ -17,7 +17,7 @@ public:
                   const std::string& layout);
 
     const Activations& tensor() const { return tensor_; }
-    Layout layout() const { return layout_; }
+    Format layout() const { return layout_; }
     DType dtype() const { return tensor_.dtype; }
     std::int64_t channels() const { return tensor_.blocks.total(); }
     const Shape& packed_shape() const { return packed_shape_; }
@@ -41,7 +41,7 @@ public:
 
 private:
     Activations tensor_;
-    Layout layout_;
+    Format layout_;
     Shape plain_shape_;
     Shape packed_shape_;
     Shape mask_shape_;

@@ -36,8 +36,8 @@ ConvAlgorithm parse_algorithm(const std::string& name) {
     return name == "auto" ? ConvAlgorithm::automatic : ConvAlgorithm::direct;
 }
 
-Shape activations_shape(const Activations& it, Layout layout) {
-    if (layout == Layout::nhwc) return {it.images, it.height, it.width, it.blocks.total()};
+Shape activations_shape(const Activations& it, Format layout) {
+    if (layout == Format::nhwc) return {it.images, it.height, it.width, it.blocks.total()};
     return {it.images, it.blocks.count(), it.height, it.width, it.blocks.block};
 }
 
@@ -53,7 +53,7 @@ Shape diff_weights_shape_of(const ConvShape& shape) {
 PyConv2d::PyConv2d(const Shape& shape, const Options& options)
     : conv_({.shape = shape_of(shape),
              .dtype = parse_dtype(options.dtype),
-             .layout = options.layout == "nhwc" ? Layout::nhwc : Layout::blocked,
+             .layout = options.layout == "nhwc" ? Format::nhwc : Format::blocked,
              .activation = parse_activation(options.activation),
              .bias = options.bias,
              .algorithm = parse_algorithm(options.algorithm),

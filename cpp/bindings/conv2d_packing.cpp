@@ -18,25 +18,25 @@ void move(const Activations& activations, Pack pack, const Operand& from, const 
 }  // namespace
 
 void PyConv2d::pack_src(py::handle x, py::handle out) const {
-    move(src_activations(), conv_.spec().layout == Layout::nhwc ? pack_nhwc : pack_blocked,
+    move(src_activations(), conv_.spec().layout == Format::nhwc ? pack_nhwc : pack_blocked,
          Operand("x", x, dtype(), plain(src_activations())),
          Operand("out", out, dtype(), src_shape()));
 }
 
 void PyConv2d::pack_diff_dst(py::handle dy, py::handle out) const {
-    move(dst_activations(), conv_.spec().layout == Layout::nhwc ? pack_nhwc : pack_blocked,
+    move(dst_activations(), conv_.spec().layout == Format::nhwc ? pack_nhwc : pack_blocked,
          Operand("dy", dy, dtype(), plain(dst_activations())),
          Operand("out", out, dtype(), dst_shape()));
 }
 
 void PyConv2d::unpack_dst(py::handle dst, py::handle out) const {
-    move(dst_activations(), conv_.spec().layout == Layout::nhwc ? unpack_nhwc : unpack_blocked,
+    move(dst_activations(), conv_.spec().layout == Format::nhwc ? unpack_nhwc : unpack_blocked,
          Operand("dst", dst, dtype(), dst_shape()),
          Operand("out", out, dtype(), plain(dst_activations())));
 }
 
 void PyConv2d::unpack_diff_src(py::handle diff_src, py::handle out) const {
-    move(src_activations(), conv_.spec().layout == Layout::nhwc ? unpack_nhwc : unpack_blocked,
+    move(src_activations(), conv_.spec().layout == Format::nhwc ? unpack_nhwc : unpack_blocked,
          Operand("diff_src", diff_src, dtype(), src_shape()),
          Operand("out", out, dtype(), plain(src_activations())));
 }

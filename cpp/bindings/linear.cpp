@@ -13,8 +13,8 @@ LinearShape shape_of(const Shape& values) {
     return {.N = values[0], .C = values[1], .K = values[2]};
 }
 
-Shape activations_shape(Layout layout, std::int64_t samples, const ChannelBlocks& blocks) {
-    if (layout == Layout::nhwc) return {samples, blocks.channels};
+Shape activations_shape(Format layout, std::int64_t samples, const ChannelBlocks& blocks) {
+    if (layout == Format::nhwc) return {samples, blocks.channels};
     return {blocks.count(), samples, blocks.block};
 }
 
@@ -33,7 +33,7 @@ PyLinear::PyLinear(const Shape& shape, const std::string& dtype, const std::stri
     : linear_({.shape = shape_of(shape),
                .dtype = parse_dtype(dtype),
                .dst_dtype = parse_dtype(dst_dtype),
-               .layout = layout == "plain" ? Layout::nhwc : Layout::blocked,
+               .layout = layout == "plain" ? Format::nhwc : Format::blocked,
                .activation = parse_activation(activation),
                .bias = bias}),
       src_shape_(activations_shape(spec().layout, shape[0], linear_blocks(shape[1]))),

@@ -29,7 +29,7 @@ public:
                    .pad_w = window.at(5)},
           dst_shape_(src.packed_shape()) {
         validate(pooling_);
-        const std::size_t first = src.layout() == Layout::nhwc ? 1 : 2;
+        const std::size_t first = src.layout() == Format::nhwc ? 1 : 2;
         dst_shape_[first] = pooling_.P();
         dst_shape_[first + 1] = pooling_.Q();
     }

@@ -105,18 +105,18 @@ public:
 
 private:
     std::int64_t row_length() const {
-        return layout_ == Layout::nhwc ? blocks_.total() : blocks_.block;
+        return layout_ == Format::nhwc ? blocks_.total() : blocks_.block;
     }
     std::int64_t mask_row() const { return (row_length() + 7) / 8; }
     std::int64_t stored_channels() const {
-        return layout_ == Layout::nhwc ? blocks_.total() : blocks_.count() * blocks_.block;
+        return layout_ == Format::nhwc ? blocks_.total() : blocks_.count() * blocks_.block;
     }
 
     std::int64_t place_of(std::int64_t index) const {
         const std::int64_t n = index / pixels_ / blocks_.total();
         const std::int64_t c = index / pixels_ % blocks_.total();
         const std::int64_t pixel = index % pixels_;
-        if (layout_ == Layout::nhwc) return (n * pixels_ + pixel) * blocks_.total() + c;
+        if (layout_ == Format::nhwc) return (n * pixels_ + pixel) * blocks_.total() + c;
         const std::int64_t within = c % blocks_.channels;
         const std::int64_t block =
             c / blocks_.channels * blocks_.per_group() + within / blocks_.block;
@@ -128,7 +128,7 @@ private:
     }
 
     DType dtype_;
-    Layout layout_;
+    Format layout_;
     std::int64_t images_;
     std::int64_t pixels_;
     ChannelBlocks blocks_;

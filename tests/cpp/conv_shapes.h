@@ -27,8 +27,8 @@ std::string text_of(const ConvShape& shape);
 template <class Body>
 void for_specs(const ConvShape& shape, const Body& body) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
-        for (const Layout layout : {Layout::blocked, Layout::nhwc}) {
-            const bool nhwc = layout == Layout::nhwc;
+        for (const Format layout : {Format::blocked, Format::nhwc}) {
+            const bool nhwc = layout == Format::nhwc;
             CAPTURE(text_of(shape));
             CAPTURE(name_of(dtype));
             CAPTURE(nhwc);

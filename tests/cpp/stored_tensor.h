@@ -31,10 +31,10 @@ struct Extents {
 
 class StoredTensor {
 public:
-    StoredTensor(const Extents& extents, DType dtype, Layout layout, Fence fence)
+    StoredTensor(const Extents& extents, DType dtype, Format layout, Fence fence)
         : extents_(extents),
           dtype_(dtype),
-          block_(layout == Layout::nhwc ? extents.channels
+          block_(layout == Format::nhwc ? extents.channels
                                         : channel_blocks(1, extents.channels).block),
           blocks_((extents.channels + block_ - 1) / block_),
           memory_(

@@ -9,6 +9,7 @@
 #include "primitives/conv/conv_weights_sum.h"
 #include "primitives/conv/joined_weights.h"
 #include "primitives/depthwise/depthwise.h"
+#include "primitives/nest/contraction_plan.h"
 #include "primitives/nest/schedule_cost.h"
 #include "primitives/tensor/pack_rows.h"
 #include "primitives/tensor/parallel.h"
@@ -46,7 +47,7 @@ std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
 // Rows of the kernel's operands are pixels of one image row, or channels.
 void require_kernel_limits(const ConvSpec& spec) {
     const ConvShape& shape = spec.shape;
-    const bool nhwc = spec.layout == Layout::nhwc;
+    const bool nhwc = spec.layout == Format::nhwc;
     const std::int64_t src_pixel = nhwc ? shape.C : src_blocks(shape).block;
     const std::int64_t dst_pixel = nhwc ? shape.K : dst_blocks(shape).block;
     const std::int64_t apart = shape.Q() > 1 ? shape.stride_w * src_pixel : src_pixel;
@@ -136,7 +137,7 @@ bool Conv2d::activates_afterwards(bool relu_mask) const {
                (spec_.activation != Activation::none && spec_.activation != Activation::relu);
     }
     const bool shares_bytes =
-        spec_.layout == Layout::nhwc && shape.groups > 1 && shape.group_K() % 8 != 0;
+        spec_.layout == Format::nhwc && shape.groups > 1 && shape.group_K() % 8 != 0;
     return relu_mask && shares_bytes;
 }
 

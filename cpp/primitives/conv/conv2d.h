@@ -20,6 +20,7 @@
 
 #include "primitives/conv/conv_contraction.h"
 #include "primitives/layers/relu_backward.h"
+#include "primitives/nest/contraction_plan.h"
 #include "primitives/nest/pass.h"
 #include "primitives/tensor/workspace.h"
 #include "primitives/winograd/conv_winograd.h"
@@ -35,7 +36,7 @@ enum class ConvAlgorithm : std::uint8_t {
 struct ConvSpec {
     ConvShape shape = {};
     DType dtype = DType::f32;  // or bf16
-    Layout layout = Layout::blocked;
+    Format layout = Format::blocked;
     Activation activation = Activation::none;
     bool bias = false;
     ConvAlgorithm algorithm = ConvAlgorithm::direct;

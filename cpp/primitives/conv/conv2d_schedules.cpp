@@ -1,6 +1,7 @@
 #include <stdexcept>
 
 #include "primitives/conv/conv2d.h"
+#include "primitives/nest/contraction_plan.h"
 #include "primitives/nest/schedule_cost.h"
 
 namespace dlprim {

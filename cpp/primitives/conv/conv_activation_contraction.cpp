@@ -5,7 +5,7 @@ namespace dlprim {
 Contraction activation_contraction(const ConvProblem& problem, const Epilogue& epilogue) {
     const ConvShape& shape = problem.shape;
     const ChannelBlocks groups = dst_blocks(shape);
-    const bool nhwc = problem.layout == Layout::nhwc;
+    const bool nhwc = problem.layout == Format::nhwc;
     const ChannelBlocks blocks = nhwc ? channel_blocks(1, shape.K) : groups;
     const ActivationStrides c = activation_strides(problem.layout, blocks, shape.P(), shape.Q());
     const std::int64_t element = size_of(problem.dtype);

@@ -21,10 +21,10 @@ Filter width_filter(const ConvShape& shape) {
 
 }  // namespace
 
-ActivationStrides activation_strides(Layout layout, const ChannelBlocks& blocks,
+ActivationStrides activation_strides(Format layout, const ChannelBlocks& blocks,
                                      std::int64_t height, std::int64_t width) {
     ActivationStrides strides;
-    if (layout == Layout::nhwc) {
+    if (layout == Format::nhwc) {
         strides.pixel = blocks.total();
         strides.row = width * strides.pixel;
         strides.block = blocks.block;

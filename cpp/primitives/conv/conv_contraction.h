@@ -24,13 +24,13 @@ struct ActivationStrides {
     std::int64_t pixel = 0;
 };
 
-ActivationStrides activation_strides(Layout layout, const ChannelBlocks& blocks,
+ActivationStrides activation_strides(Format layout, const ChannelBlocks& blocks,
                                      std::int64_t height, std::int64_t width);
 
 struct ConvProblem {
     ConvShape shape = {};  // validated, not depthwise
     DType dtype = DType::f32;
-    Layout layout = Layout::blocked;
+    Format layout = Format::blocked;
 };
 
 // Loops: g groups, n images, k and c blocks of channels, p rows, q pixels (one step spans the row

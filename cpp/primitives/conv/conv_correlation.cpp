@@ -170,7 +170,7 @@ std::vector<ContractionLoop> loops_of(const Correlation& it, const Operands& ope
                                       std::int64_t mask_pixel) {
     const auto& [a, b, c] = operands;
     const std::int64_t element = size_of(it.dtype);
-    const bool nhwc = it.layout == Layout::nhwc;
+    const bool nhwc = it.layout == Format::nhwc;
     const auto mask = [&](std::int64_t elements) { return elements / c.pixel * mask_pixel; };
     return {
         {.letter = 'g',
@@ -210,7 +210,7 @@ Contraction contraction_of(const Correlation& it, const Epilogue& epilogue, doub
     const auto& [a, b, c] = operands;
     const std::int64_t element = size_of(it.dtype);
     const std::int64_t mask_pixel =
-        ((it.layout == Layout::nhwc ? it.out.total() : it.out.block) + 7) / 8;
+        ((it.layout == Format::nhwc ? it.out.total() : it.out.block) + 7) / 8;
     Classes classes(it, a);
     Contraction made;
     made.loops = loops_of(it, operands, mask_pixel);

@@ -18,7 +18,7 @@ struct Correlation {
     std::int64_t filter_height;
     std::int64_t filter_width;
     DType dtype;
-    Layout layout;
+    Format layout;
     char in_letter;
     char out_letter;
     // Pixels of C that a row and a pixel of the result stand for; what else is in them is zero.

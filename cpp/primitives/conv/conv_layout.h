@@ -15,7 +15,7 @@
 
 namespace dlprim {
 
-enum class Layout : std::uint8_t { blocked, nhwc };
+enum class Format : std::uint8_t { blocked, nhwc };
 
 // Channels of one tensor, cut into blocks.
 struct ChannelBlocks {

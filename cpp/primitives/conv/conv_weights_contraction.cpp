@@ -182,7 +182,7 @@ Contraction backward_weights_contraction(const ConvProblem& problem, std::int64_
     const ConvShape shape = weights_pass_shape(problem);
     const ChannelBlocks in = src_blocks(shape);
     const ChannelBlocks out = dst_blocks(shape);
-    const Layout src_layout = gathers_pixels(problem) ? Layout::blocked : problem.layout;
+    const Format src_layout = gathers_pixels(problem) ? Format::blocked : problem.layout;
     WeightsPassStrides strides = scaled(
         activation_strides(src_layout, in, shape.H, shape.W),
         activation_strides(problem.layout, out, shape.P(), shape.Q()), size_of(problem.dtype));

@@ -147,7 +147,7 @@ void WeightsSum::run_slices(const Tensors& tensors, char* scratch, int threads) 
 }
 
 void WeightsSum::sum_part(const Tensors& tensors, const Part& part) const {
-    const Layout layout = conv_.spec().layout;
+    const Format layout = conv_.spec().layout;
     const std::int64_t element = size_of(conv_.spec().dtype);
     const std::int64_t src_image =
         activation_strides(layout, src_blocks(shape_), shape_.H, shape_.W).image * element;

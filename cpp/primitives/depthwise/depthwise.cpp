@@ -32,7 +32,7 @@ void for_rows(const Depthwise& problem, Plane dst, std::int64_t height, const Bo
     const Blocks bands{height, std::max<std::int64_t>(kTaskBytes / row_bytes, 1)};
     const Blocks groups = block_groups(problem);
     // Blocked, a block of an image is contiguous; channels-last, a row of all blocks is.
-    const bool blocked = problem.layout == Layout::blocked;
+    const bool blocked = problem.layout == Format::blocked;
     const std::int64_t inner = blocked ? bands.count() : groups.count();
     const std::int64_t outer = blocked ? groups.count() : bands.count();
     parallel_for(problem.shape.N * inner * outer, [&](std::int64_t task) {

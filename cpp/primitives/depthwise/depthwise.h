@@ -15,7 +15,7 @@ namespace dlprim {
 struct Depthwise {
     ConvShape shape;  // validated, is_depthwise()
     DType dtype = DType::f32;
-    Layout layout = Layout::blocked;
+    Format layout = Format::blocked;
 };
 
 // Tensors in the layout of conv_layout.h: src, dst, diff_src, diff_dst blocked or channels-last,

@@ -40,7 +40,7 @@ struct Plane {
 inline Plane plane(const Depthwise& problem, std::int64_t height, std::int64_t width) {
     const ChannelBlocks blocks = src_blocks(problem.shape);
     const std::int64_t element = size_of(problem.dtype);
-    if (problem.layout == Layout::nhwc) {
+    if (problem.layout == Format::nhwc) {
         const std::int64_t C = problem.shape.C;
         return {height * width * C, blocks.block, width * C, C, element};
     }
@@ -70,7 +70,7 @@ inline Blocks block_groups(const Depthwise& problem) {
     constexpr std::int64_t kPixelBytes = 512;
     const ChannelBlocks blocks = src_blocks(problem.shape);
     const std::int64_t bytes = blocks.block * size_of(problem.dtype);
-    const bool apart = problem.layout == Layout::blocked;
+    const bool apart = problem.layout == Format::blocked;
     return {blocks.count(), apart ? 1 : std::max<std::int64_t>(kPixelBytes / bytes, 1)};
 }
 

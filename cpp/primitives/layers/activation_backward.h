@@ -16,7 +16,7 @@ constexpr bool slope_needs_argument(Activation activation) {
 
 struct ActivationBackward {
     Activations tensor = {};  // shape and type of diff_dst, one image
-    Layout layout = Layout::blocked;
+    Format layout = Format::blocked;
     Activation activation = Activation::none;
     const void* diff_dst = nullptr;
     const void* saved = nullptr;  // the result or the argument; not read without an activation

@@ -15,7 +15,7 @@ namespace dlprim {
 // written.
 struct BatchNorm {
     Activations tensor;  // shape and type of src
-    Layout layout = Layout::blocked;
+    Format layout = Format::blocked;
     bool relu = false;
     float epsilon = 1e-5F;
 };

@@ -10,8 +10,8 @@ constexpr std::int64_t kFewestPixels = 32;
 
 }  // namespace
 
-ChannelPanels::ChannelPanels(const Activations& tensor, Layout layout)
-    : channel_blocks_(tensor.blocks), is_blocked_(layout == Layout::blocked) {
+ChannelPanels::ChannelPanels(const Activations& tensor, Format layout)
+    : channel_blocks_(tensor.blocks), is_blocked_(layout == Format::blocked) {
     const std::int64_t area = tensor.height * tensor.width;
     images = is_blocked_ ? tensor.images : 1;
     blocks = is_blocked_ ? tensor.blocks.count() : 1;

@@ -14,7 +14,7 @@ namespace dlprim {
 
 // Channels-last is one block of one long image.
 struct ChannelPanels {
-    ChannelPanels(const Activations& tensor, Layout layout);
+    ChannelPanels(const Activations& tensor, Format layout);
 
     std::int64_t images = 0;
     std::int64_t blocks = 0;

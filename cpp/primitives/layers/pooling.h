@@ -17,7 +17,7 @@ enum class PoolingKind : std::uint8_t {
 
 struct Pooling {
     Activations src;
-    Layout layout = Layout::blocked;
+    Format layout = Format::blocked;
     PoolingKind kind = PoolingKind::max;
     std::int64_t R = 1, S = 1;  // window
     std::int64_t stride_h = 1, stride_w = 1;

@@ -112,7 +112,7 @@ private:
 
 }  // namespace
 
-std::int64_t relu_backward_scratch_bytes(const Activations& tensor, Layout layout) {
+std::int64_t relu_backward_scratch_bytes(const Activations& tensor, Format layout) {
     if (tensor.images * tensor.height * tensor.width == 0) return 0;
     const ChannelPanels panels(tensor, layout);
     const PixelPieces pieces(panels, tensor.dtype, kTaskBytes, kMostPixels);

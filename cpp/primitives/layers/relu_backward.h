@@ -11,7 +11,7 @@ namespace dlprim {
 
 struct ReluBackward {
     Activations tensor = {};  // shape and type of diff_dst
-    Layout layout = Layout::blocked;
+    Format layout = Format::blocked;
     const void* diff_dst = nullptr;
     // At most one of the two: the result of the forward pass, or its mask, a bit per element in
     // rows of ceil(block / 8) bytes (channels-last: ceil(channels / 8)) per pixel. An element
@@ -26,7 +26,7 @@ struct ReluBackward {
 // does not depend on the number of threads, and is zero for an empty minibatch.
 // `scratch`, for diff_bias only, is aligned to the cache line and as large as the first of the two
 // says.
-std::int64_t relu_backward_scratch_bytes(const Activations& tensor, Layout layout);
+std::int64_t relu_backward_scratch_bytes(const Activations& tensor, Format layout);
 void relu_backward(const ReluBackward& problem, char* scratch);
 
 }  // namespace dlprim

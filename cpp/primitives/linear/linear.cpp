@@ -4,6 +4,7 @@
 
 #include "primitives/layers/relu_backward.h"
 #include "primitives/linear/linear_narrow.h"
+#include "primitives/nest/contraction_plan.h"
 #include "primitives/nest/schedule_cost.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/sample_pairs.h"

@@ -16,6 +16,7 @@
 
 #include "primitives/layers/activation_backward.h"
 #include "primitives/linear/linear_contraction.h"
+#include "primitives/nest/contraction_plan.h"
 #include "primitives/nest/pass.h"
 #include "primitives/tensor/workspace.h"
 
@@ -25,7 +26,7 @@ struct LinearSpec {
     LinearShape shape = {};
     DType dtype = DType::f32;      // of src: f32, bf16, or u8 or s8 for the forward pass alone
     DType dst_dtype = DType::f32;  // of dst: as src, but f32, bf16, u8 or s8 for 8-bit src
-    Layout layout = Layout::blocked;
+    Format layout = Format::blocked;
     Activation activation = Activation::none;
     bool bias = false;
 };

@@ -128,7 +128,7 @@ Contraction linear_weights_contraction(const LinearProblem& problem) {
     const ChannelBlocks in = linear_blocks(shape.C), out = linear_blocks(shape.K);
     const bool pairs = problem.dtype == DType::bf16;
     const std::int64_t element = size_of(problem.dtype), group = elements_per_word(problem.dtype);
-    const Layout layout = pairs ? Layout::blocked : problem.layout;
+    const Format layout = pairs ? Format::blocked : problem.layout;
     const std::int64_t stored = rounded_up(shape.N, group);
     const SampleStrides a = sample_strides(layout, stored, out);
     const SampleStrides b = sample_strides(layout, stored, in);

@@ -17,7 +17,7 @@ struct LinearProblem {
     LinearShape shape = {};
     DType dtype = DType::f32;   // of src
     DType c_type = DType::f32;  // of the result
-    Layout layout = Layout::blocked;
+    Format layout = Format::blocked;
 };
 
 // Loops: k blocks, n samples, c blocks that are summed. A: src, B: the forward form of the

@@ -35,7 +35,7 @@ char* at(const void* base, std::int64_t offset) {
 // body(byte offset in packed storage, in plain storage, bytes of the channels that exist) for the
 // row that every sample has in every block.
 template <class Body>
-void for_rows(const Activations& tensor, Layout layout, const Body& body) {
+void for_rows(const Activations& tensor, Format layout, const Body& body) {
     const std::int64_t rows = tensor.width, element = size_of(tensor.dtype);
     const ChannelBlocks& blocks = tensor.blocks;
     const SampleStrides packed = sample_strides(layout, rows, blocks);
@@ -132,13 +132,13 @@ Activations linear_activations(std::int64_t samples, std::int64_t channels, DTyp
             .dtype = dtype};
 }
 
-SampleStrides sample_strides(Layout layout, std::int64_t samples, const ChannelBlocks& blocks) {
-    if (layout == Layout::nhwc) return {blocks.channels, blocks.block};
+SampleStrides sample_strides(Format layout, std::int64_t samples, const ChannelBlocks& blocks) {
+    if (layout == Format::nhwc) return {blocks.channels, blocks.block};
     return {blocks.block, samples * blocks.block};
 }
 
-void pack_samples(const Activations& tensor, Layout layout, const void* plain, void* packed) {
-    const bool blocked = layout == Layout::blocked;
+void pack_samples(const Activations& tensor, Format layout, const void* plain, void* packed) {
+    const bool blocked = layout == Format::blocked;
     const auto block_bytes = static_cast<std::size_t>(tensor.blocks.block * size_of(tensor.dtype));
     for_rows(tensor, layout, [&](std::int64_t to, std::int64_t from, std::size_t bytes) {
         char* const row = at(packed, to);
@@ -147,7 +147,7 @@ void pack_samples(const Activations& tensor, Layout layout, const void* plain, v
     });
 }
 
-void unpack_samples(const Activations& tensor, Layout layout, const void* packed, void* plain) {
+void unpack_samples(const Activations& tensor, Format layout, const void* packed, void* plain) {
     for_rows(tensor, layout, [&](std::int64_t from, std::int64_t to, std::size_t bytes) {
         std::memcpy(at(plain, to), at(packed, from), bytes);
     });

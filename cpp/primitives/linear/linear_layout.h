@@ -41,11 +41,11 @@ struct SampleStrides {
     std::int64_t block = 0;
 };
 
-SampleStrides sample_strides(Layout layout, std::int64_t samples, const ChannelBlocks& blocks);
+SampleStrides sample_strides(Format layout, std::int64_t samples, const ChannelBlocks& blocks);
 
 // plain (N, channels) -> the layout, padding zero, and back.
-void pack_samples(const Activations& tensor, Layout layout, const void* plain, void* packed);
-void unpack_samples(const Activations& tensor, Layout layout, const void* packed, void* plain);
+void pack_samples(const Activations& tensor, Format layout, const void* plain, void* packed);
+void unpack_samples(const Activations& tensor, Format layout, const void* packed, void* plain);
 
 // Elements of one form of the weights.
 std::int64_t linear_weights_size(const LinearShape& shape, DType dtype);

@@ -1,9 +1,11 @@
+#include "primitives/nest/contraction_plan.h"
+
 #include <algorithm>
 #include <set>
 #include <stdexcept>
 #include <utility>
 
-#include "primitives/nest/contraction.h"
+#include "brgemm/brgemm.h"
 #include "primitives/nest/schedule_cost.h"
 
 namespace dlprim {

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <string>
 
+#include "primitives/nest/contraction_plan.h"
+
 namespace dlprim {
 namespace {
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "primitives/nest/contraction.h"
+#include "primitives/nest/loop_nest.h"
 
 namespace dlprim {
 

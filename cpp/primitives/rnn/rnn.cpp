@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "primitives/nest/contraction_plan.h"
 #include "primitives/nest/schedule_cost.h"
 #include "primitives/rnn/rnn_step.h"
 

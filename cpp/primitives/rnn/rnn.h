@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "primitives/nest/contraction_plan.h"
 #include "primitives/rnn/rnn_contraction.h"
 #include "primitives/rnn/rnn_panels.h"
 #include "primitives/tensor/workspace.h"

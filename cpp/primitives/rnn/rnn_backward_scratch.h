@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "primitives/nest/contraction_plan.h"
 #include "primitives/rnn/rnn_contraction.h"
 #include "primitives/rnn/rnn_scratch.h"
 #include "primitives/rnn/rnn_step.h"

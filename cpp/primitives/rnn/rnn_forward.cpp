@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "jit/isa.h"
+#include "primitives/nest/contraction_plan.h"
 #include "primitives/rnn/rnn.h"
 #include "primitives/rnn/rnn_gates.h"
 #include "primitives/rnn/rnn_scratch.h"

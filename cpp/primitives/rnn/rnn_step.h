@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "primitives/nest/contraction.h"
+#include "primitives/nest/contraction_plan.h"
 #include "primitives/rnn/rnn_gates.h"
 #include "primitives/tensor/parallel.h"
 

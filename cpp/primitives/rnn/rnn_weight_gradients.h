@@ -2,6 +2,7 @@
 // pre-activations, which the backward pass has left in its scratch: sums over steps and sequences.
 #pragma once
 
+#include "primitives/nest/contraction_plan.h"
 #include "primitives/rnn/rnn.h"
 #include "primitives/rnn/rnn_backward_scratch.h"
 

@@ -16,7 +16,7 @@ constexpr std::int64_t kSamples = 512;
 
 }  // namespace
 
-void pack_sample_pairs(const Activations& tensor, Layout layout, const void* samples, void* pairs) {
+void pack_sample_pairs(const Activations& tensor, Format layout, const void* samples, void* pairs) {
     const ChannelBlocks& blocks = tensor.blocks;
     const std::int64_t N = tensor.width;
     const SampleStrides from = sample_strides(layout, N, blocks);

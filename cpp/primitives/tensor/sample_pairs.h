@@ -8,6 +8,6 @@ namespace dlprim {
 
 // `tensor` is one image of N pixels. An odd last sample is paired with zeros; columns behind the
 // last channel are left alone.
-void pack_sample_pairs(const Activations& tensor, Layout layout, const void* samples, void* pairs);
+void pack_sample_pairs(const Activations& tensor, Format layout, const void* samples, void* pairs);
 
 }  // namespace dlprim

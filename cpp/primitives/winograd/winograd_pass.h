@@ -37,7 +37,7 @@ struct WinogradProblem {
     std::int64_t offset_w = 0;
     bool turned = false;  // the filter is read from its last tap to its first
     DType dtype = DType::f32;
-    Layout layout = Layout::blocked;
+    Format layout = Format::blocked;
     int tile = 4;  // or 2
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "primitives/nest/contraction_plan.h"
 #include "primitives/nest/schedule_cost.h"
 
 namespace dlprim {

@@ -13,7 +13,7 @@
 #include <tuple>
 #include <vector>
 
-#include "primitives/nest/contraction.h"
+#include "primitives/nest/contraction_plan.h"
 #include "primitives/winograd/winograd_tiles.h"
 
 namespace dlprim {

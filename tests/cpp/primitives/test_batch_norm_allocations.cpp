@@ -22,7 +22,7 @@ public:
                            .height = side,
                            .width = side,
                            .blocks = channel_blocks(1, channels)},
-                .layout = Layout::nhwc,
+                .layout = Format::nhwc,
                 .relu = true,
                 .epsilon = 1e-5F},
           tensor_(static_cast<std::size_t>(images * channels * side * side)),

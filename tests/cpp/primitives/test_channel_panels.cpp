@@ -15,21 +15,21 @@ Activations activations(std::int64_t images, std::int64_t channels, std::int64_t
 
 TEST_CASE("the channels of all blocks are all channels") {
     for (const std::int64_t channels : {1, 17, 64, 65, 130, 2048}) {
-        const ChannelPanels panels(activations(2, channels, 3, 3), Layout::blocked);
+        const ChannelPanels panels(activations(2, channels, 3, 3), Format::blocked);
         std::int64_t next = 0;
         for (std::int64_t block = 0; block < panels.blocks; ++block) {
             CHECK(panels.channels(block).begin == next);
             next = panels.channels(block).end;
         }
         CHECK(next == channels);
-        const ChannelPanels last(activations(2, channels, 3, 3), Layout::nhwc);
+        const ChannelPanels last(activations(2, channels, 3, 3), Format::nhwc);
         CHECK(last.channels(0) == Range{0, channels});
         CHECK(last.pixels == 18);
     }
 }
 
 TEST_CASE("pieces take every pixel of every image once") {
-    for (const Layout layout : {Layout::blocked, Layout::nhwc}) {
+    for (const Format layout : {Format::blocked, Format::nhwc}) {
         for (const std::int64_t side : {1, 2, 7, 40}) {
             for (const std::int64_t images : {1, 3, 8}) {
                 const ChannelPanels panels(activations(images, 100, side, side), layout);

@@ -126,7 +126,7 @@ TEST_CASE("no pass allocates in its second call, nor more than it says in its fi
               square(35, 35, 5, 2, 35), square(20, 20, 2, 3, 20), square(300, 40, 1, 2, 1),
               square(300, 520, 1, 2, 1)}) {
             for (const DType dtype : {DType::f32, DType::bf16}) {
-                for (const Layout layout : {Layout::blocked, Layout::nhwc}) {
+                for (const Format layout : {Format::blocked, Format::nhwc}) {
                     for (const Activation activation : {Activation::relu, Activation::tanh}) {
                         CAPTURE(shape.C);
                         CAPTURE(shape.R);

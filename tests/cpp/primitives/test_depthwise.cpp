@@ -125,13 +125,13 @@ Results computed(const Depthwise& problem, const Tensors& given, bool epilogue, 
     const StoredTensor src = stored(given.src, src_extents(shape), problem, fence);
     const StoredTensor diff_dst = stored(given.diff_dst, dst_extents(shape), problem, fence);
     const StoredTensor residual = stored(given.residual, dst_extents(shape), problem, fence);
-    StoredTensor weights(weights_extents(shape), problem.dtype, Layout::blocked, fence);
+    StoredTensor weights(weights_extents(shape), problem.dtype, Format::blocked, fence);
     weights.write(given.weights);
     GuardedBytes bias(shape.C * 4, fence);
     std::memcpy(bias.data(), given.bias.data(), given.bias.size() * sizeof(float));
     StoredTensor dst(dst_extents(shape), problem.dtype, problem.layout, fence);
     StoredTensor diff_src(src_extents(shape), problem.dtype, problem.layout, fence);
-    StoredTensor diff_weights(weights_extents(shape), problem.dtype, Layout::blocked, fence);
+    StoredTensor diff_weights(weights_extents(shape), problem.dtype, Format::blocked, fence);
     for (StoredTensor* const tensor : {&dst, &diff_src, &diff_weights}) tensor->fill(kUntouched);
 
     depthwise_forward(problem,
@@ -181,7 +181,7 @@ ConvShape drawn_shape(std::mt19937& random) {
 template <class Body>
 void for_problems(const ConvShape& shape, const Body& body) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
-        for (const Layout layout : {Layout::blocked, Layout::nhwc}) {
+        for (const Format layout : {Format::blocked, Format::nhwc}) {
             body(Depthwise{validated(shape), dtype, layout});
         }
     }
@@ -283,15 +283,15 @@ TEST_CASE("the gradient of bfloat16 weights comes in float32 too, with zeros as 
     const ConvShape shape = square_filter({2, 70, 9, 9}, 3, 1);
     std::mt19937 random(5);
     const Tensors given = eighths(shape, random);
-    const Depthwise problem{shape, DType::bf16, Layout::nhwc};
+    const Depthwise problem{shape, DType::bf16, Format::nhwc};
     const StoredTensor src = stored(given.src, src_extents(shape), problem, Fence::after);
     const StoredTensor diff_dst = stored(given.diff_dst, dst_extents(shape), problem, Fence::after);
-    StoredTensor diff_weights(weights_extents(shape), DType::f32, Layout::blocked, Fence::after);
+    StoredTensor diff_weights(weights_extents(shape), DType::f32, Format::blocked, Fence::after);
     diff_weights.fill(kUntouched);
     depthwise_backward_weights(problem,
                                {src.data(), diff_dst.data(), DType::f32, diff_weights.data()},
                                scratch({depthwise_weights_scratch_bytes(problem), Fence::after}));
-    const Depthwise in_float{shape, DType::f32, Layout::nhwc};
+    const Depthwise in_float{shape, DType::f32, Format::nhwc};
     CHECK(diff_weights.read() == expected(in_float, given, false).diff_weights);
     CHECK(diff_weights.padding_is(std::byte{0}));
 }

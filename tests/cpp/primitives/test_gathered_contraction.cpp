@@ -10,7 +10,7 @@
 #include <doctest/doctest.h>
 
 #include "contraction_problem.h"
-#include "primitives/nest/contraction.h"
+#include "primitives/nest/contraction_plan.h"
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {

@@ -46,7 +46,7 @@ std::vector<LinearShape> shapes() {
 }
 
 LinearSpec plain(const LinearShape& shape, Activation activation, bool bias) {
-    return {.shape = shape, .layout = Layout::nhwc, .activation = activation, .bias = bias};
+    return {.shape = shape, .layout = Format::nhwc, .activation = activation, .bias = bias};
 }
 
 Tensor packed_weights(const LinearShape& shape, const Tensor& weights) {

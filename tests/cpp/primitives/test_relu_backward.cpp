@@ -27,7 +27,7 @@ enum class Out : std::uint8_t { none, apart, in_place };
 
 struct Case {
     Activations tensor;
-    Layout layout = Layout::blocked;
+    Format layout = Format::blocked;
     Gate gate = Gate::dst;
     Out out = Out::apart;
     bool bias = true;
@@ -61,7 +61,7 @@ public:
           pixels_(it.tensor.images * size_),
           element_(size_of(it.tensor.dtype)),
           blocks_(it.tensor.blocks) {
-        if (it.layout == Layout::nhwc) blocks_ = {1, channels(), channels()};
+        if (it.layout == Format::nhwc) blocks_ = {1, channels(), channels()};
     }
 
     std::int64_t pixels() const { return pixels_; }
@@ -216,8 +216,8 @@ void check_variants(Case it) {
 template <class Check>
 void for_layouts_and_types(const Check& check_case) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
-        check_case(Case{.tensor = {.width = 3, .dtype = dtype}, .layout = Layout::blocked});
-        check_case(Case{.tensor = {.width = 3, .dtype = dtype}, .layout = Layout::nhwc});
+        check_case(Case{.tensor = {.width = 3, .dtype = dtype}, .layout = Format::blocked});
+        check_case(Case{.tensor = {.width = 3, .dtype = dtype}, .layout = Format::nhwc});
     }
 }
 
@@ -283,7 +283,7 @@ TEST_CASE("a long sum is accurate, and the same bits for any number of threads")
     for (float& value : diff) value = 1.0F + static_cast<float>(random() & 0xffff) / 65536.0F;
     const Activations tensor{7, 5000, 3, channel_blocks(1, 1)};
     const double sum = std::accumulate(diff.begin(), diff.end(), 0.0);
-    for (const Layout layout : {Layout::blocked, Layout::nhwc}) {
+    for (const Format layout : {Format::blocked, Format::nhwc}) {
         std::vector<float> sums;
         for (const int threads : {1, 2, 5}) {
             const Threads guard(threads);

@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include "primitives/conv/conv_contraction.h"
+#include "primitives/nest/contraction_plan.h"
 #include "primitives/nest/schedule_cost.h"
 #include "primitives/tensor/parallel.h"
 
@@ -47,7 +48,7 @@ template <class Body>
 void for_contractions(const Body& body) {
     for (const ConvShape& shape : shapes()) {
         for (const DType dtype : {DType::f32, DType::bf16}) {
-            const ConvProblem problem{shape, dtype, Layout::blocked};
+            const ConvProblem problem{shape, dtype, Format::blocked};
             CAPTURE(shape.C);
             CAPTURE(shape.H);
             CAPTURE(name_of(dtype));
@@ -126,7 +127,7 @@ TEST_CASE("a smaller cache brings in no less, and the largest one everything onc
 }
 
 TEST_CASE("streaming all weights for every row costs more than keeping a block of them") {
-    const ConvProblem problem{square(16, 256, 14, 256, 3, 1), DType::f32, Layout::blocked};
+    const ConvProblem problem{square(16, 256, 14, 256, 3, 1), DType::f32, Format::blocked};
     const Contraction contraction = forward_contraction(problem, {});
     CHECK(cost(contraction, "K N P c8 G") < cost(contraction, "N P K c8 G"));
     const auto into_l2 = [&](const char* schedule) {
@@ -136,7 +137,7 @@ TEST_CASE("streaming all weights for every row costs more than keeping a block o
 }
 
 TEST_CASE("calls, and tasks that are too few to share, have a price") {
-    const ConvProblem problem{square(16, 256, 14, 256, 1, 1), DType::f32, Layout::blocked};
+    const ConvProblem problem{square(16, 256, 14, 256, 1, 1), DType::f32, Format::blocked};
     const Contraction contraction = forward_contraction(problem, {});
     CHECK(cost(contraction, "N K P q196 c4 G") < cost(contraction, "N K P q196 c1 G"));
     CHECK(cost(contraction, "N K P q196 c4 G") < cost(contraction, "n k p q196 c4 g"));
@@ -146,7 +147,7 @@ TEST_CASE("calls, and tasks that are too few to share, have a price") {
 
 TEST_CASE("ranks do not depend on the number of threads") {
     const int before = num_threads();
-    const ConvProblem problem{square(8, 64, 28, 128, 3, 1), DType::f32, Layout::blocked};
+    const ConvProblem problem{square(8, 64, 28, 128, 3, 1), DType::f32, Format::blocked};
     const Contraction contraction = forward_contraction(problem, {});
     set_num_threads(1);
     const std::vector<Schedule> serial = ranked_schedules(contraction, kCaches, 50);

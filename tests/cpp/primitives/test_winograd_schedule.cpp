@@ -38,7 +38,7 @@ std::vector<ConvProblem> problems() {
     shapes.back().W = 2000;
     std::vector<ConvProblem> all;
     for (const ConvShape& shape : shapes) all.push_back({validated(shape)});
-    all.push_back({validated(shape_of(8, 64, 64, 28)), DType::bf16, Layout::nhwc});
+    all.push_back({validated(shape_of(8, 64, 64, 28)), DType::bf16, Format::nhwc});
     return all;
 }
 

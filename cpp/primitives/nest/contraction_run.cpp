@@ -1,8 +1,8 @@
-#include "primitives/nest/contraction.h"
-
 #include <algorithm>
 
+#include "brgemm/brgemm.h"
 #include "jit/isa.h"
+#include "primitives/nest/contraction_plan.h"
 #include "primitives/tensor/pack_rows.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/zero_rows.h"

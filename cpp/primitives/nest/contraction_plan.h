@@ -1,0 +1,105 @@
+// The one driver: a Contraction (what, contraction.h) in the order of a Schedule (loop_nest.h). A
+// plan looks up every kernel and makes every batch table once; a run walks the nest and calls them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "primitives/nest/contraction.h"
+#include "primitives/nest/loop_nest.h"
+
+namespace dlprim {
+
+class Brgemm;
+
+class ContractionPlan {
+public:
+    // Looks up every kernel that the nest will call. Throws std::invalid_argument when the
+    // schedule does not fit the loops, shares a sum among threads, or splits the sum of a bfloat16
+    // result (which is rounded once, so a block of it is summed in one go).
+    ContractionPlan(Contraction contraction, const Schedule& schedule);
+
+    // Scratch of one thread in bytes: a block of sums that are converted afterwards.
+    std::int64_t scratch_bytes() const { return block_bytes_; }
+
+    // Runs the nest in at most `threads` parts on the calling thread's team; `scratch` has
+    // scratch_bytes() for each. The caller reads the number of threads once, for both.
+    void run(const ContractionOperands& operands, void* scratch, int threads) const;
+
+    // One body of the nest on the calling thread, for those who do more with a block than an
+    // epilogue can while it is hot, and so run nest() themselves. `scratch` has scratch_bytes().
+    void run_body(const ContractionOperands& operands, const LoopNest::Ranges& ranges,
+                  void* scratch) const;
+
+    // Whether a block of C holds sums that are not complete, so that what stood there is lost
+    // before the epilogue.
+    bool sums_pass_through_c() const { return sums_pass_through_c_; }
+
+    const Contraction& contraction() const { return contraction_; }
+    const LoopNest& nest() const { return nest_; }
+    std::vector<std::string> kernel_names() const;  // each once, sorted
+
+private:
+    // A term with its batch tables and kernels.
+    struct PreparedTerm {
+        Term term;
+        std::vector<std::int64_t> offsets_a = {};  // [index of the batch loop][entry]
+        std::vector<std::int64_t> offsets_b = {};
+        std::vector<const Brgemm*> kernels = {};  // by Variant::index
+
+        std::int64_t entries() const { return static_cast<std::int64_t>(term.entries_a.size()); }
+    };
+    struct PreparedClass {
+        std::vector<PreparedTerm> terms;
+        bool sums_apart = false;  // summed in scratch as float32, then converted
+    };
+    // Which of a term's kernels: blocks at the edges are smaller, the first call of a sum
+    // overwrites C and the last one applies the epilogue.
+    struct Variant {
+        std::int64_t rows = 0;  // index in row_sizes_
+        bool last_columns = false;
+        bool last_depth = false;
+        bool first = false;
+        bool last = false;
+
+        static constexpr std::size_t kPerRows = 16;
+        static Variant at(std::size_t index);
+        std::size_t index() const;
+    };
+    struct Block;
+
+    void check() const;
+    void require_single_steps(int loop, const std::string& why) const;
+    bool is_split(int loop) const;
+    bool has_last_depth(const Term& term) const;
+    void find_row_sizes();
+    PreparedTerm prepared(const Term& term, bool sums_apart);
+    bool is_needed(const Term& term, bool sums_apart, const Variant& variant) const;
+    std::int64_t columns_of(const Variant& variant) const;
+    BrgemmSpec spec_of(const Term& term, bool sums_apart, const Variant& variant) const;
+
+    void find_ahead();
+    void set_ahead(const LoopNest::Ranges& ranges, Block& block) const;
+    Block block_at(const ContractionOperands& operands, const LoopNest::Ranges& ranges) const;
+    void run_block(const Block& block) const;
+    void run_term(const PreparedTerm& prepared, const Block& block) const;
+    void call(const PreparedTerm& prepared, const Block& block, Range blocks,
+              bool last_depth) const;
+    void start_from_residual(const Block& block) const;
+    void convert(const Block& block) const;
+
+    Contraction contraction_;
+    LoopNest nest_;
+    std::vector<PreparedClass> classes_;
+    std::vector<std::int64_t> row_sizes_;  // of the blocks that the rows loop makes, sorted
+    std::vector<std::shared_ptr<const Brgemm>> kernels_;
+    std::vector<int> ahead_;  // loops that lead to the next operands, the innermost first
+    bool sum_is_split_ = false;
+    bool sums_pass_through_c_ = false;
+    bool streams_ = false;  // C exceeds the caches, so zeros bypass them
+    std::int64_t block_bytes_ = 0;
+};
+
+}  // namespace dlprim
