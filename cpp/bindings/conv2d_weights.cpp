@@ -26,21 +26,21 @@ void PyConv2d::find_weights_shapes() {
     std::int64_t bytes = direct_weights_bytes();
     // Empty cache lines at the end, as many as tell which tiles the weights are transformed for, so
     // that those of another choice are refused.
-    const auto mark = [&](ConvPass pass, std::int64_t weight) {
+    const auto mark = [&](PassKind pass, std::int64_t weight) {
         const std::string name = winograd.name(pass);
         return kCacheLine * weight * (name == "winograd4" ? 1 : name == "winograd2" ? 2 : 0);
     };
     forward_weights_shape_ = direct_weights_shape_;
-    if (winograd.runs(ConvPass::forward)) {
-        bytes += winograd.transformed_floats(ConvPass::forward) * size_of(DType::f32);
-        forward_weights_shape_ = {(bytes + mark(ConvPass::forward, 1)) / element};
+    if (winograd.runs(PassKind::forward)) {
+        bytes += winograd.transformed_floats(PassKind::forward) * size_of(DType::f32);
+        forward_weights_shape_ = {(bytes + mark(PassKind::forward, 1)) / element};
     }
     weights_shape_ = forward_weights_shape_;
-    if (winograd.runs(ConvPass::backward_data)) {
-        bytes += winograd.transformed_floats(ConvPass::backward_data) * size_of(DType::f32);
+    if (winograd.runs(PassKind::backward_data)) {
+        bytes += winograd.transformed_floats(PassKind::backward_data) * size_of(DType::f32);
     }
-    if (weights_shape_ != direct_weights_shape_ || winograd.runs(ConvPass::backward_data)) {
-        const std::int64_t marks = mark(ConvPass::forward, 1) + mark(ConvPass::backward_data, 3);
+    if (weights_shape_ != direct_weights_shape_ || winograd.runs(PassKind::backward_data)) {
+        const std::int64_t marks = mark(PassKind::forward, 1) + mark(PassKind::backward_data, 3);
         weights_shape_ = {(bytes + marks) / element};
     }
 }
@@ -64,11 +64,11 @@ PyConv2d::Weights PyConv2d::weights_in(const char* name, py::handle array) const
     if (*shape == direct_weights_shape_) return weights;
     const auto* next =
         reinterpret_cast<const float*>(weights.array->data() + direct_weights_bytes());
-    if (winograd.runs(ConvPass::forward)) {
+    if (winograd.runs(PassKind::forward)) {
         weights.forward = next;
-        next += winograd.transformed_floats(ConvPass::forward);
+        next += winograd.transformed_floats(PassKind::forward);
     }
-    if (winograd.runs(ConvPass::backward_data) && *shape == weights_shape_) {
+    if (winograd.runs(PassKind::backward_data) && *shape == weights_shape_) {
         weights.backward = next;
     }
     return weights;
@@ -83,10 +83,10 @@ void PyConv2d::pack_weights(py::handle w, py::handle out) const {
     const py::gil_scoped_release without_gil;
     dlprim::pack_weights(conv_.spec().shape, from, dtype(), plain_weights->data(), result);
     if (packed.forward != nullptr) {
-        conv_.transform_weights(ConvPass::forward, result, const_cast<float*>(packed.forward));
+        conv_.transform_weights(PassKind::forward, result, const_cast<float*>(packed.forward));
     }
     if (packed.backward != nullptr) {
-        conv_.transform_weights(ConvPass::backward_data, result,
+        conv_.transform_weights(PassKind::backward_data, result,
                                 const_cast<float*>(packed.backward));
     }
 }

@@ -15,9 +15,9 @@ py::tuple tuple_of(const PyConv2d& conv) {
     return py::tuple(py::cast((conv.*shape)()));
 }
 
-std::vector<Pass> all_passes(const PyConv2d&) { return {kPasses.begin(), kPasses.end()}; }
+std::vector<PassKind> all_passes(const PyConv2d&) { return {kPassKinds.begin(), kPassKinds.end()}; }
 
-std::vector<Pass> scheduled_passes(const PyConv2d& conv) {
+std::vector<PassKind> scheduled_passes(const PyConv2d& conv) {
     if (conv.core().spec().shape.is_depthwise()) return {};
     return all_passes(conv);
 }
@@ -25,7 +25,7 @@ std::vector<Pass> scheduled_passes(const PyConv2d& conv) {
 // Of the passes, and of the gradient through relu.
 py::dict scratch_bytes(const PyConv2d& conv) {
     py::dict bytes;
-    for (const Pass pass : kPasses) {
+    for (const PassKind pass : kPassKinds) {
         bytes[py::str(std::string(name_of(pass)))] = conv.core().scratch_bytes(pass);
     }
     bytes[py::str("backward_relu")] = conv.core().relu_scratch_bytes();
@@ -35,7 +35,7 @@ py::dict scratch_bytes(const PyConv2d& conv) {
 // The algorithm of each pass: "direct", or "winograd" and the size of its tiles.
 py::dict algorithms(const PyConv2d& conv) {
     py::dict names;
-    for (const Pass pass : kPasses) {
+    for (const PassKind pass : kPassKinds) {
         names[py::str(std::string(name_of(pass)))] = conv.core().winograd().name(pass);
     }
     return names;

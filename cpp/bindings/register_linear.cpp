@@ -12,7 +12,7 @@ py::tuple tuple_from(const PyLinear& linear) {
     return tuple_of((linear.*shape)());
 }
 
-std::vector<Pass> passes(const PyLinear& linear) { return linear.core().passes(); }
+std::vector<PassKind> passes(const PyLinear& linear) { return linear.core().passes(); }
 
 }  // namespace
 

@@ -9,12 +9,12 @@
 
 #include "bindings/array.h"
 #include "primitives/nest/loop_nest.h"
-#include "primitives/nest/pass.h"
+#include "primitives/nest/pass_kind.h"
 
 namespace dlprim::bindings {
 
-inline Pass parse_pass(const std::string& name) {
-    for (const Pass pass : kPasses) {
+inline PassKind parse_pass(const std::string& name) {
+    for (const PassKind pass : kPassKinds) {
         if (name == name_of(pass)) return pass;
     }
     throw py::value_error("pass is '" + name +
@@ -23,8 +23,8 @@ inline Pass parse_pass(const std::string& name) {
 
 // `all` gives the passes of a primitive, `scheduled` those that have a schedule.
 template <class Primitive>
-void define_schedules(py::class_<Primitive>& type, std::vector<Pass> (*all)(const Primitive&),
-                      std::vector<Pass> (*scheduled)(const Primitive&)) {
+void define_schedules(py::class_<Primitive>& type, std::vector<PassKind> (*all)(const Primitive&),
+                      std::vector<PassKind> (*scheduled)(const Primitive&)) {
     type.def(
             "set_schedule",
             [](Primitive& it, const std::string& which, const std::string& text) {
@@ -55,7 +55,7 @@ void define_schedules(py::class_<Primitive>& type, std::vector<Pass> (*all)(cons
         .def_property_readonly("scratch_bytes",
                                [all](const Primitive& it) {
                                    py::dict bytes;
-                                   for (const Pass pass : all(it)) {
+                                   for (const PassKind pass : all(it)) {
                                        bytes[py::str(std::string(name_of(pass)))] =
                                            it.core().scratch_bytes(pass);
                                    }
@@ -63,7 +63,7 @@ void define_schedules(py::class_<Primitive>& type, std::vector<Pass> (*all)(cons
                                })
         .def_property_readonly("schedules", [scheduled](const Primitive& it) {
             py::dict texts;
-            for (const Pass pass : scheduled(it)) {
+            for (const PassKind pass : scheduled(it)) {
                 texts[py::str(std::string(name_of(pass)))] = to_string(it.core().schedule(pass));
             }
             return texts;

@@ -42,8 +42,6 @@ constexpr std::int64_t kMostApart = std::int64_t{1} << 24;
 
 constexpr const char* kActivationSchedule = "G N K P";
 
-std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
 // Rows of the kernel's operands are pixels of one image row, or channels.
 void require_kernel_limits(const ConvSpec& spec) {
     const ConvShape& shape = spec.shape;
@@ -74,19 +72,19 @@ ConvSpec within_limits(ConvSpec spec) {
 Conv2d::Conv2d(const ConvSpec& spec) : spec_{within_limits(spec)}, winograd_(spec) {
     if (spec.shape.is_depthwise()) return;
     weights_sum_ = std::make_unique<WeightsSum>(*this);
-    for (const ConvPass pass :
-         {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
+    for (const PassKind pass :
+         {PassKind::forward, PassKind::backward_data, PassKind::backward_weights}) {
         if (!winograd_.runs(pass)) schedules_[pass] = candidates(pass, 1).front();
     }
 }
 
 Conv2d::~Conv2d() = default;
 
-Contraction Conv2d::contraction(ConvPass pass, std::int64_t variant) const {
+Contraction Conv2d::contraction(PassKind pass, std::int64_t variant) const {
     const ConvProblem problem{spec_.shape, spec_.dtype, spec_.layout};
     switch (pass) {
-        case ConvPass::forward: return forward_variant(problem, variant);
-        case ConvPass::backward_data:
+        case PassKind::forward: return forward_variant(problem, variant);
+        case PassKind::backward_data:
             if (prefers_windows(problem)) return window_data_contraction(problem);
             return variant == kWithCells ? cell_data_contraction(problem)
                                          : backward_data_contraction(problem);
@@ -110,11 +108,11 @@ Contraction Conv2d::forward_variant(const ConvProblem& problem, std::int64_t var
     return made;
 }
 
-std::shared_ptr<const ContractionPlan> Conv2d::plan(ConvPass pass, std::int64_t variant) const {
+std::shared_ptr<const ContractionPlan> Conv2d::plan(PassKind pass, std::int64_t variant) const {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<const ContractionPlan>& known = plans_[{pass, variant}];
     if (!known) {
-        const bool alone = pass == ConvPass::forward && (variant & kActivationOnly) != 0;
+        const bool alone = pass == PassKind::forward && (variant & kActivationOnly) != 0;
         known = std::make_shared<ContractionPlan>(
             contraction(pass, variant),
             alone ? parse_schedule(kActivationSchedule) : schedules_.at(pass));
@@ -123,7 +121,7 @@ std::shared_ptr<const ContractionPlan> Conv2d::plan(ConvPass pass, std::int64_t 
 }
 
 std::shared_ptr<const ContractionPlan> Conv2d::plan(const WeightsPart& part) const {
-    return plan(ConvPass::backward_weights, variant_of(part));
+    return plan(PassKind::backward_weights, variant_of(part));
 }
 
 bool Conv2d::activates_afterwards(bool relu_mask) const {
@@ -132,7 +130,7 @@ bool Conv2d::activates_afterwards(bool relu_mask) const {
         return relu_mask ||
                (spec_.activation != Activation::none && spec_.activation != Activation::relu);
     }
-    if (winograd_.runs(ConvPass::forward)) {
+    if (winograd_.runs(PassKind::forward)) {
         return relu_mask ||
                (spec_.activation != Activation::none && spec_.activation != Activation::relu);
     }
@@ -142,24 +140,24 @@ bool Conv2d::activates_afterwards(bool relu_mask) const {
 }
 
 std::shared_ptr<const ContractionPlan> Conv2d::one_image_activation(bool relu_mask) const {
-    return plan(ConvPass::forward,
+    return plan(PassKind::forward,
                 kActivationOnly | kOneImageInFloat32 | (relu_mask ? kWithMask : 0));
 }
 
 void Conv2d::activate(const ConvForward& tensors) const {
     const int mask = tensors.relu_mask != nullptr ? kWithMask : 0;
-    plan(ConvPass::forward, kActivationOnly | mask)
+    plan(PassKind::forward, kActivationOnly | mask)
         ->run({.c = tensors.dst, .relu_mask = tensors.relu_mask, .accumulate = true}, nullptr,
               num_threads());
 }
 
 void Conv2d::multiply_forward(const ConvForward& tensors, std::int64_t variant) const {
     const ConvProblem problem{spec_.shape, spec_.dtype, spec_.layout};
-    auto made = plan(ConvPass::forward, variant);
+    auto made = plan(PassKind::forward, variant);
     // Where sums pass through dst, a residual that stands there is continued, not added at last.
     const bool in_place = tensors.residual != nullptr && tensors.residual == tensors.dst;
     const bool continues = in_place && made->sums_pass_through_c();
-    if (continues) made = plan(ConvPass::forward, (variant & ~kWithResidual) | kContinued);
+    if (continues) made = plan(PassKind::forward, (variant & ~kWithResidual) | kContinued);
     const std::int64_t joined = joined_bytes();
     const int threads = num_threads();
     const WorkspacePool::Lease scratch(*workspaces_, joined + made->scratch_bytes() * threads);
@@ -189,7 +187,7 @@ void Conv2d::forward(const ConvForward& tensors) const {
                            .residual = tensors.residual,
                            .relu = spec_.activation == Activation::relu && !afterwards,
                            .dst = tensors.dst});
-    } else if (winograd_.runs(ConvPass::forward)) {
+    } else if (winograd_.runs(PassKind::forward)) {
         forward_winograd(tensors, spec_.activation == Activation::relu);
     } else {
         int variant = tensors.residual != nullptr ? kWithResidual : 0;
@@ -205,21 +203,21 @@ void Conv2d::forward(const ConvForward& tensors) const {
 
 void Conv2d::backward_data(const void* diff_dst, const void* weights, void* diff_src,
                            const float* transformed) const {
-    if (winograd_.runs(ConvPass::backward_data)) {
+    if (winograd_.runs(PassKind::backward_data)) {
         backward_data_winograd(diff_dst, weights, diff_src, transformed);
         return;
     }
     if (spec_.shape.is_depthwise()) {
         const WorkspacePool::Lease scratch(*workspaces_,
-                                           depthwise_scratch_bytes(ConvPass::backward_data));
+                                           depthwise_scratch_bytes(PassKind::backward_data));
         depthwise_backward_data({spec_.shape, spec_.dtype, spec_.layout}, diff_dst, weights,
                                 diff_src, scratch.data());
         return;
     }
     const ConvProblem problem{spec_.shape, spec_.dtype, spec_.layout};
     const bool aligned_result = reinterpret_cast<std::intptr_t>(diff_src) % 64 == 0;
-    const auto made = plan(ConvPass::backward_data,
-                           aligned_result ? typical_variant(ConvPass::backward_data) : 0);
+    const auto made = plan(PassKind::backward_data,
+                           aligned_result ? typical_variant(PassKind::backward_data) : 0);
     const std::int64_t transposed = transposed_bytes();
     const int threads = num_threads();
     const WorkspacePool::Lease scratch(*workspaces_, transposed + made->scratch_bytes() * threads);
@@ -236,13 +234,13 @@ void Conv2d::backward_weights(const void* src, const void* diff_dst, DType to,
                               void* diff_weights) const {
     if (spec_.shape.is_depthwise()) {
         const WorkspacePool::Lease scratch(*workspaces_,
-                                           depthwise_scratch_bytes(ConvPass::backward_weights));
+                                           depthwise_scratch_bytes(PassKind::backward_weights));
         depthwise_backward_weights({spec_.shape, spec_.dtype, spec_.layout},
                                    {src, diff_dst, to, diff_weights}, scratch.data());
         return;
     }
     const int threads = num_threads();
-    if (winograd_.runs(ConvPass::backward_weights)) {
+    if (winograd_.runs(PassKind::backward_weights)) {
         const auto pass = winograd_.weights_pass();
         const WorkspacePool::Lease scratch(*workspaces_, pass->scratch_bytes(to, threads));
         pass->run(src, diff_dst, to, diff_weights, scratch.data(), threads);
@@ -264,13 +262,13 @@ std::int64_t Conv2d::transposed_bytes() const {
     return aligned(transposed_weights_size(spec_.shape, spec_.dtype) * size_of(spec_.dtype));
 }
 
-std::int64_t Conv2d::scratch_bytes(ConvPass pass) const {
+std::int64_t Conv2d::scratch_bytes(PassKind pass) const {
     if (spec_.shape.is_depthwise()) return depthwise_scratch_bytes(pass);
     if (winograd_.runs(pass)) return winograd_scratch_bytes(pass);
     switch (pass) {
-        case ConvPass::forward:
+        case PassKind::forward:
             return joined_bytes() + plan(pass, 0)->scratch_bytes() * num_threads();
-        case ConvPass::backward_data:
+        case PassKind::backward_data:
             return transposed_bytes() + plan(pass, 0)->scratch_bytes() * num_threads();
         default: {
             const int threads = num_threads();
@@ -280,10 +278,10 @@ std::int64_t Conv2d::scratch_bytes(ConvPass pass) const {
     }
 }
 
-std::int64_t Conv2d::typical_variant(ConvPass pass) const {
-    if (pass == ConvPass::backward_weights) return variant_of(weights_sum_->typical_part());
+std::int64_t Conv2d::typical_variant(PassKind pass) const {
+    if (pass == PassKind::backward_weights) return variant_of(weights_sum_->typical_part());
     const bool cells =
-        pass == ConvPass::backward_data && has_cells({spec_.shape, spec_.dtype, spec_.layout});
+        pass == PassKind::backward_data && has_cells({spec_.shape, spec_.dtype, spec_.layout});
     return cells ? kWithCells : 0;
 }
 

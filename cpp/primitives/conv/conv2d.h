@@ -21,7 +21,7 @@
 #include "primitives/conv/conv_contraction.h"
 #include "primitives/layers/relu_backward.h"
 #include "primitives/nest/contraction_plan.h"
-#include "primitives/nest/pass.h"
+#include "primitives/nest/pass_kind.h"
 #include "primitives/tensor/workspace.h"
 #include "primitives/winograd/conv_winograd.h"
 
@@ -79,20 +79,20 @@ public:
     const ConvWinograd& winograd() const { return winograd_; }
     // Packed weights to those of Winograd's forward or backward-data pass,
     // winograd().transformed_floats() of them.
-    void transform_weights(ConvPass pass, const void* weights, float* transformed) const;
+    void transform_weights(PassKind pass, const void* weights, float* transformed) const;
 
     // The most bytes beside operands and results that a call uses with the present number of
     // threads: with a relu mask, or for diff_weights in bfloat16, where these take more. They are
     // taken from the system once and kept.
-    std::int64_t scratch_bytes(ConvPass pass) const;
+    std::int64_t scratch_bytes(PassKind pass) const;
     std::int64_t relu_scratch_bytes() const;
 
     // A depthwise convolution has none: refused with std::invalid_argument.
-    Schedule schedule(ConvPass pass) const;
-    void set_schedule(ConvPass pass, const Schedule& schedule);
-    std::vector<Loop> loops(ConvPass pass) const;
+    Schedule schedule(PassKind pass) const;
+    void set_schedule(PassKind pass, const Schedule& schedule);
+    std::vector<Loop> loops(PassKind pass) const;
     // What the cost model ranks highest, the best first.
-    std::vector<Schedule> candidates(ConvPass pass, int count) const;
+    std::vector<Schedule> candidates(PassKind pass, int count) const;
 
     std::string describe() const;
 
@@ -101,34 +101,34 @@ private:
 
     // `variant` is what a plan depends on besides the pass: forward, the fused operands;
     // backward-weights, which sums.
-    std::shared_ptr<const ContractionPlan> plan(ConvPass pass, std::int64_t variant) const;
+    std::shared_ptr<const ContractionPlan> plan(PassKind pass, std::int64_t variant) const;
     std::shared_ptr<const ContractionPlan> plan(const WeightsPart& part) const;
-    Contraction contraction(ConvPass pass, std::int64_t variant) const;
+    Contraction contraction(PassKind pass, std::int64_t variant) const;
     Contraction forward_variant(const ConvProblem& problem, std::int64_t variant) const;
     bool activates_afterwards(bool relu_mask) const;
     void activate(const ConvForward& tensors) const;
     std::shared_ptr<const ContractionPlan> one_image_activation(bool relu_mask) const;
     void depthwise_through_float32(const ConvForward& tensors) const;
-    std::int64_t typical_variant(ConvPass pass) const;
+    std::int64_t typical_variant(PassKind pass) const;
     void forward_winograd(const ConvForward& tensors, bool relu) const;
     void backward_data_winograd(const void* diff_dst, const void* weights, void* diff_src,
                                 const float* transformed) const;
-    std::int64_t winograd_scratch_bytes(ConvPass pass) const;
+    std::int64_t winograd_scratch_bytes(PassKind pass) const;
     void multiply_forward(const ConvForward& tensors, std::int64_t variant) const;
     // Scratch of another form of the weights.
     std::int64_t joined_bytes() const;
     std::int64_t transposed_bytes() const;
     std::int64_t float32_copies_bytes() const;
-    std::int64_t depthwise_scratch_bytes(ConvPass pass) const;
+    std::int64_t depthwise_scratch_bytes(PassKind pass) const;
     Activations dst_activations() const;
     void require_schedules() const;
 
     ConvSpec spec_;
     ConvWinograd winograd_;
     mutable std::mutex mutex_;
-    mutable std::map<std::pair<ConvPass, std::int64_t>, std::shared_ptr<const ContractionPlan>>
+    mutable std::map<std::pair<PassKind, std::int64_t>, std::shared_ptr<const ContractionPlan>>
         plans_;
-    std::map<ConvPass, Schedule> schedules_;
+    std::map<PassKind, Schedule> schedules_;
     std::unique_ptr<const WeightsSum> weights_sum_;
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };

@@ -29,14 +29,14 @@ std::int64_t Conv2d::float32_copies_bytes() const {
     return (src + 2 * dst + packed_weights_size(shape, DType::f32)) * size_of(DType::f32);
 }
 
-std::int64_t Conv2d::depthwise_scratch_bytes(ConvPass pass) const {
+std::int64_t Conv2d::depthwise_scratch_bytes(PassKind pass) const {
     const Depthwise problem{spec_.shape, spec_.dtype, spec_.layout};
     switch (pass) {
-        case ConvPass::forward:
+        case PassKind::forward:
             return activates_afterwards(spec_.activation == Activation::relu)
                        ? float32_copies_bytes()
                        : 0;
-        case ConvPass::backward_data: return depthwise_data_scratch_bytes(problem);
+        case PassKind::backward_data: return depthwise_data_scratch_bytes(problem);
         default: return depthwise_weights_scratch_bytes(problem);
     }
 }

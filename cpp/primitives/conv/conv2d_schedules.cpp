@@ -6,7 +6,7 @@
 
 namespace dlprim {
 
-Schedule Conv2d::schedule(ConvPass pass) const {
+Schedule Conv2d::schedule(PassKind pass) const {
     require_schedules();
     if (winograd_.runs(pass)) return winograd_.schedule(pass);
     const std::lock_guard lock(mutex_);
@@ -21,7 +21,7 @@ void Conv2d::require_schedules() const {
     }
 }
 
-void Conv2d::set_schedule(ConvPass pass, const Schedule& schedule) {
+void Conv2d::set_schedule(PassKind pass, const Schedule& schedule) {
     require_schedules();
     if (winograd_.runs(pass)) {
         winograd_.set_schedule(pass, schedule);
@@ -35,7 +35,7 @@ void Conv2d::set_schedule(ConvPass pass, const Schedule& schedule) {
     plans_[{pass, variant}] = made;
 }
 
-std::vector<Loop> Conv2d::loops(ConvPass pass) const {
+std::vector<Loop> Conv2d::loops(PassKind pass) const {
     require_schedules();
     if (winograd_.runs(pass)) return winograd_.loops(pass);
     std::vector<Loop> loops;
@@ -45,7 +45,7 @@ std::vector<Loop> Conv2d::loops(ConvPass pass) const {
     return loops;
 }
 
-std::vector<Schedule> Conv2d::candidates(ConvPass pass, int count) const {
+std::vector<Schedule> Conv2d::candidates(PassKind pass, int count) const {
     require_schedules();
     if (winograd_.runs(pass)) return winograd_.candidates(pass, count);
     return ranked_schedules(contraction(pass, typical_variant(pass)), cache_sizes(), count);
@@ -59,8 +59,8 @@ std::string Conv2d::describe() const {
                        std::to_string(in.block) + ", K " + std::to_string(out.count()) + " x " +
                        std::to_string(out.block) + "\n";
     if (shape.is_depthwise()) return text + "depthwise: vectors along the channels, no kernel\n";
-    for (const ConvPass pass :
-         {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
+    for (const PassKind pass :
+         {PassKind::forward, PassKind::backward_data, PassKind::backward_weights}) {
         text += std::string(name_of(pass)) + ": schedule '" + to_string(schedule(pass)) + "'\n";
         text += "  " + winograd_.reason(pass) + "\n";
         const std::vector<std::string> names =

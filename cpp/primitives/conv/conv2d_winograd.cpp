@@ -6,15 +6,13 @@ namespace {
 
 // Of the weights with the roles of the channels exchanged, on cache lines.
 std::int64_t packed_transposed_bytes(const ConvSpec& spec) {
-    const std::int64_t bytes =
-        transposed_weights_size(spec.shape, spec.dtype) * size_of(spec.dtype);
-    return (bytes + 63) / 64 * 64;
+    return aligned(transposed_weights_size(spec.shape, spec.dtype) * size_of(spec.dtype));
 }
 
 }  // namespace
 
 void Conv2d::forward_winograd(const ConvForward& tensors, bool relu) const {
-    const auto pass = winograd_.pass(ConvPass::forward);
+    const auto pass = winograd_.pass(PassKind::forward);
     const int threads = num_threads();
     const bool transforms = tensors.transformed == nullptr;
     const WorkspacePool::Lease scratch(*workspaces_, pass->scratch_bytes(transforms, threads));
@@ -30,7 +28,7 @@ void Conv2d::forward_winograd(const ConvForward& tensors, bool relu) const {
 
 void Conv2d::backward_data_winograd(const void* diff_dst, const void* weights, void* diff_src,
                                     const float* transformed) const {
-    const auto pass = winograd_.pass(ConvPass::backward_data);
+    const auto pass = winograd_.pass(PassKind::backward_data);
     const int threads = num_threads();
     const bool transforms = transformed == nullptr;
     const std::int64_t transposed = transforms ? packed_transposed_bytes(spec_) : 0;
@@ -44,8 +42,8 @@ void Conv2d::backward_data_winograd(const void* diff_dst, const void* weights, v
         scratch.data() + transposed, threads);
 }
 
-void Conv2d::transform_weights(ConvPass pass, const void* weights, float* transformed) const {
-    if (pass == ConvPass::forward) {
+void Conv2d::transform_weights(PassKind pass, const void* weights, float* transformed) const {
+    if (pass == PassKind::forward) {
         winograd_.transform(pass, weights, transformed);
         return;
     }
@@ -55,13 +53,13 @@ void Conv2d::transform_weights(ConvPass pass, const void* weights, float* transf
 }
 
 // With weights that are transformed in the call.
-std::int64_t Conv2d::winograd_scratch_bytes(ConvPass pass) const {
+std::int64_t Conv2d::winograd_scratch_bytes(PassKind pass) const {
     const int threads = num_threads();
-    if (pass == ConvPass::backward_weights) {
+    if (pass == PassKind::backward_weights) {
         return winograd_.weights_pass()->scratch_bytes(spec_.dtype, threads);
     }
     const std::int64_t bytes = winograd_.pass(pass)->scratch_bytes(true, threads);
-    return pass == ConvPass::forward ? bytes : bytes + packed_transposed_bytes(spec_);
+    return pass == PassKind::forward ? bytes : bytes + packed_transposed_bytes(spec_);
 }
 
 }  // namespace dlprim

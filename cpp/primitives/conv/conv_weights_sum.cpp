@@ -20,8 +20,6 @@ constexpr std::int64_t kMostParts = 8;
 // Elements of diff_weights that are combined at a time.
 constexpr std::int64_t kElementsAtOnce = 4096;
 
-std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
 ConvProblem problem_of(const Conv2d& conv) {
     return {conv.spec().shape, conv.spec().dtype, conv.spec().layout};
 }

@@ -20,10 +20,6 @@ constexpr std::int64_t kNarrow = 32;
 // What a task moves: see pack.cpp.
 constexpr std::int64_t kTaskBytes = 128 * 1024;
 
-std::int64_t rounded_up(std::int64_t value, std::int64_t step) {
-    return (value + step - 1) / step * step;
-}
-
 std::int64_t channels_in(const ChannelBlocks& blocks, std::int64_t index) {
     return std::min(blocks.block, blocks.channels - index * blocks.block);
 }

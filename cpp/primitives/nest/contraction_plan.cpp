@@ -11,14 +11,6 @@
 namespace dlprim {
 namespace {
 
-std::vector<Loop> loops_of(const Contraction& contraction) {
-    std::vector<Loop> loops;
-    for (const ContractionLoop& loop : contraction.loops) {
-        loops.push_back({loop.letter, loop.extent});
-    }
-    return loops;
-}
-
 std::vector<std::int64_t> steps_of(const Schedule& schedule, char letter) {
     std::vector<std::int64_t> steps;
     for (const Level& level : schedule.levels) {
@@ -40,13 +32,19 @@ void collect_sizes(std::int64_t extent, const std::vector<std::int64_t>& steps, 
     collect_sizes(blocks.at(blocks.count() - 1).size(), steps, level + 1, sizes);
 }
 
-std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
 const ContractionLoop& loop_at(const Contraction& contraction, int loop) {
     return contraction.loops[static_cast<std::size_t>(loop)];
 }
 
 }  // namespace
+
+std::vector<Loop> loops_of(const Contraction& contraction) {
+    std::vector<Loop> loops;
+    for (const ContractionLoop& loop : contraction.loops) {
+        loops.push_back({loop.letter, loop.extent});
+    }
+    return loops;
+}
 
 std::int64_t Dimension::size(Range range) const {
     return std::min(range.end * unit, total) - range.begin * unit;

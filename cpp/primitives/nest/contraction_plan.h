@@ -14,6 +14,9 @@ namespace dlprim {
 
 class Brgemm;
 
+// What a schedule of the contraction is about.
+std::vector<Loop> loops_of(const Contraction& contraction);
+
 class ContractionPlan {
 public:
     // Looks up every kernel that the nest will call. Throws std::invalid_argument when the

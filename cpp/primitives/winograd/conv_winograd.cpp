@@ -22,13 +22,13 @@ constexpr std::int64_t kTermsForFourOfWeights = 256;
 constexpr std::int64_t kTermsForTwo = 36;
 
 // Of the direct sum.
-std::int64_t terms_of(const ConvShape& shape, ConvPass pass) {
-    if (pass == ConvPass::backward_weights) return shape.N * shape.P() * shape.Q();
-    return kTaps * kTaps * (pass == ConvPass::forward ? shape.group_C() : shape.group_K());
+std::int64_t terms_of(const ConvShape& shape, PassKind pass) {
+    if (pass == PassKind::backward_weights) return shape.N * shape.P() * shape.Q();
+    return kTaps * kTaps * (pass == PassKind::forward ? shape.group_C() : shape.group_K());
 }
 
-bool tiles_of_four(const ConvSpec& spec, ConvPass pass) {
-    const bool weights = pass == ConvPass::backward_weights;
+bool tiles_of_four(const ConvSpec& spec, PassKind pass) {
+    const bool weights = pass == PassKind::backward_weights;
     const std::int64_t terms = weights ? kTermsForFourOfWeights : kTermsForFour;
     return !spec.high_accuracy && terms_of(spec.shape, pass) >= terms;
 }
@@ -75,13 +75,13 @@ ConvWinograd::ConvWinograd(const ConvSpec& spec) : problem_{spec.shape, spec.dty
         throw std::invalid_argument("algorithm is 'winograd', which cannot do this convolution: " +
                                     obstacle);
     }
-    for (const ConvPass pass :
-         {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights}) {
+    for (const PassKind pass :
+         {PassKind::forward, PassKind::backward_data, PassKind::backward_weights}) {
         choose(pass, spec, obstacle);
     }
 }
 
-void ConvWinograd::choose(ConvPass pass, const ConvSpec& spec, const std::string& obstacle) {
+void ConvWinograd::choose(PassKind pass, const ConvSpec& spec, const std::string& obstacle) {
     Choice& choice = choices_[index(pass)];
     if (spec.algorithm == ConvAlgorithm::direct || !obstacle.empty()) {
         choice.reason = "direct: " + (obstacle.empty() ? "asked for" : obstacle);
@@ -93,7 +93,7 @@ void ConvWinograd::choose(ConvPass pass, const ConvSpec& spec, const std::string
             "direct: sums of " + std::to_string(terms) + " terms are more accurate than Winograd's";
         return;
     }
-    const bool weights = pass == ConvPass::backward_weights;
+    const bool weights = pass == PassKind::backward_weights;
     WinogradPlan best;
     int best_tile = 0;
     for (const int tile : {4, 2}) {
@@ -116,20 +116,20 @@ void ConvWinograd::choose(ConvPass pass, const ConvSpec& spec, const std::string
     set_schedule(pass, best.schedule);
 }
 
-WinogradProblem ConvWinograd::problem_of(ConvPass pass, int tile) const {
-    return pass == ConvPass::forward ? winograd_forward(problem_, tile)
+WinogradProblem ConvWinograd::problem_of(PassKind pass, int tile) const {
+    return pass == PassKind::forward ? winograd_forward(problem_, tile)
                                      : winograd_backward_data(problem_, tile);
 }
 
-std::int64_t ConvWinograd::transformed_floats(ConvPass which) const {
+std::int64_t ConvWinograd::transformed_floats(PassKind which) const {
     return runs(which) ? pass(which)->transformed_floats() : 0;
 }
 
-void ConvWinograd::transform(ConvPass which, const void* weights, float* transformed) const {
+void ConvWinograd::transform(PassKind which, const void* weights, float* transformed) const {
     pass(which)->transform_weights(weights, transformed);
 }
 
-std::shared_ptr<const WinogradPass> ConvWinograd::pass(ConvPass pass) const {
+std::shared_ptr<const WinogradPass> ConvWinograd::pass(PassKind pass) const {
     const std::lock_guard lock(mutex_);
     return passes_.at(index(pass));
 }
@@ -139,20 +139,20 @@ std::shared_ptr<const WinogradWeightsPass> ConvWinograd::weights_pass() const {
     return weights_pass_;
 }
 
-std::vector<Loop> ConvWinograd::loops(ConvPass pass) const {
+std::vector<Loop> ConvWinograd::loops(PassKind pass) const {
     const int tile = choices_[index(pass)].tile;
-    return pass == ConvPass::backward_weights ? WinogradWeightsPass::loops(problem_, tile)
+    return pass == PassKind::backward_weights ? WinogradWeightsPass::loops(problem_, tile)
                                               : WinogradPass::loops(problem_of(pass, tile));
 }
 
-Schedule ConvWinograd::schedule(ConvPass pass) const {
+Schedule ConvWinograd::schedule(PassKind pass) const {
     const std::lock_guard lock(mutex_);
     return choices_[index(pass)].schedule;
 }
 
-void ConvWinograd::set_schedule(ConvPass pass, const Schedule& schedule) {
+void ConvWinograd::set_schedule(PassKind pass, const Schedule& schedule) {
     const int tile = choices_[index(pass)].tile;
-    if (pass == ConvPass::backward_weights) {
+    if (pass == PassKind::backward_weights) {
         auto made = std::make_shared<const WinogradWeightsPass>(problem_, tile, schedule);
         const std::lock_guard lock(mutex_);
         weights_pass_ = std::move(made);
@@ -165,11 +165,11 @@ void ConvWinograd::set_schedule(ConvPass pass, const Schedule& schedule) {
     choices_[index(pass)].schedule = schedule;
 }
 
-std::vector<Schedule> ConvWinograd::candidates(ConvPass pass, int count) const {
+std::vector<Schedule> ConvWinograd::candidates(PassKind pass, int count) const {
     const int tile = choices_[index(pass)].tile;
     std::vector<Schedule> schedules;
     for (const WinogradPlan& plan :
-         pass == ConvPass::backward_weights
+         pass == PassKind::backward_weights
              ? winograd_weights_plans(problem_, tile, cache_sizes(), count)
              : winograd_plans(problem_of(pass, tile), cache_sizes(), count)) {
         schedules.push_back(plan.schedule);
@@ -177,8 +177,8 @@ std::vector<Schedule> ConvWinograd::candidates(ConvPass pass, int count) const {
     return schedules;
 }
 
-std::vector<std::string> ConvWinograd::kernel_names(ConvPass which) const {
-    return which == ConvPass::backward_weights ? weights_pass()->kernel_names()
+std::vector<std::string> ConvWinograd::kernel_names(PassKind which) const {
+    return which == PassKind::backward_weights ? weights_pass()->kernel_names()
                                                : pass(which)->kernel_names();
 }
 

@@ -8,42 +8,41 @@
 #include <mutex>
 #include <string>
 
-#include "primitives/nest/pass.h"
+#include "primitives/nest/pass_kind.h"
 #include "primitives/winograd/winograd_pass.h"
 #include "primitives/winograd/winograd_weights_pass.h"
 
 namespace dlprim {
 
 struct ConvSpec;
-using ConvPass = Pass;
 
 class ConvWinograd {
 public:
     // Throws std::invalid_argument when the spec asks for what Winograd cannot do.
     explicit ConvWinograd(const ConvSpec& spec);
 
-    bool runs(ConvPass pass) const { return choices_[index(pass)].tile != 0; }
+    bool runs(PassKind pass) const { return choices_[index(pass)].tile != 0; }
     // "direct", "winograd4" or "winograd2": with tiles of 4 or 2.
-    std::string name(ConvPass pass) const {
+    std::string name(PassKind pass) const {
         const int tile = choices_[index(pass)].tile;
         return tile == 0 ? "direct" : "winograd" + std::to_string(tile);
     }
     // One line: the algorithm of a pass, and why.
-    std::string reason(ConvPass pass) const { return choices_[index(pass)].reason; }
+    std::string reason(PassKind pass) const { return choices_[index(pass)].reason; }
 
     // Floats of the transformed weights of a pass, 0 where it does not run.
-    std::int64_t transformed_floats(ConvPass pass) const;
+    std::int64_t transformed_floats(PassKind pass) const;
     // `weights` are packed; for backward-data, the transposed ones.
-    void transform(ConvPass pass, const void* weights, float* transformed) const;
+    void transform(PassKind pass, const void* weights, float* transformed) const;
 
-    std::shared_ptr<const WinogradPass> pass(ConvPass pass) const;
+    std::shared_ptr<const WinogradPass> pass(PassKind pass) const;
     std::shared_ptr<const WinogradWeightsPass> weights_pass() const;
 
-    std::vector<Loop> loops(ConvPass pass) const;
-    Schedule schedule(ConvPass pass) const;
-    void set_schedule(ConvPass pass, const Schedule& schedule);
-    std::vector<Schedule> candidates(ConvPass pass, int count) const;
-    std::vector<std::string> kernel_names(ConvPass pass) const;
+    std::vector<Loop> loops(PassKind pass) const;
+    Schedule schedule(PassKind pass) const;
+    void set_schedule(PassKind pass, const Schedule& schedule);
+    std::vector<Schedule> candidates(PassKind pass, int count) const;
+    std::vector<std::string> kernel_names(PassKind pass) const;
 
 private:
     struct Choice {
@@ -51,9 +50,9 @@ private:
         std::string reason;
         Schedule schedule;
     };
-    static std::size_t index(ConvPass pass) { return static_cast<std::size_t>(pass); }
-    void choose(ConvPass pass, const ConvSpec& spec, const std::string& obstacle);
-    WinogradProblem problem_of(ConvPass pass, int tile) const;
+    static std::size_t index(PassKind pass) { return static_cast<std::size_t>(pass); }
+    void choose(PassKind pass, const ConvSpec& spec, const std::string& obstacle);
+    WinogradProblem problem_of(PassKind pass, int tile) const;
 
     ConvProblem problem_;
     std::array<Choice, 3> choices_;
