@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
 #include "jit/isa.h"
 #include "primitives/layers/batch_norm.h"
@@ -26,18 +27,18 @@ inline constexpr std::int64_t kLineFloats = 16;
 // Channels whose sums one task combines.
 inline constexpr std::int64_t kCombinedChannels = 64;
 
-// What calls leave for the next ones, of all layers: of these one runs at a time in most programs,
-// and what the largest took suits the others.
+// The pool of all primitives, held from the first call on: no object of a layer lives between calls
+// to keep what one leaves for the next.
 inline WorkspacePool& norm_scratch() {
-    static WorkspacePool pool;
-    return pool;
+    static const std::shared_ptr<WorkspacePool> pool = WorkspacePool::shared();
+    return *pool;
 }
 
 // Rows of float32 values by channel.
 class Rows {
 public:
     Rows(std::int64_t rows, std::int64_t channels)
-        : distance_((channels + kLineFloats - 1) / kLineFloats * kLineFloats),
+        : distance_(rounded_up(channels, kLineFloats)),
           memory_(norm_scratch(), rows * distance_ * size_of(DType::f32)) {}
     float* row(std::int64_t index) const {
         return reinterpret_cast<float*>(memory_.data()) + index * distance_;
@@ -56,10 +57,6 @@ inline const float* or_constant(const float* values, float otherwise, float* row
     return row;
 }
 
-inline const char* at(const void* tensor, std::int64_t bytes) {
-    return tensor == nullptr ? nullptr : static_cast<const char*>(tensor) + bytes;
-}
-
 // Both directions: sums over pieces of a block of channels, combined, then a pass that uses them.
 class NormPass {
 public:
@@ -75,6 +72,11 @@ public:
           products_(pieces_.count(), channels_) {}
 
 protected:
+    // Null stays null.
+    static const char* at(const void* tensor, std::int64_t bytes) {
+        return tensor == nullptr ? nullptr : static_cast<const char*>(tensor) + bytes;
+    }
+
     double pixels() const { return static_cast<double>(panels_.images * panels_.pixels); }
 
     // Calls body(blocks) for blocks whose tensors stay in the caches meanwhile.

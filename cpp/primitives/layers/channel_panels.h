@@ -24,9 +24,6 @@ struct ChannelPanels {
     std::int64_t pixel(std::int64_t image, std::int64_t block, std::int64_t pixel_of_image) const {
         return (image * blocks + block) * pixels + pixel_of_image;
     }
-    // Where a channel's sum is in a row of blocks * width of them.
-    std::int64_t columns() const { return blocks * width; }
-    std::int64_t column(std::int64_t block) const { return block * width; }
     // Channels of one block.
     Range channels(std::int64_t block) const;
 
