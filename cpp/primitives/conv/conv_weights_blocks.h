@@ -10,10 +10,6 @@
 
 namespace dlprim {
 
-inline std::int64_t rounded_up(std::int64_t value, std::int64_t step) {
-    return (value + step - 1) / step * step;
-}
-
 // The packed blocks of a shape that is not depthwise.
 struct WeightBlocks {
     ChannelBlocks C;

@@ -19,10 +19,6 @@ struct Product {
     char out_letter = 'k';
 };
 
-std::int64_t rounded_up(std::int64_t value, std::int64_t step) {
-    return (value + step - 1) / step * step;
-}
-
 void set_columns(Contraction& made, const ChannelBlocks& blocks) {
     made.columns = {.loop = 0, .unit = blocks.block, .total = blocks.channels};
 }

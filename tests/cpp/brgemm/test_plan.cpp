@@ -6,7 +6,7 @@
 #include <doctest/doctest.h>
 
 #include "brgemm/plan.h"
-#include "jit/activation_registers.h"
+#include "jit/activation.h"
 
 namespace dlprim {
 namespace {
