@@ -1,6 +1,6 @@
 # Highway, the portable vectors, as the target dlprim_highway: the headers of the system's package,
-# or of the pinned release. Headers are all that is used (cpp/primitives/pack_rows.h says why), so
-# nothing of Highway is linked and consumers of the installed package need none of it.
+# or of the pinned release. Headers are all that is used (cpp/primitives/tensor/per_isa.h says why),
+# so nothing of Highway is linked and consumers of the installed package need none of it.
 set(DLPRIM_HIGHWAY "AUTO" CACHE STRING "Where Highway comes from: AUTO, SYSTEM or FETCH")
 set_property(CACHE DLPRIM_HIGHWAY PROPERTY STRINGS AUTO SYSTEM FETCH)
 

@@ -1,4 +1,4 @@
-// Compiled once per target, as pack_rows.cpp.
+// Compiled once per target, as per_isa.h describes.
 #include "primitives/depthwise/depthwise_rows.h"
 
 #include <algorithm>
@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <type_traits>
 #include <utility>
+
+#include "primitives/tensor/per_isa.h"
 
 #define HWY_TARGET_INCLUDE "primitives/depthwise/depthwise_rows.cpp"
 // clang-format off
@@ -202,14 +204,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dlprim {
 
-ConvolveRow convolve_row_function([[maybe_unused]] Isa isa, DType dtype) {
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::convolve_row_of(dtype);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::convolve_row_of(dtype);
-#endif
-    return HWY_STATIC_DISPATCH(convolve_row_of)(dtype);
+ConvolveRow convolve_row_function(Isa isa, DType dtype) {
+    return DLPRIM_FOR_ISA(isa, convolve_row_of)(dtype);
 }
 
 }  // namespace dlprim

@@ -1,8 +1,10 @@
-// Compiled once per target, as pack_rows.cpp.
+// Compiled once per target, as per_isa.h describes.
 #include "primitives/layers/activation_backward_rows.h"
 
 #include <cstdint>
 #include <stdexcept>
+
+#include "primitives/tensor/per_isa.h"
 
 #define HWY_TARGET_INCLUDE "primitives/layers/activation_backward_rows.cpp"
 // clang-format off
@@ -160,15 +162,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dlprim {
 
-ActivationRowFunction activation_row_function([[maybe_unused]] Isa isa, DType dtype,
-                                              Activation activation) {
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::activation_row_of(dtype, activation);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::activation_row_of(dtype, activation);
-#endif
-    return HWY_STATIC_DISPATCH(activation_row_of)(dtype, activation);
+ActivationRowFunction activation_row_function(Isa isa, DType dtype, Activation activation) {
+    return DLPRIM_FOR_ISA(isa, activation_row_of)(dtype, activation);
 }
 
 }  // namespace dlprim

@@ -1,5 +1,5 @@
 // The vector code behind activation_backward.h, along neighbouring elements. Written in Highway and
-// compiled once per vector width as pack_rows.h describes.
+// compiled once per vector width as per_isa.h describes.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,10 @@
-// Compiled once per target, as pack_rows.cpp.
+// Compiled once per target, as per_isa.h describes.
 #include "primitives/layers/batch_norm_rows.h"
 
 #include <cstdint>
 #include <type_traits>
+
+#include "primitives/tensor/per_isa.h"
 
 #define HWY_TARGET_INCLUDE "primitives/layers/batch_norm_rows.cpp"
 // clang-format off
@@ -273,14 +275,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dlprim {
 
-NormFunctions norm_functions([[maybe_unused]] Isa isa, DType dtype) {
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::norm_functions_of(dtype);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::norm_functions_of(dtype);
-#endif
-    return HWY_STATIC_DISPATCH(norm_functions_of)(dtype);
+NormFunctions norm_functions(Isa isa, DType dtype) {
+    return DLPRIM_FOR_ISA(isa, norm_functions_of)(dtype);
 }
 
 }  // namespace dlprim

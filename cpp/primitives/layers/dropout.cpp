@@ -1,4 +1,4 @@
-// Compiled once per target, as pack_rows.cpp.
+// Compiled once per target, as per_isa.h describes.
 #include "primitives/layers/dropout.h"
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include "jit/isa.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
+#include "primitives/tensor/per_isa.h"
 
 #define HWY_TARGET_INCLUDE "primitives/layers/dropout.cpp"
 // clang-format off
@@ -179,16 +180,7 @@ constexpr std::int64_t kTaskElements = 16 * 1024;
 
 using Drop = void (*)(const Dropout&, Range, const void*, void*);
 
-Drop drop_function(DType dtype) {
-    [[maybe_unused]] const Isa isa = usable_isa();
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::drop_of(dtype);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::drop_of(dtype);
-#endif
-    return HWY_STATIC_DISPATCH(drop_of)(dtype);
-}
+Drop drop_function(DType dtype) { return DLPRIM_FOR_ISA(usable_isa(), drop_of)(dtype); }
 
 }  // namespace
 

@@ -1,10 +1,12 @@
-// Compiled once per target, as pack_rows.cpp.
+// Compiled once per target, as per_isa.h describes.
 #include "primitives/layers/pooling_rows.h"
 
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <type_traits>
+
+#include "primitives/tensor/per_isa.h"
 
 #define HWY_TARGET_INCLUDE "primitives/layers/pooling_rows.cpp"
 // clang-format off
@@ -220,14 +222,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dlprim {
 
-PoolFunctions pool_functions([[maybe_unused]] Isa isa, DType dtype) {
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::pool_functions_of(dtype);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::pool_functions_of(dtype);
-#endif
-    return HWY_STATIC_DISPATCH(pool_functions_of)(dtype);
+PoolFunctions pool_functions(Isa isa, DType dtype) {
+    return DLPRIM_FOR_ISA(isa, pool_functions_of)(dtype);
 }
 
 }  // namespace dlprim

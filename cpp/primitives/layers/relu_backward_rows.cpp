@@ -1,10 +1,12 @@
-// Compiled once per target, as pack_rows.cpp.
+// Compiled once per target, as per_isa.h describes.
 #include "primitives/layers/relu_backward_rows.h"
 
 #include <bit>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+
+#include "primitives/tensor/per_isa.h"
 
 #define HWY_TARGET_INCLUDE "primitives/layers/relu_backward_rows.cpp"
 // clang-format off
@@ -192,14 +194,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dlprim {
 
-ReluPixelsFunction relu_pixels_function([[maybe_unused]] Isa isa, DType dtype) {
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::relu_pixels_of(dtype);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::relu_pixels_of(dtype);
-#endif
-    return HWY_STATIC_DISPATCH(relu_pixels_of)(dtype);
+ReluPixelsFunction relu_pixels_function(Isa isa, DType dtype) {
+    return DLPRIM_FOR_ISA(isa, relu_pixels_of)(dtype);
 }
 
 }  // namespace dlprim

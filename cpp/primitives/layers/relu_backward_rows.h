@@ -1,5 +1,5 @@
 // The vector code behind relu_backward.h: pixels one after the other, vectors along their channels.
-// Written in Highway and compiled once per vector width as pack_rows.h describes. A channel's sum
+// Written in Highway and compiled once per vector width as per_isa.h describes. A channel's sum
 // is one chain over the pixels, so its bits are the same for every width.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Compiled once per target, as pack_rows.cpp.
+// Compiled once per target, as per_isa.h describes.
 #include "primitives/layers/softmax_cross_entropy.h"
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include "jit/isa.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
+#include "primitives/tensor/per_isa.h"
 
 #define HWY_TARGET_INCLUDE "primitives/layers/softmax_cross_entropy.cpp"
 // clang-format off
@@ -145,14 +146,7 @@ constexpr std::int64_t kLongestVector = 32;  // elements
 using RowFunction = float (*)(const SoftmaxCrossEntropy&, std::int64_t, float, float*);
 
 RowFunction row_function(DType dtype) {
-    [[maybe_unused]] const Isa isa = usable_isa();
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::row_function_of(dtype);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::row_function_of(dtype);
-#endif
-    return HWY_STATIC_DISPATCH(row_function_of)(dtype);
+    return DLPRIM_FOR_ISA(usable_isa(), row_function_of)(dtype);
 }
 
 }  // namespace

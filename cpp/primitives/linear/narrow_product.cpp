@@ -1,7 +1,9 @@
-// Compiled once per target, as pack_rows.cpp.
+// Compiled once per target, as per_isa.h describes.
 #include "primitives/linear/narrow_product.h"
 
 #include <cstdint>
+
+#include "primitives/tensor/per_isa.h"
 
 #define HWY_TARGET_INCLUDE "primitives/linear/narrow_product.cpp"
 // clang-format off
@@ -78,14 +80,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dlprim {
 
-NarrowFunction narrow_function([[maybe_unused]] Isa isa, DType dtype) {
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::narrow_of(dtype);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::narrow_of(dtype);
-#endif
-    return HWY_STATIC_DISPATCH(narrow_of)(dtype);
+NarrowFunction narrow_function(Isa isa, DType dtype) {
+    return DLPRIM_FOR_ISA(isa, narrow_of)(dtype);
 }
 
 }  // namespace dlprim

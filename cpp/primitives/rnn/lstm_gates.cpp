@@ -1,7 +1,8 @@
-// Compiled once per target, as pack_rows.cpp.
+// Compiled once per target, as per_isa.h describes.
 #include <cstdint>
 
 #include "primitives/rnn/rnn_gates.h"
+#include "primitives/tensor/per_isa.h"
 
 #define HWY_TARGET_INCLUDE "primitives/rnn/lstm_gates.cpp"
 // clang-format off
@@ -96,15 +97,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dlprim {
 
-GateFunctions lstm_functions([[maybe_unused]] Isa isa, DType dtype) {
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::functions(dtype);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::functions(dtype);
-#endif
-    return HWY_STATIC_DISPATCH(functions)(dtype);
-}
+GateFunctions lstm_functions(Isa isa, DType dtype) { return DLPRIM_FOR_ISA(isa, functions)(dtype); }
 
 }  // namespace dlprim
 #endif

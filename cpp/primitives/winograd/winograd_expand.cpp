@@ -1,7 +1,8 @@
-// Compiled once per target, as pack_rows.cpp.
+// Compiled once per target, as per_isa.h describes.
 #include <cstdint>
 #include <utility>
 
+#include "primitives/tensor/per_isa.h"
 #include "primitives/winograd/winograd_transform.h"
 
 #define HWY_TARGET_INCLUDE "primitives/winograd/winograd_expand.cpp"
@@ -189,15 +190,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dlprim {
 
-ExpandFunction expand_function([[maybe_unused]] Isa isa, PatchKind kind, DType dtype, int tile_h,
-                               int tile_w, bool inside) {
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::expand_of(kind, dtype, tile_h, tile_w, inside);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::expand_of(kind, dtype, tile_h, tile_w, inside);
-#endif
-    return HWY_STATIC_DISPATCH(expand_of)(kind, dtype, tile_h, tile_w, inside);
+ExpandFunction expand_function(Isa isa, PatchKind kind, DType dtype, int tile_h, int tile_w,
+                               bool inside) {
+    return DLPRIM_FOR_ISA(isa, expand_of)(kind, dtype, tile_h, tile_w, inside);
 }
 
 }  // namespace dlprim

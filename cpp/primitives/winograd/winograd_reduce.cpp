@@ -1,7 +1,8 @@
-// Compiled once per target, as pack_rows.cpp.
+// Compiled once per target, as per_isa.h describes.
 #include <cstdint>
 #include <utility>
 
+#include "primitives/tensor/per_isa.h"
 #include "primitives/winograd/winograd_transform.h"
 
 #define HWY_TARGET_INCLUDE "primitives/winograd/winograd_reduce.cpp"
@@ -143,24 +144,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dlprim {
 
-ReduceFunction reduce_function([[maybe_unused]] Isa isa, DType dtype, int tile_h, int tile_w) {
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::reduce_of(dtype, tile_h, tile_w);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::reduce_of(dtype, tile_h, tile_w);
-#endif
-    return HWY_STATIC_DISPATCH(reduce_of)(dtype, tile_h, tile_w);
+ReduceFunction reduce_function(Isa isa, DType dtype, int tile_h, int tile_w) {
+    return DLPRIM_FOR_ISA(isa, reduce_of)(dtype, tile_h, tile_w);
 }
 
-ReduceFunction filter_gradient_function([[maybe_unused]] Isa isa, int tile) {
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::filter_gradient_of(tile);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::filter_gradient_of(tile);
-#endif
-    return HWY_STATIC_DISPATCH(filter_gradient_of)(tile);
+ReduceFunction filter_gradient_function(Isa isa, int tile) {
+    return DLPRIM_FOR_ISA(isa, filter_gradient_of)(tile);
 }
 
 }  // namespace dlprim

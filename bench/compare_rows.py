@@ -1,0 +1,151 @@
+"""What compare_builds.py measures: calls of the public interface by group and name.
+
+A row is made when it is asked for and belongs to one build, the one that this process imports.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+import conv_case
+import dlprim
+import kernel_case
+import linear_case
+import rnn_case
+import train_case
+
+SHAPES = Path(__file__).parent / "shapes"
+DTYPES = ("float32", "bfloat16")
+_IMAGES = 4  # of a minibatch
+_WINOGRAD = (4, 8, 13, 18)  # layers of ResNet-50 with 3x3 filters and stride 1
+_TRAINED = 2  # images of a step of ResNet-50
+
+Call = Callable[[], object]
+Row = tuple[str, str, Callable[[], Call]]  # group, name, what makes the call
+
+
+def rows() -> Iterator[Row]:
+    """All rows, group by group."""
+    yield from _kernels()
+    yield from _convolutions()
+    yield from _recurrent()
+    yield from _linear()
+    yield from _packing()
+    yield from _networks()
+    yield from _small_calls()
+
+
+def _kernels() -> Iterator[Row]:
+    def call(shape: kernel_case.Shape, dtype: str) -> Call:
+        case = kernel_case.Case(shape, kernel_case.Variant(dtype, dlprim.isa()))
+        return partial(case.kernel, case.a, case.b, case.c)
+
+    for shape in kernel_case.load_shapes(kernel_case.SHAPES):
+        for dtype in DTYPES:
+            yield f"brgemm {dtype}", str(shape), partial(call, shape, dtype)
+
+
+def _convolutions() -> Iterator[Row]:
+    def call(layer: conv_case.Layer, dtype: str, algorithm: str, which: str) -> Call:
+        with _algorithm(algorithm):
+            return conv_case.PrimitiveCase(layer, _IMAGES, dtype, "blocked").ours(which)
+
+    for layer in conv_case.load_layers(SHAPES / "resnet50_conv.csv"):
+        for dtype in DTYPES:
+            for which in conv_case.PASSES:
+                row = partial(call, layer, dtype, "direct", which)
+                yield f"conv {which} {dtype}", str(layer), row
+        for which in conv_case.PASSES if layer.id in _WINOGRAD else ():
+            row = partial(call, layer, "float32", "winograd", which)
+            yield "winograd float32", f"{layer} {which}", row
+
+
+class _algorithm:  # noqa: N801
+    """The process-wide choice while a convolution is made."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        dlprim.set_conv_algorithm(self._name)
+
+    def __exit__(self, *_: object) -> None:
+        dlprim.set_conv_algorithm("auto")
+
+
+def _recurrent() -> Iterator[Row]:
+    def call(row: rnn_case.Row, cell: str, dtype: str, mode: str) -> Call:
+        return rnn_case.RnnCase(row, cell, dtype, prepacked=False).ours(mode)
+
+    for shape in rnn_case.load_rows(SHAPES / "rnn.csv"):
+        if shape.N * shape.T * shape.K * (shape.C + shape.K) > 2e9:
+            continue  # seconds a call, and the same code as the smaller ones
+        for cell in rnn_case.CELLS:
+            for dtype in DTYPES:
+                for mode in ("inference", "backward"):
+                    row = partial(call, shape, cell, dtype, mode)
+                    yield f"{cell} {mode} {dtype}", shape.name, row
+
+
+def _linear() -> Iterator[Row]:
+    def call(layer: linear_case.Layer, dtype: str, which: str) -> Call:
+        return linear_case.LinearCase(layer, dtype).ours(which)
+
+    for layer in linear_case.load_layers(SHAPES / "fc.csv"):
+        for dtype in DTYPES:
+            for which in linear_case.PASSES:
+                yield f"linear {which} {dtype}", layer.name, partial(call, layer, dtype, which)
+
+
+def _packing() -> Iterator[Row]:
+    def conv(layer: conv_case.Layer, dtype: str, what: str) -> Call:
+        case = conv_case.PrimitiveCase(layer, 1, dtype, "blocked")
+        x, w, _ = case.plain
+        if what == "src":
+            return partial(case.conv.pack_src, x, out=case.src)
+        if what == "weights":
+            return partial(case.conv.pack_weights, w, out=case.direct_weights)
+        packed = case.ours("backward_weights")()
+        return partial(case.conv.unpack_diff_weights, packed, out=np.empty(w.shape, np.float32))
+
+    for layer in conv_case.load_layers(SHAPES / "resnet50_conv.csv")[:13:3]:
+        for dtype in DTYPES:
+            for what in ("src", "weights", "diff_weights"):
+                yield "packing", f"{layer} {dtype} {what}", partial(conv, layer, dtype, what)
+
+
+def _networks() -> Iterator[Row]:
+    def call(dtype: str, training: bool) -> Call:
+        setting = train_case.Setting("resnet50", dtype, batch=_TRAINED)
+        ours = train_case.Ours(setting)
+        src, targets = train_case.batch_of(setting, 0)
+        return partial(ours.train, src, targets) if training else partial(ours.infer, src)
+
+    for dtype in DTYPES:
+        yield "resnet50 training", dtype, partial(call, dtype, True)
+        yield "resnet50 inference", dtype, partial(call, dtype, False)
+
+
+def _small_calls() -> Iterator[Row]:
+    def kernel() -> Call:
+        brgemm = dlprim.Brgemm(8, 8, 8)
+        a, b, c = (np.ones(shape, np.float32) for shape in ((1, 8, 8), (1, 8, 8), (8, 8)))
+        return partial(brgemm, a, b, c)
+
+    def convolution(algorithm: str) -> Call:
+        conv = dlprim.Conv2d((1, 8, 4, 4), (8, 8, 3, 3), padding=1, algorithm=algorithm)
+        src = conv.pack_src(np.ones((1, 8, 4, 4), np.float32))
+        weights = conv.pack_weights(np.ones((8, 8, 3, 3), np.float32))
+        return partial(conv.forward, src, weights, out=conv.forward(src, weights))
+
+    def linear() -> Call:
+        layer = dlprim.Linear((4, 16), 16)
+        src = layer.pack_src(np.ones((4, 16), np.float32))
+        weights = layer.pack_weights(np.ones((16, 16), np.float32))
+        return partial(layer.forward, src, weights, out=layer.forward(src, weights))
+
+    yield "small calls", "Brgemm 8x8x8", kernel
+    yield "small calls", "Conv2d.forward direct", partial(convolution, "direct")
+    yield "small calls", "Linear.forward", linear
