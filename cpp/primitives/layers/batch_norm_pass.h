@@ -11,6 +11,7 @@
 #include "primitives/layers/batch_norm.h"
 #include "primitives/layers/batch_norm_rows.h"
 #include "primitives/layers/channel_panels.h"
+#include "primitives/nest/fixed_parts.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/workspace.h"
 
@@ -38,13 +39,16 @@ inline WorkspacePool& norm_scratch() {
 class Rows {
 public:
     Rows(std::int64_t rows, std::int64_t channels)
-        : distance_(rounded_up(channels, kLineFloats)),
+        : count_(rows),
+          distance_(rounded_up(channels, kLineFloats)),
           memory_(norm_scratch(), rows * distance_ * size_of(DType::f32)) {}
     float* row(std::int64_t index) const {
         return reinterpret_cast<float*>(memory_.data()) + index * distance_;
     }
+    SumCopies copies() const { return {row(0), count_, distance_}; }
 
 private:
+    std::int64_t count_;
     std::int64_t distance_;
     WorkspacePool::Lease memory_;
 };
@@ -93,20 +97,6 @@ protected:
         return {panels_.channels(blocks.begin).begin, panels_.channels(blocks.end - 1).end};
     }
 
-    // body(piece, block) in the order of the memory, or each thread against it: what it touched
-    // last is in the caches of its core.
-    template <class Body>
-    void for_pieces(Range blocks, TaskOrder order, const Body& body) const {
-        const std::int64_t parts = pieces_.parts_of_image();
-        parallel_for(
-            pieces_.count() * blocks.size(),
-            [&](std::int64_t task) {
-                const std::int64_t block = blocks.begin + task / parts % blocks.size();
-                body(task / parts / blocks.size() * parts + task % parts, block);
-            },
-            order);
-    }
-
     // Chunks of the channels, for what follows a pass.
     template <class Body>
     void for_channels(Range channels, const Body& body) const {
@@ -129,23 +119,10 @@ protected:
     // piece.
     template <class Body>
     void for_images(std::int64_t piece, std::int64_t block, const Body& body) const {
-        const Range images = pieces_.images(piece);
-        for (std::int64_t image = images.begin; image < images.end; ++image) {
-            const std::int64_t pixel = panels_.pixel(image, block, pieces_.pixels(piece).begin);
+        pieces_.for_images(piece, block, [&](std::int64_t pixel) {
             body(pixel * panels_.width * size_of(norm_.tensor.dtype),
                  pixel * ((panels_.width + 7) / 8));
-        }
-    }
-
-    // Adds the rows of `rows` into the first one, as a tree.
-    void add_rows(const Rows& rows, Range channels) const {
-        for (std::int64_t step = 1; step < pieces_.count(); step *= 2) {
-            for (std::int64_t piece = 0; piece + step < pieces_.count(); piece += 2 * step) {
-                float* const to = rows.row(piece);
-                const float* const from = rows.row(piece + step);
-                for (std::int64_t c = channels.begin; c < channels.end; ++c) to[c] += from[c];
-            }
-        }
+        });
     }
 
     BatchNorm norm_;

@@ -2,7 +2,6 @@
 
 #include <stdexcept>
 
-#include "primitives/layers/relu_backward.h"
 #include "primitives/linear/linear_narrow.h"
 #include "primitives/nest/contraction_plan.h"
 #include "primitives/nest/schedule_cost.h"
@@ -173,7 +172,7 @@ void Linear::backward_activation(ActivationBackward problem) const {
     problem.activation = spec_.activation;
     const bool sums = problem.diff_bias != nullptr && spec_.shape.K > 0;
     const std::int64_t bytes =
-        !sums ? 0 : relu_backward_scratch_bytes(problem.tensor, problem.layout);
+        !sums ? 0 : activation_backward_scratch_bytes(problem.tensor, problem.layout);
     const WorkspacePool::Lease scratch(*workspaces_, bytes);
     activation_backward(problem, scratch.data());
 }

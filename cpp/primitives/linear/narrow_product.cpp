@@ -20,22 +20,6 @@ namespace {
 // Samples that share what is loaded of the weights, each a chain of additions of its own.
 constexpr std::int64_t kTogether = 4;
 
-float total(const ChannelVector<float>& sum) {
-#if HWY_TARGET == HWY_SCALAR
-    return sum.value;
-#else
-    return hn::GetLane(hn::SumOfLanes(Floats(), sum.values));
-#endif
-}
-
-float total(const ChannelVector<std::uint16_t>& sum) {
-#if HWY_TARGET == HWY_SCALAR
-    return sum.value;
-#else
-    return hn::GetLane(hn::SumOfLanes(Floats(), hn::Add(sum.even, sum.odd)));
-#endif
-}
-
 template <std::int64_t kSamples, class Element>
 HWY_INLINE void add_products(const NarrowBlock& it, const Element* src, float* sums) {
     using Channels = ChannelVector<Element>;
@@ -52,7 +36,7 @@ HWY_INLINE void add_products(const NarrowBlock& it, const Element* src, float* s
     for (; i + Channels::kChannels <= it.channels; i += Channels::kChannels) step(i, All());
     if (i < it.channels) step(i, First{it.channels - i});
     for (std::int64_t sample = 0; sample < kSamples; ++sample) {
-        sums[sample] += total(products[sample]);
+        sums[sample] += products[sample].total();
     }
 }
 
