@@ -16,7 +16,7 @@ public:
         PatchKind kind = PatchKind::input;  // or gradient
         DType dtype = DType::f32;
         Format layout = Format::blocked;
-        ChannelBlocks blocks;
+        ChannelBlocks blocks = {};
         std::int64_t height = 0;
         std::int64_t width = 0;
         std::int64_t offset_h = 0;  // of the pixels of a tile from those of its results

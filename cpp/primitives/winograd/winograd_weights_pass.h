@@ -50,7 +50,7 @@ private:
     // One of the two operands of the products.
     struct Operand {
         TileInputs tensor;
-        ChannelBlocks blocks;
+        ChannelBlocks blocks = {};
         SlotPanels slots = {};
     };
     // A share of the minibatch and the scratch for it.
