@@ -111,7 +111,7 @@ public:
 private:
     // What a part of the sum is over, and where its images are packed.
     struct Images {
-        Range all;
+        Range all = {};
         int slice = WeightsPart::kAll;
         char* packed = nullptr;
         int threads = 1;
