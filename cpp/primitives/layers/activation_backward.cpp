@@ -111,6 +111,7 @@ void activation_backward(const ActivationBackward& problem, char* scratch) {
         it.activation != Activation::none && (it.saved != nullptr || it.relu_mask != nullptr);
     if (!gated) {
         it.saved = nullptr;
+        it.relu_mask = nullptr;
         it.activation = Activation::none;
         if (it.out == it.diff_dst) it.out = nullptr;
     }
