@@ -140,9 +140,10 @@ void PyConv2d::backward_relu(py::handle diff_dst, py::handle dst, py::handle rel
     const Maybe passed = maybe("out", out, dtype(), dst_shape());
     const Maybe sum = maybe("diff_bias", diff_bias, DType::f32, bias_shape_);
     if (result && mask) throw py::value_error("dst and relu_mask were given, expected one");
-    ReluBackward problem{.diff_dst = gradient->data(),
-                         .dst = data_or_null(result),
-                         .relu_mask = reinterpret_cast<const std::uint8_t*>(data_or_null(mask))};
+    ActivationBackward problem{
+        .diff_dst = gradient->data(),
+        .saved = data_or_null(result),
+        .relu_mask = reinterpret_cast<const std::uint8_t*>(data_or_null(mask))};
     const bool in_place = passed && passed->data() == gradient->data();
     const Maybe nothing;
     if (passed) problem.out = passed->writeable({in_place ? &nothing : &gradient, &result, &mask});

@@ -21,25 +21,25 @@ std::int64_t PyConv2d::direct_weights_bytes() const {
 }
 
 void PyConv2d::find_weights_shapes() {
-    const ConvWinograd& winograd = conv_.winograd();
     const std::int64_t element = size_of(dtype());
     std::int64_t bytes = direct_weights_bytes();
     // Empty cache lines at the end, as many as tell which tiles the weights are transformed for, so
     // that those of another choice are refused.
     const auto mark = [&](PassKind pass, std::int64_t weight) {
-        const std::string name = winograd.name(pass);
+        const std::string name = conv_.algorithm(pass);
         return kCacheLine * weight * (name == "winograd4" ? 1 : name == "winograd2" ? 2 : 0);
     };
     forward_weights_shape_ = direct_weights_shape_;
-    if (winograd.runs(PassKind::forward)) {
-        bytes += winograd.transformed_floats(PassKind::forward) * size_of(DType::f32);
+    if (conv_.transformed_floats(PassKind::forward) > 0) {
+        bytes += conv_.transformed_floats(PassKind::forward) * size_of(DType::f32);
         forward_weights_shape_ = {(bytes + mark(PassKind::forward, 1)) / element};
     }
     weights_shape_ = forward_weights_shape_;
-    if (winograd.runs(PassKind::backward_data)) {
-        bytes += winograd.transformed_floats(PassKind::backward_data) * size_of(DType::f32);
+    if (conv_.transformed_floats(PassKind::backward_data) > 0) {
+        bytes += conv_.transformed_floats(PassKind::backward_data) * size_of(DType::f32);
     }
-    if (weights_shape_ != direct_weights_shape_ || winograd.runs(PassKind::backward_data)) {
+    if (weights_shape_ != direct_weights_shape_ ||
+        conv_.transformed_floats(PassKind::backward_data) > 0) {
         const std::int64_t marks = mark(PassKind::forward, 1) + mark(PassKind::backward_data, 3);
         weights_shape_ = {(bytes + marks) / element};
     }
@@ -60,15 +60,14 @@ PyConv2d::Weights PyConv2d::weights_in(const char* name, py::handle array) const
         }
     }
     Weights weights{.array = Operand(name, array, dtype(), *shape)};
-    const ConvWinograd& winograd = conv_.winograd();
     if (*shape == direct_weights_shape_) return weights;
     const auto* next =
         reinterpret_cast<const float*>(weights.array->data() + direct_weights_bytes());
-    if (winograd.runs(PassKind::forward)) {
+    if (conv_.transformed_floats(PassKind::forward) > 0) {
         weights.forward = next;
-        next += winograd.transformed_floats(PassKind::forward);
+        next += conv_.transformed_floats(PassKind::forward);
     }
-    if (winograd.runs(PassKind::backward_data) && *shape == weights_shape_) {
+    if (conv_.transformed_floats(PassKind::backward_data) > 0 && *shape == weights_shape_) {
         weights.backward = next;
     }
     return weights;

@@ -36,7 +36,7 @@ py::dict scratch_bytes(const PyConv2d& conv) {
 py::dict algorithms(const PyConv2d& conv) {
     py::dict names;
     for (const PassKind pass : kPassKinds) {
-        names[py::str(std::string(name_of(pass)))] = conv.core().winograd().name(pass);
+        names[py::str(std::string(name_of(pass)))] = conv.core().algorithm(pass);
     }
     return names;
 }

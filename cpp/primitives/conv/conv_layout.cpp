@@ -1,7 +1,9 @@
 #include "primitives/conv/conv_layout.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <string>
 
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
@@ -142,16 +144,6 @@ void unpack(const Activations& activations, const Parts& parts, const void* pack
 
 }  // namespace
 
-ChannelBlocks channel_blocks(std::int64_t groups, std::int64_t channels) {
-    if (channels <= kLargestBlock) return {groups, channels, channels};
-    ChannelBlocks best{groups, channels, kLargestBlock};
-    for (const std::int64_t block : {48, 32}) {
-        const ChannelBlocks candidate{groups, channels, block};
-        if (candidate.per_group() * block < best.per_group() * best.block) best = candidate;
-    }
-    return best;
-}
-
 ChannelBlocks src_blocks(const ConvShape& shape) {
     if (shape.is_depthwise()) return channel_blocks(1, shape.C);
     return channel_blocks(shape.groups, shape.group_C());
@@ -160,6 +152,113 @@ ChannelBlocks src_blocks(const ConvShape& shape) {
 ChannelBlocks dst_blocks(const ConvShape& shape) {
     if (shape.is_depthwise()) return channel_blocks(1, shape.K);
     return channel_blocks(shape.groups, shape.group_K());
+}
+
+namespace {
+
+// A tensor of (images, channels, rows, columns) whose channels are in groups.
+TensorForm activation_form(const std::string& name, const std::array<Indices, 5>& it,
+                           const ChannelBlocks& blocks, DType dtype, Format format) {
+    const auto [n, g, c, h, w] = it;
+    const std::vector<Indices> extents(it.begin(), it.end());
+    TensorForm made{.name = name,
+                    .plain = plain_layout(dtype, extents),
+                    .plain_shape = {n.extent, blocks.total(), h.extent, w.extent}};
+    if (format == Format::nhwc) {
+        made.packed = stored_layout(dtype, extents, {n, h, w, g, c});
+        made.packed_shape = {n.extent, h.extent, w.extent, blocks.total()};
+    } else {
+        made.packed = stored_layout(
+            dtype, extents, {n, g, {c.letter, blocks.per_group()}, h, w, {c.letter, blocks.block}});
+        made.packed_shape = {n.extent, blocks.count(), h.extent, w.extent, blocks.block};
+    }
+    return made;
+}
+
+std::vector<Indices> weights_extents(const ConvShape& shape) {
+    const ChannelBlocks K = dst_blocks(shape);
+    if (shape.is_depthwise()) return {{'k', K.channels}, {'r', shape.R}, {'s', shape.S}};
+    return {
+        {'g', K.groups}, {'k', K.channels}, {'c', shape.group_C()}, {'r', shape.R}, {'s', shape.S}};
+}
+
+// [group][blocks of columns][blocks of rows][R][S][rows of a block][columns of a block], `word`
+// neighbouring rows side by side.
+Layout block_matrices(const ConvShape& shape, DType dtype, bool transposed, std::int64_t word) {
+    const ChannelBlocks C = src_blocks(shape), K = dst_blocks(shape);
+    const char row = transposed ? 'k' : 'c', column = transposed ? 'c' : 'k';
+    const ChannelBlocks& rows = transposed ? K : C;
+    const ChannelBlocks& columns = transposed ? C : K;
+    return stored_layout(dtype, weights_extents(shape),
+                         {{'g', K.groups},
+                          {column, columns.per_group()},
+                          {row, rows.per_group()},
+                          {'r', shape.R},
+                          {'s', shape.S},
+                          {row, (rows.block + word - 1) / word},
+                          {column, columns.block},
+                          {row, word}});
+}
+
+// Of weights as packed, in pairs where they are of bfloat16, or of their gradients.
+TensorForm weights_form(const ConvShape& shape, const std::string& name, DType dtype,
+                        std::int64_t word) {
+    const ChannelBlocks C = src_blocks(shape), K = dst_blocks(shape);
+    TensorForm made{.name = name,
+                    .plain = plain_layout(dtype, weights_extents(shape)),
+                    .plain_shape = {shape.K, shape.group_C(), shape.R, shape.S}};
+    if (shape.is_depthwise()) {
+        made.packed = weights_layout(shape, dtype);
+        made.packed_shape = {K.count(), shape.R, shape.S, K.block};
+        return made;
+    }
+    made.packed = block_matrices(shape, dtype, false, word);
+    made.packed_shape = {K.count(), C.per_group(), shape.R, shape.S, (C.block + word - 1) / word,
+                         K.block};
+    if (word > 1) made.packed_shape.push_back(word);
+    return made;
+}
+
+}  // namespace
+
+Layout weights_layout(const ConvShape& shape, DType dtype) {
+    if (!shape.is_depthwise()) {
+        return block_matrices(shape, dtype, false, elements_per_word(dtype));
+    }
+    const ChannelBlocks K = dst_blocks(shape);
+    return stored_layout(dtype, weights_extents(shape),
+                         {{'k', K.count()}, {'r', shape.R}, {'s', shape.S}, {'k', K.block}});
+}
+
+Layout transposed_weights_layout(const ConvShape& shape, DType dtype) {
+    return block_matrices(shape, dtype, true, elements_per_word(dtype));
+}
+
+std::vector<TensorForm> conv_forms(const ConvShape& shape, DType dtype, Format format) {
+    const ChannelBlocks C = src_blocks(shape), K = dst_blocks(shape);
+    const std::array<Indices, 5> src{
+        {{'n', shape.N}, {'g', C.groups}, {'c', C.channels}, {'h', shape.H}, {'w', shape.W}}};
+    const std::array<Indices, 5> dst{
+        {{'n', shape.N}, {'g', K.groups}, {'k', K.channels}, {'p', shape.P()}, {'q', shape.Q()}}};
+    std::vector<TensorForm> forms;
+    for (const char* const name : {"src", "diff_src"}) {
+        forms.push_back(activation_form(name, src, C, dtype, format));
+    }
+    for (const char* const name : {"dst", "diff_dst", "residual"}) {
+        forms.push_back(activation_form(name, dst, K, dtype, format));
+    }
+    forms.push_back(weights_form(shape, "weights", dtype, elements_per_word(dtype)));
+    forms.push_back(weights_form(shape, "diff_weights", DType::f32, 1));
+    if (dtype == DType::bf16) {
+        forms.push_back(weights_form(shape, "narrow_diff_weights", dtype, 1));
+    }
+    forms.push_back(plain_form("bias", DType::f32, {{'k', shape.K}}));
+    TensorForm mask{.name = "relu_mask",
+                    .packed = {.dtype = DType::u8},
+                    .packed_shape = form_of(forms, "dst").packed_shape};
+    mask.packed_shape.back() = (mask.packed_shape.back() + 7) / 8;
+    forms.push_back(mask);
+    return forms;
 }
 
 void pack_blocked(const Activations& activations, const void* plain, void* packed) {

@@ -9,41 +9,33 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "jit/dtype.h"
 #include "primitives/conv/conv_shape.h"
+#include "primitives/tensor/channel_blocks.h"
+#include "primitives/tensor/layout.h"
 
 namespace dlprim {
-
-enum class Format : std::uint8_t { blocked, nhwc };
-
-// Channels of one tensor, cut into blocks.
-struct ChannelBlocks {
-    std::int64_t groups = 1;
-    std::int64_t channels = 0;  // of one group
-    std::int64_t block = 1;
-
-    std::int64_t per_group() const { return (channels + block - 1) / block; }
-    std::int64_t count() const { return groups * per_group(); }
-    std::int64_t total() const { return groups * channels; }
-    // Channels in the last block of a group, and in any block of a group.
-    std::int64_t last() const { return channels - (per_group() - 1) * block; }
-    std::int64_t in_block(std::int64_t index) const {
-        return index == per_group() - 1 ? last() : block;
-    }
-
-    friend bool operator==(const ChannelBlocks&, const ChannelBlocks&) = default;
-};
-
-// Blocks of 64 channels, or of 48 or 32 where those leave less of the last block empty; all of
-// them in one block where there are at most 64. Depends on nothing else, so that the result of one
-// convolution is an operand of the next.
-ChannelBlocks channel_blocks(std::int64_t groups, std::int64_t channels);
 
 // Blocks of C and of K of a validated shape. The channels of a depthwise convolution count as one
 // group.
 ChannelBlocks src_blocks(const ConvShape& shape);
 ChannelBlocks dst_blocks(const ConvShape& shape);
+
+// The operands of the passes: src, dst, diff_src, diff_dst, residual, weights, diff_weights in
+// float32, narrow_diff_weights in bfloat16 where the passes are, bias and relu_mask (which has no
+// plain form). Letters: g groups, n images, c and k channels of a group, h, w, p, q pixels, r, s
+// taps; the channels of a depthwise convolution are one group and its weights have no c. float32
+// weights become packed ones of any type. Weights that Winograd transformed are another's
+// (conv_winograd.h).
+std::vector<TensorForm> conv_forms(const ConvShape& shape, DType dtype, Format format);
+
+// The packed weights, and those with the roles of C and K exchanged, as the backward-data pass
+// multiplies them: [Cb][Kb][R][S][bk][bc], in VNNI form for bfloat16 (block order: groups stay
+// outermost). The latter not for depthwise shapes.
+Layout weights_layout(const ConvShape& shape, DType dtype);
+Layout transposed_weights_layout(const ConvShape& shape, DType dtype);
 
 // Activations, (images, channels, height, width) in plain storage.
 struct Activations {

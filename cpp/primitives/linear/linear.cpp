@@ -2,7 +2,6 @@
 
 #include <stdexcept>
 
-#include "primitives/layers/relu_backward.h"
 #include "primitives/linear/narrow_product.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/sample_pairs.h"
@@ -167,7 +166,7 @@ void Linear::backward_activation(ActivationBackward problem) const {
     problem.activation = spec_.activation;
     const bool sums = problem.diff_bias != nullptr && spec_.shape.K > 0;
     const std::int64_t bytes =
-        !sums ? 0 : relu_backward_scratch_bytes(problem.tensor, problem.layout);
+        !sums ? 0 : activation_backward_scratch_bytes(problem.tensor, problem.layout);
     const WorkspacePool::Lease scratch(*workspaces_, bytes);
     activation_backward(problem, scratch.data());
 }
@@ -185,8 +184,7 @@ std::string Linear::describe() const {
                        std::to_string(in.block) + ", K " + std::to_string(out.count()) + " x " +
                        std::to_string(out.block) + "\n";
     for (const auto& [pass, scheduled] : passes_) {
-        text +=
-            described(std::string(name_of(pass)), scheduled.schedule(), scheduled.kernel_names());
+        text += described(std::string(name_of(pass)), scheduled);
     }
     return text;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "jit/isa.h"
 #include "primitives/tensor/pack_rows.h"
@@ -11,12 +12,6 @@
 namespace dlprim {
 namespace {
 
-constexpr std::int64_t kVector = 16;  // channels that a block is a multiple of
-// A ragged second block would cost a bfloat16 sum a detour over float32, so there is none.
-constexpr std::int64_t kLargestSingle = 128;
-// Instead of blocks of 32, where it divides: a call on a few samples does more.
-constexpr std::int64_t kWide = 80;
-constexpr std::int64_t kNarrow = 32;
 // What a task moves: see pack.cpp.
 constexpr std::int64_t kTaskBytes = 128 * 1024;
 
@@ -104,20 +99,74 @@ void pack_form(const LinearShape& shape, const WeightTypes& types, bool backward
 
 }  // namespace
 
-ChannelBlocks linear_blocks(std::int64_t channels) {
-    const ChannelBlocks blocks = channel_blocks(1, channels);
-    const bool whole = blocks.block < channels && channels % blocks.block == 0;
-    if (channels > kLargestSingle || whole) {
-        const bool wide = blocks.block == kNarrow && channels % kWide == 0;
-        return {1, channels, wide ? kWide : blocks.block};
-    }
-    const std::int64_t unit = channels < kVector ? 2 : kVector;
-    return {1, channels, std::max(rounded_up(channels, unit), unit)};
+namespace {
+
+TensorForm samples_form(const std::string& name, Indices n, Indices c, DType dtype, Format format) {
+    TensorForm made = plain_form(name, dtype, {n, c});
+    if (format == Format::nhwc) return made;
+    const ChannelBlocks blocks = linear_blocks(c.extent);
+    made.packed =
+        stored_layout(dtype, {n, c}, {{c.letter, blocks.count()}, n, {c.letter, blocks.block}});
+    made.packed_shape = {blocks.count(), n.extent, blocks.block};
+    return made;
 }
 
-ChannelBlocks depth_blocks(std::int64_t channels, DType dtype) {
-    if (!is_int8(dtype)) return linear_blocks(channels);
-    return {1, channels, rounded_up(std::max<std::int64_t>(channels, 1), 4)};
+// Weights whose result channels are `columns` and whose sum is over `rows`.
+Layout matrices_layout(const LinearShape& shape, DType dtype, Indices rows, Indices columns) {
+    const ChannelBlocks in = depth_blocks(rows.extent, dtype), out = linear_blocks(columns.extent);
+    const std::int64_t word = elements_per_word(dtype);
+    return stored_layout(dtype, {{'k', shape.K}, {'c', shape.C}},
+                         {{columns.letter, out.count()},
+                          {rows.letter, in.count()},
+                          {rows.letter, in.block / word},
+                          {columns.letter, out.block},
+                          {rows.letter, word}});
+}
+
+TensorForm weights_form(const LinearShape& shape, const std::string& name, DType dtype,
+                        bool backward) {
+    const Indices C{'c', shape.C}, K{'k', shape.K};
+    const ChannelBlocks in = depth_blocks(shape.C, dtype), out = linear_blocks(shape.K);
+    const std::int64_t word = elements_per_word(dtype);
+    TensorForm made = plain_form(name, dtype, {K, C});
+    made.packed =
+        backward ? matrices_layout(shape, dtype, K, C) : matrices_layout(shape, dtype, C, K);
+    made.packed_shape = {1, out.count(), in.count(), in.block / word, out.block};
+    if (word > 1) made.packed_shape.push_back(word);
+    return made;
+}
+
+// [Cb][Kb][bk][bc]: rows of the gradient are those of plain weights.
+TensorForm diff_weights_form(const LinearShape& shape, const std::string& name, DType dtype) {
+    const Indices C{'c', shape.C}, K{'k', shape.K};
+    const ChannelBlocks in = linear_blocks(shape.C), out = linear_blocks(shape.K);
+    TensorForm made = plain_form(name, dtype, {K, C});
+    made.packed = stored_layout(
+        dtype, {K, C}, {{'c', in.count()}, {'k', out.count()}, {'k', out.block}, {'c', in.block}});
+    made.packed_shape = {in.count(), out.count(), out.block, in.block};
+    return made;
+}
+
+}  // namespace
+
+std::vector<TensorForm> linear_forms(const LinearShape& shape, DType dtype, DType dst_dtype,
+                                     Format format) {
+    const Indices N{'n', shape.N}, C{'c', shape.C}, K{'k', shape.K};
+    const DType weights = is_int8(dtype) ? DType::s8 : dtype;
+    std::vector<TensorForm> forms = {samples_form("src", N, C, dtype, format),
+                                     samples_form("diff_src", N, C, dtype, format),
+                                     samples_form("dst", N, K, dst_dtype, format),
+                                     samples_form("diff_dst", N, K, dst_dtype, format),
+                                     weights_form(shape, "weights", weights, false),
+                                     plain_form("bias", DType::f32, {K}),
+                                     plain_form("scale", DType::f32, {K})};
+    if (is_int8(dtype)) return forms;
+    forms.push_back(weights_form(shape, "backward_weights", weights, true));
+    forms.push_back(diff_weights_form(shape, "diff_weights", DType::f32));
+    if (dtype == DType::bf16) {
+        forms.push_back(diff_weights_form(shape, "narrow_diff_weights", dtype));
+    }
+    return forms;
 }
 
 Activations linear_activations(std::int64_t samples, std::int64_t channels, DType dtype) {

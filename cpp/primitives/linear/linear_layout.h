@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "jit/dtype.h"
 #include "primitives/conv/conv_layout.h"
@@ -24,13 +25,12 @@ struct LinearShape {
     }
 };
 
-// Blocks of 64 channels, or of 48, 80 or 32 where those leave less of the last one empty; up to 64
-// channels, and up to 128 that these do not divide, are one block of whole vectors, and fewer than
-// a vector one of an even number.
-ChannelBlocks linear_blocks(std::int64_t channels);
-
-// What is one block in a sum over channels: 8-bit sums are rounded once, so all of them.
-ChannelBlocks depth_blocks(std::int64_t channels, DType dtype);
+// The operands of the passes: src, dst, diff_src, diff_dst, weights in the forward form and
+// backward_weights, which stand behind them in one array of both, diff_weights in float32,
+// narrow_diff_weights in bfloat16 where the passes are, bias and scale. 8-bit layers, which have
+// the forward pass alone, take signed weights. Letters: n samples, c and k channels.
+std::vector<TensorForm> linear_forms(const LinearShape& shape, DType dtype, DType dst_dtype,
+                                     Format format);
 
 // An activation tensor as the passes of an image see it: one image of N pixels.
 Activations linear_activations(std::int64_t samples, std::int64_t channels, DType dtype);

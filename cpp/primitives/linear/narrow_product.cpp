@@ -2,6 +2,7 @@
 #include "primitives/linear/narrow_product.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "primitives/tensor/parallel.h"
@@ -35,22 +36,6 @@ struct Block {
     const float* weights;  // one for each channel
 };
 
-float total(const ChannelVector<float>& sum) {
-#if HWY_TARGET == HWY_SCALAR
-    return sum.value;
-#else
-    return hn::GetLane(hn::SumOfLanes(Floats(), sum.values));
-#endif
-}
-
-float total(const ChannelVector<std::uint16_t>& sum) {
-#if HWY_TARGET == HWY_SCALAR
-    return sum.value;
-#else
-    return hn::GetLane(hn::SumOfLanes(Floats(), hn::Add(sum.even, sum.odd)));
-#endif
-}
-
 // Adds to the sums of kSamples samples from `first` on.
 template <std::int64_t kSamples, class Element>
 HWY_INLINE void add_products(const Block<Element>& it, std::int64_t first, float* sums) {
@@ -69,7 +54,7 @@ HWY_INLINE void add_products(const Block<Element>& it, std::int64_t first, float
     for (; i + Channels::kChannels <= it.channels; i += Channels::kChannels) step(i, All());
     if (i < it.channels) step(i, First{it.channels - i});
     for (std::int64_t sample = 0; sample < kSamples; ++sample) {
-        sums[first + sample] += total(products[sample]);
+        sums[first + sample] += products[sample].total();
     }
 }
 

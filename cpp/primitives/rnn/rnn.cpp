@@ -14,8 +14,7 @@ std::string Rnn::describe() const {
                        std::to_string(out.width) + "\n";
     if (shape_.rows() == 0) return text;
     for (const auto& [pass, scheduled] : passes_) {
-        text +=
-            described(std::string(name_of(pass)), scheduled.schedule(), scheduled.kernel_names());
+        text += described(std::string(name_of(pass)), scheduled);
     }
     return text;
 }

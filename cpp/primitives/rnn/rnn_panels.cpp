@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "primitives/tensor/pack.h"
 #include "primitives/tensor/parallel.h"
@@ -139,7 +140,64 @@ void pack_bias(const RnnShape& shape, const RnnWeights& plain, float* bias) {
     }
 }
 
+// Weights of the product with `channels` channels, [panel of columns][gate][rows][width].
+TensorForm gates_form(const RnnShape& shape, const std::string& name, std::int64_t channels,
+                      bool transposed) {
+    const Indices g{'g', shape.gates()}, k{'k', shape.K}, c{'c', channels};
+    const Indices row = transposed ? k : c, column = transposed ? c : k;
+    const Panels rows = panels_of(row.extent), columns = panels_of(column.extent);
+    const std::int64_t word = elements_per_word(shape.dtype);
+    TensorForm made{.name = name,
+                    .plain = plain_layout(shape.dtype, {g, k, c}),
+                    .plain_shape = {shape.gates() * shape.K, channels}};
+    made.packed = stored_layout(shape.dtype, {g, k, c},
+                                {{column.letter, columns.count()},
+                                 g,
+                                 {row.letter, rows.padded() / word},
+                                 {column.letter, columns.width},
+                                 {row.letter, word}});
+    made.packed_shape = {columns.count(), shape.gates(), rows.count(), rows.width / word,
+                         columns.width};
+    if (word > 1) made.packed_shape.push_back(word);
+    return made;
+}
+
 }  // namespace
+
+std::vector<TensorForm> rnn_forms(const RnnShape& shape) {
+    const Indices T{'t', shape.T}, N{'n', shape.N}, C{'c', shape.C}, K{'k', shape.K};
+    const Indices rows{'g', shape.gates() * shape.K};
+    const DType dtype = shape.dtype;
+    std::vector<TensorForm> forms = {gates_form(shape, "packed_w_ih", shape.C, false),
+                                     gates_form(shape, "packed_w_hh", shape.K, false),
+                                     gates_form(shape, "transposed_w_ih", shape.C, true),
+                                     gates_form(shape, "transposed_w_hh", shape.K, true),
+                                     plain_form("packed_bias", DType::f32, {{'g', 4}, K}),
+                                     plain_form("w_ih", dtype, {rows, C}),
+                                     plain_form("w_hh", dtype, {rows, K}),
+                                     plain_form("diff_w_ih", DType::f32, {rows, C}),
+                                     plain_form("diff_w_hh", DType::f32, {rows, K}),
+                                     plain_form("gates", DType::f32, {T, N, rows})};
+    for (const char* const name : {"src", "diff_src"}) {
+        forms.push_back(plain_form(name, dtype, {T, N, C}));
+    }
+    for (const char* const name : {"dst", "diff_dst"}) {
+        forms.push_back(plain_form(name, dtype, {T, N, K}));
+    }
+    for (const char* const name : {"cells", "hidden_n"}) {
+        forms.push_back(plain_form(name, DType::f32, {T, N, K}));
+    }
+    for (const char* const name : {"h_0", "h_n", "diff_h_0", "diff_h_n"}) {
+        forms.push_back(plain_form(name, dtype, {N, K}));
+    }
+    for (const char* const name : {"c_0", "c_n", "diff_c_0", "diff_c_n"}) {
+        forms.push_back(plain_form(name, DType::f32, {N, K}));
+    }
+    for (const char* const name : {"b_ih", "b_hh", "diff_b_ih", "diff_b_hh"}) {
+        forms.push_back(plain_form(name, DType::f32, {rows}));
+    }
+    return forms;
+}
 
 void to_panels(const PanelRows& tensor) {
     const std::int64_t element = size_of(tensor.dtype);

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "primitives/rnn/rnn_shape.h"
+#include "primitives/tensor/layout.h"
 
 namespace dlprim {
 
@@ -52,6 +54,12 @@ struct RnnPackedWeights {
     // (4, K): the sum of both biases by gate; of a GRU r and z, n of b_ih, n of b_hh.
     float* bias = nullptr;
 };
+
+// Every array of the passes by its name, the packed weights under those of RnnPackedWeights behind
+// "packed_" and "transposed_". Letters of weights: g gates, k and c channels of the state and of
+// what is multiplied. The gates of a GRU's transposed weights are in another order, which no layout
+// has: transpose_weights() makes them.
+std::vector<TensorForm> rnn_forms(const RnnShape& shape);
 
 std::int64_t packed_w_ih_elements(const RnnShape& shape);  // of either direction
 std::int64_t packed_w_hh_elements(const RnnShape& shape);

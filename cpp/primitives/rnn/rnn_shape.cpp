@@ -3,11 +3,11 @@
 #include <stdexcept>
 #include <string>
 
+#include "primitives/tensor/channel_blocks.h"
+
 namespace dlprim {
 namespace {
 
-constexpr std::int64_t kWidest = 64;
-constexpr std::int64_t kLanes = 16;
 // Bound of every extent; products of two of them are counted in 64 bits.
 constexpr std::int64_t kMost = std::int64_t{1} << 24;
 
@@ -21,11 +21,7 @@ void require(const char* name, std::int64_t extent, std::int64_t least) {
 
 std::string_view name_of(RnnCell cell) { return cell == RnnCell::lstm ? "lstm" : "gru"; }
 
-Panels panels_of(std::int64_t channels) {
-    const std::int64_t count = Blocks{channels, kWidest}.count();
-    const std::int64_t even = Blocks{channels, count}.count();
-    return {channels, Blocks{even, kLanes}.count() * kLanes};
-}
+Panels panels_of(std::int64_t channels) { return {channels, panel_width(channels)}; }
 
 double RnnShape::flops() const {
     return 2.0 * static_cast<double>(rows()) * static_cast<double>(gates() * K) *

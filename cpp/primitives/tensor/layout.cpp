@@ -1,6 +1,7 @@
 #include "primitives/tensor/layout.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace dlprim {
 
@@ -41,16 +42,36 @@ std::int64_t Layout::elements() const {
     return last + 1;
 }
 
-Layout plain_layout(DType dtype, const std::string& letters,
-                    const std::vector<std::int64_t>& extents) {
+Layout plain_layout(DType dtype, const std::vector<Indices>& order) {
+    return stored_layout(dtype, order, order);
+}
+
+Layout stored_layout(DType dtype, const std::vector<Indices>& extents,
+                     const std::vector<Indices>& order) {
     Layout made{.dtype = dtype};
+    for (const Indices& it : extents) made.dimensions.push_back({it.letter, it.extent, {}});
     std::int64_t stride = 1;
-    for (std::size_t i = letters.size(); i-- > 0;) {
-        made.dimensions.insert(made.dimensions.begin(),
-                               {letters[i], extents[i], {{extents[i], stride}}});
-        stride *= extents[i];
+    for (auto level = order.rbegin(); level != order.rend(); ++level) {
+        for (LayoutDimension& dimension : made.dimensions) {
+            if (dimension.letter != level->letter) continue;
+            dimension.levels.insert(dimension.levels.begin(), {level->extent, stride});
+        }
+        stride *= level->extent;
     }
     return made;
+}
+
+TensorForm plain_form(std::string name, DType dtype, const std::vector<Indices>& order) {
+    TensorForm made{.name = std::move(name), .plain = plain_layout(dtype, order)};
+    for (const Indices& it : order) made.plain_shape.push_back(it.extent);
+    made.packed = made.plain;
+    made.packed_shape = made.plain_shape;
+    return made;
+}
+
+const TensorForm& form_of(const std::vector<TensorForm>& forms, std::string_view name) {
+    return *std::find_if(forms.begin(), forms.end(),
+                         [&](const TensorForm& it) { return it.name == name; });
 }
 
 }  // namespace dlprim

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "jit/dtype.h"
@@ -50,9 +51,21 @@ struct Layout {
     friend bool operator==(const Layout&, const Layout&) = default;
 };
 
-// C-contiguous: "nchw" with as many extents.
-Layout plain_layout(DType dtype, const std::string& letters,
-                    const std::vector<std::int64_t>& extents);
+// An index and how far it goes: of a whole dimension, or of one of its levels.
+struct Indices {
+    char letter = 'n';
+    std::int64_t extent = 0;
+};
+
+// C-contiguous: every dimension one level.
+Layout plain_layout(DType dtype, const std::vector<Indices>& order);
+// The levels of all dimensions in the order of storage, from the outside in and without gaps. Those
+// of one letter hold at least its extent.
+Layout stored_layout(DType dtype, const std::vector<Indices>& extents,
+                     const std::vector<Indices>& order);
+
+// The two orders of activations: blocks of channels, or channels innermost.
+enum class Format : std::uint8_t { blocked, nhwc };
 
 // An operand of a primitive as its callers see it: the form they hold, the form the loops run on,
 // and the array that carries the latter. Checks, shapes, packing and unpacking follow from this.
@@ -65,5 +78,10 @@ struct TensorForm {
 
     friend bool operator==(const TensorForm&, const TensorForm&) = default;
 };
+
+// An operand that is used as its callers hold it.
+TensorForm plain_form(std::string name, DType dtype, const std::vector<Indices>& order);
+// The one of this name, which is there.
+const TensorForm& form_of(const std::vector<TensorForm>& forms, std::string_view name);
 
 }  // namespace dlprim
