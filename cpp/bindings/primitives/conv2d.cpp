@@ -47,8 +47,8 @@ class PyConv2d {
 public:
     explicit PyConv2d(const ConvSpec& spec)
         : conv_(spec), forms_(conv_forms(spec.shape, spec.dtype, spec.layout)) {
-        add_transformed(forward_weights_, {ConvPass::forward});
-        add_transformed(all_weights_, {ConvPass::forward, ConvPass::backward_data});
+        add_transformed(forward_weights_, {PassKind::forward});
+        add_transformed(all_weights_, {PassKind::forward, PassKind::backward_data});
     }
 
     py::object forward(py::handle src, py::handle weights, py::handle bias, py::handle residual,
@@ -106,12 +106,12 @@ public:
     py::object backward_relu(py::handle diff_dst, py::handle dst, py::handle relu_mask,
                              py::handle out, py::handle diff_bias) const {
         Call call;
-        ReluBackward problem{.diff_dst = call.operand("diff_dst", diff_dst, dst_),
-                             .dst = call.optional("dst", dst, dst_)};
+        ActivationBackward problem{.diff_dst = call.operand("diff_dst", diff_dst, dst_),
+                                   .saved = call.optional("dst", dst, dst_)};
         const char* const mask = call.optional("relu_mask", relu_mask, relu_mask_);
         problem.relu_mask = reinterpret_cast<const std::uint8_t*>(mask);
         Written passed;
-        if (problem.dst != nullptr || mask != nullptr) {
+        if (problem.saved != nullptr || mask != nullptr) {
             passed = call.result("out", out, dst_, diff_dst, {problem.diff_dst});
         }
         problem.out = passed.data;
@@ -134,8 +134,8 @@ public:
         const Weights parts = parts_of(packed.data, to);
         call.run([&] {
             reorder(from, source, weights_.layout(), packed.data);
-            transform(ConvPass::forward, parts, parts.forward);
-            transform(ConvPass::backward_data, parts, parts.backward);
+            transform(PassKind::forward, parts, parts.forward);
+            transform(PassKind::backward_data, parts, parts.backward);
         });
         return packed_view(packed.array, to.packed_as());
     }
@@ -164,7 +164,7 @@ private:
     };
 
     DType dtype() const { return conv_.spec().dtype; }
-    bool runs(ConvPass pass) const { return conv_.winograd().runs(pass); }
+    bool runs(PassKind pass) const { return conv_.transformed_floats(pass) > 0; }
 
     std::int64_t direct_bytes() const {
         const std::int64_t bytes = weights_.layout().bytes();
@@ -173,14 +173,14 @@ private:
 
     // A form with the weights of these passes that are Winograd's, if any of them is. Its name
     // says the tiles, so that those of another choice are refused.
-    void add_transformed(std::optional<Form>& form, std::initializer_list<ConvPass> passes) {
+    void add_transformed(std::optional<Form>& form, std::initializer_list<PassKind> passes) {
         std::int64_t bytes = direct_bytes();
         std::string name = std::string(py::str(weights_.packed_as())) + ", transformed for ";
         std::string separator;
-        for (const ConvPass pass : passes) {
+        for (const PassKind pass : passes) {
             if (!runs(pass)) continue;
-            bytes += conv_.winograd().transformed_floats(pass) * size_of(DType::f32);
-            name += separator + std::string(name_of(pass)) + " in " + conv_.winograd().name(pass);
+            bytes += conv_.transformed_floats(pass) * size_of(DType::f32);
+            name += separator + std::string(name_of(pass)) + " in " + conv_.algorithm(pass);
             separator = " and ";
         }
         if (!separator.empty()) form.emplace(weights_, bytes / size_of(dtype()), name);
@@ -201,11 +201,11 @@ private:
     Weights parts_of(const char* data, const Form& form) const {
         Weights parts{.direct = data};
         const auto* next = reinterpret_cast<const float*>(data + direct_bytes());
-        if (runs(ConvPass::forward)) {
+        if (runs(PassKind::forward)) {
             parts.forward = next;
-            next += conv_.winograd().transformed_floats(ConvPass::forward);
+            next += conv_.transformed_floats(PassKind::forward);
         }
-        if (runs(ConvPass::backward_data) && &form == &*all_weights_) parts.backward = next;
+        if (runs(PassKind::backward_data) && &form == &*all_weights_) parts.backward = next;
         return parts;
     }
 
@@ -221,7 +221,7 @@ private:
         return parts_of(data, form);
     }
 
-    void transform(ConvPass pass, const Weights& parts, const float* to) const {
+    void transform(PassKind pass, const Weights& parts, const float* to) const {
         if (to != nullptr) conv_.transform_weights(pass, parts.direct, const_cast<float*>(to));
     }
 
@@ -237,15 +237,16 @@ private:
     std::optional<Form> all_weights_;
 };
 
-std::vector<Pass> scheduled_passes(const Conv2d& conv) {
+std::vector<PassKind> scheduled_passes(const Conv2d& conv) {
     if (conv.spec().shape.is_depthwise()) return {};
-    return {kPasses.begin(), kPasses.end()};
+    return {kPassKinds.begin(), kPassKinds.end()};
 }
 
 // Of the passes, and of the gradient through relu.
 py::dict scratch_bytes(const PyConv2d& conv) {
     py::dict bytes;
-    for (const Pass pass : kPasses) bytes[text_of(name_of(pass))] = conv.core().scratch_bytes(pass);
+    for (const PassKind pass : kPassKinds)
+        bytes[text_of(name_of(pass))] = conv.core().scratch_bytes(pass);
     bytes["backward_relu"] = conv.core().relu_scratch_bytes();
     return bytes;
 }
@@ -253,8 +254,8 @@ py::dict scratch_bytes(const PyConv2d& conv) {
 // The algorithm of each pass: "direct", or "winograd" and the size of its tiles.
 py::dict algorithms(const PyConv2d& conv) {
     py::dict names;
-    for (const Pass pass : kPasses)
-        names[text_of(name_of(pass))] = conv.core().winograd().name(pass);
+    for (const PassKind pass : kPassKinds)
+        names[text_of(name_of(pass))] = conv.core().algorithm(pass);
     return names;
 }
 
@@ -286,7 +287,7 @@ void register_conv2d(py::module_& module) {
         .def_property_readonly("scratch_bytes", scratch_bytes)
         .def_property_readonly(
             "flops", [](const PyConv2d& conv) { return conv.core().spec().shape.flops(); });
-    define_schedules(type, kPasses, scheduled_passes);
+    define_schedules(type, kPassKinds, scheduled_passes);
     define_forms(type);
 }
 

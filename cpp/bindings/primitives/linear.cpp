@@ -178,7 +178,7 @@ void register_linear(py::module_& module) {
         .def_property_readonly("scratch_bytes",
                                [](const PyLinear& linear) {
                                    py::dict bytes;
-                                   for (const Pass pass : linear.core().passes()) {
+                                   for (const PassKind pass : linear.core().passes()) {
                                        bytes[text_of(name_of(pass))] =
                                            linear.core().scratch_bytes(pass);
                                    }
@@ -186,7 +186,7 @@ void register_linear(py::module_& module) {
                                })
         .def_property_readonly(
             "flops", [](const PyLinear& linear) { return linear.core().spec().shape.flops(); });
-    define_schedules(type, kPasses, [](const Linear& linear) { return linear.passes(); });
+    define_schedules(type, kPassKinds, [](const Linear& linear) { return linear.passes(); });
     define_forms(type);
 }
 

@@ -1,10 +1,11 @@
-// The gradient of depthwise weights, compiled once per target, as pack_rows.cpp.
+// The gradient of depthwise weights, compiled once per target, as per_isa.h describes.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 
 #include "primitives/depthwise/depthwise_rows.h"
+#include "primitives/tensor/per_isa.h"
 
 #define HWY_TARGET_INCLUDE "primitives/depthwise/correlate_rows.cpp"
 // clang-format off
@@ -250,14 +251,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dlprim {
 
-CorrelateRows correlate_rows_function([[maybe_unused]] Isa isa, DType dtype) {
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::correlate_rows_of(dtype);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::correlate_rows_of(dtype);
-#endif
-    return HWY_STATIC_DISPATCH(correlate_rows_of)(dtype);
+CorrelateRows correlate_rows_function(Isa isa, DType dtype) {
+    return DLPRIM_FOR_ISA(isa, correlate_rows_of)(dtype);
 }
 
 }  // namespace dlprim

@@ -23,10 +23,6 @@ constexpr std::int64_t kTasks = 64;
 constexpr std::int64_t kFewestPixels = 1024;
 constexpr std::int64_t kMostPixels = 16 * 1024;
 
-constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) {
-    return (value + unit - 1) / unit * unit;
-}
-
 class WeightGradient {
 public:
     explicit WeightGradient(const Depthwise& problem)
@@ -35,8 +31,8 @@ public:
           rows_(problem.shape.N * problem.shape.P()),
           band_(band(problem, blocks_)),
           parts_(parts(problem.shape, blocks_)),
-          tap_distance_(round_up(blocks_.block, kMostChannels)),
-          size_(round_up(problem.shape.R, kSummedRows) * problem.shape.S * tap_distance_),
+          tap_distance_(rounded_up(blocks_.block, kMostChannels)),
+          size_(rounded_up(problem.shape.R, kSummedRows) * problem.shape.S * tap_distance_),
           correlate_(correlate_rows_function(usable_isa(), problem.dtype)) {}
 
     std::int64_t scratch_bytes() const {

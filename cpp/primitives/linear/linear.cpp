@@ -2,7 +2,6 @@
 
 #include <stdexcept>
 
-#include "primitives/layers/relu_backward.h"
 #include "primitives/linear/linear_narrow.h"
 #include "primitives/nest/contraction_plan.h"
 #include "primitives/nest/schedule_cost.h"
@@ -26,8 +25,6 @@ constexpr std::int64_t kWhole = std::int64_t{1} << 60;
 
 // Bound of the kernel's leading dimensions.
 constexpr std::int64_t kMostChannels = std::int64_t{1} << 24;
-
-std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // The same with the minibatch summed in one go.
 Schedule with_whole_sum(const Schedule& schedule) {
@@ -53,17 +50,17 @@ void require_extents(const LinearShape& shape) {
 
 Linear::Linear(const LinearSpec& spec) : spec_(spec) {
     require_extents(spec.shape);
-    for (const Pass pass : passes()) schedules_[pass] = candidates(pass, 1).front();
+    for (const PassKind pass : passes()) schedules_[pass] = candidates(pass, 1).front();
 }
 
-std::vector<Pass> Linear::passes() const {
-    if (!has_backward()) return {Pass::forward};
-    return {kPasses.begin(), kPasses.end()};
+std::vector<PassKind> Linear::passes() const {
+    if (!has_backward()) return {PassKind::forward};
+    return {kPassKinds.begin(), kPassKinds.end()};
 }
 
-Contraction Linear::contraction(Pass pass, int variant) const {
-    if (pass == Pass::backward_data) return linear_data_contraction(problem());
-    if (pass == Pass::backward_weights) {
+Contraction Linear::contraction(PassKind pass, int variant) const {
+    if (pass == PassKind::backward_data) return linear_data_contraction(problem());
+    if (pass == PassKind::backward_weights) {
         LinearProblem gradient = problem();
         gradient.c_type = variant == kRounded ? spec_.dtype : DType::f32;
         return linear_weights_contraction(gradient);
@@ -77,14 +74,14 @@ Contraction Linear::contraction(Pass pass, int variant) const {
                     .activation = variant == kComplete ? spec_.activation : Activation::none});
 }
 
-std::shared_ptr<const ContractionPlan> Linear::plan(Pass pass, int variant) const {
+std::shared_ptr<const ContractionPlan> Linear::plan(PassKind pass, int variant) const {
     const std::lock_guard lock(mutex_);
     std::shared_ptr<const ContractionPlan>& known = plans_[{pass, variant}];
     if (!known) {
         Schedule schedule = schedules_.at(pass);
-        if (pass == Pass::forward && variant == kActivationOnly) {
+        if (pass == PassKind::forward && variant == kActivationOnly) {
             schedule = parse_schedule(kActivationSchedule);
-        } else if (pass == Pass::backward_weights && variant == kRounded) {
+        } else if (pass == PassKind::backward_weights && variant == kRounded) {
             schedule = with_whole_sum(schedule);
         }
         known = std::make_shared<ContractionPlan>(contraction(pass, variant), schedule);
@@ -93,7 +90,7 @@ std::shared_ptr<const ContractionPlan> Linear::plan(Pass pass, int variant) cons
 }
 
 void Linear::run_forward(const ContractionOperands& operands, int variant) const {
-    const auto made = plan(Pass::forward, variant);
+    const auto made = plan(PassKind::forward, variant);
     const int threads = num_threads();
     const WorkspacePool::Lease scratch(*workspaces_, made->scratch_bytes() * threads);
     made->run(operands, scratch.data(), threads);
@@ -134,7 +131,7 @@ void Linear::forward(const LinearForward& tensors) const {
 }
 
 void Linear::backward_data(const void* diff_dst, const void* weights, void* diff_src) const {
-    const auto made = plan(Pass::backward_data, 0);
+    const auto made = plan(PassKind::backward_data, 0);
     const int threads = num_threads();
     const WorkspacePool::Lease scratch(*workspaces_, made->scratch_bytes() * threads);
     made->run({.a = diff_dst, .b = weights, .c = diff_src}, scratch.data(), threads);
@@ -152,7 +149,7 @@ void Linear::backward_weights(const void* src, const void* diff_dst, DType to,
                               void* diff_weights) const {
     const LinearShape& shape = spec_.shape;
     const std::int64_t diff_dst_bytes = pairs_bytes(shape.K), src_bytes = pairs_bytes(shape.C);
-    const auto made = plan(Pass::backward_weights, to == DType::f32 ? 0 : kRounded);
+    const auto made = plan(PassKind::backward_weights, to == DType::f32 ? 0 : kRounded);
     const int threads = num_threads();
     const std::int64_t pairs = diff_dst_bytes + src_bytes;
     const WorkspacePool::Lease scratch(*workspaces_, pairs + made->scratch_bytes() * threads);
@@ -175,24 +172,24 @@ void Linear::backward_activation(ActivationBackward problem) const {
     problem.activation = spec_.activation;
     const bool sums = problem.diff_bias != nullptr && spec_.shape.K > 0;
     const std::int64_t bytes =
-        !sums ? 0 : relu_backward_scratch_bytes(problem.tensor, problem.layout);
+        !sums ? 0 : activation_backward_scratch_bytes(problem.tensor, problem.layout);
     const WorkspacePool::Lease scratch(*workspaces_, bytes);
     activation_backward(problem, scratch.data());
 }
 
-std::int64_t Linear::scratch_bytes(Pass pass) const {
-    if (pass == Pass::backward_weights) {
+std::int64_t Linear::scratch_bytes(PassKind pass) const {
+    if (pass == PassKind::backward_weights) {
         return pairs_bytes(spec_.shape.K) + pairs_bytes(spec_.shape.C);
     }
     return plan(pass, kComplete)->scratch_bytes() * num_threads();
 }
 
-Schedule Linear::schedule(Pass pass) const {
+Schedule Linear::schedule(PassKind pass) const {
     const std::lock_guard lock(mutex_);
     return schedules_.at(pass);
 }
 
-void Linear::set_schedule(Pass pass, const Schedule& schedule) {
+void Linear::set_schedule(PassKind pass, const Schedule& schedule) {
     const auto made = std::make_shared<ContractionPlan>(contraction(pass, kComplete), schedule);
     const std::lock_guard lock(mutex_);
     std::erase_if(plans_, [&](const auto& entry) { return entry.first.first == pass; });
@@ -200,7 +197,7 @@ void Linear::set_schedule(Pass pass, const Schedule& schedule) {
     plans_[{pass, kComplete}] = made;
 }
 
-std::vector<Loop> Linear::loops(Pass pass) const {
+std::vector<Loop> Linear::loops(PassKind pass) const {
     std::vector<Loop> loops;
     for (const ContractionLoop& loop : contraction(pass, kComplete).loops) {
         loops.push_back({loop.letter, loop.extent});
@@ -208,7 +205,7 @@ std::vector<Loop> Linear::loops(Pass pass) const {
     return loops;
 }
 
-std::vector<Schedule> Linear::candidates(Pass pass, int count) const {
+std::vector<Schedule> Linear::candidates(PassKind pass, int count) const {
     return ranked_schedules(contraction(pass, kComplete), cache_sizes(), count);
 }
 
@@ -218,7 +215,7 @@ std::string Linear::describe() const {
     std::string text = "blocks: C " + std::to_string(in.count()) + " x " +
                        std::to_string(in.block) + ", K " + std::to_string(out.count()) + " x " +
                        std::to_string(out.block) + "\n";
-    for (const Pass pass : passes()) {
+    for (const PassKind pass : passes()) {
         text += std::string(name_of(pass)) + ": schedule '" + to_string(schedule(pass)) + "'\n";
         for (const std::string& name : plan(pass, kComplete)->kernel_names()) {
             text += "  " + name + "\n";

@@ -17,7 +17,7 @@
 #include "primitives/layers/activation_backward.h"
 #include "primitives/linear/linear_contraction.h"
 #include "primitives/nest/contraction_plan.h"
-#include "primitives/nest/pass.h"
+#include "primitives/nest/pass_kind.h"
 #include "primitives/tensor/workspace.h"
 
 namespace dlprim {
@@ -50,7 +50,7 @@ public:
     const LinearSpec& spec() const { return spec_; }
     // 8-bit layers have the forward pass alone.
     bool has_backward() const { return !is_int8(spec_.dtype); }
-    std::vector<Pass> passes() const;
+    std::vector<PassKind> passes() const;
 
     // Operands must not overlap results.
     void forward(const LinearForward& tensors) const;
@@ -66,19 +66,19 @@ public:
 
     // Bytes beside operands and results that a call uses with the present number of threads, with
     // diff_weights in float32.
-    std::int64_t scratch_bytes(Pass pass) const;
+    std::int64_t scratch_bytes(PassKind pass) const;
 
-    Schedule schedule(Pass pass) const;
-    void set_schedule(Pass pass, const Schedule& schedule);
-    std::vector<Loop> loops(Pass pass) const;
+    Schedule schedule(PassKind pass) const;
+    void set_schedule(PassKind pass, const Schedule& schedule);
+    std::vector<Loop> loops(PassKind pass) const;
     // What the cost model ranks highest, the best first.
-    std::vector<Schedule> candidates(Pass pass, int count) const;
+    std::vector<Schedule> candidates(PassKind pass, int count) const;
 
     std::string describe() const;
 
 private:
-    std::shared_ptr<const ContractionPlan> plan(Pass pass, int variant) const;
-    Contraction contraction(Pass pass, int variant) const;
+    std::shared_ptr<const ContractionPlan> plan(PassKind pass, int variant) const;
+    Contraction contraction(PassKind pass, int variant) const;
     LinearProblem problem() const;
     bool runs_narrow() const;
     void run_forward(const ContractionOperands& operands, int variant) const;
@@ -86,8 +86,8 @@ private:
 
     LinearSpec spec_;
     mutable std::mutex mutex_;
-    mutable std::map<std::pair<Pass, int>, std::shared_ptr<const ContractionPlan>> plans_;
-    std::map<Pass, Schedule> schedules_;
+    mutable std::map<std::pair<PassKind, int>, std::shared_ptr<const ContractionPlan>> plans_;
+    std::map<PassKind, Schedule> schedules_;
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };
 

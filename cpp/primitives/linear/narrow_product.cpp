@@ -1,7 +1,9 @@
-// Compiled once per target, as pack_rows.cpp.
+// Compiled once per target, as per_isa.h describes.
 #include "primitives/linear/narrow_product.h"
 
 #include <cstdint>
+
+#include "primitives/tensor/per_isa.h"
 
 #define HWY_TARGET_INCLUDE "primitives/linear/narrow_product.cpp"
 // clang-format off
@@ -17,22 +19,6 @@ namespace {
 
 // Samples that share what is loaded of the weights, each a chain of additions of its own.
 constexpr std::int64_t kTogether = 4;
-
-float total(const ChannelVector<float>& sum) {
-#if HWY_TARGET == HWY_SCALAR
-    return sum.value;
-#else
-    return hn::GetLane(hn::SumOfLanes(Floats(), sum.values));
-#endif
-}
-
-float total(const ChannelVector<std::uint16_t>& sum) {
-#if HWY_TARGET == HWY_SCALAR
-    return sum.value;
-#else
-    return hn::GetLane(hn::SumOfLanes(Floats(), hn::Add(sum.even, sum.odd)));
-#endif
-}
 
 template <std::int64_t kSamples, class Element>
 HWY_INLINE void add_products(const NarrowBlock& it, const Element* src, float* sums) {
@@ -50,7 +36,7 @@ HWY_INLINE void add_products(const NarrowBlock& it, const Element* src, float* s
     for (; i + Channels::kChannels <= it.channels; i += Channels::kChannels) step(i, All());
     if (i < it.channels) step(i, First{it.channels - i});
     for (std::int64_t sample = 0; sample < kSamples; ++sample) {
-        sums[sample] += total(products[sample]);
+        sums[sample] += products[sample].total();
     }
 }
 
@@ -78,14 +64,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dlprim {
 
-NarrowFunction narrow_function([[maybe_unused]] Isa isa, DType dtype) {
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::narrow_of(dtype);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::narrow_of(dtype);
-#endif
-    return HWY_STATIC_DISPATCH(narrow_of)(dtype);
+NarrowFunction narrow_function(Isa isa, DType dtype) {
+    return DLPRIM_FOR_ISA(isa, narrow_of)(dtype);
 }
 
 }  // namespace dlprim

@@ -1,7 +1,7 @@
 // The forward pass of a layer with one output channel: a matrix times a vector. As a kernel call it
 // would use one lane of every vector; here vectors run along the input channels of a sample, and
 // what is read of src is all that it costs (Google Highway, compiled per vector width as
-// pack_rows.h describes).
+// per_isa.h describes).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Compiled once per target, as pack_rows.cpp.
+// Compiled once per target, as per_isa.h describes.
 #include "primitives/tensor/filter_rows.h"
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "primitives/tensor/partition.h"
+#include "primitives/tensor/per_isa.h"
 
 #define HWY_TARGET_INCLUDE "primitives/tensor/filter_rows.cpp"
 // clang-format off
@@ -262,25 +263,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dlprim {
 
-PackFilters pack_filters_function([[maybe_unused]] Isa isa, DType from, DType to) {
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::packing(from, to);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::packing(from, to);
-#endif
-    return HWY_STATIC_DISPATCH(packing)(from, to);
+PackFilters pack_filters_function(Isa isa, DType from, DType to) {
+    return DLPRIM_FOR_ISA(isa, packing)(from, to);
 }
 
-UnpackFilters unpack_filters_function([[maybe_unused]] Isa isa) {
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::unpacking();
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::unpacking();
-#endif
-    return HWY_STATIC_DISPATCH(unpacking)();
-}
+UnpackFilters unpack_filters_function(Isa isa) { return DLPRIM_FOR_ISA(isa, unpacking)(); }
 
 }  // namespace dlprim
 #endif

@@ -1,7 +1,7 @@
 // Filters between plain storage, [k][c][tap], and packed matrices of words, one for each tap,
 // [tap][c / g][k] with g elements side by side in a word. Serial pieces of 16 filters or so, read
 // in as many long streams and written in whole cache lines, or the reverse. The vector code follows
-// pack_rows.h: Highway, compiled per vector width, chosen by the library's own ISA level.
+// per_isa.h: Highway, compiled per vector width, chosen by the library's own ISA level.
 #pragma once
 
 #include <cstdint>

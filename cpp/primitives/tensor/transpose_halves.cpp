@@ -1,12 +1,13 @@
-// Compiled once per target, as pack_rows.cpp. Two-byte elements are never shuffled on their own:
-// neighbouring rows are interleaved to words, or pairs of words brought in order, and what then is
-// transposed are 32-bit and 64-bit elements.
+// Compiled once per target, as per_isa.h describes. Two-byte elements are never shuffled on their
+// own: neighbouring rows are interleaved to words, or pairs of words brought in order, and what
+// then is transposed are 32-bit and 64-bit elements.
 #include "primitives/tensor/transpose_halves.h"
 
 #include <algorithm>
 #include <cstdint>
 
 #include "primitives/tensor/partition.h"
+#include "primitives/tensor/per_isa.h"
 
 #define HWY_TARGET_INCLUDE "primitives/tensor/transpose_halves.cpp"
 // clang-format off
@@ -173,15 +174,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dlprim {
 
-HalfFunctions half_functions([[maybe_unused]] Isa isa) {
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::functions();
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::functions();
-#endif
-    return HWY_STATIC_DISPATCH(functions)();
-}
+HalfFunctions half_functions(Isa isa) { return DLPRIM_FOR_ISA(isa, functions)(); }
 
 }  // namespace dlprim
 #endif

@@ -1,5 +1,5 @@
 // The vector code behind transposition.h for elements of two bytes; those of four bytes are what
-// transpose_rows.cpp moves. Chosen by ISA level as pack_rows.h says.
+// transpose_rows.cpp moves. Chosen by ISA level as per_isa.h says.
 #pragma once
 
 #include "jit/isa.h"

@@ -1,10 +1,11 @@
 // Packing of transposed storage, where a group lies in one 32-bit word already: whatever the type,
-// it is the transposition of a matrix of words. Compiled once per target, as pack_rows.cpp.
+// it is the transposition of a matrix of words. Compiled once per target, as per_isa.h describes.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 
 #include "primitives/tensor/pack_rows.h"
+#include "primitives/tensor/per_isa.h"
 
 #define HWY_TARGET_INCLUDE "primitives/tensor/transpose_rows.cpp"
 // clang-format off
@@ -199,15 +200,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dlprim {
 
-PackFunction transpose_function([[maybe_unused]] Isa isa) {
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::transpose_any;
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::transpose_any;
-#endif
-    return HWY_STATIC_DISPATCH(transpose_any);
-}
+PackFunction transpose_function(Isa isa) { return DLPRIM_FOR_ISA(isa, transpose_any); }
 
 }  // namespace dlprim
 #endif

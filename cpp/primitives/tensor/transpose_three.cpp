@@ -1,7 +1,9 @@
-// Compiled once per target, as pack_rows.cpp.
+// Compiled once per target, as per_isa.h describes.
 #include "primitives/tensor/transpose_three.h"
 
 #include <cstdint>
+
+#include "primitives/tensor/per_isa.h"
 
 #define HWY_TARGET_INCLUDE "primitives/tensor/transpose_three.cpp"
 // clang-format off
@@ -104,14 +106,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dlprim {
 
-ThreeFunctions three_functions([[maybe_unused]] Isa isa, DType dtype) {
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::functions(dtype);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::functions(dtype);
-#endif
-    return HWY_STATIC_DISPATCH(functions)(dtype);
+ThreeFunctions three_functions(Isa isa, DType dtype) {
+    return DLPRIM_FOR_ISA(isa, functions)(dtype);
 }
 
 }  // namespace dlprim

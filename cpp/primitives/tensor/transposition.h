@@ -1,6 +1,6 @@
 // Transposition of matrices of two- and four-byte elements, which is what separates plain storage
 // from blocked: serial pieces for tasks that have been cut to fit a cache. The vector code follows
-// pack_rows.h: Highway, compiled per vector width, chosen by the library's own ISA level.
+// per_isa.h: Highway, compiled per vector width, chosen by the library's own ISA level.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,11 @@
-// Compiled once per target, as pack_rows.cpp.
-#include <cstdint>
-
+// Compiled once per target, as per_isa.h describes.
 #include "primitives/rnn/rnn_gates.h"
 
-#define HWY_TARGET_INCLUDE "primitives/rnn/lstm_gates.cpp"
+#include <cstdint>
+
+#include "primitives/tensor/per_isa.h"
+
+#define HWY_TARGET_INCLUDE "primitives/rnn/rnn_gates.cpp"
 // clang-format off
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
@@ -57,7 +59,6 @@ struct LstmCell {
     static HWY_INLINE void backward_row(const DiffGateTile& tile, std::int64_t row) {
         const RowAt at = row_at(tile, row, kGates);
         along_panel(tile.channels, tile.width, [&](std::int64_t k, auto part) HWY_ATTR {
-            const FloatLanes d;
             float* const diff_hidden = tile.diff_hidden + at.panel + k;
             float* const diff_cells = tile.diff_cells + at.panel + k;
             const FloatVector dh = diff_hidden_at<Element>(tile, at, k, part);
@@ -70,7 +71,7 @@ struct LstmCell {
             const FloatVector o = load_values(gates + 3 * tile.K, part);
             const FloatVector c = tanh(load_values(tile.cells + at.plain + k, part));
             const FloatVector last = tile.last_cells == nullptr
-                                         ? hn::Zero(d)
+                                         ? hn::Zero(Floats())
                                          : load_values(tile.last_cells + at.plain + k, part);
             const FloatVector dc =
                 hn::MulAdd(hn::Mul(dh, o), tanh_slope(c), load_values(diff_cells, All()));
@@ -81,12 +82,74 @@ struct LstmCell {
             put(2, hn::Mul(hn::Mul(dc, i), tanh_slope(g)));
             put(3, hn::Mul(hn::Mul(dh, c), logistic_slope(o)));
             store_values(hn::Mul(dc, f), diff_cells, All());
-            store_values(hn::Zero(d), diff_hidden, All());
+            store_values(hn::Zero(Floats()), diff_hidden, All());
         });
     }
 };
 
-GateFunctions functions(DType dtype) { return functions_of<LstmCell>(dtype); }
+struct GruCell {
+    static constexpr std::int64_t kGates = 3;
+
+    // r, z and n in turn.
+    template <class Element>
+    static HWY_INLINE void forward_row(const GateTile& tile, std::int64_t row) {
+        const RowAt at = row_at(tile, row, kGates);
+        const float* const sums = tile.sums + at.panel;
+        along_panel(tile.channels, tile.width, [&](std::int64_t k, auto part) HWY_ATTR {
+            const auto sum = [&](std::int64_t slot) HWY_ATTR {
+                const float* const at_slot = sums + slot * tile.slot_stride + k;
+                hwy::Prefetch(at_slot + tile.next_sums);
+                return load_values(at_slot, part);
+            };
+            const FloatVector r = sigmoid(sum(0));
+            const FloatVector z = sigmoid(sum(1));
+            const FloatVector hidden_n = hn::Add(sum(3), load_values(tile.hidden_bias + k, part));
+            const FloatVector n = tanh(hn::MulAdd(r, hidden_n, sum(2)));
+            float* const state = tile.state + at.panel + k;
+            const FloatVector h = hn::MulAdd(z, load_values(state, All()), hn::NegMulAdd(z, n, n));
+            store_values(h, state, All());
+            store_values(h, static_cast<Element*>(tile.next_hidden) + at.panel + k, All());
+            store_values(h, static_cast<Element*>(tile.dst) + at.plain + k, part);
+            if (tile.gates == nullptr) return;
+            float* const gates = tile.gates + at.gates + k;
+            store_values(r, gates, part);
+            store_values(z, gates + tile.K, part);
+            store_values(n, gates + 2 * tile.K, part);
+            store_values(hidden_n, tile.hidden_n + at.plain + k, part);
+        });
+    }
+
+    // The slots are n towards src, r, z, n towards the hidden state.
+    template <class Element>
+    static HWY_INLINE void backward_row(const DiffGateTile& tile, std::int64_t row) {
+        const RowAt at = row_at(tile, row, kGates);
+        along_panel(tile.channels, tile.width, [&](std::int64_t k, auto part) HWY_ATTR {
+            float* const diff_hidden = tile.diff_hidden + at.panel + k;
+            const FloatVector dh = diff_hidden_at<Element>(tile, at, k, part);
+            const float* const gates = tile.gates + at.gates + k;
+            fetch_next(tile, gates, kGates);
+            fetch_next_row(tile, tile.hidden_n + at.plain + k);
+            const FloatVector r = load_values(gates, part);
+            const FloatVector z = load_values(gates + tile.K, part);
+            const FloatVector n = load_values(gates + 2 * tile.K, part);
+            const FloatVector hidden_n = load_values(tile.hidden_n + at.plain + k, part);
+            const FloatVector last =
+                load_values(static_cast<const Element*>(tile.hidden) + at.panel + k, All());
+            const auto put = [&](std::int64_t slot, FloatVector delta)
+                                 HWY_ATTR { put_delta<Element>(tile, slot, {at.panel, k}, delta); };
+            const FloatVector dn = hn::Mul(hn::NegMulAdd(dh, z, dh), tanh_slope(n));
+            put(0, dn);
+            put(1, hn::Mul(hn::Mul(dn, hidden_n), logistic_slope(r)));
+            put(2, hn::Mul(hn::Mul(dh, hn::Sub(last, n)), logistic_slope(z)));
+            put(3, hn::Mul(dn, r));
+            store_values(hn::Mul(dh, z), diff_hidden, All());
+        });
+    }
+};
+
+GateFunctions gates_of(RnnCell cell, DType dtype) {
+    return cell == RnnCell::lstm ? functions_of<LstmCell>(dtype) : functions_of<GruCell>(dtype);
+}
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -96,14 +159,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dlprim {
 
-GateFunctions lstm_functions([[maybe_unused]] Isa isa, DType dtype) {
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::functions(dtype);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::functions(dtype);
-#endif
-    return HWY_STATIC_DISPATCH(functions)(dtype);
+GateFunctions gate_functions(Isa isa, RnnCell cell, DType dtype) {
+    return DLPRIM_FOR_ISA(isa, gates_of)(cell, dtype);
 }
 
 }  // namespace dlprim

@@ -7,12 +7,12 @@
 
 namespace dlprim {
 
-enum class Pass : std::uint8_t { forward, backward_data, backward_weights };
+enum class PassKind : std::uint8_t { forward, backward_data, backward_weights };
 
-inline constexpr std::array<Pass, 3> kPasses = {Pass::forward, Pass::backward_data,
-                                                Pass::backward_weights};
+inline constexpr std::array<PassKind, 3> kPassKinds = {PassKind::forward, PassKind::backward_data,
+                                                       PassKind::backward_weights};
 
-constexpr std::string_view name_of(Pass pass) {
+constexpr std::string_view name_of(PassKind pass) {
     constexpr std::array<std::string_view, 3> names = {"forward", "backward_data",
                                                        "backward_weights"};
     return names.at(static_cast<std::size_t>(pass));
