@@ -29,7 +29,7 @@ import numpy as np
 
 import dlprim
 import harness
-from dlprim.float_operands import widened
+from dlprim.arguments.floats import widened
 from dlprim.testing import fma_peak
 from torch_peer import load_torch
 from train_case import Ours, Setting, Theirs, batch_of, seconds_of

@@ -12,7 +12,7 @@ import pytest
 import dlprim
 from conftest import RunPython
 from conv_cases import Conv, padded
-from dlprim.schedule_moves import normal
+from dlprim.tuning.moves import normal
 
 PASSES = ("forward", "backward_data", "backward_weights")
 SMALL = Conv(2, 34, 9, 7, 70, 3, 3, (1, 1), padded(1, 1))

@@ -13,12 +13,12 @@ import pytest
 
 import dlprim
 from conftest import RunPython
-from dlprim import schedule_store
+from dlprim.tuning import store
 
 SHAPES = {"x_shape": (3, 34, 9, 7), "w_shape": (70, 17, 3, 2), "groups": 2, "padding": 1}
 MODEL = dlprim.Conv2d(**SHAPES, schedule={}).schedules
 OTHER = dlprim.Conv2d(**SHAPES, schedule={})._core.candidates("forward", 4)[-1]
-NAME = schedule_store.key("forward", dlprim.Conv2d(**SHAPES)._stored_as)
+NAME = store.key("forward", dlprim.Conv2d(**SHAPES)._stored_as)
 ENTRY = {"schedule": OTHER, "gain": 1.5}
 
 
@@ -28,7 +28,7 @@ def folder(stored_schedules: Path) -> Path:
 
 
 def stored(folder: Path) -> dict[str, Any]:
-    return json.loads(schedule_store.file_in(folder).read_text())
+    return json.loads(store.file_in(folder).read_text())
 
 
 def forward() -> str:
@@ -40,13 +40,13 @@ def forward() -> str:
 
 def test_stored_schedule_is_used(folder: Path) -> None:
     assert forward() == MODEL["forward"]
-    schedule_store.save(folder, {NAME: ENTRY})
+    store.save(folder, {NAME: ENTRY})
     assert dlprim.Conv2d(**SHAPES).schedules == {**MODEL, "forward": OTHER}
     assert dlprim.Conv2d(**SHAPES, bias=True, activation="relu").schedules["forward"] == OTHER
 
 
 def test_only_for_the_same_convolution(folder: Path) -> None:
-    schedule_store.save(folder, {NAME: ENTRY})
+    store.save(folder, {NAME: ENTRY})
     for change in ({"layout": "NHWC"}, {"dtype": "bfloat16"}, {"padding": 2}, {"stride": 2}):
         arguments = {**SHAPES, **change}
         untuned = dlprim.Conv2d(**arguments, schedule={}).schedules
@@ -54,13 +54,13 @@ def test_only_for_the_same_convolution(folder: Path) -> None:
 
 
 def test_schedule_of_the_caller_comes_first(folder: Path) -> None:
-    schedule_store.save(folder, {NAME: ENTRY})
+    store.save(folder, {NAME: ENTRY})
     assert dlprim.Conv2d(**SHAPES, schedule={}).schedules == MODEL
     assert dlprim.Conv2d(**SHAPES, schedule=MODEL["forward"]).schedules == MODEL
 
 
 def test_loading_can_be_switched_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    schedule_store.save(folder, {NAME: ENTRY})
+    store.save(folder, {NAME: ENTRY})
     monkeypatch.setenv("DLPRIM_TUNE", "0")
     assert forward() == MODEL["forward"]
     monkeypatch.setenv("DLPRIM_TUNE", "1")
@@ -68,26 +68,26 @@ def test_loading_can_be_switched_off(folder: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_file_is_read_once(folder: Path) -> None:
-    schedule_store.save(folder, {NAME: ENTRY})
-    schedule_store.file_in(folder).unlink()
+    store.save(folder, {NAME: ENTRY})
+    store.file_in(folder).unlink()
     assert forward() == OTHER
 
 
 def test_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert schedule_store.default_folder() == tmp_path
+    assert store.default_folder() == tmp_path
     monkeypatch.delenv("DLPRIM_TUNE_DIR")
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
-    assert schedule_store.default_folder() == Path("/cache/dlprim")
+    assert store.default_folder() == Path("/cache/dlprim")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert schedule_store.default_folder() == Path("/home/me/.cache/dlprim")
+    assert store.default_folder() == Path("/home/me/.cache/dlprim")
 
 
 def test_another_instruction_set_has_another_file(folder: Path, run_python: RunPython) -> None:
-    schedule_store.save(folder, {NAME: ENTRY})
-    name = schedule_store.file_in(folder).name
+    store.save(folder, {NAME: ENTRY})
+    name = store.file_in(folder).name
     assert name.endswith(f"-{dlprim.isa()}.json")
-    source = "from dlprim import schedule_store as s; print(s.file_in(s.default_folder()).name)"
+    source = "from dlprim.tuning import store as s; print(s.file_in(s.default_folder()).name)"
     assert run_python(source).stdout == f"{name}\n"
     scalar = name.replace(dlprim.isa(), "scalar")
     assert run_python(source, DLPRIM_MAX_ISA="scalar").stdout == f"{scalar}\n"
@@ -97,7 +97,7 @@ def test_another_instruction_set_has_another_file(folder: Path, run_python: RunP
 
 
 def document(**changes: Any) -> str:
-    return json.dumps({**schedule_store._identity(), "entries": {NAME: ENTRY}, **changes})
+    return json.dumps({**store._identity(), "entries": {NAME: ENTRY}, **changes})
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def document(**changes: Any) -> str:
     ids=range(11),
 )
 def test_bad_file_is_ignored(folder: Path, content: str | bytes, reason: str) -> None:
-    path = schedule_store.file_in(folder)
+    path = store.file_in(folder)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.warns(RuntimeWarning, match=reason) as caught:
         assert forward() == MODEL["forward"]
@@ -126,20 +126,20 @@ def test_bad_file_is_ignored(folder: Path, content: str | bytes, reason: str) ->
     assert str(path) in str(caught[0].message)
     assert caught[0].filename == __file__
     assert forward() == MODEL["forward"]  # and does not warn again, which would be an error
-    schedule_store.save(folder, {NAME: ENTRY})
+    store.save(folder, {NAME: ENTRY})
     assert forward() == OTHER
     assert stored(folder)["entries"] == {NAME: ENTRY}
 
 
 def test_unreadable_file_is_ignored(folder: Path) -> None:
-    schedule_store.file_in(folder).mkdir()
+    store.file_in(folder).mkdir()
     with pytest.warns(RuntimeWarning, match="directory"):
         assert forward() == MODEL["forward"]
 
 
 @pytest.mark.parametrize("schedule", ["", "?!", "n", "z", "N P G K C Q7", "n0 p g k c"])
 def test_schedule_that_does_not_fit_is_ignored(folder: Path, schedule: str) -> None:
-    schedule_store.save(folder, {NAME: {"schedule": schedule, "gain": 2.0}})
+    store.save(folder, {NAME: {"schedule": schedule, "gain": 2.0}})
     with pytest.warns(RuntimeWarning, match="is ignored") as caught:
         assert dlprim.Conv2d(**SHAPES).schedules == MODEL
     assert len(caught) == 1
@@ -150,17 +150,17 @@ def test_schedule_that_does_not_fit_is_ignored(folder: Path, schedule: str) -> N
 
 
 def test_content(folder: Path) -> None:
-    schedule_store.save(folder, {NAME: ENTRY})
+    store.save(folder, {NAME: ENTRY})
     content = stored(folder)
     assert content.keys() == {"version", "cpu", "isa", "entries"}
     assert (content["version"], content["isa"]) == (dlprim.__version__, dlprim.isa())
     assert content["entries"] == {NAME: ENTRY}
-    schedule_store.save(folder, {NAME: None, "another": ENTRY})
+    store.save(folder, {NAME: None, "another": ENTRY})
     assert stored(folder)["entries"] == {"another": ENTRY}
 
 
 def test_failing_write_leaves_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    schedule_store.save(folder, {NAME: ENTRY})
+    store.save(folder, {NAME: ENTRY})
     before = stored(folder)
 
     def fail(*_: object) -> None:
@@ -170,17 +170,17 @@ def test_failing_write_leaves_the_file(folder: Path, monkeypatch: pytest.MonkeyP
         with monkeypatch.context() as patch:
             patch.setattr(os, name, fail)
             with pytest.raises(OSError, match="the disk is gone"):
-                schedule_store.save(folder, {"another": ENTRY})
+                store.save(folder, {"another": ENTRY})
     assert stored(folder) == before
-    assert list(folder.iterdir()) == [schedule_store.file_in(folder)]
+    assert list(folder.iterdir()) == [store.file_in(folder)]
     assert forward() == OTHER
 
 
 def test_killed_writer_leaves_the_file(folder: Path, run_python: RunPython) -> None:
-    schedule_store.save(folder, {NAME: ENTRY})
+    store.save(folder, {NAME: ENTRY})
     before = stored(folder)
     run = run_python(
-        "import os, dlprim; from dlprim import schedule_store as s\n"
+        "import os, dlprim; from dlprim.tuning import store as s\n"
         "os.replace = lambda *_: os._exit(9)\n"
         "s.save(s.default_folder(), {'another': {'schedule': 'n', 'gain': 2.0}})"
     )
@@ -191,18 +191,18 @@ def test_killed_writer_leaves_the_file(folder: Path, run_python: RunPython) -> N
 
 def test_entries_of_other_processes_are_kept(folder: Path, run_python: RunPython) -> None:
     """Those written since the file was read here, and those written at the same time."""
-    assert schedule_store.load(folder) == {}
+    assert store.load(folder) == {}
     source = (
-        "import sys; from dlprim import schedule_store as s\n"
+        "import sys; from dlprim.tuning import store as s\n"
         "for n in range(20):\n"
         "    s.save(s.default_folder(), {f'{sys.argv[1]} {n}': {'schedule': 'n', 'gain': 2.0}})"
     )
     with ThreadPoolExecutor(3) as pool:
         runs = list(pool.map(lambda writer: run_python(source, writer), "abc"))
     assert [run.stderr for run in runs] == [""] * 3
-    schedule_store.save(folder, {NAME: ENTRY})
+    store.save(folder, {NAME: ENTRY})
     names = {f"{writer} {n}" for writer in "abc" for n in range(20)}
-    assert stored(folder)["entries"].keys() == schedule_store.load(folder).keys() == {*names, NAME}
+    assert stored(folder)["entries"].keys() == store.load(folder).keys() == {*names, NAME}
 
 
 def test_without_locks_it_is_written_all_the_same(
@@ -211,8 +211,8 @@ def test_without_locks_it_is_written_all_the_same(
     def fail(*_: object) -> None:
         raise OSError("no locks here")
 
-    monkeypatch.setattr(schedule_store.fcntl, "flock", fail)
-    schedule_store.save(folder, {NAME: ENTRY})
+    monkeypatch.setattr(store.fcntl, "flock", fail)
+    store.save(folder, {NAME: ENTRY})
     assert forward() == OTHER
 
 

@@ -13,8 +13,9 @@ import pytest
 
 import dlprim
 from conftest import RunPython
-from dlprim import _core, convolution, schedule_moves, schedule_store, tuning
-from dlprim.schedule_search import Pass, Search, Winner
+from dlprim.functions import convolution
+from dlprim.tuning import moves, store, tune
+from dlprim.tuning.search import Pass, Search, Winner
 
 PASSES = ("forward", "backward_data", "backward_weights")
 SHAPES = {"x_shape": (3, 34, 9, 7), "w_shape": (70, 17, 3, 2), "groups": 2, "padding": 1}
@@ -81,7 +82,7 @@ def searched(
     model = copies[0].schedules[which]
     now, out, lines = [0.0], np.zeros(3, np.float32), list[str]()
 
-    def run(core: _core.Conv2d) -> None:
+    def run(core: dlprim._core.Conv2d) -> None:
         schedule = core.schedules[which]
         now[0] += cost(schedule)
         out[:] = 2 if wrong(schedule) else 1
@@ -93,13 +94,13 @@ def searched(
 @every_pass
 def test_fastest_wins(which: str) -> None:
     core = dlprim.Conv2d(**SHAPES)._core
-    shared = {t: schedule_moves.tasks(t, core.loops(which)) for t in core.candidates(which, 20)}
+    shared = {t: moves.tasks(t, core.loops(which)) for t in core.candidates(which, 20)}
     least = next(iter(shared.values()))  # the default's
-    firsts = [schedule_moves.parse(t)[:2] for t, n in shared.items() if n >= least]
+    firsts = [moves.parse(t)[:2] for t, n in shared.items() if n >= least]
     letters = next(levels for levels in firsts if levels != firsts[0])
 
     def cost(schedule: str) -> float:
-        return 0.5 if schedule_moves.parse(schedule)[:2] == letters else 1.0
+        return 0.5 if moves.parse(schedule)[:2] == letters else 1.0
 
     winner, model, lines = searched(which, cost)
     assert cost(model) == 1.0
@@ -115,7 +116,7 @@ def test_fastest_wins(which: str) -> None:
 def test_default_stays_unless_another_is_clearly_faster(which: str, others: float) -> None:
     conv = dlprim.Conv2d(**SHAPES)
     model = conv.schedules[which]
-    same = {model, schedule_moves.normal(model, conv._core.loops(which))}
+    same = {model, moves.normal(model, conv._core.loops(which))}
     winner, _, _ = searched(which, lambda schedule: 1.0 if schedule in same else others)
     assert (winner.schedule, winner.gain) == (model, 1.0)
     assert winner.tried > 4
@@ -125,7 +126,7 @@ def test_what_computes_something_else_never_wins() -> None:
     outermost = dlprim.Conv2d(**SHAPES).schedules["forward"][0].lower()
 
     def differs(schedule: str) -> bool:
-        return schedule_moves.parse(schedule)[0].letter != outermost
+        return moves.parse(schedule)[0].letter != outermost
 
     winner, _, lines = searched("forward", lambda s: 0.5 if differs(s) else 1.0, differs)
     assert not differs(winner.schedule)
@@ -135,9 +136,9 @@ def test_what_computes_something_else_never_wins() -> None:
 def test_threads_find_as_many_tasks_as_the_model_leaves_them() -> None:
     extents = dlprim.Conv2d(**SHAPES)._core.loops("forward")
 
-    winner, model, _ = searched("forward", lambda s: 1 + schedule_moves.tasks(s, extents))
-    least = min(32, schedule_moves.tasks(model, extents))
-    assert schedule_moves.tasks(winner.schedule, extents) >= least
+    winner, model, _ = searched("forward", lambda s: 1 + moves.tasks(s, extents))
+    least = min(32, moves.tasks(model, extents))
+    assert moves.tasks(winner.schedule, extents) >= least
 
 
 def test_no_time_changes_nothing(folder: Path) -> None:
@@ -211,8 +212,8 @@ def test_path_is_another_folder(rigged: dict[str, str], folder: Path) -> None:
     other = folder / "a" / "b"
     dlprim.tune(dlprim.Conv2d(**SHAPES), path=str(other), progress=None)
     assert dlprim.Conv2d(**SHAPES).schedules != rigged
-    assert len(schedule_store.load(other)) == len(PASSES)
-    assert tuning._seeds(dlprim.Conv2d(**SHAPES), "forward", other)[1] == rigged["forward"]
+    assert len(store.load(other)) == len(PASSES)
+    assert tune._seeds(dlprim.Conv2d(**SHAPES), "forward", other)[1] == rigged["forward"]
 
 
 # ---------------------------------------------------------------- neighbours
@@ -225,10 +226,10 @@ def test_neighbours_are_refused_or_compute_the_same(which: str, layout: str, dty
     extents, expected = conv._core.loops(which), result(conv, which)
     random, schedule, accepted = Random(1), conv.schedules[which], set()
     for _ in range(150):
-        neighbour = schedule_moves.mutate(schedule, extents, random)
-        levels = schedule_moves.parse(neighbour)
-        assert schedule_moves.text_of(levels) == neighbour
-        assert schedule_moves.normal(neighbour, extents) == neighbour
+        neighbour = moves.mutate(schedule, extents, random)
+        levels = moves.parse(neighbour)
+        assert moves.text_of(levels) == neighbour
+        assert moves.normal(neighbour, extents) == neighbour
         assert {level.letter for level in levels} == extents.keys()
         try:
             conv._core.set_schedule(which, neighbour)
@@ -253,8 +254,8 @@ def test_neighbours_are_refused_or_compute_the_same(which: str, layout: str, dty
 )
 def test_normal_form(text: str, name: str, tasks: int) -> None:
     extents = {"n": 3, "k": 4, "c": 8, "p": 5}
-    assert schedule_moves.normal(text, extents) == name
-    assert schedule_moves.tasks(text, extents) == schedule_moves.tasks(name, extents) == tasks
+    assert moves.normal(text, extents) == name
+    assert moves.tasks(text, extents) == moves.tasks(name, extents) == tasks
 
 
 # ---------------------------------------------------------------- arguments

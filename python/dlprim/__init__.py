@@ -18,26 +18,27 @@ except ImportError as error:
         )
     raise ImportError(f"{message} ({error})") from error
 
-from dlprim.activations import Activations
-from dlprim.cache import kernel_cache_clear, kernel_cache_info, warmup
-from dlprim.conv import Conv2d
-from dlprim.conv_algorithm import get_conv_algorithm, set_conv_algorithm
-from dlprim.convolution import conv2d, conv2d_backward
-from dlprim.elementwise import add, dropout, relu, relu_backward
-from dlprim.embedding import embedding, embedding_backward
-from dlprim.folding import fold_batch_norm
-from dlprim.functional import linear, linear_backward
-from dlprim.kernel import Brgemm, brgemm
-from dlprim.linear import Linear
-from dlprim.loss import softmax_cross_entropy
-from dlprim.machine import get_num_threads, isa, set_num_threads, threads
-from dlprim.mlp import MLP
-from dlprim.normalization import BatchNorm
-from dlprim.packing import pack_b, to_bfloat16, to_float32, unpack_b
-from dlprim.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
-from dlprim.recurrent import gru, gru_backward, lstm, lstm_backward
-from dlprim.rnn import GRU, LSTM
-from dlprim.tuning import tune
+from dlprim.arguments.floats import to_bfloat16, to_float32
+from dlprim.functions.convolution import conv2d, conv2d_backward
+from dlprim.functions.elementwise import add, dropout, relu, relu_backward
+from dlprim.functions.embedding import embedding, embedding_backward
+from dlprim.functions.folding import fold_batch_norm
+from dlprim.functions.linear import linear, linear_backward
+from dlprim.functions.loss import softmax_cross_entropy
+from dlprim.functions.packing import pack_b, unpack_b
+from dlprim.functions.recurrent import gru, gru_backward, lstm, lstm_backward
+from dlprim.kernel.brgemm import Brgemm, brgemm
+from dlprim.kernel.cache import kernel_cache_clear, kernel_cache_info, warmup
+from dlprim.kernel.machine import get_num_threads, isa, set_num_threads, threads
+from dlprim.primitives.activations import Activations
+from dlprim.primitives.batch_norm import BatchNorm
+from dlprim.primitives.conv import Conv2d
+from dlprim.primitives.conv_algorithm import get_conv_algorithm, set_conv_algorithm
+from dlprim.primitives.linear import Linear
+from dlprim.primitives.mlp import MLP
+from dlprim.primitives.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
+from dlprim.primitives.rnn import GRU, LSTM
+from dlprim.tuning.tune import tune
 
 try:
     __version__ = version("dlprim")

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlprim import _core
-from dlprim.arrays import aligned, contiguous, values_for
-from dlprim.packing import bfloat16_dtype
-from dlprim.scalars import fraction, integer, real
+from dlprim.arguments.arrays import aligned, contiguous, values_for
+from dlprim.arguments.floats import bfloat16_dtype
+from dlprim.arguments.scalars import fraction, integer, real
 
 Gradients = Sequence[NDArray[np.float32] | None]
 Copies = Sequence[NDArray[Any] | None]
@@ -50,7 +50,7 @@ class _Optimizer:
             self._copies = list(copies)
         self._require_copies()
         self._states = [
-            [aligned(it.shape, it.dtype, np.zeros) for it in self._parameters]
+            [aligned(it.shape, it.dtype, zeros=True) for it in self._parameters]
             for _ in range(states)
         ]
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.kernel import dtype_name
+from dlprim.arguments.names import dtype_name
 
 
 def fma_peak(

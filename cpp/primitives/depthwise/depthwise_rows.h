@@ -1,5 +1,5 @@
 // The vector code behind depthwise.h: rows of pixels, vectors along the channels. Written in
-// Highway and compiled once per vector width as pack_rows.h describes. Filter rows outside the
+// Highway and compiled once per vector width as per_isa.h describes. Filter rows outside the
 // image are the caller's to leave out, columns outside are left out here: nothing is ever
 // multiplied by padding. Every sum is one chain of multiply-adds in an order that the geometry
 // fixes, so neither the layout nor how channels are cut into vectors shows in the bits.

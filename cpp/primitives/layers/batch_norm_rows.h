@@ -1,5 +1,5 @@
 // The vector code behind batch_norm.h: some pixels of a block, channels in vectors. Written in
-// Highway and compiled once per vector width as pack_rows.h describes.
+// Highway and compiled once per vector width as per_isa.h describes.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Compiled once per target, as pack_rows.cpp.
+// Compiled once per target, as per_isa.h describes.
 #include "primitives/layers/elementwise.h"
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include "jit/isa.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
+#include "primitives/tensor/per_isa.h"
 
 #define HWY_TARGET_INCLUDE "primitives/layers/elementwise.cpp"
 // clang-format off
@@ -88,14 +89,7 @@ constexpr std::int64_t kTaskElements = 32 * 1024;
 using Function = void (*)(const ElementwiseOperands&);
 
 Function function(Elementwise operation, DType dtype) {
-    [[maybe_unused]] const Isa isa = usable_isa();
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::elementwise_of(operation, dtype);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::elementwise_of(operation, dtype);
-#endif
-    return HWY_STATIC_DISPATCH(elementwise_of)(operation, dtype);
+    return DLPRIM_FOR_ISA(usable_isa(), elementwise_of)(operation, dtype);
 }
 
 }  // namespace

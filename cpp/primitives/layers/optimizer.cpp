@@ -1,4 +1,4 @@
-// Compiled once per target, as pack_rows.cpp.
+// Compiled once per target, as per_isa.h describes.
 #include "primitives/layers/optimizer.h"
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include "jit/isa.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
+#include "primitives/tensor/per_isa.h"
 
 #define HWY_TARGET_INCLUDE "primitives/layers/optimizer.cpp"
 // clang-format off
@@ -31,20 +32,6 @@ struct SquareRoot {
 struct Quotient {
     HWY_INLINE FloatVector operator()(FloatVector x, FloatVector y) const { return hn::Div(x, y); }
 };
-
-#if HWY_TARGET == HWY_SCALAR
-template <class Part>
-HWY_INLINE void store_floats(const Values& x, float* dst, Part) {
-    x.store_floats(dst);
-}
-#else
-HWY_INLINE void store_floats(const Values& x, float* dst, All) { x.store_floats(dst); }
-HWY_INLINE void store_floats(const Values& x, float* dst, First part) {
-    HWY_ALIGN float copy[static_cast<std::size_t>(Values::kChannels)];
-    x.store_floats(copy);
-    std::copy_n(copy, part.count, dst);
-}
-#endif
 
 template <class Part>
 HWY_INLINE void finish(const Parameter& it, const Values& weights, std::int64_t at, Part part) {
@@ -109,9 +96,6 @@ void adamw(const AdamwStep& step, const Parameter& it) {
     along_channels<std::uint16_t, 1>(it.count, AdamwRow{it, step});
 }
 
-auto step_of(const SgdStep*) { return sgd; }
-auto step_of(const AdamwStep*) { return adamw; }
-
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace dlprim
@@ -124,21 +108,6 @@ namespace {
 // A multiple of every vector, so that only ends of parameters are ragged.
 constexpr std::int64_t kTaskElements = 16 * 1024;
 
-template <class Step>
-using StepFunction = void (*)(const Step&, const Parameter&);
-
-template <class Step>
-StepFunction<Step> step_function(const Step* step) {
-    [[maybe_unused]] const Isa isa = usable_isa();
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::step_of(step);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::step_of(step);
-#endif
-    return HWY_STATIC_DISPATCH(step_of)(step);
-}
-
 Parameter part_of(const Parameter& it, Range range) {
     const auto from = [&](auto* pointer) {
         return pointer == nullptr ? pointer : pointer + range.begin;
@@ -148,8 +117,8 @@ Parameter part_of(const Parameter& it, Range range) {
 }
 
 template <class Step>
-void run(const Step& step, const std::vector<Parameter>& parameters) {
-    const StepFunction<Step> function = step_function(&step);
+void run(void (*function)(const Step&, const Parameter&), const Step& step,
+         const std::vector<Parameter>& parameters) {
     // The first task of every parameter, and behind them the number of all tasks.
     std::vector<std::int64_t> first_task{0};
     for (const Parameter& it : parameters) {
@@ -167,10 +136,10 @@ void run(const Step& step, const std::vector<Parameter>& parameters) {
 }  // namespace
 
 void run_step(const SgdStep& step, const std::vector<Parameter>& parameters) {
-    run(step, parameters);
+    run(DLPRIM_FOR_ISA(usable_isa(), sgd), step, parameters);
 }
 void run_step(const AdamwStep& step, const std::vector<Parameter>& parameters) {
-    run(step, parameters);
+    run(DLPRIM_FOR_ISA(usable_isa(), adamw), step, parameters);
 }
 
 }  // namespace dlprim

@@ -1,5 +1,5 @@
 // The vector code behind pooling.h: the channels of one pixel and those of its window. Compiled
-// once per vector width as pack_rows.h describes.
+// once per vector width as per_isa.h describes.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Compiled once per target, as pack_rows.cpp.
+// Compiled once per target, as per_isa.h describes.
 #include "primitives/layers/softmax_cross_entropy.h"
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include "jit/isa.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
+#include "primitives/tensor/per_isa.h"
 
 #define HWY_TARGET_INCLUDE "primitives/layers/softmax_cross_entropy.cpp"
 // clang-format off
@@ -30,23 +31,22 @@ struct Larger {
 // exp(x) of x <= 0: 0 below float32's range, NaN for NaN (hn::Exp clamps it away).
 struct Exponential {
     HWY_INLINE FloatVector operator()(FloatVector x) const {
-        return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(FloatLanes(), x));
+        return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(Floats(), x));
     }
 };
 
-template <class Element>
-float total(const ChannelVector<Element>& x) {
-    constexpr std::size_t kCount = static_cast<std::size_t>(ChannelVector<Element>::kChannels);
-    HWY_ALIGN float copy[kCount];
+template <InRegisters V>
+float in_order(const V& x) {
+    HWY_ALIGN float copy[static_cast<std::size_t>(V::kChannels)];
     x.store_floats(copy);
     float sum = 0;
     for (const float value : copy) sum += value;
     return sum;
 }
 
-template <class Element>
-float largest(const ChannelVector<Element>& x) {
-    constexpr std::size_t kCount = static_cast<std::size_t>(ChannelVector<Element>::kChannels);
+template <InRegisters V>
+float largest(const V& x) {
+    constexpr std::size_t kCount = static_cast<std::size_t>(V::kChannels);
     HWY_ALIGN float copy[kCount];
     x.store_floats(copy);
     return *std::max_element(copy, copy + kCount);
@@ -100,7 +100,7 @@ float row_loss(const Element* row, std::int64_t classes, std::int64_t target, fl
                   power.store_floats(scratch + first + i);
                   sum.add(power);
               });
-        all += total(sum);
+        all += in_order(sum);
     }
     const auto powers = static_cast<float>(all);
     const float loss = std::log(powers) + top - single(row + target);
@@ -145,14 +145,7 @@ constexpr std::int64_t kLongestVector = 32;  // elements
 using RowFunction = float (*)(const SoftmaxCrossEntropy&, std::int64_t, float, float*);
 
 RowFunction row_function(DType dtype) {
-    [[maybe_unused]] const Isa isa = usable_isa();
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::row_function_of(dtype);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::row_function_of(dtype);
-#endif
-    return HWY_STATIC_DISPATCH(row_function_of)(dtype);
+    return DLPRIM_FOR_ISA(usable_isa(), row_function_of)(dtype);
 }
 
 }  // namespace

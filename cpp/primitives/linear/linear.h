@@ -10,14 +10,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "primitives/layers/activation_backward.h"
 #include "primitives/linear/linear_contraction.h"
-#include "primitives/nest/contraction_plan.h"
-#include "primitives/nest/pass.h"
+#include "primitives/nest/pass_kind.h"
+#include "primitives/nest/scheduled_pass.h"
+#include "primitives/tensor/reorder.h"
 #include "primitives/tensor/workspace.h"
 
 namespace dlprim {
@@ -50,7 +50,7 @@ public:
     const LinearSpec& spec() const { return spec_; }
     // 8-bit layers have the forward pass alone.
     bool has_backward() const { return !is_int8(spec_.dtype); }
-    std::vector<Pass> passes() const;
+    std::vector<PassKind> passes() const;
 
     // Operands must not overlap results.
     void forward(const LinearForward& tensors) const;
@@ -66,28 +66,33 @@ public:
 
     // Bytes beside operands and results that a call uses with the present number of threads, with
     // diff_weights in float32.
-    std::int64_t scratch_bytes(Pass pass) const;
+    std::int64_t scratch_bytes(PassKind pass) const;
 
-    Schedule schedule(Pass pass) const;
-    void set_schedule(Pass pass, const Schedule& schedule);
-    std::vector<Loop> loops(Pass pass) const;
+    // Of passes() only.
+    Schedule schedule(PassKind pass) const { return passes_.at(pass).schedule(); }
+    void set_schedule(PassKind pass, const Schedule& schedule) {
+        passes_.at(pass).set_schedule(schedule);
+    }
+    std::vector<Loop> loops(PassKind pass) const { return passes_.at(pass).loops(); }
     // What the cost model ranks highest, the best first.
-    std::vector<Schedule> candidates(Pass pass, int count) const;
+    std::vector<Schedule> candidates(PassKind pass, int count) const {
+        return passes_.at(pass).candidates(count);
+    }
 
     std::string describe() const;
 
 private:
-    std::shared_ptr<const ContractionPlan> plan(Pass pass, int variant) const;
-    Contraction contraction(Pass pass, int variant) const;
-    LinearProblem problem() const;
-    bool runs_narrow() const;
-    void run_forward(const ContractionOperands& operands, int variant) const;
-    std::int64_t pairs_bytes(std::int64_t channels) const;
+    void run(PassKind pass, std::int64_t variant, const ContractionOperands& operands) const;
 
     LinearSpec spec_;
-    mutable std::mutex mutex_;
-    mutable std::map<std::pair<Pass, int>, std::shared_ptr<const ContractionPlan>> plans_;
-    std::map<Pass, Schedule> schedules_;
+    LinearProblem problem_;
+    bool is_narrow_;  // see narrow_product.h
+    // Of src and dst as the sums over the minibatch read them: bfloat16 in pairs of samples.
+    std::int64_t src_pairs_bytes_ = 0;
+    std::int64_t dst_pairs_bytes_ = 0;
+    Reorder src_pairs_;
+    Reorder dst_pairs_;
+    std::map<PassKind, ScheduledPass> passes_;
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };
 

@@ -7,17 +7,10 @@
 
 #include "brgemm/brgemm.h"
 #include "primitives/nest/schedule_cost.h"
+#include "primitives/tensor/pack_rows.h"
 
 namespace dlprim {
 namespace {
-
-std::vector<Loop> loops_of(const Contraction& contraction) {
-    std::vector<Loop> loops;
-    for (const ContractionLoop& loop : contraction.loops) {
-        loops.push_back({loop.letter, loop.extent});
-    }
-    return loops;
-}
 
 std::vector<std::int64_t> steps_of(const Schedule& schedule, char letter) {
     std::vector<std::int64_t> steps;
@@ -40,13 +33,19 @@ void collect_sizes(std::int64_t extent, const std::vector<std::int64_t>& steps, 
     collect_sizes(blocks.at(blocks.count() - 1).size(), steps, level + 1, sizes);
 }
 
-std::int64_t aligned(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
 const ContractionLoop& loop_at(const Contraction& contraction, int loop) {
     return contraction.loops[static_cast<std::size_t>(loop)];
 }
 
 }  // namespace
+
+std::vector<Loop> loops_of(const Contraction& contraction) {
+    std::vector<Loop> loops;
+    for (const ContractionLoop& loop : contraction.loops) {
+        loops.push_back({loop.letter, loop.extent});
+    }
+    return loops;
+}
 
 std::int64_t Dimension::size(Range range) const {
     return std::min(range.end * unit, total) - range.begin * unit;
@@ -69,6 +68,9 @@ ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedu
     : contraction_(std::move(contraction)), nest_(loops_of(contraction_), schedule) {
     check();
     find_row_sizes();
+    const RowFunctions functions = row_functions(usable_isa());
+    widen_ = functions.widen;
+    round_ = functions.round;
     for (const int loop : {contraction_.batch.loop, contraction_.entry_loop}) {
         sum_is_split_ = sum_is_split_ || (loop >= 0 && is_split(loop));
     }

@@ -1,7 +1,7 @@
 // The element-wise part of a recurrent step: what the gates do with a tile of pre-activations, and
 // backward, what reaches the pre-activations. A tile is a block of sequences by a panel of channels
 // of the state; the caller applies these to it while the kernel's result is in the cache. Written
-// in Highway and compiled once per vector width as pack_rows.h describes; always in float32.
+// in Highway and compiled once per vector width as per_isa.h describes; always in float32.
 #pragma once
 
 #include <cstdint>
@@ -83,7 +83,5 @@ struct GateFunctions {
 
 // For an ISA level that this machine can run; f32 or bf16.
 GateFunctions gate_functions(Isa isa, RnnCell cell, DType dtype);
-GateFunctions lstm_functions(Isa isa, DType dtype);
-GateFunctions gru_functions(Isa isa, DType dtype);
 
 }  // namespace dlprim

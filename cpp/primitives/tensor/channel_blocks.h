@@ -6,15 +6,12 @@
 #include <cstdint>
 
 #include "jit/dtype.h"
+#include "primitives/tensor/partition.h"
 
 namespace dlprim {
 
 // Float32 values of the vector that blocks are made for, at every ISA level.
 inline constexpr std::int64_t kBlockLanes = 16;
-
-constexpr std::int64_t rounded_up(std::int64_t value, std::int64_t step) {
-    return (value + step - 1) / step * step;
-}
 
 // Channels of one tensor, cut into blocks. Blocks never cross from one group into the next.
 struct ChannelBlocks {

@@ -1,5 +1,4 @@
-// Compiled once per target: foreach_target.h includes this file again for each, highway.h then
-// defines HWY_NAMESPACE and the compiler's target attributes.
+// Compiled once per target, as per_isa.h describes.
 #include "primitives/tensor/pack_rows.h"
 
 #include <algorithm>
@@ -7,6 +6,8 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+
+#include "primitives/tensor/per_isa.h"
 
 #define HWY_TARGET_INCLUDE "primitives/tensor/pack_rows.cpp"
 // clang-format off
@@ -260,15 +261,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dlprim {
 
-RowFunctions row_functions([[maybe_unused]] Isa isa) {
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::functions();
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::functions();
-#endif
-    return HWY_STATIC_DISPATCH(functions)();
-}
+RowFunctions row_functions(Isa isa) { return DLPRIM_FOR_ISA(isa, functions)(); }
 
 }  // namespace dlprim
 #endif

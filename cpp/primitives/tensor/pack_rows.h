@@ -1,7 +1,4 @@
-// The vector code behind pack.h. It is written once in Highway and compiled once per vector width;
-// which of the compilations runs is decided by the same ISA level as the choice of a kernel, so
-// DLPRIM_MAX_ISA lowers both. Highway's own dispatch is not used: it would know nothing of that
-// level and would need Highway's library at run time, where these files need its headers only.
+// The vector code behind pack.h, compiled once per vector width as per_isa.h describes.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +20,5 @@ struct RowFunctions {
 
 // For an ISA level that this machine can run.
 RowFunctions row_functions(Isa isa);
-PackFunction transpose_function(Isa isa);  // transposed storage
 
 }  // namespace dlprim

@@ -1,9 +1,10 @@
-// Compiled once per target, see pack_rows.h.
+// Compiled once per target, as per_isa.h describes.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 
 #include "primitives/tensor/partition.h"
+#include "primitives/tensor/per_isa.h"
 #include "primitives/tensor/transpose_tiles.h"
 
 #define HWY_TARGET_INCLUDE "primitives/tensor/transpose_words.cpp"
@@ -247,14 +248,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dlprim {
 
-TransposeFunction word_function([[maybe_unused]] Isa isa, Transposing way) {
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::function(way);
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::function(way);
-#endif
-    return HWY_STATIC_DISPATCH(function)(way);
+TransposeFunction word_function(Isa isa, Transposing way) {
+    return DLPRIM_FOR_ISA(isa, function)(way);
 }
 
 }  // namespace dlprim

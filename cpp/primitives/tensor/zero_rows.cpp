@@ -1,9 +1,10 @@
-// Compiled once per target, see pack_rows.h.
+// Compiled once per target, see per_isa.h.
 #include "primitives/tensor/zero_rows.h"
 
 #include <cstring>
 
 #include "jit/isa.h"
+#include "primitives/tensor/per_isa.h"
 
 #define HWY_TARGET_INCLUDE "primitives/tensor/zero_rows.cpp"
 // clang-format off
@@ -46,15 +47,7 @@ constexpr std::int64_t kLine = 64;
 
 using Stream = void (*)(const ZeroRows&);
 
-Stream stream_function([[maybe_unused]] Isa isa) {
-#if HWY_TARGETS & HWY_AVX3
-    if (isa >= Isa::avx512) return N_AVX3::function();
-#endif
-#if HWY_TARGETS & HWY_AVX2
-    if (isa >= Isa::avx2) return N_AVX2::function();
-#endif
-    return HWY_STATIC_DISPATCH(function)();
-}
+Stream stream_function(Isa isa) { return DLPRIM_FOR_ISA(isa, function)(); }
 
 bool is_whole_lines(const ZeroRows& zeros) {
     return reinterpret_cast<std::intptr_t>(zeros.first) % kLine == 0 &&

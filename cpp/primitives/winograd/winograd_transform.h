@@ -1,7 +1,7 @@
 // The two-dimensional transforms of Winograd convolution: a patch of pixels (or a filter, or
 // gradients) to one value per slot, and slots back to pixels, for one tile and a run of channels,
 // vectors along the channels. Slot (i, j) is number i * slots_of(tile) + j. The code behind is
-// Highway, compiled once per vector width as pack_rows.h describes; the tables here choose it.
+// Highway, compiled once per vector width as per_isa.h describes; the tables here choose it.
 #pragma once
 
 #include <cstdint>

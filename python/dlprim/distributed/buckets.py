@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dlprim.arrays import aligned
+from dlprim.arguments.arrays import aligned
 
 SMALLEST = 1 << 20  # bytes
 _CACHE_LINE = 16  # elements
@@ -53,7 +53,7 @@ class BucketMemory:
     """
 
     def __init__(self, bucket: Bucket) -> None:
-        self.values: NDArray[np.float32] = aligned((bucket.padded,), np.dtype(np.float32), np.zeros)
+        self.values: NDArray[np.float32] = aligned((bucket.padded,), np.float32, zeros=True)
         self._parts = []
         for parameter, begin in zip(bucket.parameters, bucket.begins, strict=True):
             gradient = parameter.gradient

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlprim.arrays import aligned
+from dlprim.arguments.arrays import aligned
 from dlprim.distributed.buckets import Bucket, BucketMemory
 from dlprim.distributed.group import Group
 from dlprim.distributed.wire import PART, Bfloat16Wire, Float32Wire, Wire, parts

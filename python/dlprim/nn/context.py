@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dlprim.conv_algorithm import require_algorithm
-from dlprim.kernel import dtype_name
+from dlprim.arguments.floats import bfloat16_dtype
+from dlprim.arguments.names import dtype_name
 from dlprim.nn.buffers import Buffers
-from dlprim.packing import bfloat16_dtype
+from dlprim.primitives.conv_algorithm import require_algorithm
 
 Array = npt.NDArray[Any]
 Timer = Callable[[str, str, float], AbstractContextManager[None]]

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 import dlprim
+from dlprim.arguments.scalars import integer
 from dlprim.nn.context import Images
 from dlprim.nn.images import in_blocks
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.parameter import FloatArray, Parameter, drawn
 from dlprim.nn.passes import backward_pass, forward_pass
-from dlprim.scalars import integer
 
 Shape = tuple[int, int, int, int]
 Source: TypeAlias = Callable[[], tuple[FloatArray, FloatArray | None]]

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 import dlprim
+from dlprim.arguments.scalars import integer
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import Parameter, drawn
 from dlprim.nn.passes import backward_pass, forward_pass
-from dlprim.scalars import integer
 
 
 class Embedding(Module):

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dlprim
-from dlprim.float_operands import float_operand, widened
-from dlprim.kernel import activation_name
+from dlprim.arguments.floats import float_operand, widened
+from dlprim.arguments.names import activation_name
+from dlprim.arguments.scalars import fraction, integer
 from dlprim.nn.context import Images, array_of
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import Parameter, drawn
 from dlprim.nn.passes import backward_pass, forward_pass
-from dlprim.scalars import fraction, integer
 
 
 class Linear(Module):

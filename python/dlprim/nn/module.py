@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
-from dlprim.arrays import values_for
+from dlprim.arguments.arrays import values_for
 from dlprim.nn.context import Context, array_of
 from dlprim.nn.parameter import Parameter
 

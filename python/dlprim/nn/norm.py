@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 import dlprim
+from dlprim.arguments.scalars import fraction, integer, real
 from dlprim.nn.context import Images
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import Parameter
 from dlprim.nn.passes import backward_pass, forward_pass
-from dlprim.populations import Population
-from dlprim.scalars import fraction, integer, real
+from dlprim.primitives.populations import Population
 
 
 class BatchNorm2d(Module):

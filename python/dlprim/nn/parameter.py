@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlprim.arrays import aligned
+from dlprim.arguments.arrays import aligned
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -34,7 +34,7 @@ class Parameter:
     def __init__(self, value: npt.NDArray[Any], name: str = "") -> None:
         self.name = name
         self.value: FloatArray = np.ascontiguousarray(value, np.float32)
-        self.gradient: FloatArray = aligned(self.value.shape, self.value.dtype, np.zeros)
+        self.gradient: FloatArray = aligned(self.value.shape, self.value.dtype, zeros=True)
 
     def __repr__(self) -> str:
         return f"<dlprim.nn.Parameter {self.name} {self.value.shape}>"
@@ -44,7 +44,7 @@ def drawn(
     shape: tuple[int, ...], generator: np.random.Generator | None, scale: float
 ) -> FloatArray:
     """Normal numbers of a standard deviation on a cache line; zeros without a generator."""
-    values: FloatArray = aligned(shape, np.dtype(np.float32), np.zeros)
+    values: FloatArray = aligned(shape, np.float32, zeros=True)
     if generator is not None:
         generator.standard_normal(dtype=np.float32, out=values)
         values *= np.float32(scale)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 import dlprim
+from dlprim.arguments.scalars import integer
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import FloatArray, Parameter
 from dlprim.nn.passes import backward_pass, forward_pass
-from dlprim.scalars import integer
 
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dlprim.float_operands import widened
+from dlprim.arguments.floats import widened
 from dlprim.train.models import LanguageModel
 from dlprim.train.text import ALPHABET, decoded, encoded
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dlprim
-from dlprim.float_operands import widened
+from dlprim.arguments.floats import widened
 from dlprim.nn import Module
 from dlprim.train.config import LANGUAGE, TrainConfig
 from dlprim.train.data import (

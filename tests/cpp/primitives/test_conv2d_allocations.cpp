@@ -88,15 +88,15 @@ struct Call {
 };
 
 std::vector<Call> calls_of(const Conv2d& conv, Tensors& it) {
-    const auto bytes = [&](ConvPass pass) { return conv.scratch_bytes(pass); };
+    const auto bytes = [&](PassKind pass) { return conv.scratch_bytes(pass); };
     const bool relu = conv.spec().activation == Activation::relu;
     const DType dtype = conv.spec().dtype;
-    return {{"forward", bytes(ConvPass::forward), [&](auto& c) { it.forward(c, false); }},
-            {"fused", bytes(ConvPass::forward), [&, relu](auto& c) { it.forward(c, relu); }},
-            {"data", bytes(ConvPass::backward_data), [&](auto& c) { it.backward_data(c); }},
-            {"weights", bytes(ConvPass::backward_weights),
+    return {{"forward", bytes(PassKind::forward), [&](auto& c) { it.forward(c, false); }},
+            {"fused", bytes(PassKind::forward), [&, relu](auto& c) { it.forward(c, relu); }},
+            {"data", bytes(PassKind::backward_data), [&](auto& c) { it.backward_data(c); }},
+            {"weights", bytes(PassKind::backward_weights),
              [&](auto& c) { it.backward_weights(c, DType::f32); }},
-            {"narrow weights", bytes(ConvPass::backward_weights),
+            {"narrow weights", bytes(PassKind::backward_weights),
              [&, dtype](auto& c) { it.backward_weights(c, dtype); }},
             {"relu", conv.relu_scratch_bytes(), [&](auto& c) { it.backward_relu(c); }}};
 }

@@ -26,8 +26,8 @@ using testing::several_blocks;
 using testing::Threads;
 using testing::Values;
 
-constexpr ConvPass kPasses[] = {ConvPass::forward, ConvPass::backward_data,
-                                ConvPass::backward_weights};
+constexpr PassKind kPasses[] = {PassKind::forward, PassKind::backward_data,
+                                PassKind::backward_weights};
 
 TEST_CASE("every schedule that the model ranks gives the same sums") {
     const Threads threads(1);
@@ -37,7 +37,7 @@ TEST_CASE("every schedule that the model ranks gives the same sums") {
         for_specs(shape, [&](const ConvSpec& spec) {
             Conv2d conv(spec);
             for (std::size_t rank = 0; rank < 40; rank += 8) {
-                for (const ConvPass pass : kPasses) {
+                for (const PassKind pass : kPasses) {
                     const std::vector<Schedule> ranked = conv.candidates(pass, 40);
                     const Schedule& schedule = ranked[std::min(rank, ranked.size() - 1)];
                     conv.set_schedule(pass, schedule);
@@ -52,9 +52,9 @@ TEST_CASE("every schedule that the model ranks gives the same sums") {
     }
 }
 
-Contraction contraction_of(const ConvProblem& problem, ConvPass pass) {
-    if (pass == ConvPass::forward) return forward_contraction(problem, {});
-    if (pass == ConvPass::backward_weights) return weights_contraction(problem, {problem.shape.N});
+Contraction contraction_of(const ConvProblem& problem, PassKind pass) {
+    if (pass == PassKind::forward) return forward_contraction(problem, {});
+    if (pass == PassKind::backward_weights) return weights_contraction(problem, {problem.shape.N});
     return prefers_windows(problem) ? window_data_contraction(problem)
                                     : backward_data_contraction(problem);
 }
@@ -69,7 +69,7 @@ TEST_CASE("so does any schedule that fits") {
             Conv2d conv(spec);
             std::string schedules;
             for (int repeat = 0; repeat < 6; ++repeat) {
-                for (const ConvPass pass : kPasses) {
+                for (const PassKind pass : kPasses) {
                     const Contraction contraction =
                         contraction_of({spec.shape, spec.dtype, spec.layout}, pass);
                     conv.set_schedule(pass, testing::drawn_schedule(draw, contraction));
@@ -103,7 +103,7 @@ TEST_CASE("scratch is at most the weights and an image for every thread") {
             const Conv2d conv(spec);
             for (const int count : {1, 2, 5}) {
                 const Threads threads(count);
-                for (const ConvPass pass : kPasses) {
+                for (const PassKind pass : kPasses) {
                     CAPTURE(name_of(pass));
                     CAPTURE(count);
                     CHECK(conv.scratch_bytes(pass) <= weights + count * image_bytes(spec) + kSmall);
@@ -118,7 +118,7 @@ TEST_CASE("a depthwise convolution has no schedules") {
     const char* const sentence =
         "a depthwise convolution (groups equal to the channels) runs a fixed nest, expected no "
         "schedule for it";
-    for (const ConvPass pass : kPasses) {
+    for (const PassKind pass : kPasses) {
         CHECK_THROWS_WITH_AS(conv.schedule(pass), sentence, std::invalid_argument);
         CHECK_THROWS_WITH_AS(conv.set_schedule(pass, {}), sentence, std::invalid_argument);
         CHECK_THROWS_WITH_AS(conv.loops(pass), sentence, std::invalid_argument);
@@ -129,13 +129,13 @@ TEST_CASE("a depthwise convolution has no schedules") {
 TEST_CASE("a schedule that is refused changes nothing") {
     for_specs(several_blocks(), [&](const ConvSpec& spec) {
         Conv2d conv(spec);
-        for (const ConvPass pass : kPasses) {
+        for (const PassKind pass : kPasses) {
             const Schedule before = conv.schedule(pass);
             CHECK_THROWS_AS(conv.set_schedule(pass, parse_schedule("n k")), std::invalid_argument);
             // A kernel call computes one image or sums several, but never several results.
             Schedule several = before;
             for (Level& level : several.levels) {
-                if (level.letter == (pass == ConvPass::backward_weights ? 'k' : 'n'))
+                if (level.letter == (pass == PassKind::backward_weights ? 'k' : 'n'))
                     level.step = 2;
             }
             CHECK_THROWS_AS(conv.set_schedule(pass, several), std::invalid_argument);

@@ -148,7 +148,6 @@ TEST_CASE("any layouts of a tensor") {
         const std::string text = text_of(from) + " -> " + text_of(to);
         CAPTURE(text);
         set_num_threads(static_cast<int>(layouts.any(1, 3)));
-        if (getenv("HB_V")) fprintf(stderr, "%u %s\n", seed, text.c_str());
         check(from, to, seed % 2 == 0 ? Fence::after : Fence::before);
     }
     set_num_threads(before);

@@ -1,0 +1,66 @@
+// Sums over more than one thread that are the same bits for any number of them. What is summed
+// falls into parts, whose number the problem gives and never the threads; every part is summed into
+// a copy of its own, and the copies are added in a fixed order when all parts are there.
+#pragma once
+
+#include <cstdint>
+
+#include "jit/dtype.h"
+#include "primitives/tensor/parallel.h"
+#include "primitives/tensor/partition.h"
+
+namespace dlprim {
+
+// Copies of the same sums, one for each part.
+struct SumCopies {
+    float* first = nullptr;
+    std::int64_t count = 0;
+    std::int64_t distance = 0;  // floats from one copy to the next
+
+    float* copy(std::int64_t part) const { return first + part * distance; }
+};
+
+// Both add some elements of all copies into the first one, one after the other, or as a tree: then
+// the error grows with its height only, and what the other copies held is lost.
+void add_in_order(const SumCopies& copies, Range elements);
+void add_as_tree(const SumCopies& copies, Range elements);
+
+// A sum of `elements` values in so many parts, as a result of type `to`: float32, which holds the
+// copy of the first part itself, or bfloat16, rounded once.
+class FixedParts {
+public:
+    FixedParts() = default;
+    FixedParts(std::int64_t count, std::int64_t elements, DType to)
+        : count_(count), elements_(elements), to_(to) {}
+
+    std::int64_t count() const { return count_; }
+
+    // Where the copies are, on cache lines.
+    std::int64_t scratch_bytes() const {
+        return copies() * aligned(elements_ * size_of(DType::f32));
+    }
+
+    // Calls body(part, sums, worker) for every part: `workers` of them at once, or, with a single
+    // one, on this thread, so that the team may share the work inside of a part. Then adds up.
+    template <class Body>
+    void run(void* result, char* scratch, std::int64_t workers, const Body& body) const {
+        parallel_for(workers, [&](std::int64_t worker) {
+            const Range mine = chunk(count_, workers, worker);
+            for (std::int64_t part = mine.begin; part < mine.end; ++part) {
+                body(part, sums(part, result, scratch), worker);
+            }
+        });
+        add(result, scratch);
+    }
+
+private:
+    std::int64_t copies() const { return to_ == DType::f32 ? count_ - 1 : count_; }
+    float* sums(std::int64_t part, void* result, char* scratch) const;
+    void add(void* result, char* scratch) const;
+
+    std::int64_t count_ = 1;
+    std::int64_t elements_ = 0;
+    DType to_ = DType::f32;
+};
+
+}  // namespace dlprim

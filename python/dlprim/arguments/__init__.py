@@ -1,0 +1,1 @@
+"""What callers pass, checked: arrays, numbers, names; each refusal is a sentence about one."""

@@ -1,0 +1,173 @@
+"""Array arguments of the plain-layout functions, checked.
+
+The rule for them: anything NumPy can view without a copy is taken as it is, a non-contiguous view
+is copied, another dtype is refused rather than converted, and ``out`` must fit exactly.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from dlprim import _core
+
+Array: TypeAlias = npt.NDArray[Any]
+FloatArray: TypeAlias = npt.NDArray[np.float32]
+Shape: TypeAlias = tuple[int, ...]
+
+
+def float_array(name: str, value: Any) -> FloatArray:
+    """``value`` as a C-contiguous float32 array; ``name`` is what error messages call it."""
+    array = viewed(name, value, "float32")
+    if array.dtype != np.float32:
+        raise TypeError(f"{name} has dtype {array.dtype}, expected float32")
+    return contiguous(array)
+
+
+def contiguous(array: Array) -> Array:
+    """``array``, or a copy of it that is C-contiguous and aligned."""
+    flags = array.flags
+    if flags.c_contiguous and flags.aligned:
+        return array
+    return np.require(array, requirements=["C", "A"])
+
+
+def viewed(name: str, value: Any, dtypes: str) -> Array:
+    """``value`` as an array on the same memory; ``dtypes`` is what error messages expect.
+
+    Raises
+    ------
+    TypeError
+        NumPy cannot view it.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "__dlpack__"):
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise TypeError(
+                f"{name} of type {type(value).__name__} cannot be viewed as a NumPy array "
+                f"(detach it and move it to the CPU first): {error}"
+            ) from error
+    if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
+        return np.asarray(value)
+    raise TypeError(
+        f"{name} is of type {type(value).__name__}, expected an array of {dtypes} "
+        "(a NumPy array or an object with __dlpack__)"
+    )
+
+
+def integers(name: str, value: Any) -> npt.NDArray[np.int64]:
+    """``value`` as a C-contiguous array of int64; TypeError where it is none."""
+    array = viewed(name, value, "int64")
+    if array.dtype != np.int64:
+        raise TypeError(f"{name} has dtype {array.dtype}, expected int64")
+    return contiguous(array)
+
+
+def require_shape(name: str, array: Array, shape: tuple[int, ...], why: str) -> None:
+    """Raise ValueError unless ``array`` has ``shape``; ``why`` says where that comes from."""
+    if array.shape != shape:
+        raise ValueError(f"{name} has shape {array.shape}, expected {shape} ({why})")
+
+
+def require_given(name: str, array: Any) -> None:
+    """Raise TypeError where an operand that is packed by the caller is None."""
+    if array is None:
+        raise TypeError(f"{name} is None, expected a packed array")
+
+
+def require_separate(name: str, array: Any, **others: Any) -> None:
+    """Raise ValueError where an array that is written shares memory with another."""
+    arrays = {other: it for other, it in others.items() if isinstance(it, np.ndarray)}
+    for other, it in arrays.items():
+        if isinstance(array, np.ndarray) and np.may_share_memory(array, it):
+            raise ValueError(f"{name} shares memory with {other}, expected a separate array")
+
+
+def result_array(
+    out: Any,
+    shape: tuple[int, ...],
+    operands: Mapping[str, Array | None],
+    dtype: npt.DTypeLike = np.float32,
+) -> Array:
+    """A new array of ``shape``, or ``out`` after checking that it can take the result."""
+    dtype = np.dtype(dtype)
+    if out is None:
+        return aligned(shape, dtype)
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out is of type {type(out).__name__}, expected a NumPy array of {dtype}")
+    if out.dtype != dtype:
+        raise TypeError(f"out has dtype {out.dtype}, expected {dtype}")
+    if out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}, expected {shape}")
+    if not (out.flags.c_contiguous and out.flags.aligned):
+        raise ValueError(f"out has strides {out.strides}, expected an aligned C-contiguous array")
+    if not out.flags.writeable:
+        raise ValueError("out is read-only, expected a writeable array")
+    for name, operand in operands.items():
+        if operand is not None and np.may_share_memory(out, operand):
+            raise ValueError(f"out shares memory with {name}, expected a separate array")
+    return out
+
+
+def values_for(name: str, value: Any, array: Array) -> Array:
+    """``value`` as it is to be stored in ``array``: of its shape and dtype.
+
+    Raises
+    ------
+    TypeError
+        It is no array of real numbers.
+    ValueError
+        It has another shape, or holds a finite number that the dtype cannot.
+    """
+    try:
+        given = np.asarray(value)
+    except Exception as error:  # whatever another library's array raises
+        raise TypeError(f"{name} cannot be viewed as a NumPy array: {error}") from error
+    if given.dtype.kind not in "biuf" and given.dtype.name != "bfloat16":
+        raise TypeError(f"{name} has dtype {given.dtype}, expected {array.dtype}")
+    if given.shape != array.shape:
+        raise ValueError(f"{name} has shape {given.shape}, expected {array.shape}")
+    if given.dtype == array.dtype:
+        return given
+    with np.errstate(over="ignore", invalid="ignore"):
+        stored = given.astype(array.dtype)
+    lost = np.isfinite(stored.astype(np.float64)) != np.isfinite(given.astype(np.float64))
+    if np.any(lost) or (array.dtype.kind == "i" and np.any(stored != given)):
+        raise ValueError(f"{name} holds a value that {array.dtype} cannot hold")
+    return stored
+
+
+def rows_of(array: FloatArray) -> FloatArray:
+    """``array`` with all axes but the last folded into one."""
+    return array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
+
+
+def aligned(shape: Sequence[int], dtype: npt.DTypeLike, zeros: bool = False) -> Array:
+    """A new array on a cache-line boundary, so that no vector that a kernel loads straddles two.
+
+    Uninitialised unless it is to hold zeros.
+    """
+    return _core.aligned(shape, dtype, zeros)
+
+
+def require_running(
+    channels: int, running_mean: FloatArray | None, running_var: FloatArray | None
+) -> None:
+    """Both or none; each of shape (channels,), float32 and to be written."""
+    if (running_mean is None) != (running_var is None):
+        raise ValueError("one of running_mean and running_var is missing, expected both")
+    for name, array in (("running_mean", running_mean), ("running_var", running_var)):
+        if array is None:
+            continue
+        if not isinstance(array, np.ndarray) or array.dtype != np.float32:
+            kind = getattr(array, "dtype", type(array).__name__)
+            raise TypeError(f"{name} is {kind}, expected an ndarray of float32")
+        if array.shape != (channels,) or not array.flags.writeable:
+            raise ValueError(
+                f"{name} has shape {array.shape}, expected a writeable array of shape ({channels},)"
+            )

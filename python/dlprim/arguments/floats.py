@@ -1,0 +1,145 @@
+"""Arrays of float32 and bfloat16: what almost every function and primitive takes.
+
+A bfloat16 array is one of `ml_dtypes.bfloat16` where that package is installed. Without it
+results are uint16 arrays of the same bits; such arrays are accepted everywhere with it, too.
+"""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlprim import _core
+from dlprim.arguments.arrays import (
+    Array,
+    FloatArray,
+    aligned,
+    contiguous,
+    require_shape,
+    result_array,
+    viewed,
+)
+
+
+def float_operand(name: str, value: Any) -> Array:
+    """``value`` as a C-contiguous array of float32 or bfloat16 (or its bits, uint16).
+
+    Raises
+    ------
+    TypeError
+        It is no such array.
+    """
+    array = viewed(name, value, "float32 or bfloat16")
+    if array.dtype not in (np.float32, np.uint16, bfloat16_dtype()):
+        raise TypeError(f"{name} has dtype {array.dtype}, expected float32 or bfloat16")
+    return contiguous(array)
+
+
+def type_of(array: Array) -> str:
+    """The core's name of the dtype of an array from `float_operand`."""
+    return "float32" if array.dtype == np.float32 else "bfloat16"
+
+
+def require_type(name: str, array: Array, src: Array) -> None:
+    """Raise TypeError unless ``array`` has the type of ``src``, the argument x."""
+    if type_of(array) != type_of(src):
+        raise TypeError(f"{name} has dtype {array.dtype}, expected {src.dtype} as x has")
+
+
+def like_x(name: str, value: Any, src: Array, shape: tuple[int, ...], why: str) -> Array:
+    """An operand of the type of x, ``src``, and of ``shape``; ``why`` as for `require_shape`."""
+    array = float_operand(name, value)
+    require_type(name, array, src)
+    require_shape(name, array, shape, why)
+    return array
+
+
+def bias_operand(bias: Any, weights: Array) -> FloatArray | None:
+    """The argument bias, (K,), as float32; None where it is."""
+    if bias is None:
+        return None
+    array = float_operand("bias", bias)
+    require_shape("bias", array, weights.shape[:1], "K from w")
+    return widened(array)
+
+
+def float32_bias(bias: Any) -> Any:
+    """The argument bias of a primitive, widened if it is bfloat16."""
+    return to_float32(bias) if getattr(bias, "dtype", None) == bfloat16_dtype() else bias
+
+
+def widened(array: Array) -> FloatArray:
+    """``array``, as float32 if it is bfloat16."""
+    return array if array.dtype == np.float32 else to_float32(array)
+
+
+def to_bfloat16(x: Any, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+    """float32 rounded to bfloat16.
+
+    To nearest, ties to even, subnormal numbers as well; too large values become infinite. A NaN
+    keeps its sign and the upper bits of its payload and becomes quiet.
+
+    Parameters
+    ----------
+    x : array of float32, any shape
+    out : ndarray of bfloat16, the shape of x, optional
+        Written and returned; C-contiguous, and shares no memory with x.
+
+    Returns
+    -------
+    ndarray of bfloat16, the shape of x
+        Of uint16, the bits, where ml_dtypes is not installed.
+
+    Raises
+    ------
+    TypeError, ValueError
+        x is no array of float32, or out cannot take the result.
+    """
+    values = viewed("x", x, "float32")
+    if values.dtype != np.float32:
+        raise TypeError(f"x has dtype {values.dtype}, expected float32")
+    values = contiguous(values)
+    result = result_array(out, values.shape, {"x": values}, bfloat16_dtype())
+    _core.round_to_bfloat16(values, result)
+    return result
+
+
+def to_float32(x: Any) -> npt.NDArray[np.float32]:
+    """bfloat16 as float32, which is exact.
+
+    Parameters
+    ----------
+    x : array of bfloat16, or of its bits as uint16, any shape
+
+    Returns
+    -------
+    ndarray of float32, the shape of x
+
+    Raises
+    ------
+    TypeError
+        x is no array of bfloat16 or uint16.
+    """
+    values = viewed("x", x, "bfloat16")
+    if values.dtype != np.uint16 and name_of(values.dtype) != "bfloat16":
+        raise TypeError(f"x has dtype {values.dtype}, expected bfloat16 (or its bits, uint16)")
+    values = contiguous(values)
+    result = aligned(values.shape, np.float32)
+    _core.widen_to_float32(values, result)
+    return result
+
+
+def bfloat16_dtype() -> np.dtype[Any]:
+    """What results of bfloat16 are made of: ml_dtypes.bfloat16, or uint16 where it is missing."""
+    return _core.bfloat16_dtype()
+
+
+def dtype_named(name: str) -> np.dtype[Any]:
+    """By the core's name."""
+    return bfloat16_dtype() if name == "bfloat16" else np.dtype(name)
+
+
+@cache
+def name_of(dtype: np.dtype[Any]) -> str:
+    return dtype.name  # which NumPy composes anew, at the cost of packing a small matrix

@@ -1,0 +1,58 @@
+"""Names given as arguments, checked: dtypes, activations, words of which there are few."""
+
+import numpy as np
+import numpy.typing as npt
+
+_ACTIVATIONS = ("relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish")
+
+
+def dtype_name(argument: str, dtype: npt.DTypeLike) -> str:
+    """NumPy's name of ``dtype``; "bfloat16" is known with and without ml_dtypes.
+
+    Raises
+    ------
+    TypeError
+        ``dtype`` is no dtype; ``argument`` names it in the message.
+    """
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        return dtype
+    try:
+        resolved = np.dtype(dtype)
+    except TypeError:
+        raise TypeError(f"{argument} is {dtype!r}, which is no dtype") from None
+    if not resolved.isnative:
+        raise TypeError(f"{argument} is {resolved}, expected native byte order")
+    return resolved.name
+
+
+def float_type_name(dtype: npt.DTypeLike) -> str:
+    """ "float32" or "bfloat16"; TypeError for the argument dtype where it is another."""
+    name = dtype_name("dtype", dtype)
+    if name not in ("float32", "bfloat16"):
+        raise TypeError(f"dtype is {name}, expected float32 or bfloat16")
+    return name
+
+
+def layout_name(layout: str, first: str = "blocked", second: str = "NHWC") -> str:
+    """Returned as it is; ValueError for the argument layout where it is neither of two."""
+    if not isinstance(layout, str) or layout not in (first, second):
+        raise ValueError(f"layout is {layout!r}, expected {first!r} or {second!r}")
+    return layout
+
+
+def activation_name(activation: str | None) -> str:
+    """The core's name of an activation: "none" for None.
+
+    Raises
+    ------
+    ValueError
+        There is no such activation.
+    """
+    return "none" if activation is None else one_of_names("activation", activation, _ACTIVATIONS)
+
+
+def one_of_names(argument: str, value: str, names: tuple[str, ...]) -> str:
+    if not isinstance(value, str) or value not in names:
+        expected = ", ".join(repr(name) for name in names)
+        raise ValueError(f"{argument} is {value!r}, expected one of {expected}")
+    return value

@@ -1,0 +1,1 @@
+"""Functions on plain arrays: PyTorch's shapes and defaults, arrays in and out."""

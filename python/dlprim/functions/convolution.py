@@ -1,0 +1,213 @@
+"""Stateless convolution on plain layouts: PyTorch's shapes and defaults, arrays in and out."""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dlprim.arguments.arrays import Array, FloatArray, result_array
+from dlprim.arguments.floats import bias_operand, float_operand, like_x, require_type, type_of
+from dlprim.arguments.names import activation_name
+from dlprim.primitives.conv import Conv2d
+from dlprim.primitives.conv_algorithm import require_accuracy, resolved
+from dlprim.primitives.conv_arguments import Geometry, geometry
+
+_LAYOUTS = {"NCHW": "blocked", "NHWC": "NHWC"}  # to those of the primitive
+_PREPARED = 128  # geometries that are kept; a network has fewer
+
+
+def conv2d(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    activation: str | None = None,
+    residual: Any = None,
+    layout: str = "NCHW",
+    algorithm: str = "auto",
+    out: Array | None = None,
+    accuracy: str | None = None,
+) -> Array:
+    """A two-dimensional convolution: ``y = activation(x * w + bias + residual)``.
+
+    As in PyTorch it is a cross-correlation.
+
+    Parameters
+    ----------
+    x : array of float32 or bfloat16, (N, C, H, W)
+        (N, H, W, C) with layout="NHWC", and then used in place.
+    w : array of the same dtype, (K, C/groups, R, S)
+        In either layout.
+    bias : array of float32 or bfloat16, (K,), optional
+    stride, dilation : int or (height, width)
+    padding : int, (height, width), ((top, bottom), (left, right)) or "same"
+        Zeros around x. "same" makes y as large as x, for stride 1.
+    groups : int
+        Divides C and K; the output channels of a group see the input channels of that group.
+    activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
+    residual : array of the same dtype as x, the shape of y, optional
+    layout : "NCHW" or "NHWC"
+        Of x, residual and y.
+    algorithm : "auto", "direct" or "winograd"
+    accuracy : None or "high"
+        As for `Conv2d`.
+    out : ndarray of the same dtype as x, the shape of y, optional
+        Written and returned; must be C-contiguous and share no memory with an operand.
+
+    Returns
+    -------
+    ndarray of the same dtype as x, (N, K, P, Q) or (N, P, Q, K)
+        The same bits for any number of threads.
+
+    Raises
+    ------
+    TypeError
+        An argument is no array, or of another dtype.
+    ValueError
+        Shapes do not agree, the geometry is impossible, a name is unknown, or `out` cannot take
+        the result.
+
+    Notes
+    -----
+    Source: the direct convolution of arXiv 1906.06440. With layout="NCHW" operands and result
+    are copied to and from the packed form on every call; `Conv2d` does without.
+    """
+    src, weights, dtype = _operands(x, w)
+    offset = bias_operand(bias, weights)
+    activation_name(activation)
+    numbers = _numbers(src, weights, layout, (stride, padding, dilation, groups))
+    how = (resolved(algorithm), require_accuracy(accuracy))
+    conv = _prepared(numbers, dtype, layout, how, activation, offset is not None)
+    added = None if residual is None else _like_y("residual", residual, src, conv)
+    operands = {"x": src, "w": weights, "bias": offset, "residual": added}
+    result = result_array(out, _y_shape(conv), operands, src.dtype)
+    packed_weights = conv.pack_weights(weights, form="direct")
+    if layout == "NHWC":
+        return conv.forward(src, packed_weights, offset, added, out=result)
+    packed = None if added is None else conv.pack_diff_dst(added)
+    dst = conv.forward(conv.pack_src(src), packed_weights, offset, packed)
+    return conv.unpack_dst(dst, out=result)
+
+
+def conv2d_backward(
+    dy: Any,
+    x: Any,
+    w: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    layout: str = "NCHW",
+    y: Any = None,
+    activation: str | None = None,
+    algorithm: str = "auto",
+    accuracy: str | None = None,
+) -> tuple[Array, Array, FloatArray]:
+    """Gradients of `conv2d` with respect to x, w and bias.
+
+    Parameters
+    ----------
+    dy : array of the dtype of x, the shape of y
+        Gradient of the loss with respect to the result of `conv2d`.
+    x, w, stride, padding, dilation, groups, layout, algorithm, accuracy
+        As passed to `conv2d`.
+    y : array of the dtype of x, (N, K, P, Q) or (N, P, Q, K)
+        The result of `conv2d`; needed when `activation` is given, else not read.
+    activation : None or "relu"
+        As passed to `conv2d`. dy passes where y is positive or NaN.
+
+    Returns
+    -------
+    dx : ndarray of the dtype of x, the shape of x
+    dw : ndarray of the dtype of x, (K, C/groups, R, S)
+    db : ndarray of float32, (K,)
+
+    Raises
+    ------
+    TypeError
+        An argument is no array, or of another dtype.
+    ValueError
+        Shapes do not agree, the geometry is impossible, a name is unknown, or y is missing.
+    """
+    src, weights, dtype = _operands(x, w)
+    if activation not in (None, "relu"):
+        raise ValueError(f"activation is {activation!r}, expected None or 'relu'")
+    if activation is not None and y is None:
+        raise ValueError(
+            f"y is missing: the gradient of activation={activation!r} needs the result of "
+            "the forward pass"
+        )
+    numbers = _numbers(src, weights, layout, (stride, padding, dilation, groups))
+    how = (resolved(algorithm), require_accuracy(accuracy))
+    conv = _prepared(numbers, dtype, layout, how, None, False)
+    diff_dst = _like_y("dy", dy, src, conv)
+    dst = None if activation is None else _like_y("y", y, src, conv)
+    if layout == "NCHW":
+        src, diff_dst = conv.pack_src(src), conv.pack_diff_dst(diff_dst)
+        dst = None if dst is None else conv.pack_diff_dst(dst)
+    db = np.empty(weights.shape[0], np.float32)
+    if dst is None:
+        conv.diff_bias(diff_dst, out=db)
+    else:
+        diff_dst = conv.backward_relu(diff_dst, dst, diff_bias=db)
+    diff_src = conv.backward_data(diff_dst, conv.pack_weights(weights, form="direct"))
+    dx = diff_src if layout == "NHWC" else conv.unpack_diff_src(diff_src)
+    diff_weights = conv.backward_weights(src, diff_dst, dtype=dtype)
+    return dx, conv.unpack_diff_weights(diff_weights), db
+
+
+@lru_cache(maxsize=_PREPARED)
+def _prepared(
+    numbers: Geometry,
+    dtype: str,
+    layout: str,
+    how: tuple[str, str | None],
+    activation: str | None,
+    bias: bool,
+) -> Conv2d:
+    return Conv2d(
+        numbers.x_shape,
+        numbers.w_shape,
+        stride=numbers.stride,
+        padding=numbers.padding,
+        dilation=numbers.dilation,
+        groups=numbers.groups,
+        dtype=dtype,
+        layout=_LAYOUTS[layout],
+        algorithm=how[0],
+        accuracy=how[1],
+        activation=activation,
+        bias=bias,
+    )
+
+
+def _operands(x: Any, w: Any) -> tuple[Array, Array, str]:
+    """x and w as contiguous arrays, and the name of their dtype."""
+    src, weights = float_operand("x", x), float_operand("w", w)
+    dtype = type_of(src)
+    require_type("w", weights, src)
+    for name, array in (("x", src), ("w", weights)):
+        if array.ndim != 4:
+            raise ValueError(f"{name} has shape {array.shape}, expected four dimensions")
+    return src, weights, dtype
+
+
+def _numbers(src: Array, weights: Array, layout: str, others: tuple[Any, ...]) -> Geometry:
+    if layout not in ("NCHW", "NHWC"):
+        raise ValueError(f"layout is {layout!r}, expected 'NCHW' or 'NHWC'")
+    n, *extents = src.shape
+    if layout == "NHWC":
+        extents = [extents[2], *extents[:2]]
+    return geometry((n, *extents), weights.shape, *others)
+
+
+def _y_shape(conv: Conv2d) -> tuple[int, ...]:
+    """Of the plain result in the layout of the call."""
+    return conv.dst_shape if conv.layout == "NHWC" else conv.y_shape
+
+
+def _like_y(name: str, value: Any, src: Array, conv: Conv2d) -> Array:
+    return like_x(name, value, src, _y_shape(conv), "the result's from x and w")

@@ -1,0 +1,123 @@
+"""Layers on single elements, for where no other pass takes them along: relu, sums, dropout.
+
+They work on packed and plain arrays alike, of any shape: one read of each operand, one write.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dlprim import _core
+from dlprim.arguments.arrays import Array
+from dlprim.arguments.floats import float_operand, type_of
+from dlprim.arguments.scalars import fraction, integer
+
+_WORDS = 2**32
+_SEEDS = 2**64
+
+
+def relu(src: Any, out: Array | None = None) -> Array:
+    """src where it is not negative, else 0; NaN stays.
+
+    Parameters
+    ----------
+    src : array of float32 or bfloat16, any shape
+    out : ndarray of the same dtype and shape, optional
+        Written and returned; C-contiguous; may be src.
+
+    Returns
+    -------
+    ndarray
+
+    Raises
+    ------
+    TypeError, ValueError
+        An array is of another dtype or shape, or `out` overlaps src in part.
+    """
+    source = float_operand("src", src)
+    return _core.relu(type_of(source), source, out)
+
+
+def relu_backward(diff_dst: Any, dst: Any, out: Array | None = None) -> Array:
+    """The gradient in front of relu: diff_dst, 0 where dst <= 0.
+
+    Parameters
+    ----------
+    diff_dst, dst : array of float32 or bfloat16, of the same shape
+        dst is what `relu` returned; NaN counts as let through.
+    out : ndarray, optional
+        As for `relu`; may be diff_dst or dst.
+
+    Returns
+    -------
+    ndarray
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `relu` does.
+    """
+    gradient = float_operand("diff_dst", diff_dst)
+    return _core.relu_backward(type_of(gradient), gradient, float_operand("dst", dst), out)
+
+
+def add(src: Any, other: Any, relu: bool = False, out: Array | None = None) -> Array:
+    """``src + other``, or relu of that, rounded once.
+
+    Parameters
+    ----------
+    src, other : array of float32 or bfloat16, of the same shape
+    relu : bool
+    out : ndarray, optional
+        As for `relu`; may be src or other.
+
+    Returns
+    -------
+    ndarray
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `relu` does.
+    """
+    source = float_operand("src", src)
+    run = _core.add_relu if relu else _core.add
+    return run(type_of(source), source, float_operand("other", other), out)
+
+
+def dropout(src: Any, p: float, seed: int, offset: int = 0, out: Array | None = None) -> Array:
+    """Zeros with probability p, else ``src / (1 - p)``.
+
+    The mask is a function of seed, offset and the place of the element in memory, the same for
+    any dtype and number of threads. The backward pass is the same call on diff_dst.
+
+    Parameters
+    ----------
+    src : array of float32 or bfloat16, any shape
+    p : float
+        In [0, 1]; taken to a multiple of 2**-32.
+    seed, offset : int
+        In [0, 2**64). Each pair has a mask of its own: use another offset in each step and layer.
+    out : ndarray, optional
+        As for `relu`; may be src.
+
+    Returns
+    -------
+    ndarray
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `relu` does; a number is outside its range.
+
+    Notes
+    -----
+    Philox 4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC11).
+    """
+    p = fraction("p", p)
+    seed, offset = integer("seed", seed, 0, _SEEDS), integer("offset", offset, 0, _SEEDS)
+    source = float_operand("src", src)
+    threshold = round(math.ldexp(p, 32))
+    scale = 0.0 if threshold == _WORDS else 1 / (1 - p)
+    return _core.dropout(type_of(source), source, out, seed, offset, threshold, scale)

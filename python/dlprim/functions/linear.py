@@ -1,0 +1,136 @@
+"""Stateless functions on plain layouts: PyTorch's shapes and defaults, arrays in and out."""
+
+from functools import lru_cache
+from typing import Any
+
+from dlprim.arguments.arrays import (
+    Array,
+    FloatArray,
+    result_array,
+    rows_of,
+)
+from dlprim.arguments.floats import bias_operand, float_operand, like_x, require_type, type_of
+from dlprim.arguments.names import activation_name
+from dlprim.primitives.linear import Linear
+
+_MOST_CHANNELS = 1 << 24  # the kernel's bound on leading dimensions
+_Y = "leading axes of x, K from w"
+_PREPARED = 128  # shapes that are kept; a network has fewer
+
+
+def linear(
+    x: Any, w: Any, bias: Any = None, activation: str | None = None, out: Array | None = None
+) -> Array:
+    """A fully connected layer: ``y = activation(x @ w.T + bias)``.
+
+    Parameters
+    ----------
+    x : array of float32 or bfloat16, (..., C)
+    w : array of the same dtype, (K, C)
+    bias : array of float32 or bfloat16, (K,), optional
+    activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
+        Applied before the only store of the result.
+    out : ndarray of the dtype of x, (..., K), optional
+        Written and returned; must be C-contiguous and share no memory with an operand.
+
+    Returns
+    -------
+    ndarray of the dtype of x, (..., K)
+        The same bits for any number of threads.
+
+    Raises
+    ------
+    TypeError
+        An argument is no array, or of another dtype.
+    ValueError
+        Shapes do not agree, the activation is unknown, or `out` cannot take the result.
+
+    Notes
+    -----
+    Blocks of the product run on the batch-reduce GEMM kernel (arXiv 1906.06440, the fully
+    connected layer); w is packed on every call, which `Linear` does once.
+    """
+    src, weights = _operands(x, w)
+    offset = bias_operand(bias, weights)
+    activation_name(activation)
+    shape = (*src.shape[:-1], weights.shape[0])
+    dst = result_array(out, shape, {"x": src, "w": weights, "bias": offset}, src.dtype)
+    rows = rows_of(src)
+    layer = _prepared(len(rows), weights.shape, type_of(src), activation, offset is not None)
+    packed = layer.pack_weights(weights, backward=False)
+    layer.forward(rows, packed, offset, out=rows_of(dst))
+    return dst
+
+
+def linear_backward(
+    dy: Any, x: Any, w: Any, y: Any = None, activation: str | None = None
+) -> tuple[Array, Array, FloatArray]:
+    """Gradients of `linear` with respect to x, w and bias.
+
+    Parameters
+    ----------
+    dy : array of the dtype of x, (..., K)
+        Gradient of the loss with respect to the result of `linear`.
+    x : array of float32 or bfloat16, (..., C)
+    w : array of the same dtype, (K, C)
+    y : array of the dtype of x, (..., K)
+        Needed when `activation` is given, else not read: the result of `linear`, or for gelu,
+        gelu_tanh and swish, whose slope it does not tell, what they were applied to,
+        ``linear(x, w, bias)``.
+    activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
+        As passed to `linear`.
+
+    Returns
+    -------
+    dx : ndarray of the dtype of x, (..., C)
+    dw : ndarray of the dtype of x, (K, C)
+    db : ndarray of float32, (K,)
+
+    Raises
+    ------
+    TypeError
+        An argument is no array, or of another dtype.
+    ValueError
+        Shapes do not agree, the activation is unknown, or y is missing.
+    """
+    src, weights = _operands(x, w)
+    shape = (*src.shape[:-1], weights.shape[0])
+    diff_dst = like_x("dy", dy, src, shape, _Y)
+    activation_name(activation)
+    saved = None
+    if activation is not None:
+        if y is None:
+            raise ValueError(
+                f"y is missing: the gradient of activation={activation!r} needs the result of "
+                "the forward pass, or what the activation was applied to"
+            )
+        saved = rows_of(like_x("y", y, src, shape, _Y))
+    rows = rows_of(src)
+    layer = _prepared(len(rows), weights.shape, type_of(src), activation, False)
+    diff, db = layer.backward_activation(rows_of(diff_dst), saved)
+    dx = layer.backward_data(diff, layer.pack_weights(weights))
+    dw = layer.unpack_diff_weights(layer.backward_weights(rows, diff, dtype=type_of(src)))
+    return dx.reshape(src.shape), dw, db
+
+
+@lru_cache(maxsize=_PREPARED)
+def _prepared(
+    samples: int, w_shape: tuple[int, int], dtype: str, activation: str | None, bias: bool
+) -> Linear:
+    channels, depth = w_shape
+    return Linear((samples, depth), channels, dtype, activation, bias, layout="plain")
+
+
+def _operands(x: Any, w: Any) -> tuple[Array, Array]:
+    src, weights = float_operand("x", x), float_operand("w", w)
+    require_type("w", weights, src)
+    if weights.ndim != 2:
+        raise ValueError(f"w has shape {weights.shape}, expected two dimensions (K, C)")
+    if src.ndim == 0 or src.shape[-1] != weights.shape[1]:
+        raise ValueError(
+            f"x has shape {src.shape}, expected (..., {weights.shape[1]}): the last axis holds "
+            f"the C input channels of w, whose shape is {weights.shape}"
+        )
+    if max(weights.shape) > _MOST_CHANNELS:
+        raise ValueError(f"w has shape {weights.shape}, expected at most 2^24 channels on an axis")
+    return src, weights

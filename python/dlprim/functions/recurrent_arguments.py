@@ -1,0 +1,196 @@
+"""The arguments of `lstm` and `gru`, checked before anything is computed.
+
+What they say of layers and directions becomes a `Stack`; parameters and states become a list each
+with an entry per layer and direction, in PyTorch's order: layer 0 forward, layer 0 reverse, ...
+"""
+
+from collections.abc import Mapping
+from operator import index
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dlprim.arguments.arrays import Array, FloatArray, require_shape
+from dlprim.arguments.floats import float_operand, require_type, type_of, widened
+
+GATES = {"lstm": ("i", "f", "g", "o"), "gru": ("r", "z", "n")}
+_FORWARD, _REVERSE = False, True
+
+
+class Stack(NamedTuple):
+    """Layers and directions of one cell, and the shapes they are for."""
+
+    cell: str
+    T: int
+    N: int
+    C: int
+    K: int
+    dtype: str
+    layers: int
+    directions: tuple[bool, ...]  # of every layer; True from the end to the beginning
+    bias: bool
+    batch_first: bool
+    listed: bool  # parameters came as sequences, and so do their gradients
+
+    @property
+    def runs(self) -> int:
+        return self.layers * len(self.directions)
+
+    @property
+    def state_shape(self) -> tuple[int, int, int]:
+        return self.runs, self.N, self.K
+
+    @property
+    def y_shape(self) -> tuple[int, int, int]:
+        """As the caller sees it."""
+        outer = (self.N, self.T) if self.batch_first else (self.T, self.N)
+        return (*outer, len(self.directions) * self.K)
+
+    def channels(self, run: int) -> int:
+        """Of the input of the layer that ``run`` is in."""
+        width = len(self.directions)
+        return self.C if run < width else width * self.K
+
+
+class Settings(NamedTuple):
+    """Arguments of `lstm` and `gru` that are no arrays."""
+
+    reverse: bool
+    bidirectional: bool
+    num_layers: int
+    batch_first: bool
+
+    def directions(self) -> tuple[bool, ...]:
+        if self.reverse and self.bidirectional:
+            raise ValueError(
+                "reverse and bidirectional are both True, expected one of them: "
+                "bidirectional=True runs in both directions already"
+            )
+        return (_FORWARD, _REVERSE) if self.bidirectional else (bool(self.reverse),)
+
+
+class Parameters(NamedTuple):
+    """Per layer and direction; biases float32."""
+
+    w_ih: list[Array]
+    w_hh: list[Array]
+    b_ih: list[FloatArray | None]
+    b_hh: list[FloatArray | None]
+
+
+def stack_of(
+    cell: str, x: Any, parameters: Mapping[str, Any], settings: Settings
+) -> tuple[Stack, Array, Parameters]:
+    """The stack, x as (T, N, C), and the parameters, whose keys are w_ih, w_hh, b_ih and b_hh.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `lstm` and `gru` say.
+    """
+    src = float_operand("x", x)
+    if src.ndim != 3:
+        axes = "(N, T, C)" if settings.batch_first else "(T, N, C)"
+        raise ValueError(f"x has shape {src.shape}, expected three dimensions {axes}")
+    if settings.batch_first:
+        src = np.ascontiguousarray(src.swapaxes(0, 1))
+    directions, layers = settings.directions(), _layers(settings.num_layers)
+    listed = isinstance(parameters["w_ih"], (list, tuple))
+    given = {
+        name: _entries(name, value, layers, len(directions))
+        for name, value in parameters.items()
+        if value is not None or name in ("w_ih", "w_hh")
+    }
+    weights = {
+        name: {label: float_operand(label, value) for label, value in entries.items()}
+        for name, entries in given.items()
+    }
+    hidden = _hidden_channels(cell, *next(iter(weights["w_hh"].items())))
+    steps, batch, channels = src.shape
+    stack = Stack(
+        cell, steps, batch, channels, hidden, type_of(src), layers, directions,
+        len(weights) > 2, bool(settings.batch_first), listed,
+    )  # fmt: skip
+    _require_parameters(stack, src, weights)
+    return (
+        stack,
+        src,
+        Parameters(
+            list(weights["w_ih"].values()),
+            list(weights["w_hh"].values()),
+            _biases(stack, weights.get("b_ih")),
+            _biases(stack, weights.get("b_hh")),
+        ),
+    )
+
+
+def states_of(stack: Stack, name: str, value: Any, like: Array) -> Array | None:
+    """A state, or the gradient of one, (layers * directions, N, K); None if there is none.
+
+    Those of c are float32 whatever the dtype of the stack is.
+    """
+    if value is None:
+        return None
+    array = float_operand(name, value)
+    require_shape(name, array, stack.state_shape, "num_layers * directions, N, K")
+    if name.endswith(("c_0", "c_n")):
+        if type_of(array) != "float32":
+            require_type(name, array, like)
+        return widened(array)
+    require_type(name, array, like)
+    return array
+
+
+def _layers(num_layers: Any) -> int:
+    try:
+        layers = index(num_layers)
+    except TypeError:
+        kind = type(num_layers).__name__
+        raise TypeError(f"num_layers is of type {kind}, expected an integer") from None
+    if layers < 1:
+        raise ValueError(f"num_layers is {layers}, expected at least 1")
+    return layers
+
+
+def _entries(name: str, value: Any, layers: int, directions: int) -> dict[str, Any]:
+    """An array per layer and direction, by the names that error messages give them."""
+    runs = layers * directions
+    expected = f"one per layer and direction (num_layers is {layers}, directions {directions})"
+    if not isinstance(value, (list, tuple)):
+        if runs > 1:
+            raise ValueError(f"{name} is no list or tuple, expected {runs} arrays, {expected}")
+        return {name: value}
+    if len(value) != runs:
+        raise ValueError(f"{name} holds {len(value)} arrays, expected {runs}, {expected}")
+    return {f"{name}[{run}]": each for run, each in enumerate(value)}
+
+
+def _hidden_channels(cell: str, name: str, w_hh: Array) -> int:
+    gates = GATES[cell]
+    owner = "an LSTM" if cell == "lstm" else "a GRU"
+    if w_hh.ndim != 2 or w_hh.shape[0] != len(gates) * w_hh.shape[1]:
+        raise ValueError(
+            f"{name} has shape {w_hh.shape}, expected ({len(gates)}*K, K): {owner} has "
+            f"{len(gates)} gates, {', '.join(gates)}, of K rows each"
+        )
+    return len(w_hh) // len(gates)
+
+
+def _require_parameters(
+    stack: Stack, src: Array, weights: Mapping[str, Mapping[str, Array]]
+) -> None:
+    gates = GATES[stack.cell]
+    rows = len(gates) * stack.K
+    why = f"{len(gates)} gates, {', '.join(gates)}, of K = {stack.K} rows, as w_hh has"
+    for name, entries in weights.items():
+        for run, (label, array) in enumerate(entries.items()):
+            columns = {"w_ih": (stack.channels(run),), "w_hh": (stack.K,)}.get(name, ())
+            require_shape(label, array, (rows, *columns), why)
+            if columns:
+                require_type(label, array, src)
+
+
+def _biases(stack: Stack, entries: Mapping[str, Array] | None) -> list[FloatArray | None]:
+    if entries is None:
+        return [None] * stack.runs
+    return [widened(array) for array in entries.values()]

@@ -1,0 +1,263 @@
+"""The batch-reduce GEMM kernel itself."""
+
+from operator import index
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlprim import _core
+from dlprim.arguments.arrays import FloatArray, float_array, require_shape
+from dlprim.arguments.names import activation_name, dtype_name, one_of_names
+from dlprim.kernel.disassembly import disassembly
+
+_ADDRESSINGS = ("stride", "offset", "address")
+_SCALES = ("tensor", "column")
+# Of A: of B, and the results it can have, the default first.
+_DTYPES = {
+    "float32": ("float32", ("float32",)),
+    "bfloat16": ("bfloat16", ("float32", "bfloat16")),
+    "uint8": ("int8", ("int32", "float32", "bfloat16", "uint8", "int8")),
+    "int8": ("int8", ("int32", "float32", "bfloat16", "uint8", "int8")),
+}
+
+
+class Brgemm(_core.Kernel):
+    """A kernel for ``C = epilogue(beta*C + sum_i A_i @ B_i)``, generated for this machine.
+
+    Shapes and leading dimensions are fixed here, the number of matrices is not. Equal requests
+    share one generated kernel. Instances are immutable and may be called from many threads.
+
+    Parameters
+    ----------
+    m, n, k : int
+        A_i is m x k, B_i is k x n, C is m x n; each from 1 to 2^31 - 1, and rows at most 2^24 long.
+    dtype : dtype
+        Of A: float32, bfloat16, uint8 or int8. B has the same dtype, int8 for uint8. A B of
+        bfloat16 or int8 is packed by `dlprim.pack_b`. Sums are float32, int32 for 8-bit operands.
+    lda, ldb, ldc : int, optional
+        Elements from row to row, for a packed B columns; the row length by default, at most 2^24.
+    trans_a : bool
+        A_i is stored transposed, as k x m, packed by `dlprim.pack_b` where B is.
+    beta : 0 or 1
+        With 0, C is written without being read. With 1, C of 8-bit operands is int32.
+    addressing : "stride", "offset" or "address"
+        How a call says where the A_i and B_i are.
+    bias : bool
+        Calls pass a bias of n float32 values, added to every row.
+    activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
+        "gelu" is the erf form. At most 4 ULP from the exact value of its float32 argument.
+    out_dtype : dtype, optional
+        Of C; by default float32, int32 for 8-bit operands. bfloat16 for bfloat16 operands;
+        float32, bfloat16, uint8 or int8 for 8-bit ones. Rounds to nearest even, saturates.
+    isa : str, optional
+        Generate for a lower instruction set level than `dlprim.isa()`.
+    scale : None, "tensor" or "column"
+        Calls pass one float32 value, or n, that the sums are multiplied by.
+    residual : bool
+        Calls pass an m x n matrix of C's dtype and leading dimension that is added.
+    relu_mask : bool
+        Calls pass uint8 (m, ceil(n / 8)): bit j % 8 of byte j / 8 says whether relu let column j
+        through.
+    zero_point_a, zero_point_b : bool
+        Calls pass an integer that is subtracted from every element of A or B; 8-bit operands.
+
+    Attributes
+    ----------
+    isa : str
+        The instruction set level whose instructions the kernel uses.
+    tile : (int, int)
+        Rows and vectors of the register tile that does most of the work.
+    name : str
+        Unique for a request and ISA.
+    plan : str
+        All tiles, with their unrolling.
+    code : bytes
+        The machine code; empty for the scalar level.
+
+    Raises
+    ------
+    TypeError
+        An argument has the wrong type or dtype.
+    ValueError
+        An extent, leading dimension, beta or name is out of range, or the dtype cannot have the
+        epilogue. The epilogue is, in order: scale, bias, residual, activation, conversion.
+
+    Notes
+    -----
+    Source: "High-Performance Deep Learning via a Single Building Block", arXiv 1906.06440.
+    """
+
+    def __init__(
+        self,
+        m: int,
+        n: int,
+        k: int,
+        dtype: npt.DTypeLike = np.float32,
+        lda: int | None = None,
+        ldb: int | None = None,
+        ldc: int | None = None,
+        trans_a: bool = False,
+        beta: int = 0,
+        addressing: str = "stride",
+        bias: bool = False,
+        activation: str | None = None,
+        out_dtype: npt.DTypeLike | None = None,
+        isa: str | None = None,
+        *,
+        scale: str | None = None,
+        residual: bool = False,
+        relu_mask: bool = False,
+        zero_point_a: bool = False,
+        zero_point_b: bool = False,
+    ) -> None:
+        if isa is not None and not isinstance(isa, str):
+            raise TypeError(f"isa is of type {type(isa).__name__}, expected the name of a level")
+        if _integer("beta", beta) not in (0, 1):
+            raise ValueError(f"beta is {beta}, expected 0 or 1")
+        super().__init__(
+            {
+                **_types(dtype, out_dtype),
+                **_extents((m, n, k), (lda, ldb, ldc), trans_a),
+                "trans_a": bool(trans_a),
+                "beta": index(beta),
+                "addressing": one_of_names("addressing", addressing, _ADDRESSINGS),
+                "zero_point_a": bool(zero_point_a),
+                "zero_point_b": bool(zero_point_b),
+                "scale": "none" if scale is None else one_of_names("scale", scale, _SCALES),
+                "bias": bool(bias),
+                "residual": bool(residual),
+                "activation": activation_name(activation),
+                "relu_mask": bool(relu_mask),
+                "isa": _core.isa() if isa is None else isa,
+            }
+        )
+
+    def disassemble(self) -> str:
+        """The machine code in Intel syntax, a line per instruction; empty for the scalar level.
+
+        Raises
+        ------
+        RuntimeError
+            There is no ``objdump``, which GNU binutils has, or it failed.
+        """
+        return disassembly(self.code)
+
+    def __repr__(self) -> str:
+        return f"<dlprim.Brgemm {self.name}>"
+
+
+def brgemm(
+    a: Any, b: Any, c: FloatArray | None = None, bias: Any = None, activation: str | None = None
+) -> FloatArray:
+    """``activation(c + sum_i a[i] @ b[i] + bias)`` in one kernel call on the calling thread.
+
+    Parameters
+    ----------
+    a : array of float32, (batch, m, k)
+    b : array of float32, (batch, k, n)
+    c : ndarray of float32, (m, n), optional
+        Accumulated into, in place, and returned. Without it the sum starts from zero.
+    bias : array of float32, (n,), optional
+    activation : str, optional
+        As for `Brgemm`.
+
+    Returns
+    -------
+    ndarray of float32, (m, n)
+        `c` where it was given. With a batch of 0 the sum is empty.
+
+    Raises
+    ------
+    TypeError
+        An argument is no array or not of float32.
+    ValueError
+        Shapes do not agree, or c is read-only, not contiguous or overlaps an operand.
+    """
+    a = float_array("a", a)
+    b = float_array("b", b)
+    if a.ndim != 3:
+        raise ValueError(f"a has shape {a.shape}, expected three dimensions (batch, m, k)")
+    if b.ndim != 3 or b.shape[:2] != (a.shape[0], a.shape[2]):
+        raise ValueError(
+            f"b has shape {b.shape}, expected ({a.shape[0]}, {a.shape[2]}, n): "
+            f"batch and k of a, whose shape is {a.shape}"
+        )
+    batch, m, k = a.shape
+    n = b.shape[2]
+    if c is not None and not isinstance(c, np.ndarray):
+        raise TypeError(f"c is of type {type(c).__name__}, expected a NumPy array of float32")
+    if c is not None and c.shape != (m, n):
+        raise ValueError(f"c has shape {c.shape}, expected ({m}, {n}) from a and b")
+    if c is not None and c.dtype != np.float32:
+        raise TypeError(f"c has dtype {c.dtype}, expected float32")
+    if bias is not None:
+        bias = float_array("bias", bias)
+        require_shape("bias", bias, (n,), "n from b")
+    activation_name(activation)
+    result = np.empty((m, n), np.float32) if c is None else c
+    if m == 0 or n == 0:
+        return result
+    kernel = Brgemm(
+        m,
+        n,
+        max(k, 1),
+        beta=0 if c is None else 1,
+        bias=bias is not None,
+        activation=activation,
+    )
+    if k == 0:  # an empty sum
+        a, b, batch = np.empty((0, m, 1), np.float32), np.empty((0, 1, n), np.float32), 0
+    kernel(a, b, result, batch=batch, bias=bias)
+    return result
+
+
+def _types(dtype: npt.DTypeLike, out_dtype: npt.DTypeLike | None) -> dict[str, str]:
+    a_type = _one_of("dtype", dtype_name("dtype", dtype), tuple(_DTYPES))
+    b_type, results = _DTYPES[a_type]
+    c_type = results[0]
+    if out_dtype is not None:
+        c_type = _one_of("out_dtype", dtype_name("out_dtype", out_dtype), results)
+    return {"a_type": a_type, "b_type": b_type, "c_type": c_type}
+
+
+def _extents(
+    extents: tuple[int, int, int],
+    leading: tuple[int | None, int | None, int | None],
+    trans_a: bool,
+) -> dict[str, int]:
+    m, n, k = (_integer(name, value) for name, value in zip("mnk", extents, strict=True))
+    lda, ldb, ldc = leading
+    return {
+        "m": m,
+        "n": n,
+        "k": k,
+        "lda": _leading("lda", lda, m if trans_a else k),
+        "ldb": _leading("ldb", ldb, n),
+        "ldc": _leading("ldc", ldc, n),
+    }
+
+
+def _one_of(argument: str, name: str, names: tuple[str, ...]) -> str:
+    if name not in names:
+        raise TypeError(f"{argument} is {name}, expected {' or '.join(names)}")
+    return name
+
+
+def _integer(name: str, value: int) -> int:
+    try:
+        number = index(value)
+    except TypeError:
+        raise TypeError(f"{name} is of type {type(value).__name__}, expected an integer") from None
+    if not -(2**31) <= number < 2**63:
+        raise ValueError(f"{name} is {number}, which is out of range")
+    return number
+
+
+def _leading(name: str, value: int | None, row_length: int) -> int:
+    if value is None:
+        return max(row_length, 1)
+    leading = _integer(name, value)
+    if leading < row_length:
+        raise ValueError(f"{name} is {leading}, expected at least the row length {row_length}")
+    return leading

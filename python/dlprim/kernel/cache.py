@@ -1,0 +1,68 @@
+"""The cache of generated kernels, and filling it ahead of time."""
+
+from collections.abc import Iterable, Mapping
+from time import perf_counter
+from typing import Any
+
+from dlprim import _core
+from dlprim.kernel.brgemm import Brgemm
+
+
+def kernel_cache_info() -> dict[str, int]:
+    """The cache of generated kernels.
+
+    Returns
+    -------
+    dict
+        ``entries`` and ``bytes`` of code held now with their bounds ``max_entries`` and
+        ``max_bytes``; ``mapped_bytes`` of executable memory in slabs that kernels share, each
+        kept while any of its kernels is; ``hits``, ``misses`` and ``evictions`` since the start
+        or the last `kernel_cache_clear`.
+    """
+    return _core.kernel_cache_info()
+
+
+def kernel_cache_clear() -> None:
+    """Forget all cached kernels and counters. Kernels that are still referenced stay alive."""
+    _core.kernel_cache_clear()
+
+
+def warmup(specs: Iterable[Mapping[str, Any]]) -> list[float]:
+    """Generate kernels ahead, so that no later call waits for one.
+
+    The kernels are in the cache afterwards, as long as it has room for all of them.
+
+    Parameters
+    ----------
+    specs : iterable of mappings
+        The arguments of a `Brgemm` each: ``[dict(m=64, n=64, k=64, dtype="bfloat16")]``.
+
+    Returns
+    -------
+    list of float
+        Microseconds that each took, in the order of `specs`; 0.0 for one that was cached already,
+        by an equal spec before it for example.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `Brgemm` does, with the index of the spec. The kernels of those before it are cached.
+    """
+    return [_microseconds(number, spec) for number, spec in enumerate(specs)]
+
+
+def _microseconds(number: int, spec: Mapping[str, Any]) -> float:
+    if not isinstance(spec, Mapping):
+        raise TypeError(
+            f"specs[{number}] is of type {type(spec).__name__}, "
+            "expected a mapping of the arguments of Brgemm"
+        )
+    generated = _core.kernel_cache_info()["misses"]
+    start = perf_counter()
+    try:
+        Brgemm(**spec)
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"specs[{number}]: {error}") from error
+    elapsed = perf_counter() - start
+    return 0.0 if _core.kernel_cache_info()["misses"] == generated else elapsed * 1e6

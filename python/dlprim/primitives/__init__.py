@@ -1,0 +1,1 @@
+"""Primitives: shapes fixed once, packed operands, no reordering on the hot path."""

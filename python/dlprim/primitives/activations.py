@@ -1,0 +1,110 @@
+"""Activations of one shape: plain and packed forms, and new packed arrays.
+
+Layers between convolutions take and give activations in the layouts of `Conv2d`, so that nothing
+is reordered from layer to layer. Packed arrays begin on a cache line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import Any
+
+import numpy.typing as npt
+
+from dlprim import _core
+from dlprim.arguments.arrays import Array, Shape, contiguous, viewed
+from dlprim.arguments.floats import dtype_named
+from dlprim.arguments.names import float_type_name, layout_name
+from dlprim.arguments.scalars import integer
+
+
+class Activations:
+    """The packed form of plain (N, C, H, W) arrays, as `Conv2d` takes and gives them.
+
+    Parameters
+    ----------
+    shape : (N, C, H, W)
+        Of the plain array; N may be 0.
+    layout : "blocked" or "NHWC"
+        Packed as ``[N][Cb][H][W][bc]``, or channels-last ``(N, H, W, C)``.
+    dtype : dtype
+        float32 or bfloat16.
+    groups : int
+        Of the convolution next to it, unless that is depthwise: blocks do not cross groups.
+
+    Attributes
+    ----------
+    shape, packed_shape : tuple of int
+    relu_mask_shape : tuple of int
+        Of a uint8 array with a bit per element of the packed array.
+    dtype : dtype
+        uint16 for bfloat16 where ml_dtypes is not installed.
+    layout : str
+
+    Raises
+    ------
+    TypeError
+        A number is no integer, or the dtype another one.
+    ValueError
+        An extent is negative or, apart from N, zero; the layout is unknown; or groups does not
+        divide C.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        layout: str = "blocked",
+        dtype: npt.DTypeLike = "float32",
+        groups: int = 1,
+    ) -> None:
+        self.shape = _extents(shape)
+        self._dtype_name, self.layout = float_type_name(dtype), layout_name(layout)
+        if integer("groups", groups, 1) and self.shape[1] % groups != 0:
+            raise ValueError(f"groups is {groups}, expected a divisor of C = {self.shape[1]}")
+        self.dtype = dtype_named(self._dtype_name)
+        self._core = _core.Activations(self.shape, groups, self._dtype_name, layout)
+        shapes = self._core.shapes
+        self.packed_shape: Shape = shapes["packed"]
+        self.relu_mask_shape: Shape = shapes["relu_mask"]
+
+    def empty(self, like: Any = None) -> Array:
+        """A new packed array; what fills up its last block of channels is zero.
+
+        Parameters
+        ----------
+        like : array, optional
+            An operand: bits of bfloat16 that came as uint16 leave as uint16.
+        """
+        return self._core.new("packed", like)
+
+    def pack(self, x: Any, out: Array | None = None) -> Array:
+        """The plain array (N, C, H, W) in packed form; ``out`` is written and returned if given.
+
+        Raises
+        ------
+        TypeError, ValueError
+            x or `out` is of another dtype or shape, or they share memory.
+        """
+        plain = contiguous(viewed("x", x, self._dtype_name))
+        return self._core.pack("packed", "x", plain, out)
+
+    def unpack(self, packed: Any, out: Array | None = None) -> Array:
+        """The packed array in plain form, (N, C, H, W); else as `pack`."""
+        return self._core.unpack("packed", packed, out)
+
+    def __repr__(self) -> str:
+        return f"<dlprim.Activations {self.shape} {self.dtype} {self.layout}>"
+
+
+def _extents(shape: Sequence[int]) -> tuple[int, int, int, int]:
+    try:
+        extents = tuple(index(extent) for extent in shape)
+    except TypeError:
+        raise TypeError(f"shape is {shape!r}, expected integers (N, C, H, W)") from None
+    if len(extents) != 4:
+        raise ValueError(f"shape is {extents}, expected (N, C, H, W)")
+    n, c, h, w = extents
+    if n < 0 or min(c, h, w) < 1:
+        raise ValueError(f"shape is {extents}, expected N >= 0 and C, H, W >= 1")
+    return n, c, h, w

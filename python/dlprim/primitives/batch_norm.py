@@ -1,0 +1,294 @@
+"""Batch normalisation, fused with the addition of a residual and the relu that follow it.
+
+Memory traffic is all it costs: statistics read src once, normalising reads it again and writes
+dst. In the blocked layout a block of channels does both while the caches still hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dlprim import _core
+from dlprim.arguments.arrays import Array, require_given, require_running, require_separate
+from dlprim.arguments.scalars import fraction, real
+from dlprim.primitives import populations
+from dlprim.primitives.activations import Activations
+from dlprim.primitives.populations import Population
+
+FloatArray = npt.NDArray[np.float32]
+
+
+class BatchNormGradients(NamedTuple):
+    """What `BatchNorm.backward` returns."""
+
+    diff_src: Array
+    diff_residual: Array | None
+    diff_weight: FloatArray
+    diff_bias: FloatArray
+
+
+class BatchNorm:
+    """``dst = relu((src - mean) / sqrt(var + epsilon) * weight + bias + residual)`` by channel.
+
+    Activations are packed ndarrays as `Conv2d` takes them; statistics and parameters are float32
+    arrays of shape (C,). Results are the same bits for any number of threads.
+
+    Parameters
+    ----------
+    shape : (N, C, H, W)
+        Of the plain activations; N may be 0. A layer on (N, C) has H = W = 1.
+    layout : "blocked" or "NHWC"
+    dtype : dtype
+        Of activations: float32 or bfloat16.
+    relu : bool
+        relu follows.
+    residual : bool
+        Calls of `forward` pass an addend, which is added in front of relu.
+    epsilon : float
+        Added to the variance.
+    groups : int
+        As for `Activations`.
+
+    Attributes
+    ----------
+    activations : Activations
+    src_shape : tuple of int
+        Of packed src, residual, dst and their gradients.
+    relu_mask_shape : tuple of int
+        Of the uint8 array that `forward` can write, a bit per element.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `Activations`; epsilon is negative or not finite.
+
+    Notes
+    -----
+    Source: arXiv 1502.03167, algorithm 1 and section 3. Statistics are merged as by Chan, Golub
+    and LeVeque (The American Statistician 37, 1983), so a large mean costs no accuracy.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        layout: str = "blocked",
+        dtype: npt.DTypeLike = "float32",
+        relu: bool = False,
+        residual: bool = False,
+        epsilon: float = 1e-5,
+        groups: int = 1,
+    ) -> None:
+        self.activations = Activations(shape, layout, dtype, groups)
+        self.epsilon = real("epsilon", epsilon, 0)
+        self.relu, self.residual = bool(relu), bool(residual)
+        self.src_shape = self.activations.packed_shape
+        self.relu_mask_shape = self.activations.relu_mask_shape
+        self._core = _core.BatchNorm(self.activations._core, self.relu, self.epsilon)
+
+    def forward(
+        self,
+        src: Any,
+        weight: FloatArray | None = None,
+        bias: FloatArray | None = None,
+        running_mean: FloatArray | None = None,
+        running_var: FloatArray | None = None,
+        residual: Any = None,
+        training: bool = True,
+        momentum: float = 0.1,
+        out: Array | None = None,
+        relu_mask: npt.NDArray[np.uint8] | None = None,
+        saved: FloatArray | None = None,
+        population: Population | None = None,
+    ) -> tuple[Array, FloatArray]:
+        """Normalises src.
+
+        Parameters
+        ----------
+        src : packed array, src_shape
+        weight, bias : ndarray of float32, (C,), optional
+            Ones and zeros by default.
+        running_mean, running_var : ndarray of float32, (C,), optional
+            With training they are updated in place, ``running = (1 - momentum) * running +
+            momentum * statistic`` with the unbiased variance (as it is where there is one value
+            per channel), and not at all for an empty minibatch. Without it they are the
+            statistics and must be given.
+        residual : packed array, src_shape
+            Given exactly when the layer has a residual.
+        training : bool
+            Take the statistics of the minibatch.
+        momentum : float
+            In [0, 1].
+        out : packed ndarray, src_shape, optional
+            Written and returned; may be src or residual itself, else apart from every operand.
+        relu_mask : ndarray of uint8, relu_mask_shape, optional
+            Receives where relu let the result through: bit j % 8 of byte j / 8 for channel j.
+        saved : ndarray of float32, (2, C), optional
+            Written and returned.
+        population : Population, optional
+            Of what src is a part; with training its statistics are taken.
+
+        Returns
+        -------
+        dst : packed ndarray, src_shape
+        saved : ndarray of float32, (2, C)
+            Mean and 1 / sqrt(variance + epsilon), for `backward`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An array is missing or superfluous, of another dtype or shape, not C-contiguous, or
+            overlaps a result.
+        """
+        self._require_kind(residual, relu_mask)
+        if not training and (running_mean is None or running_var is None):
+            raise ValueError(
+                "running_mean or running_var is missing, expected both: training=False"
+            )
+        rate = np.float32(fraction("momentum", momentum))
+        require_given("src", src)
+        dst = self.activations.empty(src) if out is None else out
+        if saved is None:
+            saved = np.empty((2, self._channels), np.float32)
+        require_separate("running_mean", running_mean, running_var=running_var, saved=saved)
+        require_separate("running_var", running_var, saved=saved)
+        arrays = {
+            "src": src, "weight": weight, "bias": bias, "residual": residual, "out": dst,
+            "running_mean": None if training else running_mean,
+            "running_var": None if training else running_var,
+            "relu_mask": relu_mask, **self._statistics(saved),
+        }  # fmt: skip
+        arrays["variance"] = np.empty(self._channels, np.float32) if training else None
+        if training:
+            require_running(self._channels, running_mean, running_var)
+        count: float = self._pixels
+        if training and population is not None:
+            count, _, arrays["variance"] = populations.forward(
+                self._core, arrays, self._pixels, population
+            )
+        else:
+            self._core.forward(arrays)
+        if training and count > 0 and running_mean is not None and running_var is not None:
+            unbiased = np.float32(count / max(count - 1, 1))
+            running_mean += rate * (saved[0] - running_mean)
+            running_var += rate * (arrays["variance"] * unbiased - running_var)
+        return dst, saved
+
+    def backward(
+        self,
+        diff_dst: Any,
+        src: Any,
+        saved: FloatArray,
+        weight: FloatArray | None = None,
+        bias: FloatArray | None = None,
+        dst: Any = None,
+        relu_mask: Any = None,
+        training: bool = True,
+        out: Array | None = None,
+        diff_residual: Array | None = None,
+        diff_weight: FloatArray | None = None,
+        diff_bias: FloatArray | None = None,
+        population: Population | None = None,
+        diff_addend: Any = None,
+    ) -> BatchNormGradients:
+        """The gradients with respect to src, residual, weight and bias.
+
+        Parameters
+        ----------
+        diff_dst, src : packed array, src_shape
+        saved : ndarray of float32, (2, C)
+            From `forward`.
+        weight, bias : ndarray of float32, (C,), optional
+            As `forward` took them.
+        dst, relu_mask : array, optional
+            With relu, what tells where it let the result through: the mask, dst or, without a
+            residual, neither; the sign is then computed again from src and bias.
+        training : bool
+            As in `forward`; False treats the statistics as constants.
+        out : packed ndarray, src_shape, optional
+            Receives diff_src; may be src or, if diff_residual is another array, diff_dst itself.
+        diff_residual : packed ndarray, src_shape, optional
+            Receives what passed relu, of a layer with a residual; may be diff_dst itself.
+        diff_weight, diff_bias : ndarray of float32, (C,), optional
+            Written and returned.
+        population : Population, optional
+            As in `forward`; diff_weight and diff_bias are still those of src alone.
+        diff_addend : packed array, src_shape, optional
+            The gradient is diff_dst + diff_addend, of a layer with a residual and relu: two
+            branches behind the layer need no pass that adds theirs.
+
+        Returns
+        -------
+        BatchNormGradients
+            ``(diff_src, diff_residual, diff_weight, diff_bias)``; diff_residual is None without
+            a residual and, without relu, diff_dst itself.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `forward` does.
+        """
+        if self.relu and self.residual and dst is None and relu_mask is None:
+            raise ValueError("dst and relu_mask are missing, expected one: relu follows a residual")
+        if not self.relu and (dst is not None or relu_mask is not None):
+            raise ValueError("dst or relu_mask is given, but the layer has relu=False")
+        require_given("diff_dst", diff_dst)
+        require_given("src", src)
+        passed = diff_residual
+        if self.residual and self.relu and passed is None:
+            passed = self.activations.empty(diff_dst)
+        self._require_relu_after_residual(diff_residual, diff_addend)
+        result = self.activations.empty(diff_dst) if out is None else out
+        channels = self._channels
+        weight_sum = np.empty(channels, np.float32) if diff_weight is None else diff_weight
+        bias_sum = np.empty(channels, np.float32) if diff_bias is None else diff_bias
+        arrays = {
+            "diff_dst": diff_dst, "diff_addend": diff_addend, "src": src, "dst": dst,
+            "relu_mask": relu_mask, "weight": weight, "bias": bias, "out": result,
+            "diff_residual": passed,
+            "diff_weight": weight_sum, "diff_bias": bias_sum, **self._statistics(saved),
+            "given_diff_weight": None, "given_diff_bias": None,
+        }  # fmt: skip
+        if training and population is not None:
+            populations.backward(self._core, arrays, self._pixels, population)
+        else:
+            self._core.backward(arrays, not training, 0)
+        if self.residual and not self.relu:
+            passed = diff_dst
+        return BatchNormGradients(result, passed, weight_sum, bias_sum)
+
+    @property
+    def _channels(self) -> int:
+        return self.activations.shape[1]
+
+    @property
+    def _pixels(self) -> int:
+        n, _, h, w = self.activations.shape
+        return n * h * w
+
+    def _statistics(self, saved: Any) -> dict[str, Any]:
+        if not isinstance(saved, np.ndarray) or saved.shape != (2, self._channels):
+            got = getattr(saved, "shape", type(saved).__name__)
+            raise ValueError(f"saved is {got}, expected an array of shape {(2, self._channels)}")
+        return {"mean": saved[0], "inverse_std": saved[1]}
+
+    def _require_relu_after_residual(self, diff_residual: Any, diff_addend: Any) -> None:
+        if self.relu and self.residual:
+            return
+        for name, array in (("diff_residual", diff_residual), ("diff_addend", diff_addend)):
+            if array is not None:
+                raise ValueError(f"{name} is given, expected None: no relu follows a residual")
+
+    def _require_kind(self, residual: Any, relu_mask: Any) -> None:
+        if (residual is not None) != self.residual:
+            given = "missing" if self.residual else "given"
+            raise ValueError(f"residual is {given}, but the layer has residual={self.residual}")
+        if relu_mask is not None and not self.relu:
+            raise ValueError("relu_mask is given, but the layer has relu=False")
+
+    def __repr__(self) -> str:
+        it = self.activations
+        return f"<dlprim.BatchNorm {it.shape} {it.dtype} {it.layout}>"

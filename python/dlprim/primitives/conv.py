@@ -1,0 +1,310 @@
+"""The convolution primitive: shapes fixed once, packed operands, no reordering on the hot path."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlprim import _core as core
+from dlprim.arguments.arrays import Array
+from dlprim.arguments.floats import float32_bias
+from dlprim.arguments.names import activation_name, float_type_name, layout_name
+from dlprim.primitives.conv_algorithm import Request, require_accuracy, resolved
+from dlprim.primitives.conv_arguments import geometry
+from dlprim.primitives.operands import Operands, schedules
+from dlprim.tuning import store
+
+
+class Conv2d(Operands):
+    """A two-dimensional convolution of fixed shape: ``dst = activation(src * weights + bias)``.
+
+    As in PyTorch it is a cross-correlation. Packed operands are ndarrays of the shapes below;
+    the result of one convolution is an operand of the next. Every pass writes the same bits for
+    any number of threads, and an instance may be called from many threads at once.
+
+    Parameters
+    ----------
+    x_shape : (N, C, H, W)
+        Of the plain input; N may be 0.
+    w_shape : (K, C/groups, R, S)
+        Of the plain weights.
+    stride, dilation : int or (height, width)
+    padding : int, (height, width), ((top, bottom), (left, right)) or "same"
+        Zeros around the input. "same" makes the result as large as the input, for stride 1.
+    groups : int
+        Divides C and K; the output channels of a group see the input channels of that group.
+    dtype : dtype
+        Of operands and results: float32 or bfloat16. Sums are float32.
+    layout : "blocked" or "NHWC"
+        Of packed activations: ``[N][Cb][H][W][bc]``, or channels-last ``(N, H, W, C)``.
+    algorithm : "auto", "direct" or "winograd"
+        "winograd" multiplies up to 4 times less, for 3x3 filters with stride 1; in bfloat16 its
+        products are float32. "auto" takes for each pass what is faster by estimate, unless
+        `set_conv_algorithm` says otherwise. docs/winograd.md has its errors.
+    accuracy : None or "high"
+        Of Winograd. "high": tiles of 2x2 only, whose errors are below the direct algorithm's.
+    activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
+    bias : bool
+        Calls of `forward` pass a bias.
+    schedule : str or dict, optional
+        The loop nest of the forward pass, or of each pass by name, in the form of `schedules`.
+        By default what `dlprim.tune` has found and stored, else a cost model's choice, as for
+        every pass that a dict leaves out. The loops depend on the algorithm: name `algorithm` too.
+
+    Attributes
+    ----------
+    src_shape, weights_shape, dst_shape, diff_weights_shape : tuple of int
+        Of the packed operands; gradients of activations have the shapes of the activations.
+    relu_mask_shape : tuple of int
+        Of the uint8 array that `forward` can write, a bit per element of the packed result.
+    x_shape, w_shape, y_shape : tuple of int
+        Of the plain arrays; y is the result, (N, K, P, Q).
+    dtype : dtype
+        Of operands and results; uint16 for bfloat16 where ml_dtypes is not installed.
+    layout : str
+    algorithms : dict
+        Of each pass: "direct", "winograd4" or "winograd2" (the side of its tiles).
+    flops : float
+        Operations of one pass, two per multiply-add.
+    scratch_bytes : dict
+        The most memory that a call takes beside operands and results, by the name of the method:
+        forward, backward_data, backward_weights, backward_relu (and diff_bias). It is taken from
+        the system once and kept for the next call, of any primitive, until the last one is gone;
+        with ``out`` given no call allocates anything. Of a direct pass at most the bytes of the
+        weights (of diff_weights in float32) and of one image of src and dst for each thread,
+        but for a row of pairs in unusual bfloat16 shapes (docs/design.md).
+    schedules : dict
+        The loop nest of each pass; none of a depthwise convolution.
+
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong type.
+    ValueError
+        The geometry is impossible, a name is unknown, or a schedule cannot be followed.
+
+    Notes
+    -----
+    Source: the direct convolution of arXiv 1906.06440; loop nests as values after arXiv
+    2304.12576.
+    """
+
+    _core: core.Conv2d
+
+    def __init__(
+        self,
+        x_shape: tuple[int, int, int, int],
+        w_shape: tuple[int, int, int, int],
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        dtype: npt.DTypeLike = "float32",
+        layout: str = "blocked",
+        algorithm: str = "auto",
+        activation: str | None = None,
+        bias: bool = False,
+        schedule: str | Mapping[str, str] | None = None,
+        accuracy: str | None = None,
+    ) -> None:
+        numbers = geometry(x_shape, w_shape, stride, padding, dilation, groups)
+        name, chosen = float_type_name(dtype), layout_name(layout)
+        how = (activation_name(activation), bool(bias), resolved(algorithm))
+        self._request = Request(numbers, name, chosen, *how, require_accuracy(accuracy))
+        self._stored_as = store.Problem("conv2d", numbers._asdict(), name, chosen.lower())
+        self._core = self._request.core()
+        self._use_schedules(schedules(schedule))
+        super().__init__(name, chosen)
+        self.relu_mask_shape = self._core.shapes["relu_mask"]
+        self._weights_shapes = self._core.weights_shapes
+        self.weights_shape = self._weights_shapes["all"]
+
+    @property
+    def algorithms(self) -> dict[str, str]:
+        return self._core.algorithms
+
+    def pack_weights(self, w: Any, out: Array | None = None, form: str = "all") -> Array:
+        """Plain weights (K, C/groups, R, S) as weights_shape; else as `pack_src`.
+
+        Where a pass is Winograd's, weights can be transformed here or in every call.
+
+        Parameters
+        ----------
+        w : array of the convolution's dtype or of float32, (K, C/groups, R, S)
+            float32 is rounded on the way as `to_bfloat16` does, so that master weights are read
+            once. A non-contiguous array is copied first.
+        out : ndarray, optional
+            As for `pack_src`; its shape says which form is wanted.
+        form : "all", "forward" or "direct"
+            "all": transformed for both passes, for weights that stay; one flat array of
+            weights_shape. "forward": for the forward pass alone, for inference. "direct":
+            ``[Kb][Cb][R][S][bc][bk]``, which each call transforms, for weights that change with
+            each step. The same for a convolution without Winograd.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `pack_src` does, or there is no such form.
+        """
+        if form not in self._weights_shapes:
+            expected = ", ".join(self._weights_shapes)
+            raise ValueError(f"form is {form!r}, expected one of {expected}")
+        return self._core.pack_weights(self._plain("w", w), out, form)
+
+    def forward(
+        self,
+        src: Any,
+        weights: Any,
+        bias: Any = None,
+        residual: Any = None,
+        out: Array | None = None,
+        relu_mask: npt.NDArray[np.uint8] | None = None,
+    ) -> Array:
+        """``activation(src * weights + bias + residual)``, rounded once.
+
+        Parameters
+        ----------
+        src : packed array, src_shape
+        weights : packed array, weights_shape
+            In any of the forms of `pack_weights`.
+        bias : array of float32 or bfloat16, (K,)
+            Given exactly when the convolution has a bias.
+        residual : packed array, dst_shape, optional
+        out : packed ndarray, dst_shape, optional
+            Written and returned; may be the residual itself, with which some float32 sums then
+            begin, so that last bits may differ; shares no memory with another operand. What fills
+            up its last block of channels is left as it is.
+        relu_mask : ndarray of uint8, relu_mask_shape, optional
+            Receives where relu let the result through: bit j % 8 of byte j / 8 for channel j.
+
+        Returns
+        -------
+        packed ndarray, dst_shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            An array is missing or superfluous, of another dtype or shape, not C-contiguous, or
+            overlaps a result.
+        """
+        return self._core.forward(src, weights, float32_bias(bias), residual, relu_mask, out)
+
+    def backward_data(self, diff_dst: Any, weights: Any, out: Array | None = None) -> Array:
+        """The gradient with respect to src.
+
+        Parameters
+        ----------
+        diff_dst : packed array, dst_shape
+            The gradient with respect to the result; from `backward_relu` where relu was applied.
+        weights : packed array, weights_shape
+            As `forward` takes them, in any of the forms of `pack_weights`.
+        out : packed ndarray, src_shape, optional
+            Written and returned; shares no memory with an operand.
+
+        Returns
+        -------
+        packed ndarray, src_shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `forward` does.
+        """
+        return self._core.backward_data(diff_dst, weights, out)
+
+    def backward_weights(
+        self, src: Any, diff_dst: Any, out: Array | None = None, dtype: npt.DTypeLike | None = None
+    ) -> Array:
+        """The gradient with respect to the weights, summed over the minibatch.
+
+        Parameters
+        ----------
+        src : packed array, src_shape
+        diff_dst : packed array, dst_shape
+            As for `backward_data`.
+        out : packed ndarray, diff_weights_shape, optional
+            Of float32, or of bfloat16 for bfloat16 operands; shares no memory with an operand.
+        dtype : dtype, optional
+            Of the result, `out` included: float32 by default, or bfloat16.
+
+        Returns
+        -------
+        packed ndarray, diff_weights_shape
+            `unpack_diff_weights` makes it plain; `forward` takes another form. Zero where blocks
+            hold no channels. In bfloat16 the padding of images is multiplied, as zeros: an
+            infinite gradient at the rim gives NaN.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `forward` does.
+        """
+        narrow, given = self._is_narrow(dtype), getattr(out, "dtype", None)
+        if dtype is not None and given is not None and (given == np.float32) == narrow:
+            kind = "bfloat16" if narrow else "float32"
+            raise TypeError(f"dtype is {kind}, but out has dtype {given}, expected the same")
+        return self._core.backward_weights(src, diff_dst, out, narrow)
+
+    def backward_relu(
+        self,
+        diff_dst: Any,
+        dst: Any = None,
+        relu_mask: Any = None,
+        out: Array | None = None,
+        diff_bias: npt.NDArray[np.float32] | None = None,
+    ) -> Array:
+        """The gradient in front of relu: diff_dst where relu let the result through, else 0.
+
+        Parameters
+        ----------
+        diff_dst : packed array, dst_shape
+        dst, relu_mask : array
+            One of them: the result of `forward`, where NaN counts as let through, or its mask.
+        out : packed ndarray, dst_shape, optional
+            As for `forward`.
+        diff_bias : ndarray of float32, (K,), optional
+            Receives the gradient with respect to the bias in the same pass.
+
+        Returns
+        -------
+        packed ndarray, dst_shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `forward` does.
+        """
+        if (dst is None) == (relu_mask is None):
+            given = "neither" if dst is None else "both"
+            raise ValueError(f"of dst and relu_mask {given} is given, expected one of them")
+        diff: Array = self._core.backward_relu(diff_dst, dst, relu_mask, out, diff_bias)
+        return diff
+
+    def diff_bias(
+        self, diff_dst: Any, out: npt.NDArray[np.float32] | None = None
+    ) -> npt.NDArray[np.float32]:
+        """The gradient with respect to the bias: diff_dst summed over all but the channels.
+
+        Parameters
+        ----------
+        diff_dst : packed array, dst_shape
+            As for `backward_data`.
+        out : ndarray of float32, (K,), optional
+            Written and returned; shares no memory with diff_dst.
+
+        Returns
+        -------
+        ndarray of float32, (K,)
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `forward` does.
+        """
+        result = np.empty(self.w_shape[:1], np.float32) if out is None else out
+        self._core.backward_relu(diff_dst, None, None, None, result)
+        return result
+
+    def __repr__(self) -> str:
+        return f"<dlprim.Conv2d {self.x_shape} * {self.w_shape} {self.dtype} {self.layout}>"

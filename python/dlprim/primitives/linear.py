@@ -1,0 +1,332 @@
+"""The linear primitive: a shape fixed once, packed operands, no reordering on the hot path."""
+
+from collections.abc import Mapping
+from operator import index
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dlprim import _core as core
+from dlprim.arguments.arrays import Array, FloatArray
+from dlprim.arguments.floats import dtype_named, float32_bias
+from dlprim.arguments.names import activation_name, dtype_name, layout_name
+from dlprim.primitives.operands import Operands, schedules
+from dlprim.tuning import store
+
+_FROM_ARGUMENT = ("gelu", "gelu_tanh", "swish")  # whose slope their result does not tell
+_DST_DTYPES = {  # by the dtype of src, the default first
+    "float32": ("float32",),
+    "bfloat16": ("bfloat16",),
+    "uint8": ("float32", "bfloat16", "uint8", "int8"),
+    "int8": ("float32", "bfloat16", "uint8", "int8"),
+}
+
+
+class LinearGeometry(NamedTuple):
+    """The numbers that fix a linear layer."""
+
+    N: int
+    C: int
+    K: int
+
+
+class LinearRequest(NamedTuple):
+    """What a linear layer of the core is made from."""
+
+    geometry: LinearGeometry
+    dtype: str
+    dst_dtype: str
+    layout: str
+    activation: str
+    bias: bool
+
+    def core(self) -> core.Linear:
+        """A new one."""
+        return core.Linear(*self)
+
+
+class Linear(Operands):
+    """A linear layer of fixed shape: ``dst = activation(src @ weights.T + bias)``.
+
+    Packed operands are ndarrays of the shapes below; the result of one layer is an operand of the
+    next. Every pass writes the same bits for any number of threads, and an instance may be called
+    from many threads at once.
+
+    Parameters
+    ----------
+    x_shape : (N, C)
+        Of the plain input; N may be 0.
+    K : int
+        Output channels.
+    dtype : dtype
+        Of operands and results: float32 or bfloat16, whose sums are float32; or uint8 or int8 for
+        the forward pass alone, with int8 weights and exact int32 sums.
+    activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
+    bias : bool
+        Calls of `forward` pass a bias.
+    schedule : str or dict, optional
+        The loop nest of the forward pass, or of each pass by name, in the form of `schedules`.
+        By default what `dlprim.tune` has found and stored, else a cost model's choice, as for
+        every pass that a dict leaves out.
+    layout : "blocked" or "plain"
+        Of packed activations: ``[Cb][N][bc]``, or (N, C), used in place. 8-bit ones are plain.
+    dst_dtype : dtype, optional
+        Of the result of an 8-bit layer: float32 by default, bfloat16, uint8 or int8.
+
+    Attributes
+    ----------
+    src_shape, dst_shape, diff_weights_shape : tuple of int
+        Of the packed operands; gradients of activations have the shapes of the activations.
+    weights_shape : tuple of int
+        Of the packed weights: the forms ``[Kb][Cb][bc][bk]`` and ``[Cb][Kb][bk][bc]``, shown as
+        the first one twice, with pairs (groups of four) of neighbours along the sum side by side
+        in bfloat16 (8 bits, which have the first form alone).
+    x_shape, w_shape, y_shape : tuple of int
+        Of the plain arrays: (N, C), (K, C) and (N, K).
+    dtype, dst_dtype : dtype
+        Of operands and results; uint16 for bfloat16 where ml_dtypes is not installed.
+    layout : str
+    flops : float
+        Operations of one pass, two per multiply-add.
+    scratch_bytes : dict
+        Memory that each pass takes while it runs, by the name of the pass; for backward_weights
+        with a float32 result (a bfloat16 one takes a block of sums per thread besides).
+    schedules : dict
+        The loop nest of each pass.
+
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong type.
+    ValueError
+        An extent is out of range, a name is unknown, or a schedule cannot be followed.
+
+    Notes
+    -----
+    Source: the fully connected layer of arXiv 1906.06440; loop nests as values after arXiv
+    2304.12576.
+    """
+
+    _core: core.Linear
+
+    def __init__(
+        self,
+        x_shape: tuple[int, int],
+        K: int,
+        dtype: npt.DTypeLike = "float32",
+        activation: str | None = None,
+        bias: bool = False,
+        schedule: str | Mapping[str, str] | None = None,
+        layout: str | None = None,
+        dst_dtype: npt.DTypeLike | None = None,
+    ) -> None:
+        numbers = _geometry(x_shape, K)
+        dtypes = _dtypes_of(dtype, dst_dtype)
+        chosen = _layout_of(layout, dtypes[0])
+        how = (*dtypes, chosen, activation_name(activation), bool(bias))
+        self._request = LinearRequest(numbers, *how)
+        self._stored_as = store.Problem("linear", numbers._asdict(), dtypes[0], chosen)
+        self._core = self._request.core()
+        self._use_schedules(schedules(schedule))
+        self.activation, self.bias = activation, bool(bias)
+        self.dst_dtype = dtype_named(dtypes[1])
+        super().__init__(dtypes[0], chosen)
+
+    def pack_weights(self, w: Any, out: Array | None = None, backward: bool = True) -> Array:
+        """Plain weights in both packed forms, that of the forward and that of the backward pass.
+
+        Parameters
+        ----------
+        w : array of the layer's dtype, of int8 for 8-bit layers, (K, C)
+            float32 for a bfloat16 layer is rounded on the way as `to_bfloat16` does. A
+            non-contiguous array is copied first.
+        out : ndarray, weights_shape or without its second form, optional
+            Written and returned; C-contiguous, apart from w.
+        backward : bool
+            With False there is no second form, which `backward_data` alone reads: half of the
+            memory and of the time. Not read where there is an `out`.
+
+        Returns
+        -------
+        ndarray of the same dtype, weights_shape, or with a first extent of 1 for one form
+
+        Raises
+        ------
+        TypeError, ValueError
+            w or `out` is of another dtype or shape, or cannot be used.
+        """
+        return self._core.pack_weights(self._plain("w", w), out, backward)
+
+    def forward(
+        self,
+        src: Any,
+        weights: Any,
+        bias: Any = None,
+        out: Array | None = None,
+        scale: Any = None,
+        training: bool = False,
+    ) -> Any:
+        """``activation(src @ weights.T + bias)``, rounded once.
+
+        Parameters
+        ----------
+        src : packed array, src_shape
+        weights : packed array, weights_shape, or its first form alone
+        bias : array of float32 or bfloat16, (K,)
+            Given exactly when the layer has a bias.
+        out : packed ndarray, dst_shape, optional
+            Written and returned; shares no memory with an operand. What fills up its last block
+            of channels is left as it is.
+        scale : float or array of float32, (K,)
+            For 8-bit layers: the exact sums are multiplied by it before the bias is added.
+        training : bool
+            Also return what `backward_activation` needs. That is dst itself, except that gelu,
+            gelu_tanh and swish need what they are applied to, in a packed array of its own; in
+            bfloat16 they are then applied to that rounded value.
+
+        Returns
+        -------
+        packed ndarray, dst_shape
+            With training=True the pair (dst, saved).
+
+        Raises
+        ------
+        TypeError, ValueError
+            An array is missing or superfluous, of another dtype or shape, not C-contiguous, or
+            overlaps a result.
+        """
+        if isinstance(scale, int | float | np.floating):
+            scale = np.full(self.w_shape[0], scale, np.float32)
+        kept = training and self.activation in _FROM_ARGUMENT
+        before = self._core.new("dst", src) if kept else None
+        dst = self._core.forward(src, weights, float32_bias(bias), scale, before, out)
+        if training:
+            return dst, dst if before is None else before
+        return dst
+
+    def backward_data(self, diff_dst: Any, weights: Any, out: Array | None = None) -> Array:
+        """The gradient with respect to src.
+
+        Parameters
+        ----------
+        diff_dst : packed array, dst_shape
+            The gradient in front of the activation: from `backward_activation` where there is one.
+        weights : packed array, weights_shape
+            In both forms.
+        out : packed ndarray, src_shape, optional
+            As for `forward`.
+
+        Returns
+        -------
+        packed ndarray, src_shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `forward` does; TypeError for an 8-bit layer.
+        """
+        return self._core.backward_data(diff_dst, weights, out)
+
+    def backward_weights(
+        self, src: Any, diff_dst: Any, out: Array | None = None, dtype: npt.DTypeLike | None = None
+    ) -> Array:
+        """The gradient with respect to the weights, summed over the minibatch.
+
+        Parameters
+        ----------
+        src : packed array, src_shape
+        diff_dst : packed array, dst_shape
+            As for `backward_data`.
+        out : packed ndarray, diff_weights_shape, optional
+            Of float32, or of bfloat16 for bfloat16 operands; else as for `forward`.
+        dtype : dtype, optional
+            Of the result where there is no `out`: float32 by default, or bfloat16.
+
+        Returns
+        -------
+        packed ndarray, diff_weights_shape
+            ``[Cb][Kb][bk][bc]``; `unpack_diff_weights` makes it plain.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `backward_data` does.
+        """
+        narrow = out is None and self._is_narrow(dtype)
+        return self._core.backward_weights(src, diff_dst, out, narrow)
+
+    def backward_activation(
+        self,
+        diff_dst: Any,
+        saved: Any = None,
+        out: Array | None = None,
+        diff_bias: FloatArray | None = None,
+    ) -> tuple[Array, FloatArray]:
+        """The gradients in front of the activation and with respect to the bias.
+
+        Parameters
+        ----------
+        diff_dst : packed array, dst_shape
+            The gradient with respect to the result.
+        saved : packed array, dst_shape
+            What ``forward(..., training=True)`` gave besides dst: the result, or for gelu,
+            gelu_tanh and swish what they were applied to. Not read without an activation.
+        out : packed ndarray, dst_shape, optional
+            As for `forward`, or diff_dst itself.
+        diff_bias : ndarray of float32, (K,), optional
+            Written and returned; shares no memory with an operand.
+
+        Returns
+        -------
+        diff : packed ndarray, dst_shape
+            Without an activation and `out`, diff_dst itself.
+        diff_bias : ndarray of float32, (K,)
+            The sum of diff over the minibatch.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `backward_data` does, or `saved` is missing.
+        """
+        return self._core.backward_activation(diff_dst, saved, out, diff_bias)
+
+    def __repr__(self) -> str:
+        return f"<dlprim.Linear {self.x_shape} -> {self.y_shape} {self.dtype} {self.layout}>"
+
+
+def _geometry(x_shape: Any, channels: Any) -> LinearGeometry:
+    """N, C and K, checked; TypeError or ValueError says what is wrong."""
+    try:
+        extents = tuple(index(extent) for extent in (*x_shape, channels))
+    except TypeError:
+        raise TypeError(
+            f"x_shape is {x_shape!r} and K is {channels!r}, expected integers (N, C) and K"
+        ) from None
+    if len(extents) != 3:
+        raise ValueError(f"x_shape is {x_shape!r}, expected two dimensions (N, C)")
+    if not all(0 <= extent < 2**31 for extent in extents):
+        raise ValueError(f"x_shape is {x_shape!r} and K is {channels!r}, expected 0 to 2^31 - 1")
+    return LinearGeometry(*extents)
+
+
+def _dtypes_of(dtype: npt.DTypeLike, dst_dtype: npt.DTypeLike | None) -> tuple[str, str]:
+    """The names of the dtypes of src and dst; TypeError says which are possible."""
+    name = dtype_name("dtype", dtype)
+    if name not in _DST_DTYPES:
+        raise TypeError(f"dtype is {name}, expected float32, bfloat16, uint8 or int8")
+    possible = _DST_DTYPES[name]
+    result = possible[0] if dst_dtype is None else dtype_name("dst_dtype", dst_dtype)
+    if result not in possible:
+        raise TypeError(f"dst_dtype is {result}, expected {' or '.join(possible)} for {name}")
+    return name, result
+
+
+def _layout_of(layout: str | None, dtype: str) -> str:
+    """The layout, by default the one that suits the dtype; ValueError where there is none."""
+    exact = dtype in ("uint8", "int8")
+    if layout is None:
+        return "plain" if exact else "blocked"
+    if exact and layout_name(layout, "blocked", "plain") != "plain":
+        raise ValueError(f"layout is 'blocked' and dtype is {dtype}, expected 'plain' for 8 bits")
+    return layout_name(layout, "blocked", "plain")

@@ -1,0 +1,202 @@
+"""A multilayer perceptron as one primitive: activations stay packed from layer to layer."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy.typing as npt
+
+from dlprim.arguments.arrays import Array, FloatArray
+from dlprim.arguments.names import float_type_name
+from dlprim.primitives.linear import Linear
+
+
+class MLPGradients(NamedTuple):
+    """Of one minibatch; lists are by layer, the first one first."""
+
+    diff_src: Array | None  # packed
+    diff_weights: list[Array]  # packed, as `Linear.backward_weights` gives them
+    diff_biases: list[FloatArray]
+
+
+class MLP:
+    """Linear layers one after the other, each with a bias: ``dst = f(... f(src @ w.T + b) ...)``.
+
+    What a layer writes is what the next one reads, packed; nothing is reordered in between.
+
+    Parameters
+    ----------
+    x_shape : (N, C)
+        Of the plain input.
+    widths : sequence of int
+        K of every layer.
+    dtype : dtype
+        float32 or bfloat16.
+    activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
+        Of all layers but the last.
+    final_activation : as activation
+        Of the last layer.
+
+    Attributes
+    ----------
+    layers : list of Linear
+        Pack and unpack operands with these.
+    flops : float
+        Operations of one forward pass, two per multiply-add.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `Linear` does; ValueError where there is no layer.
+
+    Notes
+    -----
+    Source: the fully connected layers of arXiv 1906.06440.
+    """
+
+    def __init__(
+        self,
+        x_shape: tuple[int, int],
+        widths: Sequence[int],
+        dtype: npt.DTypeLike = "float32",
+        activation: str | None = "relu",
+        final_activation: str | None = None,
+    ) -> None:
+        if not isinstance(widths, Sequence):
+            raise TypeError(f"widths is {widths!r}, expected a sequence of integers")
+        if len(widths) == 0:
+            raise ValueError("widths is empty, expected at least one layer")
+        float_type_name(dtype)
+        self.layers: list[Linear] = []
+        for number, width in enumerate(widths):
+            kind = final_activation if number == len(widths) - 1 else activation
+            layer = Linear(x_shape, width, dtype, kind, bias=True)
+            self.layers.append(layer)
+            x_shape = layer.y_shape
+
+    @property
+    def flops(self) -> float:
+        return sum(layer.flops for layer in self.layers)
+
+    def pack_src(self, x: Any, out: Array | None = None) -> Array:
+        """As `Linear.pack_src` of the first layer."""
+        return self.layers[0].pack_src(x, out)
+
+    def pack_weights(self, weights: Sequence[Any]) -> list[Array]:
+        """As `Linear.pack_weights` of every layer, from plain (K, C) arrays."""
+        self._require_layers("weights", weights)
+        pairs = zip(self.layers, weights, strict=True)
+        return [layer.pack_weights(each) for layer, each in pairs]
+
+    def pack_diff_dst(self, dy: Any, out: Array | None = None) -> Array:
+        """As `Linear.pack_diff_dst` of the last layer."""
+        return self.layers[-1].pack_diff_dst(dy, out)
+
+    def unpack_dst(self, dst: Any, out: Array | None = None) -> Array:
+        """As `Linear.unpack_dst` of the last layer."""
+        return self.layers[-1].unpack_dst(dst, out)
+
+    def unpack_diff_src(self, diff_src: Any, out: Array | None = None) -> Array:
+        """As `Linear.unpack_diff_src` of the first layer."""
+        return self.layers[0].unpack_diff_src(diff_src, out)
+
+    def unpack_diff_weights(self, diff_weights: Sequence[Any]) -> list[Array]:
+        """As `Linear.unpack_diff_weights` of every layer."""
+        self._require_layers("diff_weights", diff_weights)
+        pairs = zip(self.layers, diff_weights, strict=True)
+        return [layer.unpack_diff_weights(each) for layer, each in pairs]
+
+    def forward(
+        self, src: Any, weights: Sequence[Any], biases: Sequence[Any], training: bool = False
+    ) -> Any:
+        """All layers in turn.
+
+        Parameters
+        ----------
+        src : packed array, from `pack_src`
+        weights : sequence of packed arrays, from `pack_weights`
+        biases : sequence of arrays of float32 or bfloat16, (K,) each
+        training : bool
+            Also return what `backward` needs.
+
+        Returns
+        -------
+        packed ndarray
+            With training=True the pair (dst, saved): for every layer the pair of its src and of
+            what ``Linear.forward(..., training=True)`` saves. Nothing of it is copied, so src must
+            stay as it is until `backward` is done.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `Linear.forward` does; ValueError for a wrong number of weights or biases.
+        """
+        self._require_layers("weights", weights)
+        self._require_layers("biases", biases)
+        saved = []
+        for layer, matrix, bias in zip(self.layers, weights, biases, strict=True):
+            if training:
+                dst, kept = layer.forward(src, matrix, bias, training=True)
+                saved.append((src, kept))
+            else:
+                dst = layer.forward(src, matrix, bias)
+            src = dst
+        return (src, saved) if training else src
+
+    def backward(
+        self,
+        diff_dst: Any,
+        saved: Sequence[tuple[Any, Any]],
+        weights: Sequence[Any],
+        needs_diff_src: bool = True,
+    ) -> MLPGradients:
+        """Gradients of all operands.
+
+        Parameters
+        ----------
+        diff_dst : packed array, from `pack_diff_dst`
+            The gradient with respect to the result; it stays as it is.
+        saved : from ``forward(..., training=True)``
+        weights : sequence of packed arrays
+            As `forward` took them.
+        needs_diff_src : bool
+            With False the gradient of src is left out; it would be a pass of the first layer.
+
+        Returns
+        -------
+        MLPGradients
+            ``.diff_src``, ``.diff_weights``, ``.diff_biases``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As the passes of `Linear` do; ValueError for a wrong number of weights.
+        """
+        self._require_layers("weights", weights)
+        self._require_layers("saved", saved)
+        diff_weights: list[Array] = []
+        diff_biases: list[FloatArray] = []
+        diff: Any = diff_dst
+        for number in reversed(range(len(self.layers))):
+            layer, (src, kept) = self.layers[number], saved[number]
+            in_place = diff if number < len(self.layers) - 1 else None
+            diff, diff_bias = layer.backward_activation(diff, kept, out=in_place)
+            diff_weights.insert(0, layer.backward_weights(src, diff))
+            diff_biases.insert(0, diff_bias)
+            wanted = number > 0 or needs_diff_src
+            diff = layer.backward_data(diff, weights[number]) if wanted else None
+        return MLPGradients(diff, diff_weights, diff_biases)
+
+    def __repr__(self) -> str:
+        widths = [layer.y_shape[1] for layer in self.layers]
+        return f"<dlprim.MLP {self.layers[0].x_shape} -> {widths} {self.layers[0].dtype}>"
+
+    def __str__(self) -> str:
+        return "".join(f"{layer!r}\n{layer}" for layer in self.layers)
+
+    def _require_layers(self, name: str, values: Sequence[Any]) -> None:
+        if not isinstance(values, Sequence):
+            raise TypeError(f"{name} is of type {type(values).__name__}, expected a list")
+        if len(values) != len(self.layers):
+            raise ValueError(
+                f"{name} has {len(values)} entries, expected {len(self.layers)}, one per layer"
+            )

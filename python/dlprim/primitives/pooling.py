@@ -1,0 +1,243 @@
+"""Pooling of packed activations: maximum, average, global average."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlprim import _core
+from dlprim.arguments.arrays import Array, aligned
+from dlprim.arguments.floats import float_operand
+from dlprim.primitives.activations import Activations
+
+
+class _Pool2d:
+    """Geometry, shapes and results of every kind of pooling."""
+
+    _kind = "max"
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        kernel: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        layout: str = "blocked",
+        dtype: npt.DTypeLike = "float32",
+        groups: int = 1,
+    ) -> None:
+        self.activations = Activations(shape, layout, dtype, groups)
+        window = _pair("kernel", kernel)
+        stride = window if stride is None else _pair("stride", stride)
+        numbers = (*window, *stride, *_pair("padding", padding))
+        self._core = _core.Pooling(self.activations._core, self._kind, numbers)
+        self.src_shape = self.activations.packed_shape
+        self.dst_shape = self._core.dst_shape
+        first = 1 if layout == "NHWC" else 2
+        n, c, _, _ = self.activations.shape
+        p, q = self.dst_shape[first : first + 2]
+        self.y_shape = (n, c, p, q)
+        self.dst_activations = Activations(self.y_shape, layout, dtype, groups)
+
+    def _forward(self, src: Any, out: Array | None, indices: Any) -> Array:
+        return self._core.forward(src, out, indices)
+
+    def _backward(self, diff_dst: Any, indices: Any, out: Array | None) -> Array:
+        return self._core.backward(diff_dst, indices, out)
+
+    def __repr__(self) -> str:
+        it = self.activations
+        name = type(self).__name__
+        return f"<dlprim.{name} {it.shape} -> {self.y_shape} {it.dtype} {it.layout}>"
+
+
+class MaxPool2d(_Pool2d):
+    """The largest element of every window; NaN counts as largest, padding as smallest.
+
+    Parameters
+    ----------
+    shape : (N, C, H, W)
+        Of the plain input; N may be 0.
+    kernel : int or (height, width)
+        At most 256 elements.
+    stride : int or (height, width), optional
+        The kernel by default.
+    padding : int or (height, width)
+        On every side, at most half of the kernel.
+    layout : "blocked" or "NHWC"
+    dtype : dtype
+        float32 or bfloat16.
+    groups : int
+        As for `Activations`.
+
+    Attributes
+    ----------
+    src_shape, dst_shape, indices_shape : tuple of int
+        Of packed arrays; indices are uint8.
+    y_shape : tuple of int
+        Of the plain result, (N, C, P, Q), with P and Q rounded down.
+    activations, dst_activations : Activations
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `Activations`; the geometry is impossible.
+    """
+
+    @property
+    def indices_shape(self) -> tuple[int, ...]:
+        return self.dst_shape
+
+    def new_indices(self) -> npt.NDArray[np.uint8]:
+        return aligned(self.dst_shape, np.uint8, zeros=True)
+
+    def forward(
+        self, src: Any, out: Array | None = None, indices: npt.NDArray[np.uint8] | None = None
+    ) -> Array:
+        """Pools src.
+
+        Parameters
+        ----------
+        src : packed array, src_shape
+        out : packed ndarray, dst_shape, optional
+            Written and returned; apart from src.
+        indices : ndarray of uint8, indices_shape, optional
+            Receives for each result where in its window it was, ``r * S + s``, the first of
+            equal ones; for `backward`.
+
+        Returns
+        -------
+        packed ndarray, dst_shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            An array is of another dtype or shape, not C-contiguous, or overlaps a result.
+        """
+        return self._forward(src, out, indices)
+
+    def backward(
+        self, diff_dst: Any, indices: npt.NDArray[np.uint8], out: Array | None = None
+    ) -> Array:
+        """The gradient with respect to src.
+
+        Parameters
+        ----------
+        diff_dst : packed array, dst_shape
+        indices : ndarray of uint8, indices_shape
+            From `forward`. The gradient of an index that points outside its window is lost.
+        out : packed ndarray, src_shape, optional
+            Written and returned; apart from the operands.
+
+        Returns
+        -------
+        packed ndarray, src_shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `forward` does.
+        """
+        return self._backward(diff_dst, indices, out)
+
+
+class AvgPool2d(_Pool2d):
+    """The mean of every window.
+
+    Parameters and attributes are those of `MaxPool2d`, without indices and with a kernel of any
+    size, and:
+
+    Parameters
+    ----------
+    count_include_pad : bool
+        Zeros of the padding count as elements, as is PyTorch's default.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        kernel: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        layout: str = "blocked",
+        dtype: npt.DTypeLike = "float32",
+        groups: int = 1,
+        count_include_pad: bool = True,
+    ) -> None:
+        self._kind = "average_padded" if count_include_pad else "average"
+        super().__init__(shape, kernel, stride, padding, layout, dtype, groups)
+
+    def forward(self, src: Any, out: Array | None = None) -> Array:
+        """Pools src into a packed array of dst_shape; else as `MaxPool2d.forward`."""
+        return self._forward(src, out, None)
+
+    def backward(self, diff_dst: Any, out: Array | None = None) -> Array:
+        """The gradient with respect to src; else as `MaxPool2d.backward`."""
+        return self._backward(diff_dst, None, out)
+
+
+class GlobalAvgPool2d(AvgPool2d):
+    """The mean of every channel of every image: `AvgPool2d` with one window.
+
+    Parameters
+    ----------
+    shape : (N, C, H, W)
+    layout, dtype, groups
+        As for `MaxPool2d`.
+    """
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        layout: str = "blocked",
+        dtype: npt.DTypeLike = "float32",
+        groups: int = 1,
+    ) -> None:
+        plain = Activations(shape, layout, dtype, groups).shape
+        super().__init__(plain, plain[2:], None, 0, layout, dtype, groups)
+
+    def features(self, dst: Any) -> Array:
+        """The result as plain (N, C): a view, or a copy where the last block is ragged.
+
+        Raises
+        ------
+        TypeError, ValueError
+            dst is of another dtype or shape.
+        """
+        packed = float_operand("dst", dst)
+        if packed.shape != self.dst_shape:
+            raise ValueError(f"dst has shape {packed.shape}, expected {self.dst_shape}")
+        features = self.y_shape[:2]
+        if packed.size == math.prod(features):
+            return packed.view(np.ndarray).reshape(features)
+        return self.dst_activations.unpack(packed).reshape(features)
+
+    def from_features(self, features: Any, out: Array | None = None) -> Array:
+        """Plain (N, C) as a packed array of dst_shape, for `backward`: the reverse of `features`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            features or `out` is of another dtype or shape.
+        """
+        plain = float_operand("features", features)
+        if plain.shape != self.y_shape[:2]:
+            raise ValueError(f"features has shape {plain.shape}, expected {self.y_shape[:2]}")
+        return self.dst_activations.pack(plain.reshape(self.y_shape), out)
+
+
+def _pair(name: str, value: Any) -> tuple[int, int]:
+    try:
+        if isinstance(value, Sequence):
+            height, width = (index(each) for each in value)
+            return height, width
+        return index(value), index(value)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{name} is {value!r}, expected an integer or a pair (height, width)"
+        ) from None

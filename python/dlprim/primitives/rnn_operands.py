@@ -1,0 +1,197 @@
+"""Operands of the recurrent primitives: packed weights, saved states, gradients, new arrays."""
+
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dlprim import _core
+from dlprim.arguments.arrays import Array, FloatArray, viewed
+from dlprim.arguments.floats import bfloat16_dtype, to_float32
+
+IntArray = npt.NDArray[np.int64]
+
+
+class LSTMSaved(NamedTuple):
+    """What `LSTM.backward` needs of a forward pass: plain arrays, which may be stored and loaded.
+
+    src, h_0 and c_0 are those that `LSTM.forward` was called with, not copies; dst is what it
+    returned; lengths is a copy. Beside them (4 + 1) * T * N * K float32 values are kept.
+
+    Attributes
+    ----------
+    src : ndarray of the dtype, (T, N, C)
+    h_0 : ndarray of the dtype, (N, K), or None
+    c_0 : ndarray of float32, (N, K), or None
+    gates : ndarray of float32, (T, N, 4*K)
+        i, f, g, o after their activations; zero in padding.
+    cells : ndarray of float32, (T, N, K)
+        c after each step; in padding the state that is kept through it.
+    dst : ndarray of the dtype, (T, N, K)
+    lengths : ndarray of int64, (N,), or None
+    """
+
+    src: Array
+    h_0: Array | None
+    c_0: FloatArray | None
+    gates: FloatArray
+    cells: FloatArray
+    dst: Array
+    lengths: IntArray | None
+
+
+class GRUSaved(NamedTuple):
+    """What `GRU.backward` needs of a forward pass: plain arrays, which may be stored and loaded.
+
+    src and h_0 are those that `GRU.forward` was called with, not copies; dst is what it returned;
+    lengths is a copy. Beside them (3 + 1) * T * N * K float32 values are kept.
+
+    Attributes
+    ----------
+    src : ndarray of the dtype, (T, N, C)
+    h_0 : ndarray of the dtype, (N, K), or None
+    gates : ndarray of float32, (T, N, 3*K)
+        r, z, n after their activations; zero in padding.
+    hidden_n : ndarray of float32, (T, N, K)
+        ``w_hn h + b_hn``, which r multiplies in n; zero in padding.
+    dst : ndarray of the dtype, (T, N, K)
+    lengths : ndarray of int64, (N,), or None
+    """
+
+    src: Array
+    h_0: Array | None
+    gates: FloatArray
+    hidden_n: FloatArray
+    dst: Array
+    lengths: IntArray | None
+
+
+class LSTMGradients(NamedTuple):
+    """Gradients with respect to the arguments of `LSTM.forward` and `LSTM.pack_weights`.
+
+    diff_src and diff_h_0 have the dtype of the primitive, the others float32; all have the plain
+    shape of what they belong to. The biases' are None without bias.
+    """
+
+    diff_src: Array
+    diff_h_0: Array
+    diff_c_0: FloatArray
+    diff_w_ih: FloatArray
+    diff_w_hh: FloatArray
+    diff_b_ih: FloatArray | None
+    diff_b_hh: FloatArray | None
+
+
+class GRUGradients(NamedTuple):
+    """Gradients with respect to the arguments of `GRU.forward` and `GRU.pack_weights`.
+
+    As `LSTMGradients`, without diff_c_0.
+    """
+
+    diff_src: Array
+    diff_h_0: Array
+    diff_w_ih: FloatArray
+    diff_w_hh: FloatArray
+    diff_b_ih: FloatArray | None
+    diff_b_hh: FloatArray | None
+
+
+class WeightsKind(NamedTuple):
+    """What packed weights depend on. Others may round to the same panels, so shapes do not tell."""
+
+    cell: str
+    C: int
+    K: int
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.cell} with C = {self.C} and K = {self.K} in {self.dtype}"
+
+
+class PackedWeights:
+    """Weights of a recurrent layer in the form its kernels read; made by `pack_weights`.
+
+    They fit every primitive of the same cell, C, K and dtype, whatever its T and N. bc and bk are
+    the widths of panels of channels: a multiple of 16, at most 64; what is behind the last channel
+    is zero.
+
+    Attributes
+    ----------
+    kind : WeightsKind
+        The cell, C, K and the dtype.
+    w_ih : ndarray, (K panels, gates, C panels, bc, bk)
+        In bfloat16 pairs of input channels are together: (..., bc / 2, bk, 2).
+    w_hh : ndarray, (K panels, gates, K panels, bk, bk)
+        The same.
+    bias : ndarray of float32, (4, K)
+        Sums of both biases by gate; of a GRU of r and z, then b_in, then b_hn.
+    """
+
+    def __init__(self, kind: WeightsKind) -> None:
+        self.kind = kind
+        self._lock = Lock()
+        self._packed: dict[str, Array] = {}
+        self._transposed: dict[str, Array] = {}
+        self._is_transposed = False
+
+    @property
+    def w_ih(self) -> Array:
+        return self._packed["packed_w_ih"]
+
+    @property
+    def w_hh(self) -> Array:
+        return self._packed["packed_w_hh"]
+
+    @property
+    def bias(self) -> FloatArray:
+        return self._packed["packed_bias"]
+
+    def pack(self, core: _core.Rnn, plain: Mapping[str, Any]) -> None:
+        """Replace the content by plain weights, which ``core`` checks: that of a layer they fit."""
+        with self._lock:
+            self._is_transposed = False
+            self._packed = core.pack_weights({**plain, **self._packed})
+
+    def operands(self) -> dict[str, Array]:
+        """By the core's names."""
+        return self._packed
+
+    def transposed(self, core: _core.Rnn) -> dict[str, Array]:
+        """The form for the backward pass, by the core's names; made once per packing."""
+        with self._lock:
+            if not self._is_transposed:
+                self._transposed = core.transpose_weights({**self._packed, **self._transposed})
+                self._is_transposed = True
+            return self._transposed
+
+
+def float32_operand(name: str, value: Any) -> Any:
+    """``value``, widened when it is bfloat16 where the core takes float32."""
+    if value is None:
+        return None
+    array = viewed(name, value, "float32")
+    return to_float32(array) if array.dtype == bfloat16_dtype() else array
+
+
+def sequence_lengths(value: Any, out: Any = None) -> IntArray | None:
+    """A copy of ``value`` as the core takes it: int64, which is checked there.
+
+    Raises
+    ------
+    TypeError
+        These are no integers.
+    ValueError
+        They share memory with ``out``.
+    """
+    if value is None:
+        return None
+    lengths = np.asarray(value)
+    if lengths.dtype.kind not in "iu":
+        raise TypeError(f"lengths has dtype {lengths.dtype}, expected integers")
+    if isinstance(out, np.ndarray) and np.shares_memory(lengths, out):
+        raise ValueError(
+            "out shares memory with lengths, expected a result that overlaps no operand"
+        )
+    return np.array(lengths, np.int64, order="C")

@@ -1,0 +1,206 @@
+"""Schedules that were measured to be best, in a file per CPU model that later runs load.
+
+A schedule changes how fast a primitive is and never what it may do, so nothing here stops a
+program: a file that cannot be used is ignored with a warning. A file is read once per process. It
+is written whole beside the old one and then renamed, so that no reader sees half of it, and what
+other processes have added meanwhile is kept.
+"""
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from dlprim import _core
+
+Entry: TypeAlias = dict[str, Any]  # {"schedule": str, "gain": float}
+Entries: TypeAlias = dict[str, Entry]  # by `key`
+
+_known: dict[Path, Entries] = {}
+_warned: set[Path] = set()
+
+
+class Problem(NamedTuple):
+    """What schedules are stored for, besides the pass. The epilogue is not part of it."""
+
+    kind: str
+    geometry: Mapping[str, Any]
+    dtype: str
+    layout: str
+
+
+def key(which: str, problem: Problem, algorithm: str = "direct") -> str:
+    """What a pass of a primitive is called in a file."""
+    numbers = " ".join(f"{name}={value}" for name, value in problem.geometry.items())
+    how = which if algorithm == "direct" else f"{which} {algorithm}"
+    return f"{problem.kind} {how} {problem.dtype} {problem.layout} {numbers}"
+
+
+def default_folder() -> Path:
+    chosen = os.environ.get("DLPRIM_TUNE_DIR")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "dlprim")
+
+
+def file_in(folder: Path) -> Path:
+    """The file of this CPU and the instruction set in use."""
+    name = "-".join(_identity()[part] for part in ("cpu", "isa"))
+    return folder / (re.sub(r"[^A-Za-z0-9-]+", "_", name) + ".json")
+
+
+def load(folder: Path) -> Entries:
+    """What is stored in the folder; nothing where there is no file, or, with a warning, no use."""
+    path = file_in(folder)
+    if path not in _known:
+        _known[path] = _read(path)
+    return _known[path]
+
+
+def use_stored(core: _core.Conv2d | _core.Linear | _core.Rnn, problem: Problem) -> None:
+    """Give every pass of a primitive the schedule that is stored for it, if there is one."""
+    if os.environ.get("DLPRIM_TUNE") == "0":
+        return
+    entries = load(default_folder())
+    if not entries:
+        return
+    algorithms = getattr(core, "algorithms", {})
+    for which in core.schedules:
+        name = key(which, problem, algorithms.get(which, "direct"))
+        if name not in entries:
+            continue
+        schedule = entries[name]["schedule"]
+        try:
+            core.set_schedule(which, schedule)
+        except ValueError as error:
+            entries.pop(name, None)
+            warnings.warn(
+                f"{file_in(default_folder())}: the schedule {schedule!r} for {name} is ignored: "
+                f"{error}",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+
+def save(folder: Path, changes: Mapping[str, Entry | None]) -> None:
+    """Put entries into the file of the folder, or with None take them out.
+
+    Raises
+    ------
+    OSError
+        The file cannot be written; it then is what it was.
+    """
+    path = file_in(folder)
+    with _locked(folder):
+        merged = {**_read(path), **changes}
+        entries = {name: entry for name, entry in merged.items() if entry is not None}
+        _replace(path, json.dumps({**_identity(), "entries": entries}, indent=1) + "\n")
+    _known[path] = entries
+
+
+def require_writable(folder: Path) -> None:
+    """Make the folder and try to write there, before anyone measures for minutes.
+
+    Raises
+    ------
+    OSError
+        In a sentence that names the folder and the reason.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = _temporary_in(folder)
+        temporary.touch(exist_ok=False)
+        temporary.unlink()
+    except OSError as error:
+        raise OSError(
+            f"{folder} cannot hold tuned schedules: {error.strerror or error}; pass another path "
+            "or set DLPRIM_TUNE_DIR"
+        ) from error
+
+
+@cache
+def _identity() -> dict[str, str]:
+    """For which a measured schedule is the best one."""
+    from dlprim import __version__  # set when all modules of the package are there
+
+    return {"version": __version__, "cpu": _cpu_model(), "isa": _core.isa()}
+
+
+def _cpu_model() -> str:
+    """The name with family and model number: virtual machines shorten names to "AMD EPYC"."""
+    fields: dict[str, str] = {}
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            name, colon, value = line.partition(":")
+            if not colon:
+                break  # the next core
+            fields[name.strip()] = value.strip()
+    name, family, model = (
+        fields.get(field, "unknown") for field in ("model name", "cpu family", "model")
+    )
+    return f"{name} family {family} model {model}"
+
+
+def _read(path: Path) -> Entries:
+    try:
+        return _checked(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        if path not in _warned:
+            _warned.add(path)
+            warnings.warn(
+                f"the tuned schedules in {path} are ignored: {reason}", RuntimeWarning, stacklevel=6
+            )
+        return {}
+
+
+def _checked(document: Any) -> Entries:
+    """The entries of a file's document; ValueError says why they cannot be used."""
+    if not isinstance(document, dict) or not isinstance(document.get("entries"), dict):
+        raise ValueError("it holds no entries")
+    for part, value in _identity().items():
+        if document.get(part) != value:
+            raise ValueError(f"its {part} is {document.get(part)!r}, expected {value!r}")
+    entries: Entries = document["entries"]
+    for name, entry in entries.items():
+        if not isinstance(entry, dict) or not isinstance(entry.get("schedule"), str):
+            raise ValueError(f"its entry {name!r} has no schedule")
+    return entries
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One writer at a time, where the file system has locks; without, the last of two remains."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = _temporary_in(path.parent)
+    try:
+        with temporary.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _temporary_in(folder: Path) -> Path:
+    """A new name beside the file: a rename is atomic only within a file system."""
+    return folder / f".dlprim-{secrets.token_hex(8)}.tmp"
