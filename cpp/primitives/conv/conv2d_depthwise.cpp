@@ -59,7 +59,8 @@ void Conv2d::depthwise_through_float32(const ConvForward& tensors) const {
     const Copy weights{tensors.weights, weights_size, residual.to + dst_size};
     if (spec_.shape.N > 0) weights.widen(0);
     const auto activation = one_image_activation(tensors.relu_mask != nullptr);
-    const std::int64_t mask_image = activation->contraction().loops[1].mask;
+    const std::int64_t mask_image =
+        activation->contraction().mask_offset(activation->contraction().loops[1].c);
     for (std::int64_t image = 0; image < spec_.shape.N; ++image) {
         src.widen(image);
         dst.widen(image);
