@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "primitives/conv/conv_pass.h"
-#include "primitives/layers/relu_backward.h"
+#include "primitives/layers/activation_backward.h"
 #include "primitives/nest/pass_kind.h"
 #include "primitives/winograd/winograd_choice.h"
 
@@ -51,8 +51,8 @@ public:
     void backward_weights(const void* src, const void* diff_dst, DType to,
                           void* diff_weights) const;
 
-    // relu_backward() of a tensor like dst; `tensor` and `layout` are filled in here.
-    void backward_relu(ReluBackward problem) const;
+    // activation_backward() of relu of a tensor like dst, which is filled in here.
+    void backward_relu(ActivationBackward problem) const;
 
     // "direct", "winograd4" or "winograd2": with tiles of 4 or 2.
     std::string algorithm(PassKind pass) const { return choices_[index(pass)].name(); }
