@@ -36,23 +36,11 @@ WeightsPart part_of(std::int64_t variant) {
     return {variant / kSlices, static_cast<int>(variant % kSlices) - 1};
 }
 
-// How the sum for a result of one type is divided.
-struct Division {
-    std::int64_t parts = 1;           // of the minibatch, or
-    Blocks slices{1, 1};              // of the weights, that are summed one after the other
-    std::int64_t index_elements = 0;  // of diff_weights, for each index of the slices
-    std::int64_t at_once = 1;         // images, or bands, that one run of the nest sums
-    DType to = DType::f32;
-
-    FixedParts sums(Range indices) const { return {parts, indices.size() * index_elements, to}; }
-    std::int64_t sums_bytes() const { return sums(slices.at(0)).scratch_bytes(); }
-};
-
 struct WeightsPlan {
     ContractionPlan nest;
     std::int64_t variant = 0;
-    Division exact = {};    // for a result of float32
-    Division rounded = {};  // and of the type of the convolution
+    WeightsDivision exact = {};    // for a result of float32
+    WeightsDivision rounded = {};  // and of the type of the convolution
 
     std::vector<std::string> kernel_names() const { return nest.kernel_names(); }
 };
@@ -77,7 +65,7 @@ public:
             packed_bytes_ = gatherer_->bytes();
         }
         while (most_parts_ < std::min(shape_.N, kMostParts) &&
-               room_beside(most_parts_ + 1, spec.dtype) >= packed_bytes_) {
+               scratch_.room_beside(most_parts_ + 1, spec.dtype) >= packed_bytes_) {
             ++most_parts_;
         }
         nest_.emplace(rules());
@@ -86,7 +74,7 @@ public:
 
     void run(const ConvTensors& it) const override {
         const auto typical = nest_->typical_plan();
-        const Division& division = it.to == DType::f32 ? typical->exact : typical->rounded;
+        const WeightsDivision& division = it.to == DType::f32 ? typical->exact : typical->rounded;
         const int threads = num_threads();
         const WorkspacePool::Lease scratch(workspaces(), bytes(division, threads));
         char* const packed = scratch.data() + division.sums_bytes();
@@ -163,7 +151,7 @@ private:
 
     std::shared_ptr<const WeightsPlan> plan(std::int64_t variant, const Schedule& schedule) const {
         const SumSchedule sum = sum_schedule(schedule, image_loop(), most_parts_);
-        const Division exact = division(sum.parts, DType::f32);
+        const WeightsDivision exact = division(sum.parts, DType::f32);
         if (variant == kTypical) variant = variant_of({.images = exact.at_once});
         return std::make_shared<const WeightsPlan>(
             ContractionPlan(weights_contraction(problem_, part_of(variant)), sum.within), variant,
@@ -176,43 +164,22 @@ private:
         return many_blocks_ && !worth ? 1 : even_parts(shape_.N, most_parts_);
     }
 
-    // Bytes of scratch for packed images, beside the copies of so many parts.
-    std::int64_t room_beside(std::int64_t parts, DType to) const {
-        const FixedParts sums{parts, scratch_.weights / size_of(DType::f32), to};
-        return scratch_.weights + scratch_.image - sums.scratch_bytes();
-    }
-
-    Division division(std::int64_t parts, DType to) const {
-        Division made{
-            .parts = parts, .index_elements = scratch_.weights / size_of(DType::f32), .to = to};
-        made.at_once = (shape_.N + parts - 1) / parts;
-        if (pairs_ || gatherer_) {
-            // As much of them as of the weights, which are read and written once for all.
-            const std::int64_t worth = 1 + scratch_.weights / packed_bytes_;
-            const std::int64_t room = parts > 1 ? room_beside(parts, to) : scratch_.room(to);
-            made.at_once = std::clamp<std::int64_t>(
-                made.at_once, std::min<std::int64_t>(shape_.N, 1),
-                std::max<std::int64_t>(std::min(worth, room / packed_bytes_), 1));
-        }
-        if (parts == 1 && scratch_.is_sliced(to)) {
-            made.slices = scratch_.slices;
-            made.index_elements /= scratch_.slices.extent;
-        }
-        return made;
+    WeightsDivision division(std::int64_t parts, DType to) const {
+        return divided(scratch_, {shape_.N, packed_bytes_}, parts, to);
     }
 
     // Threads with packed images and parts of their own. More threads than there are parts do
     // better to share the blocks of one part after the other, if there are many.
-    std::int64_t packers(const Division& it, int threads) const {
+    std::int64_t packers(const WeightsDivision& it, int threads) const {
         return threads > it.parts && many_blocks_ ? 1 : std::min<std::int64_t>(it.parts, threads);
     }
 
-    std::int64_t bytes(const Division& it, int threads) const {
+    std::int64_t bytes(const WeightsDivision& it, int threads) const {
         return it.sums_bytes() + packers(it, threads) * it.at_once * packed_bytes_;
     }
 
-    void sum(const ConvTensors& tensors, const WeightsPlan& typical, const Division& division,
-             const Images& images, float* sums) const {
+    void sum(const ConvTensors& tensors, const WeightsPlan& typical,
+             const WeightsDivision& division, const Images& images, float* sums) const {
         const std::int64_t first =
             images.slice == WeightsPart::kAll ? 0 : division.slices.at(images.slice).begin;
         for (std::int64_t begin = images.all.begin; begin < images.all.end;
@@ -244,7 +211,7 @@ private:
     }
 
     // Where all images are packed at once, they stay for the next slice.
-    BlockRanges blocks_to_pack(const Division& division, const Images& images) const {
+    BlockRanges blocks_to_pack(const WeightsDivision& division, const Images& images) const {
         BlockRanges blocks{{0, in_.count()}, {0, out_.count()}};
         if (images.slice == WeightsPart::kAll) return blocks;
         const Range range = division.slices.at(images.slice);
