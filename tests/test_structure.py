@@ -107,8 +107,14 @@ def test_header_has_a_guard_and_says_why_it_is_there(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [*OWN_FILES, *PYTHON_FILES], ids=name_of)
 def test_file_is_short(path: Path) -> None:
-    lines = path.read_text().splitlines()
-    assert len(lines) <= (400 if path.name.startswith("emit_") else 300)
+    """Docstrings do not count: what a user reads is as long as it has to be."""
+    text = path.read_text()
+    lines = len(text.splitlines())
+    if path.suffix == ".py":
+        nodes = (ast.Module, ast.ClassDef, ast.FunctionDef)
+        documented = (it for it in ast.walk(ast.parse(text)) if isinstance(it, nodes))
+        lines -= sum((ast.get_docstring(it, clean=False) or "").count("\n") for it in documented)
+    assert lines <= (400 if path.name.startswith("emit_") else 300)
 
 
 @pytest.mark.parametrize("path", PYTHON_FILES, ids=name_of)

@@ -12,7 +12,7 @@
 
 #include <pybind11/pybind11.h>
 
-#include "bindings/array.h"
+#include "bindings/arrays/array.h"
 #include "brgemm/brgemm.h"
 
 namespace dlprim::bindings {

@@ -1,4 +1,4 @@
-#include "bindings/array.h"
+#include "bindings/arrays/array.h"
 
 #include <algorithm>
 

@@ -1,12 +1,11 @@
-#include "bindings/kernel.h"
-
 #include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cstdint>
 #include <optional>
 
-#include "bindings/operand.h"
+#include "bindings/kernel/batch_operand.h"
+#include "bindings/kernel/kernel.h"
 
 namespace dlprim::bindings {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <pybind11/pybind11.h>
 
-#include "bindings/array.h"
+#include "bindings/arrays/array.h"
 #include "brgemm/spec.h"
 
 namespace dlprim::bindings {

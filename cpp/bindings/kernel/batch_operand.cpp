@@ -1,4 +1,4 @@
-#include "bindings/operand.h"
+#include "bindings/kernel/batch_operand.h"
 
 #include <string>
 

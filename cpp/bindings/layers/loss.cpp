@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <string>
 
-#include "bindings/array.h"
+#include "bindings/arrays/array.h"
 #include "bindings/register.h"
 #include "primitives/layers/embedding.h"
 #include "primitives/layers/softmax_cross_entropy.h"

@@ -1,3 +1,5 @@
+#include "bindings/kernel/kernel.h"
+
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -5,7 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "bindings/kernel.h"
 #include "bindings/register.h"
 
 namespace dlprim::bindings {
