@@ -14,6 +14,7 @@ import pytest
 import dlprim
 from conftest import RunPython
 from dlprim.functions import convolution
+from dlprim.primitives.conv_arguments import Geometry
 from dlprim.tuning import moves, store, tune
 from dlprim.tuning.search import Pass, Search, Winner
 
@@ -77,8 +78,8 @@ def searched(
     which: str, cost: Callable[[str], float], wrong: Callable[[str], bool] = lambda _: False
 ) -> tuple[Winner, str, list[str]]:
     """Who wins where a call takes as long as `cost` says; the model's choice; what was reported."""
-    request = dlprim.Conv2d(**SHAPES)._request
-    copies = request.core(), request.core()
+    conv = dlprim.Conv2d(**SHAPES)
+    copies = conv._new_core(), conv._new_core()
     model = copies[0].schedules[which]
     now, out, lines = [0.0], np.zeros(3, np.float32), list[str]()
 
@@ -191,7 +192,7 @@ def test_winners_are_used_and_kept(
 
 
 def test_functions_use_them_at_once(rigged: dict[str, str]) -> None:
-    geometry = dlprim.Conv2d(**SHAPES)._request.geometry
+    geometry = Geometry(**dlprim.Conv2d(**SHAPES)._stored_as.geometry)
     arguments = (geometry, "float32", "NCHW", ("auto", None), None, False)
     before = convolution._prepared(*arguments).schedules
     dlprim.tune(dlprim.Conv2d(**SHAPES), progress=None)
