@@ -5,7 +5,7 @@
 namespace dlprim::bindings {
 namespace {
 
-LinearShape shape_of(const Shape& values) {
+LinearShape linear_shape(const Shape& values) {
     if (values.size() != 3) {
         throw py::value_error("shape has " + std::to_string(values.size()) +
                               " values, expected N, C and K");
@@ -13,7 +13,7 @@ LinearShape shape_of(const Shape& values) {
     return {.N = values[0], .C = values[1], .K = values[2]};
 }
 
-Shape activations_shape(Format layout, std::int64_t samples, const ChannelBlocks& blocks) {
+Shape samples_shape(Format layout, std::int64_t samples, const ChannelBlocks& blocks) {
     if (layout == Format::nhwc) return {samples, blocks.channels};
     return {blocks.count(), samples, blocks.block};
 }
@@ -30,14 +30,14 @@ Shape weights_shape_of(const LinearShape& shape, DType dtype, std::int64_t forms
 
 PyLinear::PyLinear(const Shape& shape, const std::string& dtype, const std::string& dst_dtype,
                    const std::string& layout, const std::string& activation, bool bias)
-    : linear_({.shape = shape_of(shape),
+    : linear_({.shape = linear_shape(shape),
                .dtype = parse_dtype(dtype),
                .dst_dtype = parse_dtype(dst_dtype),
                .layout = layout == "plain" ? Format::nhwc : Format::blocked,
                .activation = parse_activation(activation),
                .bias = bias}),
-      src_shape_(activations_shape(spec().layout, shape[0], linear_blocks(shape[1]))),
-      dst_shape_(activations_shape(spec().layout, shape[0], linear_blocks(shape[2]))),
+      src_shape_(samples_shape(spec().layout, shape[0], linear_blocks(shape[1]))),
+      dst_shape_(samples_shape(spec().layout, shape[0], linear_blocks(shape[2]))),
       weights_shape_(weights_shape_of(spec().shape, this->dtype(), linear_.has_backward() ? 2 : 1)),
       forward_weights_shape_(weights_shape_of(spec().shape, this->dtype(), 1)),
       by_channel_{shape[2]} {

@@ -11,7 +11,7 @@ namespace dlprim::bindings {
 namespace {
 
 template <const Shape& (PyConv2d::*shape)() const>
-py::tuple tuple_of(const PyConv2d& conv) {
+py::tuple tuple_from(const PyConv2d& conv) {
     return py::tuple(py::cast((conv.*shape)()));
 }
 
@@ -56,8 +56,9 @@ void register_conv2d(py::module_& module) {
              py::arg("shape"), py::arg("dtype"), py::arg("layout"), py::arg("activation"),
              py::arg("bias"), py::arg("algorithm"), py::arg("high_accuracy"))
         .def_property_readonly("algorithms", &algorithms)
-        .def_property_readonly("direct_weights_shape", &tuple_of<&PyConv2d::direct_weights_shape>)
-        .def_property_readonly("forward_weights_shape", &tuple_of<&PyConv2d::forward_weights_shape>)
+        .def_property_readonly("direct_weights_shape", &tuple_from<&PyConv2d::direct_weights_shape>)
+        .def_property_readonly("forward_weights_shape",
+                               &tuple_from<&PyConv2d::forward_weights_shape>)
         .def("forward", &PyConv2d::forward, py::arg("src"), py::arg("weights"), py::arg("bias"),
              py::arg("residual"), py::arg("relu_mask"), py::arg("out"))
         .def("backward_data", &PyConv2d::backward_data, py::arg("diff_dst"), py::arg("weights"),
@@ -72,11 +73,11 @@ void register_conv2d(py::module_& module) {
         .def("unpack_diff_src", &PyConv2d::unpack_diff_src, py::arg("d"), py::arg("out"))
         .def("pack_weights", &PyConv2d::pack_weights, py::arg("w"), py::arg("out"))
         .def("unpack_diff_weights", &PyConv2d::unpack_diff_weights, py::arg("dw"), py::arg("out"))
-        .def_property_readonly("src_shape", tuple_of<&PyConv2d::src_shape>)
-        .def_property_readonly("weights_shape", tuple_of<&PyConv2d::weights_shape>)
-        .def_property_readonly("dst_shape", tuple_of<&PyConv2d::dst_shape>)
-        .def_property_readonly("diff_weights_shape", tuple_of<&PyConv2d::diff_weights_shape>)
-        .def_property_readonly("relu_mask_shape", tuple_of<&PyConv2d::relu_mask_shape>)
+        .def_property_readonly("src_shape", tuple_from<&PyConv2d::src_shape>)
+        .def_property_readonly("weights_shape", tuple_from<&PyConv2d::weights_shape>)
+        .def_property_readonly("dst_shape", tuple_from<&PyConv2d::dst_shape>)
+        .def_property_readonly("diff_weights_shape", tuple_from<&PyConv2d::diff_weights_shape>)
+        .def_property_readonly("relu_mask_shape", tuple_from<&PyConv2d::relu_mask_shape>)
         .def_property_readonly(
             "flops", [](const PyConv2d& conv) { return conv.core().spec().shape.flops(); });
     define_schedules(type, all_passes, scheduled_passes);

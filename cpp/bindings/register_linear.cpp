@@ -8,7 +8,7 @@ namespace dlprim::bindings {
 namespace {
 
 template <const Shape& (PyLinear::*shape)() const>
-py::tuple tuple_from(const PyLinear& linear) {
+py::tuple linear_tuple(const PyLinear& linear) {
     return tuple_of((linear.*shape)());
 }
 
@@ -37,10 +37,10 @@ void register_linear(py::module_& module) {
         .def("unpack_diff_src", &PyLinear::unpack_diff_src, py::arg("diff_src"), py::arg("out"))
         .def("unpack_diff_weights", &PyLinear::unpack_diff_weights, py::arg("diff_weights"),
              py::arg("out"))
-        .def_property_readonly("src_shape", tuple_from<&PyLinear::src_shape>)
-        .def_property_readonly("dst_shape", tuple_from<&PyLinear::dst_shape>)
-        .def_property_readonly("weights_shape", tuple_from<&PyLinear::weights_shape>)
-        .def_property_readonly("diff_weights_shape", tuple_from<&PyLinear::diff_weights_shape>)
+        .def_property_readonly("src_shape", linear_tuple<&PyLinear::src_shape>)
+        .def_property_readonly("dst_shape", linear_tuple<&PyLinear::dst_shape>)
+        .def_property_readonly("weights_shape", linear_tuple<&PyLinear::weights_shape>)
+        .def_property_readonly("diff_weights_shape", linear_tuple<&PyLinear::diff_weights_shape>)
         .def_property_readonly(
             "flops", [](const PyLinear& linear) { return linear.core().spec().shape.flops(); });
     define_schedules(type, passes, passes);

@@ -18,7 +18,7 @@ RnnPass parse_rnn_pass(const std::string& name) {
     throw py::value_error("pass is '" + name + "', expected one of " + names);
 }
 
-py::dict scratch_bytes(const PyRnn& rnn) {
+py::dict rnn_scratch_bytes(const PyRnn& rnn) {
     py::dict bytes;
     bytes["inference"] = rnn.core().forward_scratch_bytes();
     bytes["forward"] = rnn.core().forward_scratch_bytes();
@@ -72,7 +72,7 @@ void register_rnn(py::module_& module) {
         .def("describe", [](const PyRnn& rnn) { return rnn.core().describe(); })
         .def_property_readonly("packed_shapes", &PyRnn::packed_shapes)
         .def_property_readonly("flops", [](const PyRnn& rnn) { return rnn.core().shape().flops(); })
-        .def_property_readonly("scratch_bytes", scratch_bytes)
+        .def_property_readonly("scratch_bytes", rnn_scratch_bytes)
         .def_property_readonly("schedules", schedules);
 }
 

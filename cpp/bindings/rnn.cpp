@@ -17,7 +17,7 @@ RnnCell parse_cell(const std::string& name) {
     throw py::value_error("cell is '" + name + "', expected 'lstm' or 'gru'");
 }
 
-RnnShape shape_of(const std::string& cell, const std::vector<std::int64_t>& extents,
+RnnShape rnn_shape(const std::string& cell, const std::vector<std::int64_t>& extents,
                   const std::string& dtype, bool reverse) {
     if (extents.size() != 4) {
         throw py::value_error("extents has " + std::to_string(extents.size()) +
@@ -105,7 +105,7 @@ private:
 
 PyRnn::PyRnn(const std::string& cell, const std::vector<std::int64_t>& extents,
              const std::string& dtype, bool reverse)
-    : rnn_(shape_of(cell, extents, dtype, reverse)) {}
+    : rnn_(rnn_shape(cell, extents, dtype, reverse)) {}
 
 PyRnn::Shape PyRnn::packed_shape(const std::string& name) const {
     const RnnShape& it = rnn_.shape();
