@@ -48,7 +48,7 @@ std::vector<Loop> Conv2d::loops(PassKind pass) const {
 std::vector<Schedule> Conv2d::candidates(PassKind pass, int count) const {
     require_schedules();
     if (winograd_.runs(pass)) return winograd_.candidates(pass, count);
-    return ranked_schedules(contraction(pass, typical_variant(pass)), cache_sizes(), count);
+    return ranked_schedules(contraction(pass, typical_variant(pass)), this_machine(), count);
 }
 
 std::string Conv2d::describe() const {

@@ -207,7 +207,7 @@ std::vector<Loop> Linear::loops(PassKind pass) const {
 }
 
 std::vector<Schedule> Linear::candidates(PassKind pass, int count) const {
-    return ranked_schedules(contraction(pass, kComplete), cache_sizes(), count);
+    return ranked_schedules(contraction(pass, kComplete), this_machine(), count);
 }
 
 std::string Linear::describe() const {

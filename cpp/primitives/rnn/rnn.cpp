@@ -176,7 +176,7 @@ std::vector<Loop> Rnn::loops(RnnPass pass) const {
 std::vector<Schedule> Rnn::candidates(RnnPass pass, int count) const {
     if (is_recurrent(pass)) return {recurrent_schedule(shape_, pass)};
     const Contraction product = contraction(pass, shape_.rows());
-    std::vector<Schedule> found = ranked_schedules(product, cache_sizes(), count);
+    std::vector<Schedule> found = ranked_schedules(product, this_machine(), count);
     const std::int64_t rows = pass == RnnPass::projection ? sum_rows() : shape_.rows();
     const std::string measured = measured_schedule(shape_, pass, product, rows);
     if (!measured.empty()) {

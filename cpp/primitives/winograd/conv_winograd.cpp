@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <stdexcept>
 
-#include "jit/isa.h"
 #include "primitives/conv/conv2d.h"
 #include "primitives/winograd/winograd_schedule.h"
 
@@ -99,13 +98,13 @@ void ConvWinograd::choose(PassKind pass, const ConvSpec& spec, const std::string
     for (const int tile : {4, 2}) {
         if (tile == 4 && !tiles_of_four(spec, pass)) continue;
         const WinogradPlan plan =
-            weights ? winograd_weights_plans(problem_, tile, cache_sizes(), 1).front()
-                    : winograd_plans(problem_of(pass, tile), cache_sizes(), 1).front();
+            weights ? winograd_weights_plans(problem_, tile, this_machine(), 1).front()
+                    : winograd_plans(problem_of(pass, tile), this_machine(), 1).front();
         if (best_tile != 0 && plan.cycles >= best.cycles) continue;
         best = plan;
         best_tile = tile;
     }
-    const double direct = direct_cycles(problem_, usable_isa() >= Isa::avx512_bf16);
+    const double direct = direct_cycles(problem_, this_machine());
     const std::string ratio = two_digits(direct > 0 ? best.cycles / direct : 1);
     if (spec.algorithm == ConvAlgorithm::automatic && best.cycles >= direct) {
         choice.reason = "direct: Winograd would take " + ratio + " of its time by estimate";
@@ -170,8 +169,8 @@ std::vector<Schedule> ConvWinograd::candidates(PassKind pass, int count) const {
     std::vector<Schedule> schedules;
     for (const WinogradPlan& plan :
          pass == PassKind::backward_weights
-             ? winograd_weights_plans(problem_, tile, cache_sizes(), count)
-             : winograd_plans(problem_of(pass, tile), cache_sizes(), count)) {
+             ? winograd_weights_plans(problem_, tile, this_machine(), count)
+             : winograd_plans(problem_of(pass, tile), this_machine(), count)) {
         schedules.push_back(plan.schedule);
     }
     return schedules;

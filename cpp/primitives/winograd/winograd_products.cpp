@@ -91,7 +91,7 @@ Contraction contraction_of(const TileGrid& grid, const Panels& panels, const Kin
     it.bytes_a = slots * static_cast<double>(panels.a.stride * kFloat);
     it.bytes_b = slots * static_cast<double>(panels.b.stride * kFloat);
     it.bytes_c = slots * static_cast<double>(panels.c.stride * kFloat);
-    it.fetches_b = it.bytes_a + it.bytes_b > cache_sizes().l2;
+    it.fetches_b = it.bytes_a + it.bytes_b > this_machine().l2;
     it.flops =
         2 * slots * static_cast<double>(tiles_of(kind.counts) * kind.channels * kind.columns);
     return it;
