@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "primitives/nest/contraction.h"
+#include "primitives/nest/loop_nest.h"
 #include "primitives/tensor/pack.h"
 #include "typed_problem.h"
 
