@@ -129,4 +129,12 @@ JointDimensions joint_dimensions(const Layout& from, const Layout& to) {
     return made;
 }
 
+std::int64_t levels_of(const Layout& layout) {
+    std::int64_t count = 0;
+    for (const LayoutDimension& it : layout.dimensions) {
+        for (const DimensionLevel& level : it.levels) count += level.extent > 1 ? 1 : 0;
+    }
+    return count;
+}
+
 }  // namespace dlprim

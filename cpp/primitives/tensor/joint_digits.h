@@ -39,4 +39,7 @@ struct JointDimensions {
 
 JointDimensions joint_dimensions(const Layout& from, const Layout& to);
 
+// Levels of all dimensions that have more than one index.
+std::int64_t levels_of(const Layout& layout);
+
 }  // namespace dlprim

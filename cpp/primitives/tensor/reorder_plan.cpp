@@ -20,16 +20,6 @@ constexpr std::int64_t kFewPieces = 8;
 // Cuts are multiples of this: a cache line in any type, and of any group.
 constexpr std::int64_t kCutStep = 64;
 
-// The storage with fewer levels is called plain: it is the one in memory, and the order of pieces
-// is its own.
-std::int64_t levels_of(const Layout& layout) {
-    std::int64_t count = 0;
-    for (const LayoutDimension& it : layout.dimensions) {
-        for (const DimensionLevel& level : it.levels) count += level.extent > 1 ? 1 : 0;
-    }
-    return count;
-}
-
 using Of = PieceLoop::Of;
 
 class Planner {
@@ -39,6 +29,8 @@ public:
           from_bytes_(size_of(from.dtype)),
           to_bytes_(size_of(to.dtype)),
           converts_(from.dtype != to.dtype),
+          // The storage with fewer levels is called plain: it is the one in memory, and the order
+          // of pieces is its own.
           plain_(levels_of(to) - levels_of(from)) {
         plan_.from = from.dtype;
         plan_.to = to.dtype;
@@ -238,10 +230,6 @@ private:
         return true;
     }
 
-    // The axis whose plain rows are far apart, and the one along them.
-    PieceAxis& far_axis() { return is_plain_from_ ? plan_.rows : plan_.columns; }
-    PieceAxis& near_axis() { return is_plain_from_ ? plan_.columns : plan_.rows; }
-
     bool cut() {
         PieceAxis &rows = plan_.rows, &columns = plan_.columns;
         if (plan_.move != Move::transposition) {
@@ -251,7 +239,9 @@ private:
         } else {
             // Of two plain ones that which has the longer rows: few streams, and long ones.
             is_plain_from_ = plain_ > 0 || (plain_ == 0 && rows.block < columns.block * plan_.taps);
-            PieceAxis &far = far_axis(), &near = near_axis();
+            // The axis whose plain rows are far apart, and the one along them.
+            PieceAxis &far = is_plain_from_ ? rows : columns,
+                      &near = is_plain_from_ ? columns : rows;
             const bool few = near.is_blocked && (!is_plain_from_ || blocks() < kFewPieces);
             far.cut = std::min(far.block, few ? kFewRows : kWholeRows);
             const std::int64_t least = kTaskBytes / (far.cut * plan_.taps * from_bytes_);

@@ -140,14 +140,14 @@ private:
 
 TEST_CASE("any layouts of a tensor") {
     const int before = num_threads();
-    for (unsigned seed = 0; seed < 6000; ++seed) {
+    for (unsigned seed = 0; seed < 3000; ++seed) {
         Layouts layouts(seed);
         const Types types = kTypes[layouts.any(0, 3)];
         const Layout from = layouts.next(types.from), to = layouts.next(types.to);
         if (std::max(from.elements(), to.elements()) > 200000) continue;
         const std::string text = text_of(from) + " -> " + text_of(to);
         CAPTURE(text);
-        set_num_threads(static_cast<int>(layouts.any(1, 3)));
+        set_num_threads(seed % 8 == 0 ? 3 : 1);
         check(from, to, seed % 2 == 0 ? Fence::after : Fence::before);
     }
     set_num_threads(before);
