@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bindings/primitives/schedules.h"
+#include "bindings/primitives/primitive.h"
 #include "bindings/register.h"
 
 namespace dlprim::bindings {

@@ -113,7 +113,7 @@ public:
         const auto pass = nest_.typical_plan();
         const int threads = num_threads();
         const WorkspacePool::Lease scratch(workspaces(), pass->scratch_bytes(it.to, threads));
-        pass->run({it.src, it.diff_dst, it.to, it.result}, scratch.data(), threads);
+        pass->run(it, scratch.data(), threads);
         clear_diff_weights_padding(spec_.shape, it.to, it.result);
     }
 

@@ -256,12 +256,12 @@ std::vector<WinogradPlan> winograd_weights_plans(const ConvProblem& problem, int
     const ConvShape& shape = problem.shape;
     const TileGrid grid{shape.N, axis_tiles(shape.P(), tile), axis_tiles(shape.Q(), tile)};
     const std::int64_t parts = WinogradWeightsPass::parts_of(problem, tile);
-    const bool in_parts = parts > 1;
     std::vector<WinogradPlan> plans;
     for (const Steps& steps : possible_steps(grid)) {
-        if (in_parts && steps.images > std::max<std::int64_t>(shape.N / parts, 1)) continue;
-        const Schedule schedule{
-            {{'n', steps.images, in_parts}, {'h', steps.rows}, {'w', steps.columns}}};
+        if (parts > 1 && steps.images > std::max<std::int64_t>(shape.N / parts, 1)) continue;
+        const Schedule schedule =
+            with_parts({{{'n', steps.images}, {'h', steps.rows}, {'w', steps.columns}}},
+                       {'n', shape.N}, parts);
         const double cycles = weights_cycles(problem, grid, steps, machine);
         plans.push_back({schedule, cycles, cycles});
     }

@@ -46,7 +46,10 @@ bool is_bounded(const Schedule& schedule) {
     std::int64_t tiles = 1;
     bool part_of_row = true;
     for (const Level& level : schedule.levels) {
-        const bool counts = level.letter == 'n' || level.letter == 'h' || level.letter == 'w';
+        // Parts of the minibatch are not blocks of tiles.
+        const bool is_part = &level == &schedule.levels.front() && schedule.levels.size() == 4;
+        const bool counts =
+            !is_part && (level.letter == 'n' || level.letter == 'h' || level.letter == 'w');
         if (counts) tiles *= level.step;
         if (counts && level.letter != 'w') part_of_row = part_of_row && level.step == 1;
     }
