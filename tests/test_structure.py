@@ -31,10 +31,21 @@ LAYERS = {
     "primitives": {"jit", "brgemm", "primitives", "hwy"},
     "bindings": {"jit", "brgemm", "primitives", "bindings", "pybind11"},
 }
-# Parts of under 40 lines, and why they stand alone.
-SMALL_PARTS: dict[str, str] = {}
-# Folders of more than a dozen parts.
-MOST_PARTS: dict[str, int] = {}
+# Parts of under 40 lines, a header with its source, and why they stand alone.
+SMALL_PARTS = {
+    "jit/activation": "named by specs of every layer; the code for it needs Xbyak",
+    "jit/dtype": "the same",
+    "brgemm/args": "the memory layout that generated code reads",
+    "brgemm/emit": "keeps Xbyak out of brgemm.cpp",
+    "primitives/nest/pass_kind": "all that the bindings of most primitives need to know of passes",
+    "primitives/conv/conv_statement": "the one formula of three passes",
+    "primitives/conv/direct_passes": "three makers, each with a source of its own",
+    "bindings/register": "what module.cpp and every file of bindings share",
+}
+# Folders of more than a dozen parts, and how many they have at most.
+MOST_PARTS = {"conv": 23, "layers": 18, "tensor": 20, "winograd": 15, "brgemm": 13}
+# From a source of primitives down to a header that includes no other of them.
+MOST_FLOORS = 8
 # What the files of a folder of primitives may include besides each other. The ways to compute a
 # convolution (winograd, depthwise) know its shape and layout; which of them runs is conv2d's choice.
 FOLDERS: dict[str, set[str]] = {
@@ -127,14 +138,14 @@ def test_no_header_includes_itself_again() -> None:
         visit(path, ())
 
 
-def test_primitives_have_at_most_seven_floors() -> None:
+def test_primitives_have_few_floors() -> None:
     @functools.cache
     def floors(path: Path) -> list[Path]:
         below = [it for it in own_includes(path) if "primitives" in it.parts]
         return [path, *max(map(floors, below), key=len, default=[])]
 
     highest = max(map(floors, (CPP / "primitives").rglob("*.cpp")), key=len)
-    assert len(highest) <= 7, " -> ".join(map(name_of, highest))
+    assert len(highest) <= MOST_FLOORS, " -> ".join(map(name_of, highest))
 
 
 def test_only_headers_for_users_are_installed() -> None:
