@@ -4,7 +4,7 @@
 
 #include "primitives/linear/narrow_product.h"
 #include "primitives/tensor/parallel.h"
-#include "primitives/tensor/sample_pairs.h"
+#include "primitives/linear/sample_pairs.h"
 
 namespace dlprim {
 namespace {

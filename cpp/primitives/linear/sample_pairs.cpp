@@ -1,4 +1,4 @@
-#include "primitives/tensor/sample_pairs.h"
+#include "primitives/linear/sample_pairs.h"
 
 #include <algorithm>
 

@@ -2,7 +2,8 @@
 // has the same for pixels). Each block of channels becomes [ceil(N / 2)][block][2].
 #pragma once
 
-#include "primitives/conv/conv_layout.h"
+#include "primitives/tensor/channel_blocks.h"
+#include "primitives/tensor/layout.h"
 
 namespace dlprim {
 
