@@ -96,8 +96,7 @@ def test_fastest_wins(which: str) -> None:
     core = dlprim.Conv2d(**SHAPES)._core
     shared = {t: moves.tasks(t, core.loops(which)) for t in core.candidates(which, 20)}
     least = next(iter(shared.values()))  # the default's
-    # Three levels: the first may be the parts of a sum, which is the same for all.
-    firsts = [moves.parse(t)[:3] for t, n in shared.items() if n >= least]
+    firsts = [moves.parse(t)[:3] for t, n in shared.items() if n >= least]  # one may be parts
     letters = next(levels for levels in firsts if levels != firsts[0])
 
     def cost(schedule: str) -> float:
