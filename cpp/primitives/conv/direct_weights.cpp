@@ -141,7 +141,7 @@ private:
                 .candidates =
                     [=, this](int count) {
                         std::vector<Schedule> found = ranked_schedules(
-                            weights_contraction(problem_, typical), cache_sizes(), count);
+                            weights_contraction(problem_, typical), this_machine(), count);
                         for (Schedule& it : found) it = with_parts(it, image_loop(), parts);
                         return found;
                     },
