@@ -82,7 +82,7 @@ private:
     void say_forms() const;
 
     ArrayPool* pool_;
-    std::array<std::optional<Taken>, kMost> taken_ = {};
+    std::array<std::optional<Taken>, kMost> taken_;
     std::size_t count_ = 0;
 };
 
