@@ -6,16 +6,16 @@
 
 #include "bindings/primitives/primitive.h"
 #include "bindings/register.h"
+#include "primitives/tensor/partition.h"
 #include "primitives/tensor/reorder.h"
 
 namespace dlprim::bindings {
 namespace {
 
-constexpr std::int64_t kCacheLine = 64;
 constexpr std::size_t kShapeFields = 16;
 
 // The fields of ConvShape in their order.
-ConvShape shape_of(const Shape& values) {
+ConvShape conv_shape(const Shape& values) {
     if (values.size() != kShapeFields) {
         throw py::value_error("shape has " + std::to_string(values.size()) +
                               " values, expected 16");
@@ -146,10 +146,7 @@ private:
     DType dtype() const { return core_.spec().dtype; }
     bool runs(PassKind pass) const { return core_.transformed_floats(pass) > 0; }
 
-    std::int64_t direct_bytes() const {
-        const std::int64_t bytes = weights_.layout().bytes();
-        return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
-    }
+    std::int64_t direct_bytes() const { return dlprim::aligned(weights_.layout().bytes()); }
 
     // A form with the weights of these passes that are Winograd's, if any of them is. Its name
     // says the tiles, so that those of another choice are refused.
@@ -228,7 +225,7 @@ std::unique_ptr<PyConv2d> make(const std::string& algorithm, bool high_accuracy,
                                const std::string& layout, const std::string& activation,
                                bool bias) {
     return std::make_unique<PyConv2d>(
-        ConvSpec{.shape = shape_of(shape_from(shape)),
+        ConvSpec{.shape = conv_shape(shape_from(shape)),
                  .dtype = parse_dtype(dtype),
                  .layout = layout == "NHWC" ? Format::nhwc : Format::blocked,
                  .activation = parse_activation(activation),

@@ -124,9 +124,9 @@ private:
     const Form& forward_weights_ = forms_["forward_weights"];
 };
 
-std::unique_ptr<PyLinear> make(const py::sequence& shape, const std::string& dtype,
-                               const std::string& dst_dtype, const std::string& layout,
-                               const std::string& activation, bool bias) {
+std::unique_ptr<PyLinear> make_linear(const py::sequence& shape, const std::string& dtype,
+                                      const std::string& dst_dtype, const std::string& layout,
+                                      const std::string& activation, bool bias) {
     const Shape values = shape_from(shape);
     if (values.size() != 3) {
         throw py::value_error("shape has " + std::to_string(values.size()) +
@@ -145,7 +145,7 @@ std::unique_ptr<PyLinear> make(const py::sequence& shape, const std::string& dty
 
 void register_linear(py::module_& module) {
     py::class_<PyLinear> type(module, "Linear");
-    type.def(py::init(&make))
+    type.def(py::init(&make_linear))
         .def("forward", &PyLinear::forward)
         .def("backward_data", &PyLinear::backward_data)
         .def("backward_weights", &PyLinear::backward_weights)

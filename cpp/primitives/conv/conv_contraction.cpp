@@ -1,22 +1,33 @@
 #include "primitives/conv/conv_contraction.h"
 
+#include <algorithm>
 #include <limits>
 
-#include "primitives/conv/conv_correlation.h"
+#include "primitives/conv/conv_statement.h"
 #include "primitives/conv/joined_weights.h"
+#include "primitives/nest/contraction_builder.h"
 #include "primitives/nest/schedule_cost.h"
 
 namespace dlprim {
 namespace {
 
 constexpr std::int64_t kAnyLength = std::numeric_limits<std::int64_t>::max();
+// From this many input channels on, a sum is long enough to be taken up again for the taps that
+// miss the rim of a row.
+constexpr std::int64_t kChannelsToOverlap = 32;
+// Up to this many channels, windows use vectors better than single pixels do.
+constexpr std::int64_t kFewChannels = 8;
 
-Filter height_filter(const ConvShape& shape) {
-    return {shape.R, shape.stride_h, shape.pad_top, shape.dilation_h};
+Cover cover_of(const ChannelBlocks& in) {
+    return in.channels >= kChannelsToOverlap ? Cover::overlapping : Cover::disjoint;
 }
 
-Filter width_filter(const ConvShape& shape) {
-    return {shape.S, shape.stride_w, shape.pad_left, shape.dilation_w};
+// Neighbouring taps are one long row where a pixel has no other channels and weights no padding in
+// between.
+bool joins_taps(const ConvProblem& problem, const ChannelBlocks& in) {
+    if (needs_joined_weights(problem)) return true;
+    return in.count() == 1 && cover_of(in) == Cover::disjoint &&
+           in.block % elements_per_word(problem.dtype) == 0;
 }
 
 }  // namespace
@@ -40,6 +51,17 @@ ActivationStrides activation_strides(Format layout, const ChannelBlocks& blocks,
     return strides;
 }
 
+ConvImages::ConvImages(const ConvProblem& problem, const ConvShape& shape) {
+    const std::vector<TensorForm> forms = conv_forms(shape, problem.dtype, problem.layout);
+    src = form_of(forms, "src").packed;
+    dst = form_of(forms, "dst").packed;
+}
+
+Constants geometry(const ConvShape& shape) {
+    return {{"u", shape.stride_h},   {"v", shape.stride_w}, {"d", shape.dilation_h},
+            {"e", shape.dilation_w}, {"t", shape.pad_top},  {"l", shape.pad_left}};
+}
+
 ConvShape with_long_rows(const ConvShape& shape, std::int64_t most_pixels) {
     const bool pointwise = shape.R == 1 && shape.S == 1 && shape.stride_h == 1 &&
                            shape.stride_w == 1 && shape.H == shape.P() && shape.W == shape.Q();
@@ -56,19 +78,53 @@ ConvShape with_long_rows(const ConvShape& shape, std::int64_t most_pixels) {
 
 Contraction forward_contraction(const ConvProblem& problem, const Epilogue& epilogue) {
     const ConvShape shape = with_long_rows(problem.shape, kAnyLength);
-    return contraction_of({.images = shape.N,
-                           .in = src_blocks(shape),
-                           .out = dst_blocks(shape),
-                           .rows = forward_axis(shape.H, shape.P(), height_filter(shape)),
-                           .pixels = forward_axis(shape.W, shape.Q(), width_filter(shape)),
-                           .filter_height = shape.R,
-                           .filter_width = shape.S,
-                           .dtype = problem.dtype,
-                           .layout = problem.layout,
-                           .in_letter = 'c',
-                           .out_letter = 'k',
-                           .joined_weights = needs_joined_weights(problem)},
-                          epilogue, shape.flops());
+    const ConvImages images(problem, shape);
+    const ChannelBlocks in = src_blocks(shape);
+    Contraction made = contraction_from(
+        parse_statement("dst(n,g,k,p,q) +=! src?(n,g,c,u*p+d*r-t,v*q+e*s-l) * weights(g,k,c,r,s)",
+                        geometry(shape)),
+        {.c = images.dst,
+         .a = images.src,
+         .b = needs_joined_weights(problem) ? joined_weights_layout(problem)
+                                            : weights_layout(shape, problem.dtype)},
+        {.loops = "gnkcpq",
+         .rows = "q",
+         .columns = "k",
+         .depth = joins_taps(problem, in) ? "sc" : "c",
+         .cover = cover_of(in),
+         .bias = "gk"});
+    made.epilogue = epilogue;
+    return made;
+}
+
+Contraction activation_contraction(const ConvProblem& problem, const Epilogue& epilogue) {
+    ConvShape shape = problem.shape;
+    const bool nhwc = problem.layout == Format::nhwc;
+    const ChannelBlocks blocks = nhwc ? channel_blocks(1, shape.K) : dst_blocks(shape);
+    Layout dst = ConvImages(problem, shape).dst;
+    if (nhwc) {
+        dst.dimensions[1] = {'g', 1, {{1, 0}}};
+        dst.dimensions[2] = {'k', shape.K, {{blocks.count(), blocks.block}, {blocks.block, 1}}};
+    }
+    Contraction made = contraction_from(parse_statement("dst(n,g,k,p,q) += 0"), {.c = dst},
+                                        {.loops = "gnkp", .rows = "q", .columns = "k"});
+    made.epilogue = epilogue;
+    return made;
+}
+
+Contraction backward_data_contraction(const ConvProblem& problem) {
+    const ConvShape shape = with_long_rows(problem.shape, kAnyLength);
+    const ConvImages images(problem, shape);
+    return contraction_from(
+        parse_statement(
+            "diff_src?(n,g,c,u*p+d*r-t,v*q+e*s-l) +=! diff_dst(n,g,k,p,q) * weights(g,k,c,r,s)",
+            geometry(shape)),
+        {.c = images.src, .a = images.dst, .b = transposed_weights_layout(shape, problem.dtype)},
+        {.loops = "gnckpq",
+         .rows = "q",
+         .columns = "c",
+         .depth = "k",
+         .cover = cover_of(dst_blocks(shape))});
 }
 
 bool has_cells(const ConvProblem& problem) {
@@ -84,42 +140,48 @@ bool has_cells(const ConvProblem& problem) {
     const bool aligned = c.pixel * element % 64 == 0 && out.block * element % 64 == 0 &&
                          out.last() * element % 64 == 0 && out.channels * element % 64 == 0;
     const bool whole = problem.dtype == DType::f32 || in.channels % in.block == 0;
-    const bool large = static_cast<double>(shape.N * c.image * element) > cache_sizes().l2;
+    const bool large = static_cast<double>(shape.N * c.image * element) > this_machine().l2;
     return pointwise && strided && aligned && whole && large;
 }
 
 Contraction cell_data_contraction(const ConvProblem& problem) {
     const ConvShape& shape = problem.shape;
-    return contraction_of({.images = shape.N,
-                           .in = dst_blocks(shape),
-                           .out = src_blocks(shape),
-                           .rows = forward_axis(shape.P(), shape.P(), {}),
-                           .pixels = forward_axis(shape.Q(), shape.Q(), {}),
-                           .filter_height = 1,
-                           .filter_width = 1,
-                           .dtype = problem.dtype,
-                           .layout = problem.layout,
-                           .in_letter = 'k',
-                           .out_letter = 'c',
-                           .cell_height = shape.stride_h,
-                           .cell_width = shape.stride_w},
-                          {}, shape.flops());
+    const ConvImages images(problem, shape);
+    Contraction made = contraction_from(
+        parse_statement("diff_src(n,g,c,u*p,v*q) +=! diff_dst(n,g,k,p,q) * weights(g,k,c,0,0)",
+                        geometry(shape)),
+        {.c = images.src, .a = images.dst, .b = transposed_weights_layout(shape, problem.dtype)},
+        {.loops = "gnckp", .rows = "q", .columns = "c", .depth = "k"});
+    made.gaps = {.rows = static_cast<int>(shape.stride_w) - 1,
+                 .planes = static_cast<int>(shape.stride_h) - 1};
+    made.gap_stride = images.src.dimension('h').levels.front().stride * size_of(problem.dtype);
+    return made;
 }
 
-Contraction backward_data_contraction(const ConvProblem& problem) {
-    const ConvShape shape = with_long_rows(problem.shape, kAnyLength);
-    return contraction_of({.images = shape.N,
-                           .in = dst_blocks(shape),
-                           .out = src_blocks(shape),
-                           .rows = backward_axis(shape.P(), shape.H, height_filter(shape)),
-                           .pixels = backward_axis(shape.Q(), shape.W, width_filter(shape)),
-                           .filter_height = shape.R,
-                           .filter_width = shape.S,
-                           .dtype = problem.dtype,
-                           .layout = problem.layout,
-                           .in_letter = 'k',
-                           .out_letter = 'c'},
-                          {}, shape.flops());
+bool prefers_windows(const ConvProblem& problem) {
+    const ConvShape& shape = problem.shape;
+    return shape.groups == 1 && shape.C <= kFewChannels && shape.S > 1 && shape.dilation_w == 1;
+}
+
+// [Kb][R][bk][S * C], in VNNI form for bfloat16.
+Layout window_weights_layout(const ConvProblem& problem) {
+    const ConvShape& shape = problem.shape;
+    const ChannelBlocks K = dst_blocks(shape);
+    const std::int64_t word = elements_per_word(problem.dtype);
+    const Indices r{'r', shape.R}, s{'s', shape.S}, c{'c', shape.C};
+    return stored_layout(
+        problem.dtype, {{'k', K.channels}, c, r, s},
+        {{'k', K.count()}, r, {'k', rounded_up(K.block, word) / word}, s, c, {'k', word}});
+}
+
+Contraction window_data_contraction(const ConvProblem& problem) {
+    const ConvImages images(problem, problem.shape);
+    return contraction_from(
+        parse_statement(
+            "diff_src?(n,g,c,u*p+d*r-t,v*q+e*s-l) +=! diff_dst(n,g,k,p,q) * weights(k,c,r,s)",
+            geometry(problem.shape)),
+        {.c = images.src, .a = images.dst, .b = window_weights_layout(problem)},
+        {.loops = "nckp", .rows = "q", .columns = "sc", .depth = "k"});
 }
 
 }  // namespace dlprim

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "primitives/conv/conv_layout.h"
-#include "primitives/conv/conv_taps.h"
+#include "primitives/nest/affine_axis.h"
 #include "primitives/nest/contraction.h"
 
 namespace dlprim {
@@ -60,11 +60,6 @@ Contraction window_data_contraction(const ConvProblem& problem);
 std::int64_t window_weights_bytes(const ConvProblem& problem);
 void make_window_weights(const ConvProblem& problem, const void* packed, void* window_weights);
 
-// Loops: g, k, c, t taps, n images, p rows. A: src, B: diff_dst, C: diff_weights in float32;
-// may be asked to accumulate. `images` of the minibatch are summed. Where the pass
-// gathers_pixels(), A is dense images of them.
-Contraction backward_weights_contraction(const ConvProblem& problem, std::int64_t images);
-
 // Images in the form that a bfloat16 backward-weights pass multiplies: pixels of a row in pairs.
 // Rows of src stand there once for every way in which the taps pair them, or, for a few channels,
 // once as windows of S * C elements. An image whose pairs exceed a share of the cache, or what
@@ -80,10 +75,8 @@ struct PairedImages {
     std::int64_t columns_src = 0;  // of a pair: channels of a block, or of a window
     std::int64_t pairs_src = 0;    // in a row
     std::int64_t pairs_dst = 0;
-    std::vector<std::int64_t> first = {};         // of each form: the pixel of src it begins with
-    std::vector<std::int64_t> form_of_tap = {};   // by s
-    std::vector<std::int64_t> shift_of_tap = {};  // pairs
-    std::int64_t src_bytes = 0;                   // of one band
+    std::vector<std::int64_t> first = {};  // of each form: the pixel of src it begins with
+    std::int64_t src_bytes = 0;            // of one band
     std::int64_t dst_bytes = 0;
 };
 
@@ -99,12 +92,14 @@ struct WeightsPart {
     int slice = kAll;
 };
 
-// As backward_weights_contraction, on packed bands. A: [band][block][form][row][pairs][bc][2], B:
+// Loops: g, k, c, t taps, n images, p rows. A: src, B: diff_dst, C: diff_weights in float32; may be
+// asked to accumulate. Where the pass gathers_pixels(), A is dense images of them; in bfloat16 A
+// and B are packed bands, [band][block][form][row][pairs][bc][2] and
 // [band][block][row][pairs][bk][2].
-Contraction paired_weights_contraction(const ConvProblem& problem, std::int64_t bands);
-
-// The one of the two that the dtype takes.
 Contraction weights_contraction(const ConvProblem& problem, const WeightsPart& part);
+
+// Whether all taps of a filter row are multiplied at once, as windows of S * C neighbours.
+bool has_windows(const ConvShape& shape);
 
 // Whether backward-weights copies the pixels that a strided pointwise filter reads into dense,
 // blocked images first (conv_gather.h).

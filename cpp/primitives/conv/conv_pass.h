@@ -13,21 +13,6 @@
 
 namespace dlprim {
 
-// Of all passes: each reads what it needs and writes `result`, which is dst, diff_src or
-// diff_weights.
-struct ConvTensors {
-    const void* src = nullptr;
-    const void* diff_dst = nullptr;
-    const void* weights = nullptr;
-    const float* bias = nullptr;        // K values where the spec has a bias
-    const void* residual = nullptr;     // as dst, or dst itself, or null
-    std::uint8_t* relu_mask = nullptr;  // or null; rows of ceil(block / 8) bytes per pixel
-    // Of Winograd: transform_weights() of the weights, which then are not read; or null.
-    const float* transformed = nullptr;
-    DType to = DType::f32;  // of diff_weights
-    void* result = nullptr;
-};
-
 class ConvPass {
 public:
     virtual ~ConvPass() = default;

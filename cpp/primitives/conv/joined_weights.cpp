@@ -23,6 +23,28 @@ std::int64_t joined_weights_bytes(const ConvProblem& problem) {
            size_of(problem.dtype);
 }
 
+Layout joined_weights_layout(const ConvProblem& problem) {
+    const ConvShape& shape = problem.shape;
+    const ChannelBlocks K = dst_blocks(shape);
+    const Indices g{'g', 1}, r{'r', shape.R};
+    constexpr char kCopy = '2';
+    Layout made =
+        stored_layout(problem.dtype, {g, {'k', K.channels}, {'c', shape.C}, r, {kCopy, 2}},
+                      {g,
+                       {'k', K.count()},
+                       {'c', 1},
+                       {kCopy, 2},
+                       r,
+                       {'c', joined_pairs(shape.S, shape.C)},
+                       {'k', K.block},
+                       {'c', 2}});
+    const std::int64_t pair = 2 * K.block, copy = made.dimension(kCopy).levels.front().stride;
+    // Tap s begins with element s * C, C being odd.
+    made.dimensions.back() = {
+        's', shape.S, {{(shape.S + 1) / 2, shape.C * pair}, {2, copy + shape.C / 2 * pair}}};
+    return made;
+}
+
 void join_weights(const ConvProblem& problem, const void* packed, void* joined) {
     const ConvShape& shape = problem.shape;
     const ChannelBlocks blocks = dst_blocks(shape);

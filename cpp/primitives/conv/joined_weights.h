@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "primitives/conv/conv_contraction.h"
+#include "primitives/tensor/layout.h"
 
 namespace dlprim {
 
@@ -19,6 +20,8 @@ constexpr std::int64_t joined_pairs(std::int64_t filter_width, std::int64_t chan
     return (filter_width * channels + 1) / 2;
 }
 
+// (g, k, c, r, s); taps that begin with an odd element are in the second copy.
+Layout joined_weights_layout(const ConvProblem& problem);
 std::int64_t joined_weights_bytes(const ConvProblem& problem);
 void join_weights(const ConvProblem& problem, const void* packed, void* joined);
 

@@ -28,8 +28,8 @@ void widen(const void* from, std::int64_t first, std::int64_t elements, float* t
     widen_to_f32(static_cast<const std::uint16_t*>(from) + first, to, elements);
 }
 
-ConvProblem one_float32_image(const ConvSpec& spec) {
-    ConvProblem one{spec.shape, DType::f32, spec.layout};
+ConvProblem one_float32_image(const ConvProblem& problem) {
+    ConvProblem one{problem.shape, DType::f32, problem.layout};
     one.shape.N = 1;
     return one;
 }
@@ -37,21 +37,16 @@ ConvProblem one_float32_image(const ConvSpec& spec) {
 class DepthwiseForwardPass final : public ConvPass {
 public:
     explicit DepthwiseForwardPass(const ConvSpec& spec)
-        : problem_{spec.shape, spec.dtype, spec.layout},
+        : problem_(spec.problem()),
           activation_(spec.activation),
           copies_(copies_of(spec)),
           activation_pass_(spec.problem(), spec.activation),
-          image_activation_(one_float32_image(spec), spec.activation) {}
+          image_activation_(one_float32_image(spec.problem()), spec.activation) {}
 
     void run(const ConvTensors& it) const override {
         const bool apart = activates_apart(activation_, it.relu_mask != nullptr);
         if (apart && problem_.dtype != DType::f32) return run_through_float32(it);
-        depthwise_forward(problem_, {.src = it.src,
-                                     .weights = it.weights,
-                                     .bias = it.bias,
-                                     .residual = it.residual,
-                                     .relu = !apart && activation_ == Activation::relu,
-                                     .dst = it.result});
+        depthwise_forward(problem_, it, !apart && activation_ == Activation::relu);
         if (apart) activation_pass_.run(it.result, it.relu_mask);
     }
 
@@ -70,19 +65,20 @@ private:
         float* const dst = src + copies_.src;
         float* const residual = dst + copies_.dst;
         float* const weights = residual + copies_.dst;
-        Depthwise one{problem_.shape, DType::f32, problem_.layout};
-        one.shape.N = 1;
+        const ConvProblem one = one_float32_image(problem_);
         if (problem_.shape.N > 0) widen(it.weights, 0, copies_.weights, weights);
         for (std::int64_t image = 0; image < problem_.shape.N; ++image) {
             const std::int64_t first_dst = image * copies_.dst;
             widen(it.src, image * copies_.src, copies_.src, src);
             widen(it.result, first_dst, copies_.dst, dst);
             if (it.residual != nullptr) widen(it.residual, first_dst, copies_.dst, residual);
-            depthwise_forward(one, {.src = src,
-                                    .weights = weights,
-                                    .bias = it.bias,
-                                    .residual = it.residual == nullptr ? nullptr : residual,
-                                    .dst = dst});
+            depthwise_forward(one,
+                              {.src = src,
+                               .weights = weights,
+                               .bias = it.bias,
+                               .residual = it.residual == nullptr ? nullptr : residual,
+                               .result = dst},
+                              false);
             image_activation_.run(dst, it.relu_mask == nullptr
                                            ? nullptr
                                            : it.relu_mask + image * image_activation_.mask_image());
@@ -90,7 +86,7 @@ private:
         }
     }
 
-    Depthwise problem_;
+    ConvProblem problem_;
     Activation activation_;
     Copies copies_;
     ConvActivation activation_pass_;
@@ -99,29 +95,26 @@ private:
 
 class DepthwiseDataPass final : public ConvPass {
 public:
-    explicit DepthwiseDataPass(const ConvSpec& spec)
-        : problem_{spec.shape, spec.dtype, spec.layout} {}
+    explicit DepthwiseDataPass(const ConvSpec& spec) : problem_(spec.problem()) {}
 
     void run(const ConvTensors& it) const override {
         const WorkspacePool::Lease scratch(workspaces(), scratch_bytes());
-        depthwise_backward_data(problem_, it.diff_dst, it.weights, it.result, scratch.data());
+        depthwise_backward_data(problem_, it, scratch.data());
     }
 
     std::int64_t scratch_bytes() const override { return depthwise_data_scratch_bytes(problem_); }
 
 private:
-    Depthwise problem_;
+    ConvProblem problem_;
 };
 
 class DepthwiseWeightsPass final : public ConvPass {
 public:
-    explicit DepthwiseWeightsPass(const ConvSpec& spec)
-        : problem_{spec.shape, spec.dtype, spec.layout} {}
+    explicit DepthwiseWeightsPass(const ConvSpec& spec) : problem_(spec.problem()) {}
 
     void run(const ConvTensors& it) const override {
         const WorkspacePool::Lease scratch(workspaces(), scratch_bytes());
-        depthwise_backward_weights(problem_, {it.src, it.diff_dst, it.to, it.result},
-                                   scratch.data());
+        depthwise_backward_weights(problem_, it, scratch.data());
     }
 
     std::int64_t scratch_bytes() const override {
@@ -129,7 +122,7 @@ public:
     }
 
 private:
-    Depthwise problem_;
+    ConvProblem problem_;
 };
 
 }  // namespace

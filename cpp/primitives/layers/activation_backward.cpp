@@ -40,29 +40,25 @@ public:
                              if (problem.diff_bias != nullptr) {
                                  sum = sums.copy(piece) + block * panels_.width;
                              }
-                             run_piece(problem, {piece, block}, pass, sum);
+                             run_piece(problem, piece, block, pass, sum);
                          });
         if (problem.diff_bias != nullptr) combine(sums, problem.diff_bias);
     }
 
 private:
-    struct Place {
-        std::int64_t piece, block;
-    };
-
     // Floats of a row of sums, padding channels included.
     std::int64_t sums_distance() const { return rounded_up(columns_, kLineFloats); }
 
-    void run_piece(const ActivationBackward& problem, Place place, GradientFunction pass,
-                   float* sums) const {
+    void run_piece(const ActivationBackward& problem, std::int64_t piece, std::int64_t block,
+                   GradientFunction pass, float* sums) const {
         const std::int64_t mask_width = (panels_.width + 7) / 8;
-        GradientPixels part{.pixels = pieces_.pixels(place.piece).size(),
-                            .channels = panels_.channels(place.block).size(),
+        GradientPixels part{.pixels = pieces_.pixels(piece).size(),
+                            .channels = panels_.channels(block).size(),
                             .distance = panels_.width,
                             .mask_distance = mask_width,
                             .sums = sums};
         if (sums != nullptr) std::fill_n(sums, panels_.width, 0.0F);
-        pieces_.for_images(place.piece, place.block, [&](std::int64_t pixel) {
+        pieces_.for_images(piece, block, [&](std::int64_t pixel) {
             const std::int64_t bytes = pixel * panels_.width * size_of(problem.tensor.dtype);
             part.diff_dst = static_cast<const char*>(problem.diff_dst) + bytes;
             if (problem.saved != nullptr) {
@@ -113,8 +109,12 @@ void activation_backward(const ActivationBackward& problem, char* scratch) {
     ActivationBackward it = problem;
     const bool gated =
         it.activation != Activation::none && (it.saved != nullptr || it.relu_mask != nullptr);
-    if (!gated) it.activation = Activation::none;
-    if (!gated && it.out == it.diff_dst) it.out = nullptr;
+    if (!gated) {
+        it.saved = nullptr;
+        it.relu_mask = nullptr;
+        it.activation = Activation::none;
+        if (it.out == it.diff_dst) it.out = nullptr;
+    }
     if (it.out == nullptr && it.diff_bias == nullptr) return;
     GradientPass(it.tensor, it.layout).run(it, scratch);
 }

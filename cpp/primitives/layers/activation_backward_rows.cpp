@@ -153,15 +153,10 @@ struct GradientRow {
 };
 
 template <class Element>
-void pass_relu(const GradientPixels& it) {
+void pass_gated(const GradientPixels& it) {
     with_stored_gate<Element>(it, it.saved, [&](const auto& gate) HWY_ATTR {
         in_strips<Element>(it, GradientRow<Element, std::decay_t<decltype(gate)>, true>{it, gate});
     });
-}
-
-template <class Element>
-void pass_all(const GradientPixels& it) {
-    in_strips<Element>(it, GradientRow<Element, NoGate, true>{it, NoGate()});
 }
 
 template <class Element, class Kind>
@@ -173,8 +168,8 @@ void multiply_by_slope(const GradientPixels& it) {
 template <class Element>
 GradientFunction function_of(Activation activation) {
     switch (activation) {
-        case Activation::none: return pass_all<Element>;
-        case Activation::relu: return pass_relu<Element>;
+        case Activation::none:
+        case Activation::relu: return pass_gated<Element>;
         case Activation::sigmoid: return multiply_by_slope<Element, Sigmoid>;
         case Activation::tanh: return multiply_by_slope<Element, Tanh>;
         case Activation::gelu: return multiply_by_slope<Element, Gelu>;

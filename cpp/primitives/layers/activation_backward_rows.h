@@ -18,15 +18,16 @@ struct GradientPixels {
     std::int64_t distance = 0;       // elements from pixel to pixel
     std::int64_t mask_distance = 0;  // bytes
     const void* diff_dst = nullptr;
-    const void* saved = nullptr;              // of relu or null
-    const std::uint8_t* relu_mask = nullptr;  // or null
-    void* out = nullptr;                      // or diff_dst; without a slope or null
-    float* sums = nullptr;                    // or null; what passed is added, channel by channel
+    // Of relu at most one of the two, everything passes without both; saved of others.
+    const void* saved = nullptr;
+    const std::uint8_t* relu_mask = nullptr;
+    void* out = nullptr;    // may be diff_dst; of relu may be null
+    float* sums = nullptr;  // may be null; what passed is added, channel by channel
 };
 
 using GradientFunction = void (*)(const GradientPixels&);
 
-// For an ISA level that this machine can run; f32 or bf16. Without an activation everything passes.
+// For an ISA level that this machine can run; f32 or bf16. No activation is relu without a gate.
 GradientFunction gradient_function(Isa isa, DType dtype, Activation activation);
 
 }  // namespace dlprim

@@ -1,6 +1,10 @@
 #include "primitives/linear/linear_contraction.h"
 
 #include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "primitives/nest/contraction_builder.h"
 
 namespace dlprim {
 namespace {
@@ -10,103 +14,51 @@ namespace {
 constexpr std::int64_t kFewestSamples = 48;
 constexpr std::int64_t kMostSamples = 128;
 
-// What the passes that multiply by the weights have in common: `in` channels are summed.
-struct Product {
-    std::int64_t samples = 0;
-    ChannelBlocks in;
-    ChannelBlocks out;
-    char in_letter = 'c';
-    char out_letter = 'k';
-};
-
-void set_columns(Contraction& made, const ChannelBlocks& blocks) {
-    made.columns = {.loop = 0, .unit = blocks.block, .total = blocks.channels};
+Layout operand(const LinearProblem& problem, std::string_view name, DType dtype) {
+    const auto forms = linear_forms(problem.shape, problem.dtype, problem.c_type, problem.layout);
+    Layout made = form_of(forms, name).packed;
+    made.dtype = dtype;
+    return made;
 }
 
-Contraction product_contraction(const LinearProblem& problem, const Product& product) {
-    const ChannelBlocks& in = product.in;
-    const ChannelBlocks& out = product.out;
-    const std::int64_t element = size_of(problem.dtype), c_element = size_of(problem.c_type);
-    const SampleStrides a = sample_strides(problem.layout, product.samples, in);
-    const SampleStrides c = sample_strides(problem.layout, product.samples, out);
-    const std::int64_t block =
-        rounded_up(in.block, elements_per_word(problem.dtype)) * out.block * element;
-    const std::int64_t depths = std::max<std::int64_t>(in.count(), 1);  // an empty sum is one
-    Contraction made;
-    made.loops = {
-        {.letter = product.out_letter,
-         .extent = out.count(),
-         .b = in.count() * block,
-         .c = c.block * c_element,
-         .bias = out.block * size_of(DType::f32)},
-        {.letter = 'n',
-         .extent = product.samples,
-         .a = a.sample * element,
-         .c = c.sample * c_element},
-        {.letter = product.in_letter,
-         .extent = depths,
-         .a = a.block * element,
-         .b = block,
-         .sum = true},
-    };
-    set_columns(made, out);
-    made.rows = {.loop = 1, .unit = 1, .total = product.samples};
-    const bool one = in.count() <= 1;  // its depth need not be that of its storage
-    made.batch = {.loop = 2,
-                  .unit = one ? std::max<std::int64_t>(in.channels, 1) : in.block,
-                  .total = std::max<std::int64_t>(in.channels, 1)};
-    Term term{.lda = a.sample, .first = true, .last = true};
-    if (in.channels > 0) {
-        term.entries_a = {0};
-        term.entries_b = {0};
-    }
-    made.selections = {{}};
-    made.classes = {{term}};
-    made.dtype = problem.dtype;
-    made.c_type = problem.c_type;
-    made.ldb = out.block;
-    made.ldc = c.sample;
-    made.bytes_a = static_cast<double>(product.samples * in.channels * element);
-    made.bytes_b = static_cast<double>(out.count() * in.count() * block);
-    made.bytes_c = static_cast<double>(product.samples * out.channels * c_element);
-    made.flops = problem.shape.flops();
-    return made;
+// [blocks][ceil(N / 2)][block][2]
+Layout sample_pairs(const LinearShape& shape, Indices channels) {
+    const ChannelBlocks blocks = linear_blocks(channels.extent);
+    const char letter = channels.letter;
+    return stored_layout(
+        DType::bf16, {{'n', shape.N}, channels},
+        {{letter, blocks.count()}, {'n', (shape.N + 1) / 2}, {letter, blocks.block}, {'n', 2}});
 }
 
 }  // namespace
 
 Contraction linear_forward_contraction(const LinearProblem& problem, const Epilogue& epilogue) {
-    const LinearShape& shape = problem.shape;
-    Contraction made = product_contraction(problem, {.samples = shape.N,
-                                                     .in = depth_blocks(shape.C, problem.dtype),
-                                                     .out = linear_blocks(shape.K)});
+    Contraction made =
+        contraction_from(parse_statement("dst(n,k) +=! src(n,c) * weights(k,c)"),
+                         {.c = operand(problem, "dst", problem.c_type),
+                          .a = operand(problem, "src", problem.dtype),
+                          .b = operand(problem, "weights", problem.dtype)},
+                         {.loops = "knc", .rows = "n", .columns = "k", .depth = "c", .bias = "k"});
     made.epilogue = epilogue;
     return made;
 }
 
 Contraction linear_data_contraction(const LinearProblem& problem) {
-    const LinearShape& shape = problem.shape;
-    return product_contraction(problem, {.samples = shape.N,
-                                         .in = linear_blocks(shape.K),
-                                         .out = linear_blocks(shape.C),
-                                         .in_letter = 'k',
-                                         .out_letter = 'c'});
+    return contraction_from(parse_statement("diff_src(n,c) +=! diff_dst(n,k) * weights(k,c)"),
+                            {.c = operand(problem, "diff_src", problem.c_type),
+                             .a = operand(problem, "diff_dst", problem.dtype),
+                             .b = operand(problem, "backward_weights", problem.dtype)},
+                            {.loops = "cnk", .rows = "n", .columns = "c", .depth = "k"});
 }
 
 Contraction linear_activation_contraction(const LinearProblem& problem, Activation activation) {
     const ChannelBlocks blocks = linear_blocks(problem.shape.K);
-    const SampleStrides c = sample_strides(problem.layout, problem.shape.N, blocks);
-    const std::int64_t element = size_of(problem.c_type);
-    Contraction made;
-    made.loops = {{.letter = 'k', .extent = blocks.count(), .c = c.block * element},
-                  {.letter = 'n', .extent = problem.shape.N, .c = c.sample * element}};
-    set_columns(made, blocks);
-    made.rows = {.loop = 1, .unit = 1, .total = problem.shape.N};
-    made.selections = {{}};
-    made.classes = {{{.first = true, .last = true}}};
-    made.dtype = problem.c_type;
-    made.c_type = problem.c_type;
-    made.ldc = c.sample;
+    Layout dst = operand(problem, "dst", problem.c_type);
+    // There are no weights whose blocks plain rows would be cut into.
+    std::vector<DimensionLevel>& k = dst.dimensions[1].levels;
+    if (k.size() == 1) k = {{blocks.count(), blocks.block}, {blocks.block, 1}};
+    Contraction made = contraction_from(parse_statement("dst(n,k) +=! 0"), {.c = dst},
+                                        {.loops = "kn", .rows = "n", .columns = "k"});
     made.epilogue = {.residual = true, .activation = activation};
     return made;
 }
@@ -121,45 +73,19 @@ std::int64_t sample_block(std::int64_t samples) {
 
 Contraction linear_weights_contraction(const LinearProblem& problem) {
     const LinearShape& shape = problem.shape;
-    const ChannelBlocks in = linear_blocks(shape.C), out = linear_blocks(shape.K);
     const bool pairs = problem.dtype == DType::bf16;
-    const std::int64_t element = size_of(problem.dtype), group = elements_per_word(problem.dtype);
-    const Format layout = pairs ? Format::blocked : problem.layout;
-    const std::int64_t stored = rounded_up(shape.N, group);
-    const SampleStrides a = sample_strides(layout, stored, out);
-    const SampleStrides b = sample_strides(layout, stored, in);
-    const std::int64_t depth = sample_block(shape.N);
-    const std::int64_t c_block = out.block * in.block * size_of(problem.c_type);
-    Contraction made;
-    made.loops = {
-        {.letter = 'c', .extent = in.count(), .b = b.block * element, .c = out.count() * c_block},
-        {.letter = 'k', .extent = out.count(), .a = a.block * element, .c = c_block},
-        {.letter = 'n',
-         .extent = std::max<std::int64_t>(Blocks{shape.N, depth}.count(), 1),
-         .a = depth * a.sample * element,
-         .b = depth * b.sample * element,
-         .sum = true},
-    };
-    set_columns(made, in);
-    made.rows = {.loop = 1, .unit = out.block, .total = shape.K};
-    made.batch = {.loop = 2, .unit = depth, .total = std::max<std::int64_t>(shape.N, 1)};
-    Term term{.lda = a.sample, .first = true, .last = true};
-    if (shape.N > 0) {
-        term.entries_a = {0};
-        term.entries_b = {0};
-    }
-    made.selections = {{}};
-    made.classes = {{term}};
-    made.dtype = problem.dtype;
-    made.c_type = problem.c_type;
-    made.trans_a = true;
-    made.ldb = b.sample;
-    made.ldc = in.block;
-    made.bytes_a = static_cast<double>(shape.N * shape.K * element);
-    made.bytes_b = static_cast<double>(shape.N * shape.C * element);
-    made.bytes_c = static_cast<double>(in.count() * out.count() * c_block);
-    made.flops = shape.flops();
-    return made;
+    return contraction_from(
+        parse_statement("diff_weights(k,c) +=! diff_dst(n,k) * src(n,c)"),
+        {.c = operand(problem, "diff_weights", problem.c_type),
+         .a = pairs ? sample_pairs(shape, {'k', shape.K})
+                    : operand(problem, "diff_dst", problem.dtype),
+         .b = pairs ? sample_pairs(shape, {'c', shape.C}) : operand(problem, "src", problem.dtype)},
+        {.loops = "ckn",
+         .rows = "k",
+         .columns = "c",
+         .depth = "n",
+         .depth_unit = sample_block(shape.N),
+         .transposed_a = true});
 }
 
 }  // namespace dlprim

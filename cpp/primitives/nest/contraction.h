@@ -26,8 +26,7 @@ struct ContractionLoop {
     std::int64_t b = 0;
     std::int64_t c = 0;
     std::int64_t bias = 0;
-    std::int64_t mask = 0;     // of the relu mask
-    std::int64_t ahead_a = 0;  // of what is fetched ahead, see Contraction::fetches_elsewhere
+    std::int64_t ahead_a = 0;  // of what is fetched ahead, see Fetching::elsewhere
     std::int64_t ahead_b = 0;
     bool sum = false;  // iterations add to the same C
 };
@@ -60,6 +59,19 @@ struct Term {
     bool last = false;   // nothing is added to these rows after it: the epilogue is due
 };
 
+// What is brought into the caches before its turn.
+struct Fetching {
+    // How far A and B are from one index of the entry loop to the next.
+    std::int64_t entry_a = 0;
+    std::int64_t entry_b = 0;
+    // What will be needed next is not in A and B: it moves along the loops by ahead_a and ahead_b
+    // from where a run says.
+    bool elsewhere = false;
+    bool only_b = false;  // of that: what A is made from lies in another way than A
+    // B of the next block is fetched too, where it is not the A of the next block that is far.
+    bool next_b = false;
+};
+
 struct Contraction {
     std::vector<ContractionLoop> loops;
     Dimension rows;          // m
@@ -81,7 +93,6 @@ struct Contraction {
     bool trans_a = false;
     std::int64_t ldb = 0;
     std::int64_t ldc = 0;      // elements from one row of the block to the next
-    std::int64_t ldmask = 0;   // bytes
     bool sliding_a = false;    // rows of A overlap
     bool accumulates = false;  // may be asked to add to C
     // A call adds its own sum to what stands in C, instead of continuing that one: rounding errors
@@ -90,20 +101,20 @@ struct Contraction {
     Gaps gaps = {};  // zeros that the last kernel of a sum writes beside C
     std::int64_t gap_stride = 0;
     Epilogue epilogue = {};
-    // How far A and B are from one index of the entry loop to the next, for prefetching.
-    std::int64_t entry_a = 0;
-    std::int64_t entry_b = 0;
-    // What will be needed next is not in A and B: it moves along the loops by ahead_a and ahead_b
-    // from where a run says.
-    bool fetches_elsewhere = false;
-    bool fetches_only_b = false;  // of that: what A is made from lies in another way than A
-    // B of the next block is fetched too, where it is not the A of the next block that is far.
-    bool fetches_b = false;
+    Fetching fetching = {};
     // Bytes of the whole operands, for whoever weighs schedules.
     double bytes_a = 0;
     double bytes_b = 0;
     double bytes_c = 0;
     double flops = 0;
+
+    // The relu mask has a bit for every element of C: bytes of ldc of them, and those in front of
+    // an element of C that begins a row or follows a multiple of eight in one.
+    std::int64_t mask_row() const { return (ldc + 7) / 8; }
+    std::int64_t mask_offset(std::int64_t c_bytes) const {
+        const std::int64_t element = c_bytes / size_of(c_type);
+        return element / ldc * mask_row() + element % ldc / 8;
+    }
 };
 
 struct ContractionOperands {
@@ -115,7 +126,7 @@ struct ContractionOperands {
     const void* residual = nullptr;  // where C is in C
     std::uint8_t* relu_mask = nullptr;
     bool accumulate = false;        // adds to what stands in C; the description must allow it
-    const void* ahead_a = nullptr;  // with Contraction::fetches_elsewhere, or null
+    const void* ahead_a = nullptr;  // with Fetching::elsewhere, or null
     const void* ahead_b = nullptr;
 };
 

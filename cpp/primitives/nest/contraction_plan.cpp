@@ -74,10 +74,11 @@ ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedu
     for (const int loop : {contraction_.batch.loop, contraction_.entry_loop}) {
         sum_is_split_ = sum_is_split_ || (loop >= 0 && is_split(loop));
     }
-    streams_ = contraction_.bytes_c > cache_sizes().l2;
+    streams_ = contraction_.bytes_c > this_machine().l2;
     const double ahead =
         contraction_.bytes_a + (contraction_.entry_loop < 0 ? 0 : contraction_.bytes_b);
-    if (contraction_.fetches_b || (ahead > cache_sizes().l2 && !contraction_.fetches_elsewhere)) {
+    if (contraction_.fetching.next_b ||
+        (ahead > this_machine().l2 && !contraction_.fetching.elsewhere)) {
         find_ahead();
     }
     for (const std::vector<Term>& terms : contraction_.classes) {
@@ -262,8 +263,8 @@ BrgemmSpec ContractionPlan::spec_of(const Term& term, bool sums_apart,
         .beta = variant.first ? 0 : 1,
         .addressing = Addressing::offset,
         .prefetch_a =
-            !ahead_.empty() || (contraction_.fetches_elsewhere && !contraction_.fetches_only_b),
-        .prefetch_b = contraction_.fetches_elsewhere || contraction_.fetches_b ||
+            !ahead_.empty() || (contraction_.fetching.elsewhere && !contraction_.fetching.only_b),
+        .prefetch_b = contraction_.fetching.elsewhere || contraction_.fetching.next_b ||
                       (!ahead_.empty() && contraction_.entry_loop >= 0),
         .prefetch_c = streams_ && !sums_apart,
     };
@@ -284,7 +285,7 @@ BrgemmSpec ContractionPlan::spec_of(const Term& term, bool sums_apart,
         spec.beta = 0;
         spec.epilogue.residual = true;
     }
-    if (spec.epilogue.relu_mask) spec.ldmask = term.c_step * contraction_.ldmask;
+    if (spec.epilogue.relu_mask) spec.ldmask = term.c_step * contraction_.mask_row();
     return spec;
 }
 

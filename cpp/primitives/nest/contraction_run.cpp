@@ -48,8 +48,8 @@ void ContractionPlan::set_ahead(const LoopNest::Ranges& ranges, Block& block) co
         block.a_ahead += steps * loop.a;
         block.b_ahead += steps * loop.b;
         if (index == contraction_.entry_loop) {
-            block.a_ahead += steps * contraction_.entry_a;
-            block.b_ahead += steps * contraction_.entry_b;
+            block.a_ahead += steps * contraction_.fetching.entry_a;
+            block.b_ahead += steps * contraction_.fetching.entry_b;
         } else if (index == contraction_.selector_loop) {
             const auto now = static_cast<std::size_t>(range.begin);
             const auto next = static_cast<std::size_t>(ends ? 0 : range.end);
@@ -70,7 +70,6 @@ ContractionPlan::Block ContractionPlan::block_at(const ContractionOperands& oper
         offset.b += range.begin * loop.b;
         offset.c += range.begin * loop.c;
         offset.bias += range.begin * loop.bias;
-        offset.mask += range.begin * loop.mask;
         offset.ahead_a += range.begin * loop.ahead_a;
         offset.ahead_b += range.begin * loop.ahead_b;
         if (loop.sum) {
@@ -95,7 +94,8 @@ ContractionPlan::Block ContractionPlan::block_at(const ContractionOperands& oper
             reinterpret_cast<const float*>(at(operands.scale, by_column ? offset.bias : 0));
     }
     if (operands.residual != nullptr) block.residual = at(operands.residual, offset.c);
-    if (operands.relu_mask != nullptr) block.relu_mask = operands.relu_mask + offset.mask;
+    if (operands.relu_mask != nullptr)
+        block.relu_mask = operands.relu_mask + contraction_.mask_offset(offset.c);
     set_ahead(ranges, block);
     if (operands.ahead_a != nullptr) {
         block.a_ahead = at(operands.ahead_a, offset.ahead_a) - block.a;
@@ -157,7 +157,7 @@ void ContractionPlan::call(const PreparedTerm& prepared, const Block& block, Ran
     if (apart) args.c = block.sums + term.c_row * block.columns;
     if (block.residual != nullptr) args.residual = block.residual + term.c_row * row_bytes;
     if (block.relu_mask != nullptr) {
-        args.relu_mask = block.relu_mask + term.c_row * contraction_.ldmask;
+        args.relu_mask = block.relu_mask + term.c_row * contraction_.mask_row();
     }
     (*prepared.kernels[variant.index()])(args);
 }

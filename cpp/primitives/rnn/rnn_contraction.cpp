@@ -2,70 +2,55 @@
 
 #include <algorithm>
 
+#include "primitives/nest/contraction_builder.h"
+
 namespace dlprim {
 namespace {
 
 // Rows that one call of a gradient of the weights sums: A and B of a call stay in the L2 cache.
 constexpr std::int64_t kSummedRows = 512;
 
-std::int64_t float_bytes(std::int64_t elements) { return elements * size_of(DType::f32); }
-
-// What all of them share: one term without taps.
-Contraction product_of(const RnnShape& shape, std::int64_t lda) {
-    Contraction made;
-    made.selections = {{}};
-    made.classes = {
-        {Term{.lda = lda, .entries_a = {0}, .entries_b = {0}, .first = true, .last = true}}};
-    made.dtype = shape.dtype;
-    return made;
+// Panels of `rows` rows. As what is summed they are whole: their padding is zero.
+LayoutDimension channels(const Panels& panels, std::int64_t rows, bool whole = false) {
+    return {'c',
+            whole ? panels.padded() : panels.channels,
+            {{panels.count(), rows * panels.width}, {panels.width, 1}}};
 }
 
-void weigh(Contraction& made, std::int64_t m, std::int64_t n, std::int64_t k) {
-    const auto rows = static_cast<double>(m);
-    const auto columns = static_cast<double>(n);
-    const auto depth = static_cast<double>(k);
-    const auto element = static_cast<double>(size_of(made.dtype));
-    made.bytes_a = rows * depth * element;
-    made.bytes_b = columns * depth * element;
-    made.bytes_c = rows * columns * static_cast<double>(size_of(made.c_type));
-    made.flops = 2 * rows * columns * depth;
+Layout panels(DType dtype, const Panels& panels, std::int64_t rows, std::int64_t panel_rows,
+              bool whole = false) {
+    return {dtype, {{'n', rows, {{rows, panels.width}}}, channels(panels, panel_rows, whole)}};
 }
 
-// An input of the gates and the memory of their sums, in rows.
-struct GateRows {
-    const Panels& input;
-    std::int64_t rows;        // of the product
-    std::int64_t input_rows;  // of a panel of the input
-    std::int64_t sum_rows;    // of a panel of sums
-};
+// Panels of so many channels, [panel][depth][width], neighbours along the depth side by side.
+Layout weights(DType dtype, const Panels& out, std::int64_t depth, std::int64_t panel) {
+    const std::int64_t word = elements_per_word(dtype);
+    LayoutDimension summed = {
+        'c', depth, {{depth / panel, panel * out.width}, {panel / word, word * out.width}}};
+    if (word > 1) summed.levels.push_back({word, 1});
+    return {dtype,
+            {{'k', out.channels, {{out.count(), depth * out.width}, {out.width, word}}}, summed}};
+}
 
-// The input times the weights of all gates.
-Contraction gates_contraction(const RnnShape& shape, const GateRows& at) {
-    const Panels& input = at.input;
+Contraction gates_contraction(const RnnShape& shape, const Panels& input, std::int64_t rows,
+                              std::int64_t input_rows, std::int64_t sum_rows, bool first) {
     const Panels state = shape.state();
-    const std::int64_t element = size_of(shape.dtype);
-    const std::int64_t panel = input.padded() * state.width * element;
-    const std::int64_t slot = float_bytes(at.sum_rows * state.width);
-    Contraction made = product_of(shape, input.width);
-    made.loops = {
-        {.letter = 'n',
-         .extent = at.rows,
-         .a = input.width * element,
-         .c = float_bytes(state.width)},
-        {.letter = 'k', .extent = state.count(), .b = shape.gates() * panel, .c = kSlots * slot},
-        {.letter = 'g', .extent = shape.gates(), .b = panel, .c = slot},
-        {.letter = 'c',
-         .extent = input.count(),
-         .a = at.input_rows * input.width * element,
-         .b = input.width * state.width * element,
-         .sum = true},
-    };
-    made.rows = {.loop = 0, .unit = 1, .total = at.rows};
-    made.columns = {.loop = 1, .unit = state.width, .total = shape.K};
-    made.batch = {.loop = 3, .unit = input.width, .total = input.padded()};
-    made.ldb = state.width;
-    made.ldc = state.width;
-    weigh(made, at.rows, shape.gates() * shape.K, input.channels);
+    const std::int64_t gates = shape.gates();
+    const std::int64_t slot = sum_rows * state.width;
+    Layout w = weights(shape.dtype, state, input.padded(), input.width);
+    w.dimensions[0].levels[0].stride *= gates;
+    w.dimensions.push_back({'g', gates, {{gates, input.padded() * state.width}}});
+    Contraction made = contraction_from(
+        parse_statement(first ? "sums(n,k,g) +=! src(n,c) * weights(k,c,g)"
+                              : "sums(n,k,g) += hidden(n,c) * weights(k,c,g)"),
+        {.c = {DType::f32,
+               {{'n', rows, {{rows, state.width}}},
+                {'k', state.channels, {{state.count(), kSlots * slot}, {state.width, 1}}},
+                {'g', gates, {{gates, slot}}}}},
+         .a = panels(shape.dtype, input, rows, input_rows, true),
+         .b = w},
+        {.loops = "nkgc", .rows = "n", .columns = "k", .depth = "c", .bias = first ? "gk" : ""});
+    made.epilogue.bias = first;
     return made;
 }
 
@@ -73,104 +58,70 @@ Contraction gates_contraction(const RnnShape& shape, const GateRows& at) {
 
 Contraction projection_contraction(const RnnShape& shape, std::int64_t rows,
                                    std::int64_t sum_rows) {
-    Contraction made = gates_contraction(
-        shape,
-        {.input = shape.src(), .rows = rows, .input_rows = shape.rows(), .sum_rows = sum_rows});
-    made.loops[1].bias = float_bytes(shape.state().width);
-    made.loops[2].bias = float_bytes(shape.K);
-    made.epilogue = {.bias = true};
-    return made;
+    return gates_contraction(shape, shape.src(), rows, shape.rows(), sum_rows, true);
 }
 
 Contraction recurrence_contraction(const RnnShape& shape, std::int64_t sum_rows) {
-    Contraction made = gates_contraction(
-        shape,
-        {.input = shape.state(), .rows = shape.N, .input_rows = shape.N, .sum_rows = sum_rows});
-    made.accumulates = true;
-    return made;
+    return gates_contraction(shape, shape.state(), shape.N, shape.N, sum_rows, false);
 }
 
 Contraction diff_recurrence_contraction(const RnnShape& shape) {
     const Panels state = shape.state();
-    const std::int64_t element = size_of(shape.dtype);
-    const std::int64_t depth = shape.gates() * state.padded();
-    Contraction made = product_of(shape, state.width);
-    made.loops = {
-        {.letter = 'n', .extent = shape.N, .a = state.width * element},
-        {.letter = 'k', .extent = state.count(), .b = depth * state.width * element},
-        {.letter = 's',
-         .extent = shape.gates() * state.count(),
-         .a = shape.rows() * state.width * element,
-         .b = state.width * state.width * element,
-         .sum = true},
-    };
-    made.rows = {.loop = 0, .unit = 1, .total = shape.N};
-    made.columns = {.loop = 1, .unit = state.width, .total = state.padded()};
-    made.batch = {.loop = 2, .unit = state.width, .total = depth};
-    made.ldb = state.width;
-    made.ldc = state.width;
-    weigh(made, shape.N, shape.K, depth);
+    const Panels slots = {shape.gates() * state.padded(), state.width};
+    Panels whole = state;
+    whole.channels = state.padded();
+    Contraction made =
+        contraction_from(parse_statement("tile(n,k) +=! deltas(n,s) * weights(k,s)"),
+                         {.c = panels(DType::f32, whole, shape.N, 0),
+                          .a = panels(shape.dtype, slots, shape.N, shape.rows()),
+                          .b = weights(shape.dtype, whole, slots.channels, state.width)},
+                         {.loops = "nks", .rows = "n", .columns = "k", .depth = "s"});
+    made.loops[0].c = 0;  // one tile, that of the block at hand
     return made;
 }
 
 Contraction diff_src_contraction(const RnnShape& shape) {
     const Panels src = shape.src();
     const Panels state = shape.state();
-    const std::int64_t element = size_of(shape.dtype);
-    const std::int64_t depth = shape.gates() * state.padded();
-    Contraction made = product_of(shape, state.width);
-    made.loops = {
-        {.letter = 'n', .extent = shape.rows(), .a = state.width * element, .c = shape.C * element},
-        {.letter = 'c',
-         .extent = src.count(),
-         .b = depth * src.width * element,
-         .c = src.width * element},
-        {.letter = 's',
-         .extent = shape.gates() * state.count(),
-         .a = shape.rows() * state.width * element,
-         .b = state.width * src.width * element,
-         .sum = true},
-    };
-    made.rows = {.loop = 0, .unit = 1, .total = shape.rows()};
-    made.columns = {.loop = 1, .unit = src.width, .total = shape.C};
-    made.batch = {.loop = 2, .unit = state.width, .total = depth};
-    made.c_type = shape.dtype;
-    made.ldb = src.width;
-    made.ldc = shape.C;
-    weigh(made, shape.rows(), shape.C, depth);
-    return made;
+    const Panels slots = {shape.gates() * state.padded(), state.width};
+    const std::int64_t rows = shape.rows();
+    return contraction_from(parse_statement("diff_src(n,c) +=! deltas(n,s) * weights(c,s)"),
+                            {.c = {shape.dtype,
+                                   {{'n', rows, {{rows, shape.C}}},
+                                    {'c', shape.C, {{src.count(), src.width}, {src.width, 1}}}}},
+                             .a = panels(shape.dtype, slots, rows, rows),
+                             .b = weights(shape.dtype, src, slots.channels, state.width)},
+                            {.loops = "ncs", .rows = "n", .columns = "c", .depth = "s"});
 }
 
 Contraction diff_weights_contraction(const RnnShape& shape, const Panels& input,
                                      std::int64_t input_rows) {
     const Panels state = shape.state();
-    const std::int64_t element = size_of(shape.dtype);
     const std::int64_t rows = summed_rows(shape);
-    const std::int64_t unit = std::clamp<std::int64_t>(rows, 1, kSummedRows);
-    Contraction made = product_of(shape, state.width);
-    made.loops = {
-        {.letter = 'k',
-         .extent = state.count(),
-         .a = rows * state.width * element,
-         .c = float_bytes(state.width * input.channels)},
-        {.letter = 'c',
-         .extent = input.count(),
-         .b = input_rows * input.width * element,
-         .c = float_bytes(input.width)},
-        {.letter = 'r',
-         .extent = Blocks{rows, unit}.count(),
-         .a = unit * state.width * element,
-         .b = unit * input.width * element,
-         .sum = true},
+    // Rows are summed, so they are what stands side by side.
+    const auto summed = [&](const Panels& of, std::int64_t panel_rows) {
+        const std::int64_t word = elements_per_word(shape.dtype);
+        Layout made = panels(shape.dtype, of, rows, panel_rows);
+        if (word == 1) return made;
+        made.dimensions[0].levels = {{rows / word, word * of.width}, {word, 1}};
+        made.dimensions[1].levels[1].stride = word;
+        return made;
     };
-    made.rows = {.loop = 0, .unit = state.width, .total = shape.K};
-    made.columns = {.loop = 1, .unit = input.width, .total = input.channels};
-    made.batch = {.loop = 2, .unit = unit, .total = rows};
-    made.trans_a = true;
-    made.ldb = input.width;
-    made.ldc = input.channels;
-    weigh(made, shape.K, input.channels, rows);
-    return made;
+    return contraction_from(
+        parse_statement("diff_weights(k,c) +=! deltas(r,k) * input(r,c)"),
+        {.c = {DType::f32,
+               {{'k',
+                 shape.K,
+                 {{state.count(), state.width * input.channels}, {state.width, input.channels}}},
+                {'c', input.channels, {{input.count(), input.width}, {input.width, 1}}}}},
+         .a = summed(state, rows),
+         .b = summed(input, input_rows)},
+        {.loops = "kcr",
+         .rows = "k",
+         .columns = "c",
+         .depth = "r",
+         .depth_unit = std::clamp<std::int64_t>(rows, 1, kSummedRows),
+         .transposed_a = true});
 }
 
 std::int64_t summed_rows(const RnnShape& shape) {

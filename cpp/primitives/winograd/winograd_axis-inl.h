@@ -20,6 +20,7 @@
 #include <hwy/highway.h>
 
 #include "primitives/tensor/float_vector-inl.h"
+#include "primitives/winograd/winograd_transform.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace dlprim {
@@ -40,7 +41,7 @@ HWY_INLINE FloatVector minus(FloatVector x, FloatVector y) { return hn::Sub(x, y
 // Slots of the points a and -a in the first pass, b and -b in the second, 0 and infinity in the
 // last.
 struct SixSlots {
-    static constexpr int kSlots = 6;
+    static constexpr int kSlots = slots_of(4);
     static constexpr int kPasses = 3;
     static constexpr int first(int pass) { return pass == 0 ? 1 : pass == 1 ? 3 : 0; }
     static constexpr int second(int pass) { return pass == 0 ? 2 : pass == 1 ? 4 : 5; }
@@ -52,7 +53,7 @@ struct FiveSlots : SixSlots {
 
 // Points 1 and -1, then 0 and infinity.
 struct FourSlots {
-    static constexpr int kSlots = 4;
+    static constexpr int kSlots = slots_of(2);
     static constexpr int kPasses = 2;
     static constexpr int first(int pass) { return pass == 0 ? 1 : 0; }
     static constexpr int second(int pass) { return pass == 0 ? 2 : 3; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <stdexcept>
+#include <utility>
 
 #include "primitives/tensor/parallel.h"
 
@@ -56,42 +57,28 @@ void require_order(const Schedule& schedule, const WinogradProblem& problem) {
 
 }  // namespace
 
-WinogradProblem winograd_forward(const ConvProblem& problem, int tile) {
-    const ConvShape& shape = problem.shape;
-    return {.images = shape.N,
-            .in = src_blocks(shape),
-            .out = dst_blocks(shape),
-            .in_height = shape.H,
-            .in_width = shape.W,
-            .out_height = shape.P(),
-            .out_width = shape.Q(),
-            .offset_h = -shape.pad_top,
-            .offset_w = -shape.pad_left,
-            .dtype = problem.dtype,
-            .layout = problem.layout,
-            .tile = tile};
-}
-
-WinogradProblem winograd_backward_data(const ConvProblem& problem, int tile) {
-    const ConvShape& shape = problem.shape;
-    return {.images = shape.N,
-            .in = dst_blocks(shape),
-            .out = src_blocks(shape),
-            .in_height = shape.P(),
-            .in_width = shape.Q(),
-            .out_height = shape.H,
-            .out_width = shape.W,
-            .offset_h = shape.pad_top - (kTaps - 1),
-            .offset_w = shape.pad_left - (kTaps - 1),
-            .turned = true,
-            .dtype = problem.dtype,
-            .layout = problem.layout,
-            .tile = tile};
-}
-
 WinogradProblem winograd_problem(const ConvProblem& problem, PassKind pass, int tile) {
-    return pass == PassKind::forward ? winograd_forward(problem, tile)
-                                     : winograd_backward_data(problem, tile);
+    const ConvShape& shape = problem.shape;
+    WinogradProblem it{.images = shape.N,
+                       .in = src_blocks(shape),
+                       .out = dst_blocks(shape),
+                       .in_height = shape.H,
+                       .in_width = shape.W,
+                       .out_height = shape.P(),
+                       .out_width = shape.Q(),
+                       .offset_h = -shape.pad_top,
+                       .offset_w = -shape.pad_left,
+                       .turned = pass == PassKind::backward_data,
+                       .dtype = problem.dtype,
+                       .layout = problem.layout,
+                       .tile = tile};
+    if (!it.turned) return it;
+    std::swap(it.in, it.out);
+    std::swap(it.in_height, it.out_height);
+    std::swap(it.in_width, it.out_width);
+    it.offset_h = shape.pad_top - (kTaps - 1);
+    it.offset_w = shape.pad_left - (kTaps - 1);
+    return it;
 }
 
 TileGrid tile_grid(const WinogradProblem& problem) {

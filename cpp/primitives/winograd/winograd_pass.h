@@ -43,10 +43,7 @@ struct WinogradProblem {
     int tile = 4;  // or 2
 };
 
-WinogradProblem winograd_forward(const ConvProblem& problem, int tile);
-// Weights are the transposed ones.
-WinogradProblem winograd_backward_data(const ConvProblem& problem, int tile);
-// Of the two.
+// Forward or backward-data, whose weights are the transposed ones.
 WinogradProblem winograd_problem(const ConvProblem& problem, PassKind pass, int tile);
 
 TileGrid tile_grid(const WinogradProblem& problem);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "primitives/nest/contraction_builder.h"
 #include "primitives/nest/contraction_plan.h"
 #include "primitives/nest/schedule_cost.h"
 
@@ -24,28 +25,38 @@ std::int64_t odd_lines(std::int64_t floats) {
     return whole / kLine % 2 == 0 ? whole + kLine : whole;
 }
 
-Term term_of(Range tiles, const Panels& panels, const Kind& kind) {
-    const std::int64_t first_a = tiles.begin * panels.a.ld * kFloat;
-    if (!kind.over_tiles) {
-        return {.m = tiles.size(),
-                .lda = panels.a.ld,
-                .c_row = tiles.begin,
-                .entries_a = {first_a},
-                .entries_b = {0},
-                .first = true,
-                .last = true};
-    }
-    Term term{
-        .m = kind.channels, .k = tiles.size(), .lda = panels.a.ld, .first = true, .last = true};
-    // Without tiles the sum is still to be written: zeros.
-    if (tiles.size() > 0) {
-        term.entries_a = {first_a};
-        term.entries_b = {tiles.begin * panels.b.ld * kFloat};
-    }
-    return term;
+// A matrix of each slot, its columns in one block.
+Layout slots(std::int64_t count, std::int64_t rows, std::int64_t columns,
+             const SlotPanels& panels) {
+    return {DType::f32,
+            {{'s', count, {{count, panels.stride}}},
+             {'t', rows, {{rows, panels.ld}}},
+             {'k', columns, {{columns, 1}}}}};
 }
 
-void add_classes(const TileGrid& grid, const Panels& panels, const Kind& kind, Contraction& it) {
+// The product over the tiles that take part in a slot: rows of it, or terms of its sum.
+std::vector<Term> terms_of(Term term, Range tiles, const Panels& panels, const Kind& kind) {
+    const std::int64_t first_a = tiles.begin * panels.a.ld * kFloat;
+    if (!kind.over_tiles) {
+        if (tiles.size() == 0) return {};
+        term.m = tiles.size();
+        term.c_row = tiles.begin;
+        term.entries_a = {first_a};
+        return {term};
+    }
+    term.k = tiles.size();
+    term.entries_a = {first_a};
+    term.entries_b = {tiles.begin * panels.b.ld * kFloat};
+    // Without tiles the sum is still to be written: zeros.
+    if (tiles.size() == 0) term.entries_a = term.entries_b = {};
+    return {term};
+}
+
+void select_tiles(const TileGrid& grid, const Panels& panels, const Kind& kind, Contraction& it) {
+    const Term term = it.classes.front().front();
+    it.selector_loop = 0;
+    it.selections.clear();
+    it.classes.clear();
     std::vector<Range> known;
     for (int i = 0; i < grid.slots_h(); ++i) {
         for (int j = 0; j < grid.slots_w(); ++j) {
@@ -56,44 +67,38 @@ void add_classes(const TileGrid& grid, const Panels& panels, const Kind& kind, C
             it.selections.push_back({.block_class = static_cast<int>(place - known.begin())});
             if (place != known.end()) continue;
             known.push_back(tiles);
-            it.classes.emplace_back();
-            if (tiles.size() == 0 && !kind.over_tiles) continue;
-            it.classes.back().push_back(term_of(tiles, panels, kind));
+            it.classes.push_back(terms_of(term, tiles, panels, kind));
         }
     }
 }
 
 Contraction contraction_of(const TileGrid& grid, const Panels& panels, const Kind& kind) {
-    Contraction it;
+    const std::int64_t count = grid.slots(), tiles = tiles_of(kind.counts);
+    // Tiles are summed in one call, whose terms say how many.
+    const std::int64_t rows = kind.over_tiles ? kind.channels : tiles;
     const std::int64_t depth = kind.over_tiles ? 1 : kind.channels;
-    it.loops = {{.letter = 's',
-                 .extent = grid.slots(),
-                 .a = panels.a.stride * kFloat,
-                 .b = panels.b.stride * kFloat,
-                 .c = panels.c.stride * kFloat},
-                {.letter = 'c',
-                 .extent = (depth + kDepth - 1) / kDepth,
-                 .a = kDepth * (kind.over_tiles ? panels.a.ld : 1) * kFloat,
-                 .b = kDepth * panels.b.ld * kFloat,
-                 .sum = true},
-                {.letter = 'k', .extent = 1}};
-    it.columns = {.loop = 2, .unit = kind.columns, .total = kind.columns};
-    it.batch = {.loop = 1, .unit = kDepth, .total = depth};
-    it.selector_loop = 0;
-    it.block_rows = kind.over_tiles ? kind.channels : tiles_of(kind.counts);
-    add_classes(grid, panels, kind, it);
-    it.trans_a = kind.over_tiles;
-    it.ldb = panels.b.ld;
-    it.ldc = panels.c.ld;
+    Contraction it =
+        contraction_from(parse_statement(kind.over_tiles ? "m(s,t,k) +=! v(s,c,t) * y(s,c,k)"
+                                                         : "m(s,t,k) +=! v(s,t,c) * u(s,c,k)"),
+                         {.c = slots(count, rows, kind.columns, panels.c),
+                          .a = kind.over_tiles ? slots(count, 1, rows, panels.a)
+                                               : slots(count, rows, depth, panels.a),
+                          .b = slots(count, depth, kind.columns, panels.b)},
+                         {.loops = "sck",
+                          .rows = "t",
+                          .columns = "k",
+                          .depth = "c",
+                          .depth_unit = kDepth,
+                          .transposed_a = kind.over_tiles});
+    select_tiles(grid, panels, kind, it);
     it.accumulates = kind.accumulates;
     it.adds_sums = true;
-    const auto slots = static_cast<double>(grid.slots());
-    it.bytes_a = slots * static_cast<double>(panels.a.stride * kFloat);
-    it.bytes_b = slots * static_cast<double>(panels.b.stride * kFloat);
-    it.bytes_c = slots * static_cast<double>(panels.c.stride * kFloat);
-    it.fetches_b = it.bytes_a + it.bytes_b > cache_sizes().l2;
-    it.flops =
-        2 * slots * static_cast<double>(tiles_of(kind.counts) * kind.channels * kind.columns);
+    const auto all = static_cast<double>(count);
+    it.bytes_a = all * static_cast<double>(panels.a.stride * kFloat);
+    it.bytes_b = all * static_cast<double>(panels.b.stride * kFloat);
+    it.bytes_c = all * static_cast<double>(panels.c.stride * kFloat);
+    it.fetching.next_b = it.bytes_a + it.bytes_b > this_machine().l2;
+    it.flops = 2 * all * static_cast<double>(tiles * kind.channels * kind.columns);
     return it;
 }
 

@@ -40,7 +40,7 @@ struct Product {
     bool beyond_caches = false;
 
     std::int64_t ldc() const { return N + 3; }
-    std::int64_t ldmask() const { return (N + 7) / 8; }
+    std::int64_t ldmask() const { return (ldc() + 7) / 8; }
 };
 
 Contraction contraction_of(const Product& it) {
@@ -54,14 +54,12 @@ Contraction contraction_of(const Product& it) {
         {.letter = 'm',
          .extent = blocks(it.M, it.row_unit),
          .a = it.row_unit * it.K * element,
-         .c = it.row_unit * it.ldc() * result,
-         .mask = it.row_unit * it.ldmask()},
+         .c = it.row_unit * it.ldc() * result},
         {.letter = 'n',
          .extent = blocks(it.N, kColumns),
          .b = kColumns * 4,
          .c = kColumns * result,
-         .bias = kColumns * 4,
-         .mask = kColumns / 8},
+         .bias = kColumns * 4},
         {.letter = 'k',
          .extent = blocks(it.K, kDepth),
          .a = kDepth * element,
@@ -78,7 +76,6 @@ Contraction contraction_of(const Product& it) {
     made.c_type = it.c_type;
     made.ldb = it.N;
     made.ldc = it.ldc();
-    made.ldmask = it.ldmask();
     made.accumulates = it.accumulate;
     made.epilogue = it.epilogue;
     if (it.beyond_caches) made.bytes_a = made.bytes_b = made.bytes_c = kBeyondCaches;

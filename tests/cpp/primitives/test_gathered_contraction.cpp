@@ -91,8 +91,8 @@ Contraction contraction_of(const Sums& it) {
     made.ldb = it.N;
     made.ldc = it.N;
     made.accumulates = it.accumulate;
-    made.entry_a = row_a;
-    made.entry_b = row_b;
+    made.fetching.entry_a = row_a;
+    made.fetching.entry_b = row_b;
     if (it.beyond_caches) made.bytes_a = made.bytes_b = made.bytes_c = kBeyondCaches;
     return made;
 }

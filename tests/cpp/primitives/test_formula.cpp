@@ -1,0 +1,111 @@
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "primitives/nest/contraction_builder.h"
+#include "primitives/nest/formula.h"
+
+namespace dlprim {
+namespace {
+
+std::string refusal_of(const std::function<void()>& body) {
+    try {
+        body();
+    } catch (const std::invalid_argument& error) {
+        return error.what();
+    }
+    return "nothing was refused";
+}
+
+std::string refusal(const std::string& text, const Constants& constants = {}) {
+    return refusal_of([&] { parse_statement(text, constants); });
+}
+
+TEST_CASE("a statement is a value that prints as it was written") {
+    const std::string text = "dst(g,n,k,p,q) +=! src?(g,n,c,2*p+r-1,2*q+s-3) * weights(g,k,c,r,s)";
+    const Statement statement = parse_statement(text);
+    CHECK(to_string(statement) == text);
+    CHECK(parse_statement(to_string(statement)) == statement);
+    CHECK_FALSE(statement.adds_to_result);
+    REQUIRE(statement.factors.size() == 2);
+    CHECK(statement.factors[0].may_lie_outside);
+    CHECK(statement.factors[0].places[3] == AffineSum{{{2, "p"}, {1, "r"}}, -1});
+    CHECK_FALSE(statement.factors[1].may_lie_outside);
+    for (const char* const other :
+         {"v() += a()", "y(n) += 0", "y(n) += x(n,kh) * w(kh)", "y(i) += x(-i+7) * w(0,-2*i)"}) {
+        CHECK(to_string(parse_statement(other)) == other);
+    }
+}
+
+TEST_CASE("sums are brought together, and constants are put in") {
+    const Constants constants{{"u", 3}, {"pad", 2}};
+    CHECK(to_string(parse_statement("y( p ) += x(u*p + 2*r*u - pad, p-p, 2*3, i+1+i)",
+                                    constants)) == "y(p) += x(3*p+6*r-2,0,6,2*i+1)");
+}
+
+TEST_CASE("what is wrong is quoted with its position") {
+    CHECK(refusal("y(n) = x(n)") ==
+          "The formula \"y(n) = x(n)\" has '=' at position 5, expected '+=' or '+=!'.");
+    CHECK(refusal("y(n) += ") ==
+          "The formula \"y(n) += \" has nothing more at position 8, "
+          "expected the name of a tensor.");
+    CHECK(refusal("y(n) += x(n") ==
+          "The formula \"y(n) += x(n\" has nothing more at position 11, expected ',' or ')'.");
+    CHECK(refusal("y(n) += x(n) * w(n) * b(n)") ==
+          "The formula \"y(n) += x(n) * w(n) * b(n)\" has '*' at position 20, expected the end of "
+          "the statement.");
+    CHECK(
+        refusal("y(n) += x(n*k)") ==
+        "The formula \"y(n) += x(n*k)\" has 'k' at position 12, expected one index in a product.");
+    CHECK(refusal("y(n) += x(+n)") ==
+          "The formula \"y(n) += x(+n)\" has '+' at position 10, "
+          "expected an index, a constant or a number.");
+    CHECK(refusal("y(n) += x(9999999999*n)") ==
+          "The formula \"y(n) += x(9999999999*n)\" has '9' at position 10, expected a number of at "
+          "most 2^31.");
+    CHECK(refusal("y(n) += x(65536*65536*n)") ==
+          "The formula \"y(n) += x(65536*65536*n)\" has '6' at position 16, expected a product of "
+          "at most 2^31.");
+    CHECK(refusal("y(n) += x(u*n)", {{"u", std::int64_t{1} << 40}}) ==
+          "The formula \"y(n) += x(u*n)\" has 'u' at position 10, expected a constant of at most "
+          "2^31.");
+}
+
+TEST_CASE("what an index is to a product follows from where it stands") {
+    const auto uses = uses_of_indices(parse_statement("y(b,n,k) += x(b,n,c+r) * w(b,k,c,r)"));
+    REQUIRE(uses.size() == 5);
+    CHECK((uses[1].index == "n" && uses[1].is_row()));
+    CHECK((uses[2].index == "k" && uses[2].is_column()));
+    CHECK((uses[3].index == "c" && uses[3].is_summed()));
+    CHECK((uses[0].in_result && uses[0].in_a && uses[0].in_b && !uses[0].is_row()));
+}
+
+TEST_CASE("layouts have to fit the statement") {
+    const auto vector = [](char letter, std::int64_t extent) {
+        return plain_layout(DType::f32, {{letter, extent}});
+    };
+    const auto refused = [&](const std::string& text, std::int64_t inputs) {
+        return refusal_of([&] {
+            contraction_from(parse_statement(text),
+                             {vector('k', 5), vector('x', inputs),
+                              plain_layout(DType::f32, {{'r', 3}, {'k', 5}})},
+                             {.loops = "k", .rows = "k", .columns = "k", .depth = "r"});
+        });
+    };
+    CHECK(refused("y(k) += x(k+r) * w(r,k)", 7) == "nothing was refused");
+    CHECK(refused("y(k) += x(k+r) * w(r,k)", 6) ==
+          "The formula \"y(k) += x(k+r) * w(r,k)\" has places 0 to 6 in a dimension of 6 of x, "
+          "expected \"?\" behind its name.");
+    CHECK(refused("y(k) += x?(k+r-1) * w(r,k)", 6) == "nothing was refused");
+    CHECK(refused("y(k) += x(k,r) * w(r,k)", 7) ==
+          "The places of x are 2, expected one for each of 1 dimensions.");
+    CHECK(refused("y(k) += x(k+i) * w(r,k)", 7) ==
+          "The formula \"y(k) += x(k+i) * w(r,k)\" has no place for the index i alone, expected "
+          "one.");
+}
+
+}  // namespace
+}  // namespace dlprim
