@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "primitives/tensor/pack.h"
+#include "primitives/tensor/reorder.h"
 
 namespace dlprim::testing {
 namespace {
@@ -166,7 +167,10 @@ std::vector<float> diff_weights_of(const Conv2d& conv, const void* src, const vo
     std::fill_n(packed.data(), packed.size(), std::byte{0xff});
     conv.backward_weights(src, diff_dst, to, packed.data());
     std::vector<std::byte> plain(at(shape.K * shape.group_C() * shape.R * shape.S * size_of(to)));
-    unpack_diff_weights(shape, to, packed.data(), plain.data());
+    const std::vector<TensorForm> forms = conv_forms(shape, to, Format::blocked);
+    const TensorForm& form =
+        form_of(forms, to == DType::f32 ? "diff_weights" : "narrow_diff_weights");
+    reorder(form.packed, packed.data(), form.plain, plain.data());
     return floats_of(plain, to);
 }
 
@@ -230,8 +234,9 @@ ConvResults computed(const Conv2d& conv, const ConvOperands& operands, const Con
     residual.write(operands.residual);
     const GuardedBytes weights(packed_weights_size(spec.shape, spec.dtype) * size_of(spec.dtype),
                                fence);
-    pack_weights(spec.shape, spec.dtype, spec.dtype, bytes_of(operands.weights, spec.dtype).data(),
-                 weights.data());
+    const std::vector<TensorForm> forms = conv_forms(spec.shape, spec.dtype, spec.layout);
+    const TensorForm& form = form_of(forms, "weights");
+    reorder(form.plain, bytes_of(operands.weights, spec.dtype).data(), form.packed, weights.data());
     const GuardedBytes bias(spec.shape.K * 4, fence);
     std::memcpy(bias.data(), operands.bias.data(), at(bias.size()));
     const Activation4d dst(spec, true, fence);

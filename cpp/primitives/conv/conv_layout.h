@@ -50,35 +50,14 @@ std::vector<TensorForm> conv_forms(const ConvShape& shape, DType dtype, Format f
 Layout weights_layout(const ConvShape& shape, DType dtype);
 Layout transposed_weights_layout(const ConvShape& shape, DType dtype);
 
-// plain (N,C,H,W) -> [N][blocks][H][W][block]. Padding channels become zero.
-void pack_blocked(const Activations& activations, const void* plain, void* packed);
-// The reverse; padding channels are not read.
-void unpack_blocked(const Activations& activations, const void* packed, void* plain);
-// plain (N,C,H,W) -> (N,H,W,C), and back.
-void pack_nhwc(const Activations& activations, const void* plain, void* packed);
-void unpack_nhwc(const Activations& activations, const void* packed, void* plain);
-
 // Elements of the packed weights, padding included. Those of f32 are those of diff_weights in any
 // dtype.
 std::int64_t packed_weights_size(const ConvShape& shape, DType dtype);
 
-// plain (K, C/groups, R, S) -> the packed form, padding zero. The types are equal, or f32 is
-// rounded to bf16 as round_to_bf16 does.
-void pack_weights(const ConvShape& shape, DType from, DType to, const void* plain, void* packed);
-void unpack_weights(const ConvShape& shape, DType dtype, const void* packed, void* plain);
-
-// diff_weights come from their pass as [Kb][Cb][R][S][bc][bk] in every dtype, never in VNNI form
-// ([blocks][R][S][block] when depthwise).
-void unpack_diff_weights(const ConvShape& shape, DType dtype, const void* packed, void* plain);
-
 // Zero where there are no channels: sums may have left anything. Not for depthwise shapes.
 void clear_diff_weights_padding(const ConvShape& shape, DType dtype, void* packed);
 
-// The packed weights with the roles of C and K exchanged, as the backward-data pass multiplies
-// them: [Cb][Kb][R][S][bk][bc], in VNNI form for bfloat16 (block order: groups stay outermost).
-// Not for depthwise shapes.
 std::int64_t transposed_weights_size(const ConvShape& shape, DType dtype);
-void transpose_weights(const ConvShape& shape, DType dtype, const void* packed, void* transposed);
 
 // Pixels of one row of an image, `step` apart, as the backward-weights pass multiplies them:
 // out[i][c] = (pixel first + 2*i*step, pixel first + (2*i+1)*step) of channel c, so that

@@ -1,6 +1,7 @@
 #include "primitives/conv/conv_contraction.h"
 #include "primitives/conv/direct_passes.h"
 #include "primitives/tensor/parallel.h"
+#include "primitives/tensor/reorder.h"
 
 namespace dlprim {
 namespace {
@@ -21,6 +22,8 @@ public:
           windows_(prefers_windows(problem_)),
           on_lines_(has_cells(problem_) ? kOnLines : kAnyResult),
           weights_bytes_(weights_bytes(spec, windows_)),
+          transposition_(weights_layout(spec.shape, spec.dtype),
+                         transposed_weights_layout(spec.shape, spec.dtype)),
           nest_({.contraction = [this](std::int64_t cells) { return contraction(cells); },
                  .typical = on_lines_}) {}
 
@@ -33,7 +36,7 @@ public:
         if (problem_.shape.N > 0 && windows_) {
             make_window_weights(problem_, it.weights, scratch.data());
         } else if (problem_.shape.N > 0) {
-            transpose_weights(problem_.shape, problem_.dtype, it.weights, scratch.data());
+            transposition_.run(it.weights, scratch.data());
         }
         plan->run({.a = it.diff_dst, .b = scratch.data(), .c = it.result},
                   scratch.data() + weights_bytes_, threads);
@@ -56,6 +59,7 @@ private:
     bool windows_;
     Cells on_lines_;
     std::int64_t weights_bytes_;  // of their other form, in scratch
+    Reorder transposition_;       // of weights, where they are no windows
     mutable ScheduledPass nest_;
 };
 

@@ -4,7 +4,6 @@
 
 #include "primitives/linear/narrow_product.h"
 #include "primitives/tensor/parallel.h"
-#include "primitives/linear/sample_pairs.h"
 
 namespace dlprim {
 namespace {
@@ -82,11 +81,16 @@ ContractionRules weights_rules(const LinearProblem& problem) {
             }};
 }
 
+Layout pairs_of(const LinearProblem& problem, std::int64_t channels) {
+    return sample_pairs_layout(problem.shape.N, channels, problem.dtype);
+}
+
+Layout samples_of(const LinearProblem& problem, std::int64_t channels) {
+    return samples_layout(problem.layout, problem.shape.N, channels, problem.dtype);
+}
+
 std::int64_t pairs_bytes(const LinearProblem& problem, std::int64_t channels) {
-    if (problem.dtype != DType::bf16) return 0;
-    const ChannelBlocks blocks = linear_blocks(channels);
-    return aligned(rounded_up(problem.shape.N, 2) * blocks.count() * blocks.block *
-                   size_of(problem.dtype));
+    return problem.dtype == DType::bf16 ? aligned(pairs_of(problem, channels).bytes()) : 0;
 }
 
 }  // namespace
@@ -98,7 +102,9 @@ Linear::Linear(const LinearSpec& spec)
       is_narrow_(is_narrow(problem_) &&
                  (spec.dtype == DType::f32 || spec.activation == Activation::none)),
       src_pairs_bytes_(pairs_bytes(problem_, spec.shape.C)),
-      dst_pairs_bytes_(pairs_bytes(problem_, spec.shape.K)) {
+      dst_pairs_bytes_(pairs_bytes(problem_, spec.shape.K)),
+      src_pairs_(samples_of(problem_, spec.shape.C), pairs_of(problem_, spec.shape.C)),
+      dst_pairs_(samples_of(problem_, spec.shape.K), pairs_of(problem_, spec.shape.K)) {
     passes_.try_emplace(PassKind::forward, forward_rules(spec_, problem_));
     if (!has_backward()) return;
     passes_.try_emplace(PassKind::backward_data, data_rules(problem_));
@@ -148,11 +154,9 @@ void Linear::backward_weights(const void* src, const void* diff_dst, DType to,
     const WorkspacePool::Lease pairs(*workspaces_, dst_pairs_bytes_ + src_pairs_bytes_);
     ContractionOperands operands{.a = diff_dst, .b = src, .c = diff_weights};
     if (spec_.dtype == DType::bf16) {
-        const auto [N, C, K] = spec_.shape;
         char* const src_pairs = pairs.data() + dst_pairs_bytes_;
-        pack_sample_pairs(linear_activations(N, K, spec_.dtype), spec_.layout, diff_dst,
-                          pairs.data());
-        pack_sample_pairs(linear_activations(N, C, spec_.dtype), spec_.layout, src, src_pairs);
+        dst_pairs_.run(diff_dst, pairs.data());
+        src_pairs_.run(src, src_pairs);
         operands.a = pairs.data();
         operands.b = src_pairs;
     }

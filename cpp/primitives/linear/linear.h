@@ -17,6 +17,7 @@
 #include "primitives/linear/linear_contraction.h"
 #include "primitives/nest/pass_kind.h"
 #include "primitives/nest/scheduled_pass.h"
+#include "primitives/tensor/reorder.h"
 #include "primitives/tensor/workspace.h"
 
 namespace dlprim {
@@ -89,6 +90,8 @@ private:
     // Of src and dst as the sums over the minibatch read them: bfloat16 in pairs of samples.
     std::int64_t src_pairs_bytes_ = 0;
     std::int64_t dst_pairs_bytes_ = 0;
+    Reorder src_pairs_;
+    Reorder dst_pairs_;
     std::map<PassKind, ScheduledPass> passes_;
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };

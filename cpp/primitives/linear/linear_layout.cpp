@@ -1,104 +1,8 @@
 #include "primitives/linear/linear_layout.h"
 
-#include <algorithm>
-#include <cstring>
 #include <string>
 
-#include "jit/isa.h"
-#include "primitives/tensor/pack_rows.h"
-#include "primitives/tensor/parallel.h"
-#include "primitives/tensor/partition.h"
-
 namespace dlprim {
-namespace {
-
-// What a task moves: see pack.cpp.
-constexpr std::int64_t kTaskBytes = 128 * 1024;
-
-std::int64_t channels_in(const ChannelBlocks& blocks, std::int64_t index) {
-    return std::min(blocks.block, blocks.channels - index * blocks.block);
-}
-
-char* at(const void* base, std::int64_t offset) {
-    return static_cast<char*>(const_cast<void*>(base)) + offset;
-}
-
-// body(byte offset in packed storage, in plain storage, bytes of the channels that exist) for the
-// row that every sample has in every block.
-template <class Body>
-void for_rows(const Activations& tensor, Format layout, const Body& body) {
-    const std::int64_t rows = tensor.width, element = size_of(tensor.dtype);
-    const ChannelBlocks& blocks = tensor.blocks;
-    const SampleStrides packed = sample_strides(layout, rows, blocks);
-    const Blocks parts{rows, 1 + kTaskBytes / (blocks.block * element)};
-    parallel_for(blocks.count() * parts.count(), [&](std::int64_t task) {
-        const std::int64_t block = task / parts.count();
-        const Range part = parts.at(task % parts.count());
-        for (std::int64_t row = part.begin; row < part.end; ++row) {
-            body((block * packed.block + row * packed.sample) * element,
-                 (row * blocks.channels + block * blocks.block) * element,
-                 static_cast<std::size_t>(channels_in(blocks, block) * element));
-        }
-    });
-}
-
-// One block of one form of the weights: `depth` channels of the sum from `first_depth` on, and
-// `columns` result channels.
-struct WeightsBlock {
-    std::int64_t first_depth;
-    std::int64_t depth;
-    std::int64_t first_column;
-    std::int64_t columns;
-    std::int64_t width;  // columns with those of the padding
-    char* packed;
-};
-
-void pack_block(const LinearShape& shape, const WeightTypes& types, bool backward,
-                const void* plain, const WeightsBlock& block) {
-    const std::int64_t first = backward ? block.first_depth * shape.C + block.first_column
-                                        : block.first_column * shape.C + block.first_depth;
-    const Packing packing{.from = types.from,
-                          .to = types.to,
-                          .k = block.depth,
-                          .n = block.columns,
-                          .transposed = !backward,
-                          .src = at(plain, first * size_of(types.from)),
-                          .ld_src = shape.C,
-                          .dst = block.packed,
-                          .ld_dst = block.width};
-    const Isa isa = usable_isa();
-    if (backward) {
-        row_functions(isa).pack(packing, {0, block.depth});
-    } else {
-        transpose_function(isa)(packing, {0, block.columns});
-    }
-}
-
-// The form whose result channels are K (forward) or C (backward).
-void pack_form(const LinearShape& shape, const WeightTypes& types, bool backward, const void* plain,
-               void* packed) {
-    const DType dtype = types.to;
-    const ChannelBlocks in = depth_blocks(backward ? shape.K : shape.C, dtype);
-    const ChannelBlocks out = linear_blocks(backward ? shape.C : shape.K);
-    const std::int64_t bytes =
-        rounded_up(in.block, elements_per_word(dtype)) * out.block * size_of(dtype);
-    parallel_for(in.count() * out.count(), [&](std::int64_t task) {
-        const std::int64_t column_block = task / in.count(), depth_block = task % in.count();
-        const WeightsBlock block{.first_depth = depth_block * in.block,
-                                 .depth = channels_in(in, depth_block),
-                                 .first_column = column_block * out.block,
-                                 .columns = channels_in(out, column_block),
-                                 .width = out.block,
-                                 .packed = at(packed, task * bytes)};
-        if (block.depth < in.block || block.columns < out.block) {
-            std::memset(block.packed, 0, static_cast<std::size_t>(bytes));
-        }
-        pack_block(shape, types, backward, plain, block);
-    });
-}
-
-}  // namespace
-
 namespace {
 
 TensorForm samples_form(const std::string& name, Indices n, Indices c, DType dtype, Format format) {
@@ -149,6 +53,10 @@ TensorForm diff_weights_form(const LinearShape& shape, const std::string& name, 
 
 }  // namespace
 
+Layout samples_layout(Format format, std::int64_t samples, std::int64_t channels, DType dtype) {
+    return samples_form("", {'n', samples}, {'c', channels}, dtype, format).packed;
+}
+
 std::vector<TensorForm> linear_forms(const LinearShape& shape, DType dtype, DType dst_dtype,
                                      Format format) {
     const Indices N{'n', shape.N}, C{'c', shape.C}, K{'k', shape.K};
@@ -182,50 +90,20 @@ SampleStrides sample_strides(Format layout, std::int64_t samples, const ChannelB
     return {blocks.block, samples * blocks.block};
 }
 
-void pack_samples(const Activations& tensor, Format layout, const void* plain, void* packed) {
-    const bool blocked = layout == Format::blocked;
-    const auto block_bytes = static_cast<std::size_t>(tensor.blocks.block * size_of(tensor.dtype));
-    for_rows(tensor, layout, [&](std::int64_t to, std::int64_t from, std::size_t bytes) {
-        char* const row = at(packed, to);
-        std::memcpy(row, at(plain, from), bytes);
-        if (blocked) std::memset(row + bytes, 0, block_bytes - bytes);
-    });
-}
-
-void unpack_samples(const Activations& tensor, Format layout, const void* packed, void* plain) {
-    for_rows(tensor, layout, [&](std::int64_t from, std::int64_t to, std::size_t bytes) {
-        std::memcpy(at(plain, to), at(packed, from), bytes);
-    });
+Layout sample_pairs_layout(std::int64_t samples, std::int64_t channels, DType dtype) {
+    const ChannelBlocks blocks = linear_blocks(channels);
+    const std::int64_t word = elements_per_word(dtype);
+    return stored_layout(dtype, {{'n', samples}, {'c', channels}},
+                         {{'c', blocks.count()},
+                          {'n', (samples + word - 1) / word},
+                          {'c', blocks.block},
+                          {'n', word}});
 }
 
 std::int64_t linear_weights_size(const LinearShape& shape, DType dtype) {
     const ChannelBlocks in = depth_blocks(shape.C, dtype);
     const ChannelBlocks out = linear_blocks(shape.K);
     return in.count() * in.block * out.count() * out.block;
-}
-
-void pack_linear_weights(const LinearShape& shape, const WeightTypes& types, bool backward,
-                         const void* plain, void* packed) {
-    pack_form(shape, types, false, plain, packed);
-    if (!backward) return;
-    pack_form(shape, types, true, plain,
-              at(packed, linear_weights_size(shape, types.to) * size_of(types.to)));
-}
-
-void unpack_linear_diff_weights(const LinearShape& shape, DType dtype, const void* packed,
-                                void* plain) {
-    const ChannelBlocks out = linear_blocks(shape.K);
-    const std::int64_t element = size_of(dtype);
-    // The rows of a block of C are all rows of K, those of its padding behind them.
-    const ChannelBlocks in = linear_blocks(shape.C);
-    const std::int64_t rows = out.count() * out.block;
-    parallel_for(in.count(), [&](std::int64_t block) {
-        const auto bytes = static_cast<std::size_t>(channels_in(in, block) * element);
-        for (std::int64_t k = 0; k < shape.K; ++k) {
-            std::memcpy(at(plain, (k * shape.C + block * in.block) * element),
-                        at(packed, (block * rows + k) * in.block * element), bytes);
-        }
-    });
 }
 
 }  // namespace dlprim

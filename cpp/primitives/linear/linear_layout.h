@@ -44,25 +44,13 @@ struct SampleStrides {
 
 SampleStrides sample_strides(Format layout, std::int64_t samples, const ChannelBlocks& blocks);
 
-// plain (N, channels) -> the layout, padding zero, and back.
-void pack_samples(const Activations& tensor, Format layout, const void* plain, void* packed);
-void unpack_samples(const Activations& tensor, Format layout, const void* packed, void* plain);
+// Samples of one tensor in either format, and side by side in pairs as a bfloat16 sum over the
+// minibatch multiplies them (decision 8 has the same for pixels): each block of channels is
+// [ceil(N / 2)][block][2], an odd last sample is paired with zeros. Letters: n and c.
+Layout samples_layout(Format format, std::int64_t samples, std::int64_t channels, DType dtype);
+Layout sample_pairs_layout(std::int64_t samples, std::int64_t channels, DType dtype);
 
 // Elements of one form of the weights.
 std::int64_t linear_weights_size(const LinearShape& shape, DType dtype);
-
-// Of plain and of packed weights: equal, or f32 that is rounded to bf16.
-struct WeightTypes {
-    DType from = DType::f32;
-    DType to = DType::f32;
-};
-
-// plain (K, C) -> the forward form, and with `backward` the other behind it.
-void pack_linear_weights(const LinearShape& shape, const WeightTypes& types, bool backward,
-                         const void* plain, void* packed);
-
-// [Cb][Kb][bk][bc], as the backward-weights pass writes it in either type -> plain (K, C).
-void unpack_linear_diff_weights(const LinearShape& shape, DType dtype, const void* packed,
-                                void* plain);
 
 }  // namespace dlprim

@@ -4,9 +4,8 @@
 #include <cstring>
 #include <string>
 
-#include "primitives/tensor/pack.h"
 #include "primitives/tensor/parallel.h"
-#include "primitives/tensor/transposition.h"
+#include "primitives/tensor/reorder.h"
 
 namespace dlprim {
 namespace {
@@ -43,103 +42,6 @@ char* plain_row(const PanelRows& tensor, std::int64_t panel, std::int64_t row) {
                                 size_of(tensor.dtype));
 }
 
-// A matrix of weights to pack: `panels` cuts the columns of B, of which gate `gate` stands at
-// place `place` of each panel.
-struct GateMatrix {
-    DType dtype;
-    Panels panels;       // of the columns
-    Panels rows;         // of B
-    std::int64_t gates;  // in a panel
-    std::int64_t place;  // of this one
-    bool transposed;     // stored (columns, rows)
-    const void* src;
-    void* dst;
-};
-
-// All panels but a narrower last one, or that one.
-void pack_panels(const GateMatrix& matrix, Range panels, std::int64_t columns) {
-    if (panels.size() == 0) return;
-    const std::int64_t element = size_of(matrix.dtype);
-    const std::int64_t ld = matrix.transposed ? matrix.rows.channels : matrix.panels.channels;
-    const std::int64_t first = panels.begin * matrix.panels.width;
-    const std::int64_t apart = matrix.panels.width * (matrix.transposed ? ld : 1) * element;
-    const std::int64_t gate = matrix.rows.padded() * matrix.panels.width * element;
-    pack_b({.from = matrix.dtype,
-            .to = matrix.dtype,
-            .k = matrix.rows.channels,
-            .n = columns,
-            .transposed = matrix.transposed,
-            .src = at(matrix.src, first * (matrix.transposed ? ld : 1) * element),
-            .ld_src = ld,
-            .dst = at(matrix.dst, (panels.begin * matrix.gates + matrix.place) * gate),
-            .ld_dst = matrix.panels.width,
-            .batch = panels.size(),
-            .stride_src = apart,
-            .stride_dst = matrix.gates * gate});
-}
-
-void pack_gate(const GateMatrix& matrix) {
-    const std::int64_t whole = matrix.panels.channels / matrix.panels.width;
-    pack_panels(matrix, {0, whole}, matrix.panels.width);
-    const std::int64_t rest = matrix.panels.channels - whole * matrix.panels.width;
-    if (rest > 0) pack_panels(matrix, {whole, whole + 1}, rest);
-}
-
-// Where packing leaves something unwritten.
-void clear_ragged(const RnnShape& shape, void* packed, const Panels& columns, std::int64_t rows,
-                  std::int64_t padded_rows) {
-    if (columns.padded() == columns.channels && padded_rows == rows) return;
-    std::memset(packed, 0,
-                size(shape.gates() * padded_rows * columns.padded() * size_of(shape.dtype)));
-}
-
-// Packed weights of one product and their transposed form, whose gates are at `places`.
-struct PackedPair {
-    Panels input;
-    GateSlots places;
-    const void* packed;
-    void* transposed;
-};
-
-void transpose_panels(const RnnShape& shape, const PackedPair& pair) {
-    const Panels state = shape.state();
-    const Panels& input = pair.input;
-    const std::int64_t element = size_of(shape.dtype);
-    const std::int64_t gates = shape.gates();
-    parallel_for(input.count() * gates, [&](std::int64_t task) {
-        const std::int64_t panel = task / gates;
-        const std::int64_t gate = task % gates;
-        const std::int64_t place = pair.places[static_cast<std::size_t>(gate)];
-        for (std::int64_t k = 0; k < state.count(); ++k) {
-            const std::int64_t from =
-                ((k * gates + gate) * input.padded() + panel * input.width) * state.width;
-            const std::int64_t to =
-                ((panel * gates + place) * state.padded() + k * state.width) * input.width;
-            transpose_packed(shape.dtype, {.src = at(pair.packed, from * element),
-                                           .ld_src = state.width,
-                                           .rows = input.width,
-                                           .columns = state.width,
-                                           .dst = at(pair.transposed, to * element),
-                                           .ld_dst = input.width});
-        }
-    });
-}
-
-float value_or_zero(const float* values, std::int64_t index) {
-    return values == nullptr ? 0 : values[index];
-}
-
-void pack_bias(const RnnShape& shape, const RnnWeights& plain, float* bias) {
-    const std::int64_t summed = shape.cell == RnnCell::lstm ? 4 * shape.K : 2 * shape.K;
-    for (std::int64_t i = 0; i < summed; ++i) {
-        bias[i] = value_or_zero(plain.b_ih, i) + value_or_zero(plain.b_hh, i);
-    }
-    for (std::int64_t i = summed; i < shape.gates() * shape.K; ++i) {
-        bias[i] = value_or_zero(plain.b_ih, i);
-        bias[i + shape.K] = value_or_zero(plain.b_hh, i);
-    }
-}
-
 // Weights of the product with `channels` channels, [panel of columns][gate][rows][width].
 TensorForm gates_form(const RnnShape& shape, const std::string& name, std::int64_t channels,
                       bool transposed) {
@@ -160,6 +62,43 @@ TensorForm gates_form(const RnnShape& shape, const std::string& name, std::int64
                          columns.width};
     if (word > 1) made.packed_shape.push_back(word);
     return made;
+}
+
+// Gates that are neighbours go to neighbouring places, or the last one to the first place.
+void transpose_gates(const RnnShape& shape, std::int64_t channels, const GateSlots& places,
+                     const void* packed, void* transposed) {
+    Layout from = gates_form(shape, "", channels, false).packed;
+    Layout to = gates_form(shape, "", channels, true).packed;
+    LayoutDimension &source = from.dimensions.front(), &target = to.dimensions.front();
+    const std::int64_t from_gate = source.levels[0].stride * size_of(shape.dtype);
+    const std::int64_t to_gate = target.levels[0].stride * size_of(shape.dtype);
+    std::int64_t count = 0;
+    for (std::int64_t gate = 0; gate < shape.gates(); gate += count) {
+        const std::int64_t place = places[static_cast<std::size_t>(gate)];
+        count = 1;
+        while (gate + count < shape.gates() &&
+               places[static_cast<std::size_t>(gate + count)] == place + count) {
+            ++count;
+        }
+        source.extent = source.levels[0].extent = count;
+        target.extent = target.levels[0].extent = count;
+        reorder(from, at(packed, gate * from_gate), to, at(transposed, place * to_gate));
+    }
+}
+
+float value_or_zero(const float* values, std::int64_t index) {
+    return values == nullptr ? 0 : values[index];
+}
+
+void pack_bias(const RnnShape& shape, const RnnWeights& plain, float* bias) {
+    const std::int64_t summed = shape.cell == RnnCell::lstm ? 4 * shape.K : 2 * shape.K;
+    for (std::int64_t i = 0; i < summed; ++i) {
+        bias[i] = value_or_zero(plain.b_ih, i) + value_or_zero(plain.b_hh, i);
+    }
+    for (std::int64_t i = summed; i < shape.gates() * shape.K; ++i) {
+        bias[i] = value_or_zero(plain.b_ih, i);
+        bias[i + shape.K] = value_or_zero(plain.b_hh, i);
+    }
 }
 
 }  // namespace
@@ -232,21 +171,15 @@ void clear_padding(const PanelRows& tensor, std::int64_t N, const std::int64_t* 
 }
 
 void pair_rows(const PanelRows& tensor, void* pairs) {
-    const std::int64_t width = tensor.panels.width;
-    const std::int64_t group = elements_per_word(tensor.dtype);
-    const std::int64_t groups = Blocks{tensor.rows, group}.count();
-    const std::int64_t element = size_of(tensor.dtype);
-    pack_b({.from = tensor.dtype,
-            .to = tensor.dtype,
-            .k = tensor.rows,
-            .n = width,
-            .src = tensor.first,
-            .ld_src = width,
-            .dst = pairs,
-            .ld_dst = width,
-            .batch = tensor.panels.count(),
-            .stride_src = tensor.panel_rows * width * element,
-            .stride_dst = groups * group * width * element});
+    const std::int64_t width = tensor.panels.width, count = tensor.panels.count();
+    const Indices panel{'p', count}, row{'r', tensor.rows}, column{'c', width};
+    Layout from = plain_layout(tensor.dtype, {panel, row, column});
+    from.dimensions[0].levels[0].stride = tensor.panel_rows * width;
+    const std::int64_t word = elements_per_word(tensor.dtype);
+    reorder(from, tensor.first,
+            stored_layout(tensor.dtype, {panel, row, column},
+                          {panel, {'r', Blocks{tensor.rows, word}.count()}, column, {'r', word}}),
+            pairs);
 }
 
 std::int64_t packed_w_ih_elements(const RnnShape& shape) {
@@ -258,26 +191,10 @@ std::int64_t packed_w_hh_elements(const RnnShape& shape) {
 }
 
 void pack_weights(const RnnShape& shape, const RnnWeights& plain, const RnnPackedWeights& packed) {
-    const Panels state = shape.state();
-    const Panels src = shape.src();
-    clear_ragged(shape, packed.w_ih, state, src.channels, src.padded());
-    clear_ragged(shape, packed.w_hh, state, shape.K, state.padded());
-    const std::int64_t element = size_of(shape.dtype);
-    for (std::int64_t gate = 0; gate < shape.gates(); ++gate) {
-        GateMatrix matrix{.dtype = shape.dtype,
-                          .panels = state,
-                          .rows = src,
-                          .gates = shape.gates(),
-                          .place = gate,
-                          .transposed = true,
-                          .src = at(plain.w_ih, gate * shape.K * shape.C * element),
-                          .dst = packed.w_ih};
-        pack_gate(matrix);
-        matrix.rows = state;
-        matrix.src = at(plain.w_hh, gate * shape.K * shape.K * element);
-        matrix.dst = packed.w_hh;
-        pack_gate(matrix);
-    }
+    const TensorForm w_ih = gates_form(shape, "", shape.C, false);
+    const TensorForm w_hh = gates_form(shape, "", shape.K, false);
+    reorder(w_ih.plain, plain.w_ih, w_ih.packed, packed.w_ih);
+    reorder(w_hh.plain, plain.w_hh, w_hh.packed, packed.w_hh);
     pack_bias(shape, plain, packed.bias);
 }
 
@@ -285,8 +202,8 @@ void transpose_weights(const RnnShape& shape, const RnnPackedWeights& packed) {
     const GateSlots src_places = src_slots(shape.cell);
     GateSlots places = hidden_slots(shape.cell);
     for (std::int64_t& place : places) place -= first_hidden_slot(shape.cell);
-    transpose_panels(shape, {shape.src(), src_places, packed.w_ih, packed.w_ih_transposed});
-    transpose_panels(shape, {shape.state(), places, packed.w_hh, packed.w_hh_transposed});
+    transpose_gates(shape, shape.C, src_places, packed.w_ih, packed.w_ih_transposed);
+    transpose_gates(shape, shape.K, places, packed.w_hh, packed.w_hh_transposed);
 }
 
 }  // namespace dlprim

@@ -18,8 +18,7 @@ struct Packing {
     DType to = DType::f32;
     std::int64_t k = 0;
     std::int64_t n = 0;
-    bool transposed = false;   // B is stored (n, k), as the weights of a linear layer are
-    bool from_memory = false;  // transposed storage that no cache holds: rows are fetched ahead
+    bool transposed = false;  // B is stored (n, k), as the weights of a linear layer are
     const void* src = nullptr;
     std::int64_t ld_src = 0;  // elements from row to row of the storage
     void* dst = nullptr;

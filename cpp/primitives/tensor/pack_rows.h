@@ -20,6 +20,5 @@ struct RowFunctions {
 
 // For an ISA level that this machine can run.
 RowFunctions row_functions(Isa isa);
-PackFunction transpose_function(Isa isa);  // transposed storage
 
 }  // namespace dlprim

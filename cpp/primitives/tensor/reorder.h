@@ -3,14 +3,39 @@
 // copy. The result is the same bits at every ISA level and for any number of threads.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "primitives/tensor/layout.h"
+#include "primitives/tensor/reorder_plan.h"
 
 namespace dlprim {
 
-// Both layouts have the same letters and extents. The types are equal, or float32 is rounded to
-// bfloat16 as round_to_bf16() does. Padding of `to` becomes zero, that of `from` is not read; gaps
-// between the strides of `to` are left alone. src and dst must not overlap. Throws
-// std::invalid_argument for any other pair of types.
+// A copy that is planned once.
+class Reorder {
+public:
+    // Both layouts have the same letters and extents. The types are equal, or float32 is rounded to
+    // bfloat16 as round_to_bf16() does. Throws std::invalid_argument for any other pair of types.
+    Reorder(const Layout& from, const Layout& to);
+
+    // Padding of `to` becomes zero, that of `from` is not read; gaps between the strides of `to`
+    // are left alone. src and dst must not overlap.
+    void run(const void* src, void* dst) const;
+
+private:
+    // One dimension as distances from its first element, for what is moved element by element.
+    struct Distances {
+        std::vector<std::int64_t> from = {};  // of the indices that exist
+        std::vector<std::int64_t> to = {};    // of those that are stored
+    };
+
+    void run_singly(const char* src, char* dst) const;
+    void move_singly(const Distances& it, const char* src, char* dst) const;
+
+    ReorderPlan plan_;
+    std::vector<Distances> distances_ = {};
+};
+
 void reorder(const Layout& from, const void* src, const Layout& to, void* dst);
 
 }  // namespace dlprim

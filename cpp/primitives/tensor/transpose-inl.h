@@ -7,16 +7,68 @@
 #define DLPRIM_PRIMITIVES_TRANSPOSE_INL_H
 #endif
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "primitives/tensor/bfloat16-inl.h"
+#include "primitives/tensor/transpose_tiles.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace dlprim {
 namespace HWY_NAMESPACE {
+
+inline constexpr std::int64_t kLineBytes = 64;
+
+// One row after the other of one side: without periods, and with any places.
+class Line {
+public:
+    Line(const Places& places, std::int64_t row)
+        : near_(places.near), offset_(row * places.near - places.near) {}
+
+    std::int64_t next() { return offset_ += near_; }
+
+private:
+    std::int64_t near_;
+    std::int64_t offset_;
+};
+
+class Walk {
+public:
+    Walk(const Places& places, std::int64_t row)
+        : places_(places),
+          offset_(places.at(row)),
+          left_(places.period - (row < places.period ? row : row % places.period)) {}
+
+    std::int64_t next() {
+        const std::int64_t at = offset_;
+        offset_ += places_.near;
+        if (--left_ == 0) {
+            left_ = places_.period;
+            offset_ += places_.far - places_.period * places_.near;
+        }
+        return at;
+    }
+
+private:
+    Places places_;  // a copy: a store to bytes could change any other
+    std::int64_t offset_;
+    std::int64_t left_;
+};
+
+inline bool is_line(const Places& places) {
+    return places.period == std::numeric_limits<std::int64_t>::max();
+}
+
+inline std::uint16_t half_at(const char* src, std::int64_t index) {
+    std::uint16_t bits = 0;
+    std::memcpy(&bits, src + index * 2, sizeof bits);
+    return bits;
+}
 
 #if HWY_TARGET != HWY_SCALAR
 
@@ -82,6 +134,28 @@ HWY_INLINE void transpose_square(D d, Vector<D>* rows) {
             exchange_halves(d, rows[i + block], rows[i + 3 * block]);
             exchange_blocks(rows[i], rows[i + block]);
             exchange_blocks(rows[i + 2 * block], rows[i + 3 * block]);
+        }
+    }
+}
+
+// body(first row, first column) for tiles of n x n. The last tiles overlap those before them. The
+// longer side is the inner loop, in strips of a cache line of the other: few long streams on the
+// side of the rows that are far apart, while the other side is in the cache.
+template <class D, class Body>
+HWY_INLINE void for_tiles(std::int64_t n, std::int64_t rows, std::int64_t columns, D /*d*/,
+                          const Body& body) {
+    constexpr std::int64_t strip = kLineBytes / static_cast<std::int64_t>(sizeof(hn::TFromD<D>));
+    const std::int64_t outer = std::min(rows, columns), inner = std::max(rows, columns);
+    const std::int64_t strips = std::max<std::int64_t>(outer / strip, 1);
+    for (std::int64_t s = 0; s < strips; ++s) {  // the remainder belongs to the last one
+        const std::int64_t first = s * strip, end = s + 1 == strips ? outer : first + strip;
+        for (std::int64_t j = 0; j < inner; j += n) {
+            for (std::int64_t i = first; i < end; i += n) {
+                const std::int64_t short_side = std::min(i, outer - n);
+                const std::int64_t long_side = std::min(j, inner - n);
+                body(rows < columns ? short_side : long_side,
+                     rows < columns ? long_side : short_side);
+            }
         }
     }
 }

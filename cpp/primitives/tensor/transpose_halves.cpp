@@ -1,13 +1,11 @@
-// Compiled once per target, as per_isa.h describes. Two-byte elements are never shuffled on their
-// own: neighbouring rows are interleaved to words, or pairs of words brought in order, and what
-// then is transposed are 32-bit and 64-bit elements.
-#include "primitives/tensor/transpose_halves.h"
-
+// Compiled once per target, as per_isa.h describes.
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "primitives/tensor/partition.h"
 #include "primitives/tensor/per_isa.h"
+#include "primitives/tensor/transpose_tiles.h"
 
 #define HWY_TARGET_INCLUDE "primitives/tensor/transpose_halves.cpp"
 // clang-format off
@@ -22,149 +20,215 @@ namespace dlprim {
 namespace HWY_NAMESPACE {
 namespace {
 
+using Word = std::uint32_t;
 using Half = std::uint16_t;
 
-const Half* src_of(const Transposition& matrix) { return static_cast<const Half*>(matrix.src); }
+#if HWY_TARGET != HWY_SCALAR
 
-Half* dst_of(const Transposition& matrix) { return static_cast<Half*>(matrix.dst); }
+// Two-byte elements are never shuffled on their own: neighbouring rows are interleaved to words.
+// Interleaved, a pair of rows is two vectors of words: of the lower and of the upper columns in
+// every block. Each half of the columns takes half of the registers.
+template <bool upper, class From, class D>
+HWY_INLINE void half_tile(D d, const Transposition& it, std::int64_t row, std::int64_t column) {
+    const hn::RepartitionToWide<D> words;
+    constexpr std::int64_t pairs = lanes<D> / 2;
+    const char* const src = it.src + column * 2;
+    Vector<decltype(words)> square[pairs];
+    From from(it.src_rows, row);
+    for (std::int64_t i = 0; i < pairs; ++i) {
+        const auto even = hn::LoadU(d, reinterpret_cast<const Half*>(src + from.next()));
+        const auto odd = hn::LoadU(d, reinterpret_cast<const Half*>(src + from.next()));
+        square[i] = hn::BitCast(
+            words, upper ? hn::InterleaveUpper(d, even, odd) : hn::InterleaveLower(d, even, odd));
+    }
+    transpose_square(words, square);
+    char* const dst = it.dst + row * 2;
+    const Places to = it.dst_rows;
+    for (std::int64_t i = 0; i < pairs; ++i) {
+        const std::int64_t at = to.at(column + i / 4 * 8 + (upper ? 4 : 0) + i % 4);
+        hn::StoreU(hn::BitCast(d, square[i]), d, reinterpret_cast<Half*>(dst + at));
+    }
+}
 
-// Each of these is a way to transpose: `tile` a square with as many rows as vectors of D have
-// units, `singly` any part, in units.
+template <class From, class D>
+bool halves_in_tiles(D d, const Transposition& it) {
+    constexpr std::int64_t n = lanes<D>;
+    if (std::min(it.rows, it.columns) >= n) {
+        for_tiles(n, it.rows, it.columns, d, [&](std::int64_t row, std::int64_t column) HWY_ATTR {
+            half_tile<false, From>(d, it, row, column);
+            half_tile<true, From>(d, it, row, column);
+        });
+        return true;
+    }
+    if constexpr (can_be_halved<D>) return halves_in_tiles<From>(hn::Half<D>(), it);
+    return false;
+}
 
-struct Plain {
-    static constexpr std::int64_t kUnit = 1;  // elements
+#endif
 
-    static void singly(const Transposition& matrix, Range rows, Range columns) {
-        for (std::int64_t column = columns.begin; column < columns.end; ++column) {
-            Half* const dst = dst_of(matrix) + column * matrix.ld_dst;
-            for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-                dst[row] = src_of(matrix)[row * matrix.ld_src + column];
-            }
+void transpose_halves(const Transposition& it) {
+#if HWY_TARGET != HWY_SCALAR
+    const hn::ScalableTag<Half> d;
+    if (is_line(it.src_rows) ? halves_in_tiles<Line>(d, it) : halves_in_tiles<Walk>(d, it)) return;
+#endif
+    for (std::int64_t column = 0; column < it.columns; ++column) {
+        char* const dst = it.dst + it.dst_rows.at(column);
+        for (std::int64_t row = 0; row < it.rows; ++row) {
+            const Half bits = half_at(it.src + it.src_rows.at(row), column);
+            std::memcpy(dst + row * 2, &bits, sizeof bits);
         }
+    }
+}
+
+// Two neighbouring words hold a square of 2 x 2 elements, a unit: exchanging its middle elements
+// transposes it, and units are what is transposed.
+
+void pairs_singly(const Transposition& it, Range rows, Range columns) {
+    const std::int64_t last_row = std::min(rows.end * 2, it.rows);
+    for (std::int64_t pair = columns.begin; pair < columns.end; ++pair) {
+        char* const dst = it.dst + it.dst_rows.at(pair);
+        const bool full = 2 * pair + 1 < it.columns;
+        for (std::int64_t row = rows.begin * 2; row < last_row; ++row) {
+            const char* const src = it.src + it.src_rows.at(row / 2) + (4 * pair + row % 2) * 2;
+            const Half bits[2] = {half_at(src, 0), full ? half_at(src, 2) : Half{0}};
+            std::memcpy(dst + row * kWordBytes, bits, sizeof bits);
+        }
+    }
+}
+
+#if HWY_TARGET != HWY_SCALAR
+
+template <class D>
+HWY_INLINE auto transposed_units(D d, const char* src) {
+    alignas(16) static constexpr std::uint8_t kOrder[16] = {0, 1, 4,  5,  2,  3,  6,  7,
+                                                            8, 9, 12, 13, 10, 11, 14, 15};
+    const hn::Repartition<std::uint8_t, D> bytes;
+    const auto units = hn::LoadU(bytes, reinterpret_cast<const std::uint8_t*>(src));
+    return hn::BitCast(d, hn::TableLookupBytes(units, hn::LoadDup128(bytes, kOrder)));
+}
+
+template <class D>
+bool pairs_in_tiles(D d, const Transposition& it, std::int64_t rows, std::int64_t columns) {
+    constexpr std::int64_t n = lanes<D>;
+    const hn::Repartition<std::uint8_t, D> bytes;
+    constexpr std::int64_t unit = 2 * kWordBytes;
+    if (std::min(rows, columns) >= n) {
+        for_tiles(n, rows, columns, d, [&](std::int64_t row, std::int64_t column) HWY_ATTR {
+            Vector<D> square[n];
+            for (std::int64_t i = 0; i < n; ++i) {
+                square[i] = transposed_units(d, it.src + it.src_rows.at(row + i) + column * unit);
+            }
+            transpose_square(d, square);
+            for (std::int64_t i = 0; i < n; ++i) {
+                char* const dst = it.dst + it.dst_rows.at(column + i) + row * unit;
+                hn::StoreU(hn::BitCast(bytes, square[i]), bytes,
+                           reinterpret_cast<std::uint8_t*>(dst));
+            }
+        });
+        return true;
+    }
+    if constexpr (can_be_halved<D>) return pairs_in_tiles(hn::Half<D>(), it, rows, columns);
+    return false;
+}
+
+#endif
+
+void transpose_pairs(const Transposition& it) {
+    const std::int64_t all_rows = (it.rows + 1) / 2, all_columns = (it.columns + 1) / 2;
+    std::int64_t rows = 0, columns = 0;
+#if HWY_TARGET != HWY_SCALAR
+    if (pairs_in_tiles(hn::ScalableTag<std::uint64_t>(), it, it.rows / 2, it.columns / 2)) {
+        rows = it.rows / 2;
+        columns = it.columns / 2;
+    }
+#endif
+    pairs_singly(it, {rows, all_rows}, {0, columns});
+    pairs_singly(it, {0, all_rows}, {columns, all_columns});
+}
+
+// Both of these move triples: `single` one, `vector` as many as D has lanes.
+
+template <class Lane>
+struct Join {
+    const Lane* src;
+    std::int64_t ld;
+    Lane* dst;
+    std::int64_t triples;
+
+    explicit Join(const Transposition& it)
+        : src(reinterpret_cast<const Lane*>(it.src)),
+          ld(it.src_rows.near / static_cast<std::int64_t>(sizeof(Lane))),
+          dst(reinterpret_cast<Lane*>(it.dst)),
+          triples(it.columns) {}
+
+    void single(std::int64_t i) const {
+        for (std::int64_t row = 0; row < 3; ++row) dst[3 * i + row] = src[row * ld + i];
     }
 
 #if HWY_TARGET != HWY_SCALAR
-    // Interleaved, a pair of rows is two vectors of words: of the lower and of the upper columns
-    // in every block. Each half of the columns takes half of the registers.
-    template <bool upper, class D>
-    static HWY_INLINE void half_tile(D d, const Half* src, std::int64_t ld_src, Half* dst,
-                                     std::int64_t ld_dst) {
-        const hn::RepartitionToWide<D> words;
-        constexpr std::int64_t pairs = lanes<D> / 2;
-        Vector<decltype(words)> square[pairs];
-        for (std::int64_t i = 0; i < pairs; ++i) {
-            const auto even = hn::LoadU(d, src + 2 * i * ld_src);
-            const auto odd = hn::LoadU(d, src + (2 * i + 1) * ld_src);
-            square[i] = hn::BitCast(words, upper ? hn::InterleaveUpper(d, even, odd)
-                                                 : hn::InterleaveLower(d, even, odd));
-        }
-        transpose_square(words, square);
-        for (std::int64_t i = 0; i < pairs; ++i) {
-            const std::int64_t column = i / 4 * 8 + (upper ? 4 : 0) + i % 4;
-            hn::StoreU(hn::BitCast(d, square[i]), d, dst + column * ld_dst);
-        }
-    }
-
     template <class D>
-    static HWY_INLINE void tile(D d, const Transposition& matrix, std::int64_t row,
-                                std::int64_t column) {
-        const Half* const src = src_of(matrix) + row * matrix.ld_src + column;
-        Half* const dst = dst_of(matrix) + column * matrix.ld_dst + row;
-        half_tile<false>(d, src, matrix.ld_src, dst, matrix.ld_dst);
-        half_tile<true>(d, src, matrix.ld_src, dst, matrix.ld_dst);
+    HWY_INLINE void vector(D d, std::int64_t i) const {
+        hn::StoreInterleaved3(hn::LoadU(d, src + i), hn::LoadU(d, src + ld + i),
+                              hn::LoadU(d, src + 2 * ld + i), d, dst + 3 * i);
     }
 #endif
 };
 
-// From pairs of rows to pairs of columns. Two neighbouring words hold a square of 2 x 2 elements,
-// a unit: exchanging its middle elements transposes it.
-struct Paired {
-    static constexpr std::int64_t kUnit = 2;
+template <class Lane>
+struct Split {
+    const Lane* src;
+    Lane* dst;
+    std::int64_t ld;
+    std::int64_t triples;
 
-    static void singly(const Transposition& matrix, Range rows, Range columns) {
-        const std::int64_t last_row = std::min(rows.end * kUnit, matrix.rows);
-        for (std::int64_t pair = columns.begin; pair < columns.end; ++pair) {
-            Half* const dst = dst_of(matrix) + pair * matrix.ld_dst * 2;
-            const bool full = 2 * pair + 1 < matrix.columns;
-            for (std::int64_t row = rows.begin * kUnit; row < last_row; ++row) {
-                const Half* const src =
-                    src_of(matrix) + (row / 2 * matrix.ld_src + 2 * pair) * 2 + row % 2;
-                dst[2 * row] = src[0];
-                dst[2 * row + 1] = full ? src[2] : Half{0};
-            }
-        }
+    explicit Split(const Transposition& it)
+        : src(reinterpret_cast<const Lane*>(it.src)),
+          dst(reinterpret_cast<Lane*>(it.dst)),
+          ld(it.dst_rows.near / static_cast<std::int64_t>(sizeof(Lane))),
+          triples(it.rows) {}
+
+    void single(std::int64_t i) const {
+        for (std::int64_t row = 0; row < 3; ++row) dst[row * ld + i] = src[3 * i + row];
     }
 
 #if HWY_TARGET != HWY_SCALAR
     template <class D>
-    static HWY_INLINE auto transposed_units(D d, const Half* src) {
-        alignas(16) static constexpr std::uint8_t kOrder[16] = {0, 1, 4,  5,  2,  3,  6,  7,
-                                                                8, 9, 12, 13, 10, 11, 14, 15};
-        const hn::Repartition<std::uint8_t, D> bytes;
-        const auto units = hn::BitCast(bytes, hn::LoadU(d, src));
-        return hn::TableLookupBytes(units, hn::LoadDup128(bytes, kOrder));
-    }
-
-    template <class D>
-    static HWY_INLINE void tile(D d, const Transposition& matrix, std::int64_t row,
-                                std::int64_t column) {
-        const hn::Repartition<std::uint64_t, D> units;
-        constexpr std::int64_t n = lanes<decltype(units)>;
-        const Half* const src = src_of(matrix) + (row * matrix.ld_src + 2 * column) * 2;
-        Half* const dst = dst_of(matrix) + (column * matrix.ld_dst + 2 * row) * 2;
-        Vector<decltype(units)> square[n];
-        for (std::int64_t i = 0; i < n; ++i) {
-            square[i] = hn::BitCast(units, transposed_units(d, src + i * matrix.ld_src * 2));
-        }
-        transpose_square(units, square);
-        for (std::int64_t i = 0; i < n; ++i) {
-            hn::StoreU(hn::BitCast(d, square[i]), d, dst + i * matrix.ld_dst * 2);
-        }
+    HWY_INLINE void vector(D d, std::int64_t i) const {
+        Vector<D> first, second, third;
+        hn::LoadInterleaved3(d, src + 3 * i, first, second, third);
+        hn::StoreU(first, d, dst + i);
+        hn::StoreU(second, d, dst + ld + i);
+        hn::StoreU(third, d, dst + 2 * ld + i);
     }
 #endif
 };
 
+// The last vector overlaps the one before it.
+template <class Lane, template <class> class Way>
+void move_triples(const Transposition& it) {
+    const Way<Lane> way(it);
 #if HWY_TARGET != HWY_SCALAR
-// The last tiles overlap those before them; what is narrower than a tile takes smaller ones. The
-// longer side is the inner loop: few long streams on the side of the rows that are far apart, which
-// hardware prefetches, while the other side is in the cache.
-template <class Way, class D>
-void in_tiles(D d, const Transposition& matrix, std::int64_t rows, std::int64_t columns) {
-    constexpr std::int64_t n = lanes<D> / (Way::kUnit * Way::kUnit);
-    const std::int64_t outer = std::min(rows, columns), inner = std::max(rows, columns);
-    if (outer >= n) {
-        for (std::int64_t i = 0; i < outer; i += n) {
-            const std::int64_t short_side = std::min(i, outer - n);
-            for (std::int64_t j = 0; j < inner; j += n) {
-                const std::int64_t long_side = std::min(j, inner - n);
-                Way::tile(d, matrix, rows < columns ? short_side : long_side,
-                          rows < columns ? long_side : short_side);
-            }
-        }
-    } else if constexpr (can_be_halved<D>) {
-        in_tiles<Way>(hn::Half<D>(), matrix, rows, columns);
-    } else {
-        Way::singly(matrix, {0, rows}, {0, columns});
+    const hn::ScalableTag<Lane> d;
+    constexpr std::int64_t n = lanes<decltype(d)>;
+    if (way.triples >= n) {
+        std::int64_t i = 0;
+        for (; i + n <= way.triples; i += n) way.vector(d, i);
+        if (i < way.triples) way.vector(d, way.triples - n);
+        return;
     }
-}
 #endif
-
-template <class Way>
-void transpose_by(const Transposition& matrix) {
-    const std::int64_t rows = matrix.rows / Way::kUnit, columns = matrix.columns / Way::kUnit;
-#if HWY_TARGET != HWY_SCALAR
-    in_tiles<Way>(hn::ScalableTag<Half>(), matrix, rows, columns);
-#else
-    Way::singly(matrix, {0, rows}, {0, columns});
-#endif
-    if constexpr (Way::kUnit > 1) {
-        const std::int64_t all_rows = (matrix.rows + 1) / 2, all_columns = (matrix.columns + 1) / 2;
-        Way::singly(matrix, {rows, all_rows}, {0, columns});
-        Way::singly(matrix, {0, all_rows}, {columns, all_columns});
-    }
+    for (std::int64_t i = 0; i < way.triples; ++i) way.single(i);
 }
 
-HalfFunctions functions() { return {transpose_by<Plain>, transpose_by<Paired>}; }
+TransposeFunction function(Transposing way, std::int64_t element) {
+    const bool narrow = element == 2;
+    if (way == Transposing::halves) return transpose_halves;
+    if (way == Transposing::pairs) return transpose_pairs;
+    if (way == Transposing::join_three) {
+        return narrow ? move_triples<Half, Join> : move_triples<Word, Join>;
+    }
+    return narrow ? move_triples<Half, Split> : move_triples<Word, Split>;
+}
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -174,7 +238,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dlprim {
 
-HalfFunctions half_functions(Isa isa) { return DLPRIM_FOR_ISA(isa, functions)(); }
+TransposeFunction transpose_function(Isa isa, Transposing way, std::int64_t element) {
+    if (way <= Transposing::rounded_tap_pairs) return word_function(isa, way);
+    return DLPRIM_FOR_ISA(isa, function)(way, element);
+}
 
 }  // namespace dlprim
 #endif

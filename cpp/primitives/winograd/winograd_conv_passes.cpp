@@ -2,6 +2,7 @@
 
 #include "primitives/conv/conv_activation.h"
 #include "primitives/tensor/parallel.h"
+#include "primitives/tensor/reorder.h"
 #include "primitives/winograd/winograd_schedule.h"
 
 namespace dlprim {
@@ -46,6 +47,8 @@ public:
           transposed_bytes_(is_forward_ ? 0
                                         : aligned(transposed_weights_size(spec.shape, spec.dtype) *
                                                   size_of(spec.dtype))),
+          transposition_(weights_layout(spec.shape, spec.dtype),
+                         transposed_weights_layout(spec.shape, spec.dtype)),
           activation_(spec.problem(), spec.activation),
           nest_(rules_of(winograd_problem(spec.problem(), pass, tile))),
           transformed_floats_(nest_.typical_plan()->transformed_floats()) {}
@@ -92,13 +95,14 @@ public:
 private:
     const void* transposed_where_due(const void* weights, char* scratch) const {
         if (is_forward_) return weights;
-        transpose_weights(spec_.shape, spec_.dtype, weights, scratch);
+        transposition_.run(weights, scratch);
         return scratch;
     }
 
     ConvSpec spec_;
     bool is_forward_;
     std::int64_t transposed_bytes_;
+    Reorder transposition_;  // of weights, for backward-data
     ConvActivation activation_;
     mutable Scheduled<WinogradPass> nest_;
     std::int64_t transformed_floats_;  // whatever the schedule

@@ -6,6 +6,7 @@
 #include "guarded_elements.h"
 #include "primitives/conv/conv_layout.h"
 #include "primitives/tensor/parallel.h"
+#include "primitives/tensor/reorder.h"
 
 namespace dlprim {
 namespace {
@@ -79,6 +80,18 @@ TEST_CASE("channels of a depthwise convolution count as one group") {
 
 // ---------------------------------------------------------------- activations
 
+TensorForm form_of(const Activations& it, Format format) {
+    const ConvShape shape{.N = it.images,
+                          .C = it.blocks.total(),
+                          .H = it.height,
+                          .W = it.width,
+                          .K = 2 * it.blocks.groups,
+                          .R = 1,
+                          .S = 1,
+                          .groups = it.blocks.groups};
+    return dlprim::form_of(conv_forms(shape, it.dtype, format), "src");
+}
+
 void check_activations(const Activations& activations) {
     const ChannelBlocks& blocks = activations.blocks;
     const std::int64_t pixels = activations.height * activations.width, total = blocks.total();
@@ -98,8 +111,12 @@ void check_activations(const Activations& activations) {
         const std::int64_t b = c / blocks.channels * blocks.per_group() + within / blocks.block;
         return ((n * blocks.count() + b) * pixels + pixel) * blocks.block + within % blocks.block;
     };
-    trip.pack = [&](const void* from, void* to) { pack_blocked(activations, from, to); };
-    trip.unpack = [&](const void* from, void* to) { unpack_blocked(activations, from, to); };
+    const auto reorder_as = [&](Format format) {
+        const TensorForm form = form_of(activations, format);
+        trip.pack = [=](const void* x, void* y) { reorder(form.plain, x, form.packed, y); };
+        trip.unpack = [=](const void* x, void* y) { reorder(form.packed, x, form.plain, y); };
+    };
+    reorder_as(Format::blocked);
     check(trip);
 
     trip.packed = trip.plain;
@@ -108,8 +125,7 @@ void check_activations(const Activations& activations) {
         const std::int64_t pixel = split(i, &n, &c);
         return (n * pixels + pixel) * total + c;
     };
-    trip.pack = [&](const void* from, void* to) { pack_nhwc(activations, from, to); };
-    trip.unpack = [&](const void* from, void* to) { unpack_nhwc(activations, from, to); };
+    reorder_as(Format::nhwc);
     check(trip);
 }
 
@@ -149,8 +165,9 @@ TEST_CASE("images that are cut into tasks, for any number of threads") {
 
 TEST_CASE("no images are no work") {
     const Activations none{0, 5, 5, channel_blocks(1, 70), DType::f32};
-    pack_blocked(none, nullptr, nullptr);
-    unpack_nhwc(none, nullptr, nullptr);
+    const TensorForm blocked = form_of(none, Format::blocked), nhwc = form_of(none, Format::nhwc);
+    reorder(blocked.plain, nullptr, blocked.packed, nullptr);
+    reorder(nhwc.packed, nullptr, nhwc.plain, nullptr);
 }
 
 // ---------------------------------------------------------------- pixel pairs

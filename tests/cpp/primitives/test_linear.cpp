@@ -10,6 +10,7 @@
 #include "primitives/layers/activation_backward.h"
 #include "primitives/linear/linear.h"
 #include "primitives/tensor/parallel.h"
+#include "primitives/tensor/reorder.h"
 
 namespace dlprim {
 namespace {
@@ -51,7 +52,13 @@ LinearSpec plain(const LinearShape& shape, Activation activation, bool bias) {
 
 Tensor packed_weights(const LinearShape& shape, const Tensor& weights) {
     Tensor packed = unwritten(2 * linear_weights_size(shape, DType::f32));
-    pack_linear_weights(shape, {DType::f32, DType::f32}, true, weights.data(), packed.data());
+    const auto forms = linear_forms(shape, DType::f32, DType::f32, Format::nhwc);
+    for (const char* const name : {"weights", "backward_weights"}) {
+        const TensorForm& form = form_of(forms, name);
+        const bool second = form.name == "backward_weights";
+        reorder(form.plain, weights.data(), form.packed,
+                packed.data() + (second ? form.packed.elements() : 0));
+    }
     return packed;
 }
 
@@ -131,7 +138,9 @@ Gradients run_backward(const LinearShape& shape, const Tensor& diff_dst, const T
     Tensor diff_weights = unwritten(size);
     linear.backward_weights(src.data(), passed.data(), DType::f32, diff_weights.data());
     diff.weights = unwritten(shape.K * shape.C);
-    unpack_linear_diff_weights(shape, DType::f32, diff_weights.data(), diff.weights.data());
+    const auto forms = linear_forms(shape, DType::f32, DType::f32, Format::nhwc);
+    const TensorForm& form = form_of(forms, "diff_weights");
+    reorder(form.packed, diff_weights.data(), form.plain, diff.weights.data());
     return diff;
 }
 
