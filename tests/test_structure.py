@@ -6,6 +6,7 @@ They read the checkout these tests lie in, not the installed package.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -30,6 +31,33 @@ LAYERS = {
     "primitives": {"jit", "brgemm", "primitives", "hwy"},
     "bindings": {"jit", "brgemm", "primitives", "bindings", "pybind11"},
 }
+# Parts of under 40 lines, a header with its source, and why they stand alone.
+SMALL_PARTS = {
+    "jit/activation": "named by specs of every layer; the code for it needs Xbyak",
+    "jit/dtype": "the same",
+    "brgemm/args": "the memory layout that generated code reads",
+    "brgemm/emit": "keeps Xbyak out of brgemm.cpp",
+    "primitives/nest/pass_kind": "all that the bindings of most primitives need to know of passes",
+    "primitives/conv/conv_statement": "the one formula of three passes",
+    "primitives/conv/direct_passes": "three makers, each with a source of its own",
+    "bindings/register": "what module.cpp and every file of bindings share",
+}
+# Folders of more than a dozen parts, and how many they have at most.
+MOST_PARTS = {"conv": 23, "layers": 18, "nest": 15, "tensor": 20, "winograd": 15, "brgemm": 13}
+# From a source of primitives down to a header that includes no other of them.
+MOST_FLOORS = 8
+# What the files of a folder of primitives may include besides each other. The ways to compute a
+# convolution (winograd, depthwise) know its shape and layout; which one runs is conv2d's choice.
+FOLDERS: dict[str, set[str]] = {
+    "tensor": set(),
+    "nest": {"tensor"},
+    "layers": {"tensor", "nest"},
+    "linear": {"tensor", "nest", "layers"},
+    "rnn": {"tensor", "nest"},
+    "winograd": {"tensor", "nest", "conv"},
+    "depthwise": {"tensor", "nest", "conv"},
+    "conv": {"tensor", "nest", "layers", "winograd", "depthwise"},
+}
 SYSTEM_HEADERS = {"sys/mman.h", "sys/stat.h", "sys/syscall.h", "unistd.h", "pthread.h", "fcntl.h"}
 
 
@@ -41,15 +69,24 @@ def includes(path: Path) -> list[str]:
     return re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', path.read_text(), re.MULTILINE)
 
 
-def installed(path: Path) -> bool:
-    """As cpp/CMakeLists.txt says: all headers of the two layers but those it excludes."""
-    rules = (CPP / "CMakeLists.txt").read_text()
-    excluded = re.findall(r'PATTERN "([^"]+)" EXCLUDE', rules)
-    return (
-        path.suffix == ".h"
-        and path.relative_to(CPP).parts[0] != "bindings"
-        and not any(path.match(pattern) for pattern in excluded)
-    )
+def own_includes(path: Path) -> list[Path]:
+    return [CPP / name for name in includes(path) if (CPP / name).is_file()]
+
+
+def installed_headers() -> set[Path]:
+    """As cpp/CMakeLists.txt says: the headers it names, and what these include."""
+    named = re.search(r"set\(headers\s([^)]*)\)", (CPP / "CMakeLists.txt").read_text())
+    assert named is not None
+    waiting, found = [CPP / name for name in named[1].split()], set[Path]()
+    while waiting:
+        header = waiting.pop()
+        if header not in found:
+            found.add(header)
+            waiting += own_includes(header)
+    return found
+
+
+INSTALLED = installed_headers()
 
 
 # ---------------------------------------------------------------- dependencies
@@ -73,10 +110,50 @@ def test_each_dependency_has_one_place(path: Path) -> None:
         assert not re.search(r"\bstd::(thread|jthread|async)\b", text)
     if path.relative_to(CPP).parts[0] != "bindings":
         assert not re.search(r"\bpy(bind11)?::|\bPy(Object|_)", text)
-    if path.parent not in {CPP / "jit", CPP / "brgemm"} or installed(path):
+    if path.parent not in {CPP / "jit", CPP / "brgemm"} or path in INSTALLED:
         assert "xbyak" not in text.lower()
-    if installed(path):
+    if path in INSTALLED:
         assert not any(name.startswith("hwy/") for name in names)
+
+
+def test_folders_of_primitives_build_on_each_other_in_order() -> None:
+    for path in sorted((CPP / "primitives").rglob("*.*")):
+        folder = path.parent.name
+        for included in own_includes(path):
+            if included.parts[len(CPP.parts)] == "primitives":
+                below = FOLDERS[folder] | {folder}
+                assert included.parent.name in below, f"{name_of(path)}: {name_of(included)}"
+
+
+def test_no_header_includes_itself_again() -> None:
+    def visit(path: Path, above: tuple[Path, ...]) -> None:
+        assert path not in above, " -> ".join(map(name_of, [*above, path]))
+        if path not in seen:
+            for included in own_includes(path):
+                visit(included, (*above, path))
+            seen.add(path)
+
+    seen: set[Path] = set()
+    for path in CPP_FILES:
+        visit(path, ())
+
+
+def test_primitives_have_few_floors() -> None:
+    @functools.cache
+    def floors(path: Path) -> list[Path]:
+        below = [it for it in own_includes(path) if "primitives" in it.parts]
+        return [path, *max(map(floors, below), key=len, default=[])]
+
+    highest = max(map(floors, (CPP / "primitives").rglob("*.cpp")), key=len)
+    assert len(highest) <= MOST_FLOORS, " -> ".join(map(name_of, highest))
+
+
+def test_only_headers_for_users_are_installed() -> None:
+    """None that needs a third party, and the parts that have no use of their own stay inside."""
+    names = {name_of(path) for path in INSTALLED}
+    assert {"cpp/brgemm/brgemm.h", "cpp/primitives/conv/conv2d.h"} <= names
+    assert not any(name.endswith(("-inl.h", "_rows.h", "_assembler.h")) for name in names)
+    assert len(names) < len(list(CPP.rglob("*.h"))) / 2
 
 
 def test_only_bindings_reach_the_core_through_python() -> None:
@@ -105,16 +182,76 @@ def test_header_has_a_guard_and_says_why_it_is_there(path: Path) -> None:
 # ---------------------------------------------------------------- sizes
 
 
+def code_lines_of_cpp(text: str) -> int:
+    """Lines without those that only declare: prototypes, members, and the comments on them.
+
+    A brace behind `namespace`, `class`, `struct`, `union` or `enum` opens declarations, any other
+    one code; the lines from the first of a definition to its last brace count.
+    """
+    text = re.sub(r"//.*|'(\\?.)'|\"(\\.|[^\"\\])*\"", "", text)
+    scopes: list[bool] = []  # of the open braces: whether code is inside
+    count, start, statement = 0, 0, ""
+    for number, line in enumerate(text.splitlines()):
+        counted = any(scopes)
+        for letter in line:
+            if not statement.strip() and not any(scopes):
+                start = number
+            if letter == "{":
+                declares = re.search(r"\b(namespace|class|struct|union|enum)\b[^()=]*$", statement)
+                if not any(scopes) and not declares:
+                    count += number - start
+                    counted = True
+                scopes.append(declares is None)
+                statement = ""
+            elif letter == "}":
+                scopes.pop()
+                statement = ""
+            else:
+                statement = "" if letter == ";" else statement + letter
+        count += counted
+    return count
+
+
+def code_lines_of_python(text: str) -> int:
+    """Lines without docstrings and the signatures of functions."""
+    count = len(text.splitlines())
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            first = node.body[0]
+            if ast.get_docstring(node, clean=False) is not None:
+                count -= first.end_lineno - first.lineno + 1
+            if isinstance(node, ast.FunctionDef):
+                count -= first.lineno - node.lineno
+    return count
+
+
+def test_declarations_do_not_count() -> None:
+    text = "struct It {\n    int a;\n    int get() const;\n};\n\n"
+    assert code_lines_of_cpp(text) == 0
+    assert code_lines_of_cpp(text + "int twice(int a,\n int b) {\n    return a + b;\n}\n") == 4
+    assert code_lines_of_python('"""Why."""\ndef f(a,\n b):\n    """What."""\n    return a\n') == 1
+
+
 @pytest.mark.parametrize("path", [*OWN_FILES, *PYTHON_FILES], ids=name_of)
 def test_file_is_short(path: Path) -> None:
-    """Docstrings do not count: what a user reads is as long as it has to be."""
     text = path.read_text()
-    lines = len(text.splitlines())
-    if path.suffix == ".py":
-        nodes = (ast.Module, ast.ClassDef, ast.FunctionDef)
-        documented = (it for it in ast.walk(ast.parse(text)) if isinstance(it, nodes))
-        lines -= sum((ast.get_docstring(it, clean=False) or "").count("\n") for it in documented)
+    lines = code_lines_of_python(text) if path.suffix == ".py" else code_lines_of_cpp(text)
     assert lines <= (400 if path.name.startswith("emit_") else 300)
+
+
+def test_no_part_is_too_small_without_a_reason() -> None:
+    """Of a header and its source together."""
+    lines: dict[str, int] = {}
+    for path in CPP_FILES:
+        stem = str(path.relative_to(CPP).with_suffix(""))
+        lines[stem] = lines.get(stem, 0) + len(path.read_text().splitlines())
+    assert {stem for stem, count in lines.items() if count < 40} == set(SMALL_PARTS)
+
+
+def test_folders_hold_about_a_dozen_parts() -> None:
+    for folder in {path.parent for path in CPP_FILES}:
+        parts = {path.stem for path in CPP_FILES if path.parent == folder}
+        assert len(parts) <= MOST_PARTS.get(folder.name, 12), name_of(folder)
 
 
 @pytest.mark.parametrize("path", PYTHON_FILES, ids=name_of)

@@ -96,8 +96,7 @@ def searched(
 def test_fastest_wins(which: str) -> None:
     core = dlprim.Conv2d(**SHAPES)._core
     shared = {t: moves.tasks(t, core.loops(which)) for t in core.candidates(which, 20)}
-    least = next(iter(shared.values()))  # the default's
-    # Three levels: the first may be the parts of a sum, which is the same for all.
+    least = next(iter(shared.values()))  # the default's; a first level may be the parts of a sum
     firsts = [moves.parse(t)[:3] for t, n in shared.items() if n >= least]
     letters = next(levels for levels in firsts if levels != firsts[0])
 
@@ -105,9 +104,7 @@ def test_fastest_wins(which: str) -> None:
         return 0.5 if moves.parse(schedule)[:3] == letters else 1.0
 
     winner, model, lines = searched(which, cost)
-    assert cost(model) == 1.0
-    assert cost(winner.schedule) == 0.5
-    assert winner.gain == 2.0
+    assert (cost(model), cost(winner.schedule), winner.gain) == (1.0, 0.5, 2.0)
     assert winner.tried > 4
     assert lines[-1].startswith(which)
     assert winner.schedule in lines[-1]

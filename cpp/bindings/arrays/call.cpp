@@ -4,8 +4,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "primitives/tensor/reorder.h"
-
 namespace dlprim::bindings {
 namespace {
 
@@ -83,21 +81,20 @@ Written NamedCall::result(const char* name) {
     return made;
 }
 
-Layout plain_layout_of(const Form& form, py::handle array) {
-    Layout plain = form.plain_layout();
+DType plain_type_of(const Form& form, py::handle array) {
     const bool is_master = form.dtype() == DType::bf16 && form.name().ends_with("weights") &&
                            py::isinstance<py::array_t<float>>(array);
-    if (is_master) plain.dtype = DType::f32;
-    return plain;
+    return is_master ? DType::f32 : form.dtype();
 }
 
 py::object pack(const Form& form, const char* name, py::handle plain, py::handle out) {
     Call call;
-    const Layout from = plain_layout_of(form, plain);
-    const char* const src = call.operand(name, plain, Expected{from.dtype, form.plain_shape()});
+    const DType from = plain_type_of(form, plain);
+    const char* const src = call.operand(name, plain, Expected{from, form.plain_shape()});
     if (form.is_plain() && out.is_none()) return py::reinterpret_borrow<py::object>(plain);
     const Written packed = call.result("out", out, form.written_whole(), plain);
-    call.run([&] { reorder(from, src, form.layout(), packed.data); });
+    const Reorder& packing = form.packing(from);
+    call.run([&] { packing.run(src, packed.data); });
     return packed.array;
 }
 
@@ -105,7 +102,8 @@ py::object unpack(const Form& form, const char* name, py::handle packed, py::han
     Call call;
     const char* const src = call.operand(name, packed, form);
     const Written plain = call.result("out", out, form.plain(), packed);
-    call.run([&] { reorder(form.layout(), src, form.plain_layout(), plain.data); });
+    const Reorder& unpacking = form.unpacking();
+    call.run([&] { unpacking.run(src, plain.data); });
     return plain.array;
 }
 

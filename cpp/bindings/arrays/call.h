@@ -82,7 +82,7 @@ private:
     void say_forms() const;
 
     ArrayPool* pool_;
-    std::array<std::optional<Taken>, kMost> taken_ = {};
+    std::array<std::optional<Taken>, kMost> taken_;
     std::size_t count_ = 0;
 };
 
@@ -124,8 +124,9 @@ private:
     py::dict results_;
 };
 
-// The plain form of `array`: of its own type where packing rounds it, which it does with weights.
-Layout plain_layout_of(const Form& form, py::handle array);
+// The type of a plain array that is to be packed: its own where packing rounds it, as master
+// weights are, which are float32 whatever the passes multiply.
+DType plain_type_of(const Form& form, py::handle array);
 // Between the plain array and the packed one of a form; a new array where `out` is None. `name` is
 // that of the array which is read.
 py::object pack(const Form& form, const char* name, py::handle plain, py::handle out);

@@ -117,6 +117,21 @@ Form::Form(const Form& of, std::int64_t elements, const std::string& packed_as)
               .packed_shape = {elements}},
       packed_as_(py::str(packed_as)) {}
 
+const Reorder& Form::packing(DType from) const {
+    std::shared_ptr<const Reorder>& known = packing_[from];
+    if (!known) {
+        Layout plain = plain_layout();
+        plain.dtype = from;
+        known = std::make_shared<Reorder>(plain, layout());
+    }
+    return *known;
+}
+
+const Reorder& Form::unpacking() const {
+    if (!unpacking_) unpacking_ = std::make_shared<Reorder>(layout(), plain_layout());
+    return *unpacking_;
+}
+
 Forms::Forms(const std::vector<TensorForm>& table) {
     for (const TensorForm& each : table) forms_.emplace_back(each);
 }

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "bindings/arrays/array.h"
 #include "bindings/arrays/array_pool.h"
 #include "primitives/tensor/layout.h"
+#include "primitives/tensor/reorder.h"
 
 namespace dlprim::bindings {
 
@@ -50,6 +53,10 @@ public:
     const py::object& packed_as() const { return packed_as_; }
 
     Expected packed() const { return {dtype(), shape(), &packed_as_, ragged_}; }
+    // From the plain array, of type `from`, and back; planned once, with the GIL.
+    const Reorder& packing(DType from) const;
+    const Reorder& unpacking() const;
+
     // With what fills up its blocks, as packing does.
     Expected written_whole() const { return {dtype(), shape(), &packed_as_}; }
     Expected plain() const { return {dtype(), plain_shape()}; }
@@ -58,6 +65,8 @@ private:
     TensorForm tensor_;
     bool ragged_ = false;
     py::object packed_as_;  // str, or null
+    mutable std::map<DType, std::shared_ptr<const Reorder>> packing_ = {};
+    mutable std::shared_ptr<const Reorder> unpacking_ = {};
 };
 
 // The table, by name.

@@ -7,7 +7,6 @@
 #include "bindings/primitives/primitive.h"
 #include "bindings/register.h"
 #include "primitives/tensor/partition.h"
-#include "primitives/tensor/reorder.h"
 
 namespace dlprim::bindings {
 namespace {
@@ -111,13 +110,13 @@ public:
         const Form& to = out.is_none() ? weights_form(form) : weights_form_of(out);
         if (&to == &weights_) return pack(weights_, "w", w, out);
         Call call;
-        const Layout from = plain_layout_of(weights_, w);
-        const char* const source =
-            call.operand("w", w, Expected{from.dtype, weights_.plain_shape()});
+        const DType from = plain_type_of(weights_, w);
+        const char* const source = call.operand("w", w, Expected{from, weights_.plain_shape()});
         const Written packed = call.result("out", out, to.written_whole(), w);
         const Weights parts = parts_of(packed.data, to);
+        const Reorder& packing = weights_.packing(from);
         call.run([&] {
-            reorder(from, source, weights_.layout(), packed.data);
+            packing.run(source, packed.data);
             transform(PassKind::forward, parts, parts.forward);
             transform(PassKind::backward_data, parts, parts.backward);
         });

@@ -5,7 +5,6 @@
 
 #include "bindings/primitives/primitive.h"
 #include "bindings/register.h"
-#include "primitives/tensor/reorder.h"
 
 namespace dlprim::bindings {
 namespace {
@@ -95,14 +94,15 @@ public:
                          : backward     ? weights_
                                         : forward_weights_;
         Call call;
-        const Layout from = plain_layout_of(to, w);
-        const char* const source = call.operand("w", w, Expected{from.dtype, to.plain_shape()});
+        const DType from = plain_type_of(to, w);
+        const char* const source = call.operand("w", w, Expected{from, to.plain_shape()});
         const Written packed = call.result("out", out, to.written_whole(), w);
+        const Reorder& first = to.packing(from);
+        const bool both = to.shape().front() > 1;
+        const Reorder* const second = both ? &forms_["backward_weights"].packing(from) : nullptr;
         call.run([&] {
-            reorder(from, source, to.layout(), packed.data);
-            if (to.shape().front() == 1) return;
-            reorder(from, source, forms_["backward_weights"].layout(),
-                    packed.data + to.layout().bytes());
+            first.run(source, packed.data);
+            if (both) second->run(source, packed.data + to.layout().bytes());
         });
         return packed.array;
     }

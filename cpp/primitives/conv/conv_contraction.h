@@ -27,12 +27,6 @@ struct ActivationStrides {
 ActivationStrides activation_strides(Format layout, const ChannelBlocks& blocks,
                                      std::int64_t height, std::int64_t width);
 
-struct ConvProblem {
-    ConvShape shape = {};  // validated, not depthwise
-    DType dtype = DType::f32;
-    Format layout = Format::blocked;
-};
-
 // Loops: g groups, n images, k and c blocks of channels, p rows, q pixels (one step spans the row
 // where rows cannot be cut). A: src, B: packed weights (joined ones
 // where needs_joined_weights()), C: dst.

@@ -20,6 +20,12 @@
 
 namespace dlprim {
 
+struct ConvProblem {
+    ConvShape shape = {};  // validated, not depthwise
+    DType dtype = DType::f32;
+    Format layout = Format::blocked;
+};
+
 // Blocks of C and of K of a validated shape. The channels of a depthwise convolution count as one
 // group.
 ChannelBlocks src_blocks(const ConvShape& shape);
@@ -43,15 +49,6 @@ std::vector<TensorForm> conv_forms(const ConvShape& shape, DType dtype, Format f
 // outermost). The latter not for depthwise shapes.
 Layout weights_layout(const ConvShape& shape, DType dtype);
 Layout transposed_weights_layout(const ConvShape& shape, DType dtype);
-
-// Activations, (images, channels, height, width) in plain storage.
-struct Activations {
-    std::int64_t images = 0;
-    std::int64_t height = 0;
-    std::int64_t width = 0;
-    ChannelBlocks blocks;
-    DType dtype = DType::f32;  // f32 or bf16
-};
 
 // Elements of the packed weights, padding included. Those of f32 are those of diff_weights in any
 // dtype.

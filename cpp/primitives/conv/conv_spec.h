@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "brgemm/spec.h"
-#include "primitives/conv/conv_contraction.h"
+#include "primitives/conv/conv_layout.h"
 
 namespace dlprim {
 

@@ -1,3 +1,4 @@
+#include "primitives/conv/conv_contraction.h"
 #include "primitives/conv/direct_passes.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/reorder.h"

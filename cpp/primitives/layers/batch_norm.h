@@ -7,7 +7,8 @@
 
 #include <cstdint>
 
-#include "primitives/conv/conv_layout.h"
+#include "primitives/tensor/channel_blocks.h"
+#include "primitives/tensor/layout.h"
 
 namespace dlprim {
 

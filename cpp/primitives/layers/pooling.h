@@ -5,7 +5,8 @@
 
 #include <cstdint>
 
-#include "primitives/conv/conv_layout.h"
+#include "primitives/tensor/channel_blocks.h"
+#include "primitives/tensor/layout.h"
 
 namespace dlprim {
 

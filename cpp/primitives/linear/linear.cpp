@@ -128,8 +128,7 @@ void Linear::forward(const LinearForward& tensors) const {
     const bool keeps_argument = tensors.before_activation != nullptr;
     void* const product = keeps_argument ? tensors.before_activation : tensors.dst;
     if (is_narrow_) {
-        const WorkspacePool::Lease scratch(*workspaces_,
-                                           narrow_scratch_floats(problem_) * size_of(DType::f32));
+        const WorkspacePool::Lease scratch(*workspaces_, scratch_bytes(PassKind::forward));
         narrow_product(problem_, {tensors.src, tensors.weights, tensors.bias, product},
                        reinterpret_cast<float*>(scratch.data()));
     } else {
@@ -176,6 +175,9 @@ void Linear::backward_activation(ActivationBackward problem) const {
 }
 
 std::int64_t Linear::scratch_bytes(PassKind pass) const {
+    if (pass == PassKind::forward && is_narrow_) {
+        return narrow_scratch_floats(problem_) * size_of(DType::f32);
+    }
     const bool pairs = pass == PassKind::backward_weights;
     return (pairs ? dst_pairs_bytes_ + src_pairs_bytes_ : 0) +
            passes_.at(pass).typical_plan()->scratch_bytes() * num_threads();

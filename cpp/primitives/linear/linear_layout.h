@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "jit/dtype.h"
-#include "primitives/conv/conv_layout.h"
+#include "primitives/tensor/channel_blocks.h"
+#include "primitives/tensor/layout.h"
 
 namespace dlprim {
 

@@ -47,4 +47,13 @@ ChannelBlocks depth_blocks(std::int64_t channels, DType dtype, std::int64_t lane
 // Of sequences: panels of equal width, whole vectors and at most four.
 std::int64_t panel_width(std::int64_t channels, std::int64_t lanes = kBlockLanes);
 
+// Activations, (images, channels, height, width) in plain storage.
+struct Activations {
+    std::int64_t images = 0;
+    std::int64_t height = 0;
+    std::int64_t width = 0;
+    ChannelBlocks blocks;
+    DType dtype = DType::f32;  // f32 or bf16
+};
+
 }  // namespace dlprim

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <stdexcept>
+#include <utility>
 
 #include "primitives/winograd/winograd_schedule.h"
 
@@ -107,7 +108,9 @@ WinogradChoice choose_winograd(const ConvSpec& spec, PassKind pass) {
     if (automatic && best.cycles >= direct) {
         return {0, "direct: Winograd would take " + ratio + " of its time by estimate"};
     }
-    return {best.tile, name_of_tile(best.tile) + ": " + ratio + " of the direct time by estimate"};
+    std::string reason = name_of_tile(best.tile);
+    reason += ": " + ratio + " of the direct time by estimate";
+    return {best.tile, std::move(reason)};
 }
 
 }  // namespace dlprim

@@ -66,7 +66,9 @@ def bias_operand(bias: Any, weights: Array) -> FloatArray | None:
 
 def float32_bias(bias: Any) -> Any:
     """The argument bias of a primitive, widened if it is bfloat16."""
-    return to_float32(bias) if getattr(bias, "dtype", None) == bfloat16_dtype() else bias
+    if bias is None or getattr(bias, "dtype", None) != bfloat16_dtype():
+        return bias
+    return to_float32(bias)
 
 
 def widened(array: Array) -> FloatArray:

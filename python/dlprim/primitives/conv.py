@@ -20,9 +20,11 @@ from dlprim.tuning import store
 class Conv2d(Operands):
     """A two-dimensional convolution of fixed shape: ``dst = activation(src * weights + bias)``.
 
-    As in PyTorch it is a cross-correlation. Packed operands are ndarrays of the shapes below;
-    the result of one convolution is an operand of the next. Every pass writes the same bits for
-    any number of threads, and an instance may be called from many threads at once.
+    As in PyTorch it is a cross-correlation. Packed operands are ndarrays of the shapes below that
+    say in which form they are packed, and one of another form is refused; plain ndarrays are taken
+    at their shape's word. The result of one convolution is an operand of the next. Every pass
+    writes the same bits for any number of threads, and an instance may be called from many threads
+    at once.
 
     Parameters
     ----------
@@ -136,7 +138,8 @@ class Conv2d(Operands):
             float32 is rounded on the way as `to_bfloat16` does, so that master weights are read
             once. A non-contiguous array is copied first.
         out : ndarray, optional
-            As for `pack_src`; its shape says which form is wanted.
+            As for `pack_src`; its shape says which form is wanted. Transformed weights have to say
+            what they are transformed for: of a plain ndarray a view that does is returned.
         form : "all", "forward" or "direct"
             "all": transformed for both passes, for weights that stay; one flat array of
             weights_shape. "forward": for the forward pass alone, for inference. "direct":

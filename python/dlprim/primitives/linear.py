@@ -27,9 +27,9 @@ _DST_DTYPES = {  # by the dtype of src, the default first
 class Linear(Operands):
     """A linear layer of fixed shape: ``dst = activation(src @ weights.T + bias)``.
 
-    Packed operands are ndarrays of the shapes below; the result of one layer is an operand of the
-    next. Every pass writes the same bits for any number of threads, and an instance may be called
-    from many threads at once.
+    Packed operands are ndarrays of the shapes below, as of `Conv2d`; the result of one layer is an
+    operand of the next. Every pass writes the same bits for any number of threads, and an instance
+    may be called from many threads at once.
 
     Parameters
     ----------

@@ -63,7 +63,7 @@ public:
     }
     void backward_relu(const Conv2d& conv) {
         conv.backward_relu({.diff_dst = dst_.data(),
-                            .dst = more_.data(),
+                            .saved = more_.data(),
                             .out = dst_.data(),
                             .diff_bias = bias_.data()});
     }

@@ -134,22 +134,17 @@ Results computed(const ConvProblem& problem, const Tensors& given, bool epilogue
     StoredTensor diff_weights(weights_extents(shape), problem.dtype, Format::blocked, fence);
     for (StoredTensor* const tensor : {&dst, &diff_src, &diff_weights}) tensor->fill(kUntouched);
 
-    depthwise_forward(problem,
-                      {.src = src.data(),
-                       .weights = weights.data(),
-                       .bias = epilogue ? reinterpret_cast<const float*>(bias.data()) : nullptr,
-                       .residual = epilogue ? residual.data() : nullptr,
-                       .result = dst.data()},
-                      epilogue);
-    depthwise_backward_data(
-        problem,
-        {.diff_dst = diff_dst.data(), .weights = weights.data(), .result = diff_src.data()},
-        scratch({depthwise_data_scratch_bytes(problem), fence}));
-    depthwise_backward_weights(problem,
-                               {.src = src.data(),
-                                .diff_dst = diff_dst.data(),
-                                .to = problem.dtype,
-                                .result = diff_weights.data()},
+    ConvTensors tensors{.src = src.data(), .diff_dst = diff_dst.data(), .to = problem.dtype};
+    tensors.weights = weights.data();
+    if (epilogue) tensors.bias = reinterpret_cast<const float*>(bias.data());
+    if (epilogue) tensors.residual = residual.data();
+    tensors.result = dst.data();
+    depthwise_forward(problem, tensors, epilogue);
+    tensors.result = diff_src.data();
+    depthwise_backward_data(problem, tensors,
+                            scratch({depthwise_data_scratch_bytes(problem), fence}));
+    tensors.result = diff_weights.data();
+    depthwise_backward_weights(problem, tensors,
                                scratch({depthwise_weights_scratch_bytes(problem), fence}));
     Results results{dst.read(), diff_src.read(), diff_weights.read()};
     CHECK(dst.padding_is(kUntouched));
@@ -293,12 +288,9 @@ TEST_CASE("the gradient of bfloat16 weights comes in float32 too, with zeros as 
     const StoredTensor diff_dst = stored(given.diff_dst, dst_extents(shape), problem, Fence::after);
     StoredTensor diff_weights(weights_extents(shape), DType::f32, Format::blocked, Fence::after);
     diff_weights.fill(kUntouched);
-    depthwise_backward_weights(problem,
-                               {.src = src.data(),
-                                .diff_dst = diff_dst.data(),
-                                .to = DType::f32,
-                                .result = diff_weights.data()},
-                               scratch({depthwise_weights_scratch_bytes(problem), Fence::after}));
+    depthwise_backward_weights(
+        problem, {.src = src.data(), .diff_dst = diff_dst.data(), .result = diff_weights.data()},
+        scratch({depthwise_weights_scratch_bytes(problem), Fence::after}));
     const ConvProblem in_float{shape, DType::f32, Format::nhwc};
     CHECK(diff_weights.read() == expected(in_float, given, false).diff_weights);
     CHECK(diff_weights.padding_is(std::byte{0}));

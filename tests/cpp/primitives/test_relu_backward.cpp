@@ -114,8 +114,8 @@ constexpr std::uint32_t kResults[] = {0x0000, 0x0001, 0x7f7f, 0x3f80, 0x7f80, 0x
                                       0x8000, 0x8001, 0xff7f, 0xbf80, 0xff80, 0xff81, 0xffff};
 
 void run(const ActivationBackward& problem) {
-    const Operand sums(activation_backward_scratch_bytes(problem.tensor, problem.layout),
-                       Fence::after);
+    const auto bytes = activation_backward_scratch_bytes(problem.tensor, problem.layout);
+    const Operand sums(bytes, Fence::after);
     activation_backward(problem, reinterpret_cast<char*>(sums.data()));
 }
 
@@ -266,12 +266,11 @@ TEST_CASE("a gradient of NaN passes with all its bits, and into the sum") {
         const DType dtype = it.tensor.dtype;
         it.tensor = {1, 1, 1, channel_blocks(1, kChannels), dtype};
         std::vector<std::uint8_t> diff(index_of(kChannels * size_of(dtype)));
-        const auto nan = std::bit_cast<float>(kSignalling);
-        for (std::int64_t i = 0; i < kChannels; ++i) put(dtype, nan, diff.data(), i);
+        auto* const in = diff.data();
+        for (int i = 0; i < kChannels; ++i) put(dtype, std::bit_cast<float>(kSignalling), in, i);
         const std::uint8_t mask[] = {0x55, 0x55, 0x55, 0x55, 0x55};
         std::vector<float> bias(kChannels);
-        run({it.tensor, it.layout, Activation::relu, diff.data(), nullptr, mask, diff.data(),
-             bias.data()});
+        run({it.tensor, it.layout, Activation::relu, in, nullptr, mask, in, bias.data()});
         for (std::int64_t i = 0; i < kChannels; ++i) {
             const auto bits = std::bit_cast<std::uint32_t>(get(dtype, diff.data(), i));
             CHECK(bits == (i % 2 == 0 ? kSignalling : 0));
@@ -290,8 +289,7 @@ TEST_CASE("a long sum is accurate, and the same bits for any number of threads")
         std::vector<float> sums;
         for (const int threads : {1, 2, 5}) {
             const Threads guard(threads);
-            run({tensor, layout, Activation::none, diff.data(), nullptr, nullptr, nullptr,
-                 &sums.emplace_back()});
+            run({tensor, layout, {}, diff.data(), nullptr, nullptr, nullptr, &sums.emplace_back()});
             CHECK(sums.front() == sums.back());
         }
         CHECK(std::abs(static_cast<double>(sums.front()) / sum - 1) < 2e-7);
