@@ -1,18 +1,48 @@
+#include <string>
+
+#include "bindings/arrays/array.h"
 #include "bindings/register.h"
 #include "brgemm/brgemm.h"
+#include "brgemm/peak.h"
+#include "jit/isa.h"
+#include "primitives/tensor/parallel.h"
+
+namespace dlprim::bindings {
+namespace {
+
+void register_machine(py::module_& module) {
+    module.def("isa", [] { return std::string(name_of(usable_isa())); });
+    module.def("detected_isa", [] { return std::string(name_of(detected_isa())); });
+    module.def("num_threads", num_threads);
+    module.def("set_num_threads", set_num_threads, py::arg("count"));
+    module.def(
+        "fma_peak",
+        [](const std::string& dtype, const std::string& isa, double seconds) {
+            return fma_peak(parse_dtype(dtype), parse_isa(isa), seconds);
+        },
+        py::call_guard<py::gil_scoped_release>());
+    module.def(
+        "read_bandwidth",
+        [](const std::string& isa, std::int64_t bytes, double seconds) {
+            return read_bandwidth(parse_isa(isa), bytes, seconds);
+        },
+        py::call_guard<py::gil_scoped_release>());
+}
+
+}  // namespace
+}  // namespace dlprim::bindings
 
 PYBIND11_MODULE(_core, module) {
     module.doc() = "The C++ core of dlprim; use the functions of the package dlprim instead.";
     // Makes the cache's fork handlers now: a fork amid a first use would find them half made.
     dlprim::kernel_cache_info();
     dlprim::bindings::register_machine(module);
+    dlprim::bindings::register_arrays(module);
     dlprim::bindings::register_kernel(module);
     dlprim::bindings::register_linear(module);
-    dlprim::bindings::register_pack(module);
     dlprim::bindings::register_conv2d(module);
-    dlprim::bindings::register_batch_norm(module);
     dlprim::bindings::register_rnn(module);
+    dlprim::bindings::register_activation_layers(module);
     dlprim::bindings::register_elementwise(module);
     dlprim::bindings::register_loss(module);
-    dlprim::bindings::register_pooling(module);
 }

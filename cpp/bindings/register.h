@@ -5,15 +5,13 @@
 
 namespace dlprim::bindings {
 
-void register_batch_norm(pybind11::module_& module);
+void register_activation_layers(pybind11::module_& module);
+void register_arrays(pybind11::module_& module);
 void register_conv2d(pybind11::module_& module);
 void register_elementwise(pybind11::module_& module);
-void register_loss(pybind11::module_& module);
 void register_kernel(pybind11::module_& module);
 void register_linear(pybind11::module_& module);
-void register_machine(pybind11::module_& module);
-void register_pack(pybind11::module_& module);
+void register_loss(pybind11::module_& module);
 void register_rnn(pybind11::module_& module);
-void register_pooling(pybind11::module_& module);
 
 }  // namespace dlprim::bindings

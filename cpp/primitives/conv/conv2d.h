@@ -1,47 +1,28 @@
 // A two-dimensional convolution whose shape is fixed once: forward, backward-data and
-// backward-weights on packed operands (conv_layout.h). Each pass is a Contraction around the
-// kernel, executed by the one driver in the order of a Schedule that a cost model picks and that
-// can be replaced; 3x3 filters with stride 1 can run as Winograd convolution instead
-// (conv_winograd.h), which is the same passes with fewer multiplications; depthwise convolutions,
-// which are no products of matrices, have their own nest. Source of the algorithm: arXiv
-// 1906.06440, section on convolutions.
+// backward-weights on packed operands (conv_layout.h). Each pass is an object (conv_pass.h) that is
+// chosen when the convolution is made. Most are a Contraction around the kernel, executed by the
+// one driver in the order of a Schedule that a cost model picks and that can be replaced; 3x3
+// filters with stride 1 can run as Winograd convolution instead, which is the same passes with
+// fewer multiplications; depthwise convolutions, which are no products of matrices, have their own
+// nest. Source of the algorithm: arXiv 1906.06440, section on convolutions.
 //
 // Results are the same bits from run to run and for any number of threads: a sum that is split is
 // split by the shape and, in bfloat16, the L2 cache of the CPU. An object may be used by several
 // threads at once.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
-#include "primitives/conv/conv_contraction.h"
-#include "primitives/layers/relu_backward.h"
-#include "primitives/nest/contraction_plan.h"
+#include "primitives/conv/conv_pass.h"
+#include "primitives/layers/activation_backward.h"
 #include "primitives/nest/pass_kind.h"
-#include "primitives/tensor/workspace.h"
-#include "primitives/winograd/conv_winograd.h"
+#include "primitives/winograd/winograd_choice.h"
 
 namespace dlprim {
-
-enum class ConvAlgorithm : std::uint8_t {
-    direct,
-    winograd,   // refused where it cannot be done
-    automatic,  // whichever is faster by estimate, pass by pass
-};
-
-struct ConvSpec {
-    ConvShape shape = {};
-    DType dtype = DType::f32;  // or bf16
-    Format layout = Format::blocked;
-    Activation activation = Activation::none;
-    bool bias = false;
-    ConvAlgorithm algorithm = ConvAlgorithm::direct;
-    bool high_accuracy = false;  // of Winograd: tiles of 2, whose errors are below direct ones
-};
 
 struct ConvForward {
     const void* src = nullptr;
@@ -54,13 +35,10 @@ struct ConvForward {
     void* dst = nullptr;
 };
 
-class WeightsSum;
-
 class Conv2d {
 public:
     // Throws std::invalid_argument for an impossible shape, see validated(ConvShape).
     explicit Conv2d(const ConvSpec& spec);
-    ~Conv2d();
 
     const ConvSpec& spec() const { return spec_; }
 
@@ -73,63 +51,49 @@ public:
     void backward_weights(const void* src, const void* diff_dst, DType to,
                           void* diff_weights) const;
 
-    // relu_backward() of a tensor like dst; `tensor` and `layout` are filled in here.
-    void backward_relu(ReluBackward problem) const;
+    // activation_backward() of relu of a tensor like dst, which is filled in here.
+    void backward_relu(ActivationBackward problem) const;
 
-    const ConvWinograd& winograd() const { return winograd_; }
-    // Packed weights to those of Winograd's forward or backward-data pass,
-    // winograd().transformed_floats() of them.
-    void transform_weights(PassKind pass, const void* weights, float* transformed) const;
+    // "direct", "winograd4" or "winograd2": with tiles of 4 or 2.
+    std::string algorithm(PassKind pass) const { return choices_[index(pass)].name(); }
+    // Floats of the transformed weights of Winograd's forward or backward-data pass, 0 where the
+    // pass does not run so; and packed weights to those.
+    std::int64_t transformed_floats(PassKind pass) const {
+        return passes_[index(pass)]->transformed_floats();
+    }
+    void transform_weights(PassKind pass, const void* weights, float* transformed) const {
+        passes_[index(pass)]->transform_weights(weights, transformed);
+    }
 
     // The most bytes beside operands and results that a call uses with the present number of
     // threads: with a relu mask, or for diff_weights in bfloat16, where these take more. They are
     // taken from the system once and kept.
-    std::int64_t scratch_bytes(PassKind pass) const;
+    std::int64_t scratch_bytes(PassKind pass) const {
+        return passes_[index(pass)]->scratch_bytes();
+    }
     std::int64_t relu_scratch_bytes() const;
 
     // A depthwise convolution has none: refused with std::invalid_argument.
-    Schedule schedule(PassKind pass) const;
-    void set_schedule(PassKind pass, const Schedule& schedule);
-    std::vector<Loop> loops(PassKind pass) const;
+    Schedule schedule(PassKind pass) const { return nest(pass).schedule(); }
+    void set_schedule(PassKind pass, const Schedule& schedule) {
+        nest(pass).set_schedule(schedule);
+    }
+    std::vector<Loop> loops(PassKind pass) const { return nest(pass).loops(); }
     // What the cost model ranks highest, the best first.
-    std::vector<Schedule> candidates(PassKind pass, int count) const;
+    std::vector<Schedule> candidates(PassKind pass, int count) const {
+        return nest(pass).candidates(count);
+    }
 
     std::string describe() const;
 
 private:
-    friend class WeightsSum;
-
-    // `variant` is what a plan depends on besides the pass: forward, the fused operands;
-    // backward-weights, which sums.
-    std::shared_ptr<const ContractionPlan> plan(PassKind pass, std::int64_t variant) const;
-    std::shared_ptr<const ContractionPlan> plan(const WeightsPart& part) const;
-    Contraction contraction(PassKind pass, std::int64_t variant) const;
-    Contraction forward_variant(const ConvProblem& problem, std::int64_t variant) const;
-    bool activates_afterwards(bool relu_mask) const;
-    void activate(const ConvForward& tensors) const;
-    std::shared_ptr<const ContractionPlan> one_image_activation(bool relu_mask) const;
-    void depthwise_through_float32(const ConvForward& tensors) const;
-    std::int64_t typical_variant(PassKind pass) const;
-    void forward_winograd(const ConvForward& tensors, bool relu) const;
-    void backward_data_winograd(const void* diff_dst, const void* weights, void* diff_src,
-                                const float* transformed) const;
-    std::int64_t winograd_scratch_bytes(PassKind pass) const;
-    void multiply_forward(const ConvForward& tensors, std::int64_t variant) const;
-    // Scratch of another form of the weights.
-    std::int64_t joined_bytes() const;
-    std::int64_t transposed_bytes() const;
-    std::int64_t float32_copies_bytes() const;
-    std::int64_t depthwise_scratch_bytes(PassKind pass) const;
+    static std::size_t index(PassKind pass) { return static_cast<std::size_t>(pass); }
+    ScheduledNest& nest(PassKind pass) const;
     Activations dst_activations() const;
-    void require_schedules() const;
 
     ConvSpec spec_;
-    ConvWinograd winograd_;
-    mutable std::mutex mutex_;
-    mutable std::map<std::pair<PassKind, std::int64_t>, std::shared_ptr<const ContractionPlan>>
-        plans_;
-    std::map<PassKind, Schedule> schedules_;
-    std::unique_ptr<const WeightsSum> weights_sum_;
+    std::array<WinogradChoice, 3> choices_;
+    std::array<std::unique_ptr<ConvPass>, 3> passes_;
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };
 

@@ -154,9 +154,6 @@ ChannelBlocks dst_blocks(const ConvShape& shape) {
     return channel_blocks(shape.groups, shape.group_K());
 }
 
-namespace {
-
-// A tensor of (images, channels, rows, columns) whose channels are in groups.
 TensorForm activation_form(const std::string& name, const std::array<Indices, 5>& it,
                            const ChannelBlocks& blocks, DType dtype, Format format) {
     const auto [n, g, c, h, w] = it;
@@ -174,6 +171,8 @@ TensorForm activation_form(const std::string& name, const std::array<Indices, 5>
     }
     return made;
 }
+
+namespace {
 
 std::vector<Indices> weights_extents(const ConvShape& shape) {
     const ChannelBlocks K = dst_blocks(shape);

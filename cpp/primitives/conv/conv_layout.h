@@ -8,7 +8,9 @@
 // zeros.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "jit/dtype.h"
@@ -22,6 +24,11 @@ namespace dlprim {
 // group.
 ChannelBlocks src_blocks(const ConvShape& shape);
 ChannelBlocks dst_blocks(const ConvShape& shape);
+
+// A tensor of (images, channels, rows, columns) whose channels are in groups: the indices are those
+// of images, groups, channels of a group, rows and columns.
+TensorForm activation_form(const std::string& name, const std::array<Indices, 5>& it,
+                           const ChannelBlocks& blocks, DType dtype, Format format);
 
 // The operands of the passes: src, dst, diff_src, diff_dst, residual, weights, diff_weights in
 // float32, narrow_diff_weights in bfloat16 where the passes are, bias and relu_mask (which has no

@@ -29,7 +29,7 @@ inline constexpr int kPixels = sizeof(typename V::Memory) == kWordBytes ? 7 : 4;
 
 // A part of the filter, from tap (r, s) on, and a vector of channels.
 template <class Part>
-struct Piece {
+struct FilterPatch {
     const RowsCorrelation& rows;
     std::int64_t r;
     std::int64_t s;
@@ -46,12 +46,12 @@ class Correlation {
     using Taps = std::make_index_sequence<kTaps>;
 
 public:
-    HWY_INLINE explicit Correlation(const Piece<Part>& piece) : piece_(piece) {
+    HWY_INLINE explicit Correlation(const FilterPatch<Part>& patch) : patch_(patch) {
         for_sums(Rows(), [](V& sum, float* memory) HWY_ATTR { sum = V::load_floats(memory); });
     }
 
     HWY_INLINE void add_rows() {
-        const RowsCorrelation& rows = piece_.rows;
+        const RowsCorrelation& rows = patch_.rows;
         for (std::int64_t p = rows.rows.begin; p < rows.rows.end; ++p) add_row(p);
     }
 
@@ -67,18 +67,18 @@ private:
 
     template <std::size_t kRow, std::size_t... kTap, class Body>
     HWY_INLINE void for_row_sums(std::index_sequence<kTap...>, const Body& body) {
-        const RowsCorrelation& rows = piece_.rows;
-        const std::int64_t r = piece_.r + static_cast<std::int64_t>(kRow);
+        const RowsCorrelation& rows = patch_.rows;
+        const std::int64_t r = patch_.r + static_cast<std::int64_t>(kRow);
         float* memory =
-            rows.sums + piece_.channel + (r * rows.horizontal.taps + piece_.s) * rows.sums_distance;
+            rows.sums + patch_.channel + (r * rows.horizontal.taps + patch_.s) * rows.sums_distance;
         (body(sums_[kRow][kTap], memory + static_cast<std::int64_t>(kTap) * rows.sums_distance),
          ...);
     }
 
     HWY_INLINE void add_row(std::int64_t p) {
-        const RowsCorrelation& rows = piece_.rows;
+        const RowsCorrelation& rows = patch_.rows;
         const auto* diff =
-            static_cast<const Element*>(rows.diff_dst) + p * rows.dst_row + piece_.channel;
+            static_cast<const Element*>(rows.diff_dst) + p * rows.dst_row + patch_.channel;
         const DepthwiseAxis& across = rows.horizontal;
         std::int64_t q = 0;
         for (; q + kPixels<V> <= across.results; q += kPixels<V>) {
@@ -89,10 +89,10 @@ private:
 
     template <int kCount>
     HWY_INLINE void add_pixels(std::int64_t p, std::int64_t q, const Element* diff) {
-        const DepthwiseAxis& across = piece_.rows.horizontal;
+        const DepthwiseAxis& across = patch_.rows.horizontal;
         if (fetches_) fetch_ahead(p, q, kCount, diff);
-        const std::int64_t first = across.position(q, piece_.s);
-        const std::int64_t last = across.position(q + kCount - 1, piece_.s) + kTaps - 1;
+        const std::int64_t first = across.position(q, patch_.s);
+        const std::int64_t last = across.position(q + kCount - 1, patch_.s) + kTaps - 1;
         if (first >= 0 && last < across.extent) {
             add_tile<kCount, false>(p, first, diff, std::make_index_sequence<kCount>());
         } else {
@@ -103,10 +103,10 @@ private:
     // Of both operands, in the rows of src that no earlier row of diff_dst has used.
     HWY_INLINE void fetch_ahead(std::int64_t p, std::int64_t q, std::int64_t count,
                                 const Element* diff) {
-        const RowsCorrelation& rows = piece_.rows;
+        const RowsCorrelation& rows = patch_.rows;
         const DepthwiseAxis& down = rows.vertical;
         prefetch(diff + rows.rows_ahead * rows.dst_row, rows.dst_distance, count);
-        const auto* src = static_cast<const Element*>(rows.src) + piece_.channel +
+        const auto* src = static_cast<const Element*>(rows.src) + patch_.channel +
                           rows.horizontal.position(q, 0) * rows.src_distance;
         for (std::int64_t r = std::max<std::int64_t>(down.taps - down.step, 0); r < down.taps;
              ++r) {
@@ -118,9 +118,9 @@ private:
     template <int kCount, bool kRim, std::size_t... kPixel>
     HWY_INLINE void add_tile(std::int64_t p, std::int64_t column, const Element* diff,
                              std::index_sequence<kPixel...>) {
-        const std::int64_t distance = piece_.rows.dst_distance;
+        const std::int64_t distance = patch_.rows.dst_distance;
         const V pixels[] = {
-            V::load(diff + static_cast<std::int64_t>(kPixel) * distance, piece_.part)...};
+            V::load(diff + static_cast<std::int64_t>(kPixel) * distance, patch_.part)...};
         add_to_rows<kCount, kRim>(p, column, pixels, Rows());
     }
 
@@ -132,12 +132,12 @@ private:
 
     template <int kCount, bool kRim, std::size_t kRow>
     HWY_INLINE void add_to_row(std::int64_t p, std::int64_t column, const V* pixels) {
-        const DepthwiseAxis& down = piece_.rows.vertical;
-        const std::int64_t r = piece_.r + static_cast<std::int64_t>(kRow);
+        const DepthwiseAxis& down = patch_.rows.vertical;
+        const std::int64_t r = patch_.r + static_cast<std::int64_t>(kRow);
         const std::int64_t h = down.position(p, r);
         if (r >= down.taps || h < 0 || h >= down.extent) return;
         const auto* src =
-            static_cast<const Element*>(piece_.rows.src) + h * piece_.rows.src_row + piece_.channel;
+            static_cast<const Element*>(patch_.rows.src) + h * patch_.rows.src_row + patch_.channel;
         if constexpr (kStep == 0) {
             add_single_taps<kRim>(src, column, pixels, sums_[kRow][0],
                                   std::make_index_sequence<kCount>());
@@ -150,7 +150,7 @@ private:
     template <bool kRim, std::size_t... kPixel>
     HWY_INLINE void add_single_taps(const Element* src, std::int64_t column, const V* pixels,
                                     V& sum, std::index_sequence<kPixel...>) {
-        const std::int64_t step = piece_.rows.horizontal.step;
+        const std::int64_t step = patch_.rows.horizontal.step;
         (add_single_tap<kRim>(src, column + static_cast<std::int64_t>(kPixel) * step,
                               pixels[kPixel], sum),
          ...);
@@ -159,7 +159,7 @@ private:
     template <bool kRim>
     HWY_INLINE void add_single_tap(const Element* src, std::int64_t column, const V& pixel,
                                    V& sum) {
-        if (kRim && (column < 0 || column >= piece_.rows.horizontal.extent)) return;
+        if (kRim && (column < 0 || column >= patch_.rows.horizontal.extent)) return;
         sum.multiply_add(load_src(src, column), pixel);
     }
 
@@ -175,7 +175,7 @@ private:
     template <bool kRim, std::size_t kColumn, std::size_t... kPixel>
     HWY_INLINE void add_column(const Element* src, std::int64_t column, const V* pixels, V* sums,
                                std::index_sequence<kPixel...>) {
-        if (kRim && (column < 0 || column >= piece_.rows.horizontal.extent)) return;
+        if (kRim && (column < 0 || column >= patch_.rows.horizontal.extent)) return;
         const V value = load_src(src, column);
         (add_product<kColumn, kPixel>(value, pixels[kPixel], sums), ...);
     }
@@ -189,17 +189,17 @@ private:
     }
 
     HWY_INLINE V load_src(const Element* src, std::int64_t column) const {
-        return V::load(src + column * piece_.rows.src_distance, piece_.part);
+        return V::load(src + column * patch_.rows.src_distance, patch_.part);
     }
 
-    const Piece<Part>& piece_;
-    const bool fetches_ = piece_.s == 0 && piece_.r == 0 && piece_.rows.rows_ahead > 0;
+    const FilterPatch<Part>& patch_;
+    const bool fetches_ = patch_.s == 0 && patch_.r == 0 && patch_.rows.rows_ahead > 0;
     V sums_[kRows][kTaps];
 };
 
 template <class V, int kTaps, int kStep, class Part>
-void correlate_piece(const Piece<Part>& piece) {
-    Correlation<V, Part, kTaps, kStep> correlation(piece);
+void correlate_patch(const FilterPatch<Part>& patch) {
+    Correlation<V, Part, kTaps, kStep> correlation(patch);
     correlation.add_rows();
     correlation.store();
 }
@@ -210,14 +210,14 @@ void correlate_taps(const RowsCorrelation& rows, std::int64_t s) {
     for (std::int64_t r = 0; r < rows.vertical.taps; r += kRows) {
         std::int64_t channel = 0;
         for (; channel + V::kChannels <= rows.channels; channel += V::kChannels) {
-            correlate_piece<V, kTaps, kStep>(Piece<All>{rows, r, s, channel, {}});
+            correlate_patch<V, kTaps, kStep>(FilterPatch<All>{rows, r, s, channel, {}});
         }
         for (; channel + Narrow::kChannels <= rows.channels; channel += Narrow::kChannels) {
-            correlate_piece<Narrow, kTaps, kStep>(Piece<All>{rows, r, s, channel, {}});
+            correlate_patch<Narrow, kTaps, kStep>(FilterPatch<All>{rows, r, s, channel, {}});
         }
         if (channel < rows.channels) {
-            correlate_piece<Narrow, kTaps, kStep>(
-                Piece<First>{rows, r, s, channel, {rows.channels - channel}});
+            correlate_patch<Narrow, kTaps, kStep>(
+                FilterPatch<First>{rows, r, s, channel, {rows.channels - channel}});
         }
     }
 }

@@ -27,7 +27,7 @@ struct RowTask {
 // body(RowTask) for every row of every block of every image of a tensor. Neighbouring rows go to
 // one thread, since they read the same rows.
 template <class Body>
-void for_rows(const Depthwise& problem, Plane dst, std::int64_t height, const Body& body) {
+void for_rows(const ConvProblem& problem, Plane dst, std::int64_t height, const Body& body) {
     const std::int64_t row_bytes = dst.row * dst.element;
     const Blocks bands{height, std::max<std::int64_t>(kTaskBytes / row_bytes, 1)};
     const Blocks groups = block_groups(problem);
@@ -89,7 +89,7 @@ std::int64_t column_phases(const ConvShape& shape) { return std::min(shape.strid
 
 }  // namespace
 
-void depthwise_forward(const Depthwise& problem, const DepthwiseForward& tensors) {
+void depthwise_forward(const ConvProblem& problem, const ConvTensors& tensors, bool relu) {
     const ConvShape& shape = problem.shape;
     const ChannelBlocks blocks = src_blocks(shape);
     const Plane src = src_plane(problem);
@@ -110,7 +110,7 @@ void depthwise_forward(const Depthwise& problem, const DepthwiseForward& tensors
                              .src_distance = src.pixel,
                              .dst_distance = dst.pixel,
                              .results = shape.Q(),
-                             .relu = tensors.relu};
+                             .relu = relu};
     for_rows(problem, dst, shape.P(), [&](RowTask task) {
         RowConvolution row = any;
         const Range filter_rows =
@@ -125,17 +125,17 @@ void depthwise_forward(const Depthwise& problem, const DepthwiseForward& tensors
         const std::int64_t offset = dst.offset(task.n, task.b, task.row, 0);
         if (tensors.bias != nullptr) row.bias = tensors.bias + task.b * blocks.block;
         if (tensors.residual != nullptr) row.residual = at(tensors.residual, offset);
-        row.dst = at(tensors.dst, offset);
+        row.dst = at(tensors.result, offset);
         convolve(row);
     });
 }
 
-std::int64_t depthwise_data_scratch_bytes(const Depthwise& problem) {
+std::int64_t depthwise_data_scratch_bytes(const ConvProblem& problem) {
     return column_phases(problem.shape) * static_cast<std::int64_t>(sizeof(Phase));
 }
 
-void depthwise_backward_data(const Depthwise& problem, const void* diff_dst, const void* weights,
-                             void* diff_src, char* scratch) {
+void depthwise_backward_data(const ConvProblem& problem, const ConvTensors& tensors,
+                             char* scratch) {
     const ConvShape& shape = problem.shape;
     const ChannelBlocks blocks = src_blocks(shape);
     const Plane src = src_plane(problem);
@@ -155,26 +155,27 @@ void depthwise_backward_data(const Depthwise& problem, const void* diff_dst, con
         const std::int64_t r = rows.last_tap - inside.begin * rows.every;
         const std::int64_t tap = (task.b * shape.R + r) * shape.S * blocks.block;
         for (const Phase& columns : phases) {
-            convolve({.src = at(diff_dst, dst.offset(task.n, task.b, p, 0)),
-                      .weights = at(weights, tap * src.element),
-                      .src_row = rows.spread * dst.row,
-                      .weights_row = -rows.every * shape.S * blocks.block,
-                      .row_count = count,
-                      .fetches = fetches,
-                      .fresh_rows = columns.first == 0 ? std::min<std::int64_t>(count, 1) : 0,
-                      .src_ahead = rows_ahead(shape.Q()) * dst.row,
-                      .dst_ahead = rows_ahead(shape.W) * src.row,
-                      .taps = columns.taps,
-                      .first_tap = columns.last_tap * blocks.block,
-                      .tap_distance = -columns.every * blocks.block,
-                      .spread = columns.spread,
-                      .column = columns.result,
-                      .width = shape.Q(),
-                      .src_distance = dst.pixel,
-                      .dst_distance = shape.stride_w * src.pixel,
-                      .results = (shape.W - columns.first - 1) / shape.stride_w + 1,
-                      .channels = channels_of(blocks, task.b),
-                      .dst = at(diff_src, src.offset(task.n, task.b, task.row, columns.first))});
+            convolve(
+                {.src = at(tensors.diff_dst, dst.offset(task.n, task.b, p, 0)),
+                 .weights = at(tensors.weights, tap * src.element),
+                 .src_row = rows.spread * dst.row,
+                 .weights_row = -rows.every * shape.S * blocks.block,
+                 .row_count = count,
+                 .fetches = fetches,
+                 .fresh_rows = columns.first == 0 ? std::min<std::int64_t>(count, 1) : 0,
+                 .src_ahead = rows_ahead(shape.Q()) * dst.row,
+                 .dst_ahead = rows_ahead(shape.W) * src.row,
+                 .taps = columns.taps,
+                 .first_tap = columns.last_tap * blocks.block,
+                 .tap_distance = -columns.every * blocks.block,
+                 .spread = columns.spread,
+                 .column = columns.result,
+                 .width = shape.Q(),
+                 .src_distance = dst.pixel,
+                 .dst_distance = shape.stride_w * src.pixel,
+                 .results = (shape.W - columns.first - 1) / shape.stride_w + 1,
+                 .channels = channels_of(blocks, task.b),
+                 .dst = at(tensors.result, src.offset(task.n, task.b, task.row, columns.first))});
         }
     });
 }

@@ -5,47 +5,22 @@
 
 #include <cstdint>
 
-#include "brgemm/spec.h"
-#include "jit/dtype.h"
-#include "primitives/conv/conv_layout.h"
-#include "primitives/conv/conv_shape.h"
+#include "primitives/conv/conv_spec.h"
 
 namespace dlprim {
 
-struct Depthwise {
-    ConvShape shape;  // validated, is_depthwise()
-    DType dtype = DType::f32;
-    Format layout = Format::blocked;
-};
-
 // Tensors in the layout of conv_layout.h: src, dst, diff_src, diff_dst blocked or channels-last,
-// weights [blocks][R][S][block], all of `dtype`.
-struct DepthwiseForward {
-    const void* src = nullptr;
-    const void* weights = nullptr;
-    const float* bias = nullptr;     // C values, or null
-    const void* residual = nullptr;  // as dst, or null; added before the activation
-    bool relu = false;
-    void* dst = nullptr;
-};
-
-void depthwise_forward(const Depthwise& problem, const DepthwiseForward& tensors);
+// weights [blocks][R][S][block], all of the problem's type, but diff_weights float32 or bfloat16.
+// The shape is_depthwise().
+void depthwise_forward(const ConvProblem& problem, const ConvTensors& tensors, bool relu);
 
 // `scratch` is aligned to the cache line and as large as the function before says.
-std::int64_t depthwise_data_scratch_bytes(const Depthwise& problem);
-void depthwise_backward_data(const Depthwise& problem, const void* diff_dst, const void* weights,
-                             void* diff_src, char* scratch);
-
-struct DepthwiseWeights {
-    const void* src = nullptr;
-    const void* diff_dst = nullptr;
-    DType to = DType::f32;         // of diff_weights: float32 or bfloat16
-    void* diff_weights = nullptr;  // [blocks][R][S][block]
-};
+std::int64_t depthwise_data_scratch_bytes(const ConvProblem& problem);
+void depthwise_backward_data(const ConvProblem& problem, const ConvTensors& tensors, char* scratch);
 
 // The sum over images and pixels is in an order that does not depend on the number of threads.
-std::int64_t depthwise_weights_scratch_bytes(const Depthwise& problem);
-void depthwise_backward_weights(const Depthwise& problem, const DepthwiseWeights& tensors,
+std::int64_t depthwise_weights_scratch_bytes(const ConvProblem& problem);
+void depthwise_backward_weights(const ConvProblem& problem, const ConvTensors& tensors,
                                 char* scratch);
 
 }  // namespace dlprim

@@ -37,7 +37,7 @@ struct Plane {
 };
 
 // Of a tensor with the problem's channels.
-inline Plane plane(const Depthwise& problem, std::int64_t height, std::int64_t width) {
+inline Plane plane(const ConvProblem& problem, std::int64_t height, std::int64_t width) {
     const ChannelBlocks blocks = src_blocks(problem.shape);
     const std::int64_t element = size_of(problem.dtype);
     if (problem.layout == Format::nhwc) {
@@ -48,10 +48,10 @@ inline Plane plane(const Depthwise& problem, std::int64_t height, std::int64_t w
     return {blocks.count() * block, block, width * blocks.block, blocks.block, element};
 }
 
-inline Plane src_plane(const Depthwise& problem) {
+inline Plane src_plane(const ConvProblem& problem) {
     return plane(problem, problem.shape.H, problem.shape.W);
 }
-inline Plane dst_plane(const Depthwise& problem) {
+inline Plane dst_plane(const ConvProblem& problem) {
     return plane(problem, problem.shape.P(), problem.shape.Q());
 }
 
@@ -66,7 +66,7 @@ inline std::int64_t channels_of(const ChannelBlocks& blocks, std::int64_t b) {
 
 // Blocks that are worked on together, row by row: those of one pixel lie side by side where the
 // layout is channels-last, share cache lines and arrive as one stream.
-inline Blocks block_groups(const Depthwise& problem) {
+inline Blocks block_groups(const ConvProblem& problem) {
     constexpr std::int64_t kPixelBytes = 512;
     const ChannelBlocks blocks = src_blocks(problem.shape);
     const std::int64_t bytes = blocks.block * size_of(problem.dtype);
@@ -76,7 +76,7 @@ inline Blocks block_groups(const Depthwise& problem) {
 
 // Whether rows are prefetched: from memory it halves the time, from the L2 cache it gains a tenth,
 // from the L3 cache it costs a fifth (Zen 5).
-inline bool fetches_rows(const Depthwise& problem) {
+inline bool fetches_rows(const ConvProblem& problem) {
     constexpr double kShare = 1.0 / 4;  // of the L3 cache, that is likely to hold activations
     const CacheSizes caches = cache_sizes();
     const auto bytes = static_cast<double>(problem.shape.N *

@@ -7,6 +7,7 @@
 #include "primitives/depthwise/depthwise.h"
 #include "primitives/depthwise/depthwise_geometry.h"
 #include "primitives/depthwise/depthwise_rows.h"
+#include "primitives/nest/fixed_parts.h"
 #include "primitives/tensor/pack_rows.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
@@ -25,7 +26,7 @@ constexpr std::int64_t kMostPixels = 16 * 1024;
 
 class WeightGradient {
 public:
-    explicit WeightGradient(const Depthwise& problem)
+    explicit WeightGradient(const ConvProblem& problem)
         : problem_(problem),
           blocks_(src_blocks(problem.shape)),
           rows_(problem.shape.N * problem.shape.P()),
@@ -39,21 +40,21 @@ public:
         return parts_ * blocks_.count() * size_ * size_of(DType::f32);
     }
 
-    void write(const DepthwiseWeights& tensors, float* scratch) {
+    void write(const ConvTensors& tensors, float* scratch) {
         tensors_ = tensors;
         sums_ = scratch;
         const Blocks groups = block_groups(problem_);
         parallel_for(parts_ * groups.count(),
                      [&](std::int64_t task) { sum_part(task % parts_, groups.at(task / parts_)); });
         parallel_for(blocks_.count(), [&](std::int64_t b) {
-            add_parts(b);
+            add_in_order({sums(0, b), parts_, size_}, {0, size_});
             write_block(b);
         });
     }
 
 private:
     // Rows of diff_dst.
-    static std::int64_t band(const Depthwise& problem, const ChannelBlocks& blocks) {
+    static std::int64_t band(const ConvProblem& problem, const ChannelBlocks& blocks) {
         const ConvShape& shape = problem.shape;
         const std::int64_t pixels = shape.W * shape.stride_h + shape.Q();
         const std::int64_t bytes = pixels * blocks.block * size_of(problem.dtype);
@@ -106,15 +107,6 @@ private:
                     .sums_distance = tap_distance_});
     }
 
-    // Into the first.
-    void add_parts(std::int64_t b) const {
-        float* const total = sums(0, b);
-        for (std::int64_t part = 1; part < parts_; ++part) {
-            const float* const more = sums(part, b);
-            for (std::int64_t i = 0; i < size_; ++i) total[i] += more[i];
-        }
-    }
-
     // The sums of channels that do not exist are zero, and so is the padding of the result.
     void write_block(std::int64_t b) const {
         const DType to = tensors_.to;
@@ -122,8 +114,7 @@ private:
         const auto round = row_functions(usable_isa()).round;
         for (std::int64_t tap = 0; tap < taps; ++tap) {
             const float* const sum = sums(0, b) + tap * tap_distance_;
-            char* const dst =
-                at(tensors_.diff_weights, (b * taps + tap) * blocks_.block * size_of(to));
+            char* const dst = at(tensors_.result, (b * taps + tap) * blocks_.block * size_of(to));
             if (to == DType::f32) {
                 std::memcpy(dst, sum, static_cast<std::size_t>(blocks_.block) * sizeof(float));
             } else {
@@ -132,7 +123,7 @@ private:
         }
     }
 
-    const Depthwise& problem_;
+    const ConvProblem& problem_;
     ChannelBlocks blocks_;
     std::int64_t rows_;  // of all images
     std::int64_t band_;
@@ -140,17 +131,17 @@ private:
     std::int64_t tap_distance_;
     std::int64_t size_;  // of the sums of one part of one block
     CorrelateRows correlate_;
-    DepthwiseWeights tensors_ = {};
+    ConvTensors tensors_ = {};
     float* sums_ = nullptr;
 };
 
 }  // namespace
 
-std::int64_t depthwise_weights_scratch_bytes(const Depthwise& problem) {
+std::int64_t depthwise_weights_scratch_bytes(const ConvProblem& problem) {
     return WeightGradient(problem).scratch_bytes();
 }
 
-void depthwise_backward_weights(const Depthwise& problem, const DepthwiseWeights& tensors,
+void depthwise_backward_weights(const ConvProblem& problem, const ConvTensors& tensors,
                                 char* scratch) {
     WeightGradient(problem).write(tensors, reinterpret_cast<float*>(scratch));
 }

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "primitives/layers/activation_backward_rows.h"
-#include "primitives/layers/relu_backward.h"
-#include "primitives/linear/linear_layout.h"
+#include "primitives/layers/channel_panels.h"
+#include "primitives/nest/fixed_parts.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
 
@@ -13,43 +13,110 @@ namespace {
 
 // What a task reads: see pack.cpp.
 constexpr std::int64_t kTaskBytes = 128 * 1024;
+// Pixels of a task: few enough for one chain of float32 additions to be accurate.
+constexpr std::int64_t kMostPixels = 256;
+constexpr std::int64_t kLineFloats = 16;
+// Columns of the sums that are combined together, at least.
+constexpr std::int64_t kFewestColumns = 4 * kLineFloats;
 
-// Every sample of every block is a row.
-void multiply_by_slope(const ActivationBackward& problem) {
-    const ChannelBlocks& blocks = problem.tensor.blocks;
-    const std::int64_t samples = problem.tensor.width, element = size_of(problem.tensor.dtype);
-    const SampleStrides strides = sample_strides(problem.layout, samples, blocks);
-    const auto pass =
-        activation_row_function(usable_isa(), problem.tensor.dtype, problem.activation);
-    const Blocks parts{samples, 1 + kTaskBytes / (blocks.block * element)};
-    parallel_for(blocks.count() * parts.count(), [&](std::int64_t task) {
-        const std::int64_t block = task / parts.count();
-        const Range part = parts.at(task % parts.count());
-        for (std::int64_t n = part.begin; n < part.end; ++n) {
-            const std::int64_t offset = (block * strides.block + n * strides.sample) * element;
-            pass({.count = std::min(blocks.block, blocks.channels - block * blocks.block),
-                  .diff_dst = static_cast<const char*>(problem.diff_dst) + offset,
-                  .saved = static_cast<const char*>(problem.saved) + offset,
-                  .out = static_cast<char*>(problem.out) + offset});
+// Of at least one pixel.
+class GradientPass {
+public:
+    GradientPass(const Activations& tensor, Format layout)
+        : panels_(tensor, layout),
+          pieces_(panels_, tensor.dtype, kTaskBytes, kMostPixels),
+          columns_(panels_.blocks * panels_.width) {}
+
+    std::int64_t scratch_bytes() const {
+        return pieces_.count() * sums_distance() * size_of(DType::f32);
+    }
+
+    void run(const ActivationBackward& problem, char* scratch) const {
+        const SumCopies sums{reinterpret_cast<float*>(scratch), pieces_.count(), sums_distance()};
+        const auto pass = gradient_function(usable_isa(), problem.tensor.dtype, problem.activation);
+        pieces_.for_each({0, panels_.blocks}, TaskOrder::ascending,
+                         [&](std::int64_t piece, std::int64_t block) {
+                             float* sum = nullptr;
+                             if (problem.diff_bias != nullptr) {
+                                 sum = sums.copy(piece) + block * panels_.width;
+                             }
+                             run_piece(problem, piece, block, pass, sum);
+                         });
+        if (problem.diff_bias != nullptr) combine(sums, problem.diff_bias);
+    }
+
+private:
+    // Floats of a row of sums, padding channels included.
+    std::int64_t sums_distance() const { return rounded_up(columns_, kLineFloats); }
+
+    void run_piece(const ActivationBackward& problem, std::int64_t piece, std::int64_t block,
+                   GradientFunction pass, float* sums) const {
+        const std::int64_t mask_width = (panels_.width + 7) / 8;
+        GradientPixels part{.pixels = pieces_.pixels(piece).size(),
+                            .channels = panels_.channels(block).size(),
+                            .distance = panels_.width,
+                            .mask_distance = mask_width,
+                            .sums = sums};
+        if (sums != nullptr) std::fill_n(sums, panels_.width, 0.0F);
+        pieces_.for_images(piece, block, [&](std::int64_t pixel) {
+            const std::int64_t bytes = pixel * panels_.width * size_of(problem.tensor.dtype);
+            part.diff_dst = static_cast<const char*>(problem.diff_dst) + bytes;
+            if (problem.saved != nullptr) {
+                part.saved = static_cast<const char*>(problem.saved) + bytes;
+            }
+            if (problem.relu_mask != nullptr) {
+                part.relu_mask = problem.relu_mask + pixel * mask_width;
+            }
+            if (problem.out != nullptr) part.out = static_cast<char*>(problem.out) + bytes;
+            pass(part);
+        });
+    }
+
+    void combine(const SumCopies& sums, float* diff_bias) const {
+        const std::int64_t few = kTaskBytes / size_of(DType::f32) / sums.count;
+        const Blocks columns{columns_, std::max(few / kLineFloats * kLineFloats, kFewestColumns)};
+        parallel_for(columns.count(),
+                     [&](std::int64_t task) { add_as_tree(sums, columns.at(task)); });
+        for (std::int64_t block = 0; block < panels_.blocks; ++block) {
+            const Range channels = panels_.channels(block);
+            std::copy_n(sums.first + block * panels_.width, channels.size(),
+                        diff_bias + channels.begin);
         }
-    });
+    }
+
+    ChannelPanels panels_;
+    PixelPieces pieces_;
+    std::int64_t columns_;  // of the sums
+};
+
+bool is_empty(const Activations& tensor) {
+    return tensor.images * tensor.height * tensor.width * tensor.blocks.channels == 0;
 }
 
 }  // namespace
 
+std::int64_t activation_backward_scratch_bytes(const Activations& tensor, Format layout) {
+    return is_empty(tensor) ? 0 : GradientPass(tensor, layout).scratch_bytes();
+}
+
 void activation_backward(const ActivationBackward& problem, char* scratch) {
-    ReluBackward sum{.tensor = problem.tensor,
-                     .layout = problem.layout,
-                     .diff_dst = problem.diff_dst,
-                     .out = problem.out,
-                     .diff_bias = problem.diff_bias};
-    if (problem.activation == Activation::relu) {
-        sum.dst = problem.saved;
-    } else if (problem.activation != Activation::none) {
-        multiply_by_slope(problem);
-        sum.diff_dst = problem.out;
+    if (is_empty(problem.tensor)) {
+        if (problem.diff_bias != nullptr) {
+            std::fill_n(problem.diff_bias, problem.tensor.blocks.total(), 0.0F);
+        }
+        return;
     }
-    if (problem.tensor.blocks.channels > 0) relu_backward(sum, scratch);
+    ActivationBackward it = problem;
+    const bool gated =
+        it.activation != Activation::none && (it.saved != nullptr || it.relu_mask != nullptr);
+    if (!gated) {
+        it.saved = nullptr;
+        it.relu_mask = nullptr;
+        it.activation = Activation::none;
+        if (it.out == it.diff_dst) it.out = nullptr;
+    }
+    if (it.out == nullptr && it.diff_bias == nullptr) return;
+    GradientPass(it.tensor, it.layout).run(it, scratch);
 }
 
 }  // namespace dlprim

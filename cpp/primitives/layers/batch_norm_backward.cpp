@@ -21,17 +21,17 @@ public:
         if (tensors_.given_diff_weight != nullptr) {
             set_means({0, channels_}, tensors_.given_diff_weight, tensors_.given_diff_bias,
                       tensors_.given_pixels);
-            for_pieces({0, panels_.blocks}, TaskOrder::ascending,
-                       [&](std::int64_t piece, std::int64_t block) { apply(piece, block); });
+            pieces_.for_each({0, panels_.blocks}, TaskOrder::ascending,
+                             [&](std::int64_t piece, std::int64_t block) { apply(piece, block); });
             return;
         }
         for_cached_blocks([&](Range blocks) {
-            for_pieces(blocks, TaskOrder::ascending,
-                       [&](std::int64_t piece, std::int64_t block) { add_up(piece, block); });
+            pieces_.for_each(blocks, TaskOrder::ascending,
+                             [&](std::int64_t piece, std::int64_t block) { add_up(piece, block); });
             for_channels(channels_of(blocks), [&](Range channels) { combine(channels); });
             if (tensors_.diff_src == nullptr) return;
-            for_pieces(blocks, TaskOrder::descending,
-                       [&](std::int64_t piece, std::int64_t block) { apply(piece, block); });
+            pieces_.for_each(blocks, TaskOrder::descending,
+                             [&](std::int64_t piece, std::int64_t block) { apply(piece, block); });
         });
     }
 
@@ -74,8 +74,8 @@ private:
     }
 
     void combine(Range channels) const {
-        add_rows(sums_, channels);
-        add_rows(products_, channels);
+        add_as_tree(sums_.copies(), channels);
+        add_as_tree(products_.copies(), channels);
         for (std::int64_t c = channels.begin; c < channels.end; ++c) {
             tensors_.diff_bias[c] = sums_.row(0)[c];
             tensors_.diff_weight[c] = products_.row(0)[c] * tensors_.inverse_std[c];

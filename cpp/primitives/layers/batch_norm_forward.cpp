@@ -27,17 +27,19 @@ public:
         if (tensors_.given_mean != nullptr) {
             std::copy_n(tensors_.given_mean, channels_, tensors_.mean);
             set_scale({0, channels_}, tensors_.given_variance);
-            for_pieces({0, panels_.blocks}, TaskOrder::ascending,
-                       [&](std::int64_t piece, std::int64_t block) { normalize(piece, block); });
+            pieces_.for_each(
+                {0, panels_.blocks}, TaskOrder::ascending,
+                [&](std::int64_t piece, std::int64_t block) { normalize(piece, block); });
             return;
         }
         for_cached_blocks([&](Range blocks) {
-            for_pieces(blocks, TaskOrder::ascending,
-                       [&](std::int64_t piece, std::int64_t block) { add_up(piece, block); });
+            pieces_.for_each(blocks, TaskOrder::ascending,
+                             [&](std::int64_t piece, std::int64_t block) { add_up(piece, block); });
             for_channels(channels_of(blocks), [&](Range channels) { combine(channels); });
             if (tensors_.dst == nullptr) return;
-            for_pieces(blocks, TaskOrder::descending,
-                       [&](std::int64_t piece, std::int64_t block) { normalize(piece, block); });
+            pieces_.for_each(
+                blocks, TaskOrder::descending,
+                [&](std::int64_t piece, std::int64_t block) { normalize(piece, block); });
         });
     }
 

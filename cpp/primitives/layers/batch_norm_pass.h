@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
 #include "jit/isa.h"
 #include "primitives/layers/batch_norm.h"
 #include "primitives/layers/batch_norm_rows.h"
 #include "primitives/layers/channel_panels.h"
+#include "primitives/nest/fixed_parts.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/workspace.h"
 
@@ -26,24 +28,27 @@ inline constexpr std::int64_t kLineFloats = 16;
 // Channels whose sums one task combines.
 inline constexpr std::int64_t kCombinedChannels = 64;
 
-// What calls leave for the next ones, of all layers: of these one runs at a time in most programs,
-// and what the largest took suits the others.
+// The pool of all primitives, held from the first call on: no object of a layer lives between calls
+// to keep what one leaves for the next.
 inline WorkspacePool& norm_scratch() {
-    static WorkspacePool pool;
-    return pool;
+    static const std::shared_ptr<WorkspacePool> pool = WorkspacePool::shared();
+    return *pool;
 }
 
 // Rows of float32 values by channel.
 class Rows {
 public:
     Rows(std::int64_t rows, std::int64_t channels)
-        : distance_((channels + kLineFloats - 1) / kLineFloats * kLineFloats),
+        : count_(rows),
+          distance_(rounded_up(channels, kLineFloats)),
           memory_(norm_scratch(), rows * distance_ * size_of(DType::f32)) {}
     float* row(std::int64_t index) const {
         return reinterpret_cast<float*>(memory_.data()) + index * distance_;
     }
+    SumCopies copies() const { return {row(0), count_, distance_}; }
 
 private:
+    std::int64_t count_;
     std::int64_t distance_;
     WorkspacePool::Lease memory_;
 };
@@ -54,10 +59,6 @@ inline const float* or_constant(const float* values, float otherwise, float* row
     if (values != nullptr) return values;
     std::fill_n(row, channels, otherwise);
     return row;
-}
-
-inline const char* at(const void* tensor, std::int64_t bytes) {
-    return tensor == nullptr ? nullptr : static_cast<const char*>(tensor) + bytes;
 }
 
 // Both directions: sums over pieces of a block of channels, combined, then a pass that uses them.
@@ -75,6 +76,11 @@ public:
           products_(pieces_.count(), channels_) {}
 
 protected:
+    // Null stays null.
+    static const char* at(const void* tensor, std::int64_t bytes) {
+        return tensor == nullptr ? nullptr : static_cast<const char*>(tensor) + bytes;
+    }
+
     double pixels() const { return static_cast<double>(panels_.images * panels_.pixels); }
 
     // Calls body(blocks) for blocks whose tensors stay in the caches meanwhile.
@@ -89,20 +95,6 @@ protected:
 
     Range channels_of(Range blocks) const {
         return {panels_.channels(blocks.begin).begin, panels_.channels(blocks.end - 1).end};
-    }
-
-    // body(piece, block) in the order of the memory, or each thread against it: what it touched
-    // last is in the caches of its core.
-    template <class Body>
-    void for_pieces(Range blocks, TaskOrder order, const Body& body) const {
-        const std::int64_t parts = pieces_.parts_of_image();
-        parallel_for(
-            pieces_.count() * blocks.size(),
-            [&](std::int64_t task) {
-                const std::int64_t block = blocks.begin + task / parts % blocks.size();
-                body(task / parts / blocks.size() * parts + task % parts, block);
-            },
-            order);
     }
 
     // Chunks of the channels, for what follows a pass.
@@ -127,23 +119,10 @@ protected:
     // piece.
     template <class Body>
     void for_images(std::int64_t piece, std::int64_t block, const Body& body) const {
-        const Range images = pieces_.images(piece);
-        for (std::int64_t image = images.begin; image < images.end; ++image) {
-            const std::int64_t pixel = panels_.pixel(image, block, pieces_.pixels(piece).begin);
+        pieces_.for_images(piece, block, [&](std::int64_t pixel) {
             body(pixel * panels_.width * size_of(norm_.tensor.dtype),
                  pixel * ((panels_.width + 7) / 8));
-        }
-    }
-
-    // Adds the rows of `rows` into the first one, as a tree.
-    void add_rows(const Rows& rows, Range channels) const {
-        for (std::int64_t step = 1; step < pieces_.count(); step *= 2) {
-            for (std::int64_t piece = 0; piece + step < pieces_.count(); piece += 2 * step) {
-                float* const to = rows.row(piece);
-                const float* const from = rows.row(piece + step);
-                for (std::int64_t c = channels.begin; c < channels.end; ++c) to[c] += from[c];
-            }
-        }
+        });
     }
 
     BatchNorm norm_;

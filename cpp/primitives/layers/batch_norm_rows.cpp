@@ -10,10 +10,8 @@
 // clang-format off
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-#include "primitives/layers/batch_norm_gates-inl.h"
-#include "primitives/layers/channel_arithmetic-inl.h"
 #include "primitives/layers/channel_strip-inl.h"
-#include "primitives/layers/relu_bits-inl.h"
+#include "primitives/layers/relu_gates-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -29,19 +27,17 @@ HWY_INLINE void fetch(const Element* line) {
 template <class Element>
 struct StatisticsRow {
     const NormPixels& it;
-    NextStrip<Element> next;
-    std::int64_t first = 0, end = 0;
 
     template <std::int64_t kVectors, class Part>
-    HWY_INLINE void columns(std::int64_t channel, Part part) const {
+    HWY_INLINE void strip(Range pixels, std::int64_t channel, std::int64_t ahead, Part part) const {
         using Strip = HWY_NAMESPACE::Strip<Element, kVectors>;
         using Vector = ChannelVector<Element>;
-        const std::int64_t ahead = next.from(channel);
         const auto mean = Strip::of(it.mean, channel, part);
         auto sums = Strip::of(it.sums, channel, part);
         auto squares = Strip::of(it.products, channel, part);
-        const auto* src = static_cast<const Element*>(it.src) + first * it.distance + channel;
-        for (std::int64_t pixel = first; pixel < end; ++pixel, src += it.distance) {
+        const auto* src =
+            static_cast<const Element*>(it.src) + pixels.begin * it.distance + channel;
+        for (std::int64_t pixel = pixels.begin; pixel < pixels.end; ++pixel, src += it.distance) {
             for (std::int64_t i = 0; i < kVectors; ++i) {
                 fetch(src + i * Vector::kChannels + ahead);
                 const auto centred = Vector::load(src + i * Vector::kChannels, part) - mean.at[i];
@@ -49,31 +45,25 @@ struct StatisticsRow {
                 squares.at[i].multiply_add(centred, centred);
             }
         }
-        for (std::int64_t i = 0; i < kVectors; ++i) {
-            const std::int64_t at = channel + i * Vector::kChannels;
-            store_floats(sums.at[i], it.sums + at, part);
-            store_floats(squares.at[i], it.products + at, part);
-        }
+        sums.store(it.sums, channel, part);
+        squares.store(it.products, channel, part);
     }
 };
 
 template <class Element, bool kResidual>
 struct NormalizeRow {
     const NormPixels& it;
-    NextStrip<Element> next;
-    std::int64_t first = 0, end = 0;
 
     template <std::int64_t kVectors, class Part>
-    HWY_INLINE void columns(std::int64_t channel, Part part) const {
+    HWY_INLINE void strip(Range pixels, std::int64_t channel, std::int64_t ahead, Part part) const {
         using Strip = HWY_NAMESPACE::Strip<Element, kVectors>;
         using Vector = ChannelVector<Element>;
-        const std::int64_t ahead = next.from(channel);
         const auto mean = Strip::of(it.mean, channel, part);
         const auto scale = Strip::of(it.scale, channel, part);
         const auto bias = Strip::of(it.bias, channel, part);
         const auto* const src = static_cast<const Element*>(it.src);
         auto* const out = static_cast<Element*>(it.out);
-        for (std::int64_t pixel = first; pixel < end; ++pixel) {
+        for (std::int64_t pixel = pixels.begin; pixel < pixels.end; ++pixel) {
             for (std::int64_t i = 0; i < kVectors; ++i) {
                 const std::int64_t column = channel + i * Vector::kChannels;
                 const std::int64_t at = pixel * it.distance + column;
@@ -101,21 +91,18 @@ template <class Element, class Gate, bool kAddend>
 struct GradientsRow {
     const NormPixels& it;
     const Gate& gate;
-    NextStrip<Element> next;
-    std::int64_t first = 0, end = 0;
 
     template <std::int64_t kVectors, class Part>
-    HWY_INLINE void columns(std::int64_t channel, Part part) const {
+    HWY_INLINE void strip(Range pixels, std::int64_t channel, std::int64_t ahead, Part part) const {
         using Strip = HWY_NAMESPACE::Strip<Element, kVectors>;
         using Vector = ChannelVector<Element>;
-        const std::int64_t ahead = next.from(channel);
         const auto mean = Strip::of(it.mean, channel, part);
         auto sums = Strip::of(it.sums, channel, part);
         auto products = Strip::of(it.products, channel, part);
         const auto* const src = static_cast<const Element*>(it.src);
         const auto* const diff = static_cast<const Element*>(it.diff_dst);
         auto* const out = static_cast<Element*>(it.out);
-        for (std::int64_t pixel = first; pixel < end; ++pixel) {
+        for (std::int64_t pixel = pixels.begin; pixel < pixels.end; ++pixel) {
             for (std::int64_t i = 0; i < kVectors; ++i) {
                 const std::int64_t column = channel + i * Vector::kChannels;
                 const std::int64_t at = pixel * it.distance + column;
@@ -133,11 +120,8 @@ struct GradientsRow {
                 if (out != nullptr) passed.store(out + at, part);
             }
         }
-        for (std::int64_t i = 0; i < kVectors; ++i) {
-            const std::int64_t at = channel + i * Vector::kChannels;
-            store_floats(sums.at[i], it.sums + at, part);
-            store_floats(products.at[i], it.products + at, part);
-        }
+        sums.store(it.sums, channel, part);
+        products.store(it.products, channel, part);
     }
 };
 
@@ -145,14 +129,11 @@ template <class Element, class Gate>
 struct ApplyRow {
     const NormPixels& it;
     const Gate& gate;
-    NextStrip<Element> next;
-    std::int64_t first = 0, end = 0;
 
     template <std::int64_t kVectors, class Part>
-    HWY_INLINE void columns(std::int64_t channel, Part part) const {
+    HWY_INLINE void strip(Range pixels, std::int64_t channel, std::int64_t ahead, Part part) const {
         using Strip = HWY_NAMESPACE::Strip<Element, kVectors>;
         using Vector = ChannelVector<Element>;
-        const std::int64_t ahead = next.from(channel);
         const auto mean = Strip::of(it.mean, channel, part);
         const auto scale = Strip::of(it.scale, channel, part);
         const auto mean_diff = Strip::of(it.mean_diff, channel, part);
@@ -160,7 +141,7 @@ struct ApplyRow {
         const auto* const src = static_cast<const Element*>(it.src);
         const auto* const diff = static_cast<const Element*>(it.diff_dst);
         auto* const out = static_cast<Element*>(it.out);
-        for (std::int64_t pixel = first; pixel < end; ++pixel) {
+        for (std::int64_t pixel = pixels.begin; pixel < pixels.end; ++pixel) {
             for (std::int64_t i = 0; i < kVectors; ++i) {
                 const std::int64_t column = channel + i * Vector::kChannels;
                 const std::int64_t at = pixel * it.distance + column;
@@ -177,30 +158,17 @@ struct ApplyRow {
     }
 };
 
-// Groups of pixels one behind another.
-template <class Element, class Row>
-HWY_INLINE void run_groups(const NormPixels& it, Row row) {
-    in_groups<Element>(it.pixels, it.channels, [&](std::int64_t first, std::int64_t end) HWY_ATTR {
-        row.first = first;
-        row.end = end;
-        along_channels<Element, kStrip<Element>>(it.channels, row);
-    });
-}
-
 template <class Element>
 void add_statistics(const NormPixels& it) {
-    run_groups<Element>(it,
-                        StatisticsRow<Element>{it, NextStrip<Element>(it.channels, it.distance)});
+    in_strips<Element>(it, StatisticsRow<Element>{it});
 }
 
 template <class Element>
 void normalize(const NormPixels& it) {
     if (it.residual == nullptr) {
-        run_groups<Element>(
-            it, NormalizeRow<Element, false>{it, NextStrip<Element>(it.channels, it.distance)});
+        in_strips<Element>(it, NormalizeRow<Element, false>{it});
     } else {
-        run_groups<Element>(
-            it, NormalizeRow<Element, true>{it, NextStrip<Element>(it.channels, it.distance)});
+        in_strips<Element>(it, NormalizeRow<Element, true>{it});
     }
 }
 
@@ -208,13 +176,11 @@ void normalize(const NormPixels& it) {
 template <class Element, class Body>
 HWY_INLINE void with_gate(const NormPixels& it, const Body& body) {
     if (!it.relu) {
-        body(NoGate{});
-    } else if (it.relu_mask != nullptr) {
-        body(BitGate{it.relu_mask, it.mask_distance});
-    } else if (it.dst != nullptr) {
-        body(DstGate<Element>{static_cast<const Element*>(it.dst), it.distance});
-    } else {
+        body(NoGate());
+    } else if (it.relu_mask == nullptr && it.dst == nullptr) {
         body(RecomputingGate{it.scale, it.bias});
+    } else {
+        with_stored_gate<Element>(it, it.dst, body);
     }
 }
 
@@ -223,11 +189,9 @@ void add_gradients(const NormPixels& it) {
     with_gate<Element>(it, [&](const auto& gate) HWY_ATTR {
         using Gate = std::decay_t<decltype(gate)>;
         if (it.diff_addend != nullptr) {
-            run_groups<Element>(it, GradientsRow<Element, Gate, true>{
-                                        it, gate, NextStrip<Element>(it.channels, it.distance)});
+            in_strips<Element>(it, GradientsRow<Element, Gate, true>{it, gate});
         } else {
-            run_groups<Element>(it, GradientsRow<Element, Gate, false>{
-                                        it, gate, NextStrip<Element>(it.channels, it.distance)});
+            in_strips<Element>(it, GradientsRow<Element, Gate, false>{it, gate});
         }
     });
 }
@@ -236,8 +200,7 @@ template <class Element>
 void apply(const NormPixels& it) {
     with_gate<Element>(it, [&](const auto& gate) HWY_ATTR {
         using Gate = std::decay_t<decltype(gate)>;
-        run_groups<Element>(
-            it, ApplyRow<Element, Gate>{it, gate, NextStrip<Element>(it.channels, it.distance)});
+        in_strips<Element>(it, ApplyRow<Element, Gate>{it, gate});
     });
 }
 

@@ -29,11 +29,11 @@ Range ChannelPanels::channels(std::int64_t block) const {
 
 PixelPieces::PixelPieces(const ChannelPanels& panels, DType dtype, std::int64_t bytes,
                          std::int64_t most)
-    : images_(panels.images), pixels_(panels.pixels) {
+    : panels_(panels) {
     const std::int64_t limit =
         std::clamp(bytes / (panels.width * size_of(dtype)), kFewestPixels, most);
-    groups_ = Blocks{images_, std::max<std::int64_t>(limit / pixels_, 1)}.count();
-    parts_ = Blocks{pixels_, limit}.count();
+    groups_ = Blocks{panels.images, std::max<std::int64_t>(limit / panels.pixels, 1)}.count();
+    parts_ = Blocks{panels.pixels, limit}.count();
 }
 
 }  // namespace dlprim

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "primitives/conv/conv_layout.h"
+#include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
 
 namespace dlprim {
@@ -24,9 +25,6 @@ struct ChannelPanels {
     std::int64_t pixel(std::int64_t image, std::int64_t block, std::int64_t pixel_of_image) const {
         return (image * blocks + block) * pixels + pixel_of_image;
     }
-    // Where a channel's sum is in a row of blocks * width of them.
-    std::int64_t columns() const { return blocks * width; }
-    std::int64_t column(std::int64_t block) const { return block * width; }
     // Channels of one block.
     Range channels(std::int64_t block) const;
 
@@ -43,16 +41,39 @@ public:
     PixelPieces(const ChannelPanels& panels, DType dtype, std::int64_t bytes, std::int64_t most);
 
     std::int64_t count() const { return groups_ * parts_; }
-    std::int64_t parts_of_image() const { return parts_; }
-    Range images(std::int64_t piece) const { return chunk(images_, groups_, piece / parts_); }
-    Range pixels(std::int64_t piece) const { return chunk(pixels_, parts_, piece % parts_); }
+    Range images(std::int64_t piece) const {
+        return chunk(panels_.images, groups_, piece / parts_);
+    }
+    Range pixels(std::int64_t piece) const { return chunk(panels_.pixels, parts_, piece % parts_); }
     std::int64_t size(std::int64_t piece) const {
         return images(piece).size() * pixels(piece).size();
     }
 
+    // body(piece, block) in the order of the memory (images, blocks, parts of an image), or each
+    // thread against it: what it touched last is in the caches of its core.
+    template <class Body>
+    void for_each(Range blocks, TaskOrder order, const Body& body) const {
+        parallel_for(
+            count() * blocks.size(),
+            [&](std::int64_t task) {
+                const std::int64_t block = blocks.begin + task / parts_ % blocks.size();
+                body(task / parts_ / blocks.size() * parts_ + task % parts_, block);
+            },
+            order);
+    }
+
+    // body(pixel) for the images of a piece: their first pixel, counted from the tensor's.
+    template <class Body>
+    void for_images(std::int64_t piece, std::int64_t block, const Body& body) const {
+        const Range these = images(piece);
+        const std::int64_t first = pixels(piece).begin;
+        for (std::int64_t image = these.begin; image < these.end; ++image) {
+            body(panels_.pixel(image, block, first));
+        }
+    }
+
 private:
-    std::int64_t images_;
-    std::int64_t pixels_;
+    ChannelPanels panels_;
     std::int64_t groups_ = 1;  // of images
     std::int64_t parts_ = 1;   // of each image
 };

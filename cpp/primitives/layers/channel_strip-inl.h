@@ -13,7 +13,8 @@
 
 #include <hwy/highway.h>
 
-#include "primitives/tensor/channel_vector-inl.h"
+#include "primitives/layers/channel_arithmetic-inl.h"
+#include "primitives/tensor/partition.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace dlprim {
@@ -33,6 +34,11 @@ struct Strip {
     using Vector = ChannelVector<Element>;
     Vector at[kVectors];
 
+    static HWY_INLINE Strip zero() {
+        Strip strip;
+        for (Vector& vector : strip.at) vector = Vector::zero();
+        return strip;
+    }
     template <class Part>
     static HWY_INLINE Strip of(const float* values, std::int64_t channel, Part part) {
         Strip strip;
@@ -41,29 +47,13 @@ struct Strip {
         }
         return strip;
     }
+    template <class Part>
+    HWY_INLINE void store(float* values, std::int64_t channel, Part part) const {
+        for (std::int64_t i = 0; i < kVectors; ++i) {
+            store_floats(at[i], values + channel + i * Vector::kChannels, part);
+        }
+    }
 };
-
-#if HWY_TARGET == HWY_SCALAR
-template <class Part>
-HWY_INLINE void store_floats(const ChannelVector<float>& x, float* dst, Part) {
-    x.store_floats(dst);
-}
-template <class Part>
-HWY_INLINE void store_floats(const ChannelVector<std::uint16_t>& x, float* dst, Part) {
-    x.store_floats(dst);
-}
-#else
-template <class Element>
-HWY_INLINE void store_floats(const ChannelVector<Element>& x, float* dst, All) {
-    x.store_floats(dst);
-}
-template <class Element>
-HWY_INLINE void store_floats(const ChannelVector<Element>& x, float* dst, First part) {
-    HWY_ALIGN float copy[static_cast<std::size_t>(ChannelVector<Element>::kChannels)];
-    x.store_floats(copy);
-    std::copy_n(copy, part.count, dst);
-}
-#endif
 
 template <class Element>
 inline constexpr std::int64_t kStripChannels = kStrip<Element> * ChannelVector<Element>::kChannels;
@@ -103,13 +93,30 @@ private:
     bool narrow_;
 };
 
-// body(first, end) for groups of pixels: all of them at once where a strip holds their channels.
-template <class Element, class Body>
-HWY_INLINE void in_groups(std::int64_t pixels, std::int64_t channels, const Body& body) {
-    const bool narrow = channels <= kStripChannels<Element>;
-    const std::int64_t group = narrow ? pixels : pixels_of_group<Element>(channels);
-    for (std::int64_t first = 0; first < pixels; first += group) {
-        body(first, std::min(first + group, pixels));
+template <class Element, class Row>
+struct StripsOfGroup {
+    const Row& row;
+    Range group;
+    const NextStrip<Element>& next;
+
+    template <std::int64_t kVectors, class Part>
+    HWY_INLINE void columns(std::int64_t channel, Part part) const {
+        row.template strip<kVectors>(group, channel, next.from(channel), part);
+    }
+};
+
+// row.strip<vectors>(pixels, first channel, elements ahead to prefetch, part) for the strips of one
+// group of pixels behind the other: all pixels are one where a strip holds their channels. `it` has
+// pixels, channels and the distance from pixel to pixel.
+template <class Element, class Pixels, class Row>
+HWY_INLINE void in_strips(const Pixels& it, const Row& row) {
+    const NextStrip<Element> next(it.channels, it.distance);
+    const bool narrow = it.channels <= kStripChannels<Element>;
+    const std::int64_t group = narrow ? it.pixels : pixels_of_group<Element>(it.channels);
+    for (std::int64_t first = 0; first < it.pixels; first += group) {
+        const Range pixels{first, std::min(first + group, it.pixels)};
+        along_channels<Element, kStrip<Element>>(it.channels,
+                                                 StripsOfGroup<Element, Row>{row, pixels, next});
     }
 }
 

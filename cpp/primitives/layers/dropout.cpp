@@ -1,7 +1,9 @@
 // Compiled once per target, as per_isa.h describes.
 #include "primitives/layers/dropout.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "jit/isa.h"
 #include "primitives/tensor/parallel.h"
@@ -12,7 +14,7 @@
 // clang-format off
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-#include "primitives/tensor/bfloat16-inl.h"
+#include "primitives/layers/channel_arithmetic-inl.h"
 // clang-format on
 
 #ifndef DLPRIM_PRIMITIVES_DROPOUT_CONSTANTS
@@ -37,18 +39,18 @@ namespace dlprim {
 namespace HWY_NAMESPACE {
 namespace {
 
-using Words = hn::CappedTag<std::uint32_t, kCounters>;
-using Vector32 = hn::Vec<Words>;
+using Counters = hn::CappedTag<std::uint32_t, kCounters>;
+using Vector32 = hn::Vec<Counters>;
 
-struct Product {
+struct WideProduct {
     Vector32 high;
     Vector32 low;
 };
 
 #if HWY_TARGET != HWY_SCALAR
-HWY_INLINE Product wide_product(Vector32 x, Vector32 y) {
-    const Words d;
-    const hn::RepartitionToWide<Words> wide;
+HWY_INLINE WideProduct wide_product(Vector32 x, Vector32 y) {
+    const Counters d;
+    const hn::RepartitionToWide<Counters> wide;
     const auto even = hn::BitCast(d, hn::MulEven(x, y));
     const auto odd =
         hn::BitCast(d, hn::MulEven(hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(wide, x))), y));
@@ -70,10 +72,10 @@ HWY_INLINE void random_words(const Dropout& it, std::uint64_t group, std::uint32
         }
     }
 #else
-    const Words d;
+    const Counters d;
     const auto low_words = [&](std::uint64_t value)
                                HWY_ATTR { return hn::Set(d, static_cast<std::uint32_t>(value)); };
-    for (std::int64_t first = 0; first < kCounters; first += lanes<Words>) {
+    for (std::int64_t first = 0; first < kCounters; first += lanes<Counters>) {
         // Counters of a group differ in the low word only.
         const std::uint64_t counter = group * kCounters + static_cast<std::uint64_t>(first);
         Vector32 c0 = hn::Iota(d, static_cast<std::uint32_t>(counter));
@@ -81,8 +83,8 @@ HWY_INLINE void random_words(const Dropout& it, std::uint64_t group, std::uint32
         Vector32 c2 = low_words(it.offset), c3 = low_words(it.offset >> 32);
         Vector32 key0 = low_words(it.seed), key1 = low_words(it.seed >> 32);
         for (int round = 0; round < kRounds; ++round) {
-            const Product x = wide_product(c0, hn::Set(d, kMultiplier0));
-            const Product y = wide_product(c2, hn::Set(d, kMultiplier1));
+            const WideProduct x = wide_product(c0, hn::Set(d, kMultiplier0));
+            const WideProduct y = wide_product(c2, hn::Set(d, kMultiplier1));
             c0 = hn::Xor(hn::Xor(y.high, c1), key0);
             c1 = y.low;
             c2 = hn::Xor(hn::Xor(x.high, c3), key1);
@@ -98,70 +100,52 @@ HWY_INLINE void random_words(const Dropout& it, std::uint64_t group, std::uint32
 #endif
 }
 
-float value_of(float value) { return value; }
-float value_of(std::uint16_t half) {
-    return std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16);
-}
-void put(float value, float* out) { *out = value; }
-void put(float value, std::uint16_t* out) { *out = rounded_to_half(value); }
+// Where the random word, whose bits are in `random`, is not below the threshold: scale * x.
+struct Kept {
+    std::uint32_t threshold;
+    float scale;
 
-// Some elements of a group, one by one.
-template <class Element>
-void drop_some(const Dropout& it, const std::uint32_t* words, std::int64_t count,
-               const Element* src, Element* out) {
-    for (std::int64_t i = 0; i < count; ++i) {
-        put(words[i] >= it.threshold ? value_of(src[i]) * it.scale : 0.0F, out + i);
-    }
-}
-
-#if HWY_TARGET != HWY_SCALAR
-// A whole group. The threshold is below 2^32.
-HWY_INLINE void drop_group(const Dropout& it, const std::uint32_t* words, const float* src,
-                           float* out) {
-    const hn::ScalableTag<float> d;
-    const hn::RebindToUnsigned<decltype(d)> bits;
-    const auto threshold = hn::Set(bits, static_cast<std::uint32_t>(it.threshold));
-    for (std::int64_t i = 0; i < kDropoutGroup; i += lanes<decltype(d)>) {
+    HWY_INLINE FloatVector operator()(FloatVector x, FloatVector random) const {
         // x >= y as max(x, y) == x: AVX2 compares no unsigned words.
-        const auto random = hn::LoadU(bits, words + i);
-        const auto kept = hn::RebindMask(d, hn::Eq(hn::Max(random, threshold), random));
-        const auto scaled = hn::Mul(hn::LoadU(d, src + i), hn::Set(d, it.scale));
-        hn::StoreU(hn::And(hn::VecFromMask(d, kept), scaled), d, out + i);
+        const auto word = hn::BitCast(Words(), random);
+        const auto kept = hn::Eq(hn::Max(word, hn::Set(Words(), threshold)), word);
+        return hn::And(hn::BitCast(Floats(), hn::VecFromMask(Words(), kept)),
+                       hn::Mul(x, number(scale)));
     }
-}
-HWY_INLINE void drop_group(const Dropout& it, const std::uint32_t* words, const std::uint16_t* src,
-                           std::uint16_t* out) {
-    const hn::ScalableTag<float> d;
-    const hn::RebindToUnsigned<decltype(d)> bits;
-    const hn::Rebind<std::uint16_t, decltype(d)> halves;
-    const hn::ScalableTag<std::uint16_t> both;
-    HWY_ALIGN float wide[kDropoutGroup];
-    for (std::int64_t i = 0; i < kDropoutGroup; i += lanes<decltype(d)>) {
-        const auto words_of = hn::PromoteTo(bits, hn::LoadU(halves, src + i));
-        hn::Store(hn::BitCast(d, hn::ShiftLeft<16>(words_of)), d, wide + i);
-    }
-    drop_group(it, words, wide, wide);
-    for (std::int64_t i = 0; i < kDropoutGroup; i += lanes<decltype(both)>) {
-        hn::StoreU(rounded_to_halves(both, wide + i), both, out + i);
-    }
-}
-#endif
+};
 
-// Elements from `first` on, a multiple of the group.
+template <class Element>
+struct DropoutRow {
+    Kept kept;
+    const float* random;
+    const Element* src;
+    Element* out;
+
+    template <std::int64_t kVectors, class Part>
+    HWY_INLINE void columns(std::int64_t at, Part part) const {
+        using Vector = ChannelVector<Element>;
+        each(kept, Vector::load(src + at, part), Vector::load_floats(random + at, part))
+            .store(out + at, part);
+    }
+};
+
+// Elements from `range.begin` on, a multiple of the group.
 template <class Element>
 void drop(const Dropout& it, Range range, const void* from, void* to) {
     const auto* const src = static_cast<const Element*>(from);
     auto* const out = static_cast<Element*>(to);
+    if (it.threshold >> 32 != 0) {
+        std::fill(out + range.begin, out + range.end, Element{0});
+        return;
+    }
+    const Kept kept{static_cast<std::uint32_t>(it.threshold), it.scale};
     HWY_ALIGN std::uint32_t words[kDropoutGroup];
+    HWY_ALIGN float random[kDropoutGroup];
     for (std::int64_t i = range.begin; i < range.end; i += kDropoutGroup) {
         random_words(it, static_cast<std::uint64_t>(i / kDropoutGroup), words);
-#if HWY_TARGET != HWY_SCALAR
-        if (range.end - i >= kDropoutGroup && it.threshold >> 32 == 0) {
-            drop_group(it, words, src + i, out + i);
-            continue;
-        }
-#endif
-        drop_some(it, words, std::min(range.end - i, kDropoutGroup), src + i, out + i);
+        std::memcpy(random, words, sizeof(words));
+        along_channels<Element, 1>(std::min(range.end - i, kDropoutGroup),
+                                   DropoutRow<Element>{kept, random, src + i, out + i});
     }
 }
 

@@ -8,7 +8,7 @@
 #include <hwy/cache_control.h>
 
 #include "jit/isa.h"
-#include "primitives/layers/relu_backward_rows.h"
+#include "primitives/layers/activation_backward_rows.h"
 #include "primitives/nest/schedule_cost.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
@@ -54,7 +54,7 @@ public:
     explicit RowSums(const EmbeddingBackward& problem)
         : it_(problem),
           found_(occurrences_of(problem)),
-          add_(relu_pixels_function(usable_isa(), problem.dtype)),
+          add_(gradient_function(usable_isa(), problem.dtype, Activation::none)),
           around_caches_(static_cast<double>(problem.rows * problem.width * size_of(DType::f32)) >
                          kShareOfL3 * cache_sizes().l3) {}
 
@@ -115,7 +115,6 @@ private:
         const std::int64_t row_bytes = it_.width * size_of(it_.dtype);
         for (std::int64_t i = places.begin; i < places.end; ++i) {
             const std::int64_t place = found_.places[static_cast<std::size_t>(i)];
-            // Adds without a gate: see relu_backward_rows.h.
             add_({.pixels = 1,
                   .channels = it_.width,
                   .distance = it_.width,
@@ -126,7 +125,7 @@ private:
 
     EmbeddingBackward it_;
     Occurrences found_;
-    ReluPixelsFunction add_;
+    GradientFunction add_;
     bool around_caches_;
 };
 

@@ -33,20 +33,6 @@ struct Quotient {
     HWY_INLINE FloatVector operator()(FloatVector x, FloatVector y) const { return hn::Div(x, y); }
 };
 
-#if HWY_TARGET == HWY_SCALAR
-template <class Part>
-HWY_INLINE void store_floats(const Values& x, float* dst, Part) {
-    x.store_floats(dst);
-}
-#else
-HWY_INLINE void store_floats(const Values& x, float* dst, All) { x.store_floats(dst); }
-HWY_INLINE void store_floats(const Values& x, float* dst, First part) {
-    HWY_ALIGN float copy[static_cast<std::size_t>(Values::kChannels)];
-    x.store_floats(copy);
-    std::copy_n(copy, part.count, dst);
-}
-#endif
-
 template <class Part>
 HWY_INLINE void finish(const Parameter& it, const Values& weights, std::int64_t at, Part part) {
     store_floats(weights, it.weights + at, part);

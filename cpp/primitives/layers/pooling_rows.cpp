@@ -2,7 +2,6 @@
 #include "primitives/layers/pooling_rows.h"
 
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -29,7 +28,7 @@ struct Winner {
     HWY_INLINE FloatVector operator()(FloatVector x, FloatVector y) const {
         return hn::IfThenElse(beats(x, y), x, y);
     }
-    static HWY_INLINE hn::Mask<FloatLanes> beats(FloatVector x, FloatVector y) {
+    static HWY_INLINE hn::Mask<Floats> beats(FloatVector x, FloatVector y) {
         return hn::Or(hn::Gt(x, y), hn::IsNaN(x));
     }
 };
@@ -43,27 +42,15 @@ struct WinningTap {
 
 // Taps are numbers below 256, exact in every type here. Forward they are float32 in registers, as
 // the values are; backward as wide as the elements in memory.
-#if HWY_TARGET == HWY_SCALAR
-template <class Element, class Part>
-HWY_INLINE void store_taps(const ChannelVector<Element>& taps, std::uint8_t* out, Part) {
-    *out = static_cast<std::uint8_t>(taps.value);
-}
-// The channels at `src` whose tap is `tap`, zero for the others.
-template <class Element, class Part>
-HWY_INLINE ChannelVector<Element> load_where(const Element* src, const std::uint8_t* taps,
-                                             std::int64_t tap, Part part) {
-    return *taps == tap ? ChannelVector<Element>::load(src, part) : ChannelVector<Element>::zero();
-}
-#else
 template <class Element>
-using Stored = std::conditional_t<std::is_same_v<Element, float>, Words, Halves>;
+using Stored = std::conditional_t<ChannelVector<Element>::kRegisters == 1, Words, Halves>;
 template <class Element>
 using Taps = hn::Rebind<std::uint8_t, Stored<Element>>;
 
 template <class Element>
 HWY_INLINE Vector<Taps<Element>> bytes_of(const ChannelVector<Element>& taps) {
     const hn::RebindToSigned<Floats> words;
-    if constexpr (std::is_same_v<Element, float>) {
+    if constexpr (ChannelVector<Element>::kRegisters == 1) {
         return hn::DemoteTo(Taps<Element>(), hn::ConvertTo(words, taps.values));
     } else {
         const auto odd = hn::ShiftLeft<16>(hn::ConvertTo(words, taps.odd));
@@ -73,49 +60,29 @@ HWY_INLINE Vector<Taps<Element>> bytes_of(const ChannelVector<Element>& taps) {
     }
 }
 
-template <class Element>
-HWY_INLINE void store_taps(const ChannelVector<Element>& taps, std::uint8_t* out, All) {
-    hn::StoreU(bytes_of<Element>(taps), Taps<Element>(), out);
-}
-template <class Element>
-HWY_INLINE void store_taps(const ChannelVector<Element>& taps, std::uint8_t* out, First part) {
-    HWY_ALIGN std::uint8_t copy[static_cast<std::size_t>(ChannelVector<Element>::kChannels)];
-    store_taps<Element>(taps, copy, All());
-    std::memcpy(out, copy, static_cast<std::size_t>(part.count));
+template <class Element, class Part>
+HWY_INLINE void store_taps(const ChannelVector<Element>& taps, std::uint8_t* out, Part part) {
+    store_part(Taps<Element>(), bytes_of<Element>(taps), out, part);
 }
 
 // The channels at `src` whose tap is `tap`, zero for the others. With And, as a masked load of 16
-// bits takes half as long again: see relu_backward_rows.cpp.
+// bits takes half as long again: see channel_arithmetic-inl.h.
 template <class Element, class Part>
-HWY_INLINE ChannelVector<Element> where_equal(Vector<Taps<Element>> taps, std::int64_t tap,
-                                              const Element* src, Part part) {
-    if constexpr (std::is_same_v<Element, float>) {
+HWY_INLINE ChannelVector<Element> load_where(const Element* src, const std::uint8_t* taps,
+                                             std::int64_t tap, Part part) {
+    const auto from = load_part(Taps<Element>(), taps, part);
+    if constexpr (ChannelVector<Element>::kRegisters == 1) {
         const hn::RebindToSigned<Floats> words;
         const auto wanted = hn::Set(words, static_cast<std::int32_t>(tap));
-        const auto taken = hn::Eq(hn::PromoteTo(words, taps), wanted);
-        return {
-            hn::IfThenElseZero(hn::RebindMask(Floats(), taken), load_part(Floats(), src, part))};
+        const auto taken = hn::Eq(hn::PromoteTo(words, from), wanted);
+        return {hn::IfThenElseZero(hn::RebindMask(Floats(), taken), load_values(src, part))};
     } else {
         const auto wanted = hn::Set(Halves(), static_cast<std::uint16_t>(tap));
-        const auto taken = hn::Eq(hn::PromoteTo(Halves(), taps), wanted);
+        const auto taken = hn::Eq(hn::PromoteTo(Halves(), from), wanted);
         return ChannelVector<Element>::of(
             hn::And(hn::VecFromMask(Halves(), taken), load_part(Halves(), src, part)));
     }
 }
-
-template <class Element>
-HWY_INLINE ChannelVector<Element> load_where(const Element* src, const std::uint8_t* taps,
-                                             std::int64_t tap, All part) {
-    return where_equal<Element>(hn::LoadU(Taps<Element>(), taps), tap, src, part);
-}
-template <class Element>
-HWY_INLINE ChannelVector<Element> load_where(const Element* src, const std::uint8_t* taps,
-                                             std::int64_t tap, First part) {
-    HWY_ALIGN std::uint8_t copy[static_cast<std::size_t>(ChannelVector<Element>::kChannels)] = {};
-    std::memcpy(copy, taps, static_cast<std::size_t>(part.count));
-    return where_equal<Element>(hn::Load(Taps<Element>(), copy), tap, src, part);
-}
-#endif
 
 template <class Element, bool kTaps>
 struct MaximumRow {
@@ -145,7 +112,7 @@ struct MaximumRow {
         for (std::int64_t i = 0; i < kVectors; ++i) {
             const std::int64_t at = channel + i * Vector::kChannels;
             best[i].store(static_cast<Element*>(it.to) + at, part);
-            if constexpr (kTaps) store_taps(taps[i], it.taps_out + at, part);
+            if constexpr (kTaps) store_taps<Element>(taps[i], it.taps_out + at, part);
         }
     }
 };

@@ -31,23 +31,22 @@ struct Larger {
 // exp(x) of x <= 0: 0 below float32's range, NaN for NaN (hn::Exp clamps it away).
 struct Exponential {
     HWY_INLINE FloatVector operator()(FloatVector x) const {
-        return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(FloatLanes(), x));
+        return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(Floats(), x));
     }
 };
 
-template <class Element>
-float total(const ChannelVector<Element>& x) {
-    constexpr std::size_t kCount = static_cast<std::size_t>(ChannelVector<Element>::kChannels);
-    HWY_ALIGN float copy[kCount];
+template <InRegisters V>
+float in_order(const V& x) {
+    HWY_ALIGN float copy[static_cast<std::size_t>(V::kChannels)];
     x.store_floats(copy);
     float sum = 0;
     for (const float value : copy) sum += value;
     return sum;
 }
 
-template <class Element>
-float largest(const ChannelVector<Element>& x) {
-    constexpr std::size_t kCount = static_cast<std::size_t>(ChannelVector<Element>::kChannels);
+template <InRegisters V>
+float largest(const V& x) {
+    constexpr std::size_t kCount = static_cast<std::size_t>(V::kChannels);
     HWY_ALIGN float copy[kCount];
     x.store_floats(copy);
     return *std::max_element(copy, copy + kCount);
@@ -101,7 +100,7 @@ float row_loss(const Element* row, std::int64_t classes, std::int64_t target, fl
                   power.store_floats(scratch + first + i);
                   sum.add(power);
               });
-        all += total(sum);
+        all += in_order(sum);
     }
     const auto powers = static_cast<float>(all);
     const float loss = std::log(powers) + top - single(row + target);

@@ -10,14 +10,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "primitives/layers/activation_backward.h"
 #include "primitives/linear/linear_contraction.h"
-#include "primitives/nest/contraction_plan.h"
 #include "primitives/nest/pass_kind.h"
+#include "primitives/nest/scheduled_pass.h"
 #include "primitives/tensor/workspace.h"
 
 namespace dlprim {
@@ -68,26 +67,29 @@ public:
     // diff_weights in float32.
     std::int64_t scratch_bytes(PassKind pass) const;
 
-    Schedule schedule(PassKind pass) const;
-    void set_schedule(PassKind pass, const Schedule& schedule);
-    std::vector<Loop> loops(PassKind pass) const;
+    // Of passes() only.
+    Schedule schedule(PassKind pass) const { return passes_.at(pass).schedule(); }
+    void set_schedule(PassKind pass, const Schedule& schedule) {
+        passes_.at(pass).set_schedule(schedule);
+    }
+    std::vector<Loop> loops(PassKind pass) const { return passes_.at(pass).loops(); }
     // What the cost model ranks highest, the best first.
-    std::vector<Schedule> candidates(PassKind pass, int count) const;
+    std::vector<Schedule> candidates(PassKind pass, int count) const {
+        return passes_.at(pass).candidates(count);
+    }
 
     std::string describe() const;
 
 private:
-    std::shared_ptr<const ContractionPlan> plan(PassKind pass, int variant) const;
-    Contraction contraction(PassKind pass, int variant) const;
-    LinearProblem problem() const;
-    bool runs_narrow() const;
-    void run_forward(const ContractionOperands& operands, int variant) const;
-    std::int64_t pairs_bytes(std::int64_t channels) const;
+    void run(PassKind pass, std::int64_t variant, const ContractionOperands& operands) const;
 
     LinearSpec spec_;
-    mutable std::mutex mutex_;
-    mutable std::map<std::pair<PassKind, int>, std::shared_ptr<const ContractionPlan>> plans_;
-    std::map<PassKind, Schedule> schedules_;
+    LinearProblem problem_;
+    bool is_narrow_;  // see narrow_product.h
+    // Of src and dst as the sums over the minibatch read them: bfloat16 in pairs of samples.
+    std::int64_t src_pairs_bytes_ = 0;
+    std::int64_t dst_pairs_bytes_ = 0;
+    std::map<PassKind, ScheduledPass> passes_;
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };
 

@@ -6,24 +6,25 @@
 
 #include <cstdint>
 
-#include "jit/dtype.h"
-#include "jit/isa.h"
+#include "primitives/linear/linear_contraction.h"
 
 namespace dlprim {
 
-// Sums over the channels of one block, of samples one behind the other; f32 or bf16 samples.
-struct NarrowBlock {
-    std::int64_t samples = 0;
-    std::int64_t channels = 0;
+// Of the operands of linear_layout.h.
+struct NarrowProduct {
     const void* src = nullptr;
-    std::int64_t ld_src = 0;         // elements from sample to sample
-    const float* weights = nullptr;  // one for each channel
-    float* sums = nullptr;           // one for each sample, added to
+    const void* weights = nullptr;  // the forward form
+    const float* bias = nullptr;    // one value, or null
+    void* dst = nullptr;
 };
 
-using NarrowFunction = void (*)(const NarrowBlock&);
+// Whether the pass is one: K is 1, in float32 or bfloat16.
+bool is_narrow(const LinearProblem& problem);
 
-// For an ISA level that this machine can run.
-NarrowFunction narrow_function(Isa isa, DType dtype);
+// Floats of scratch: the weights in order, widened.
+std::int64_t narrow_scratch_floats(const LinearProblem& problem);
+
+// dst = src * weights^T + bias. The same bits for any number of threads.
+void narrow_product(const LinearProblem& problem, const NarrowProduct& operands, float* scratch);
 
 }  // namespace dlprim

@@ -7,6 +7,7 @@
 
 #include "brgemm/brgemm.h"
 #include "primitives/nest/schedule_cost.h"
+#include "primitives/tensor/pack_rows.h"
 
 namespace dlprim {
 namespace {
@@ -67,6 +68,9 @@ ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedu
     : contraction_(std::move(contraction)), nest_(loops_of(contraction_), schedule) {
     check();
     find_row_sizes();
+    const RowFunctions functions = row_functions(usable_isa());
+    widen_ = functions.widen;
+    round_ = functions.round;
     for (const int loop : {contraction_.batch.loop, contraction_.entry_loop}) {
         sum_is_split_ = sum_is_split_ || (loop >= 0 && is_split(loop));
     }

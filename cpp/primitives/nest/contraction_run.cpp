@@ -1,9 +1,7 @@
 #include <algorithm>
 
 #include "brgemm/brgemm.h"
-#include "jit/isa.h"
 #include "primitives/nest/contraction_plan.h"
-#include "primitives/tensor/pack_rows.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/zero_rows.h"
 
@@ -177,20 +175,18 @@ void ContractionPlan::run_term(const PreparedTerm& prepared, const Block& block)
 
 // The residual is added first where the sum is float32 and the residual is not.
 void ContractionPlan::start_from_residual(const Block& block) const {
-    const auto widen = row_functions(usable_isa()).widen;
     const std::int64_t row_bytes = contraction_.ldc * size_of(contraction_.c_type);
     for (std::int64_t row = 0; row < block.rows; ++row) {
-        widen(reinterpret_cast<const std::uint16_t*>(block.residual + row * row_bytes),
-              block.sums + row * block.columns, block.columns);
+        widen_(reinterpret_cast<const std::uint16_t*>(block.residual + row * row_bytes),
+               block.sums + row * block.columns, block.columns);
     }
 }
 
 void ContractionPlan::convert(const Block& block) const {
-    const auto round = row_functions(usable_isa()).round;
     const std::int64_t row_bytes = contraction_.ldc * size_of(contraction_.c_type);
     for (std::int64_t row = 0; row < block.rows; ++row) {
-        round(block.sums + row * block.columns,
-              reinterpret_cast<std::uint16_t*>(block.c + row * row_bytes), block.columns);
+        round_(block.sums + row * block.columns,
+               reinterpret_cast<std::uint16_t*>(block.c + row * row_bytes), block.columns);
     }
 }
 

@@ -27,10 +27,11 @@ Scheduled<ContractionPlan>::Rules plan_rules(const ContractionRules& it) {
 
 ScheduledPass::ScheduledPass(const ContractionRules& rules) : Scheduled(plan_rules(rules)) {}
 
-std::string described(const std::string& name, const Schedule& schedule,
+std::string described(const std::string& name, const ScheduledNest& nest,
                       const std::vector<std::string>& remarks) {
-    std::string text = name + ": schedule '" + to_string(schedule) + "'\n";
-    for (const std::string& remark : remarks) text += "  " + remark + "\n";
+    std::string text = name + ": schedule '" + to_string(nest.schedule()) + "'\n";
+    for (const std::string& line : remarks) text += "  " + line + "\n";
+    for (const std::string& line : nest.kernel_names()) text += "  " + line + "\n";
     return text;
 }
 

@@ -19,16 +19,28 @@
 
 namespace dlprim {
 
+class ScheduledNest {
+public:
+    virtual ~ScheduledNest() = default;
+
+    virtual Schedule schedule() const = 0;
+    // Throws std::invalid_argument, and leaves all as it was, when the pass cannot follow it.
+    virtual void set_schedule(const Schedule& schedule) = 0;
+    virtual const std::vector<Loop>& loops() const = 0;
+    // From the best on, at most `count` and at least one.
+    virtual std::vector<Schedule> candidates(int count) const = 0;
+    virtual std::vector<std::string> kernel_names() const = 0;  // each once, sorted
+};
+
 // `Plan` has kernel_names().
 template <class Plan>
-class Scheduled {
+class Scheduled : public ScheduledNest {
 public:
     using PlanPointer = std::shared_ptr<const Plan>;
 
     struct Rules {
         // Throws std::invalid_argument when the plan cannot follow the schedule.
         std::function<PlanPointer(std::int64_t variant, const Schedule&)> plan;
-        // From the best on, at most `count` and at least one.
         std::function<std::vector<Schedule>(int count)> candidates;
         std::vector<Loop> loops;
         std::int64_t typical = 0;
@@ -46,22 +58,22 @@ public:
     }
     PlanPointer typical_plan() const { return plan(rules_.typical); }
 
-    Schedule schedule() const {
+    Schedule schedule() const override {
         const std::lock_guard lock(mutex_);
         return schedule_;
     }
-    // Throws std::invalid_argument, and leaves all as it was, when the pass cannot follow it.
-    void set_schedule(const Schedule& schedule) {
+    void set_schedule(const Schedule& schedule) override {
         PlanPointer made = rules_.plan(rules_.typical, schedule);
         const std::lock_guard lock(mutex_);
         plans_.clear();
         plans_[rules_.typical] = std::move(made);
         schedule_ = schedule;
     }
-    const std::vector<Loop>& loops() const { return rules_.loops; }
-    std::vector<Schedule> candidates(int count) const { return rules_.candidates(count); }
-
-    std::vector<std::string> kernel_names() const { return typical_plan()->kernel_names(); }
+    const std::vector<Loop>& loops() const override { return rules_.loops; }
+    std::vector<Schedule> candidates(int count) const override { return rules_.candidates(count); }
+    std::vector<std::string> kernel_names() const override {
+        return typical_plan()->kernel_names();
+    }
 
 private:
     Rules rules_;
@@ -88,8 +100,8 @@ public:
     explicit ScheduledPass(const ContractionRules& rules);
 };
 
-// "name: schedule '...'", its `remarks` and the names of its kernels, a line each.
-std::string described(const std::string& name, const Schedule& schedule,
-                      const std::vector<std::string>& remarks);
+// "name: schedule '...'", then `remarks` and the names of the kernels, a line each.
+std::string described(const std::string& name, const ScheduledNest& nest,
+                      const std::vector<std::string>& remarks = {});
 
 }  // namespace dlprim

@@ -6,35 +6,17 @@
 // object may be used by several threads at once.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
-#include "primitives/nest/contraction_plan.h"
-#include "primitives/rnn/rnn_contraction.h"
 #include "primitives/rnn/rnn_panels.h"
+#include "primitives/rnn/rnn_pass.h"
 #include "primitives/tensor/workspace.h"
 
 namespace dlprim {
-
-// The products of a layer, each a nest with a schedule of its own.
-enum class RnnPass : std::uint8_t {
-    projection,
-    recurrence,
-    diff_recurrence,
-    diff_src,
-    diff_w_ih,
-    diff_w_hh
-};
-inline constexpr std::array<RnnPass, 6> kRnnPasses = {RnnPass::projection,      RnnPass::recurrence,
-                                                      RnnPass::diff_recurrence, RnnPass::diff_src,
-                                                      RnnPass::diff_w_ih,       RnnPass::diff_w_hh};
-
-std::string_view name_of(RnnPass pass);
 
 // What the backward pass needs of the forward pass, beside its arguments and dst. All float32.
 struct RnnSaved {
@@ -90,32 +72,22 @@ public:
     std::int64_t forward_scratch_bytes() const;
     std::int64_t backward_scratch_bytes() const;
 
-    Schedule schedule(RnnPass pass) const;
+    Schedule schedule(RnnPass pass) const { return passes_.at(pass).schedule(); }
     // Throws std::invalid_argument when the pass cannot follow it.
-    void set_schedule(RnnPass pass, const Schedule& schedule);
-    std::vector<Loop> loops(RnnPass pass) const;
-    std::vector<Schedule> candidates(RnnPass pass, int count) const;
+    void set_schedule(RnnPass pass, const Schedule& schedule) {
+        passes_.at(pass).set_schedule(schedule);
+    }
+    std::vector<Loop> loops(RnnPass pass) const { return passes_.at(pass).loops(); }
+    std::vector<Schedule> candidates(RnnPass pass, int count) const {
+        return passes_.at(pass).candidates(count);
+    }
     std::string describe() const;
 
 private:
-    friend class RnnForwardPass;
-    friend class RnnBackwardPass;
-
-    using Plan = std::shared_ptr<const ContractionPlan>;
-
-    // `rows` counts for the projection only.
-    Contraction contraction(RnnPass pass, std::int64_t rows) const;
-    Plan make_plan(RnnPass pass, const Schedule& schedule, std::int64_t rows) const;
-    Plan plan(RnnPass pass, std::int64_t rows = 0) const;
-    // Steps whose products with src run at once.
-    std::int64_t steps_together() const;
-    // And the rows of these, which the memory of their sums has room for.
-    std::int64_t sum_rows() const { return steps_together() * shape_.N; }
+    friend class RnnSteps;
 
     RnnShape shape_;
-    mutable std::mutex mutex_;
-    mutable std::map<std::pair<RnnPass, std::int64_t>, Plan> plans_;
-    std::map<RnnPass, Schedule> schedules_;
+    std::map<RnnPass, ScheduledPass> passes_;
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };
 

@@ -1,133 +1,141 @@
 #include <algorithm>
-#include <cstring>
 
-#include "jit/isa.h"
-#include "primitives/rnn/rnn.h"
-#include "primitives/rnn/rnn_backward_scratch.h"
-#include "primitives/rnn/rnn_gates.h"
-#include "primitives/rnn/rnn_step.h"
-#include "primitives/rnn/rnn_weight_gradients.h"
-#include "primitives/tensor/pack.h"
+#include "primitives/nest/contraction_plan.h"
+#include "primitives/nest/fixed_parts.h"
+#include "primitives/rnn/rnn_steps.h"
 
 namespace dlprim {
 namespace {
 
-std::size_t size(std::int64_t bytes) { return static_cast<std::size_t>(bytes); }
-
-}  // namespace
-
-class RnnBackwardPass {
-public:
-    RnnBackwardPass(const Rnn& rnn, const RnnBackward& tensors)
-        : rnn_(rnn),
-          shape_(rnn.shape()),
-          tensors_(tensors),
-          threads_(num_threads()),
-          element_(size_of(shape_.dtype)),
-          step_(step_plan(rnn)),
-          lease_(*rnn.workspaces_,
-                 RnnBackwardScratch(rnn.shape(), step_.get(), threads_, nullptr).bytes),
-          scratch_(rnn.shape(), step_.get(), threads_, lease_.data()) {}
-
-    static Rnn::Plan step_plan(const Rnn& rnn) {
-        return rnn.shape().rows() > 0 ? rnn.plan(RnnPass::diff_recurrence) : nullptr;
+// The gradients of all pre-activations, which three products read, the other operands of the
+// gradients of the weights, and what goes from step to step. Without a base only `bytes` counts.
+struct BackwardScratch {
+    BackwardScratch(const RnnShape& shape, const ContractionPlan& recurrence, int threads,
+                    char* base) {
+        const std::int64_t element = size_of(shape.dtype);
+        const std::int64_t state = shape.state().padded(), src = shape.src().padded();
+        tile_rows = dlprim::tile_rows(recurrence);
+        ScratchCutter cutter(base);
+        deltas = cutter.take(kSlots * state * shape.rows() * element);
+        src_rows = cutter.take(src * shape.rows() * element);
+        hidden = cutter.take(state * (shape.rows() + shape.N) * element);
+        const std::int64_t step = shape.N * shape.state().width * element;
+        states = base == nullptr || !shape.reverse ? hidden : hidden + step;
+        summed_deltas = deltas;
+        summed_src = src_rows;
+        summed_states = states;
+        if (shape.dtype != DType::f32) {
+            summed_deltas = cutter.take(kSlots * state * summed_rows(shape) * element);
+            summed_src = cutter.take(src * summed_rows(shape) * element);
+            summed_states = cutter.take(state * summed_rows(shape) * element);
+        }
+        diff_hidden = cutter.take_floats(state * shape.N);
+        diff_cells = cutter.take_floats(state * shape.N);
+        diff_bias = {.count = Blocks{shape.N, tile_rows}.count(), .distance = kSlots * state};
+        diff_bias.first = cutter.take_floats(diff_bias.count * diff_bias.distance);
+        tile_floats = tile_rows * recurrence.contraction().ldc;
+        tiles = cutter.take_floats(threads * tile_floats);
+        bytes = cutter.bytes();
     }
 
-    void run() {
-        start();
-        if (shape_.rows() == 0) {
-            clear_weight_gradients(shape_, tensors_);
+    char* deltas = nullptr;    // [slot][panel][row]
+    char* src_rows = nullptr;  // panels
+    // Panels: the initial state and those after every step, in the order of time, and of these the
+    // state before every step.
+    char* hidden = nullptr;
+    char* states = nullptr;
+    // What the gradients of the weights sum: these, or in bfloat16 pairs of their rows.
+    char* summed_deltas = nullptr;
+    char* summed_src = nullptr;
+    char* summed_states = nullptr;
+    float* diff_hidden = nullptr;  // panels of N rows
+    float* diff_cells = nullptr;
+    SumCopies diff_bias = {};  // [slot][padded K], one for each block of rows
+    float* tiles = nullptr;    // one for each thread
+    std::int64_t tile_rows = 0;
+    std::int64_t tile_floats = 0;
+    std::int64_t bytes = 0;
+};
+
+// Without steps the gradients of the states pass through, and the sums are empty.
+void backward_without_steps(const RnnShape& shape, const RnnBackward& tensors) {
+    const auto pass = [&](const void* from, void* to, DType dtype) {
+        const auto bytes = static_cast<std::size_t>(shape.N * shape.K * size_of(dtype));
+        if (from == nullptr) {
+            std::memset(to, 0, bytes);
         } else {
-            gather_rows();
-            for (std::int64_t step = shape_.T; step-- > 0;) run_step(step);
-            pass_to_first_state();
-            rnn_.plan(RnnPass::diff_src)
-                ->run({.a = scratch_.deltas,
-                       .b = tensors_.weights.w_ih_transposed,
-                       .c = tensors_.diff_src},
-                      nullptr, threads_);
-            weight_gradients(
-                shape_, tensors_, scratch_,
-                {*rnn_.plan(RnnPass::diff_w_ih), *rnn_.plan(RnnPass::diff_w_hh), threads_});
+            std::memcpy(to, from, bytes);
         }
-        finish();
+    };
+    pass(tensors.diff_h_n, tensors.diff_h_0, shape.dtype);
+    if (shape.cell == RnnCell::lstm) pass(tensors.diff_c_n, tensors.diff_c_0, DType::f32);
+    const std::int64_t channels = shape.gates() * shape.K;
+    std::fill_n(tensors.diff_w_ih, channels * shape.C, 0.0F);
+    std::fill_n(tensors.diff_w_hh, channels * shape.K, 0.0F);
+    std::fill_n(tensors.diff_b_ih, channels, 0.0F);
+    std::fill_n(tensors.diff_b_hh, channels, 0.0F);
+}
+
+class BackwardSteps : RnnSteps {
+public:
+    BackwardSteps(const Rnn& rnn, const RnnBackward& tensors)
+        : RnnSteps(rnn, tensors.lengths),
+          tensors_(tensors),
+          lease_(pool_, BackwardScratch(shape_, *recurrence_, threads_, nullptr).bytes),
+          at_(shape_, *recurrence_, threads_, lease_.data()) {}
+
+    void run() {
+        load_state(DType::f32, tensors_.diff_c_n, at_.diff_cells);
+        load_state(tensors_.diff_h_n, at_.hidden, at_.diff_hidden);
+        std::fill_n(at_.diff_bias.first, at_.diff_bias.count * at_.diff_bias.distance, 0.0F);
+        gather_rows();
+        for (std::int64_t step = shape_.T; step-- > 0;) run_one_step(step);
+        pass_to_first_state();
+        pass(RnnPass::diff_src)
+            .typical_plan()
+            ->run({.a = at_.deltas, .b = tensors_.weights.w_ih_transposed, .c = tensors_.diff_src},
+                  nullptr, threads_);
+        sum_weights();
+        sum_biases();
+        if (shape_.cell == RnnCell::lstm) {
+            store_state(DType::f32, at_.diff_cells, tensors_.diff_c_0);
+        }
+        store_state(at_.diff_hidden, at_.hidden, tensors_.diff_h_0);
     }
 
 private:
-    PanelRows state_rows(DType dtype, const void* plain, void* panels) const {
-        return {.dtype = dtype,
-                .panels = shape_.state(),
-                .rows = shape_.N,
-                .plain = const_cast<void*>(plain),
-                .first = panels,
-                .panel_rows = shape_.N};
-    }
-
-    std::int64_t state_elements() const { return shape_.state().padded() * shape_.N; }
-
-    void clear(float* panels) const {
-        std::memset(panels, 0, size(state_elements() * size_of(DType::f32)));
-    }
-
-    void start() {
-        if (tensors_.diff_c_n == nullptr) {
-            clear(scratch_.diff_cells);
-        } else {
-            to_panels(state_rows(DType::f32, tensors_.diff_c_n, scratch_.diff_cells));
-        }
-        if (tensors_.diff_h_n == nullptr) {
-            clear(scratch_.diff_hidden);
-        } else if (shape_.dtype == DType::f32) {
-            to_panels(state_rows(DType::f32, tensors_.diff_h_n, scratch_.diff_hidden));
-        } else {
-            to_panels(state_rows(shape_.dtype, tensors_.diff_h_n, scratch_.hidden));
-            widen_to_f32(reinterpret_cast<const std::uint16_t*>(scratch_.hidden),
-                         scratch_.diff_hidden, state_elements());
-        }
-        if (scratch_.blocks == 0) return;
-        std::memset(scratch_.diff_bias, 0,
-                    size(scratch_.blocks * kSlots * shape_.state().padded() * 4));
-    }
-
     void gather_rows() {
         const std::int64_t rows = shape_.rows() + shape_.N;
-        const std::int64_t row_bytes = shape_.state().width * element_;
-        PanelRows src{.dtype = shape_.dtype,
-                      .panels = shape_.src(),
-                      .rows = shape_.rows(),
-                      .plain = const_cast<void*>(tensors_.src),
-                      .first = scratch_.src_rows,
-                      .panel_rows = shape_.rows()};
-        PanelRows states = src;
-        states.panels = shape_.state();
-        states.panel_rows = rows;
-        states.plain = const_cast<void*>(tensors_.dst);
-        states.first = scratch_.hidden + (shape_.reverse ? 0 : shape_.N * row_bytes);
+        const std::int64_t step_bytes = shape_.N * state_.width * element_;
+        const PanelRows src = src_rows(tensors_.src, at_.src_rows);
+        PanelRows states{.dtype = shape_.dtype,
+                         .panels = state_,
+                         .rows = shape_.rows(),
+                         .plain = const_cast<void*>(tensors_.dst),
+                         .first = at_.hidden + (shape_.reverse ? 0 : step_bytes),
+                         .panel_rows = rows};
         to_panels(src);
         to_panels(states);
         put_first_state();
-        states.first = scratch_.states_before(shape_);
-        if (tensors_.lengths != nullptr) {
-            clear_padding(src, shape_.N, tensors_.lengths);
-            clear_padding(states, shape_.N, tensors_.lengths);
+        states.first = at_.states;
+        if (lengths_ != nullptr) {
+            clear_padding(src, shape_.N, lengths_);
+            clear_padding(states, shape_.N, lengths_);
         }
         if (shape_.dtype == DType::f32) return;
-        pair_rows(src, scratch_.src_pairs);
-        pair_rows(states, scratch_.hidden_pairs);
+        pair_rows(src, at_.summed_src);
+        pair_rows(states, at_.summed_states);
     }
 
     // Where a sequence begins: before time 0, or in reverse at its end.
     void put_first_state() {
-        const Panels state = shape_.state();
         for (std::int64_t n = 0; n < shape_.N; ++n) {
             std::int64_t row = n;
-            if (shape_.reverse) {
-                row += (tensors_.lengths == nullptr ? shape_.T : tensors_.lengths[n]) * shape_.N;
-            }
+            if (shape_.reverse) row += (lengths_ == nullptr ? shape_.T : lengths_[n]) * shape_.N;
             PanelRows first{.dtype = shape_.dtype,
-                            .panels = state,
+                            .panels = state_,
                             .rows = 1,
-                            .first = scratch_.hidden + row * state.width * element_,
+                            .first = at_.hidden + row * state_.width * element_,
                             .panel_rows = shape_.rows() + shape_.N};
             if (tensors_.h_0 == nullptr) {
                 clear_rows(first);
@@ -139,68 +147,76 @@ private:
         }
     }
 
-    void run_step(std::int64_t step) {
+    void run_one_step(std::int64_t step) {
         const std::int64_t t = shape_.time(step);
         const bool last = step + 1 == shape_.T;
-        const void* const a = last ? nullptr : deltas_at(shape_.time(step + 1));
-        const GateFunctions functions = gate_functions(usable_isa(), shape_.cell, shape_.dtype);
-        const RnnStep nest(*step_, threads_);
-        nest.run(
+        const void* const later = last ? nullptr : deltas_at(shape_.time(step + 1));
+        run_step(
+            *recurrence_,
             [&](const LoopNest::Ranges& ranges, std::int64_t thread) {
-                if (a != nullptr) multiply(a, ranges, thread);
+                if (!last) multiply(later, ranges, thread);
             },
             [&](Range rows, std::int64_t panel, std::int64_t thread) {
-                DiffGateTile gates = tile_at(step, t, rows, panel);
-                if (a != nullptr) gates.product = tile_of(thread);
-                gates.next = nest.next_tile(rows, panel, shape_.state(),
-                                            shape_.reverse ? shape_.N : -shape_.N);
-                functions.backward(gates);
+                DiffGateTile tile = tile_at(step, t, rows, panel);
+                if (!last) tile.product = product_of(thread);
+                tile.next = next_tile(rows, panel, shape_.reverse ? shape_.N : -shape_.N);
+                gates_.backward(tile);
             });
     }
 
-    float* tile_of(std::int64_t thread) const {
-        return scratch_.tiles + thread * RnnBackwardScratch::tile_floats(*step_);
+    void pass_to_first_state() {
+        const void* const deltas = deltas_at(shape_.time(0));
+        run_step(
+            *recurrence_,
+            [&](const LoopNest::Ranges& ranges, std::int64_t thread) {
+                multiply(deltas, ranges, thread);
+            },
+            [&](Range rows, std::int64_t panel, std::int64_t thread) {
+                const float* const product = product_of(thread);
+                float* const to = at_.diff_hidden + (panel * shape_.N + rows.begin) * state_.width;
+                for (std::int64_t i = 0; i < rows.size() * state_.width; ++i) to[i] += product[i];
+            });
     }
 
-    // A block of `a`, the deltas of one step, times the weights.
-    void multiply(const void* a, const LoopNest::Ranges& ranges, std::int64_t thread) const {
-        step_->run_body({.a = a, .b = tensors_.weights.w_hh_transposed, .c = tile_of(thread)},
-                        ranges, nullptr);
+    float* product_of(std::int64_t thread) const { return at_.tiles + thread * at_.tile_floats; }
+
+    // A tile of the deltas of one step times the weights.
+    void multiply(const void* deltas, const LoopNest::Ranges& ranges, std::int64_t thread) const {
+        recurrence_->run_body(
+            {.a = deltas, .b = tensors_.weights.w_hh_transposed, .c = product_of(thread)}, ranges,
+            nullptr);
     }
 
     // What the hidden state is multiplied with.
     const char* deltas_at(std::int64_t t) const {
-        const Panels state = shape_.state();
-        const std::int64_t slot = state.padded() * shape_.rows();
-        return scratch_.deltas +
-               (first_hidden_slot(shape_.cell) * slot + t * shape_.N * state.width) * element_;
+        const std::int64_t slot = state_.padded() * shape_.rows();
+        return at_.deltas +
+               (first_hidden_slot(shape_.cell) * slot + t * shape_.N * state_.width) * element_;
     }
 
     DiffGateTile tile_at(std::int64_t step, std::int64_t t, Range rows, std::int64_t panel) const {
-        const Panels state = shape_.state();
-        const Range channels = state.at(panel);
-        const std::int64_t in_panel = (panel * shape_.N + rows.begin) * state.width;
+        const Range channels = state_.at(panel);
+        const std::int64_t in_panel = (panel * shape_.N + rows.begin) * state_.width;
         const std::int64_t row = t * shape_.N + rows.begin;
         const std::int64_t plain = row * shape_.K + channels.begin;
-        const std::int64_t panel_row = (panel * shape_.rows() + row) * state.width;
-        const std::int64_t state_row = (panel * (shape_.rows() + shape_.N) + row) * state.width;
-        const std::int64_t block = rows.begin / RnnStep::block_rows(*step_);
+        const std::int64_t panel_row = (panel * shape_.rows() + row) * state_.width;
+        const std::int64_t state_row = (panel * (shape_.rows() + shape_.N) + row) * state_.width;
         const RnnSaved& saved = tensors_.saved;
         DiffGateTile tile{
             .rows = rows.size(),
             .channels = channels.size(),
-            .width = state.width,
+            .width = state_.width,
             .K = shape_.K,
             .diff_dst = static_cast<const char*>(tensors_.diff_dst) + plain * element_,
             .gates = saved.gates + row * shape_.gates() * shape_.K + channels.begin,
-            .hidden = scratch_.states_before(shape_) + state_row * element_,
-            .diff_hidden = scratch_.diff_hidden + in_panel,
-            .diff_cells = scratch_.diff_cells + in_panel,
-            .deltas = scratch_.deltas + panel_row * element_,
-            .slot_stride = state.padded() * shape_.rows(),
-            .diff_bias = scratch_.diff_bias + block * kSlots * state.padded() + panel * state.width,
-            .bias_stride = state.padded()};
-        if (tensors_.lengths != nullptr) tile.valid = {tensors_.lengths + rows.begin, t};
+            .hidden = at_.states + state_row * element_,
+            .diff_hidden = at_.diff_hidden + in_panel,
+            .diff_cells = at_.diff_cells + in_panel,
+            .deltas = at_.deltas + panel_row * element_,
+            .slot_stride = state_.padded() * shape_.rows(),
+            .diff_bias = at_.diff_bias.copy(rows.begin / at_.tile_rows) + panel * state_.width,
+            .bias_stride = state_.padded()};
+        if (lengths_ != nullptr) tile.valid = {lengths_ + rows.begin, t};
         if (saved.hidden_n != nullptr) tile.hidden_n = saved.hidden_n + plain;
         if (saved.cells == nullptr) return tile;
         tile.cells = saved.cells + plain;
@@ -213,48 +229,64 @@ private:
         return tile;
     }
 
-    void pass_to_first_state() {
-        const std::int64_t width = shape_.state().width;
-        const char* const a = deltas_at(shape_.time(0));
-        RnnStep(*step_, threads_)
-            .run([&](const LoopNest::Ranges& ranges,
-                     std::int64_t thread) { multiply(a, ranges, thread); },
-                 [&](Range rows, std::int64_t panel, std::int64_t thread) {
-                     const float* const tile = tile_of(thread);
-                     float* const to =
-                         scratch_.diff_hidden + (panel * shape_.N + rows.begin) * width;
-                     for (std::int64_t i = 0; i < rows.size() * width; ++i) to[i] += tile[i];
-                 });
-    }
-
-    void finish() {
-        if (shape_.cell == RnnCell::lstm) {
-            from_panels(state_rows(DType::f32, tensors_.diff_c_0, scratch_.diff_cells));
-        }
-        void* panels = scratch_.diff_hidden;
+    void sum_weights() const {
         if (shape_.dtype != DType::f32) {
-            panels = scratch_.hidden;
-            round_to_bf16(scratch_.diff_hidden, reinterpret_cast<std::uint16_t*>(scratch_.hidden),
-                          state_elements());
+            pair_rows({.dtype = shape_.dtype,
+                       .panels = {kSlots * state_.padded(), state_.width},
+                       .rows = shape_.rows(),
+                       .first = at_.deltas,
+                       .panel_rows = shape_.rows()},
+                      at_.summed_deltas);
         }
-        from_panels(state_rows(shape_.dtype, tensors_.diff_h_0, panels));
+        const Plan w_ih = pass(RnnPass::diff_w_ih).typical_plan();
+        const Plan w_hh = pass(RnnPass::diff_w_hh).typical_plan();
+        const std::int64_t slot = state_.padded() * summed_rows(shape_) * element_;
+        for (std::int64_t gate = 0; gate < shape_.gates(); ++gate) {
+            const auto index = static_cast<std::size_t>(gate);
+            w_ih->run({.a = at_.summed_deltas + src_slots(shape_.cell)[index] * slot,
+                       .b = at_.summed_src,
+                       .c = tensors_.diff_w_ih + gate * shape_.K * shape_.C},
+                      nullptr, threads_);
+            w_hh->run({.a = at_.summed_deltas + hidden_slots(shape_.cell)[index] * slot,
+                       .b = at_.summed_states,
+                       .c = tensors_.diff_w_hh + gate * shape_.K * shape_.K},
+                      nullptr, threads_);
+        }
     }
 
-    const Rnn& rnn_;
-    const RnnShape& shape_;
+    void sum_biases() const {
+        add_in_order(at_.diff_bias, {0, at_.diff_bias.distance});
+        for (std::int64_t gate = 0; gate < shape_.gates(); ++gate) {
+            const auto put = [&](const GateSlots& slots, float* diff_bias) {
+                const std::int64_t slot = slots[static_cast<std::size_t>(gate)];
+                std::copy_n(at_.diff_bias.first + slot * state_.padded(), shape_.K,
+                            diff_bias + gate * shape_.K);
+            };
+            put(src_slots(shape_.cell), tensors_.diff_b_ih);
+            put(hidden_slots(shape_.cell), tensors_.diff_b_hh);
+        }
+    }
+
     const RnnBackward& tensors_;
-    int threads_;
-    std::int64_t element_;
-    Rnn::Plan step_;
-    WorkspacePool::Lease lease_;
-    RnnBackwardScratch scratch_;
+    const Plan recurrence_ = pass(RnnPass::diff_recurrence).typical_plan();
+    const WorkspacePool::Lease lease_;
+    const BackwardScratch at_;
 };
 
-void Rnn::backward(const RnnBackward& tensors) const { RnnBackwardPass(*this, tensors).run(); }
+}  // namespace
+
+void Rnn::backward(const RnnBackward& tensors) const {
+    if (shape_.rows() == 0) {
+        backward_without_steps(shape_, tensors);
+    } else {
+        BackwardSteps(*this, tensors).run();
+    }
+}
 
 std::int64_t Rnn::backward_scratch_bytes() const {
-    const Plan step = RnnBackwardPass::step_plan(*this);
-    return RnnBackwardScratch(shape_, step.get(), num_threads(), nullptr).bytes;
+    if (shape_.rows() == 0) return 0;
+    const auto recurrence = passes_.at(RnnPass::diff_recurrence).typical_plan();
+    return BackwardScratch(shape_, *recurrence, num_threads(), nullptr).bytes;
 }
 
 }  // namespace dlprim

@@ -83,7 +83,5 @@ struct GateFunctions {
 
 // For an ISA level that this machine can run; f32 or bf16.
 GateFunctions gate_functions(Isa isa, RnnCell cell, DType dtype);
-GateFunctions lstm_functions(Isa isa, DType dtype);
-GateFunctions gru_functions(Isa isa, DType dtype);
 
 }  // namespace dlprim

@@ -1,6 +1,5 @@
-// Sigmoid and tanh of vectors, and vectors of float32 between registers and memory of either type,
-// for the gates of recurrent cells. At most 4 ULP, as the activations of the kernel
-// (brgemm/activation_assembler.cpp), whose way of computing e^r - 1 this is.
+// Sigmoid and tanh of vectors, for the gates of recurrent cells. At most 4 ULP, as the activations
+// of the kernel (brgemm/activation_assembler.cpp), whose way of computing e^r - 1 this is.
 #if defined(DLPRIM_PRIMITIVES_RNN_MATH_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef DLPRIM_PRIMITIVES_RNN_MATH_INL_H
 #undef DLPRIM_PRIMITIVES_RNN_MATH_INL_H
@@ -8,68 +7,13 @@
 #define DLPRIM_PRIMITIVES_RNN_MATH_INL_H
 #endif
 
-#include <algorithm>
-#include <cstdint>
-
 #include <hwy/highway.h>
 
-#include "primitives/tensor/channel_vector-inl.h"
+#include "primitives/tensor/float_vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace dlprim {
 namespace HWY_NAMESPACE {
-
-using FloatLanes = hn::ScalableTag<float>;
-using WordLanes = hn::ScalableTag<std::uint32_t>;
-using HalfLanes = hn::Rebind<std::uint16_t, FloatLanes>;
-using FloatVector = hn::Vec<FloatLanes>;
-
-inline constexpr std::int64_t kFloatLanes = static_cast<std::int64_t>(hn::MaxLanes(FloatLanes()));
-
-HWY_INLINE FloatVector number(float value) { return hn::Set(FloatLanes(), value); }
-
-#if HWY_TARGET == HWY_SCALAR
-HWY_INLINE bool is_there(All) { return true; }
-HWY_INLINE bool is_there(First part) { return part.count > 0; }
-
-template <class D, class Part>
-HWY_INLINE hn::Vec<D> load_part(D d, const hn::TFromD<D>* src, Part part) {
-    return is_there(part) ? hn::Load(d, src) : hn::Zero(d);
-}
-template <class D, class Part>
-HWY_INLINE void store_part(D d, hn::Vec<D> values, hn::TFromD<D>* dst, Part part) {
-    if (is_there(part)) hn::Store(values, d, dst);
-}
-#endif
-
-template <class Part>
-HWY_INLINE FloatVector load_values(const float* src, Part part) {
-    return load_part(FloatLanes(), src, part);
-}
-
-template <class Part>
-HWY_INLINE FloatVector load_values(const std::uint16_t* src, Part part) {
-    const auto words = hn::PromoteTo(WordLanes(), load_part(HalfLanes(), src, part));
-    return hn::BitCast(FloatLanes(), hn::ShiftLeft<16>(words));
-}
-
-template <class Part>
-HWY_INLINE void store_values(FloatVector values, float* dst, Part part) {
-    store_part(FloatLanes(), values, dst, part);
-}
-
-// Rounds as bfloat16-inl.h does.
-template <class Part>
-HWY_INLINE void store_values(FloatVector values, std::uint16_t* dst, Part part) {
-    const WordLanes words;
-    const auto bits = hn::BitCast(words, values);
-    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(words, 1));
-    const auto nearest = hn::Add(hn::Add(bits, hn::Set(words, 0x7fff)), odd);
-    const auto is_nan = hn::RebindMask(words, hn::IsNaN(values));
-    const auto rounded = hn::IfThenElse(is_nan, hn::Or(bits, hn::Set(words, 0x00400000)), nearest);
-    const auto upper = hn::BitCast(hn::ScalableTag<std::int32_t>(), hn::ShiftRight<16>(rounded));
-    store_part(HalfLanes(), hn::DemoteTo(HalfLanes(), upper), dst, part);
-}
 
 // 2^n and e^r - 1 with x = n ln 2 + r, for -126 ln 2 < x < 127 ln 2.
 struct Exponential {
@@ -86,12 +30,12 @@ HWY_INLINE Exponential exponential(FloatVector x) {
     // ln 2 in two words. The first has 16 bits: its product with n is exact.
     FloatVector r = hn::NegMulAdd(n, number(0x1.62e4p-1F), x);
     r = hn::NegMulAdd(n, number(0x1.7f7d1cp-20F), r);
-    const auto bits = hn::ShiftLeft<23>(hn::BitCast(WordLanes(), integer));
+    const auto bits = hn::ShiftLeft<23>(hn::BitCast(Words(), integer));
     FloatVector sum = hn::MulAdd(r, number(0x1.6b80c8p-10F), number(0x1.122cb8p-7F));
     sum = hn::MulAdd(sum, r, number(0x1.55571p-5F));
     sum = hn::MulAdd(sum, r, number(0x1.5554aap-3F));
     sum = hn::MulAdd(sum, r, number(0x1.fffffep-2F));
-    return {hn::BitCast(FloatLanes(), bits), hn::MulAdd(hn::Mul(sum, r), r, r)};
+    return {hn::BitCast(Floats(), bits), hn::MulAdd(hn::Mul(sum, r), r, r)};
 }
 
 // 1 / x for normal x whose reciprocal is normal, within 2 ULP, and exactly 1 for 1, or a saturated

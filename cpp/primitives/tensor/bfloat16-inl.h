@@ -32,8 +32,6 @@ inline std::uint16_t rounded_to_half(float value) {
     return static_cast<std::uint16_t>(rounded(value) >> 16);
 }
 
-#if HWY_TARGET != HWY_SCALAR
-
 inline constexpr std::size_t kSmallestVector = 16;  // bytes
 
 template <class D>
@@ -60,6 +58,7 @@ HWY_INLINE Vector<D> rounded(D d, const float* src) {
     return rounded(d, hn::LoadU(hn::RebindToFloat<D>(), src));
 }
 
+#if HWY_TARGET != HWY_SCALAR
 // As many neighbours as D has lanes of 16 bits.
 template <class D>
 HWY_INLINE Vector<D> rounded_to_halves(D d, const float* src) {
@@ -68,7 +67,6 @@ HWY_INLINE Vector<D> rounded_to_halves(D d, const float* src) {
     const auto high = hn::BitCast(d, rounded(wide, src + lanes<D> / 2));
     return hn::ConcatOdd(d, high, low);
 }
-
 #endif
 
 }  // namespace HWY_NAMESPACE

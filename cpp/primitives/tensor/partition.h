@@ -12,9 +12,11 @@ constexpr std::int64_t rounded_up(std::int64_t value, std::int64_t unit) {
     return (value + unit - 1) / unit * unit;
 }
 
+inline constexpr std::int64_t kCacheLineBytes = 64;
+
 // Bytes, up to the end of the last cache line that they begin: where the next piece of scratch
 // may stand.
-constexpr std::int64_t aligned(std::int64_t bytes) { return rounded_up(bytes, 64); }
+constexpr std::int64_t aligned(std::int64_t bytes) { return rounded_up(bytes, kCacheLineBytes); }
 
 struct Range {
     std::int64_t begin = 0;

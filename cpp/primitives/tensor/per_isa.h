@@ -12,6 +12,9 @@
 
 namespace dlprim {
 
+static_assert((HWY_TARGETS & ~(HWY_AVX3 | HWY_AVX2 | HWY_SCALAR)) == 0,
+              "One compilation per ISA level, the same ones whatever Highway's version.");
+
 // A null function was not compiled: the compiler's own options already ask for more than its level.
 template <class Function>
 constexpr Function for_isa(Isa isa, Function avx512, Function avx2, Function lowest) {

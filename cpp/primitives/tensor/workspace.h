@@ -10,7 +10,9 @@
 #include <mutex>
 #include <vector>
 
+#include "jit/dtype.h"
 #include "primitives/tensor/buffer.h"
+#include "primitives/tensor/partition.h"
 
 namespace dlprim {
 
@@ -49,6 +51,28 @@ private:
     static const int watching_forks_;
     std::mutex mutex_;
     std::vector<Piece> free_;
+};
+
+// Deals one piece of scratch out to its uses, each on a cache line of its own. With a null base it
+// only counts.
+class ScratchCutter {
+public:
+    explicit ScratchCutter(char* base) : base_(base) {}
+
+    char* take(std::int64_t bytes) {
+        char* const piece = base_ == nullptr ? nullptr : base_ + used_;
+        used_ += aligned(bytes);
+        return piece;
+    }
+    float* take_floats(std::int64_t count) {
+        return reinterpret_cast<float*>(take(count * size_of(DType::f32)));
+    }
+
+    std::int64_t bytes() const { return used_; }
+
+private:
+    char* base_;
+    std::int64_t used_ = 0;
 };
 
 }  // namespace dlprim

@@ -19,30 +19,29 @@
 
 #include <hwy/highway.h>
 
+#include "primitives/tensor/float_vector-inl.h"
+#include "primitives/winograd/winograd_transform.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace dlprim {
 namespace HWY_NAMESPACE {
-
-namespace wg = hwy::HWY_NAMESPACE;
-using Tag = wg::ScalableTag<float>;
-using Lanes = wg::Vec<Tag>;
 
 inline constexpr int kNoSlot = -1;
 inline constexpr float kA = 0.707106781186547524F;
 inline constexpr float kB = 1.41421356237309505F;
 
-HWY_INLINE Lanes times(float factor, Lanes x) { return wg::Mul(wg::Set(Tag(), factor), x); }
+HWY_INLINE FloatVector times(float factor, FloatVector x) { return hn::Mul(number(factor), x); }
 // x * factor + y
-HWY_INLINE Lanes plus(Lanes y, float factor, Lanes x) {
-    return wg::MulAdd(wg::Set(Tag(), factor), x, y);
+HWY_INLINE FloatVector plus(FloatVector y, float factor, FloatVector x) {
+    return hn::MulAdd(number(factor), x, y);
 }
-HWY_INLINE Lanes plus(Lanes x, Lanes y) { return wg::Add(x, y); }
-HWY_INLINE Lanes minus(Lanes x, Lanes y) { return wg::Sub(x, y); }
+HWY_INLINE FloatVector plus(FloatVector x, FloatVector y) { return hn::Add(x, y); }
+HWY_INLINE FloatVector minus(FloatVector x, FloatVector y) { return hn::Sub(x, y); }
 
 // Slots of the points a and -a in the first pass, b and -b in the second, 0 and infinity in the
 // last.
 struct SixSlots {
-    static constexpr int kSlots = 6;
+    static constexpr int kSlots = slots_of(4);
     static constexpr int kPasses = 3;
     static constexpr int first(int pass) { return pass == 0 ? 1 : pass == 1 ? 3 : 0; }
     static constexpr int second(int pass) { return pass == 0 ? 2 : pass == 1 ? 4 : 5; }
@@ -54,7 +53,7 @@ struct FiveSlots : SixSlots {
 
 // Points 1 and -1, then 0 and infinity.
 struct FourSlots {
-    static constexpr int kSlots = 4;
+    static constexpr int kSlots = slots_of(2);
     static constexpr int kPasses = 2;
     static constexpr int first(int pass) { return pass == 0 ? 1 : 0; }
     static constexpr int second(int pass) { return pass == 0 ? 2 : 3; }
@@ -69,15 +68,15 @@ struct InputAxis<4> : SixSlots {
     static constexpr int kIn = 6;
     static constexpr int kStep = 4;
     template <int kPass>
-    static HWY_INLINE void expand(const Lanes* d, Lanes& x, Lanes& y) {
+    static HWY_INLINE void expand(const FloatVector* d, FloatVector& x, FloatVector& y) {
         if constexpr (kPass == 0) {
-            const Lanes even = plus(d[4], -2.0F, d[2]);
-            const Lanes odd = plus(d[3], -2.0F, d[1]);
+            const FloatVector even = plus(d[4], -2.0F, d[2]);
+            const FloatVector odd = plus(d[3], -2.0F, d[1]);
             x = plus(even, kA, odd);
             y = plus(even, -kA, odd);
         } else if constexpr (kPass == 1) {
-            const Lanes even = plus(d[4], -0.5F, d[2]);
-            const Lanes odd = plus(d[3], -0.5F, d[1]);
+            const FloatVector even = plus(d[4], -0.5F, d[2]);
+            const FloatVector odd = plus(d[3], -0.5F, d[1]);
             x = plus(even, kB, odd);
             y = plus(even, -kB, odd);
         } else {
@@ -92,17 +91,17 @@ struct InputAxis<3> : FiveSlots {
     static constexpr int kIn = 5;
     static constexpr int kStep = 3;
     template <int kPass>
-    static HWY_INLINE void expand(const Lanes* d, Lanes& x, Lanes& y) {
+    static HWY_INLINE void expand(const FloatVector* d, FloatVector& x, FloatVector& y) {
         if constexpr (kPass == 0) {
-            const Lanes u = plus(d[3], -kB, d[2]);
-            const Lanes w = plus(d[2], -kB, d[1]);
+            const FloatVector u = plus(d[3], -kB, d[2]);
+            const FloatVector w = plus(d[2], -kB, d[1]);
             x = times(kA + kB, plus(u, kA, w));
             y = times(kB - kA, plus(u, -kA, w));
         } else if constexpr (kPass == 1) {
             x = times(2 * kB, plus(d[3], -0.5F, d[1]));
         } else {
-            const Lanes u = plus(d[3], -kB, d[2]);
-            const Lanes w = plus(d[2], -kB, d[1]);
+            const FloatVector u = plus(d[3], -kB, d[2]);
+            const FloatVector w = plus(d[2], -kB, d[1]);
             x = times(kB, plus(u, -0.5F, plus(d[1], -kB, d[0])));
             y = plus(plus(d[4], -kB, d[3]), -0.5F, w);
         }
@@ -114,7 +113,7 @@ struct InputAxis<2> : FourSlots {
     static constexpr int kIn = 4;
     static constexpr int kStep = 2;
     template <int kPass>
-    static HWY_INLINE void expand(const Lanes* d, Lanes& x, Lanes& y) {
+    static HWY_INLINE void expand(const FloatVector* d, FloatVector& x, FloatVector& y) {
         if constexpr (kPass == 0) {
             x = plus(d[2], d[1]);
             y = minus(d[2], d[1]);
@@ -134,15 +133,15 @@ struct GradientAxis<4> : SixSlots {
     static constexpr int kIn = 4;
     static constexpr int kStep = 4;
     template <int kPass>
-    static HWY_INLINE void expand(const Lanes* g, Lanes& x, Lanes& y) {
+    static HWY_INLINE void expand(const FloatVector* g, FloatVector& x, FloatVector& y) {
         if constexpr (kPass == 2) {
             x = g[0];
             y = g[3];
         } else {
             constexpr float point = kPass == 0 ? kA : kB;
             constexpr float square = kPass == 0 ? 0.5F : 2.0F;
-            const Lanes even = plus(g[0], square, g[2]);
-            const Lanes odd = plus(g[1], square, g[3]);
+            const FloatVector even = plus(g[0], square, g[2]);
+            const FloatVector odd = plus(g[1], square, g[3]);
             x = plus(even, point, odd);
             y = plus(even, -point, odd);
         }
@@ -154,9 +153,9 @@ struct GradientAxis<3> : FiveSlots {
     static constexpr int kIn = 3;
     static constexpr int kStep = 3;
     template <int kPass>
-    static HWY_INLINE void expand(const Lanes* g, Lanes& x, Lanes& y) {
+    static HWY_INLINE void expand(const FloatVector* g, FloatVector& x, FloatVector& y) {
         if constexpr (kPass == 0) {
-            const Lanes even = plus(g[0], 0.5F, g[2]);
+            const FloatVector even = plus(g[0], 0.5F, g[2]);
             x = plus(even, kA, g[1]);
             y = plus(even, -kA, g[1]);
         } else if constexpr (kPass == 1) {
@@ -173,7 +172,7 @@ struct GradientAxis<2> : FourSlots {
     static constexpr int kIn = 2;
     static constexpr int kStep = 2;
     template <int kPass>
-    static HWY_INLINE void expand(const Lanes* g, Lanes& x, Lanes& y) {
+    static HWY_INLINE void expand(const FloatVector* g, FloatVector& x, FloatVector& y) {
         if constexpr (kPass == 0) {
             x = plus(g[0], g[1]);
             y = minus(g[0], g[1]);
@@ -196,15 +195,15 @@ struct ResultAxis<4> : SixSlots {
     static constexpr int first_result(int pass) { return pass; }
     static constexpr int second_result(int pass) { return pass + 2; }
     template <int kPass>
-    static HWY_INLINE void reduce(const Lanes* m, Lanes& x, Lanes& y) {
+    static HWY_INLINE void reduce(const FloatVector* m, FloatVector& x, FloatVector& y) {
         if constexpr (kPass == 0) {
-            const Lanes at_a = plus(m[1], m[2]);
-            const Lanes at_b = plus(m[3], m[4]);
+            const FloatVector at_a = plus(m[1], m[2]);
+            const FloatVector at_b = plus(m[3], m[4]);
             x = plus(plus(m[0], at_a), at_b);
             y = plus(times(0.5F, at_a), 2.0F, at_b);
         } else {
-            const Lanes at_a = minus(m[1], m[2]);
-            const Lanes at_b = minus(m[3], m[4]);
+            const FloatVector at_a = minus(m[1], m[2]);
+            const FloatVector at_b = minus(m[3], m[4]);
             x = plus(times(kA, at_a), kB, at_b);
             y = plus(plus(m[5], 0.5F * kA, at_a), 2.0F * kB, at_b);
         }
@@ -219,9 +218,9 @@ struct ResultAxis<3> : FiveSlots {
     static constexpr int first_result(int pass) { return pass; }
     static constexpr int second_result(int pass) { return pass == 0 ? 2 : kNoSlot; }
     template <int kPass>
-    static HWY_INLINE void reduce(const Lanes* m, Lanes& x, Lanes& y) {
+    static HWY_INLINE void reduce(const FloatVector* m, FloatVector& x, FloatVector& y) {
         if constexpr (kPass == 0) {
-            const Lanes at_a = plus(m[1], m[2]);
+            const FloatVector at_a = plus(m[1], m[2]);
             x = plus(plus(m[0], at_a), m[3]);
             y = plus(plus(m[5], 0.5F, at_a), 2.0F, m[3]);
         } else {
@@ -238,7 +237,7 @@ struct ResultAxis<2> : FourSlots {
     static constexpr int first_result(int) { return 0; }
     static constexpr int second_result(int) { return 1; }
     template <int kPass>
-    static HWY_INLINE void reduce(const Lanes* m, Lanes& x, Lanes& y) {
+    static HWY_INLINE void reduce(const FloatVector* m, FloatVector& x, FloatVector& y) {
         x = plus(plus(m[0], m[1]), m[2]);
         y = plus(minus(m[1], m[2]), m[3]);
     }

@@ -24,12 +24,6 @@ void WinogradPass::transform_block(const void* weights, std::int64_t out_block, 
     const std::int64_t element = pairs ? 2 * size_of(DType::bf16) : size_of(DType::f32);
     const std::int64_t rows = pairs ? (in.block + 1) / 2 : in.block;
     const std::int64_t tap = rows * width;
-    const Isa isa = usable_isa();
-    const ExpandFunction functions[] = {
-        expand_function(isa, pairs ? PatchKind::even_pair_filter : PatchKind::filter, DType::f32,
-                        problem_.tile, problem_.tile, true),
-        expand_function(isa, PatchKind::odd_pair_filter, DType::f32, problem_.tile, problem_.tile,
-                        true)};
     const std::int64_t turn = problem_.turned ? -1 : 1;
     const std::int64_t first_tap = problem_.turned ? (kTaps * kTaps - 1) * tap : 0;
     for (std::int64_t c = channels.begin; c < channels.end; ++c) {
@@ -37,12 +31,13 @@ void WinogradPass::transform_block(const void* weights, std::int64_t out_block, 
         const std::int64_t inner = c % in.block;
         const std::int64_t row = pairs ? inner / 2 : inner;
         const std::int64_t offset = block * kTaps * kTaps * tap + first_tap + row * width;
-        functions[pairs ? inner % 2 : 0]({.first = at(weights, offset * element),
-                                          .row = turn * kTaps * tap,
-                                          .pixel = turn * tap,
-                                          .channels = width,
-                                          .slots = transformed + (c - channels.begin) * filter_.ld,
-                                          .slot_stride = slot_stride});
+        filter_functions_[pairs ? inner % 2 : 0](
+            {.first = at(weights, offset * element),
+             .row = turn * kTaps * tap,
+             .pixel = turn * tap,
+             .channels = width,
+             .slots = transformed + (c - channels.begin) * filter_.ld,
+             .slot_stride = slot_stride});
     }
 }
 
@@ -53,31 +48,24 @@ void WinogradPass::transform_weights(const void* weights, float* transformed) co
     });
 }
 
+// A piece is a class of tiles of a block of channels.
 void WinogradPass::expand(const void* src, const Box& box, const TileBlock& tiles,
-                          std::int64_t in_block, int which, float* slots) const {
-    const std::int64_t element = size_of(problem_.dtype);
-    const bool small = problem_.tile == 2;
-    const int in_h = (small ? 2 : TileBlock::is_large_h(which) ? 4 : 3) + 2;
-    const int in_w = (small ? 2 : TileBlock::is_large_w(which) ? 4 : 3) + 2;
-    TilePatch patch{.row = in_.row,
-                    .pixel = in_.pixel,
-                    .channels = problem_.in.in_block(in_block),
-                    .slot_stride = slots_.stride};
-    const std::int64_t first = box.group * in_.group + in_block * in_.block;
-    tiles.for_each(which, [&](std::int64_t t, std::int64_t n, std::int64_t h, std::int64_t w) {
-        const std::int64_t y = grid_.rows.begin(h) + problem_.offset_h;
-        const std::int64_t x = grid_.columns.begin(w) + problem_.offset_w;
-        const Range rows = existing(y, in_h, problem_.in_height);
-        const Range columns = existing(x, in_w, problem_.in_width);
-        const std::int64_t offset = first + n * in_.image + y * in_.row + x * in_.pixel;
-        patch.first = at(src, offset * element);
-        patch.rows_begin = static_cast<int>(rows.begin);
-        patch.rows_end = static_cast<int>(rows.end);
-        patch.columns_begin = static_cast<int>(columns.begin);
-        patch.columns_end = static_cast<int>(columns.end);
-        patch.slots = slots + t * slots_.ld + in_block * problem_.in.block;
-        const bool inside = rows.size() == in_h && columns.size() == in_w;
-        expand_[which][inside ? 1 : 0](patch);
+                          std::int64_t piece, float* slots) const {
+    const std::int64_t block = piece / TileBlock::kClasses;
+    in_.expand(src, grid_, tiles, static_cast<int>(piece % TileBlock::kClasses),
+               box.group * problem_.in.per_group() + block, slots_,
+               slots + block * problem_.in.block);
+}
+
+// The result channels of some tasks of their nest.
+void WinogradPass::compute(const WinogradTensors& tensors, const Box& box, const TileBlock& tiles,
+                           Range tasks, const Place& place) const {
+    channels_.run(tasks, [&](const LoopNest::Ranges& channels) {
+        for (std::int64_t k = channels[0].begin; k < channels[0].end; ++k) {
+            const std::int64_t out_block = box.group * problem_.out.per_group() + k;
+            multiply(tensors, out_block, tiles, place);
+            reduce(tensors, box, tiles, out_block, place.sums);
+        }
     });
 }
 

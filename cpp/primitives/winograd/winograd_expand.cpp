@@ -11,7 +11,7 @@
 #include <hwy/highway.h>
 #include "primitives/winograd/winograd_axis-inl.h"
 #include "primitives/winograd/winograd_filter_axis-inl.h"
-#include "primitives/winograd/winograd_lanes-inl.h"
+#include "primitives/winograd/winograd_channels-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -34,7 +34,7 @@ struct Inside {
         return {static_cast<const Type*>(patch.first), patch.row, patch.pixel};
     }
     template <class Part>
-    HWY_INLINE Lanes at(int i, int j, std::int64_t channel, Part part) const {
+    HWY_INLINE FloatVector at(int i, int j, std::int64_t channel, Part part) const {
         return Element::load(first + i * row + j * pixel + channel, part);
     }
 };
@@ -61,7 +61,7 @@ struct AtTheRim {
         return made;
     }
     template <class Part>
-    HWY_INLINE Lanes at(int i, int j, std::int64_t channel, Part part) const {
+    HWY_INLINE FloatVector at(int i, int j, std::int64_t channel, Part part) const {
         return Element::load(pixels[i * kMostPixels + j] + channel, part);
     }
 };
@@ -71,15 +71,15 @@ struct Slots {
     float* first;
     std::int64_t stride;
 
-    HWY_INLINE void store(int slot, Lanes values) const {
-        wg::StoreU(values, Tag(), first + slot * stride);
+    HWY_INLINE void store(int slot, FloatVector values) const {
+        hn::StoreU(values, Floats(), first + slot * stride);
     }
 };
 
 template <class W, int kPass>
-HWY_INLINE void along_row(int slot_row, const Lanes* row, const Slots& slots) {
-    Lanes x;
-    Lanes y;
+HWY_INLINE void along_row(int slot_row, const FloatVector* row, const Slots& slots) {
+    FloatVector x;
+    FloatVector y;
     W::template expand<kPass>(row, x, y);
     slots.store(slot_row * W::kSlots + W::first(kPass), x);
     if constexpr (W::second(kPass) != kNoSlot) {
@@ -88,15 +88,15 @@ HWY_INLINE void along_row(int slot_row, const Lanes* row, const Slots& slots) {
 }
 
 template <class W, int... kPasses>
-HWY_INLINE void along_row(std::integer_sequence<int, kPasses...>, int slot_row, const Lanes* row,
-                          const Slots& slots) {
+HWY_INLINE void along_row(std::integer_sequence<int, kPasses...>, int slot_row,
+                          const FloatVector* row, const Slots& slots) {
     (along_row<W, kPasses>(slot_row, row, slots), ...);
 }
 
 template <class H, int kPass, class Pixels, class Part, int... kRows>
 HWY_INLINE void along_column(std::integer_sequence<int, kRows...>, const Pixels& pixels, int j,
-                             std::int64_t channel, Part part, Lanes* xy) {
-    const Lanes column[] = {pixels.at(kRows, j, channel, part)...};
+                             std::int64_t channel, Part part, FloatVector* xy) {
+    const FloatVector column[] = {pixels.at(kRows, j, channel, part)...};
     H::template expand<kPass>(column, xy[0], xy[kMostPixels]);
 }
 
@@ -104,7 +104,7 @@ HWY_INLINE void along_column(std::integer_sequence<int, kRows...>, const Pixels&
 template <class H, class W, int kPass, class Pixels, class Part, int... kColumns>
 HWY_INLINE void two_rows(std::integer_sequence<int, kColumns...>, const Pixels& pixels,
                          std::int64_t channel, Part part, const Slots& slots) {
-    Lanes rows[2 * kMostPixels];
+    FloatVector rows[2 * kMostPixels];
     (along_column<H, kPass>(std::make_integer_sequence<int, H::kIn>(), pixels, kColumns, channel,
                             part, rows + kColumns),
      ...);
@@ -130,7 +130,7 @@ void expand(const TilePatch& patch) {
     [[maybe_unused]] const auto* const first =
         static_cast<const typename Pixels::Type*>(patch.first);
     std::int64_t channel = 0;
-    for (; channel + kLanes <= patch.channels; channel += kLanes) {
+    for (; channel + kFloatLanes <= patch.channels; channel += kFloatLanes) {
         if constexpr (W::kStep > 0) {
             fetch_pixels(first + channel, patch.row, patch.pixel, H::kIn, W::kIn,
                          W::kIn + W::kStep);
@@ -171,12 +171,12 @@ ExpandFunction expand_of(PatchKind kind, DType dtype, int tile_h, int tile_w, bo
     const bool is_float = dtype == DType::f32;
     switch (kind) {
         case PatchKind::input:
-            return is_float ? of_input<Float>(tile_h, tile_w, inside)
-                            : of_input<Bfloat16>(tile_h, tile_w, inside);
+            return is_float ? of_input<InMemory<float>>(tile_h, tile_w, inside)
+                            : of_input<InMemory<std::uint16_t>>(tile_h, tile_w, inside);
         case PatchKind::gradient:
-            return is_float ? at_the_rim<GradientAxis, Float>(tile_h, tile_w)
-                            : at_the_rim<GradientAxis, Bfloat16>(tile_h, tile_w);
-        case PatchKind::filter: return of_filter<Float>(tile_h);
+            return is_float ? at_the_rim<GradientAxis, InMemory<float>>(tile_h, tile_w)
+                            : at_the_rim<GradientAxis, InMemory<std::uint16_t>>(tile_h, tile_w);
+        case PatchKind::filter: return of_filter<InMemory<float>>(tile_h);
         case PatchKind::even_pair_filter: return of_filter<EvenOfPair>(tile_h);
         default: return of_filter<OddOfPair>(tile_h);
     }

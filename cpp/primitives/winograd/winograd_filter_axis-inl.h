@@ -24,7 +24,7 @@ struct FilterAxis<4> : SixSlots {
     static constexpr int kIn = 3;
     static constexpr int kStep = 0;
     template <int kPass>
-    static HWY_INLINE void expand(const Lanes* g, Lanes& x, Lanes& y) {
+    static HWY_INLINE void expand(const FloatVector* g, FloatVector& x, FloatVector& y) {
         if constexpr (kPass == 2) {
             x = g[0];
             y = g[2];
@@ -32,7 +32,7 @@ struct FilterAxis<4> : SixSlots {
             constexpr float point = kPass == 0 ? kA : kB;
             constexpr float square = kPass == 0 ? 0.5F : 2.0F;
             constexpr float scale = kPass == 0 ? -2.0F / 3 : 1.0F / 6;
-            const Lanes even = times(scale, plus(g[0], square, g[2]));
+            const FloatVector even = times(scale, plus(g[0], square, g[2]));
             x = plus(even, scale * point, g[1]);
             y = plus(even, -scale * point, g[1]);
         }
@@ -44,9 +44,9 @@ struct FilterAxis<2> : FourSlots {
     static constexpr int kIn = 3;
     static constexpr int kStep = 0;
     template <int kPass>
-    static HWY_INLINE void expand(const Lanes* g, Lanes& x, Lanes& y) {
+    static HWY_INLINE void expand(const FloatVector* g, FloatVector& x, FloatVector& y) {
         if constexpr (kPass == 0) {
-            const Lanes even = times(0.5F, plus(g[0], g[2]));
+            const FloatVector even = times(0.5F, plus(g[0], g[2]));
             x = plus(even, 0.5F, g[1]);
             y = plus(even, -0.5F, g[1]);
         } else {
@@ -68,12 +68,12 @@ struct FilterGradientAxis<4> : SixSlots {
     static constexpr int first_result(int pass) { return pass; }
     static constexpr int second_result(int pass) { return pass == 0 ? 2 : kNoSlot; }
     template <int kPass>
-    static HWY_INLINE void reduce(const Lanes* m, Lanes& x, Lanes& y) {
+    static HWY_INLINE void reduce(const FloatVector* m, FloatVector& x, FloatVector& y) {
         constexpr float scale_a = -2.0F / 3;
         constexpr float scale_b = 1.0F / 6;
         if constexpr (kPass == 0) {
-            const Lanes at_a = times(scale_a, plus(m[1], m[2]));
-            const Lanes at_b = times(scale_b, plus(m[3], m[4]));
+            const FloatVector at_a = times(scale_a, plus(m[1], m[2]));
+            const FloatVector at_b = times(scale_b, plus(m[3], m[4]));
             x = plus(plus(m[0], at_a), at_b);
             y = plus(plus(m[5], 0.5F, at_a), 2.0F, at_b);
         } else {
@@ -90,9 +90,9 @@ struct FilterGradientAxis<2> : FourSlots {
     static constexpr int first_result(int pass) { return pass; }
     static constexpr int second_result(int pass) { return pass == 0 ? 2 : kNoSlot; }
     template <int kPass>
-    static HWY_INLINE void reduce(const Lanes* m, Lanes& x, Lanes& y) {
+    static HWY_INLINE void reduce(const FloatVector* m, FloatVector& x, FloatVector& y) {
         if constexpr (kPass == 0) {
-            const Lanes even = times(0.5F, plus(m[1], m[2]));
+            const FloatVector even = times(0.5F, plus(m[1], m[2]));
             x = plus(m[0], even);
             y = plus(m[3], even);
         } else {

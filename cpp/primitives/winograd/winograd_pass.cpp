@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <stdexcept>
+#include <utility>
 
 #include "primitives/tensor/parallel.h"
 
@@ -56,37 +57,28 @@ void require_order(const Schedule& schedule, const WinogradProblem& problem) {
 
 }  // namespace
 
-WinogradProblem winograd_forward(const ConvProblem& problem, int tile) {
+WinogradProblem winograd_problem(const ConvProblem& problem, PassKind pass, int tile) {
     const ConvShape& shape = problem.shape;
-    return {.images = shape.N,
-            .in = src_blocks(shape),
-            .out = dst_blocks(shape),
-            .in_height = shape.H,
-            .in_width = shape.W,
-            .out_height = shape.P(),
-            .out_width = shape.Q(),
-            .offset_h = -shape.pad_top,
-            .offset_w = -shape.pad_left,
-            .dtype = problem.dtype,
-            .layout = problem.layout,
-            .tile = tile};
-}
-
-WinogradProblem winograd_backward_data(const ConvProblem& problem, int tile) {
-    const ConvShape& shape = problem.shape;
-    return {.images = shape.N,
-            .in = dst_blocks(shape),
-            .out = src_blocks(shape),
-            .in_height = shape.P(),
-            .in_width = shape.Q(),
-            .out_height = shape.H,
-            .out_width = shape.W,
-            .offset_h = shape.pad_top - (kTaps - 1),
-            .offset_w = shape.pad_left - (kTaps - 1),
-            .turned = true,
-            .dtype = problem.dtype,
-            .layout = problem.layout,
-            .tile = tile};
+    WinogradProblem it{.images = shape.N,
+                       .in = src_blocks(shape),
+                       .out = dst_blocks(shape),
+                       .in_height = shape.H,
+                       .in_width = shape.W,
+                       .out_height = shape.P(),
+                       .out_width = shape.Q(),
+                       .offset_h = -shape.pad_top,
+                       .offset_w = -shape.pad_left,
+                       .turned = pass == PassKind::backward_data,
+                       .dtype = problem.dtype,
+                       .layout = problem.layout,
+                       .tile = tile};
+    if (!it.turned) return it;
+    std::swap(it.in, it.out);
+    std::swap(it.in_height, it.out_height);
+    std::swap(it.in_width, it.out_width);
+    it.offset_h = shape.pad_top - (kTaps - 1);
+    it.offset_w = shape.pad_left - (kTaps - 1);
+    return it;
 }
 
 TileGrid tile_grid(const WinogradProblem& problem) {
@@ -106,7 +98,14 @@ WinogradPass::WinogradPass(const WinogradProblem& problem, const Schedule& sched
       grid_(tile_grid(problem)),
       blocks_(loops_of(problem, false), levels_of(schedule, "k", false)),
       channels_(loops_of(problem, true), levels_of(schedule, "k", true)),
-      in_(activation_strides(problem.layout, problem.in, problem.in_height, problem.in_width)),
+      in_({.dtype = problem.dtype,
+           .layout = problem.layout,
+           .blocks = problem.in,
+           .height = problem.in_height,
+           .width = problem.in_width,
+           .offset_h = problem.offset_h,
+           .offset_w = problem.offset_w},
+          problem.tile),
       out_(activation_strides(problem.layout, problem.out, problem.out_height, problem.out_width)) {
     require_order(schedule, problem);
     const auto& outer = blocks_.schedule().levels;
@@ -127,27 +126,23 @@ WinogradPass::Box WinogradPass::box_at(const LoopNest::Ranges& ranges) const {
 
 // Which blocks of tiles the nest makes, and the kernels for them.
 void WinogradPass::find_blocks() {
-    std::vector<TileBlock::Counts> kinds;
+    TileBlockKinds found;
     blocks_.run([&](const LoopNest::Ranges& ranges) {
         const Box box = box_at(ranges);
         if (ranges[0].size() > 1) {
             throw std::invalid_argument("schedule '" + to_string(schedule_) +
                                         "' takes several groups at once, expected step 1 for g");
         }
-        const TileBlock tiles(grid_, box.images, box.rows, box.columns);
-        most_tiles_ = std::max(most_tiles_, tiles_of(tiles.counts()));
-        ++boxes_;
-        if (std::find(kinds.begin(), kinds.end(), tiles.counts()) == kinds.end()) {
-            kinds.push_back(tiles.counts());
-        }
+        found.add(TileBlock(grid_, box.images, box.rows, box.columns));
     });
-    slots_ = slot_panels(most_tiles_, problem_.in.channels, false);
+    boxes_ = found.blocks;
+    slots_ = slot_panels(found.most_tiles, problem_.in.channels, false);
     filter_ = slot_panels(problem_.in.channels, problem_.out.block, true);
     panel_ = slot_panels(problem_.in.block, problem_.out.block, true);
-    sums_ = slot_panels(most_tiles_, problem_.out.block, true);
+    sums_ = slot_panels(found.most_tiles, problem_.out.block, true);
     overlays_ = shares_blocks_ && problem_.out.per_group() == 1;
     if (overlays_) slots_.stride = sums_.stride = std::max(slots_.stride, sums_.stride);
-    for (const TileBlock::Counts& counts : kinds) prepare(counts);
+    for (const TileBlock::Counts& counts : found.kinds) prepare(counts);
 }
 
 void WinogradPass::prepare(const TileBlock::Counts& counts) {
@@ -165,15 +160,16 @@ void WinogradPass::prepare(const TileBlock::Counts& counts) {
 
 void WinogradPass::choose_functions() {
     const Isa isa = usable_isa();
+    const int tile = problem_.tile;
+    const bool pairs = problem_.dtype == DType::bf16;
+    const PatchKind filter = pairs ? PatchKind::even_pair_filter : PatchKind::filter;
+    filter_functions_[0] = expand_function(isa, filter, DType::f32, tile, tile, true);
+    filter_functions_[1] =
+        expand_function(isa, PatchKind::odd_pair_filter, DType::f32, tile, tile, true);
     for (int which = 0; which < TileBlock::kClasses; ++which) {
-        const bool small = problem_.tile == 2;
-        const int tile_h = small ? 2 : TileBlock::is_large_h(which) ? 4 : 3;
-        const int tile_w = small ? 2 : TileBlock::is_large_w(which) ? 4 : 3;
-        for (const bool inside : {false, true}) {
-            expand_[which][inside ? 1 : 0] =
-                expand_function(isa, PatchKind::input, problem_.dtype, tile_h, tile_w, inside);
-        }
-        reduce_[which] = reduce_function(isa, problem_.dtype, tile_h, tile_w);
+        reduce_[which] =
+            reduce_function(isa, problem_.dtype, tile_side(tile, TileBlock::is_large_h(which)),
+                            tile_side(tile, TileBlock::is_large_w(which)));
     }
 }
 
@@ -227,18 +223,10 @@ void WinogradPass::run_sharing_blocks(const WinogradTensors& tensors, float* scr
         blocks_.run(chunk(tasks, parts, part), [&](const LoopNest::Ranges& ranges) {
             const Box box = box_at(ranges);
             const TileBlock tiles(grid_, box.images, box.rows, box.columns);
-            for (std::int64_t block = 0; block < problem_.in.per_group(); ++block) {
-                for (int which = 0; which < TileBlock::kClasses; ++which) {
-                    expand(tensors.src, box, tiles, block, which, place.slots);
-                }
+            for (std::int64_t piece = 0; piece < expand_pieces(); ++piece) {
+                expand(tensors.src, box, tiles, piece, place.slots);
             }
-            channels_.run([&](const LoopNest::Ranges& channels) {
-                for (std::int64_t k = channels[0].begin; k < channels[0].end; ++k) {
-                    const std::int64_t out_block = box.group * problem_.out.per_group() + k;
-                    multiply(tensors, out_block, tiles, place);
-                    reduce(tensors, box, tiles, out_block, place.sums);
-                }
-            });
+            compute(tensors, box, tiles, {0, channels_.tasks()}, place);
         });
     });
 }
@@ -248,27 +236,18 @@ void WinogradPass::run_sharing_channels(const WinogradTensors& tensors, float* s
                                         int threads) const {
     const std::int64_t tasks = channels_.tasks();
     const std::int64_t parts = std::min<std::int64_t>(threads, tasks);
-    const std::int64_t pieces = problem_.in.per_group() * TileBlock::kClasses;
     float* const sums = scratch + floats(slots_);
     float* const filters = sums + threads * floats(sums_);
     blocks_.run([&](const LoopNest::Ranges& ranges) {
         const Box box = box_at(ranges);
         const TileBlock tiles(grid_, box.images, box.rows, box.columns);
-        parallel_for(pieces, [&](std::int64_t piece) {
-            expand(tensors.src, box, tiles, piece / TileBlock::kClasses,
-                   static_cast<int>(piece % TileBlock::kClasses), scratch);
-        });
+        parallel_for(expand_pieces(),
+                     [&](std::int64_t piece) { expand(tensors.src, box, tiles, piece, scratch); });
         parallel_for(parts, [&](std::int64_t part) {
             const Place place{.slots = scratch,
                               .sums = sums + part * floats(sums_),
                               .filter = filters + part * floats(panel_)};
-            channels_.run(chunk(tasks, parts, part), [&](const LoopNest::Ranges& channels) {
-                for (std::int64_t k = channels[0].begin; k < channels[0].end; ++k) {
-                    const std::int64_t out_block = box.group * problem_.out.per_group() + k;
-                    multiply(tensors, out_block, tiles, place);
-                    reduce(tensors, box, tiles, out_block, place.sums);
-                }
-            });
+            compute(tensors, box, tiles, chunk(tasks, parts, part), place);
         });
     });
 }

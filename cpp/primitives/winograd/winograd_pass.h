@@ -18,7 +18,9 @@
 #include <vector>
 
 #include "primitives/conv/conv_contraction.h"
+#include "primitives/nest/pass_kind.h"
 #include "primitives/winograd/winograd_products.h"
+#include "primitives/winograd/winograd_tile_inputs.h"
 #include "primitives/winograd/winograd_tiles.h"
 #include "primitives/winograd/winograd_transform.h"
 
@@ -41,9 +43,8 @@ struct WinogradProblem {
     int tile = 4;  // or 2
 };
 
-WinogradProblem winograd_forward(const ConvProblem& problem, int tile);
-// Weights are the transposed ones.
-WinogradProblem winograd_backward_data(const ConvProblem& problem, int tile);
+// Forward or backward-data, whose weights are the transposed ones.
+WinogradProblem winograd_problem(const ConvProblem& problem, PassKind pass, int tile);
 
 TileGrid tile_grid(const WinogradProblem& problem);
 
@@ -94,6 +95,7 @@ private:
     void find_blocks();
     void prepare(const TileBlock::Counts& counts);
     void choose_functions();
+    std::int64_t expand_pieces() const { return problem_.in.per_group() * TileBlock::kClasses; }
     bool on_the_fly() const { return !shares_blocks_ && boxes_ == grid_groups(); }
     std::int64_t place_floats() const;
     std::int64_t grid_groups() const { return problem_.out.groups; }
@@ -101,8 +103,10 @@ private:
     std::int64_t out_columns(std::int64_t out_block) const;
     void transform_block(const void* weights, std::int64_t out_block, Range channels,
                          std::int64_t slot_stride, float* transformed) const;
-    void expand(const void* src, const Box& box, const TileBlock& tiles, std::int64_t in_block,
-                int which, float* slots) const;
+    void expand(const void* src, const Box& box, const TileBlock& tiles, std::int64_t piece,
+                float* slots) const;
+    void compute(const WinogradTensors& tensors, const Box& box, const TileBlock& tiles,
+                 Range tasks, const Place& place) const;
     void multiply(const WinogradTensors& tensors, std::int64_t out_block, const TileBlock& tiles,
                   const Place& place) const;
     void reduce(const WinogradTensors& tensors, const Box& box, const TileBlock& tiles,
@@ -119,16 +123,15 @@ private:
     // With one block of result channels nothing reads a slot of V again, so M is one slot before V
     // and overwrites what was just read: half the scratch, and no line of M comes from afar.
     bool overlays_ = false;
-    ActivationStrides in_;
+    TileInputs in_;
     ActivationStrides out_;
-    std::int64_t most_tiles_ = 0;  // of a block
     std::int64_t boxes_ = 0;
     SlotPanels slots_;   // V
     SlotPanels filter_;  // U
     SlotPanels panel_;   // U of one block of in channels
     SlotPanels sums_;    // M
     WinogradProducts products_;
-    ExpandFunction expand_[TileBlock::kClasses][2] = {};
+    ExpandFunction filter_functions_[2] = {};  // of each other channel in pairs
     ReduceFunction reduce_[TileBlock::kClasses] = {};
 };
 

@@ -11,7 +11,7 @@
 #include <hwy/highway.h>
 #include "primitives/winograd/winograd_axis-inl.h"
 #include "primitives/winograd/winograd_filter_axis-inl.h"
-#include "primitives/winograd/winograd_lanes-inl.h"
+#include "primitives/winograd/winograd_channels-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -28,15 +28,16 @@ struct Results {
     const TileResult& tile;
     std::int64_t channel;
     Part part;
-    Lanes bias;
+    FloatVector bias;
 
     HWY_INLINE Results(const TileResult& it, std::int64_t begin, Part which)
         : tile(it),
           channel(begin),
           part(which),
-          bias(it.bias == nullptr ? wg::Zero(Tag()) : load_some(Tag(), it.bias + begin, which)) {}
+          bias(it.bias == nullptr ? hn::Zero(Floats())
+                                  : load_part(Floats(), it.bias + begin, which)) {}
 
-    HWY_INLINE void put(int i, int j, Lanes values) const {
+    HWY_INLINE void put(int i, int j, FloatVector values) const {
         if (i >= tile.rows || j >= tile.columns) return;
         const std::int64_t at = i * tile.row + j * tile.pixel + channel;
         values = plus(values, bias);
@@ -44,33 +45,31 @@ struct Results {
             values =
                 plus(values, Element::load(static_cast<const Type*>(tile.residual) + at, part));
         }
-        if (tile.relu) {
-            values = wg::IfThenZeroElse(wg::Lt(values, wg::Zero(Tag())), values);
-        }
+        if (tile.relu) values = relu_of(values);
         Element::store(values, static_cast<Type*>(tile.first) + at, part);
     }
 };
 
 template <class W, int kPass, class Put>
-HWY_INLINE void along_row(int i, const Lanes* row, const Put& put) {
-    Lanes x;
-    Lanes y;
+HWY_INLINE void along_row(int i, const FloatVector* row, const Put& put) {
+    FloatVector x;
+    FloatVector y;
     W::template reduce<kPass>(row, x, y);
     put.put(i, W::first_result(kPass), x);
     if constexpr (W::second_result(kPass) != kNoSlot) put.put(i, W::second_result(kPass), y);
 }
 
 template <class W, class Put, int... kPasses>
-HWY_INLINE void along_row(std::integer_sequence<int, kPasses...>, int i, const Lanes* row,
+HWY_INLINE void along_row(std::integer_sequence<int, kPasses...>, int i, const FloatVector* row,
                           const Put& put) {
     (along_row<W, kPasses>(i, row, put), ...);
 }
 
 template <class H, class W, int kPass, int... kRows>
 HWY_INLINE void along_column(std::integer_sequence<int, kRows...>, const TileResult& tile,
-                             std::int64_t channel, int j, Lanes* xy) {
-    const Lanes column[] = {
-        wg::LoadU(Tag(), tile.slots + (kRows * W::kSlots + j) * tile.slot_stride + channel)...};
+                             std::int64_t channel, int j, FloatVector* xy) {
+    const FloatVector column[] = {
+        hn::LoadU(Floats(), tile.slots + (kRows * W::kSlots + j) * tile.slot_stride + channel)...};
     H::template reduce<kPass>(column, xy[0], xy[kMostSlots]);
 }
 
@@ -78,7 +77,7 @@ HWY_INLINE void along_column(std::integer_sequence<int, kRows...>, const TileRes
 template <class H, class W, int kPass, class Put, int... kColumns>
 HWY_INLINE void two_rows(std::integer_sequence<int, kColumns...>, const TileResult& tile,
                          std::int64_t channel, const Put& put) {
-    Lanes rows[2 * kMostSlots];
+    FloatVector rows[2 * kMostSlots];
     (along_column<H, W, kPass>(std::make_integer_sequence<int, H::kSlots>(), tile, channel,
                                kColumns, rows + kColumns),
      ...);
@@ -102,7 +101,7 @@ void reduce(const TileResult& tile) {
     [[maybe_unused]] const auto* const first =
         static_cast<const typename Element::Type*>(tile.first);
     std::int64_t channel = 0;
-    for (; channel + kLanes <= tile.channels; channel += kLanes) {
+    for (; channel + kFloatLanes <= tile.channels; channel += kFloatLanes) {
         if constexpr (W::kStep > 0) {
             fetch_pixels(first + channel, tile.row, tile.pixel, H::kOut, W::kOut,
                          W::kOut + W::kStep);
@@ -127,13 +126,13 @@ ReduceFunction results_of(int tile_h, int tile_w) {
 }
 
 ReduceFunction reduce_of(DType dtype, int tile_h, int tile_w) {
-    return dtype == DType::f32 ? results_of<Float>(tile_h, tile_w)
-                               : results_of<Bfloat16>(tile_h, tile_w);
+    return dtype == DType::f32 ? results_of<InMemory<float>>(tile_h, tile_w)
+                               : results_of<InMemory<std::uint16_t>>(tile_h, tile_w);
 }
 
 ReduceFunction filter_gradient_of(int tile) {
-    return tile == 2 ? reduce<FilterGradientAxis<2>, FilterGradientAxis<2>, Float>
-                     : reduce<FilterGradientAxis<4>, FilterGradientAxis<4>, Float>;
+    return tile == 2 ? reduce<FilterGradientAxis<2>, FilterGradientAxis<2>, InMemory<float>>
+                     : reduce<FilterGradientAxis<4>, FilterGradientAxis<4>, InMemory<float>>;
 }
 
 }  // namespace

@@ -29,6 +29,14 @@ TileBlock::TileBlock(const TileGrid& grid, Range images, Range rows, Range colum
     }
 }
 
+void TileBlockKinds::add(const TileBlock& tiles) {
+    ++blocks;
+    most_tiles = std::max(most_tiles, tiles_of(tiles.counts()));
+    if (std::find(kinds.begin(), kinds.end(), tiles.counts()) == kinds.end()) {
+        kinds.push_back(tiles.counts());
+    }
+}
+
 std::int64_t tiles_of(const TileBlock::Counts& counts) {
     return counts[0] + counts[1] + counts[2] + counts[3];
 }

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "primitives/tensor/partition.h"
 
@@ -14,6 +15,9 @@ namespace dlprim {
 // Slot of the point -b, which tiles of 3 lack.
 inline constexpr int kSlotOfFour = 4;
 
+// Results along an axis of a tile of a class (TileBlock), where the large ones have `large`.
+constexpr int tile_side(int large, bool is_large) { return large == 2 || is_large ? large : 3; }
+
 struct AxisTiles {
     std::int64_t extent = 0;
     int large = 4;  // 4, or 2: tiles of 2 are alone
@@ -21,7 +25,7 @@ struct AxisTiles {
     std::int64_t threes = 0;  // behind the large ones
 
     std::int64_t count() const { return larges + threes; }
-    int size(std::int64_t tile) const { return tile < larges ? large : 3; }
+    int size(std::int64_t tile) const { return tile_side(large, tile < larges); }
     std::int64_t begin(std::int64_t tile) const {
         return tile < larges ? tile * large : larges * large + (tile - larges) * 3;
     }
@@ -78,6 +82,15 @@ private:
 };
 
 std::int64_t tiles_of(const TileBlock::Counts& counts);
+
+// What blocks a nest makes, for whoever prepares for all of them.
+struct TileBlockKinds {
+    std::vector<TileBlock::Counts> kinds = {};  // each once
+    std::int64_t most_tiles = 0;                // of a block
+    std::int64_t blocks = 0;
+
+    void add(const TileBlock& tiles);
+};
 
 // Which tiles of a block of these counts take part in slot (i, j).
 Range tiles_of_slot(const TileBlock::Counts& counts, int i, int j);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "primitives/conv/conv_weights_sum.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
 
@@ -19,10 +18,6 @@ constexpr std::int64_t kPairsToKeep = 4;
 // a part have to be worth it.
 constexpr std::int64_t kTilesOfPart = 160;
 
-const char* at(const void* base, std::int64_t bytes) {
-    return static_cast<const char*>(base) + bytes;
-}
-
 // Columns of a group: whole vectors, so that none writes into the next group.
 std::int64_t width_of_group(const ChannelBlocks& blocks) { return whole_vectors(blocks.channels); }
 
@@ -32,6 +27,23 @@ TileGrid grid_of(const ConvShape& shape, int tile) {
 
 std::vector<Loop> loops_of(const TileGrid& grid) {
     return {{'n', grid.images}, {'h', grid.rows.count()}, {'w', grid.columns.count()}};
+}
+
+TileInputs tensor_of(const ConvProblem& problem, int tile, PatchKind kind) {
+    const ConvShape& shape = problem.shape;
+    TileInputs::Tensor it{.kind = kind, .dtype = problem.dtype, .layout = problem.layout};
+    if (kind == PatchKind::input) {
+        it.blocks = src_blocks(shape);
+        it.height = shape.H;
+        it.width = shape.W;
+        it.offset_h = -shape.pad_top;
+        it.offset_w = -shape.pad_left;
+    } else {
+        it.blocks = dst_blocks(shape);
+        it.height = shape.P();
+        it.width = shape.Q();
+    }
+    return {it, tile};
 }
 
 }  // namespace
@@ -60,8 +72,8 @@ WinogradWeightsPass::WinogradWeightsPass(const ConvProblem& problem, int tile,
       schedule_(schedule),
       grid_(grid_of(problem.shape, tile)),
       blocks_(loops_of(grid_), schedule),
-      in_(operand(PatchKind::input)),
-      out_(operand(PatchKind::gradient)),
+      in_{tensor_of(problem, tile, PatchKind::input), src_blocks(problem.shape)},
+      out_{tensor_of(problem, tile, PatchKind::gradient), dst_blocks(problem.shape)},
       reduce_(filter_gradient_function(usable_isa(), tile)) {
     for (const Level& level : schedule.levels) {
         if (level.parallel && level.letter != 'n') {
@@ -77,43 +89,19 @@ WinogradWeightsPass::WinogradWeightsPass(const ConvProblem& problem, int tile,
     keeps_sums_ = pairs() <= kPairsToKeep || in_parts_;
 }
 
-WinogradWeightsPass::Operand WinogradWeightsPass::operand(PatchKind kind) const {
-    const ConvShape& shape = problem_.shape;
-    const bool input = kind == PatchKind::input;
-    Operand it;
-    it.blocks = input ? src_blocks(shape) : dst_blocks(shape);
-    it.height = input ? shape.H : shape.P();
-    it.width = input ? shape.W : shape.Q();
-    it.strides = activation_strides(problem_.layout, it.blocks, it.height, it.width);
-    it.offset_h = input ? -shape.pad_top : 0;
-    it.offset_w = input ? -shape.pad_left : 0;
-    it.rim = input ? static_cast<int>(kTaps) - 1 : 0;
-    for (int which = 0; which < TileBlock::kClasses; ++which) {
-        const int tile_h = TileBlock::is_large_h(which) ? tile_ : 3;
-        const int tile_w = TileBlock::is_large_w(which) ? tile_ : 3;
-        if (tile_ == 2 && (tile_h == 3 || tile_w == 3)) continue;
-        for (const bool inside : {false, true}) {
-            it.functions[which][inside ? 1 : 0] =
-                expand_function(usable_isa(), kind, problem_.dtype, tile_h, tile_w, inside);
-        }
-    }
-    return it;
-}
-
 // Which blocks of tiles the nest makes of every part, and the kernels for them.
 void WinogradWeightsPass::find_blocks() {
-    std::vector<TileBlock::Counts> kinds;
+    TileBlockKinds found;
     for (std::int64_t part = 0; part < parts_; ++part) {
-        for_each_block(chunk(grid_.images, parts_, part), [&](const TileBlock& tiles) {
-            most_tiles_ = std::max(most_tiles_, tiles_of(tiles.counts()));
-            const auto known = std::find(kinds.begin(), kinds.end(), tiles.counts());
-            if (known == kinds.end()) kinds.push_back(tiles.counts());
-        });
+        for_each_block(chunk(grid_.images, parts_, part),
+                       [&](const TileBlock& tiles) { found.add(tiles); });
     }
-    in_.slots = slot_panels(most_tiles_, in_.blocks.groups * width_of_group(in_.blocks), false);
-    out_.slots = slot_panels(most_tiles_, out_.blocks.groups * width_of_group(out_.blocks), false);
+    in_.slots =
+        slot_panels(found.most_tiles, in_.blocks.groups * width_of_group(in_.blocks), false);
+    out_.slots =
+        slot_panels(found.most_tiles, out_.blocks.groups * width_of_group(out_.blocks), false);
     sums_ = slot_panels(in_.blocks.block, out_.blocks.block, true);
-    for (const TileBlock::Counts& counts : kinds) {
+    for (const TileBlock::Counts& counts : found.kinds) {
         for (const std::int64_t in : {in_.blocks.block, in_.blocks.last()}) {
             for (const std::int64_t out : {out_.blocks.block, out_.blocks.last()}) {
                 products_.prepare(grid_, {in_.slots, out_.slots, sums_},
@@ -137,35 +125,26 @@ std::int64_t WinogradWeightsPass::sums_floats(int threads) const {
 }
 
 std::int64_t WinogradWeightsPass::scratch_bytes(DType to, int threads) const {
-    const std::int64_t running = in_parts_ ? std::min<std::int64_t>(threads, parts_) : 1;
-    const std::int64_t each = floats(in_.slots) + floats(out_.slots) + sums_floats(threads);
-    const bool copies = parts_ > 1 || to != DType::f32;
-    return (running * each + (copies ? parts_ * gradient_floats() : 0)) * size_of(DType::f32);
+    return sums_of_parts(to).scratch_bytes() +
+           running(threads) * floats_of_worker(threads) * size_of(DType::f32);
 }
 
-void WinogradWeightsPass::run(const void* src, const void* diff_dst, DType to, void* diff_weights,
-                              char* scratch, int threads) const {
-    auto* const room = reinterpret_cast<float*>(scratch);
-    const std::int64_t each = floats(in_.slots) + floats(out_.slots) + sums_floats(threads);
-    const std::int64_t running = in_parts_ ? std::min<std::int64_t>(threads, parts_) : 1;
-    const bool copies = parts_ > 1 || to != DType::f32;
-    float* const results = copies ? room + running * each : static_cast<float*>(diff_weights);
-    parallel_for(running, [&](std::int64_t worker) {
-        float* const mine = room + worker * each;
-        const Range shares = chunk(parts_, running, worker);
-        for (std::int64_t part = shares.begin; part < shares.end; ++part) {
-            sum_part({.src = src,
-                      .diff_dst = diff_dst,
-                      .images = chunk(grid_.images, parts_, part),
-                      .inputs = mine,
-                      .gradients = mine + floats(in_.slots),
-                      .sums = mine + floats(in_.slots) + floats(out_.slots),
-                      .diff_weights = results + part * gradient_floats(),
-                      .threads = threads});
-        }
-    });
-    if (copies)
-        add_copies({results, gradient_floats(), gradient_floats(), parts_}, to, diff_weights);
+void WinogradWeightsPass::run(const WinogradWeightsTensors& tensors, char* scratch,
+                              int threads) const {
+    const FixedParts parts = sums_of_parts(tensors.to);
+    auto* const room = reinterpret_cast<float*>(scratch + parts.scratch_bytes());
+    parts.run(tensors.diff_weights, scratch, running(threads),
+              [&](std::int64_t part, float* gradient, std::int64_t worker) {
+                  float* const mine = room + worker * floats_of_worker(threads);
+                  sum_part({.src = tensors.src,
+                            .diff_dst = tensors.diff_dst,
+                            .images = chunk(grid_.images, parts_, part),
+                            .inputs = mine,
+                            .gradients = mine + floats(in_.slots),
+                            .sums = mine + floats(in_.slots) + floats(out_.slots),
+                            .diff_weights = gradient,
+                            .threads = threads});
+              });
 }
 
 void WinogradWeightsPass::sum_part(const Part& part) const {
@@ -215,35 +194,11 @@ void WinogradWeightsPass::sum_block(const TileBlock& tiles, bool first, const Pa
 
 void WinogradWeightsPass::expand(const Operand& operand, const void* from, const TileBlock& tiles,
                                  std::int64_t block, float* slots) const {
-    const std::int64_t element = size_of(problem_.dtype);
     const std::int64_t group = block / operand.blocks.per_group();
-    const std::int64_t inner = block % operand.blocks.per_group();
-    TilePatch patch{.row = operand.strides.row,
-                    .pixel = operand.strides.pixel,
-                    .channels = operand.blocks.in_block(inner),
-                    .slot_stride = operand.slots.stride};
-    const std::int64_t first = group * operand.strides.group + inner * operand.strides.block;
-    const std::int64_t column =
-        group * width_of_group(operand.blocks) + inner * operand.blocks.block;
+    const std::int64_t column = group * width_of_group(operand.blocks) +
+                                block % operand.blocks.per_group() * operand.blocks.block;
     for (int which = 0; which < TileBlock::kClasses; ++which) {
-        const int high = (TileBlock::is_large_h(which) ? tile_ : 3) + operand.rim;
-        const int wide = (TileBlock::is_large_w(which) ? tile_ : 3) + operand.rim;
-        tiles.for_each(which, [&](std::int64_t t, std::int64_t n, std::int64_t h, std::int64_t w) {
-            const std::int64_t y = grid_.rows.begin(h) + operand.offset_h;
-            const std::int64_t x = grid_.columns.begin(w) + operand.offset_w;
-            const Range rows = existing(y, high, operand.height);
-            const Range columns = existing(x, wide, operand.width);
-            const std::int64_t offset = first + n * operand.strides.image +
-                                        y * operand.strides.row + x * operand.strides.pixel;
-            patch.first = at(from, offset * element);
-            patch.rows_begin = static_cast<int>(rows.begin);
-            patch.rows_end = static_cast<int>(rows.end);
-            patch.columns_begin = static_cast<int>(columns.begin);
-            patch.columns_end = static_cast<int>(columns.end);
-            patch.slots = slots + t * operand.slots.ld + column;
-            const bool inside = rows.size() == high && columns.size() == wide;
-            operand.functions[which][inside ? 1 : 0](patch);
-        });
+        operand.tensor.expand(from, grid_, tiles, which, block, operand.slots, slots + column);
     }
 }
 

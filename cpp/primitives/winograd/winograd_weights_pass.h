@@ -17,11 +17,20 @@
 #include <vector>
 
 #include "primitives/conv/conv_contraction.h"
+#include "primitives/nest/fixed_parts.h"
 #include "primitives/winograd/winograd_products.h"
+#include "primitives/winograd/winograd_tile_inputs.h"
 #include "primitives/winograd/winograd_tiles.h"
 #include "primitives/winograd/winograd_transform.h"
 
 namespace dlprim {
+
+struct WinogradWeightsTensors {
+    const void* src = nullptr;
+    const void* diff_dst = nullptr;
+    DType to = DType::f32;         // float32 or bfloat16
+    void* diff_weights = nullptr;  // [Kb][Cb][R][S][bc][bk]
+};
 
 class WinogradWeightsPass {
 public:
@@ -34,23 +43,15 @@ public:
 
     const Schedule& schedule() const { return schedule_; }
     std::int64_t scratch_bytes(DType to, int threads) const;
-    // diff_weights as [Kb][Cb][R][S][bc][bk] of type `to`, float32 or bfloat16.
-    void run(const void* src, const void* diff_dst, DType to, void* diff_weights, char* scratch,
-             int threads) const;
+    void run(const WinogradWeightsTensors& tensors, char* scratch, int threads) const;
     std::vector<std::string> kernel_names() const { return products_.kernel_names(); }
 
 private:
     // One of the two operands of the products.
     struct Operand {
-        ChannelBlocks blocks;
-        ActivationStrides strides;
-        std::int64_t height = 0;
-        std::int64_t width = 0;
-        std::int64_t offset_h = 0;  // of the pixels of a tile from those of its results
-        std::int64_t offset_w = 0;
-        int rim = 0;  // pixels of a tile's side beyond its results
-        SlotPanels slots;
-        ExpandFunction functions[TileBlock::kClasses][2] = {};
+        TileInputs tensor;
+        ChannelBlocks blocks = {};
+        SlotPanels slots = {};
     };
     // A share of the minibatch and the scratch for it.
     struct Part {
@@ -64,7 +65,11 @@ private:
         int threads = 1;
     };
 
-    Operand operand(PatchKind kind) const;
+    FixedParts sums_of_parts(DType to) const { return {parts_, gradient_floats(), to}; }
+    std::int64_t running(int threads) const { return std::min<std::int64_t>(threads, parts_); }
+    std::int64_t floats_of_worker(int threads) const {
+        return floats(in_.slots) + floats(out_.slots) + sums_floats(threads);
+    }
     void find_blocks();
     // Calls visit(const TileBlock&) in the order of the schedule.
     template <class Visit>
@@ -89,7 +94,6 @@ private:
     bool in_parts_ = false;
     bool keeps_sums_ = false;  // over the blocks of tiles, of all pairs
     std::int64_t parts_ = 1;
-    std::int64_t most_tiles_ = 0;
     Operand in_;
     Operand out_;
     SlotPanels sums_;

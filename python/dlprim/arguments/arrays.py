@@ -11,11 +11,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from dlprim import _core
+
 Array: TypeAlias = npt.NDArray[Any]
 FloatArray: TypeAlias = npt.NDArray[np.float32]
 Shape: TypeAlias = tuple[int, ...]
-
-_CACHE_LINE = 64  # bytes
 
 
 def float_array(name: str, value: Any) -> FloatArray:
@@ -152,11 +152,7 @@ def aligned(shape: Sequence[int], dtype: npt.DTypeLike, zeros: bool = False) -> 
 
     Uninitialised unless it is to hold zeros.
     """
-    dtype = np.dtype(dtype)
-    size = math.prod(shape) * dtype.itemsize
-    memory = (np.zeros if zeros else np.empty)(size + _CACHE_LINE, np.uint8)
-    begin = -memory.ctypes.data % _CACHE_LINE
-    return memory[begin : begin + size].view(dtype).reshape(shape)
+    return _core.aligned(shape, dtype, zeros)
 
 
 def require_running(

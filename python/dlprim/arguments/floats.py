@@ -4,7 +4,6 @@ A bfloat16 array is one of `ml_dtypes.bfloat16` where that package is installed.
 results are uint16 arrays of the same bits; such arrays are accepted everywhere with it, too.
 """
 
-import importlib
 from functools import cache
 from typing import Any
 
@@ -63,6 +62,11 @@ def bias_operand(bias: Any, weights: Array) -> FloatArray | None:
     array = float_operand("bias", bias)
     require_shape("bias", array, weights.shape[:1], "K from w")
     return widened(array)
+
+
+def float32_bias(bias: Any) -> Any:
+    """The argument bias of a primitive, widened if it is bfloat16."""
+    return to_float32(bias) if getattr(bias, "dtype", None) == bfloat16_dtype() else bias
 
 
 def widened(array: Array) -> FloatArray:
@@ -126,14 +130,14 @@ def to_float32(x: Any) -> npt.NDArray[np.float32]:
     return result
 
 
-@cache
 def bfloat16_dtype() -> np.dtype[Any]:
     """What results of bfloat16 are made of: ml_dtypes.bfloat16, or uint16 where it is missing."""
-    try:
-        scalar: type[Any] = importlib.import_module("ml_dtypes").bfloat16
-    except ImportError:
-        scalar = np.uint16
-    return np.dtype(scalar)
+    return _core.bfloat16_dtype()
+
+
+def dtype_named(name: str) -> np.dtype[Any]:
+    """By the core's name."""
+    return bfloat16_dtype() if name == "bfloat16" else np.dtype(name)
 
 
 @cache

@@ -25,6 +25,21 @@ def dtype_name(argument: str, dtype: npt.DTypeLike) -> str:
     return resolved.name
 
 
+def float_type_name(dtype: npt.DTypeLike) -> str:
+    """ "float32" or "bfloat16"; TypeError for the argument dtype where it is another."""
+    name = dtype_name("dtype", dtype)
+    if name not in ("float32", "bfloat16"):
+        raise TypeError(f"dtype is {name}, expected float32 or bfloat16")
+    return name
+
+
+def layout_name(layout: str, first: str = "blocked", second: str = "NHWC") -> str:
+    """Returned as it is; ValueError for the argument layout where it is neither of two."""
+    if not isinstance(layout, str) or layout not in (first, second):
+        raise ValueError(f"layout is {layout!r}, expected {first!r} or {second!r}")
+    return layout
+
+
 def activation_name(activation: str | None) -> str:
     """The core's name of an activation: "none" for None.
 

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from dlprim import _core
-from dlprim.arguments.arrays import Array, aligned
+from dlprim.arguments.arrays import Array
 from dlprim.arguments.floats import float_operand, type_of
 from dlprim.arguments.scalars import fraction, integer
 
@@ -36,9 +36,7 @@ def relu(src: Any, out: Array | None = None) -> Array:
         An array is of another dtype or shape, or `out` overlaps src in part.
     """
     source = float_operand("src", src)
-    result = aligned(source.shape, source.dtype) if out is None else out
-    _core.relu(type_of(source), source, result)
-    return result
+    return _core.relu(type_of(source), source, out)
 
 
 def relu_backward(diff_dst: Any, dst: Any, out: Array | None = None) -> Array:
@@ -61,9 +59,7 @@ def relu_backward(diff_dst: Any, dst: Any, out: Array | None = None) -> Array:
         As `relu` does.
     """
     gradient = float_operand("diff_dst", diff_dst)
-    result = aligned(gradient.shape, gradient.dtype) if out is None else out
-    _core.relu_backward(type_of(gradient), gradient, float_operand("dst", dst), result)
-    return result
+    return _core.relu_backward(type_of(gradient), gradient, float_operand("dst", dst), out)
 
 
 def add(src: Any, other: Any, relu: bool = False, out: Array | None = None) -> Array:
@@ -86,10 +82,8 @@ def add(src: Any, other: Any, relu: bool = False, out: Array | None = None) -> A
         As `relu` does.
     """
     source = float_operand("src", src)
-    result = aligned(source.shape, source.dtype) if out is None else out
     run = _core.add_relu if relu else _core.add
-    run(type_of(source), source, float_operand("other", other), result)
-    return result
+    return run(type_of(source), source, float_operand("other", other), out)
 
 
 def dropout(src: Any, p: float, seed: int, offset: int = 0, out: Array | None = None) -> Array:
@@ -124,8 +118,6 @@ def dropout(src: Any, p: float, seed: int, offset: int = 0, out: Array | None = 
     p = fraction("p", p)
     seed, offset = integer("seed", seed, 0, _SEEDS), integer("offset", offset, 0, _SEEDS)
     source = float_operand("src", src)
-    result = aligned(source.shape, source.dtype) if out is None else out
     threshold = round(math.ldexp(p, 32))
     scale = 0.0 if threshold == _WORDS else 1 / (1 - p)
-    _core.dropout(type_of(source), source, result, seed, offset, threshold, scale)
-    return result
+    return _core.dropout(type_of(source), source, out, seed, offset, threshold, scale)

@@ -6,21 +6,17 @@ is reordered from layer to layer. Packed arrays begin on a cache line.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from operator import index
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arguments.arrays import Array, aligned, contiguous, viewed
-from dlprim.arguments.floats import bfloat16_dtype
-from dlprim.arguments.names import dtype_name
+from dlprim.arguments.arrays import Array, Shape, contiguous, viewed
+from dlprim.arguments.floats import dtype_named
+from dlprim.arguments.names import float_type_name, layout_name
 from dlprim.arguments.scalars import integer
-
-_LAYOUTS = {"blocked": "blocked", "NHWC": "nhwc"}  # to the core's names
 
 
 class Activations:
@@ -63,20 +59,14 @@ class Activations:
         groups: int = 1,
     ) -> None:
         self.shape = _extents(shape)
-        name = dtype_name("dtype", dtype)
-        if name not in ("float32", "bfloat16"):
-            raise TypeError(f"dtype is {name}, expected float32 or bfloat16")
-        if not isinstance(layout, str) or layout not in _LAYOUTS:
-            raise ValueError(f"layout is {layout!r}, expected 'blocked' or 'NHWC'")
+        self._dtype_name, self.layout = float_type_name(dtype), layout_name(layout)
         if integer("groups", groups, 1) and self.shape[1] % groups != 0:
             raise ValueError(f"groups is {groups}, expected a divisor of C = {self.shape[1]}")
-        self.layout = layout
-        self.dtype = bfloat16_dtype() if name == "bfloat16" else np.dtype(np.float32)
-        self._core = _core.Activations(self.shape, groups, name, _LAYOUTS[layout])
-        self.packed_shape = self._core.packed_shape
-        self.relu_mask_shape = self._core.relu_mask_shape
-        self._is_ragged = math.prod(self.packed_shape) != math.prod(self.shape)
-        self._dtype_name = name
+        self.dtype = dtype_named(self._dtype_name)
+        self._core = _core.Activations(self.shape, groups, self._dtype_name, layout)
+        shapes = self._core.shapes
+        self.packed_shape: Shape = shapes["packed"]
+        self.relu_mask_shape: Shape = shapes["relu_mask"]
 
     def empty(self, like: Any = None) -> Array:
         """A new packed array; what fills up its last block of channels is zero.
@@ -86,10 +76,7 @@ class Activations:
         like : array, optional
             An operand: bits of bfloat16 that came as uint16 leave as uint16.
         """
-        dtype = self.dtype
-        if dtype != np.float32 and getattr(like, "dtype", None) == np.uint16:
-            dtype = np.dtype(np.uint16)
-        return aligned(self.packed_shape, dtype, zeros=self._is_ragged)
+        return self._core.new("packed", like)
 
     def pack(self, x: Any, out: Array | None = None) -> Array:
         """The plain array (N, C, H, W) in packed form; ``out`` is written and returned if given.
@@ -100,15 +87,11 @@ class Activations:
             x or `out` is of another dtype or shape, or they share memory.
         """
         plain = contiguous(viewed("x", x, self._dtype_name))
-        packed = self.empty(plain) if out is None else out
-        self._core.pack(plain, packed)
-        return packed
+        return self._core.pack("packed", "x", plain, out)
 
     def unpack(self, packed: Any, out: Array | None = None) -> Array:
         """The packed array in plain form, (N, C, H, W); else as `pack`."""
-        plain = np.empty(self.shape, getattr(packed, "dtype", self.dtype)) if out is None else out
-        self._core.unpack(packed, plain)
-        return plain
+        return self._core.unpack("packed", packed, out)
 
     def __repr__(self) -> str:
         return f"<dlprim.Activations {self.shape} {self.dtype} {self.layout}>"

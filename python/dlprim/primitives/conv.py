@@ -6,18 +6,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dlprim import _core as core
 from dlprim.arguments.arrays import Array
-from dlprim.arguments.floats import bfloat16_dtype, to_float32
-from dlprim.arguments.names import activation_name, dtype_name
+from dlprim.arguments.floats import float32_bias
+from dlprim.arguments.names import activation_name, float_type_name, layout_name
 from dlprim.primitives.conv_algorithm import Request, require_accuracy, resolved
-from dlprim.primitives.conv_arguments import geometry, schedules
-from dlprim.primitives.conv_relu import ConvRelu
+from dlprim.primitives.conv_arguments import geometry
+from dlprim.primitives.operands import Operands, schedules
 from dlprim.tuning import store
 
-_LAYOUTS = {"blocked": "blocked", "NHWC": "nhwc"}  # to the core's names
 
-
-class Conv2d(ConvRelu):
+class Conv2d(Operands):
     """A two-dimensional convolution of fixed shape: ``dst = activation(src * weights + bias)``.
 
     As in PyTorch it is a cross-correlation. Packed operands are ndarrays of the shapes below;
@@ -91,6 +90,8 @@ class Conv2d(ConvRelu):
     2304.12576.
     """
 
+    _core: core.Conv2d
+
     def __init__(
         self,
         x_shape: tuple[int, int, int, int],
@@ -108,45 +109,48 @@ class Conv2d(ConvRelu):
         accuracy: str | None = None,
     ) -> None:
         numbers = geometry(x_shape, w_shape, stride, padding, dilation, groups)
-        name = dtype_name("dtype", dtype)
-        if name not in ("float32", "bfloat16"):
-            raise TypeError(f"dtype is {name}, expected float32 or bfloat16")
-        if not isinstance(layout, str) or layout not in _LAYOUTS:
-            raise ValueError(f"layout is {layout!r}, expected 'blocked' or 'NHWC'")
-        inner = _LAYOUTS[layout]
-        self._request = Request(
-            numbers,
-            name,
-            inner,
-            activation_name(activation),
-            bool(bias),
-            resolved(algorithm),
-            require_accuracy(accuracy),
-        )
-        self._stored_as = store.Problem("conv2d", numbers._asdict(), name, inner)
-        core = self._request.core()
-        if schedule is None:
-            store.use_stored(core, self._stored_as)
-        for which, text in schedules(schedule).items():
-            core.set_schedule(which, text)
-        super().__init__(core, numbers, name, layout)
-        self._flops = core.flops
-
-    @property
-    def flops(self) -> float:
-        return self._flops
+        name, chosen = float_type_name(dtype), layout_name(layout)
+        how = (activation_name(activation), bool(bias), resolved(algorithm))
+        self._request = Request(numbers, name, chosen, *how, require_accuracy(accuracy))
+        self._stored_as = store.Problem("conv2d", numbers._asdict(), name, chosen.lower())
+        self._core = self._request.core()
+        self._use_schedules(schedules(schedule))
+        super().__init__(name, chosen)
+        self.relu_mask_shape = self._core.shapes["relu_mask"]
+        self._weights_shapes = self._core.weights_shapes
+        self.weights_shape = self._weights_shapes["all"]
 
     @property
     def algorithms(self) -> dict[str, str]:
         return self._core.algorithms
 
-    @property
-    def scratch_bytes(self) -> dict[str, int]:
-        return self._core.scratch_bytes
+    def pack_weights(self, w: Any, out: Array | None = None, form: str = "all") -> Array:
+        """Plain weights (K, C/groups, R, S) as weights_shape; else as `pack_src`.
 
-    @property
-    def schedules(self) -> dict[str, str]:
-        return self._core.schedules
+        Where a pass is Winograd's, weights can be transformed here or in every call.
+
+        Parameters
+        ----------
+        w : array of the convolution's dtype or of float32, (K, C/groups, R, S)
+            float32 is rounded on the way as `to_bfloat16` does, so that master weights are read
+            once. A non-contiguous array is copied first.
+        out : ndarray, optional
+            As for `pack_src`; its shape says which form is wanted.
+        form : "all", "forward" or "direct"
+            "all": transformed for both passes, for weights that stay; one flat array of
+            weights_shape. "forward": for the forward pass alone, for inference. "direct":
+            ``[Kb][Cb][R][S][bc][bk]``, which each call transforms, for weights that change with
+            each step. The same for a convolution without Winograd.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `pack_src` does, or there is no such form.
+        """
+        if form not in self._weights_shapes:
+            expected = ", ".join(self._weights_shapes)
+            raise ValueError(f"form is {form!r}, expected one of {expected}")
+        return self._core.pack_weights(self._plain("w", w), out, form)
 
     def forward(
         self,
@@ -184,11 +188,7 @@ class Conv2d(ConvRelu):
             An array is missing or superfluous, of another dtype or shape, not C-contiguous, or
             overlaps a result.
         """
-        dst = self._new_dst(src) if out is None else out
-        if bias is not None and getattr(bias, "dtype", None) == bfloat16_dtype():
-            bias = to_float32(bias)
-        self._core.forward(src, weights, bias, residual, relu_mask, dst)
-        return dst
+        return self._core.forward(src, weights, float32_bias(bias), residual, relu_mask, out)
 
     def backward_data(self, diff_dst: Any, weights: Any, out: Array | None = None) -> Array:
         """The gradient with respect to src.
@@ -211,10 +211,7 @@ class Conv2d(ConvRelu):
         TypeError, ValueError
             As `forward` does.
         """
-        if out is None:
-            out = self._new_result(self.src_shape, self.x_shape, self._dtype_of(diff_dst))
-        self._core.backward_data(diff_dst, weights, out)
-        return out
+        return self._core.backward_data(diff_dst, weights, out)
 
     def backward_weights(
         self, src: Any, diff_dst: Any, out: Array | None = None, dtype: npt.DTypeLike | None = None
@@ -243,14 +240,71 @@ class Conv2d(ConvRelu):
         TypeError, ValueError
             As `forward` does.
         """
-        result_dtype = self._diff_weights_dtype(dtype, src, out)
-        if out is None:
-            out = self._new_result(self.diff_weights_shape, self.w_shape, result_dtype)
-        self._core.backward_weights(src, diff_dst, out)
-        return out
+        narrow, given = self._is_narrow(dtype), getattr(out, "dtype", None)
+        if dtype is not None and given is not None and (given == np.float32) == narrow:
+            kind = "bfloat16" if narrow else "float32"
+            raise TypeError(f"dtype is {kind}, but out has dtype {given}, expected the same")
+        return self._core.backward_weights(src, diff_dst, out, narrow)
+
+    def backward_relu(
+        self,
+        diff_dst: Any,
+        dst: Any = None,
+        relu_mask: Any = None,
+        out: Array | None = None,
+        diff_bias: npt.NDArray[np.float32] | None = None,
+    ) -> Array:
+        """The gradient in front of relu: diff_dst where relu let the result through, else 0.
+
+        Parameters
+        ----------
+        diff_dst : packed array, dst_shape
+        dst, relu_mask : array
+            One of them: the result of `forward`, where NaN counts as let through, or its mask.
+        out : packed ndarray, dst_shape, optional
+            As for `forward`.
+        diff_bias : ndarray of float32, (K,), optional
+            Receives the gradient with respect to the bias in the same pass.
+
+        Returns
+        -------
+        packed ndarray, dst_shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `forward` does.
+        """
+        if (dst is None) == (relu_mask is None):
+            given = "neither" if dst is None else "both"
+            raise ValueError(f"of dst and relu_mask {given} is given, expected one of them")
+        diff: Array = self._core.backward_relu(diff_dst, dst, relu_mask, out, diff_bias)
+        return diff
+
+    def diff_bias(
+        self, diff_dst: Any, out: npt.NDArray[np.float32] | None = None
+    ) -> npt.NDArray[np.float32]:
+        """The gradient with respect to the bias: diff_dst summed over all but the channels.
+
+        Parameters
+        ----------
+        diff_dst : packed array, dst_shape
+            As for `backward_data`.
+        out : ndarray of float32, (K,), optional
+            Written and returned; shares no memory with diff_dst.
+
+        Returns
+        -------
+        ndarray of float32, (K,)
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `forward` does.
+        """
+        result = np.empty(self.w_shape[:1], np.float32) if out is None else out
+        self._core.backward_relu(diff_dst, None, None, None, result)
+        return result
 
     def __repr__(self) -> str:
         return f"<dlprim.Conv2d {self.x_shape} * {self.w_shape} {self.dtype} {self.layout}>"
-
-    def __str__(self) -> str:
-        return self._core.describe()

@@ -23,7 +23,7 @@ class Request(NamedTuple):
 
     geometry: Geometry
     dtype: str
-    layout: str  # "blocked" or "nhwc"
+    layout: str
     activation: str
     bias: bool
     algorithm: str

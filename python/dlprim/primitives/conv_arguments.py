@@ -1,11 +1,9 @@
 """The arguments that say what a convolution is, in the forms in which callers may state them."""
 
-from collections.abc import Mapping
 from operator import index
 from typing import Any, NamedTuple, TypeAlias
 
 _PADDINGS = "expected an integer, a pair (height, width), ((top, bottom), (left, right)) or 'same'"
-_PASSES = ("forward", "backward_data", "backward_weights")
 
 Pair: TypeAlias = tuple[int, int]
 
@@ -83,30 +81,6 @@ def geometry(
         height, width = _two("padding", padding, _PADDINGS)
         top_bottom, left_right = _integers("padding", height), _integers("padding", width)
     return Geometry(n, c, h, w, k, r, s, *strides, *top_bottom, *left_right, *dilations, count)
-
-
-def schedules(schedule: str | Mapping[str, str] | None) -> dict[str, str]:
-    """The loop nests that a caller prescribes, by the name of the pass.
-
-    Raises
-    ------
-    TypeError
-        Something is no str.
-    ValueError
-        There is no such pass.
-    """
-    if schedule is None:
-        return {}
-    if isinstance(schedule, str):
-        return {"forward": schedule}
-    if not isinstance(schedule, Mapping):
-        raise TypeError(f"schedule is of type {type(schedule).__name__}, expected a str or a dict")
-    for which, text in schedule.items():
-        if which not in _PASSES:
-            raise ValueError(f"schedule names {which!r}, expected one of {', '.join(_PASSES)}")
-        if not isinstance(text, str):
-            raise TypeError(f"schedule[{which!r}] is of type {type(text).__name__}, expected a str")
-    return dict(schedule)
 
 
 def _same_padding(padding: str, stride: Pair, dilation: Pair, extents: Pair) -> tuple[Pair, Pair]:

@@ -1,23 +1,52 @@
 """The linear primitive: a shape fixed once, packed operands, no reordering on the hot path."""
 
 from collections.abc import Mapping
-from typing import Any
+from operator import index
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from dlprim import _core as core
 from dlprim.arguments.arrays import Array, FloatArray
-from dlprim.arguments.floats import bfloat16_dtype, to_float32
-from dlprim.arguments.names import activation_name, dtype_name
-from dlprim.primitives.conv_arguments import schedules
-from dlprim.primitives.linear_arguments import LinearRequest, dtypes_of, geometry, layout_name
-from dlprim.primitives.linear_operands import LinearOperands
+from dlprim.arguments.floats import dtype_named, float32_bias
+from dlprim.arguments.names import activation_name, dtype_name, layout_name
+from dlprim.primitives.operands import Operands, schedules
 from dlprim.tuning import store
 
 _FROM_ARGUMENT = ("gelu", "gelu_tanh", "swish")  # whose slope their result does not tell
+_DST_DTYPES = {  # by the dtype of src, the default first
+    "float32": ("float32",),
+    "bfloat16": ("bfloat16",),
+    "uint8": ("float32", "bfloat16", "uint8", "int8"),
+    "int8": ("float32", "bfloat16", "uint8", "int8"),
+}
 
 
-class Linear(LinearOperands):
+class LinearGeometry(NamedTuple):
+    """The numbers that fix a linear layer."""
+
+    N: int
+    C: int
+    K: int
+
+
+class LinearRequest(NamedTuple):
+    """What a linear layer of the core is made from."""
+
+    geometry: LinearGeometry
+    dtype: str
+    dst_dtype: str
+    layout: str
+    activation: str
+    bias: bool
+
+    def core(self) -> core.Linear:
+        """A new one."""
+        return core.Linear(*self)
+
+
+class Linear(Operands):
     """A linear layer of fixed shape: ``dst = activation(src @ weights.T + bias)``.
 
     Packed operands are ndarrays of the shapes below; the result of one layer is an operand of the
@@ -79,6 +108,8 @@ class Linear(LinearOperands):
     2304.12576.
     """
 
+    _core: core.Linear
+
     def __init__(
         self,
         x_shape: tuple[int, int],
@@ -90,31 +121,42 @@ class Linear(LinearOperands):
         layout: str | None = None,
         dst_dtype: npt.DTypeLike | None = None,
     ) -> None:
-        numbers = geometry(x_shape, K)
-        dtypes = dtypes_of(dtype, dst_dtype)
-        chosen = layout_name(layout, dtypes[0])
+        numbers = _geometry(x_shape, K)
+        dtypes = _dtypes_of(dtype, dst_dtype)
+        chosen = _layout_of(layout, dtypes[0])
         how = (*dtypes, chosen, activation_name(activation), bool(bias))
         self._request = LinearRequest(numbers, *how)
         self._stored_as = store.Problem("linear", numbers._asdict(), dtypes[0], chosen)
-        core = self._request.core()
-        if schedule is None:
-            store.use_stored(core, self._stored_as)
-        for which, text in schedules(schedule).items():
-            core.set_schedule(which, text)
+        self._core = self._request.core()
+        self._use_schedules(schedules(schedule))
         self.activation, self.bias = activation, bool(bias)
-        super().__init__(core, numbers, dtypes, chosen)
+        self.dst_dtype = dtype_named(dtypes[1])
+        super().__init__(dtypes[0], chosen)
 
-    @property
-    def flops(self) -> float:
-        return self._core.flops
+    def pack_weights(self, w: Any, out: Array | None = None, backward: bool = True) -> Array:
+        """Plain weights in both packed forms, that of the forward and that of the backward pass.
 
-    @property
-    def scratch_bytes(self) -> dict[str, int]:
-        return self._core.scratch_bytes
+        Parameters
+        ----------
+        w : array of the layer's dtype, of int8 for 8-bit layers, (K, C)
+            float32 for a bfloat16 layer is rounded on the way as `to_bfloat16` does. A
+            non-contiguous array is copied first.
+        out : ndarray, weights_shape or without its second form, optional
+            Written and returned; C-contiguous, apart from w.
+        backward : bool
+            With False there is no second form, which `backward_data` alone reads: half of the
+            memory and of the time. Not read where there is an `out`.
 
-    @property
-    def schedules(self) -> dict[str, str]:
-        return self._core.schedules
+        Returns
+        -------
+        ndarray of the same dtype, weights_shape, or with a first extent of 1 for one form
+
+        Raises
+        ------
+        TypeError, ValueError
+            w or `out` is of another dtype or shape, or cannot be used.
+        """
+        return self._core.pack_weights(self._plain("w", w), out, backward)
 
     def forward(
         self,
@@ -154,14 +196,11 @@ class Linear(LinearOperands):
             An array is missing or superfluous, of another dtype or shape, not C-contiguous, or
             overlaps a result.
         """
-        dst = self._new_dst(src) if out is None else out
-        if getattr(bias, "dtype", None) == bfloat16_dtype():
-            bias = to_float32(bias)
         if isinstance(scale, int | float | np.floating):
             scale = np.full(self.w_shape[0], scale, np.float32)
         kept = training and self.activation in _FROM_ARGUMENT
-        before = self._new_dst(src) if kept else None
-        self._core.forward(src, weights, bias, scale, before, dst)
+        before = self._core.new("dst", src) if kept else None
+        dst = self._core.forward(src, weights, float32_bias(bias), scale, before, out)
         if training:
             return dst, dst if before is None else before
         return dst
@@ -187,10 +226,7 @@ class Linear(LinearOperands):
         TypeError, ValueError
             As `forward` does; TypeError for an 8-bit layer.
         """
-        if out is None:
-            out = self._new_result(self.src_shape, self.x_shape, self._like(diff_dst, self.dtype))
-        self._core.backward_data(diff_dst, weights, out)
-        return out
+        return self._core.backward_data(diff_dst, weights, out)
 
     def backward_weights(
         self, src: Any, diff_dst: Any, out: Array | None = None, dtype: npt.DTypeLike | None = None
@@ -217,11 +253,8 @@ class Linear(LinearOperands):
         TypeError, ValueError
             As `backward_data` does.
         """
-        if out is None:
-            result_dtype = self._diff_weights_dtype(dtype, src)
-            out = self._new_result(self.diff_weights_shape, self.w_shape, result_dtype)
-        self._core.backward_weights(src, diff_dst, out)
-        return out
+        narrow = out is None and self._is_narrow(dtype)
+        return self._core.backward_weights(src, diff_dst, out, narrow)
 
     def backward_activation(
         self,
@@ -256,29 +289,44 @@ class Linear(LinearOperands):
         TypeError, ValueError
             As `backward_data` does, or `saved` is missing.
         """
-        if self.activation is not None and saved is None:
-            raise ValueError(f"saved is missing: the activation of the layer is {self.activation}")
-        diff = out
-        if diff is None and self.activation is not None:
-            diff = self._new_dst(diff_dst)
-        total = np.empty(self.w_shape[:1], np.float32) if diff_bias is None else diff_bias
-        kept = None if self.activation is None else saved
-        self._core.backward_activation(diff_dst, kept, diff, total)
-        return diff_dst if diff is None else diff, total
+        return self._core.backward_activation(diff_dst, saved, out, diff_bias)
 
     def __repr__(self) -> str:
         return f"<dlprim.Linear {self.x_shape} -> {self.y_shape} {self.dtype} {self.layout}>"
 
-    def __str__(self) -> str:
-        return self._core.describe()
 
-    def _new_dst(self, operand: Any) -> Array:
-        return self._new_result(self.dst_shape, self.y_shape, self._like(operand, self.dst_dtype))
+def _geometry(x_shape: Any, channels: Any) -> LinearGeometry:
+    """N, C and K, checked; TypeError or ValueError says what is wrong."""
+    try:
+        extents = tuple(index(extent) for extent in (*x_shape, channels))
+    except TypeError:
+        raise TypeError(
+            f"x_shape is {x_shape!r} and K is {channels!r}, expected integers (N, C) and K"
+        ) from None
+    if len(extents) != 3:
+        raise ValueError(f"x_shape is {x_shape!r}, expected two dimensions (N, C)")
+    if not all(0 <= extent < 2**31 for extent in extents):
+        raise ValueError(f"x_shape is {x_shape!r} and K is {channels!r}, expected 0 to 2^31 - 1")
+    return LinearGeometry(*extents)
 
-    def _diff_weights_dtype(self, dtype: npt.DTypeLike | None, src: Any) -> np.dtype[Any]:
-        name = "float32" if dtype is None else dtype_name("dtype", dtype)
-        if name == "bfloat16" and self.dtype != np.float32:
-            return self._like(src, self.dtype)
-        if name != "float32":
-            raise TypeError(f"dtype is {name}, expected float32 or the dtype of the operands")
-        return np.dtype(np.float32)
+
+def _dtypes_of(dtype: npt.DTypeLike, dst_dtype: npt.DTypeLike | None) -> tuple[str, str]:
+    """The names of the dtypes of src and dst; TypeError says which are possible."""
+    name = dtype_name("dtype", dtype)
+    if name not in _DST_DTYPES:
+        raise TypeError(f"dtype is {name}, expected float32, bfloat16, uint8 or int8")
+    possible = _DST_DTYPES[name]
+    result = possible[0] if dst_dtype is None else dtype_name("dst_dtype", dst_dtype)
+    if result not in possible:
+        raise TypeError(f"dst_dtype is {result}, expected {' or '.join(possible)} for {name}")
+    return name, result
+
+
+def _layout_of(layout: str | None, dtype: str) -> str:
+    """The layout, by default the one that suits the dtype; ValueError where there is none."""
+    exact = dtype in ("uint8", "int8")
+    if layout is None:
+        return "plain" if exact else "blocked"
+    if exact and layout_name(layout, "blocked", "plain") != "plain":
+        raise ValueError(f"layout is 'blocked' and dtype is {dtype}, expected 'plain' for 8 bits")
+    return layout_name(layout, "blocked", "plain")

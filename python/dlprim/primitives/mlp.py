@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 
 from dlprim.arguments.arrays import Array, FloatArray
-from dlprim.arguments.names import dtype_name
+from dlprim.arguments.names import float_type_name
 from dlprim.primitives.linear import Linear
 
 
@@ -65,9 +65,7 @@ class MLP:
             raise TypeError(f"widths is {widths!r}, expected a sequence of integers")
         if len(widths) == 0:
             raise ValueError("widths is empty, expected at least one layer")
-        name = dtype_name("dtype", dtype)
-        if name not in ("float32", "bfloat16"):
-            raise TypeError(f"dtype is {name}, expected float32 or bfloat16")
+        float_type_name(dtype)
         self.layers: list[Linear] = []
         for number, width in enumerate(widths):
             kind = final_activation if number == len(widths) - 1 else activation

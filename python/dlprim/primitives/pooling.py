@@ -45,14 +45,10 @@ class _Pool2d:
         self.dst_activations = Activations(self.y_shape, layout, dtype, groups)
 
     def _forward(self, src: Any, out: Array | None, indices: Any) -> Array:
-        dst = self.dst_activations.empty(src) if out is None else out
-        self._core.forward(src, dst, indices)
-        return dst
+        return self._core.forward(src, out, indices)
 
     def _backward(self, diff_dst: Any, indices: Any, out: Array | None) -> Array:
-        diff_src = self.activations.empty(diff_dst) if out is None else out
-        self._core.backward(diff_dst, indices, diff_src)
-        return diff_src
+        return self._core.backward(diff_dst, indices, out)
 
     def __repr__(self) -> str:
         it = self.activations
@@ -218,7 +214,7 @@ class GlobalAvgPool2d(AvgPool2d):
             raise ValueError(f"dst has shape {packed.shape}, expected {self.dst_shape}")
         features = self.y_shape[:2]
         if packed.size == math.prod(features):
-            return packed.reshape(features)
+            return packed.view(np.ndarray).reshape(features)
         return self.dst_activations.unpack(packed).reshape(features)
 
     def from_features(self, features: Any, out: Array | None = None) -> Array:

@@ -2,16 +2,15 @@
 
 from typing import Any, Literal, overload
 
+from dlprim.arguments.arrays import Array, FloatArray
 from dlprim.primitives.rnn_layer import RecurrentLayer
 from dlprim.primitives.rnn_operands import (
-    Array,
-    FloatArray,
     GRUGradients,
     GRUSaved,
     LSTMGradients,
     LSTMSaved,
     PackedWeights,
-    float_operand,
+    float32_operand,
     sequence_lengths,
 )
 
@@ -135,15 +134,13 @@ class LSTM(RecurrentLayer):
         operands = {
             "src": x,
             "h_0": h_0,
-            "c_0": float_operand("c_0", c_0),
+            "c_0": float32_operand("c_0", c_0),
             "lengths": sequence_lengths(lengths, out),
         }
-        names = ("gates", "cells") if training else ()
-        dst, h_n, arrays = self._forward(operands, weights, out, names)
-        if not training:
-            return dst, h_n, arrays["c_n"]
-        saved = LSTMSaved(**operands, dst=dst, **{name: arrays[name] for name in names})
-        return dst, h_n, arrays["c_n"], saved
+        found = self._forward(operands, weights, out, training)
+        h_n, c_n = found.pop("h_n"), found.pop("c_n")
+        ends = found["dst"], h_n, c_n
+        return (*ends, LSTMSaved(**operands, **found)) if training else ends
 
     def backward(
         self,
@@ -179,10 +176,10 @@ class LSTM(RecurrentLayer):
             An array, of the saved ones too, is of another dtype or shape or not C-contiguous.
         """
         operands = self._saved_operands(saved, LSTMSaved)
-        operands["c_0"] = float_operand("c_0", operands["c_0"])
+        operands["c_0"] = float32_operand("c_0", operands["c_0"])
         operands |= {"diff_dst": diff_dst, "diff_h_n": diff_h_n}
-        operands["diff_c_n"] = float_operand("diff_c_n", diff_c_n)
-        return LSTMGradients(**self._backward(operands, weights))  # type: ignore[arg-type]
+        operands["diff_c_n"] = float32_operand("diff_c_n", diff_c_n)
+        return LSTMGradients(**self._backward(operands, weights))
 
 
 class GRU(RecurrentLayer):
@@ -243,9 +240,9 @@ class GRU(RecurrentLayer):
             As `LSTM.forward` does.
         """
         operands = {"src": x, "h_0": h_0, "lengths": sequence_lengths(lengths, out)}
-        names = ("gates", "hidden_n") if training else ()
-        dst, h_n, arrays = self._forward(operands, weights, out, names)
-        return (dst, h_n, GRUSaved(**operands, dst=dst, **arrays)) if training else (dst, h_n)
+        found = self._forward(operands, weights, out, training)
+        ends = found["dst"], found.pop("h_n")
+        return (*ends, GRUSaved(**operands, **found)) if training else ends
 
     def backward(
         self, diff_dst: Any, saved: GRUSaved, weights: PackedWeights, diff_h_n: Any = None
@@ -270,4 +267,4 @@ class GRU(RecurrentLayer):
         """
         operands = self._saved_operands(saved, GRUSaved)
         operands |= {"diff_dst": diff_dst, "diff_h_n": diff_h_n}
-        return GRUGradients(**self._backward(operands, weights))  # type: ignore[arg-type]
+        return GRUGradients(**self._backward(operands, weights))

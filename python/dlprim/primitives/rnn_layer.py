@@ -1,21 +1,20 @@
 """What the recurrent primitives share: shapes, weights, and the calls of the core."""
 
-import math
 from collections.abc import Mapping
 from operator import index
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
-from dlprim import _core
-from dlprim.arguments.floats import bfloat16_dtype
-from dlprim.arguments.names import dtype_name
+from dlprim import _core as core
+from dlprim.arguments.arrays import Array
+from dlprim.arguments.floats import dtype_named
+from dlprim.arguments.names import float_type_name
+from dlprim.primitives.operands import Scheduled
 from dlprim.primitives.rnn_operands import (
-    Array,
     PackedWeights,
     WeightsKind,
-    float_operand,
+    float32_operand,
     sequence_lengths,
 )
 from dlprim.tuning import store
@@ -29,9 +28,9 @@ class RnnRequest(NamedTuple):
     dtype: str
     reverse: bool
 
-    def core(self) -> _core.Rnn:
+    def core(self) -> core.Rnn:
         """A new one."""
-        return _core.Rnn(*self)
+        return core.Rnn(*self)
 
     def weights(self) -> WeightsKind:
         """The packed weights that fit."""
@@ -44,10 +43,11 @@ class RnnRequest(NamedTuple):
         return store.Problem(self.cell, numbers, self.dtype, "plain")
 
 
-class RecurrentLayer:
+class RecurrentLayer(Scheduled):
     """The parts of `LSTM` and `GRU` that do not depend on the cell."""
 
     _cell: str
+    _core: core.Rnn
 
     def __init__(
         self,
@@ -59,36 +59,22 @@ class RecurrentLayer:
         schedule: Mapping[str, str] | None = None,
     ) -> None:
         t, n, c = _extents(x_shape)
-        name = dtype_name("dtype", dtype)
-        if name not in ("float32", "bfloat16"):
-            raise TypeError(f"dtype is {name}, expected float32 or bfloat16")
+        name = float_type_name(dtype)
         self.x_shape = (t, n, c)
         self.K = _integer("K", K)
-        self.dtype = bfloat16_dtype() if name == "bfloat16" else np.dtype(np.float32)
+        self.dtype = dtype_named(name)
         self.reverse, self.bias = bool(reverse), bool(bias)
         self._request = RnnRequest(self._cell, (*self.x_shape, self.K), name, self.reverse)
         self._stored_as = self._request.problem()
         self._core = self._request.core()
-        if schedule is None:
-            store.use_stored(self._core, self._stored_as)
-        for which, text in _schedules(schedule).items():
-            self._core.set_schedule(which, text)
+        if schedule is not None and not isinstance(schedule, Mapping):
+            kind = type(schedule).__name__
+            raise TypeError(f"schedule is of type {kind}, expected a dict by pass")
+        self._use_schedules(schedule)
 
     @property
     def gates(self) -> int:
         return 4 if self._cell == "lstm" else 3
-
-    @property
-    def flops(self) -> float:
-        return self._core.flops
-
-    @property
-    def schedules(self) -> dict[str, str]:
-        return self._core.schedules
-
-    @property
-    def scratch_bytes(self) -> dict[str, int]:
-        return self._core.scratch_bytes
 
     def pack_weights(
         self,
@@ -123,9 +109,9 @@ class RecurrentLayer:
         if not self.bias and not (b_ih is None and b_hh is None):
             raise ValueError("b_ih or b_hh was given, but the layer was made with bias=False")
         if out is None:
-            out = PackedWeights(self._core, self.dtype, self._request.weights())
+            out = PackedWeights(self._request.weights())
         self._require_weights("out", out)
-        biases = {"b_ih": float_operand("b_ih", b_ih), "b_hh": float_operand("b_hh", b_hh)}
+        biases = {"b_ih": float32_operand("b_ih", b_ih), "b_hh": float32_operand("b_hh", b_hh)}
         out.pack(self._core, {"w_ih": w_ih, "w_hh": w_hh, **biases})
         return out
 
@@ -133,16 +119,6 @@ class RecurrentLayer:
         name = type(self).__name__
         direction = " reverse" if self.reverse else ""
         return f"<dlprim.{name} {self.x_shape} -> {self.K} {self.dtype}{direction}>"
-
-    def __str__(self) -> str:
-        return self._core.describe()
-
-    def _new(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
-        kind = self.dtype if dtype is None else np.dtype(dtype)
-        size = math.prod(shape) * kind.itemsize
-        if size == 0:
-            return np.empty(shape, kind)
-        return self._core.empty(size).view(kind).reshape(shape)
 
     def _require_weights(self, name: str, weights: Any) -> None:
         if not isinstance(weights, PackedWeights):
@@ -154,45 +130,19 @@ class RecurrentLayer:
             raise ValueError(f"{name} is packed for {weights.kind}, expected weights of {fitting}")
 
     def _forward(
-        self, operands: dict[str, Any], weights: Any, out: Any, saved: tuple[str, ...]
-    ) -> tuple[Array, Array, dict[str, Array]]:
-        """y, h_n, and new arrays by the names in ``saved`` and, of an LSTM, c_n."""
+        self, operands: dict[str, Any], weights: Any, out: Any, training: bool
+    ) -> dict[str, Array]:
+        """y as dst, h_n, of an LSTM c_n, and what is saved, by name."""
         self._require_weights("weights", weights)
-        t, n, _ = self.x_shape
-        dst = self._new(t, n, self.K) if out is None else out
-        h_n = self._new(n, self.K)
-        arrays: dict[str, Array] = {}
-        if self._cell == "lstm":
-            arrays["c_n"] = self._new(n, self.K, dtype=np.float32)
-        for name in saved:
-            width = self.gates * self.K if name == "gates" else self.K
-            arrays[name] = self._new(t, n, width, dtype=np.float32)
-        packed = {**weights.operands(), "packed_bias": weights.bias}
-        self._core.forward({**operands, **packed, "dst": dst, "h_n": h_n, **arrays})
-        return dst, h_n, arrays
+        return self._core.forward({**operands, **weights.operands(), "dst": out}, bool(training))
 
-    def _backward(self, operands: dict[str, Any], weights: Any) -> dict[str, Array | None]:
+    def _backward(self, operands: dict[str, Any], weights: Any) -> dict[str, Any]:
         """The gradients by name."""
         self._require_weights("weights", weights)
-        t, n, c = self.x_shape
-        channels = self.gates * self.K
-        gradients: dict[str, Array | None] = {
-            "diff_src": self._new(t, n, c),
-            "diff_h_0": self._new(n, self.K),
-        }
-        if self._cell == "lstm":
-            gradients["diff_c_0"] = self._new(n, self.K, dtype=np.float32)
-        for name, shape in {
-            "diff_w_ih": (channels, c),
-            "diff_w_hh": (channels, self.K),
-            "diff_b_ih": (channels,),
-            "diff_b_hh": (channels,),
-        }.items():
-            gradients[name] = self._new(*shape, dtype=np.float32)
-        self._core.backward({**operands, **weights.transposed(), **gradients})
-        if not self.bias:
-            gradients["diff_b_ih"] = gradients["diff_b_hh"] = None
-        return gradients
+        gradients = self._core.backward({**operands, **weights.transposed(self._core)})
+        if self.bias:
+            return gradients
+        return gradients | {"diff_b_ih": None, "diff_b_hh": None}
 
     def _saved_operands(self, saved: Any, expected: type) -> dict[str, Any]:
         if not isinstance(saved, expected):
@@ -223,11 +173,3 @@ def _integer(name: str, value: Any) -> int:
         return index(value)
     except TypeError:
         raise TypeError(f"{name} holds {value!r}, expected an integer") from None
-
-
-def _schedules(schedule: Mapping[str, str] | None) -> Mapping[str, str]:
-    if schedule is None:
-        return {}
-    if not isinstance(schedule, Mapping):
-        raise TypeError(f"schedule is of type {type(schedule).__name__}, expected a dict by pass")
-    return schedule

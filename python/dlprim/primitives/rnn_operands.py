@@ -8,11 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arguments.arrays import aligned, viewed
+from dlprim.arguments.arrays import Array, FloatArray, viewed
 from dlprim.arguments.floats import bfloat16_dtype, to_float32
 
-Array = npt.NDArray[Any]
-FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 
 
@@ -131,45 +129,45 @@ class PackedWeights:
         Sums of both biases by gate; of a GRU of r and z, then b_in, then b_hn.
     """
 
-    def __init__(self, core: _core.Rnn, dtype: np.dtype[Any], kind: WeightsKind) -> None:
-        shapes = core.packed_shapes
+    def __init__(self, kind: WeightsKind) -> None:
         self.kind = kind
-        self._core = core
         self._lock = Lock()
-        self._transposed: tuple[Array, Array] | None = None
+        self._packed: dict[str, Array] = {}
+        self._transposed: dict[str, Array] = {}
         self._is_transposed = False
-        self.w_ih = aligned(shapes["packed_w_ih"], dtype)
-        self.w_hh = aligned(shapes["packed_w_hh"], dtype)
-        self.bias: FloatArray = aligned((4, kind.K), np.float32)
+
+    @property
+    def w_ih(self) -> Array:
+        return self._packed["packed_w_ih"]
+
+    @property
+    def w_hh(self) -> Array:
+        return self._packed["packed_w_hh"]
+
+    @property
+    def bias(self) -> FloatArray:
+        return self._packed["packed_bias"]
 
     def pack(self, core: _core.Rnn, plain: Mapping[str, Any]) -> None:
         """Replace the content by plain weights, which ``core`` checks: that of a layer they fit."""
         with self._lock:
             self._is_transposed = False
-            core.pack_weights({**plain, **self.operands(), "packed_bias": self.bias})
+            self._packed = core.pack_weights({**plain, **self._packed})
 
     def operands(self) -> dict[str, Array]:
         """By the core's names."""
-        return {"packed_w_ih": self.w_ih, "packed_w_hh": self.w_hh}
+        return self._packed
 
-    def transposed(self) -> dict[str, Array]:
+    def transposed(self, core: _core.Rnn) -> dict[str, Array]:
         """The form for the backward pass, by the core's names; made once per packing."""
         with self._lock:
-            if self._transposed is None:
-                shapes = self._core.packed_shapes
-                self._transposed = (
-                    aligned(shapes["transposed_w_ih"], self.w_ih.dtype),
-                    aligned(shapes["transposed_w_hh"], self.w_ih.dtype),
-                )
-            w_ih, w_hh = self._transposed
-            names = {"transposed_w_ih": w_ih, "transposed_w_hh": w_hh}
             if not self._is_transposed:
-                self._core.transpose_weights({**self.operands(), **names})
+                self._transposed = core.transpose_weights({**self._packed, **self._transposed})
                 self._is_transposed = True
-            return names
+            return self._transposed
 
 
-def float_operand(name: str, value: Any) -> Any:
+def float32_operand(name: str, value: Any) -> Any:
     """``value``, widened when it is bfloat16 where the core takes float32."""
     if value is None:
         return None

@@ -81,7 +81,7 @@ def _product(primitive: Conv2d | Linear, which: str) -> Pass:
         src = primitive.pack_src(_drawn(random, primitive.x_shape, dtype))
         diff_dst = primitive.pack_diff_dst(_drawn(random, primitive.y_shape, dtype))
         out = primitive.backward_weights(src, diff_dst)
-        return Pass(which, lambda core: core.backward_weights(src, diff_dst, out), out)
+        return Pass(which, lambda core: core.backward_weights(src, diff_dst, out, False), out)
     exact = dtype.itemsize == 1
     weights = primitive.pack_weights(
         _drawn(random, primitive.w_shape, np.dtype(np.int8) if exact else dtype)
@@ -94,5 +94,5 @@ def _product(primitive: Conv2d | Linear, which: str) -> Pass:
     channels = primitive.w_shape[0]
     bias = random.random(channels, np.float32) if primitive._request.bias else None
     factor = np.full(channels, 1e-3, np.float32) if exact else None
-    out = primitive._new_dst(src)
+    out = primitive._core.new("dst", src)
     return Pass(which, lambda core: core.forward(src, weights, bias, factor, None, out), out)

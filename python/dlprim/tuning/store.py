@@ -85,7 +85,7 @@ def use_stored(core: _core.Conv2d | _core.Linear | _core.Rnn, problem: Problem) 
                 f"{file_in(default_folder())}: the schedule {schedule!r} for {name} is ignored: "
                 f"{error}",
                 RuntimeWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
 
@@ -158,7 +158,7 @@ def _read(path: Path) -> Entries:
         if path not in _warned:
             _warned.add(path)
             warnings.warn(
-                f"the tuned schedules in {path} are ignored: {reason}", RuntimeWarning, stacklevel=5
+                f"the tuned schedules in {path} are ignored: {reason}", RuntimeWarning, stacklevel=6
             )
         return {}
 

@@ -95,7 +95,7 @@ void for_products(const ConvShape& shape, const Body& body) {
     }
 }
 
-Results expected(const Depthwise& problem, const Tensors& given, bool epilogue) {
+Results expected(const ConvProblem& problem, const Tensors& given, bool epilogue) {
     const ConvShape& shape = problem.shape;
     std::vector<double> dst(given.diff_dst.size());
     std::vector<double> diff_src(given.src.size());
@@ -113,14 +113,14 @@ Results expected(const Depthwise& problem, const Tensors& given, bool epilogue) 
             rounded(problem.dtype, diff_weights)};
 }
 
-StoredTensor stored(const Plain& plain, const Extents& extents, const Depthwise& problem,
+StoredTensor stored(const Plain& plain, const Extents& extents, const ConvProblem& problem,
                     Fence fence) {
     StoredTensor tensor(extents, problem.dtype, problem.layout, fence);
     tensor.write(plain);
     return tensor;
 }
 
-Results computed(const Depthwise& problem, const Tensors& given, bool epilogue, Fence fence) {
+Results computed(const ConvProblem& problem, const Tensors& given, bool epilogue, Fence fence) {
     const ConvShape& shape = problem.shape;
     const StoredTensor src = stored(given.src, src_extents(shape), problem, fence);
     const StoredTensor diff_dst = stored(given.diff_dst, dst_extents(shape), problem, fence);
@@ -139,12 +139,17 @@ Results computed(const Depthwise& problem, const Tensors& given, bool epilogue, 
                        .weights = weights.data(),
                        .bias = epilogue ? reinterpret_cast<const float*>(bias.data()) : nullptr,
                        .residual = epilogue ? residual.data() : nullptr,
-                       .relu = epilogue,
-                       .dst = dst.data()});
-    depthwise_backward_data(problem, diff_dst.data(), weights.data(), diff_src.data(),
-                            scratch({depthwise_data_scratch_bytes(problem), fence}));
+                       .result = dst.data()},
+                      epilogue);
+    depthwise_backward_data(
+        problem,
+        {.diff_dst = diff_dst.data(), .weights = weights.data(), .result = diff_src.data()},
+        scratch({depthwise_data_scratch_bytes(problem), fence}));
     depthwise_backward_weights(problem,
-                               {src.data(), diff_dst.data(), problem.dtype, diff_weights.data()},
+                               {.src = src.data(),
+                                .diff_dst = diff_dst.data(),
+                                .to = problem.dtype,
+                                .result = diff_weights.data()},
                                scratch({depthwise_weights_scratch_bytes(problem), fence}));
     Results results{dst.read(), diff_src.read(), diff_weights.read()};
     CHECK(dst.padding_is(kUntouched));
@@ -182,7 +187,7 @@ template <class Body>
 void for_problems(const ConvShape& shape, const Body& body) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
         for (const Format layout : {Format::blocked, Format::nhwc}) {
-            body(Depthwise{validated(shape), dtype, layout});
+            body(ConvProblem{validated(shape), dtype, layout});
         }
     }
 }
@@ -210,7 +215,7 @@ TEST_CASE("all passes agree with sums in double, and touch nothing else") {
         const ConvShape shape = drawn_shape(random);
         const Tensors given = eighths(shape, random);
         const Fence fence = i % 2 == 0 ? Fence::after : Fence::before;
-        for_problems(shape, [&](const Depthwise& problem) {
+        for_problems(shape, [&](const ConvProblem& problem) {
             const bool epilogue = i % 3 == 0;
             CAPTURE(i);
             CHECK(computed(problem, given, epilogue, fence) == expected(problem, given, epilogue));
@@ -226,7 +231,7 @@ TEST_CASE("the bits depend neither on the number of threads nor on the layout") 
           square_filter({1, 33, 40, 40}, 5, 1), square_filter({5, 100, 7, 7}, 4, 3)}) {
         const Tensors given = tensors(shape, [&] { return normal(random); });
         Results first[2];
-        for_problems(shape, [&](const Depthwise& problem) {
+        for_problems(shape, [&](const ConvProblem& problem) {
             for (const int threads : {1, 2, 5}) {
                 const Threads guard(threads);
                 const Results results = computed(problem, given, true, Fence::after);
@@ -251,7 +256,7 @@ TEST_CASE("unusual geometries") {
           square_filter({2, 35, 19, 23}, 2, 5), square_filter({2, 64, 1, 1}, 1, 1),
           square_filter({3, 35, 41, 29}, 3, 1)}) {
         const Tensors given = eighths(shape, random);
-        for_problems(shape, [&](const Depthwise& problem) {
+        for_problems(shape, [&](const ConvProblem& problem) {
             CHECK(computed(problem, given, true, Fence::after) == expected(problem, given, true));
         });
     }
@@ -265,7 +270,7 @@ TEST_CASE("nothing is multiplied by padding") {
         given.weights[at(c * 9)] = given.diff_dst[at(c * 81)] =
             std::numeric_limits<float>::infinity();
     }
-    for_problems(shape, [&](const Depthwise& problem) {
+    for_problems(shape, [&](const ConvProblem& problem) {
         CHECK(computed(problem, given, false, Fence::after) == expected(problem, given, false));
     });
 }
@@ -273,7 +278,7 @@ TEST_CASE("nothing is multiplied by padding") {
 TEST_CASE("relu keeps NaN") {
     const ConvShape shape = square_filter({1, 20, 4, 4}, 1, 1);
     const Tensors given = tensors(shape, [] { return std::numeric_limits<float>::quiet_NaN(); });
-    for_problems(shape, [&](const Depthwise& problem) {
+    for_problems(shape, [&](const ConvProblem& problem) {
         const Plain dst = computed(problem, given, true, Fence::after).dst;
         CHECK(std::all_of(dst.begin(), dst.end(), [](float value) { return value != value; }));
     });
@@ -283,15 +288,18 @@ TEST_CASE("the gradient of bfloat16 weights comes in float32 too, with zeros as 
     const ConvShape shape = square_filter({2, 70, 9, 9}, 3, 1);
     std::mt19937 random(5);
     const Tensors given = eighths(shape, random);
-    const Depthwise problem{shape, DType::bf16, Format::nhwc};
+    const ConvProblem problem{shape, DType::bf16, Format::nhwc};
     const StoredTensor src = stored(given.src, src_extents(shape), problem, Fence::after);
     const StoredTensor diff_dst = stored(given.diff_dst, dst_extents(shape), problem, Fence::after);
     StoredTensor diff_weights(weights_extents(shape), DType::f32, Format::blocked, Fence::after);
     diff_weights.fill(kUntouched);
     depthwise_backward_weights(problem,
-                               {src.data(), diff_dst.data(), DType::f32, diff_weights.data()},
+                               {.src = src.data(),
+                                .diff_dst = diff_dst.data(),
+                                .to = DType::f32,
+                                .result = diff_weights.data()},
                                scratch({depthwise_weights_scratch_bytes(problem), Fence::after}));
-    const Depthwise in_float{shape, DType::f32, Format::nhwc};
+    const ConvProblem in_float{shape, DType::f32, Format::nhwc};
     CHECK(diff_weights.read() == expected(in_float, given, false).diff_weights);
     CHECK(diff_weights.padding_is(std::byte{0}));
 }

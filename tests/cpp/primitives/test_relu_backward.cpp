@@ -12,7 +12,7 @@
 
 #include "conv_problem.h"
 #include "guarded_memory.h"
-#include "primitives/layers/relu_backward.h"
+#include "primitives/layers/activation_backward.h"
 
 namespace dlprim {
 namespace {
@@ -113,9 +113,10 @@ void put(DType dtype, float value, std::uint8_t* data, std::int64_t index) {
 constexpr std::uint32_t kResults[] = {0x0000, 0x0001, 0x7f7f, 0x3f80, 0x7f80, 0x7f81, 0x7fff,
                                       0x8000, 0x8001, 0xff7f, 0xbf80, 0xff80, 0xff81, 0xffff};
 
-void run(const ReluBackward& problem) {
-    const Operand sums(relu_backward_scratch_bytes(problem.tensor, problem.layout), Fence::after);
-    relu_backward(problem, reinterpret_cast<char*>(sums.data()));
+void run(const ActivationBackward& problem) {
+    const Operand sums(activation_backward_scratch_bytes(problem.tensor, problem.layout),
+                       Fence::after);
+    activation_backward(problem, reinterpret_cast<char*>(sums.data()));
 }
 
 class Problem {
@@ -163,8 +164,9 @@ public:
         std::fill_n(bias, storage_.channels(), -7.0F);
         run({.tensor = case_.tensor,
              .layout = case_.layout,
+             .activation = Activation::relu,
              .diff_dst = diff_.data(),
-             .dst = case_.gate == Gate::dst ? dst_.data() : nullptr,
+             .saved = case_.gate == Gate::dst ? dst_.data() : nullptr,
              .relu_mask = case_.gate == Gate::mask ? mask_.data() : nullptr,
              .out = case_.out == Out::none ? nullptr : result.data(),
              .diff_bias = case_.bias ? bias : nullptr});
@@ -268,7 +270,8 @@ TEST_CASE("a gradient of NaN passes with all its bits, and into the sum") {
         for (std::int64_t i = 0; i < kChannels; ++i) put(dtype, nan, diff.data(), i);
         const std::uint8_t mask[] = {0x55, 0x55, 0x55, 0x55, 0x55};
         std::vector<float> bias(kChannels);
-        run({it.tensor, it.layout, diff.data(), nullptr, mask, diff.data(), bias.data()});
+        run({it.tensor, it.layout, Activation::relu, diff.data(), nullptr, mask, diff.data(),
+             bias.data()});
         for (std::int64_t i = 0; i < kChannels; ++i) {
             const auto bits = std::bit_cast<std::uint32_t>(get(dtype, diff.data(), i));
             CHECK(bits == (i % 2 == 0 ? kSignalling : 0));
@@ -287,7 +290,8 @@ TEST_CASE("a long sum is accurate, and the same bits for any number of threads")
         std::vector<float> sums;
         for (const int threads : {1, 2, 5}) {
             const Threads guard(threads);
-            run({tensor, layout, diff.data(), nullptr, nullptr, nullptr, &sums.emplace_back()});
+            run({tensor, layout, Activation::none, diff.data(), nullptr, nullptr, nullptr,
+                 &sums.emplace_back()});
             CHECK(sums.front() == sums.back());
         }
         CHECK(std::abs(static_cast<double>(sums.front()) / sum - 1) < 2e-7);

@@ -65,7 +65,9 @@ void check_order(const std::vector<WinogradPlan>& plans) {
 }
 
 double forward_cycles(const ConvShape& shape, int tile) {
-    return winograd_plans(winograd_forward({shape}, tile), CacheSizes{}, 1).front().cycles;
+    return winograd_plans(winograd_problem({shape}, PassKind::forward, tile), CacheSizes{}, 1)
+        .front()
+        .cycles;
 }
 
 double weights_cycles(const ConvShape& shape, int tile) {
@@ -79,7 +81,8 @@ TEST_CASE("plans are in order, bounded, and make passes") {
             CAPTURE(problem.shape.C);
             CAPTURE(tile);
             for (const WinogradProblem& pass :
-                 {winograd_forward(problem, tile), winograd_backward_data(problem, tile)}) {
+                 {winograd_problem(problem, PassKind::forward, tile),
+                  winograd_problem(problem, PassKind::backward_data, tile)}) {
                 const auto plans = winograd_plans(pass, CacheSizes{}, kAll);
                 check_order(plans);
                 for (const WinogradPlan& plan : plans) {
@@ -98,7 +101,7 @@ TEST_CASE("plans are in order, bounded, and make passes") {
 
 TEST_CASE("no more plans than asked for, the best first") {
     const ConvProblem problem{shape_of(8, 64, 64, 28)};
-    const WinogradProblem forward = winograd_forward(problem, 4);
+    const WinogradProblem forward = winograd_problem(problem, PassKind::forward, 4);
     const auto all = winograd_plans(forward, CacheSizes{}, kAll);
     REQUIRE(all.size() > 3);
     for (const int count : {-1, 0, 1, 3}) {
@@ -144,7 +147,7 @@ TEST_CASE("without images there is a plan that makes a pass") {
     const ConvProblem problem{shape_of(0, 64, 64, 28)};
     CHECK(direct_cycles(problem, false) == 0);
     for (const int tile : kTiles) {
-        const WinogradProblem forward = winograd_forward(problem, tile);
+        const WinogradProblem forward = winograd_problem(problem, PassKind::forward, tile);
         const auto plans = winograd_plans(forward, CacheSizes{}, kAll);
         check_order(plans);
         for (const WinogradPlan& plan : plans) {

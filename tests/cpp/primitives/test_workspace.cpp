@@ -12,6 +12,8 @@
 
 #include <doctest/doctest.h>
 
+#include "conv_problem.h"
+#include "primitives/layers/batch_norm.h"
 #include "primitives/tensor/workspace.h"
 
 namespace dlprim {
@@ -119,26 +121,41 @@ TEST_CASE("who shares a pool gets what another one has returned, and the last ta
     CHECK(seen.expired());
 }
 
-TEST_CASE("a child takes scratch whatever other threads of its parent do") {
-    const std::shared_ptr<WorkspacePool> pool = WorkspacePool::shared();
+// Whether children that do `call` come to an end while another thread of the parent is at it.
+template <class Call>
+bool children_end(int children, const Call& call) {
     std::atomic<bool> done = false;
     std::jthread busy([&] {
-        while (!done) const Lease lease(*pool, 64);
+        while (!done) call();
     });
-    for (int i = 0; i < 50; ++i) {
+    bool all = true;
+    for (int i = 0; i < children && all; ++i) {
         const pid_t child = fork();
         if (child == 0) {
             alarm(10);
-            {
-                const Lease lease(*pool, 64);
-            }
+            call();
             _exit(0);
         }
         int status = -1;
-        CHECK(waitpid(child, &status, 0) == child);
-        CHECK(status == 0);
+        all = waitpid(child, &status, 0) == child && status == 0;
     }
     done = true;
+    return all;
+}
+
+TEST_CASE("a child takes scratch whatever other threads of its parent do") {
+    const std::shared_ptr<WorkspacePool> pool = WorkspacePool::shared();
+    CHECK(children_end(50, [&] { const Lease lease(*pool, 64); }));
+}
+
+TEST_CASE("a child normalises while another thread of its parent does") {
+    const testing::Threads one(1);  // a team of threads would not be there in the child
+    CHECK(children_end(300, [] {
+        const float src = 1;
+        float dst = 0, mean = 0, inverse_std = 0;
+        batch_norm_forward({.tensor = {1, 1, 1, channel_blocks(1, 1)}},
+                           {.src = &src, .dst = &dst, .mean = &mean, .inverse_std = &inverse_std});
+    }));
 }
 
 }  // namespace

@@ -1,0 +1,193 @@
+#include "bindings/arrays/array.h"
+
+#include <algorithm>
+
+namespace dlprim::bindings {
+namespace {
+
+[[noreturn]] void refuse_type(const std::string& sentence) { throw py::type_error(sentence); }
+[[noreturn]] void refuse_value(const std::string& sentence) { throw py::value_error(sentence); }
+
+std::string type_name(py::handle object) {
+    return py::str(py::type::handle_of(object).attr("__name__"));
+}
+
+py::array as_array(const char* name, py::handle object, DType dtype) {
+    if (py::isinstance<py::array>(object)) return py::reinterpret_borrow<py::array>(object);
+    if (!py::hasattr(object, "__dlpack__")) {
+        refuse_type(std::string(name) + " is of type " + type_name(object) +
+                    ", expected a NumPy array of " + std::string(dlprim::name_of(dtype)) +
+                    " or an object with __dlpack__");
+    }
+    try {
+        return py::module_::import("numpy").attr("from_dlpack")(object);
+    } catch (const py::error_already_set& error) {
+        refuse_type(std::string(name) + " of type " + type_name(object) +
+                    " cannot be viewed as a NumPy array (detach it and move it to the CPU "
+                    "first): " +
+                    std::string(py::str(error.value())));
+    }
+}
+
+py::dtype numpy_dtype(DType dtype) {
+    switch (dtype) {
+        case DType::f32: return py::dtype::of<float>();
+        case DType::bf16: return py::dtype::of<std::uint16_t>();
+        case DType::s32: return py::dtype::of<std::int32_t>();
+        case DType::s8: return py::dtype::of<std::int8_t>();
+        case DType::u8: return py::dtype::of<std::uint8_t>();
+    }
+    return py::dtype::of<float>();
+}
+
+// ml_dtypes' dtype, which has no C++ type. In native byte order it is usually one object, so after
+// the first look at its name the pointer tells.
+bool is_bfloat16(const py::dtype& dtype) {
+    static PyObject* known = nullptr;  // guarded by the GIL
+    if (dtype.ptr() == known) return true;
+    if (dtype.itemsize() != 2 || dtype.attr("name").cast<std::string>() != "bfloat16") return false;
+    if (!dtype.attr("isnative").cast<bool>()) return false;
+    if (known == nullptr) known = dtype.inc_ref().ptr();
+    return true;
+}
+
+bool is_of(const py::array& array, DType dtype) {
+    const py::dtype actual = array.dtype();
+    const py::dtype expected = numpy_dtype(dtype);
+    if (actual.ptr() == expected.ptr() || (dtype == DType::bf16 && is_bfloat16(actual)))
+        return true;
+    return actual.equal(expected);
+}
+
+}  // namespace
+
+DType parse_dtype(const std::string& name) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::s32, DType::s8, DType::u8}) {
+        if (name == name_of(dtype)) return dtype;
+    }
+    refuse_type("no kernel computes with dtype " + name);
+}
+
+bool is_bfloat16_array(py::handle object) {
+    return py::isinstance<py::array>(object) &&
+           is_bfloat16(py::reinterpret_borrow<py::array>(object).dtype());
+}
+
+ArrayView::ArrayView(const char* name, py::handle object, DType dtype)
+    : name_(name), array_(as_array(name, object, dtype)), element_(size_of(dtype)) {
+    if (!is_of(array_, dtype)) {
+        refuse_type(std::string(name) + " has dtype " + std::string(py::str(array_.dtype())) +
+                    ", expected " + std::string(name_of(dtype)));
+    }
+    std::int64_t misaligned = reinterpret_cast<std::intptr_t>(array_.data()) % element_;
+    for (int axis = 0; axis < ndim(); ++axis) {
+        const std::int64_t reach = (shape(axis) - 1) * stride(axis);
+        (reach < 0 ? low_ : high_) += reach;
+        misaligned |= shape(axis) > 1 ? stride(axis) % element_ : 0;
+    }
+    high_ = array_.size() == 0 ? low_ : high_ + element_;
+    if (misaligned != 0 && array_.size() > 0) {
+        refuse_value(description() + ", whose elements are not aligned to " +
+                     std::to_string(element_) + " bytes");
+    }
+}
+
+char* ArrayView::data() const { return static_cast<char*>(const_cast<void*>(array_.data())); }
+
+bool ArrayView::is_c_contiguous() const { return (array_.flags() & py::array::c_style) != 0; }
+
+std::string ArrayView::description() const {
+    return std::string(name_) + " has shape " + std::string(py::str(array_.attr("shape"))) +
+           " and strides " + std::string(py::str(array_.attr("strides")));
+}
+
+void ArrayView::require_writeable() const {
+    if (!array_.writeable())
+        refuse_value(std::string(name_) + " is read-only, expected a writeable array");
+}
+
+void ArrayView::require_vector(std::int64_t length) const {
+    if (ndim() != 1 || shape(0) != length || !is_c_contiguous()) {
+        refuse_value(description() + ", expected a contiguous vector of shape (" +
+                     std::to_string(length) + ",)");
+    }
+}
+
+void ArrayView::require_matrix(std::int64_t rows, std::int64_t columns, std::int64_t ld) const {
+    const int last = ndim() - 1;
+    const bool empty = array_.size() == 0;  // NumPy gives an empty array any strides
+    const bool fits = last >= 1 && shape(last - 1) == rows &&
+                      (shape(last) == columns || shape(last) == ld) &&
+                      (empty || shape(last) == 1 || stride(last) == element_) &&
+                      (empty || rows == 1 || stride(last - 1) == ld * element_);
+    if (!fits) {
+        refuse_value(description() + ", expected matrices of shape (" + std::to_string(rows) +
+                     ", " + std::to_string(columns) +
+                     ") with contiguous rows that are ld=" + std::to_string(ld) + " elements (" +
+                     std::to_string(ld * element_) + " bytes) apart");
+    }
+}
+
+void ArrayView::require_packed(std::int64_t rows, std::int64_t columns, std::int64_t group,
+                               std::int64_t ld) const {
+    const int last = ndim() - 1;
+    const bool empty = array_.size() == 0;
+    const bool fits = last >= 2 && shape(last) == group && shape(last - 2) == rows &&
+                      (shape(last - 1) == columns || shape(last - 1) == ld) &&
+                      (empty || stride(last) == element_) &&
+                      (empty || shape(last - 1) == 1 || stride(last - 1) == group * element_) &&
+                      (empty || rows == 1 || stride(last - 2) == ld * group * element_);
+    if (!fits) {
+        refuse_value(
+            description() + ", expected packed matrices of shape (" + std::to_string(rows) + ", " +
+            std::to_string(columns) + ", " + std::to_string(group) +
+            ") as dlprim.pack_b makes them, with rows ld=" + std::to_string(ld) + " groups apart");
+    }
+}
+
+void ArrayView::require_one_matrix(std::int64_t rows, std::int64_t columns, std::int64_t ld) const {
+    if (ndim() != 2) refuse_value(description() + ", expected two dimensions");
+    require_matrix(rows, columns, ld);
+}
+
+void ArrayView::require_inside(std::int64_t offset, std::int64_t span) const {
+    if (offset % element_ != 0) {
+        refuse_value("a matrix of " + std::string(name_) + " begins at byte " +
+                     std::to_string(offset) + ", expected a multiple of " +
+                     std::to_string(element_));
+    }
+    if (offset < low_ || offset > high_ || span > high_ - offset) {
+        refuse_value("a matrix of " + std::string(name_) + " occupies " + std::to_string(span) +
+                     " bytes from byte " + std::to_string(offset) + ", outside the " +
+                     std::to_string(high_ - low_) + " bytes of the array: " + description());
+    }
+}
+
+void ArrayView::require_apart(const ArrayView& operand, bool reads_between) const {
+    const char* const begin = data() + low_;
+    const char* const end = data() + high_;
+    if (operand.data() + operand.high_ <= begin || end <= operand.data() + operand.low_) return;
+    const py::object shares = py::module_::import("numpy").attr("shares_memory");
+    if (reads_between || shares(array_, operand.array_).cast<bool>()) {
+        refuse_value(std::string(name_) + " shares memory with " + operand.name_ +
+                     ", expected a result that overlaps no operand");
+    }
+}
+
+std::int64_t integer_or(const char* name, py::handle object, std::int64_t fallback) {
+    if (object.is_none()) return fallback;
+    const auto index = py::reinterpret_steal<py::object>(PyNumber_Index(object.ptr()));
+    if (!index) {
+        PyErr_Clear();
+        refuse_type(std::string(name) + " is of type " + type_name(object) +
+                    ", expected an integer");
+    }
+    const std::int64_t value = PyLong_AsLongLong(index.ptr());
+    if (value == -1 && PyErr_Occurred() != nullptr) {
+        PyErr_Clear();
+        refuse_value(std::string(name) + " does not fit in 64 bits");
+    }
+    return value;
+}
+
+}  // namespace dlprim::bindings

@@ -1,0 +1,112 @@
+#include "bindings/arrays/call.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "primitives/tensor/reorder.h"
+
+namespace dlprim::bindings {
+namespace {
+
+void require_form(const char* name, py::handle array, const py::object& expected) {
+    const py::object given = packed_as(array);
+    if (!given || (expected && (given.is(expected) || given.equal(expected)))) return;
+    throw py::value_error(std::string(name) + " is packed as " + std::string(py::str(given)) +
+                          ", expected " +
+                          (expected ? std::string(py::str(expected)) : "an array not packed"));
+}
+
+}  // namespace
+
+Call::Taken& Call::take(const char* name, py::handle array, const Expected& expected) {
+    if (count_ == kMost) throw std::logic_error("a call has more arrays than it can");
+    Taken& taken = taken_[count_].emplace(Taken{ArrayView(name, array, expected.dtype)});
+    if (!has_shape(taken.view.array(), expected.shape) || !taken.view.is_c_contiguous()) {
+        throw py::value_error(taken.view.description() +
+                              ", expected a C-contiguous array of shape " +
+                              std::string(py::str(tuple_of(expected.shape))));
+    }
+    ++count_;
+    return taken;
+}
+
+const char* Call::operand(const char* name, py::handle array, const Expected& expected) {
+    const ArrayView& view = take(name, array, expected).view;
+    if (expected.packed_as != nullptr) require_form(name, array, *expected.packed_as);
+    return view.data();
+}
+
+Written Call::result(const char* name, py::handle out, const Expected& expected, py::handle like,
+                     std::initializer_list<const void*> replaced) {
+    if (out.is_none()) {
+        const py::dtype dtype = dtype_for(expected.dtype, like);
+        py::object made = new_array(expected, dtype, pool_);
+        return {made, take(name, made, expected).view.data()};
+    }
+    Taken& taken = take(name, out, expected);
+    taken.is_result = true;
+    taken.becomes = expected.packed_as;
+    taken.view.require_writeable();
+    for (std::size_t i = 0; i + 1 < count_; ++i) {
+        const ArrayView& other = taken_[i]->view;
+        const bool may_be =
+            !taken_[i]->is_result && other.data() == taken.view.data() &&
+            std::find(replaced.begin(), replaced.end(), other.data()) != replaced.end();
+        if (!may_be) taken.view.require_apart(other);
+    }
+    return {py::reinterpret_borrow<py::object>(out), taken.view.data()};
+}
+
+void Call::say_forms() const {
+    for (std::size_t i = 0; i < count_; ++i) {
+        if (taken_[i]->becomes != nullptr) {
+            set_packed_as(taken_[i]->view.array(), *taken_[i]->becomes);
+        }
+    }
+}
+
+py::object NamedCall::at(const char* name) const {
+    PyObject* const found = PyDict_GetItemString(arrays_.ptr(), name);
+    return found == nullptr ? py::none() : py::reinterpret_borrow<py::object>(found);
+}
+
+char* NamedCall::required(const char* name) {
+    const char* const data = optional(name);
+    if (data == nullptr) throw py::value_error(std::string(name) + " is missing");
+    return const_cast<char*>(data);
+}
+
+Written NamedCall::result(const char* name) {
+    Written made = call_.result(name, at(name), forms_[name].written_whole());
+    results_[name] = made.array;
+    return made;
+}
+
+Layout plain_layout_of(const Form& form, py::handle array) {
+    Layout plain = form.plain_layout();
+    const bool is_master = form.dtype() == DType::bf16 && form.name().ends_with("weights") &&
+                           py::isinstance<py::array_t<float>>(array);
+    if (is_master) plain.dtype = DType::f32;
+    return plain;
+}
+
+py::object pack(const Form& form, const char* name, py::handle plain, py::handle out) {
+    Call call;
+    const Layout from = plain_layout_of(form, plain);
+    const char* const src = call.operand(name, plain, Expected{from.dtype, form.plain_shape()});
+    if (form.is_plain() && out.is_none()) return py::reinterpret_borrow<py::object>(plain);
+    const Written packed = call.result("out", out, form.written_whole(), plain);
+    call.run([&] { reorder(from, src, form.layout(), packed.data); });
+    return packed.array;
+}
+
+py::object unpack(const Form& form, const char* name, py::handle packed, py::handle out) {
+    Call call;
+    const char* const src = call.operand(name, packed, form);
+    const Written plain = call.result("out", out, form.plain(), packed);
+    call.run([&] { reorder(form.layout(), src, form.plain_layout(), plain.data); });
+    return plain.array;
+}
+
+}  // namespace dlprim::bindings

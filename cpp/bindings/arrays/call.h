@@ -1,0 +1,134 @@
+// One call of a primitive: its operands and results, each checked once, exactly, before anything is
+// written. Operands are asked for before results, so that every result is held against all of them
+// and against earlier results. Then the work runs without the GIL.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+
+#include "bindings/arrays/form.h"
+
+namespace dlprim::bindings {
+
+// A result: the array, and its memory. Both null where there is none.
+struct Written {
+    py::object array = {};
+    char* data = nullptr;
+
+    float* floats() const { return reinterpret_cast<float*>(data); }
+    std::uint8_t* bits() const { return reinterpret_cast<std::uint8_t*>(data); }
+};
+
+class Call {
+public:
+    // New results take their memory from the pool where there is one.
+    explicit Call(ArrayPool* pool = nullptr) : pool_(pool) {}
+
+    // The memory of a C-contiguous array. Throws py::type_error or py::value_error, a sentence that
+    // begins with `name`.
+    const char* operand(const char* name, py::handle array, const Expected& expected);
+    const char* operand(const char* name, py::handle array, const Form& form) {
+        return operand(name, array, form.packed());
+    }
+    // Null where the array is None.
+    template <class Look>
+    const char* optional(const char* name, py::handle array, const Look& look) {
+        return array.is_none() ? nullptr : operand(name, array, look);
+    }
+    template <class Look>
+    const float* optional_floats(const char* name, py::handle array, const Look& look) {
+        return reinterpret_cast<const float*>(optional(name, array, look));
+    }
+
+    // `out`, or where it is None a new array of the type that suits `like`. It may be exactly one
+    // of the operands `replaced`, else shares no memory with what came before.
+    Written result(const char* name, py::handle out, const Expected& expected, py::handle like = {},
+                   std::initializer_list<const void*> replaced = {});
+    Written result(const char* name, py::handle out, const Form& form, py::handle like = {},
+                   std::initializer_list<const void*> replaced = {}) {
+        return result(name, out, form.packed(), like, replaced);
+    }
+    // Nothing where `out` is None.
+    template <class Look>
+    Written optional_result(const char* name, py::handle out, const Look& look,
+                            std::initializer_list<const void*> replaced = {}) {
+        return out.is_none() ? Written{} : result(name, out, look, {}, replaced);
+    }
+
+    // Runs what writes the results, which then say in which form they are.
+    template <class Body>
+    void run(const Body& body) {
+        {
+            const py::gil_scoped_release without_gil;
+            body();
+        }
+        say_forms();
+    }
+
+private:
+    struct Taken {
+        ArrayView view;
+        bool is_result = false;
+        const py::object* becomes = nullptr;  // what a given result will be packed as
+    };
+
+    // The most that a pass has.
+    static constexpr std::size_t kMost = 24;
+
+    // Checked but for the form that it is packed in.
+    Taken& take(const char* name, py::handle array, const Expected& expected);
+    void say_forms() const;
+
+    ArrayPool* pool_;
+    std::array<std::optional<Taken>, kMost> taken_ = {};
+    std::size_t count_ = 0;
+};
+
+// A call whose operands come as a dict of arrays by name, None or absent where there is none,
+// because there are a dozen of them.
+class NamedCall {
+public:
+    NamedCall(const Forms& forms, const py::dict& arrays, ArrayPool* pool = nullptr)
+        : forms_(forms), arrays_(arrays), call_(pool) {}
+
+    py::object at(const char* name) const;
+
+    const char* optional(const char* name) { return call_.optional(name, at(name), forms_[name]); }
+    const float* optional_floats(const char* name) {
+        return reinterpret_cast<const float*>(optional(name));
+    }
+    // Writable for structures that hold operands and results alike.
+    char* required(const char* name);
+    float* required_floats(const char* name) { return reinterpret_cast<float*>(required(name)); }
+
+    // A new array where there is none, whose every element will be written.
+    Written result(const char* name);
+    // Nothing where there is none.
+    Written optional_result(const char* name, std::initializer_list<const void*> replaced = {}) {
+        return call_.optional_result(name, at(name), forms_[name], replaced);
+    }
+
+    // The results by name.
+    template <class Body>
+    py::dict run(const Body& body) {
+        call_.run(body);
+        return results_;
+    }
+
+private:
+    const Forms& forms_;
+    const py::dict& arrays_;
+    Call call_;
+    py::dict results_;
+};
+
+// The plain form of `array`: of its own type where packing rounds it, which it does with weights.
+Layout plain_layout_of(const Form& form, py::handle array);
+// Between the plain array and the packed one of a form; a new array where `out` is None. `name` is
+// that of the array which is read.
+py::object pack(const Form& form, const char* name, py::handle plain, py::handle out);
+py::object unpack(const Form& form, const char* name, py::handle packed, py::handle out);
+
+}  // namespace dlprim::bindings

@@ -1,0 +1,223 @@
+#include "bindings/arrays/form.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "primitives/tensor/buffer.h"
+
+namespace dlprim::bindings {
+namespace {
+
+constexpr std::int64_t kCacheLine = 64;
+
+// Of the package; live as long as the process.
+PyTypeObject* packed_type = nullptr;
+
+PyObject* attribute() {
+    static PyObject* const name = PyUnicode_InternFromString("packed_as");
+    return name;
+}
+
+// The result of one primitive is an operand of the next, so indices of activations have one name
+// each whatever their role; and groups of whole blocks are blocks as any.
+char letter_in_name(const LayoutDimension& dimension, const Layout& layout) {
+    if (layout.has('k') && layout.has('c')) return dimension.letter;  // weights
+    switch (dimension.letter) {
+        case 'k': return 'c';
+        case 'p': return 'h';
+        case 'q': return 'w';
+        case 'g': break;
+        default: return dimension.letter;
+    }
+    const LayoutDimension& channels = layout.dimension(layout.has('c') ? 'c' : 'k');
+    return channels.padded() == channels.extent ? 'c' : 'g';
+}
+
+// Nothing but the order of storage: "[n2 c3 h7 w7 c16] of (2, 40, 7, 7)".
+std::string description(const TensorForm& tensor) {
+    struct Level {
+        char letter;
+        DimensionLevel level;
+    };
+    std::vector<Level> levels;
+    for (const LayoutDimension& dimension : tensor.packed.dimensions) {
+        for (const DimensionLevel& level : dimension.levels) {
+            if (level.extent == 1) continue;
+            levels.push_back({letter_in_name(dimension, tensor.packed), level});
+        }
+    }
+    std::stable_sort(levels.begin(), levels.end(), [](const Level& one, const Level& other) {
+        return one.level.stride > other.level.stride;
+    });
+    std::string text;
+    for (std::size_t i = 0; i < levels.size(); ++i) {
+        std::int64_t extent = levels[i].level.extent;
+        // Levels of one index that follow without a gap are one.
+        while (i + 1 < levels.size() && levels[i + 1].letter == levels[i].letter &&
+               levels[i].level.stride == levels[i + 1].level.extent * levels[i + 1].level.stride) {
+            extent *= levels[++i].level.extent;
+        }
+        text +=
+            (text.empty() ? "" : " ") + std::string(1, levels[i].letter) + std::to_string(extent);
+    }
+    return "[" + text + "] of " + std::string(py::str(tuple_of(tensor.plain_shape)));
+}
+
+bool is_blocked(const Layout& layout) {
+    return std::any_of(layout.dimensions.begin(), layout.dimensions.end(),
+                       [](const LayoutDimension& it) { return it.levels.size() > 1; });
+}
+
+py::array bytes_of(std::int64_t size, bool zeros) {
+    if (!zeros) return py::array_t<std::uint8_t>(size);
+    static PyObject* const make =
+        py::object(py::module_::import("numpy").attr("zeros")).release().ptr();
+    return py::handle(make)(size, py::dtype::of<std::uint8_t>());
+}
+
+}  // namespace
+
+py::tuple tuple_of(const Shape& shape) {
+    py::tuple made(shape.size());
+    for (std::size_t i = 0; i < shape.size(); ++i) made[i] = shape[i];
+    return made;
+}
+
+Shape shape_from(const py::sequence& values) {
+    Shape made;
+    for (const py::handle value : values) made.push_back(value.cast<std::int64_t>());
+    return made;
+}
+
+std::int64_t elements_of(const Shape& shape) {
+    std::int64_t count = 1;
+    for (const std::int64_t extent : shape) count *= extent;
+    return count;
+}
+
+bool has_shape(py::handle array, const Shape& shape) {
+    if (!py::isinstance<py::array>(array)) return false;
+    const auto given = py::reinterpret_borrow<py::array>(array);
+    return given.ndim() == static_cast<py::ssize_t>(shape.size()) &&
+           std::equal(shape.begin(), shape.end(), given.shape());
+}
+
+Form::Form(TensorForm tensor)
+    : tensor_(std::move(tensor)),
+      ragged_(!plain_shape().empty() && elements_of(shape()) > elements_of(plain_shape())) {
+    if (is_blocked(layout())) packed_as_ = py::str(description(tensor_));
+}
+
+Form::Form(const Form& of, std::int64_t elements, const std::string& packed_as)
+    : tensor_{.name = of.name(),
+              .plain = of.plain_layout(),
+              .plain_shape = of.plain_shape(),
+              .packed = of.layout(),
+              .packed_shape = {elements}},
+      packed_as_(py::str(packed_as)) {}
+
+Forms::Forms(const std::vector<TensorForm>& table) {
+    for (const TensorForm& each : table) forms_.emplace_back(each);
+}
+
+const Form& Forms::operator[](std::string_view name) const {
+    for (const Form& form : forms_) {
+        if (form.name() == name) return form;
+    }
+    throw py::key_error("there is no operand " + std::string(name));
+}
+
+const Form& Forms::matching(const std::string& name, py::handle array) const {
+    const auto is_narrow = [&](const Form& form) { return form.name() == "narrow_" + name; };
+    const auto narrow = std::find_if(forms_.begin(), forms_.end(), is_narrow);
+    if (narrow == forms_.end() || !py::isinstance<py::array>(array)) return (*this)[name];
+    const auto given = py::reinterpret_borrow<py::array>(array);
+    return given.itemsize() == size_of(narrow->dtype()) ? *narrow : (*this)[name];
+}
+
+py::dict Forms::shapes() const {
+    py::dict made;
+    for (const Form& form : forms_) made[form.name().c_str()] = tuple_of(form.shape());
+    return made;
+}
+
+py::dict Forms::plain_shapes() const {
+    py::dict made;
+    for (const Form& form : forms_) made[form.name().c_str()] = tuple_of(form.plain_shape());
+    return made;
+}
+
+void set_packed_type(py::object type) {
+    packed_type = reinterpret_cast<PyTypeObject*>(type.release().ptr());
+}
+
+py::object packed_as(py::handle array) {
+    if (Py_TYPE(array.ptr()) != packed_type) return {};
+    auto name = py::reinterpret_steal<py::object>(PyObject_GetAttr(array.ptr(), attribute()));
+    if (!name) throw py::error_already_set();
+    return name.is_none() ? py::object() : name;
+}
+
+void set_packed_as(py::handle array, const py::object& name) {
+    if (Py_TYPE(array.ptr()) != packed_type) return;
+    PyObject* const value = name ? name.ptr() : Py_None;
+    if (PyObject_SetAttr(array.ptr(), attribute(), value) != 0) throw py::error_already_set();
+}
+
+py::object packed_view(const py::object& array, const py::object& name) {
+    if (packed_type == nullptr || Py_TYPE(array.ptr()) == packed_type) return array;
+    py::object view = array.attr("view")(py::handle(reinterpret_cast<PyObject*>(packed_type)));
+    set_packed_as(view, name);
+    return view;
+}
+
+py::dtype bfloat16_dtype() {
+    static PyObject* const found = [] {
+        try {
+            return py::dtype::from_args(py::module_::import("ml_dtypes").attr("bfloat16"))
+                .release()
+                .ptr();
+        } catch (const py::error_already_set& error) {
+            if (!error.matches(PyExc_ImportError)) throw;
+            return py::dtype::of<std::uint16_t>().release().ptr();
+        }
+    }();
+    return py::reinterpret_borrow<py::dtype>(found);
+}
+
+py::dtype dtype_for(DType dtype, py::handle like) {
+    switch (dtype) {
+        case DType::f32: return py::dtype::of<float>();
+        case DType::s32: return py::dtype::of<std::int32_t>();
+        case DType::s8: return py::dtype::of<std::int8_t>();
+        case DType::u8: return py::dtype::of<std::uint8_t>();
+        case DType::bf16: break;
+    }
+    if (like && py::isinstance<py::array>(like)) {
+        const py::dtype given = py::reinterpret_borrow<py::array>(like).dtype();
+        if (given.itemsize() == size_of(DType::bf16)) return given;
+    }
+    return bfloat16_dtype();
+}
+
+py::object new_array(const Expected& look, const py::dtype& dtype, ArrayPool* pool) {
+    const std::int64_t size = elements_of(look.shape) * dtype.itemsize();
+    const bool pooled = pool != nullptr && size > 0;
+    py::array memory =
+        pooled ? py::array(pool->empty(size)) : bytes_of(size + kCacheLine, look.ragged);
+    auto* data = static_cast<char*>(memory.mutable_data());
+    data += -reinterpret_cast<std::intptr_t>(data) & (kCacheLine - 1);
+    const bool named = look.packed_as != nullptr && *look.packed_as && packed_type != nullptr;
+    const py::detail::npy_api& numpy = py::detail::npy_api::get();
+    auto made = py::reinterpret_steal<py::object>(numpy.PyArray_NewFromDescr_(
+        named ? packed_type : numpy.PyArray_Type_, py::dtype(dtype).release().ptr(),
+        static_cast<int>(look.shape.size()), look.shape.data(), nullptr, data,
+        py::detail::npy_api::NPY_ARRAY_WRITEABLE_, nullptr));
+    if (!made) throw py::error_already_set();
+    numpy.PyArray_SetBaseObject_(made.ptr(), memory.release().ptr());
+    if (named) set_packed_as(made, *look.packed_as);
+    return made;
+}
+
+}  // namespace dlprim::bindings

@@ -1,0 +1,221 @@
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "bindings/primitives/schedules.h"
+#include "bindings/register.h"
+#include "primitives/conv/conv_layout.h"
+#include "primitives/layers/batch_norm.h"
+#include "primitives/layers/pooling.h"
+
+namespace dlprim::bindings {
+namespace {
+
+// Activations of fixed shape, type and layout: what every layer that works on packed arrays is made
+// of.
+class PyActivations {
+public:
+    // `shape` is (N, C, H, W); the channels lie in `groups` groups of blocks.
+    PyActivations(const py::sequence& shape, std::int64_t groups, const std::string& dtype,
+                  const std::string& layout)
+        : PyActivations(shape_from(shape), groups, parse_dtype(dtype),
+                        layout == "NHWC" ? Format::nhwc : Format::blocked) {}
+
+    const Activations& tensor() const { return tensor_; }
+    Format layout() const { return layout_; }
+    const Forms& forms() const { return forms_; }
+    // One of another height and width.
+    PyActivations resized(std::int64_t height, std::int64_t width) const {
+        const Shape& shape = forms_["packed"].plain_shape();
+        return {{shape[0], shape[1], height, width}, tensor_.blocks.groups, tensor_.dtype, layout_};
+    }
+    // The table of a layer: `packed` arrays, uint8 `masks` with a bit for each element of these,
+    // and float32 arrays of a value `by_channel`.
+    Forms table(std::initializer_list<const char*> packed, std::initializer_list<const char*> masks,
+                std::initializer_list<const char*> by_channel) const {
+        std::vector<TensorForm> forms;
+        for (const char* const name : packed) forms.push_back(form(name));
+        for (const char* const name : masks) {
+            TensorForm mask{.name = name,
+                            .packed = {.dtype = DType::u8},
+                            .packed_shape = form(name).packed_shape};
+            mask.packed_shape.back() = (mask.packed_shape.back() + 7) / 8;
+            forms.push_back(mask);
+        }
+        for (const char* const name : by_channel) {
+            forms.push_back(plain_form(name, DType::f32, {{'c', tensor_.blocks.total()}}));
+        }
+        return Forms(forms);
+    }
+
+private:
+    PyActivations(const Shape& shape, std::int64_t groups, DType dtype, Format layout)
+        : tensor_{.images = shape.at(0),
+                  .height = shape.at(2),
+                  .width = shape.at(3),
+                  .blocks = channel_blocks(groups, shape.at(1) / groups),
+                  .dtype = dtype},
+          layout_(layout),
+          forms_(table({"packed"}, {"relu_mask"}, {})) {}
+
+    TensorForm form(const char* name) const {
+        return activation_form(name,
+                               {{{'n', tensor_.images},
+                                 {'g', tensor_.blocks.groups},
+                                 {'c', tensor_.blocks.channels},
+                                 {'h', tensor_.height},
+                                 {'w', tensor_.width}}},
+                               tensor_.blocks, tensor_.dtype, layout_);
+    }
+
+    Activations tensor_;
+    Format layout_;
+    Forms forms_;
+};
+
+void require_both(const char* names, const void* first, const void* second) {
+    if ((first == nullptr) != (second == nullptr)) {
+        throw py::value_error(std::string("one of ") + names + " is missing, expected both");
+    }
+}
+
+class PyBatchNorm {
+public:
+    PyBatchNorm(const PyActivations& it, bool relu, float epsilon)
+        : norm_{it.tensor(), it.layout(), relu, epsilon},
+          forms_(it.table(
+              {"src", "residual", "out", "diff_dst", "diff_addend", "dst", "diff_residual"},
+              {"relu_mask"},
+              {"weight", "bias", "running_mean", "running_var", "mean", "inverse_std", "variance",
+               "given_diff_weight", "given_diff_bias", "diff_weight", "diff_bias"})) {}
+
+    void forward(const py::dict& arrays) const {
+        NamedCall call(forms_, arrays);
+        BatchNormForward tensors{.src = call.required("src"),
+                                 .weight = call.optional_floats("weight"),
+                                 .bias = call.optional_floats("bias"),
+                                 .residual = call.optional("residual"),
+                                 .given_mean = call.optional_floats("running_mean"),
+                                 .given_variance = call.optional_floats("running_var")};
+        require_both("running_mean and running_var", tensors.given_mean, tensors.given_variance);
+        tensors.dst = call.optional_result("out", {tensors.src, tensors.residual}).data;
+        tensors.relu_mask = call.optional_result("relu_mask").bits();
+        tensors.mean = call.optional_result("mean").floats();
+        tensors.inverse_std = call.optional_result("inverse_std").floats();
+        tensors.variance = call.optional_result("variance").floats();
+        call.run([&] { batch_norm_forward(norm_, tensors); });
+    }
+
+    void backward(const py::dict& arrays, bool is_given, double given_pixels) const {
+        NamedCall call(forms_, arrays);
+        BatchNormBackward tensors{.diff_dst = call.required("diff_dst"),
+                                  .diff_addend = call.optional("diff_addend"),
+                                  .src = call.required("src"),
+                                  .mean = call.optional_floats("mean"),
+                                  .inverse_std = call.optional_floats("inverse_std"),
+                                  .weight = call.optional_floats("weight"),
+                                  .dst = call.optional("dst"),
+                                  .bias = call.optional_floats("bias"),
+                                  .is_given = is_given,
+                                  .given_diff_weight = call.optional_floats("given_diff_weight"),
+                                  .given_diff_bias = call.optional_floats("given_diff_bias"),
+                                  .given_pixels = given_pixels};
+        const char* const mask = call.optional("relu_mask");
+        tensors.relu_mask = reinterpret_cast<const std::uint8_t*>(mask);
+        require_both("given_diff_weight and given_diff_bias", tensors.given_diff_weight,
+                     tensors.given_diff_bias);
+        tensors.diff_src = call.optional_result("out", {tensors.src, tensors.diff_dst}).data;
+        tensors.diff_residual = call.optional_result("diff_residual", {tensors.diff_dst}).data;
+        tensors.diff_weight = call.optional_result("diff_weight").floats();
+        tensors.diff_bias = call.optional_result("diff_bias").floats();
+        call.run([&] { batch_norm_backward(norm_, tensors); });
+    }
+
+private:
+    BatchNorm norm_;
+    Forms forms_;
+};
+
+PoolingKind parse_kind(const std::string& name) {
+    if (name == "max") return PoolingKind::max;
+    return name == "average" ? PoolingKind::average : PoolingKind::average_padded;
+}
+
+class PyPooling {
+public:
+    // `window`: kernel, stride and padding, each (height, width).
+    PyPooling(const PyActivations& src, const std::string& kind, const Shape& window)
+        : pooling_{.src = src.tensor(),
+                   .layout = src.layout(),
+                   .kind = parse_kind(kind),
+                   .R = window.at(0),
+                   .S = window.at(1),
+                   .stride_h = window.at(2),
+                   .stride_w = window.at(3),
+                   .pad_h = window.at(4),
+                   .pad_w = window.at(5)},
+          src_(src.forms()["packed"]),
+          dst_(validated(pooling_, src).forms()["packed"]) {}
+
+    py::object forward(py::handle src, py::handle out, py::handle indices) const {
+        Call call;
+        const char* const from = call.operand("src", src, src_);
+        const Written dst = call.result("out", out, dst_, src);
+        std::uint8_t* const taps = call.optional_result("indices", indices, taps_()).bits();
+        call.run([&] { pool_forward(pooling_, from, dst.data, taps); });
+        return dst.array;
+    }
+
+    py::object backward(py::handle diff_dst, py::handle indices, py::handle out) const {
+        Call call;
+        const char* const from = call.operand("diff_dst", diff_dst, dst_);
+        const char* const taps = call.optional("indices", indices, taps_());
+        if ((taps != nullptr) != (pooling_.kind == PoolingKind::max)) {
+            throw py::value_error("indices are expected of maximum pooling, and of no other");
+        }
+        const Written diff_src = call.result("out", out, src_, diff_dst);
+        call.run([&] {
+            pool_backward(pooling_, from, reinterpret_cast<const std::uint8_t*>(taps),
+                          diff_src.data);
+        });
+        return diff_src.array;
+    }
+
+    const Shape& dst_shape() const { return dst_.shape(); }
+
+private:
+    static PyActivations validated(const Pooling& pooling, const PyActivations& src) {
+        validate(pooling);
+        return src.resized(pooling.P(), pooling.Q());
+    }
+    // Of the indices, one for each element of dst.
+    Expected taps_() const { return {DType::u8, dst_.shape()}; }
+
+    Pooling pooling_;
+    Form src_;
+    Form dst_;
+};
+
+}  // namespace
+
+void register_activation_layers(py::module_& module) {
+    py::class_<PyActivations> activations(module, "Activations");
+    activations.def(
+        py::init<const py::sequence&, std::int64_t, const std::string&, const std::string&>());
+    define_forms(activations);
+    py::class_<PyBatchNorm>(module, "BatchNorm")
+        .def(py::init<const PyActivations&, bool, float>())
+        .def("forward", &PyBatchNorm::forward)
+        .def("backward", &PyBatchNorm::backward);
+    py::class_<PyPooling>(module, "Pooling")
+        .def(py::init(
+            [](const PyActivations& src, const std::string& kind, const py::sequence& window) {
+                return std::make_unique<PyPooling>(src, kind, shape_from(window));
+            }))
+        .def("forward", &PyPooling::forward)
+        .def("backward", &PyPooling::backward)
+        .def_property_readonly("dst_shape",
+                               [](const PyPooling& it) { return tuple_of(it.dst_shape()); });
+}
+
+}  // namespace dlprim::bindings

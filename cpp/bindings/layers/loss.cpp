@@ -1,0 +1,77 @@
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "bindings/arrays/array.h"
+#include "bindings/register.h"
+#include "primitives/layers/embedding.h"
+#include "primitives/layers/softmax_cross_entropy.h"
+
+namespace dlprim::bindings {
+namespace {
+
+// Python's functions have checked shapes, types and overlap; the values of indices are checked
+// here, before anything is written.
+using Indices = py::array_t<std::int64_t, py::array::c_style>;
+
+void require_indices(const char* name, const Indices& indices, std::int64_t end,
+                     const std::int64_t* ignored) {
+    const std::int64_t* const begin = indices.data();
+    for (std::int64_t i = 0; i < indices.size(); ++i) {
+        const std::int64_t value = begin[i];
+        if ((value >= 0 && value < end) || (ignored != nullptr && value == *ignored)) continue;
+        throw py::value_error(std::string(name) + " holds " + std::to_string(value) +
+                              ", expected values in [0, " + std::to_string(end) + ")");
+    }
+}
+
+void gather(const Indices& indices, const py::array& weights, py::array& out) {
+    require_indices("indices", indices, weights.shape(0), nullptr);
+    const std::int64_t row_bytes = weights.shape(1) * weights.itemsize();
+    const std::int64_t *const from = indices.data(), count = indices.size();
+    const void* const table = weights.data();
+    void* const to = out.mutable_data();
+    const py::gil_scoped_release without_gil;
+    gather_rows(from, count, table, row_bytes, to);
+}
+
+void scatter(const Indices& indices, const std::string& dtype, const py::array& diff_dst,
+             py::array_t<float, py::array::c_style>& out) {
+    require_indices("indices", indices, out.shape(0), nullptr);
+    const EmbeddingBackward problem{.indices = indices.data(),
+                                    .count = indices.size(),
+                                    .rows = out.shape(0),
+                                    .width = out.shape(1),
+                                    .dtype = parse_dtype(dtype),
+                                    .diff_dst = diff_dst.data(),
+                                    .diff_weights = out.mutable_data()};
+    const py::gil_scoped_release without_gil;
+    embedding_backward(problem);
+}
+
+double cross_entropy(const py::array& logits, const std::string& dtype, const Indices& targets,
+                     std::int64_t ignored, py::object& out) {
+    require_indices("targets", targets, logits.shape(1), &ignored);
+    SoftmaxCrossEntropy problem{.rows = logits.shape(0),
+                                .classes = logits.shape(1),
+                                .dtype = parse_dtype(dtype),
+                                .logits = logits.data(),
+                                .targets = targets.data(),
+                                .ignored = ignored};
+    if (!out.is_none()) problem.diff_logits = out.cast<py::array>().mutable_data();
+    const py::gil_scoped_release without_gil;
+    return softmax_cross_entropy(problem);
+}
+
+}  // namespace
+
+void register_loss(py::module_& module) {
+    module.def("gather_rows", gather, py::arg("indices").noconvert(), py::arg("weights"),
+               py::arg("out"));
+    module.def("embedding_backward", scatter, py::arg("indices").noconvert(), py::arg("dtype"),
+               py::arg("diff_dst"), py::arg("out").noconvert());
+    module.def("softmax_cross_entropy", cross_entropy, py::arg("logits"), py::arg("dtype"),
+               py::arg("targets").noconvert(), py::arg("ignored"), py::arg("out"));
+}
+
+}  // namespace dlprim::bindings

@@ -1,0 +1,294 @@
+#include "primitives/conv/conv2d.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "bindings/primitives/schedules.h"
+#include "bindings/register.h"
+#include "primitives/tensor/reorder.h"
+
+namespace dlprim::bindings {
+namespace {
+
+constexpr std::int64_t kCacheLine = 64;
+constexpr std::size_t kShapeFields = 16;
+
+// The fields of ConvShape in their order.
+ConvShape shape_of(const Shape& values) {
+    if (values.size() != kShapeFields) {
+        throw py::value_error("shape has " + std::to_string(values.size()) +
+                              " values, expected 16");
+    }
+    return {.N = values[0],
+            .C = values[1],
+            .H = values[2],
+            .W = values[3],
+            .K = values[4],
+            .R = values[5],
+            .S = values[6],
+            .stride_h = values[7],
+            .stride_w = values[8],
+            .pad_top = values[9],
+            .pad_bottom = values[10],
+            .pad_left = values[11],
+            .pad_right = values[12],
+            .dilation_h = values[13],
+            .dilation_w = values[14],
+            .groups = values[15]};
+}
+
+ConvAlgorithm parse_algorithm(const std::string& name) {
+    if (name == "winograd") return ConvAlgorithm::winograd;
+    return name == "auto" ? ConvAlgorithm::automatic : ConvAlgorithm::direct;
+}
+
+class PyConv2d {
+public:
+    explicit PyConv2d(const ConvSpec& spec)
+        : conv_(spec), forms_(conv_forms(spec.shape, spec.dtype, spec.layout)) {
+        add_transformed(forward_weights_, {PassKind::forward});
+        add_transformed(all_weights_, {PassKind::forward, PassKind::backward_data});
+    }
+
+    py::object forward(py::handle src, py::handle weights, py::handle bias, py::handle residual,
+                       py::handle relu_mask, py::handle out) const {
+        Call call;
+        const Weights filter = weights_in(call, weights);
+        ConvForward tensors{.src = call.operand("src", src, src_),
+                            .weights = filter.direct,
+                            .bias = call.optional_floats("bias", bias, bias_),
+                            .residual = call.optional("residual", residual, dst_),
+                            .transformed = filter.forward};
+        if (conv_.spec().bias != (tensors.bias != nullptr)) {
+            throw py::value_error(conv_.spec().bias
+                                      ? "bias is missing: the convolution was made with bias=True"
+                                      : "bias was given, but the convolution was made without "
+                                        "bias=True");
+        }
+        if (!relu_mask.is_none() && conv_.spec().activation != Activation::relu) {
+            throw py::value_error(
+                "relu_mask was given, but the activation of the convolution is '" +
+                std::string(name_of(conv_.spec().activation)) + "', expected 'relu'");
+        }
+        const Written dst = call.result("out", out, dst_, src, {tensors.residual});
+        tensors.dst = dst.data;
+        tensors.relu_mask = call.optional_result("relu_mask", relu_mask, relu_mask_).bits();
+        call.run([&] { conv_.forward(tensors); });
+        return dst.array;
+    }
+
+    py::object backward_data(py::handle diff_dst, py::handle weights, py::handle out) const {
+        Call call;
+        const char* const gradient = call.operand("diff_dst", diff_dst, dst_);
+        const Weights filter = weights_in(call, weights);
+        const Written diff_src = call.result("out", out, src_, diff_dst);
+        call.run(
+            [&] { conv_.backward_data(gradient, filter.direct, diff_src.data, filter.backward); });
+        return diff_src.array;
+    }
+
+    // A new result is of float32 unless it is to be `narrow`.
+    py::object backward_weights(py::handle src, py::handle diff_dst, py::handle out,
+                                bool narrow) const {
+        Call call;
+        const char* const source = call.operand("src", src, src_);
+        const char* const gradient = call.operand("diff_dst", diff_dst, dst_);
+        const Form& form = narrow && out.is_none() ? forms_["narrow_diff_weights"]
+                                                   : forms_.matching("diff_weights", out);
+        const Written result = call.result("out", out, form, src);
+        call.run([&] { conv_.backward_weights(source, gradient, form.dtype(), result.data); });
+        return result.array;
+    }
+
+    // The gradient in front of relu, and the bias's where that is given; the latter alone with
+    // neither `dst` nor `relu_mask`.
+    py::object backward_relu(py::handle diff_dst, py::handle dst, py::handle relu_mask,
+                             py::handle out, py::handle diff_bias) const {
+        Call call;
+        ActivationBackward problem{.diff_dst = call.operand("diff_dst", diff_dst, dst_),
+                                   .saved = call.optional("dst", dst, dst_)};
+        const char* const mask = call.optional("relu_mask", relu_mask, relu_mask_);
+        problem.relu_mask = reinterpret_cast<const std::uint8_t*>(mask);
+        Written passed;
+        if (problem.saved != nullptr || mask != nullptr) {
+            passed = call.result("out", out, dst_, diff_dst, {problem.diff_dst});
+        }
+        problem.out = passed.data;
+        problem.diff_bias = call.optional_result("diff_bias", diff_bias, bias_).floats();
+        call.run([&] { conv_.backward_relu(problem); });
+        return passed.array ? passed.array : py::none();
+    }
+
+    // `form`: "direct", "forward" or "all"; where there is an `out`, its shape says it. An array
+    // that cannot say how its weights are transformed is returned as one that can, on the same
+    // memory.
+    py::object pack_weights(py::handle w, py::handle out, const std::string& form) const {
+        const Form& to = out.is_none() ? weights_form(form) : weights_form_of(out);
+        if (&to == &weights_) return pack(weights_, "w", w, out);
+        Call call;
+        const Layout from = plain_layout_of(weights_, w);
+        const char* const source =
+            call.operand("w", w, Expected{from.dtype, weights_.plain_shape()});
+        const Written packed = call.result("out", out, to.written_whole(), w);
+        const Weights parts = parts_of(packed.data, to);
+        call.run([&] {
+            reorder(from, source, weights_.layout(), packed.data);
+            transform(PassKind::forward, parts, parts.forward);
+            transform(PassKind::backward_data, parts, parts.backward);
+        });
+        return packed_view(packed.array, to.packed_as());
+    }
+
+    // Of packed weights by their form.
+    py::dict weights_shapes() const {
+        py::dict shapes;
+        for (const char* const form : {"all", "forward", "direct"}) {
+            shapes[form] = tuple_of(weights_form(form).shape());
+        }
+        return shapes;
+    }
+
+    const Forms& forms() const { return forms_; }
+    const Conv2d& core() const { return conv_; }
+    Conv2d& core() { return conv_; }
+
+private:
+    // Packed weights in one array: as the direct algorithm takes them, and behind them, from a
+    // cache line on, the transformed ones of Winograd's passes, float32 in any dtype. Null where
+    // they are not in it.
+    struct Weights {
+        const char* direct = nullptr;
+        const float* forward = nullptr;
+        const float* backward = nullptr;
+    };
+
+    DType dtype() const { return conv_.spec().dtype; }
+    bool runs(PassKind pass) const { return conv_.transformed_floats(pass) > 0; }
+
+    std::int64_t direct_bytes() const {
+        const std::int64_t bytes = weights_.layout().bytes();
+        return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+    }
+
+    // A form with the weights of these passes that are Winograd's, if any of them is. Its name
+    // says the tiles, so that those of another choice are refused.
+    void add_transformed(std::optional<Form>& form, std::initializer_list<PassKind> passes) {
+        std::int64_t bytes = direct_bytes();
+        std::string name = std::string(py::str(weights_.packed_as())) + ", transformed for ";
+        std::string separator;
+        for (const PassKind pass : passes) {
+            if (!runs(pass)) continue;
+            bytes += conv_.transformed_floats(pass) * size_of(DType::f32);
+            name += separator + std::string(name_of(pass)) + " in " + conv_.algorithm(pass);
+            separator = " and ";
+        }
+        if (!separator.empty()) form.emplace(weights_, bytes / size_of(dtype()), name);
+    }
+
+    const Form& weights_form(const std::string& form) const {
+        const std::optional<Form>& flat = form == "all" ? all_weights_ : forward_weights_;
+        return form == "direct" || !flat ? weights_ : *flat;
+    }
+
+    // By the array's shape; which tiles a flat one is for, it must say itself.
+    const Form& weights_form_of(py::handle array) const {
+        if (!all_weights_ || has_shape(array, weights_.shape())) return weights_;
+        const bool is_short = forward_weights_ && has_shape(array, forward_weights_->shape());
+        return is_short ? *forward_weights_ : *all_weights_;
+    }
+
+    Weights parts_of(const char* data, const Form& form) const {
+        Weights parts{.direct = data};
+        const auto* next = reinterpret_cast<const float*>(data + direct_bytes());
+        if (runs(PassKind::forward)) {
+            parts.forward = next;
+            next += conv_.transformed_floats(PassKind::forward);
+        }
+        if (runs(PassKind::backward_data) && &form == &*all_weights_) parts.backward = next;
+        return parts;
+    }
+
+    Weights weights_in(Call& call, py::handle array) const {
+        const Form& form = weights_form_of(array);
+        const char* const data = call.operand("weights", array, form);
+        if (&form == &weights_) return {.direct = data};
+        if (!packed_as(array)) {
+            throw py::value_error(
+                "weights does not say how it was packed, expected what pack_weights returns: " +
+                std::string(py::str(form.packed_as())));
+        }
+        return parts_of(data, form);
+    }
+
+    void transform(PassKind pass, const Weights& parts, const float* to) const {
+        if (to != nullptr) conv_.transform_weights(pass, parts.direct, const_cast<float*>(to));
+    }
+
+    Conv2d conv_;
+    Forms forms_;
+    // Looked up once.
+    const Form& src_ = forms_["src"];
+    const Form& dst_ = forms_["dst"];
+    const Form& weights_ = forms_["weights"];
+    const Form& bias_ = forms_["bias"];
+    const Form& relu_mask_ = forms_["relu_mask"];
+    std::optional<Form> forward_weights_;
+    std::optional<Form> all_weights_;
+};
+
+std::vector<PassKind> scheduled_passes(const Conv2d& conv) {
+    if (conv.spec().shape.is_depthwise()) return {};
+    return {kPassKinds.begin(), kPassKinds.end()};
+}
+
+// Of the passes, and of the gradient through relu.
+py::dict scratch_bytes(const PyConv2d& conv) {
+    py::dict bytes;
+    for (const PassKind pass : kPassKinds)
+        bytes[text_of(name_of(pass))] = conv.core().scratch_bytes(pass);
+    bytes["backward_relu"] = conv.core().relu_scratch_bytes();
+    return bytes;
+}
+
+// The algorithm of each pass: "direct", or "winograd" and the size of its tiles.
+py::dict algorithms(const PyConv2d& conv) {
+    py::dict names;
+    for (const PassKind pass : kPassKinds)
+        names[text_of(name_of(pass))] = conv.core().algorithm(pass);
+    return names;
+}
+
+std::unique_ptr<PyConv2d> make(const py::sequence& shape, const std::string& dtype,
+                               const std::string& layout, const std::string& activation, bool bias,
+                               const std::string& algorithm, bool high_accuracy) {
+    return std::make_unique<PyConv2d>(
+        ConvSpec{.shape = shape_of(shape_from(shape)),
+                 .dtype = parse_dtype(dtype),
+                 .layout = layout == "NHWC" ? Format::nhwc : Format::blocked,
+                 .activation = parse_activation(activation),
+                 .bias = bias,
+                 .algorithm = parse_algorithm(algorithm),
+                 .high_accuracy = high_accuracy});
+}
+
+}  // namespace
+
+void register_conv2d(py::module_& module) {
+    py::class_<PyConv2d> type(module, "Conv2d");
+    type.def(py::init(&make))
+        .def("forward", &PyConv2d::forward)
+        .def("backward_data", &PyConv2d::backward_data)
+        .def("backward_weights", &PyConv2d::backward_weights)
+        .def("backward_relu", &PyConv2d::backward_relu)
+        .def("pack_weights", &PyConv2d::pack_weights)
+        .def_property_readonly("weights_shapes", &PyConv2d::weights_shapes)
+        .def_property_readonly("algorithms", algorithms)
+        .def_property_readonly("scratch_bytes", scratch_bytes)
+        .def_property_readonly(
+            "flops", [](const PyConv2d& conv) { return conv.core().spec().shape.flops(); });
+    define_schedules(type, kPassKinds, scheduled_passes);
+    define_forms(type);
+}
+
+}  // namespace dlprim::bindings

@@ -1,0 +1,33 @@
+// The activation of a convolution as a pass of its own over dst, for what cannot apply it to its
+// sums: a depthwise convolution is no kernel call and Winograd knows relu alone, without its mask;
+// and groups whose channels share a byte of the mask cannot write it one after the other.
+#pragma once
+
+#include <cstdint>
+
+#include "primitives/conv/conv_contraction.h"
+#include "primitives/nest/scheduled_pass.h"
+
+namespace dlprim {
+
+class ConvActivation {
+public:
+    ConvActivation(const ConvProblem& problem, Activation activation);
+
+    // `relu_mask` may be null.
+    void run(void* dst, std::uint8_t* relu_mask) const;
+
+    // Bytes of the mask from one image to the next.
+    std::int64_t mask_image() const { return mask_image_; }
+
+private:
+    std::int64_t mask_image_;
+    ScheduledPass plans_;  // variant 1 writes the mask
+};
+
+// Whether it has to run: what fuses relu alone cannot do.
+inline bool activates_apart(Activation activation, bool relu_mask) {
+    return relu_mask || (activation != Activation::none && activation != Activation::relu);
+}
+
+}  // namespace dlprim

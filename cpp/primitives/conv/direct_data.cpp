@@ -1,0 +1,67 @@
+#include "primitives/conv/direct_passes.h"
+#include "primitives/tensor/parallel.h"
+
+namespace dlprim {
+namespace {
+
+// Whether the zeros between strided pixels are written beside them: the plan for that needs results
+// on cache lines.
+enum Cells : std::int64_t { kAnyResult, kOnLines };
+
+std::int64_t weights_bytes(const ConvSpec& spec, bool windows) {
+    return aligned(windows ? window_weights_bytes(spec.problem())
+                           : transposed_weights_size(spec.shape, spec.dtype) * size_of(spec.dtype));
+}
+
+class DirectData final : public ConvPass {
+public:
+    explicit DirectData(const ConvSpec& spec)
+        : problem_(spec.problem()),
+          windows_(prefers_windows(problem_)),
+          on_lines_(has_cells(problem_) ? kOnLines : kAnyResult),
+          weights_bytes_(weights_bytes(spec, windows_)),
+          nest_({.contraction = [this](std::int64_t cells) { return contraction(cells); },
+                 .typical = on_lines_}) {}
+
+    void run(const ConvTensors& it) const override {
+        const bool is_on_line = reinterpret_cast<std::intptr_t>(it.result) % kCacheLineBytes == 0;
+        const auto plan = nest_.plan(is_on_line ? on_lines_ : kAnyResult);
+        const int threads = num_threads();
+        const WorkspacePool::Lease scratch(workspaces(),
+                                           weights_bytes_ + plan->scratch_bytes() * threads);
+        if (problem_.shape.N > 0 && windows_) {
+            make_window_weights(problem_, it.weights, scratch.data());
+        } else if (problem_.shape.N > 0) {
+            transpose_weights(problem_.shape, problem_.dtype, it.weights, scratch.data());
+        }
+        plan->run({.a = it.diff_dst, .b = scratch.data(), .c = it.result},
+                  scratch.data() + weights_bytes_, threads);
+    }
+
+    std::int64_t scratch_bytes() const override {
+        return weights_bytes_ + nest_.plan(kAnyResult)->scratch_bytes() * num_threads();
+    }
+
+    ScheduledNest* nest() const override { return &nest_; }
+
+private:
+    Contraction contraction(std::int64_t cells) const {
+        if (windows_) return window_data_contraction(problem_);
+        return cells == kOnLines ? cell_data_contraction(problem_)
+                                 : backward_data_contraction(problem_);
+    }
+
+    ConvProblem problem_;
+    bool windows_;
+    Cells on_lines_;
+    std::int64_t weights_bytes_;  // of their other form, in scratch
+    mutable ScheduledPass nest_;
+};
+
+}  // namespace
+
+std::unique_ptr<ConvPass> direct_data_pass(const ConvSpec& spec) {
+    return std::make_unique<DirectData>(spec);
+}
+
+}  // namespace dlprim

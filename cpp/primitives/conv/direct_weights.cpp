@@ -1,0 +1,270 @@
+// The direct backward-weights pass: how it divides its sum over the minibatch. Where the blocks of
+// diff_weights are many, threads share them; where they are few, or small beside the pairs of
+// bfloat16 images, the images fall into fixed parts (fixed_parts.h). bfloat16 images are brought
+// into pairs of pixels first, and the pixels of src that a strided pointwise filter reads into
+// dense images, as many of them at a time as the scratch has room for (conv_weights_scratch.h).
+#include <algorithm>
+#include <optional>
+
+#include "primitives/conv/conv_gather.h"
+#include "primitives/conv/conv_pairs.h"
+#include "primitives/conv/conv_weights_scratch.h"
+#include "primitives/conv/direct_passes.h"
+#include "primitives/nest/fixed_parts.h"
+#include "primitives/tensor/parallel.h"
+
+namespace dlprim {
+namespace {
+
+// With this many blocks of diff_weights threads can share the blocks, with fewer the minibatch.
+constexpr std::int64_t kManyBlocks = 32;
+// Of diff_weights, how many times their bytes pairs have to take for threads to share the minibatch
+// nevertheless: then each reads the pairs that it has packed itself, instead of half of those that
+// another one has in its cache, and the copies that have to be added cost less than that.
+constexpr std::int64_t kPairsWorthCopies = 3;
+constexpr std::int64_t kMostParts = 8;
+
+// Variants: so many images at once, all weights or one of two slices.
+constexpr std::int64_t kSlices = 3;
+
+std::int64_t variant_of(const WeightsPart& it) { return it.images * kSlices + it.slice + 1; }
+
+WeightsPart part_of(std::int64_t variant) {
+    return {variant / kSlices, static_cast<int>(variant % kSlices) - 1};
+}
+
+// How the sum for a result of one type is divided.
+struct Division {
+    std::int64_t parts = 1;           // of the minibatch, or
+    Blocks slices{1, 1};              // of the weights, that are summed one after the other
+    std::int64_t index_elements = 0;  // of diff_weights, for each index of the slices
+    std::int64_t at_once = 1;         // images, or bands, that one run of the nest sums
+    DType to = DType::f32;
+
+    FixedParts sums(Range indices) const { return {parts, indices.size() * index_elements, to}; }
+    std::int64_t sums_bytes() const { return sums(slices.at(0)).scratch_bytes(); }
+};
+
+class DirectWeights final : public ConvPass {
+public:
+    explicit DirectWeights(const ConvSpec& spec)
+        : problem_(spec.problem()),
+          scratch_(weights_scratch(problem_)),
+          pairs_(spec.dtype == DType::bf16),
+          paired_(pairs_ ? paired_images(problem_) : PairedImages{}),
+          shape_(pairs_ ? paired_.shape : weights_pass_shape(problem_)),
+          in_(src_blocks(shape_)),
+          out_(dst_blocks(shape_)),
+          src_image_(image_bytes(in_, shape_.H, shape_.W)),
+          dst_image_(image_bytes(out_, shape_.P(), shape_.Q())),
+          packed_bytes_(paired_.src_bytes + paired_.dst_bytes),
+          many_blocks_(out_.count() * in_.per_group() * shape_.R * shape_.S >= kManyBlocks) {
+        if (pairs_) packer_.emplace(problem_, paired_);
+        if (gathers_pixels(problem_)) {
+            gatherer_.emplace(problem_);
+            packed_bytes_ = gatherer_->bytes();
+        }
+        exact_ = division(DType::f32);
+        rounded_ = division(spec.dtype);
+        nest_.emplace(ContractionRules{.contraction =
+                                           [this](std::int64_t variant) {
+                                               return weights_contraction(problem_,
+                                                                          part_of(variant));
+                                           },
+                                       .typical = variant_of({.images = exact_.at_once})});
+        sliced_letter_ = nest_->loops()[static_cast<std::size_t>(scratch_.loop)].letter;
+    }
+
+    void run(const ConvTensors& it) const override {
+        const Division& division = it.to == DType::f32 ? exact_ : rounded_;
+        const int threads = num_threads();
+        const WorkspacePool::Lease scratch(workspaces(), bytes(division, threads));
+        char* const packed = scratch.data() + division.sums_bytes();
+        for (std::int64_t slice = 0; slice < division.slices.count(); ++slice) {
+            const Range indices = division.slices.at(slice);
+            Images images{.threads = threads};
+            if (division.slices.count() > 1) images.slice = static_cast<int>(slice);
+            division.sums(indices).run(
+                static_cast<char*>(it.result) +
+                    indices.begin * division.index_elements * size_of(it.to),
+                scratch.data(), packers(division, threads),
+                [&](std::int64_t part, float* sums, std::int64_t packer) {
+                    Images mine = images;
+                    mine.all = chunk(shape_.N, division.parts, part);
+                    mine.packed = packed + packer * division.at_once * packed_bytes_;
+                    sum(it, division, mine, sums);
+                    if (shape_.N == 0) {
+                        std::fill_n(sums, indices.size() * division.index_elements, 0.0F);
+                    }
+                });
+        }
+        clear_diff_weights_padding(problem_.shape, it.to, it.result);
+    }
+
+    std::int64_t scratch_bytes() const override {
+        const int threads = num_threads();
+        return std::max(bytes(exact_, threads), bytes(rounded_, threads));
+    }
+
+    ScheduledNest* nest() const override { return &*nest_; }
+
+private:
+    // What a part of the sum is over, and where its images are packed.
+    struct Images {
+        Range all = {};
+        int slice = WeightsPart::kAll;
+        char* packed = nullptr;
+        int threads = 1;
+    };
+    struct BlockRanges {
+        Range in;
+        Range out;
+    };
+
+    std::int64_t image_bytes(const ChannelBlocks& blocks, std::int64_t height,
+                             std::int64_t width) const {
+        return activation_strides(problem_.layout, blocks, height, width).image *
+               size_of(problem_.dtype);
+    }
+
+    // A power of two, which two, four or eight threads share evenly.
+    Division division(DType to) const {
+        Division made{.index_elements = scratch_.weights / size_of(DType::f32), .to = to};
+        const auto room_beside = [&](std::int64_t parts) {
+            made.parts = parts;
+            return scratch_.weights + scratch_.image - made.sums_bytes();
+        };
+        const bool worth =
+            pairs_ && shape_.N * packed_bytes_ >= kPairsWorthCopies * scratch_.weights;
+        std::int64_t parts = 1;
+        while ((!many_blocks_ || worth) && 2 * parts <= std::min(shape_.N, kMostParts) &&
+               room_beside(2 * parts) >= packed_bytes_) {
+            parts *= 2;
+        }
+        const std::int64_t room = parts > 1 ? room_beside(parts) : scratch_.room(to);
+        made.parts = parts;
+        made.at_once = (shape_.N + parts - 1) / parts;
+        if (pairs_ || gatherer_) {
+            // As much of them as of the weights, which are read and written once for all.
+            const std::int64_t worth_once = 1 + scratch_.weights / packed_bytes_;
+            const std::int64_t most = std::min(worth_once, room / packed_bytes_);
+            made.at_once = std::clamp<std::int64_t>(
+                made.at_once, std::min<std::int64_t>(shape_.N, 1), std::max<std::int64_t>(most, 1));
+        }
+        if (parts == 1 && scratch_.is_sliced(to)) {
+            made.slices = scratch_.slices;
+            made.index_elements /= scratch_.slices.extent;
+        }
+        return made;
+    }
+
+    // Threads with packed images and parts of their own. More threads than there are parts do
+    // better to share the blocks of one part after the other, if there are many.
+    std::int64_t packers(const Division& it, int threads) const {
+        return threads > it.parts && many_blocks_ ? 1 : std::min<std::int64_t>(it.parts, threads);
+    }
+
+    std::int64_t bytes(const Division& it, int threads) const {
+        return it.sums_bytes() + packers(it, threads) * it.at_once * packed_bytes_;
+    }
+
+    void sum(const ConvTensors& tensors, const Division& division, const Images& images,
+             float* sums) const {
+        const std::int64_t first =
+            images.slice == WeightsPart::kAll ? 0 : division.slices.at(images.slice).begin;
+        for (std::int64_t begin = images.all.begin; begin < images.all.end;
+             begin += division.at_once) {
+            const Range now{begin, std::min(begin + division.at_once, images.all.end)};
+            const auto plan = nest_->plan(variant_of({now.size(), images.slice}));
+            const ContractionLoop& loop =
+                plan->contraction().loops[static_cast<std::size_t>(scratch_.loop)];
+            ContractionOperands operands{.c = sums, .accumulate = begin > images.all.begin};
+            if (pairs_) {
+                pack(now, blocks_to_pack(division, images), tensors, images.packed);
+                operands.a = images.packed + first * loop.a;
+                operands.b = images.packed + now.size() * paired_.src_bytes + first * loop.b;
+                if (now.end < images.all.end) {
+                    operands.ahead_a =
+                        packer_->src_rows(tensors.src, now.end) + first * loop.ahead_a;
+                    operands.ahead_b =
+                        packer_->dst_rows(tensors.diff_dst, now.end) + first * loop.ahead_b;
+                }
+            } else {
+                operands.a = static_cast<const char*>(tensors.src) + now.begin * src_image_;
+                operands.b = static_cast<const char*>(tensors.diff_dst) + now.begin * dst_image_;
+                if (gatherer_) operands.a = gather(now, tensors.src, images.packed);
+            }
+            plan->run(operands, nullptr, images.threads);
+        }
+    }
+
+    // Where all images are packed at once, they stay for the next slice.
+    BlockRanges blocks_to_pack(const Division& division, const Images& images) const {
+        BlockRanges blocks{{0, in_.count()}, {0, out_.count()}};
+        if (images.slice == WeightsPart::kAll) return blocks;
+        const Range range = division.slices.at(images.slice);
+        const bool stay = images.slice > 0 && division.at_once >= images.all.size();
+        const auto in_slice = [&](bool follows, Range& all, std::int64_t blocks_of_index) {
+            if (follows) {
+                all = {range.begin * blocks_of_index, range.end * blocks_of_index};
+            } else if (stay) {
+                all = {0, 0};
+            }
+        };
+        const bool groups = sliced_letter_ == 'g';
+        in_slice(sliced_letter_ != 'k', blocks.in, groups ? in_.per_group() : 1);
+        in_slice(sliced_letter_ != 'c', blocks.out, groups ? out_.per_group() : 1);
+        return blocks;
+    }
+
+    const char* gather(Range images, const void* src, char* dense) const {
+        const std::int64_t blocks = gatherer_->blocks();
+        parallel_for(images.size() * blocks, [&](std::int64_t task) {
+            const std::int64_t index = task / blocks;
+            gatherer_->gather_block(images.begin + index, task % blocks, src,
+                                    dense + index * packed_bytes_);
+        });
+        return dense;
+    }
+
+    // Block by block, as the nest shares them: a thread then has packed what it reads, of one
+    // operand or of both.
+    void pack(Range bands, const BlockRanges& blocks, const ConvTensors& tensors,
+              char* packed) const {
+        const std::int64_t count = blocks.in.size() + blocks.out.size();
+        parallel_for(bands.size() * count, [&](std::int64_t task) {
+            const std::int64_t index = task % bands.size();
+            const Merged it = merged(blocks.in.size(), blocks.out.size(), task / bands.size());
+            const std::int64_t block = it.is_first ? blocks.in.begin + it.index
+                                                   : in_.count() + blocks.out.begin + it.index;
+            packer_->pack_block(bands.begin + index, block, tensors.src, tensors.diff_dst,
+                                {.packed = packed, .bands = bands.size(), .index = index});
+        });
+    }
+
+    ConvProblem problem_;
+    WeightsScratch scratch_;
+    bool pairs_;
+    PairedImages paired_;
+    ConvShape shape_;  // of the images that are summed: bands where there are pairs
+    ChannelBlocks in_;
+    ChannelBlocks out_;
+    std::int64_t src_image_;  // bytes
+    std::int64_t dst_image_;
+    std::int64_t packed_bytes_;  // of a band, or of a dense image
+    bool many_blocks_;
+    std::optional<PairPacker> packer_;
+    std::optional<PixelGatherer> gatherer_;
+    Division exact_;    // for a result of float32
+    Division rounded_;  // and of the type of the convolution
+    mutable std::optional<ScheduledPass> nest_;
+    char sliced_letter_ = 'g';
+};
+
+}  // namespace
+
+std::unique_ptr<ConvPass> direct_weights_pass(const ConvSpec& spec) {
+    return std::make_unique<DirectWeights>(spec);
+}
+
+}  // namespace dlprim

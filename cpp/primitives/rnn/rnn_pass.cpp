@@ -1,0 +1,149 @@
+#include "primitives/rnn/rnn_pass.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "primitives/nest/schedule_cost.h"
+#include "primitives/rnn/rnn_contraction.h"
+
+namespace dlprim {
+namespace {
+
+// Rows of the products with src at once, so that what they leave is still in a cache when its step
+// comes.
+constexpr std::int64_t kRowsTogether = 256;
+// And of these, of src for each panel of weights, at most.
+constexpr std::int64_t kRowsOfBlock = 112;
+// Sequences of a tile, about.
+constexpr std::int64_t kTileRows = 64;
+// Panels of a sum that one call of a kernel takes: 64 of 64 channels are 1 MiB of float32 weights.
+constexpr std::int64_t kPanelsTogether = 16;
+// Weights that stay in the L3 cache beside everything else, so that all of them may follow each
+// block of rows.
+constexpr double kResidentWeights = 6e6;
+// Gradients of one gate's weights that stay in the L2 cache while all rows are added to them.
+constexpr double kResidentSums = 300e3;
+
+bool is_recurrent(RnnPass pass) {
+    return pass == RnnPass::recurrence || pass == RnnPass::diff_recurrence;
+}
+
+// Rows of blocks as equal as can be, so that threads get equal shares.
+std::int64_t equal_blocks(std::int64_t rows, std::int64_t at_most) {
+    const std::int64_t extent = std::max<std::int64_t>(rows, 1);
+    return Blocks{extent, Blocks{extent, at_most}.count()}.count();
+}
+
+Contraction contraction(const RnnShape& shape, RnnPass pass, std::int64_t rows) {
+    switch (pass) {
+        case RnnPass::projection: return projection_contraction(shape, rows, sum_rows(shape));
+        case RnnPass::recurrence: return recurrence_contraction(shape, sum_rows(shape));
+        case RnnPass::diff_recurrence: return diff_recurrence_contraction(shape);
+        case RnnPass::diff_src: return diff_src_contraction(shape);
+        case RnnPass::diff_w_ih:
+            return diff_weights_contraction(shape, shape.src(), summed_rows(shape));
+        default: {
+            const std::int64_t before = shape.dtype == DType::f32 ? shape.N : 0;
+            return diff_weights_contraction(shape, shape.state(), summed_rows(shape) + before);
+        }
+    }
+}
+
+// By what the operands leave in the caches. Empty where the model of schedule_cost.h chooses as
+// well.
+std::string measured_schedule(const RnnShape& shape, RnnPass pass, const Contraction& product) {
+    const bool small_weights = product.bytes_b <= kResidentWeights;
+    const std::int64_t panels = shape.gates() * shape.state().count();
+    const auto block = [](std::int64_t rows) {
+        return "N" + std::to_string(equal_blocks(rows, kRowsOfBlock));
+    };
+    switch (pass) {
+        case RnnPass::projection:
+            return (small_weights ? block(sum_rows(shape)) + " G K"
+                                  : "G K " + block(sum_rows(shape))) +
+                   " c" + std::to_string(shape.src().count());
+        // Panels outside, so that the weights of one serve all rows.
+        case RnnPass::recurrence:
+            return "K N" + std::to_string(equal_blocks(shape.N, kTileRows)) + " g c" +
+                   std::to_string(shape.state().count());
+        case RnnPass::diff_recurrence:
+            return "K N" + std::to_string(equal_blocks(shape.N, kTileRows)) + " s" +
+                   std::to_string(equal_blocks(panels, kPanelsTogether));
+        case RnnPass::diff_src:
+            if (small_weights) return block(shape.rows()) + " C s" + std::to_string(panels);
+            return shape.dtype == DType::f32 ? "N224 s" + std::to_string(kPanelsTogether) + " C"
+                                             : "";
+        default: return product.bytes_c <= kResidentSums ? "r K C" : "";
+    }
+}
+
+std::vector<Schedule> candidates(const RnnShape& shape, RnnPass pass, const Contraction& product,
+                                 int count) {
+    const std::string measured = measured_schedule(shape, pass, product);
+    if (is_recurrent(pass)) return {parse_schedule(measured)};
+    std::vector<Schedule> found = ranked_schedules(product, cache_sizes(), count);
+    if (measured.empty()) return found;
+    const Schedule schedule = parse_schedule(measured);
+    std::erase(found, schedule);
+    found.insert(found.begin(), schedule);
+    found.resize(std::min<std::size_t>(found.size(), static_cast<std::size_t>(count)));
+    return found;
+}
+
+// The gates of a tile are applied when the loops behind rows and channels are through, on the
+// thread that ran them. What a block of rows sums into is found by its number, its first row / the
+// innermost step: no two blocks may have one number.
+void require_tiles(RnnPass pass, const Schedule& schedule) {
+    const auto refuse = [&](const std::string& why) {
+        throw std::invalid_argument("schedule '" + to_string(schedule) + "' of " +
+                                    std::string(name_of(pass)) + why);
+    };
+    bool inside = false;
+    std::int64_t outer_step = 0;
+    for (const Level& level : schedule.levels) {
+        const bool outer = level.letter == 'n' || level.letter == 'k';
+        if ((outer && inside) || (!outer && level.parallel)) {
+            refuse(": expected n and k outside of all other loops, which have small letters");
+        }
+        inside = inside || !outer;
+        if (level.letter != 'n') continue;
+        if (level.step > 0 && outer_step % level.step != 0) {
+            refuse(" has the step " + std::to_string(level.step) + " inside the step " +
+                   std::to_string(outer_step) +
+                   " of the loop 'n', expected a step that divides it");
+        }
+        outer_step = level.step;
+    }
+}
+
+}  // namespace
+
+std::int64_t steps_together(const RnnShape& shape) {
+    return std::clamp<std::int64_t>(kRowsTogether / std::max<std::int64_t>(shape.N, 1), 1,
+                                    std::max<std::int64_t>(shape.T, 1));
+}
+
+std::int64_t sum_rows(const RnnShape& shape) { return steps_together(shape) * shape.N; }
+
+ContractionRules rnn_rules(const RnnShape& shape, RnnPass pass) {
+    ContractionRules rules{
+        .contraction = [=](std::int64_t rows) { return contraction(shape, pass, rows); },
+        .typical = shape.rows(),
+        .candidates = [=](const Contraction& product,
+                          int count) { return candidates(shape, pass, product, count); }};
+    if (is_recurrent(pass)) {
+        rules.check = [=](const Schedule& schedule) { require_tiles(pass, schedule); };
+    }
+    return rules;
+}
+
+std::int64_t tile_rows(const ContractionPlan& recurrent) {
+    std::int64_t step = recurrent.nest().loops()[kRowsLoop].extent;
+    for (const Level& level : recurrent.nest().schedule().levels) {
+        if (level.letter == 'n') step = std::min(level.step, step);
+    }
+    return step;
+}
+
+}  // namespace dlprim

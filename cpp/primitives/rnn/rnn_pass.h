@@ -1,0 +1,51 @@
+// The products of a recurrent layer as passes with a schedule each: what they are
+// (rnn_contraction.h), which schedules they can follow, and which one they follow until they are
+// given another. All that was measured about these orders stands here (docs/rnn.md has the
+// figures).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "primitives/nest/scheduled_pass.h"
+#include "primitives/rnn/rnn_shape.h"
+
+namespace dlprim {
+
+enum class RnnPass : std::uint8_t {
+    projection,
+    recurrence,
+    diff_recurrence,
+    diff_src,
+    diff_w_ih,
+    diff_w_hh
+};
+inline constexpr std::array<RnnPass, 6> kRnnPasses = {RnnPass::projection,      RnnPass::recurrence,
+                                                      RnnPass::diff_recurrence, RnnPass::diff_src,
+                                                      RnnPass::diff_w_ih,       RnnPass::diff_w_hh};
+
+constexpr std::string_view name_of(RnnPass pass) {
+    constexpr std::array<std::string_view, kRnnPasses.size()> names = {
+        "projection", "recurrence", "diff_recurrence", "diff_src", "diff_w_ih", "diff_w_hh"};
+    return names.at(static_cast<std::size_t>(pass));
+}
+
+// Steps whose products with src run at once.
+std::int64_t steps_together(const RnnShape& shape);
+// And the rows of these, which the memory of their sums has room for.
+std::int64_t sum_rows(const RnnShape& shape);
+
+// Loops of the recurrent products.
+inline constexpr std::size_t kRowsLoop = 0;
+inline constexpr std::size_t kChannelsLoop = 1;
+inline constexpr std::size_t kGatesLoop = 2;  // of the recurrence
+
+// The variant of a projection is its rows; the others have one, for which any number stands.
+ContractionRules rnn_rules(const RnnShape& shape, RnnPass pass);
+
+// Rows of a tile, which is what the innermost step of the rows leaves of a recurrent product.
+std::int64_t tile_rows(const ContractionPlan& recurrent);
+
+}  // namespace dlprim

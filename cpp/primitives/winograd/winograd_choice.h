@@ -1,0 +1,23 @@
+// Which algorithm a pass of a convolution takes, direct or Winograd, and with which tiles: by
+// estimated time where the caller leaves it open.
+#pragma once
+
+#include <string>
+
+#include "primitives/conv/conv_spec.h"
+#include "primitives/nest/pass_kind.h"
+
+namespace dlprim {
+
+struct WinogradChoice {
+    int tile = 0;        // 4 or 2; 0: direct
+    std::string reason;  // one line: the algorithm, and why
+
+    // "direct", "winograd4" or "winograd2": with tiles of 4 or 2.
+    std::string name() const { return tile == 0 ? "direct" : "winograd" + std::to_string(tile); }
+};
+
+// Throws std::invalid_argument when the spec asks for what Winograd cannot do.
+WinogradChoice choose_winograd(const ConvSpec& spec, PassKind pass);
+
+}  // namespace dlprim

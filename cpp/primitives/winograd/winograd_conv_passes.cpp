@@ -1,0 +1,138 @@
+#include "primitives/winograd/winograd_conv_passes.h"
+
+#include "primitives/conv/conv_activation.h"
+#include "primitives/tensor/parallel.h"
+#include "primitives/winograd/winograd_schedule.h"
+
+namespace dlprim {
+namespace {
+
+std::vector<Schedule> schedules_of(const std::vector<WinogradPlan>& plans) {
+    std::vector<Schedule> schedules;
+    for (const WinogradPlan& plan : plans) schedules.push_back(plan.schedule);
+    return schedules;
+}
+
+Scheduled<WinogradPass>::Rules rules_of(const WinogradProblem& problem) {
+    return {
+        .plan =
+            [=](std::int64_t, const Schedule& schedule) {
+                return std::make_shared<const WinogradPass>(problem, schedule);
+            },
+        .candidates =
+            [=](int count) { return schedules_of(winograd_plans(problem, cache_sizes(), count)); },
+        .loops = WinogradPass::loops(problem)};
+}
+
+Scheduled<WinogradWeightsPass>::Rules weights_rules(const ConvProblem& problem, int tile) {
+    return {
+        .plan =
+            [=](std::int64_t, const Schedule& schedule) {
+                return std::make_shared<const WinogradWeightsPass>(problem, tile, schedule);
+            },
+        .candidates =
+            [=](int count) {
+                return schedules_of(winograd_weights_plans(problem, tile, cache_sizes(), count));
+            },
+        .loops = WinogradWeightsPass::loops(problem, tile)};
+}
+
+// Forward, and backward-data, whose weights have the roles of the channels exchanged first.
+class WinogradActivations final : public ConvPass {
+public:
+    WinogradActivations(const ConvSpec& spec, PassKind pass, int tile)
+        : spec_(spec),
+          is_forward_(pass == PassKind::forward),
+          transposed_bytes_(is_forward_ ? 0
+                                        : aligned(transposed_weights_size(spec.shape, spec.dtype) *
+                                                  size_of(spec.dtype))),
+          activation_(spec.problem(), spec.activation),
+          nest_(rules_of(winograd_problem(spec.problem(), pass, tile))),
+          transformed_floats_(nest_.typical_plan()->transformed_floats()) {}
+
+    void run(const ConvTensors& it) const override {
+        const auto pass = nest_.typical_plan();
+        const int threads = num_threads();
+        const bool transforms = it.transformed == nullptr;
+        const std::int64_t transposed = transforms ? transposed_bytes_ : 0;
+        const WorkspacePool::Lease scratch(workspaces(),
+                                           transposed + pass->scratch_bytes(transforms, threads));
+        const bool has_images = spec_.shape.N > 0;
+        const void* const weights = transforms && has_images
+                                        ? transposed_where_due(it.weights, scratch.data())
+                                        : it.weights;
+        pass->run({.src = is_forward_ ? it.src : it.diff_dst,
+                   .transformed = it.transformed,
+                   .weights = weights,
+                   .bias = it.bias,
+                   .residual = it.residual,
+                   .relu = is_forward_ && spec_.activation == Activation::relu,
+                   .dst = it.result},
+                  scratch.data() + transposed, threads);
+        if (is_forward_ && activates_apart(spec_.activation, it.relu_mask != nullptr)) {
+            activation_.run(it.result, it.relu_mask);
+        }
+    }
+
+    // With weights that are transformed in the call.
+    std::int64_t scratch_bytes() const override {
+        return transposed_bytes_ + nest_.typical_plan()->scratch_bytes(true, num_threads());
+    }
+
+    ScheduledNest* nest() const override { return &nest_; }
+
+    std::int64_t transformed_floats() const override { return transformed_floats_; }
+
+    void transform_weights(const void* weights, float* transformed) const override {
+        const WorkspacePool::Lease scratch(workspaces(), transposed_bytes_);
+        nest_.typical_plan()->transform_weights(transposed_where_due(weights, scratch.data()),
+                                                transformed);
+    }
+
+private:
+    const void* transposed_where_due(const void* weights, char* scratch) const {
+        if (is_forward_) return weights;
+        transpose_weights(spec_.shape, spec_.dtype, weights, scratch);
+        return scratch;
+    }
+
+    ConvSpec spec_;
+    bool is_forward_;
+    std::int64_t transposed_bytes_;
+    ConvActivation activation_;
+    mutable Scheduled<WinogradPass> nest_;
+    std::int64_t transformed_floats_;  // whatever the schedule
+};
+
+class WinogradWeights final : public ConvPass {
+public:
+    WinogradWeights(const ConvSpec& spec, int tile)
+        : spec_(spec), nest_(weights_rules(spec.problem(), tile)) {}
+
+    void run(const ConvTensors& it) const override {
+        const auto pass = nest_.typical_plan();
+        const int threads = num_threads();
+        const WorkspacePool::Lease scratch(workspaces(), pass->scratch_bytes(it.to, threads));
+        pass->run({it.src, it.diff_dst, it.to, it.result}, scratch.data(), threads);
+        clear_diff_weights_padding(spec_.shape, it.to, it.result);
+    }
+
+    std::int64_t scratch_bytes() const override {
+        return nest_.typical_plan()->scratch_bytes(spec_.dtype, num_threads());
+    }
+
+    ScheduledNest* nest() const override { return &nest_; }
+
+private:
+    ConvSpec spec_;
+    mutable Scheduled<WinogradWeightsPass> nest_;
+};
+
+}  // namespace
+
+std::unique_ptr<ConvPass> winograd_conv_pass(const ConvSpec& spec, PassKind pass, int tile) {
+    if (pass == PassKind::backward_weights) return std::make_unique<WinogradWeights>(spec, tile);
+    return std::make_unique<WinogradActivations>(spec, pass, tile);
+}
+
+}  // namespace dlprim

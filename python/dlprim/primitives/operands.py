@@ -1,0 +1,172 @@
+"""What primitives of fixed shape have in common: operands, plain to packed and back, schedules."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlprim import _core as core
+from dlprim.arguments.arrays import Array, Shape, contiguous, viewed
+from dlprim.arguments.floats import dtype_named
+from dlprim.arguments.names import dtype_name
+from dlprim.arguments.packed import Packed as Packed  # which the core makes
+from dlprim.tuning import store
+
+_PASSES = ("forward", "backward_data", "backward_weights")
+
+
+class Scheduled:
+    """A primitive with loop nests that can be prescribed, stored and looked at."""
+
+    _core: Any
+    _stored_as: store.Problem
+
+    def _use_schedules(self, schedule: Mapping[str, str] | None) -> None:
+        """Those prescribed, or where there are none what is stored."""
+        if schedule is None:
+            store.use_stored(self._core, self._stored_as)
+            return
+        for which, text in schedule.items():
+            self._core.set_schedule(which, text)
+
+    @property
+    def flops(self) -> float:
+        flops: float = self._core.flops
+        return flops
+
+    @property
+    def scratch_bytes(self) -> dict[str, int]:
+        found: dict[str, int] = self._core.scratch_bytes
+        return found
+
+    @property
+    def schedules(self) -> dict[str, str]:
+        found: dict[str, str] = self._core.schedules
+        return found
+
+    def __str__(self) -> str:
+        description: str = self._core.describe()
+        return description
+
+
+class Operands(Scheduled):
+    """A primitive whose operands are packed: the shapes of the arrays, and the ways between them.
+
+    Packed arrays begin on a cache line, so that no vector that a kernel loads straddles two, and
+    say in which form they are (`Packed`).
+    """
+
+    _core: core.Conv2d | core.Linear
+
+    def __init__(self, dtype: str, layout: str) -> None:
+        shapes, plain_shapes = self._core.shapes, self._core.plain_shapes
+        self._dtype_name = dtype
+        self.dtype = dtype_named(dtype)
+        self.layout = layout
+        self.src_shape: Shape = shapes["src"]
+        self.weights_shape: Shape = shapes["weights"]
+        self.dst_shape: Shape = shapes["dst"]
+        # 8-bit layers have the forward pass alone.
+        self.diff_weights_shape: Shape = shapes.get("diff_weights", ())
+        self.x_shape: tuple[Any, ...] = plain_shapes["src"]
+        self.w_shape: tuple[Any, ...] = plain_shapes["weights"]
+        self.y_shape: tuple[Any, ...] = plain_shapes["dst"]
+
+    def pack_src(self, x: Any, out: Array | None = None) -> Array:
+        """The plain input in packed form.
+
+        Parameters
+        ----------
+        x : array of the primitive's dtype, x_shape
+            A non-contiguous array is copied first.
+        out : ndarray, src_shape, optional
+            Written and returned; C-contiguous, apart from x.
+
+        Returns
+        -------
+        ndarray of the same dtype, src_shape
+            What fills up the last block of channels is zero. x itself where the packed form is
+            the plain one and there is no `out`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            x or `out` is of another dtype or shape, or cannot be used.
+        """
+        return self._core.pack("src", "x", self._plain("x", x), out)
+
+    def pack_diff_dst(self, dy: Any, out: Array | None = None) -> Array:
+        """An array of the result's shape, plain y_shape, as dst_shape; else as `pack_src`.
+
+        Gradients, residuals and the results of other programs alike.
+        """
+        return self._core.pack("diff_dst", "dy", self._plain("dy", dy), out)
+
+    def unpack_dst(self, dst: Any, out: Array | None = None) -> Array:
+        """The result as a plain array.
+
+        Parameters
+        ----------
+        dst : packed array, dst_shape
+        out : ndarray of the same dtype, y_shape, optional
+            Written and returned; C-contiguous, apart from dst.
+
+        Returns
+        -------
+        ndarray of the same dtype, y_shape
+            A new one with any layout.
+
+        Raises
+        ------
+        TypeError, ValueError
+            dst or `out` is of another dtype or shape, packed otherwise, or cannot be used.
+        """
+        return self._core.unpack("dst", dst, out)
+
+    def unpack_diff_src(self, diff_src: Any, out: Array | None = None) -> Array:
+        """The gradient of src, packed as src_shape, plain x_shape; else as `unpack_dst`."""
+        return self._core.unpack("diff_src", diff_src, out)
+
+    def unpack_diff_weights(self, diff_weights: Any, out: Array | None = None) -> Array:
+        """The gradient of the weights, diff_weights_shape, plain w_shape.
+
+        float32 or bfloat16, as `backward_weights` gave it; else as `unpack_dst`.
+        """
+        return self._core.unpack("diff_weights", diff_weights, out)
+
+    def _plain(self, name: str, value: Any) -> Array:
+        return contiguous(viewed(name, value, self._dtype_name))
+
+    def _is_narrow(self, dtype: npt.DTypeLike | None) -> bool:
+        """Whether the gradient of the weights is to be bfloat16."""
+        name = "float32" if dtype is None else dtype_name("dtype", dtype)
+        if name == "bfloat16" and self.dtype != np.float32:
+            return True
+        if name != "float32":
+            raise TypeError(f"dtype is {name}, expected float32 or the dtype of the operands")
+        return False
+
+
+def schedules(schedule: str | Mapping[str, str] | None) -> Mapping[str, str] | None:
+    """The loop nests that a caller prescribes, by the name of the pass; None for none.
+
+    Raises
+    ------
+    TypeError
+        Something is no str.
+    ValueError
+        There is no such pass.
+    """
+    if schedule is None:
+        return None
+    if isinstance(schedule, str):
+        return {"forward": schedule}
+    if not isinstance(schedule, Mapping):
+        raise TypeError(f"schedule is of type {type(schedule).__name__}, expected a str or a dict")
+    for which, text in schedule.items():
+        if which not in _PASSES:
+            raise ValueError(f"schedule names {which!r}, expected one of {', '.join(_PASSES)}")
+        if not isinstance(text, str):
+            raise TypeError(f"schedule[{which!r}] is of type {type(text).__name__}, expected a str")
+    return schedule
