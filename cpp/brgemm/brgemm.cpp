@@ -87,8 +87,7 @@ void report_generated(const Brgemm& kernel, Isa asked, double microseconds) {
 
 std::shared_ptr<const Brgemm> generated(const KernelKey& key, Isa asked) {
     const auto start = std::chrono::steady_clock::now();
-    auto kernel =
-        std::make_shared<const Brgemm>(make_plan(key.spec, key.isa, detected_microarchitecture()));
+    auto kernel = std::make_shared<const Brgemm>(make_plan(key.spec, key.isa, this_machine()));
     const std::chrono::duration<double, std::micro> elapsed =
         std::chrono::steady_clock::now() - start;
     if (profiles()) profile(kernel->name(), kernel->code());

@@ -6,14 +6,9 @@
 namespace dlprim {
 namespace {
 
-// Per-cycle rates that rank tiles; only their ratios matter.
-constexpr double kFmaPerCycle = 2;
-constexpr double kLoadsPerCycle = 2;
-constexpr double kVectorOpsPerCycle = 4;
-constexpr double kStreamedBytesPerCycle = 32;  // of B, when it comes from the L2 cache
-constexpr double kLoadsPerFma = 0.96;          // what the load units issue beside the FMAs
-constexpr double kCallLoads = 8;               // loads of a call besides those of the steps
-constexpr double kTileOverhead = 8;            // cycles to start and store a tile, not hidden
+constexpr double kLoadsPerFma = 0.96;  // what the load units issue beside the FMAs
+constexpr double kCallLoads = 8;       // loads of a call besides those of the steps
+constexpr double kTileOverhead = 8;    // cycles to start and store a tile, not hidden
 
 constexpr int kMaxVectors = 4;
 constexpr int kSpareChains = 2;  // accumulators beyond what latency times throughput asks for
@@ -32,17 +27,18 @@ int multiplications(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
            (sums_a(spec) ? tile.rows : 0);
 }
 
-double cycles_per_step(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
+double cycles_per_step(const BrgemmSpec& spec, Isa isa, const Machine& machine, const Tile& tile) {
     const MultiplyCost cost = cost_of(spec, isa);
     const double multiplies = multiplications(spec, isa, tile) * cost.passes;
     const double a_loads = tile.rows - tile.quad_rows * (1 - 1.0 / kQuad);
     const double operations =
         multiplies * cost.instructions + tile.quad_rows +
         cost.passes * (tile.rows * cost.a_operations + tile.vectors * cost.b_operations);
-    return std::max({multiplies / kFmaPerCycle,
-                     cost.passes * (tile.vectors + a_loads) / kLoadsPerCycle,
-                     tile.vectors * vector_file(isa).bytes / kStreamedBytesPerCycle,
-                     operations / kVectorOpsPerCycle,
+    return std::max({multiplies / machine.fmas_per_cycle,
+                     cost.passes * (tile.vectors + a_loads) / machine.loads_per_cycle,
+                     // B comes from the L2 cache.
+                     tile.vectors * vector_file(isa).bytes / machine.bytes_from_l2_per_cycle,
+                     operations / machine.vector_ops_per_cycle,
                      static_cast<double>(cost.latency) * cost.passes / tile.sets});
 }
 
@@ -69,11 +65,8 @@ Cut with_remainder(std::int64_t total, std::int64_t largest) {
 
 class Planner {
 public:
-    Planner(const BrgemmSpec& spec, Isa isa, Microarchitecture microarchitecture)
-        : spec_(spec),
-          isa_(isa),
-          microarchitecture_(microarchitecture),
-          lanes_(vector_file(isa).bytes / kWordBytes) {}
+    Planner(const BrgemmSpec& spec, Isa isa, const Machine& machine)
+        : spec_(spec), isa_(isa), machine_(machine), lanes_(vector_file(isa).bytes / kWordBytes) {}
 
     BrgemmPlan plan() const {
         BrgemmPlan best;
@@ -154,7 +147,7 @@ private:
     // the FMA units' turns.
     Tile with_quads(Tile tile) const {
         const std::int64_t run = spec_.trans_a ? tile.rows : spec_.words();
-        if (!microarchitecture_.shuffles_beat_broadcast_loads || !cost_of(spec_, isa_).quads) {
+        if (!machine_.shuffles_beat_broadcast_loads || !cost_of(spec_, isa_).quads) {
             return tile;
         }
         const std::int64_t words = spec_.words();
@@ -171,7 +164,7 @@ private:
 
     RowGroup row_group(std::int64_t count, std::int64_t rows, int vectors) const {
         Tile tile = with_quads({.rows = static_cast<int>(rows), .vectors = vectors});
-        const double wanted = cost_of(spec_, isa_).latency * kFmaPerCycle + kSpareChains;
+        const double wanted = cost_of(spec_, isa_).latency * machine_.fmas_per_cycle + kSpareChains;
         while (tile.accumulators() < wanted && tile.sets < spec_.words()) {
             Tile more = tile;
             ++more.sets;
@@ -201,9 +194,9 @@ private:
     double cycles_of(const std::vector<RowGroup>& rows) const {
         double cycles = 0;
         for (const RowGroup& group : rows) {
-            const double tile_cycles =
-                static_cast<double>(spec_.words()) * cycles_per_step(spec_, isa_, group.tile) +
-                kTileOverhead;
+            const double tile_cycles = static_cast<double>(spec_.words()) *
+                                           cycles_per_step(spec_, isa_, machine_, group.tile) +
+                                       kTileOverhead;
             cycles += static_cast<double>(group.count) * tile_cycles;
         }
         return cycles;
@@ -219,7 +212,7 @@ private:
 
     BrgemmSpec spec_;
     Isa isa_;
-    Microarchitecture microarchitecture_;
+    const Machine& machine_;
     int lanes_;
 };
 
@@ -232,10 +225,10 @@ std::string to_string(const Tile& tile) {
 
 }  // namespace
 
-BrgemmPlan make_plan(const BrgemmSpec& spec, Isa isa, Microarchitecture microarchitecture) {
+BrgemmPlan make_plan(const BrgemmSpec& spec, Isa isa, const Machine& machine) {
     const Isa level = kernel_isa(spec, isa);
     if (level == Isa::scalar) return {.spec = spec, .isa = level, .columns = {}};
-    return Planner(spec, level, microarchitecture).plan();
+    return Planner(spec, level, machine).plan();
 }
 
 Tile BrgemmPlan::main_tile() const {

@@ -15,6 +15,7 @@
 #include "brgemm/registers.h"
 #include "brgemm/spec.h"
 #include "jit/isa.h"
+#include "jit/machine.h"
 
 namespace dlprim {
 
@@ -44,7 +45,7 @@ struct BrgemmPlan {
 };
 
 // `spec` must be validated.
-BrgemmPlan make_plan(const BrgemmSpec& spec, Isa isa, Microarchitecture microarchitecture);
+BrgemmPlan make_plan(const BrgemmSpec& spec, Isa isa, const Machine& machine);
 
 std::string to_string(const BrgemmPlan& plan);
 

@@ -13,8 +13,6 @@ namespace {
 constexpr std::array<std::string_view, 6> kNames = {"scalar",      "avx2",        "avx512",
                                                     "avx512_vnni", "avx512_bf16", "amx"};
 
-constexpr int kZen5Family = 0x1A;
-
 Isa detect() {
     using Xbyak::util::Cpu;
     const Cpu cpu;  // checks OSXSAVE and XCR0 before it reports any AVX feature
@@ -59,12 +57,6 @@ Isa detected_isa() {
 Isa usable_isa() {
     static const Isa isa = lowered(detected_isa());
     return isa;
-}
-
-Microarchitecture detected_microarchitecture() {
-    static const Xbyak::util::Cpu cpu;
-    const bool zen5 = cpu.has(Xbyak::util::Cpu::tAMD) && cpu.displayFamily >= kZen5Family;
-    return {.shuffles_beat_broadcast_loads = zen5};
 }
 
 }  // namespace dlprim

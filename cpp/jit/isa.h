@@ -24,17 +24,6 @@ Isa detected_isa();
 // Throws std::invalid_argument when DLPRIM_MAX_ISA names no ISA level.
 Isa usable_isa();
 
-// How the core executes, where the best instruction sequence differs within one ISA level.
-struct Microarchitecture {
-    // A register shuffle runs beside two vector FMAs per cycle while vector loads do not keep up
-    // with one broadcast per FMA (AMD Zen 5; on Intel the shuffle port is an FMA port).
-    bool shuffles_beat_broadcast_loads = false;
-
-    friend bool operator==(const Microarchitecture&, const Microarchitecture&) = default;
-};
-
-Microarchitecture detected_microarchitecture();
-
 // Vector registers and their width at an ISA level; scalar has none.
 struct VectorFile {
     int registers;

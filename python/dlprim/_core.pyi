@@ -66,13 +66,13 @@ class _Formed:
 class Conv2d(_Scheduled, _Formed):
     def __init__(
         self,
+        algorithm: str,
+        high_accuracy: bool,
         shape: Sequence[int],
         dtype: str,
         layout: str,
         activation: str,
         bias: bool,
-        algorithm: str,
-        high_accuracy: bool,
     ) -> None: ...
     def forward(
         self,

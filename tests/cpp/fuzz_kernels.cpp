@@ -132,8 +132,8 @@ bool run_case(std::uint64_t seed, bool talk) {
     const Fence fence = draw.once_in(3) ? Fence::before : Fence::after;
     const Values values = draw.once_in(3) ? Values::reals : Values::eighths;
     const TypedProblem problem(spec, batch, fence, values, seed);
-    const Microarchitecture core{.shuffles_beat_broadcast_loads = draw.once_in(2)};
-    const Brgemm kernel(make_plan(spec, kernel_isa(spec, isa), core));
+    const Machine machine{.shuffles_beat_broadcast_loads = draw.once_in(2)};
+    const Brgemm kernel(make_plan(spec, kernel_isa(spec, isa), machine));
     if (talk)
         std::printf("batch %lld%s, %s\n", static_cast<long long>(batch), problem.ahead().c_str(),
                     to_string(kernel.plan()).c_str());

@@ -8,7 +8,7 @@
 namespace dlprim::bindings {
 namespace {
 
-DType packed_type(const std::string& name) {
+DType type_of(const std::string& name) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::s8}) {
         if (name == name_of(dtype)) return dtype;
     }
@@ -21,7 +21,7 @@ Shape shape_of(const py::array& array) { return {array.shape(), array.shape() + 
 // first axis may be several.
 void pack_matrices(const py::array& b, const std::string& from, const py::array& packed,
                    const std::string& to, bool transposed) {
-    Packing packing{.from = packed_type(from), .to = packed_type(to), .transposed = transposed};
+    Packing packing{.from = type_of(from), .to = type_of(to), .transposed = transposed};
     const Shape shape = shape_of(b), packed_shape = shape_of(packed);
     Call call;
     packing.src = call.operand("b", b, Expected{packing.from, shape});

@@ -5,8 +5,6 @@
 namespace dlprim::bindings {
 namespace {
 
-[[noreturn]] void refuse(const std::string& sentence) { throw py::value_error(sentence); }
-
 BatchOperand strided(const char* name, py::handle object, const char* stride_name,
                      py::handle stride, const OperandShape& shape) {
     BatchOperand operand;

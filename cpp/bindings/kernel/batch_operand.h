@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <pybind11/pybind11.h>
@@ -46,6 +47,8 @@ struct BatchOperand {
                                 : static_cast<const void*>(pointers.data());
     }
 };
+
+[[noreturn]] inline void refuse(const std::string& sentence) { throw py::value_error(sentence); }
 
 // What the arguments of an operand are called, and what was passed for them.
 struct OperandNames {

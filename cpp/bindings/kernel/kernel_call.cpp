@@ -13,8 +13,6 @@ namespace {
 // Below this many operations a call is shorter than handing the GIL over and back.
 constexpr double kFlopsWorthReleasingTheGil = 1 << 20;
 
-[[noreturn]] void refuse(const std::string& sentence) { throw py::value_error(sentence); }
-
 // Everything that a call needs, checked; keeps the arrays and copied tables alive.
 class CheckedCall {
 public:

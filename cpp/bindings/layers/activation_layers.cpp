@@ -2,7 +2,7 @@
 #include <memory>
 #include <string>
 
-#include "bindings/primitives/schedules.h"
+#include "bindings/primitives/primitive.h"
 #include "bindings/register.h"
 #include "primitives/conv/conv_layout.h"
 #include "primitives/layers/batch_norm.h"

@@ -4,18 +4,18 @@
 #include <optional>
 #include <string>
 
-#include "bindings/primitives/schedules.h"
+#include "bindings/primitives/primitive.h"
 #include "bindings/register.h"
+#include "primitives/tensor/partition.h"
 #include "primitives/tensor/reorder.h"
 
 namespace dlprim::bindings {
 namespace {
 
-constexpr std::int64_t kCacheLine = 64;
 constexpr std::size_t kShapeFields = 16;
 
 // The fields of ConvShape in their order.
-ConvShape shape_of(const Shape& values) {
+ConvShape conv_shape(const Shape& values) {
     if (values.size() != kShapeFields) {
         throw py::value_error("shape has " + std::to_string(values.size()) +
                               " values, expected 16");
@@ -43,10 +43,13 @@ ConvAlgorithm parse_algorithm(const std::string& name) {
     return name == "auto" ? ConvAlgorithm::automatic : ConvAlgorithm::direct;
 }
 
-class PyConv2d {
+std::vector<TensorForm> forms_of(const ConvSpec& spec) {
+    return conv_forms(spec.shape, spec.dtype, spec.layout);
+}
+
+class PyConv2d : public Primitive<Conv2d> {
 public:
-    explicit PyConv2d(const ConvSpec& spec)
-        : conv_(spec), forms_(conv_forms(spec.shape, spec.dtype, spec.layout)) {
+    explicit PyConv2d(const ConvSpec& spec) : Primitive(spec, &forms_of) {
         add_transformed(forward_weights_, {PassKind::forward});
         add_transformed(all_weights_, {PassKind::forward, PassKind::backward_data});
     }
@@ -57,24 +60,18 @@ public:
         const Weights filter = weights_in(call, weights);
         ConvForward tensors{.src = call.operand("src", src, src_),
                             .weights = filter.direct,
-                            .bias = call.optional_floats("bias", bias, bias_),
+                            .bias = bias_in(call, bias, "convolution"),
                             .residual = call.optional("residual", residual, dst_),
                             .transformed = filter.forward};
-        if (conv_.spec().bias != (tensors.bias != nullptr)) {
-            throw py::value_error(conv_.spec().bias
-                                      ? "bias is missing: the convolution was made with bias=True"
-                                      : "bias was given, but the convolution was made without "
-                                        "bias=True");
-        }
-        if (!relu_mask.is_none() && conv_.spec().activation != Activation::relu) {
+        if (!relu_mask.is_none() && core_.spec().activation != Activation::relu) {
             throw py::value_error(
                 "relu_mask was given, but the activation of the convolution is '" +
-                std::string(name_of(conv_.spec().activation)) + "', expected 'relu'");
+                std::string(name_of(core_.spec().activation)) + "', expected 'relu'");
         }
         const Written dst = call.result("out", out, dst_, src, {tensors.residual});
         tensors.dst = dst.data;
         tensors.relu_mask = call.optional_result("relu_mask", relu_mask, relu_mask_).bits();
-        call.run([&] { conv_.forward(tensors); });
+        call.run([&] { core_.forward(tensors); });
         return dst.array;
     }
 
@@ -84,21 +81,8 @@ public:
         const Weights filter = weights_in(call, weights);
         const Written diff_src = call.result("out", out, src_, diff_dst);
         call.run(
-            [&] { conv_.backward_data(gradient, filter.direct, diff_src.data, filter.backward); });
+            [&] { core_.backward_data(gradient, filter.direct, diff_src.data, filter.backward); });
         return diff_src.array;
-    }
-
-    // A new result is of float32 unless it is to be `narrow`.
-    py::object backward_weights(py::handle src, py::handle diff_dst, py::handle out,
-                                bool narrow) const {
-        Call call;
-        const char* const source = call.operand("src", src, src_);
-        const char* const gradient = call.operand("diff_dst", diff_dst, dst_);
-        const Form& form = narrow && out.is_none() ? forms_["narrow_diff_weights"]
-                                                   : forms_.matching("diff_weights", out);
-        const Written result = call.result("out", out, form, src);
-        call.run([&] { conv_.backward_weights(source, gradient, form.dtype(), result.data); });
-        return result.array;
     }
 
     // The gradient in front of relu, and the bias's where that is given; the latter alone with
@@ -116,7 +100,7 @@ public:
         }
         problem.out = passed.data;
         problem.diff_bias = call.optional_result("diff_bias", diff_bias, bias_).floats();
-        call.run([&] { conv_.backward_relu(problem); });
+        call.run([&] { core_.backward_relu(problem); });
         return passed.array ? passed.array : py::none();
     }
 
@@ -149,10 +133,6 @@ public:
         return shapes;
     }
 
-    const Forms& forms() const { return forms_; }
-    const Conv2d& core() const { return conv_; }
-    Conv2d& core() { return conv_; }
-
 private:
     // Packed weights in one array: as the direct algorithm takes them, and behind them, from a
     // cache line on, the transformed ones of Winograd's passes, float32 in any dtype. Null where
@@ -163,13 +143,10 @@ private:
         const float* backward = nullptr;
     };
 
-    DType dtype() const { return conv_.spec().dtype; }
-    bool runs(PassKind pass) const { return conv_.transformed_floats(pass) > 0; }
+    DType dtype() const { return core_.spec().dtype; }
+    bool runs(PassKind pass) const { return core_.transformed_floats(pass) > 0; }
 
-    std::int64_t direct_bytes() const {
-        const std::int64_t bytes = weights_.layout().bytes();
-        return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
-    }
+    std::int64_t direct_bytes() const { return dlprim::aligned(weights_.layout().bytes()); }
 
     // A form with the weights of these passes that are Winograd's, if any of them is. Its name
     // says the tiles, so that those of another choice are refused.
@@ -179,8 +156,8 @@ private:
         std::string separator;
         for (const PassKind pass : passes) {
             if (!runs(pass)) continue;
-            bytes += conv_.transformed_floats(pass) * size_of(DType::f32);
-            name += separator + std::string(name_of(pass)) + " in " + conv_.algorithm(pass);
+            bytes += core_.transformed_floats(pass) * size_of(DType::f32);
+            name += separator + std::string(name_of(pass)) + " in " + core_.algorithm(pass);
             separator = " and ";
         }
         if (!separator.empty()) form.emplace(weights_, bytes / size_of(dtype()), name);
@@ -203,7 +180,7 @@ private:
         const auto* next = reinterpret_cast<const float*>(data + direct_bytes());
         if (runs(PassKind::forward)) {
             parts.forward = next;
-            next += conv_.transformed_floats(PassKind::forward);
+            next += core_.transformed_floats(PassKind::forward);
         }
         if (runs(PassKind::backward_data) && &form == &*all_weights_) parts.backward = next;
         return parts;
@@ -222,16 +199,9 @@ private:
     }
 
     void transform(PassKind pass, const Weights& parts, const float* to) const {
-        if (to != nullptr) conv_.transform_weights(pass, parts.direct, const_cast<float*>(to));
+        if (to != nullptr) core_.transform_weights(pass, parts.direct, const_cast<float*>(to));
     }
 
-    Conv2d conv_;
-    Forms forms_;
-    // Looked up once.
-    const Form& src_ = forms_["src"];
-    const Form& dst_ = forms_["dst"];
-    const Form& weights_ = forms_["weights"];
-    const Form& bias_ = forms_["bias"];
     const Form& relu_mask_ = forms_["relu_mask"];
     std::optional<Form> forward_weights_;
     std::optional<Form> all_weights_;
@@ -242,15 +212,6 @@ std::vector<PassKind> scheduled_passes(const Conv2d& conv) {
     return {kPassKinds.begin(), kPassKinds.end()};
 }
 
-// Of the passes, and of the gradient through relu.
-py::dict scratch_bytes(const PyConv2d& conv) {
-    py::dict bytes;
-    for (const PassKind pass : kPassKinds)
-        bytes[text_of(name_of(pass))] = conv.core().scratch_bytes(pass);
-    bytes["backward_relu"] = conv.core().relu_scratch_bytes();
-    return bytes;
-}
-
 // The algorithm of each pass: "direct", or "winograd" and the size of its tiles.
 py::dict algorithms(const PyConv2d& conv) {
     py::dict names;
@@ -259,11 +220,12 @@ py::dict algorithms(const PyConv2d& conv) {
     return names;
 }
 
-std::unique_ptr<PyConv2d> make(const py::sequence& shape, const std::string& dtype,
-                               const std::string& layout, const std::string& activation, bool bias,
-                               const std::string& algorithm, bool high_accuracy) {
+std::unique_ptr<PyConv2d> make(const std::string& algorithm, bool high_accuracy,
+                               const py::sequence& shape, const std::string& dtype,
+                               const std::string& layout, const std::string& activation,
+                               bool bias) {
     return std::make_unique<PyConv2d>(
-        ConvSpec{.shape = shape_of(shape_from(shape)),
+        ConvSpec{.shape = conv_shape(shape_from(shape)),
                  .dtype = parse_dtype(dtype),
                  .layout = layout == "NHWC" ? Format::nhwc : Format::blocked,
                  .activation = parse_activation(activation),
@@ -284,7 +246,12 @@ void register_conv2d(py::module_& module) {
         .def("pack_weights", &PyConv2d::pack_weights)
         .def_property_readonly("weights_shapes", &PyConv2d::weights_shapes)
         .def_property_readonly("algorithms", algorithms)
-        .def_property_readonly("scratch_bytes", scratch_bytes)
+        .def_property_readonly("scratch_bytes",
+                               [](const PyConv2d& conv) {
+                                   py::dict bytes = scratch_by_pass(conv, kPassKinds);
+                                   bytes["backward_relu"] = conv.core().relu_scratch_bytes();
+                                   return bytes;
+                               })
         .def_property_readonly(
             "flops", [](const PyConv2d& conv) { return conv.core().spec().shape.flops(); });
     define_schedules(type, kPassKinds, scheduled_passes);

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "bindings/primitives/schedules.h"
+#include "bindings/primitives/primitive.h"
 #include "bindings/register.h"
 #include "primitives/tensor/reorder.h"
 
@@ -23,22 +23,17 @@ std::vector<TensorForm> forms_of(const LinearSpec& spec) {
     return forms;
 }
 
-class PyLinear {
+class PyLinear : public Primitive<Linear> {
 public:
-    explicit PyLinear(const LinearSpec& spec) : linear_(spec), forms_(forms_of(spec)) {}
+    explicit PyLinear(const LinearSpec& spec) : Primitive(spec, &forms_of) {}
 
     py::object forward(py::handle src, py::handle weights, py::handle bias, py::handle scale,
                        py::handle before_activation, py::handle out) const {
         Call call;
         LinearForward tensors{.src = call.operand("src", src, src_),
                               .weights = call.operand("weights", weights, weights_form_of(weights)),
-                              .bias = call.optional_floats("bias", bias, by_channel_),
-                              .scale = call.optional_floats("scale", scale, by_channel_)};
-        if (spec().bias != (tensors.bias != nullptr)) {
-            throw py::value_error(spec().bias
-                                      ? "bias is missing: the layer was made with bias=True"
-                                      : "bias was given, but the layer was made without bias=True");
-        }
+                              .bias = bias_in(call, bias, "layer"),
+                              .scale = call.optional_floats("scale", scale, bias_)};
         if (is_int8(dtype()) != (tensors.scale != nullptr)) {
             throw py::value_error(tensors.scale != nullptr
                                       ? "scale was given, but the layer is of dtype " +
@@ -49,7 +44,7 @@ public:
         tensors.dst = dst.data;
         tensors.before_activation =
             call.optional_result("before_activation", before_activation, dst_).data;
-        call.run([&] { linear_.forward(tensors); });
+        call.run([&] { core_.forward(tensors); });
         return dst.array;
     }
 
@@ -60,22 +55,14 @@ public:
         const char* const matrix =
             call.operand("weights", weights, weights_) + weights_.layout().bytes();
         const Written diff_src = call.result("out", out, src_, diff_dst);
-        call.run([&] { linear_.backward_data(gradient, matrix, diff_src.data); });
+        call.run([&] { core_.backward_data(gradient, matrix, diff_src.data); });
         return diff_src.array;
     }
 
-    // A new result is of float32 unless it is to be `narrow`.
     py::object backward_weights(py::handle src, py::handle diff_dst, py::handle out,
                                 bool narrow) const {
         require_backward();
-        Call call;
-        const char* const source = call.operand("src", src, src_);
-        const char* const gradient = call.operand("diff_dst", diff_dst, dst_);
-        const Form& form = narrow && out.is_none() ? forms_["narrow_diff_weights"]
-                                                   : forms_.matching("diff_weights", out);
-        const Written result = call.result("out", out, form, src);
-        call.run([&] { linear_.backward_weights(source, gradient, form.dtype(), result.data); });
-        return result.array;
+        return Primitive::backward_weights(src, diff_dst, out, narrow);
     }
 
     // The gradients in front of the activation, diff_dst itself where there is none, and of the
@@ -96,9 +83,9 @@ public:
             passed = call.result("out", out, dst_, diff_dst, {problem.diff_dst});
         }
         problem.out = passed.data;
-        const Written total = call.result("diff_bias", diff_bias, by_channel_);
+        const Written total = call.result("diff_bias", diff_bias, bias_);
         problem.diff_bias = total.floats();
-        call.run([&] { linear_.backward_activation(problem); });
+        call.run([&] { core_.backward_activation(problem); });
         return py::make_tuple(passed.array ? py::handle(passed.array) : diff_dst, total.array);
     }
 
@@ -120,12 +107,8 @@ public:
         return packed.array;
     }
 
-    const Forms& forms() const { return forms_; }
-    const Linear& core() const { return linear_; }
-    Linear& core() { return linear_; }
-
 private:
-    const LinearSpec& spec() const { return linear_.spec(); }
+    const LinearSpec& spec() const { return core_.spec(); }
     DType dtype() const { return spec().dtype; }
 
     const Form& weights_form_of(py::handle array) const {
@@ -133,24 +116,17 @@ private:
     }
 
     void require_backward() const {
-        if (linear_.has_backward()) return;
+        if (core_.has_backward()) return;
         throw py::type_error("the layer is of dtype " + std::string(name_of(dtype())) +
                              ", which has the forward pass alone");
     }
 
-    Linear linear_;
-    Forms forms_;
-    // Looked up once.
-    const Form& src_ = forms_["src"];
-    const Form& dst_ = forms_["dst"];
-    const Form& weights_ = forms_["weights"];
     const Form& forward_weights_ = forms_["forward_weights"];
-    const Form& by_channel_ = forms_["bias"];
 };
 
-std::unique_ptr<PyLinear> make(const py::sequence& shape, const std::string& dtype,
-                               const std::string& dst_dtype, const std::string& layout,
-                               const std::string& activation, bool bias) {
+std::unique_ptr<PyLinear> make_linear(const py::sequence& shape, const std::string& dtype,
+                                      const std::string& dst_dtype, const std::string& layout,
+                                      const std::string& activation, bool bias) {
     const Shape values = shape_from(shape);
     if (values.size() != 3) {
         throw py::value_error("shape has " + std::to_string(values.size()) +
@@ -169,21 +145,15 @@ std::unique_ptr<PyLinear> make(const py::sequence& shape, const std::string& dty
 
 void register_linear(py::module_& module) {
     py::class_<PyLinear> type(module, "Linear");
-    type.def(py::init(&make))
+    type.def(py::init(&make_linear))
         .def("forward", &PyLinear::forward)
         .def("backward_data", &PyLinear::backward_data)
         .def("backward_weights", &PyLinear::backward_weights)
         .def("backward_activation", &PyLinear::backward_activation)
         .def("pack_weights", &PyLinear::pack_weights)
-        .def_property_readonly("scratch_bytes",
-                               [](const PyLinear& linear) {
-                                   py::dict bytes;
-                                   for (const PassKind pass : linear.core().passes()) {
-                                       bytes[text_of(name_of(pass))] =
-                                           linear.core().scratch_bytes(pass);
-                                   }
-                                   return bytes;
-                               })
+        .def_property_readonly(
+            "scratch_bytes",
+            [](const PyLinear& linear) { return scratch_by_pass(linear, linear.core().passes()); })
         .def_property_readonly(
             "flops", [](const PyLinear& linear) { return linear.core().spec().shape.flops(); });
     define_schedules(type, kPassKinds, [](const Linear& linear) { return linear.passes(); });

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bindings/primitives/schedules.h"
+#include "bindings/primitives/primitive.h"
 #include "bindings/register.h"
 
 namespace dlprim::bindings {
@@ -124,8 +124,8 @@ private:
     std::shared_ptr<ArrayPool> pool_ = std::make_shared<ArrayPool>();
 };
 
-std::unique_ptr<PyRnn> make(const std::string& cell, const py::sequence& extents,
-                            const std::string& dtype, bool reverse) {
+std::unique_ptr<PyRnn> make_rnn(const std::string& cell, const py::sequence& extents,
+                                const std::string& dtype, bool reverse) {
     const Shape values = shape_from(extents);
     if (values.size() != 4) {
         throw py::value_error("extents has " + std::to_string(values.size()) +
@@ -140,7 +140,7 @@ std::unique_ptr<PyRnn> make(const std::string& cell, const py::sequence& extents
                                             .reverse = reverse});
 }
 
-py::dict scratch_bytes(const PyRnn& rnn) {
+py::dict rnn_scratch_bytes(const PyRnn& rnn) {
     py::dict bytes;
     bytes["inference"] = rnn.core().forward_scratch_bytes();
     bytes["forward"] = rnn.core().forward_scratch_bytes();
@@ -152,13 +152,13 @@ py::dict scratch_bytes(const PyRnn& rnn) {
 
 void register_rnn(py::module_& module) {
     py::class_<PyRnn> type(module, "Rnn");
-    type.def(py::init(&make))
+    type.def(py::init(&make_rnn))
         .def("forward", &PyRnn::forward)
         .def("backward", &PyRnn::backward)
         .def("pack_weights", &PyRnn::pack_weights)
         .def("transpose_weights", &PyRnn::transpose_weights)
         .def_property_readonly("flops", [](const PyRnn& rnn) { return rnn.core().shape().flops(); })
-        .def_property_readonly("scratch_bytes", scratch_bytes);
+        .def_property_readonly("scratch_bytes", rnn_scratch_bytes);
     define_schedules(type, kRnnPasses, [](const Rnn&) { return kRnnPasses; });
 }
 

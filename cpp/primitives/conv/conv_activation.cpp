@@ -18,14 +18,15 @@ ContractionRules activation_rules(const ConvProblem& problem, Activation activat
                              int) { return std::vector<Schedule>{parse_schedule("G N K P")}; }};
 }
 
-std::int64_t mask_bytes_of_image(const Contraction& contraction) {
-    return contraction.mask_offset(contraction.loops[kImages].c);
+std::int64_t mask_image_of(const ConvProblem& problem) {
+    const Contraction activation = activation_contraction(problem, {});
+    return activation.mask_offset(activation.loops[kImages].c);
 }
 
 }  // namespace
 
 ConvActivation::ConvActivation(const ConvProblem& problem, Activation activation)
-    : mask_image_(mask_bytes_of_image(activation_contraction(problem, {}))),
+    : mask_image_(mask_image_of(problem)),
       plans_(activation_rules(problem, activation)) {}
 
 void ConvActivation::run(void* dst, std::uint8_t* relu_mask) const {

@@ -151,7 +151,7 @@ bool has_cells(const ConvProblem& problem) {
     const bool aligned = c.pixel * element % 64 == 0 && out.block * element % 64 == 0 &&
                          out.last() * element % 64 == 0 && out.channels * element % 64 == 0;
     const bool whole = problem.dtype == DType::f32 || in.channels % in.block == 0;
-    const bool large = static_cast<double>(shape.N * c.image * element) > cache_sizes().l2;
+    const bool large = static_cast<double>(shape.N * c.image * element) > this_machine().l2;
     return pointwise && strided && aligned && whole && large;
 }
 

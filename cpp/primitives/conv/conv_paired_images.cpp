@@ -78,7 +78,7 @@ PairedImages in_bands(const ConvShape& whole, DType dtype, std::int64_t room) {
 PairedImages paired_images(const ConvProblem& problem) {
     const std::int64_t scratch = weights_scratch(problem).room(problem.dtype);
     const auto room =
-        std::min(static_cast<std::int64_t>(kShareOfCache * cache_sizes().l2), scratch);
+        std::min(static_cast<std::int64_t>(kShareOfCache * this_machine().l2), scratch);
     PairedImages made = in_bands(weights_pass_shape(problem), problem.dtype, room);
     // A single long row cannot be cut, and its last pair may be half empty.
     if (made.src_bytes + made.dst_bytes <= scratch) return made;

@@ -5,7 +5,6 @@
 #include "primitives/conv/conv_statement.h"
 #include "primitives/conv/conv_weights_scratch.h"
 #include "primitives/nest/contraction_builder.h"
-#include "primitives/nest/schedule_cost.h"
 
 namespace dlprim {
 namespace {

@@ -1,5 +1,6 @@
 #include "primitives/conv/conv_weights_scratch.h"
 
+#include <algorithm>
 #include <array>
 
 namespace dlprim {
@@ -28,6 +29,25 @@ WeightsScratch weights_scratch(const ConvProblem& problem) {
     while (made.loop < 2 && extents[static_cast<std::size_t>(made.loop)] == 1) ++made.loop;
     const std::int64_t extent = extents[static_cast<std::size_t>(made.loop)];
     made.slices = {extent, made.weights > made.image ? (extent + 1) / 2 : extent};
+    return made;
+}
+
+WeightsDivision divided(const WeightsScratch& scratch, const SummedImages& images,
+                        std::int64_t parts, DType to) {
+    WeightsDivision made{.parts = parts, .index_elements = scratch.elements(), .to = to};
+    made.at_once = (images.count + parts - 1) / parts;
+    if (images.packed_bytes > 0) {
+        // As much of them as of the weights, which are read and written once for all.
+        const std::int64_t worth = 1 + scratch.weights / images.packed_bytes;
+        const std::int64_t room = parts > 1 ? scratch.room_beside(parts, to) : scratch.room(to);
+        made.at_once = std::clamp<std::int64_t>(
+            made.at_once, std::min<std::int64_t>(images.count, 1),
+            std::max<std::int64_t>(std::min(worth, room / images.packed_bytes), 1));
+    }
+    if (parts == 1 && scratch.is_sliced(to)) {
+        made.slices = scratch.slices;
+        made.index_elements /= scratch.slices.extent;
+    }
     return made;
 }
 

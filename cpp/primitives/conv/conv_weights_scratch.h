@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "primitives/conv/conv_contraction.h"
+#include "primitives/nest/fixed_parts.h"
 #include "primitives/tensor/partition.h"
 
 namespace dlprim {
@@ -27,8 +28,34 @@ struct WeightsScratch {
     std::int64_t room(DType to) const {
         return weights + image - (to == DType::f32 ? 0 : slice_bytes());
     }
+    // The same beside the copies of so many parts of the minibatch.
+    std::int64_t room_beside(std::int64_t parts, DType to) const {
+        return weights + image - FixedParts(parts, elements(), to).scratch_bytes();
+    }
+    std::int64_t elements() const { return weights / size_of(DType::f32); }
 };
 
 WeightsScratch weights_scratch(const ConvProblem& problem);
+
+// How the sum for a result of one type is divided.
+struct WeightsDivision {
+    std::int64_t parts = 1;           // of the minibatch, or
+    Blocks slices{1, 1};              // of the weights, that are summed one after the other
+    std::int64_t index_elements = 0;  // of diff_weights, for each index of the slices
+    std::int64_t at_once = 1;         // images, or bands, that one run of the nest sums
+    DType to = DType::f32;
+
+    FixedParts sums(Range indices) const { return {parts, indices.size() * index_elements, to}; }
+    std::int64_t sums_bytes() const { return sums(slices.at(0)).scratch_bytes(); }
+};
+
+// What is summed: images, or bands of them.
+struct SummedImages {
+    std::int64_t count = 0;
+    std::int64_t packed_bytes = 0;  // of one; 0: they are read in place
+};
+
+WeightsDivision divided(const WeightsScratch& scratch, const SummedImages& images,
+                        std::int64_t parts, DType to);
 
 }  // namespace dlprim

@@ -11,6 +11,7 @@
 #include "primitives/conv/conv_weights_scratch.h"
 #include "primitives/conv/direct_passes.h"
 #include "primitives/nest/fixed_parts.h"
+#include "primitives/nest/schedule_cost.h"
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {
@@ -24,8 +25,10 @@ constexpr std::int64_t kManyBlocks = 32;
 constexpr std::int64_t kPairsWorthCopies = 3;
 constexpr std::int64_t kMostParts = 8;
 
-// Variants: so many images at once, all weights or one of two slices.
+// Variants: so many images at once, all weights or one of two slices. The typical one is for as
+// many as the parts of its schedule leave at once of a float32 result.
 constexpr std::int64_t kSlices = 3;
+constexpr std::int64_t kTypical = -1;
 
 std::int64_t variant_of(const WeightsPart& it) { return it.images * kSlices + it.slice + 1; }
 
@@ -33,16 +36,13 @@ WeightsPart part_of(std::int64_t variant) {
     return {variant / kSlices, static_cast<int>(variant % kSlices) - 1};
 }
 
-// How the sum for a result of one type is divided.
-struct Division {
-    std::int64_t parts = 1;           // of the minibatch, or
-    Blocks slices{1, 1};              // of the weights, that are summed one after the other
-    std::int64_t index_elements = 0;  // of diff_weights, for each index of the slices
-    std::int64_t at_once = 1;         // images, or bands, that one run of the nest sums
-    DType to = DType::f32;
+struct WeightsPlan {
+    ContractionPlan nest;
+    std::int64_t variant = 0;
+    WeightsDivision exact = {};    // for a result of float32
+    WeightsDivision rounded = {};  // and of the type of the convolution
 
-    FixedParts sums(Range indices) const { return {parts, indices.size() * index_elements, to}; }
-    std::int64_t sums_bytes() const { return sums(slices.at(0)).scratch_bytes(); }
+    std::vector<std::string> kernel_names() const { return nest.kernel_names(); }
 };
 
 class DirectWeights final : public ConvPass {
@@ -64,19 +64,17 @@ public:
             gatherer_.emplace(problem_);
             packed_bytes_ = gatherer_->bytes();
         }
-        exact_ = division(DType::f32);
-        rounded_ = division(spec.dtype);
-        nest_.emplace(ContractionRules{.contraction =
-                                           [this](std::int64_t variant) {
-                                               return weights_contraction(problem_,
-                                                                          part_of(variant));
-                                           },
-                                       .typical = variant_of({.images = exact_.at_once})});
+        while (most_parts_ < std::min(shape_.N, kMostParts) &&
+               scratch_.room_beside(most_parts_ + 1, spec.dtype) >= packed_bytes_) {
+            ++most_parts_;
+        }
+        nest_.emplace(rules());
         sliced_letter_ = nest_->loops()[static_cast<std::size_t>(scratch_.loop)].letter;
     }
 
     void run(const ConvTensors& it) const override {
-        const Division& division = it.to == DType::f32 ? exact_ : rounded_;
+        const auto typical = nest_->typical_plan();
+        const WeightsDivision& division = it.to == DType::f32 ? typical->exact : typical->rounded;
         const int threads = num_threads();
         const WorkspacePool::Lease scratch(workspaces(), bytes(division, threads));
         char* const packed = scratch.data() + division.sums_bytes();
@@ -92,7 +90,7 @@ public:
                     Images mine = images;
                     mine.all = chunk(shape_.N, division.parts, part);
                     mine.packed = packed + packer * division.at_once * packed_bytes_;
-                    sum(it, division, mine, sums);
+                    sum(it, *typical, division, mine, sums);
                     if (shape_.N == 0) {
                         std::fill_n(sums, indices.size() * division.index_elements, 0.0F);
                     }
@@ -103,7 +101,9 @@ public:
 
     std::int64_t scratch_bytes() const override {
         const int threads = num_threads();
-        return std::max(bytes(exact_, threads), bytes(rounded_, threads));
+        const std::int64_t parts = sum_schedule(nest_->schedule(), image_loop(), most_parts_).parts;
+        return std::max(bytes(division(parts, DType::f32), threads),
+                        bytes(division(parts, problem_.dtype), threads));
     }
 
     ScheduledNest* nest() const override { return &*nest_; }
@@ -127,57 +127,69 @@ private:
                size_of(problem_.dtype);
     }
 
-    // A power of two, which two, four or eight threads share evenly.
-    Division division(DType to) const {
-        Division made{.index_elements = scratch_.weights / size_of(DType::f32), .to = to};
-        const auto room_beside = [&](std::int64_t parts) {
-            made.parts = parts;
-            return scratch_.weights + scratch_.image - made.sums_bytes();
-        };
+    Loop image_loop() const { return {'n', shape_.N}; }
+
+    Scheduled<WeightsPlan>::Rules rules() const {
+        const std::int64_t parts = ranked_parts();
+        const WeightsPart typical{.images = division(parts, DType::f32).at_once};
+        std::vector<Loop> loops = loops_of(weights_contraction(problem_, typical));
+        for (Loop& loop : loops) {
+            if (loop.letter == image_loop().letter) loop = image_loop();
+        }
+        return {.plan = [this](std::int64_t variant,
+                               const Schedule& schedule) { return plan(variant, schedule); },
+                .candidates =
+                    [=, this](int count) {
+                        std::vector<Schedule> found = ranked_schedules(
+                            weights_contraction(problem_, typical), this_machine(), count);
+                        for (Schedule& it : found) it = with_parts(it, image_loop(), parts);
+                        return found;
+                    },
+                .loops = std::move(loops),
+                .typical = kTypical};
+    }
+
+    std::shared_ptr<const WeightsPlan> plan(std::int64_t variant, const Schedule& schedule) const {
+        const SumSchedule sum = sum_schedule(schedule, image_loop(), most_parts_);
+        const WeightsDivision exact = division(sum.parts, DType::f32);
+        if (variant == kTypical) variant = variant_of({.images = exact.at_once});
+        return std::make_shared<const WeightsPlan>(
+            ContractionPlan(weights_contraction(problem_, part_of(variant)), sum.within), variant,
+            exact, division(sum.parts, problem_.dtype));
+    }
+
+    std::int64_t ranked_parts() const {
         const bool worth =
             pairs_ && shape_.N * packed_bytes_ >= kPairsWorthCopies * scratch_.weights;
-        std::int64_t parts = 1;
-        while ((!many_blocks_ || worth) && 2 * parts <= std::min(shape_.N, kMostParts) &&
-               room_beside(2 * parts) >= packed_bytes_) {
-            parts *= 2;
-        }
-        const std::int64_t room = parts > 1 ? room_beside(parts) : scratch_.room(to);
-        made.parts = parts;
-        made.at_once = (shape_.N + parts - 1) / parts;
-        if (pairs_ || gatherer_) {
-            // As much of them as of the weights, which are read and written once for all.
-            const std::int64_t worth_once = 1 + scratch_.weights / packed_bytes_;
-            const std::int64_t most = std::min(worth_once, room / packed_bytes_);
-            made.at_once = std::clamp<std::int64_t>(
-                made.at_once, std::min<std::int64_t>(shape_.N, 1), std::max<std::int64_t>(most, 1));
-        }
-        if (parts == 1 && scratch_.is_sliced(to)) {
-            made.slices = scratch_.slices;
-            made.index_elements /= scratch_.slices.extent;
-        }
-        return made;
+        return many_blocks_ && !worth ? 1 : even_parts(shape_.N, most_parts_);
+    }
+
+    WeightsDivision division(std::int64_t parts, DType to) const {
+        return divided(scratch_, {shape_.N, packed_bytes_}, parts, to);
     }
 
     // Threads with packed images and parts of their own. More threads than there are parts do
     // better to share the blocks of one part after the other, if there are many.
-    std::int64_t packers(const Division& it, int threads) const {
+    std::int64_t packers(const WeightsDivision& it, int threads) const {
         return threads > it.parts && many_blocks_ ? 1 : std::min<std::int64_t>(it.parts, threads);
     }
 
-    std::int64_t bytes(const Division& it, int threads) const {
+    std::int64_t bytes(const WeightsDivision& it, int threads) const {
         return it.sums_bytes() + packers(it, threads) * it.at_once * packed_bytes_;
     }
 
-    void sum(const ConvTensors& tensors, const Division& division, const Images& images,
-             float* sums) const {
+    void sum(const ConvTensors& tensors, const WeightsPlan& typical,
+             const WeightsDivision& division, const Images& images, float* sums) const {
         const std::int64_t first =
             images.slice == WeightsPart::kAll ? 0 : division.slices.at(images.slice).begin;
         for (std::int64_t begin = images.all.begin; begin < images.all.end;
              begin += division.at_once) {
             const Range now{begin, std::min(begin + division.at_once, images.all.end)};
-            const auto plan = nest_->plan(variant_of({now.size(), images.slice}));
+            const std::int64_t variant = variant_of({now.size(), images.slice});
+            const auto other = variant == typical.variant ? nullptr : nest_->plan(variant);
+            const ContractionPlan& nest = other ? other->nest : typical.nest;
             const ContractionLoop& loop =
-                plan->contraction().loops[static_cast<std::size_t>(scratch_.loop)];
+                nest.contraction().loops[static_cast<std::size_t>(scratch_.loop)];
             ContractionOperands operands{.c = sums, .accumulate = begin > images.all.begin};
             if (pairs_) {
                 pack(now, blocks_to_pack(division, images), tensors, images.packed);
@@ -194,12 +206,12 @@ private:
                 operands.b = static_cast<const char*>(tensors.diff_dst) + now.begin * dst_image_;
                 if (gatherer_) operands.a = gather(now, tensors.src, images.packed);
             }
-            plan->run(operands, nullptr, images.threads);
+            nest.run(operands, nullptr, images.threads);
         }
     }
 
     // Where all images are packed at once, they stay for the next slice.
-    BlockRanges blocks_to_pack(const Division& division, const Images& images) const {
+    BlockRanges blocks_to_pack(const WeightsDivision& division, const Images& images) const {
         BlockRanges blocks{{0, in_.count()}, {0, out_.count()}};
         if (images.slice == WeightsPart::kAll) return blocks;
         const Range range = division.slices.at(images.slice);
@@ -255,9 +267,8 @@ private:
     bool many_blocks_;
     std::optional<PairPacker> packer_;
     std::optional<PixelGatherer> gatherer_;
-    Division exact_;    // for a result of float32
-    Division rounded_;  // and of the type of the convolution
-    mutable std::optional<ScheduledPass> nest_;
+    std::int64_t most_parts_ = 1;
+    mutable std::optional<Scheduled<WeightsPlan>> nest_;
     char sliced_letter_ = 'g';
 };
 

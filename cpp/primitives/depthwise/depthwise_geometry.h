@@ -78,11 +78,11 @@ inline Blocks block_groups(const ConvProblem& problem) {
 // from the L3 cache it costs a fifth (Zen 5).
 inline bool fetches_rows(const ConvProblem& problem) {
     constexpr double kShare = 1.0 / 4;  // of the L3 cache, that is likely to hold activations
-    const CacheSizes caches = cache_sizes();
+    const Machine& machine = this_machine();
     const auto bytes = static_cast<double>(problem.shape.N *
                                            (src_plane(problem).image + dst_plane(problem).image) *
                                            size_of(problem.dtype));
-    return bytes < caches.l2 / 2 || bytes > kShare * caches.l3;
+    return bytes < machine.l2 / 2 || bytes > kShare * machine.l3;
 }
 
 // How far ahead of its use a row is prefetched: far enough for the latency of memory.

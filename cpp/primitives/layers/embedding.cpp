@@ -56,7 +56,7 @@ public:
           found_(occurrences_of(problem)),
           add_(gradient_function(usable_isa(), problem.dtype, Activation::none)),
           around_caches_(static_cast<double>(problem.rows * problem.width * size_of(DType::f32)) >
-                         kShareOfL3 * cache_sizes().l3) {}
+                         kShareOfL3 * this_machine().l3) {}
 
     void run() const {
         const Blocks tasks{

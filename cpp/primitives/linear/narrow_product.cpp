@@ -93,9 +93,10 @@ void multiply(const LinearProblem& problem, const NarrowProduct& operands, const
 // Of the two columns that one channel is stored as (linear_layout.h), the first.
 template <class Element>
 void widen_weights(const LinearProblem& problem, const Element* packed, float* weights) {
-    const std::int64_t group = elements_per_word(problem.dtype);
+    constexpr std::int64_t group = sizeof(float) / sizeof(Element);  // along the sum, side by side
     const std::int64_t apart = linear_blocks(problem.shape.K).block * group;
-    for (std::int64_t c = 0; c < narrow_scratch_floats(problem); ++c) {
+    const std::int64_t channels = narrow_scratch_floats(problem);
+    for (std::int64_t c = 0; c < channels; ++c) {
         weights[c] = widened(packed[c / group * apart + c % group]);
     }
 }

@@ -74,11 +74,11 @@ ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedu
     for (const int loop : {contraction_.batch.loop, contraction_.entry_loop}) {
         sum_is_split_ = sum_is_split_ || (loop >= 0 && is_split(loop));
     }
-    streams_ = contraction_.bytes_c > cache_sizes().l2;
+    streams_ = contraction_.bytes_c > this_machine().l2;
     const double ahead =
         contraction_.bytes_a + (contraction_.entry_loop < 0 ? 0 : contraction_.bytes_b);
     if (contraction_.fetching.next_b ||
-        (ahead > cache_sizes().l2 && !contraction_.fetching.elsewhere)) {
+        (ahead > this_machine().l2 && !contraction_.fetching.elsewhere)) {
         find_ahead();
     }
     for (const std::vector<Term>& terms : contraction_.classes) {

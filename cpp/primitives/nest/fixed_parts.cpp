@@ -1,6 +1,8 @@
 #include "primitives/nest/fixed_parts.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 
 #include "jit/isa.h"
 #include "primitives/tensor/pack_rows.h"
@@ -29,6 +31,44 @@ void add_as_tree(const SumCopies& copies, Range elements) {
             add(copies.copy(part + step), elements, copies.copy(part));
         }
     }
+}
+
+SumSchedule sum_schedule(const Schedule& schedule, const Loop& loop, std::int64_t most) {
+    SumSchedule made{.within = schedule};
+    std::vector<Level>& levels = made.within.levels;
+    const auto is_of_loop = [&](const Level& level) { return level.letter == loop.letter; };
+    if (levels.empty() || !is_of_loop(levels.front()) || !levels.front().parallel) return made;
+    const Level outer = levels.front();
+    if (outer.step < 1) return made;
+    levels.erase(levels.begin());
+    if (std::none_of(levels.begin(), levels.end(), is_of_loop)) {
+        levels.push_back({loop.letter, outer.step});
+    }
+    made.parts = std::max<std::int64_t>(Blocks{loop.extent, outer.step}.count(), 1);
+    if (made.parts > most) {
+        throw std::invalid_argument("schedule '" + to_string(schedule) + "' sums loop " +
+                                    loop.letter + " in " + std::to_string(made.parts) +
+                                    " parts, expected at most " + std::to_string(most));
+    }
+    return made;
+}
+
+Schedule with_parts(const Schedule& within, const Loop& loop, std::int64_t parts) {
+    Schedule schedule = within;
+    if (parts > 1) {
+        const std::int64_t step = (loop.extent + parts - 1) / parts;
+        schedule.levels.insert(schedule.levels.begin(), {loop.letter, step, true});
+    }
+    return schedule;
+}
+
+std::int64_t even_parts(std::int64_t extent, std::int64_t most) {
+    std::int64_t parts = 1;
+    for (std::int64_t more = 2; more <= std::min(extent, most); more *= 2) {
+        const std::int64_t step = (extent + more - 1) / more;
+        if (Blocks{extent, step}.count() == more) parts = more;
+    }
+    return parts;
 }
 
 float* FixedParts::sums(std::int64_t part, void* result, char* scratch) const {

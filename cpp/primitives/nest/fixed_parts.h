@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "jit/dtype.h"
+#include "primitives/nest/loop_nest.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
 
@@ -24,6 +25,21 @@ struct SumCopies {
 // the error grows with its height only, and what the other copies held is lost.
 void add_in_order(const SumCopies& copies, Range elements);
 void add_as_tree(const SumCopies& copies, Range elements);
+
+// The schedule of a sum in fixed parts begins with a capital level of the loop that is summed: "N8
+// K C n" is for parts of 8 iterations, dealt out as evenly as they can be (chunk()), in the order
+// of the levels behind it. Any other schedule has one part.
+struct SumSchedule {
+    std::int64_t parts = 1;
+    Schedule within = {};  // of one part
+};
+
+// Throws std::invalid_argument for more than `most` parts.
+SumSchedule sum_schedule(const Schedule& schedule, const Loop& loop, std::int64_t most);
+Schedule with_parts(const Schedule& within, const Loop& loop, std::int64_t parts);
+
+// As many parts as two, four or eight threads share evenly, at most `most`.
+std::int64_t even_parts(std::int64_t extent, std::int64_t most);
 
 // A sum of `elements` values in so many parts, as a result of type `to`: float32, which holds the
 // copy of the first part itself, or bfloat16, rounded once.

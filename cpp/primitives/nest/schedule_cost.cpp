@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <fstream>
-#include <string>
 
 #include "primitives/nest/contraction_plan.h"
 
@@ -173,61 +171,30 @@ private:
     std::vector<std::vector<double>> sizes_;  // [depth][loop]
 };
 
-double bytes_in(const std::string& text) {
-    std::size_t used = 0;
-    const double number = std::stod(text, &used);
-    const char unit = used < text.size() ? text[used] : ' ';
-    return number * (unit == 'K' ? 1024 : unit == 'M' ? 1048576 : 1);
-}
-
-CacheSizes read_cache_sizes() {
-    CacheSizes sizes;
-    for (int index = 0; index < 8; ++index) {
-        const std::string folder =
-            "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/";
-        std::ifstream level_file(folder + "level");
-        std::ifstream type_file(folder + "type");
-        std::ifstream size_file(folder + "size");
-        std::string level;
-        std::string type;
-        std::string size;
-        if (!(level_file >> level) || !(type_file >> type) || !(size_file >> size)) continue;
-        if (type == "Instruction" || size.empty() || size[0] < '0' || size[0] > '9') continue;
-        if (level == "1") sizes.l1 = bytes_in(size);
-        if (level == "2") sizes.l2 = bytes_in(size);
-        if (level == "3") sizes.l3 = bytes_in(size);
-    }
-    return sizes;
-}
-
 }  // namespace
 
-CacheSizes cache_sizes() {
-    static const CacheSizes sizes = read_cache_sizes();
-    return sizes;
-}
-
 ScheduleTraffic schedule_traffic(const Contraction& contraction, const Schedule& schedule,
-                                 const CacheSizes& caches) {
+                                 const Machine& machine) {
     const Nest nest(contraction, schedule);
-    const Moved into_l2 = nest.traffic_into(caches.l2);
-    const Moved into_l3 = nest.traffic_into(caches.l3);
+    const Moved into_l2 = nest.traffic_into(machine.l2);
+    const Moved into_l3 = nest.traffic_into(machine.l3);
     return {.flops = contraction.flops,
             .calls = nest.calls(),
-            .into_l1 = nest.traffic_into(caches.l1).bytes(),
+            .into_l1 = nest.traffic_into(machine.l1).bytes(),
             .into_l2 = into_l2.bytes(),
             .into_l3 = into_l3.bytes(),
             .result_into_l2 = into_l2.result,
             .result_into_l3 = into_l3.result,
             .fetched = nest.fetched(),
             .tasks = nest.tasks(),
-            .rereads_windows = nest.rereads_windows(caches.l1)};
+            .rereads_windows = nest.rereads_windows(machine.l1)};
 }
 
 double schedule_cost(const Contraction& contraction, const Schedule& schedule,
-                     const CacheSizes& caches) {
-    const ScheduleTraffic traffic = schedule_traffic(contraction, schedule, caches);
-    const double compute = traffic.flops / (contraction.dtype == DType::f32 ? 64 : 128);
+                     const Machine& machine) {
+    const ScheduleTraffic traffic = schedule_traffic(contraction, schedule, machine);
+    const double rate = machine.flops_per_cycle() * (contraction.dtype == DType::f32 ? 1 : 2);
+    const double compute = traffic.flops / rate;
     const double from_l2 = traffic.into_l1 * kFromL2;
     const double waits = traffic.rereads_windows ? from_l2 : 0;
     const double idle = std::max(1.0, kTasksToShare / traffic.tasks);

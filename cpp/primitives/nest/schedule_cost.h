@@ -9,20 +9,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "jit/machine.h"
 #include "primitives/nest/contraction.h"
 #include "primitives/nest/loop_nest.h"
 
 namespace dlprim {
-
-// Bytes of the data caches that one core sees.
-struct CacheSizes {
-    double l1 = 32e3;
-    double l2 = 1e6;
-    double l3 = 32e6;
-};
-
-// Of this machine, as the system reports them; read once.
-CacheSizes cache_sizes();
 
 // What the model counts.
 struct ScheduleTraffic {
@@ -39,14 +30,14 @@ struct ScheduleTraffic {
 };
 
 ScheduleTraffic schedule_traffic(const Contraction& contraction, const Schedule& schedule,
-                                 const CacheSizes& caches);
+                                 const Machine& machine);
 
 // Estimated cycles of one core. Only comparisons of schedules of one contraction mean something.
 double schedule_cost(const Contraction& contraction, const Schedule& schedule,
-                     const CacheSizes& caches);
+                     const Machine& machine);
 
 // Schedules from the cheapest on, at most `count` and at least one.
-std::vector<Schedule> ranked_schedules(const Contraction& contraction, const CacheSizes& caches,
+std::vector<Schedule> ranked_schedules(const Contraction& contraction, const Machine& machine,
                                        int count);
 
 }  // namespace dlprim

@@ -26,8 +26,8 @@ void add_once(std::vector<std::int64_t>& steps, std::int64_t step) {
 // levels; everything that is no sum may be shared by threads.
 class Search {
 public:
-    Search(const Contraction& contraction, const CacheSizes& caches)
-        : contraction_(contraction), caches_(caches), steps_(contraction.loops.size()) {
+    Search(const Contraction& contraction, const Machine& machine)
+        : contraction_(contraction), machine_(machine), steps_(contraction.loops.size()) {
         for (std::size_t i = 0; i < contraction.loops.size(); ++i) last_steps(i);
     }
 
@@ -135,21 +135,21 @@ private:
     }
 
     void weigh(const Schedule& schedule) {
-        found_.emplace_back(schedule_cost(contraction_, schedule, caches_), schedule);
+        found_.emplace_back(schedule_cost(contraction_, schedule, machine_), schedule);
     }
 
     const Contraction& contraction_;
-    const CacheSizes& caches_;
+    const Machine& machine_;
     std::vector<std::vector<std::int64_t>> steps_;  // of the last level of each loop
     std::vector<std::pair<double, Schedule>> found_;
 };
 
 }  // namespace
 
-std::vector<Schedule> ranked_schedules(const Contraction& contraction, const CacheSizes& caches,
+std::vector<Schedule> ranked_schedules(const Contraction& contraction, const Machine& machine,
                                        int count) {
     std::vector<Schedule> ranked;
-    for (auto& [cost, schedule] : Search(contraction, caches).run()) {
+    for (auto& [cost, schedule] : Search(contraction, machine).run()) {
         if (static_cast<int>(ranked.size()) >= count) break;
         if (std::find(ranked.begin(), ranked.end(), schedule) == ranked.end()) {
             ranked.push_back(std::move(schedule));

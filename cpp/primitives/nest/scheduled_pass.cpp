@@ -17,7 +17,7 @@ Scheduled<ContractionPlan>::Rules plan_rules(const ContractionRules& it) {
                 [it](int count) {
                     const Contraction typical = it.contraction(it.typical);
                     return it.candidates ? it.candidates(typical, count)
-                                         : ranked_schedules(typical, cache_sizes(), count);
+                                         : ranked_schedules(typical, this_machine(), count);
                 },
             .loops = loops_of(it.contraction(it.typical)),
             .typical = it.typical};

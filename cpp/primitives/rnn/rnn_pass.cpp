@@ -82,7 +82,7 @@ std::vector<Schedule> candidates(const RnnShape& shape, RnnPass pass, const Cont
                                  int count) {
     const std::string measured = measured_schedule(shape, pass, product);
     if (is_recurrent(pass)) return {parse_schedule(measured)};
-    std::vector<Schedule> found = ranked_schedules(product, cache_sizes(), count);
+    std::vector<Schedule> found = ranked_schedules(product, this_machine(), count);
     if (measured.empty()) return found;
     const Schedule schedule = parse_schedule(measured);
     std::erase(found, schedule);

@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <stdexcept>
 
-#include "jit/isa.h"
 #include "primitives/winograd/winograd_schedule.h"
 
 namespace dlprim {
@@ -78,8 +77,8 @@ Estimate fastest(const ConvSpec& spec, PassKind pass) {
         if (tile == 4 && !tiles_of_four(spec, pass)) continue;
         const WinogradPlan plan =
             pass == PassKind::backward_weights
-                ? winograd_weights_plans(problem, tile, cache_sizes(), 1).front()
-                : winograd_plans(winograd_problem(problem, pass, tile), cache_sizes(), 1).front();
+                ? winograd_weights_plans(problem, tile, this_machine(), 1).front()
+                : winograd_plans(winograd_problem(problem, pass, tile), this_machine(), 1).front();
         if (best.tile == 0 || plan.cycles < best.cycles) best = {tile, plan.cycles};
     }
     return best;
@@ -103,7 +102,7 @@ WinogradChoice choose_winograd(const ConvSpec& spec, PassKind pass) {
                        " terms are more accurate than Winograd's"};
     }
     const Estimate best = fastest(spec, pass);
-    const double direct = direct_cycles(spec.problem(), usable_isa() >= Isa::avx512_bf16);
+    const double direct = direct_cycles(spec.problem(), this_machine());
     const std::string ratio = two_digits(direct > 0 ? best.cycles / direct : 1);
     if (automatic && best.cycles >= direct) {
         return {0, "direct: Winograd would take " + ratio + " of its time by estimate"};

@@ -20,7 +20,7 @@ Scheduled<WinogradPass>::Rules rules_of(const WinogradProblem& problem) {
                 return std::make_shared<const WinogradPass>(problem, schedule);
             },
         .candidates =
-            [=](int count) { return schedules_of(winograd_plans(problem, cache_sizes(), count)); },
+            [=](int count) { return schedules_of(winograd_plans(problem, this_machine(), count)); },
         .loops = WinogradPass::loops(problem)};
 }
 
@@ -32,7 +32,7 @@ Scheduled<WinogradWeightsPass>::Rules weights_rules(const ConvProblem& problem, 
             },
         .candidates =
             [=](int count) {
-                return schedules_of(winograd_weights_plans(problem, tile, cache_sizes(), count));
+                return schedules_of(winograd_weights_plans(problem, tile, this_machine(), count));
             },
         .loops = WinogradWeightsPass::loops(problem, tile)};
 }
@@ -113,7 +113,7 @@ public:
         const auto pass = nest_.typical_plan();
         const int threads = num_threads();
         const WorkspacePool::Lease scratch(workspaces(), pass->scratch_bytes(it.to, threads));
-        pass->run({it.src, it.diff_dst, it.to, it.result}, scratch.data(), threads);
+        pass->run(it, scratch.data(), threads);
         clear_diff_weights_padding(spec_.shape, it.to, it.result);
     }
 

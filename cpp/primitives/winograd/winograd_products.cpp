@@ -97,7 +97,7 @@ Contraction contraction_of(const TileGrid& grid, const Panels& panels, const Kin
     it.bytes_a = all * static_cast<double>(panels.a.stride * kFloat);
     it.bytes_b = all * static_cast<double>(panels.b.stride * kFloat);
     it.bytes_c = all * static_cast<double>(panels.c.stride * kFloat);
-    it.fetching.next_b = it.bytes_a + it.bytes_b > cache_sizes().l2;
+    it.fetching.next_b = it.bytes_a + it.bytes_b > this_machine().l2;
     it.flops = 2 * all * static_cast<double>(tiles * kind.channels * kind.columns);
     return it;
 }

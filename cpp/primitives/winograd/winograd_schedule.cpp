@@ -6,9 +6,7 @@
 namespace dlprim {
 namespace {
 
-// Operations of a core in a cycle, float32, and what of it the products and the direct algorithm
-// reach.
-constexpr double kFlopsPerCycle = 64;
+// What of the machine's arithmetic the products and the direct algorithm reach.
 constexpr double kProductsReach = 0.93;
 constexpr double kDirectReaches = 0.95;
 // Cycles for a tile and a vector of channels, data from the caches (measured on Zen 5: 125 and 105
@@ -29,7 +27,7 @@ constexpr double kUsable = 1.15;
 constexpr double kUsableL3 = 0.25;
 constexpr double kCrowdedL3 = 1.2;
 constexpr double kBytes = 4;
-constexpr double kVector = 16;
+constexpr double kVector = kBlockLanes;
 // Of a byte of inputs that one thread transforms and others read; between the 0.05 of cores whose
 // caches are near each other and the 0.4 of a virtual machine on a busy day.
 constexpr double kExchanged = 0.1;
@@ -77,10 +75,10 @@ std::vector<Steps> possible_steps(const TileGrid& grid) {
     return steps;
 }
 
-double from(double bytes, const CacheSizes& caches) {
-    if (bytes > kUsable * caches.l3) return kFromMemory;
-    if (bytes > kUsableL3 * caches.l3) return kFromL3 * kCrowdedL3;
-    const double beyond = bytes / (kUsable * caches.l2) - 1;
+double from(double bytes, const Machine& machine) {
+    if (bytes > kUsable * machine.l3) return kFromMemory;
+    if (bytes > kUsableL3 * machine.l3) return kFromL3 * kCrowdedL3;
+    const double beyond = bytes / (kUsable * machine.l2) - 1;
     return kFromL2 + std::clamp(beyond, 0.0, 1.0) * (kFromL3 - kFromL2);
 }
 
@@ -118,25 +116,27 @@ struct Transform {
 
 // Of all tiles. A tile's pixels are fetched while its neighbour is transformed; with few channels
 // in a group that is soon done, and each tile waits for the rest of the way.
-double transform_cycles(const Transform& side, const TileGrid& grid, const CacheSizes& caches) {
+double transform_cycles(const Transform& side, const TileGrid& grid, const Machine& machine) {
     // Both tensors.
     const double bytes = 2 * side.pixels * static_cast<double>(side.channels.total()) * kBytes;
-    const double fetch = bytes > kUsableL3 * caches.l3 ? kCyclesFromMemory
-                         : bytes > kUsable * caches.l2 ? kCyclesFromL3
-                                                       : 0;
+    const double fetch = bytes > kUsableL3 * machine.l3 ? kCyclesFromMemory
+                         : bytes > kUsable * machine.l2 ? kCyclesFromL3
+                                                        : 0;
     return tiles_of_all(grid) * static_cast<double>(side.channels.groups) *
            share_of_transform(grid) *
            std::max(side.cycles * vectors(side.channels.channels), fetch);
 }
 
-double multiply_cycles(const TileGrid& grid, const ChannelBlocks& in, const ChannelBlocks& out) {
+double multiply_cycles(const TileGrid& grid, const ChannelBlocks& in, const ChannelBlocks& out,
+                       const Machine& machine) {
     const double columns = kVector * vectors(out.channels);
     return static_cast<double>(in.groups) * 2 * slots_of_all(grid) *
-           static_cast<double>(in.channels) * columns / (kFlopsPerCycle * kProductsReach);
+           static_cast<double>(in.channels) * columns /
+           (machine.flops_per_cycle() * kProductsReach);
 }
 
 double pass_cycles(const WinogradProblem& problem, const TileGrid& grid, const Steps& steps,
-                   const CacheSizes& caches) {
+                   const Machine& machine) {
     const double slots = grid.slots();
     const auto groups = static_cast<double>(problem.in.groups);
     const auto in = static_cast<double>(problem.in.channels);
@@ -146,10 +146,10 @@ double pass_cycles(const WinogradProblem& problem, const TileGrid& grid, const S
     const double inputs = slots * steps.tiles() * (in + kVector) * kBytes;
     const double sums = slots * steps.tiles() * width * kBytes;
     const double blocks = groups * block_count(grid, steps);
-    const double filter_cost = filter * from(filter + inputs + sums, caches);
+    const double filter_cost = filter * from(filter + inputs + sums, machine);
     // Inputs are written once and read for each block of results, which are written and read.
     const double slot_cost =
-        ((1 + out_blocks) * inputs + 2 * out_blocks * sums) * from(inputs + sums, caches);
+        ((1 + out_blocks) * inputs + 2 * out_blocks * sums) * from(inputs + sums, machine);
     const auto pixels = [&](std::int64_t high, std::int64_t wide) {
         return static_cast<double>(problem.images * high * wide);
     };
@@ -158,13 +158,13 @@ double pass_cycles(const WinogradProblem& problem, const TileGrid& grid, const S
     const Transform reduce{problem.out, pixels(problem.out_height, problem.out_width),
                            kCyclesToReduce};
     const double transforms =
-        transform_cycles(expand, grid, caches) + transform_cycles(reduce, grid, caches);
-    return multiply_cycles(grid, problem.in, problem.out) + transforms +
+        transform_cycles(expand, grid, machine) + transform_cycles(reduce, grid, machine);
+    return multiply_cycles(grid, problem.in, problem.out, machine) + transforms +
            blocks * (filter_cost + slot_cost + kCyclesPerBlock);
 }
 
 double weights_cycles(const ConvProblem& problem, const TileGrid& grid, const Steps& steps,
-                      const CacheSizes& caches) {
+                      const Machine& machine) {
     const ChannelBlocks in = src_blocks(problem.shape);
     const ChannelBlocks out = dst_blocks(problem.shape);
     const double slots = grid.slots();
@@ -179,20 +179,20 @@ double weights_cycles(const ConvProblem& problem, const TileGrid& grid, const St
     const bool keeps = pairs <= 4;
     const double all = inputs + gradients + pair * (keeps ? pairs : 1);
     // Neighbouring products read the same gradients, which stay near.
-    const double operands = (inputs * out_blocks + gradients) * from(all, caches);
+    const double operands = (inputs * out_blocks + gradients) * from(all, machine);
     // Written once and read once by the transforms, read and written by each product.
-    const double written = 2 * (inputs + gradients) * from(all, caches);
+    const double written = 2 * (inputs + gradients) * from(all, machine);
     // Sums that are not kept are written and read once, in L2.
     const double sums =
-        pair * pairs * (keeps ? kCallsOfSums * from(all, caches) : 2 * from(pair, caches));
+        pair * pairs * (keeps ? kCallsOfSums * from(all, machine) : 2 * from(pair, machine));
     const double reduce = pairs * static_cast<double>(in.block) * vectors(out.block) *
                           kCyclesToReduceFilter * (keeps ? 1 : blocks);
     const ConvShape& shape = problem.shape;
     const Transform src{in, static_cast<double>(shape.N * shape.H * shape.W), kCyclesToExpand};
     const Transform dst{out, static_cast<double>(shape.N * shape.P() * shape.Q()), kCyclesToExpand};
     const double transforms =
-        transform_cycles(src, grid, caches) + transform_cycles(dst, grid, caches);
-    return multiply_cycles(grid, in, out) + transforms + reduce +
+        transform_cycles(src, grid, machine) + transform_cycles(dst, grid, machine);
+    return multiply_cycles(grid, in, out, machine) + transforms + reduce +
            blocks * (operands + written + sums + kCyclesPerBlock);
 }
 
@@ -213,10 +213,10 @@ double bytes_of_inputs(const TileGrid& grid, const ChannelBlocks& in) {
 
 // Both ways in which threads share the blocks of tiles of one size: each thread has its own, or all
 // work on one, whose inputs they exchange, and each has some of the result channels.
-void add_plans(const WinogradProblem& problem, const Steps& steps, const CacheSizes& caches,
+void add_plans(const WinogradProblem& problem, const Steps& steps, const Machine& machine,
                std::vector<WinogradPlan>& plans) {
     const TileGrid grid = tile_grid(problem);
-    const double cycles = pass_cycles(problem, grid, steps, caches);
+    const double cycles = pass_cycles(problem, grid, steps, machine);
     const double exchange = kExchanged * bytes_of_inputs(grid, problem.in);
     for (const bool blocks : {true, false}) {
         const Schedule schedule{{{'g', 1, blocks},
@@ -242,37 +242,37 @@ std::vector<WinogradPlan> best_of(std::vector<WinogradPlan> plans, int count) {
 
 }  // namespace
 
-std::vector<WinogradPlan> winograd_plans(const WinogradProblem& problem, const CacheSizes& caches,
+std::vector<WinogradPlan> winograd_plans(const WinogradProblem& problem, const Machine& machine,
                                          int count) {
     std::vector<WinogradPlan> plans;
     for (const Steps& steps : possible_steps(tile_grid(problem))) {
-        add_plans(problem, steps, caches, plans);
+        add_plans(problem, steps, machine, plans);
     }
     return best_of(std::move(plans), count);
 }
 
 std::vector<WinogradPlan> winograd_weights_plans(const ConvProblem& problem, int tile,
-                                                 const CacheSizes& caches, int count) {
+                                                 const Machine& machine, int count) {
     const ConvShape& shape = problem.shape;
     const TileGrid grid{shape.N, axis_tiles(shape.P(), tile), axis_tiles(shape.Q(), tile)};
     const std::int64_t parts = WinogradWeightsPass::parts_of(problem, tile);
-    const bool in_parts = parts > 1;
     std::vector<WinogradPlan> plans;
     for (const Steps& steps : possible_steps(grid)) {
-        if (in_parts && steps.images > std::max<std::int64_t>(shape.N / parts, 1)) continue;
-        const Schedule schedule{
-            {{'n', steps.images, in_parts}, {'h', steps.rows}, {'w', steps.columns}}};
-        const double cycles = weights_cycles(problem, grid, steps, caches);
+        if (parts > 1 && steps.images > std::max<std::int64_t>(shape.N / parts, 1)) continue;
+        const Schedule schedule =
+            with_parts({{{'n', steps.images}, {'h', steps.rows}, {'w', steps.columns}}},
+                       {'n', shape.N}, parts);
+        const double cycles = weights_cycles(problem, grid, steps, machine);
         plans.push_back({schedule, cycles, cycles});
     }
     return best_of(std::move(plans), count);
 }
 
-double direct_cycles(const ConvProblem& problem, bool multiplies_halves) {
+double direct_cycles(const ConvProblem& problem, const Machine& machine) {
     const double columns = kVector * vectors(problem.shape.group_K());
     const double padded = columns / static_cast<double>(problem.shape.group_K());
-    const double rate = problem.dtype == DType::bf16 && multiplies_halves ? 2 : 1;
-    return problem.shape.flops() * padded / (kFlopsPerCycle * kDirectReaches * rate);
+    const double rate = problem.dtype == DType::bf16 && machine.multiplies_halves ? 2 : 1;
+    return problem.shape.flops() * padded / (machine.flops_per_cycle() * kDirectReaches * rate);
 }
 
 }  // namespace dlprim

@@ -46,6 +46,16 @@ TileInputs tensor_of(const ConvProblem& problem, int tile, PatchKind kind) {
     return {it, tile};
 }
 
+// Blocks of in channels of a group change fastest, so that neighbours read the same gradients.
+std::int64_t pairs_of(const ConvProblem& problem) {
+    return dst_blocks(problem.shape).count() * src_blocks(problem.shape).per_group();
+}
+
+// Of more pairs, copies would take more memory than the operands.
+std::int64_t most_parts(const ConvProblem& problem) {
+    return pairs_of(problem) > kPairsToKeep ? 1 : kMostParts;
+}
+
 }  // namespace
 
 std::vector<Loop> WinogradWeightsPass::loops(const ConvProblem& problem, int tile) {
@@ -53,16 +63,10 @@ std::vector<Loop> WinogradWeightsPass::loops(const ConvProblem& problem, int til
 }
 
 std::int64_t WinogradWeightsPass::parts_of(const ConvProblem& problem, int tile) {
-    const std::int64_t pairs =
-        dst_blocks(problem.shape).count() * src_blocks(problem.shape).per_group();
     const TileGrid grid = grid_of(problem.shape, tile);
-    const std::int64_t most = std::clamp<std::int64_t>(grid.images, 1, kMostParts);
-    if (pairs > kPairsToKeep) return 1;
-    if (pairs < kPairsToKeep) return most;
     const std::int64_t tiles = grid.images * grid.rows.count() * grid.columns.count();
-    std::int64_t parts = 1;
-    while (2 * parts <= most && tiles >= 2 * parts * kTilesOfPart) parts *= 2;
-    return parts;
+    const std::int64_t worth = pairs_of(problem) < kPairsToKeep ? kMostParts : tiles / kTilesOfPart;
+    return even_parts(grid.images, std::min(most_parts(problem), worth));
 }
 
 WinogradWeightsPass::WinogradWeightsPass(const ConvProblem& problem, int tile,
@@ -71,29 +75,29 @@ WinogradWeightsPass::WinogradWeightsPass(const ConvProblem& problem, int tile,
       tile_(tile),
       schedule_(schedule),
       grid_(grid_of(problem.shape, tile)),
-      blocks_(loops_of(grid_), schedule),
+      sum_(sum_schedule(schedule, loops_of(grid_).front(), most_parts(problem))),
+      blocks_(loops_of(grid_), sum_.within),
       in_{tensor_of(problem, tile, PatchKind::input), src_blocks(problem.shape)},
       out_{tensor_of(problem, tile, PatchKind::gradient), dst_blocks(problem.shape)},
+      pairs_(pairs_of(problem)),
+      keeps_sums_(pairs_ <= kPairsToKeep),
       reduce_(filter_gradient_function(usable_isa(), tile)) {
-    for (const Level& level : schedule.levels) {
-        if (level.parallel && level.letter != 'n') {
+    for (const Level& level : sum_.within.levels) {
+        if (level.parallel) {
             throw std::invalid_argument("schedule '" + to_string(schedule) + "' shares loop " +
                                         level.letter +
                                         ", expected that threads share n or, without a capital "
                                         "letter, blocks of channels");
         }
-        in_parts_ = in_parts_ || level.parallel;
     }
-    if (in_parts_) parts_ = parts_of(problem, tile);
     find_blocks();
-    keeps_sums_ = pairs() <= kPairsToKeep || in_parts_;
 }
 
 // Which blocks of tiles the nest makes of every part, and the kernels for them.
 void WinogradWeightsPass::find_blocks() {
     TileBlockKinds found;
-    for (std::int64_t part = 0; part < parts_; ++part) {
-        for_each_block(chunk(grid_.images, parts_, part),
+    for (std::int64_t part = 0; part < sum_.parts; ++part) {
+        for_each_block(chunk(grid_.images, sum_.parts, part),
                        [&](const TileBlock& tiles) { found.add(tiles); });
     }
     in_.slots =
@@ -111,17 +115,12 @@ void WinogradWeightsPass::find_blocks() {
     }
 }
 
-// Blocks of in channels of a group change fastest, so that neighbours read the same gradients.
-std::int64_t WinogradWeightsPass::pairs() const {
-    return out_.blocks.count() * in_.blocks.per_group();
-}
-
 std::int64_t WinogradWeightsPass::gradient_floats() const {
-    return pairs() * kTaps * kTaps * in_.blocks.block * out_.blocks.block;
+    return pairs_ * kTaps * kTaps * in_.blocks.block * out_.blocks.block;
 }
 
 std::int64_t WinogradWeightsPass::sums_floats(int threads) const {
-    return (keeps_sums_ ? pairs() : threads) * floats(sums_);
+    return (keeps_sums_ ? pairs_ : threads) * floats(sums_);
 }
 
 std::int64_t WinogradWeightsPass::scratch_bytes(DType to, int threads) const {
@@ -129,16 +128,15 @@ std::int64_t WinogradWeightsPass::scratch_bytes(DType to, int threads) const {
            running(threads) * floats_of_worker(threads) * size_of(DType::f32);
 }
 
-void WinogradWeightsPass::run(const WinogradWeightsTensors& tensors, char* scratch,
-                              int threads) const {
+void WinogradWeightsPass::run(const ConvTensors& tensors, char* scratch, int threads) const {
     const FixedParts parts = sums_of_parts(tensors.to);
     auto* const room = reinterpret_cast<float*>(scratch + parts.scratch_bytes());
-    parts.run(tensors.diff_weights, scratch, running(threads),
+    parts.run(tensors.result, scratch, running(threads),
               [&](std::int64_t part, float* gradient, std::int64_t worker) {
                   float* const mine = room + worker * floats_of_worker(threads);
                   sum_part({.src = tensors.src,
                             .diff_dst = tensors.diff_dst,
-                            .images = chunk(grid_.images, parts_, part),
+                            .images = chunk(grid_.images, sum_.parts, part),
                             .inputs = mine,
                             .gradients = mine + floats(in_.slots),
                             .sums = mine + floats(in_.slots) + floats(out_.slots),
@@ -158,7 +156,7 @@ void WinogradWeightsPass::sum_part(const Part& part) const {
         first = false;
     });
     if (!keeps_sums_) return;
-    parallel_for(pairs(), [&](std::int64_t pair) {
+    parallel_for(pairs_, [&](std::int64_t pair) {
         reduce(pair, part.sums + pair * floats(sums_), true, part.diff_weights);
     });
 }
@@ -176,15 +174,15 @@ void WinogradWeightsPass::sum_block(const TileBlock& tiles, bool first, const Pa
         }
     });
     if (keeps_sums_) {
-        parallel_for(pairs(), [&](std::int64_t pair) {
+        parallel_for(pairs_, [&](std::int64_t pair) {
             multiply(tiles, pair, first, part, part.sums + pair * floats(sums_));
         });
         return;
     }
-    const std::int64_t shares = std::min<std::int64_t>(part.threads, pairs());
+    const std::int64_t shares = std::min<std::int64_t>(part.threads, pairs_);
     parallel_for(shares, [&](std::int64_t share) {
         float* const sums = part.sums + share * floats(sums_);
-        const Range mine = chunk(pairs(), shares, share);
+        const Range mine = chunk(pairs_, shares, share);
         for (std::int64_t pair = mine.begin; pair < mine.end; ++pair) {
             multiply(tiles, pair, true, part, sums);
             reduce(pair, sums, first, part.diff_weights);

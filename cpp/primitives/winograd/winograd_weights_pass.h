@@ -6,9 +6,9 @@
 // Source: as winograd_pass.h, with the transposed transforms.
 //
 // The Schedule has loops over n images, h and w tile rows and columns, whose innermost levels leave
-// a block of tiles. With a capital N the minibatch falls into a fixed number of parts, each summed
-// into a gradient of its own, and the parts are added in order; else threads share the blocks of
-// channels of one gradient. Either way the result is the same bits for any number of threads.
+// a block of tiles. With a capital N outside the minibatch falls into fixed parts (fixed_parts.h);
+// else threads share the blocks of channels of one gradient. Either way the result is the same bits
+// for any number of threads.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "primitives/conv/conv_contraction.h"
+#include "primitives/conv/conv_spec.h"
 #include "primitives/nest/fixed_parts.h"
 #include "primitives/winograd/winograd_products.h"
 #include "primitives/winograd/winograd_tile_inputs.h"
@@ -25,25 +25,19 @@
 
 namespace dlprim {
 
-struct WinogradWeightsTensors {
-    const void* src = nullptr;
-    const void* diff_dst = nullptr;
-    DType to = DType::f32;         // float32 or bfloat16
-    void* diff_weights = nullptr;  // [Kb][Cb][R][S][bc][bk]
-};
-
 class WinogradWeightsPass {
 public:
     // Throws std::invalid_argument when the schedule does not fit.
     WinogradWeightsPass(const ConvProblem& problem, int tile, const Schedule& schedule);
 
     static std::vector<Loop> loops(const ConvProblem& problem, int tile);
-    // That the minibatch falls into where a schedule has a capital N. 1: it should have none.
+    // That the minibatch should fall into.
     static std::int64_t parts_of(const ConvProblem& problem, int tile);
 
     const Schedule& schedule() const { return schedule_; }
     std::int64_t scratch_bytes(DType to, int threads) const;
-    void run(const WinogradWeightsTensors& tensors, char* scratch, int threads) const;
+    // Reads src and diff_dst; the result is [Kb][Cb][R][S][bc][bk].
+    void run(const ConvTensors& tensors, char* scratch, int threads) const;
     std::vector<std::string> kernel_names() const { return products_.kernel_names(); }
 
 private:
@@ -65,8 +59,8 @@ private:
         int threads = 1;
     };
 
-    FixedParts sums_of_parts(DType to) const { return {parts_, gradient_floats(), to}; }
-    std::int64_t running(int threads) const { return std::min<std::int64_t>(threads, parts_); }
+    FixedParts sums_of_parts(DType to) const { return {sum_.parts, gradient_floats(), to}; }
+    std::int64_t running(int threads) const { return std::min<std::int64_t>(threads, sum_.parts); }
     std::int64_t floats_of_worker(int threads) const {
         return floats(in_.slots) + floats(out_.slots) + sums_floats(threads);
     }
@@ -74,7 +68,6 @@ private:
     // Calls visit(const TileBlock&) in the order of the schedule.
     template <class Visit>
     void for_each_block(Range images, const Visit& visit) const;
-    std::int64_t pairs() const;
     std::int64_t floats(const SlotPanels& panels) const { return grid_.slots() * panels.stride; }
     std::int64_t gradient_floats() const;
     std::int64_t sums_floats(int threads) const;
@@ -90,14 +83,14 @@ private:
     int tile_;
     Schedule schedule_;
     TileGrid grid_;
-    LoopNest blocks_;  // n, h, w
-    bool in_parts_ = false;
-    bool keeps_sums_ = false;  // over the blocks of tiles, of all pairs
-    std::int64_t parts_ = 1;
+    SumSchedule sum_;
+    LoopNest blocks_;  // n, h, w of a part
     Operand in_;
     Operand out_;
     SlotPanels sums_;
     WinogradProducts products_;
+    std::int64_t pairs_;  // of blocks of channels
+    bool keeps_sums_;     // over the blocks of tiles, of all pairs
     ReduceFunction reduce_;
 };
 

@@ -1,6 +1,7 @@
 """The convolution primitive: shapes fixed once, packed operands, no reordering on the hot path."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from dlprim import _core as core
 from dlprim.arguments.arrays import Array
 from dlprim.arguments.floats import float32_bias
 from dlprim.arguments.names import activation_name, float_type_name, layout_name
-from dlprim.primitives.conv_algorithm import Request, require_accuracy, resolved
+from dlprim.primitives.conv_algorithm import new_core, require_accuracy, resolved
 from dlprim.primitives.conv_arguments import geometry
 from dlprim.primitives.operands import Operands, schedules
 from dlprim.tuning import store
@@ -110,12 +111,12 @@ class Conv2d(Operands):
     ) -> None:
         numbers = geometry(x_shape, w_shape, stride, padding, dilation, groups)
         name, chosen = float_type_name(dtype), layout_name(layout)
-        how = (activation_name(activation), bool(bias), resolved(algorithm))
-        self._request = Request(numbers, name, chosen, *how, require_accuracy(accuracy))
-        self._stored_as = store.Problem("conv2d", numbers._asdict(), name, chosen.lower())
-        self._core = self._request.core()
-        self._use_schedules(schedules(schedule))
+        how = (resolved(algorithm), require_accuracy(accuracy))
+        others = (numbers, name, chosen, activation_name(activation), bool(bias))
+        problem = store.Problem("conv2d", numbers._asdict(), name, chosen.lower())
+        self._make(partial(new_core, *how, *others), problem, schedules(schedule))
         super().__init__(name, chosen)
+        self.bias = bool(bias)
         self.relu_mask_shape = self._core.shapes["relu_mask"]
         self._weights_shapes = self._core.weights_shapes
         self.weights_shape = self._weights_shapes["all"]

@@ -5,10 +5,9 @@ process; and where nothing is, the core estimates for every pass which one is fa
 """
 
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 from dlprim import _core
-from dlprim.primitives.conv_arguments import Geometry
 
 _ALGORITHMS = ("auto", "direct", "winograd")
 _VARIABLE = "DLPRIM_CONV_ALGORITHM"
@@ -18,32 +17,21 @@ PREFERABLY = "preferably winograd"
 _chosen: str | None = None
 
 
-class Request(NamedTuple):
-    """What a convolution of the core is made from."""
+def new_core(algorithm: str, accuracy: str | None, *others: Any) -> _core.Conv2d:
+    """A convolution of the core, from what `resolved` gives and its other arguments.
 
-    geometry: Geometry
-    dtype: str
-    layout: str
-    activation: str
-    bias: bool
-    algorithm: str
-    accuracy: str | None
-
-    def core(self) -> _core.Conv2d:
-        """A new one.
-
-        Raises
-        ------
-        ValueError
-            The geometry is impossible, or Winograd was asked for by name and cannot do it.
-        """
-        first, high = self[:5], self.accuracy == "high"
-        if self.algorithm == PREFERABLY:
-            try:
-                return _core.Conv2d(*first, "winograd", high)
-            except ValueError:
-                return _core.Conv2d(*first, "direct", high)
-        return _core.Conv2d(*first, self.algorithm, high)
+    Raises
+    ------
+    ValueError
+        The geometry is impossible, or Winograd was asked for by name and cannot do it.
+    """
+    high = accuracy == "high"
+    if algorithm != PREFERABLY:
+        return _core.Conv2d(algorithm, high, *others)
+    try:
+        return _core.Conv2d("winograd", high, *others)
+    except ValueError:
+        return _core.Conv2d("direct", high, *others)
 
 
 def set_conv_algorithm(algorithm: str) -> None:
@@ -79,7 +67,7 @@ def get_conv_algorithm() -> str:
 
 
 def resolved(algorithm: Any) -> str:
-    """What a `Request` holds for the argument ``algorithm`` of a convolution."""
+    """What the argument ``algorithm`` of a convolution asks for now."""
     if algorithm == PREFERABLY:
         return PREFERABLY
     if require_algorithm("algorithm", algorithm) != "auto":

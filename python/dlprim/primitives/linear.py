@@ -1,8 +1,9 @@
 """The linear primitive: a shape fixed once, packed operands, no reordering on the hot path."""
 
 from collections.abc import Mapping
+from functools import partial
 from operator import index
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,29 +22,6 @@ _DST_DTYPES = {  # by the dtype of src, the default first
     "uint8": ("float32", "bfloat16", "uint8", "int8"),
     "int8": ("float32", "bfloat16", "uint8", "int8"),
 }
-
-
-class LinearGeometry(NamedTuple):
-    """The numbers that fix a linear layer."""
-
-    N: int
-    C: int
-    K: int
-
-
-class LinearRequest(NamedTuple):
-    """What a linear layer of the core is made from."""
-
-    geometry: LinearGeometry
-    dtype: str
-    dst_dtype: str
-    layout: str
-    activation: str
-    bias: bool
-
-    def core(self) -> core.Linear:
-        """A new one."""
-        return core.Linear(*self)
 
 
 class Linear(Operands):
@@ -125,10 +103,8 @@ class Linear(Operands):
         dtypes = _dtypes_of(dtype, dst_dtype)
         chosen = _layout_of(layout, dtypes[0])
         how = (*dtypes, chosen, activation_name(activation), bool(bias))
-        self._request = LinearRequest(numbers, *how)
-        self._stored_as = store.Problem("linear", numbers._asdict(), dtypes[0], chosen)
-        self._core = self._request.core()
-        self._use_schedules(schedules(schedule))
+        problem = store.Problem("linear", dict(zip("NCK", numbers, strict=True)), dtypes[0], chosen)
+        self._make(partial(core.Linear, numbers, *how), problem, schedules(schedule))
         self.activation, self.bias = activation, bool(bias)
         self.dst_dtype = dtype_named(dtypes[1])
         super().__init__(dtypes[0], chosen)
@@ -295,7 +271,7 @@ class Linear(Operands):
         return f"<dlprim.Linear {self.x_shape} -> {self.y_shape} {self.dtype} {self.layout}>"
 
 
-def _geometry(x_shape: Any, channels: Any) -> LinearGeometry:
+def _geometry(x_shape: Any, channels: Any) -> tuple[int, ...]:
     """N, C and K, checked; TypeError or ValueError says what is wrong."""
     try:
         extents = tuple(index(extent) for extent in (*x_shape, channels))
@@ -307,7 +283,7 @@ def _geometry(x_shape: Any, channels: Any) -> LinearGeometry:
         raise ValueError(f"x_shape is {x_shape!r}, expected two dimensions (N, C)")
     if not all(0 <= extent < 2**31 for extent in extents):
         raise ValueError(f"x_shape is {x_shape!r} and K is {channels!r}, expected 0 to 2^31 - 1")
-    return LinearGeometry(*extents)
+    return extents
 
 
 def _dtypes_of(dtype: npt.DTypeLike, dst_dtype: npt.DTypeLike | None) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """What primitives of fixed shape have in common: operands, plain to packed and back, schedules."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,18 @@ class Scheduled:
     """A primitive with loop nests that can be prescribed, stored and looked at."""
 
     _core: Any
-    _stored_as: store.Problem
 
-    def _use_schedules(self, schedule: Mapping[str, str] | None) -> None:
-        """Those prescribed, or where there are none what is stored."""
+    def _make(
+        self,
+        new_core: Callable[[], Any],
+        stored_as: store.Problem,
+        schedule: Mapping[str, str] | None,
+    ) -> None:
+        """With the schedules prescribed, or where there are none with those that are stored."""
+        self._new_core, self._stored_as = new_core, stored_as
+        self._core = new_core()
         if schedule is None:
-            store.use_stored(self._core, self._stored_as)
+            store.use_stored(self._core, stored_as)
             return
         for which, text in schedule.items():
             self._core.set_schedule(which, text)

@@ -1,8 +1,9 @@
 """What the recurrent primitives share: shapes, weights, and the calls of the core."""
 
 from collections.abc import Mapping
+from functools import partial
 from operator import index
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy.typing as npt
 
@@ -18,29 +19,6 @@ from dlprim.primitives.rnn_operands import (
     sequence_lengths,
 )
 from dlprim.tuning import store
-
-
-class RnnRequest(NamedTuple):
-    """What a recurrent layer of the core is made from."""
-
-    cell: str
-    extents: tuple[int, int, int, int]  # T, N, C, K
-    dtype: str
-    reverse: bool
-
-    def core(self) -> core.Rnn:
-        """A new one."""
-        return core.Rnn(*self)
-
-    def weights(self) -> WeightsKind:
-        """The packed weights that fit."""
-        _, _, c, k = self.extents
-        return WeightsKind(self.cell, c, k, self.dtype)
-
-    def problem(self) -> store.Problem:
-        """What its schedules are stored for; the direction does not matter to them."""
-        numbers = dict(zip("TNCK", self.extents, strict=True))
-        return store.Problem(self.cell, numbers, self.dtype, "plain")
 
 
 class RecurrentLayer(Scheduled):
@@ -64,13 +42,15 @@ class RecurrentLayer(Scheduled):
         self.K = _integer("K", K)
         self.dtype = dtype_named(name)
         self.reverse, self.bias = bool(reverse), bool(bias)
-        self._request = RnnRequest(self._cell, (*self.x_shape, self.K), name, self.reverse)
-        self._stored_as = self._request.problem()
-        self._core = self._request.core()
+        self._kind = WeightsKind(self._cell, c, self.K, name)
         if schedule is not None and not isinstance(schedule, Mapping):
             kind = type(schedule).__name__
             raise TypeError(f"schedule is of type {kind}, expected a dict by pass")
-        self._use_schedules(schedule)
+        numbers = {"T": t, "N": n, "C": c, "K": self.K}
+        how = (tuple(numbers.values()), name, self.reverse)
+        # The direction does not matter to schedules.
+        problem = store.Problem(self._cell, numbers, name, "plain")
+        self._make(partial(core.Rnn, self._cell, *how), problem, schedule)
 
     @property
     def gates(self) -> int:
@@ -109,7 +89,7 @@ class RecurrentLayer(Scheduled):
         if not self.bias and not (b_ih is None and b_hh is None):
             raise ValueError("b_ih or b_hh was given, but the layer was made with bias=False")
         if out is None:
-            out = PackedWeights(self._request.weights())
+            out = PackedWeights(self._kind)
         self._require_weights("out", out)
         biases = {"b_ih": float32_operand("b_ih", b_ih), "b_hh": float32_operand("b_hh", b_hh)}
         out.pack(self._core, {"w_ih": w_ih, "w_hh": w_hh, **biases})
@@ -125,9 +105,10 @@ class RecurrentLayer(Scheduled):
             raise TypeError(
                 f"{name} is of type {type(weights).__name__}, expected what pack_weights returns"
             )
-        fitting = self._request.weights()
-        if weights.kind != fitting:
-            raise ValueError(f"{name} is packed for {weights.kind}, expected weights of {fitting}")
+        if weights.kind != self._kind:
+            raise ValueError(
+                f"{name} is packed for {weights.kind}, expected weights of {self._kind}"
+            )
 
     def _forward(
         self, operands: dict[str, Any], weights: Any, out: Any, training: bool

@@ -92,7 +92,7 @@ def _product(primitive: Conv2d | Linear, which: str) -> Pass:
         return Pass(which, lambda core: core.backward_data(diff_dst, weights, out), out)
     src = primitive.pack_src(_drawn(random, primitive.x_shape, dtype))
     channels = primitive.w_shape[0]
-    bias = random.random(channels, np.float32) if primitive._request.bias else None
+    bias = random.random(channels, np.float32) if primitive.bias else None
     factor = np.full(channels, 1e-3, np.float32) if exact else None
     out = primitive._core.new("dst", src)
     return Pass(which, lambda core: core.forward(src, weights, bias, factor, None, out), out)

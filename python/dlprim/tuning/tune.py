@@ -124,7 +124,7 @@ def _chosen(passes: str | Iterable[str] | None, known: list[str]) -> list[str]:
 
 def _search(primitive: Tunable, which: str, workers: int, report: Progress) -> Search:
     """On copies, so that what the primitive does for others meanwhile is not disturbed."""
-    copies = primitive._request.core(), primitive._request.core()
+    copies = primitive._new_core(), primitive._new_core()
     # One worker is the calling thread, whose own time leaves out what other programs take.
     clock = thread_time if workers == 1 else perf_counter
     return Search(pass_of(primitive, which), copies, clock, report)

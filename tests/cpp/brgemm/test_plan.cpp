@@ -15,7 +15,7 @@ constexpr int kQuad = 4;
 
 struct Setting {
     Isa isa;
-    Microarchitecture microarchitecture;
+    Machine machine;
 };
 
 std::vector<Setting> settings() {
@@ -157,7 +157,7 @@ std::string fault(const BrgemmPlan& plan) {
 
 void check_plans(const BrgemmSpec& spec) {
     for (const Setting& setting : settings()) {
-        const BrgemmPlan plan = make_plan(spec, setting.isa, setting.microarchitecture);
+        const BrgemmPlan plan = make_plan(spec, setting.isa, setting.machine);
         CHECK(plan.spec == spec);
         CHECK(plan.isa == setting.isa);
         CHECK(plan.lanes == vector_file(setting.isa).bytes / 4);
@@ -206,7 +206,7 @@ TEST_CASE("plans for the largest extents stay small") {
          }) {
         check_plans(spec);
         for (const Setting& setting : settings()) {
-            CHECK(make_plan(spec, setting.isa, setting.microarchitecture).columns.size() <= 3);
+            CHECK(make_plan(spec, setting.isa, setting.machine).columns.size() <= 3);
         }
     }
 }
@@ -216,8 +216,8 @@ TEST_CASE("every tile has enough accumulators to hide the latency of the FMA") {
     for (const Setting& setting : settings()) {
         for (std::int64_t m = 1; m <= 70; ++m) {
             for (std::int64_t n = 1; n <= 140; n += 3) {
-                const BrgemmPlan plan = make_plan(validated({.m = m, .n = n, .k = 64}), setting.isa,
-                                                  setting.microarchitecture);
+                const BrgemmPlan plan =
+                    make_plan(validated({.m = m, .n = n, .k = 64}), setting.isa, setting.machine);
                 for (const ColumnGroup& columns : plan.columns) {
                     for (const RowGroup& rows : columns.rows) {
                         const bool enough = rows.tile.accumulators() >= 8;
@@ -232,9 +232,7 @@ TEST_CASE("every tile has enough accumulators to hide the latency of the FMA") {
 TEST_CASE("a plan depends on its arguments alone") {
     const BrgemmSpec spec = validated({.m = 49, .n = 100, .k = 33});
     for (const Setting& setting : settings()) {
-        const auto print = [&] {
-            return to_string(make_plan(spec, setting.isa, setting.microarchitecture));
-        };
+        const auto print = [&] { return to_string(make_plan(spec, setting.isa, setting.machine)); };
         const std::string first = print();
         make_plan(validated({.m = 7, .n = 7, .k = 7}), Isa::avx2, {});
         CHECK(print() == first);

@@ -63,9 +63,5 @@ TEST_CASE("usable_isa is what is detected, lowered to DLPRIM_MAX_ISA") {
     CHECK(usable_isa() == expected);
 }
 
-TEST_CASE("the microarchitecture is the same whenever it is asked for") {
-    CHECK(detected_microarchitecture() == detected_microarchitecture());
-}
-
 }  // namespace
 }  // namespace dlprim

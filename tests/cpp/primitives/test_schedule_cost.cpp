@@ -14,7 +14,7 @@
 namespace dlprim {
 namespace {
 
-constexpr CacheSizes kCaches{.l1 = 32e3, .l2 = 1e6, .l3 = 32e6};
+constexpr Machine kCaches{.l1 = 32e3, .l2 = 1e6, .l3 = 32e6};
 
 ConvShape square(std::int64_t N, std::int64_t C, std::int64_t H, std::int64_t K, std::int64_t R,
                  std::int64_t stride) {
@@ -118,7 +118,7 @@ TEST_CASE("a smaller cache brings in no less, and the largest one everything onc
             CHECK(traffic.into_l1 >= traffic.into_l2 * (1 - 1e-9));
             CHECK(traffic.into_l2 >= traffic.into_l3 * (1 - 1e-9));
             CHECK(traffic.into_l3 >= once * (1 - 1e-9));
-            const CacheSizes endless{.l1 = 1e15, .l2 = 1e15, .l3 = 1e15};
+            const Machine endless{.l1 = 1e15, .l2 = 1e15, .l3 = 1e15};
             into_endless.insert(schedule_traffic(contraction, schedule, endless).into_l1);
         }
         CHECK(into_endless.size() == 1);
@@ -157,7 +157,7 @@ TEST_CASE("ranks do not depend on the number of threads") {
 }
 
 TEST_CASE("the caches of this machine are some") {
-    const CacheSizes caches = cache_sizes();
+    const Machine caches = this_machine();
     CHECK(caches.l1 >= 8e3);
     CHECK(caches.l2 >= caches.l1);
     CHECK(caches.l3 >= caches.l1);

@@ -46,7 +46,10 @@ bool is_bounded(const Schedule& schedule) {
     std::int64_t tiles = 1;
     bool part_of_row = true;
     for (const Level& level : schedule.levels) {
-        const bool counts = level.letter == 'n' || level.letter == 'h' || level.letter == 'w';
+        // Parts of the minibatch are not blocks of tiles.
+        const bool is_part = &level == &schedule.levels.front() && schedule.levels.size() == 4;
+        const bool counts =
+            !is_part && (level.letter == 'n' || level.letter == 'h' || level.letter == 'w');
         if (counts) tiles *= level.step;
         if (counts && level.letter != 'w') part_of_row = part_of_row && level.step == 1;
     }
@@ -65,13 +68,13 @@ void check_order(const std::vector<WinogradPlan>& plans) {
 }
 
 double forward_cycles(const ConvShape& shape, int tile) {
-    return winograd_plans(winograd_problem({shape}, PassKind::forward, tile), CacheSizes{}, 1)
+    return winograd_plans(winograd_problem({shape}, PassKind::forward, tile), Machine{}, 1)
         .front()
         .cycles;
 }
 
 double weights_cycles(const ConvShape& shape, int tile) {
-    return winograd_weights_plans({shape}, tile, CacheSizes{}, 1).front().cycles;
+    return winograd_weights_plans({shape}, tile, Machine{}, 1).front().cycles;
 }
 
 TEST_CASE("plans are in order, bounded, and make passes") {
@@ -83,13 +86,13 @@ TEST_CASE("plans are in order, bounded, and make passes") {
             for (const WinogradProblem& pass :
                  {winograd_problem(problem, PassKind::forward, tile),
                   winograd_problem(problem, PassKind::backward_data, tile)}) {
-                const auto plans = winograd_plans(pass, CacheSizes{}, kAll);
+                const auto plans = winograd_plans(pass, Machine{}, kAll);
                 check_order(plans);
                 for (const WinogradPlan& plan : plans) {
                     CHECK(WinogradPass(pass, plan.schedule).schedule() == plan.schedule);
                 }
             }
-            const auto plans = winograd_weights_plans(problem, tile, CacheSizes{}, kAll);
+            const auto plans = winograd_weights_plans(problem, tile, Machine{}, kAll);
             check_order(plans);
             for (const WinogradPlan& plan : plans) {
                 CHECK(WinogradWeightsPass(problem, tile, plan.schedule).schedule() ==
@@ -102,10 +105,10 @@ TEST_CASE("plans are in order, bounded, and make passes") {
 TEST_CASE("no more plans than asked for, the best first") {
     const ConvProblem problem{shape_of(8, 64, 64, 28)};
     const WinogradProblem forward = winograd_problem(problem, PassKind::forward, 4);
-    const auto all = winograd_plans(forward, CacheSizes{}, kAll);
+    const auto all = winograd_plans(forward, Machine{}, kAll);
     REQUIRE(all.size() > 3);
     for (const int count : {-1, 0, 1, 3}) {
-        const auto some = winograd_plans(forward, CacheSizes{}, count);
+        const auto some = winograd_plans(forward, Machine{}, count);
         CHECK(some.size() == static_cast<std::size_t>(count < 1 ? 1 : count));
         CHECK(some.front().schedule == all.front().schedule);
     }
@@ -119,7 +122,7 @@ TEST_CASE("twice the work costs more by every estimate") {
              {&ConvShape::N, &ConvShape::C, &ConvShape::K, &ConvShape::H, &ConvShape::W}) {
             ConvShape large = small;
             large.*extent *= 2;
-            CHECK(direct_cycles({large}, false) > direct_cycles({small}, false));
+            CHECK(direct_cycles({large}, {}) > direct_cycles({small}, {}));
             for (const int tile : kTiles) {
                 CHECK(forward_cycles(large, tile) > forward_cycles(small, tile));
                 CHECK(weights_cycles(large, tile) > weights_cycles(small, tile));
@@ -132,29 +135,29 @@ TEST_CASE("Winograd is estimated faster for many channels and slower for few") {
     const ConvShape many = shape_of(8, 256, 256, 28);
     const ConvShape few = shape_of(8, 3, 8, 28);
     CHECK(forward_cycles(many, 4) < forward_cycles(many, 2));
-    CHECK(forward_cycles(many, 4) < direct_cycles({many}, false) / 2);
-    CHECK(forward_cycles(few, 4) > direct_cycles({few}, false));
+    CHECK(forward_cycles(many, 4) < direct_cycles({many}, {}) / 2);
+    CHECK(forward_cycles(few, 4) > direct_cycles({few}, {}));
 }
 
 TEST_CASE("pairs of bfloat16 are multiplied in half the time") {
     const ConvProblem halves{shape_of(8, 64, 64, 28), DType::bf16};
-    CHECK(direct_cycles(halves, true) == direct_cycles(halves, false) / 2);
+    CHECK(direct_cycles(halves, {.multiplies_halves = true}) == direct_cycles(halves, {}) / 2);
     const ConvProblem floats{halves.shape};
-    CHECK(direct_cycles(floats, true) == direct_cycles(floats, false));
+    CHECK(direct_cycles(floats, {.multiplies_halves = true}) == direct_cycles(floats, {}));
 }
 
 TEST_CASE("without images there is a plan that makes a pass") {
     const ConvProblem problem{shape_of(0, 64, 64, 28)};
-    CHECK(direct_cycles(problem, false) == 0);
+    CHECK(direct_cycles(problem, {}) == 0);
     for (const int tile : kTiles) {
         const WinogradProblem forward = winograd_problem(problem, PassKind::forward, tile);
-        const auto plans = winograd_plans(forward, CacheSizes{}, kAll);
+        const auto plans = winograd_plans(forward, Machine{}, kAll);
         check_order(plans);
         for (const WinogradPlan& plan : plans) {
             const WinogradPass pass(forward, plan.schedule);
             CHECK(pass.transformed_floats() > 0);
         }
-        const auto weights = winograd_weights_plans(problem, tile, CacheSizes{}, kAll);
+        const auto weights = winograd_weights_plans(problem, tile, Machine{}, kAll);
         check_order(weights);
         const WinogradWeightsPass pass(problem, tile, weights.front().schedule);
         CHECK(pass.scratch_bytes(DType::f32, 1) >= 0);

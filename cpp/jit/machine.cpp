@@ -1,0 +1,112 @@
+#include "jit/machine.h"
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+
+#include <cpuid.h>
+
+#include "jit/isa.h"
+
+namespace dlprim {
+namespace {
+
+constexpr unsigned kVendorLeaf = 0;
+constexpr unsigned kFamilyLeaf = 1;
+constexpr unsigned kCacheLeaf = 4;               // Intel's
+constexpr unsigned kAmdCacheLeaf = 0x8000'001D;  // in the same form
+constexpr unsigned kAmdVendor = 0x6874'7541;     // "Auth", in EBX
+constexpr int kZen5Family = 0x1A;
+constexpr int kMostCaches = 8;
+
+struct Registers {
+    unsigned a = 0;
+    unsigned b = 0;
+    unsigned c = 0;
+    unsigned d = 0;
+
+    // Bits `low` to `high` of a register.
+    static std::int64_t bits(unsigned value, int low, int high) {
+        return (std::int64_t{value} >> low) & ((std::int64_t{1} << (high - low + 1)) - 1);
+    }
+};
+
+// Zeros where the CPU has no such leaf.
+Registers cpuid(unsigned leaf, unsigned part = 0) {
+    Registers it;
+    __get_cpuid_count(leaf, part, &it.a, &it.b, &it.c, &it.d);
+    return it;
+}
+
+void set_cache(Machine& machine, std::int64_t level, double bytes) {
+    if (level == 1) machine.l1 = bytes;
+    if (level == 2) machine.l2 = bytes;
+    if (level == 3) machine.l3 = bytes;
+}
+
+// Whether the leaf says anything.
+bool read_caches(Machine& machine, unsigned leaf) {
+    enum : std::int64_t { none, data, instructions };
+    for (int index = 0; index < kMostCaches; ++index) {
+        const Registers it = cpuid(leaf, static_cast<unsigned>(index));
+        const std::int64_t kind = Registers::bits(it.a, 0, 4);
+        if (kind == none) return index > 0;
+        if (kind == instructions) continue;
+        const std::int64_t ways = Registers::bits(it.b, 22, 31) + 1;
+        const std::int64_t partitions = Registers::bits(it.b, 12, 21) + 1;
+        const std::int64_t line = Registers::bits(it.b, 0, 11) + 1;
+        const std::int64_t sets = std::int64_t{it.c} + 1;
+        set_cache(machine, Registers::bits(it.a, 5, 7),
+                  static_cast<double>(ways * partitions * line * sets));
+    }
+    return true;
+}
+
+double bytes_in(const std::string& text) {
+    std::size_t used = 0;
+    const double number = std::stod(text, &used);
+    const char unit = used < text.size() ? text[used] : ' ';
+    return number * (unit == 'K' ? 1024 : unit == 'M' ? 1048576 : 1);
+}
+
+void read_system_caches(Machine& machine) {
+    for (int index = 0; index < kMostCaches; ++index) {
+        const std::string folder =
+            "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/";
+        std::ifstream level_file(folder + "level");
+        std::ifstream type_file(folder + "type");
+        std::ifstream size_file(folder + "size");
+        int level = 0;
+        std::string type;
+        std::string size;
+        if (!(level_file >> level) || !(type_file >> type) || !(size_file >> size)) continue;
+        if (type == "Instruction" || size.empty() || size[0] < '0' || size[0] > '9') continue;
+        set_cache(machine, level, bytes_in(size));
+    }
+}
+
+bool is_zen5_or_later() {
+    const unsigned family = cpuid(kFamilyLeaf).a;
+    const std::int64_t base = Registers::bits(family, 8, 11);
+    const std::int64_t extended = base == 0xF ? Registers::bits(family, 20, 27) : 0;
+    return cpuid(kVendorLeaf).b == kAmdVendor && base + extended >= kZen5Family;
+}
+
+Machine read_machine() {
+    Machine machine;
+    if (!read_caches(machine, kCacheLeaf) && !read_caches(machine, kAmdCacheLeaf)) {
+        read_system_caches(machine);
+    }
+    machine.multiplies_halves = usable_isa() >= Isa::avx512_bf16;
+    machine.shuffles_beat_broadcast_loads = is_zen5_or_later();
+    return machine;
+}
+
+}  // namespace
+
+const Machine& this_machine() {
+    static const Machine machine = read_machine();
+    return machine;
+}
+
+}  // namespace dlprim

@@ -1,0 +1,38 @@
+// The one model of the machine that everything weighs its choices with: register tiles, schedules,
+// Winograd's tiles. It is read once and is a plain value that plans take as an argument, so that
+// the plans of any machine can be made and tested on any other. How long one instruction takes is
+// the kernel's to know (brgemm/multiply.h).
+#pragma once
+
+namespace dlprim {
+
+struct Machine {
+    // Bytes of the data caches that one core sees.
+    double l1 = 32e3;
+    double l2 = 1e6;
+    double l3 = 32e6;
+    // What a core starts in a cycle: multiply-adds of whole vectors, loads of them, and vector
+    // operations of any kind.
+    double fmas_per_cycle = 2;
+    double loads_per_cycle = 2;
+    double vector_ops_per_cycle = 4;
+    double bytes_from_l2_per_cycle = 32;  // that stream in beside other loads
+    // Float32 values of the vectors that arithmetic is weighed with against the caches. 16 for
+    // every ISA level so far: 8 would choose other schedules for AVX2, which nobody has timed.
+    double lanes = 16;
+    bool multiplies_halves = false;  // bfloat16, at twice the rate of float32
+    // A register shuffle runs beside two vector FMAs per cycle while vector loads do not keep up
+    // with one broadcast per FMA (AMD Zen 5; on Intel the shuffle port is an FMA port).
+    bool shuffles_beat_broadcast_loads = false;
+
+    // Float32 operations at most.
+    double flops_per_cycle() const { return 2 * fmas_per_cycle * lanes; }
+
+    friend bool operator==(const Machine&, const Machine&) = default;
+};
+
+// What CPUID says, at the level of usable_isa(), and what the system says where it is silent; read
+// once.
+const Machine& this_machine();
+
+}  // namespace dlprim
