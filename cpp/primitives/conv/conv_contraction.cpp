@@ -30,6 +30,17 @@ bool joins_taps(const ConvProblem& problem, const ChannelBlocks& in) {
            in.block % elements_per_word(problem.dtype) == 0;
 }
 
+// [Kb][R][bk][S * C], in VNNI form for bfloat16.
+Layout window_weights_layout(const ConvProblem& problem) {
+    const ConvShape& shape = problem.shape;
+    const ChannelBlocks K = dst_blocks(shape);
+    const std::int64_t word = elements_per_word(problem.dtype);
+    const Indices g{'g', 1}, r{'r', shape.R}, s{'s', shape.S}, c{'c', shape.C};
+    return stored_layout(
+        problem.dtype, {g, {'k', K.channels}, c, r, s},
+        {g, {'k', K.count()}, r, {'k', rounded_up(K.block, word) / word}, s, c, {'k', word}});
+}
+
 }  // namespace
 
 ActivationStrides activation_strides(Format layout, const ChannelBlocks& blocks,
@@ -163,22 +174,11 @@ bool prefers_windows(const ConvProblem& problem) {
     return shape.groups == 1 && shape.C <= kFewChannels && shape.S > 1 && shape.dilation_w == 1;
 }
 
-// [Kb][R][bk][S * C], in VNNI form for bfloat16.
-Layout window_weights_layout(const ConvProblem& problem) {
-    const ConvShape& shape = problem.shape;
-    const ChannelBlocks K = dst_blocks(shape);
-    const std::int64_t word = elements_per_word(problem.dtype);
-    const Indices r{'r', shape.R}, s{'s', shape.S}, c{'c', shape.C};
-    return stored_layout(
-        problem.dtype, {{'k', K.channels}, c, r, s},
-        {{'k', K.count()}, r, {'k', rounded_up(K.block, word) / word}, s, c, {'k', word}});
-}
-
 Contraction window_data_contraction(const ConvProblem& problem) {
     const ConvImages images(problem, problem.shape);
     return contraction_from(
         parse_statement(
-            "diff_src?(n,g,c,u*p+d*r-t,v*q+e*s-l) +=! diff_dst(n,g,k,p,q) * weights(k,c,r,s)",
+            "diff_src?(n,g,c,u*p+d*r-t,v*q+e*s-l) +=! diff_dst(n,g,k,p,q) * weights(g,k,c,r,s)",
             geometry(problem.shape)),
         {.c = images.src, .a = images.dst, .b = window_weights_layout(problem)},
         {.loops = "nckp", .rows = "q", .columns = "sc", .depth = "k"});

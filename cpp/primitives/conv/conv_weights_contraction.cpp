@@ -5,7 +5,6 @@
 #include "primitives/conv/conv_statement.h"
 #include "primitives/conv/conv_weights_scratch.h"
 #include "primitives/nest/contraction_builder.h"
-#include "primitives/nest/schedule_cost.h"
 
 namespace dlprim {
 namespace {
@@ -38,14 +37,14 @@ Mapping mapping_of(bool windows) {
 Contraction in_place(const ConvProblem& problem, std::int64_t images) {
     ConvShape shape = weights_pass_shape(problem);
     shape.N = images;
-    ConvProblem gathered = problem;
-    if (gathers_pixels(problem)) gathered.layout = Format::blocked;
+    ConvImages tensors(problem, shape);
+    if (gathers_pixels(problem)) {
+        tensors.src = ConvImages({shape, problem.dtype, Format::blocked}, shape).src;
+    }
     return contraction_from(
         parse_statement("weights(g,k,c,r,s) += src?(n,g,c,u*p+d*r-t,v*q+e*s-l) * dst(n,g,k,p,q)",
                         geometry(shape)),
-        {.c = weights_layout(shape, DType::f32),
-         .a = ConvImages(gathered, shape).src,
-         .b = ConvImages(problem, shape).dst},
+        {.c = weights_layout(shape, DType::f32), .a = tensors.src, .b = tensors.dst},
         mapping_of(has_windows(shape)));
 }
 

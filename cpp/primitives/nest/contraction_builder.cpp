@@ -1,11 +1,9 @@
 #include "primitives/nest/contraction_builder.h"
 
 #include <algorithm>
-#include <stdexcept>
 #include <utility>
 
 #include "primitives/nest/contraction_terms.h"
-#include "primitives/nest/indexed_operand.h"
 
 namespace dlprim {
 namespace {
@@ -147,7 +145,7 @@ private:
 
     const Statement& statement_;
     const Mapping& mapping_;
-    Product product_;
+    IndexedProduct product_;
     TermBuilder terms_;
     Contraction made_;
 };

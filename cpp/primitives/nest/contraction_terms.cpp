@@ -4,7 +4,7 @@
 
 namespace dlprim {
 
-TermBuilder::TermBuilder(const Product& product)
+TermBuilder::TermBuilder(const IndexedProduct& product)
     : it_(product), element_(size_of(product.a.dtype())) {
     for (const AxisPhase& phase : it_.rows.axis.phases) {
         if (it_.rows.is_sum()) {

@@ -1,7 +1,7 @@
+#include "primitives/nest/indexed_product.h"
+
 #include <algorithm>
 #include <stdexcept>
-
-#include "primitives/nest/contraction_terms.h"
 
 namespace dlprim {
 namespace {
@@ -17,7 +17,8 @@ AxisSum sum_of(const SumPlace& place, std::int64_t shifts) {
 
 }  // namespace
 
-Product::Product(const Statement& statement, const ContractionLayouts& layouts, const Mapping& how)
+IndexedProduct::IndexedProduct(const Statement& statement, const ContractionLayouts& layouts,
+                               const Mapping& how)
     : mapping(how), uses(uses_of_indices(statement)), c(statement.result, layouts.c) {
     if (!statement.factors.empty()) a = {statement.factors[0], layouts.a};
     if (statement.factors.size() > 1) b = {statement.factors[1], layouts.b};
@@ -36,7 +37,7 @@ Product::Product(const Statement& statement, const ContractionLayouts& layouts, 
     if (!depth.is_sum()) depth.a = a.step(mapping.depth.back(), word);
 }
 
-const SumPlace* Product::sum_at(char position) const {
+const SumPlace* IndexedProduct::sum_at(char position) const {
     for (const IndexedOperand* const operand : {&c, &a}) {
         for (const SumPlace& place : operand->sums()) {
             if (place.position == position) return &place;
@@ -45,7 +46,7 @@ const SumPlace* Product::sum_at(char position) const {
     return nullptr;
 }
 
-Line Product::line_of(char index, bool solved) const {
+Line IndexedProduct::line_of(char index, bool solved) const {
     const std::int64_t count = extent(index);
     Line line{
         .axis = plain_axis(count), .a = a.step(index), .b = b.step(index), .c = c.step(index)};
@@ -60,11 +61,11 @@ Line Product::line_of(char index, bool solved) const {
     return line;
 }
 
-std::int64_t Product::ldc() const {
+std::int64_t IndexedProduct::ldc() const {
     return rows.is_sum() && mapping.rows.size() == 1 ? rows.c : c.step(mapping.rows.back());
 }
 
-std::int64_t Product::extent(char index) const {
+std::int64_t IndexedProduct::extent(char index) const {
     for (const IndexedOperand* const operand : {&c, &a, &b}) {
         if (operand->has(index)) {
             const std::int64_t found = operand->extent(index);
@@ -74,23 +75,23 @@ std::int64_t Product::extent(char index) const {
     return 0;
 }
 
-std::int64_t Product::block(char index) const {
+std::int64_t IndexedProduct::block(char index) const {
     return std::max({c.block(index), a.block(index), b.block(index)});
 }
 
-bool Product::is_index(char letter) const {
+bool IndexedProduct::is_index(char letter) const {
     return std::any_of(uses.begin(), uses.end(),
                        [&](const IndexUse& use) { return use.index.front() == letter; });
 }
 
-bool Product::is_in_result(char index) const {
+bool IndexedProduct::is_in_result(char index) const {
     return std::any_of(uses.begin(), uses.end(), [&](const IndexUse& use) {
         return use.index.front() == index && use.in_result;
     });
 }
 
 // Every index has an extent, and no place without "?" lies outside.
-void Product::require_places(const Statement& statement) const {
+void IndexedProduct::require_places(const Statement& statement) const {
     const auto refuse = [&](const std::string& what) {
         throw std::invalid_argument("The formula \"" + to_string(statement) + "\" " + what + ".");
     };

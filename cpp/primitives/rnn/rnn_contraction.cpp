@@ -10,118 +10,107 @@ namespace {
 // Rows that one call of a gradient of the weights sums: A and B of a call stay in the L2 cache.
 constexpr std::int64_t kSummedRows = 512;
 
-// Panels of `rows` rows. As what is summed they are whole: their padding is zero.
-LayoutDimension channels(const Panels& panels, std::int64_t rows, bool whole = false) {
-    return {'c',
-            whole ? panels.padded() : panels.channels,
-            {{panels.count(), rows * panels.width}, {panels.width, 1}}};
+// All channels of panels as what is summed: their padding is zero.
+Panels whole(const Panels& panels, std::int64_t times = 1) {
+    return {times * panels.padded(), panels.width};
 }
 
-Layout panels(DType dtype, const Panels& panels, std::int64_t rows, std::int64_t panel_rows,
-              bool whole = false) {
-    return {dtype, {{'n', rows, {{rows, panels.width}}}, channels(panels, panel_rows, whole)}};
+// [panel][row][width]
+Layout panels(DType dtype, const Panels& of, std::int64_t rows, std::int64_t panel_rows,
+              char letter) {
+    return stored_layout(dtype, {{'n', rows}, {letter, of.channels}},
+                         {{letter, of.count()}, {'n', panel_rows}, {letter, of.width}});
 }
 
-// Panels of so many channels, [panel][depth][width], neighbours along the depth side by side.
-Layout weights(DType dtype, const Panels& out, std::int64_t depth, std::int64_t panel) {
+// Rows that are summed: in bfloat16 [panel][row pair][width][2].
+Layout summed_panels(DType dtype, const Panels& of, std::int64_t rows, std::int64_t panel_rows,
+                     char letter) {
     const std::int64_t word = elements_per_word(dtype);
-    LayoutDimension summed = {
-        'c', depth, {{depth / panel, panel * out.width}, {panel / word, word * out.width}}};
-    if (word > 1) summed.levels.push_back({word, 1});
-    return {dtype,
-            {{'k', out.channels, {{out.count(), depth * out.width}, {out.width, word}}}, summed}};
+    return stored_layout(
+        dtype, {{'r', rows}, {letter, of.channels}},
+        {{letter, of.count()}, {'r', panel_rows / word}, {letter, of.width}, {'r', word}});
 }
 
-Contraction gates_contraction(const RnnShape& shape, const Panels& input, std::int64_t rows,
-                              std::int64_t input_rows, std::int64_t sum_rows, bool first) {
+// [panel of `out`][gate][channel that is summed][width], neighbours along the sum side by side.
+Layout weights(DType dtype, const Panels& out, std::int64_t gates, const Panels& in) {
+    const std::int64_t word = elements_per_word(dtype);
+    return stored_layout(dtype, {{'k', out.channels}, {'c', in.channels}, {'g', gates}},
+                         {{'k', out.count()},
+                          {'g', gates},
+                          {'c', in.count()},
+                          {'c', in.width / word},
+                          {'k', out.width},
+                          {'c', word}});
+}
+
+// sums(n,k,g) of `rows` rows, in memory of `sum_rows` rows.
+Layout gate_sums(const RnnShape& shape, std::int64_t rows, std::int64_t sum_rows) {
     const Panels state = shape.state();
-    const std::int64_t gates = shape.gates();
-    const std::int64_t slot = sum_rows * state.width;
-    Layout w = weights(shape.dtype, state, input.padded(), input.width);
-    w.dimensions[0].levels[0].stride *= gates;
-    w.dimensions.push_back({'g', gates, {{gates, input.padded() * state.width}}});
-    Contraction made = contraction_from(
-        parse_statement(first ? "sums(n,k,g) +=! src(n,c) * weights(k,c,g)"
-                              : "sums(n,k,g) += hidden(n,c) * weights(k,c,g)"),
-        {.c = {DType::f32,
-               {{'n', rows, {{rows, state.width}}},
-                {'k', state.channels, {{state.count(), kSlots * slot}, {state.width, 1}}},
-                {'g', gates, {{gates, slot}}}}},
-         .a = panels(shape.dtype, input, rows, input_rows, true),
-         .b = w},
-        {.loops = "nkgc", .rows = "n", .columns = "k", .depth = "c", .bias = first ? "gk" : ""});
-    made.epilogue.bias = first;
-    return made;
+    return stored_layout(
+        DType::f32, {{'n', rows}, {'k', shape.K}, {'g', shape.gates()}},
+        {{'k', state.count()}, {'g', kSlots}, {'n', sum_rows}, {'k', state.width}});
 }
 
 }  // namespace
 
 Contraction projection_contraction(const RnnShape& shape, std::int64_t rows,
                                    std::int64_t sum_rows) {
-    return gates_contraction(shape, shape.src(), rows, shape.rows(), sum_rows, true);
+    const Panels src = whole(shape.src());
+    Contraction made = contraction_from(
+        parse_statement("sums(n,k,g) +=! src(n,c) * w_ih(k,c,g)"),
+        {.c = gate_sums(shape, rows, sum_rows),
+         .a = panels(shape.dtype, src, rows, shape.rows(), 'c'),
+         .b = weights(shape.dtype, shape.state(), shape.gates(), src)},
+        {.loops = "nkgc", .rows = "n", .columns = "k", .depth = "c", .bias = "gk"});
+    made.epilogue = {.bias = true};
+    return made;
 }
 
 Contraction recurrence_contraction(const RnnShape& shape, std::int64_t sum_rows) {
-    return gates_contraction(shape, shape.state(), shape.N, shape.N, sum_rows, false);
+    const Panels state = whole(shape.state());
+    return contraction_from(parse_statement("sums(n,k,g) += hidden(n,c) * w_hh(k,c,g)"),
+                            {.c = gate_sums(shape, shape.N, sum_rows),
+                             .a = panels(shape.dtype, state, shape.N, shape.N, 'c'),
+                             .b = weights(shape.dtype, shape.state(), shape.gates(), state)},
+                            {.loops = "nkgc", .rows = "n", .columns = "k", .depth = "c"});
 }
 
+// Slots and panels are one long sum.
 Contraction diff_recurrence_contraction(const RnnShape& shape) {
-    const Panels state = shape.state();
-    const Panels slots = {shape.gates() * state.padded(), state.width};
-    Panels whole = state;
-    whole.channels = state.padded();
+    const Panels state = whole(shape.state()), deltas = whole(state, shape.gates());
     Contraction made =
-        contraction_from(parse_statement("tile(n,k) +=! deltas(n,s) * weights(k,s)"),
-                         {.c = panels(DType::f32, whole, shape.N, 0),
-                          .a = panels(shape.dtype, slots, shape.N, shape.rows()),
-                          .b = weights(shape.dtype, whole, slots.channels, state.width)},
+        contraction_from(parse_statement("tile(n,k) +=! deltas(n,s) * w_hh(k,s,0)"),
+                         {.c = panels(DType::f32, state, shape.N, shape.N, 'k'),
+                          .a = panels(shape.dtype, deltas, shape.N, shape.rows(), 's'),
+                          .b = weights(shape.dtype, state, 1, deltas)},
                          {.loops = "nks", .rows = "n", .columns = "k", .depth = "s"});
-    made.loops[0].c = 0;  // one tile, that of the block at hand
+    made.loops[0].c = made.loops[1].c = 0;  // one tile, that of the block at hand
     return made;
 }
 
 Contraction diff_src_contraction(const RnnShape& shape) {
-    const Panels src = shape.src();
-    const Panels state = shape.state();
-    const Panels slots = {shape.gates() * state.padded(), state.width};
+    const Panels deltas = whole(shape.state(), shape.gates());
     const std::int64_t rows = shape.rows();
-    return contraction_from(parse_statement("diff_src(n,c) +=! deltas(n,s) * weights(c,s)"),
-                            {.c = {shape.dtype,
-                                   {{'n', rows, {{rows, shape.C}}},
-                                    {'c', shape.C, {{src.count(), src.width}, {src.width, 1}}}}},
-                             .a = panels(shape.dtype, slots, rows, rows),
-                             .b = weights(shape.dtype, src, slots.channels, state.width)},
+    return contraction_from(parse_statement("diff_src(n,c) +=! deltas(n,s) * w_ih(c,s,0)"),
+                            {.c = plain_layout(shape.dtype, {{'n', rows}, {'c', shape.C}}),
+                             .a = panels(shape.dtype, deltas, rows, rows, 's'),
+                             .b = weights(shape.dtype, shape.src(), 1, deltas)},
                             {.loops = "ncs", .rows = "n", .columns = "c", .depth = "s"});
 }
 
 Contraction diff_weights_contraction(const RnnShape& shape, const Panels& input,
                                      std::int64_t input_rows) {
-    const Panels state = shape.state();
     const std::int64_t rows = summed_rows(shape);
-    // Rows are summed, so they are what stands side by side.
-    const auto summed = [&](const Panels& of, std::int64_t panel_rows) {
-        const std::int64_t word = elements_per_word(shape.dtype);
-        Layout made = panels(shape.dtype, of, rows, panel_rows);
-        if (word == 1) return made;
-        made.dimensions[0].levels = {{rows / word, word * of.width}, {word, 1}};
-        made.dimensions[1].levels[1].stride = word;
-        return made;
-    };
-    return contraction_from(
-        parse_statement("diff_weights(k,c) +=! deltas(r,k) * input(r,c)"),
-        {.c = {DType::f32,
-               {{'k',
-                 shape.K,
-                 {{state.count(), state.width * input.channels}, {state.width, input.channels}}},
-                {'c', input.channels, {{input.count(), input.width}, {input.width, 1}}}}},
-         .a = summed(state, rows),
-         .b = summed(input, input_rows)},
-        {.loops = "kcr",
-         .rows = "k",
-         .columns = "c",
-         .depth = "r",
-         .depth_unit = std::clamp<std::int64_t>(rows, 1, kSummedRows),
-         .transposed_a = true});
+    return contraction_from(parse_statement("diff_weights(k,c) +=! deltas(r,k) * input(r,c)"),
+                            {.c = plain_layout(DType::f32, {{'k', shape.K}, {'c', input.channels}}),
+                             .a = summed_panels(shape.dtype, shape.state(), rows, rows, 'k'),
+                             .b = summed_panels(shape.dtype, input, rows, input_rows, 'c')},
+                            {.loops = "kcr",
+                             .rows = "k",
+                             .columns = "c",
+                             .depth = "r",
+                             .depth_unit = std::clamp<std::int64_t>(rows, 1, kSummedRows),
+                             .transposed_a = true});
 }
 
 std::int64_t summed_rows(const RnnShape& shape) {
