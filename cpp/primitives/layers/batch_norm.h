@@ -30,7 +30,7 @@ struct BatchNormForward {
     const float* given_mean = nullptr;
     const float* given_variance = nullptr;
     void* dst = nullptr;                // may be src or residual; null: statistics are all
-    std::uint8_t* relu_mask = nullptr;  // or null; a bit per element as in relu_backward.h
+    std::uint8_t* relu_mask = nullptr;  // or null; a bit per element as in activation_backward.h
     float* mean = nullptr;              // used; written in both cases
     float* inverse_std = nullptr;
     float* variance = nullptr;  // or null; of the minibatch, biased; only without given statistics

@@ -1,7 +1,7 @@
 // Transposition in registers, which is what separates plain storage from blocked: serial pieces of
 // a reorder (reorder.h) that have been cut to fit a cache. The vector code is written once in
 // Highway and compiled once per vector width; which of the compilations runs is decided by the
-// library's own ISA level, as pack_rows.h says.
+// library's own ISA level, as per_isa.h says.
 #pragma once
 
 #include <cstdint>
