@@ -12,7 +12,7 @@ import pytest
 import winograd_exact as exact
 from winograd_exact import INFINITY, ONE, POINTS, SLOTS, TAPS, ZERO, Matrix, Surd
 
-PRIMITIVES = Path(__file__).parent.parent / "cpp" / "primitives"
+PRIMITIVES = Path(__file__).parent.parent / "cpp" / "primitives" / "winograd"
 
 if not PRIMITIVES.is_dir():
     pytest.skip(f"{PRIMITIVES} is absent", allow_module_level=True)

@@ -107,22 +107,26 @@ HWY_INLINE auto transposed_units(D d, const char* src) {
     return hn::BitCast(d, hn::TableLookupBytes(units, hn::LoadDup128(bytes, kOrder)));
 }
 
+// `it` has no periods on either side. What a tile needs of it is copied, because a store to bytes
+// could change any other.
 template <class D>
 bool pairs_in_tiles(D d, const Transposition& it, std::int64_t rows, std::int64_t columns) {
     constexpr std::int64_t n = lanes<D>;
-    const hn::Repartition<std::uint8_t, D> bytes;
     constexpr std::int64_t unit = 2 * kWordBytes;
     if (std::min(rows, columns) >= n) {
-        for_tiles(n, rows, columns, d, [&](std::int64_t row, std::int64_t column) HWY_ATTR {
+        const char* const src = it.src;
+        char* const dst = it.dst;
+        const std::int64_t src_row = it.src_rows.near, dst_row = it.dst_rows.near;
+        for_tiles(n, rows, columns, d, [=](std::int64_t row, std::int64_t column) HWY_ATTR {
+            const char* const from = src + row * src_row + column * unit;
+            char* const to = dst + column * dst_row + row * unit;
             Vector<D> square[n];
             for (std::int64_t i = 0; i < n; ++i) {
-                square[i] = transposed_units(d, it.src + it.src_rows.at(row + i) + column * unit);
+                square[i] = transposed_units(d, from + i * src_row);
             }
             transpose_square(d, square);
             for (std::int64_t i = 0; i < n; ++i) {
-                char* const dst = it.dst + it.dst_rows.at(column + i) + row * unit;
-                hn::StoreU(hn::BitCast(bytes, square[i]), bytes,
-                           reinterpret_cast<std::uint8_t*>(dst));
+                hn::StoreU(square[i], d, reinterpret_cast<std::uint64_t*>(to + i * dst_row));
             }
         });
         return true;
@@ -137,7 +141,9 @@ void transpose_pairs(const Transposition& it) {
     const std::int64_t all_rows = (it.rows + 1) / 2, all_columns = (it.columns + 1) / 2;
     std::int64_t rows = 0, columns = 0;
 #if HWY_TARGET != HWY_SCALAR
-    if (pairs_in_tiles(hn::ScalableTag<std::uint64_t>(), it, it.rows / 2, it.columns / 2)) {
+    const bool lines = is_line(it.src_rows) && is_line(it.dst_rows);
+    if (lines &&
+        pairs_in_tiles(hn::ScalableTag<std::uint64_t>(), it, it.rows / 2, it.columns / 2)) {
         rows = it.rows / 2;
         columns = it.columns / 2;
     }
