@@ -41,7 +41,7 @@ TensorForm activation_form(const std::string& name, const std::array<Indices, 5>
 // plain form). Letters: g groups, n images, c and k channels of a group, h, w, p, q pixels, r, s
 // taps; the channels of a depthwise convolution are one group and its weights have no c. float32
 // weights become packed ones of any type. Weights that Winograd transformed are another's
-// (conv_winograd.h).
+// (winograd_choice.h).
 std::vector<TensorForm> conv_forms(const ConvShape& shape, DType dtype, Format format);
 
 // The packed weights, and those with the roles of C and K exchanged, as the backward-data pass

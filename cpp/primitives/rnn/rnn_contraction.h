@@ -1,6 +1,6 @@
 // The products of a recurrent primitive as descriptions for the one driver (contraction.h). Those
 // that depend on nothing but finished tensors run over many rows; the two that make a step wait for
-// the one before it leave a block at a time where the gates find it hot (rnn_step.h).
+// the one before it leave a block at a time where the gates find it hot (rnn_steps.h).
 #pragma once
 
 #include "primitives/nest/contraction.h"

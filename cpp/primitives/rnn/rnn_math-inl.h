@@ -1,5 +1,5 @@
 // Sigmoid and tanh of vectors, for the gates of recurrent cells. At most 4 ULP, as the activations
-// of the kernel (brgemm/activation_assembler.cpp), whose way of computing e^r - 1 this is.
+// of the kernel (jit/activation_assembler.cpp), whose way of computing e^r - 1 this is.
 #if defined(DLPRIM_PRIMITIVES_RNN_MATH_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef DLPRIM_PRIMITIVES_RNN_MATH_INL_H
 #undef DLPRIM_PRIMITIVES_RNN_MATH_INL_H
