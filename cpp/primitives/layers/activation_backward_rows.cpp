@@ -152,17 +152,24 @@ struct GradientRow {
     }
 };
 
+// Few pixels at a time, about in the order of the memory: there is little to keep for a channel.
+template <class Element, class Row>
+HWY_INLINE void pass(const GradientPixels& it, const Row& row) {
+    constexpr std::int64_t kPixels = 8;
+    in_strips<Element>(it, kPixels, row);
+}
+
 template <class Element>
 void pass_gated(const GradientPixels& it) {
     with_stored_gate<Element>(it, it.saved, [&](const auto& gate) HWY_ATTR {
-        in_strips<Element>(it, GradientRow<Element, std::decay_t<decltype(gate)>, true>{it, gate});
+        pass<Element>(it, GradientRow<Element, std::decay_t<decltype(gate)>, true>{it, gate});
     });
 }
 
 template <class Element, class Kind>
 void multiply_by_slope(const GradientPixels& it) {
     const SlopeGate<Element, Kind> gate{static_cast<const Element*>(it.saved), it.distance};
-    in_strips<Element>(it, GradientRow<Element, SlopeGate<Element, Kind>, false>{it, gate});
+    pass<Element>(it, GradientRow<Element, SlopeGate<Element, Kind>, false>{it, gate});
 }
 
 template <class Element>

@@ -58,6 +58,12 @@ struct Strip {
 template <class Element>
 inline constexpr std::int64_t kStripChannels = kStrip<Element> * ChannelVector<Element>::kChannels;
 
+// Channels that along_channels() treats at once.
+template <class Element>
+HWY_INLINE bool is_one_strip(std::int64_t channels) {
+    return channels == kStripChannels<Element> || channels <= ChannelVector<Element>::kChannels;
+}
+
 template <class Element>
 HWY_INLINE std::int64_t pixels_of_group(std::int64_t channels) {
     return std::max(kGroupBytes / (channels * static_cast<std::int64_t>(sizeof(Element))), kFewest);
@@ -68,12 +74,12 @@ HWY_INLINE std::int64_t pixels_of_group(std::int64_t channels) {
 template <class Element>
 class NextStrip {
 public:
-    // Of pixels at a distance in elements.
-    NextStrip(std::int64_t channels, std::int64_t distance) : channels_(channels) {
+    // Of groups of pixels at a distance in elements.
+    NextStrip(std::int64_t channels, std::int64_t distance, std::int64_t group)
+        : channels_(channels) {
         const auto bytes = distance * static_cast<std::int64_t>(sizeof(Element));
-        const bool narrow = channels <= kStripChannels<Element>;
-        rest_ = distance * (narrow ? std::max<std::int64_t>(kAheadBytes / bytes, 1)
-                                   : pixels_of_group<Element>(channels));
+        const bool narrow = is_one_strip<Element>(channels);
+        rest_ = distance * (narrow ? std::max<std::int64_t>(kAheadBytes / bytes, 1) : group);
         narrow_ = narrow;
     }
 
@@ -106,18 +112,23 @@ struct StripsOfGroup {
 };
 
 // row.strip<vectors>(pixels, first channel, elements ahead to prefetch, part) for the strips of one
-// group of pixels behind the other: all pixels are one where a strip holds their channels. `it` has
-// pixels, channels and the distance from pixel to pixel.
+// group of pixels behind the other: all pixels are one where a strip holds their channels, else
+// `wide` of them. `it` has pixels, channels and the distance from pixel to pixel.
 template <class Element, class Pixels, class Row>
-HWY_INLINE void in_strips(const Pixels& it, const Row& row) {
-    const NextStrip<Element> next(it.channels, it.distance);
-    const bool narrow = it.channels <= kStripChannels<Element>;
-    const std::int64_t group = narrow ? it.pixels : pixels_of_group<Element>(it.channels);
+HWY_INLINE void in_strips(const Pixels& it, std::int64_t wide, const Row& row) {
+    const NextStrip<Element> next(it.channels, it.distance, wide);
+    const bool narrow = is_one_strip<Element>(it.channels);
+    const std::int64_t group = narrow ? it.pixels : wide;
     for (std::int64_t first = 0; first < it.pixels; first += group) {
         const Range pixels{first, std::min(first + group, it.pixels)};
         along_channels<Element, kStrip<Element>>(it.channels,
                                                  StripsOfGroup<Element, Row>{row, pixels, next});
     }
+}
+
+template <class Element, class Pixels, class Row>
+HWY_INLINE void in_strips(const Pixels& it, const Row& row) {
+    in_strips<Element>(it, pixels_of_group<Element>(it.channels), row);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -12,6 +12,7 @@
 #include "conv_problem.h"
 #include "conv_shapes.h"
 #include "primitives/conv/conv2d.h"
+#include "primitives/conv/conv_contraction.h"
 
 namespace dlprim {
 namespace {
