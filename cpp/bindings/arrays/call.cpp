@@ -19,14 +19,15 @@ void require_form(const char* name, py::handle array, const py::object& expected
 
 Call::Taken& Call::take(const char* name, py::handle array, const Expected& expected) {
     if (count_ == kMost) throw std::logic_error("a call has more arrays than it can");
-    Taken& taken = taken_[count_].emplace(Taken{ArrayView(name, array, expected.dtype)});
-    if (!has_shape(taken.view.array(), expected.shape) || !taken.view.is_c_contiguous()) {
-        throw py::value_error(taken.view.description() +
+    Taken& made =
+        *new (memory_ + count_ * sizeof(Taken)) Taken{ArrayView(name, array, expected.dtype)};
+    ++count_;
+    if (!has_shape(made.view.array(), expected.shape) || !made.view.is_c_contiguous()) {
+        throw py::value_error(made.view.description() +
                               ", expected a C-contiguous array of shape " +
                               std::string(py::str(tuple_of(expected.shape))));
     }
-    ++count_;
-    return taken;
+    return made;
 }
 
 const char* Call::operand(const char* name, py::handle array, const Expected& expected) {
@@ -42,25 +43,23 @@ Written Call::result(const char* name, py::handle out, const Expected& expected,
         py::object made = new_array(expected, dtype, pool_);
         return {made, take(name, made, expected).view.data()};
     }
-    Taken& taken = take(name, out, expected);
-    taken.is_result = true;
-    taken.becomes = expected.packed_as;
-    taken.view.require_writeable();
+    Taken& made = take(name, out, expected);
+    made.is_result = true;
+    made.becomes = expected.packed_as;
+    made.view.require_writeable();
     for (std::size_t i = 0; i + 1 < count_; ++i) {
-        const ArrayView& other = taken_[i]->view;
+        const ArrayView& other = taken(i).view;
         const bool may_be =
-            !taken_[i]->is_result && other.data() == taken.view.data() &&
+            !taken(i).is_result && other.data() == made.view.data() &&
             std::find(replaced.begin(), replaced.end(), other.data()) != replaced.end();
-        if (!may_be) taken.view.require_apart(other);
+        if (!may_be) made.view.require_apart(other);
     }
-    return {py::reinterpret_borrow<py::object>(out), taken.view.data()};
+    return {py::reinterpret_borrow<py::object>(out), made.view.data()};
 }
 
-void Call::say_forms() const {
+void Call::say_forms() {
     for (std::size_t i = 0; i < count_; ++i) {
-        if (taken_[i]->becomes != nullptr) {
-            set_packed_as(taken_[i]->view.array(), *taken_[i]->becomes);
-        }
+        if (taken(i).becomes != nullptr) set_packed_as(taken(i).view.array(), *taken(i).becomes);
     }
 }
 

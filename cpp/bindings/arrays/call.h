@@ -3,10 +3,10 @@
 // and against earlier results. Then the work runs without the GIL.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <optional>
+#include <new>
 
 #include "bindings/arrays/form.h"
 
@@ -25,6 +25,11 @@ class Call {
 public:
     // New results take their memory from the pool where there is one.
     explicit Call(ArrayPool* pool = nullptr) : pool_(pool) {}
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    ~Call() {
+        for (std::size_t i = 0; i < count_; ++i) taken(i).~Taken();
+    }
 
     // The memory of a C-contiguous array. Throws py::type_error or py::value_error, a sentence that
     // begins with `name`.
@@ -74,16 +79,20 @@ private:
         const py::object* becomes = nullptr;  // what a given result will be packed as
     };
 
-    // The most that a pass has.
+    // The most that a pass has. Most have four, so places are made as they are taken.
     static constexpr std::size_t kMost = 24;
+
+    Taken& taken(std::size_t index) {
+        return *std::launder(reinterpret_cast<Taken*>(memory_) + index);
+    }
 
     // Checked but for the form that it is packed in.
     Taken& take(const char* name, py::handle array, const Expected& expected);
-    void say_forms() const;
+    void say_forms();
 
     ArrayPool* pool_;
-    std::array<std::optional<Taken>, kMost> taken_;
     std::size_t count_ = 0;
+    alignas(Taken) std::byte memory_[kMost * sizeof(Taken)];
 };
 
 // A call whose operands come as a dict of arrays by name, None or absent where there is none,
