@@ -205,6 +205,7 @@ class Transforms:
     def __init__(self, folder: Path) -> None:
         text = "\n".join((folder / name).read_text() for name in HEADERS)
         text = re.sub(r"//.*", "", text)
+        text = re.sub(r"slots_of\((\d)\)", lambda tile: str(int(tile[1]) + 2), text)
         self.literals = dict(re.findall(r"inline constexpr float (k[AB]) = ([\d.]+)F;", text))
         self._scope: dict[str, Any] = {
             "kA": A, "kB": B, "kNoSlot": None,
@@ -227,7 +228,7 @@ class Transforms:
             value = f"return {python_expression(value)}"
             members[key] = python_function(key, "which", value, scope)
         for key, operand, statements in re.findall(
-            r"    static HWY_INLINE void (\w+)\(const Lanes\* (\w), .*?\) {\n(.*?)^    }",
+            r"    static HWY_INLINE void (\w+)\(const FloatVector\* (\w), .*?\) {\n(.*?)^    }",
             body, re.MULTILINE | re.DOTALL,
         ):  # fmt: skip
             lines = f"x = y = None\n{python_body(statements)}\nreturn x, y"
