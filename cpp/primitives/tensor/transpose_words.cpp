@@ -116,14 +116,19 @@ HWY_INLINE void word_tile(D d, const Transposition& it, std::int64_t row, std::i
                           std::int64_t count) {
     const hn::Repartition<std::uint8_t, D> unaligned;
     Vector<D> square[lanes<D>];
-    From from(it.src_rows, row);
     const char* const first = it.src + column * Words::kBytes;
+    From from(it.src_rows, row);
+    HWY_UNROLL(16)
     for (std::int64_t i = 0; i < lanes<D>; ++i) {
-        const char* const src = first + from.next();
-        square[i] = Words::vector(d, it, src);
-        if (!it.is_read_ahead) continue;
-        for (std::int64_t byte = 0; byte < lanes<D> * Words::kBytes; byte += kLineBytes) {
-            prefetch_row(src + byte);
+        square[i] = Words::vector(d, it, first + from.next());
+    }
+    if (it.is_read_ahead) {
+        From ahead(it.src_rows, row);
+        for (std::int64_t i = 0; i < lanes<D>; ++i) {
+            const char* const src = first + ahead.next();
+            for (std::int64_t byte = 0; byte < lanes<D> * Words::kBytes; byte += kLineBytes) {
+                prefetch_row(src + byte);
+            }
         }
     }
     transpose_square(d, square);
