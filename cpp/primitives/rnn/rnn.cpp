@@ -2,7 +2,14 @@
 
 namespace dlprim {
 
+Rnn::SummedPairs::SummedPairs(const RnnShape& shape)
+    : src(row_pairs(shape.dtype, shape.src(), shape.rows(), shape.rows())),
+      states(row_pairs(shape.dtype, shape.state(), shape.rows(), shape.rows() + shape.N)),
+      deltas(row_pairs(shape.dtype, {kSlots * shape.state().padded(), shape.state().width},
+                       shape.rows(), shape.rows())) {}
+
 Rnn::Rnn(const RnnShape& shape) : shape_(validated(shape)) {
+    if (shape_.dtype != DType::f32) pairs_.emplace(shape_);
     for (const RnnPass pass : kRnnPasses) passes_.try_emplace(pass, rnn_rules(shape_, pass));
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -86,7 +87,17 @@ public:
 private:
     friend class RnnSteps;
 
+    // In bfloat16, what the gradients of the weights sum over.
+    struct SummedPairs {
+        explicit SummedPairs(const RnnShape& shape);
+
+        Reorder src;
+        Reorder states;  // whose panels have the state before the first step too
+        Reorder deltas;
+    };
+
     RnnShape shape_;
+    std::optional<SummedPairs> pairs_;
     std::map<RnnPass, ScheduledPass> passes_;
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };

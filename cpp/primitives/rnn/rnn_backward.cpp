@@ -122,9 +122,9 @@ private:
             clear_padding(src, shape_.N, lengths_);
             clear_padding(states, shape_.N, lengths_);
         }
-        if (shape_.dtype == DType::f32) return;
-        pair_rows(src, at_.summed_src);
-        pair_rows(states, at_.summed_states);
+        if (!pairs_) return;
+        pairs_->src.run(src.first, at_.summed_src);
+        pairs_->states.run(states.first, at_.summed_states);
     }
 
     // Where a sequence begins: before time 0, or in reverse at its end.
@@ -230,14 +230,7 @@ private:
     }
 
     void sum_weights() const {
-        if (shape_.dtype != DType::f32) {
-            pair_rows({.dtype = shape_.dtype,
-                       .panels = {kSlots * state_.padded(), state_.width},
-                       .rows = shape_.rows(),
-                       .first = at_.deltas,
-                       .panel_rows = shape_.rows()},
-                      at_.summed_deltas);
-        }
+        if (pairs_) pairs_->deltas.run(at_.deltas, at_.summed_deltas);
         const Plan w_ih = pass(RnnPass::diff_w_ih).typical_plan();
         const Plan w_hh = pass(RnnPass::diff_w_hh).typical_plan();
         const std::int64_t slot = state_.padded() * summed_rows(shape_) * element_;

@@ -170,16 +170,13 @@ void clear_padding(const PanelRows& tensor, std::int64_t N, const std::int64_t* 
     });
 }
 
-void pair_rows(const PanelRows& tensor, void* pairs) {
-    const std::int64_t width = tensor.panels.width, count = tensor.panels.count();
-    const Indices panel{'p', count}, row{'r', tensor.rows}, column{'c', width};
-    Layout from = plain_layout(tensor.dtype, {panel, row, column});
-    from.dimensions[0].levels[0].stride = tensor.panel_rows * width;
-    const std::int64_t word = elements_per_word(tensor.dtype);
-    reorder(from, tensor.first,
-            stored_layout(tensor.dtype, {panel, row, column},
-                          {panel, {'r', Blocks{tensor.rows, word}.count()}, column, {'r', word}}),
-            pairs);
+Reorder row_pairs(DType dtype, const Panels& panels, std::int64_t rows, std::int64_t panel_rows) {
+    const Indices panel{'p', panels.count()}, row{'r', rows}, column{'c', panels.width};
+    Layout from = plain_layout(dtype, {panel, row, column});
+    from.dimensions[0].levels[0].stride = panel_rows * panels.width;
+    const std::int64_t word = elements_per_word(dtype);
+    return {from, stored_layout(dtype, {panel, row, column},
+                                {panel, {'r', Blocks{rows, word}.count()}, column, {'r', word}})};
 }
 
 std::int64_t packed_w_ih_elements(const RnnShape& shape) {

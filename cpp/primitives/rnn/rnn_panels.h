@@ -7,6 +7,7 @@
 
 #include "primitives/rnn/rnn_shape.h"
 #include "primitives/tensor/layout.h"
+#include "primitives/tensor/reorder.h"
 
 namespace dlprim {
 
@@ -29,9 +30,9 @@ void clear_rows(const PanelRows& tensor);  // in the panels
 // `tensor.first` is time 0.
 void clear_padding(const PanelRows& tensor, std::int64_t N, const std::int64_t* lengths);
 
-// All panels of `panel_rows` rows as operands of a sum over their rows: bfloat16 in pairs of rows,
-// from rows `first` on. `pairs` has summed_rows(shape) / 2 pairs.
-void pair_rows(const PanelRows& tensor, void* pairs);
+// Panels of `panel_rows` rows, the first `rows` of each, as operands of a sum over these: bfloat16
+// in pairs of rows.
+Reorder row_pairs(DType dtype, const Panels& panels, std::int64_t rows, std::int64_t panel_rows);
 
 // Plain weights in PyTorch's form, (gates*K, C), (gates*K, K) and twice (gates*K); biases float32
 // or null.

@@ -19,7 +19,11 @@ protected:
     using Plan = ScheduledPass::PlanPointer;
 
     RnnSteps(const Rnn& rnn, const std::int64_t* lengths)
-        : shape_(rnn.shape()), lengths_(lengths), passes_(rnn.passes_), pool_(*rnn.workspaces_) {}
+        : shape_(rnn.shape()),
+          lengths_(lengths),
+          passes_(rnn.passes_),
+          pairs_(rnn.pairs_),
+          pool_(*rnn.workspaces_) {}
 
     const ScheduledPass& pass(RnnPass which) const { return passes_.at(which); }
 
@@ -81,6 +85,7 @@ protected:
     const RnnShape& shape_;
     const std::int64_t* lengths_;
     const std::map<RnnPass, ScheduledPass>& passes_;
+    const std::optional<Rnn::SummedPairs>& pairs_;
     WorkspacePool& pool_;
     const Panels state_ = shape_.state();
     const std::int64_t state_elements_ = state_.padded() * shape_.N;

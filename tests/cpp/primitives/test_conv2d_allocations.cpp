@@ -10,6 +10,7 @@
 
 #include "allocation_count.h"
 #include "primitives/conv/conv2d.h"
+#include "primitives/conv/conv_contraction.h"
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {
