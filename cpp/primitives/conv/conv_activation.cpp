@@ -26,8 +26,7 @@ std::int64_t mask_image_of(const ConvProblem& problem) {
 }  // namespace
 
 ConvActivation::ConvActivation(const ConvProblem& problem, Activation activation)
-    : mask_image_(mask_image_of(problem)),
-      plans_(activation_rules(problem, activation)) {}
+    : mask_image_(mask_image_of(problem)), plans_(activation_rules(problem, activation)) {}
 
 void ConvActivation::run(void* dst, std::uint8_t* relu_mask) const {
     plans_.plan(relu_mask != nullptr ? 1 : 0)
