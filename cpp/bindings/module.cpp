@@ -20,12 +20,14 @@ void register_machine(py::module_& module) {
         [](const std::string& dtype, const std::string& isa, double seconds) {
             return fma_peak(parse_dtype(dtype), parse_isa(isa), seconds);
         },
+        py::arg("dtype"), py::arg("isa"), py::arg("seconds"),
         py::call_guard<py::gil_scoped_release>());
     module.def(
         "read_bandwidth",
         [](const std::string& isa, std::int64_t bytes, double seconds) {
             return read_bandwidth(parse_isa(isa), bytes, seconds);
         },
+        py::arg("isa"), py::arg("bytes"), py::arg("seconds"),
         py::call_guard<py::gil_scoped_release>());
 }
 

@@ -73,12 +73,13 @@ py::object aligned(const py::sequence& shape, const py::object& dtype, bool zero
 }  // namespace
 
 void register_arrays(py::module_& module) {
-    module.def("pack_b", pack_matrices);
-    module.def("round_to_bfloat16", round);
-    module.def("widen_to_float32", widen);
-    module.def("aligned", aligned);
+    module.def("pack_b", pack_matrices, py::arg("b"), py::arg("from_dtype"), py::arg("packed"),
+               py::arg("to_dtype"), py::arg("transposed"));
+    module.def("round_to_bfloat16", round, py::arg("src"), py::arg("dst"));
+    module.def("widen_to_float32", widen, py::arg("src"), py::arg("dst"));
+    module.def("aligned", aligned, py::arg("shape"), py::arg("dtype"), py::arg("zeros"));
     module.def("bfloat16_dtype", bfloat16_dtype);
-    module.def("set_packed_type", set_packed_type);
+    module.def("set_packed_type", set_packed_type, py::arg("type"));
 }
 
 }  // namespace dlprim::bindings

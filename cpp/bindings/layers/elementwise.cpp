@@ -91,38 +91,61 @@ void step(const Step& it, const py::list& arrays) {
     run_step(it, parameters);
 }
 
-void define_binary(py::module_& module, const char* name, Elementwise operation) {
-    module.def(name, [operation](const std::string& dtype, py::handle src, py::handle other,
-                                 py::handle out) {
-        return elementwise(operation, dtype, src, other, out);
-    });
+// As the stub names them.
+struct BinaryNames {
+    const char* first = "src";
+    const char* second = "other";
+};
+
+void define_binary(py::module_& module, const char* name, Elementwise operation,
+                   const BinaryNames& names = {}) {
+    module.def(
+        name,
+        [operation](const std::string& dtype, py::handle first, py::handle second, py::handle out) {
+            return elementwise(operation, dtype, first, second, out);
+        },
+        py::arg("dtype"), py::arg(names.first), py::arg(names.second), py::arg("out"));
 }
 
 }  // namespace
 
 void register_elementwise(py::module_& module) {
-    module.def("relu", [](const std::string& dtype, py::handle src, py::handle out) {
-        return elementwise(Elementwise::relu, dtype, src, py::none(), out);
-    });
+    module.def(
+        "relu",
+        [](const std::string& dtype, py::handle src, py::handle out) {
+            return elementwise(Elementwise::relu, dtype, src, py::none(), out);
+        },
+        py::arg("dtype"), py::arg("src"), py::arg("out"));
     define_binary(module, "add", Elementwise::sum);
     define_binary(module, "add_relu", Elementwise::sum_relu);
-    define_binary(module, "relu_backward", Elementwise::relu_backward);
-    module.def("dropout",
-               [](const std::string& dtype, py::handle src, py::handle out, std::uint64_t seed,
-                  std::uint64_t offset, std::uint64_t threshold, float scale) {
-                   return dropout(dtype, src, out, Dropout{seed, offset, threshold, scale});
-               });
-    module.def("sgd_step", [](const py::list& parameters, float learning_rate, float momentum,
-                              float weight_decay, bool nesterov) {
-        step(SgdStep{learning_rate, momentum, weight_decay, nesterov}, parameters);
-    });
-    module.def("adamw_step", [](const py::list& parameters, double decay, double beta1,
-                                double beta2, double step_size, double root_scale, double epsilon) {
-        const auto f = [](double value) { return static_cast<float>(value); };
-        step(AdamwStep{f(decay), f(beta1), f(beta2), f(1 - beta1), f(1 - beta2), f(step_size),
-                       f(root_scale), f(epsilon)},
-             parameters);
-    });
+    define_binary(module, "relu_backward", Elementwise::relu_backward, {"diff_dst", "dst"});
+    module.def(
+        "dropout",
+        [](const std::string& dtype, py::handle src, py::handle out, std::uint64_t seed,
+           std::uint64_t offset, std::uint64_t threshold, float scale) {
+            return dropout(dtype, src, out, Dropout{seed, offset, threshold, scale});
+        },
+        py::arg("dtype"), py::arg("src"), py::arg("out"), py::arg("seed"), py::arg("offset"),
+        py::arg("threshold"), py::arg("scale"));
+    module.def(
+        "sgd_step",
+        [](const py::list& parameters, float learning_rate, float momentum, float weight_decay,
+           bool nesterov) {
+            step(SgdStep{learning_rate, momentum, weight_decay, nesterov}, parameters);
+        },
+        py::arg("parameters"), py::arg("learning_rate"), py::arg("momentum"),
+        py::arg("weight_decay"), py::arg("nesterov"));
+    module.def(
+        "adamw_step",
+        [](const py::list& parameters, double decay, double beta1, double beta2, double step_size,
+           double root_scale, double epsilon) {
+            const auto f = [](double value) { return static_cast<float>(value); };
+            step(AdamwStep{f(decay), f(beta1), f(beta2), f(1 - beta1), f(1 - beta2), f(step_size),
+                           f(root_scale), f(epsilon)},
+                 parameters);
+        },
+        py::arg("parameters"), py::arg("decay"), py::arg("beta1"), py::arg("beta2"),
+        py::arg("step_size"), py::arg("root_scale"), py::arg("epsilon"));
 }
 
 }  // namespace dlprim::bindings
