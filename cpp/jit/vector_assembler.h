@@ -157,9 +157,6 @@ protected:
     void add_words(int to, int from) { vpaddd(vector(to), vector(to), vector(from)); }
     void multiply_words(int to, int from) { vpmulld(vector(to), vector(to), vector(from)); }
     void shift_words_left(int index, int bits) { vpslld(vector(index), vector(index), imm8(bits)); }
-    void shift_words_right(int index, int bits) {
-        vpsrld(vector(index), vector(index), imm8(bits));
-    }
     void shift_halves_left(int index, int bits) {
         vpsllw(vector(index), vector(index), imm8(bits));
     }

@@ -179,14 +179,6 @@ Reorder row_pairs(DType dtype, const Panels& panels, std::int64_t rows, std::int
                                 {panel, {'r', Blocks{rows, word}.count()}, column, {'r', word}})};
 }
 
-std::int64_t packed_w_ih_elements(const RnnShape& shape) {
-    return shape.gates() * shape.state().padded() * shape.src().padded();
-}
-
-std::int64_t packed_w_hh_elements(const RnnShape& shape) {
-    return shape.gates() * shape.state().padded() * shape.state().padded();
-}
-
 void pack_weights(const RnnShape& shape, const RnnWeights& plain, const RnnPackedWeights& packed) {
     const TensorForm w_ih = gates_form(shape, "", shape.C, false);
     const TensorForm w_hh = gates_form(shape, "", shape.K, false);

@@ -62,9 +62,6 @@ struct RnnPackedWeights {
 // has: transpose_weights() makes them.
 std::vector<TensorForm> rnn_forms(const RnnShape& shape);
 
-std::int64_t packed_w_ih_elements(const RnnShape& shape);  // of either direction
-std::int64_t packed_w_hh_elements(const RnnShape& shape);
-
 void pack_weights(const RnnShape& shape, const RnnWeights& plain, const RnnPackedWeights& packed);
 // From the packed ones.
 void transpose_weights(const RnnShape& shape, const RnnPackedWeights& packed);
