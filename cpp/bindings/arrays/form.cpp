@@ -76,6 +76,15 @@ py::array bytes_of(std::int64_t size, bool zeros) {
     return py::handle(make)(size, py::dtype::of<std::uint8_t>());
 }
 
+// What the instance itself says, or null: a look-up of the attribute would go through its classes
+// first, which takes as long as all other checks of an operand.
+PyObject* own_attribute(py::handle array) {
+    const auto own =
+        py::reinterpret_steal<py::object>(PyObject_GenericGetDict(array.ptr(), nullptr));
+    if (!own) throw py::error_already_set();
+    return PyDict_GetItemWithError(own.ptr(), attribute());
+}
+
 }  // namespace
 
 py::tuple tuple_of(const Shape& shape) {
@@ -169,14 +178,15 @@ void set_packed_type(py::object type) {
 
 py::object packed_as(py::handle array) {
     if (Py_TYPE(array.ptr()) != packed_type) return {};
-    auto name = py::reinterpret_steal<py::object>(PyObject_GetAttr(array.ptr(), attribute()));
-    if (!name) throw py::error_already_set();
-    return name.is_none() ? py::object() : name;
+    PyObject* const name = own_attribute(array);
+    return name == nullptr || name == Py_None ? py::object()
+                                              : py::reinterpret_borrow<py::object>(name);
 }
 
 void set_packed_as(py::handle array, const py::object& name) {
     if (Py_TYPE(array.ptr()) != packed_type) return;
     PyObject* const value = name ? name.ptr() : Py_None;
+    if (own_attribute(array) == value) return;
     if (PyObject_SetAttr(array.ptr(), attribute(), value) != 0) throw py::error_already_set();
 }
 
