@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "primitives/conv/direct_passes.h"
 #include "primitives/depthwise/depthwise_passes.h"
 #include "primitives/winograd/winograd_conv_passes.h"
 

@@ -1,9 +1,28 @@
 #include "primitives/conv/conv_activation.h"
 
+#include "primitives/conv/conv_contraction.h"
+#include "primitives/nest/contraction_builder.h"
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {
 namespace {
+
+// No product at all: only the activation of what stands in C, and its mask, over all channels. To
+// be run with `accumulate`.
+Contraction activation_contraction(const ConvProblem& problem, const Epilogue& epilogue) {
+    ConvShape shape = problem.shape;
+    const bool nhwc = problem.layout == Format::nhwc;
+    const ChannelBlocks blocks = nhwc ? channel_blocks(1, shape.K) : dst_blocks(shape);
+    Layout dst = ConvImages(problem, shape).dst;
+    if (nhwc) {
+        dst.dimensions[1] = {'g', 1, {{1, 0}}};
+        dst.dimensions[2] = {'k', shape.K, {{blocks.count(), blocks.block}, {blocks.block, 1}}};
+    }
+    Contraction made = contraction_from(parse_statement("dst(n,g,k,p,q) += 0"), {.c = dst},
+                                        {.loops = "gnkp", .rows = "q", .columns = "k"});
+    made.epilogue = epilogue;
+    return made;
+}
 
 // Of activation_contraction().
 constexpr std::size_t kImages = 1;

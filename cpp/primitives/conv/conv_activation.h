@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "primitives/conv/conv_contraction.h"
+#include "primitives/conv/conv_layout.h"
 #include "primitives/nest/scheduled_pass.h"
 
 namespace dlprim {

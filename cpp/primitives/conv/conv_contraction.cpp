@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "primitives/conv/conv_statement.h"
-#include "primitives/conv/joined_weights.h"
 #include "primitives/nest/contraction_builder.h"
 #include "primitives/nest/schedule_cost.h"
 
@@ -30,37 +28,7 @@ bool joins_taps(const ConvProblem& problem, const ChannelBlocks& in) {
            in.block % elements_per_word(problem.dtype) == 0;
 }
 
-// [Kb][R][bk][S * C], in VNNI form for bfloat16.
-Layout window_weights_layout(const ConvProblem& problem) {
-    const ConvShape& shape = problem.shape;
-    const ChannelBlocks K = dst_blocks(shape);
-    const std::int64_t word = elements_per_word(problem.dtype);
-    const Indices g{'g', 1}, r{'r', shape.R}, s{'s', shape.S}, c{'c', shape.C};
-    return stored_layout(
-        problem.dtype, {g, {'k', K.channels}, c, r, s},
-        {g, {'k', K.count()}, r, {'k', rounded_up(K.block, word) / word}, s, c, {'k', word}});
-}
-
 }  // namespace
-
-ActivationStrides activation_strides(Format layout, const ChannelBlocks& blocks,
-                                     std::int64_t height, std::int64_t width) {
-    ActivationStrides strides;
-    if (layout == Format::nhwc) {
-        strides.pixel = blocks.total();
-        strides.row = width * strides.pixel;
-        strides.block = blocks.block;
-        strides.group = blocks.channels;
-        strides.image = height * strides.row;
-    } else {
-        strides.pixel = blocks.block;
-        strides.row = width * strides.pixel;
-        strides.block = height * strides.row;
-        strides.group = blocks.per_group() * strides.block;
-        strides.image = blocks.groups * strides.group;
-    }
-    return strides;
-}
 
 ConvImages::ConvImages(const ConvProblem& problem, const ConvShape& shape) {
     const std::vector<TensorForm> forms = conv_forms(shape, problem.dtype, problem.layout);
@@ -104,21 +72,6 @@ Contraction forward_contraction(const ConvProblem& problem, const Epilogue& epil
          .depth = joins_taps(problem, in) ? "sc" : "c",
          .cover = cover_of(in),
          .bias = "gk"});
-    made.epilogue = epilogue;
-    return made;
-}
-
-Contraction activation_contraction(const ConvProblem& problem, const Epilogue& epilogue) {
-    ConvShape shape = problem.shape;
-    const bool nhwc = problem.layout == Format::nhwc;
-    const ChannelBlocks blocks = nhwc ? channel_blocks(1, shape.K) : dst_blocks(shape);
-    Layout dst = ConvImages(problem, shape).dst;
-    if (nhwc) {
-        dst.dimensions[1] = {'g', 1, {{1, 0}}};
-        dst.dimensions[2] = {'k', shape.K, {{blocks.count(), blocks.block}, {blocks.block, 1}}};
-    }
-    Contraction made = contraction_from(parse_statement("dst(n,g,k,p,q) += 0"), {.c = dst},
-                                        {.loops = "gnkp", .rows = "q", .columns = "k"});
     made.epilogue = epilogue;
     return made;
 }
@@ -172,6 +125,16 @@ Contraction cell_data_contraction(const ConvProblem& problem) {
 bool prefers_windows(const ConvProblem& problem) {
     const ConvShape& shape = problem.shape;
     return shape.groups == 1 && shape.C <= kFewChannels && shape.S > 1 && shape.dilation_w == 1;
+}
+
+Layout window_weights_layout(const ConvProblem& problem) {
+    const ConvShape& shape = problem.shape;
+    const ChannelBlocks K = dst_blocks(shape);
+    const std::int64_t word = elements_per_word(problem.dtype);
+    const Indices g{'g', 1}, r{'r', shape.R}, s{'s', shape.S}, c{'c', shape.C};
+    return stored_layout(
+        problem.dtype, {g, {'k', K.channels}, c, r, s},
+        {g, {'k', K.count()}, r, {'k', rounded_up(K.block, word) / word}, s, c, {'k', word}});
 }
 
 Contraction window_data_contraction(const ConvProblem& problem) {

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <string>
 
+#include "primitives/tensor/parallel.h"
+
 namespace dlprim {
 
 ChannelBlocks src_blocks(const ConvShape& shape) {
@@ -34,7 +36,26 @@ TensorForm activation_form(const std::string& name, const std::array<Indices, 5>
     return made;
 }
 
+ActivationStrides activation_strides(Format layout, const ChannelBlocks& blocks,
+                                     std::int64_t height, std::int64_t width) {
+    const std::array<Indices, 5> indices{
+        {{'n', 1}, {'g', blocks.groups}, {'c', blocks.channels}, {'h', height}, {'w', width}}};
+    const Layout it = activation_form("", indices, blocks, DType::f32, layout).packed;
+    const auto step = [&](char letter) { return it.dimension(letter).levels.front().stride; };
+    return {.image = step('n'),
+            .group = step('g'),
+            .block = layout == Format::nhwc ? blocks.block : step('c'),
+            .row = step('h'),
+            .pixel = step('w')};
+}
+
 namespace {
+
+// More channels fill their pairs well enough.
+constexpr std::int64_t kFewJoinedChannels = 8;
+
+// Of a filter row whose taps are joined.
+std::int64_t joined_pairs(const ConvShape& shape) { return (shape.S * shape.C + 1) / 2; }
 
 std::vector<Indices> weights_extents(const ConvShape& shape) {
     const ChannelBlocks K = dst_blocks(shape);
@@ -126,10 +147,6 @@ std::int64_t packed_weights_size(const ConvShape& shape, DType dtype) {
     return weights_layout(shape, dtype).elements();
 }
 
-std::int64_t transposed_weights_size(const ConvShape& shape, DType dtype) {
-    return transposed_weights_layout(shape, dtype).elements();
-}
-
 void clear_diff_weights_padding(const ConvShape& shape, DType dtype, void* packed) {
     const ChannelBlocks C = src_blocks(shape), K = dst_blocks(shape);
     const std::int64_t row = K.block * size_of(dtype), matrices = shape.R * shape.S;
@@ -146,6 +163,68 @@ void clear_diff_weights_padding(const ConvShape& shape, DType dtype, void* packe
             std::memset(dst + kept, 0, static_cast<std::size_t>(row - kept));
         }
     }
+}
+
+bool needs_joined_weights(const ConvProblem& problem) {
+    const ConvShape& shape = problem.shape;
+    return problem.dtype == DType::bf16 && shape.groups == 1 && shape.C % 2 == 1 &&
+           shape.C <= kFewJoinedChannels && shape.S > 1 && shape.dilation_w == 1;
+}
+
+std::int64_t joined_weights_bytes(const ConvProblem& problem) {
+    const ConvShape& shape = problem.shape;
+    const ChannelBlocks blocks = dst_blocks(shape);
+    return blocks.count() * 2 * shape.R * joined_pairs(shape) * blocks.block * 2 *
+           size_of(problem.dtype);
+}
+
+Layout joined_weights_layout(const ConvProblem& problem) {
+    const ConvShape& shape = problem.shape;
+    const ChannelBlocks K = dst_blocks(shape);
+    const Indices g{'g', 1}, r{'r', shape.R};
+    constexpr char kCopy = '2';
+    Layout made =
+        stored_layout(problem.dtype, {g, {'k', K.channels}, {'c', shape.C}, r, {kCopy, 2}},
+                      {g,
+                       {'k', K.count()},
+                       {'c', 1},
+                       {kCopy, 2},
+                       r,
+                       {'c', joined_pairs(shape)},
+                       {'k', K.block},
+                       {'c', 2}});
+    const std::int64_t pair = 2 * K.block, copy = made.dimension(kCopy).levels.front().stride;
+    // Tap s begins with element s * C, C being odd.
+    made.dimensions.back() = {
+        's', shape.S, {{(shape.S + 1) / 2, shape.C * pair}, {2, copy + shape.C / 2 * pair}}};
+    return made;
+}
+
+void join_weights(const ConvProblem& problem, const void* packed, void* joined) {
+    const ConvShape& shape = problem.shape;
+    const ChannelBlocks blocks = dst_blocks(shape);
+    const std::int64_t pairs = joined_pairs(shape);
+    const std::int64_t tap_pairs = (shape.C + 1) / 2;
+    const auto* const from = static_cast<const std::uint16_t*>(packed);
+    auto* const to = static_cast<std::uint16_t*>(joined);
+    parallel_for(blocks.count() * 2 * shape.R, [&](std::int64_t task) {
+        const std::int64_t r = task % shape.R;
+        const std::int64_t copy = task / shape.R % 2;
+        const std::int64_t block = task / shape.R / 2;
+        const std::uint16_t* const filter_row =
+            from + (block * shape.R + r) * shape.S * tap_pairs * blocks.block * 2;
+        for (std::int64_t i = 0; i < pairs * 2; ++i) {
+            const std::int64_t element = i + copy;
+            const std::int64_t s = element / shape.C;
+            const std::int64_t c = element % shape.C;
+            const std::uint16_t* const row =
+                filter_row + (s * tap_pairs + c / 2) * blocks.block * 2 + c % 2;
+            std::uint16_t* const out = to + (task * pairs + i / 2) * blocks.block * 2 + i % 2;
+            for (std::int64_t k = 0; k < blocks.block; ++k) {
+                out[2 * k] = s < shape.S ? row[2 * k] : std::uint16_t{0};
+            }
+        }
+    });
 }
 
 }  // namespace dlprim

@@ -36,6 +36,18 @@ ChannelBlocks dst_blocks(const ConvShape& shape);
 TensorForm activation_form(const std::string& name, const std::array<Indices, 5>& it,
                            const ChannelBlocks& blocks, DType dtype, Format format);
 
+// Elements from one image, group, block of channels, row and pixel to the next.
+struct ActivationStrides {
+    std::int64_t image = 0;
+    std::int64_t group = 0;
+    std::int64_t block = 0;
+    std::int64_t row = 0;
+    std::int64_t pixel = 0;
+};
+
+ActivationStrides activation_strides(Format layout, const ChannelBlocks& blocks,
+                                     std::int64_t height, std::int64_t width);
+
 // The operands of the passes: src, dst, diff_src, diff_dst, residual, weights, diff_weights in
 // float32, narrow_diff_weights in bfloat16 where the passes are, bias and relu_mask (which has no
 // plain form). Letters: g groups, n images, c and k channels of a group, h, w, p, q pixels, r, s
@@ -50,32 +62,22 @@ std::vector<TensorForm> conv_forms(const ConvShape& shape, DType dtype, Format f
 Layout weights_layout(const ConvShape& shape, DType dtype);
 Layout transposed_weights_layout(const ConvShape& shape, DType dtype);
 
-// Elements of the packed weights, padding included. Those of f32 are those of diff_weights in any
-// dtype.
+// Elements of the former, padding included. Those of f32 are those of diff_weights in any dtype.
 std::int64_t packed_weights_size(const ConvShape& shape, DType dtype);
 
 // Zero where there are no channels: sums may have left anything. Not for depthwise shapes.
 void clear_diff_weights_padding(const ConvShape& shape, DType dtype, void* packed);
 
-std::int64_t transposed_weights_size(const ConvShape& shape, DType dtype);
-
-// Pixels of one row of an image, `step` apart, as the backward-weights pass multiplies them:
-// out[i][c] = (pixel first + 2*i*step, pixel first + (2*i+1)*step) of channel c, so that
-// neighbours along the sum are side by side. Pixels outside [0, width) and, where `count` is odd,
-// the second of the last pair are zeros.
-struct PixelPairs {
-    const std::uint16_t* row = nullptr;  // bfloat16, pixel 0
-    std::int64_t width = 0;              // pixels that exist
-    std::int64_t ld = 0;                 // elements from pixel to pixel
-    std::int64_t channels = 0;
-    std::int64_t first = 0;  // may lie outside
-    std::int64_t step = 1;
-    std::int64_t count = 0;  // pixels wanted
-    std::uint16_t* out = nullptr;
-    std::int64_t ld_out = 0;  // pairs from one row of `out` to the next, at least channels
-};
-
-// Serial: a piece of some task. Columns of `out` behind the channels are left alone.
-void pack_pixel_pairs(const PixelPairs& pairs);
+// Weights of a bfloat16 filter with an odd, small number of input channels. Its taps and channels
+// are one long row of src, 21 elements for 7x7 on three channels, that begins at any of them; the
+// packed weights pair the channels of each tap on their own, so every third multiplication would be
+// with nothing. Here pairs run on across taps, in two copies: beginning with the first element and
+// with the second, [Kb][2][R][ceil(S * C / 2)][bk][2], so that a piece of a row finds its pairs
+// whatever it begins with.
+bool needs_joined_weights(const ConvProblem& problem);
+// (g, k, c, r, s); taps that begin with an odd element are in the second copy.
+Layout joined_weights_layout(const ConvProblem& problem);
+std::int64_t joined_weights_bytes(const ConvProblem& problem);
+void join_weights(const ConvProblem& problem, const void* packed, void* joined);
 
 }  // namespace dlprim

@@ -1,27 +1,12 @@
 // The backward-weights pass: on operands in place and, in bfloat16, on packed pairs of pixels,
-// which are another layout of src (conv_pairs.h).
+// which are another layout of src.
 #include <algorithm>
 
-#include "primitives/conv/conv_statement.h"
-#include "primitives/conv/conv_weights_scratch.h"
+#include "primitives/conv/conv_weights.h"
 #include "primitives/nest/contraction_builder.h"
 
 namespace dlprim {
 namespace {
-
-// Pixels of a row when rows can have any length: enough for a long sum, few enough that the rows
-// of one kernel call stay in the caches.
-constexpr std::int64_t kLongRow = 256;
-// Bytes of src from which it pays to gather pixels: those that an L2 cache does not hold. No size
-// of this CPU's, so that the order of a sum is the same on all.
-constexpr std::int64_t kWorthGathering = 1 << 20;
-// Rows of C in a window: more do not stay in registers.
-constexpr std::int64_t kWidestWindow = 64;
-
-std::int64_t src_bytes(const ConvProblem& problem) {
-    const ConvShape& shape = problem.shape;
-    return shape.N * shape.C * shape.H * shape.W * size_of(problem.dtype);
-}
 
 // Of all taps of a filter row at once where these are `windows`.
 Mapping mapping_of(bool windows) {
@@ -34,22 +19,22 @@ Mapping mapping_of(bool windows) {
             .transposed_a = true};
 }
 
-Contraction in_place(const ConvProblem& problem, std::int64_t images) {
-    ConvShape shape = weights_pass_shape(problem);
+Contraction in_place(const ConvProblem& problem, const WeightsImages& it, std::int64_t images) {
+    ConvShape shape = it.shape;
     shape.N = images;
     ConvImages tensors(problem, shape);
-    if (gathers_pixels(problem)) {
+    if (it.form == WeightsImages::Form::dense) {
         tensors.src = ConvImages({shape, problem.dtype, Format::blocked}, shape).src;
     }
     return contraction_from(
         parse_statement("weights(g,k,c,r,s) += src?(n,g,c,u*p+d*r-t,v*q+e*s-l) * dst(n,g,k,p,q)",
                         geometry(shape)),
         {.c = weights_layout(shape, DType::f32), .a = tensors.src, .b = tensors.dst},
-        mapping_of(has_windows(shape)));
+        mapping_of(it.windows));
 }
 
 // While a band is multiplied, the rows that the next one is packed from are fetched.
-void fetch_rows(const ConvProblem& problem, const PairedImages& paired, Contraction& contraction) {
+void fetch_rows(const ConvProblem& problem, const WeightsImages& paired, Contraction& contraction) {
     const ConvShape& whole = paired.whole;
     const std::int64_t element = size_of(problem.dtype);
     const ActivationStrides src =
@@ -74,11 +59,11 @@ void fetch_rows(const ConvProblem& problem, const PairedImages& paired, Contract
     }
 }
 
-// [band][block][form][row][pairs][block][2], or [band][row][pairs][S * C][2] of windows.
-Layout src_pairs_layout(const PairedImages& paired, Indices bands) {
+// [band][block][way][row][pairs][block][2], or [band][row][pairs][S * C][2] of windows.
+Layout src_pairs_layout(const WeightsImages& paired, Indices bands) {
     const ConvShape& shape = paired.shape;
     const ChannelBlocks C = src_blocks(shape);
-    const auto forms = static_cast<std::int64_t>(paired.first.size());
+    const auto ways = static_cast<std::int64_t>(paired.first.size());
     const Indices g{'g', C.groups}, h{'h', shape.H}, s{'s', shape.S}, q{'q', paired.pairs_src};
     const std::vector<Indices> extents = {bands, g, {'c', C.channels}, h, s, {'q', shape.Q()}};
     if (paired.windows) {
@@ -87,17 +72,17 @@ Layout src_pairs_layout(const PairedImages& paired, Indices bands) {
     }
     Layout made = stored_layout(
         DType::bf16, extents,
-        {bands, g, {'c', C.per_group()}, {'s', forms}, h, q, {'c', C.block}, {'q', 2}});
-    // Taps beyond the first forms have the same ones again, some pairs further on.
-    const std::int64_t later = (shape.S + forms - 1) / forms;
-    const std::int64_t pairs = later > 1 ? forms * shape.dilation_w / (2 * shape.stride_w) : 0;
+        {bands, g, {'c', C.per_group()}, {'s', ways}, h, q, {'c', C.block}, {'q', 2}});
+    // Taps beyond the first ways have the same ones again, some pairs further on.
+    const std::int64_t later = (shape.S + ways - 1) / ways;
+    const std::int64_t pairs = later > 1 ? ways * shape.dilation_w / (2 * shape.stride_w) : 0;
     std::vector<DimensionLevel>& levels = made.dimensions[4].levels;
     levels.insert(levels.begin(), {later, pairs * 2 * C.block});
     return made;
 }
 
 // [band][block][row][pairs][block][2]
-Layout dst_pairs_layout(const PairedImages& paired, Indices bands) {
+Layout dst_pairs_layout(const WeightsImages& paired, Indices bands) {
     const ConvShape& shape = paired.shape;
     const ChannelBlocks K = dst_blocks(shape);
     const Indices g{'g', K.groups}, p{'p', shape.P()};
@@ -106,8 +91,7 @@ Layout dst_pairs_layout(const PairedImages& paired, Indices bands) {
         {bands, g, {'k', K.per_group()}, p, {'q', paired.pairs_dst}, {'k', K.block}, {'q', 2}});
 }
 
-Contraction in_pairs(const ConvProblem& problem, std::int64_t bands) {
-    const PairedImages paired = paired_images(problem);
+Contraction in_pairs(const ConvProblem& problem, const WeightsImages& paired, std::int64_t bands) {
     const ConvShape& shape = paired.shape;
     Contraction made = contraction_from(
         parse_statement("weights(g,k,c,r,s) += pairs?(n,g,c,u*p+d*r-t,s,q) * dst(n,g,k,p,q)",
@@ -128,36 +112,14 @@ Contraction in_pairs(const ConvProblem& problem, std::int64_t bands) {
 
 }  // namespace
 
-bool has_windows(const ConvShape& shape) {
-    return shape.groups == 1 && shape.S > 1 && shape.dilation_w == 1 &&
-           shape.S * shape.C <= kWidestWindow;
-}
-
-bool gathers_pixels(const ConvProblem& problem) {
-    const ConvShape& shape = problem.shape;
-    const bool pointwise = shape.R == 1 && shape.S == 1 && shape.pad_top == 0 &&
-                           shape.pad_bottom == 0 && shape.pad_left == 0 && shape.pad_right == 0;
-    return problem.dtype == DType::f32 && pointwise && shape.stride_w > 1 && shape.Q() > 1 &&
-           src_bytes(problem) >= kWorthGathering;
-}
-
-ConvShape weights_pass_shape(const ConvProblem& problem) {
-    ConvShape shape = problem.shape;
-    if (gathers_pixels(problem)) {
-        shape.H = shape.P();
-        shape.W = shape.Q();
-        shape.stride_h = 1;
-        shape.stride_w = 1;
-    }
-    return with_long_rows(shape, kLongRow);
-}
-
 Contraction weights_contraction(const ConvProblem& problem, const WeightsPart& part) {
-    Contraction made = problem.dtype == DType::bf16 ? in_pairs(problem, part.images)
-                                                    : in_place(problem, part.images);
+    const WeightsImages images = weights_images(problem);
+    Contraction made = images.form == WeightsImages::Form::pairs
+                           ? in_pairs(problem, images, part.images)
+                           : in_place(problem, images, part.images);
     made.flops = problem.shape.flops();  // of the pass: schedules are for all of its parts
     if (part.slice == WeightsPart::kAll) return made;
-    const WeightsScratch scratch = weights_scratch(problem);
+    const WeightsScratch scratch(problem);
     const Range range = scratch.slices.at(part.slice);
     made.loops[static_cast<std::size_t>(scratch.loop)].extent = range.size();
     for (Dimension* const dimension : {&made.rows, &made.columns}) {

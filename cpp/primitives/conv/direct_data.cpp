@@ -1,5 +1,5 @@
 #include "primitives/conv/conv_contraction.h"
-#include "primitives/conv/direct_passes.h"
+#include "primitives/conv/conv_pass.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/reorder.h"
 
@@ -10,20 +10,19 @@ namespace {
 // on cache lines.
 enum Cells : std::int64_t { kAnyResult, kOnLines };
 
-std::int64_t weights_bytes(const ConvSpec& spec, bool windows) {
-    return aligned(windows ? window_weights_bytes(spec.problem())
-                           : transposed_weights_size(spec.shape, spec.dtype) * size_of(spec.dtype));
+// As the pass multiplies them.
+Layout other_weights_layout(const ConvProblem& problem) {
+    return prefers_windows(problem) ? window_weights_layout(problem)
+                                    : transposed_weights_layout(problem.shape, problem.dtype);
 }
 
 class DirectData final : public ConvPass {
 public:
     explicit DirectData(const ConvSpec& spec)
         : problem_(spec.problem()),
-          windows_(prefers_windows(problem_)),
           on_lines_(has_cells(problem_) ? kOnLines : kAnyResult),
-          weights_bytes_(weights_bytes(spec, windows_)),
-          transposition_(weights_layout(spec.shape, spec.dtype),
-                         transposed_weights_layout(spec.shape, spec.dtype)),
+          weights_bytes_(aligned(other_weights_layout(problem_).bytes())),
+          to_other_form_(weights_layout(spec.shape, spec.dtype), other_weights_layout(problem_)),
           nest_({.contraction = [this](std::int64_t cells) { return contraction(cells); },
                  .typical = on_lines_}) {}
 
@@ -33,11 +32,7 @@ public:
         const int threads = num_threads();
         const WorkspacePool::Lease scratch(workspaces(),
                                            weights_bytes_ + plan->scratch_bytes() * threads);
-        if (problem_.shape.N > 0 && windows_) {
-            make_window_weights(problem_, it.weights, scratch.data());
-        } else if (problem_.shape.N > 0) {
-            transposition_.run(it.weights, scratch.data());
-        }
+        if (problem_.shape.N > 0) to_other_form_.run(it.weights, scratch.data());
         plan->run({.a = it.diff_dst, .b = scratch.data(), .c = it.result},
                   scratch.data() + weights_bytes_, threads);
     }
@@ -50,16 +45,15 @@ public:
 
 private:
     Contraction contraction(std::int64_t cells) const {
-        if (windows_) return window_data_contraction(problem_);
+        if (prefers_windows(problem_)) return window_data_contraction(problem_);
         return cells == kOnLines ? cell_data_contraction(problem_)
                                  : backward_data_contraction(problem_);
     }
 
     ConvProblem problem_;
-    bool windows_;
     Cells on_lines_;
     std::int64_t weights_bytes_;  // of their other form, in scratch
-    Reorder transposition_;       // of weights, where they are no windows
+    Reorder to_other_form_;
     mutable ScheduledPass nest_;
 };
 

@@ -1,6 +1,6 @@
 #include "primitives/conv/conv_activation.h"
-#include "primitives/conv/direct_passes.h"
-#include "primitives/conv/joined_weights.h"
+#include "primitives/conv/conv_contraction.h"
+#include "primitives/conv/conv_pass.h"
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {

@@ -1,15 +1,12 @@
 // The direct backward-weights pass: how it divides its sum over the minibatch. Where the blocks of
 // diff_weights are many, threads share them; where they are few, or small beside the pairs of
-// bfloat16 images, the images fall into fixed parts (fixed_parts.h). bfloat16 images are brought
-// into pairs of pixels first, and the pixels of src that a strided pointwise filter reads into
-// dense images, as many of them at a time as the scratch has room for (conv_weights_scratch.h).
+// bfloat16 images, the images fall into fixed parts (fixed_parts.h). Images that are not read in
+// place are packed first, as many of them at a time as the scratch has room for (conv_weights.h).
 #include <algorithm>
 #include <optional>
 
-#include "primitives/conv/conv_gather.h"
-#include "primitives/conv/conv_pairs.h"
-#include "primitives/conv/conv_weights_scratch.h"
-#include "primitives/conv/direct_passes.h"
+#include "primitives/conv/conv_pass.h"
+#include "primitives/conv/conv_weights.h"
 #include "primitives/nest/fixed_parts.h"
 #include "primitives/nest/schedule_cost.h"
 #include "primitives/tensor/parallel.h"
@@ -49,27 +46,19 @@ class DirectWeights final : public ConvPass {
 public:
     explicit DirectWeights(const ConvSpec& spec)
         : problem_(spec.problem()),
-          scratch_(weights_scratch(problem_)),
-          pairs_(spec.dtype == DType::bf16),
-          paired_(pairs_ ? paired_images(problem_) : PairedImages{}),
-          shape_(pairs_ ? paired_.shape : weights_pass_shape(problem_)),
-          in_(src_blocks(shape_)),
-          out_(dst_blocks(shape_)),
-          src_image_(image_bytes(in_, shape_.H, shape_.W)),
-          dst_image_(image_bytes(out_, shape_.P(), shape_.Q())),
-          packed_bytes_(paired_.src_bytes + paired_.dst_bytes),
-          many_blocks_(out_.count() * in_.per_group() * shape_.R * shape_.S >= kManyBlocks) {
-        if (pairs_) packer_.emplace(problem_, paired_);
-        if (gathers_pixels(problem_)) {
-            gatherer_.emplace(problem_);
-            packed_bytes_ = gatherer_->bytes();
-        }
-        while (most_parts_ < std::min(shape_.N, kMostParts) &&
+          scratch_(problem_),
+          images_(weights_images(problem_)),
+          packer_(problem_, images_),
+          in_(src_blocks(images_.shape)),
+          out_(dst_blocks(images_.shape)),
+          packed_bytes_(images_.src_bytes + images_.dst_bytes),
+          many_blocks_(out_.count() * in_.per_group() * images_.shape.R * images_.shape.S >=
+                       kManyBlocks) {
+        while (most_parts_ < std::min(images_.shape.N, kMostParts) &&
                scratch_.room_beside(most_parts_ + 1, spec.dtype) >= packed_bytes_) {
             ++most_parts_;
         }
         nest_.emplace(rules());
-        sliced_letter_ = nest_->loops()[static_cast<std::size_t>(scratch_.loop)].letter;
     }
 
     void run(const ConvTensors& it) const override {
@@ -88,10 +77,10 @@ public:
                 scratch.data(), packers(division, threads),
                 [&](std::int64_t part, float* sums, std::int64_t packer) {
                     Images mine = images;
-                    mine.all = chunk(shape_.N, division.parts, part);
+                    mine.all = chunk(images_.shape.N, division.parts, part);
                     mine.packed = packed + packer * division.at_once * packed_bytes_;
                     sum(it, *typical, division, mine, sums);
-                    if (shape_.N == 0) {
+                    if (images_.shape.N == 0) {
                         std::fill_n(sums, indices.size() * division.index_elements, 0.0F);
                     }
                 });
@@ -121,13 +110,8 @@ private:
         Range out;
     };
 
-    std::int64_t image_bytes(const ChannelBlocks& blocks, std::int64_t height,
-                             std::int64_t width) const {
-        return activation_strides(problem_.layout, blocks, height, width).image *
-               size_of(problem_.dtype);
-    }
-
-    Loop image_loop() const { return {'n', shape_.N}; }
+    bool in_pairs() const { return images_.form == WeightsImages::Form::pairs; }
+    Loop image_loop() const { return {'n', images_.shape.N}; }
 
     Scheduled<WeightsPlan>::Rules rules() const {
         const std::int64_t parts = ranked_parts();
@@ -160,12 +144,12 @@ private:
 
     std::int64_t ranked_parts() const {
         const bool worth =
-            pairs_ && shape_.N * packed_bytes_ >= kPairsWorthCopies * scratch_.weights;
-        return many_blocks_ && !worth ? 1 : even_parts(shape_.N, most_parts_);
+            in_pairs() && images_.shape.N * packed_bytes_ >= kPairsWorthCopies * scratch_.weights;
+        return many_blocks_ && !worth ? 1 : even_parts(images_.shape.N, most_parts_);
     }
 
     WeightsDivision division(std::int64_t parts, DType to) const {
-        return divided(scratch_, {shape_.N, packed_bytes_}, parts, to);
+        return scratch_.divided(images_.shape.N, packed_bytes_, parts, to);
     }
 
     // Threads with packed images and parts of their own. More threads than there are parts do
@@ -190,21 +174,23 @@ private:
             const ContractionPlan& nest = other ? other->nest : typical.nest;
             const ContractionLoop& loop =
                 nest.contraction().loops[static_cast<std::size_t>(scratch_.loop)];
-            ContractionOperands operands{.c = sums, .accumulate = begin > images.all.begin};
-            if (pairs_) {
+            const char* const src = static_cast<const char*>(tensors.src);
+            const char* const diff_dst = static_cast<const char*>(tensors.diff_dst);
+            ContractionOperands operands{.a = src + packer_.src_offset(begin),
+                                         .b = diff_dst + packer_.dst_offset(begin),
+                                         .c = sums,
+                                         .accumulate = begin > images.all.begin};
+            if (packed_bytes_ > 0) {
                 pack(now, blocks_to_pack(division, images), tensors, images.packed);
                 operands.a = images.packed + first * loop.a;
-                operands.b = images.packed + now.size() * paired_.src_bytes + first * loop.b;
+            }
+            if (in_pairs()) {
+                operands.b = images.packed + now.size() * images_.src_bytes + first * loop.b;
                 if (now.end < images.all.end) {
-                    operands.ahead_a =
-                        packer_->src_rows(tensors.src, now.end) + first * loop.ahead_a;
+                    operands.ahead_a = src + packer_.src_offset(now.end) + first * loop.ahead_a;
                     operands.ahead_b =
-                        packer_->dst_rows(tensors.diff_dst, now.end) + first * loop.ahead_b;
+                        diff_dst + packer_.dst_offset(now.end) + first * loop.ahead_b;
                 }
-            } else {
-                operands.a = static_cast<const char*>(tensors.src) + now.begin * src_image_;
-                operands.b = static_cast<const char*>(tensors.diff_dst) + now.begin * dst_image_;
-                if (gatherer_) operands.a = gather(now, tensors.src, images.packed);
             }
             nest.run(operands, nullptr, images.threads);
         }
@@ -212,7 +198,7 @@ private:
 
     // Where all images are packed at once, they stay for the next slice.
     BlockRanges blocks_to_pack(const WeightsDivision& division, const Images& images) const {
-        BlockRanges blocks{{0, in_.count()}, {0, out_.count()}};
+        BlockRanges blocks{{0, in_.count()}, {0, in_pairs() ? out_.count() : 0}};
         if (images.slice == WeightsPart::kAll) return blocks;
         const Range range = division.slices.at(images.slice);
         const bool stay = images.slice > 0 && division.at_once >= images.all.size();
@@ -223,53 +209,37 @@ private:
                 all = {0, 0};
             }
         };
-        const bool groups = sliced_letter_ == 'g';
-        in_slice(sliced_letter_ != 'k', blocks.in, groups ? in_.per_group() : 1);
-        in_slice(sliced_letter_ != 'c', blocks.out, groups ? out_.per_group() : 1);
+        const bool groups = scratch_.letter() == 'g';
+        in_slice(scratch_.letter() != 'k', blocks.in, groups ? in_.per_group() : 1);
+        in_slice(scratch_.letter() != 'c', blocks.out, groups ? out_.per_group() : 1);
         return blocks;
-    }
-
-    const char* gather(Range images, const void* src, char* dense) const {
-        const std::int64_t blocks = gatherer_->blocks();
-        parallel_for(images.size() * blocks, [&](std::int64_t task) {
-            const std::int64_t index = task / blocks;
-            gatherer_->gather_block(images.begin + index, task % blocks, src,
-                                    dense + index * packed_bytes_);
-        });
-        return dense;
     }
 
     // Block by block, as the nest shares them: a thread then has packed what it reads, of one
     // operand or of both.
-    void pack(Range bands, const BlockRanges& blocks, const ConvTensors& tensors,
+    void pack(Range images, const BlockRanges& blocks, const ConvTensors& tensors,
               char* packed) const {
         const std::int64_t count = blocks.in.size() + blocks.out.size();
-        parallel_for(bands.size() * count, [&](std::int64_t task) {
-            const std::int64_t index = task % bands.size();
-            const Merged it = merged(blocks.in.size(), blocks.out.size(), task / bands.size());
+        parallel_for(images.size() * count, [&](std::int64_t task) {
+            const std::int64_t index = task % images.size();
+            const Merged it = merged(blocks.in.size(), blocks.out.size(), task / images.size());
             const std::int64_t block = it.is_first ? blocks.in.begin + it.index
                                                    : in_.count() + blocks.out.begin + it.index;
-            packer_->pack_block(bands.begin + index, block, tensors.src, tensors.diff_dst,
-                                {.packed = packed, .bands = bands.size(), .index = index});
+            packer_.pack_block(images.begin + index, block, tensors,
+                               {.packed = packed, .images = images.size(), .index = index});
         });
     }
 
     ConvProblem problem_;
     WeightsScratch scratch_;
-    bool pairs_;
-    PairedImages paired_;
-    ConvShape shape_;  // of the images that are summed: bands where there are pairs
+    WeightsImages images_;  // what is summed: bands where there are pairs
+    ImagePacker packer_;
     ChannelBlocks in_;
     ChannelBlocks out_;
-    std::int64_t src_image_;  // bytes
-    std::int64_t dst_image_;
-    std::int64_t packed_bytes_;  // of a band, or of a dense image
+    std::int64_t packed_bytes_;  // of one of these; 0: they are in place
     bool many_blocks_;
-    std::optional<PairPacker> packer_;
-    std::optional<PixelGatherer> gatherer_;
     std::int64_t most_parts_ = 1;
     mutable std::optional<Scheduled<WeightsPlan>> nest_;
-    char sliced_letter_ = 'g';
 };
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "primitives/conv/conv_spec.h"
+#include "primitives/conv/conv_pass.h"
 
 namespace dlprim {
 

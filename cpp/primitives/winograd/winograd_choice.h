@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "primitives/conv/conv_spec.h"
+#include "primitives/conv/conv_pass.h"
 #include "primitives/nest/pass_kind.h"
 
 namespace dlprim {

@@ -44,9 +44,8 @@ public:
     WinogradActivations(const ConvSpec& spec, PassKind pass, int tile)
         : spec_(spec),
           is_forward_(pass == PassKind::forward),
-          transposed_bytes_(is_forward_ ? 0
-                                        : aligned(transposed_weights_size(spec.shape, spec.dtype) *
-                                                  size_of(spec.dtype))),
+          transposed_bytes_(
+              is_forward_ ? 0 : aligned(transposed_weights_layout(spec.shape, spec.dtype).bytes())),
           transposition_(weights_layout(spec.shape, spec.dtype),
                          transposed_weights_layout(spec.shape, spec.dtype)),
           activation_(spec.problem(), spec.activation),

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "primitives/conv/conv_contraction.h"
+#include "primitives/conv/conv_layout.h"
 #include "primitives/nest/pass_kind.h"
 #include "primitives/winograd/winograd_products.h"
 #include "primitives/winograd/winograd_tile_inputs.h"

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "primitives/conv/conv_contraction.h"
+#include "primitives/conv/conv_layout.h"
 #include "primitives/winograd/winograd_products.h"
 #include "primitives/winograd/winograd_tiles.h"
 #include "primitives/winograd/winograd_transform.h"

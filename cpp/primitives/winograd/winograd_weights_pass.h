@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "primitives/conv/conv_spec.h"
+#include "primitives/conv/conv_pass.h"
 #include "primitives/nest/fixed_parts.h"
 #include "primitives/winograd/winograd_products.h"
 #include "primitives/winograd/winograd_tile_inputs.h"

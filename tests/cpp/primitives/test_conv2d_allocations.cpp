@@ -10,7 +10,7 @@
 
 #include "allocation_count.h"
 #include "primitives/conv/conv2d.h"
-#include "primitives/conv/conv_contraction.h"
+#include "primitives/conv/conv_layout.h"
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {

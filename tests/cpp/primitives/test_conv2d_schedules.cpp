@@ -12,7 +12,7 @@
 #include "conv_problem.h"
 #include "conv_shapes.h"
 #include "primitives/conv/conv2d.h"
-#include "primitives/conv/conv_contraction.h"
+#include "primitives/conv/conv_weights.h"
 
 namespace dlprim {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "guarded_elements.h"
 #include "primitives/conv/conv_layout.h"
+#include "primitives/conv/conv_weights.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/reorder.h"
 

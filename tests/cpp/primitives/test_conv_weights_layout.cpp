@@ -115,7 +115,7 @@ void check(const ConvShape& shape, DType dtype, Fence fence) {
     plain.number();
     Elements packed(packed_weights_size(shape, dtype), dtype, fence);
     Elements packed_expected(packed.count(), dtype, fence);
-    Elements transposed(transposed_weights_size(shape, dtype), dtype, fence);
+    Elements transposed(transposed_weights_layout(shape, dtype).elements(), dtype, fence);
     Elements transposed_expected(transposed.count(), dtype, fence);
     Elements diff(packed_weights_size(shape, DType::f32), dtype, fence);
     packed_expected.clear();

@@ -6,7 +6,7 @@
 
 #include <doctest/doctest.h>
 
-#include "primitives/conv/conv_contraction.h"
+#include "primitives/conv/conv_weights.h"
 #include "primitives/nest/contraction_plan.h"
 #include "primitives/nest/schedule_cost.h"
 #include "primitives/tensor/parallel.h"
