@@ -3,19 +3,16 @@
 #include <algorithm>
 #include <utility>
 
-#include "primitives/nest/contraction_terms.h"
+#include "primitives/nest/indexed_product.h"
 
 namespace dlprim {
 namespace {
 
-// Derives the loops and the dimensions of the kernel; the terms are contraction_terms.h's.
+// Derives the loops and the dimensions of the kernel; the terms are contraction_terms.cpp's.
 class Builder {
 public:
     Builder(const Statement& statement, const ContractionLayouts& layouts, const Mapping& mapping)
-        : statement_(statement),
-          mapping_(mapping),
-          product_(statement, layouts, mapping),
-          terms_(product_) {}
+        : statement_(statement), mapping_(mapping), product_(statement, layouts, mapping) {}
 
     Contraction build() {
         made_.dtype = product_.a.dtype();
@@ -23,7 +20,7 @@ public:
         if (statement_.factors.empty()) made_.dtype = made_.c_type;
         add_loops();
         set_kernel();
-        terms_.add_to(made_);
+        add_terms(product_, made_);
         if (!statement_.factors.empty()) weigh();
         return std::move(made_);
     }
@@ -49,14 +46,14 @@ private:
         for (const char letter : mapping_.loops) {
             ContractionLoop loop{.letter = letter};
             if (!product_.is_index(letter)) {
-                loop.extent = terms_.selected();
+                loop.extent = product_.selected();
                 loop.c = product_.c.step(mapping_.shifts.back()) * size_of(made_.c_type);
             } else if (letter == product_.rows_letter() && product_.rows.is_sum()) {
-                if (!terms_.rows_are_whole()) continue;
+                if (!product_.rows_are_whole()) continue;
                 set_along(product_.rows, loop);
                 loop.a = product_.rows.axis.phases.front().in_step * product_.rows.a *
                          size_of(made_.dtype);
-            } else if (letter == product_.walk_letter()) {
+            } else if (letter == product_.walk_letter) {
                 set_along(product_.walk, loop);
             } else {
                 set_blocks(loop);
@@ -70,13 +67,13 @@ private:
     void set_along(const Line& line, ContractionLoop& loop) const {
         loop.extent = line.axis.out;
         loop.c = line.c * size_of(made_.c_type);
-        loop.sum = !product_.is_in_result(loop.letter);
+        loop.sum = !product_.c.mentions(loop.letter);
     }
 
     void set_blocks(ContractionLoop& loop) const {
         const std::int64_t unit = this->unit(loop.letter);
         loop.extent = Blocks{product_.extent(loop.letter), unit}.count();
-        loop.sum = !product_.is_in_result(loop.letter);
+        loop.sum = !product_.c.mentions(loop.letter);
         // A sum of nothing is written once, too.
         if (is_loop_of(loop.letter, mapping_.depth))
             loop.extent = std::max<std::int64_t>(loop.extent, 1);
@@ -110,7 +107,7 @@ private:
             made_.rows = dimension(mapping_.rows.back());
             if (product_.rows.is_sum()) made_.rows.total = product_.rows.axis.out;
         }
-        made_.block_rows = terms_.block_rows();
+        made_.block_rows = product_.block_rows();
         made_.ldc = product_.ldc();
         made_.accumulates = statement_.adds_to_result;
         if (statement_.factors.empty()) return;
@@ -123,7 +120,7 @@ private:
         for (std::size_t i = 0; i < made_.loops.size(); ++i) {
             const char letter = made_.loops[i].letter;
             if (!product_.is_index(letter)) made_.selector_loop = static_cast<int>(i);
-            if (letter != product_.walk_letter()) continue;
+            if (letter != product_.walk_letter) continue;
             (made_.loops[i].sum ? made_.entry_loop : made_.selector_loop) = static_cast<int>(i);
         }
         if (made_.entry_loop < 0) return;
@@ -138,15 +135,14 @@ private:
         made_.bytes_b = product_.b.bytes();
         made_.bytes_c = product_.c.bytes();
         made_.flops = 2;
-        for (const IndexUse& use : product_.uses) {
-            made_.flops *= static_cast<double>(product_.extent(use.index.front()));
+        for (const char index : product_.indices) {
+            made_.flops *= static_cast<double>(product_.extent(index));
         }
     }
 
     const Statement& statement_;
     const Mapping& mapping_;
     IndexedProduct product_;
-    TermBuilder terms_;
     Contraction made_;
 };
 

@@ -1,241 +1,238 @@
-#include "primitives/nest/contraction_terms.h"
-
 #include <algorithm>
 
+#include "primitives/nest/indexed_product.h"
+
 namespace dlprim {
+namespace {
 
-TermBuilder::TermBuilder(const IndexedProduct& product)
-    : it_(product), element_(size_of(product.a.dtype())) {
-    for (const AxisPhase& phase : it_.rows.axis.phases) {
-        if (it_.rows.is_sum()) {
-            pieces_.push_back(cover(it_.rows.axis, phase, it_.mapping.cover));
+// The first element of a term in A and B, in elements.
+struct Start {
+    std::int64_t a = 0;
+    std::int64_t b = 0;
+};
+
+class TermBuilder {
+public:
+    explicit TermBuilder(const IndexedProduct& product)
+        : it_(product), element_(size_of(product.a.dtype())) {}
+
+    void add_to(Contraction& contraction) {
+        if (!it_.mapping.shifts.empty()) {
+            select_shifts(contraction);
+        } else if (it_.walk_letter != 0) {
+            select_walk(contraction);
         } else {
-            pieces_.push_back({{{0, phase.count}, phase.shifts, true, true}});
+            contraction.selections = {{}};
+            contraction.classes = {terms_of(it_.walk.axis.phases.front().shifts)};
         }
+        contraction.sliding_a = slides_;
     }
-}
 
-bool TermBuilder::rows_are_whole() const {
-    return it_.mapping.rows.size() == 1 && pieces_.size() == 1 && pieces_.front().size() == 1 &&
-           it_.mapping.loops.find(it_.rows_letter()) != std::string::npos;
-}
-
-std::int64_t TermBuilder::block_rows() const {
-    if (it_.scatters()) return it_.rows.axis.in;
-    std::int64_t rows = 1;
-    if (it_.mapping.rows.size() == 1) return it_.rows.axis.out;
-    for (const char index : it_.mapping.rows) rows *= it_.extent(index);
-    return rows;
-}
-
-std::int64_t TermBuilder::selected() const {
-    std::int64_t combinations = 1;
-    for (const char index : it_.mapping.shifts) combinations *= it_.extent(index);
-    return combinations;
-}
-
-void TermBuilder::add_to(Contraction& contraction) {
-    if (!it_.mapping.shifts.empty()) {
-        select_shifts(contraction);
-    } else if (it_.walk_letter() != 0) {
-        select_walk(contraction);
-    } else {
-        contraction.selections = {{}};
-        contraction.classes = {terms_of(it_.walk.axis.phases.front().shifts)};
-    }
-    contraction.sliding_a = slides_;
-}
-
-// Blocks that the same shifts reach are of one class.
-void TermBuilder::select_walk(Contraction& contraction) {
-    const Axis& axis = it_.walk.axis;
-    std::vector<std::vector<Shift>> known;
-    contraction.selections.resize(static_cast<std::size_t>(axis.out));
-    for (const AxisPhase& phase : axis.phases) {
-        for (std::int64_t i = 0; i < phase.count; ++i) {
-            const std::vector<Shift> shifts = shifts_at(axis, phase, i);
-            const auto same = std::find(known.begin(), known.end(), shifts);
-            const auto index = static_cast<int>(same - known.begin());
-            if (same == known.end()) {
-                known.push_back(shifts);
-                contraction.classes.push_back(terms_of(shifts));
+private:
+    // Blocks that the same shifts reach are of one class.
+    void select_walk(Contraction& contraction) {
+        const Axis& axis = it_.walk.axis;
+        std::vector<std::vector<Shift>> known;
+        contraction.selections.resize(static_cast<std::size_t>(axis.out));
+        for (const AxisPhase& phase : axis.phases) {
+            for (std::int64_t i = 0; i < phase.count; ++i) {
+                const std::vector<Shift> shifts = shifts_at(axis, phase, i);
+                const auto same = std::find(known.begin(), known.end(), shifts);
+                const auto index = static_cast<int>(same - known.begin());
+                if (same == known.end()) {
+                    known.push_back(shifts);
+                    contraction.classes.push_back(terms_of(shifts));
+                }
+                contraction
+                    .selections[static_cast<std::size_t>(phase.out_begin + i * phase.out_step)] = {
+                    .block_class = index, .a = i * phase.in_step * it_.walk.a * element_};
             }
-            contraction.selections[static_cast<std::size_t>(phase.out_begin + i * phase.out_step)] =
-                {.block_class = index, .a = i * phase.in_step * it_.walk.a * element_};
         }
     }
-}
 
-std::vector<Term> TermBuilder::terms_of(const std::vector<Shift>& walk) {
-    if (it_.scatters()) return scattered(walk);
-    std::vector<Term> terms;
-    for (std::size_t i = 0; i < pieces_.size(); ++i) {
-        const AxisPhase& phase = it_.rows.axis.phases[i];
-        if (walk.empty()) {
-            terms.push_back(gathered(phase, {{0, phase.count}, {}, true, true}, {}));
-            continue;
+    std::vector<Term> terms_of(const std::vector<Shift>& walk) {
+        if (it_.scatters()) return scattered(walk);
+        std::vector<Term> terms;
+        for (std::size_t i = 0; i < it_.pieces.size(); ++i) {
+            const AxisPhase& phase = it_.rows.axis.phases[i];
+            if (walk.empty()) {
+                terms.push_back(gathered(phase, {{0, phase.count}, {}, true, true}, {}));
+                continue;
+            }
+            for (const AxisPiece& piece : it_.pieces[i])
+                terms.push_back(gathered(phase, piece, walk));
         }
-        for (const AxisPiece& piece : pieces_[i]) terms.push_back(gathered(phase, piece, walk));
+        return terms;
     }
-    return terms;
-}
 
-Term TermBuilder::gathered(const AxisPhase& phase, const AxisPiece& piece,
-                           const std::vector<Shift>& walk) {
-    const std::string& depth = it_.mapping.depth;
-    Term term{.m = rows_are_whole() ? 0 : piece.outputs.size(),
-              .lda = it_.mapping.transposed_a ? it_.a.step(depth.back(), it_.word)
-                                              : phase.in_step * it_.rows.a,
-              .c_row = phase.out_begin + piece.outputs.begin * phase.out_step,
-              .c_step = phase.out_step,
-              .first = piece.first,
-              .last = piece.last};
-    if (depth.empty() || it_.extent(depth.back()) == 0) return term;
-    const bool joined = joins(piece.shifts);
-    if (joined) {
-        term.k = static_cast<std::int64_t>(piece.shifts.size()) * it_.extent(depth.back());
-        slides_ = slides_ || term.lda < term.k;
+    Term gathered(const AxisPhase& phase, const AxisPiece& piece, const std::vector<Shift>& walk) {
+        const std::string& depth = it_.mapping.depth;
+        Term term{.m = it_.rows_are_whole() ? 0 : piece.outputs.size(),
+                  .lda = it_.mapping.transposed_a ? it_.a.step(depth.back(), it_.word)
+                                                  : phase.in_step * it_.rows.a,
+                  .c_row = phase.out_begin + piece.outputs.begin * phase.out_step,
+                  .c_step = phase.out_step,
+                  .first = piece.first,
+                  .last = piece.last};
+        if (depth.empty() || it_.extent(depth.back()) == 0) return term;
+        const bool joined = joins(piece.shifts);
+        if (joined) {
+            term.k = static_cast<std::int64_t>(piece.shifts.size()) * it_.extent(depth.back());
+            slides_ = slides_ || term.lda < term.k;
+        }
+        const std::int64_t begin = piece.outputs.begin * phase.in_step;
+        for (const Shift& outer : walk) {
+            for (std::size_t i = 0; i < (joined ? 1 : piece.shifts.size()); ++i) {
+                const Shift& inner = piece.shifts[i];
+                add_entry({.a = outer.offset * it_.walk.a + (begin + inner.offset) * it_.rows.a,
+                           .b = it_.b.offset(it_.walk.shift, outer.index) +
+                                it_.b.offset(it_.rows.shift, inner.index)},
+                          term);
+            }
+        }
+        return term;
     }
-    const std::int64_t begin = piece.outputs.begin * phase.in_step;
-    for (const Shift& outer : walk) {
-        for (std::size_t i = 0; i < (joined ? 1 : piece.shifts.size()); ++i) {
-            const Shift& inner = piece.shifts[i];
-            add_entry({.a = outer.offset * it_.walk.a + (begin + inner.offset) * it_.rows.a,
-                       .b = it_.b.offset(it_.walk.shift, outer.index) +
-                            it_.b.offset(it_.rows.shift, inner.index)},
+
+    // Neighbouring shifts of neighbouring inputs are one long row of A and of B where nothing else
+    // lies in between: with three channels, a k of 21 instead of seven of 3.
+    bool joins(const std::vector<Shift>& shifts) const {
+        if (it_.mapping.depth.size() == 1 || shifts.size() < 2) return false;
+        for (std::size_t i = 1; i < shifts.size(); ++i) {
+            if (shifts[i].index != shifts[i - 1].index + 1) return false;
+            if (shifts[i].offset != shifts[i - 1].offset + 1) return false;
+        }
+        return true;
+    }
+
+    // Every row of A adds to the window of the result that its shifts cover, which is one long row
+    // of C. Windows overlap, so rows take turns: those whose windows are apart are the rows of one
+    // call.
+    std::vector<Term> scattered(const std::vector<Shift>& walk) const {
+        const std::int64_t columns = it_.extent(it_.mapping.columns.back());
+        const std::int64_t factor = it_.rows.axis.phases.front().in_step;
+        std::vector<Term> terms{{.m = it_.block_rows(), .n = columns, .k = 1, .first = true}};
+        terms.front().last = walk.empty();
+        if (walk.empty()) return terms;
+        for (const AxisPiece& piece : it_.pieces.front()) {
+            const auto shifts = static_cast<std::int64_t>(piece.shifts.size());
+            const std::int64_t turns = (shifts + factor - 1) / factor;
+            for (std::int64_t turn = 0; turn < std::min(turns, piece.outputs.size()); ++turn) {
+                const std::int64_t row = piece.outputs.begin + turn;
+                const Shift& first = piece.shifts.front();
+                Term term{.m = (piece.outputs.end - row + turns - 1) / turns,
+                          .n = shifts * columns,
+                          .lda = turns * it_.rows.a,
+                          .c_row = row * factor + first.offset,
+                          .c_step = turns * factor};
+                for (const Shift& outer : walk) {
+                    add_entry({.a = outer.offset * it_.walk.a + row * it_.rows.a,
+                               .b = it_.b.offset(it_.walk.shift, outer.index) +
+                                    it_.b.offset(it_.rows.shift, first.index)},
+                              term);
+                }
+                terms.push_back(term);
+            }
+        }
+        terms.back().last = true;
+        return terms;
+    }
+
+    // A class for every combination of the shifts that the result has.
+    void select_shifts(Contraction& contraction) {
+        const std::string& shifts = it_.mapping.shifts;
+        for (std::int64_t combination = 0; combination < it_.selected(); ++combination) {
+            std::int64_t left = combination, walk = 0, inner = 0;
+            Start start;
+            for (auto index = shifts.rbegin(); index != shifts.rend(); ++index) {
+                const std::int64_t value = left % it_.extent(*index);
+                left /= it_.extent(*index);
+                start.a += it_.a.offset(*index, value);
+                start.b += it_.b.offset(*index, value);
+                if (*index == it_.walk.shift) walk = value;
+                if (*index == it_.depth.shift) inner = value;
+            }
+            contraction.selections.push_back({.block_class = static_cast<int>(combination)});
+            contraction.classes.push_back(summed(walk, inner, start));
+        }
+    }
+
+    // The part of a depth that a shift brings together with what it is multiplied with.
+    std::vector<Term> summed(std::int64_t walk, std::int64_t inner, Start start) {
+        const Line& line = it_.depth;
+        const AxisPhase& phase = line.axis.phases.front();
+        const bool in_rows = it_.mapping.rows.size() > 1;
+        if (in_rows && line.is_sum()) return windows(walk);
+        const Shift& shift = phase.shifts[static_cast<std::size_t>(inner)];
+        const Range range =
+            line.is_sum() ? outputs_of(line.axis, phase, shift) : Range{0, phase.count};
+        Term term{.k = std::max<std::int64_t>(range.size(), 1),
+                  .lda = phase.in_step * line.a,
+                  .first = true,
+                  .last = true};
+        if (range.size() == 0) {
+            term.entries_begin.assign(static_cast<std::size_t>(it_.walk.axis.out) + 1, 0);
+            return {term};
+        }
+        start.a += (range.begin * phase.in_step + shift.offset) * line.a;
+        start.b += range.begin * line.b;
+        add_walk_entries(walk, start, term);
+        return {term};
+    }
+
+    // All shifts at once, where they and the other index of the rows are neighbours in A: its rows
+    // are windows that slide. Where the rim cuts a window, fewer rows of C are added to.
+    std::vector<Term> windows(std::int64_t walk) {
+        const Line& line = it_.depth;
+        const AxisPhase& phase = line.axis.phases.front();
+        const std::int64_t neighbours = it_.extent(it_.rows_letter());
+        const std::int64_t lda = phase.in_step * line.a;
+        slides_ = lda < it_.block_rows();
+        std::vector<Term> terms{{.m = it_.block_rows(), .k = 1, .lda = lda, .first = true}};
+        terms.front().entries_begin.assign(static_cast<std::size_t>(it_.walk.axis.out) + 1, 0);
+        for (const AxisPiece& piece : cover(line.axis, phase, Cover::disjoint)) {
+            if (piece.shifts.empty()) continue;
+            const Shift& first = piece.shifts.front();
+            Term term{.m = static_cast<std::int64_t>(piece.shifts.size()) * neighbours,
+                      .k = piece.outputs.size(),
+                      .lda = lda,
+                      .c_row = first.index * neighbours};
+            const std::int64_t input = piece.outputs.begin * phase.in_step + first.offset;
+            add_walk_entries(walk, {.a = input * line.a, .b = piece.outputs.begin * line.b}, term);
+            terms.push_back(term);
+        }
+        terms.back().last = true;
+        return terms;
+    }
+
+    // An entry for every index of the entry loop whose input through the shift exists.
+    void add_walk_entries(std::int64_t shift, Start start, Term& term) const {
+        const Line& line = it_.walk;
+        const AxisPhase& phase = line.axis.phases.front();
+        const Shift& through = phase.shifts[static_cast<std::size_t>(shift)];
+        const Range range = outputs_of(line.axis, phase, through);
+        for (std::int64_t i = 0; i <= line.axis.out; ++i) {
+            term.entries_begin.push_back(static_cast<std::int64_t>(term.entries_a.size()));
+            if (i < range.begin || i >= range.end) continue;
+            add_entry({.a = start.a + (i * phase.in_step + through.offset) * line.a,
+                       .b = start.b + i * line.b},
                       term);
         }
     }
-    return term;
-}
 
-// Neighbouring shifts of neighbouring inputs are one long row of A and of B where nothing else lies
-// in between: with three channels, a k of 21 instead of seven of 3.
-bool TermBuilder::joins(const std::vector<Shift>& shifts) const {
-    if (it_.mapping.depth.size() == 1 || shifts.size() < 2) return false;
-    for (std::size_t i = 1; i < shifts.size(); ++i) {
-        if (shifts[i].index != shifts[i - 1].index + 1) return false;
-        if (shifts[i].offset != shifts[i - 1].offset + 1) return false;
+    void add_entry(Start start, Term& term) const {
+        term.entries_a.push_back(start.a * element_);
+        term.entries_b.push_back(start.b * element_);
     }
-    return true;
-}
 
-// Every row of A adds to the window of the result that its shifts cover, which is one long row of
-// C. Windows overlap, so rows take turns: those whose windows are apart are the rows of one call.
-std::vector<Term> TermBuilder::scattered(const std::vector<Shift>& walk) const {
-    const std::int64_t columns = it_.extent(it_.mapping.columns.back());
-    const std::int64_t factor = it_.rows.axis.phases.front().in_step;
-    std::vector<Term> terms{{.m = block_rows(), .n = columns, .k = 1, .first = true}};
-    terms.front().last = walk.empty();
-    if (walk.empty()) return terms;
-    for (const AxisPiece& piece : pieces_.front()) {
-        const auto shifts = static_cast<std::int64_t>(piece.shifts.size());
-        const std::int64_t turns = (shifts + factor - 1) / factor;
-        for (std::int64_t turn = 0; turn < std::min(turns, piece.outputs.size()); ++turn) {
-            const std::int64_t row = piece.outputs.begin + turn;
-            const Shift& first = piece.shifts.front();
-            Term term{.m = (piece.outputs.end - row + turns - 1) / turns,
-                      .n = shifts * columns,
-                      .lda = turns * it_.rows.a,
-                      .c_row = row * factor + first.offset,
-                      .c_step = turns * factor};
-            for (const Shift& outer : walk) {
-                add_entry({.a = outer.offset * it_.walk.a + row * it_.rows.a,
-                           .b = it_.b.offset(it_.walk.shift, outer.index) +
-                                it_.b.offset(it_.rows.shift, first.index)},
-                          term);
-            }
-            terms.push_back(term);
-        }
-    }
-    terms.back().last = true;
-    return terms;
-}
+    const IndexedProduct& it_;
+    std::int64_t element_;
+    bool slides_ = false;
+};
 
-// A class for every combination of the shifts that the result has.
-void TermBuilder::select_shifts(Contraction& contraction) {
-    const std::string& shifts = it_.mapping.shifts;
-    for (std::int64_t combination = 0; combination < selected(); ++combination) {
-        std::int64_t left = combination, walk = 0, inner = 0;
-        Start start;
-        for (auto index = shifts.rbegin(); index != shifts.rend(); ++index) {
-            const std::int64_t value = left % it_.extent(*index);
-            left /= it_.extent(*index);
-            start.a += it_.a.offset(*index, value);
-            start.b += it_.b.offset(*index, value);
-            if (*index == it_.walk.shift) walk = value;
-            if (*index == it_.depth.shift) inner = value;
-        }
-        contraction.selections.push_back({.block_class = static_cast<int>(combination)});
-        contraction.classes.push_back(summed(walk, inner, start));
-    }
-}
+}  // namespace
 
-// The part of a depth that a shift brings together with what it is multiplied with.
-std::vector<Term> TermBuilder::summed(std::int64_t walk, std::int64_t inner, Start start) {
-    const Line& line = it_.depth;
-    const AxisPhase& phase = line.axis.phases.front();
-    const bool in_rows = it_.mapping.rows.size() > 1;
-    if (in_rows && line.is_sum()) return windows(walk);
-    const Shift& shift = phase.shifts[static_cast<std::size_t>(inner)];
-    const Range range = line.is_sum() ? outputs_of(line.axis, phase, shift) : Range{0, phase.count};
-    Term term{.k = std::max<std::int64_t>(range.size(), 1),
-              .lda = phase.in_step * line.a,
-              .first = true,
-              .last = true};
-    if (range.size() == 0) {
-        term.entries_begin.assign(static_cast<std::size_t>(it_.walk.axis.out) + 1, 0);
-        return {term};
-    }
-    start.a += (range.begin * phase.in_step + shift.offset) * line.a;
-    start.b += range.begin * line.b;
-    add_walk_entries(walk, start, term);
-    return {term};
-}
-
-// All shifts at once, where they and the other index of the rows are neighbours in A: its rows are
-// windows that slide. Where the rim cuts a window, fewer rows of C are added to.
-std::vector<Term> TermBuilder::windows(std::int64_t walk) {
-    const Line& line = it_.depth;
-    const AxisPhase& phase = line.axis.phases.front();
-    const std::int64_t neighbours = it_.extent(it_.rows_letter());
-    const std::int64_t lda = phase.in_step * line.a;
-    slides_ = lda < block_rows();
-    std::vector<Term> terms{{.m = block_rows(), .k = 1, .lda = lda, .first = true}};
-    terms.front().entries_begin.assign(static_cast<std::size_t>(it_.walk.axis.out) + 1, 0);
-    for (const AxisPiece& piece : cover(line.axis, phase, Cover::disjoint)) {
-        if (piece.shifts.empty()) continue;
-        const Shift& first = piece.shifts.front();
-        Term term{.m = static_cast<std::int64_t>(piece.shifts.size()) * neighbours,
-                  .k = piece.outputs.size(),
-                  .lda = lda,
-                  .c_row = first.index * neighbours};
-        const std::int64_t input = piece.outputs.begin * phase.in_step + first.offset;
-        add_walk_entries(walk, {.a = input * line.a, .b = piece.outputs.begin * line.b}, term);
-        terms.push_back(term);
-    }
-    terms.back().last = true;
-    return terms;
-}
-
-// An entry for every index of the entry loop whose input through the shift exists.
-void TermBuilder::add_walk_entries(std::int64_t shift, Start start, Term& term) const {
-    const Line& line = it_.walk;
-    const AxisPhase& phase = line.axis.phases.front();
-    const Shift& through = phase.shifts[static_cast<std::size_t>(shift)];
-    const Range range = outputs_of(line.axis, phase, through);
-    for (std::int64_t i = 0; i <= line.axis.out; ++i) {
-        term.entries_begin.push_back(static_cast<std::int64_t>(term.entries_a.size()));
-        if (i < range.begin || i >= range.end) continue;
-        add_entry({.a = start.a + (i * phase.in_step + through.offset) * line.a,
-                   .b = start.b + i * line.b},
-                  term);
-    }
-}
-
-void TermBuilder::add_entry(Start start, Term& term) const {
-    term.entries_a.push_back(start.a * element_);
-    term.entries_b.push_back(start.b * element_);
+void add_terms(const IndexedProduct& product, Contraction& contraction) {
+    TermBuilder(product).add_to(contraction);
 }
 
 }  // namespace dlprim

@@ -28,7 +28,7 @@ public:
         : text_(text), constants_(constants) {}
 
     Statement statement() {
-        Statement made{.result = access()};
+        Statement made{.text = std::string(text_), .result = access()};
         expect("+=", "'+=' or '+=!'");
         made.adds_to_result = !takes("!");
         if (!takes("0")) {
@@ -159,60 +159,10 @@ private:
     std::size_t at_ = 0;
 };
 
-std::string to_string(const AffineSum& sum) {
-    std::string text;
-    const auto add = [&](std::int64_t number, const std::string& index) {
-        if (number < 0 || !text.empty()) text += number < 0 ? '-' : '+';
-        const std::int64_t size = std::abs(number);
-        if (size != 1 || index.empty()) text += std::to_string(size) + (index.empty() ? "" : "*");
-        text += index;
-    };
-    for (const AffineTerm& term : sum.terms) add(term.factor, term.index);
-    if (sum.constant != 0 || sum.terms.empty()) add(sum.constant, "");
-    return text;
-}
-
-std::string to_string(const Access& access) {
-    std::string text = access.tensor + (access.may_lie_outside ? "?(" : "(");
-    for (std::size_t i = 0; i < access.places.size(); ++i) {
-        text += (i == 0 ? "" : ",") + to_string(access.places[i]);
-    }
-    return text + ")";
-}
-
 }  // namespace
 
 Statement parse_statement(std::string_view text, const Constants& constants) {
     return Parser(text, constants).statement();
-}
-
-std::string to_string(const Statement& statement) {
-    std::string text = to_string(statement.result);
-    text += statement.adds_to_result ? " += " : " +=! ";
-    if (statement.factors.empty()) return text + "0";
-    for (std::size_t i = 0; i < statement.factors.size(); ++i) {
-        text += (i == 0 ? "" : " * ") + to_string(statement.factors[i]);
-    }
-    return text;
-}
-
-std::vector<IndexUse> uses_of_indices(const Statement& statement) {
-    std::vector<IndexUse> uses;
-    const auto note = [&](const Access& access, bool IndexUse::* where) {
-        for (const AffineSum& sum : access.places) {
-            for (const AffineTerm& term : sum.terms) {
-                auto use = std::find_if(uses.begin(), uses.end(), [&](const IndexUse& known) {
-                    return known.index == term.index;
-                });
-                if (use == uses.end()) use = uses.insert(use, IndexUse{.index = term.index});
-                (*use).*where = true;
-            }
-        }
-    };
-    note(statement.result, &IndexUse::in_result);
-    if (!statement.factors.empty()) note(statement.factors[0], &IndexUse::in_a);
-    if (statement.factors.size() > 1) note(statement.factors[1], &IndexUse::in_b);
-    return uses;
 }
 
 }  // namespace dlprim

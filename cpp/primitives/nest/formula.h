@@ -33,16 +33,13 @@ struct Access {
     std::string tensor = {};
     bool may_lie_outside = false;  // "?"
     std::vector<AffineSum> places = {};
-
-    friend bool operator==(const Access&, const Access&) = default;
 };
 
 struct Statement {
+    std::string text = {};  // as it was written
     Access result = {};
     bool adds_to_result = true;        // "+=", else "+=!"
     std::vector<Access> factors = {};  // none, one or two
-
-    friend bool operator==(const Statement&, const Statement&) = default;
 };
 
 // Names that stand for numbers in a statement.
@@ -50,24 +47,5 @@ using Constants = std::map<std::string, std::int64_t, std::less<>>;
 
 // Throws std::invalid_argument that quotes the text and says what is wrong at which position.
 Statement parse_statement(std::string_view text, const Constants& constants = {});
-
-// With numbers in the place of constants; parse_statement(to_string(s)) == s.
-std::string to_string(const Statement& statement);
-
-// Where an index stands, which says what it is to a product of matrices C += A * B: in C and A a
-// row, in C and B a column, in A and B what is summed, in all of them a product of its own.
-struct IndexUse {
-    std::string index = {};
-    bool in_result = false;
-    bool in_a = false;
-    bool in_b = false;
-
-    bool is_row() const { return in_result && in_a && !in_b; }
-    bool is_column() const { return in_result && in_b && !in_a; }
-    bool is_summed() const { return !in_result; }
-};
-
-// In the order in which they first appear.
-std::vector<IndexUse> uses_of_indices(const Statement& statement);
 
 }  // namespace dlprim
