@@ -2,14 +2,43 @@
 
 namespace dlprim {
 
-Rnn::SummedPairs::SummedPairs(const RnnShape& shape)
-    : src(row_pairs(shape.dtype, shape.src(), shape.rows(), shape.rows())),
-      states(row_pairs(shape.dtype, shape.state(), shape.rows(), shape.rows() + shape.N)),
-      deltas(row_pairs(shape.dtype, {kSlots * shape.state().padded(), shape.state().width},
-                       shape.rows(), shape.rows())) {}
+namespace {
 
-Rnn::Rnn(const RnnShape& shape) : shape_(validated(shape)) {
-    if (shape_.dtype != DType::f32) pairs_.emplace(shape_);
+// Plain (rows, channels) and panels of `panel_rows` rows.
+Reorder to_panels(const Panels& panels, DType dtype, std::int64_t rows, std::int64_t panel_rows) {
+    return {plain_layout(dtype, {{'n', rows}, {'c', panels.channels}}),
+            panel_layout(panels, dtype, {'n', rows}, panel_rows)};
+}
+
+Reorder from_panels(const Panels& panels, DType dtype, std::int64_t rows) {
+    return {panel_layout(panels, dtype, {'n', rows}, rows),
+            plain_layout(dtype, {{'n', rows}, {'c', panels.channels}})};
+}
+
+// The first rows of panels of `panel_rows`, whose padding counts, in pairs.
+Reorder row_pairs(const RnnShape& shape, const Panels& panels, std::int64_t panel_rows) {
+    const Panels whole{panels.padded(), panels.width};
+    const Indices rows{'n', shape.rows()};
+    return {panel_layout(whole, shape.dtype, rows, panel_rows),
+            panel_layout(whole, shape.dtype, rows, summed_rows(shape), 'c',
+                         elements_per_word(shape.dtype))};
+}
+
+}  // namespace
+
+Rnn::Reorders::Reorders(const RnnShape& shape)
+    : src(to_panels(shape.src(), shape.dtype, shape.rows(), shape.rows())),
+      dst(to_panels(shape.state(), shape.dtype, shape.rows(), shape.rows() + shape.N)),
+      load_state(to_panels(shape.state(), shape.dtype, shape.N, shape.N)),
+      store_state(from_panels(shape.state(), shape.dtype, shape.N)),
+      load_floats(to_panels(shape.state(), DType::f32, shape.N, shape.N)),
+      store_floats(from_panels(shape.state(), DType::f32, shape.N)),
+      src_pairs(row_pairs(shape, shape.src(), shape.rows())),
+      state_pairs(row_pairs(shape, shape.state(), shape.rows() + shape.N)),
+      delta_pairs(
+          row_pairs(shape, {kSlots * shape.state().padded(), shape.state().width}, shape.rows())) {}
+
+Rnn::Rnn(const RnnShape& shape) : shape_(validated(shape)), reorders_(shape_) {
     for (const RnnPass pass : kRnnPasses) passes_.try_emplace(pass, rnn_rules(shape_, pass));
 }
 

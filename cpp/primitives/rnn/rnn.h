@@ -9,12 +9,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "primitives/rnn/rnn_panels.h"
 #include "primitives/rnn/rnn_pass.h"
+#include "primitives/tensor/reorder.h"
 #include "primitives/tensor/workspace.h"
 
 namespace dlprim {
@@ -87,17 +87,24 @@ public:
 private:
     friend class RnnSteps;
 
-    // In bfloat16, what the gradients of the weights sum over.
-    struct SummedPairs {
-        explicit SummedPairs(const RnnShape& shape);
+    // Plain tensors to panels and back, and panels to what the gradients of the weights sum over in
+    // bfloat16, pairs of rows. Panels of states have the one before the first step too.
+    struct Reorders {
+        explicit Reorders(const RnnShape& shape);
 
         Reorder src;
-        Reorder states;  // whose panels have the state before the first step too
-        Reorder deltas;
+        Reorder dst;
+        Reorder load_state;
+        Reorder store_state;
+        Reorder load_floats;  // of a float32 state
+        Reorder store_floats;
+        Reorder src_pairs;
+        Reorder state_pairs;
+        Reorder delta_pairs;
     };
 
     RnnShape shape_;
-    std::optional<SummedPairs> pairs_;
+    Reorders reorders_;
     std::map<RnnPass, ScheduledPass> passes_;
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };

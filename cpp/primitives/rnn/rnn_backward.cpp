@@ -105,46 +105,54 @@ public:
 
 private:
     void gather_rows() {
-        const std::int64_t rows = shape_.rows() + shape_.N;
-        const std::int64_t step_bytes = shape_.N * state_.width * element_;
-        const PanelRows src = src_rows(tensors_.src, at_.src_rows);
-        PanelRows states{.dtype = shape_.dtype,
-                         .panels = state_,
-                         .rows = shape_.rows(),
-                         .plain = const_cast<void*>(tensors_.dst),
-                         .first = at_.hidden + (shape_.reverse ? 0 : step_bytes),
-                         .panel_rows = rows};
-        to_panels(src);
-        to_panels(states);
+        const std::int64_t state_rows = shape_.rows() + shape_.N;
+        const std::int64_t first_step = shape_.reverse ? 0 : shape_.N;
+        reorders_.src.run(tensors_.src, at_.src_rows);
+        reorders_.dst.run(tensors_.dst, at_.hidden + panel_offset(0, first_step, 0) * element_);
         put_first_state();
-        states.first = at_.states;
         if (lengths_ != nullptr) {
-            clear_padding(src, shape_.N, lengths_);
-            clear_padding(states, shape_.N, lengths_);
+            clear_padding(shape_.src(), shape_.rows(), at_.src_rows);
+            clear_padding(state_, state_rows, at_.states);
         }
-        if (!pairs_) return;
-        pairs_->src.run(src.first, at_.summed_src);
-        pairs_->states.run(states.first, at_.summed_states);
+        if (shape_.dtype == DType::f32) return;
+        reorders_.src_pairs.run(at_.src_rows, at_.summed_src);
+        reorders_.state_pairs.run(at_.states, at_.summed_states);
     }
 
     // Where a sequence begins: before time 0, or in reverse at its end.
     void put_first_state() {
-        for (std::int64_t n = 0; n < shape_.N; ++n) {
-            std::int64_t row = n;
-            if (shape_.reverse) row += (lengths_ == nullptr ? shape_.T : lengths_[n]) * shape_.N;
-            PanelRows first{.dtype = shape_.dtype,
-                            .panels = state_,
-                            .rows = 1,
-                            .first = at_.hidden + row * state_.width * element_,
-                            .panel_rows = shape_.rows() + shape_.N};
-            if (tensors_.h_0 == nullptr) {
-                clear_rows(first);
-            } else {
-                first.plain =
-                    static_cast<char*>(const_cast<void*>(tensors_.h_0)) + n * shape_.K * element_;
-                to_panels(first);
+        for (std::int64_t panel = 0; panel < state_.count(); ++panel) {
+            const std::int64_t width = state_.width * element_;
+            const std::int64_t bytes =
+                tensors_.h_0 == nullptr ? 0 : state_.at(panel).size() * element_;
+            for (std::int64_t n = 0; n < shape_.N; ++n) {
+                std::int64_t row = n;
+                if (shape_.reverse)
+                    row += (lengths_ == nullptr ? shape_.T : lengths_[n]) * shape_.N;
+                char* const to =
+                    at_.hidden + panel_offset(shape_.rows() + shape_.N, row, panel) * element_;
+                if (bytes > 0) {
+                    std::memcpy(
+                        to,
+                        static_cast<const char*>(tensors_.h_0) + plain_offset(n, panel) * element_,
+                        static_cast<std::size_t>(bytes));
+                }
+                std::memset(to + bytes, 0, static_cast<std::size_t>(width - bytes));
             }
         }
+    }
+
+    // Makes rows zero that lie behind the end of their sequence.
+    void clear_padding(const Panels& panels, std::int64_t panel_rows, char* first) const {
+        const std::int64_t width = panels.width * element_;
+        parallel_for(panels.count() * shape_.T, [&](std::int64_t task) {
+            const std::int64_t t = task % shape_.T;
+            char* const rows = first + (task / shape_.T * panel_rows + t * shape_.N) * width;
+            for (std::int64_t n = 0; n < shape_.N; ++n) {
+                if (t < lengths_[n]) continue;
+                std::memset(rows + n * width, 0, static_cast<std::size_t>(width));
+            }
+        });
     }
 
     void run_one_step(std::int64_t step) {
@@ -157,7 +165,7 @@ private:
                 if (!last) multiply(later, ranges, thread);
             },
             [&](Range rows, std::int64_t panel, std::int64_t thread) {
-                DiffGateTile tile = tile_at(step, t, rows, panel);
+                GateTile tile = tile_at(step, t, rows, panel);
                 if (!last) tile.product = product_of(thread);
                 tile.next = next_tile(rows, panel, shape_.reverse ? shape_.N : -shape_.N);
                 gates_.backward(tile);
@@ -173,7 +181,7 @@ private:
             },
             [&](Range rows, std::int64_t panel, std::int64_t thread) {
                 const float* const product = product_of(thread);
-                float* const to = at_.diff_hidden + (panel * shape_.N + rows.begin) * state_.width;
+                float* const to = at_.diff_hidden + panel_offset(shape_.N, rows.begin, panel);
                 for (std::int64_t i = 0; i < rows.size() * state_.width; ++i) to[i] += product[i];
             });
     }
@@ -194,43 +202,30 @@ private:
                (first_hidden_slot(shape_.cell) * slot + t * shape_.N * state_.width) * element_;
     }
 
-    DiffGateTile tile_at(std::int64_t step, std::int64_t t, Range rows, std::int64_t panel) const {
-        const Range channels = state_.at(panel);
-        const std::int64_t in_panel = (panel * shape_.N + rows.begin) * state_.width;
+    GateTile tile_at(std::int64_t step, std::int64_t t, Range rows, std::int64_t panel) const {
         const std::int64_t row = t * shape_.N + rows.begin;
-        const std::int64_t plain = row * shape_.K + channels.begin;
-        const std::int64_t panel_row = (panel * shape_.rows() + row) * state_.width;
-        const std::int64_t state_row = (panel * (shape_.rows() + shape_.N) + row) * state_.width;
-        const RnnSaved& saved = tensors_.saved;
-        DiffGateTile tile{
-            .rows = rows.size(),
-            .channels = channels.size(),
-            .width = state_.width,
-            .K = shape_.K,
-            .diff_dst = static_cast<const char*>(tensors_.diff_dst) + plain * element_,
-            .gates = saved.gates + row * shape_.gates() * shape_.K + channels.begin,
-            .hidden = at_.states + state_row * element_,
-            .diff_hidden = at_.diff_hidden + in_panel,
-            .diff_cells = at_.diff_cells + in_panel,
-            .deltas = at_.deltas + panel_row * element_,
-            .slot_stride = state_.padded() * shape_.rows(),
-            .diff_bias = at_.diff_bias.copy(rows.begin / at_.tile_rows) + panel * state_.width,
-            .bias_stride = state_.padded()};
-        if (lengths_ != nullptr) tile.valid = {lengths_ + rows.begin, t};
-        if (saved.hidden_n != nullptr) tile.hidden_n = saved.hidden_n + plain;
-        if (saved.cells == nullptr) return tile;
-        tile.cells = saved.cells + plain;
-        const std::int64_t in_state = rows.begin * shape_.K + channels.begin;
-        if (step > 0) {
-            tile.last_cells = saved.cells + shape_.time(step - 1) * shape_.N * shape_.K + in_state;
-        } else if (tensors_.c_0 != nullptr) {
-            tile.last_cells = tensors_.c_0 + in_state;
+        const std::int64_t in_panel = panel_offset(shape_.N, rows.begin, panel);
+        GateTile tile = RnnSteps::tile_at(tensors_.saved, t, rows, panel);
+        tile.hidden = at_.states + panel_offset(shape_.rows() + shape_.N, row, panel) * element_;
+        tile.slot_stride = state_.padded() * shape_.rows();
+        tile.diff_dst =
+            static_cast<const char*>(tensors_.diff_dst) + plain_offset(row, panel) * element_;
+        tile.diff_hidden = at_.diff_hidden + in_panel;
+        tile.diff_cells = at_.diff_cells + in_panel;
+        tile.deltas = at_.deltas + panel_offset(shape_.rows(), row, panel) * element_;
+        tile.diff_bias = at_.diff_bias.copy(rows.begin / at_.tile_rows) + panel * state_.width;
+        tile.bias_stride = state_.padded();
+        if (tensors_.saved.cells == nullptr) return tile;
+        const std::int64_t before = step > 0 ? shape_.time(step - 1) * shape_.N : 0;
+        const float* const cells = step > 0 ? tensors_.saved.cells : tensors_.c_0;
+        if (cells != nullptr) {
+            tile.last_cells = cells + plain_offset(before + rows.begin, panel);
         }
         return tile;
     }
 
     void sum_weights() const {
-        if (pairs_) pairs_->deltas.run(at_.deltas, at_.summed_deltas);
+        if (shape_.dtype != DType::f32) reorders_.delta_pairs.run(at_.deltas, at_.summed_deltas);
         const Plan w_ih = pass(RnnPass::diff_w_ih).typical_plan();
         const Plan w_hh = pass(RnnPass::diff_w_hh).typical_plan();
         const std::int64_t slot = state_.padded() * summed_rows(shape_) * element_;

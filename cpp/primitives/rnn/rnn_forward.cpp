@@ -50,7 +50,7 @@ public:
 
 private:
     void run_all_steps() {
-        to_panels(src_rows(tensors_.src, at_.src));
+        reorders_.src.run(tensors_.src, at_.src);
         const std::int64_t together = steps_together(shape_);
         for (std::int64_t step = 0; step < shape_.T; step += together) {
             run_steps({step, std::min(step + together, shape_.T)});
@@ -125,25 +125,14 @@ private:
     }
 
     GateTile tile_at(std::int64_t t, Range rows, std::int64_t panel) const {
-        const Range channels = state_.at(panel);
-        const std::int64_t in_panel = (panel * shape_.N + rows.begin) * state_.width;
-        const std::int64_t row = t * shape_.N + rows.begin;
-        const std::int64_t plain = row * shape_.K + channels.begin;
-        const RnnSaved& saved = tensors_.saved;
-        GateTile tile{.rows = rows.size(),
-                      .channels = channels.size(),
-                      .width = state_.width,
-                      .K = shape_.K,
-                      .hidden_bias = tensors_.weights.bias + 3 * shape_.K + channels.begin,
-                      .state = at_.state + in_panel,
-                      .hidden = at_.hidden[0] + in_panel * element_,
-                      .next_hidden = at_.hidden[1] + in_panel * element_,
-                      .dst = static_cast<char*>(tensors_.dst) + plain * element_};
-        if (lengths_ != nullptr) tile.valid = {lengths_ + rows.begin, t};
-        if (saved.gates == nullptr) return tile;
-        tile.gates = saved.gates + row * shape_.gates() * shape_.K + channels.begin;
-        if (saved.cells != nullptr) tile.cells = saved.cells + plain;
-        if (saved.hidden_n != nullptr) tile.hidden_n = saved.hidden_n + plain;
+        const std::int64_t in_panel = panel_offset(shape_.N, rows.begin, panel);
+        const std::int64_t plain = plain_offset(t * shape_.N + rows.begin, panel);
+        GateTile tile = RnnSteps::tile_at(tensors_.saved, t, rows, panel);
+        tile.hidden_bias = tensors_.weights.bias + plain_offset(3, panel);
+        tile.state = at_.state + in_panel;
+        tile.hidden = at_.hidden[0] + in_panel * element_;
+        tile.next_hidden = at_.hidden[1] + in_panel * element_;
+        tile.dst = static_cast<char*>(tensors_.dst) + plain * element_;
         return tile;
     }
 

@@ -34,51 +34,42 @@ struct GateTile {
     std::int64_t rows = 0;
     std::int64_t channels = 0;
     std::int64_t width = 0;
-    std::int64_t K = 0;  // distance of rows of dst, cells and hidden_n, and of gates within a row
+    std::int64_t K = 0;  // distance of plain rows, and of gates within a row
     ValidRows valid = {};
-    // Panels, [slot]: src * w_ih with the bias plus hidden state * w_hh; of n of a GRU both apart,
-    // in slots 2 and 3.
+    // Written forward, or null there, and read backward.
+    float* gates = nullptr;        // (rows, gates, K), after activation
+    float* cells = nullptr;        // LSTM: (rows, K), c after the step
+    float* hidden_n = nullptr;     // GRU: (rows, K), n's product with its bias
+    const void* hidden = nullptr;  // panel of the dtype: the hidden state before the step
+    std::int64_t slot_stride = 0;  // elements from slot to slot, of sums or of deltas
+
+    // Forward. Panels, [slot]: src * w_ih with the bias plus hidden state * w_hh; of n of a GRU
+    // both apart, in slots 2 and 3.
     const float* sums = nullptr;
-    std::int64_t slot_stride = 0;  // floats
     // From these sums to those that are needed next, which are fetched while these are read.
     std::int64_t next_sums = 0;
     const float* hidden_bias = nullptr;  // GRU: of n towards the hidden state
     float* state = nullptr;              // panel: c of an LSTM, h of a GRU; read and written
-    const void* hidden = nullptr;        // panel of the dtype: the hidden state before the step
-    void* next_hidden = nullptr;         // panel of the dtype, and after it
+    void* next_hidden = nullptr;         // panel of the dtype: the hidden state after the step
     void* dst = nullptr;                 // (rows, K) of the dtype
-    float* gates = nullptr;              // (rows, gates, K), after activation, or null
-    float* cells = nullptr;              // LSTM: (rows, K), c after the step, or null
-    float* hidden_n = nullptr;           // GRU: (rows, K), n's product with its bias, or null
-};
 
-struct DiffGateTile {
-    std::int64_t rows = 0;
-    std::int64_t channels = 0;
-    std::int64_t width = 0;
-    std::int64_t K = 0;
-    ValidRows valid = {};
+    // Backward.
     NextTile next = {};
     const float* product = nullptr;  // panel: deltas of the later step * w_hh transposed, or null
     const void* diff_dst = nullptr;  // (rows, K) of the dtype
-    const float* gates = nullptr;    // (rows, gates, K)
-    const float* cells = nullptr;    // LSTM: (rows, K)
     const float* last_cells = nullptr;  // LSTM: (rows, K), before the step; null is zero
-    const float* hidden_n = nullptr;    // GRU: (rows, K)
-    const void* hidden = nullptr;       // GRU: panel of the dtype, before the step
     // Panels, read and written: what reaches the hidden state past its products, and, of an LSTM,
     // the gradient of c. At first the gradients of the last states.
     float* diff_hidden = nullptr;
     float* diff_cells = nullptr;
     void* deltas = nullptr;        // [slot] panel of the dtype
-    std::int64_t slot_stride = 0;  // elements
     float* diff_bias = nullptr;    // [slot][width], added to
     std::int64_t bias_stride = 0;  // floats from slot to slot
 };
 
 struct GateFunctions {
     void (*forward)(const GateTile& tile);
-    void (*backward)(const DiffGateTile& tile);
+    void (*backward)(const GateTile& tile);
 };
 
 // For an ISA level that this machine can run; f32 or bf16.

@@ -1,46 +1,11 @@
 #include "primitives/rnn/rnn_panels.h"
 
-#include <algorithm>
-#include <cstring>
 #include <string>
 
-#include "primitives/tensor/parallel.h"
 #include "primitives/tensor/reorder.h"
 
 namespace dlprim {
 namespace {
-
-// Rows of a task.
-constexpr std::int64_t kTaskRows = 256;
-
-std::size_t size(std::int64_t bytes) { return static_cast<std::size_t>(bytes); }
-
-char* at(void* base, std::int64_t bytes) { return static_cast<char*>(base) + bytes; }
-const char* at(const void* base, std::int64_t bytes) {
-    return static_cast<const char*>(base) + bytes;
-}
-
-// body(panel, row) for all rows of all panels.
-template <class Body>
-void for_rows(const PanelRows& tensor, const Body& body) {
-    const Blocks blocks{tensor.rows, kTaskRows};
-    parallel_for(blocks.count() * tensor.panels.count(), [&](std::int64_t task) {
-        const Range rows = blocks.at(task % blocks.count());
-        for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-            body(task / blocks.count(), row);
-        }
-    });
-}
-
-char* panel_row(const PanelRows& tensor, std::int64_t panel, std::int64_t row) {
-    return at(tensor.first,
-              (panel * tensor.panel_rows + row) * tensor.panels.width * size_of(tensor.dtype));
-}
-
-char* plain_row(const PanelRows& tensor, std::int64_t panel, std::int64_t row) {
-    return at(tensor.plain, (row * tensor.panels.channels + tensor.panels.at(panel).begin) *
-                                size_of(tensor.dtype));
-}
 
 // Weights of the product with `channels` channels, [panel of columns][gate][rows][width].
 TensorForm gates_form(const RnnShape& shape, const std::string& name, std::int64_t channels,
@@ -82,7 +47,8 @@ void transpose_gates(const RnnShape& shape, std::int64_t channels, const GateSlo
         }
         source.extent = source.levels[0].extent = count;
         target.extent = target.levels[0].extent = count;
-        reorder(from, at(packed, gate * from_gate), to, at(transposed, place * to_gate));
+        reorder(from, static_cast<const char*>(packed) + gate * from_gate, to,
+                static_cast<char*>(transposed) + place * to_gate);
     }
 }
 
@@ -138,45 +104,15 @@ std::vector<TensorForm> rnn_forms(const RnnShape& shape) {
     return forms;
 }
 
-void to_panels(const PanelRows& tensor) {
-    const std::int64_t element = size_of(tensor.dtype);
-    for_rows(tensor, [&](std::int64_t panel, std::int64_t row) {
-        const std::int64_t bytes = tensor.panels.at(panel).size() * element;
-        char* const to = panel_row(tensor, panel, row);
-        std::memcpy(to, plain_row(tensor, panel, row), size(bytes));
-        std::memset(to + bytes, 0, size(tensor.panels.width * element - bytes));
-    });
-}
-
-void from_panels(const PanelRows& tensor) {
-    for_rows(tensor, [&](std::int64_t panel, std::int64_t row) {
-        std::memcpy(plain_row(tensor, panel, row), panel_row(tensor, panel, row),
-                    size(tensor.panels.at(panel).size() * size_of(tensor.dtype)));
-    });
-}
-
-void clear_rows(const PanelRows& tensor) {
-    for_rows(tensor, [&](std::int64_t panel, std::int64_t row) {
-        std::memset(panel_row(tensor, panel, row), 0,
-                    size(tensor.panels.width * size_of(tensor.dtype)));
-    });
-}
-
-void clear_padding(const PanelRows& tensor, std::int64_t N, const std::int64_t* lengths) {
-    for_rows(tensor, [&](std::int64_t panel, std::int64_t row) {
-        if (row / N < lengths[row % N]) return;
-        std::memset(panel_row(tensor, panel, row), 0,
-                    size(tensor.panels.width * size_of(tensor.dtype)));
-    });
-}
-
-Reorder row_pairs(DType dtype, const Panels& panels, std::int64_t rows, std::int64_t panel_rows) {
-    const Indices panel{'p', panels.count()}, row{'r', rows}, column{'c', panels.width};
-    Layout from = plain_layout(dtype, {panel, row, column});
-    from.dimensions[0].levels[0].stride = panel_rows * panels.width;
-    const std::int64_t word = elements_per_word(dtype);
-    return {from, stored_layout(dtype, {panel, row, column},
-                                {panel, {'r', Blocks{rows, word}.count()}, column, {'r', word}})};
+Layout panel_layout(const Panels& of, DType dtype, Indices rows, std::int64_t panel_rows,
+                    char channels, std::int64_t word) {
+    std::vector<Indices> order = {{channels, of.count()},
+                                  {rows.letter, rounded_up(rows.extent, word) / word},
+                                  {channels, of.width}};
+    if (word > 1) order.push_back({rows.letter, word});
+    Layout made = stored_layout(dtype, {rows, {channels, of.channels}}, order);
+    made.dimensions.back().levels.front().stride = panel_rows * of.width;
+    return made;
 }
 
 void pack_weights(const RnnShape& shape, const RnnWeights& plain, const RnnPackedWeights& packed) {

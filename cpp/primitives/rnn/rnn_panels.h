@@ -1,5 +1,5 @@
-// Plain tensors as panels (rnn_shape.h) and back, and the weights of a recurrent cell in the packed
-// form its products read.
+// Where the operands of a recurrent layer are: panels (rnn_shape.h), and the weights of a cell in
+// the packed form its products read.
 #pragma once
 
 #include <cstdint>
@@ -7,32 +7,13 @@
 
 #include "primitives/rnn/rnn_shape.h"
 #include "primitives/tensor/layout.h"
-#include "primitives/tensor/reorder.h"
 
 namespace dlprim {
 
-// Rows of a plain (rows, channels) tensor and where they stand in panels of `panel_rows` rows.
-struct PanelRows {
-    DType dtype = DType::f32;
-    Panels panels = {};
-    std::int64_t rows = 0;
-    void* plain = nullptr;
-    void* first = nullptr;  // the first of these rows in the first panel
-    std::int64_t panel_rows = 0;
-};
-
-// What is behind the last channel becomes zero.
-void to_panels(const PanelRows& tensor);
-void from_panels(const PanelRows& tensor);
-void clear_rows(const PanelRows& tensor);  // in the panels
-
-// Makes rows zero that lie behind the end of their sequence: row t*N + n for t >= lengths[n].
-// `tensor.first` is time 0.
-void clear_padding(const PanelRows& tensor, std::int64_t N, const std::int64_t* lengths);
-
-// Panels of `panel_rows` rows, the first `rows` of each, as operands of a sum over these: bfloat16
-// in pairs of rows.
-Reorder row_pairs(DType dtype, const Panels& panels, std::int64_t rows, std::int64_t panel_rows);
+// [panel][row][width] of panels of `panel_rows` rows, of which `rows` are meant; neighbouring rows
+// of a word are side by side.
+Layout panel_layout(const Panels& of, DType dtype, Indices rows, std::int64_t panel_rows,
+                    char channels = 'c', std::int64_t word = 1);
 
 // Plain weights in PyTorch's form, (gates*K, C), (gates*K, K) and twice (gates*K); biases float32
 // or null.

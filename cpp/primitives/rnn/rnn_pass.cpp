@@ -5,7 +5,6 @@
 #include <string>
 
 #include "primitives/nest/schedule_cost.h"
-#include "primitives/rnn/rnn_contraction.h"
 
 namespace dlprim {
 namespace {
@@ -33,21 +32,6 @@ bool is_recurrent(RnnPass pass) {
 std::int64_t equal_blocks(std::int64_t rows, std::int64_t at_most) {
     const std::int64_t extent = std::max<std::int64_t>(rows, 1);
     return Blocks{extent, Blocks{extent, at_most}.count()}.count();
-}
-
-Contraction contraction(const RnnShape& shape, RnnPass pass, std::int64_t rows) {
-    switch (pass) {
-        case RnnPass::projection: return projection_contraction(shape, rows, sum_rows(shape));
-        case RnnPass::recurrence: return recurrence_contraction(shape, sum_rows(shape));
-        case RnnPass::diff_recurrence: return diff_recurrence_contraction(shape);
-        case RnnPass::diff_src: return diff_src_contraction(shape);
-        case RnnPass::diff_w_ih:
-            return diff_weights_contraction(shape, shape.src(), summed_rows(shape));
-        default: {
-            const std::int64_t before = shape.dtype == DType::f32 ? shape.N : 0;
-            return diff_weights_contraction(shape, shape.state(), summed_rows(shape) + before);
-        }
-    }
 }
 
 // By what the operands leave in the caches. Empty where the model of schedule_cost.h chooses as
@@ -128,7 +112,7 @@ std::int64_t sum_rows(const RnnShape& shape) { return steps_together(shape) * sh
 
 ContractionRules rnn_rules(const RnnShape& shape, RnnPass pass) {
     ContractionRules rules{
-        .contraction = [=](std::int64_t rows) { return contraction(shape, pass, rows); },
+        .contraction = [=](std::int64_t rows) { return rnn_contraction(shape, pass, rows); },
         .typical = shape.rows(),
         .candidates = [=](const Contraction& product,
                           int count) { return candidates(shape, pass, product, count); }};

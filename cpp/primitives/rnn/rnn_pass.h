@@ -1,5 +1,5 @@
 // The products of a recurrent layer as passes with a schedule each: what they are
-// (rnn_contraction.h), which schedules they can follow, and which one they follow until they are
+// (rnn_contraction.cpp), which schedules they can follow, and which one they follow until they are
 // given another. All that was measured about these orders stands here (docs/rnn.md has the
 // figures).
 #pragma once
@@ -14,13 +14,16 @@
 
 namespace dlprim {
 
+// Loops: n rows, k and c channels, g gates, s slots and panels of deltas, r rows that are summed.
+// Products that depend on nothing but finished tensors run over many rows; the two that make a step
+// wait for the one before it leave a block at a time where the gates find it hot (rnn_steps.h).
 enum class RnnPass : std::uint8_t {
-    projection,
-    recurrence,
-    diff_recurrence,
-    diff_src,
-    diff_w_ih,
-    diff_w_hh
+    projection,       // sums(n, g, k) = src * w_ih + bias; [panel][slot][row][width]
+    recurrence,       // sums += hidden * w_hh of one step; n of a GRU is kept apart by the caller
+    diff_recurrence,  // tile(n, k) = deltas * w_hh transposed of one step
+    diff_src,         // deltas * w_ih transposed
+    diff_w_ih,        // deltas transposed * src, of one gate
+    diff_w_hh         // and * the hidden state before every step
 };
 inline constexpr std::array<RnnPass, 6> kRnnPasses = {RnnPass::projection,      RnnPass::recurrence,
                                                       RnnPass::diff_recurrence, RnnPass::diff_src,
@@ -36,6 +39,12 @@ constexpr std::string_view name_of(RnnPass pass) {
 std::int64_t steps_together(const RnnShape& shape);
 // And the rows of these, which the memory of their sums has room for.
 std::int64_t sum_rows(const RnnShape& shape);
+
+// Rows as the operands of the gradients of the weights have them: in bfloat16 whole pairs.
+std::int64_t summed_rows(const RnnShape& shape);
+
+// `rows` are those of a projection; the others have all, or those of a step.
+Contraction rnn_contraction(const RnnShape& shape, RnnPass pass, std::int64_t rows);
 
 // Loops of the recurrent products.
 inline constexpr std::size_t kRowsLoop = 0;

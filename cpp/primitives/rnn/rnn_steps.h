@@ -1,4 +1,4 @@
-// What both passes through time share: states and rows in panels, and the nest of one step, block
+// What both passes through time share: states in panels, and the nest of one step, block
 // by block, with what is done to every finished tile while it is in the cache.
 #pragma once
 
@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "primitives/rnn/rnn.h"
-#include "primitives/rnn/rnn_contraction.h"
 #include "primitives/rnn/rnn_gates.h"
 #include "primitives/tensor/pack.h"
 #include "primitives/tensor/parallel.h"
@@ -22,24 +21,21 @@ protected:
         : shape_(rnn.shape()),
           lengths_(lengths),
           passes_(rnn.passes_),
-          pairs_(rnn.pairs_),
+          reorders_(rnn.reorders_),
           pool_(*rnn.workspaces_) {}
 
     const ScheduledPass& pass(RnnPass which) const { return passes_.at(which); }
 
-    // src, and a state of (N, K), to and from panels; no state is zeros.
-    PanelRows src_rows(const void* plain, void* panels) const {
-        return rows_of(shape_.dtype, shape_.src(), shape_.rows(), plain, panels);
-    }
+    // A state of (N, K) to and from panels; no state is zeros.
     void load_state(DType dtype, const void* plain, void* panels) const {
         if (plain == nullptr) {
             std::memset(panels, 0, static_cast<std::size_t>(state_elements_ * size_of(dtype)));
         } else {
-            to_panels(rows_of(dtype, state_, shape_.N, plain, panels));
+            (dtype == DType::f32 ? reorders_.load_floats : reorders_.load_state).run(plain, panels);
         }
     }
-    void store_state(DType dtype, void* panels, void* plain) const {
-        from_panels(rows_of(dtype, state_, shape_.N, plain, panels));
+    void store_state(DType dtype, const void* panels, void* plain) const {
+        (dtype == DType::f32 ? reorders_.store_floats : reorders_.store_state).run(panels, plain);
     }
     // One of the layer's type whose panels are float32; `halves` has room for them in that type.
     void load_state(const void* plain, char* halves, float* panels) const {
@@ -50,13 +46,37 @@ protected:
             widen_to_f32(reinterpret_cast<const std::uint16_t*>(halves), panels, state_elements_);
         }
     }
-    void store_state(float* panels, char* halves, void* plain) const {
+    void store_state(const float* panels, char* halves, void* plain) const {
         if (shape_.dtype == DType::f32) {
             store_state(DType::f32, panels, plain);
         } else {
             round_to_bf16(panels, reinterpret_cast<std::uint16_t*>(halves), state_elements_);
             store_state(shape_.dtype, halves, plain);
         }
+    }
+
+    // Elements to a tile in panels of `panel_rows` rows, of which it begins with `row`, and in a
+    // plain tensor of K channels.
+    std::int64_t panel_offset(std::int64_t panel_rows, std::int64_t row, std::int64_t panel) const {
+        return (panel * panel_rows + row) * state_.width;
+    }
+    std::int64_t plain_offset(std::int64_t row, std::int64_t panel) const {
+        return row * shape_.K + panel * state_.width;
+    }
+
+    // What the tiles of both passes have at time t.
+    GateTile tile_at(const RnnSaved& saved, std::int64_t t, Range rows, std::int64_t panel) const {
+        const std::int64_t row = t * shape_.N + rows.begin;
+        GateTile tile{.rows = rows.size(),
+                      .channels = state_.at(panel).size(),
+                      .width = state_.width,
+                      .K = shape_.K};
+        if (lengths_ != nullptr) tile.valid = {lengths_ + rows.begin, t};
+        if (saved.gates == nullptr) return tile;
+        tile.gates = saved.gates + row * shape_.gates() * shape_.K + panel * state_.width;
+        if (saved.cells != nullptr) tile.cells = saved.cells + plain_offset(row, panel);
+        if (saved.hidden_n != nullptr) tile.hidden_n = saved.hidden_n + plain_offset(row, panel);
+        return tile;
     }
 
     // The nest of a recurrent product: body(ranges, thread) in the order of its schedule, and
@@ -85,7 +105,7 @@ protected:
     const RnnShape& shape_;
     const std::int64_t* lengths_;
     const std::map<RnnPass, ScheduledPass>& passes_;
-    const std::optional<Rnn::SummedPairs>& pairs_;
+    const Rnn::Reorders& reorders_;
     WorkspacePool& pool_;
     const Panels state_ = shape_.state();
     const std::int64_t state_elements_ = state_.padded() * shape_.N;
@@ -94,16 +114,6 @@ protected:
     const GateFunctions gates_ = gate_functions(usable_isa(), shape_.cell, shape_.dtype);
 
 private:
-    static PanelRows rows_of(DType dtype, const Panels& panels, std::int64_t rows,
-                             const void* plain, void* first) {
-        return {.dtype = dtype,
-                .panels = panels,
-                .rows = rows,
-                .plain = const_cast<void*>(plain),
-                .first = first,
-                .panel_rows = rows};
-    }
-
     // Whether the loops behind rows and channels are at their end.
     static bool is_finished(const LoopNest& nest, const LoopNest::Ranges& ranges) {
         const std::vector<Loop>& loops = nest.loops();
