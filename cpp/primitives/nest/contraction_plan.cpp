@@ -101,57 +101,50 @@ ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedu
 // Whether the last range of a loop's last level is not all of it.
 bool ContractionPlan::is_split(int loop) const {
     const ContractionLoop& it = loop_at(contraction_, loop);
-    return steps_of(nest_.schedule(), it.letter).back() < it.extent;
+    return last_step(nest_.schedule(), it.letter) < it.extent;
 }
 
-void ContractionPlan::require_single_steps(int loop, const std::string& why) const {
-    if (loop < 0) return;
-    const char letter = loop_at(contraction_, loop).letter;
-    if (steps_of(nest_.schedule(), letter).back() == 1) return;
-    throw std::invalid_argument("schedule '" + to_string(nest_.schedule()) + "': loop " + letter +
-                                " " + why + ", expected a last step of 1");
+// Empty where the last level of a loop may take more than one index at a time.
+std::string ContractionPlan::why_single(int loop) const {
+    const Contraction& it = contraction_;
+    const bool with_entries = it.entry_loop >= 0 && is_split(it.entry_loop);
+    if (loop == it.columns.loop) return "counts blocks of columns";
+    if (loop == it.selector_loop) return "selects what is computed";
+    if (loop == it.rows.loop) return it.rows.unit > 1 ? "counts blocks of rows" : "";
+    if (loop == it.entry_loop) return "";
+    if (loop != it.batch.loop) return "is no dimension of the kernel";
+    return with_entries ? "is gathered with another loop that is split" : "";
 }
 
 void ContractionPlan::check() const {
-    require_single_steps(contraction_.columns.loop, "counts blocks of columns");
-    require_single_steps(contraction_.selector_loop, "selects what is computed");
-    if (contraction_.rows.unit > 1) {
-        require_single_steps(contraction_.rows.loop, "counts blocks of rows");
-    }
-    for (int loop = 0; loop < static_cast<int>(contraction_.loops.size()); ++loop) {
-        if (loop == contraction_.rows.loop || loop == contraction_.batch.loop ||
-            loop == contraction_.entry_loop) {
-            continue;
+    const Schedule& schedule = nest_.schedule();
+    const auto refuse = [&](char letter, const std::string& what) {
+        throw std::invalid_argument("schedule '" + to_string(schedule) + "': loop " + letter + " " +
+                                    what);
+    };
+    for (int i = 0; i < static_cast<int>(contraction_.loops.size()); ++i) {
+        const ContractionLoop& loop = loop_at(contraction_, i);
+        const bool gathered = i == contraction_.batch.loop || i == contraction_.entry_loop;
+        const std::string why = why_single(i);
+        if (!why.empty() && last_step(schedule, loop.letter) != 1) {
+            refuse(loop.letter, why + ", expected a last step of 1");
         }
-        require_single_steps(loop, "is no dimension of the kernel");
-    }
-    for (int loop = 0; loop < static_cast<int>(contraction_.loops.size()); ++loop) {
-        const bool gathered = loop == contraction_.batch.loop || loop == contraction_.entry_loop;
-        if (loop_at(contraction_, loop).sum && !gathered) {
-            throw std::invalid_argument(std::string("loop ") + loop_at(contraction_, loop).letter +
+        if (loop.sum && !gathered) {
+            throw std::invalid_argument(std::string("loop ") + loop.letter +
                                         " is a sum that no kernel call gathers, expected the batch "
                                         "or the entry loop");
         }
-    }
-    const auto refuse = [&](char letter, const std::string& what) {
-        throw std::invalid_argument("schedule '" + to_string(nest_.schedule()) + "': loop " +
-                                    letter + " " + what);
-    };
-    for (const Level& level : nest_.schedule().levels) {
-        for (const ContractionLoop& loop : contraction_.loops) {
-            if (loop.letter != level.letter || !loop.sum || !level.parallel) continue;
-            refuse(level.letter, "adds to the same result in every step, expected a small letter");
+        const bool shared = std::any_of(
+            schedule.levels.begin(), schedule.levels.end(),
+            [&](const Level& level) { return level.letter == loop.letter && level.parallel; });
+        if (loop.sum && shared) {
+            refuse(loop.letter, "adds to the same result in every step, expected a small letter");
         }
-    }
-    for (const int loop : {contraction_.batch.loop, contraction_.entry_loop}) {
-        if (loop < 0 || !is_split(loop) || contraction_.c_type == DType::f32) continue;
-        refuse(loop_at(contraction_, loop).letter,
-               "is split, expected one step over all of it: a result that is no float32 is "
-               "rounded once");
-    }
-    if (contraction_.entry_loop >= 0 && is_split(contraction_.entry_loop)) {
-        require_single_steps(contraction_.batch.loop,
-                             "is gathered with another loop that is split");
+        if (gathered && contraction_.c_type != DType::f32 && is_split(i)) {
+            refuse(loop.letter,
+                   "is split, expected one step over all of it: a result that is no float32 is "
+                   "rounded once");
+        }
     }
 }
 

@@ -74,8 +74,8 @@ private:
     struct Block;
 
     void check() const;
-    void require_single_steps(int loop, const std::string& why) const;
     bool is_split(int loop) const;
+    std::string why_single(int loop) const;
     bool has_last_depth(const Term& term) const;
     void find_row_sizes();
     PreparedTerm prepared(const Term& term, bool sums_apart);
@@ -90,8 +90,6 @@ private:
     void run_term(const PreparedTerm& prepared, const Block& block) const;
     void call(const PreparedTerm& prepared, const Block& block, Range blocks,
               bool last_depth) const;
-    void start_from_residual(const Block& block) const;
-    void convert(const Block& block) const;
 
     Contraction contraction_;
     LoopNest nest_;

@@ -17,13 +17,7 @@ char* at(const void* base, std::int64_t offset) {
 // What one body call works on.
 struct ContractionPlan::Block {
     const PreparedClass* terms = nullptr;
-    const char* a = nullptr;
-    const char* b = nullptr;
-    char* c = nullptr;  // in C, whether or not it is summed apart
-    const float* scale = nullptr;
-    const float* bias = nullptr;
-    const char* residual = nullptr;
-    std::uint8_t* relu_mask = nullptr;
+    BrgemmArgs args = {};  // of a term that begins with the first row, where C is not summed apart
     float* sums = nullptr;
     Range batch{0, 1};
     Range entries{0, 0};
@@ -33,8 +27,6 @@ struct ContractionPlan::Block {
     bool last_columns = false;
     bool first = false;
     bool last = false;
-    std::int64_t a_ahead = 0;
-    std::int64_t b_ahead = 0;
 };
 
 // From these operands to those that follow when the innermost of the ahead_ loops takes a step, or
@@ -45,15 +37,15 @@ void ContractionPlan::set_ahead(const LoopNest::Ranges& ranges, Block& block) co
         const Range range = ranges[static_cast<std::size_t>(index)];
         const bool ends = range.end >= loop.extent;
         const std::int64_t steps = ends ? -range.begin : range.size();
-        block.a_ahead += steps * loop.a;
-        block.b_ahead += steps * loop.b;
+        block.args.a_ahead += steps * loop.a;
+        block.args.b_ahead += steps * loop.b;
         if (index == contraction_.entry_loop) {
-            block.a_ahead += steps * contraction_.fetching.entry_a;
-            block.b_ahead += steps * contraction_.fetching.entry_b;
+            block.args.a_ahead += steps * contraction_.fetching.entry_a;
+            block.args.b_ahead += steps * contraction_.fetching.entry_b;
         } else if (index == contraction_.selector_loop) {
             const auto now = static_cast<std::size_t>(range.begin);
             const auto next = static_cast<std::size_t>(ends ? 0 : range.end);
-            block.a_ahead += contraction_.selections[next].a - contraction_.selections[now].a;
+            block.args.a_ahead += contraction_.selections[next].a - contraction_.selections[now].a;
         }
         if (!ends) break;
     }
@@ -82,24 +74,26 @@ ContractionPlan::Block ContractionPlan::block_at(const ContractionOperands& oper
     const auto selected = static_cast<std::size_t>(selector < 0 ? 0 : range_of(selector).begin);
     const Contraction::Selection& selection = contraction_.selections[selected];
     block.terms = &classes_[static_cast<std::size_t>(selection.block_class)];
-    block.a = at(operands.a, offset.a + selection.a);
-    block.b = at(operands.b, offset.b);
-    block.c = at(operands.c, offset.c);
+    BrgemmArgs& args = block.args;
+    args.a = at(operands.a, offset.a + selection.a);
+    args.b = at(operands.b, offset.b);
+    args.c = at(operands.c, offset.c);
+    args.gap_stride = contraction_.gap_stride;
     if (operands.bias != nullptr) {
-        block.bias = reinterpret_cast<const float*>(at(operands.bias, offset.bias));
+        args.bias = reinterpret_cast<const float*>(at(operands.bias, offset.bias));
     }
     if (operands.scale != nullptr) {
         const bool by_column = contraction_.epilogue.scale == Scale::column;
-        block.scale =
+        args.scale =
             reinterpret_cast<const float*>(at(operands.scale, by_column ? offset.bias : 0));
     }
-    if (operands.residual != nullptr) block.residual = at(operands.residual, offset.c);
+    if (operands.residual != nullptr) args.residual = at(operands.residual, offset.c);
     if (operands.relu_mask != nullptr)
-        block.relu_mask = operands.relu_mask + contraction_.mask_offset(offset.c);
+        args.relu_mask = operands.relu_mask + contraction_.mask_offset(offset.c);
     set_ahead(ranges, block);
     if (operands.ahead_a != nullptr) {
-        block.a_ahead = at(operands.ahead_a, offset.ahead_a) - block.a;
-        block.b_ahead = at(operands.ahead_b, offset.ahead_b) - block.b;
+        args.a_ahead = at(operands.ahead_a, offset.ahead_a) - static_cast<const char*>(args.a);
+        args.b_ahead = at(operands.ahead_b, offset.ahead_b) - static_cast<const char*>(args.b);
     }
     if (contraction_.batch.loop >= 0) block.batch = range_of(contraction_.batch.loop);
     if (contraction_.entry_loop >= 0) block.entries = range_of(contraction_.entry_loop);
@@ -116,7 +110,7 @@ void ContractionPlan::call(const PreparedTerm& prepared, const Block& block, Ran
                            bool last_depth) const {
     const Term& term = prepared.term;
     const bool apart = block.terms->sums_apart;
-    const bool from_residual = apart && block.residual != nullptr;
+    const bool from_residual = apart && block.args.residual != nullptr;
     const Variant variant{
         .rows = term.m > 0 ? 0 : block.row_kind,
         .last_columns = block.last_columns,
@@ -130,7 +124,7 @@ void ContractionPlan::call(const PreparedTerm& prepared, const Block& block, Ran
         count = term.entries_begin[static_cast<std::size_t>(block.entries.end)] - begin;
     }
     const std::int64_t row_bytes = contraction_.ldc * size_of(contraction_.c_type);
-    char* const c = block.c + term.c_row * row_bytes;
+    char* const c = at(block.args.c, term.c_row * row_bytes);
     if (count == 0 && !(variant.last && contraction_.epilogue != Epilogue{})) {
         if (!variant.first) return;
         if (!apart) {
@@ -142,23 +136,17 @@ void ContractionPlan::call(const PreparedTerm& prepared, const Block& block, Ran
             return;
         }
     }
-    BrgemmArgs args{.a = block.a,
-                    .b = block.b,
-                    .c = c,
-                    .batch = count,
-                    .offsets_a = prepared.offsets_a.data() + begin,
-                    .offsets_b = prepared.offsets_b.data() + begin,
-                    .scale = block.scale,
-                    .bias = block.bias,
-                    .a_ahead = block.a_ahead,
-                    .b_ahead = block.b_ahead,
-                    .gap_stride = contraction_.gap_stride};
-    if (contraction_.adds_sums && !variant.first) args.residual = c;
-    if (apart) args.c = block.sums + term.c_row * block.columns;
-    if (block.residual != nullptr) args.residual = block.residual + term.c_row * row_bytes;
-    if (block.relu_mask != nullptr) {
-        args.relu_mask = block.relu_mask + term.c_row * contraction_.mask_row();
+    BrgemmArgs args = block.args;
+    args.batch = count;
+    args.offsets_a = prepared.offsets_a.data() + begin;
+    args.offsets_b = prepared.offsets_b.data() + begin;
+    args.c = apart ? block.sums + term.c_row * block.columns : static_cast<void*>(c);
+    if (args.residual != nullptr) {
+        args.residual = at(args.residual, term.c_row * row_bytes);
+    } else if (contraction_.adds_sums && !variant.first) {
+        args.residual = c;
     }
+    if (args.relu_mask != nullptr) args.relu_mask += term.c_row * contraction_.mask_row();
     (*prepared.kernels[variant.index()])(args);
 }
 
@@ -173,27 +161,19 @@ void ContractionPlan::run_term(const PreparedTerm& prepared, const Block& block)
     call(prepared, block, {whole.end, block.batch.end}, true);
 }
 
-// The residual is added first where the sum is float32 and the residual is not.
-void ContractionPlan::start_from_residual(const Block& block) const {
+void ContractionPlan::run_block(const Block& block) const {
+    const bool apart = block.terms->sums_apart;
     const std::int64_t row_bytes = contraction_.ldc * size_of(contraction_.c_type);
-    for (std::int64_t row = 0; row < block.rows; ++row) {
-        widen_(reinterpret_cast<const std::uint16_t*>(block.residual + row * row_bytes),
+    // The residual is added first where the sum is float32 and the residual is not.
+    for (std::int64_t row = 0; apart && block.args.residual != nullptr && row < block.rows; ++row) {
+        widen_(reinterpret_cast<const std::uint16_t*>(at(block.args.residual, row * row_bytes)),
                block.sums + row * block.columns, block.columns);
     }
-}
-
-void ContractionPlan::convert(const Block& block) const {
-    const std::int64_t row_bytes = contraction_.ldc * size_of(contraction_.c_type);
-    for (std::int64_t row = 0; row < block.rows; ++row) {
-        round_(block.sums + row * block.columns,
-               reinterpret_cast<std::uint16_t*>(block.c + row * row_bytes), block.columns);
-    }
-}
-
-void ContractionPlan::run_block(const Block& block) const {
-    if (block.terms->sums_apart && block.residual != nullptr) start_from_residual(block);
     for (const PreparedTerm& term : block.terms->terms) run_term(term, block);
-    if (block.terms->sums_apart) convert(block);
+    for (std::int64_t row = 0; apart && row < block.rows; ++row) {
+        round_(block.sums + row * block.columns,
+               reinterpret_cast<std::uint16_t*>(at(block.args.c, row * row_bytes)), block.columns);
+    }
 }
 
 void ContractionPlan::run_body(const ContractionOperands& operands, const LoopNest::Ranges& ranges,

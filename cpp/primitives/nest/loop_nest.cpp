@@ -112,24 +112,15 @@ void require_levels(const std::vector<Loop>& loops, const Schedule& schedule) {
 
 std::int64_t ceil_div(std::int64_t size, std::int64_t step) { return (size - 1) / step + 1; }
 
-std::int64_t product(std::int64_t a, std::int64_t b, const Schedule& schedule) {
-    if (b != 0 && a > std::numeric_limits<std::int64_t>::max() / b) {
-        refuse("The schedule " + in_quotes(to_string(schedule)) +
-               " has more iterations than a 64-bit integer can count, expected at most 2^63 - 1.");
-    }
-    return a * b;
-}
-
-// The ranges that `size` iterations of a loop fall into when cut by its steps [step, end).
-std::int64_t ranges_of(std::int64_t size, const std::int64_t* step, const std::int64_t* end) {
-    if (step == end) return 1;
-    const std::int64_t full = size / *step;
-    const std::int64_t rest = size % *step;
-    return (full == 0 ? 0 : full * ranges_of(*step, step + 1, end)) +
-           (rest == 0 ? 0 : ranges_of(rest, step + 1, end));
-}
-
 }  // namespace
+
+std::int64_t last_step(const Schedule& schedule, char letter) {
+    std::int64_t step = 0;
+    for (const Level& level : schedule.levels) {
+        if (level.letter == letter) step = level.step;
+    }
+    return step;
+}
 
 std::string to_string(const Schedule& schedule) {
     std::string text;
@@ -167,44 +158,33 @@ LoopNest::LoopNest(std::vector<Loop> loops, Schedule schedule)
         if (loops_[i].extent == 0) return;
     }
     cut();
-    number_tasks();
-    count_calls();
+    tasks_ = 1;
+    for (auto level = cuts_.rbegin(); level != cuts_.rend(); ++level) {
+        if (level->tasks == 0) continue;
+        level->task_stride = tasks_;
+        tasks_ *= level->tasks;
+        level->tasks = tasks_;
+    }
 }
 
-// Leaves the iterations of parallel levels in Cut::tasks, for number_tasks().
+// Leaves the iterations of parallel levels in Cut::tasks, to be numbered.
 void LoopNest::cut() {
     std::array<std::int64_t, kMostLoops> sizes = {};
     for (std::size_t i = 0; i < loops_.size(); ++i) sizes.at(i) = loops_[i].extent;
+    std::int64_t calls = 1;
     for (const Level& level : schedule_.levels) {
         const std::size_t loop = index_of(loops_, level.letter);
         std::int64_t& size = sizes.at(loop);
         if (level.step >= size) continue;
         const std::int64_t iterations = ceil_div(size, level.step);
+        if (calls > std::numeric_limits<std::int64_t>::max() / iterations) {
+            refuse("The schedule " + in_quotes(to_string(schedule_)) +
+                   " has more iterations than a 64-bit integer can count, expected at most 2^63 - "
+                   "1.");
+        }
+        calls *= iterations;
         cuts_.push_back({loop, level.step, level.parallel ? iterations : 0, 0});
         size = level.step;
-    }
-}
-
-void LoopNest::number_tasks() {
-    tasks_ = 1;
-    for (auto level = cuts_.rbegin(); level != cuts_.rend(); ++level) {
-        if (level->tasks == 0) continue;
-        level->task_stride = tasks_;
-        tasks_ = product(tasks_, level->tasks, schedule_);
-        level->tasks = tasks_;
-    }
-}
-
-void LoopNest::count_calls() {
-    calls_ = 1;
-    for (std::size_t loop = 0; loop < loops_.size(); ++loop) {
-        std::vector<std::int64_t> steps;
-        for (const Cut& level : cuts_) {
-            if (level.loop == loop) steps.push_back(level.step);
-        }
-        const std::int64_t ranges =
-            ranges_of(loops_[loop].extent, steps.data(), steps.data() + steps.size());
-        calls_ = product(calls_, ranges, schedule_);
     }
 }
 

@@ -45,6 +45,9 @@ struct Schedule {
     friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 
+// Of the innermost level of a loop, 0 without one.
+std::int64_t last_step(const Schedule& schedule, char letter);
+
 // "K4 n c8 p k"; parse_schedule(to_string(s)) == s. Blanks between levels are optional when
 // parsing, and an empty text is a schedule without levels. Throws std::invalid_argument that quotes
 // the text and says what was expected.
@@ -60,7 +63,7 @@ public:
 
     // Throws std::invalid_argument unless every loop has a letter of its own and at least one
     // level, every level names a loop, extents are from 0 to 2^60, steps are positive and do not
-    // grow from a loop's outer level to its inner one, and tasks() and calls() fit their type.
+    // grow from a loop's outer level to its inner one, and all iterations can be counted.
     LoopNest(std::vector<Loop> loops, Schedule schedule);
 
     const std::vector<Loop>& loops() const { return loops_; }
@@ -71,8 +74,6 @@ public:
     // last ones, whose tasks then do less or nothing. 1 without parallel levels, 0 when an extent
     // is 0.
     std::int64_t tasks() const { return tasks_; }
-    // Body calls of the whole nest.
-    std::int64_t calls() const { return calls_; }
 
     // Calls body(const Ranges&) in the order of the schedule for every iteration of the parallel
     // levels that lies in `tasks` (a part of [0, tasks()), collapsed with the outermost parallel
@@ -97,15 +98,12 @@ private:
     struct Walk;
 
     void cut();
-    void number_tasks();
-    void count_calls();
 
     std::vector<Loop> loops_;
     Schedule schedule_;
     std::vector<Cut> cuts_;  // from the outside in
     Ranges whole_ = {};
     std::int64_t tasks_ = 0;
-    std::int64_t calls_ = 0;
 };
 
 template <class Body>

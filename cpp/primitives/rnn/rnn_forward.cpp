@@ -23,7 +23,7 @@ struct ForwardScratch {
     char* src = nullptr;               // panels
     std::array<char*, 2> hidden = {};  // now and after the step, panels
     float* state = nullptr;            // c of an LSTM, h of a GRU, panels
-    float* sums = nullptr;             // rnn_contraction.h
+    float* sums = nullptr;             // rnn_pass.h
     std::int64_t bytes = 0;
 };
 

@@ -123,11 +123,8 @@ ContractionRules rnn_rules(const RnnShape& shape, RnnPass pass) {
 }
 
 std::int64_t tile_rows(const ContractionPlan& recurrent) {
-    std::int64_t step = recurrent.nest().loops()[kRowsLoop].extent;
-    for (const Level& level : recurrent.nest().schedule().levels) {
-        if (level.letter == 'n') step = std::min(level.step, step);
-    }
-    return step;
+    const LoopNest& nest = recurrent.nest();
+    return std::min(last_step(nest.schedule(), 'n'), nest.loops()[kRowsLoop].extent);
 }
 
 }  // namespace dlprim
