@@ -108,6 +108,11 @@ struct Contraction {
     double bytes_c = 0;
     double flops = 0;
 
+    int loop_of(char letter) const;  // its index in `loops`; -1 without
+    const ContractionLoop& loop_at(int index) const {
+        return loops[static_cast<std::size_t>(index)];
+    }
+
     // The relu mask has a bit for every element of C: bytes of ldc of them, and those in front of
     // an element of C that begins a row or follows a multiple of eight in one.
     std::int64_t mask_row() const { return (ldc + 7) / 8; }

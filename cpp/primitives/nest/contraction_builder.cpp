@@ -43,44 +43,36 @@ private:
     }
 
     void add_loops() {
+        const std::int64_t element = size_of(made_.dtype), c_element = size_of(made_.c_type);
         for (const char letter : mapping_.loops) {
-            ContractionLoop loop{.letter = letter};
+            const bool along_rows = letter == product_.rows_letter() && product_.rows.is_sum();
+            ContractionLoop loop{.letter = letter, .bias = bias_stride(letter)};
             if (!product_.is_index(letter)) {
                 loop.extent = product_.selected();
-                loop.c = product_.c.step(mapping_.shifts.back()) * size_of(made_.c_type);
-            } else if (letter == product_.rows_letter() && product_.rows.is_sum()) {
-                if (!product_.rows_are_whole()) continue;
-                set_along(product_.rows, loop);
-                loop.a = product_.rows.axis.phases.front().in_step * product_.rows.a *
-                         size_of(made_.dtype);
-            } else if (letter == product_.walk_letter) {
-                set_along(product_.walk, loop);
-            } else {
-                set_blocks(loop);
+                loop.c = product_.c.step(mapping_.shifts.back()) * c_element;
+                made_.loops.push_back(loop);
+                continue;
             }
-            loop.bias = bias_stride(letter);
+            loop.sum = !product_.c.mentions(letter);
+            if (along_rows || letter == product_.walk_letter) {
+                // What follows a sum of indices; of A and B, the terms say it.
+                if (along_rows && !product_.rows_are_whole()) continue;
+                const Line& line = along_rows ? product_.rows : product_.walk;
+                loop.extent = line.axis.out;
+                loop.c = line.c * c_element;
+                if (along_rows) loop.a = line.axis.phases.front().in_step * line.a * element;
+            } else {
+                const std::int64_t unit = this->unit(letter);
+                loop.extent = Blocks{product_.extent(letter), unit}.count();
+                // A sum of nothing is written once, too.
+                if (is_loop_of(letter, mapping_.depth))
+                    loop.extent = std::max<std::int64_t>(loop.extent, 1);
+                loop.a = product_.a.block_stride(letter, unit) * element;
+                loop.b = product_.b.block_stride(letter, unit) * element;
+                loop.c = product_.c.block_stride(letter, unit) * c_element;
+            }
             made_.loops.push_back(loop);
         }
-    }
-
-    // What follows a sum of indices; of A and B, the terms say it.
-    void set_along(const Line& line, ContractionLoop& loop) const {
-        loop.extent = line.axis.out;
-        loop.c = line.c * size_of(made_.c_type);
-        loop.sum = !product_.c.mentions(loop.letter);
-    }
-
-    void set_blocks(ContractionLoop& loop) const {
-        const std::int64_t unit = this->unit(loop.letter);
-        loop.extent = Blocks{product_.extent(loop.letter), unit}.count();
-        loop.sum = !product_.c.mentions(loop.letter);
-        // A sum of nothing is written once, too.
-        if (is_loop_of(loop.letter, mapping_.depth))
-            loop.extent = std::max<std::int64_t>(loop.extent, 1);
-        const std::int64_t element = size_of(made_.dtype);
-        loop.a = product_.a.block_stride(loop.letter, unit) * element;
-        loop.b = product_.b.block_stride(loop.letter, unit) * element;
-        loop.c = product_.c.block_stride(loop.letter, unit) * size_of(made_.c_type);
     }
 
     std::int64_t bias_stride(char letter) const {
@@ -92,11 +84,7 @@ private:
     }
 
     Dimension dimension(char letter) const {
-        Dimension made;
-        for (std::size_t i = 0; i < made_.loops.size(); ++i) {
-            if (made_.loops[i].letter == letter) made.loop = static_cast<int>(i);
-        }
-        made.total = product_.extent(letter);
+        Dimension made{.loop = made_.loop_of(letter), .total = product_.extent(letter)};
         made.unit = std::max<std::int64_t>(std::min(unit(letter), made.total), 1);
         return made;
     }
@@ -117,11 +105,11 @@ private:
         if (mapping_.batch == 0) made_.batch.total = std::max<std::int64_t>(made_.batch.total, 1);
         made_.ldb = product_.b.step(depth, product_.word);
         made_.trans_a = mapping_.transposed_a;
-        for (std::size_t i = 0; i < made_.loops.size(); ++i) {
-            const char letter = made_.loops[i].letter;
-            if (!product_.is_index(letter)) made_.selector_loop = static_cast<int>(i);
-            if (letter != product_.walk_letter) continue;
-            (made_.loops[i].sum ? made_.entry_loop : made_.selector_loop) = static_cast<int>(i);
+        for (int i = 0; i < static_cast<int>(made_.loops.size()); ++i) {
+            const ContractionLoop& loop = made_.loop_at(i);
+            if (!product_.is_index(loop.letter)) made_.selector_loop = i;
+            if (loop.letter != product_.walk_letter) continue;
+            (loop.sum ? made_.entry_loop : made_.selector_loop) = i;
         }
         if (made_.entry_loop < 0) return;
         const Line& walk = product_.walk;

@@ -33,10 +33,6 @@ void collect_sizes(std::int64_t extent, const std::vector<std::int64_t>& steps, 
     collect_sizes(blocks.at(blocks.count() - 1).size(), steps, level + 1, sizes);
 }
 
-const ContractionLoop& loop_at(const Contraction& contraction, int loop) {
-    return contraction.loops[static_cast<std::size_t>(loop)];
-}
-
 }  // namespace
 
 std::vector<Loop> loops_of(const Contraction& contraction) {
@@ -45,6 +41,13 @@ std::vector<Loop> loops_of(const Contraction& contraction) {
         loops.push_back({loop.letter, loop.extent});
     }
     return loops;
+}
+
+int Contraction::loop_of(char letter) const {
+    const auto found =
+        std::find_if(loops.begin(), loops.end(),
+                     [letter](const ContractionLoop& it) { return it.letter == letter; });
+    return found == loops.end() ? -1 : static_cast<int>(found - loops.begin());
 }
 
 std::int64_t Dimension::size(Range range) const {
@@ -100,7 +103,7 @@ ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedu
 
 // Whether the last range of a loop's last level is not all of it.
 bool ContractionPlan::is_split(int loop) const {
-    const ContractionLoop& it = loop_at(contraction_, loop);
+    const ContractionLoop& it = contraction_.loop_at(loop);
     return last_step(nest_.schedule(), it.letter) < it.extent;
 }
 
@@ -123,7 +126,7 @@ void ContractionPlan::check() const {
                                     what);
     };
     for (int i = 0; i < static_cast<int>(contraction_.loops.size()); ++i) {
-        const ContractionLoop& loop = loop_at(contraction_, i);
+        const ContractionLoop& loop = contraction_.loop_at(i);
         const bool gathered = i == contraction_.batch.loop || i == contraction_.entry_loop;
         const std::string why = why_single(i);
         if (!why.empty() && last_step(schedule, loop.letter) != 1) {
@@ -154,7 +157,7 @@ void ContractionPlan::find_row_sizes() {
     if (rows.loop < 0) {
         elements.insert(contraction_.block_rows);
     } else {
-        const ContractionLoop& loop = loop_at(contraction_, rows.loop);
+        const ContractionLoop& loop = contraction_.loop_at(rows.loop);
         std::set<std::int64_t> sizes;
         collect_sizes(loop.extent, steps_of(nest_.schedule(), loop.letter), 0, sizes);
         for (const std::int64_t size : sizes) {
@@ -171,22 +174,14 @@ void ContractionPlan::find_row_sizes() {
 // sum runs over what is gathered from A and B, the loops of that sum, and else those along which A
 // moves.
 void ContractionPlan::find_ahead() {
-    const auto leads = [&](int index) {
-        const ContractionLoop& loop = loop_at(contraction_, index);
-        if (contraction_.entry_loop >= 0) return loop.sum;
-        return !loop.sum && (loop.a != 0 || index == contraction_.selector_loop);
-    };
     const std::vector<Level>& levels = nest_.schedule().levels;
     for (auto level = levels.rbegin(); level != levels.rend(); ++level) {
-        for (std::size_t i = 0; i < contraction_.loops.size(); ++i) {
-            const int index = static_cast<int>(i);
-            const ContractionLoop& loop = contraction_.loops[i];
-            if (loop.letter != level->letter || level->step >= loop.extent || !leads(index))
-                continue;
-            if (std::find(ahead_.begin(), ahead_.end(), index) == ahead_.end()) {
-                ahead_.push_back(index);
-            }
-        }
+        const int index = contraction_.loop_of(level->letter);
+        const ContractionLoop& loop = contraction_.loop_at(index);
+        const bool moves_a = loop.a != 0 || index == contraction_.selector_loop;
+        const bool leads = contraction_.entry_loop >= 0 ? loop.sum : !loop.sum && moves_a;
+        if (!leads || level->step >= loop.extent) continue;
+        if (std::find(ahead_.begin(), ahead_.end(), index) == ahead_.end()) ahead_.push_back(index);
     }
 }
 
@@ -199,10 +194,10 @@ bool ContractionPlan::has_last_depth(const Term& term) const {
 ContractionPlan::PreparedTerm ContractionPlan::prepared(const Term& term, bool sums_apart) {
     PreparedTerm made{.term = term};
     const Dimension& batch = contraction_.batch;
-    const std::int64_t indices = batch.loop < 0 ? 1 : loop_at(contraction_, batch.loop).extent;
+    const std::int64_t indices = batch.loop < 0 ? 1 : contraction_.loop_at(batch.loop).extent;
     for (std::int64_t index = 0; index < indices; ++index) {
-        const std::int64_t a = batch.loop < 0 ? 0 : index * loop_at(contraction_, batch.loop).a;
-        const std::int64_t b = batch.loop < 0 ? 0 : index * loop_at(contraction_, batch.loop).b;
+        const std::int64_t a = batch.loop < 0 ? 0 : index * contraction_.loop_at(batch.loop).a;
+        const std::int64_t b = batch.loop < 0 ? 0 : index * contraction_.loop_at(batch.loop).b;
         for (const std::int64_t entry : term.entries_a) made.offsets_a.push_back(entry + a);
         for (const std::int64_t entry : term.entries_b) made.offsets_b.push_back(entry + b);
     }

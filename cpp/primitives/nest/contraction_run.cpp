@@ -33,7 +33,7 @@ struct ContractionPlan::Block {
 // where it has ended, starts again with a step of the next one.
 void ContractionPlan::set_ahead(const LoopNest::Ranges& ranges, Block& block) const {
     for (const int index : ahead_) {
-        const ContractionLoop& loop = contraction_.loops[static_cast<std::size_t>(index)];
+        const ContractionLoop& loop = contraction_.loop_at(index);
         const Range range = ranges[static_cast<std::size_t>(index)];
         const bool ends = range.end >= loop.extent;
         const std::int64_t steps = ends ? -range.begin : range.size();

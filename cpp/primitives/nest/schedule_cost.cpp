@@ -33,28 +33,13 @@ using Bytes = std::array<double, kOperands>;  // of A, B, C
 
 // Whether an operand moves along a loop.
 bool moves(const Contraction& contraction, std::size_t operand, int loop) {
-    const ContractionLoop& it = contraction.loops[static_cast<std::size_t>(loop)];
+    const ContractionLoop& it = contraction.loop_at(loop);
     if (operand == 2) return it.c != 0;
     if (loop == contraction.entry_loop) return true;
     if (operand == 1) return it.b != 0;
     // Rows of A that follow the selector, where it does not select among taps of the same rows.
     return it.a != 0 || (loop == contraction.selector_loop && contraction.entry_loop < 0);
 }
-
-int index_of(const Contraction& contraction, char letter) {
-    for (std::size_t i = 0; i < contraction.loops.size(); ++i) {
-        if (contraction.loops[i].letter == letter) return static_cast<int>(i);
-    }
-    return -1;
-}
-
-// Bytes of A and B, and of C once.
-struct Moved {
-    double operands = 0;
-    double result = 0;
-
-    double bytes() const { return operands + 2 * result; }
-};
 
 // The nest with the size of every loop's range at every depth.
 class Nest {
@@ -66,13 +51,13 @@ public:
         }
         sizes_.push_back(sizes);
         for (const Level& level : schedule.levels) {
-            const int loop = index_of(contraction, level.letter);
+            const int loop = contraction.loop_of(level.letter);
             double& size = sizes[static_cast<std::size_t>(loop)];
             const double step = std::min(static_cast<double>(level.step), size);
             loops_.push_back(loop);
             trips_.push_back(std::ceil(size / step));
             if (level.parallel) tasks_ *= trips_.back();
-            if (contraction.loops[static_cast<std::size_t>(loop)].sum) sum_trips_ *= trips_.back();
+            if (contraction.loop_at(loop).sum) sum_trips_ *= trips_.back();
             size = step;
             sizes_.push_back(sizes);
         }
@@ -99,9 +84,9 @@ public:
     }
 
     // Bytes that a cache brings in when it holds what is below `depth`.
-    Moved traffic(std::size_t depth) const {
+    MovedBytes traffic(std::size_t depth) const {
         const Bytes bytes = footprint(depth);
-        Moved moved;
+        MovedBytes moved;
         for (std::size_t operand = 0; operand < kOperands; ++operand) {
             double times = 1;
             bool replaced = false;
@@ -124,12 +109,12 @@ public:
     }
 
     // Bytes that a cache brings in.
-    Moved traffic_into(double cache) const {
+    MovedBytes traffic_into(double cache) const {
         const double room = cache * kUsable;
         std::size_t depth = 0;
         while (depth < levels() && total(footprint(depth)) > room) ++depth;
         if (total(footprint(depth)) <= room) return traffic(depth);
-        const Moved moved = kernel_traffic();
+        const MovedBytes moved = kernel_traffic();
         return {calls() * moved.operands, calls() * moved.result};
     }
 
@@ -144,7 +129,7 @@ public:
 private:
     // Bytes of one kernel call whose operands do not stay: every tile of columns reads A, every
     // tile of rows B.
-    Moved kernel_traffic() const {
+    MovedBytes kernel_traffic() const {
         const Bytes bytes = footprint(levels());
         return {bytes[0] * std::ceil(columns() / kTileColumns) +
                     bytes[1] * std::ceil(rows() / kTileRows),
@@ -176,15 +161,11 @@ private:
 ScheduleTraffic schedule_traffic(const Contraction& contraction, const Schedule& schedule,
                                  const Machine& machine) {
     const Nest nest(contraction, schedule);
-    const Moved into_l2 = nest.traffic_into(machine.l2);
-    const Moved into_l3 = nest.traffic_into(machine.l3);
     return {.flops = contraction.flops,
             .calls = nest.calls(),
-            .into_l1 = nest.traffic_into(machine.l1).bytes(),
-            .into_l2 = into_l2.bytes(),
-            .into_l3 = into_l3.bytes(),
-            .result_into_l2 = into_l2.result,
-            .result_into_l3 = into_l3.result,
+            .into_l1 = nest.traffic_into(machine.l1),
+            .into_l2 = nest.traffic_into(machine.l2),
+            .into_l3 = nest.traffic_into(machine.l3),
             .fetched = nest.fetched(),
             .tasks = nest.tasks(),
             .rereads_windows = nest.rereads_windows(machine.l1)};
@@ -195,12 +176,12 @@ double schedule_cost(const Contraction& contraction, const Schedule& schedule,
     const ScheduleTraffic traffic = schedule_traffic(contraction, schedule, machine);
     const double rate = machine.flops_per_cycle() * (contraction.dtype == DType::f32 ? 1 : 2);
     const double compute = traffic.flops / rate;
-    const double from_l2 = traffic.into_l1 * kFromL2;
+    const double from_l2 = traffic.into_l1.total() * kFromL2;
     const double waits = traffic.rereads_windows ? from_l2 : 0;
     const double idle = std::max(1.0, kTasksToShare / traffic.tasks);
     const double beyond =
-        (traffic.into_l2 + kResultSurcharge * traffic.result_into_l2) * kFromL3 +
-        (traffic.into_l3 + kResultSurcharge * traffic.result_into_l3) * kFromMemory;
+        (traffic.into_l2.total() + kResultSurcharge * traffic.into_l2.result) * kFromL3 +
+        (traffic.into_l3.total() + kResultSurcharge * traffic.into_l3.result) * kFromMemory;
     return (std::max(compute, from_l2) + waits + beyond * (traffic.fetched ? 1 : kNotFetched) +
             traffic.calls * kCyclesPerBodyCall) *
            (1 + 0.02 * std::log2(idle));

@@ -15,15 +15,21 @@
 
 namespace dlprim {
 
+// What a cache brings in.
+struct MovedBytes {
+    double operands = 0;  // of A and B
+    double result = 0;    // of C, once
+
+    double total() const { return operands + 2 * result; }  // C is read and written
+};
+
 // What the model counts.
 struct ScheduleTraffic {
     double flops = 0;
-    double calls = 0;    // of the body
-    double into_l1 = 0;  // bytes; those of C twice, read and written
-    double into_l2 = 0;
-    double into_l3 = 0;
-    double result_into_l2 = 0;  // bytes of C, once
-    double result_into_l3 = 0;
+    double calls = 0;  // of the body
+    MovedBytes into_l1 = {};
+    MovedBytes into_l2 = {};
+    MovedBytes into_l3 = {};
     bool fetched = false;          // what comes from memory is fetched ahead of its call
     double tasks = 0;              // that threads can share
     bool rereads_windows = false;  // from beyond the L1 cache, for every register tile

@@ -76,14 +76,8 @@ private:
     bool gathers(const std::vector<std::int64_t>& chosen) const {
         const int entry = contraction_.entry_loop;
         if (entry < 0) return true;
-        const auto is_whole = [&](int loop) {
-            const auto i = static_cast<std::size_t>(loop);
-            return chosen[i] >= contraction_.loops[i].extent;
-        };
-        const int batch = contraction_.batch.loop;
-        return is_whole(entry) || is_whole(batch)
-                   ? is_whole(entry) || chosen[static_cast<std::size_t>(batch)] == 1
-                   : chosen[static_cast<std::size_t>(batch)] == 1;
+        return chosen[static_cast<std::size_t>(entry)] >= contraction_.loop_at(entry).extent ||
+               chosen[static_cast<std::size_t>(contraction_.batch.loop)] == 1;
     }
 
     void orders(const std::vector<std::int64_t>& chosen) {
@@ -110,7 +104,7 @@ private:
         if (moving < 3 || schedule.levels[0].step != 1) return;
         const Level outer = schedule.levels[0];
         for (const std::int64_t together : kBlocksTogether) {
-            if (together >= extent_of(outer.letter)) break;
+            if (together >= contraction_.loop_at(contraction_.loop_of(outer.letter)).extent) break;
             Schedule twice = schedule;
             twice.levels[0].step = together;
             for (std::size_t place = 2; place <= moving; ++place) {
@@ -120,13 +114,6 @@ private:
                 weigh(candidate);
             }
         }
-    }
-
-    std::int64_t extent_of(char letter) const {
-        for (const ContractionLoop& loop : contraction_.loops) {
-            if (loop.letter == letter) return loop.extent;
-        }
-        return 0;
     }
 
     Level level(std::size_t loop, std::int64_t step) const {

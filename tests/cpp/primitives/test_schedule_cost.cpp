@@ -115,11 +115,11 @@ TEST_CASE("a smaller cache brings in no less, and the largest one everything onc
             const ScheduleTraffic traffic = schedule_traffic(contraction, schedule, kCaches);
             CHECK(traffic.flops == contraction.flops);
             CHECK(traffic.calls >= 1);
-            CHECK(traffic.into_l1 >= traffic.into_l2 * (1 - 1e-9));
-            CHECK(traffic.into_l2 >= traffic.into_l3 * (1 - 1e-9));
-            CHECK(traffic.into_l3 >= once * (1 - 1e-9));
+            CHECK(traffic.into_l1.total() >= traffic.into_l2.total() * (1 - 1e-9));
+            CHECK(traffic.into_l2.total() >= traffic.into_l3.total() * (1 - 1e-9));
+            CHECK(traffic.into_l3.total() >= once * (1 - 1e-9));
             const Machine endless{.l1 = 1e15, .l2 = 1e15, .l3 = 1e15};
-            into_endless.insert(schedule_traffic(contraction, schedule, endless).into_l1);
+            into_endless.insert(schedule_traffic(contraction, schedule, endless).into_l1.total());
         }
         CHECK(into_endless.size() == 1);
         CHECK(*into_endless.begin() >= once);
@@ -131,7 +131,7 @@ TEST_CASE("streaming all weights for every row costs more than keeping a block o
     const Contraction contraction = forward_contraction(problem, {});
     CHECK(cost(contraction, "K N P c8 G") < cost(contraction, "N P K c8 G"));
     const auto into_l2 = [&](const char* schedule) {
-        return schedule_traffic(contraction, parse_schedule(schedule), kCaches).into_l2;
+        return schedule_traffic(contraction, parse_schedule(schedule), kCaches).into_l2.total();
     };
     CHECK(into_l2("K N P c8 G") < 0.5 * into_l2("N P K c8 G"));
 }
