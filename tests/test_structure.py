@@ -37,11 +37,10 @@ SMALL_PARTS = {
     "jit/dtype": "the same",
     "brgemm/args": "the memory layout that generated code reads",
     "brgemm/emit": "keeps Xbyak out of brgemm.cpp",
-    "primitives/nest/pass_kind": "all that the bindings of most primitives need to know of passes",
     "bindings/register": "what module.cpp and every file of bindings share",
 }
 # Folders of more than a dozen parts, and how many they have at most.
-MOST_PARTS = {"conv": 13, "layers": 18, "nest": 14, "tensor": 20, "winograd": 15, "brgemm": 13}
+MOST_PARTS = {"conv": 13, "layers": 18, "nest": 13, "tensor": 20, "winograd": 15, "brgemm": 13}
 # From a source of primitives down to a header that includes no other of them.
 MOST_FLOORS = 8
 # What the files of a folder of primitives may include besides each other. The ways to compute a

@@ -19,7 +19,6 @@
 
 #include "primitives/conv/conv_pass.h"
 #include "primitives/layers/activation_backward.h"
-#include "primitives/nest/pass_kind.h"
 #include "primitives/winograd/winograd_choice.h"
 
 namespace dlprim {

@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "primitives/conv/conv_pass.h"
-#include "primitives/nest/pass_kind.h"
 
 namespace dlprim {
 

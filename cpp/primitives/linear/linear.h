@@ -15,7 +15,6 @@
 
 #include "primitives/layers/activation_backward.h"
 #include "primitives/linear/linear_contraction.h"
-#include "primitives/nest/pass_kind.h"
 #include "primitives/nest/scheduled_pass.h"
 #include "primitives/tensor/reorder.h"
 #include "primitives/tensor/workspace.h"

@@ -56,6 +56,7 @@ public:
             const double step = std::min(static_cast<double>(level.step), size);
             loops_.push_back(loop);
             trips_.push_back(std::ceil(size / step));
+            calls_ *= trips_.back();
             if (level.parallel) tasks_ *= trips_.back();
             if (contraction.loop_at(loop).sum) sum_trips_ *= trips_.back();
             size = step;
@@ -63,13 +64,20 @@ public:
         }
     }
 
-    std::size_t levels() const { return loops_.size(); }
+    ScheduleTraffic traffic(const Machine& machine) const {
+        // Some call can fetch what the next one needs: the loops of ContractionPlan::find_ahead.
+        const bool fetched = contraction_.entry_loop < 0 || sum_trips_ > 1;
+        return {.flops = contraction_.flops,
+                .calls = calls_,
+                .into_l1 = traffic_into(machine.l1),
+                .into_l2 = traffic_into(machine.l2),
+                .into_l3 = traffic_into(machine.l3),
+                .fetched = fetched,
+                .tasks = tasks_,
+                .rereads_windows = rereads_windows(machine.l1)};
+    }
 
-    double tasks() const { return tasks_; }
-    // Whether some call can fetch what the next one needs: the loops of
-    // ContractionPlan::find_ahead.
-    bool fetched() const { return contraction_.entry_loop < 0 || sum_trips_ > 1; }
-
+private:
     // Bytes that everything below `depth` outer levels touches.
     Bytes footprint(std::size_t depth) const {
         Bytes bytes{contraction_.bytes_a, contraction_.bytes_b, contraction_.bytes_c};
@@ -84,7 +92,7 @@ public:
     }
 
     // Bytes that a cache brings in when it holds what is below `depth`.
-    MovedBytes traffic(std::size_t depth) const {
+    MovedBytes traffic_below(std::size_t depth) const {
         const Bytes bytes = footprint(depth);
         MovedBytes moved;
         for (std::size_t operand = 0; operand < kOperands; ++operand) {
@@ -105,32 +113,25 @@ public:
     bool rereads_windows(double cache) const {
         const bool windows = contraction_.entry_loop >= 0 && contraction_.rows.loop < 0;
         const bool one_tile = rows() <= kTileRows && columns() <= kTileColumns;
-        return windows && !one_tile && total(footprint(levels())) > cache;
+        return windows && !one_tile && total(footprint(loops_.size())) > cache;
     }
 
     // Bytes that a cache brings in.
     MovedBytes traffic_into(double cache) const {
         const double room = cache * kUsable;
         std::size_t depth = 0;
-        while (depth < levels() && total(footprint(depth)) > room) ++depth;
-        if (total(footprint(depth)) <= room) return traffic(depth);
+        while (depth < loops_.size() && total(footprint(depth)) > room) ++depth;
+        if (total(footprint(depth)) <= room) return traffic_below(depth);
         const MovedBytes moved = kernel_traffic();
-        return {calls() * moved.operands, calls() * moved.result};
+        return {calls_ * moved.operands, calls_ * moved.result};
     }
 
     static double total(const Bytes& bytes) { return bytes[0] + bytes[1] + bytes[2]; }
 
-    double calls() const {
-        double calls = 1;
-        for (const double trips : trips_) calls *= trips;
-        return calls;
-    }
-
-private:
     // Bytes of one kernel call whose operands do not stay: every tile of columns reads A, every
     // tile of rows B.
     MovedBytes kernel_traffic() const {
-        const Bytes bytes = footprint(levels());
+        const Bytes bytes = footprint(loops_.size());
         return {bytes[0] * std::ceil(columns() / kTileColumns) +
                     bytes[1] * std::ceil(rows() / kTileRows),
                 bytes[2]};
@@ -151,6 +152,7 @@ private:
     const Contraction& contraction_;
     std::vector<int> loops_;
     std::vector<double> trips_;
+    double calls_ = 1;
     double tasks_ = 1;  // that threads can share
     double sum_trips_ = 1;
     std::vector<std::vector<double>> sizes_;  // [depth][loop]
@@ -160,15 +162,7 @@ private:
 
 ScheduleTraffic schedule_traffic(const Contraction& contraction, const Schedule& schedule,
                                  const Machine& machine) {
-    const Nest nest(contraction, schedule);
-    return {.flops = contraction.flops,
-            .calls = nest.calls(),
-            .into_l1 = nest.traffic_into(machine.l1),
-            .into_l2 = nest.traffic_into(machine.l2),
-            .into_l3 = nest.traffic_into(machine.l3),
-            .fetched = nest.fetched(),
-            .tasks = nest.tasks(),
-            .rereads_windows = nest.rereads_windows(machine.l1)};
+    return Nest(contraction, schedule).traffic(machine);
 }
 
 double schedule_cost(const Contraction& contraction, const Schedule& schedule,

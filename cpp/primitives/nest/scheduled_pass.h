@@ -5,12 +5,14 @@
 // and are refused when it cannot follow them. May be used by several threads at once.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,6 +20,18 @@
 #include "primitives/nest/loop_nest.h"
 
 namespace dlprim {
+
+// The three passes that a layer with weights has, under the names that schedules are stored by.
+enum class PassKind : std::uint8_t { forward, backward_data, backward_weights };
+
+inline constexpr std::array<PassKind, 3> kPassKinds = {PassKind::forward, PassKind::backward_data,
+                                                       PassKind::backward_weights};
+
+constexpr std::string_view name_of(PassKind pass) {
+    constexpr std::array<std::string_view, 3> names = {"forward", "backward_data",
+                                                       "backward_weights"};
+    return names.at(static_cast<std::size_t>(pass));
+}
 
 class ScheduledNest {
 public:

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "primitives/conv/conv_pass.h"
-#include "primitives/nest/pass_kind.h"
 
 namespace dlprim {
 

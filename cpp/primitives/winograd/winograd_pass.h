@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "primitives/conv/conv_layout.h"
-#include "primitives/nest/pass_kind.h"
+#include "primitives/nest/scheduled_pass.h"
 #include "primitives/winograd/winograd_products.h"
 #include "primitives/winograd/winograd_tile_inputs.h"
 #include "primitives/winograd/winograd_tiles.h"
