@@ -10,9 +10,9 @@ Reorder to_panels(const Panels& panels, DType dtype, std::int64_t rows, std::int
             panel_layout(panels, dtype, {'n', rows}, panel_rows)};
 }
 
-Reorder from_panels(const Panels& panels, DType dtype, std::int64_t rows) {
+Reorder from_panels(const Panels& panels, DType dtype, std::int64_t rows, DType to) {
     return {panel_layout(panels, dtype, {'n', rows}, rows),
-            plain_layout(dtype, {{'n', rows}, {'c', panels.channels}})};
+            plain_layout(to, {{'n', rows}, {'c', panels.channels}})};
 }
 
 // The first rows of panels of `panel_rows`, whose padding counts, in pairs.
@@ -30,9 +30,10 @@ Rnn::Reorders::Reorders(const RnnShape& shape)
     : src(to_panels(shape.src(), shape.dtype, shape.rows(), shape.rows())),
       dst(to_panels(shape.state(), shape.dtype, shape.rows(), shape.rows() + shape.N)),
       load_state(to_panels(shape.state(), shape.dtype, shape.N, shape.N)),
-      store_state(from_panels(shape.state(), shape.dtype, shape.N)),
+      store_state(from_panels(shape.state(), shape.dtype, shape.N, shape.dtype)),
       load_floats(to_panels(shape.state(), DType::f32, shape.N, shape.N)),
-      store_floats(from_panels(shape.state(), DType::f32, shape.N)),
+      store_floats(from_panels(shape.state(), DType::f32, shape.N, DType::f32)),
+      store_rounded(from_panels(shape.state(), DType::f32, shape.N, shape.dtype)),
       src_pairs(row_pairs(shape, shape.src(), shape.rows())),
       state_pairs(row_pairs(shape, shape.state(), shape.rows() + shape.N)),
       delta_pairs(

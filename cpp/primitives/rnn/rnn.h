@@ -98,6 +98,7 @@ private:
         Reorder store_state;
         Reorder load_floats;  // of a float32 state
         Reorder store_floats;
+        Reorder store_rounded;  // to one of the layer's type
         Reorder src_pairs;
         Reorder state_pairs;
         Reorder delta_pairs;

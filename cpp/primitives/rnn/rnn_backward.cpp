@@ -98,9 +98,9 @@ public:
         sum_weights();
         sum_biases();
         if (shape_.cell == RnnCell::lstm) {
-            store_state(DType::f32, at_.diff_cells, tensors_.diff_c_0);
+            reorders_.store_floats.run(at_.diff_cells, tensors_.diff_c_0);
         }
-        store_state(at_.diff_hidden, at_.hidden, tensors_.diff_h_0);
+        reorders_.store_rounded.run(at_.diff_hidden, tensors_.diff_h_0);
     }
 
 private:

@@ -44,8 +44,8 @@ public:
             load_state(tensors_.h_0, at_.hidden[0], at_.state);
         }
         if (shape_.rows() > 0) run_all_steps();
-        store_state(shape_.dtype, at_.hidden[0], tensors_.h_n);
-        if (is_lstm) store_state(DType::f32, at_.state, tensors_.c_n);
+        reorders_.store_state.run(at_.hidden[0], tensors_.h_n);
+        if (is_lstm) reorders_.store_floats.run(at_.state, tensors_.c_n);
     }
 
 private:

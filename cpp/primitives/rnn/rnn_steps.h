@@ -26,16 +26,13 @@ protected:
 
     const ScheduledPass& pass(RnnPass which) const { return passes_.at(which); }
 
-    // A state of (N, K) to and from panels; no state is zeros.
+    // A state of (N, K) to panels; no state is zeros.
     void load_state(DType dtype, const void* plain, void* panels) const {
         if (plain == nullptr) {
             std::memset(panels, 0, static_cast<std::size_t>(state_elements_ * size_of(dtype)));
         } else {
             (dtype == DType::f32 ? reorders_.load_floats : reorders_.load_state).run(plain, panels);
         }
-    }
-    void store_state(DType dtype, const void* panels, void* plain) const {
-        (dtype == DType::f32 ? reorders_.store_floats : reorders_.store_state).run(panels, plain);
     }
     // One of the layer's type whose panels are float32; `halves` has room for them in that type.
     void load_state(const void* plain, char* halves, float* panels) const {
@@ -44,14 +41,6 @@ protected:
         } else {
             load_state(shape_.dtype, plain, halves);
             widen_to_f32(reinterpret_cast<const std::uint16_t*>(halves), panels, state_elements_);
-        }
-    }
-    void store_state(const float* panels, char* halves, void* plain) const {
-        if (shape_.dtype == DType::f32) {
-            store_state(DType::f32, panels, plain);
-        } else {
-            round_to_bf16(panels, reinterpret_cast<std::uint16_t*>(halves), state_elements_);
-            store_state(shape_.dtype, halves, plain);
         }
     }
 
