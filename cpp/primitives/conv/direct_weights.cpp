@@ -69,16 +69,16 @@ public:
         char* const packed = scratch.data() + division.sums_bytes();
         for (std::int64_t slice = 0; slice < division.slices.count(); ++slice) {
             const Range indices = division.slices.at(slice);
-            Images images{.threads = threads};
-            if (division.slices.count() > 1) images.slice = static_cast<int>(slice);
+            const bool all = division.slices.count() == 1;
             division.sums(indices).run(
                 static_cast<char*>(it.result) +
                     indices.begin * division.index_elements * size_of(it.to),
                 scratch.data(), packers(division, threads),
                 [&](std::int64_t part, float* sums, std::int64_t packer) {
-                    Images mine = images;
-                    mine.all = chunk(images_.shape.N, division.parts, part);
-                    mine.packed = packed + packer * division.at_once * packed_bytes_;
+                    const Images mine{.all = chunk(images_.shape.N, division.parts, part),
+                                      .slice = all ? WeightsPart::kAll : static_cast<int>(slice),
+                                      .packed = packed + packer * division.at_once * packed_bytes_,
+                                      .threads = threads};
                     sum(it, *typical, division, mine, sums);
                     if (images_.shape.N == 0) {
                         std::fill_n(sums, indices.size() * division.index_elements, 0.0F);

@@ -1,3 +1,4 @@
+// Where the kernel finds the operands of every class of blocks, and how many rows take part.
 #include <algorithm>
 
 #include "primitives/nest/indexed_product.h"
@@ -82,12 +83,9 @@ private:
         }
         const std::int64_t begin = piece.outputs.begin * phase.in_step;
         for (const Shift& outer : walk) {
-            for (std::size_t i = 0; i < (joined ? 1 : piece.shifts.size()); ++i) {
-                const Shift& inner = piece.shifts[i];
-                add_entry({.a = outer.offset * it_.walk.a + (begin + inner.offset) * it_.rows.a,
-                           .b = it_.b.offset(it_.walk.shift, outer.index) +
-                                it_.b.offset(it_.rows.shift, inner.index)},
-                          term);
+            for (const Shift& inner : piece.shifts) {
+                add_product(outer, inner, (begin + inner.offset) * it_.rows.a, term);
+                if (joined) break;
             }
         }
         return term;
@@ -125,10 +123,7 @@ private:
                           .c_row = row * factor + first.offset,
                           .c_step = turns * factor};
                 for (const Shift& outer : walk) {
-                    add_entry({.a = outer.offset * it_.walk.a + row * it_.rows.a,
-                               .b = it_.b.offset(it_.walk.shift, outer.index) +
-                                    it_.b.offset(it_.rows.shift, first.index)},
-                              term);
+                    add_product(outer, first, row * it_.rows.a, term);
                 }
                 terms.push_back(term);
             }
@@ -217,6 +212,14 @@ private:
                        .b = start.b + i * line.b},
                       term);
         }
+    }
+
+    // What the rows of A from element `a` on are multiplied with through two shifts.
+    void add_product(const Shift& outer, const Shift& inner, std::int64_t a, Term& term) const {
+        add_entry({.a = outer.offset * it_.walk.a + a,
+                   .b = it_.b.offset(it_.walk.shift, outer.index) +
+                        it_.b.offset(it_.rows.shift, inner.index)},
+                  term);
     }
 
     void add_entry(Start start, Term& term) const {

@@ -14,7 +14,7 @@ struct BackwardScratch {
                     char* base) {
         const std::int64_t element = size_of(shape.dtype);
         const std::int64_t state = shape.state().padded(), src = shape.src().padded();
-        tile_rows = dlprim::tile_rows(recurrence);
+        tile_rows = std::max<std::int64_t>(dlprim::tile_rows(recurrence), 1);
         ScratchCutter cutter(base);
         deltas = cutter.take(kSlots * state * shape.rows() * element);
         src_rows = cutter.take(src * shape.rows() * element);
@@ -31,7 +31,8 @@ struct BackwardScratch {
         }
         diff_hidden = cutter.take_floats(state * shape.N);
         diff_cells = cutter.take_floats(state * shape.N);
-        diff_bias = {.count = Blocks{shape.N, tile_rows}.count(), .distance = kSlots * state};
+        diff_bias = {.count = Blocks{std::max<std::int64_t>(shape.N, 1), tile_rows}.count(),
+                     .distance = kSlots * state};
         diff_bias.first = cutter.take_floats(diff_bias.count * diff_bias.distance);
         tile_floats = tile_rows * recurrence.contraction().ldc;
         tiles = cutter.take_floats(threads * tile_floats);
@@ -57,25 +58,6 @@ struct BackwardScratch {
     std::int64_t bytes = 0;
 };
 
-// Without steps the gradients of the states pass through, and the sums are empty.
-void backward_without_steps(const RnnShape& shape, const RnnBackward& tensors) {
-    const auto pass = [&](const void* from, void* to, DType dtype) {
-        const auto bytes = static_cast<std::size_t>(shape.N * shape.K * size_of(dtype));
-        if (from == nullptr) {
-            std::memset(to, 0, bytes);
-        } else {
-            std::memcpy(to, from, bytes);
-        }
-    };
-    pass(tensors.diff_h_n, tensors.diff_h_0, shape.dtype);
-    if (shape.cell == RnnCell::lstm) pass(tensors.diff_c_n, tensors.diff_c_0, DType::f32);
-    const std::int64_t channels = shape.gates() * shape.K;
-    std::fill_n(tensors.diff_w_ih, channels * shape.C, 0.0F);
-    std::fill_n(tensors.diff_w_hh, channels * shape.K, 0.0F);
-    std::fill_n(tensors.diff_b_ih, channels, 0.0F);
-    std::fill_n(tensors.diff_b_hh, channels, 0.0F);
-}
-
 class BackwardSteps : RnnSteps {
 public:
     BackwardSteps(const Rnn& rnn, const RnnBackward& tensors)
@@ -90,7 +72,7 @@ public:
         std::fill_n(at_.diff_bias.first, at_.diff_bias.count * at_.diff_bias.distance, 0.0F);
         gather_rows();
         for (std::int64_t step = shape_.T; step-- > 0;) run_one_step(step);
-        pass_to_first_state();
+        if (shape_.T > 0) pass_to_first_state();
         pass(RnnPass::diff_src)
             .typical_plan()
             ->run({.a = at_.deltas, .b = tensors_.weights.w_ih_transposed, .c = tensors_.diff_src},
@@ -263,16 +245,9 @@ private:
 
 }  // namespace
 
-void Rnn::backward(const RnnBackward& tensors) const {
-    if (shape_.rows() == 0) {
-        backward_without_steps(shape_, tensors);
-    } else {
-        BackwardSteps(*this, tensors).run();
-    }
-}
+void Rnn::backward(const RnnBackward& tensors) const { BackwardSteps(*this, tensors).run(); }
 
 std::int64_t Rnn::backward_scratch_bytes() const {
-    if (shape_.rows() == 0) return 0;
     const auto recurrence = passes_.at(RnnPass::diff_recurrence).typical_plan();
     return BackwardScratch(shape_, *recurrence, num_threads(), nullptr).bytes;
 }

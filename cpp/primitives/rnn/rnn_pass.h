@@ -1,5 +1,5 @@
-// The products of a recurrent layer as passes with a schedule each: what they are
-// (rnn_contraction.cpp), which schedules they can follow, and which one they follow until they are
+// The products of a recurrent layer as passes with a schedule each: what they are,
+// which schedules they can follow, and which one they follow until they are
 // given another. All that was measured about these orders stands here (docs/rnn.md has the
 // figures).
 #pragma once
@@ -42,9 +42,6 @@ std::int64_t sum_rows(const RnnShape& shape);
 
 // Rows as the operands of the gradients of the weights have them: in bfloat16 whole pairs.
 std::int64_t summed_rows(const RnnShape& shape);
-
-// `rows` are those of a projection; the others have all, or those of a step.
-Contraction rnn_contraction(const RnnShape& shape, RnnPass pass, std::int64_t rows);
 
 // Loops of the recurrent products.
 inline constexpr std::size_t kRowsLoop = 0;
