@@ -1,7 +1,6 @@
-// The products of a recurrent layer as passes with a schedule each: what they are,
-// which schedules they can follow, and which one they follow until they are
-// given another. All that was measured about these orders stands here (docs/rnn.md has the
-// figures).
+// The products of a recurrent layer as passes with a schedule each: what they are, which schedules
+// they can follow, and which one they follow until they are given another. All that was measured
+// about these orders stands here (docs/rnn.md has the figures).
 #pragma once
 
 #include <array>

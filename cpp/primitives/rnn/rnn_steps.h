@@ -1,5 +1,5 @@
-// What both passes through time share: states in panels, and the nest of one step, block
-// by block, with what is done to every finished tile while it is in the cache.
+// What both passes through time share: states in panels, and the nest of one step, block by block,
+// with what is done to every finished tile while it is in the cache.
 #pragma once
 
 #include <algorithm>
