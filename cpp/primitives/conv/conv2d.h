@@ -23,13 +23,13 @@
 
 namespace dlprim {
 
+// As ConvTensors has them.
 struct ConvForward {
     const void* src = nullptr;
     const void* weights = nullptr;
-    const float* bias = nullptr;        // K values where the spec has a bias
-    const void* residual = nullptr;     // as dst, or dst itself, or null
-    std::uint8_t* relu_mask = nullptr;  // or null; rows of ceil(block / 8) bytes per pixel
-    // Of Winograd: transform_weights() of the weights, which then are not read; or null.
+    const float* bias = nullptr;
+    const void* residual = nullptr;
+    std::uint8_t* relu_mask = nullptr;
     const float* transformed = nullptr;
     void* dst = nullptr;
 };

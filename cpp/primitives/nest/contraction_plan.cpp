@@ -33,6 +33,89 @@ void collect_sizes(std::int64_t extent, const std::vector<std::int64_t>& steps, 
     collect_sizes(blocks.at(blocks.count() - 1).size(), steps, level + 1, sizes);
 }
 
+// Whether the last range of a loop's last level is not all of it.
+bool is_split(const ContractionLoop& loop, const Schedule& schedule) {
+    return last_step(schedule, loop.letter) < loop.extent;
+}
+
+// Empty where the last level of a loop may take more than one index at a time.
+std::string why_single(const Contraction& it, const Schedule& schedule, int loop) {
+    const bool with_entries = it.entry_loop >= 0 && is_split(it.loop_at(it.entry_loop), schedule);
+    if (loop == it.columns.loop) return "counts blocks of columns";
+    if (loop == it.selector_loop) return "selects what is computed";
+    if (loop == it.rows.loop) return it.rows.unit > 1 ? "counts blocks of rows" : "";
+    if (loop == it.entry_loop) return "";
+    if (loop != it.batch.loop) return "is no dimension of the kernel";
+    return with_entries ? "is gathered with another loop that is split" : "";
+}
+
+void require_fit(const Contraction& contraction, const Schedule& schedule) {
+    const auto refuse = [&](char letter, const std::string& what) {
+        throw std::invalid_argument("schedule '" + to_string(schedule) + "': loop " + letter + " " +
+                                    what);
+    };
+    for (int i = 0; i < static_cast<int>(contraction.loops.size()); ++i) {
+        const ContractionLoop& loop = contraction.loop_at(i);
+        const bool gathered = i == contraction.batch.loop || i == contraction.entry_loop;
+        const std::string why = why_single(contraction, schedule, i);
+        if (!why.empty() && last_step(schedule, loop.letter) != 1) {
+            refuse(loop.letter, why + ", expected a last step of 1");
+        }
+        if (loop.sum && !gathered) {
+            throw std::invalid_argument(std::string("loop ") + loop.letter +
+                                        " is a sum that no kernel call gathers, expected the batch "
+                                        "or the entry loop");
+        }
+        const bool shared = std::any_of(
+            schedule.levels.begin(), schedule.levels.end(),
+            [&](const Level& level) { return level.letter == loop.letter && level.parallel; });
+        if (loop.sum && shared) {
+            refuse(loop.letter, "adds to the same result in every step, expected a small letter");
+        }
+        if (gathered && contraction.c_type != DType::f32 && is_split(loop, schedule)) {
+            refuse(loop.letter,
+                   "is split, expected one step over all of it: a result that is no float32 is "
+                   "rounded once");
+        }
+    }
+}
+
+// Of the blocks that the rows loop makes, sorted.
+std::vector<std::int64_t> row_sizes(const Contraction& contraction, const Schedule& schedule) {
+    const Dimension& rows = contraction.rows;
+    std::set<std::int64_t> elements;
+    if (rows.loop < 0) {
+        elements.insert(contraction.block_rows);
+    } else {
+        const ContractionLoop& loop = contraction.loop_at(rows.loop);
+        std::set<std::int64_t> sizes;
+        collect_sizes(loop.extent, steps_of(schedule, loop.letter), 0, sizes);
+        for (const std::int64_t size : sizes) {
+            if (size * rows.unit <= rows.total) elements.insert(size * rows.unit);
+            if (rows.total % rows.unit != 0) {
+                elements.insert(rows.total - (loop.extent - size) * rows.unit);
+            }
+        }
+    }
+    return {elements.begin(), elements.end()};
+}
+
+// The loops that lead from the operands of a call to what will be read from memory next: where a
+// sum runs over what is gathered from A and B, the loops of that sum, and else those along which A
+// moves.
+std::vector<int> loops_ahead(const Contraction& contraction, const Schedule& schedule) {
+    std::vector<int> ahead;
+    for (auto level = schedule.levels.rbegin(); level != schedule.levels.rend(); ++level) {
+        const int index = contraction.loop_of(level->letter);
+        const ContractionLoop& loop = contraction.loop_at(index);
+        const bool moves_a = loop.a != 0 || index == contraction.selector_loop;
+        const bool leads = contraction.entry_loop >= 0 ? loop.sum : !loop.sum && moves_a;
+        if (!leads || level->step >= loop.extent) continue;
+        if (std::find(ahead.begin(), ahead.end(), index) == ahead.end()) ahead.push_back(index);
+    }
+    return ahead;
+}
+
 }  // namespace
 
 std::vector<Loop> loops_of(const Contraction& contraction) {
@@ -69,20 +152,21 @@ std::size_t ContractionPlan::Variant::index() const {
 
 ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedule)
     : contraction_(std::move(contraction)), nest_(loops_of(contraction_), schedule) {
-    check();
-    find_row_sizes();
+    require_fit(contraction_, schedule);
+    row_sizes_ = row_sizes(contraction_, schedule);
     const RowFunctions functions = row_functions(usable_isa());
     widen_ = functions.widen;
     round_ = functions.round;
     for (const int loop : {contraction_.batch.loop, contraction_.entry_loop}) {
-        sum_is_split_ = sum_is_split_ || (loop >= 0 && is_split(loop));
+        sum_is_split_ =
+            sum_is_split_ || (loop >= 0 && is_split(contraction_.loop_at(loop), schedule));
     }
     streams_ = contraction_.bytes_c > this_machine().l2;
     const double ahead =
         contraction_.bytes_a + (contraction_.entry_loop < 0 ? 0 : contraction_.bytes_b);
     if (contraction_.fetching.next_b ||
         (ahead > this_machine().l2 && !contraction_.fetching.elsewhere)) {
-        find_ahead();
+        ahead_ = loops_ahead(contraction_, schedule);
     }
     for (const std::vector<Term>& terms : contraction_.classes) {
         PreparedClass& made = classes_.emplace_back();
@@ -98,90 +182,6 @@ ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedu
             block_bytes_ = aligned(row_sizes_.back() * most * size_of(DType::f32));
         }
         for (const Term& term : terms) made.terms.push_back(prepared(term, made.sums_apart));
-    }
-}
-
-// Whether the last range of a loop's last level is not all of it.
-bool ContractionPlan::is_split(int loop) const {
-    const ContractionLoop& it = contraction_.loop_at(loop);
-    return last_step(nest_.schedule(), it.letter) < it.extent;
-}
-
-// Empty where the last level of a loop may take more than one index at a time.
-std::string ContractionPlan::why_single(int loop) const {
-    const Contraction& it = contraction_;
-    const bool with_entries = it.entry_loop >= 0 && is_split(it.entry_loop);
-    if (loop == it.columns.loop) return "counts blocks of columns";
-    if (loop == it.selector_loop) return "selects what is computed";
-    if (loop == it.rows.loop) return it.rows.unit > 1 ? "counts blocks of rows" : "";
-    if (loop == it.entry_loop) return "";
-    if (loop != it.batch.loop) return "is no dimension of the kernel";
-    return with_entries ? "is gathered with another loop that is split" : "";
-}
-
-void ContractionPlan::check() const {
-    const Schedule& schedule = nest_.schedule();
-    const auto refuse = [&](char letter, const std::string& what) {
-        throw std::invalid_argument("schedule '" + to_string(schedule) + "': loop " + letter + " " +
-                                    what);
-    };
-    for (int i = 0; i < static_cast<int>(contraction_.loops.size()); ++i) {
-        const ContractionLoop& loop = contraction_.loop_at(i);
-        const bool gathered = i == contraction_.batch.loop || i == contraction_.entry_loop;
-        const std::string why = why_single(i);
-        if (!why.empty() && last_step(schedule, loop.letter) != 1) {
-            refuse(loop.letter, why + ", expected a last step of 1");
-        }
-        if (loop.sum && !gathered) {
-            throw std::invalid_argument(std::string("loop ") + loop.letter +
-                                        " is a sum that no kernel call gathers, expected the batch "
-                                        "or the entry loop");
-        }
-        const bool shared = std::any_of(
-            schedule.levels.begin(), schedule.levels.end(),
-            [&](const Level& level) { return level.letter == loop.letter && level.parallel; });
-        if (loop.sum && shared) {
-            refuse(loop.letter, "adds to the same result in every step, expected a small letter");
-        }
-        if (gathered && contraction_.c_type != DType::f32 && is_split(i)) {
-            refuse(loop.letter,
-                   "is split, expected one step over all of it: a result that is no float32 is "
-                   "rounded once");
-        }
-    }
-}
-
-void ContractionPlan::find_row_sizes() {
-    const Dimension& rows = contraction_.rows;
-    std::set<std::int64_t> elements;
-    if (rows.loop < 0) {
-        elements.insert(contraction_.block_rows);
-    } else {
-        const ContractionLoop& loop = contraction_.loop_at(rows.loop);
-        std::set<std::int64_t> sizes;
-        collect_sizes(loop.extent, steps_of(nest_.schedule(), loop.letter), 0, sizes);
-        for (const std::int64_t size : sizes) {
-            if (size * rows.unit <= rows.total) elements.insert(size * rows.unit);
-            if (rows.total % rows.unit != 0) {
-                elements.insert(rows.total - (loop.extent - size) * rows.unit);
-            }
-        }
-    }
-    row_sizes_.assign(elements.begin(), elements.end());
-}
-
-// The loops that lead from the operands of a call to what will be read from memory next: where a
-// sum runs over what is gathered from A and B, the loops of that sum, and else those along which A
-// moves.
-void ContractionPlan::find_ahead() {
-    const std::vector<Level>& levels = nest_.schedule().levels;
-    for (auto level = levels.rbegin(); level != levels.rend(); ++level) {
-        const int index = contraction_.loop_of(level->letter);
-        const ContractionLoop& loop = contraction_.loop_at(index);
-        const bool moves_a = loop.a != 0 || index == contraction_.selector_loop;
-        const bool leads = contraction_.entry_loop >= 0 ? loop.sum : !loop.sum && moves_a;
-        if (!leads || level->step >= loop.extent) continue;
-        if (std::find(ahead_.begin(), ahead_.end(), index) == ahead_.end()) ahead_.push_back(index);
     }
 }
 

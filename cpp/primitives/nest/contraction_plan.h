@@ -73,17 +73,12 @@ private:
     };
     struct Block;
 
-    void check() const;
-    bool is_split(int loop) const;
-    std::string why_single(int loop) const;
     bool has_last_depth(const Term& term) const;
-    void find_row_sizes();
     PreparedTerm prepared(const Term& term, bool sums_apart);
     bool is_needed(const Term& term, bool sums_apart, const Variant& variant) const;
     std::int64_t columns_of(const Variant& variant) const;
     BrgemmSpec spec_of(const Term& term, bool sums_apart, const Variant& variant) const;
 
-    void find_ahead();
     void set_ahead(const LoopNest::Ranges& ranges, Block& block) const;
     Block block_at(const ContractionOperands& operands, const LoopNest::Ranges& ranges) const;
     void run_block(const Block& block) const;

@@ -16,12 +16,6 @@ constexpr std::int64_t kMost = std::int64_t{1} << 31;
 bool begins_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// A product of numbers and at most one index.
-struct Product {
-    std::int64_t number = 1;
-    std::string index = {};
-};
-
 class Parser {
 public:
     Parser(std::string_view text, const Constants& constants)
@@ -101,8 +95,8 @@ private:
         return made;
     }
 
-    static void add(const Product& product, bool negative, AffineSum& sum) {
-        const std::int64_t number = negative ? -product.number : product.number;
+    static void add(const AffineTerm& product, bool negative, AffineSum& sum) {
+        const std::int64_t number = negative ? -product.factor : product.factor;
         if (product.index.empty()) {
             sum.constant += number;
             return;
@@ -117,15 +111,16 @@ private:
         }
     }
 
-    Product product() {
-        Product made;
+    // Of numbers and at most one index.
+    AffineTerm product() {
+        AffineTerm made;
         do {
             skip_blanks();
             const std::size_t begin = at_;
-            const Product next = factor();
-            made.number *= next.number;
+            const AffineTerm next = factor();
+            made.factor *= next.factor;
             const bool two = !made.index.empty() && !next.index.empty();
-            if (two || std::abs(made.number) > kMost) {
+            if (two || std::abs(made.factor) > kMost) {
                 at_ = begin;
                 refuse(two ? "one index in a product" : "a product of at most 2^31");
             }
@@ -134,7 +129,7 @@ private:
         return made;
     }
 
-    Product factor() {
+    AffineTerm factor() {
         const std::size_t begin = at_;
         if (at_ < text_.size() && is_digit(text_[at_])) return {number()};
         std::string found = name("an index, a constant or a number");

@@ -65,7 +65,7 @@ public:
     }
 
     ScheduleTraffic traffic(const Machine& machine) const {
-        // Some call can fetch what the next one needs: the loops of ContractionPlan::find_ahead.
+        // Some call can fetch what the next one needs: the loops ahead of a ContractionPlan.
         const bool fetched = contraction_.entry_loop < 0 || sum_trips_ > 1;
         return {.flops = contraction_.flops,
                 .calls = calls_,
