@@ -28,6 +28,16 @@ bool joins_taps(const ConvProblem& problem, const ChannelBlocks& in) {
            in.block % elements_per_word(problem.dtype) == 0;
 }
 
+Contraction data_contraction(const ConvProblem& problem, const ConvShape& shape,
+                             const Layout& weights, const Mapping& mapping) {
+    const ConvImages images(problem, shape);
+    return contraction_from(
+        parse_statement(
+            "diff_src?(n,g,c,u*p+d*r-t,v*q+e*s-l) +=! diff_dst(n,g,k,p,q) * weights(g,k,c,r,s)",
+            geometry(shape)),
+        {.c = images.src, .a = images.dst, .b = weights}, mapping);
+}
+
 }  // namespace
 
 ConvImages::ConvImages(const ConvProblem& problem, const ConvShape& shape) {
@@ -78,17 +88,12 @@ Contraction forward_contraction(const ConvProblem& problem, const Epilogue& epil
 
 Contraction backward_data_contraction(const ConvProblem& problem) {
     const ConvShape shape = with_long_rows(problem.shape, kAnyLength);
-    const ConvImages images(problem, shape);
-    return contraction_from(
-        parse_statement(
-            "diff_src?(n,g,c,u*p+d*r-t,v*q+e*s-l) +=! diff_dst(n,g,k,p,q) * weights(g,k,c,r,s)",
-            geometry(shape)),
-        {.c = images.src, .a = images.dst, .b = transposed_weights_layout(shape, problem.dtype)},
-        {.loops = "gnckpq",
-         .rows = "q",
-         .columns = "c",
-         .depth = "k",
-         .cover = cover_of(dst_blocks(shape))});
+    return data_contraction(problem, shape, transposed_weights_layout(shape, problem.dtype),
+                            {.loops = "gnckpq",
+                             .rows = "q",
+                             .columns = "c",
+                             .depth = "k",
+                             .cover = cover_of(dst_blocks(shape))});
 }
 
 bool has_cells(const ConvProblem& problem) {
@@ -138,13 +143,8 @@ Layout window_weights_layout(const ConvProblem& problem) {
 }
 
 Contraction window_data_contraction(const ConvProblem& problem) {
-    const ConvImages images(problem, problem.shape);
-    return contraction_from(
-        parse_statement(
-            "diff_src?(n,g,c,u*p+d*r-t,v*q+e*s-l) +=! diff_dst(n,g,k,p,q) * weights(g,k,c,r,s)",
-            geometry(problem.shape)),
-        {.c = images.src, .a = images.dst, .b = window_weights_layout(problem)},
-        {.loops = "nckp", .rows = "q", .columns = "sc", .depth = "k"});
+    return data_contraction(problem, problem.shape, window_weights_layout(problem),
+                            {.loops = "nckp", .rows = "q", .columns = "sc", .depth = "k"});
 }
 
 }  // namespace dlprim

@@ -98,20 +98,14 @@ public:
     // `images` must outlive the packer.
     ImagePacker(const ConvProblem& problem, const WeightsImages& images);
 
-    // Where images are packed one behind the other, all of src first, and the place among them.
-    struct Target {
-        char* packed = nullptr;
-        std::int64_t images = 1;
-        std::int64_t index = 0;
-    };
-
     // Of the rows of a band in its tensor, in bytes; in the padding the first row of the image.
     std::int64_t src_offset(std::int64_t band) const;
     std::int64_t dst_offset(std::int64_t band) const;
 
-    // Packs one block of channels of one image; those of diff_dst count behind those of src.
-    void pack_block(std::int64_t image, std::int64_t block, const ConvTensors& tensors,
-                    const Target& target) const;
+    // Packs one block of channels of one of `images`, which stand one behind the other in `packed`,
+    // all of src first; blocks of diff_dst count behind those of src.
+    void pack_block(Range images, std::int64_t image, std::int64_t block,
+                    const ConvTensors& tensors, char* packed) const;
 
 private:
     void gather(const float* channels, std::int64_t count, float* out) const;

@@ -97,24 +97,22 @@ std::int64_t ImagePacker::dst_offset(std::int64_t band) const {
            element_;
 }
 
-void ImagePacker::pack_block(std::int64_t image, std::int64_t block, const ConvTensors& tensors,
-                             const Target& target) const {
+void ImagePacker::pack_block(Range images, std::int64_t image, std::int64_t block,
+                             const ConvTensors& tensors, char* packed) const {
+    const std::int64_t index = image - images.begin;
     if (block >= in_.count()) {
         block -= in_.count();
-        pack_dst(
-            reinterpret_cast<const std::uint16_t*>(static_cast<const char*>(tensors.diff_dst) +
-                                                   dst_offset(image)) +
-                block_offset(dst_, out_, block),
-            out_.in_block(block % out_.per_group()),
-            reinterpret_cast<std::uint16_t*>(target.packed + target.images * images_.src_bytes +
-                                             target.index * images_.dst_bytes +
-                                             block * (images_.dst_bytes / out_.count())));
+        const char* const rows = static_cast<const char*>(tensors.diff_dst) + dst_offset(image);
+        char* const out = packed + images.size() * images_.src_bytes + index * images_.dst_bytes +
+                          block * (images_.dst_bytes / out_.count());
+        pack_dst(reinterpret_cast<const std::uint16_t*>(rows) + block_offset(dst_, out_, block),
+                 out_.in_block(block % out_.per_group()), reinterpret_cast<std::uint16_t*>(out));
         return;
     }
     const std::int64_t count = in_.in_block(block % in_.per_group());
     const std::int64_t first = image / images_.bands * src_.image + block_offset(src_, in_, block);
-    char* const out = target.packed + target.index * images_.src_bytes +
-                      block * (images_.src_bytes / in_.count());
+    char* const out =
+        packed + index * images_.src_bytes + block * (images_.src_bytes / in_.count());
     if (images_.form == WeightsImages::Form::dense) {
         gather(static_cast<const float*>(tensors.src) + first, count,
                reinterpret_cast<float*>(out));

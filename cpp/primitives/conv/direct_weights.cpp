@@ -221,12 +221,11 @@ private:
               char* packed) const {
         const std::int64_t count = blocks.in.size() + blocks.out.size();
         parallel_for(images.size() * count, [&](std::int64_t task) {
-            const std::int64_t index = task % images.size();
+            const std::int64_t image = images.begin + task % images.size();
             const Merged it = merged(blocks.in.size(), blocks.out.size(), task / images.size());
             const std::int64_t block = it.is_first ? blocks.in.begin + it.index
                                                    : in_.count() + blocks.out.begin + it.index;
-            packer_.pack_block(images.begin + index, block, tensors,
-                               {.packed = packed, .images = images.size(), .index = index});
+            packer_.pack_block(images, image, block, tensors, packed);
         });
     }
 
