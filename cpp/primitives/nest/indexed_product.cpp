@@ -58,16 +58,9 @@ IndexedOperand::IndexedOperand(const Access& access, const Layout& layout) : lay
     }
 }
 
-const Place* IndexedOperand::alone(char index) const {
+const Place* IndexedOperand::find(char index, bool in_sum) const {
     const auto place = std::find_if(places_.begin(), places_.end(), [&](const Place& it) {
-        return it.index == index && it.shift == 0;
-    });
-    return place == places_.end() ? nullptr : &*place;
-}
-
-const Place* IndexedOperand::sum_at(char position) const {
-    const auto place = std::find_if(places_.begin(), places_.end(), [&](const Place& it) {
-        return it.index == position && it.shift != 0;
+        return it.index == index && (it.shift != 0) == in_sum;
     });
     return place == places_.end() ? nullptr : &*place;
 }

@@ -29,8 +29,9 @@ public:
     IndexedOperand(const Access& access, const Layout& layout);
 
     const std::vector<Place>& places() const { return places_; }
-    const Place* alone(char index) const;  // the place that is this index, or null
-    const Place* sum_at(char position) const;
+    // The place that is this index, or the sum that has this position; null without.
+    const Place* alone(char index) const { return find(index, false); }
+    const Place* sum_at(char position) const { return find(position, true); }
     bool mentions(char index) const;
     // 0 where the index has no place of its own.
     std::int64_t extent(char index) const;
@@ -48,6 +49,8 @@ public:
     double bytes() const;
 
 private:
+    const Place* find(char index, bool in_sum) const;
+
     const Layout* layout_ = nullptr;
     std::vector<Place> places_;
 };

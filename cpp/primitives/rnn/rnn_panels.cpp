@@ -77,30 +77,22 @@ std::vector<TensorForm> rnn_forms(const RnnShape& shape) {
                                      gates_form(shape, "packed_w_hh", shape.K, false),
                                      gates_form(shape, "transposed_w_ih", shape.C, true),
                                      gates_form(shape, "transposed_w_hh", shape.K, true),
-                                     plain_form("packed_bias", DType::f32, {{'g', 4}, K}),
-                                     plain_form("w_ih", dtype, {rows, C}),
-                                     plain_form("w_hh", dtype, {rows, K}),
-                                     plain_form("diff_w_ih", DType::f32, {rows, C}),
-                                     plain_form("diff_w_hh", DType::f32, {rows, K}),
-                                     plain_form("gates", DType::f32, {T, N, rows})};
-    for (const char* const name : {"src", "diff_src"}) {
-        forms.push_back(plain_form(name, dtype, {T, N, C}));
-    }
-    for (const char* const name : {"dst", "diff_dst"}) {
-        forms.push_back(plain_form(name, dtype, {T, N, K}));
-    }
-    for (const char* const name : {"cells", "hidden_n"}) {
-        forms.push_back(plain_form(name, DType::f32, {T, N, K}));
-    }
-    for (const char* const name : {"h_0", "h_n", "diff_h_0", "diff_h_n"}) {
-        forms.push_back(plain_form(name, dtype, {N, K}));
-    }
-    for (const char* const name : {"c_0", "c_n", "diff_c_0", "diff_c_n"}) {
-        forms.push_back(plain_form(name, DType::f32, {N, K}));
-    }
-    for (const char* const name : {"b_ih", "b_hh", "diff_b_ih", "diff_b_hh"}) {
-        forms.push_back(plain_form(name, DType::f32, {rows}));
-    }
+                                     plain_form("packed_bias", DType::f32, {{'g', 4}, K})};
+    const auto add = [&](std::initializer_list<const char*> names, DType type,
+                         const std::vector<Indices>& order) {
+        for (const char* const name : names) forms.push_back(plain_form(name, type, order));
+    };
+    add({"w_ih"}, dtype, {rows, C});
+    add({"w_hh"}, dtype, {rows, K});
+    add({"diff_w_ih"}, DType::f32, {rows, C});
+    add({"diff_w_hh"}, DType::f32, {rows, K});
+    add({"gates"}, DType::f32, {T, N, rows});
+    add({"src", "diff_src"}, dtype, {T, N, C});
+    add({"dst", "diff_dst"}, dtype, {T, N, K});
+    add({"cells", "hidden_n"}, DType::f32, {T, N, K});
+    add({"h_0", "h_n", "diff_h_0", "diff_h_n"}, dtype, {N, K});
+    add({"c_0", "c_n", "diff_c_0", "diff_c_n"}, DType::f32, {N, K});
+    add({"b_ih", "b_hh", "diff_b_ih", "diff_b_hh"}, DType::f32, {rows});
     return forms;
 }
 
