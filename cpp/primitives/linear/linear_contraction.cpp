@@ -21,6 +21,23 @@ Layout operand(const LinearProblem& problem, std::string_view name, DType dtype)
     return made;
 }
 
+// A plain array whose rows are cut into blocks in place.
+Layout in_blocks(Layout plain, char letter) {
+    for (LayoutDimension& dimension : plain.dimensions) {
+        if (dimension.letter != letter || dimension.levels.size() > 1) continue;
+        const ChannelBlocks blocks = linear_blocks(dimension.extent);
+        const std::int64_t step = dimension.levels.front().stride;
+        dimension.levels = {{blocks.count(), blocks.block * step}, {blocks.block, step}};
+    }
+    return plain;
+}
+
+Layout weights_operand(const LinearProblem& problem, std::string_view name, DType dtype) {
+    if (!problem.plain_weights) return operand(problem, name, dtype);
+    const Indices C{'c', problem.shape.C}, K{'k', problem.shape.K};
+    return in_blocks(in_blocks(plain_layout(dtype, {K, C}), 'c'), 'k');
+}
+
 // [blocks][ceil(N / 2)][block][2]
 Layout sample_pairs(const LinearShape& shape, Indices channels) {
     const ChannelBlocks blocks = linear_blocks(channels.extent);
@@ -47,19 +64,18 @@ Contraction linear_data_contraction(const LinearProblem& problem) {
     return contraction_from(parse_statement("diff_src(n,c) +=! diff_dst(n,k) * weights(k,c)"),
                             {.c = operand(problem, "diff_src", problem.c_type),
                              .a = operand(problem, "diff_dst", problem.dtype),
-                             .b = operand(problem, "backward_weights", problem.dtype)},
+                             .b = weights_operand(problem, "backward_weights", problem.dtype)},
                             {.loops = "cnk", .rows = "n", .columns = "c", .depth = "k"});
 }
 
-Contraction linear_activation_contraction(const LinearProblem& problem, Activation activation) {
-    const ChannelBlocks blocks = linear_blocks(problem.shape.K);
-    Layout dst = operand(problem, "dst", problem.c_type);
+Contraction linear_epilogue_contraction(const LinearProblem& problem, Epilogue epilogue) {
     // There are no weights whose blocks plain rows would be cut into.
-    std::vector<DimensionLevel>& k = dst.dimensions[1].levels;
-    if (k.size() == 1) k = {{blocks.count(), blocks.block}, {blocks.block, 1}};
-    Contraction made = contraction_from(parse_statement("dst(n,k) +=! 0"), {.c = dst},
-                                        {.loops = "kn", .rows = "n", .columns = "k"});
-    made.epilogue = {.residual = true, .activation = activation};
+    const Layout dst = in_blocks(operand(problem, "dst", problem.c_type), 'k');
+    Contraction made =
+        contraction_from(parse_statement("dst(n,k) +=! 0"), {.c = dst},
+                         {.loops = "kn", .rows = "n", .columns = "k", .bias = "k"});
+    epilogue.residual = true;
+    made.epilogue = epilogue;
     return made;
 }
 
@@ -76,7 +92,7 @@ Contraction linear_weights_contraction(const LinearProblem& problem) {
     const bool pairs = problem.dtype == DType::bf16;
     return contraction_from(
         parse_statement("diff_weights(k,c) +=! diff_dst(n,k) * src(n,c)"),
-        {.c = operand(problem, "diff_weights", problem.c_type),
+        {.c = weights_operand(problem, "diff_weights", problem.c_type),
          .a = pairs ? sample_pairs(shape, {'k', shape.K})
                     : operand(problem, "diff_dst", problem.dtype),
          .b = pairs ? sample_pairs(shape, {'c', shape.C}) : operand(problem, "src", problem.dtype)},
