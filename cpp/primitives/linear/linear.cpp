@@ -18,6 +18,8 @@ constexpr std::int64_t kEpilogueOnly = 3;
 constexpr std::int64_t kRounded = 1;
 
 constexpr const char* kEpilogueSchedule = "K N64";
+// Rows of plain weights in the order of storage, a few at a time.
+constexpr const char* kStreamingSchedule = "K12 C n";
 
 // A step that no loop exceeds.
 constexpr std::int64_t kWhole = std::int64_t{1} << 60;
@@ -76,12 +78,18 @@ ContractionRules data_rules(const LinearProblem& problem) {
 }
 
 ContractionRules weights_rules(const LinearProblem& problem) {
-    return {
+    ContractionRules rules{
         .contraction = [=](std::int64_t variant) { return weights_contraction(problem, variant); },
         .adapted =
             [](std::int64_t variant, const Schedule& schedule) {
                 return variant == kRounded ? with_whole_sum(schedule) : schedule;
             }};
+    if (problem.plain_weights) {
+        rules.candidates = [](const Contraction&, int) {
+            return std::vector{parse_schedule(kStreamingSchedule)};
+        };
+    }
+    return rules;
 }
 
 // One output channel; and a bfloat16 sum must not be rounded before its activation.
@@ -124,7 +132,8 @@ std::int64_t pairs_bytes(const LinearProblem& problem, std::int64_t channels) {
 
 Linear::Linear(const LinearSpec& spec)
     : spec_(validated(spec)),
-      problem_{spec.shape, spec.dtype, spec.dst_dtype, spec.layout, spec.plain_weights},
+      problem_{spec.shape,  spec.dtype,         spec.dst_dtype,
+               spec.layout, spec.plain_weights, spec.plain_results},
       is_narrow_(is_narrow(spec)),
       src_pairs_bytes_(pairs_bytes(problem_, spec.shape.C)),
       dst_pairs_bytes_(pairs_bytes(problem_, spec.shape.K)),

@@ -27,7 +27,8 @@ struct LinearSpec {
     DType dtype = DType::f32;      // of src: f32, bf16, or u8 or s8 for the forward pass alone
     DType dst_dtype = DType::f32;  // of dst: as src, but f32, bf16, u8 or s8 for 8-bit src
     Format layout = Format::blocked;
-    bool plain_weights = false;  // of the backward passes, see LinearProblem
+    bool plain_weights = false;  // see LinearProblem
+    bool plain_results = false;
     Activation activation = Activation::none;
     bool bias = false;
 };

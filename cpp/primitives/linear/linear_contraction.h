@@ -18,8 +18,8 @@ struct LinearProblem {
     DType dtype = DType::f32;   // of src
     DType c_type = DType::f32;  // of the result
     Format layout = Format::blocked;
-    // Plain weights of the backward-data pass (float32) and plain diff_weights, used in place.
-    bool plain_weights = false;
+    bool plain_weights = false;  // of the backward-data pass, float32: used in place
+    bool plain_results = false;  // whatever the layout
 };
 
 // Loops: k blocks, n samples, c blocks that are summed. A: src, B: the forward form of the

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "jit/machine.h"
 #include "primitives/linear/narrow_product.h"
 
 namespace dlprim {
@@ -11,8 +12,10 @@ namespace {
 constexpr std::int64_t kFewVectors = 7;
 // Samples up to which weights are read once by the swapped product rather than packed.
 constexpr std::int64_t kFewSamples = 192;
-// Samples whose sums are held at once in registers, so that no row of the weights is read twice.
-constexpr std::int64_t kInPlaceSamples = 14;
+// Samples up to which backward passes use float32 weights in place.
+constexpr std::int64_t kInPlaceSamples = 32;
+// Channels from which on more samples than these earn packed activations.
+constexpr std::int64_t kPackedChannels = 256;
 
 PlainLinear::Way way_of(const LinearSpec& spec) {
     const LinearShape& shape = spec.shape;
@@ -25,8 +28,26 @@ PlainLinear::Way way_of(const LinearSpec& spec) {
 LinearSpec plain(LinearSpec spec) {
     spec.layout = Format::nhwc;
     spec.dst_dtype = spec.dtype;
+    spec.plain_results = true;
     return spec;
 }
+
+LinearSpec with_packed_activations(LinearSpec spec) {
+    spec.layout = Format::blocked;
+    return spec;
+}
+
+// Rows of a large array are too far apart to be read side by side.
+bool packs_src(const LinearSpec& spec, PlainLinear::Way way) {
+    const double bytes = static_cast<double>(spec.shape.N * spec.shape.C * size_of(spec.dtype));
+    return way == PlainLinear::Way::packed && bytes > this_machine().l2;
+}
+
+bool packs_gradients(const LinearSpec& spec) {
+    return spec.dtype == DType::f32 && spec.shape.N > kInPlaceSamples &&
+           std::min(spec.shape.C, spec.shape.K) >= kPackedChannels;
+}
+
 
 // Samples and output channels exchanged; what follows the product is not part of it.
 LinearSpec swapped(const LinearSpec& spec) {
@@ -37,12 +58,32 @@ LinearSpec swapped(const LinearSpec& spec) {
     return made;
 }
 
-// From the plain array to a form of the weights.
-Reorder packing(const LinearSpec& spec, std::string_view name) {
-    const auto forms = linear_forms(spec.shape, spec.dtype, spec.dtype, spec.layout);
-    const TensorForm& form = form_of(forms, name);
-    return {form.plain, form.packed};
+// What the product of the forward pass is.
+LinearSpec product_of(const LinearSpec& spec, PlainLinear::Way way) {
+    if (way == PlainLinear::Way::swapped) return swapped(spec);
+    return packs_src(spec, way) ? with_packed_activations(spec) : spec;
 }
+
+// From a plain array to the form that a pass reads.
+struct Packing {
+    Packing(const LinearSpec& spec, std::string_view name, bool is_needed)
+        : Packing(form_of(linear_forms(spec.shape, spec.dtype, spec.dtype, spec.layout), name),
+                  is_needed) {}
+
+    // What was packed, or the array itself.
+    const void* run(const void* plain, char* scratch) const {
+        if (bytes == 0) return plain;
+        reorder.run(plain, scratch);
+        return scratch;
+    }
+
+    Reorder reorder;
+    std::int64_t bytes;  // of scratch, 0 where the array is read in place
+
+private:
+    Packing(const TensorForm& form, bool is_needed)
+        : reorder(form.plain, form.packed), bytes(is_needed ? aligned(form.packed.bytes()) : 0) {}
+};
 
 Reorder transposition(const LinearShape& shape, DType dtype) {
     const Indices n{'n', shape.N}, k{'k', shape.K};
@@ -63,36 +104,38 @@ LinearSpec with_plain_weights(LinearSpec spec) {
 struct PlainLinear::Forward {
     Forward(const LinearSpec& spec, Way way)
         : layer(spec),
-          product(way == Way::swapped ? swapped(spec) : spec),
-          pack(packing(product.spec(), "weights")),
-          packed_bytes(
-              aligned(linear_weights_size(product.spec().shape, spec.dtype) * size_of(spec.dtype))),
+          product(product_of(spec, way)),
+          src(product.spec(), "src", packs_src(spec, way)),
+          matrix(product.spec(), "weights", true),
           transpose(transposition(spec.shape, spec.dtype)) {}
 
     Linear layer;
-    Linear product;  // the layer itself, or swapped
-    Reorder pack;
-    std::int64_t packed_bytes;
+    Linear product;  // as the layer, or swapped
+    Packing src;
+    Packing matrix;  // that is packed: the weights, or swapped src
     Reorder transpose;
 };
 
 struct PlainLinear::Backward {
     explicit Backward(const LinearSpec& spec)
-        : in_place(with_plain_weights(spec)),
-          data(reads_weights_in_place(spec) ? with_plain_weights(spec) : spec),
-          pack(packing(spec, "backward_weights")),
-          packed_bytes(reads_weights_in_place(spec)
-                           ? 0
-                           : aligned(linear_weights_size(spec.shape, spec.dtype) *
-                                     size_of(spec.dtype))),
+        : layer(spec),
+          passes(reads_weights_in_place(spec) ? with_plain_weights(spec) : operands_of(spec)),
+          src(operands_of(spec), "src", packs_gradients(spec)),
+          diff_dst(operands_of(spec), "diff_dst", packs_gradients(spec)),
+          matrix(spec, "backward_weights", !reads_weights_in_place(spec)),
           gradient_bytes(spec.activation == Activation::none
                              ? 0
                              : aligned(spec.shape.N * spec.shape.K * size_of(spec.dtype))) {}
 
-    Linear in_place;
-    Linear data;
-    Reorder pack;
-    std::int64_t packed_bytes;    // of weights, where they are packed
+    static LinearSpec operands_of(const LinearSpec& spec) {
+        return packs_gradients(spec) ? with_packed_activations(spec) : spec;
+    }
+
+    Linear layer;
+    Linear passes;
+    Packing src;
+    Packing diff_dst;
+    Packing matrix;
     std::int64_t gradient_bytes;  // in front of the activation
 };
 
@@ -153,41 +196,42 @@ void PlainLinear::run_narrow(const LinearForward& it) const {
 void PlainLinear::run_swapped(const LinearForward& it) const {
     const Forward& passes = forward_passes();
     const std::int64_t sums = aligned(spec_.shape.N * spec_.shape.K * size_of(spec_.dtype));
-    const WorkspacePool::Lease scratch(*workspaces_, passes.packed_bytes + sums);
-    char* const transposed = scratch.data() + passes.packed_bytes;
-    passes.pack.run(it.src, scratch.data());
-    passes.product.forward({.src = it.weights, .weights = scratch.data(), .dst = transposed});
+    const WorkspacePool::Lease scratch(*workspaces_, passes.matrix.bytes + sums);
+    char* const transposed = scratch.data() + passes.matrix.bytes;
+    passes.product.forward({.src = it.weights,
+                            .weights = passes.matrix.run(it.src, scratch.data()),
+                            .dst = transposed});
     passes.transpose.run(transposed, it.dst);
     if (spec_.bias || spec_.activation != Activation::none) passes.layer.finish(it.bias, it.dst);
 }
 
 void PlainLinear::run_packed(const LinearForward& it) const {
     const Forward& passes = forward_passes();
-    const WorkspacePool::Lease packed(*workspaces_, passes.packed_bytes);
-    passes.pack.run(it.weights, packed.data());
+    const WorkspacePool::Lease scratch(*workspaces_, passes.src.bytes + passes.matrix.bytes);
     LinearForward tensors = it;
-    tensors.weights = packed.data();
+    tensors.src = passes.src.run(it.src, scratch.data());
+    tensors.weights = passes.matrix.run(it.weights, scratch.data() + passes.src.bytes);
     passes.product.forward(tensors);
 }
 
 void PlainLinear::backward(const PlainLinearGradients& it) const {
-    const Backward& passes = backward_passes();
-    const WorkspacePool::Lease scratch(*workspaces_, passes.gradient_bytes + passes.packed_bytes);
+    const Backward& has = backward_passes();
+    const WorkspacePool::Lease scratch(
+        *workspaces_, has.gradient_bytes + has.matrix.bytes + has.src.bytes +
+                          has.diff_dst.bytes);
+    ScratchCutter cutter(scratch.data());
     const bool activates = spec_.activation != Activation::none;
-    void* const passed = activates ? scratch.data() : nullptr;
-    passes.in_place.backward_activation({.diff_dst = it.diff_dst,
-                                         .saved = it.saved,
-                                         .out = passed,
-                                         .diff_bias = it.diff_bias});
-    const void* const diff = activates ? passed : it.diff_dst;
-    const void* weights = it.weights;
-    if (passes.packed_bytes > 0) {
-        char* const packed = scratch.data() + passes.gradient_bytes;
-        passes.pack.run(it.weights, packed);
-        weights = packed;
-    }
-    passes.data.backward_data(diff, weights, it.diff_src);
-    passes.in_place.backward_weights(it.src, diff, spec_.dtype, it.diff_weights);
+    char* const passed = cutter.take(has.gradient_bytes);
+    has.layer.backward_activation({.diff_dst = it.diff_dst,
+                                      .saved = it.saved,
+                                      .out = activates ? passed : nullptr,
+                                      .diff_bias = it.diff_bias});
+    const void* const diff =
+        has.diff_dst.run(activates ? passed : it.diff_dst, cutter.take(has.diff_dst.bytes));
+    const void* const src = has.src.run(it.src, cutter.take(has.src.bytes));
+    has.passes.backward_data(
+        diff, has.matrix.run(it.weights, cutter.take(has.matrix.bytes)), it.diff_src);
+    has.passes.backward_weights(src, diff, spec_.dtype, it.diff_weights);
 }
 
 std::string_view name_of(PlainLinear::Way way) {
