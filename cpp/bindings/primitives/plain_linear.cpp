@@ -30,7 +30,8 @@ public:
     // Nothing for anything else.
     static std::optional<PlainArray> of(py::handle object) {
         if (!py::isinstance<py::array>(object)) return {};
-        constexpr int kNeeded = int{py::array::c_style} | int{py::detail::npy_api::NPY_ARRAY_ALIGNED_};
+        constexpr int kNeeded =
+            int{py::array::c_style} | int{py::detail::npy_api::NPY_ARRAY_ALIGNED_};
         const auto array = py::reinterpret_borrow<py::array>(object);
         if ((array.flags() & kNeeded) != kNeeded) return {};
         const std::optional<DType> dtype = float_type_of(array);
@@ -68,9 +69,7 @@ struct LayerKey {
     Activation activation;
     bool bias;
 
-    auto values() const {
-        return std::tuple(shape.N, shape.C, shape.K, dtype, activation, bias);
-    }
+    auto values() const { return std::tuple(shape.N, shape.C, shape.K, dtype, activation, bias); }
     friend bool operator==(const LayerKey& one, const LayerKey& other) {
         return one.values() == other.values();
     }
@@ -88,10 +87,8 @@ std::shared_ptr<const PlainLinear> layer_of(const LayerKey& key) {
     if (known != kept->end()) {
         kept->splice(kept->begin(), *kept, known);
     } else {
-        const LinearSpec spec{.shape = key.shape,
-                              .dtype = key.dtype,
-                              .activation = key.activation,
-                              .bias = key.bias};
+        const LinearSpec spec{
+            .shape = key.shape, .dtype = key.dtype, .activation = key.activation, .bias = key.bias};
         kept->push_front({key, std::make_shared<const PlainLinear>(spec)});
         if (kept->size() > kMostLayers) kept->pop_back();
     }
@@ -159,12 +156,12 @@ py::object linear(py::handle x, py::handle w, py::handle bias, py::handle activa
     if (!it) return py::none();
     const LinearShape shape = it->shape();
     const auto offset = PlainArray::of(bias);
-    if (!bias.is_none() && (!offset || offset->dtype() != DType::f32 ||
-                            offset->dimensions() != 1 || offset->last() != shape.K)) {
+    if (!bias.is_none() && (!offset || offset->dtype() != DType::f32 || offset->dimensions() != 1 ||
+                            offset->last() != shape.K)) {
         return py::none();
     }
-    const auto layer = layer_of(
-        {shape, it->x.dtype(), activation_named(activation), offset.has_value()});
+    const auto layer =
+        layer_of({shape, it->x.dtype(), activation_named(activation), offset.has_value()});
     const py::object made = result_for(out, *it, offset ? &*offset : nullptr);
     if (!made) return py::none();
     auto* const dst = py::reinterpret_borrow<py::array>(made).mutable_data();

@@ -94,9 +94,8 @@ ContractionRules weights_rules(const LinearProblem& problem) {
 
 // One output channel; and a bfloat16 sum must not be rounded before its activation.
 bool is_narrow(const LinearSpec& spec) {
-    return spec.shape.K == 1 &&
-           (spec.dtype == DType::f32 ||
-            (spec.dtype == DType::bf16 && spec.activation == Activation::none));
+    return spec.shape.K == 1 && (spec.dtype == DType::f32 || (spec.dtype == DType::bf16 &&
+                                                              spec.activation == Activation::none));
 }
 
 float widened(float value) { return value; }
@@ -111,8 +110,7 @@ void widen_channel(const LinearShape& shape, const void* packed, float* weights)
     constexpr std::int64_t group = sizeof(float) / sizeof(Element);  // along the sum, side by side
     const std::int64_t apart = linear_blocks(shape.K).block * group;
     for (std::int64_t c = 0; c < shape.C; ++c) {
-        weights[c] =
-            widened(static_cast<const Element*>(packed)[c / group * apart + c % group]);
+        weights[c] = widened(static_cast<const Element*>(packed)[c / group * apart + c % group]);
     }
 }
 
@@ -185,17 +183,18 @@ void Linear::run_narrow(const LinearForward& tensors, void* product) const {
     widen(shape, tensors.weights, weights);
     const ChannelBlocks in = linear_blocks(shape.C);
     const SampleStrides from = sample_strides(spec_.layout, shape.N, in);
-    narrow_product({.dtype = spec_.dtype,
-                    .rows = shape.N,
-                    .columns = shape.C,
-                    .matrix = tensors.src,
-                    .block = in.block,
-                    .row_step = from.sample,
-                    .block_step = from.block,
-                    .vectors = weights,
-                    .bias = tensors.bias,
-                    .out = product,
-                    .out_row_step = sample_strides(spec_.layout, shape.N, linear_blocks(1)).sample});
+    narrow_product(
+        {.dtype = spec_.dtype,
+         .rows = shape.N,
+         .columns = shape.C,
+         .matrix = tensors.src,
+         .block = in.block,
+         .row_step = from.sample,
+         .block_step = from.block,
+         .vectors = weights,
+         .bias = tensors.bias,
+         .out = product,
+         .out_row_step = sample_strides(spec_.layout, shape.N, linear_blocks(1)).sample});
 }
 
 void Linear::finish(const float* bias, void* dst) const {

@@ -14,8 +14,8 @@ namespace {
 constexpr std::int64_t kFewestSamples = 48;
 constexpr std::int64_t kMostSamples = 128;
 
-// Of weights that are used in place: input channels of a kernel call, and output channels whose rows
-// stream side by side.
+// Of weights that are used in place: input channels of a kernel call, and output channels whose
+// rows stream side by side.
 constexpr std::int64_t kStreamedChannels = 256;
 constexpr std::int64_t kStreamedRows = 16;
 
@@ -98,9 +98,8 @@ Contraction linear_data_contraction(const LinearProblem& problem) {
 Contraction linear_epilogue_contraction(const LinearProblem& problem, Epilogue epilogue) {
     // There are no weights whose blocks plain rows would be cut into.
     const Layout dst = in_blocks(result(problem, "dst"), 'k');
-    Contraction made =
-        contraction_from(parse_statement("dst(n,k) +=! 0"), {.c = dst},
-                         {.loops = "kn", .rows = "n", .columns = "k", .bias = "k"});
+    Contraction made = contraction_from(parse_statement("dst(n,k) +=! 0"), {.c = dst},
+                                        {.loops = "kn", .rows = "n", .columns = "k", .bias = "k"});
     epilogue.residual = true;
     made.epilogue = epilogue;
     return made;

@@ -112,9 +112,9 @@ void multiply(const NarrowProduct& it, Range rows, std::int64_t first) {
     }
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
         for (std::int64_t v = first; v < first + kVectors; ++v) {
-            round_to(sums[(row - rows.begin) * kVectors + v - first],
-                     static_cast<Element*>(it.out) + row * it.out_row_step +
-                         v * it.out_vector_step);
+            round_to(
+                sums[(row - rows.begin) * kVectors + v - first],
+                static_cast<Element*>(it.out) + row * it.out_row_step + v * it.out_vector_step);
         }
     }
 }

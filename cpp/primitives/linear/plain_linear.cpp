@@ -48,7 +48,6 @@ bool packs_gradients(const LinearSpec& spec) {
            std::min(spec.shape.C, spec.shape.K) >= kPackedChannels;
 }
 
-
 // Samples and output channels exchanged; what follows the product is not part of it.
 LinearSpec swapped(const LinearSpec& spec) {
     LinearSpec made = spec;
@@ -142,14 +141,12 @@ struct PlainLinear::Backward {
 PlainLinear::PlainLinear(const LinearSpec& spec) : spec_(plain(spec)), way_(way_of(spec_)) {}
 
 const PlainLinear::Forward& PlainLinear::forward_passes() const {
-    std::call_once(forward_made_,
-                   [&] { forward_ = std::make_shared<const Forward>(spec_, way_); });
+    std::call_once(forward_made_, [&] { forward_ = std::make_shared<const Forward>(spec_, way_); });
     return *forward_;
 }
 
 const PlainLinear::Backward& PlainLinear::backward_passes() const {
-    std::call_once(backward_made_,
-                   [&] { backward_ = std::make_shared<const Backward>(spec_); });
+    std::call_once(backward_made_, [&] { backward_ = std::make_shared<const Backward>(spec_); });
     return *backward_;
 }
 
@@ -217,20 +214,19 @@ void PlainLinear::run_packed(const LinearForward& it) const {
 void PlainLinear::backward(const PlainLinearGradients& it) const {
     const Backward& has = backward_passes();
     const WorkspacePool::Lease scratch(
-        *workspaces_, has.gradient_bytes + has.matrix.bytes + has.src.bytes +
-                          has.diff_dst.bytes);
+        *workspaces_, has.gradient_bytes + has.matrix.bytes + has.src.bytes + has.diff_dst.bytes);
     ScratchCutter cutter(scratch.data());
     const bool activates = spec_.activation != Activation::none;
     char* const passed = cutter.take(has.gradient_bytes);
     has.layer.backward_activation({.diff_dst = it.diff_dst,
-                                      .saved = it.saved,
-                                      .out = activates ? passed : nullptr,
-                                      .diff_bias = it.diff_bias});
+                                   .saved = it.saved,
+                                   .out = activates ? passed : nullptr,
+                                   .diff_bias = it.diff_bias});
     const void* const diff =
         has.diff_dst.run(activates ? passed : it.diff_dst, cutter.take(has.diff_dst.bytes));
     const void* const src = has.src.run(it.src, cutter.take(has.src.bytes));
-    has.passes.backward_data(
-        diff, has.matrix.run(it.weights, cutter.take(has.matrix.bytes)), it.diff_src);
+    has.passes.backward_data(diff, has.matrix.run(it.weights, cutter.take(has.matrix.bytes)),
+                             it.diff_src);
     has.passes.backward_weights(src, diff, spec_.dtype, it.diff_weights);
 }
 
