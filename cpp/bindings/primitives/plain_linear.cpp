@@ -24,16 +24,15 @@ constexpr std::size_t kMostLayers = 128;
 // Below this many operations a call is shorter than handing the GIL over and back.
 constexpr double kFlopsWorthReleasingTheGil = 1 << 20;
 
-// An array that can be used as it is: C-contiguous, aligned, of float32 or bfloat16.
+// An array that can be used as it is: contiguous in an order, aligned, of float32 or bfloat16.
 class PlainArray {
 public:
     // Nothing for anything else.
-    static std::optional<PlainArray> of(py::handle object) {
+    static std::optional<PlainArray> of(py::handle object, int order = py::array::c_style) {
         if (!py::isinstance<py::array>(object)) return {};
-        constexpr int kNeeded =
-            int{py::array::c_style} | int{py::detail::npy_api::NPY_ARRAY_ALIGNED_};
+        const int needed = order | int{py::detail::npy_api::NPY_ARRAY_ALIGNED_};
         const auto array = py::reinterpret_borrow<py::array>(object);
-        if ((array.flags() & kNeeded) != kNeeded) return {};
+        if ((array.flags() & needed) != needed) return {};
         const std::optional<DType> dtype = float_type_of(array);
         if (!dtype) return {};
         return PlainArray(array, *dtype);
@@ -68,8 +67,11 @@ struct LayerKey {
     DType dtype;
     Activation activation;
     bool bias;
+    bool fortran_weights;
 
-    auto values() const { return std::tuple(shape.N, shape.C, shape.K, dtype, activation, bias); }
+    auto values() const {
+        return std::tuple(shape.N, shape.C, shape.K, dtype, activation, bias, fortran_weights);
+    }
     friend bool operator==(const LayerKey& one, const LayerKey& other) {
         return one.values() == other.values();
     }
@@ -89,7 +91,7 @@ std::shared_ptr<const PlainLinear> layer_of(const LayerKey& key) {
     } else {
         const LinearSpec spec{
             .shape = key.shape, .dtype = key.dtype, .activation = key.activation, .bias = key.bias};
-        kept->push_front({key, std::make_shared<const PlainLinear>(spec)});
+        kept->push_front({key, std::make_shared<const PlainLinear>(spec, key.fortran_weights)});
         if (kept->size() > kMostLayers) kept->pop_back();
     }
     return kept->front().layer;
@@ -108,17 +110,21 @@ Shape result_shape(const PlainArray& x, std::int64_t channels) {
 struct Operands {
     PlainArray x;
     PlainArray w;
+    bool fortran_weights;
 
     LinearShape shape() const { return {.N = x.rows(), .C = w.extent(1), .K = w.extent(0)}; }
 };
 
 std::optional<Operands> operands_of(py::handle x, py::handle w) {
-    const auto src = PlainArray::of(x), weights = PlainArray::of(w);
+    const auto src = PlainArray::of(x);
+    auto weights = PlainArray::of(w);
+    const bool fortran = !weights;
+    if (fortran) weights = PlainArray::of(w, py::array::f_style);
     if (!src || !weights || src->dtype() != weights->dtype()) return {};
     if (weights->dimensions() != 2 || src->dimensions() == 0) return {};
     if (src->last() != weights->extent(1)) return {};
     if (std::max(weights->extent(0), weights->extent(1)) > kMostLinearChannels) return {};
-    return Operands{*src, *weights};
+    return Operands{*src, *weights, fortran};
 }
 
 // Of the result's shape and the type of x.
@@ -160,8 +166,8 @@ py::object linear(py::handle x, py::handle w, py::handle bias, py::handle activa
                             offset->last() != shape.K)) {
         return py::none();
     }
-    const auto layer =
-        layer_of({shape, it->x.dtype(), activation_named(activation), offset.has_value()});
+    const auto layer = layer_of({shape, it->x.dtype(), activation_named(activation),
+                                 offset.has_value(), it->fortran_weights});
     const py::object made = result_for(out, *it, offset ? &*offset : nullptr);
     if (!made) return py::none();
     auto* const dst = py::reinterpret_borrow<py::array>(made).mutable_data();
@@ -183,7 +189,7 @@ py::object linear_backward(py::handle dy, py::handle x, py::handle w, py::handle
     const Activation applied = activation_named(activation);
     if (applied != Activation::none && !is_like_result(saved, *it)) return py::none();
     const LinearShape shape = it->shape();
-    const auto layer = layer_of({shape, it->x.dtype(), applied, false});
+    const auto layer = layer_of({shape, it->x.dtype(), applied, false, it->fortran_weights});
     const py::dtype dtype = it->x.array().dtype();
     const auto new_result = [](DType type, const Shape& extents, const py::dtype& as) {
         return py::reinterpret_borrow<py::array>(new_array({type, extents}, as));

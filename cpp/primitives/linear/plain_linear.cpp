@@ -17,8 +17,9 @@ constexpr std::int64_t kInPlaceSamples = 32;
 // Channels from which on more samples than these earn packed activations.
 constexpr std::int64_t kPackedChannels = 256;
 
-PlainLinear::Way way_of(const LinearSpec& spec) {
+PlainLinear::Way way_of(const LinearSpec& spec, bool fortran_weights) {
     const LinearShape& shape = spec.shape;
+    if (fortran_weights) return PlainLinear::Way::rows;
     if (spec.dtype != DType::f32) return PlainLinear::Way::packed;
     if (std::min(shape.N, shape.K) <= kFewVectors) return PlainLinear::Way::narrow;
     const bool swaps = shape.N <= kFewSamples && shape.N < shape.K;
@@ -48,6 +49,15 @@ bool packs_gradients(const LinearSpec& spec) {
            std::min(spec.shape.C, spec.shape.K) >= kPackedChannels;
 }
 
+// Input and output channels exchanged: the one's backward-data pass is the other's product.
+LinearSpec reversed(const LinearSpec& spec) {
+    LinearSpec made = spec;
+    made.shape = {.N = spec.shape.N, .C = spec.shape.K, .K = spec.shape.C};
+    made.activation = Activation::none;
+    made.bias = false;
+    return made;
+}
+
 // Samples and output channels exchanged; what follows the product is not part of it.
 LinearSpec swapped(const LinearSpec& spec) {
     LinearSpec made = spec;
@@ -55,12 +65,6 @@ LinearSpec swapped(const LinearSpec& spec) {
     made.activation = Activation::none;
     made.bias = false;
     return made;
-}
-
-// What the product of the forward pass is.
-LinearSpec product_of(const LinearSpec& spec, PlainLinear::Way way) {
-    if (way == PlainLinear::Way::swapped) return swapped(spec);
-    return packs_src(spec, way) ? with_packed_activations(spec) : spec;
 }
 
 // From a plain array to the form that a pass reads.
@@ -98,47 +102,61 @@ LinearSpec with_plain_weights(LinearSpec spec) {
     return spec;
 }
 
+// As the backward-data pass reads its operands.
+LinearSpec backward_spec(const LinearSpec& spec) {
+    if (reads_weights_in_place(spec)) return with_plain_weights(spec);
+    return packs_gradients(spec) ? with_packed_activations(spec) : spec;
+}
+
+// What the product of the forward pass is.
+LinearSpec product_of(const LinearSpec& spec, PlainLinear::Way way) {
+    if (way == PlainLinear::Way::rows) return backward_spec(reversed(spec));
+    if (way == PlainLinear::Way::swapped) return swapped(spec);
+    return packs_src(spec, way) ? with_packed_activations(spec) : spec;
+}
+
 }  // namespace
 
 struct PlainLinear::Forward {
     Forward(const LinearSpec& spec, Way way)
         : layer(spec),
           product(product_of(spec, way)),
-          src(product.spec(), "src", packs_src(spec, way)),
-          matrix(product.spec(), "weights", true),
+          src(product.spec(), way == Way::rows ? "diff_dst" : "src",
+              product.spec().layout == Format::blocked),
+          matrix(product.spec(), way == Way::rows ? "backward_weights" : "weights",
+                 !product.spec().plain_weights),
           transpose(transposition(spec.shape, spec.dtype)) {}
 
     Linear layer;
-    Linear product;  // as the layer, or swapped
+    Linear product;  // as the layer, or swapped, or reversed
     Packing src;
     Packing matrix;  // that is packed: the weights, or swapped src
     Reorder transpose;
 };
 
 struct PlainLinear::Backward {
-    explicit Backward(const LinearSpec& spec)
+    Backward(const LinearSpec& spec, bool fortran_weights)
         : layer(spec),
-          passes(reads_weights_in_place(spec) ? with_plain_weights(spec) : operands_of(spec)),
-          src(operands_of(spec), "src", packs_gradients(spec)),
-          diff_dst(operands_of(spec), "diff_dst", packs_gradients(spec)),
-          matrix(spec, "backward_weights", !reads_weights_in_place(spec)),
+          passes(backward_spec(spec)),
+          src(passes.spec(), "src", passes.spec().layout == Format::blocked),
+          diff_dst(passes.spec(), "diff_dst", passes.spec().layout == Format::blocked),
+          matrix(spec, "backward_weights", !passes.spec().plain_weights && !fortran_weights),
           gradient_bytes(spec.activation == Activation::none
                              ? 0
-                             : aligned(spec.shape.N * spec.shape.K * size_of(spec.dtype))) {}
-
-    static LinearSpec operands_of(const LinearSpec& spec) {
-        return packs_gradients(spec) ? with_packed_activations(spec) : spec;
-    }
+                             : aligned(spec.shape.N * spec.shape.K * size_of(spec.dtype))),
+          reverse(fortran_weights ? std::make_unique<PlainLinear>(reversed(spec)) : nullptr) {}
 
     Linear layer;
     Linear passes;
     Packing src;
     Packing diff_dst;
     Packing matrix;
-    std::int64_t gradient_bytes;  // in front of the activation
+    std::int64_t gradient_bytes;           // in front of the activation
+    std::unique_ptr<PlainLinear> reverse;  // whose weights are those of this one in C's order
 };
 
-PlainLinear::PlainLinear(const LinearSpec& spec) : spec_(plain(spec)), way_(way_of(spec_)) {}
+PlainLinear::PlainLinear(const LinearSpec& spec, bool fortran_weights)
+    : spec_(plain(spec)), fortran_weights_(fortran_weights), way_(way_of(spec_, fortran_weights)) {}
 
 const PlainLinear::Forward& PlainLinear::forward_passes() const {
     std::call_once(forward_made_, [&] { forward_ = std::make_shared<const Forward>(spec_, way_); });
@@ -146,7 +164,8 @@ const PlainLinear::Forward& PlainLinear::forward_passes() const {
 }
 
 const PlainLinear::Backward& PlainLinear::backward_passes() const {
-    std::call_once(backward_made_, [&] { backward_ = std::make_shared<const Backward>(spec_); });
+    std::call_once(backward_made_,
+                   [&] { backward_ = std::make_shared<const Backward>(spec_, fortran_weights_); });
     return *backward_;
 }
 
@@ -155,6 +174,7 @@ void PlainLinear::forward(const LinearForward& tensors) const {
         case Way::narrow: return run_narrow(tensors);
         case Way::swapped: return run_swapped(tensors);
         case Way::packed: return run_packed(tensors);
+        case Way::rows: return run_rows(tensors);
     }
 }
 
@@ -211,22 +231,34 @@ void PlainLinear::run_packed(const LinearForward& it) const {
     passes.product.forward(tensors);
 }
 
+void PlainLinear::run_rows(const LinearForward& it) const {
+    const Forward& has = forward_passes();
+    const WorkspacePool::Lease scratch(*workspaces_, has.src.bytes + has.matrix.bytes);
+    has.product.backward_data(has.src.run(it.src, scratch.data()),
+                              has.matrix.run(it.weights, scratch.data() + has.src.bytes), it.dst);
+    if (spec_.bias || spec_.activation != Activation::none) has.layer.finish(it.bias, it.dst);
+}
+
 void PlainLinear::backward(const PlainLinearGradients& it) const {
     const Backward& has = backward_passes();
-    const WorkspacePool::Lease scratch(
-        *workspaces_, has.gradient_bytes + has.matrix.bytes + has.src.bytes + has.diff_dst.bytes);
-    ScratchCutter cutter(scratch.data());
     const bool activates = spec_.activation != Activation::none;
+    const WorkspacePool::Lease scratch(
+        *workspaces_, has.gradient_bytes + has.src.bytes + has.diff_dst.bytes + has.matrix.bytes);
+    ScratchCutter cutter(scratch.data());
     char* const passed = cutter.take(has.gradient_bytes);
     has.layer.backward_activation({.diff_dst = it.diff_dst,
                                    .saved = it.saved,
                                    .out = activates ? passed : nullptr,
                                    .diff_bias = it.diff_bias});
-    const void* const diff =
-        has.diff_dst.run(activates ? passed : it.diff_dst, cutter.take(has.diff_dst.bytes));
+    const void* const plain = activates ? passed : it.diff_dst;
+    const void* const diff = has.diff_dst.run(plain, cutter.take(has.diff_dst.bytes));
     const void* const src = has.src.run(it.src, cutter.take(has.src.bytes));
-    has.passes.backward_data(diff, has.matrix.run(it.weights, cutter.take(has.matrix.bytes)),
-                             it.diff_src);
+    if (has.reverse != nullptr) {
+        has.reverse->forward({.src = plain, .weights = it.weights, .dst = it.diff_src});
+    } else {
+        const void* const weights = has.matrix.run(it.weights, cutter.take(has.matrix.bytes));
+        has.passes.backward_data(diff, weights, it.diff_src);
+    }
     has.passes.backward_weights(src, diff, spec_.dtype, it.diff_weights);
 }
 
@@ -235,6 +267,7 @@ std::string_view name_of(PlainLinear::Way way) {
         case PlainLinear::Way::narrow: return "narrow";
         case PlainLinear::Way::swapped: return "swapped";
         case PlainLinear::Way::packed: return "packed";
+        case PlainLinear::Way::rows: return "rows";
     }
     return "packed";
 }

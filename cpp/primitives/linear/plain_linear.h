@@ -6,6 +6,9 @@
 //   swapped  fewer samples than output channels: y^T = weights * x^T, where the small x is packed
 //            and the large weights are read in place, once; y is transposed at the end
 //   packed   the weights are packed in front of the product
+//   rows     weights in Fortran's order, whose rows are those of the product: read in place by a
+//   few
+//            samples, else packed, which takes no transposing
 //
 // Gradients of float32 weights are written in place, and weights are read in place for the gradient
 // of a few samples. Results are the same bits for any number of threads. An object may be used by
@@ -34,15 +37,16 @@ struct PlainLinearGradients {
 
 class PlainLinear {
 public:
-    enum class Way : std::uint8_t { narrow, swapped, packed };
+    enum class Way : std::uint8_t { narrow, swapped, packed, rows };
 
-    // float32 or bfloat16. Throws as Linear does.
-    explicit PlainLinear(const LinearSpec& spec);
+    // float32 or bfloat16. Weights are (K, C), or in Fortran's order: the memory of a (C, K) array.
+    // Throws as Linear does.
+    explicit PlainLinear(const LinearSpec& spec, bool fortran_weights = false);
 
     const LinearSpec& spec() const { return spec_; }
     Way way() const { return way_; }  // of the forward pass
 
-    // weights (K, C); no operand overlaps dst.
+    // No operand overlaps dst.
     void forward(const LinearForward& tensors) const;
     void backward(const PlainLinearGradients& tensors) const;
 
@@ -55,8 +59,10 @@ private:
     void run_narrow(const LinearForward& tensors) const;
     void run_swapped(const LinearForward& tensors) const;
     void run_packed(const LinearForward& tensors) const;
+    void run_rows(const LinearForward& tensors) const;
 
     LinearSpec spec_;
+    bool fortran_weights_;
     Way way_;
     // Made by the first call that needs them.
     mutable std::once_flag forward_made_;
