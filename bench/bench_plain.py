@@ -7,7 +7,6 @@ Convolutions have `bench_conv.py --plain`.
 
 import argparse
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -15,13 +14,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+
 import held_isa
 
-_THREADS = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-_THREADS.add_argument("--threads", type=int, default=1, help="of all sides; 1 is pinned")
-# NumPy's OpenBLAS reads it once, when it is loaded.
-os.environ["OPENBLAS_NUM_THREADS"] = str(_THREADS.parse_known_args()[0].threads)
-os.environ.setdefault("DLPRIM_TUNE", "0")
+# isort: split
 
 import dlprim
 import harness
@@ -113,12 +109,13 @@ def run(shapes: list[Shape], function: str, storage: str, options: argparse.Name
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, parents=[_THREADS])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shapes", type=Path, default=SHAPES, help="CSV with N,C,K")
     parser.add_argument("--functions", nargs="+", choices=FUNCTIONS, default=FUNCTIONS)
     parser.add_argument("--storages", nargs="+", choices=STORAGES, default=["plain"])
     parser.add_argument("--rounds", type=int, default=15, help="turns of each side per row")
     parser.add_argument("--quick", action="store_true", help="five turns, small rows")
+    parser.add_argument("--threads", type=int, default=1, help="of all sides; 1 is pinned")
     parser.add_argument("--core", type=int, default=0, help="core to run one thread on")
     parser.add_argument("--no-torch", action="store_true", help="compare with NumPy only")
     parser.add_argument("--json", type=Path, default=Path("bench_plain.jsonl"), metavar="FILE")

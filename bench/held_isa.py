@@ -1,6 +1,7 @@
-"""`--isa LEVEL` for every benchmark: dlprim, PyTorch and NumPy's OpenBLAS held to one ISA level.
+"""What libraries read once, when they are loaded: import it before dlprim, torch and NumPy.
 
-Import it before dlprim, torch and NumPy, which read these variables once, when they are loaded.
+`--isa LEVEL` holds dlprim, PyTorch and NumPy's OpenBLAS to one ISA level, `--threads N` OpenBLAS to
+so many threads; dlprim takes the model's schedules, whatever this machine has stored.
 """
 
 import argparse
@@ -17,18 +18,21 @@ _PEERS = {
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
-    """The option, which `hold` has obeyed by then."""
-    parser.add_argument("--isa", help="hold both sides to this ISA level, such as avx2")
+    """The option --isa, which `hold` has obeyed by then."""
+    parser.add_argument("--isa", help="hold all sides to this ISA level, such as avx2")
 
 
 def hold(arguments: list[str]) -> None:
     """Set what the libraries read, from a command line."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--isa")
-    level = parser.parse_known_args(arguments)[0].isa
-    if level is not None:
-        os.environ["DLPRIM_MAX_ISA"] = level
-        os.environ.update(_PEERS.get(level, {}))
+    parser.add_argument("--threads", default="1")
+    options = parser.parse_known_args(arguments)[0]
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", options.threads)
+    os.environ.setdefault("DLPRIM_TUNE", "0")
+    if options.isa is not None:
+        os.environ["DLPRIM_MAX_ISA"] = options.isa
+        os.environ.update(_PEERS.get(options.isa, {}))
 
 
 hold(sys.argv[1:])
