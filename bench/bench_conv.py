@@ -10,7 +10,6 @@ in the same turns.
 
 import argparse
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
