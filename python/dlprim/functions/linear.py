@@ -44,7 +44,7 @@ def linear(
     connected layer); w is packed on every call, which `Linear` does once.
     """
     if activation is None or activation_name(activation):
-        y = core.linear(x, w, bias, activation, out)
+        y: Array | None = core.linear(x, w, bias, activation, out)
         if y is not None:
             return y
     src, weights = _operands(x, w)
@@ -87,7 +87,9 @@ def linear_backward(
         Shapes do not agree, the activation is unknown, or y is missing.
     """
     activation_name(activation)
-    gradients = core.linear_backward(dy, x, w, y, activation)
+    gradients: tuple[Array, Array, FloatArray] | None = core.linear_backward(
+        dy, x, w, y, activation
+    )
     if gradients is not None:
         return gradients
     src, weights = _operands(x, w)
