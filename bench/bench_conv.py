@@ -10,7 +10,6 @@ in the same turns.
 
 import argparse
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -18,8 +17,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-os.environ.setdefault("DLPRIM_TUNE", "0")  # the model's schedules, whatever this machine has stored
+import held_isa
+
+# isort: split
 
 import bars
 import dlprim
@@ -201,6 +201,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--no-torch", action="store_true", help="compare with the peak only")
     parser.add_argument("--json", type=Path, default=Path("bench_conv.jsonl"), metavar="FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="picture of bars")
+    held_isa.add_to(parser)
     options = parser.parse_args()
     passes = PLAIN_PASSES if options.plain else (*PASSES, TRANSFORMING)
     layouts = ["NCHW", "NHWC"] if options.plain else ["blocked", "NHWC"]

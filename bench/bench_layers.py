@@ -11,6 +11,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import held_isa
+
+# isort: split
 import dlprim
 from harness import alternate, median_ratio, pin, repeats_for, seconds_per_call
 from layer_case import Case
@@ -44,6 +47,7 @@ def main() -> None:
     parser.add_argument("--dtype", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--layouts", nargs="+", default=["blocked", "NHWC"])
     parser.add_argument("--json", type=Path, help="append a record per row")
+    held_isa.add_to(parser)
     options = parser.parse_args()
     pin(options.core)
     dlprim.set_num_threads(1)

@@ -9,7 +9,6 @@ and write the result once at the bandwidth of the cache, or the memory, that hol
 
 import argparse
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -17,8 +16,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-os.environ.setdefault("DLPRIM_TUNE", "0")  # the model's schedules, whatever this machine has stored
+import held_isa
+
+# isort: split
 
 import bars
 import dlprim
@@ -158,6 +158,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--no-torch", action="store_true", help="compare with the roofs only")
     parser.add_argument("--json", type=Path, default=Path("bench_linear.jsonl"), metavar="FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="picture of bars")
+    held_isa.add_to(parser)
     options = parser.parse_args()
     if options.quick:
         options.rounds = 5

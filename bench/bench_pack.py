@@ -11,6 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
+import held_isa
+
+# isort: split
 import numpy as np
 
 import dlprim
@@ -119,6 +122,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--core", type=int, default=0, help="core to run on")
     parser.add_argument("--json", type=Path, default=Path("bench_pack.jsonl"), metavar="FILE")
     parser.add_argument("--quick", action="store_true", help="few rounds: does it still run?")
+    held_isa.add_to(parser)
     options = parser.parse_args()
     if options.quick:
         options.rounds = 5

@@ -15,15 +15,15 @@ as large as w_hh with. Both are measured in the same turns.
 
 import argparse
 import json
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-os.environ.setdefault("DLPRIM_TUNE", "0")  # the model's schedules, whatever this machine has stored
+import held_isa
+
+# isort: split
 
 import bars
 import dlprim
@@ -191,6 +191,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--no-torch", action="store_true", help="compare with the roofs only")
     parser.add_argument("--json", type=Path, default=Path("bench_rnn.jsonl"), metavar="FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="picture of bars")
+    held_isa.add_to(parser)
     options = parser.parse_args()
     if options.quick:
         options.rows, options.seconds = options.rows or _QUICK, min(options.seconds, 1.0)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import resource
 import subprocess
 import sys
@@ -23,7 +22,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-os.environ.setdefault("DLPRIM_TUNE", "0")  # the model's schedules, whatever this machine has stored
+import held_isa
+
+# isort: split
 
 import numpy as np
 
@@ -224,6 +225,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=some, default=20, help="of the curves")
     parser.add_argument("--json", help="write a record per network there")
     parser.add_argument("--memory-of", choices=["ours", "torch"], help=argparse.SUPPRESS)
+    held_isa.add_to(parser)
     return parser.parse_args()
 
 

@@ -40,9 +40,21 @@ def tensors(shape: Linear, seed: int = 0) -> dict[str, np.ndarray]:
     return values
 
 
-def check(shape: Linear, with_bias: bool, activation: str | None, seed: int = 0) -> None:
+def in_order(w: np.ndarray, order: str) -> np.ndarray:
+    """Its values in C's or Fortran's order, next to a page that nobody may touch."""
+    if order == "C":
+        return w
+    stored = guarded(w.size).reshape(w.shape[::-1])
+    stored[...] = w.T
+    return stored.T
+
+
+def check(
+    shape: Linear, with_bias: bool, activation: str | None, seed: int = 0, order: str = "C"
+) -> None:
     """Forward and backward against float64."""
     t = tensors(shape, seed)
+    t["w"] = in_order(t["w"], order)
     bias = t["bias"] if with_bias else None
     y = guarded(shape.N * shape.K).reshape(shape.N, shape.K)
     y.fill(math.nan)
@@ -107,6 +119,48 @@ def test_operands_that_are_not_contiguous_are_copied() -> None:
     expected = linear_backward(t["dy"][::2], x, w)
     assert_close(dx, expected[0])
     assert_close(db[None], expected[2])
+
+
+# Both sides of every size at which a pass takes another way, ragged and even.
+WAYS = [
+    Linear(7, 300, 9),
+    Linear(8, 64, 9),
+    Linear(9, 65, 8),
+    Linear(300, 17, 7),
+    Linear(32, 257, 300),
+    Linear(33, 256, 256),
+    Linear(33, 300, 270),
+    Linear(192, 33, 193),
+    Linear(193, 40, 200),
+    Linear(1100, 300, 20),  # src beyond the L2 cache
+]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("activation", [None, "relu"])
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("shape", WAYS, ids=shape_of)
+def test_ways(shape: Linear, with_bias: bool, activation: str | None, order: str) -> None:
+    check(shape, with_bias, activation, order=order)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", WAYS, ids=shape_of)
+def test_ways_give_the_same_bits_for_any_number_of_threads(shape: Linear, order: str) -> None:
+    t = tensors(shape)
+    w = in_order(t["w"], order)
+
+    def results() -> list[np.ndarray]:
+        return [
+            dlprim.linear(t["x"], w, t["bias"], "relu"),
+            *dlprim.linear_backward(t["dy"], t["x"], w),
+        ]
+
+    with dlprim.threads(1):
+        serial = results()
+    with dlprim.threads(3):
+        for one, other in zip(serial, results(), strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_nan_and_infinity_pass_relu_as_ieee_says() -> None:

@@ -57,6 +57,7 @@ private:
     void one_step(const Step& step, int pass);
     void prefetch(const Step& step, int run);
     int load_quads(const Step& step);
+    void stream_b(const Step& step);
     void load_b(const Step& step, int pass);
     void load_a(int row, const Step& step, int pass);
     void load_partial_word(int row, const Step& step);

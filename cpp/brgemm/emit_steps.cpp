@@ -68,6 +68,7 @@ void BrgemmEmitter::k_steps(int steps) {
 // Outer product of one column of words of A and one row of words of B, or of the part of the words
 // that this pass widens.
 void BrgemmEmitter::one_step(const Step& step, int pass) {
+    if (map_.streams_b) return stream_b(step);
     const int quad_rows = load_quads(step);
     const bool partial = step.elements < elements_per_word(spec_.a_type);
     load_b(step, pass);
@@ -86,6 +87,17 @@ void BrgemmEmitter::one_step(const Step& step, int pass) {
             multiply(accumulator(row, v, step.index), map_.a, map_.b + v);
         }
         if (sums_a(spec_)) multiply(map_.a_sums + row, map_.a, map_.ones);
+    }
+}
+
+// The same of float32, vector by vector.
+void BrgemmEmitter::stream_b(const Step& step) {
+    for (int row = 0; row < tile_.rows; ++row) broadcast(map_.a + row, a_at(row, step.index));
+    for (int v = 0; v < tile_.vectors; ++v) {
+        load(map_.b, b_ + displacement(step.index * b_step_ + v * vector_bytes()), is_tail(v));
+        for (int row = 0; row < tile_.rows; ++row) {
+            multiply(accumulator(row, v, step.index), map_.a + row, map_.b);
+        }
     }
 }
 

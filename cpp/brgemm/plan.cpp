@@ -6,11 +6,13 @@
 namespace dlprim {
 namespace {
 
-constexpr double kLoadsPerFma = 0.96;  // what the load units issue beside the FMAs
-constexpr double kCallLoads = 8;       // loads of a call besides those of the steps
-constexpr double kTileOverhead = 8;    // cycles to start and store a tile, not hidden
+constexpr double kLoadsPerFma = 0.96;   // what the load units issue beside the FMAs
+constexpr double kLoadsExposed = 0.02;  // their part that shows where tiles are small (AVX2)
+constexpr double kCallLoads = 8;        // loads of a call besides those of the steps
+constexpr double kTileOverhead = 8;     // cycles to start and store a tile, not hidden
 
 constexpr int kMaxVectors = 4;
+constexpr int kMaxStreamedVectors = 8;  // of B, where A is held
 constexpr int kSpareChains = 2;  // accumulators beyond what latency times throughput asks for
 constexpr std::int64_t kUnrolledFmas = 192;      // FMAs in the body of a k loop
 constexpr std::int64_t kStraightLineFmas = 448;  // at most this many: no k loop at all
@@ -27,6 +29,17 @@ int multiplications(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
            (sums_a(spec) ? tile.rows : 0);
 }
 
+// In which the part of a row of B that a tile needs comes from the L2 cache.
+double l2_cycles_per_step(const BrgemmSpec& spec, Isa isa, const Machine& machine,
+                          const Tile& tile) {
+    const int bytes = tile.vectors * vector_file(isa).bytes;
+    const bool is_whole_row = spec.ldb * kWordBytes == bytes;
+    const int lines = ceil_div(bytes, kLineBytes);
+    const double rate = lines > 1 || is_whole_row ? machine.bytes_from_l2_per_cycle
+                                                  : machine.scattered_bytes_from_l2_per_cycle;
+    return (is_whole_row ? bytes : lines * kLineBytes) / rate;
+}
+
 double cycles_per_step(const BrgemmSpec& spec, Isa isa, const Machine& machine, const Tile& tile) {
     const MultiplyCost cost = cost_of(spec, isa);
     const double multiplies = multiplications(spec, isa, tile) * cost.passes;
@@ -34,12 +47,16 @@ double cycles_per_step(const BrgemmSpec& spec, Isa isa, const Machine& machine, 
     const double operations =
         multiplies * cost.instructions + tile.quad_rows +
         cost.passes * (tile.rows * cost.a_operations + tile.vectors * cost.b_operations);
-    return std::max({multiplies / machine.fmas_per_cycle,
-                     cost.passes * (tile.vectors + a_loads) / machine.loads_per_cycle,
-                     // B comes from the L2 cache.
-                     tile.vectors * vector_file(isa).bytes / machine.bytes_from_l2_per_cycle,
-                     operations / machine.vector_ops_per_cycle,
-                     static_cast<double>(cost.latency) * cost.passes / tile.sets});
+    const double from_l2 = l2_cycles_per_step(spec, isa, machine, tile);
+    const double loads = cost.passes * (tile.vectors + a_loads) / machine.loads_per_cycle;
+    // With fewer sums than hide the latency, what a load waits for shows as well.
+    const bool hides = tile.accumulators() >= cost.latency * machine.fmas_per_cycle;
+    const double chain = cost.latency + (hides ? 0 : 1);
+    const double exposed =
+        machine.l2_exposed * from_l2 + (isa == Isa::avx2 ? kLoadsExposed * loads : 0);
+    return exposed +
+           std::max({multiplies / machine.fmas_per_cycle, loads, from_l2,
+                     operations / machine.vector_ops_per_cycle, chain * cost.passes / tile.sets});
 }
 
 // A dimension as parts of at most two sizes, the larger ones first.
@@ -71,7 +88,9 @@ public:
     BrgemmPlan plan() const {
         BrgemmPlan best;
         double best_cycles = std::numeric_limits<double>::infinity();
-        for (int vectors = kMaxVectors; vectors >= 1; --vectors) {
+        const bool streams = isa_ == Isa::avx2 && multiply_of(spec_, isa_) == Multiply::fma;
+        for (int vectors = streams ? kMaxStreamedVectors : kMaxVectors; vectors >= 1; --vectors) {
+            if (!fits(with_quads({.rows = 1, .vectors = vectors}))) continue;
             BrgemmPlan candidate = with_columns(vectors);
             const double cycles = cycles_of(candidate);
             if (cycles < best_cycles) {
@@ -147,7 +166,8 @@ private:
     // the FMA units' turns.
     Tile with_quads(Tile tile) const {
         const std::int64_t run = spec_.trans_a ? tile.rows : spec_.words();
-        if (!machine_.shuffles_beat_broadcast_loads || !cost_of(spec_, isa_).quads) {
+        if (!machine_.shuffles_beat_broadcast_loads || !cost_of(spec_, isa_).quads ||
+            streams_b(spec_, isa_, tile)) {
             return tile;
         }
         const std::int64_t words = spec_.words();

@@ -25,6 +25,11 @@ int epilogue_registers(const BrgemmSpec& spec, Isa isa) {
 
 }  // namespace
 
+bool streams_b(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
+    return isa == Isa::avx2 && multiply_of(spec, isa) == Multiply::fma && tile.quad_rows == 0 &&
+           tile.vectors > tile.rows;
+}
+
 bool widens_at_once(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
     return multiply_of(spec, isa) == Multiply::widen_bf16 && tile.vectors == 1;
 }
@@ -39,9 +44,10 @@ RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
     map.b_sums = tile.accumulators();
     map.a_sums = map.b_sums + (sums_b(spec, isa) ? tile.vectors : 0);
     map.b = map.a_sums + (sums_a(spec) ? tile.rows : 0);
-    map.a = map.b + tile.vectors;
+    map.streams_b = streams_b(spec, isa, tile);
+    map.a = map.b + (map.streams_b ? 1 : tile.vectors);
     map.embedded = embedded;
-    map.ones = map.a + (needs_a ? 1 : 0);
+    map.ones = map.a + (map.streams_b ? tile.rows : needs_a ? 1 : 0);
     map.product = map.ones + (sums ? 1 : 0);
     const int halves = widens_at_once(spec, isa, tile) ? 2 : 0;
     map.quads = map.product + std::max(halves, cost.instructions > 1 ? 1 : 0);

@@ -37,17 +37,22 @@ struct RegisterMap {
     int b_sums = 0;  // column sums of B, for the zero point of A
     int a_sums = 0;  // row sums of A, for the zero point of B
     int b = 0;
-    int a = 0;        // one word of A in every lane
+    int a = 0;        // one word of A in every lane, or those of all rows
     int ones = 0;     // the other factor of the sums
     int product = 0;  // where multiplying and adding are two instructions
     int quads = 0;    // four words of A, repeated in every 128-bit lane
     int total = 0;
-    bool embedded = false;  // whole words of A outside quads are memory operands
+    bool embedded = false;   // whole words of A outside quads are memory operands
+    bool streams_b = false;  // see streams_b()
 };
 
 // Whether both halves of bfloat16 pairs are widened from one load of A and B instead of a load
 // each. It takes two registers more and pays where a word of A meets a single vector.
 bool widens_at_once(const BrgemmSpec& spec, Isa isa, const Tile& tile);
+
+// Whether B passes through one register while A of all rows is held: where a tile is wider than it
+// is tall and registers are few.
+bool streams_b(const BrgemmSpec& spec, Isa isa, const Tile& tile);
 
 RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile);
 

@@ -16,6 +16,7 @@ constexpr unsigned kFamilyLeaf = 1;
 constexpr unsigned kCacheLeaf = 4;               // Intel's
 constexpr unsigned kAmdCacheLeaf = 0x8000'001D;  // in the same form
 constexpr unsigned kAmdVendor = 0x6874'7541;     // "Auth", in EBX
+constexpr int kZen3Family = 0x19;                // and Zen 4's, which has AVX-512
 constexpr int kZen5Family = 0x1A;
 constexpr int kMostCaches = 8;
 
@@ -85,11 +86,12 @@ void read_system_caches(Machine& machine) {
     }
 }
 
-bool is_zen5_or_later() {
+// 0 for other vendors.
+std::int64_t amd_family() {
     const unsigned family = cpuid(kFamilyLeaf).a;
     const std::int64_t base = Registers::bits(family, 8, 11);
     const std::int64_t extended = base == 0xF ? Registers::bits(family, 20, 27) : 0;
-    return cpuid(kVendorLeaf).b == kAmdVendor && base + extended >= kZen5Family;
+    return cpuid(kVendorLeaf).b == kAmdVendor ? base + extended : 0;
 }
 
 Machine read_machine() {
@@ -98,7 +100,12 @@ Machine read_machine() {
         read_system_caches(machine);
     }
     machine.multiplies_halves = usable_isa() >= Isa::avx512_bf16;
-    machine.shuffles_beat_broadcast_loads = is_zen5_or_later();
+    machine.shuffles_beat_broadcast_loads = amd_family() >= kZen5Family;
+    if (amd_family() == kZen3Family && detected_isa() < Isa::avx512) {
+        machine.bytes_from_l2_per_cycle = 25;
+        machine.scattered_bytes_from_l2_per_cycle = 14;
+        machine.l2_exposed = 0.1;
+    }
     return machine;
 }
 

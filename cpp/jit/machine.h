@@ -16,7 +16,11 @@ struct Machine {
     double fmas_per_cycle = 2;
     double loads_per_cycle = 2;
     double vector_ops_per_cycle = 4;
-    double bytes_from_l2_per_cycle = 32;  // that stream in beside other loads
+    // That stream in beside other loads: of neighbouring lines, and of single lines of rows that
+    // are apart. And how much of that time shows even behind enough arithmetic.
+    double bytes_from_l2_per_cycle = 32;
+    double scattered_bytes_from_l2_per_cycle = 32;
+    double l2_exposed = 0;
     // Float32 values of the vectors that arithmetic is weighed with against the caches. 16 for
     // every ISA level so far: 8 would choose other schedules for AVX2, which nobody has timed.
     double lanes = 16;

@@ -211,6 +211,19 @@ py::dtype bfloat16_dtype() {
     return py::reinterpret_borrow<py::dtype>(found);
 }
 
+std::optional<DType> float_type_of(const py::array& array) {
+    // Compared as objects first: in native byte order each is usually one.
+    static PyObject* const floats = py::dtype::of<float>().release().ptr();
+    static PyObject* const bits = py::dtype::of<std::uint16_t>().release().ptr();
+    static PyObject* const halves = bfloat16_dtype().release().ptr();
+    const py::dtype dtype = array.dtype();
+    if (dtype.ptr() == floats) return DType::f32;
+    if (dtype.ptr() == halves || dtype.ptr() == bits) return DType::bf16;
+    if (dtype.equal(py::handle(floats))) return DType::f32;
+    if (dtype.equal(py::handle(halves)) || dtype.equal(py::handle(bits))) return DType::bf16;
+    return {};
+}
+
 py::dtype dtype_for(DType dtype, py::handle like) {
     switch (dtype) {
         case DType::f32: return py::dtype::of<float>();

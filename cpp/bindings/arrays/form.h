@@ -9,6 +9,7 @@
 #include <initializer_list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -93,6 +94,9 @@ py::object packed_as(py::handle array);
 void set_packed_as(py::handle array, const py::object& name);
 // The same memory, as an array that says it.
 py::object packed_view(const py::object& array, const py::object& name);
+
+// float32, or bfloat16 or its bits; nothing for any other dtype.
+std::optional<DType> float_type_of(const py::array& array);
 
 // NumPy's dtype; of bfloat16 that of `like` where its elements are of two bytes: bits that come as
 // uint16 leave as uint16.

@@ -1,5 +1,6 @@
 #include "primitives/linear/linear.h"
 
+#include <bit>
 #include <stdexcept>
 
 #include "primitives/linear/narrow_product.h"
@@ -12,21 +13,21 @@ namespace {
 constexpr std::int64_t kComplete = 0;
 constexpr std::int64_t kWithoutActivation = 1;
 constexpr std::int64_t kActivationOnly = 2;
+constexpr std::int64_t kEpilogueOnly = 3;
 // and of the backward-weights pass: a result that is not float32, rounded once.
 constexpr std::int64_t kRounded = 1;
 
-constexpr const char* kActivationSchedule = "K N64";
+constexpr const char* kEpilogueSchedule = "K N64";
+// Rows of plain weights in the order of storage, a few at a time.
+constexpr const char* kStreamingSchedule = "K12 C n";
 
 // A step that no loop exceeds.
 constexpr std::int64_t kWhole = std::int64_t{1} << 60;
 
-// Bound of the kernel's leading dimensions.
-constexpr std::int64_t kMostChannels = std::int64_t{1} << 24;
-
 LinearSpec validated(const LinearSpec& spec) {
     const LinearShape& shape = spec.shape;
-    if (shape.N >= 0 && shape.C >= 0 && shape.K >= 0 && shape.C <= kMostChannels &&
-        shape.K <= kMostChannels) {
+    if (shape.N >= 0 && shape.C >= 0 && shape.K >= 0 && shape.C <= kMostLinearChannels &&
+        shape.K <= kMostLinearChannels) {
         return spec;
     }
     throw std::invalid_argument("a linear layer of N=" + std::to_string(shape.N) + ", C=" +
@@ -36,7 +37,10 @@ LinearSpec validated(const LinearSpec& spec) {
 
 Contraction forward_contraction(const LinearSpec& spec, const LinearProblem& problem,
                                 std::int64_t variant) {
-    if (variant == kActivationOnly) return linear_activation_contraction(problem, spec.activation);
+    if (variant == kActivationOnly || variant == kEpilogueOnly) {
+        const bool bias = variant == kEpilogueOnly && spec.bias;
+        return linear_epilogue_contraction(problem, {.bias = bias, .activation = spec.activation});
+    }
     return linear_forward_contraction(
         problem, {.scale = is_int8(spec.dtype) ? Scale::column : Scale::none,
                   .bias = spec.bias,
@@ -63,8 +67,9 @@ ContractionRules forward_rules(const LinearSpec& spec, const LinearProblem& prob
                 [=](std::int64_t variant) { return forward_contraction(spec, problem, variant); },
             .adapted =
                 [](std::int64_t variant, const Schedule& schedule) {
-                    return variant == kActivationOnly ? parse_schedule(kActivationSchedule)
-                                                      : schedule;
+                    return variant == kActivationOnly || variant == kEpilogueOnly
+                               ? parse_schedule(kEpilogueSchedule)
+                               : schedule;
                 }};
 }
 
@@ -73,12 +78,40 @@ ContractionRules data_rules(const LinearProblem& problem) {
 }
 
 ContractionRules weights_rules(const LinearProblem& problem) {
-    return {
+    ContractionRules rules{
         .contraction = [=](std::int64_t variant) { return weights_contraction(problem, variant); },
         .adapted =
             [](std::int64_t variant, const Schedule& schedule) {
                 return variant == kRounded ? with_whole_sum(schedule) : schedule;
             }};
+    if (problem.plain_weights) {
+        rules.candidates = [](const Contraction&, int) {
+            return std::vector{parse_schedule(kStreamingSchedule)};
+        };
+    }
+    return rules;
+}
+
+// One output channel; and a bfloat16 sum must not be rounded before its activation.
+bool is_narrow(const LinearSpec& spec) {
+    return spec.shape.K == 1 && (spec.dtype == DType::f32 || (spec.dtype == DType::bf16 &&
+                                                              spec.activation == Activation::none));
+}
+
+float widened(float value) { return value; }
+float widened(std::uint16_t value) {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);
+}
+
+// The weights of one output channel in order: of the two columns that it is stored as
+// (linear_layout.h), the first.
+template <class Element>
+void widen_channel(const LinearShape& shape, const void* packed, float* weights) {
+    constexpr std::int64_t group = sizeof(float) / sizeof(Element);  // along the sum, side by side
+    const std::int64_t apart = linear_blocks(shape.K).block * group;
+    for (std::int64_t c = 0; c < shape.C; ++c) {
+        weights[c] = widened(static_cast<const Element*>(packed)[c / group * apart + c % group]);
+    }
 }
 
 Layout pairs_of(const LinearProblem& problem, std::int64_t channels) {
@@ -97,10 +130,9 @@ std::int64_t pairs_bytes(const LinearProblem& problem, std::int64_t channels) {
 
 Linear::Linear(const LinearSpec& spec)
     : spec_(validated(spec)),
-      problem_{spec.shape, spec.dtype, spec.dst_dtype, spec.layout},
-      // A bfloat16 sum must not be rounded before its activation.
-      is_narrow_(is_narrow(problem_) &&
-                 (spec.dtype == DType::f32 || spec.activation == Activation::none)),
+      problem_{spec.shape,  spec.dtype,         spec.dst_dtype,
+               spec.layout, spec.plain_weights, spec.plain_results},
+      is_narrow_(is_narrow(spec)),
       src_pairs_bytes_(pairs_bytes(problem_, spec.shape.C)),
       dst_pairs_bytes_(pairs_bytes(problem_, spec.shape.K)),
       src_pairs_(samples_of(problem_, spec.shape.C), pairs_of(problem_, spec.shape.C)),
@@ -128,9 +160,7 @@ void Linear::forward(const LinearForward& tensors) const {
     const bool keeps_argument = tensors.before_activation != nullptr;
     void* const product = keeps_argument ? tensors.before_activation : tensors.dst;
     if (is_narrow_) {
-        const WorkspacePool::Lease scratch(*workspaces_, scratch_bytes(PassKind::forward));
-        narrow_product(problem_, {tensors.src, tensors.weights, tensors.bias, product},
-                       reinterpret_cast<float*>(scratch.data()));
+        run_narrow(tensors, product);
     } else {
         run(PassKind::forward, keeps_argument ? kWithoutActivation : kComplete,
             {.a = tensors.src,
@@ -142,6 +172,33 @@ void Linear::forward(const LinearForward& tensors) const {
     if (keeps_argument || (is_narrow_ && spec_.activation != Activation::none)) {
         run(PassKind::forward, kActivationOnly, {.c = tensors.dst, .residual = product});
     }
+}
+
+void Linear::run_narrow(const LinearForward& tensors, void* product) const {
+    const LinearShape& shape = spec_.shape;
+    const WorkspacePool::Lease scratch(*workspaces_, scratch_bytes(PassKind::forward));
+    float* const weights = reinterpret_cast<float*>(scratch.data());
+    const auto widen =
+        spec_.dtype == DType::f32 ? widen_channel<float> : widen_channel<std::uint16_t>;
+    widen(shape, tensors.weights, weights);
+    const ChannelBlocks in = linear_blocks(shape.C);
+    const SampleStrides from = sample_strides(spec_.layout, shape.N, in);
+    narrow_product(
+        {.dtype = spec_.dtype,
+         .rows = shape.N,
+         .columns = shape.C,
+         .matrix = tensors.src,
+         .block = in.block,
+         .row_step = from.sample,
+         .block_step = from.block,
+         .vectors = weights,
+         .bias = tensors.bias,
+         .out = product,
+         .out_row_step = sample_strides(spec_.layout, shape.N, linear_blocks(1)).sample});
+}
+
+void Linear::finish(const float* bias, void* dst) const {
+    run(PassKind::forward, kEpilogueOnly, {.c = dst, .bias = bias, .residual = dst});
 }
 
 void Linear::backward_data(const void* diff_dst, const void* weights, void* diff_src) const {
@@ -176,7 +233,7 @@ void Linear::backward_activation(ActivationBackward problem) const {
 
 std::int64_t Linear::scratch_bytes(PassKind pass) const {
     if (pass == PassKind::forward && is_narrow_) {
-        return narrow_scratch_floats(problem_) * size_of(DType::f32);
+        return spec_.shape.C * size_of(DType::f32);
     }
     const bool pairs = pass == PassKind::backward_weights;
     return (pairs ? dst_pairs_bytes_ + src_pairs_bytes_ : 0) +

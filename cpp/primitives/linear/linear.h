@@ -26,6 +26,8 @@ struct LinearSpec {
     DType dtype = DType::f32;      // of src: f32, bf16, or u8 or s8 for the forward pass alone
     DType dst_dtype = DType::f32;  // of dst: as src, but f32, bf16, u8 or s8 for 8-bit src
     Format layout = Format::blocked;
+    bool plain_weights = false;  // see LinearProblem
+    bool plain_results = false;
     Activation activation = Activation::none;
     bool bias = false;
 };
@@ -53,11 +55,14 @@ public:
 
     // Operands must not overlap results.
     void forward(const LinearForward& tensors) const;
-    // `weights` is the backward form.
+    // `weights` is the backward form, or plain.
     void backward_data(const void* diff_dst, const void* weights, void* diff_src) const;
-    // diff_weights of type `to`, float32 or the type of the layer, [Cb][Kb][bk][bc].
+    // diff_weights of type `to`, float32 or the type of the layer, [Cb][Kb][bk][bc] or plain.
     void backward_weights(const void* src, const void* diff_dst, DType to,
                           void* diff_weights) const;
+
+    // Bias and activation of what already stands in dst.
+    void finish(const float* bias, void* dst) const;
 
     // activation_backward() of a tensor like dst; its shape, layout and activation are filled in
     // here.
@@ -82,10 +87,11 @@ public:
 
 private:
     void run(PassKind pass, std::int64_t variant, const ContractionOperands& operands) const;
+    void run_narrow(const LinearForward& tensors, void* product) const;
 
     LinearSpec spec_;
     LinearProblem problem_;
-    bool is_narrow_;  // see narrow_product.h
+    bool is_narrow_;  // the forward pass is a narrow_product()
     // Of src and dst as the sums over the minibatch read them: bfloat16 in pairs of samples.
     std::int64_t src_pairs_bytes_ = 0;
     std::int64_t dst_pairs_bytes_ = 0;

@@ -14,11 +14,51 @@ namespace {
 constexpr std::int64_t kFewestSamples = 48;
 constexpr std::int64_t kMostSamples = 128;
 
+// Of weights that are used in place: input channels of a kernel call, and output channels whose
+// rows stream side by side.
+constexpr std::int64_t kStreamedChannels = 256;
+constexpr std::int64_t kStreamedRows = 16;
+
 Layout operand(const LinearProblem& problem, std::string_view name, DType dtype) {
     const auto forms = linear_forms(problem.shape, problem.dtype, problem.c_type, problem.layout);
     Layout made = form_of(forms, name).packed;
     made.dtype = dtype;
     return made;
+}
+
+// A plain array one of whose dimensions is seen as blocks, where it is.
+Layout in_blocks(Layout plain, char letter, std::int64_t block) {
+    for (LayoutDimension& dimension : plain.dimensions) {
+        if (dimension.letter != letter || dimension.levels.size() > 1) continue;
+        const std::int64_t step = dimension.levels.front().stride;
+        dimension.levels = {{Blocks{dimension.extent, block}.count(), block * step}, {block, step}};
+    }
+    return plain;
+}
+
+Layout in_blocks(const Layout& plain, char letter) {
+    return in_blocks(plain, letter, linear_blocks(plain.dimension(letter).extent).block);
+}
+
+// (K, C), of the type of the result. Used in place by few samples, they are streamed by long pieces
+// of rows.
+Layout plain_weights(const LinearProblem& problem) {
+    const Indices C{'c', problem.shape.C}, K{'k', problem.shape.K};
+    const Layout plain = plain_layout(problem.c_type, {K, C});
+    if (problem.plain_weights) return in_blocks(plain, 'c', kStreamedChannels);
+    return in_blocks(in_blocks(plain, 'c'), 'k');
+}
+
+// As a pass writes it.
+Layout result(LinearProblem problem, std::string_view name) {
+    if (problem.plain_results && name == "diff_weights") return plain_weights(problem);
+    if (problem.plain_results) problem.layout = Format::nhwc;
+    return operand(problem, name, problem.c_type);
+}
+
+Layout backward_weights(const LinearProblem& problem) {
+    return problem.plain_weights ? plain_weights(problem)
+                                 : operand(problem, "backward_weights", problem.dtype);
 }
 
 // [blocks][ceil(N / 2)][block][2]
@@ -35,7 +75,7 @@ Layout sample_pairs(const LinearShape& shape, Indices channels) {
 Contraction linear_forward_contraction(const LinearProblem& problem, const Epilogue& epilogue) {
     Contraction made =
         contraction_from(parse_statement("dst(n,k) +=! src(n,c) * weights(k,c)"),
-                         {.c = operand(problem, "dst", problem.c_type),
+                         {.c = result(problem, "dst"),
                           .a = operand(problem, "src", problem.dtype),
                           .b = operand(problem, "weights", problem.dtype)},
                          {.loops = "knc", .rows = "n", .columns = "k", .depth = "c", .bias = "k"});
@@ -45,21 +85,23 @@ Contraction linear_forward_contraction(const LinearProblem& problem, const Epilo
 
 Contraction linear_data_contraction(const LinearProblem& problem) {
     return contraction_from(parse_statement("diff_src(n,c) +=! diff_dst(n,k) * weights(k,c)"),
-                            {.c = operand(problem, "diff_src", problem.c_type),
+                            {.c = result(problem, "diff_src"),
                              .a = operand(problem, "diff_dst", problem.dtype),
-                             .b = operand(problem, "backward_weights", problem.dtype)},
-                            {.loops = "cnk", .rows = "n", .columns = "c", .depth = "k"});
+                             .b = backward_weights(problem)},
+                            {.loops = "cnk",
+                             .rows = "n",
+                             .columns = "c",
+                             .depth = "k",
+                             .depth_unit = problem.plain_weights ? kStreamedRows : 0});
 }
 
-Contraction linear_activation_contraction(const LinearProblem& problem, Activation activation) {
-    const ChannelBlocks blocks = linear_blocks(problem.shape.K);
-    Layout dst = operand(problem, "dst", problem.c_type);
+Contraction linear_epilogue_contraction(const LinearProblem& problem, Epilogue epilogue) {
     // There are no weights whose blocks plain rows would be cut into.
-    std::vector<DimensionLevel>& k = dst.dimensions[1].levels;
-    if (k.size() == 1) k = {{blocks.count(), blocks.block}, {blocks.block, 1}};
+    const Layout dst = in_blocks(result(problem, "dst"), 'k');
     Contraction made = contraction_from(parse_statement("dst(n,k) +=! 0"), {.c = dst},
-                                        {.loops = "kn", .rows = "n", .columns = "k"});
-    made.epilogue = {.residual = true, .activation = activation};
+                                        {.loops = "kn", .rows = "n", .columns = "k", .bias = "k"});
+    epilogue.residual = true;
+    made.epilogue = epilogue;
     return made;
 }
 
@@ -76,7 +118,7 @@ Contraction linear_weights_contraction(const LinearProblem& problem) {
     const bool pairs = problem.dtype == DType::bf16;
     return contraction_from(
         parse_statement("diff_weights(k,c) +=! diff_dst(n,k) * src(n,c)"),
-        {.c = operand(problem, "diff_weights", problem.c_type),
+        {.c = result(problem, "diff_weights"),
          .a = pairs ? sample_pairs(shape, {'k', shape.K})
                     : operand(problem, "diff_dst", problem.dtype),
          .b = pairs ? sample_pairs(shape, {'c', shape.C}) : operand(problem, "src", problem.dtype)},

@@ -18,6 +18,8 @@ struct LinearProblem {
     DType dtype = DType::f32;   // of src
     DType c_type = DType::f32;  // of the result
     Format layout = Format::blocked;
+    bool plain_weights = false;  // of the backward-data pass, float32: used in place
+    bool plain_results = false;  // whatever the layout
 };
 
 // Loops: k blocks, n samples, c blocks that are summed. A: src, B: the forward form of the
@@ -28,8 +30,8 @@ Contraction linear_forward_contraction(const LinearProblem& problem, const Epilo
 // diff_src.
 Contraction linear_data_contraction(const LinearProblem& problem);
 
-// No product: activation(residual) into C, with the residual in the place of dst. Loops: k, n.
-Contraction linear_activation_contraction(const LinearProblem& problem, Activation activation);
+// No product: an epilogue of the residual, which stands where dst does, into C. Loops: k, n.
+Contraction linear_epilogue_contraction(const LinearProblem& problem, Epilogue epilogue);
 
 // Loops: c and k blocks, n blocks of samples that are summed. A: diff_dst, B: src, C: diff_weights
 // in float32 or the type of the layer. In bfloat16 A and B are [blocks][ceil(N / 2)][block][2].

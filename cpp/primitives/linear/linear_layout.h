@@ -16,6 +16,9 @@
 
 namespace dlprim {
 
+// Bound of the kernel's leading dimensions.
+inline constexpr std::int64_t kMostLinearChannels = std::int64_t{1} << 24;
+
 struct LinearShape {
     std::int64_t N = 0;  // minibatch
     std::int64_t C = 0;  // input channels

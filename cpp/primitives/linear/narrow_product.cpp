@@ -2,7 +2,6 @@
 #include "primitives/linear/narrow_product.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 
 #include "primitives/tensor/parallel.h"
@@ -21,93 +20,124 @@ namespace dlprim {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Samples of a task: their sums are held on the stack.
-constexpr std::int64_t kTaskSamples = 64;
-// Of these, the ones that share what is loaded of the weights, each a chain of additions of its
-// own.
-constexpr std::int64_t kTogether = 4;
+// Rows of a task: their sums are held on the stack.
+constexpr std::int64_t kTaskRows = 32;
+// Rows and vectors that share what is loaded, each pair a chain of additions of its own.
+constexpr std::int64_t kRowsTogether = 4;
+constexpr std::int64_t kVectorsTogether = HWY_TARGET <= HWY_AVX3 ? 4 : 3;
+// Bytes in front of what a row reads that are fetched: hardware follows a few rows late.
+constexpr std::int64_t kFetchAhead = 512;
 
-// The channels of one block, of samples one behind the other.
+// Columns of one block, of rows and vectors one behind the other.
 template <class Element>
 struct Block {
-    std::int64_t channels;
-    const Element* src;
-    std::int64_t ld_src;   // elements from sample to sample
-    const float* weights;  // one for each channel
+    std::int64_t columns;
+    const Element* matrix;
+    std::int64_t row_step;
+    const float* vectors;
+    std::int64_t vector_step;
 };
 
-// Adds to the sums of kSamples samples from `first` on.
-template <std::int64_t kSamples, class Element>
-HWY_INLINE void add_products(const Block<Element>& it, std::int64_t first, float* sums) {
+// Adds to sums[row][vector].
+template <std::int64_t kRows, std::int64_t kVectors, class Element>
+HWY_INLINE void add_products(const Block<Element>& it, float* sums) {
     using Channels = ChannelVector<Element>;
-    Channels products[kSamples];
-    for (Channels& each : products) each = Channels::zero();
-    const Element* const src = it.src + first * it.ld_src;
+    Channels products[kRows][kVectors];
+    for (auto& row : products) {
+        for (Channels& each : row) each = Channels::zero();
+    }
     const auto step = [&](std::int64_t i, auto part) {
-        const auto weights = Channels::load_floats(it.weights + i, part);
-        for (std::int64_t sample = 0; sample < kSamples; ++sample) {
-            products[sample].multiply_add(Channels::load(src + sample * it.ld_src + i, part),
-                                          weights);
+        Channels vectors[kVectors];
+        for (std::int64_t v = 0; v < kVectors; ++v) {
+            vectors[v] = Channels::load_floats(it.vectors + v * it.vector_step + i, part);
+        }
+        for (std::int64_t row = 0; row < kRows; ++row) {
+            const Element* const from = it.matrix + row * it.row_step + i;
+            prefetch<1>(from + kFetchAhead / sizeof(Element), 0);
+            const Channels elements = Channels::load(from, part);
+            for (std::int64_t v = 0; v < kVectors; ++v) {
+                products[row][v].multiply_add(elements, vectors[v]);
+            }
         }
     };
     std::int64_t i = 0;
-    for (; i + Channels::kChannels <= it.channels; i += Channels::kChannels) step(i, All());
-    if (i < it.channels) step(i, First{it.channels - i});
-    for (std::int64_t sample = 0; sample < kSamples; ++sample) {
-        sums[first + sample] += products[sample].total();
+    for (; i + Channels::kChannels <= it.columns; i += Channels::kChannels) step(i, All());
+    if (i < it.columns) step(i, First{it.columns - i});
+    for (std::int64_t row = 0; row < kRows; ++row) {
+        for (std::int64_t v = 0; v < kVectors; ++v) {
+            sums[row * kVectors + v] += products[row][v].total();
+        }
     }
 }
 
-float widened(float value) { return value; }
-float widened(std::uint16_t value) {
-    return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);
+template <std::int64_t kVectors, class Element>
+void add_block(Block<Element> it, std::int64_t rows, float* sums) {
+    std::int64_t row = 0;
+    for (; row + kRowsTogether <= rows; row += kRowsTogether) {
+        add_products<kRowsTogether, kVectors>(it, sums + row * kVectors);
+        it.matrix += kRowsTogether * it.row_step;
+    }
+    for (; row < rows; ++row) {
+        add_products<1, kVectors>(it, sums + row * kVectors);
+        it.matrix += it.row_step;
+    }
 }
 
 void round_to(float value, float* dst) { *dst = value; }
 void round_to(float value, std::uint16_t* dst) { *dst = rounded_to_half(value); }
 
-template <class Element>
-void multiply(const LinearProblem& problem, const NarrowProduct& operands, const float* weights,
-              Range samples) {
-    const std::int64_t N = problem.shape.N;
-    const ChannelBlocks in = linear_blocks(problem.shape.C), out = linear_blocks(problem.shape.K);
-    const SampleStrides from = sample_strides(problem.layout, N, in);
-    const SampleStrides to = sample_strides(problem.layout, N, out);
-    float sums[kTaskSamples];
-    std::fill_n(sums, samples.size(), operands.bias == nullptr ? 0.0F : *operands.bias);
-    for (std::int64_t index = 0; index < in.count(); ++index) {
-        const Block<Element> block{std::min(in.block, in.channels - index * in.block),
-                                   static_cast<const Element*>(operands.src) +
-                                       samples.begin * from.sample + index * from.block,
-                                   from.sample, weights + index * in.block};
-        std::int64_t sample = 0;
-        for (; sample + kTogether <= samples.size(); sample += kTogether) {
-            add_products<kTogether>(block, sample, sums);
+template <std::int64_t kVectors>
+void start_from_bias(const NarrowProduct& it, Range rows, std::int64_t first, float* sums) {
+    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+        for (std::int64_t v = first; v < first + kVectors; ++v) {
+            *sums++ = it.bias[row * it.bias_row_step + v * it.bias_vector_step];
         }
-        for (; sample < samples.size(); ++sample) add_products<1>(block, sample, sums);
-    }
-    Element* const dst = static_cast<Element*>(operands.dst) + samples.begin * to.sample;
-    for (std::int64_t i = 0; i < samples.size(); ++i) round_to(sums[i], dst + i * to.sample);
-}
-
-// Of the two columns that one channel is stored as (linear_layout.h), the first.
-template <class Element>
-void widen_weights(const LinearProblem& problem, const Element* packed, float* weights) {
-    constexpr std::int64_t group = sizeof(float) / sizeof(Element);  // along the sum, side by side
-    const std::int64_t apart = linear_blocks(problem.shape.K).block * group;
-    const std::int64_t channels = narrow_scratch_floats(problem);
-    for (std::int64_t c = 0; c < channels; ++c) {
-        weights[c] = widened(packed[c / group * apart + c % group]);
     }
 }
 
+// Of kVectors vectors from `first` on.
+template <std::int64_t kVectors, class Element>
+void multiply(const NarrowProduct& it, Range rows, std::int64_t first) {
+    float sums[kTaskRows * kVectors] = {};
+    if (it.bias != nullptr) start_from_bias<kVectors>(it, rows, first, sums);
+    const Blocks blocks{it.columns, it.block};
+    for (std::int64_t index = 0; index < blocks.count(); ++index) {
+        const Range columns = blocks.at(index);
+        add_block<kVectors, Element>(
+            {columns.size(),
+             static_cast<const Element*>(it.matrix) + rows.begin * it.row_step +
+                 index * it.block_step,
+             it.row_step, it.vectors + first * it.vector_step + columns.begin, it.vector_step},
+            rows.size(), sums);
+    }
+    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+        for (std::int64_t v = first; v < first + kVectors; ++v) {
+            round_to(
+                sums[(row - rows.begin) * kVectors + v - first],
+                static_cast<Element*>(it.out) + row * it.out_row_step + v * it.out_vector_step);
+        }
+    }
+}
+
+// Groups of vectors within a few rows, which stay in the caches.
 template <class Element>
-void run(const LinearProblem& problem, const NarrowProduct& operands, float* weights) {
-    widen_weights(problem, static_cast<const Element*>(operands.weights), weights);
-    const Blocks tasks{problem.shape.N, kTaskSamples};
-    parallel_for(tasks.count(), [&](std::int64_t task) {
-        multiply<Element>(problem, operands, weights, tasks.at(task));
-    });
+void multiply_rows(const NarrowProduct& it, Range rows) {
+    std::int64_t first = 0;
+    const auto take = [&](auto count) {
+        for (; first + count() <= it.vector_count; first += count()) {
+            multiply<count(), Element>(it, rows, first);
+        }
+    };
+    take(std::integral_constant<std::int64_t, kVectorsTogether>());
+    take(std::integral_constant<std::int64_t, 2>());
+    take(std::integral_constant<std::int64_t, 1>());
+}
+
+template <class Element>
+void run(const NarrowProduct& it) {
+    const Blocks tasks{it.rows, kTaskRows};
+    parallel_for(tasks.count(),
+                 [&](std::int64_t task) { multiply_rows<Element>(it, tasks.at(task)); });
 }
 
 auto product_of(DType dtype) { return dtype == DType::f32 ? run<float> : run<std::uint16_t>; }
@@ -120,17 +150,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dlprim {
 
-bool is_narrow(const LinearProblem& problem) {
-    return problem.shape.K == 1 && !is_int8(problem.dtype);
-}
-
-std::int64_t narrow_scratch_floats(const LinearProblem& problem) {
-    const ChannelBlocks in = linear_blocks(problem.shape.C);
-    return in.count() * in.block;
-}
-
-void narrow_product(const LinearProblem& problem, const NarrowProduct& operands, float* scratch) {
-    DLPRIM_FOR_ISA(usable_isa(), product_of)(problem.dtype)(problem, operands, scratch);
+void narrow_product(const NarrowProduct& product) {
+    DLPRIM_FOR_ISA(usable_isa(), product_of)(product.dtype)(product);
 }
 
 }  // namespace dlprim

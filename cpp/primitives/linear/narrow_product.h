@@ -1,30 +1,36 @@
-// The forward pass of a layer with one output channel: a matrix times a vector. As a kernel call it
-// would use one lane of every vector; here vectors run along the input channels of a sample, and
-// what is read of src is all that it costs (Google Highway, compiled per vector width as
-// per_isa.h describes).
+// A matrix times a few vectors: layers with few samples or few output channels. As a kernel call
+// they would use a few lanes of every vector; here vectors run along the sum, and what is read of
+// the matrix, once, is all that it costs (Google Highway, compiled per vector width as per_isa.h
+// describes).
 #pragma once
 
 #include <cstdint>
 
-#include "primitives/linear/linear_contraction.h"
+#include "jit/dtype.h"
 
 namespace dlprim {
 
-// Of the operands of linear_layout.h.
+// out[row][i] = bias + sum over c of matrix[row][c] * vectors[i][c]. Distances are in elements.
 struct NarrowProduct {
-    const void* src = nullptr;
-    const void* weights = nullptr;  // the forward form
-    const float* bias = nullptr;    // one value, or null
-    void* dst = nullptr;
+    DType dtype = DType::f32;  // of matrix and out, f32 or bf16
+    std::int64_t rows = 0;
+    std::int64_t columns = 0;
+    const void* matrix = nullptr;  // in blocks of columns
+    std::int64_t block = 0;
+    std::int64_t row_step = 0;
+    std::int64_t block_step = 0;
+    const float* vectors = nullptr;
+    std::int64_t vector_count = 1;
+    std::int64_t vector_step = 0;
+    const float* bias = nullptr;  // or null
+    std::int64_t bias_row_step = 0;
+    std::int64_t bias_vector_step = 0;
+    void* out = nullptr;
+    std::int64_t out_row_step = 0;
+    std::int64_t out_vector_step = 0;
 };
 
-// Whether the pass is one: K is 1, in float32 or bfloat16.
-bool is_narrow(const LinearProblem& problem);
-
-// Floats of scratch: the weights in order, widened.
-std::int64_t narrow_scratch_floats(const LinearProblem& problem);
-
-// dst = src * weights^T + bias. The same bits for any number of threads.
-void narrow_product(const LinearProblem& problem, const NarrowProduct& operands, float* scratch);
+// The same bits for any number of threads.
+void narrow_product(const NarrowProduct& product);
 
 }  // namespace dlprim

@@ -1,21 +1,14 @@
 """Stateless functions on plain layouts: PyTorch's shapes and defaults, arrays in and out."""
 
-from functools import lru_cache
 from typing import Any
 
-from dlprim.arguments.arrays import (
-    Array,
-    FloatArray,
-    result_array,
-    rows_of,
-)
-from dlprim.arguments.floats import bias_operand, float_operand, like_x, require_type, type_of
+from dlprim import _core as core
+from dlprim.arguments.arrays import Array, FloatArray, result_array
+from dlprim.arguments.floats import bias_operand, float_operand, like_x, require_type
 from dlprim.arguments.names import activation_name
-from dlprim.primitives.linear import Linear
 
 _MOST_CHANNELS = 1 << 24  # the kernel's bound on leading dimensions
 _Y = "leading axes of x, K from w"
-_PREPARED = 128  # shapes that are kept; a network has fewer
 
 
 def linear(
@@ -50,16 +43,16 @@ def linear(
     Blocks of the product run on the batch-reduce GEMM kernel (arXiv 1906.06440, the fully
     connected layer); w is packed on every call, which `Linear` does once.
     """
+    if activation is None or activation_name(activation):
+        y: Array | None = core.linear(x, w, bias, activation, out)
+        if y is not None:
+            return y
     src, weights = _operands(x, w)
     offset = bias_operand(bias, weights)
-    activation_name(activation)
     shape = (*src.shape[:-1], weights.shape[0])
     dst = result_array(out, shape, {"x": src, "w": weights, "bias": offset}, src.dtype)
-    rows = rows_of(src)
-    layer = _prepared(len(rows), weights.shape, type_of(src), activation, offset is not None)
-    packed = layer.pack_weights(weights, backward=False)
-    layer.forward(rows, packed, offset, out=rows_of(dst))
-    return dst
+    result: Array = core.linear(src, weights, offset, activation, dst)
+    return result
 
 
 def linear_backward(
@@ -93,10 +86,15 @@ def linear_backward(
     ValueError
         Shapes do not agree, the activation is unknown, or y is missing.
     """
+    activation_name(activation)
+    gradients: tuple[Array, Array, FloatArray] | None = core.linear_backward(
+        dy, x, w, y, activation
+    )
+    if gradients is not None:
+        return gradients
     src, weights = _operands(x, w)
     shape = (*src.shape[:-1], weights.shape[0])
     diff_dst = like_x("dy", dy, src, shape, _Y)
-    activation_name(activation)
     saved = None
     if activation is not None:
         if y is None:
@@ -104,21 +102,11 @@ def linear_backward(
                 f"y is missing: the gradient of activation={activation!r} needs the result of "
                 "the forward pass, or what the activation was applied to"
             )
-        saved = rows_of(like_x("y", y, src, shape, _Y))
-    rows = rows_of(src)
-    layer = _prepared(len(rows), weights.shape, type_of(src), activation, False)
-    diff, db = layer.backward_activation(rows_of(diff_dst), saved)
-    dx = layer.backward_data(diff, layer.pack_weights(weights))
-    dw = layer.unpack_diff_weights(layer.backward_weights(rows, diff, dtype=type_of(src)))
-    return dx.reshape(src.shape), dw, db
-
-
-@lru_cache(maxsize=_PREPARED)
-def _prepared(
-    samples: int, w_shape: tuple[int, int], dtype: str, activation: str | None, bias: bool
-) -> Linear:
-    channels, depth = w_shape
-    return Linear((samples, depth), channels, dtype, activation, bias, layout="plain")
+        saved = like_x("y", y, src, shape, _Y)
+    result: tuple[Array, Array, FloatArray] = core.linear_backward(
+        diff_dst, src, weights, saved, activation
+    )
+    return result
 
 
 def _operands(x: Any, w: Any) -> tuple[Array, Array]:

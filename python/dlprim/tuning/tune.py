@@ -6,7 +6,6 @@ from pathlib import Path
 from time import perf_counter, thread_time
 
 from dlprim.functions import convolution, recurrent_stack
-from dlprim.functions import linear as linear_functions
 from dlprim.kernel.machine import threads
 from dlprim.primitives.conv import Conv2d
 from dlprim.primitives.linear import Linear
@@ -148,5 +147,4 @@ def _keep(primitive: Tunable, which: str, winner: Winner, folder: Path) -> None:
     entry = {"schedule": winner.schedule, "gain": round(winner.gain, 3)}
     store.save(folder, {_key(primitive, which): entry if winner.gain > 1 else None})
     convolution._prepared.cache_clear()
-    linear_functions._prepared.cache_clear()
     recurrent_stack._primitive.cache_clear()

@@ -13,6 +13,12 @@ namespace {
 
 constexpr int kQuad = 4;
 
+constexpr Machine kZen3{.l1 = 32768,
+                        .l2 = 524288,
+                        .bytes_from_l2_per_cycle = 25,
+                        .scattered_bytes_from_l2_per_cycle = 14,
+                        .l2_exposed = 0.1};
+
 struct Setting {
     Isa isa;
     Machine machine;
@@ -25,6 +31,7 @@ std::vector<Setting> settings() {
             all.push_back({isa, {.shuffles_beat_broadcast_loads = shuffles}});
         }
     }
+    all.push_back({Isa::avx2, kZen3});
     return all;
 }
 
@@ -126,8 +133,8 @@ std::string fault_in_registers(const BrgemmPlan& plan, const Tile& tile) {
     };
     const bool a_from_memory = map.quads == map.a;
     occupy(map.accumulators, tile.rows * tile.vectors * tile.sets);
-    occupy(map.b, tile.vectors);
-    occupy(map.a, a_from_memory ? 0 : 1);
+    occupy(map.b, map.streams_b ? 1 : tile.vectors);
+    occupy(map.a, map.streams_b ? tile.rows : a_from_memory ? 0 : 1);
     occupy(map.quads, plan.spec.trans_a ? tile.quad_rows / kQuad : tile.quad_rows);
     if (*std::max_element(uses.begin(), uses.end()) > 1) return "two roles share a register";
     if (a_from_memory && (tile.vectors > 1 || tile.quad_rows > 0)) return "no register for A";
@@ -238,6 +245,31 @@ TEST_CASE("a plan depends on its arguments alone") {
         CHECK(print() == first);
         CHECK(std::async(std::launch::async, print).get() == first);
     }
+}
+
+std::string tiles_of(std::int64_t m, std::int64_t n, bool trans_a, const Machine& machine) {
+    std::string text;
+    const BrgemmSpec spec = validated({.m = m, .n = n, .k = 64, .trans_a = trans_a});
+    for (const ColumnGroup& columns : make_plan(spec, Isa::avx2, machine).columns) {
+        text += text.empty() ? "" : " ";
+        text += std::to_string(columns.count) + "*";
+        for (const RowGroup& rows : columns.rows) {
+            text += "[" + std::to_string(rows.count) + "*" + std::to_string(rows.tile.rows) + "x" +
+                    std::to_string(rows.tile.vectors) + "]";
+        }
+    }
+    return text;
+}
+
+// What was fastest there, tried tile by tile.
+TEST_CASE("plans for an AVX2 machine with a narrow L2 cache take whole cache lines of B") {
+    CHECK(tiles_of(64, 64, false, kZen3) == "4*[9*6x2][2*5x2]");
+    CHECK(tiles_of(28, 64, false, kZen3) == "4*[3*6x2][2*5x2]");
+    CHECK(tiles_of(24, 64, false, kZen3) == "4*[4*6x2]");
+    CHECK(tiles_of(64, 24, false, kZen3) == "1*[16*4x3]");
+    CHECK(tiles_of(64, 64, true, kZen3) == "4*[9*6x2][2*5x2]");
+    CHECK(tiles_of(1, 64, false, kZen3) == "1*[1*1x8]");
+    CHECK(tiles_of(3, 64, false, kZen3) == "2*[1*3x4]");
 }
 
 TEST_CASE("scalar has no tiles and no registers") {
