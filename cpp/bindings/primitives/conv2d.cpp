@@ -1,8 +1,11 @@
 #include "primitives/conv/conv2d.h"
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
+
+#include <pybind11/stl.h>
 
 #include "bindings/primitives/primitive.h"
 #include "bindings/register.h"
@@ -11,30 +14,10 @@
 namespace dlprim::bindings {
 namespace {
 
-constexpr std::size_t kShapeFields = 16;
-
 // The fields of ConvShape in their order.
-ConvShape conv_shape(const Shape& values) {
-    if (values.size() != kShapeFields) {
-        throw py::value_error("shape has " + std::to_string(values.size()) +
-                              " values, expected 16");
-    }
-    return {.N = values[0],
-            .C = values[1],
-            .H = values[2],
-            .W = values[3],
-            .K = values[4],
-            .R = values[5],
-            .S = values[6],
-            .stride_h = values[7],
-            .stride_w = values[8],
-            .pad_top = values[9],
-            .pad_bottom = values[10],
-            .pad_left = values[11],
-            .pad_right = values[12],
-            .dilation_h = values[13],
-            .dilation_w = values[14],
-            .groups = values[15]};
+ConvShape conv_shape(const std::array<std::int64_t, 16>& it) {
+    return {it[0], it[1], it[2],  it[3],  it[4],  it[5],  it[6],  it[7],
+            it[8], it[9], it[10], it[11], it[12], it[13], it[14], it[15]};
 }
 
 ConvAlgorithm parse_algorithm(const std::string& name) {
@@ -46,9 +29,9 @@ std::vector<TensorForm> forms_of(const ConvSpec& spec) {
     return conv_forms(spec.shape, spec.dtype, spec.layout);
 }
 
-class PyConv2d : public Primitive<Conv2d> {
+class PyConv2d : public Primitive<Conv2d, &Conv2d::backward_relu> {
 public:
-    explicit PyConv2d(const ConvSpec& spec) : Primitive(spec, &forms_of) {
+    explicit PyConv2d(const ConvSpec& spec) : Primitive(spec, &forms_of, "convolution", "dst") {
         add_transformed(forward_weights_, {PassKind::forward});
         add_transformed(all_weights_, {PassKind::forward, PassKind::backward_data});
     }
@@ -59,7 +42,7 @@ public:
         const Weights filter = weights_in(call, weights);
         ConvForward tensors{.src = call.operand("src", src, src_),
                             .weights = filter.direct,
-                            .bias = bias_in(call, bias, "convolution"),
+                            .bias = bias_in(call, bias),
                             .residual = call.optional("residual", residual, dst_),
                             .transformed = filter.forward};
         if (!relu_mask.is_none() && core_.spec().activation != Activation::relu) {
@@ -69,38 +52,19 @@ public:
         }
         const Written dst = call.result("out", out, dst_, src, {tensors.residual});
         tensors.dst = dst.data;
-        tensors.relu_mask = call.optional_result("relu_mask", relu_mask, relu_mask_).bits();
+        tensors.relu_mask = call.optional_result("relu_mask", relu_mask, relu_mask_).data;
         call.run([&] { core_.forward(tensors); });
         return dst.array;
     }
 
     py::object backward_data(py::handle diff_dst, py::handle weights, py::handle out) const {
         Call call;
-        const char* const gradient = call.operand("diff_dst", diff_dst, dst_);
+        const Memory gradient = call.operand("diff_dst", diff_dst, dst_);
         const Weights filter = weights_in(call, weights);
         const Written diff_src = call.result("out", out, src_, diff_dst);
         call.run(
             [&] { core_.backward_data(gradient, filter.direct, diff_src.data, filter.backward); });
         return diff_src.array;
-    }
-
-    // The gradient in front of relu, and the bias's where that is given; the latter alone with
-    // neither `dst` nor `relu_mask`.
-    py::object backward_relu(py::handle diff_dst, py::handle dst, py::handle relu_mask,
-                             py::handle out, py::handle diff_bias) const {
-        Call call;
-        ActivationBackward problem{.diff_dst = call.operand("diff_dst", diff_dst, dst_),
-                                   .saved = call.optional("dst", dst, dst_)};
-        const char* const mask = call.optional("relu_mask", relu_mask, relu_mask_);
-        problem.relu_mask = reinterpret_cast<const std::uint8_t*>(mask);
-        Written passed;
-        if (problem.saved != nullptr || mask != nullptr) {
-            passed = call.result("out", out, dst_, diff_dst, {problem.diff_dst});
-        }
-        problem.out = passed.data;
-        problem.diff_bias = call.optional_result("diff_bias", diff_bias, bias_).floats();
-        call.run([&] { core_.backward_relu(problem); });
-        return passed.array ? passed.array : py::none();
     }
 
     // `form`: "direct", "forward" or "all"; where there is an `out`, its shape says it. An array
@@ -111,9 +75,9 @@ public:
         if (&to == &weights_) return pack(weights_, "w", w, out);
         Call call;
         const DType from = plain_type_of(weights_, w);
-        const char* const source = call.operand("w", w, Expected{from, weights_.plain_shape()});
+        const Memory source = call.operand("w", w, {from, weights_.plain_shape()});
         const Written packed = call.result("out", out, to.written_whole(), w);
-        const Weights parts = parts_of(packed.data, to);
+        const Weights parts = parts_of(packed.data.data, to);
         const Reorder& packing = weights_.packing(from);
         call.run([&] {
             packing.run(source, packed.data);
@@ -142,7 +106,6 @@ private:
         const float* backward = nullptr;
     };
 
-    DType dtype() const { return core_.spec().dtype; }
     bool runs(PassKind pass) const { return core_.transformed_floats(pass) > 0; }
 
     std::int64_t direct_bytes() const { return dlprim::aligned(weights_.layout().bytes()); }
@@ -159,7 +122,7 @@ private:
             name += separator + std::string(name_of(pass)) + " in " + core_.algorithm(pass);
             separator = " and ";
         }
-        if (!separator.empty()) form.emplace(weights_, bytes / size_of(dtype()), name);
+        if (!separator.empty()) form.emplace(weights_, bytes / size_of(weights_.dtype()), name);
     }
 
     const Form& weights_form(const std::string& form) const {
@@ -187,14 +150,14 @@ private:
 
     Weights weights_in(Call& call, py::handle array) const {
         const Form& form = weights_form_of(array);
-        const char* const data = call.operand("weights", array, form);
+        const Memory data = call.operand("weights", array, form);
         if (&form == &weights_) return {.direct = data};
         if (!packed_as(array)) {
             throw py::value_error(
                 "weights does not say how it was packed, expected what pack_weights returns: " +
                 std::string(py::str(form.packed_as())));
         }
-        return parts_of(data, form);
+        return parts_of(data.data, form);
     }
 
     void transform(PassKind pass, const Weights& parts, const float* to) const {
@@ -220,11 +183,11 @@ py::dict algorithms(const PyConv2d& conv) {
 }
 
 std::unique_ptr<PyConv2d> make(const std::string& algorithm, bool high_accuracy,
-                               const py::sequence& shape, const std::string& dtype,
+                               const std::array<std::int64_t, 16>& shape, const std::string& dtype,
                                const std::string& layout, const std::string& activation,
                                bool bias) {
     return std::make_unique<PyConv2d>(
-        ConvSpec{.shape = conv_shape(shape_from(shape)),
+        ConvSpec{.shape = conv_shape(shape),
                  .dtype = parse_dtype(dtype),
                  .layout = layout == "NHWC" ? Format::nhwc : Format::blocked,
                  .activation = parse_activation(activation),
@@ -241,7 +204,7 @@ void register_conv2d(py::module_& module) {
         .def("forward", &PyConv2d::forward)
         .def("backward_data", &PyConv2d::backward_data)
         .def("backward_weights", &PyConv2d::backward_weights)
-        .def("backward_relu", &PyConv2d::backward_relu)
+        .def("backward_activation", &PyConv2d::backward_activation)
         .def("pack_weights", &PyConv2d::pack_weights)
         .def_property_readonly("weights_shapes", &PyConv2d::weights_shapes)
         .def_property_readonly("algorithms", algorithms)

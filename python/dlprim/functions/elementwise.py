@@ -10,7 +10,7 @@ from typing import Any
 
 from dlprim import _core
 from dlprim.arguments.arrays import Array
-from dlprim.arguments.floats import float_operand, type_of
+from dlprim.arguments.floats import float_operand
 from dlprim.arguments.scalars import fraction, integer
 
 _WORDS = 2**32
@@ -35,8 +35,7 @@ def relu(src: Any, out: Array | None = None) -> Array:
     TypeError, ValueError
         An array is of another dtype or shape, or `out` overlaps src in part.
     """
-    source = float_operand("src", src)
-    return _core.relu(type_of(source), source, out)
+    return _core.elementwise("relu", float_operand("src", src), None, out)
 
 
 def relu_backward(diff_dst: Any, dst: Any, out: Array | None = None) -> Array:
@@ -58,8 +57,8 @@ def relu_backward(diff_dst: Any, dst: Any, out: Array | None = None) -> Array:
     TypeError, ValueError
         As `relu` does.
     """
-    gradient = float_operand("diff_dst", diff_dst)
-    return _core.relu_backward(type_of(gradient), gradient, float_operand("dst", dst), out)
+    gradient, result = float_operand("diff_dst", diff_dst), float_operand("dst", dst)
+    return _core.elementwise("relu_backward", gradient, result, out)
 
 
 def add(src: Any, other: Any, relu: bool = False, out: Array | None = None) -> Array:
@@ -81,9 +80,8 @@ def add(src: Any, other: Any, relu: bool = False, out: Array | None = None) -> A
     TypeError, ValueError
         As `relu` does.
     """
-    source = float_operand("src", src)
-    run = _core.add_relu if relu else _core.add
-    return run(type_of(source), source, float_operand("other", other), out)
+    source, addend = float_operand("src", src), float_operand("other", other)
+    return _core.elementwise("add_relu" if relu else "add", source, addend, out)
 
 
 def dropout(src: Any, p: float, seed: int, offset: int = 0, out: Array | None = None) -> Array:
@@ -120,4 +118,4 @@ def dropout(src: Any, p: float, seed: int, offset: int = 0, out: Array | None = 
     source = float_operand("src", src)
     threshold = round(math.ldexp(p, 32))
     scale = 0.0 if threshold == _WORDS else 1 / (1 - p)
-    return _core.dropout(type_of(source), source, out, seed, offset, threshold, scale)
+    return _core.dropout(source, out, seed, offset, threshold, scale)

@@ -282,8 +282,7 @@ class Conv2d(Operands):
         if (dst is None) == (relu_mask is None):
             given = "neither" if dst is None else "both"
             raise ValueError(f"of dst and relu_mask {given} is given, expected one of them")
-        diff: Array = self._core.backward_relu(diff_dst, dst, relu_mask, out, diff_bias)
-        return diff
+        return self._core.backward_activation(diff_dst, dst, relu_mask, out, diff_bias)
 
     def diff_bias(
         self, diff_dst: Any, out: npt.NDArray[np.float32] | None = None
@@ -307,7 +306,7 @@ class Conv2d(Operands):
             As `forward` does.
         """
         result = np.empty(self.w_shape[:1], np.float32) if out is None else out
-        self._core.backward_relu(diff_dst, None, None, None, result)
+        self._core.backward_activation(diff_dst, None, None, None, result)
         return result
 
     def __repr__(self) -> str:

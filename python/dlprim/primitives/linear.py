@@ -265,7 +265,12 @@ class Linear(Operands):
         TypeError, ValueError
             As `backward_data` does, or `saved` is missing.
         """
-        return self._core.backward_activation(diff_dst, saved, out, diff_bias)
+        if self.activation is None:
+            saved = None
+        elif saved is None:
+            raise ValueError(f"saved is missing: the activation of the layer is {self.activation}")
+        total = np.empty(self.w_shape[:1], np.float32) if diff_bias is None else diff_bias
+        return self._core.backward_activation(diff_dst, saved, None, out, total), total
 
     def __repr__(self) -> str:
         return f"<dlprim.Linear {self.x_shape} -> {self.y_shape} {self.dtype} {self.layout}>"
