@@ -35,18 +35,21 @@ public:
     // and float32 arrays of a value `by_channel`.
     Forms table(std::initializer_list<const char*> packed, std::initializer_list<const char*> masks,
                 std::initializer_list<const char*> by_channel) const {
+        const TensorForm elements = form("");
+        TensorForm bits{
+            .name = "", .packed = {.dtype = DType::u8}, .packed_shape = elements.packed_shape};
+        bits.packed_shape.back() = (bits.packed_shape.back() + 7) / 8;
+        const TensorForm channels = plain_form("", DType::f32, {{'c', tensor_.blocks.total()}});
         std::vector<TensorForm> forms;
-        for (const char* const name : packed) forms.push_back(form(name));
-        for (const char* const name : masks) {
-            TensorForm mask{.name = name,
-                            .packed = {.dtype = DType::u8},
-                            .packed_shape = form(name).packed_shape};
-            mask.packed_shape.back() = (mask.packed_shape.back() + 7) / 8;
-            forms.push_back(mask);
-        }
-        for (const char* const name : by_channel) {
-            forms.push_back(plain_form(name, DType::f32, {{'c', tensor_.blocks.total()}}));
-        }
+        const auto add = [&](const auto& names, TensorForm form) {
+            for (const char* const name : names) {
+                form.name = name;
+                forms.push_back(form);
+            }
+        };
+        add(packed, elements);
+        add(masks, bits);
+        add(by_channel, channels);
         return Forms(forms);
     }
 

@@ -4,15 +4,12 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "bindings/arrays/call.h"
 #include "primitives/layers/activation_backward.h"
 #include "primitives/nest/loop_nest.h"
 
 namespace dlprim::bindings {
-
-inline py::str text_of(std::string_view name) { return {name.data(), name.size()}; }
 
 // A primitive with src, dst, weights, a bias and an activation, whose gradient `kThroughActivation`
 // computes. Passes write to `out`, or to a new array where it is None, and return it.
@@ -93,11 +90,17 @@ protected:
     const Form& bias_ = forms_["bias"];
 };
 
+// What `value` gives for every pass, by the name of the pass.
+template <class Passes, class Value>
+py::dict by_pass(const Passes& passes, const Value& value) {
+    py::dict made;
+    for (const auto pass : passes) made[py::str(name_of(pass))] = value(pass);
+    return made;
+}
+
 template <class Bound, class Passes>
 py::dict scratch_by_pass(const Bound& it, const Passes& passes) {
-    py::dict bytes;
-    for (const auto pass : passes) bytes[text_of(name_of(pass))] = it.core().scratch_bytes(pass);
-    return bytes;
+    return by_pass(passes, [&](auto pass) { return it.core().scratch_bytes(pass); });
 }
 
 // The pass of that name, of `all`.
@@ -136,11 +139,8 @@ void define_schedules(py::class_<Bound>& type, const Passes& all, Scheduled sche
              })
         .def("describe", [](const Bound& it) { return it.core().describe(); })
         .def_property_readonly("schedules", [scheduled](const Bound& it) {
-            py::dict texts;
-            for (const auto pass : scheduled(it.core())) {
-                texts[text_of(name_of(pass))] = to_string(it.core().schedule(pass));
-            }
-            return texts;
+            const auto text = [&](auto pass) { return to_string(it.core().schedule(pass)); };
+            return by_pass(scheduled(it.core()), text);
         });
 }
 

@@ -64,11 +64,11 @@ def bias_operand(bias: Any, weights: Array) -> FloatArray | None:
     return widened(array)
 
 
-def float32_bias(bias: Any) -> Any:
-    """The argument bias of a primitive, widened if it is bfloat16."""
-    if bias is None or getattr(bias, "dtype", None) != bfloat16_dtype():
-        return bias
-    return to_float32(bias)
+def float32_operand(value: Any) -> Any:
+    """An operand of a primitive that the core takes as float32, widened if it is bfloat16."""
+    if value is None or getattr(value, "dtype", None) != bfloat16_dtype():
+        return value
+    return to_float32(value)
 
 
 def widened(array: Array) -> FloatArray:

@@ -27,6 +27,25 @@ def integer(name: str, value: Any, least: int, end: int = 2**63) -> int:
     return number
 
 
+def held_integer(name: str, value: Any) -> int:
+    """An extent or step that an argument holds, as an int of 32 bits; else as `integer`."""
+    try:
+        number = index(value)
+    except TypeError:
+        raise TypeError(f"{name} holds {value!r}, expected an integer") from None
+    if not -(2**31) <= number < 2**31:
+        raise ValueError(f"{name} holds {number}, which is out of range")
+    return number
+
+
+def typed_integer(name: str, value: Any) -> int:
+    """``value`` as an int of any size; TypeError names the type of what is none."""
+    try:
+        return index(value)
+    except TypeError:
+        raise TypeError(f"{name} is of type {type(value).__name__}, expected an integer") from None
+
+
 def real(name: str, value: Any, least: float = -math.inf) -> float:
     """``value`` as a finite float of at least ``least``; else as `integer`."""
     if type(value) is float and least <= value < math.inf:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dlprim import _core as core
 from dlprim.arguments.arrays import Array
-from dlprim.arguments.floats import float32_bias
+from dlprim.arguments.floats import float32_operand
 from dlprim.arguments.names import activation_name, float_type_name, layout_name
 from dlprim.primitives.conv_algorithm import new_core, require_accuracy, resolved
 from dlprim.primitives.conv_arguments import geometry
@@ -192,7 +192,7 @@ class Conv2d(Operands):
             An array is missing or superfluous, of another dtype or shape, not C-contiguous, or
             overlaps a result.
         """
-        return self._core.forward(src, weights, float32_bias(bias), residual, relu_mask, out)
+        return self._core.forward(src, weights, float32_operand(bias), residual, relu_mask, out)
 
     def backward_data(self, diff_dst: Any, weights: Any, out: Array | None = None) -> Array:
         """The gradient with respect to src.

@@ -3,6 +3,8 @@
 from operator import index
 from typing import Any, NamedTuple, TypeAlias
 
+from dlprim.arguments.scalars import held_integer
+
 _PADDINGS = "expected an integer, a pair (height, width), ((top, bottom), (left, right)) or 'same'"
 
 Pair: TypeAlias = tuple[int, int]
@@ -66,7 +68,7 @@ def geometry(
     """
     n, c, h, w = _extents("x", x_shape, "(N, C, H, W)")
     k, group_c, r, s = _extents("w", w_shape, "(K, C/groups, R, S)")
-    count = _integer("groups", groups)
+    count = held_integer("groups", groups)
     if count < 1:
         raise ValueError(f"groups is {count}, expected at least 1")
     if group_c * count != c:
@@ -102,13 +104,13 @@ def _extents(name: str, shape: Any, axes: str) -> tuple[int, ...]:
         ) from None
     if len(extents) != 4:
         raise ValueError(f"{name} has shape {extents}, expected four dimensions {axes}")
-    return tuple(_integer(f"the shape of {name}", extent) for extent in extents)
+    return tuple(held_integer(f"the shape of {name}", extent) for extent in extents)
 
 
 def _integers(name: str, value: Any) -> Pair:
     """An integer, which then holds for both directions, or a pair of them."""
     first, second = _two(name, value, "expected an integer or a pair of integers")
-    return _integer(name, first), _integer(name, second)
+    return held_integer(name, first), held_integer(name, second)
 
 
 def _two(name: str, value: Any, expected: str) -> tuple[Any, Any]:
@@ -124,13 +126,3 @@ def _two(name: str, value: Any, expected: str) -> tuple[Any, Any]:
     if len(entries) != 2:
         raise ValueError(f"{name} is {value!r}, {expected}")
     return entries[0], entries[1]
-
-
-def _integer(name: str, value: Any) -> int:
-    try:
-        number = index(value)
-    except TypeError:
-        raise TypeError(f"{name} holds {value!r}, expected an integer") from None
-    if not -(2**31) <= number < 2**31:
-        raise ValueError(f"{name} holds {number}, which is out of range")
-    return number

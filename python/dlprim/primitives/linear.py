@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dlprim import _core as core
 from dlprim.arguments.arrays import Array, FloatArray
-from dlprim.arguments.floats import dtype_named, float32_bias
+from dlprim.arguments.floats import dtype_named, float32_operand
 from dlprim.arguments.names import activation_name, dtype_name, layout_name
 from dlprim.primitives.operands import Operands, schedules
 from dlprim.tuning import store
@@ -176,7 +176,7 @@ class Linear(Operands):
             scale = np.full(self.w_shape[0], scale, np.float32)
         kept = training and self.activation in _FROM_ARGUMENT
         before = self._core.new("dst", src) if kept else None
-        dst = self._core.forward(src, weights, float32_bias(bias), scale, before, out)
+        dst = self._core.forward(src, weights, float32_operand(bias), scale, before, out)
         if training:
             return dst, dst if before is None else before
         return dst
