@@ -190,7 +190,7 @@ def test_winners_are_used_and_kept(
 
 def test_functions_use_them_at_once(rigged: dict[str, str]) -> None:
     geometry = Geometry(**dlprim.Conv2d(**SHAPES)._stored_as.geometry)
-    arguments = (geometry, "float32", "NCHW", ("auto", None), None, False)
+    arguments = (geometry, "float32", "blocked", "auto", None, False)
     before = convolution._prepared(*arguments).schedules
     dlprim.tune(dlprim.Conv2d(**SHAPES), progress=None)
     assert convolution._prepared(*arguments).schedules == rigged != before

@@ -3,19 +3,14 @@
 from functools import lru_cache
 from typing import Any
 
-from dlprim.arguments.arrays import (
-    Array,
-    FloatArray,
-    result_array,
-    rows_of,
-)
+from dlprim.arguments.arrays import Array, FloatArray, result_array, rows_of
 from dlprim.arguments.floats import bias_operand, float_operand, like_x, require_type, type_of
 from dlprim.arguments.names import activation_name
 from dlprim.primitives.linear import Linear
 
 _MOST_CHANNELS = 1 << 24  # the kernel's bound on leading dimensions
 _Y = "leading axes of x, K from w"
-_PREPARED = 128  # shapes that are kept; a network has fewer
+_prepared = lru_cache(maxsize=128)(Linear)  # a network has fewer shapes
 
 
 def linear(
@@ -56,7 +51,8 @@ def linear(
     shape = (*src.shape[:-1], weights.shape[0])
     dst = result_array(out, shape, {"x": src, "w": weights, "bias": offset}, src.dtype)
     rows = rows_of(src)
-    layer = _prepared(len(rows), weights.shape, type_of(src), activation, offset is not None)
+    how = (type_of(src), activation, offset is not None, None, "plain")
+    layer = _prepared(rows.shape, len(weights), *how)
     packed = layer.pack_weights(weights, backward=False)
     layer.forward(rows, packed, offset, out=rows_of(dst))
     return dst
@@ -106,19 +102,11 @@ def linear_backward(
             )
         saved = rows_of(like_x("y", y, src, shape, _Y))
     rows = rows_of(src)
-    layer = _prepared(len(rows), weights.shape, type_of(src), activation, False)
+    layer = _prepared(rows.shape, len(weights), type_of(src), activation, False, None, "plain")
     diff, db = layer.backward_activation(rows_of(diff_dst), saved)
     dx = layer.backward_data(diff, layer.pack_weights(weights))
     dw = layer.unpack_diff_weights(layer.backward_weights(rows, diff, dtype=type_of(src)))
     return dx.reshape(src.shape), dw, db
-
-
-@lru_cache(maxsize=_PREPARED)
-def _prepared(
-    samples: int, w_shape: tuple[int, int], dtype: str, activation: str | None, bias: bool
-) -> Linear:
-    channels, depth = w_shape
-    return Linear((samples, depth), channels, dtype, activation, bias, layout="plain")
 
 
 def _operands(x: Any, w: Any) -> tuple[Array, Array]:

@@ -1,7 +1,6 @@
 """Operands in the form that low-precision kernels read: packed B."""
 
 import math
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from dlprim import _core
 from dlprim.arguments.arrays import contiguous, require_shape, result_array, viewed
 from dlprim.arguments.floats import bfloat16_dtype, name_of
 from dlprim.arguments.names import dtype_name
+from dlprim.arguments.scalars import typed_integer
 
 _GROUPS = {"bfloat16": 2, "int8": 4}  # neighbours along k that share a 32-bit word
 
@@ -103,10 +103,7 @@ def unpack_b(packed: Any, k: int) -> npt.NDArray[Any]:
     name = "bfloat16" if groups.dtype == np.uint16 else name_of(groups.dtype)
     if name not in _GROUPS:
         raise TypeError(f"packed has dtype {groups.dtype}, expected bfloat16 or int8")
-    try:
-        rows = index(k)
-    except TypeError:
-        raise TypeError(f"k is of type {type(k).__name__}, expected an integer") from None
+    rows = typed_integer("k", k)
     if rows < 0:
         raise ValueError(f"k is {rows}, expected at least 0")
     group = _GROUPS[name]

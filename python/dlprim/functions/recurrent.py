@@ -1,38 +1,16 @@
 """LSTM and GRU on plain arrays: PyTorch's parameters, shapes and defaults, arrays in and out."""
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from dlprim.arguments.arrays import Array, FloatArray, require_shape
+from dlprim.arguments.arrays import require_shape
 from dlprim.arguments.floats import float_operand, type_of
 from dlprim.functions.recurrent_arguments import Settings, stack_of, states_of
 from dlprim.functions.recurrent_stack import SavedRecurrence, States, backward, forward
+from dlprim.primitives.rnn_operands import GRUGradients, LSTMGradients
 
 Arrays: TypeAlias = Any  # an array, or a sequence of arrays, one per layer and direction
-
-
-class LSTMStackGradients(NamedTuple):
-    """Of `lstm`, by the names of its operands; see `lstm_backward`."""
-
-    diff_src: Array
-    diff_h_0: Array
-    diff_c_0: FloatArray
-    diff_w_ih: FloatArray | list[FloatArray]
-    diff_w_hh: FloatArray | list[FloatArray]
-    diff_b_ih: FloatArray | list[FloatArray] | None
-    diff_b_hh: FloatArray | list[FloatArray] | None
-
-
-class GRUStackGradients(NamedTuple):
-    """Of `gru`, by the names of its operands; see `gru_backward`."""
-
-    diff_src: Array
-    diff_h_0: Array
-    diff_w_ih: FloatArray | list[FloatArray]
-    diff_w_hh: FloatArray | list[FloatArray]
-    diff_b_ih: FloatArray | list[FloatArray] | None
-    diff_b_hh: FloatArray | list[FloatArray] | None
 
 
 def lstm(
@@ -169,7 +147,7 @@ def gru(
 
 def lstm_backward(
     dy: Any, saved: SavedRecurrence, diff_h_n: Any = None, diff_c_n: Any = None
-) -> LSTMStackGradients:
+) -> LSTMGradients:
     """Gradients of `lstm` through all steps, layers and directions.
 
     Parameters
@@ -200,10 +178,10 @@ def lstm_backward(
         saved is from `gru`, or a shape does not agree with it.
     """
     states = {"diff_h_n": diff_h_n, "diff_c_n": diff_c_n}
-    return LSTMStackGradients(**_backward("lstm", dy, saved, states))
+    return LSTMGradients(**_backward("lstm", dy, saved, states))
 
 
-def gru_backward(dy: Any, saved: SavedRecurrence, diff_h_n: Any = None) -> GRUStackGradients:
+def gru_backward(dy: Any, saved: SavedRecurrence, diff_h_n: Any = None) -> GRUGradients:
     """Gradients of `gru` through all steps, layers and directions.
 
     Parameters
@@ -223,7 +201,7 @@ def gru_backward(dy: Any, saved: SavedRecurrence, diff_h_n: Any = None) -> GRUSt
     TypeError, ValueError
         As `lstm_backward` does.
     """
-    return GRUStackGradients(**_backward("gru", dy, saved, {"diff_h_n": diff_h_n}))
+    return GRUGradients(**_backward("gru", dy, saved, {"diff_h_n": diff_h_n}))
 
 
 def _forward(

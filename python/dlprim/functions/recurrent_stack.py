@@ -14,9 +14,8 @@ from dlprim.primitives.rnn_operands import GRUSaved, LSTMSaved, PackedWeights
 _CELLS = {"lstm": LSTM, "gru": GRU}
 _PREPARED = 128  # shapes that are kept; a network has fewer
 
-States: TypeAlias = dict[
-    str, Array | None
-]  # by name, such as h_0, each (layers * directions, N, K)
+# By name, such as h_0, each (layers * directions, N, K).
+States: TypeAlias = dict[str, Array | None]
 
 
 class SavedRecurrence(NamedTuple):
@@ -47,7 +46,7 @@ def forward(
         for reverse in stack.directions:
             run = len(last)
             cell = _prepared(stack, stack.channels(run), reverse)
-            weights = cell.pack_weights(*(each[run] for each in parameters))
+            weights = cell.pack_weights(**{name: each[run] for name, each in parameters.items()})
             results = cell.forward(
                 src, weights, **_of_run(states, run), lengths=lengths, training=training
             )
@@ -92,10 +91,8 @@ def backward(
 
 
 @lru_cache(maxsize=_PREPARED)
-def _primitive(
-    cell: str, shape: tuple[int, int, int], channels: int, dtype: str, reverse: bool, bias: bool
-) -> Any:
-    return _CELLS[cell](shape, channels, dtype=dtype, reverse=reverse, bias=bias)
+def _primitive(cell: str, *shape_and_how: Any) -> Any:
+    return _CELLS[cell](*shape_and_how)
 
 
 def _prepared(stack: Stack, channels: int, reverse: bool) -> Any:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from dlprim import _core
 from dlprim.arguments.arrays import FloatArray, float_array, require_shape
 from dlprim.arguments.names import activation_name, dtype_name, one_of_names
+from dlprim.arguments.scalars import typed_integer
 from dlprim.kernel.disassembly import disassembly
 
 _ADDRESSINGS = ("stride", "offset", "address")
@@ -245,10 +246,7 @@ def _one_of(argument: str, name: str, names: tuple[str, ...]) -> str:
 
 
 def _integer(name: str, value: int) -> int:
-    try:
-        number = index(value)
-    except TypeError:
-        raise TypeError(f"{name} is of type {type(value).__name__}, expected an integer") from None
+    number = typed_integer(name, value)
     if not -(2**31) <= number < 2**63:
         raise ValueError(f"{name} is {number}, which is out of range")
     return number

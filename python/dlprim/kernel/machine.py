@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from operator import index
 
 from dlprim import _core
+from dlprim.arguments.scalars import typed_integer
 
 
 def isa() -> str:
@@ -45,10 +45,7 @@ def set_num_threads(n: int) -> None:
     RuntimeError
         ``n`` is more than 1 in a process that was forked after dlprim had started threads.
     """
-    try:
-        count = index(n)
-    except TypeError:
-        raise TypeError(f"n is of type {type(n).__name__}, expected an integer") from None
+    count = typed_integer("n", n)
     if not 1 <= count <= 1024:
         raise ValueError(f"n is {count}, expected 1 to 1024 threads")
     _core.set_num_threads(count)

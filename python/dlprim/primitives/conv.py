@@ -194,62 +194,6 @@ class Conv2d(Operands):
         """
         return self._core.forward(src, weights, float32_operand(bias), residual, relu_mask, out)
 
-    def backward_data(self, diff_dst: Any, weights: Any, out: Array | None = None) -> Array:
-        """The gradient with respect to src.
-
-        Parameters
-        ----------
-        diff_dst : packed array, dst_shape
-            The gradient with respect to the result; from `backward_relu` where relu was applied.
-        weights : packed array, weights_shape
-            As `forward` takes them, in any of the forms of `pack_weights`.
-        out : packed ndarray, src_shape, optional
-            Written and returned; shares no memory with an operand.
-
-        Returns
-        -------
-        packed ndarray, src_shape
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `forward` does.
-        """
-        return self._core.backward_data(diff_dst, weights, out)
-
-    def backward_weights(
-        self, src: Any, diff_dst: Any, out: Array | None = None, dtype: npt.DTypeLike | None = None
-    ) -> Array:
-        """The gradient with respect to the weights, summed over the minibatch.
-
-        Parameters
-        ----------
-        src : packed array, src_shape
-        diff_dst : packed array, dst_shape
-            As for `backward_data`.
-        out : packed ndarray, diff_weights_shape, optional
-            Of float32, or of bfloat16 for bfloat16 operands; shares no memory with an operand.
-        dtype : dtype, optional
-            Of the result, `out` included: float32 by default, or bfloat16.
-
-        Returns
-        -------
-        packed ndarray, diff_weights_shape
-            `unpack_diff_weights` makes it plain; `forward` takes another form. Zero where blocks
-            hold no channels. In bfloat16 the padding of images is multiplied, as zeros: an
-            infinite gradient at the rim gives NaN.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `forward` does.
-        """
-        narrow, given = self._is_narrow(dtype), getattr(out, "dtype", None)
-        if dtype is not None and given is not None and (given == np.float32) == narrow:
-            kind = "bfloat16" if narrow else "float32"
-            raise TypeError(f"dtype is {kind}, but out has dtype {given}, expected the same")
-        return self._core.backward_weights(src, diff_dst, out, narrow)
-
     def backward_relu(
         self,
         diff_dst: Any,

@@ -181,57 +181,6 @@ class Linear(Operands):
             return dst, dst if before is None else before
         return dst
 
-    def backward_data(self, diff_dst: Any, weights: Any, out: Array | None = None) -> Array:
-        """The gradient with respect to src.
-
-        Parameters
-        ----------
-        diff_dst : packed array, dst_shape
-            The gradient in front of the activation: from `backward_activation` where there is one.
-        weights : packed array, weights_shape
-            In both forms.
-        out : packed ndarray, src_shape, optional
-            As for `forward`.
-
-        Returns
-        -------
-        packed ndarray, src_shape
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `forward` does; TypeError for an 8-bit layer.
-        """
-        return self._core.backward_data(diff_dst, weights, out)
-
-    def backward_weights(
-        self, src: Any, diff_dst: Any, out: Array | None = None, dtype: npt.DTypeLike | None = None
-    ) -> Array:
-        """The gradient with respect to the weights, summed over the minibatch.
-
-        Parameters
-        ----------
-        src : packed array, src_shape
-        diff_dst : packed array, dst_shape
-            As for `backward_data`.
-        out : packed ndarray, diff_weights_shape, optional
-            Of float32, or of bfloat16 for bfloat16 operands; else as for `forward`.
-        dtype : dtype, optional
-            Of the result where there is no `out`: float32 by default, or bfloat16.
-
-        Returns
-        -------
-        packed ndarray, diff_weights_shape
-            ``[Cb][Kb][bk][bc]``; `unpack_diff_weights` makes it plain.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `backward_data` does.
-        """
-        narrow = out is None and self._is_narrow(dtype)
-        return self._core.backward_weights(src, diff_dst, out, narrow)
-
     def backward_activation(
         self,
         diff_dst: Any,

@@ -138,10 +138,9 @@ class RecurrentLayer(Scheduled):
         for name in ("c_0", "diff_c_n"):
             operands[name] = float32_operand(operands.get(name))
         self._require_weights("weights", weights)
-        found = self._core.backward({**operands, **weights.transposed(self._core)})
-        if not self.bias:
-            found |= {"diff_b_ih": None, "diff_b_hh": None}
-        return self._gradients(**found)
+        found: dict[str, Any] = self._core.backward(operands | weights.transposed(self._core))
+        absent = {} if self.bias else {"diff_b_ih": None, "diff_b_hh": None}
+        return self._gradients(**(found | absent))
 
 
 class LSTM(RecurrentLayer):
@@ -315,7 +314,7 @@ class GRU(RecurrentLayer):
         training: bool = False,
         out: Array | None = None,
     ) -> tuple[Any, ...]:
-        """All steps: y and h_n, with ``training=True`` also a `GRUSaved`; else as `LSTM.forward`."""
+        """All steps: y, h_n and, with training, a `GRUSaved`; else as `LSTM.forward`."""
         operands = {"src": x, "h_0": h_0, "lengths": lengths}
         return self._forward(operands, weights, out, training)
 
