@@ -8,15 +8,7 @@ from typing import Any
 
 
 def integer(name: str, value: Any, least: int, end: int = 2**63) -> int:
-    """``value`` as an int in [least, end).
-
-    Raises
-    ------
-    TypeError
-        It is no integer.
-    ValueError
-        It is outside the range.
-    """
+    """``value`` as an int in [least, end); TypeError for no integer, ValueError outside."""
     try:
         number = index(value)
     except TypeError:

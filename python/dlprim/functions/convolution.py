@@ -33,7 +33,8 @@ def conv2d(
 ) -> Array:
     """A two-dimensional convolution: ``y = activation(x * w + bias + residual)``.
 
-    As in PyTorch it is a cross-correlation.
+    As in PyTorch it is a cross-correlation. With layout="NCHW" operands and result are copied to
+    and from the packed form on every call; `Conv2d` does without.
 
     Parameters
     ----------
@@ -42,18 +43,11 @@ def conv2d(
     w : array of the same dtype, (K, C/groups, R, S)
         In either layout.
     bias : array of float32 or bfloat16, (K,), optional
-    stride, dilation : int or (height, width)
-    padding : int, (height, width), ((top, bottom), (left, right)) or "same"
-        Zeros around x. "same" makes y as large as x, for stride 1.
-    groups : int
-        Divides C and K; the output channels of a group see the input channels of that group.
-    activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
+    stride, padding, dilation, groups, activation, algorithm, accuracy
+        As for `Conv2d`.
     residual : array of the same dtype as x, the shape of y, optional
     layout : "NCHW" or "NHWC"
         Of x, residual and y.
-    algorithm : "auto", "direct" or "winograd"
-    accuracy : None or "high"
-        As for `Conv2d`.
     out : ndarray of the same dtype as x, the shape of y, optional
         Written and returned; must be C-contiguous and share no memory with an operand.
 
@@ -62,18 +56,9 @@ def conv2d(
     ndarray of the same dtype as x, (N, K, P, Q) or (N, P, Q, K)
         The same bits for any number of threads.
 
-    Raises
-    ------
-    TypeError
-        An argument is no array, or of another dtype.
-    ValueError
-        Shapes do not agree, the geometry is impossible, a name is unknown, or `out` cannot take
-        the result.
-
-    Notes
-    -----
-    Source: the direct convolution of arXiv 1906.06440. With layout="NCHW" operands and result
-    are copied to and from the packed form on every call; `Conv2d` does without.
+    TypeError where an argument is no array, or of another dtype; ValueError where shapes do not
+    agree, the geometry is impossible, a name is unknown, or `out` cannot take the result. Sources:
+    as of `Conv2d`.
     """
     src, weights = _operands(x, w)
     offset = bias_operand(bias, weights)
@@ -124,12 +109,7 @@ def conv2d_backward(
     dw : ndarray of the dtype of x, (K, C/groups, R, S)
     db : ndarray of float32, (K,)
 
-    Raises
-    ------
-    TypeError
-        An argument is no array, or of another dtype.
-    ValueError
-        Shapes do not agree, the geometry is impossible, a name is unknown, or y is missing.
+    Errors: as `conv2d` does; ValueError where y is missing.
     """
     src, weights = _operands(x, w)
     if activation not in (None, "relu"):
@@ -159,9 +139,7 @@ def conv2d_backward(
 
 @lru_cache(maxsize=_PREPARED)
 def _prepared(numbers: Geometry, *others: Any) -> Conv2d:
-    """With the arguments that follow those of the geometry."""
-    pairs = numbers.stride, numbers.padding, numbers.dilation
-    return Conv2d(numbers.x_shape, numbers.w_shape, *pairs, numbers.groups, *others)
+    return Conv2d(*numbers, *others)
 
 
 def _conv_of(

@@ -26,14 +26,8 @@ def relu(src: Any, out: Array | None = None) -> Array:
     out : ndarray of the same dtype and shape, optional
         Written and returned; C-contiguous; may be src.
 
-    Returns
-    -------
-    ndarray
-
-    Raises
-    ------
-    TypeError, ValueError
-        An array is of another dtype or shape, or `out` overlaps src in part.
+    Returns: ndarray.
+    TypeError or ValueError: an array is of another dtype or shape, or `out` overlaps src in part.
     """
     return _core.elementwise("relu", float_operand("src", src), None, out)
 
@@ -48,14 +42,8 @@ def relu_backward(diff_dst: Any, dst: Any, out: Array | None = None) -> Array:
     out : ndarray, optional
         As for `relu`; may be diff_dst or dst.
 
-    Returns
-    -------
-    ndarray
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relu` does.
+    Returns: ndarray.
+    Errors: as `relu` does.
     """
     gradient, result = float_operand("diff_dst", diff_dst), float_operand("dst", dst)
     return _core.elementwise("relu_backward", gradient, result, out)
@@ -71,14 +59,8 @@ def add(src: Any, other: Any, relu: bool = False, out: Array | None = None) -> A
     out : ndarray, optional
         As for `relu`; may be src or other.
 
-    Returns
-    -------
-    ndarray
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relu` does.
+    Returns: ndarray.
+    Errors: as `relu` does.
     """
     source, addend = float_operand("src", src), float_operand("other", other)
     return _core.elementwise("add_relu" if relu else "add", source, addend, out)
@@ -100,14 +82,8 @@ def dropout(src: Any, p: float, seed: int, offset: int = 0, out: Array | None = 
     out : ndarray, optional
         As for `relu`; may be src.
 
-    Returns
-    -------
-    ndarray
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relu` does; a number is outside its range.
+    Returns: ndarray.
+    Errors: as `relu` does; a number is outside its range.
 
     Notes
     -----

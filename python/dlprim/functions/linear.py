@@ -33,17 +33,9 @@ def linear(
     ndarray of the dtype of x, (..., K)
         The same bits for any number of threads.
 
-    Raises
-    ------
-    TypeError
-        An argument is no array, or of another dtype.
-    ValueError
-        Shapes do not agree, the activation is unknown, or `out` cannot take the result.
-
-    Notes
-    -----
-    Blocks of the product run on the batch-reduce GEMM kernel (arXiv 1906.06440, the fully
-    connected layer); w is packed on every call, which `Linear` does once.
+    TypeError where an argument is no array, or of another dtype; ValueError where shapes do not
+    agree, the activation is unknown, or `out` cannot take the result. w is packed on every call,
+    which `Linear` does once. Sources: as of `Linear`.
     """
     src, weights = _operands(x, w)
     offset = bias_operand(bias, weights)
@@ -82,12 +74,7 @@ def linear_backward(
     dw : ndarray of the dtype of x, (K, C)
     db : ndarray of float32, (K,)
 
-    Raises
-    ------
-    TypeError
-        An argument is no array, or of another dtype.
-    ValueError
-        Shapes do not agree, the activation is unknown, or y is missing.
+    Errors: as `linear` does; ValueError where y is missing.
     """
     src, weights = _operands(x, w)
     shape = (*src.shape[:-1], weights.shape[0])

@@ -75,16 +75,10 @@ def lstm(
         b_ih and b_hh may. Beside these and y of every layer, 5 * T * N * K float32 values are kept
         per layer and direction.
 
-    Raises
-    ------
-    TypeError
-        An argument is no array, or of another dtype.
-    ValueError
-        Shapes do not agree, there are more or fewer parameters than layers and directions, a
-        length is out of range, or both `reverse` and `bidirectional` are asked for.
+    TypeError where an argument is no array, or of another dtype; ValueError where shapes do not
+    agree, there are more or fewer parameters than layers and directions, a length is out of range,
+    or both `reverse` and `bidirectional` are asked for.
 
-    Notes
-    -----
     Source: Hochreiter and Schmidhuber, "Long short-term memory" (1997), with the forget gate of
     Gers et al. (2000); on the batch-reduce GEMM kernel after arXiv 1906.06440.
     """
@@ -130,13 +124,8 @@ def gru(
         Only with `training`: what `gru_backward` needs, as from `lstm`, with a `GRUSaved` of
         4 * T * N * K float32 values per layer and direction.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As `lstm` does.
+    Errors: as `lstm` does.
 
-    Notes
-    -----
     Source: Cho et al., arXiv 1406.1078, in the variant of its first version; on the batch-reduce
     GEMM kernel after arXiv 1906.06440.
     """
@@ -170,36 +159,17 @@ def lstm_backward(
         In the shapes of the parameters, lists where w_ih was a sequence. None for the biases where
         there was none of them.
 
-    Raises
-    ------
-    TypeError
-        saved is something else, or an argument is no array, or of another dtype.
-    ValueError
-        saved is from `gru`, or a shape does not agree with it.
+    TypeError where saved is something else, or an argument is no array, or of another dtype;
+    ValueError where saved is from `gru`, or a shape does not agree with it.
     """
     states = {"diff_h_n": diff_h_n, "diff_c_n": diff_c_n}
     return LSTMGradients(**_backward("lstm", dy, saved, states))
 
 
 def gru_backward(dy: Any, saved: SavedRecurrence, diff_h_n: Any = None) -> GRUGradients:
-    """Gradients of `gru` through all steps, layers and directions.
+    """Gradients of `gru` through all steps, layers and directions, from its `saved`.
 
-    Parameters
-    ----------
-    dy, diff_h_n
-        As for `lstm_backward`.
-    saved : SavedRecurrence
-        From ``gru(..., training=True)``. May be used again.
-
-    Returns
-    -------
-    diff_src, diff_h_0, diff_w_ih, diff_w_hh, diff_b_ih, diff_b_hh
-        As from `lstm_backward`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `lstm_backward` does.
+    Parameters, results, which lack diff_c_0, and errors are those of `lstm_backward`.
     """
     return GRUGradients(**_backward("gru", dy, saved, {"diff_h_n": diff_h_n}))
 

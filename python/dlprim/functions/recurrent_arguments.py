@@ -76,10 +76,7 @@ def stack_of(
 ) -> tuple[Stack, Array, Parameters]:
     """The stack, x as (T, N, C), and those of w_ih, w_hh, b_ih and b_hh that are given.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As `lstm` and `gru` say.
+    Errors: as `lstm` and `gru` say.
     """
     src = float_operand("x", x)
     if src.ndim != 3:

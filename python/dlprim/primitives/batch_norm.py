@@ -13,13 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arguments.arrays import Array, require_given, require_running, require_separate
+from dlprim.arguments.arrays import (
+    Array,
+    FloatArray,
+    require_given,
+    require_running,
+    require_separate,
+)
 from dlprim.arguments.scalars import fraction, real
 from dlprim.primitives import populations
 from dlprim.primitives.activations import Activations
 from dlprim.primitives.populations import Population
-
-FloatArray = npt.NDArray[np.float32]
 
 
 class BatchNormGradients(NamedTuple):
@@ -61,10 +65,7 @@ class BatchNorm:
     relu_mask_shape : tuple of int
         Of the uint8 array that `forward` can write, a bit per element.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As `Activations`; epsilon is negative or not finite.
+    Errors: as `Activations`; epsilon is negative or not finite.
 
     Notes
     -----
@@ -87,6 +88,8 @@ class BatchNorm:
         self.relu, self.residual = bool(relu), bool(residual)
         self.src_shape = self.activations.packed_shape
         self.relu_mask_shape = self.activations.relu_mask_shape
+        n, self._channels, h, w = self.activations.shape
+        self._pixels = n * h * w
         self._core = _core.BatchNorm(self.activations._core, self.relu, self.epsilon)
 
     def forward(
@@ -137,11 +140,8 @@ class BatchNorm:
         saved : ndarray of float32, (2, C)
             Mean and 1 / sqrt(variance + epsilon), for `backward`.
 
-        Raises
-        ------
-        TypeError, ValueError
-            An array is missing or superfluous, of another dtype or shape, not C-contiguous, or
-            overlaps a result.
+        TypeError or ValueError: an array is missing or superfluous, of another dtype or shape, not
+        C-contiguous, or overlaps a result.
         """
         self._require_kind(residual, relu_mask)
         if not training and (running_mean is None or running_var is None):
@@ -160,15 +160,14 @@ class BatchNorm:
             "running_mean": None if training else running_mean,
             "running_var": None if training else running_var,
             "relu_mask": relu_mask, **self._statistics(saved),
+            "variance": np.empty(self._channels, np.float32) if training else None,
         }  # fmt: skip
-        arrays["variance"] = np.empty(self._channels, np.float32) if training else None
         if training:
             require_running(self._channels, running_mean, running_var)
         count: float = self._pixels
         if training and population is not None:
-            count, _, arrays["variance"] = populations.forward(
-                self._core, arrays, self._pixels, population
-            )
+            found = populations.forward(self._core, arrays, self._pixels, population)
+            count, arrays["variance"] = found
         else:
             self._core.forward(arrays)
         if training and count > 0 and running_mean is not None and running_var is not None:
@@ -226,10 +225,7 @@ class BatchNorm:
             ``(diff_src, diff_residual, diff_weight, diff_bias)``; diff_residual is None without
             a residual and, without relu, diff_dst itself.
 
-        Raises
-        ------
-        TypeError, ValueError
-            As `forward` does.
+        Errors: as `forward` does.
         """
         if self.relu and self.residual and dst is None and relu_mask is None:
             raise ValueError("dst and relu_mask are missing, expected one: relu follows a residual")
@@ -250,7 +246,6 @@ class BatchNorm:
             "relu_mask": relu_mask, "weight": weight, "bias": bias, "out": result,
             "diff_residual": passed,
             "diff_weight": weight_sum, "diff_bias": bias_sum, **self._statistics(saved),
-            "given_diff_weight": None, "given_diff_bias": None,
         }  # fmt: skip
         if training and population is not None:
             populations.backward(self._core, arrays, self._pixels, population)
@@ -259,15 +254,6 @@ class BatchNorm:
         if self.residual and not self.relu:
             passed = diff_dst
         return BatchNormGradients(result, passed, weight_sum, bias_sum)
-
-    @property
-    def _channels(self) -> int:
-        return self.activations.shape[1]
-
-    @property
-    def _pixels(self) -> int:
-        n, _, h, w = self.activations.shape
-        return n * h * w
 
     def _statistics(self, saved: Any) -> dict[str, Any]:
         if not isinstance(saved, np.ndarray) or saved.shape != (2, self._channels):

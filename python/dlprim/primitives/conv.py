@@ -36,7 +36,7 @@ class Conv2d(Operands):
     padding : int, (height, width), ((top, bottom), (left, right)) or "same"
         Zeros around the input. "same" makes the result as large as the input, for stride 1.
     groups : int
-        Divides C and K; the output channels of a group see the input channels of that group.
+        Divides C and K; output channels of a group see its input channels.
     dtype : dtype
         Of operands and results: float32 or bfloat16. Sums are float32.
     layout : "blocked" or "NHWC"
@@ -80,17 +80,9 @@ class Conv2d(Operands):
     schedules : dict
         The loop nest of each pass; none of a depthwise convolution.
 
-    Raises
-    ------
-    TypeError
-        An argument is of the wrong type.
-    ValueError
-        The geometry is impossible, a name is unknown, or a schedule cannot be followed.
-
-    Notes
-    -----
-    Source: the direct convolution of arXiv 1906.06440; loop nests as values after arXiv
-    2304.12576.
+    TypeError where an argument is of the wrong type; ValueError where the geometry is impossible,
+    a name is unknown, or a schedule cannot be followed. Sources: arXiv 1906.06440, loop nests as
+    values after arXiv 2304.12576.
     """
 
     _core: core.Conv2d
@@ -111,11 +103,11 @@ class Conv2d(Operands):
         schedule: str | Mapping[str, str] | None = None,
         accuracy: str | None = None,
     ) -> None:
-        numbers = geometry(x_shape, w_shape, stride, padding, dilation, groups)
+        numbers = geometry(x_shape, w_shape, stride, padding, dilation, groups).numbers()
         name, chosen = float_type_name(dtype), layout_name(layout)
         how = (resolved(algorithm), require_accuracy(accuracy))
-        others = (numbers, name, chosen, activation_name(activation), bool(bias))
-        problem = store.Problem("conv2d", numbers._asdict(), name, chosen.lower())
+        others = (tuple(numbers.values()), name, chosen, activation_name(activation), bool(bias))
+        problem = store.Problem("conv2d", numbers, name, chosen.lower())
         self._make(partial(new_core, *how, *others), problem, schedules(schedule))
         super().__init__(name, chosen)
         self.bias = bool(bias)
@@ -146,10 +138,7 @@ class Conv2d(Operands):
             ``[Kb][Cb][R][S][bc][bk]``, which each call transforms, for weights that change with
             each step. The same for a convolution without Winograd.
 
-        Raises
-        ------
-        TypeError, ValueError
-            As `pack_src` does, or there is no such form.
+        Errors: as `pack_src` does, or there is no such form.
         """
         if form not in self._weights_shapes:
             expected = ", ".join(self._weights_shapes)
@@ -182,15 +171,9 @@ class Conv2d(Operands):
         relu_mask : ndarray of uint8, relu_mask_shape, optional
             Receives where relu let the result through: bit j % 8 of byte j / 8 for channel j.
 
-        Returns
-        -------
-        packed ndarray, dst_shape
-
-        Raises
-        ------
-        TypeError, ValueError
-            An array is missing or superfluous, of another dtype or shape, not C-contiguous, or
-            overlaps a result.
+        Returns: packed ndarray, dst_shape.
+        TypeError or ValueError: an array is missing or superfluous, of another dtype or shape, not
+        C-contiguous, or overlaps a result.
         """
         return self._core.forward(src, weights, float32_operand(bias), residual, relu_mask, out)
 
@@ -214,14 +197,8 @@ class Conv2d(Operands):
         diff_bias : ndarray of float32, (K,), optional
             Receives the gradient with respect to the bias in the same pass.
 
-        Returns
-        -------
-        packed ndarray, dst_shape
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `forward` does.
+        Returns: packed ndarray, dst_shape.
+        Errors: as `forward` does.
         """
         if (dst is None) == (relu_mask is None):
             given = "neither" if dst is None else "both"
@@ -240,14 +217,8 @@ class Conv2d(Operands):
         out : ndarray of float32, (K,), optional
             Written and returned; shares no memory with diff_dst.
 
-        Returns
-        -------
-        ndarray of float32, (K,)
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `forward` does.
+        Returns: ndarray of float32, (K,).
+        Errors: as `forward` does.
         """
         result = np.empty(self.w_shape[:1], np.float32) if out is None else out
         self._core.backward_activation(diff_dst, None, None, None, result)

@@ -39,14 +39,14 @@ class MLP:
     Attributes
     ----------
     layers : list of Linear
-        Pack and unpack operands with these.
+    pack_src, unpack_diff_src
+        As of the first layer: `Linear.pack_src`, `Linear.unpack_diff_src`.
+    pack_diff_dst, unpack_dst
+        As of the last layer.
     flops : float
         Operations of one forward pass, two per multiply-add.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As `Linear` does; ValueError where there is no layer.
+    Errors: as `Linear` does; ValueError where there is no layer.
 
     Notes
     -----
@@ -72,32 +72,19 @@ class MLP:
             layer = Linear(x_shape, width, dtype, kind, bias=True)
             self.layers.append(layer)
             x_shape = layer.y_shape
+        first, last = self.layers[0], self.layers[-1]
+        self.pack_src, self.unpack_diff_src = first.pack_src, first.unpack_diff_src
+        self.pack_diff_dst, self.unpack_dst = last.pack_diff_dst, last.unpack_dst
 
     @property
     def flops(self) -> float:
         return sum(layer.flops for layer in self.layers)
-
-    def pack_src(self, x: Any, out: Array | None = None) -> Array:
-        """As `Linear.pack_src` of the first layer."""
-        return self.layers[0].pack_src(x, out)
 
     def pack_weights(self, weights: Sequence[Any]) -> list[Array]:
         """As `Linear.pack_weights` of every layer, from plain (K, C) arrays."""
         self._require_layers("weights", weights)
         pairs = zip(self.layers, weights, strict=True)
         return [layer.pack_weights(each) for layer, each in pairs]
-
-    def pack_diff_dst(self, dy: Any, out: Array | None = None) -> Array:
-        """As `Linear.pack_diff_dst` of the last layer."""
-        return self.layers[-1].pack_diff_dst(dy, out)
-
-    def unpack_dst(self, dst: Any, out: Array | None = None) -> Array:
-        """As `Linear.unpack_dst` of the last layer."""
-        return self.layers[-1].unpack_dst(dst, out)
-
-    def unpack_diff_src(self, diff_src: Any, out: Array | None = None) -> Array:
-        """As `Linear.unpack_diff_src` of the first layer."""
-        return self.layers[0].unpack_diff_src(diff_src, out)
 
     def unpack_diff_weights(self, diff_weights: Sequence[Any]) -> list[Array]:
         """As `Linear.unpack_diff_weights` of every layer."""
@@ -125,10 +112,7 @@ class MLP:
             what ``Linear.forward(..., training=True)`` saves. Nothing of it is copied, so src must
             stay as it is until `backward` is done.
 
-        Raises
-        ------
-        TypeError, ValueError
-            As `Linear.forward` does; ValueError for a wrong number of weights or biases.
+        Errors: as `Linear.forward` does; ValueError for a wrong number of weights or biases.
         """
         self._require_layers("weights", weights)
         self._require_layers("biases", biases)
@@ -166,10 +150,7 @@ class MLP:
         MLPGradients
             ``.diff_src``, ``.diff_weights``, ``.diff_biases``.
 
-        Raises
-        ------
-        TypeError, ValueError
-            As the passes of `Linear` do; ValueError for a wrong number of weights.
+        Errors: as the passes of `Linear` do; ValueError for a wrong number of weights.
         """
         self._require_layers("weights", weights)
         self._require_layers("saved", saved)

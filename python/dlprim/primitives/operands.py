@@ -91,10 +91,7 @@ class Operands(Scheduled):
             What fills up the last block of channels is zero. x itself where the packed form is
             the plain one and there is no `out`.
 
-        Raises
-        ------
-        TypeError, ValueError
-            x or `out` is of another dtype or shape, or cannot be used.
+        TypeError or ValueError: x or `out` is of another dtype or shape, or cannot be used.
         """
         return self._core.pack("src", "x", self._plain("x", x), out)
 
@@ -119,10 +116,8 @@ class Operands(Scheduled):
         ndarray of the same dtype, y_shape
             A new one with any layout.
 
-        Raises
-        ------
-        TypeError, ValueError
-            dst or `out` is of another dtype or shape, packed otherwise, or cannot be used.
+        TypeError or ValueError: dst or `out` is of another dtype or shape, packed otherwise, or
+        cannot be used.
         """
         return self._core.unpack("dst", dst, out)
 
@@ -150,14 +145,8 @@ class Operands(Scheduled):
         out : packed ndarray, src_shape, optional
             As for `forward`.
 
-        Returns
-        -------
-        packed ndarray, src_shape
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `forward` does; TypeError for an 8-bit layer.
+        Returns: packed ndarray, src_shape.
+        Errors: as `forward` does; TypeError for an 8-bit layer.
         """
         return self._core.backward_data(diff_dst, weights, out)
 
@@ -183,10 +172,7 @@ class Operands(Scheduled):
             hold no channels. In bfloat16 the padding of images is multiplied, as zeros: an
             infinite gradient at the rim gives NaN.
 
-        Raises
-        ------
-        TypeError, ValueError
-            As `backward_data` does.
+        Errors: as `backward_data` does.
         """
         name = "float32" if dtype is None else dtype_name("dtype", dtype)
         narrow = name == "bfloat16" and self.dtype != np.float32
@@ -204,12 +190,7 @@ class Operands(Scheduled):
 def schedules(schedule: str | Mapping[str, str] | None) -> Mapping[str, str] | None:
     """The loop nests that a caller prescribes, by the name of the pass; None for none.
 
-    Raises
-    ------
-    TypeError
-        Something is no str.
-    ValueError
-        There is no such pass.
+    TypeError where something is no str; ValueError where there is no such pass.
     """
     if schedule is None:
         return None

@@ -81,15 +81,9 @@ class RecurrentLayer(Scheduled):
         out : PackedWeights, optional
             Packed into and returned: those of an earlier call, of this layer or one like it.
 
-        Returns
-        -------
-        PackedWeights
-
-        Raises
-        ------
-        TypeError, ValueError
-            An array is of another dtype or shape or not C-contiguous, a bias is superfluous, or
-            `out` belongs to another kind of layer.
+        Returns: PackedWeights.
+        TypeError or ValueError: an array is of another dtype or shape or not C-contiguous, a bias
+        is superfluous, or `out` belongs to another kind of layer.
         """
         if not self.bias and not (b_ih is None and b_hh is None):
             raise ValueError("b_ih or b_hh was given, but the layer was made with bias=False")
@@ -187,17 +181,9 @@ class LSTM(RecurrentLayer):
     schedules : dict
         The loop nest of each product, by its name.
 
-    Raises
-    ------
-    TypeError
-        An argument is of the wrong type.
-    ValueError
-        An extent is out of range, or a schedule cannot be followed.
-
-    Notes
-    -----
-    Source: arXiv 1906.06440, the section on recurrent networks; the equations are those of
-    PyTorch's LSTM.
+    TypeError where an argument is of the wrong type; ValueError where an extent is out of range or
+    a schedule cannot be followed. Source: arXiv 1906.06440, the section on recurrent networks; the
+    equations are those of PyTorch's LSTM.
     """
 
     _cell, _saved, _gradients = "lstm", LSTMSaved, LSTMGradients
@@ -242,11 +228,8 @@ class LSTM(RecurrentLayer):
             With ``training=True``. It refers to x, h_0, c_0 and y, which must not change until
             `backward`.
 
-        Raises
-        ------
-        TypeError, ValueError
-            An array is of another dtype or shape, not C-contiguous, or overlaps `out`; a length is
-            out of range.
+        TypeError or ValueError: an array is of another dtype or shape, not C-contiguous, or
+        overlaps `out`; a length is out of range.
         """
         operands = {"src": x, "h_0": h_0, "c_0": float32_operand(c_0), "lengths": lengths}
         return self._forward(operands, weights, out, training)
@@ -279,10 +262,8 @@ class LSTM(RecurrentLayer):
             In plain shapes; those of weights and biases are float32, summed over steps and
             sequences.
 
-        Raises
-        ------
-        TypeError, ValueError
-            An array, of the saved ones too, is of another dtype or shape or not C-contiguous.
+        TypeError or ValueError: an array, of the saved ones too, is of another dtype or shape or
+        not C-contiguous.
         """
         gradients = {"diff_dst": diff_dst, "diff_h_n": diff_h_n, "diff_c_n": diff_c_n}
         found: LSTMGradients = self._backward(saved, weights, gradients)

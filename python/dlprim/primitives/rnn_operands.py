@@ -162,12 +162,7 @@ class PackedWeights:
 def sequence_lengths(value: Any, out: Any = None) -> IntArray | None:
     """A copy of ``value`` as the core takes it: int64, which is checked there.
 
-    Raises
-    ------
-    TypeError
-        These are no integers.
-    ValueError
-        They share memory with ``out``.
+    TypeError where these are no integers; ValueError where they share memory with ``out``.
     """
     if value is None:
         return None
