@@ -2,12 +2,8 @@
 
 from typing import Any, TypeAlias
 
-import numpy as np
-
-from dlprim.arguments.arrays import require_shape
-from dlprim.arguments.floats import float_operand, type_of
-from dlprim.functions.recurrent_arguments import Settings, stack_of, states_of
-from dlprim.functions.recurrent_stack import SavedRecurrence, States, backward, forward
+from dlprim.functions.recurrent_arguments import Settings
+from dlprim.functions.recurrent_stack import SavedRecurrence, backward, forward
 from dlprim.primitives.rnn_operands import GRUGradients, LSTMGradients
 
 Arrays: TypeAlias = Any  # an array, or a sequence of arrays, one per layer and direction
@@ -84,7 +80,7 @@ def lstm(
     """
     named = {"w_ih": w_ih, "w_hh": w_hh, "b_ih": b_ih, "b_hh": b_hh}
     settings = Settings(reverse, bidirectional, num_layers, batch_first)
-    return _forward("lstm", x, named, settings, {"h_0": h_0, "c_0": c_0}, (lengths, training))
+    return forward("lstm", x, named, settings, {"h_0": h_0, "c_0": c_0}, (lengths, training))
 
 
 def gru(
@@ -131,7 +127,7 @@ def gru(
     """
     named = {"w_ih": w_ih, "w_hh": w_hh, "b_ih": b_ih, "b_hh": b_hh}
     settings = Settings(reverse, bidirectional, num_layers, batch_first)
-    return _forward("gru", x, named, settings, {"h_0": h_0}, (lengths, training))
+    return forward("gru", x, named, settings, {"h_0": h_0}, (lengths, training))
 
 
 def lstm_backward(
@@ -163,7 +159,8 @@ def lstm_backward(
     ValueError where saved is from `gru`, or a shape does not agree with it.
     """
     states = {"diff_h_n": diff_h_n, "diff_c_n": diff_c_n}
-    return LSTMGradients(**_backward("lstm", dy, saved, states))
+    found: LSTMGradients = backward("lstm", dy, saved, states)
+    return found
 
 
 def gru_backward(dy: Any, saved: SavedRecurrence, diff_h_n: Any = None) -> GRUGradients:
@@ -171,44 +168,5 @@ def gru_backward(dy: Any, saved: SavedRecurrence, diff_h_n: Any = None) -> GRUGr
 
     Parameters, results, which lack diff_c_0, and errors are those of `lstm_backward`.
     """
-    return GRUGradients(**_backward("gru", dy, saved, {"diff_h_n": diff_h_n}))
-
-
-def _forward(
-    cell: str,
-    x: Any,
-    named: dict[str, Arrays],
-    settings: Settings,
-    states: dict[str, Any],
-    others: tuple[Any, bool],
-) -> tuple[Any, ...]:
-    lengths, training = others
-    stack, src, parameters = stack_of(cell, x, named, settings)
-    first: States = {name: states_of(stack, name, each, src) for name, each in states.items()}
-    y, last, saved = forward(stack, src, parameters, first, lengths, bool(training))
-    return (y, *last) if saved is None else (y, *last, saved)
-
-
-def _backward(cell: str, dy: Any, saved: Any, states: dict[str, Any]) -> dict[str, Any]:
-    """The gradients by name."""
-    origin = f"expected what {cell}(..., training=True) returned"
-    if not isinstance(saved, SavedRecurrence):
-        raise TypeError(f"saved is of type {type(saved).__name__}, {origin}")
-    stack = saved.stack
-    if stack.cell != cell:
-        raise ValueError(f"saved is from {stack.cell}, {origin}")
-    diff_dst = float_operand("dy", dy)
-    if stack.dtype != type_of(diff_dst):
-        raise TypeError(f"dy has dtype {diff_dst.dtype}, expected {stack.dtype} as x had")
-    require_shape("dy", diff_dst, stack.y_shape, "that of y")
-    last: States = {name: states_of(stack, name, each, diff_dst) for name, each in states.items()}
-    diff_src, lists = backward(saved, diff_dst, last)
-    gradients: dict[str, Any] = {"diff_src": diff_src}
-    for name, entries in lists.items():
-        if name in ("diff_h_0", "diff_c_0"):
-            gradients[name] = np.stack(entries)
-        elif name in ("diff_b_ih", "diff_b_hh") and not stack.bias:
-            gradients[name] = None
-        else:
-            gradients[name] = entries if stack.listed else entries[0]
-    return gradients
+    found: GRUGradients = backward("gru", dy, saved, {"diff_h_n": diff_h_n})
+    return found
