@@ -87,14 +87,11 @@ DType plain_type_of(const Form& form, py::handle array) {
 }
 
 py::object pack(const Form& form, const char* name, py::handle plain, py::handle out) {
-    Call call;
-    const DType from = plain_type_of(form, plain);
-    const Memory src = call.operand(name, plain, Expected{from, form.plain_shape()});
-    if (form.is_plain() && out.is_none()) return py::reinterpret_borrow<py::object>(plain);
-    const Written packed = call.result("out", out, form.written_whole(), plain);
-    const Reorder& packing = form.packing(from);
-    call.run([&] { packing.run(src, packed.data); });
-    return packed.array;
+    if (form.is_plain() && out.is_none()) {
+        Call().operand(name, plain, form.plain());
+        return py::reinterpret_borrow<py::object>(plain);
+    }
+    return pack_then(form, form, name, plain, out, [](const void*, void*) {});
 }
 
 py::object unpack(const Form& form, const char* name, py::handle packed, py::handle out) {

@@ -119,6 +119,24 @@ private:
 // The type of a plain array that is to be packed: its own where packing rounds it, as master
 // weights are, which are float32 whatever the passes multiply.
 DType plain_type_of(const Form& form, py::handle array);
+// The plain array `name` as `to`, which begins with what `form` is: a new array where `out` is
+// None. What else stands in it is up to `then`, from the plain array's memory and that of the
+// packed one.
+template <class Then>
+py::object pack_then(const Form& form, const Form& to, const char* name, py::handle plain,
+                     py::handle out, const Then& then) {
+    Call call;
+    const DType from = plain_type_of(form, plain);
+    const Memory src = call.operand(name, plain, {from, form.plain_shape()});
+    const Written packed = call.result("out", out, to.written_whole(), plain);
+    const Reorder& packing = form.packing(from);
+    call.run([&] {
+        packing.run(src, packed.data);
+        then(src, packed.data);
+    });
+    return packed.array;
+}
+
 // Between the plain array and the packed one of a form; a new array where `out` is None. `name` is
 // that of the array which is read.
 py::object pack(const Form& form, const char* name, py::handle plain, py::handle out);

@@ -4,6 +4,7 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <pybind11/stl.h>
 
@@ -75,20 +76,14 @@ public:
     py::object pack_weights(py::handle w, py::handle out, const std::string& form) const {
         const WeightsForm& to = out.is_none() ? weights_form(form) : weights_form_of(out);
         if (!to.is_transformed()) return pack(weights_, "w", w, out);
-        Call call;
-        const DType from = plain_type_of(weights_, w);
-        const Memory source = call.operand("w", w, {from, weights_.plain_shape()});
-        const Written packed = call.result("out", out, to.form.written_whole(), w);
-        const Reorder& packing = weights_.packing(from);
-        const auto transform = [&](PassKind pass, float* part) {
-            if (part != nullptr) core_.transform_weights(pass, packed.data, part);
+        const auto transform = [&](const void*, Memory packed) {
+            for (const auto& [pass, at] : {std::pair{PassKind::forward, to.forward},
+                                           std::pair{PassKind::backward_data, to.backward}}) {
+                if (at != 0) core_.transform_weights(pass, packed, to.part_in(packed, at));
+            }
         };
-        call.run([&] {
-            packing.run(source, packed.data);
-            transform(PassKind::forward, to.part_in(packed.data, to.forward));
-            transform(PassKind::backward_data, to.part_in(packed.data, to.backward));
-        });
-        return packed_view(packed.array, to.form.packed_as());
+        return packed_view(pack_then(weights_, to.form, "w", w, out, transform),
+                           to.form.packed_as());
     }
 
     // Of packed weights by their form.

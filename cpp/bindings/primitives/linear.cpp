@@ -67,18 +67,12 @@ public:
         const Form& to = !out.is_none() ? weights_form_of(out)
                          : backward     ? weights_
                                         : forward_weights_;
-        Call call;
-        const DType from = plain_type_of(to, w);
-        const Memory source = call.operand("w", w, {from, to.plain_shape()});
-        const Written packed = call.result("out", out, to.written_whole(), w);
-        const Reorder& first = to.packing(from);
-        const bool both = to.shape().front() > 1;
-        const Reorder* const second = both ? &forms_["backward_weights"].packing(from) : nullptr;
-        call.run([&] {
-            first.run(source, packed.data);
-            if (both) second->run(source, packed.data.data + to.layout().bytes());
+        const Reorder* const second =
+            to.shape().front() > 1 ? &forms_["backward_weights"].packing(plain_type_of(to, w))
+                                   : nullptr;
+        return pack_then(to, to, "w", w, out, [&](Memory source, Memory packed) {
+            if (second != nullptr) second->run(source, packed.data + to.layout().bytes());
         });
-        return packed.array;
     }
 
 private:

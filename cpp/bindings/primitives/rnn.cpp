@@ -3,7 +3,6 @@
 #include <array>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include <pybind11/stl.h>
 
@@ -19,23 +18,22 @@ RnnCell parse_cell(const std::string& name) {
     return name == name_of(RnnCell::lstm) ? RnnCell::lstm : RnnCell::gru;
 }
 
-// A copy: what was checked here must not change while others have the GIL.
-std::vector<std::int64_t> lengths_in(const NamedCall& call, const RnnShape& shape) {
+// Of an array that Python has copied for this call alone, so what was checked stays.
+const std::int64_t* lengths_in(const NamedCall& call, const RnnShape& shape) {
     const py::object array = call.at("lengths");
-    if (array.is_none()) return {};
-    const auto given = py::cast<py::array_t<std::int64_t, py::array::c_style>>(array);
+    if (array.is_none()) return nullptr;
+    const auto given = py::reinterpret_borrow<py::array_t<std::int64_t>>(array);
     if (given.ndim() != 1 || given.shape(0) != shape.N) {
         throw py::value_error("lengths has shape " + std::string(py::str(given.attr("shape"))) +
                               ", expected (" + std::to_string(shape.N) + ",)");
     }
-    const std::vector<std::int64_t> lengths(given.data(), given.data() + shape.N);
-    for (std::size_t n = 0; n < lengths.size(); ++n) {
-        if (lengths[n] >= 0 && lengths[n] <= shape.T) continue;
+    for (std::int64_t n = 0; n < shape.N; ++n) {
+        if (given.data()[n] >= 0 && given.data()[n] <= shape.T) continue;
         throw py::value_error("lengths[" + std::to_string(n) + "] is " +
-                              std::to_string(lengths[n]) +
+                              std::to_string(given.data()[n]) +
                               ", expected an integer from 0 to T = " + std::to_string(shape.T));
     }
-    return lengths;
+    return given.data();
 }
 
 class PyRnn {
@@ -45,7 +43,7 @@ public:
     py::dict forward(const py::dict& arrays, bool training) const {
         NamedCall named(forms_, arrays, pool_.get());
         RnnForward tensors;
-        const std::vector<std::int64_t> lengths = take_inputs(named, tensors);
+        take_inputs(named, tensors);
         tensors.weights.w_ih = named.required("packed_w_ih");
         tensors.weights.w_hh = named.required("packed_w_hh");
         tensors.weights.bias = named.required("packed_bias");
@@ -64,7 +62,7 @@ public:
         RnnBackward tensors{.diff_dst = named.required("diff_dst"),
                             .diff_h_n = named.optional("diff_h_n"),
                             .diff_c_n = named.optional("diff_c_n")};
-        const std::vector<std::int64_t> lengths = take_inputs(named, tensors);
+        take_inputs(named, tensors);
         tensors.weights.w_ih_transposed = named.required("transposed_w_ih");
         tensors.weights.w_hh_transposed = named.required("transposed_w_hh");
         tensors.dst = named.required("dst");
@@ -107,15 +105,13 @@ public:
     Rnn& core() { return rnn_; }
 
 private:
-    // What both passes read. The lengths that are returned have to outlive the call.
+    // What both passes read.
     template <class Tensors>
-    std::vector<std::int64_t> take_inputs(NamedCall& named, Tensors& tensors) const {
+    void take_inputs(NamedCall& named, Tensors& tensors) const {
         tensors.src = named.required("src");
         tensors.h_0 = named.optional("h_0");
         tensors.c_0 = named.optional("c_0");
-        std::vector<std::int64_t> lengths = lengths_in(named, rnn_.shape());
-        if (!lengths.empty()) tensors.lengths = lengths.data();
-        return lengths;
+        tensors.lengths = lengths_in(named, rnn_.shape());
     }
 
     // What is saved beside the gates.
