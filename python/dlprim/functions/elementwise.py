@@ -3,8 +3,6 @@
 They work on packed and plain arrays alike, of any shape: one read of each operand, one write.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -26,7 +24,6 @@ def relu(src: Any, out: Array | None = None) -> Array:
     out : ndarray of the same dtype and shape, optional
         Written and returned; C-contiguous; may be src.
 
-    Returns: ndarray.
     TypeError or ValueError: an array is of another dtype or shape, or `out` overlaps src in part.
     """
     return _core.elementwise("relu", float_operand("src", src), None, out)
@@ -39,11 +36,8 @@ def relu_backward(diff_dst: Any, dst: Any, out: Array | None = None) -> Array:
     ----------
     diff_dst, dst : array of float32 or bfloat16, of the same shape
         dst is what `relu` returned; NaN counts as let through.
-    out : ndarray, optional
-        As for `relu`; may be diff_dst or dst.
-
-    Returns: ndarray.
-    Errors: as `relu` does.
+    out
+        As for `relu`, with its errors; may be diff_dst or dst.
     """
     gradient, result = float_operand("diff_dst", diff_dst), float_operand("dst", dst)
     return _core.elementwise("relu_backward", gradient, result, out)
@@ -55,12 +49,8 @@ def add(src: Any, other: Any, relu: bool = False, out: Array | None = None) -> A
     Parameters
     ----------
     src, other : array of float32 or bfloat16, of the same shape
-    relu : bool
-    out : ndarray, optional
-        As for `relu`; may be src or other.
-
-    Returns: ndarray.
-    Errors: as `relu` does.
+    out
+        As for `relu`, with its errors; may be src or other.
     """
     source, addend = float_operand("src", src), float_operand("other", other)
     return _core.elementwise("add_relu" if relu else "add", source, addend, out)
@@ -82,12 +72,8 @@ def dropout(src: Any, p: float, seed: int, offset: int = 0, out: Array | None = 
     out : ndarray, optional
         As for `relu`; may be src.
 
-    Returns: ndarray.
     Errors: as `relu` does; a number is outside its range.
-
-    Notes
-    -----
-    Philox 4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC11).
+    Source: Philox 4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC11).
     """
     p = fraction("p", p)
     seed, offset = integer("seed", seed, 0, _SEEDS), integer("offset", offset, 0, _SEEDS)

@@ -1,7 +1,5 @@
 """Embeddings: rows of a table by index, and gradients back into the table."""
 
-from __future__ import annotations
-
 from operator import index
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Batch normalisation folded into the convolution in front of it, for inference."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Softmax cross-entropy: the loss of a classifier and its gradient, from one reading."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Memory traffic is all it costs: statistics read src once, normalising reads it a
 dst. In the blocked layout a block of channels does both while the caches still hold it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -67,8 +65,6 @@ class BatchNorm:
 
     Errors: as `Activations`; epsilon is negative or not finite.
 
-    Notes
-    -----
     Source: arXiv 1502.03167, algorithm 1 and section 3. Statistics are merged as by Chan, Golub
     and LeVeque (The American Statistician 37, 1983), so a large mean costs no accuracy.
     """
@@ -198,10 +194,8 @@ class BatchNorm:
         Parameters
         ----------
         diff_dst, src : packed array, src_shape
-        saved : ndarray of float32, (2, C)
-            From `forward`.
-        weight, bias : ndarray of float32, (C,), optional
-            As `forward` took them.
+        saved, weight, bias
+            As from `forward`, and as it took them.
         dst, relu_mask : array, optional
             With relu, what tells where it let the result through: the mask, dst or, without a
             residual, neither; the sign is then computed again from src and bias.

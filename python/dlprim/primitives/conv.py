@@ -63,9 +63,8 @@ class Conv2d(Operands):
         Of the uint8 array that `forward` can write, a bit per element of the packed result.
     x_shape, w_shape, y_shape : tuple of int
         Of the plain arrays; y is the result, (N, K, P, Q).
-    dtype : dtype
+    dtype, layout
         Of operands and results; uint16 for bfloat16 where ml_dtypes is not installed.
-    layout : str
     algorithms : dict
         Of each pass: "direct", "winograd4" or "winograd2" (the side of its tiles).
     flops : float
@@ -189,11 +188,10 @@ class Conv2d(Operands):
 
         Parameters
         ----------
-        diff_dst : packed array, dst_shape
+        diff_dst, out : packed array, dst_shape
+            As for `backward_data` and `forward`.
         dst, relu_mask : array
             One of them: the result of `forward`, where NaN counts as let through, or its mask.
-        out : packed ndarray, dst_shape, optional
-            As for `forward`.
         diff_bias : ndarray of float32, (K,), optional
             Receives the gradient with respect to the bias in the same pass.
 
@@ -208,17 +206,8 @@ class Conv2d(Operands):
     def diff_bias(
         self, diff_dst: Any, out: npt.NDArray[np.float32] | None = None
     ) -> npt.NDArray[np.float32]:
-        """The gradient with respect to the bias: diff_dst summed over all but the channels.
-
-        Parameters
-        ----------
-        diff_dst : packed array, dst_shape
-            As for `backward_data`.
-        out : ndarray of float32, (K,), optional
-            Written and returned; shares no memory with diff_dst.
-
-        Returns: ndarray of float32, (K,).
-        Errors: as `forward` does.
+        """The gradient with respect to the bias, (K,) of float32: of diff_dst as `backward_data`
+        takes it, summed over all but the channels. `out` and errors are as of `forward`.
         """
         result = np.empty(self.w_shape[:1], np.float32) if out is None else out
         self._core.backward_activation(diff_dst, None, None, None, result)

@@ -33,8 +33,8 @@ class MLP:
         float32 or bfloat16.
     activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
         Of all layers but the last.
-    final_activation : as activation
-        Of the last layer.
+    final_activation
+        Of the last layer; as `activation`.
 
     Attributes
     ----------
@@ -48,8 +48,6 @@ class MLP:
 
     Errors: as `Linear` does; ValueError where there is no layer.
 
-    Notes
-    -----
     Source: the fully connected layers of arXiv 1906.06440.
     """
 
@@ -83,8 +81,7 @@ class MLP:
     def pack_weights(self, weights: Sequence[Any]) -> list[Array]:
         """As `Linear.pack_weights` of every layer, from plain (K, C) arrays."""
         self._require_layers("weights", weights)
-        pairs = zip(self.layers, weights, strict=True)
-        return [layer.pack_weights(each) for layer, each in pairs]
+        return [layer.pack_weights(w) for layer, w in zip(self.layers, weights, strict=True)]
 
     def unpack_diff_weights(self, diff_weights: Sequence[Any]) -> list[Array]:
         """As `Linear.unpack_diff_weights` of every layer."""
@@ -138,17 +135,11 @@ class MLP:
         Parameters
         ----------
         diff_dst : packed array, from `pack_diff_dst`
-            The gradient with respect to the result; it stays as it is.
-        saved : from ``forward(..., training=True)``
-        weights : sequence of packed arrays
-            As `forward` took them.
+            It stays as it is.
+        saved, weights
+            From ``forward(..., training=True)``, and as it took them.
         needs_diff_src : bool
             With False the gradient of src is left out; it would be a pass of the first layer.
-
-        Returns
-        -------
-        MLPGradients
-            ``.diff_src``, ``.diff_weights``, ``.diff_biases``.
 
         Errors: as the passes of `Linear` do; ValueError for a wrong number of weights.
         """
