@@ -68,9 +68,9 @@ def require_given(name: str, array: Any) -> None:
 
 def require_separate(name: str, array: Any, **others: Any) -> None:
     """Raise ValueError where an array that is written shares memory with another."""
-    arrays = {other: it for other, it in others.items() if isinstance(it, np.ndarray)}
-    for other, it in arrays.items():
-        if isinstance(array, np.ndarray) and np.may_share_memory(array, it):
+    for other, it in others.items():
+        both = isinstance(array, np.ndarray) and isinstance(it, np.ndarray)
+        if both and np.may_share_memory(array, it):
             raise ValueError(f"{name} shares memory with {other}, expected a separate array")
 
 

@@ -41,19 +41,14 @@ class BatchNorm:
 
     Parameters
     ----------
-    shape : (N, C, H, W)
-        Of the plain activations; N may be 0. A layer on (N, C) has H = W = 1.
-    layout : "blocked" or "NHWC"
-    dtype : dtype
-        Of activations: float32 or bfloat16.
+    shape, layout, dtype, groups
+        As for `Activations`. A layer on (N, C) has H = W = 1.
     relu : bool
         relu follows.
     residual : bool
         Calls of `forward` pass an addend, which is added in front of relu.
     epsilon : float
         Added to the variance.
-    groups : int
-        As for `Activations`.
 
     Attributes
     ----------

@@ -5,6 +5,7 @@ process; and where nothing is, the core estimates for every pass which one is fa
 """
 
 import os
+from contextlib import suppress
 from typing import Any
 
 from dlprim import _core
@@ -23,12 +24,11 @@ def new_core(algorithm: str, accuracy: str | None, *others: Any) -> _core.Conv2d
     ValueError where the geometry is impossible, or Winograd was asked for by name and cannot do it.
     """
     high = accuracy == "high"
-    if algorithm != PREFERABLY:
-        return _core.Conv2d(algorithm, high, *others)
-    try:
-        return _core.Conv2d("winograd", high, *others)
-    except ValueError:
-        return _core.Conv2d("direct", high, *others)
+    if algorithm == PREFERABLY:
+        with suppress(ValueError):
+            return _core.Conv2d("winograd", high, *others)
+        algorithm = "direct"
+    return _core.Conv2d(algorithm, high, *others)
 
 
 def set_conv_algorithm(algorithm: str) -> None:

@@ -52,19 +52,14 @@ class MaxPool2d(_Pool2d):
 
     Parameters
     ----------
-    shape : (N, C, H, W)
-        Of the plain input; N may be 0.
+    shape, layout, dtype, groups
+        As for `Activations`.
     kernel : int or (height, width)
         At most 256 elements.
     stride : int or (height, width), optional
         The kernel by default.
     padding : int or (height, width)
         On every side, at most half of the kernel.
-    layout : "blocked" or "NHWC"
-    dtype : dtype
-        float32 or bfloat16.
-    groups : int
-        As for `Activations`.
 
     Attributes
     ----------
@@ -127,12 +122,7 @@ class AvgPool2d(_Pool2d):
     """The mean of every window.
 
     Parameters and attributes are those of `MaxPool2d`, without indices and with a kernel of any
-    size, and:
-
-    Parameters
-    ----------
-    count_include_pad : bool
-        Zeros of the padding count as elements, as is PyTorch's default.
+    size. With count_include_pad, PyTorch's default, zeros of the padding count as elements.
     """
 
     def __init__(
@@ -159,14 +149,7 @@ class AvgPool2d(_Pool2d):
 
 
 class GlobalAvgPool2d(AvgPool2d):
-    """The mean of every channel of every image: `AvgPool2d` with one window.
-
-    Parameters
-    ----------
-    shape : (N, C, H, W)
-    layout, dtype, groups
-        As for `MaxPool2d`.
-    """
+    """The mean of every channel of every image: `AvgPool2d` with one window."""
 
     def __init__(
         self,

@@ -174,8 +174,7 @@ class LSTM(RecurrentLayer):
         uint16 for bfloat16 where ml_dtypes is not installed.
     reverse, bias : bool
     flops : float
-        Operations of the products of one pass forward, two per multiply-add; backward are twice
-        as many.
+        Operations of the products of one pass forward, two per multiply-add; backward twice that.
     scratch_bytes : dict
         Memory that a call takes while it runs: "inference", "forward" (training), "backward".
     schedules : dict

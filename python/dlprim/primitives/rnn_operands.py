@@ -128,23 +128,13 @@ class PackedWeights:
         self._transposed: dict[str, Array] = {}
         self._is_transposed = False
 
-    @property
-    def w_ih(self) -> Array:
-        return self._packed["packed_w_ih"]
-
-    @property
-    def w_hh(self) -> Array:
-        return self._packed["packed_w_hh"]
-
-    @property
-    def bias(self) -> FloatArray:
-        return self._packed["packed_bias"]
-
     def pack(self, core: _core.Rnn, plain: Mapping[str, Any]) -> None:
         """Replace the content by plain weights, which ``core`` checks: that of a layer they fit."""
         with self._lock:
             self._is_transposed = False
             self._packed = core.pack_weights({**plain, **self._packed})
+            names = ("packed_w_ih", "packed_w_hh", "packed_bias")
+            self.w_ih, self.w_hh, self.bias = (self._packed[name] for name in names)
 
     def operands(self) -> dict[str, Array]:
         """By the core's names."""
