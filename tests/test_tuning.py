@@ -14,7 +14,7 @@ import pytest
 import dlprim
 from conftest import RunPython
 from dlprim.functions import convolution
-from dlprim.primitives.conv_arguments import Geometry
+from dlprim.primitives.conv_arguments import geometry
 from dlprim.tuning import moves, store, tune
 from dlprim.tuning.search import Pass, Search, Winner
 
@@ -189,8 +189,8 @@ def test_winners_are_used_and_kept(
 
 
 def test_functions_use_them_at_once(rigged: dict[str, str]) -> None:
-    geometry = Geometry(**dlprim.Conv2d(**SHAPES)._stored_as.geometry)
-    arguments = (geometry, "float32", "NCHW", ("auto", None), None, False)
+    numbers = geometry(**SHAPES, stride=1, dilation=1)
+    arguments = (numbers, "float32", "blocked", "auto", None, False)
     before = convolution._prepared(*arguments).schedules
     dlprim.tune(dlprim.Conv2d(**SHAPES), progress=None)
     assert convolution._prepared(*arguments).schedules == rigged != before

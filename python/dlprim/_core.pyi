@@ -63,7 +63,23 @@ class _Formed:
     @property
     def plain_shapes(self) -> dict[str, Any]: ...
 
-class Conv2d(_Scheduled, _Formed):
+class _Product(_Scheduled, _Formed):
+    def backward_data(
+        self, diff_dst: Any, weights: Any, out: npt.NDArray[Any] | None
+    ) -> npt.NDArray[Any]: ...
+    def backward_weights(
+        self, src: Any, diff_dst: Any, out: npt.NDArray[Any] | None, narrow: bool
+    ) -> npt.NDArray[Any]: ...
+    def backward_activation(
+        self,
+        diff_dst: Any,
+        saved: Any,
+        relu_mask: Any,
+        out: npt.NDArray[Any] | None,
+        diff_bias: npt.NDArray[np.float32] | None,
+    ) -> npt.NDArray[Any]: ...
+
+class Conv2d(_Product):
     def __init__(
         self,
         algorithm: str,
@@ -83,20 +99,6 @@ class Conv2d(_Scheduled, _Formed):
         relu_mask: npt.NDArray[np.uint8] | None,
         out: npt.NDArray[Any] | None,
     ) -> npt.NDArray[Any]: ...
-    def backward_data(
-        self, diff_dst: Any, weights: Any, out: npt.NDArray[Any] | None
-    ) -> npt.NDArray[Any]: ...
-    def backward_weights(
-        self, src: Any, diff_dst: Any, out: npt.NDArray[Any] | None, narrow: bool
-    ) -> npt.NDArray[Any]: ...
-    def backward_relu(
-        self,
-        diff_dst: Any,
-        dst: Any,
-        relu_mask: Any,
-        out: npt.NDArray[Any] | None,
-        diff_bias: npt.NDArray[np.float32] | None,
-    ) -> Any: ...
     def pack_weights(
         self, w: npt.NDArray[Any], out: npt.NDArray[Any] | None, form: str
     ) -> npt.NDArray[Any]: ...
@@ -105,7 +107,7 @@ class Conv2d(_Scheduled, _Formed):
     @property
     def algorithms(self) -> dict[str, str]: ...
 
-class Linear(_Scheduled, _Formed):
+class Linear(_Product):
     def __init__(
         self,
         shape: Sequence[int],
@@ -124,19 +126,6 @@ class Linear(_Scheduled, _Formed):
         before_activation: npt.NDArray[Any] | None,
         out: npt.NDArray[Any] | None,
     ) -> npt.NDArray[Any]: ...
-    def backward_data(
-        self, diff_dst: Any, weights: Any, out: npt.NDArray[Any] | None
-    ) -> npt.NDArray[Any]: ...
-    def backward_weights(
-        self, src: Any, diff_dst: Any, out: npt.NDArray[Any] | None, narrow: bool
-    ) -> npt.NDArray[Any]: ...
-    def backward_activation(
-        self,
-        diff_dst: Any,
-        saved: Any,
-        out: npt.NDArray[Any] | None,
-        diff_bias: npt.NDArray[np.float32] | None,
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]: ...
     def pack_weights(
         self, w: npt.NDArray[Any], out: npt.NDArray[Any] | None, backward: bool
     ) -> npt.NDArray[Any]: ...
@@ -167,12 +156,9 @@ def linear(
     x: Any, w: Any, bias: Any, activation: str | None, out: npt.NDArray[Any] | None
 ) -> Any: ...
 def linear_backward(dy: Any, x: Any, w: Any, y: Any, activation: str | None) -> Any: ...
-def relu(dtype: str, src: Any, out: Any) -> npt.NDArray[Any]: ...
-def relu_backward(dtype: str, diff_dst: Any, dst: Any, out: Any) -> npt.NDArray[Any]: ...
-def add(dtype: str, src: Any, other: Any, out: Any) -> npt.NDArray[Any]: ...
-def add_relu(dtype: str, src: Any, other: Any, out: Any) -> npt.NDArray[Any]: ...
+def elementwise(operation: str, src: Any, other: Any, out: Any) -> npt.NDArray[Any]: ...
 def dropout(
-    dtype: str, src: Any, out: Any, seed: int, offset: int, threshold: int, scale: float
+    src: Any, out: Any, seed: int, offset: int, threshold: int, scale: float
 ) -> npt.NDArray[Any]: ...
 def sgd_step(
     parameters: list[tuple[npt.NDArray[Any] | None, ...]],

@@ -29,17 +29,6 @@ py::array as_array(const char* name, py::handle object, DType dtype) {
     }
 }
 
-py::dtype numpy_dtype(DType dtype) {
-    switch (dtype) {
-        case DType::f32: return py::dtype::of<float>();
-        case DType::bf16: return py::dtype::of<std::uint16_t>();
-        case DType::s32: return py::dtype::of<std::int32_t>();
-        case DType::s8: return py::dtype::of<std::int8_t>();
-        case DType::u8: return py::dtype::of<std::uint8_t>();
-    }
-    return py::dtype::of<float>();
-}
-
 // ml_dtypes' dtype, which has no C++ type. In native byte order it is usually one object, so after
 // the first look at its name the pointer tells.
 bool is_bfloat16(const py::dtype& dtype) {
@@ -60,6 +49,17 @@ bool is_of(const py::array& array, DType dtype) {
 }
 
 }  // namespace
+
+py::dtype numpy_dtype(DType dtype) {
+    switch (dtype) {
+        case DType::f32: return py::dtype::of<float>();
+        case DType::bf16: return py::dtype::of<std::uint16_t>();
+        case DType::s32: return py::dtype::of<std::int32_t>();
+        case DType::s8: return py::dtype::of<std::int8_t>();
+        case DType::u8: return py::dtype::of<std::uint8_t>();
+    }
+    return py::dtype::of<float>();
+}
 
 DType parse_dtype(const std::string& name) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::s32, DType::s8, DType::u8}) {
@@ -92,10 +92,6 @@ ArrayView::ArrayView(const char* name, py::handle object, DType dtype)
     }
 }
 
-char* ArrayView::data() const { return static_cast<char*>(const_cast<void*>(array_.data())); }
-
-bool ArrayView::is_c_contiguous() const { return (array_.flags() & py::array::c_style) != 0; }
-
 std::string ArrayView::description() const {
     return std::string(name_) + " has shape " + std::string(py::str(array_.attr("shape"))) +
            " and strides " + std::string(py::str(array_.attr("strides")));
@@ -113,36 +109,27 @@ void ArrayView::require_vector(std::int64_t length) const {
     }
 }
 
-void ArrayView::require_matrix(std::int64_t rows, std::int64_t columns, std::int64_t ld) const {
-    const int last = ndim() - 1;
-    const bool empty = array_.size() == 0;  // NumPy gives an empty array any strides
-    const bool fits = last >= 1 && shape(last - 1) == rows &&
-                      (shape(last) == columns || shape(last) == ld) &&
-                      (empty || shape(last) == 1 || stride(last) == element_) &&
-                      (empty || rows == 1 || stride(last - 1) == ld * element_);
-    if (!fits) {
-        refuse_value(description() + ", expected matrices of shape (" + std::to_string(rows) +
-                     ", " + std::to_string(columns) +
-                     ") with contiguous rows that are ld=" + std::to_string(ld) + " elements (" +
-                     std::to_string(ld * element_) + " bytes) apart");
-    }
-}
-
-void ArrayView::require_packed(std::int64_t rows, std::int64_t columns, std::int64_t group,
-                               std::int64_t ld) const {
-    const int last = ndim() - 1;
-    const bool empty = array_.size() == 0;
-    const bool fits = last >= 2 && shape(last) == group && shape(last - 2) == rows &&
-                      (shape(last - 1) == columns || shape(last - 1) == ld) &&
-                      (empty || stride(last) == element_) &&
-                      (empty || shape(last - 1) == 1 || stride(last - 1) == group * element_) &&
-                      (empty || rows == 1 || stride(last - 2) == ld * group * element_);
-    if (!fits) {
-        refuse_value(
-            description() + ", expected packed matrices of shape (" + std::to_string(rows) + ", " +
-            std::to_string(columns) + ", " + std::to_string(group) +
-            ") as dlprim.pack_b makes them, with rows ld=" + std::to_string(ld) + " groups apart");
-    }
+void ArrayView::require_matrix(std::int64_t rows, std::int64_t columns, std::int64_t ld,
+                               std::int64_t group) const {
+    const bool packed = group > 1;
+    const int across = ndim() - (packed ? 2 : 1);  // the axis of columns
+    const bool empty = array_.size() == 0;         // NumPy gives an empty array any strides
+    const std::int64_t step = group * element_;
+    const bool fits = across >= 1 && shape(across - 1) == rows &&
+                      (shape(across) == columns || shape(across) == ld) &&
+                      (!packed || shape(across + 1) == group) &&
+                      (empty || !packed || stride(across + 1) == element_) &&
+                      (empty || shape(across) == 1 || stride(across) == step) &&
+                      (empty || rows == 1 || stride(across - 1) == ld * step);
+    if (fits) return;
+    const std::string extents = std::to_string(rows) + ", " + std::to_string(columns);
+    const std::string apart = "ld=" + std::to_string(ld);
+    refuse_value(description() + ", expected " +
+                 (packed ? "packed matrices of shape (" + extents + ", " + std::to_string(group) +
+                               ") as dlprim.pack_b makes them, with rows " + apart + " groups apart"
+                         : "matrices of shape (" + extents + ") with contiguous rows that are " +
+                               apart + " elements (" + std::to_string(ld * element_) +
+                               " bytes) apart"));
 }
 
 void ArrayView::require_one_matrix(std::int64_t rows, std::int64_t columns, std::int64_t ld) const {

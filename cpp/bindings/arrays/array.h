@@ -18,8 +18,23 @@ namespace py = pybind11;
 // The element type of NumPy's name for it. Throws py::type_error.
 DType parse_dtype(const std::string& name);
 
+// NumPy's; of bfloat16 that of its bits, uint16.
+py::dtype numpy_dtype(DType dtype);
+
 // Whether this is an ndarray of ml_dtypes' bfloat16 in native byte order.
 bool is_bfloat16_array(py::handle object);
+
+// Where the elements of a checked array are, as a pointer to whatever type the dtype that was asked
+// for has in C++.
+struct Memory {
+    char* data = nullptr;
+
+    explicit operator bool() const { return data != nullptr; }
+    template <class T>
+    operator T*() const {
+        return reinterpret_cast<T*>(data);
+    }
+};
 
 // An array argument whose memory may be touched: of the expected type, native byte order, aligned.
 class ArrayView {
@@ -33,13 +48,13 @@ public:
     int ndim() const { return static_cast<int>(array_.ndim()); }
     std::int64_t shape(int axis) const { return array_.shape(axis); }
     std::int64_t stride(int axis) const { return array_.strides(axis); }
-    char* data() const;
+    char* data() const { return static_cast<char*>(const_cast<void*>(array_.data())); }
 
     // The bytes that the array's elements occupy, relative to data().
     std::int64_t low() const { return low_; }
     std::int64_t high() const { return high_; }
 
-    bool is_c_contiguous() const;
+    bool is_c_contiguous() const { return (array_.flags() & py::array::c_style) != 0; }
 
     // For example "a has shape (4, 8) and strides (32, 4)".
     std::string description() const;
@@ -48,16 +63,13 @@ public:
     void require_vector(std::int64_t length) const;
 
     // Refuses unless the last two axes are a (rows, columns) matrix whose rows are `ld` elements
-    // apart. The last axis may also show the whole row of `ld` elements.
-    void require_matrix(std::int64_t rows, std::int64_t columns, std::int64_t ld) const;
+    // apart, or the last three a packed (rows, columns, group) one whose rows are `ld` groups
+    // apart. The axis of columns may also show the whole row of `ld`.
+    void require_matrix(std::int64_t rows, std::int64_t columns, std::int64_t ld,
+                        std::int64_t group = 1) const;
 
     // The same, and refuses unless the array is that one matrix.
     void require_one_matrix(std::int64_t rows, std::int64_t columns, std::int64_t ld) const;
-
-    // The same for a packed (rows, columns, group) matrix on the last three axes, whose rows are
-    // `ld` groups apart.
-    void require_packed(std::int64_t rows, std::int64_t columns, std::int64_t group,
-                        std::int64_t ld) const;
 
     // Refuses unless [offset, offset + span) lies within the array.
     void require_inside(std::int64_t offset, std::int64_t span) const;

@@ -23,10 +23,12 @@ public:
     // A vector of uninitialised bytes on a cache line; the pool outlives it.
     pybind11::array_t<std::uint8_t> empty(std::int64_t bytes) {
         auto piece = std::make_unique<Piece>(Piece{shared_from_this(), take(bytes), bytes});
-        void* const data = piece->buffer->data();
-        const pybind11::capsule owner(piece.release(),
-                                      [](void* it) { delete static_cast<Piece*>(it); });
-        return pybind11::array_t<std::uint8_t>(bytes, static_cast<std::uint8_t*>(data), owner);
+        auto* const data = reinterpret_cast<std::uint8_t*>(piece->buffer->data());
+        const pybind11::capsule owner(piece.release(), [](void* it) {
+            const std::unique_ptr<Piece> dropped(static_cast<Piece*>(it));
+            dropped->pool->give(std::move(dropped->buffer), dropped->bytes);
+        });
+        return pybind11::array_t<std::uint8_t>(bytes, data, owner);
     }
 
 private:
@@ -37,13 +39,6 @@ private:
         std::shared_ptr<ArrayPool> pool;
         std::unique_ptr<Buffer> buffer;
         std::int64_t bytes = 0;
-
-        Piece(std::shared_ptr<ArrayPool> owner, std::unique_ptr<Buffer> memory, std::int64_t size)
-            : pool(std::move(owner)), buffer(std::move(memory)), bytes(size) {}
-        Piece(Piece&&) = default;
-        ~Piece() {
-            if (buffer) pool->give(std::move(buffer), bytes);
-        }
     };
 
     std::unique_ptr<Buffer> take(std::int64_t bytes) {

@@ -30,10 +30,10 @@ Call::Taken& Call::take(const char* name, py::handle array, const Expected& expe
     return made;
 }
 
-const char* Call::operand(const char* name, py::handle array, const Expected& expected) {
+Memory Call::operand(const char* name, py::handle array, const Expected& expected) {
     const ArrayView& view = take(name, array, expected).view;
     if (expected.packed_as != nullptr) require_form(name, array, *expected.packed_as);
-    return view.data();
+    return {view.data()};
 }
 
 Written Call::result(const char* name, py::handle out, const Expected& expected, py::handle like,
@@ -41,7 +41,7 @@ Written Call::result(const char* name, py::handle out, const Expected& expected,
     if (out.is_none()) {
         const py::dtype dtype = dtype_for(expected.dtype, like);
         py::object made = new_array(expected, dtype, pool_);
-        return {made, take(name, made, expected).view.data()};
+        return {made, {take(name, made, expected).view.data()}};
     }
     Taken& made = take(name, out, expected);
     made.is_result = true;
@@ -54,7 +54,7 @@ Written Call::result(const char* name, py::handle out, const Expected& expected,
             std::find(replaced.begin(), replaced.end(), other.data()) != replaced.end();
         if (!may_be) made.view.require_apart(other);
     }
-    return {py::reinterpret_borrow<py::object>(out), made.view.data()};
+    return {py::reinterpret_borrow<py::object>(out), {made.view.data()}};
 }
 
 void Call::say_forms() {
@@ -68,16 +68,16 @@ py::object NamedCall::at(const char* name) const {
     return found == nullptr ? py::none() : py::reinterpret_borrow<py::object>(found);
 }
 
-char* NamedCall::required(const char* name) {
-    const char* const data = optional(name);
-    if (data == nullptr) throw py::value_error(std::string(name) + " is missing");
-    return const_cast<char*>(data);
+Memory NamedCall::required(const char* name) {
+    const Memory found = optional(name);
+    if (!found) throw py::value_error(std::string(name) + " is missing");
+    return found;
 }
 
-Written NamedCall::result(const char* name) {
-    Written made = call_.result(name, at(name), forms_[name].written_whole());
+Memory NamedCall::result(const char* name) {
+    const Written made = call_.result(name, at(name), forms_[name].written_whole());
     results_[name] = made.array;
-    return made;
+    return made.data;
 }
 
 DType plain_type_of(const Form& form, py::handle array) {
@@ -87,19 +87,16 @@ DType plain_type_of(const Form& form, py::handle array) {
 }
 
 py::object pack(const Form& form, const char* name, py::handle plain, py::handle out) {
-    Call call;
-    const DType from = plain_type_of(form, plain);
-    const char* const src = call.operand(name, plain, Expected{from, form.plain_shape()});
-    if (form.is_plain() && out.is_none()) return py::reinterpret_borrow<py::object>(plain);
-    const Written packed = call.result("out", out, form.written_whole(), plain);
-    const Reorder& packing = form.packing(from);
-    call.run([&] { packing.run(src, packed.data); });
-    return packed.array;
+    if (form.is_plain() && out.is_none()) {
+        Call().operand(name, plain, form.plain());
+        return py::reinterpret_borrow<py::object>(plain);
+    }
+    return pack_then(form, form, name, plain, out, [](const void*, void*) {});
 }
 
 py::object unpack(const Form& form, const char* name, py::handle packed, py::handle out) {
     Call call;
-    const char* const src = call.operand(name, packed, form);
+    const Memory src = call.operand(name, packed, form);
     const Written plain = call.result("out", out, form.plain(), packed);
     const Reorder& unpacking = form.unpacking();
     call.run([&] { unpacking.run(src, plain.data); });

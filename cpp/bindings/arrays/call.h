@@ -15,10 +15,7 @@ namespace dlprim::bindings {
 // A result: the array, and its memory. Both null where there is none.
 struct Written {
     py::object array = {};
-    char* data = nullptr;
-
-    float* floats() const { return reinterpret_cast<float*>(data); }
-    std::uint8_t* bits() const { return reinterpret_cast<std::uint8_t*>(data); }
+    Memory data = {};
 };
 
 class Call {
@@ -33,33 +30,20 @@ public:
 
     // The memory of a C-contiguous array. Throws py::type_error or py::value_error, a sentence that
     // begins with `name`.
-    const char* operand(const char* name, py::handle array, const Expected& expected);
-    const char* operand(const char* name, py::handle array, const Form& form) {
-        return operand(name, array, form.packed());
-    }
+    Memory operand(const char* name, py::handle array, const Expected& expected);
     // Null where the array is None.
-    template <class Look>
-    const char* optional(const char* name, py::handle array, const Look& look) {
-        return array.is_none() ? nullptr : operand(name, array, look);
-    }
-    template <class Look>
-    const float* optional_floats(const char* name, py::handle array, const Look& look) {
-        return reinterpret_cast<const float*>(optional(name, array, look));
+    Memory optional(const char* name, py::handle array, const Expected& expected) {
+        return array.is_none() ? Memory{} : operand(name, array, expected);
     }
 
     // `out`, or where it is None a new array of the type that suits `like`. It may be exactly one
     // of the operands `replaced`, else shares no memory with what came before.
     Written result(const char* name, py::handle out, const Expected& expected, py::handle like = {},
                    std::initializer_list<const void*> replaced = {});
-    Written result(const char* name, py::handle out, const Form& form, py::handle like = {},
-                   std::initializer_list<const void*> replaced = {}) {
-        return result(name, out, form.packed(), like, replaced);
-    }
     // Nothing where `out` is None.
-    template <class Look>
-    Written optional_result(const char* name, py::handle out, const Look& look,
+    Written optional_result(const char* name, py::handle out, const Expected& expected,
                             std::initializer_list<const void*> replaced = {}) {
-        return out.is_none() ? Written{} : result(name, out, look, {}, replaced);
+        return out.is_none() ? Written{} : result(name, out, expected, {}, replaced);
     }
 
     // Runs what writes the results, which then say in which form they are.
@@ -104,19 +88,18 @@ public:
 
     py::object at(const char* name) const;
 
-    const char* optional(const char* name) { return call_.optional(name, at(name), forms_[name]); }
-    const float* optional_floats(const char* name) {
-        return reinterpret_cast<const float*>(optional(name));
+    // Null where there is none, of a form or at all.
+    Memory optional(const char* name) {
+        const py::object array = at(name);
+        return array.is_none() ? Memory{} : call_.operand(name, array, forms_[name]);
     }
-    // Writable for structures that hold operands and results alike.
-    char* required(const char* name);
-    float* required_floats(const char* name) { return reinterpret_cast<float*>(required(name)); }
+    Memory required(const char* name);
 
     // A new array where there is none, whose every element will be written.
-    Written result(const char* name);
+    Memory result(const char* name);
     // Nothing where there is none.
-    Written optional_result(const char* name, std::initializer_list<const void*> replaced = {}) {
-        return call_.optional_result(name, at(name), forms_[name], replaced);
+    Memory optional_result(const char* name, std::initializer_list<const void*> replaced = {}) {
+        return call_.optional_result(name, at(name), forms_[name], replaced).data;
     }
 
     // The results by name.
@@ -136,6 +119,24 @@ private:
 // The type of a plain array that is to be packed: its own where packing rounds it, as master
 // weights are, which are float32 whatever the passes multiply.
 DType plain_type_of(const Form& form, py::handle array);
+// The plain array `name` as `to`, which begins with what `form` is: a new array where `out` is
+// None. What else stands in it is up to `then`, from the plain array's memory and that of the
+// packed one.
+template <class Then>
+py::object pack_then(const Form& form, const Form& to, const char* name, py::handle plain,
+                     py::handle out, const Then& then) {
+    Call call;
+    const DType from = plain_type_of(form, plain);
+    const Memory src = call.operand(name, plain, {from, form.plain_shape()});
+    const Written packed = call.result("out", out, to.written_whole(), plain);
+    const Reorder& packing = form.packing(from);
+    call.run([&] {
+        packing.run(src, packed.data);
+        then(src, packed.data);
+    });
+    return packed.array;
+}
+
 // Between the plain array and the packed one of a form; a new array where `out` is None. `name` is
 // that of the array which is read.
 py::object pack(const Form& form, const char* name, py::handle plain, py::handle out);

@@ -93,12 +93,6 @@ py::tuple tuple_of(const Shape& shape) {
     return made;
 }
 
-Shape shape_from(const py::sequence& values) {
-    Shape made;
-    for (const py::handle value : values) made.push_back(value.cast<std::int64_t>());
-    return made;
-}
-
 std::int64_t elements_of(const Shape& shape) {
     std::int64_t count = 1;
     for (const std::int64_t extent : shape) count *= extent;
@@ -160,15 +154,9 @@ const Form& Forms::matching(const std::string& name, py::handle array) const {
     return given.itemsize() == size_of(narrow->dtype()) ? *narrow : (*this)[name];
 }
 
-py::dict Forms::shapes() const {
+py::dict Forms::shapes(const Shape& (Form::*shape_of)() const) const {
     py::dict made;
-    for (const Form& form : forms_) made[form.name().c_str()] = tuple_of(form.shape());
-    return made;
-}
-
-py::dict Forms::plain_shapes() const {
-    py::dict made;
-    for (const Form& form : forms_) made[form.name().c_str()] = tuple_of(form.plain_shape());
+    for (const Form& form : forms_) made[form.name().c_str()] = tuple_of((form.*shape_of)());
     return made;
 }
 
@@ -225,13 +213,7 @@ std::optional<DType> float_type_of(const py::array& array) {
 }
 
 py::dtype dtype_for(DType dtype, py::handle like) {
-    switch (dtype) {
-        case DType::f32: return py::dtype::of<float>();
-        case DType::s32: return py::dtype::of<std::int32_t>();
-        case DType::s8: return py::dtype::of<std::int8_t>();
-        case DType::u8: return py::dtype::of<std::uint8_t>();
-        case DType::bf16: break;
-    }
+    if (dtype != DType::bf16) return numpy_dtype(dtype);
     if (like && py::isinstance<py::array>(like)) {
         const py::dtype given = py::reinterpret_borrow<py::array>(like).dtype();
         if (given.itemsize() == size_of(DType::bf16)) return given;

@@ -24,7 +24,6 @@ namespace dlprim::bindings {
 using Shape = std::vector<std::int64_t>;
 
 py::tuple tuple_of(const Shape& shape);
-Shape shape_from(const py::sequence& values);
 std::int64_t elements_of(const Shape& shape);
 bool has_shape(py::handle array, const Shape& shape);
 
@@ -53,7 +52,8 @@ public:
     bool is_plain() const { return tensor_.packed == tensor_.plain; }
     const py::object& packed_as() const { return packed_as_; }
 
-    Expected packed() const { return {dtype(), shape(), &packed_as_, ragged_}; }
+    // Of the packed array.
+    operator Expected() const { return {dtype(), shape(), &packed_as_, ragged_}; }
     // From the plain array, of type `from`, and back; planned once, with the GIL.
     const Reorder& packing(DType from) const;
     const Reorder& unpacking() const;
@@ -80,8 +80,8 @@ public:
     // As above, of the type that `array`, if it is one, may have besides: gradients of weights come
     // in two.
     const Form& matching(const std::string& name, py::handle array) const;
-    py::dict shapes() const;
-    py::dict plain_shapes() const;
+    // Of every form, by its name.
+    py::dict shapes(const Shape& (Form::*shape_of)() const) const;
 
 private:
     std::vector<Form> forms_;

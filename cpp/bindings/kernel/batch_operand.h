@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include <pybind11/pybind11.h>
-
 #include "bindings/arrays/array.h"
 #include "brgemm/spec.h"
 
@@ -22,53 +20,53 @@ struct OperandShape {
     std::int64_t span;  // bytes of one matrix
 
     int axes() const { return group > 1 ? 3 : 2; }
-
-    void require(const ArrayView& view) const {
-        if (group > 1) {
-            view.require_packed(rows, columns, group, ld);
-        } else {
-            view.require_matrix(rows, columns, ld);
-        }
-    }
 };
 
-// Where the matrices are, with the memory that holds them kept alive.
-struct BatchOperand {
-    std::vector<ArrayView> arrays;  // one, or one per matrix with Addressing::address
-    std::vector<const void*> pointers;
-    std::vector<std::int64_t> offsets;
-    std::int64_t stride = 0;
-    std::int64_t batch = -1;     // that its shape implies; -1 when it implies none
-    bool reads_between = false;  // elements of a view, where an explicit stride leads there
-
-    const void* base() const {
-        if (arrays.empty()) return nullptr;  // an empty list of matrices
-        return pointers.empty() ? static_cast<const void*>(arrays.front().data())
-                                : static_cast<const void*>(pointers.data());
-    }
+// What was passed for an operand, and what sentences call it.
+struct OperandArguments {
+    const char* name;
+    const char* stride_name;
+    const char* offsets_name;
+    py::handle array;
+    py::handle stride = Py_None;
+    py::handle offsets = Py_None;
 };
 
 [[noreturn]] inline void refuse(const std::string& sentence) { throw py::value_error(sentence); }
 
-// What the arguments of an operand are called, and what was passed for them.
-struct OperandNames {
-    const char* operand;
-    const char* stride;
-    const char* offsets;
+// Where the matrices are, with the memory that holds them kept alive.
+class BatchOperand {
+public:
+    // Throws py::type_error or py::value_error.
+    BatchOperand(Addressing addressing, const OperandArguments& from, const OperandShape& shape);
+
+    // How many its shape implies; -1 when it implies none.
+    std::int64_t batch() const { return batch_; }
+    std::int64_t stride() const { return stride_; }
+    const std::int64_t* offsets() const { return offsets_.data(); }
+    const void* base() const;
+
+    // Refuses unless all `batch` matrices lie inside the operand's memory.
+    void require_inside(std::int64_t batch) const;
+    // Refuses a result that overlaps the operand.
+    void require_apart_from(const ArrayView& result) const;
+
+private:
+    void take_strided();
+    void take_by_offset();
+    void take_by_address();
+    void require_matrix(const ArrayView& view) const;
+    void refuse_given(const char* name) const;
+
+    Addressing addressing_;
+    OperandArguments from_;
+    OperandShape shape_;
+    std::vector<ArrayView> arrays_ = {};  // one, or one per matrix with Addressing::address
+    std::vector<const void*> pointers_ = {};
+    std::vector<std::int64_t> offsets_ = {};
+    std::int64_t stride_ = 0;
+    std::int64_t batch_ = -1;
+    bool reads_between_ = false;  // elements of a view, where an explicit stride leads there
 };
-
-struct OperandArguments {
-    py::handle operand;
-    py::handle stride;
-    py::handle offsets;
-};
-
-// Throws py::type_error or py::value_error.
-BatchOperand checked_operand(Addressing addressing, const OperandNames& names,
-                             const OperandArguments& arguments, const OperandShape& shape);
-
-// Refuses unless all `batch` matrices lie inside the operand's memory.
-void require_inside(const BatchOperand& operand, std::int64_t batch, const OperandShape& shape,
-                    const char* stride_name, bool stride_given);
 
 }  // namespace dlprim::bindings

@@ -110,13 +110,14 @@ TypeError, ValueError
 // The keyword arguments of a call. Looked up by hand: pybind11's own matching of a dozen optional
 // arguments takes longer than a small kernel.
 CallArguments call_arguments(py::handle a, py::handle b, py::handle c, const py::kwargs& others) {
-    CallArguments call{.a = a, .b = b, .c = c};
+    CallArguments call{
+        .a = {"a", "stride_a", "offsets_a", a}, .b = {"b", "stride_b", "offsets_b", b}, .c = c};
     const std::array<std::pair<const char*, py::handle*>, 11> known = {{
         {"batch", &call.batch},
-        {"stride_a", &call.stride_a},
-        {"stride_b", &call.stride_b},
-        {"offsets_a", &call.offsets_a},
-        {"offsets_b", &call.offsets_b},
+        {"stride_a", &call.a.stride},
+        {"stride_b", &call.b.stride},
+        {"offsets_a", &call.a.offsets},
+        {"offsets_b", &call.b.offsets},
         {"bias", &call.bias},
         {"scale", &call.scale},
         {"residual", &call.residual},

@@ -7,23 +7,18 @@
 #include <cstring>
 #include <memory>
 #include <new>
-#include <string>
-#include <vector>
 
-#include <pybind11/pybind11.h>
-
-#include "bindings/arrays/array.h"
+#include "bindings/kernel/batch_operand.h"
 #include "brgemm/brgemm.h"
 
 namespace dlprim::bindings {
 
 // The arguments of a call as Python passed them.
 struct CallArguments {
-    py::handle a, b, c;
-    py::handle batch = Py_None, stride_a = Py_None, stride_b = Py_None;
-    py::handle offsets_a = Py_None, offsets_b = Py_None;
-    py::handle bias = Py_None, scale = Py_None, residual = Py_None, relu_mask = Py_None;
-    py::handle zero_point_a = Py_None, zero_point_b = Py_None;
+    OperandArguments a, b;
+    py::handle c;
+    py::handle batch = Py_None, bias = Py_None, scale = Py_None, residual = Py_None;
+    py::handle relu_mask = Py_None, zero_point_a = Py_None, zero_point_b = Py_None;
 };
 
 class Kernel {

@@ -17,19 +17,16 @@ constexpr double kFlopsWorthReleasingTheGil = 1 << 20;
 class CheckedCall {
 public:
     CheckedCall(const BrgemmSpec& spec, const CallArguments& from)
-        : a_shape_{spec.a_type,      spec.trans_a ? spec.words() : spec.m,
-                   spec.a_columns(), spec.trans_a ? elements_per_word(spec.a_type) : 1,
-                   spec.lda,         span_a(spec)},
-          b_shape_{spec.b_type, spec.words(), spec.n, elements_per_word(spec.b_type),
-                   spec.ldb,    span_b(spec)},
-          a_(checked_operand(spec.addressing, {"a", "stride_a", "offsets_a"},
-                             {from.a, from.stride_a, from.offsets_a}, a_shape_)),
-          b_(checked_operand(spec.addressing, {"b", "stride_b", "offsets_b"},
-                             {from.b, from.stride_b, from.offsets_b}, b_shape_)),
+        : a_(spec.addressing, from.a,
+             {spec.a_type, spec.trans_a ? spec.words() : spec.m, spec.a_columns(),
+              spec.trans_a ? elements_per_word(spec.a_type) : 1, spec.lda, span_a(spec)}),
+          b_(spec.addressing, from.b,
+             {spec.b_type, spec.words(), spec.n, elements_per_word(spec.b_type), spec.ldb,
+              span_b(spec)}),
           c_("c", from.c, spec.c_type) {
-        set_batch(spec, from);
-        require_inside(a_, args_.batch, a_shape_, "stride_a", !from.stride_a.is_none());
-        require_inside(b_, args_.batch, b_shape_, "stride_b", !from.stride_b.is_none());
+        set_batch(from.batch);
+        a_.require_inside(args_.batch);
+        b_.require_inside(args_.batch);
         set_result(spec);
         set_bias(spec, from.bias);
         set_scale(spec, from.scale);
@@ -39,27 +36,23 @@ public:
         args_.zero_point_b = zero_point("zero_point_b", from.zero_point_b, spec.zero_point_b);
         args_.a = a_.base();
         args_.b = b_.base();
-        args_.stride_a = a_.stride;
-        args_.stride_b = b_.stride;
-        args_.offsets_a = a_.offsets.data();
-        args_.offsets_b = b_.offsets.data();
+        args_.stride_a = a_.stride();
+        args_.stride_b = b_.stride();
+        args_.offsets_a = a_.offsets();
+        args_.offsets_b = b_.offsets();
     }
 
     const BrgemmArgs& args() const { return args_; }
 
 private:
-    void set_batch(const BrgemmSpec& spec, const CallArguments& from) {
-        const bool a_says = spec.addressing != Addressing::stride || from.stride_a.is_none();
-        const bool b_says = spec.addressing != Addressing::stride || from.stride_b.is_none();
-        const std::int64_t in_a = a_says ? a_.batch : -1;
-        const std::int64_t in_b = b_says ? b_.batch : -1;
-        const std::int64_t implied = std::max(in_a, in_b);
-        args_.batch = integer_or("batch", from.batch, implied < 0 ? 1 : implied);
+    void set_batch(py::handle argument) {
+        const std::int64_t implied = std::max(a_.batch(), b_.batch());
+        args_.batch = integer_or("batch", argument, implied < 0 ? 1 : implied);
         if (args_.batch < 0) {
             refuse("batch is " + std::to_string(args_.batch) + ", expected at least 0");
         }
-        require_batch("a", in_a, from.batch.is_none());
-        require_batch("b", in_b, from.batch.is_none());
+        require_batch("a", a_.batch(), argument.is_none());
+        require_batch("b", b_.batch(), argument.is_none());
     }
 
     // An explicit batch may use only the first of the matrices that an operand holds.
@@ -72,8 +65,8 @@ private:
     void set_result(const BrgemmSpec& spec) {
         c_.require_one_matrix(spec.m, spec.n, spec.ldc);
         c_.require_writeable();
-        for (const ArrayView& view : a_.arrays) c_.require_apart(view, a_.reads_between);
-        for (const ArrayView& view : b_.arrays) c_.require_apart(view, b_.reads_between);
+        a_.require_apart_from(c_);
+        b_.require_apart_from(c_);
         args_.c = c_.data();
     }
 
@@ -138,11 +131,8 @@ private:
         mask_->require_one_matrix(spec.m, (spec.n + 7) / 8, spec.ldmask);
         mask_->require_writeable();
         mask_->require_apart(c_);
-        for (const BatchOperand* operand : {&a_, &b_}) {
-            for (const ArrayView& view : operand->arrays) {
-                mask_->require_apart(view, operand->reads_between);
-            }
-        }
+        a_.require_apart_from(*mask_);
+        b_.require_apart_from(*mask_);
         for (const auto* view : {&bias_, &scale_, &residual_}) {
             if (*view) mask_->require_apart(**view);
         }
@@ -158,8 +148,6 @@ private:
         return static_cast<std::int32_t>(value);
     }
 
-    OperandShape a_shape_;
-    OperandShape b_shape_;
     BatchOperand a_;
     BatchOperand b_;
     ArrayView c_;

@@ -1,6 +1,8 @@
+#include <array>
 #include <cstdint>
-#include <memory>
 #include <string>
+
+#include <pybind11/stl.h>
 
 #include "bindings/primitives/primitive.h"
 #include "bindings/register.h"
@@ -16,9 +18,9 @@ namespace {
 class PyActivations {
 public:
     // `shape` is (N, C, H, W); the channels lie in `groups` groups of blocks.
-    PyActivations(const py::sequence& shape, std::int64_t groups, const std::string& dtype,
+    PyActivations(const Shape& shape, std::int64_t groups, const std::string& dtype,
                   const std::string& layout)
-        : PyActivations(shape_from(shape), groups, parse_dtype(dtype),
+        : PyActivations(shape, groups, parse_dtype(dtype),
                         layout == "NHWC" ? Format::nhwc : Format::blocked) {}
 
     const Activations& tensor() const { return tensor_; }
@@ -33,18 +35,21 @@ public:
     // and float32 arrays of a value `by_channel`.
     Forms table(std::initializer_list<const char*> packed, std::initializer_list<const char*> masks,
                 std::initializer_list<const char*> by_channel) const {
+        const TensorForm elements = form("");
+        TensorForm bits{
+            .name = "", .packed = {.dtype = DType::u8}, .packed_shape = elements.packed_shape};
+        bits.packed_shape.back() = (bits.packed_shape.back() + 7) / 8;
+        const TensorForm channels = plain_form("", DType::f32, {{'c', tensor_.blocks.total()}});
         std::vector<TensorForm> forms;
-        for (const char* const name : packed) forms.push_back(form(name));
-        for (const char* const name : masks) {
-            TensorForm mask{.name = name,
-                            .packed = {.dtype = DType::u8},
-                            .packed_shape = form(name).packed_shape};
-            mask.packed_shape.back() = (mask.packed_shape.back() + 7) / 8;
-            forms.push_back(mask);
-        }
-        for (const char* const name : by_channel) {
-            forms.push_back(plain_form(name, DType::f32, {{'c', tensor_.blocks.total()}}));
-        }
+        const auto add = [&](const auto& names, TensorForm form) {
+            for (const char* const name : names) {
+                form.name = name;
+                forms.push_back(form);
+            }
+        };
+        add(packed, elements);
+        add(masks, bits);
+        add(by_channel, channels);
         return Forms(forms);
     }
 
@@ -92,17 +97,17 @@ public:
     void forward(const py::dict& arrays) const {
         NamedCall call(forms_, arrays);
         BatchNormForward tensors{.src = call.required("src"),
-                                 .weight = call.optional_floats("weight"),
-                                 .bias = call.optional_floats("bias"),
+                                 .weight = call.optional("weight"),
+                                 .bias = call.optional("bias"),
                                  .residual = call.optional("residual"),
-                                 .given_mean = call.optional_floats("running_mean"),
-                                 .given_variance = call.optional_floats("running_var")};
+                                 .given_mean = call.optional("running_mean"),
+                                 .given_variance = call.optional("running_var")};
         require_both("running_mean and running_var", tensors.given_mean, tensors.given_variance);
-        tensors.dst = call.optional_result("out", {tensors.src, tensors.residual}).data;
-        tensors.relu_mask = call.optional_result("relu_mask").bits();
-        tensors.mean = call.optional_result("mean").floats();
-        tensors.inverse_std = call.optional_result("inverse_std").floats();
-        tensors.variance = call.optional_result("variance").floats();
+        tensors.dst = call.optional_result("out", {tensors.src, tensors.residual});
+        tensors.relu_mask = call.optional_result("relu_mask");
+        tensors.mean = call.optional_result("mean");
+        tensors.inverse_std = call.optional_result("inverse_std");
+        tensors.variance = call.optional_result("variance");
         call.run([&] { batch_norm_forward(norm_, tensors); });
     }
 
@@ -111,23 +116,22 @@ public:
         BatchNormBackward tensors{.diff_dst = call.required("diff_dst"),
                                   .diff_addend = call.optional("diff_addend"),
                                   .src = call.required("src"),
-                                  .mean = call.optional_floats("mean"),
-                                  .inverse_std = call.optional_floats("inverse_std"),
-                                  .weight = call.optional_floats("weight"),
+                                  .mean = call.optional("mean"),
+                                  .inverse_std = call.optional("inverse_std"),
+                                  .weight = call.optional("weight"),
                                   .dst = call.optional("dst"),
-                                  .bias = call.optional_floats("bias"),
+                                  .relu_mask = call.optional("relu_mask"),
+                                  .bias = call.optional("bias"),
                                   .is_given = is_given,
-                                  .given_diff_weight = call.optional_floats("given_diff_weight"),
-                                  .given_diff_bias = call.optional_floats("given_diff_bias"),
+                                  .given_diff_weight = call.optional("given_diff_weight"),
+                                  .given_diff_bias = call.optional("given_diff_bias"),
                                   .given_pixels = given_pixels};
-        const char* const mask = call.optional("relu_mask");
-        tensors.relu_mask = reinterpret_cast<const std::uint8_t*>(mask);
         require_both("given_diff_weight and given_diff_bias", tensors.given_diff_weight,
                      tensors.given_diff_bias);
-        tensors.diff_src = call.optional_result("out", {tensors.src, tensors.diff_dst}).data;
-        tensors.diff_residual = call.optional_result("diff_residual", {tensors.diff_dst}).data;
-        tensors.diff_weight = call.optional_result("diff_weight").floats();
-        tensors.diff_bias = call.optional_result("diff_bias").floats();
+        tensors.diff_src = call.optional_result("out", {tensors.src, tensors.diff_dst});
+        tensors.diff_residual = call.optional_result("diff_residual", {tensors.diff_dst});
+        tensors.diff_weight = call.optional_result("diff_weight");
+        tensors.diff_bias = call.optional_result("diff_bias");
         call.run([&] { batch_norm_backward(norm_, tensors); });
     }
 
@@ -144,40 +148,38 @@ PoolingKind parse_kind(const std::string& name) {
 class PyPooling {
 public:
     // `window`: kernel, stride and padding, each (height, width).
-    PyPooling(const PyActivations& src, const std::string& kind, const Shape& window)
+    PyPooling(const PyActivations& src, const std::string& kind,
+              const std::array<std::int64_t, 6>& window)
         : pooling_{.src = src.tensor(),
                    .layout = src.layout(),
                    .kind = parse_kind(kind),
-                   .R = window.at(0),
-                   .S = window.at(1),
-                   .stride_h = window.at(2),
-                   .stride_w = window.at(3),
-                   .pad_h = window.at(4),
-                   .pad_w = window.at(5)},
+                   .R = window[0],
+                   .S = window[1],
+                   .stride_h = window[2],
+                   .stride_w = window[3],
+                   .pad_h = window[4],
+                   .pad_w = window[5]},
           src_(src.forms()["packed"]),
           dst_(validated(pooling_, src).forms()["packed"]) {}
 
     py::object forward(py::handle src, py::handle out, py::handle indices) const {
         Call call;
-        const char* const from = call.operand("src", src, src_);
+        const Memory from = call.operand("src", src, src_);
         const Written dst = call.result("out", out, dst_, src);
-        std::uint8_t* const taps = call.optional_result("indices", indices, taps_()).bits();
+        const Memory taps = call.optional_result("indices", indices, taps_()).data;
         call.run([&] { pool_forward(pooling_, from, dst.data, taps); });
         return dst.array;
     }
 
     py::object backward(py::handle diff_dst, py::handle indices, py::handle out) const {
-        Call call;
-        const char* const from = call.operand("diff_dst", diff_dst, dst_);
-        const char* const taps = call.optional("indices", indices, taps_());
-        if ((taps != nullptr) != (pooling_.kind == PoolingKind::max)) {
+        if (indices.is_none() == (pooling_.kind == PoolingKind::max)) {
             throw py::value_error("indices are expected of maximum pooling, and of no other");
         }
+        Call call;
+        const Memory from = call.operand("diff_dst", diff_dst, dst_);
+        const Memory taps = call.optional("indices", indices, taps_());
         const Written diff_src = call.result("out", out, src_, diff_dst);
-        call.run([&] {
-            pool_backward(pooling_, from, reinterpret_cast<const std::uint8_t*>(taps),
-                          diff_src.data);
-        });
+        call.run([&] { pool_backward(pooling_, from, taps, diff_src.data); });
         return diff_src.array;
     }
 
@@ -200,18 +202,15 @@ private:
 
 void register_activation_layers(py::module_& module) {
     py::class_<PyActivations> activations(module, "Activations");
-    activations.def(
-        py::init<const py::sequence&, std::int64_t, const std::string&, const std::string&>());
+    activations.def(py::init<const Shape&, std::int64_t, const std::string&, const std::string&>());
     define_forms(activations);
     py::class_<PyBatchNorm>(module, "BatchNorm")
         .def(py::init<const PyActivations&, bool, float>())
         .def("forward", &PyBatchNorm::forward)
         .def("backward", &PyBatchNorm::backward);
     py::class_<PyPooling>(module, "Pooling")
-        .def(py::init(
-            [](const PyActivations& src, const std::string& kind, const py::sequence& window) {
-                return std::make_unique<PyPooling>(src, kind, shape_from(window));
-            }))
+        .def(py::init<const PyActivations&, const std::string&,
+                      const std::array<std::int64_t, 6>&>())
         .def("forward", &PyPooling::forward)
         .def("backward", &PyPooling::backward)
         .def_property_readonly("dst_shape",

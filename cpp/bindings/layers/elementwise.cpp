@@ -29,26 +29,36 @@ struct Alike {
     std::int64_t count() const { return elements_of(shape); }
 };
 
+// Of an array that is one of float32 or bfloat16.
+DType float_type_of(py::handle array) {
+    return py::isinstance<py::array_t<float>>(array) ? DType::f32 : DType::bf16;
+}
+
+Elementwise parse_operation(const std::string& name) {
+    if (name == "relu") return Elementwise::relu;
+    if (name == "add") return Elementwise::sum;
+    return name == "add_relu" ? Elementwise::sum_relu : Elementwise::relu_backward;
+}
+
 // Results may be exactly one of the operands.
-py::object elementwise(Elementwise operation, const std::string& dtype_name, py::handle src,
-                       py::handle other, py::handle out) {
-    const DType dtype = parse_dtype(dtype_name);
+py::object elementwise(const std::string& name, py::handle src, py::handle other, py::handle out) {
+    const Elementwise operation = parse_operation(name);
+    const DType dtype = float_type_of(src);
     const Alike alike(src, other);
     const bool is_gradient = operation == Elementwise::relu_backward;
     Call call;
-    const char* const first = call.operand(is_gradient ? "diff_dst" : "src", src, alike.of(dtype));
-    const char* const second = call.optional(is_gradient ? "dst" : "other", other, alike.of(dtype));
+    const Memory first = call.operand(is_gradient ? "diff_dst" : "src", src, alike.of(dtype));
+    const Memory second = call.optional(is_gradient ? "dst" : "other", other, alike.of(dtype));
     const Written to = call.result("out", out, alike.of(dtype), src, {first, second});
     call.run([&] { run_elementwise(operation, dtype, {alike.count(), first, second, to.data}); });
     return to.array;
 }
 
-py::object dropout(const std::string& dtype_name, py::handle src, py::handle out,
-                   const Dropout& it) {
-    const DType dtype = parse_dtype(dtype_name);
+py::object dropout(py::handle src, py::handle out, const Dropout& it) {
+    const DType dtype = float_type_of(src);
     const Alike alike(src);
     Call call;
-    const char* const from = call.operand("src", src, alike.of(dtype));
+    const Memory from = call.operand("src", src, alike.of(dtype));
     const Written to = call.result("out", out, alike.of(dtype), src, {from});
     call.run([&] { run_dropout(it, dtype, alike.count(), from, to.data); });
     return to.array;
@@ -60,15 +70,13 @@ Parameter parameter_of(const py::tuple& arrays) {
     const Alike alike(arrays[0]);
     const Expected floats{DType::f32, alike.shape}, halves{DType::bf16, alike.shape};
     Call call;
-    const char* const gradient = call.operand("its gradient", arrays[1], floats);
-    Parameter it{.count = alike.count(),
-                 .weights = call.result("a parameter", arrays[0], floats).floats(),
-                 .gradient = reinterpret_cast<const float*>(gradient),
-                 .first = call.optional_result("its first state", arrays[2], floats).floats(),
-                 .second = call.optional_result("its second state", arrays[3], floats).floats()};
-    char* const copy = call.optional_result("its copy", arrays[4], halves).data;
-    it.copy = reinterpret_cast<std::uint16_t*>(copy);
-    return it;
+    const Memory gradient = call.operand("its gradient", arrays[1], floats);
+    return {.count = alike.count(),
+            .weights = call.result("a parameter", arrays[0], floats).data,
+            .gradient = gradient,
+            .first = call.optional_result("its first state", arrays[2], floats).data,
+            .second = call.optional_result("its second state", arrays[3], floats).data,
+            .copy = call.optional_result("its copy", arrays[4], halves).data};
 }
 
 template <class Step>
@@ -91,42 +99,18 @@ void step(const Step& it, const py::list& arrays) {
     run_step(it, parameters);
 }
 
-// As the stub names them.
-struct BinaryNames {
-    const char* first = "src";
-    const char* second = "other";
-};
-
-void define_binary(py::module_& module, const char* name, Elementwise operation,
-                   const BinaryNames& names = {}) {
-    module.def(
-        name,
-        [operation](const std::string& dtype, py::handle first, py::handle second, py::handle out) {
-            return elementwise(operation, dtype, first, second, out);
-        },
-        py::arg("dtype"), py::arg(names.first), py::arg(names.second), py::arg("out"));
-}
-
 }  // namespace
 
 void register_elementwise(py::module_& module) {
-    module.def(
-        "relu",
-        [](const std::string& dtype, py::handle src, py::handle out) {
-            return elementwise(Elementwise::relu, dtype, src, py::none(), out);
-        },
-        py::arg("dtype"), py::arg("src"), py::arg("out"));
-    define_binary(module, "add", Elementwise::sum);
-    define_binary(module, "add_relu", Elementwise::sum_relu);
-    define_binary(module, "relu_backward", Elementwise::relu_backward, {"diff_dst", "dst"});
+    module.def("elementwise", elementwise, py::arg("operation"), py::arg("src"), py::arg("other"),
+               py::arg("out"));
     module.def(
         "dropout",
-        [](const std::string& dtype, py::handle src, py::handle out, std::uint64_t seed,
-           std::uint64_t offset, std::uint64_t threshold, float scale) {
-            return dropout(dtype, src, out, Dropout{seed, offset, threshold, scale});
-        },
-        py::arg("dtype"), py::arg("src"), py::arg("out"), py::arg("seed"), py::arg("offset"),
-        py::arg("threshold"), py::arg("scale"));
+        [](py::handle src, py::handle out, std::uint64_t seed, std::uint64_t offset,
+           std::uint64_t threshold,
+           float scale) { return dropout(src, out, Dropout{seed, offset, threshold, scale}); },
+        py::arg("src"), py::arg("out"), py::arg("seed"), py::arg("offset"), py::arg("threshold"),
+        py::arg("scale"));
     module.def(
         "sgd_step",
         [](const py::list& parameters, float learning_rate, float momentum, float weight_decay,

@@ -1,8 +1,12 @@
 #include "primitives/conv/conv2d.h"
 
+#include <algorithm>
+#include <array>
 #include <memory>
-#include <optional>
 #include <string>
+#include <utility>
+
+#include <pybind11/stl.h>
 
 #include "bindings/primitives/primitive.h"
 #include "bindings/register.h"
@@ -11,30 +15,10 @@
 namespace dlprim::bindings {
 namespace {
 
-constexpr std::size_t kShapeFields = 16;
-
 // The fields of ConvShape in their order.
-ConvShape conv_shape(const Shape& values) {
-    if (values.size() != kShapeFields) {
-        throw py::value_error("shape has " + std::to_string(values.size()) +
-                              " values, expected 16");
-    }
-    return {.N = values[0],
-            .C = values[1],
-            .H = values[2],
-            .W = values[3],
-            .K = values[4],
-            .R = values[5],
-            .S = values[6],
-            .stride_h = values[7],
-            .stride_w = values[8],
-            .pad_top = values[9],
-            .pad_bottom = values[10],
-            .pad_left = values[11],
-            .pad_right = values[12],
-            .dilation_h = values[13],
-            .dilation_w = values[14],
-            .groups = values[15]};
+ConvShape conv_shape(const std::array<std::int64_t, 16>& it) {
+    return {it[0], it[1], it[2],  it[3],  it[4],  it[5],  it[6],  it[7],
+            it[8], it[9], it[10], it[11], it[12], it[13], it[14], it[15]};
 }
 
 ConvAlgorithm parse_algorithm(const std::string& name) {
@@ -46,22 +30,23 @@ std::vector<TensorForm> forms_of(const ConvSpec& spec) {
     return conv_forms(spec.shape, spec.dtype, spec.layout);
 }
 
-class PyConv2d : public Primitive<Conv2d> {
+class PyConv2d : public Primitive<Conv2d, &Conv2d::backward_relu> {
 public:
-    explicit PyConv2d(const ConvSpec& spec) : Primitive(spec, &forms_of) {
-        add_transformed(forward_weights_, {PassKind::forward});
-        add_transformed(all_weights_, {PassKind::forward, PassKind::backward_data});
+    explicit PyConv2d(const ConvSpec& spec) : Primitive(spec, &forms_of, "convolution", "dst") {
+        weights_forms_ = {transformed("direct", {}), transformed("forward", {PassKind::forward}),
+                          transformed("all", {PassKind::forward, PassKind::backward_data})};
     }
 
     py::object forward(py::handle src, py::handle weights, py::handle bias, py::handle residual,
                        py::handle relu_mask, py::handle out) const {
         Call call;
-        const Weights filter = weights_in(call, weights);
+        const WeightsForm& form = weights_form_of(weights);
+        const Memory filter = weights_in(call, weights, form);
         ConvForward tensors{.src = call.operand("src", src, src_),
-                            .weights = filter.direct,
-                            .bias = bias_in(call, bias, "convolution"),
+                            .weights = filter,
+                            .bias = bias_in(call, bias),
                             .residual = call.optional("residual", residual, dst_),
-                            .transformed = filter.forward};
+                            .transformed = form.part_in(filter, form.forward)};
         if (!relu_mask.is_none() && core_.spec().activation != Activation::relu) {
             throw py::value_error(
                 "relu_mask was given, but the activation of the convolution is '" +
@@ -69,141 +54,106 @@ public:
         }
         const Written dst = call.result("out", out, dst_, src, {tensors.residual});
         tensors.dst = dst.data;
-        tensors.relu_mask = call.optional_result("relu_mask", relu_mask, relu_mask_).bits();
+        tensors.relu_mask = call.optional_result("relu_mask", relu_mask, relu_mask_).data;
         call.run([&] { core_.forward(tensors); });
         return dst.array;
     }
 
     py::object backward_data(py::handle diff_dst, py::handle weights, py::handle out) const {
         Call call;
-        const char* const gradient = call.operand("diff_dst", diff_dst, dst_);
-        const Weights filter = weights_in(call, weights);
+        const Memory gradient = call.operand("diff_dst", diff_dst, dst_);
+        const WeightsForm& form = weights_form_of(weights);
+        const Memory filter = weights_in(call, weights, form);
         const Written diff_src = call.result("out", out, src_, diff_dst);
-        call.run(
-            [&] { core_.backward_data(gradient, filter.direct, diff_src.data, filter.backward); });
+        const float* const transformed = form.part_in(filter, form.backward);
+        call.run([&] { core_.backward_data(gradient, filter, diff_src.data, transformed); });
         return diff_src.array;
-    }
-
-    // The gradient in front of relu, and the bias's where that is given; the latter alone with
-    // neither `dst` nor `relu_mask`.
-    py::object backward_relu(py::handle diff_dst, py::handle dst, py::handle relu_mask,
-                             py::handle out, py::handle diff_bias) const {
-        Call call;
-        ActivationBackward problem{.diff_dst = call.operand("diff_dst", diff_dst, dst_),
-                                   .saved = call.optional("dst", dst, dst_)};
-        const char* const mask = call.optional("relu_mask", relu_mask, relu_mask_);
-        problem.relu_mask = reinterpret_cast<const std::uint8_t*>(mask);
-        Written passed;
-        if (problem.saved != nullptr || mask != nullptr) {
-            passed = call.result("out", out, dst_, diff_dst, {problem.diff_dst});
-        }
-        problem.out = passed.data;
-        problem.diff_bias = call.optional_result("diff_bias", diff_bias, bias_).floats();
-        call.run([&] { core_.backward_relu(problem); });
-        return passed.array ? passed.array : py::none();
     }
 
     // `form`: "direct", "forward" or "all"; where there is an `out`, its shape says it. An array
     // that cannot say how its weights are transformed is returned as one that can, on the same
     // memory.
     py::object pack_weights(py::handle w, py::handle out, const std::string& form) const {
-        const Form& to = out.is_none() ? weights_form(form) : weights_form_of(out);
-        if (&to == &weights_) return pack(weights_, "w", w, out);
-        Call call;
-        const DType from = plain_type_of(weights_, w);
-        const char* const source = call.operand("w", w, Expected{from, weights_.plain_shape()});
-        const Written packed = call.result("out", out, to.written_whole(), w);
-        const Weights parts = parts_of(packed.data, to);
-        const Reorder& packing = weights_.packing(from);
-        call.run([&] {
-            packing.run(source, packed.data);
-            transform(PassKind::forward, parts, parts.forward);
-            transform(PassKind::backward_data, parts, parts.backward);
-        });
-        return packed_view(packed.array, to.packed_as());
+        const WeightsForm& to = out.is_none() ? weights_form(form) : weights_form_of(out);
+        if (!to.is_transformed()) return pack(weights_, "w", w, out);
+        const auto transform = [&](const void*, Memory packed) {
+            for (const auto& [pass, at] : {std::pair{PassKind::forward, to.forward},
+                                           std::pair{PassKind::backward_data, to.backward}}) {
+                if (at != 0) core_.transform_weights(pass, packed, to.part_in(packed, at));
+            }
+        };
+        return packed_view(pack_then(weights_, to.form, "w", w, out, transform),
+                           to.form.packed_as());
     }
 
     // Of packed weights by their form.
     py::dict weights_shapes() const {
         py::dict shapes;
         for (const char* const form : {"all", "forward", "direct"}) {
-            shapes[form] = tuple_of(weights_form(form).shape());
+            shapes[form] = tuple_of(weights_form(form).form.shape());
         }
         return shapes;
     }
 
 private:
     // Packed weights in one array: as the direct algorithm takes them, and behind them, from a
-    // cache line on, the transformed ones of Winograd's passes, float32 in any dtype. Null where
-    // they are not in it.
-    struct Weights {
-        const char* direct = nullptr;
-        const float* forward = nullptr;
-        const float* backward = nullptr;
+    // cache line on, the transformed ones of Winograd's passes, float32 in any dtype.
+    struct WeightsForm {
+        std::string name;
+        Form form;
+        std::int64_t forward = 0;  // bytes to the transformed ones, 0 where they are not in it
+        std::int64_t backward = 0;
+
+        bool is_transformed() const { return forward + backward > 0; }
+        float* part_in(Memory weights, std::int64_t at) const {
+            return at == 0 ? nullptr : static_cast<float*>(Memory{weights.data + at});
+        }
     };
 
-    DType dtype() const { return core_.spec().dtype; }
-    bool runs(PassKind pass) const { return core_.transformed_floats(pass) > 0; }
-
-    std::int64_t direct_bytes() const { return dlprim::aligned(weights_.layout().bytes()); }
-
-    // A form with the weights of these passes that are Winograd's, if any of them is. Its name
-    // says the tiles, so that those of another choice are refused.
-    void add_transformed(std::optional<Form>& form, std::initializer_list<PassKind> passes) {
-        std::int64_t bytes = direct_bytes();
-        std::string name = std::string(py::str(weights_.packed_as())) + ", transformed for ";
-        std::string separator;
+    // With the weights of these passes that are Winograd's. Its name says the tiles, so that those
+    // of another choice are refused.
+    WeightsForm transformed(const char* name, std::initializer_list<PassKind> passes) const {
+        WeightsForm made{name, weights_};
+        std::int64_t bytes = dlprim::aligned(weights_.layout().bytes());
+        std::string packed_as = py::str(weights_.packed_as());
         for (const PassKind pass : passes) {
-            if (!runs(pass)) continue;
+            if (core_.transformed_floats(pass) == 0) continue;
+            packed_as += made.is_transformed() ? " and " : ", transformed for ";
+            packed_as += std::string(name_of(pass)) + " in " + core_.algorithm(pass);
+            (pass == PassKind::forward ? made.forward : made.backward) = bytes;
             bytes += core_.transformed_floats(pass) * size_of(DType::f32);
-            name += separator + std::string(name_of(pass)) + " in " + core_.algorithm(pass);
-            separator = " and ";
         }
-        if (!separator.empty()) form.emplace(weights_, bytes / size_of(dtype()), name);
-    }
-
-    const Form& weights_form(const std::string& form) const {
-        const std::optional<Form>& flat = form == "all" ? all_weights_ : forward_weights_;
-        return form == "direct" || !flat ? weights_ : *flat;
-    }
-
-    // By the array's shape; which tiles a flat one is for, it must say itself.
-    const Form& weights_form_of(py::handle array) const {
-        if (!all_weights_ || has_shape(array, weights_.shape())) return weights_;
-        const bool is_short = forward_weights_ && has_shape(array, forward_weights_->shape());
-        return is_short ? *forward_weights_ : *all_weights_;
-    }
-
-    Weights parts_of(const char* data, const Form& form) const {
-        Weights parts{.direct = data};
-        const auto* next = reinterpret_cast<const float*>(data + direct_bytes());
-        if (runs(PassKind::forward)) {
-            parts.forward = next;
-            next += core_.transformed_floats(PassKind::forward);
+        if (made.is_transformed()) {
+            made.form = Form(weights_, bytes / size_of(weights_.dtype()), packed_as);
         }
-        if (runs(PassKind::backward_data) && &form == &*all_weights_) parts.backward = next;
-        return parts;
+        return made;
     }
 
-    Weights weights_in(Call& call, py::handle array) const {
-        const Form& form = weights_form_of(array);
-        const char* const data = call.operand("weights", array, form);
-        if (&form == &weights_) return {.direct = data};
-        if (!packed_as(array)) {
+    const WeightsForm& weights_form(const std::string& name) const {
+        return *std::find_if(weights_forms_.begin(), weights_forms_.end(),
+                             [&](const WeightsForm& it) { return it.name == name; });
+    }
+
+    // By the array's shape, by default the last; which tiles a flat one is for, it must say itself.
+    const WeightsForm& weights_form_of(py::handle array) const {
+        for (const WeightsForm& each : weights_forms_) {
+            if (has_shape(array, each.form.shape())) return each;
+        }
+        return weights_forms_.back();
+    }
+
+    Memory weights_in(Call& call, py::handle array, const WeightsForm& it) const {
+        const Memory data = call.operand("weights", array, it.form);
+        if (it.is_transformed() && !packed_as(array)) {
             throw py::value_error(
                 "weights does not say how it was packed, expected what pack_weights returns: " +
-                std::string(py::str(form.packed_as())));
+                std::string(py::str(it.form.packed_as())));
         }
-        return parts_of(data, form);
-    }
-
-    void transform(PassKind pass, const Weights& parts, const float* to) const {
-        if (to != nullptr) core_.transform_weights(pass, parts.direct, const_cast<float*>(to));
+        return data;
     }
 
     const Form& relu_mask_ = forms_["relu_mask"];
-    std::optional<Form> forward_weights_;
-    std::optional<Form> all_weights_;
+    std::vector<WeightsForm> weights_forms_;
 };
 
 std::vector<PassKind> scheduled_passes(const Conv2d& conv) {
@@ -213,18 +163,15 @@ std::vector<PassKind> scheduled_passes(const Conv2d& conv) {
 
 // The algorithm of each pass: "direct", or "winograd" and the size of its tiles.
 py::dict algorithms(const PyConv2d& conv) {
-    py::dict names;
-    for (const PassKind pass : kPassKinds)
-        names[text_of(name_of(pass))] = conv.core().algorithm(pass);
-    return names;
+    return by_pass(kPassKinds, [&](PassKind pass) { return conv.core().algorithm(pass); });
 }
 
 std::unique_ptr<PyConv2d> make(const std::string& algorithm, bool high_accuracy,
-                               const py::sequence& shape, const std::string& dtype,
+                               const std::array<std::int64_t, 16>& shape, const std::string& dtype,
                                const std::string& layout, const std::string& activation,
                                bool bias) {
     return std::make_unique<PyConv2d>(
-        ConvSpec{.shape = conv_shape(shape_from(shape)),
+        ConvSpec{.shape = conv_shape(shape),
                  .dtype = parse_dtype(dtype),
                  .layout = layout == "NHWC" ? Format::nhwc : Format::blocked,
                  .activation = parse_activation(activation),
@@ -241,7 +188,7 @@ void register_conv2d(py::module_& module) {
         .def("forward", &PyConv2d::forward)
         .def("backward_data", &PyConv2d::backward_data)
         .def("backward_weights", &PyConv2d::backward_weights)
-        .def("backward_relu", &PyConv2d::backward_relu)
+        .def("backward_activation", &PyConv2d::backward_activation)
         .def("pack_weights", &PyConv2d::pack_weights)
         .def_property_readonly("weights_shapes", &PyConv2d::weights_shapes)
         .def_property_readonly("algorithms", algorithms)

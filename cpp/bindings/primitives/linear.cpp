@@ -1,7 +1,10 @@
 #include "primitives/linear/linear.h"
 
+#include <array>
 #include <memory>
 #include <string>
+
+#include <pybind11/stl.h>
 
 #include "bindings/primitives/primitive.h"
 #include "bindings/register.h"
@@ -22,22 +25,23 @@ std::vector<TensorForm> forms_of(const LinearSpec& spec) {
     return forms;
 }
 
-class PyLinear : public Primitive<Linear> {
+class PyLinear : public Primitive<Linear, &Linear::backward_activation> {
 public:
-    explicit PyLinear(const LinearSpec& spec) : Primitive(spec, &forms_of) {}
+    explicit PyLinear(const LinearSpec& spec) : Primitive(spec, &forms_of, "layer", "saved") {}
 
     py::object forward(py::handle src, py::handle weights, py::handle bias, py::handle scale,
                        py::handle before_activation, py::handle out) const {
         Call call;
         LinearForward tensors{.src = call.operand("src", src, src_),
                               .weights = call.operand("weights", weights, weights_form_of(weights)),
-                              .bias = bias_in(call, bias, "layer"),
-                              .scale = call.optional_floats("scale", scale, bias_)};
-        if (is_int8(dtype()) != (tensors.scale != nullptr)) {
-            throw py::value_error(tensors.scale != nullptr
-                                      ? "scale was given, but the layer is of dtype " +
-                                            std::string(name_of(dtype())) + ", expected 8 bits"
-                                      : "scale is missing: 8-bit products are multiplied by it");
+                              .bias = bias_in(call, bias),
+                              .scale = call.optional("scale", scale, bias_)};
+        const DType dtype = core_.spec().dtype;
+        if (is_int8(dtype) == scale.is_none()) {
+            throw py::value_error(scale.is_none()
+                                      ? "scale is missing: 8-bit products are multiplied by it"
+                                      : "scale was given, but the layer is of dtype " +
+                                            std::string(name_of(dtype)) + ", expected 8 bits");
         }
         const Written dst = call.result("out", out, dst_, src);
         tensors.dst = dst.data;
@@ -50,42 +54,12 @@ public:
     py::object backward_data(py::handle diff_dst, py::handle weights, py::handle out) const {
         require_backward();
         Call call;
-        const char* const gradient = call.operand("diff_dst", diff_dst, dst_);
+        const Memory gradient = call.operand("diff_dst", diff_dst, dst_);
         const char* const matrix =
-            call.operand("weights", weights, weights_) + weights_.layout().bytes();
+            call.operand("weights", weights, weights_).data + weights_.layout().bytes();
         const Written diff_src = call.result("out", out, src_, diff_dst);
         call.run([&] { core_.backward_data(gradient, matrix, diff_src.data); });
         return diff_src.array;
-    }
-
-    py::object backward_weights(py::handle src, py::handle diff_dst, py::handle out,
-                                bool narrow) const {
-        require_backward();
-        return Primitive::backward_weights(src, diff_dst, out, narrow);
-    }
-
-    // The gradients in front of the activation, diff_dst itself where there is none, and of the
-    // bias.
-    py::object backward_activation(py::handle diff_dst, py::handle saved, py::handle out,
-                                   py::handle diff_bias) const {
-        require_backward();
-        const bool activates = spec().activation != Activation::none;
-        if (activates && saved.is_none()) {
-            throw py::value_error("saved is missing: the activation of the layer is " +
-                                  std::string(name_of(spec().activation)));
-        }
-        Call call;
-        ActivationBackward problem{.diff_dst = call.operand("diff_dst", diff_dst, dst_)};
-        if (activates) problem.saved = call.operand("saved", saved, dst_);
-        Written passed;
-        if (activates || !out.is_none()) {
-            passed = call.result("out", out, dst_, diff_dst, {problem.diff_dst});
-        }
-        problem.out = passed.data;
-        const Written total = call.result("diff_bias", diff_bias, bias_);
-        problem.diff_bias = total.floats();
-        call.run([&] { core_.backward_activation(problem); });
-        return py::make_tuple(passed.array ? py::handle(passed.array) : diff_dst, total.array);
     }
 
     // Where there is an `out`, its shape says whether there is a backward form.
@@ -93,47 +67,28 @@ public:
         const Form& to = !out.is_none() ? weights_form_of(out)
                          : backward     ? weights_
                                         : forward_weights_;
-        Call call;
-        const DType from = plain_type_of(to, w);
-        const char* const source = call.operand("w", w, Expected{from, to.plain_shape()});
-        const Written packed = call.result("out", out, to.written_whole(), w);
-        const Reorder& first = to.packing(from);
-        const bool both = to.shape().front() > 1;
-        const Reorder* const second = both ? &forms_["backward_weights"].packing(from) : nullptr;
-        call.run([&] {
-            first.run(source, packed.data);
-            if (both) second->run(source, packed.data + to.layout().bytes());
+        const Reorder* const second =
+            to.shape().front() > 1 ? &forms_["backward_weights"].packing(plain_type_of(to, w))
+                                   : nullptr;
+        return pack_then(to, to, "w", w, out, [&](Memory source, Memory packed) {
+            if (second != nullptr) second->run(source, packed.data + to.layout().bytes());
         });
-        return packed.array;
     }
 
 private:
-    const LinearSpec& spec() const { return core_.spec(); }
-    DType dtype() const { return spec().dtype; }
-
     const Form& weights_form_of(py::handle array) const {
         return has_shape(array, forward_weights_.shape()) ? forward_weights_ : weights_;
-    }
-
-    void require_backward() const {
-        if (core_.has_backward()) return;
-        throw py::type_error("the layer is of dtype " + std::string(name_of(dtype())) +
-                             ", which has the forward pass alone");
     }
 
     const Form& forward_weights_ = forms_["forward_weights"];
 };
 
-std::unique_ptr<PyLinear> make_linear(const py::sequence& shape, const std::string& dtype,
-                                      const std::string& dst_dtype, const std::string& layout,
-                                      const std::string& activation, bool bias) {
-    const Shape values = shape_from(shape);
-    if (values.size() != 3) {
-        throw py::value_error("shape has " + std::to_string(values.size()) +
-                              " values, expected N, C and K");
-    }
+std::unique_ptr<PyLinear> make_linear(const std::array<std::int64_t, 3>& shape,
+                                      const std::string& dtype, const std::string& dst_dtype,
+                                      const std::string& layout, const std::string& activation,
+                                      bool bias) {
     return std::make_unique<PyLinear>(
-        LinearSpec{.shape = {.N = values[0], .C = values[1], .K = values[2]},
+        LinearSpec{.shape = {.N = shape[0], .C = shape[1], .K = shape[2]},
                    .dtype = parse_dtype(dtype),
                    .dst_dtype = parse_dtype(dst_dtype),
                    .layout = layout == "plain" ? Format::nhwc : Format::blocked,

@@ -4,18 +4,16 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "bindings/arrays/call.h"
+#include "primitives/layers/activation_backward.h"
 #include "primitives/nest/loop_nest.h"
 
 namespace dlprim::bindings {
 
-inline py::str text_of(std::string_view name) { return {name.data(), name.size()}; }
-
-// A primitive with src, dst, weights and a bias. Passes write to `out`, or to a new array where it
-// is None, and return it.
-template <class Core>
+// A primitive with src, dst, weights, a bias and an activation, whose gradient `kThroughActivation`
+// computes. Passes write to `out`, or to a new array where it is None, and return it.
+template <class Core, void (Core::*kThroughActivation)(ActivationBackward) const>
 class Primitive {
 public:
     const Core& core() const { return core_; }
@@ -25,9 +23,10 @@ public:
     // A new result is of float32 unless it is to be `narrow`.
     py::object backward_weights(py::handle src, py::handle diff_dst, py::handle out,
                                 bool narrow) const {
+        require_backward();
         Call call;
-        const char* const source = call.operand("src", src, src_);
-        const char* const gradient = call.operand("diff_dst", diff_dst, dst_);
+        const Memory source = call.operand("src", src, src_);
+        const Memory gradient = call.operand("diff_dst", diff_dst, dst_);
         const Form& form = narrow && out.is_none() ? forms_["narrow_diff_weights"]
                                                    : forms_.matching("diff_weights", out);
         const Written result = call.result("out", out, form, src);
@@ -35,25 +34,55 @@ public:
         return result.array;
     }
 
+    // The gradient in front of the activation, and the bias's where that is given. What the
+    // activation's slope follows from is `saved` or, of relu, `relu_mask`; with neither, and no
+    // `out`, diff_dst itself is returned.
+    py::object backward_activation(py::handle diff_dst, py::handle saved, py::handle relu_mask,
+                                   py::handle out, py::handle diff_bias) const {
+        require_backward();
+        Call call;
+        ActivationBackward problem{.diff_dst = call.operand("diff_dst", diff_dst, dst_),
+                                   .saved = call.optional(saved_name_, saved, dst_)};
+        if (!relu_mask.is_none()) {
+            problem.relu_mask = call.operand("relu_mask", relu_mask, forms_["relu_mask"]);
+        }
+        Written passed{py::reinterpret_borrow<py::object>(diff_dst)};
+        if (problem.saved != nullptr || problem.relu_mask != nullptr || !out.is_none()) {
+            passed = call.result("out", out, dst_, diff_dst, {problem.diff_dst});
+        }
+        problem.out = passed.data;
+        problem.diff_bias = call.optional_result("diff_bias", diff_bias, bias_).data;
+        call.run([&] { (core_.*kThroughActivation)(problem); });
+        return passed.array;
+    }
+
 protected:
     // The core comes first, for it refuses what has no forms.
     template <class Spec>
-    Primitive(const Spec& spec, std::vector<TensorForm> (*table)(const Spec&))
-        : core_(spec), forms_(table(spec)) {}
+    Primitive(const Spec& spec, std::vector<TensorForm> (*table)(const Spec&), const char* kind,
+              const char* saved_name)
+        : core_(spec), forms_(table(spec)), kind_(kind), saved_name_(saved_name) {}
 
-    // `maker` is what was made with or without a bias.
-    const float* bias_in(Call& call, py::handle bias, const std::string& maker) const {
-        if (core_.spec().bias == bias.is_none()) {
-            throw py::value_error(core_.spec().bias
-                                      ? "bias is missing: the " + maker + " was made with bias=True"
-                                      : "bias was given, but the " + maker +
-                                            " was made without bias=True");
-        }
-        return call.optional_floats("bias", bias, bias_);
+    Memory bias_in(Call& call, py::handle bias) const {
+        if (core_.spec().bias != bias.is_none()) return call.optional("bias", bias, bias_);
+        const std::string it = kind_;
+        throw py::value_error(
+            bias.is_none() ? "bias is missing: the " + it + " was made with bias=True"
+                           : "bias was given, but the " + it + " was made without bias=True");
+    }
+
+    // 8-bit primitives have the forward pass alone.
+    void require_backward() const {
+        if (!is_int8(core_.spec().dtype)) return;
+        throw py::type_error("the " + std::string(kind_) + " is of dtype " +
+                             std::string(name_of(core_.spec().dtype)) +
+                             ", which has the forward pass alone");
     }
 
     Core core_;
     Forms forms_;
+    const char* kind_;        // what sentences call it,
+    const char* saved_name_;  // and what its activation's slope follows from
     // Looked up once.
     const Form& src_ = forms_["src"];
     const Form& dst_ = forms_["dst"];
@@ -61,11 +90,17 @@ protected:
     const Form& bias_ = forms_["bias"];
 };
 
+// What `value` gives for every pass, by the name of the pass.
+template <class Passes, class Value>
+py::dict by_pass(const Passes& passes, const Value& value) {
+    py::dict made;
+    for (const auto pass : passes) made[py::str(name_of(pass))] = value(pass);
+    return made;
+}
+
 template <class Bound, class Passes>
 py::dict scratch_by_pass(const Bound& it, const Passes& passes) {
-    py::dict bytes;
-    for (const auto pass : passes) bytes[text_of(name_of(pass))] = it.core().scratch_bytes(pass);
-    return bytes;
+    return by_pass(passes, [&](auto pass) { return it.core().scratch_bytes(pass); });
 }
 
 // The pass of that name, of `all`.
@@ -104,11 +139,8 @@ void define_schedules(py::class_<Bound>& type, const Passes& all, Scheduled sche
              })
         .def("describe", [](const Bound& it) { return it.core().describe(); })
         .def_property_readonly("schedules", [scheduled](const Bound& it) {
-            py::dict texts;
-            for (const auto pass : scheduled(it.core())) {
-                texts[text_of(name_of(pass))] = to_string(it.core().schedule(pass));
-            }
-            return texts;
+            const auto text = [&](auto pass) { return to_string(it.core().schedule(pass)); };
+            return by_pass(scheduled(it.core()), text);
         });
 }
 
@@ -116,9 +148,10 @@ void define_schedules(py::class_<Bound>& type, const Passes& all, Scheduled sche
 // packed arrays.
 template <class Bound>
 void define_forms(py::class_<Bound>& type) {
-    type.def_property_readonly("shapes", [](const Bound& it) { return it.forms().shapes(); })
-        .def_property_readonly("plain_shapes",
-                               [](const Bound& it) { return it.forms().plain_shapes(); })
+    type.def_property_readonly("shapes",
+                               [](const Bound& it) { return it.forms().shapes(&Form::shape); })
+        .def_property_readonly(
+            "plain_shapes", [](const Bound& it) { return it.forms().shapes(&Form::plain_shape); })
         .def("pack",
              [](const Bound& it, const std::string& form, const std::string& name, py::handle plain,
                 py::handle out) { return pack(it.forms()[form], name.c_str(), plain, out); })
@@ -128,7 +161,7 @@ void define_forms(py::class_<Bound>& type) {
              })
         .def("new", [](const Bound& it, const std::string& form, py::handle like) {
             const Form& of = it.forms()[form];
-            return new_array(of.packed(), dtype_for(of.dtype(), like));
+            return new_array(of, dtype_for(of.dtype(), like));
         });
 }
 

@@ -1,8 +1,10 @@
 #include "primitives/rnn/rnn.h"
 
+#include <array>
 #include <memory>
 #include <string>
-#include <vector>
+
+#include <pybind11/stl.h>
 
 #include "bindings/primitives/primitive.h"
 #include "bindings/register.h"
@@ -10,33 +12,28 @@
 namespace dlprim::bindings {
 namespace {
 
+using namespace py::literals;
+
 RnnCell parse_cell(const std::string& name) {
-    if (name == name_of(RnnCell::lstm)) return RnnCell::lstm;
-    if (name == name_of(RnnCell::gru)) return RnnCell::gru;
-    throw py::value_error("cell is '" + name + "', expected 'lstm' or 'gru'");
+    return name == name_of(RnnCell::lstm) ? RnnCell::lstm : RnnCell::gru;
 }
 
-// A copy: what was checked here must not change while others have the GIL.
-std::vector<std::int64_t> lengths_in(const NamedCall& call, const RnnShape& shape) {
+// Of an array that Python has copied for this call alone, so what was checked stays.
+const std::int64_t* lengths_in(const NamedCall& call, const RnnShape& shape) {
     const py::object array = call.at("lengths");
-    if (array.is_none()) return {};
-    using Integers = py::array_t<std::int64_t, py::array::c_style>;
-    if (!py::isinstance<Integers>(array)) {
-        throw py::type_error("lengths has another type, expected a C-contiguous int64 array");
-    }
-    const auto given = py::reinterpret_borrow<Integers>(array);
+    if (array.is_none()) return nullptr;
+    const auto given = py::reinterpret_borrow<py::array_t<std::int64_t>>(array);
     if (given.ndim() != 1 || given.shape(0) != shape.N) {
         throw py::value_error("lengths has shape " + std::string(py::str(given.attr("shape"))) +
                               ", expected (" + std::to_string(shape.N) + ",)");
     }
-    const std::vector<std::int64_t> lengths(given.data(), given.data() + shape.N);
-    for (std::size_t n = 0; n < lengths.size(); ++n) {
-        if (lengths[n] >= 0 && lengths[n] <= shape.T) continue;
+    for (std::int64_t n = 0; n < shape.N; ++n) {
+        if (given.data()[n] >= 0 && given.data()[n] <= shape.T) continue;
         throw py::value_error("lengths[" + std::to_string(n) + "] is " +
-                              std::to_string(lengths[n]) +
+                              std::to_string(given.data()[n]) +
                               ", expected an integer from 0 to T = " + std::to_string(shape.T));
     }
-    return lengths;
+    return given.data();
 }
 
 class PyRnn {
@@ -45,21 +42,17 @@ public:
 
     py::dict forward(const py::dict& arrays, bool training) const {
         NamedCall named(forms_, arrays, pool_.get());
-        RnnForward tensors{.src = named.required("src")};
+        RnnForward tensors;
+        take_inputs(named, tensors);
         tensors.weights.w_ih = named.required("packed_w_ih");
         tensors.weights.w_hh = named.required("packed_w_hh");
-        tensors.weights.bias = named.required_floats("packed_bias");
-        tensors.h_0 = named.optional("h_0");
-        if (is_lstm()) tensors.c_0 = named.optional_floats("c_0");
-        const std::vector<std::int64_t> lengths = lengths_in(named, rnn_.shape());
-        if (!lengths.empty()) tensors.lengths = lengths.data();
-        tensors.dst = named.result("dst").data;
-        tensors.h_n = named.result("h_n").data;
-        if (is_lstm()) tensors.c_n = named.result("c_n").floats();
+        tensors.weights.bias = named.required("packed_bias");
+        tensors.dst = named.result("dst");
+        tensors.h_n = named.result("h_n");
+        if (is_lstm()) tensors.c_n = named.result("c_n");
         if (training) {
-            tensors.saved.gates = named.result("gates").floats();
-            (is_lstm() ? tensors.saved.cells : tensors.saved.hidden_n) =
-                named.result(is_lstm() ? "cells" : "hidden_n").floats();
+            tensors.saved.gates = named.result("gates");
+            beside_gates(tensors.saved) = named.result(beside_gates_name());
         }
         return named.run([&] { rnn_.forward(tensors); });
     }
@@ -67,26 +60,21 @@ public:
     py::dict backward(const py::dict& arrays) const {
         NamedCall named(forms_, arrays, pool_.get());
         RnnBackward tensors{.diff_dst = named.required("diff_dst"),
-                            .diff_h_n = named.optional("diff_h_n")};
-        if (is_lstm()) tensors.diff_c_n = named.optional_floats("diff_c_n");
+                            .diff_h_n = named.optional("diff_h_n"),
+                            .diff_c_n = named.optional("diff_c_n")};
+        take_inputs(named, tensors);
         tensors.weights.w_ih_transposed = named.required("transposed_w_ih");
         tensors.weights.w_hh_transposed = named.required("transposed_w_hh");
-        tensors.src = named.required("src");
-        tensors.h_0 = named.optional("h_0");
-        if (is_lstm()) tensors.c_0 = named.optional_floats("c_0");
-        const std::vector<std::int64_t> lengths = lengths_in(named, rnn_.shape());
-        if (!lengths.empty()) tensors.lengths = lengths.data();
         tensors.dst = named.required("dst");
-        tensors.saved.gates = named.required_floats("gates");
-        (is_lstm() ? tensors.saved.cells : tensors.saved.hidden_n) =
-            named.required_floats(is_lstm() ? "cells" : "hidden_n");
-        tensors.diff_src = named.result("diff_src").data;
-        tensors.diff_h_0 = named.result("diff_h_0").data;
-        if (is_lstm()) tensors.diff_c_0 = named.result("diff_c_0").floats();
-        tensors.diff_w_ih = named.result("diff_w_ih").floats();
-        tensors.diff_w_hh = named.result("diff_w_hh").floats();
-        tensors.diff_b_ih = named.result("diff_b_ih").floats();
-        tensors.diff_b_hh = named.result("diff_b_hh").floats();
+        tensors.saved.gates = named.required("gates");
+        beside_gates(tensors.saved) = named.required(beside_gates_name());
+        tensors.diff_src = named.result("diff_src");
+        tensors.diff_h_0 = named.result("diff_h_0");
+        if (is_lstm()) tensors.diff_c_0 = named.result("diff_c_0");
+        tensors.diff_w_ih = named.result("diff_w_ih");
+        tensors.diff_w_hh = named.result("diff_w_hh");
+        tensors.diff_b_ih = named.result("diff_b_ih");
+        tensors.diff_b_hh = named.result("diff_b_hh");
         return named.run([&] { rnn_.backward(tensors); });
     }
 
@@ -94,12 +82,12 @@ public:
         NamedCall named(forms_, arrays);
         const RnnWeights plain{.w_ih = named.required("w_ih"),
                                .w_hh = named.required("w_hh"),
-                               .b_ih = named.optional_floats("b_ih"),
-                               .b_hh = named.optional_floats("b_hh")};
+                               .b_ih = named.optional("b_ih"),
+                               .b_hh = named.optional("b_hh")};
         RnnPackedWeights packed;
-        packed.w_ih = named.result("packed_w_ih").data;
-        packed.w_hh = named.result("packed_w_hh").data;
-        packed.bias = named.result("packed_bias").floats();
+        packed.w_ih = named.result("packed_w_ih");
+        packed.w_hh = named.result("packed_w_hh");
+        packed.bias = named.result("packed_bias");
         return named.run([&] { dlprim::pack_weights(rnn_.shape(), plain, packed); });
     }
 
@@ -108,8 +96,8 @@ public:
         RnnPackedWeights packed;
         packed.w_ih = named.required("packed_w_ih");
         packed.w_hh = named.required("packed_w_hh");
-        packed.w_ih_transposed = named.result("transposed_w_ih").data;
-        packed.w_hh_transposed = named.result("transposed_w_hh").data;
+        packed.w_ih_transposed = named.result("transposed_w_ih");
+        packed.w_hh_transposed = named.result("transposed_w_hh");
         return named.run([&] { dlprim::transpose_weights(rnn_.shape(), packed); });
     }
 
@@ -117,6 +105,18 @@ public:
     Rnn& core() { return rnn_; }
 
 private:
+    // What both passes read.
+    template <class Tensors>
+    void take_inputs(NamedCall& named, Tensors& tensors) const {
+        tensors.src = named.required("src");
+        tensors.h_0 = named.optional("h_0");
+        tensors.c_0 = named.optional("c_0");
+        tensors.lengths = lengths_in(named, rnn_.shape());
+    }
+
+    // What is saved beside the gates.
+    float*& beside_gates(RnnSaved& saved) const { return is_lstm() ? saved.cells : saved.hidden_n; }
+    const char* beside_gates_name() const { return is_lstm() ? "cells" : "hidden_n"; }
     bool is_lstm() const { return rnn_.shape().cell == RnnCell::lstm; }
 
     Rnn rnn_;
@@ -124,28 +124,21 @@ private:
     std::shared_ptr<ArrayPool> pool_ = std::make_shared<ArrayPool>();
 };
 
-std::unique_ptr<PyRnn> make_rnn(const std::string& cell, const py::sequence& extents,
+std::unique_ptr<PyRnn> make_rnn(const std::string& cell, const std::array<std::int64_t, 4>& extents,
                                 const std::string& dtype, bool reverse) {
-    const Shape values = shape_from(extents);
-    if (values.size() != 4) {
-        throw py::value_error("extents has " + std::to_string(values.size()) +
-                              " values, expected T, N, C and K");
-    }
     return std::make_unique<PyRnn>(RnnShape{.cell = parse_cell(cell),
-                                            .T = values[0],
-                                            .N = values[1],
-                                            .C = values[2],
-                                            .K = values[3],
+                                            .T = extents[0],
+                                            .N = extents[1],
+                                            .C = extents[2],
+                                            .K = extents[3],
                                             .dtype = parse_dtype(dtype),
                                             .reverse = reverse});
 }
 
-py::dict rnn_scratch_bytes(const PyRnn& rnn) {
-    py::dict bytes;
-    bytes["inference"] = rnn.core().forward_scratch_bytes();
-    bytes["forward"] = rnn.core().forward_scratch_bytes();
-    bytes["backward"] = rnn.core().backward_scratch_bytes();
-    return bytes;
+py::dict scratch_bytes(const PyRnn& rnn) {
+    const std::int64_t forward = rnn.core().forward_scratch_bytes();
+    return py::dict("inference"_a = forward, "forward"_a = forward,
+                    "backward"_a = rnn.core().backward_scratch_bytes());
 }
 
 }  // namespace
@@ -158,7 +151,7 @@ void register_rnn(py::module_& module) {
         .def("pack_weights", &PyRnn::pack_weights)
         .def("transpose_weights", &PyRnn::transpose_weights)
         .def_property_readonly("flops", [](const PyRnn& rnn) { return rnn.core().shape().flops(); })
-        .def_property_readonly("scratch_bytes", rnn_scratch_bytes);
+        .def_property_readonly("scratch_bytes", scratch_bytes);
     define_schedules(type, kRnnPasses, [](const Rnn&) { return kRnnPasses; });
 }
 

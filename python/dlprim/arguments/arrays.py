@@ -18,11 +18,11 @@ FloatArray: TypeAlias = npt.NDArray[np.float32]
 Shape: TypeAlias = tuple[int, ...]
 
 
-def float_array(name: str, value: Any) -> FloatArray:
-    """``value`` as a C-contiguous float32 array; ``name`` is what error messages call it."""
-    array = viewed(name, value, "float32")
-    if array.dtype != np.float32:
-        raise TypeError(f"{name} has dtype {array.dtype}, expected float32")
+def array_of(name: str, value: Any, dtype: type[np.generic] = np.float32) -> Array:
+    """``value`` as a C-contiguous array; TypeError, which calls it ``name``, for another dtype."""
+    array = viewed(name, value, dtype.__name__)
+    if array.dtype != dtype:
+        raise TypeError(f"{name} has dtype {array.dtype}, expected {dtype.__name__}")
     return contiguous(array)
 
 
@@ -35,13 +35,7 @@ def contiguous(array: Array) -> Array:
 
 
 def viewed(name: str, value: Any, dtypes: str) -> Array:
-    """``value`` as an array on the same memory; ``dtypes`` is what error messages expect.
-
-    Raises
-    ------
-    TypeError
-        NumPy cannot view it.
-    """
+    """``value`` as an array on the same memory, else TypeError: an array of ``dtypes`` is due."""
     if isinstance(value, np.ndarray):
         return value
     if hasattr(value, "__dlpack__"):
@@ -60,14 +54,6 @@ def viewed(name: str, value: Any, dtypes: str) -> Array:
     )
 
 
-def integers(name: str, value: Any) -> npt.NDArray[np.int64]:
-    """``value`` as a C-contiguous array of int64; TypeError where it is none."""
-    array = viewed(name, value, "int64")
-    if array.dtype != np.int64:
-        raise TypeError(f"{name} has dtype {array.dtype}, expected int64")
-    return contiguous(array)
-
-
 def require_shape(name: str, array: Array, shape: tuple[int, ...], why: str) -> None:
     """Raise ValueError unless ``array`` has ``shape``; ``why`` says where that comes from."""
     if array.shape != shape:
@@ -82,9 +68,9 @@ def require_given(name: str, array: Any) -> None:
 
 def require_separate(name: str, array: Any, **others: Any) -> None:
     """Raise ValueError where an array that is written shares memory with another."""
-    arrays = {other: it for other, it in others.items() if isinstance(it, np.ndarray)}
-    for other, it in arrays.items():
-        if isinstance(array, np.ndarray) and np.may_share_memory(array, it):
+    for other, it in others.items():
+        both = isinstance(array, np.ndarray) and isinstance(it, np.ndarray)
+        if both and np.may_share_memory(array, it):
             raise ValueError(f"{name} shares memory with {other}, expected a separate array")
 
 
@@ -117,12 +103,8 @@ def result_array(
 def values_for(name: str, value: Any, array: Array) -> Array:
     """``value`` as it is to be stored in ``array``: of its shape and dtype.
 
-    Raises
-    ------
-    TypeError
-        It is no array of real numbers.
-    ValueError
-        It has another shape, or holds a finite number that the dtype cannot.
+    TypeError where it is no array of real numbers; ValueError where it has another shape, or holds
+    a finite number that the dtype cannot.
     """
     try:
         given = np.asarray(value)

@@ -15,6 +15,7 @@ from dlprim.arguments.arrays import (
     Array,
     FloatArray,
     aligned,
+    array_of,
     contiguous,
     require_shape,
     result_array,
@@ -23,13 +24,7 @@ from dlprim.arguments.arrays import (
 
 
 def float_operand(name: str, value: Any) -> Array:
-    """``value`` as a C-contiguous array of float32 or bfloat16 (or its bits, uint16).
-
-    Raises
-    ------
-    TypeError
-        It is no such array.
-    """
+    """``value`` as a C-contiguous array of float32 or bfloat16 (or its bits), else TypeError."""
     array = viewed(name, value, "float32 or bfloat16")
     if array.dtype not in (np.float32, np.uint16, bfloat16_dtype()):
         raise TypeError(f"{name} has dtype {array.dtype}, expected float32 or bfloat16")
@@ -64,11 +59,11 @@ def bias_operand(bias: Any, weights: Array) -> FloatArray | None:
     return widened(array)
 
 
-def float32_bias(bias: Any) -> Any:
-    """The argument bias of a primitive, widened if it is bfloat16."""
-    if bias is None or getattr(bias, "dtype", None) != bfloat16_dtype():
-        return bias
-    return to_float32(bias)
+def float32_operand(value: Any) -> Any:
+    """An operand of a primitive that the core takes as float32, widened if it is bfloat16."""
+    if value is None or getattr(value, "dtype", None) != bfloat16_dtype():
+        return value
+    return to_float32(value)
 
 
 def widened(array: Array) -> FloatArray:
@@ -93,15 +88,9 @@ def to_bfloat16(x: Any, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]
     ndarray of bfloat16, the shape of x
         Of uint16, the bits, where ml_dtypes is not installed.
 
-    Raises
-    ------
-    TypeError, ValueError
-        x is no array of float32, or out cannot take the result.
+    TypeError or ValueError: x is no array of float32, or out cannot take the result.
     """
-    values = viewed("x", x, "float32")
-    if values.dtype != np.float32:
-        raise TypeError(f"x has dtype {values.dtype}, expected float32")
-    values = contiguous(values)
+    values = array_of("x", x)
     result = result_array(out, values.shape, {"x": values}, bfloat16_dtype())
     _core.round_to_bfloat16(values, result)
     return result
@@ -114,14 +103,8 @@ def to_float32(x: Any) -> npt.NDArray[np.float32]:
     ----------
     x : array of bfloat16, or of its bits as uint16, any shape
 
-    Returns
-    -------
-    ndarray of float32, the shape of x
-
-    Raises
-    ------
-    TypeError
-        x is no array of bfloat16 or uint16.
+    Returns: ndarray of float32, the shape of x.
+    TypeError where x is no array of bfloat16 or uint16.
     """
     values = viewed("x", x, "bfloat16")
     if values.dtype != np.uint16 and name_of(values.dtype) != "bfloat16":

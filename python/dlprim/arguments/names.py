@@ -7,13 +7,7 @@ _ACTIVATIONS = ("relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish")
 
 
 def dtype_name(argument: str, dtype: npt.DTypeLike) -> str:
-    """NumPy's name of ``dtype``; "bfloat16" is known with and without ml_dtypes.
-
-    Raises
-    ------
-    TypeError
-        ``dtype`` is no dtype; ``argument`` names it in the message.
-    """
+    """NumPy's name of ``dtype``, else TypeError; "bfloat16" is known without ml_dtypes too."""
     if isinstance(dtype, str) and dtype == "bfloat16":
         return dtype
     try:
@@ -41,13 +35,7 @@ def layout_name(layout: str, first: str = "blocked", second: str = "NHWC") -> st
 
 
 def activation_name(activation: str | None) -> str:
-    """The core's name of an activation: "none" for None.
-
-    Raises
-    ------
-    ValueError
-        There is no such activation.
-    """
+    """The core's name of an activation, "none" for None; ValueError where there is none."""
     return "none" if activation is None else one_of_names("activation", activation, _ACTIVATIONS)
 
 

@@ -27,13 +27,15 @@ class Packed(np.ndarray[Any, Any]):
 
     def copy(self, order: Literal["K", "A", "C", "F"] | None = "C") -> Packed:
         """As of an ndarray."""
-        return self._named(super().copy(order))
+        made: Any = super().copy(order)
+        made.packed_as = self.packed_as
+        return made  # type: ignore[no-any-return]
 
     def __copy__(self) -> Packed:
-        return self._named(super().__copy__())
+        return self.copy("K")
 
     def __deepcopy__(self, memo: dict[int, Any] | None) -> Packed:
-        return self._named(super().__deepcopy__(memo))
+        return self.copy("K")
 
     def __reduce__(self) -> tuple[Any, ...]:
         found: Any = super().__reduce__()
@@ -43,11 +45,6 @@ class Packed(np.ndarray[Any, Any]):
     def __setstate__(self, state: Any) -> None:
         plain, self.packed_as = state
         super().__setstate__(plain)
-
-    def _named(self, copy: Any) -> Packed:
-        made: Packed = copy
-        made.packed_as = self.packed_as
-        return made
 
 
 _core.set_packed_type(Packed)

@@ -1,22 +1,12 @@
 """Numbers given as arguments, checked: each refusal is a sentence that names the argument."""
 
-from __future__ import annotations
-
 import math
 from operator import index
 from typing import Any
 
 
 def integer(name: str, value: Any, least: int, end: int = 2**63) -> int:
-    """``value`` as an int in [least, end).
-
-    Raises
-    ------
-    TypeError
-        It is no integer.
-    ValueError
-        It is outside the range.
-    """
+    """``value`` as an int in [least, end); TypeError for no integer, ValueError outside."""
     try:
         number = index(value)
     except TypeError:
@@ -25,6 +15,25 @@ def integer(name: str, value: Any, least: int, end: int = 2**63) -> int:
         largest = "" if end == 2**63 else f" and below {end}"
         raise ValueError(f"{name} is {number}, expected an integer of at least {least}{largest}")
     return number
+
+
+def held_integer(name: str, value: Any) -> int:
+    """An extent or step that an argument holds, as an int of 32 bits; else as `integer`."""
+    try:
+        number = index(value)
+    except TypeError:
+        raise TypeError(f"{name} holds {value!r}, expected an integer") from None
+    if not -(2**31) <= number < 2**31:
+        raise ValueError(f"{name} holds {number}, which is out of range")
+    return number
+
+
+def typed_integer(name: str, value: Any) -> int:
+    """``value`` as an int of any size; TypeError names the type of what is none."""
+    try:
+        return index(value)
+    except TypeError:
+        raise TypeError(f"{name} is of type {type(value).__name__}, expected an integer") from None
 
 
 def real(name: str, value: Any, least: float = -math.inf) -> float:

@@ -33,7 +33,8 @@ def conv2d(
 ) -> Array:
     """A two-dimensional convolution: ``y = activation(x * w + bias + residual)``.
 
-    As in PyTorch it is a cross-correlation.
+    As in PyTorch it is a cross-correlation. With layout="NCHW" operands and result are copied to
+    and from the packed form on every call; `Conv2d` does without.
 
     Parameters
     ----------
@@ -42,18 +43,11 @@ def conv2d(
     w : array of the same dtype, (K, C/groups, R, S)
         In either layout.
     bias : array of float32 or bfloat16, (K,), optional
-    stride, dilation : int or (height, width)
-    padding : int, (height, width), ((top, bottom), (left, right)) or "same"
-        Zeros around x. "same" makes y as large as x, for stride 1.
-    groups : int
-        Divides C and K; the output channels of a group see the input channels of that group.
-    activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
+    stride, padding, dilation, groups, activation, algorithm, accuracy
+        As for `Conv2d`.
     residual : array of the same dtype as x, the shape of y, optional
     layout : "NCHW" or "NHWC"
         Of x, residual and y.
-    algorithm : "auto", "direct" or "winograd"
-    accuracy : None or "high"
-        As for `Conv2d`.
     out : ndarray of the same dtype as x, the shape of y, optional
         Written and returned; must be C-contiguous and share no memory with an operand.
 
@@ -62,25 +56,15 @@ def conv2d(
     ndarray of the same dtype as x, (N, K, P, Q) or (N, P, Q, K)
         The same bits for any number of threads.
 
-    Raises
-    ------
-    TypeError
-        An argument is no array, or of another dtype.
-    ValueError
-        Shapes do not agree, the geometry is impossible, a name is unknown, or `out` cannot take
-        the result.
-
-    Notes
-    -----
-    Source: the direct convolution of arXiv 1906.06440. With layout="NCHW" operands and result
-    are copied to and from the packed form on every call; `Conv2d` does without.
+    TypeError where an argument is no array, or of another dtype; ValueError where shapes do not
+    agree, the geometry is impossible, a name is unknown, or `out` cannot take the result. Sources:
+    as of `Conv2d`.
     """
-    src, weights, dtype = _operands(x, w)
+    src, weights = _operands(x, w)
     offset = bias_operand(bias, weights)
     activation_name(activation)
-    numbers = _numbers(src, weights, layout, (stride, padding, dilation, groups))
-    how = (resolved(algorithm), require_accuracy(accuracy))
-    conv = _prepared(numbers, dtype, layout, how, activation, offset is not None)
+    steps, epilogue = (stride, padding, dilation, groups), (activation, offset is not None)
+    conv = _conv_of(src, weights, layout, steps, (algorithm, accuracy), epilogue)
     added = None if residual is None else _like_y("residual", residual, src, conv)
     operands = {"x": src, "w": weights, "bias": offset, "residual": added}
     result = result_array(out, _y_shape(conv), operands, src.dtype)
@@ -125,14 +109,9 @@ def conv2d_backward(
     dw : ndarray of the dtype of x, (K, C/groups, R, S)
     db : ndarray of float32, (K,)
 
-    Raises
-    ------
-    TypeError
-        An argument is no array, or of another dtype.
-    ValueError
-        Shapes do not agree, the geometry is impossible, a name is unknown, or y is missing.
+    Errors: as `conv2d` does; ValueError where y is missing.
     """
-    src, weights, dtype = _operands(x, w)
+    src, weights = _operands(x, w)
     if activation not in (None, "relu"):
         raise ValueError(f"activation is {activation!r}, expected None or 'relu'")
     if activation is not None and y is None:
@@ -140,9 +119,8 @@ def conv2d_backward(
             f"y is missing: the gradient of activation={activation!r} needs the result of "
             "the forward pass"
         )
-    numbers = _numbers(src, weights, layout, (stride, padding, dilation, groups))
-    how = (resolved(algorithm), require_accuracy(accuracy))
-    conv = _prepared(numbers, dtype, layout, how, None, False)
+    steps = stride, padding, dilation, groups
+    conv = _conv_of(src, weights, layout, steps, (algorithm, accuracy), (None, False))
     diff_dst = _like_y("dy", dy, src, conv)
     dst = None if activation is None else _like_y("y", y, src, conv)
     if layout == "NCHW":
@@ -155,53 +133,42 @@ def conv2d_backward(
         diff_dst = conv.backward_relu(diff_dst, dst, diff_bias=db)
     diff_src = conv.backward_data(diff_dst, conv.pack_weights(weights, form="direct"))
     dx = diff_src if layout == "NHWC" else conv.unpack_diff_src(diff_src)
-    diff_weights = conv.backward_weights(src, diff_dst, dtype=dtype)
+    diff_weights = conv.backward_weights(src, diff_dst, dtype=type_of(src))
     return dx, conv.unpack_diff_weights(diff_weights), db
 
 
 @lru_cache(maxsize=_PREPARED)
-def _prepared(
-    numbers: Geometry,
-    dtype: str,
+def _prepared(numbers: Geometry, *others: Any) -> Conv2d:
+    return Conv2d(*numbers, *others)
+
+
+def _conv_of(
+    src: Array,
+    weights: Array,
     layout: str,
+    steps: tuple[Any, ...],
     how: tuple[str, str | None],
-    activation: str | None,
-    bias: bool,
+    epilogue: tuple[str | None, bool],
 ) -> Conv2d:
-    return Conv2d(
-        numbers.x_shape,
-        numbers.w_shape,
-        stride=numbers.stride,
-        padding=numbers.padding,
-        dilation=numbers.dilation,
-        groups=numbers.groups,
-        dtype=dtype,
-        layout=_LAYOUTS[layout],
-        algorithm=how[0],
-        accuracy=how[1],
-        activation=activation,
-        bias=bias,
-    )
-
-
-def _operands(x: Any, w: Any) -> tuple[Array, Array, str]:
-    """x and w as contiguous arrays, and the name of their dtype."""
-    src, weights = float_operand("x", x), float_operand("w", w)
-    dtype = type_of(src)
-    require_type("w", weights, src)
-    for name, array in (("x", src), ("w", weights)):
-        if array.ndim != 4:
-            raise ValueError(f"{name} has shape {array.shape}, expected four dimensions")
-    return src, weights, dtype
-
-
-def _numbers(src: Array, weights: Array, layout: str, others: tuple[Any, ...]) -> Geometry:
+    """The primitive of a call; steps are stride, padding, dilation and groups."""
     if layout not in ("NCHW", "NHWC"):
         raise ValueError(f"layout is {layout!r}, expected 'NCHW' or 'NHWC'")
     n, *extents = src.shape
     if layout == "NHWC":
         extents = [extents[2], *extents[:2]]
-    return geometry((n, *extents), weights.shape, *others)
+    numbers = geometry((n, *extents), weights.shape, *steps)
+    algorithm, accuracy = resolved(how[0]), require_accuracy(how[1])
+    dtype = type_of(src)
+    return _prepared(numbers, dtype, _LAYOUTS[layout], algorithm, *epilogue, None, accuracy)
+
+
+def _operands(x: Any, w: Any) -> tuple[Array, Array]:
+    src, weights = float_operand("x", x), float_operand("w", w)
+    require_type("w", weights, src)
+    for name, array in (("x", src), ("w", weights)):
+        if array.ndim != 4:
+            raise ValueError(f"{name} has shape {array.shape}, expected four dimensions")
+    return src, weights
 
 
 def _y_shape(conv: Conv2d) -> tuple[int, ...]:

@@ -3,14 +3,12 @@
 They work on packed and plain arrays alike, of any shape: one read of each operand, one write.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
 from dlprim import _core
 from dlprim.arguments.arrays import Array
-from dlprim.arguments.floats import float_operand, type_of
+from dlprim.arguments.floats import float_operand
 from dlprim.arguments.scalars import fraction, integer
 
 _WORDS = 2**32
@@ -26,17 +24,9 @@ def relu(src: Any, out: Array | None = None) -> Array:
     out : ndarray of the same dtype and shape, optional
         Written and returned; C-contiguous; may be src.
 
-    Returns
-    -------
-    ndarray
-
-    Raises
-    ------
-    TypeError, ValueError
-        An array is of another dtype or shape, or `out` overlaps src in part.
+    TypeError or ValueError: an array is of another dtype or shape, or `out` overlaps src in part.
     """
-    source = float_operand("src", src)
-    return _core.relu(type_of(source), source, out)
+    return _core.elementwise("relu", float_operand("src", src), None, out)
 
 
 def relu_backward(diff_dst: Any, dst: Any, out: Array | None = None) -> Array:
@@ -46,20 +36,11 @@ def relu_backward(diff_dst: Any, dst: Any, out: Array | None = None) -> Array:
     ----------
     diff_dst, dst : array of float32 or bfloat16, of the same shape
         dst is what `relu` returned; NaN counts as let through.
-    out : ndarray, optional
-        As for `relu`; may be diff_dst or dst.
-
-    Returns
-    -------
-    ndarray
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relu` does.
+    out
+        As for `relu`, with its errors; may be diff_dst or dst.
     """
-    gradient = float_operand("diff_dst", diff_dst)
-    return _core.relu_backward(type_of(gradient), gradient, float_operand("dst", dst), out)
+    gradient, result = float_operand("diff_dst", diff_dst), float_operand("dst", dst)
+    return _core.elementwise("relu_backward", gradient, result, out)
 
 
 def add(src: Any, other: Any, relu: bool = False, out: Array | None = None) -> Array:
@@ -68,22 +49,11 @@ def add(src: Any, other: Any, relu: bool = False, out: Array | None = None) -> A
     Parameters
     ----------
     src, other : array of float32 or bfloat16, of the same shape
-    relu : bool
-    out : ndarray, optional
-        As for `relu`; may be src or other.
-
-    Returns
-    -------
-    ndarray
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relu` does.
+    out
+        As for `relu`, with its errors; may be src or other.
     """
-    source = float_operand("src", src)
-    run = _core.add_relu if relu else _core.add
-    return run(type_of(source), source, float_operand("other", other), out)
+    source, addend = float_operand("src", src), float_operand("other", other)
+    return _core.elementwise("add_relu" if relu else "add", source, addend, out)
 
 
 def dropout(src: Any, p: float, seed: int, offset: int = 0, out: Array | None = None) -> Array:
@@ -102,22 +72,12 @@ def dropout(src: Any, p: float, seed: int, offset: int = 0, out: Array | None = 
     out : ndarray, optional
         As for `relu`; may be src.
 
-    Returns
-    -------
-    ndarray
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `relu` does; a number is outside its range.
-
-    Notes
-    -----
-    Philox 4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC11).
+    Errors: as `relu` does; a number is outside its range.
+    Source: Philox 4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC11).
     """
     p = fraction("p", p)
     seed, offset = integer("seed", seed, 0, _SEEDS), integer("offset", offset, 0, _SEEDS)
     source = float_operand("src", src)
     threshold = round(math.ldexp(p, 32))
     scale = 0.0 if threshold == _WORDS else 1 / (1 - p)
-    return _core.dropout(type_of(source), source, out, seed, offset, threshold, scale)
+    return _core.dropout(source, out, seed, offset, threshold, scale)

@@ -1,7 +1,5 @@
 """Embeddings: rows of a table by index, and gradients back into the table."""
 
-from __future__ import annotations
-
 from operator import index
 from typing import Any
 
@@ -9,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arguments.arrays import Array, integers, result_array
+from dlprim.arguments.arrays import Array, array_of, result_array
 from dlprim.arguments.floats import float_operand, type_of
 
 
@@ -24,16 +22,10 @@ def embedding(indices: Any, weights: Any, out: Array | None = None) -> Array:
     out : ndarray of the dtype of weights, indices.shape + (K,), optional
         Written and returned; C-contiguous, apart from the operands.
 
-    Returns
-    -------
-    ndarray of the dtype of weights, indices.shape + (K,)
-
-    Raises
-    ------
-    TypeError, ValueError
-        An array is of another dtype or shape, or an index outside its range.
+    Returns: ndarray of the dtype of weights, indices.shape + (K,).
+    TypeError or ValueError: an array is of another dtype or shape, or an index outside its range.
     """
-    places = integers("indices", indices)
+    places = array_of("indices", indices, np.int64)
     table = float_operand("weights", weights)
     if table.ndim != 2:
         raise ValueError(f"weights has shape {table.shape}, expected (V, K)")
@@ -62,12 +54,9 @@ def embedding_backward(
     ndarray of float32, (V, K)
         Zero where no index points; the sum of a row runs in the order of the indices.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As `embedding` does.
+    Errors: as `embedding` does.
     """
-    places = integers("indices", indices)
+    places = array_of("indices", indices, np.int64)
     gradient = float_operand("diff_dst", diff_dst)
     if gradient.ndim != places.ndim + 1 or gradient.shape[:-1] != places.shape:
         raise ValueError(

@@ -1,16 +1,12 @@
 """Batch normalisation folded into the convolution in front of it, for inference."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dlprim.arguments.arrays import aligned, float_array
+from dlprim.arguments.arrays import FloatArray, aligned, array_of
 from dlprim.arguments.scalars import real
-
-FloatArray = npt.NDArray[np.float32]
 
 
 def fold_batch_norm(
@@ -42,12 +38,10 @@ def fold_batch_norm(
     w, b : ndarray of float32
         Computed in float64, rounded once.
 
-    Raises
-    ------
-    TypeError, ValueError
-        An array is of another dtype, its length is not K, or a variance or epsilon is negative.
+    TypeError or ValueError: an array is of another dtype, its length is not K, or a variance or
+    epsilon is negative.
     """
-    weights = float_array("w", w)
+    weights = array_of("w", w)
     if weights.ndim < 2:
         raise ValueError(f"w has shape {weights.shape}, expected (K, C/groups, R, S) or (K, C)")
     real("epsilon", epsilon, 0)
@@ -56,7 +50,7 @@ def fold_batch_norm(
     def by_channel(name: str, value: Any, otherwise: float) -> npt.NDArray[np.float64]:
         if value is None:
             return np.full(K, otherwise)
-        array = float_array(name, value)
+        array = array_of(name, value)
         if array.shape != (K,):
             raise ValueError(f"{name} has shape {array.shape}, expected ({K},)")
         return array.astype(np.float64)

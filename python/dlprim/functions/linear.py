@@ -31,17 +31,9 @@ def linear(
     ndarray of the dtype of x, (..., K)
         The same bits for any number of threads.
 
-    Raises
-    ------
-    TypeError
-        An argument is no array, or of another dtype.
-    ValueError
-        Shapes do not agree, the activation is unknown, or `out` cannot take the result.
-
-    Notes
-    -----
-    Blocks of the product run on the batch-reduce GEMM kernel (arXiv 1906.06440, the fully
-    connected layer); w is packed on every call, which `Linear` does once.
+    TypeError where an argument is no array, or of another dtype; ValueError where shapes do not
+    agree, the activation is unknown, or `out` cannot take the result. Nothing is kept between
+    calls; `Linear` packs weights once. Sources: as of `Linear`.
     """
     if activation is None or activation_name(activation):
         y: Array | None = core.linear(x, w, bias, activation, out)
@@ -79,12 +71,7 @@ def linear_backward(
     dw : ndarray of the dtype of x, (K, C)
     db : ndarray of float32, (K,)
 
-    Raises
-    ------
-    TypeError
-        An argument is no array, or of another dtype.
-    ValueError
-        Shapes do not agree, the activation is unknown, or y is missing.
+    Errors: as `linear` does; ValueError where y is missing.
     """
     activation_name(activation)
     gradients: tuple[Array, Array, FloatArray] | None = core.linear_backward(

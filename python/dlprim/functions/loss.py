@@ -1,11 +1,11 @@
 """Softmax cross-entropy: the loss of a classifier and its gradient, from one reading."""
 
-from __future__ import annotations
-
 from typing import Any
 
+import numpy as np
+
 from dlprim import _core
-from dlprim.arguments.arrays import Array, integers, require_shape, result_array
+from dlprim.arguments.arrays import Array, array_of, require_shape, result_array
 from dlprim.arguments.floats import float_operand, type_of
 from dlprim.arguments.scalars import integer
 
@@ -38,16 +38,14 @@ def softmax_cross_entropy(
         In nats; NaN where no row counts, as in PyTorch.
     diff_logits : ndarray, (N, K), or None
 
-    Raises
-    ------
-    TypeError, ValueError
-        An array is of another dtype or shape, a target outside its range, or K is 0.
+    TypeError or ValueError: an array is of another dtype or shape, a target outside its range, or K
+    is 0.
     """
     ignored = integer("ignore_index", ignore_index, -(2**63))
     values = float_operand("logits", logits)
     if values.ndim != 2 or values.shape[1] == 0:
         raise ValueError(f"logits has shape {values.shape}, expected (N, K) with K >= 1")
-    labels = integers("targets", targets)
+    labels = array_of("targets", targets, np.int64)
     require_shape("targets", labels, values.shape[:1], f"logits has shape {values.shape}")
     result = None
     if gradient:

@@ -1,7 +1,6 @@
 """Operands in the form that low-precision kernels read: packed B."""
 
 import math
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from dlprim import _core
 from dlprim.arguments.arrays import contiguous, require_shape, result_array, viewed
 from dlprim.arguments.floats import bfloat16_dtype, name_of
 from dlprim.arguments.names import dtype_name
+from dlprim.arguments.scalars import typed_integer
 
 _GROUPS = {"bfloat16": 2, "int8": 4}  # neighbours along k that share a 32-bit word
 
@@ -44,15 +44,9 @@ def pack_b(
         On a cache-line boundary unless `out` is given. uint16 for a uint16 b and where
         ml_dtypes is not installed. The same bits for any number of threads.
 
-    Raises
-    ------
-    TypeError
-        b is no array, or no kernel reads its dtype packed. (A float32 kernel takes B plain.)
-    ValueError
-        b has fewer than two dimensions, or `out` cannot take the result.
+    TypeError where b is no array, or no kernel reads its dtype packed (a float32 kernel takes B
+    plain); ValueError where b has fewer than two dimensions, or `out` cannot take the result.
 
-    Notes
-    -----
     The layout is the operand of the instructions vdpbf16ps and vpdpbusd: Intel 64 and IA-32
     Architectures Software Developer's Manual, volume 2.
     """
@@ -86,16 +80,9 @@ def unpack_b(packed: Any, k: int) -> npt.NDArray[Any]:
     k : int
         Rows of each matrix; what fills up the last group is left out.
 
-    Returns
-    -------
-    ndarray of the same dtype, (..., k, n)
-
-    Raises
-    ------
-    TypeError
-        packed is no array of these dtypes, or k no integer.
-    ValueError
-        The shape of packed is not that of a packed matrix with k rows.
+    Returns: ndarray of the same dtype, (..., k, n).
+    TypeError where packed is no array of these dtypes, or k no integer; ValueError where the shape
+    of packed is not that of a packed matrix with k rows.
     """
     groups = viewed("packed", packed, "bfloat16 or int8")
     if groups.dtype == np.uint8:
@@ -103,10 +90,7 @@ def unpack_b(packed: Any, k: int) -> npt.NDArray[Any]:
     name = "bfloat16" if groups.dtype == np.uint16 else name_of(groups.dtype)
     if name not in _GROUPS:
         raise TypeError(f"packed has dtype {groups.dtype}, expected bfloat16 or int8")
-    try:
-        rows = index(k)
-    except TypeError:
-        raise TypeError(f"k is of type {type(k).__name__}, expected an integer") from None
+    rows = typed_integer("k", k)
     if rows < 0:
         raise ValueError(f"k is {rows}, expected at least 0")
     group = _GROUPS[name]

@@ -1,38 +1,12 @@
 """LSTM and GRU on plain arrays: PyTorch's parameters, shapes and defaults, arrays in and out."""
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
-import numpy as np
-
-from dlprim.arguments.arrays import Array, FloatArray, require_shape
-from dlprim.arguments.floats import float_operand, type_of
-from dlprim.functions.recurrent_arguments import Settings, stack_of, states_of
-from dlprim.functions.recurrent_stack import SavedRecurrence, States, backward, forward
+from dlprim.functions.recurrent_arguments import Settings
+from dlprim.functions.recurrent_stack import SavedRecurrence, backward, forward
+from dlprim.primitives.rnn_operands import GRUGradients, LSTMGradients
 
 Arrays: TypeAlias = Any  # an array, or a sequence of arrays, one per layer and direction
-
-
-class LSTMStackGradients(NamedTuple):
-    """Of `lstm`, by the names of its operands; see `lstm_backward`."""
-
-    diff_src: Array
-    diff_h_0: Array
-    diff_c_0: FloatArray
-    diff_w_ih: FloatArray | list[FloatArray]
-    diff_w_hh: FloatArray | list[FloatArray]
-    diff_b_ih: FloatArray | list[FloatArray] | None
-    diff_b_hh: FloatArray | list[FloatArray] | None
-
-
-class GRUStackGradients(NamedTuple):
-    """Of `gru`, by the names of its operands; see `gru_backward`."""
-
-    diff_src: Array
-    diff_h_0: Array
-    diff_w_ih: FloatArray | list[FloatArray]
-    diff_w_hh: FloatArray | list[FloatArray]
-    diff_b_ih: FloatArray | list[FloatArray] | None
-    diff_b_hh: FloatArray | list[FloatArray] | None
 
 
 def lstm(
@@ -97,22 +71,16 @@ def lstm(
         b_ih and b_hh may. Beside these and y of every layer, 5 * T * N * K float32 values are kept
         per layer and direction.
 
-    Raises
-    ------
-    TypeError
-        An argument is no array, or of another dtype.
-    ValueError
-        Shapes do not agree, there are more or fewer parameters than layers and directions, a
-        length is out of range, or both `reverse` and `bidirectional` are asked for.
+    TypeError where an argument is no array, or of another dtype; ValueError where shapes do not
+    agree, there are more or fewer parameters than layers and directions, a length is out of range,
+    or both `reverse` and `bidirectional` are asked for.
 
-    Notes
-    -----
     Source: Hochreiter and Schmidhuber, "Long short-term memory" (1997), with the forget gate of
     Gers et al. (2000); on the batch-reduce GEMM kernel after arXiv 1906.06440.
     """
     named = {"w_ih": w_ih, "w_hh": w_hh, "b_ih": b_ih, "b_hh": b_hh}
     settings = Settings(reverse, bidirectional, num_layers, batch_first)
-    return _forward("lstm", x, named, settings, {"h_0": h_0, "c_0": c_0}, (lengths, training))
+    return forward("lstm", x, named, settings, {"h_0": h_0, "c_0": c_0}, (lengths, training))
 
 
 def gru(
@@ -152,24 +120,19 @@ def gru(
         Only with `training`: what `gru_backward` needs, as from `lstm`, with a `GRUSaved` of
         4 * T * N * K float32 values per layer and direction.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As `lstm` does.
+    Errors: as `lstm` does.
 
-    Notes
-    -----
     Source: Cho et al., arXiv 1406.1078, in the variant of its first version; on the batch-reduce
     GEMM kernel after arXiv 1906.06440.
     """
     named = {"w_ih": w_ih, "w_hh": w_hh, "b_ih": b_ih, "b_hh": b_hh}
     settings = Settings(reverse, bidirectional, num_layers, batch_first)
-    return _forward("gru", x, named, settings, {"h_0": h_0}, (lengths, training))
+    return forward("gru", x, named, settings, {"h_0": h_0}, (lengths, training))
 
 
 def lstm_backward(
     dy: Any, saved: SavedRecurrence, diff_h_n: Any = None, diff_c_n: Any = None
-) -> LSTMStackGradients:
+) -> LSTMGradients:
     """Gradients of `lstm` through all steps, layers and directions.
 
     Parameters
@@ -192,75 +155,18 @@ def lstm_backward(
         In the shapes of the parameters, lists where w_ih was a sequence. None for the biases where
         there was none of them.
 
-    Raises
-    ------
-    TypeError
-        saved is something else, or an argument is no array, or of another dtype.
-    ValueError
-        saved is from `gru`, or a shape does not agree with it.
+    TypeError where saved is something else, or an argument is no array, or of another dtype;
+    ValueError where saved is from `gru`, or a shape does not agree with it.
     """
     states = {"diff_h_n": diff_h_n, "diff_c_n": diff_c_n}
-    return LSTMStackGradients(**_backward("lstm", dy, saved, states))
+    found: LSTMGradients = backward("lstm", dy, saved, states)
+    return found
 
 
-def gru_backward(dy: Any, saved: SavedRecurrence, diff_h_n: Any = None) -> GRUStackGradients:
-    """Gradients of `gru` through all steps, layers and directions.
+def gru_backward(dy: Any, saved: SavedRecurrence, diff_h_n: Any = None) -> GRUGradients:
+    """Gradients of `gru` through all steps, layers and directions, from its `saved`.
 
-    Parameters
-    ----------
-    dy, diff_h_n
-        As for `lstm_backward`.
-    saved : SavedRecurrence
-        From ``gru(..., training=True)``. May be used again.
-
-    Returns
-    -------
-    diff_src, diff_h_0, diff_w_ih, diff_w_hh, diff_b_ih, diff_b_hh
-        As from `lstm_backward`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `lstm_backward` does.
+    Parameters, results, which lack diff_c_0, and errors are those of `lstm_backward`.
     """
-    return GRUStackGradients(**_backward("gru", dy, saved, {"diff_h_n": diff_h_n}))
-
-
-def _forward(
-    cell: str,
-    x: Any,
-    named: dict[str, Arrays],
-    settings: Settings,
-    states: dict[str, Any],
-    others: tuple[Any, bool],
-) -> tuple[Any, ...]:
-    lengths, training = others
-    stack, src, parameters = stack_of(cell, x, named, settings)
-    first: States = {name: states_of(stack, name, each, src) for name, each in states.items()}
-    y, last, saved = forward(stack, src, parameters, first, lengths, bool(training))
-    return (y, *last) if saved is None else (y, *last, saved)
-
-
-def _backward(cell: str, dy: Any, saved: Any, states: dict[str, Any]) -> dict[str, Any]:
-    """The gradients by name."""
-    origin = f"expected what {cell}(..., training=True) returned"
-    if not isinstance(saved, SavedRecurrence):
-        raise TypeError(f"saved is of type {type(saved).__name__}, {origin}")
-    stack = saved.stack
-    if stack.cell != cell:
-        raise ValueError(f"saved is from {stack.cell}, {origin}")
-    diff_dst = float_operand("dy", dy)
-    if stack.dtype != type_of(diff_dst):
-        raise TypeError(f"dy has dtype {diff_dst.dtype}, expected {stack.dtype} as x had")
-    require_shape("dy", diff_dst, stack.y_shape, "that of y")
-    last: States = {name: states_of(stack, name, each, diff_dst) for name, each in states.items()}
-    diff_src, lists = backward(saved, diff_dst, last)
-    gradients: dict[str, Any] = {"diff_src": diff_src}
-    for name, entries in lists.items():
-        if name in ("diff_h_0", "diff_c_0"):
-            gradients[name] = np.stack(entries)
-        elif name in ("diff_b_ih", "diff_b_hh") and not stack.bias:
-            gradients[name] = None
-        else:
-            gradients[name] = entries if stack.listed else entries[0]
-    return gradients
+    found: GRUGradients = backward("gru", dy, saved, {"diff_h_n": diff_h_n})
+    return found

@@ -5,16 +5,18 @@ with an entry per layer and direction, in PyTorch's order: layer 0 forward, laye
 """
 
 from collections.abc import Mapping
-from operator import index
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from dlprim.arguments.arrays import Array, FloatArray, require_shape
+from dlprim.arguments.arrays import Array, require_shape
 from dlprim.arguments.floats import float_operand, require_type, type_of, widened
+from dlprim.arguments.scalars import typed_integer
 
 GATES = {"lstm": ("i", "f", "g", "o"), "gru": ("r", "z", "n")}
 _FORWARD, _REVERSE = False, True
+
+Parameters: TypeAlias = dict[str, list[Array]]  # by name, per layer and direction
 
 
 class Stack(NamedTuple):
@@ -69,24 +71,12 @@ class Settings(NamedTuple):
         return (_FORWARD, _REVERSE) if self.bidirectional else (bool(self.reverse),)
 
 
-class Parameters(NamedTuple):
-    """Per layer and direction; biases float32."""
-
-    w_ih: list[Array]
-    w_hh: list[Array]
-    b_ih: list[FloatArray | None]
-    b_hh: list[FloatArray | None]
-
-
 def stack_of(
     cell: str, x: Any, parameters: Mapping[str, Any], settings: Settings
 ) -> tuple[Stack, Array, Parameters]:
-    """The stack, x as (T, N, C), and the parameters, whose keys are w_ih, w_hh, b_ih and b_hh.
+    """The stack, x as (T, N, C), and those of w_ih, w_hh, b_ih and b_hh that are given.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As `lstm` and `gru` say.
+    Errors: as `lstm` and `gru` say.
     """
     src = float_operand("x", x)
     if src.ndim != 3:
@@ -94,8 +84,10 @@ def stack_of(
         raise ValueError(f"x has shape {src.shape}, expected three dimensions {axes}")
     if settings.batch_first:
         src = np.ascontiguousarray(src.swapaxes(0, 1))
-    directions, layers = settings.directions(), _layers(settings.num_layers)
-    listed = isinstance(parameters["w_ih"], (list, tuple))
+    directions = settings.directions()
+    layers = typed_integer("num_layers", settings.num_layers)
+    if layers < 1:
+        raise ValueError(f"num_layers is {layers}, expected at least 1")
     given = {
         name: _entries(name, value, layers, len(directions))
         for name, value in parameters.items()
@@ -108,20 +100,11 @@ def stack_of(
     hidden = _hidden_channels(cell, *next(iter(weights["w_hh"].items())))
     steps, batch, channels = src.shape
     stack = Stack(
-        cell, steps, batch, channels, hidden, type_of(src), layers, directions,
-        len(weights) > 2, bool(settings.batch_first), listed,
+        cell, steps, batch, channels, hidden, type_of(src), layers, directions, len(weights) > 2,
+        bool(settings.batch_first), isinstance(parameters["w_ih"], (list, tuple)),
     )  # fmt: skip
-    _require_parameters(stack, src, weights)
-    return (
-        stack,
-        src,
-        Parameters(
-            list(weights["w_ih"].values()),
-            list(weights["w_hh"].values()),
-            _biases(stack, weights.get("b_ih")),
-            _biases(stack, weights.get("b_hh")),
-        ),
-    )
+    checked = {name: _checked(stack, name, src, entries) for name, entries in weights.items()}
+    return stack, src, checked
 
 
 def states_of(stack: Stack, name: str, value: Any, like: Array) -> Array | None:
@@ -139,17 +122,6 @@ def states_of(stack: Stack, name: str, value: Any, like: Array) -> Array | None:
         return widened(array)
     require_type(name, array, like)
     return array
-
-
-def _layers(num_layers: Any) -> int:
-    try:
-        layers = index(num_layers)
-    except TypeError:
-        kind = type(num_layers).__name__
-        raise TypeError(f"num_layers is of type {kind}, expected an integer") from None
-    if layers < 1:
-        raise ValueError(f"num_layers is {layers}, expected at least 1")
-    return layers
 
 
 def _entries(name: str, value: Any, layers: int, directions: int) -> dict[str, Any]:
@@ -176,21 +148,13 @@ def _hidden_channels(cell: str, name: str, w_hh: Array) -> int:
     return len(w_hh) // len(gates)
 
 
-def _require_parameters(
-    stack: Stack, src: Array, weights: Mapping[str, Mapping[str, Array]]
-) -> None:
+def _checked(stack: Stack, name: str, src: Array, entries: Mapping[str, Array]) -> list[Array]:
+    """The entries of a parameter, biases float32, if their shapes and types are right."""
     gates = GATES[stack.cell]
-    rows = len(gates) * stack.K
     why = f"{len(gates)} gates, {', '.join(gates)}, of K = {stack.K} rows, as w_hh has"
-    for name, entries in weights.items():
-        for run, (label, array) in enumerate(entries.items()):
-            columns = {"w_ih": (stack.channels(run),), "w_hh": (stack.K,)}.get(name, ())
-            require_shape(label, array, (rows, *columns), why)
-            if columns:
-                require_type(label, array, src)
-
-
-def _biases(stack: Stack, entries: Mapping[str, Array] | None) -> list[FloatArray | None]:
-    if entries is None:
-        return [None] * stack.runs
-    return [widened(array) for array in entries.values()]
+    for run, (label, array) in enumerate(entries.items()):
+        columns = {"w_ih": (stack.channels(run),), "w_hh": (stack.K,)}.get(name, ())
+        require_shape(label, array, (len(gates) * stack.K, *columns), why)
+        if columns:
+            require_type(label, array, src)
+    return [array if name in ("w_ih", "w_hh") else widened(array) for array in entries.values()]

@@ -1,22 +1,18 @@
 """Layers and directions of recurrent cells over the primitives, one layer after the other."""
 
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dlprim.arguments.arrays import Array
-from dlprim.arguments.floats import to_bfloat16, widened
-from dlprim.functions.recurrent_arguments import Parameters, Stack
+from dlprim.arguments.arrays import Array, require_shape
+from dlprim.arguments.floats import float_operand, to_bfloat16, type_of, widened
+from dlprim.functions.recurrent_arguments import Settings, Stack, stack_of, states_of
 from dlprim.primitives.rnn import GRU, LSTM
 from dlprim.primitives.rnn_operands import GRUSaved, LSTMSaved, PackedWeights
 
 _CELLS = {"lstm": LSTM, "gru": GRU}
 _PREPARED = 128  # shapes that are kept; a network has fewer
-
-States: TypeAlias = dict[
-    str, Array | None
-]  # by name, such as h_0, each (layers * directions, N, K)
 
 
 class SavedRecurrence(NamedTuple):
@@ -31,14 +27,17 @@ class SavedRecurrence(NamedTuple):
 
 
 def forward(
-    stack: Stack,
-    src: Array,
-    parameters: Parameters,
-    states: States,
-    lengths: Any,
-    training: bool,
-) -> tuple[Array, list[Array], SavedRecurrence | None]:
-    """y, the last states (h_n and, of an LSTM, c_n), and what the backward pass needs."""
+    cell: str,
+    x: Any,
+    named: dict[str, Any],
+    settings: Settings,
+    first: dict[str, Any],
+    others: tuple[Any, bool],
+) -> tuple[Any, ...]:
+    """What `lstm` and `gru` return, from parameters and first states by name."""
+    stack, src, parameters = stack_of(cell, x, named, settings)
+    states = {name: states_of(stack, name, each, src) for name, each in first.items()}
+    lengths, training = others
     dtype = src.dtype  # uint16 for bits of bfloat16, which primitives take, but do not return
     last: list[list[Array]] = []
     packed, saved = [], []
@@ -46,11 +45,11 @@ def forward(
         layer = []
         for reverse in stack.directions:
             run = len(last)
-            cell = _prepared(stack, stack.channels(run), reverse)
-            weights = cell.pack_weights(*(each[run] for each in parameters))
-            results = cell.forward(
-                src, weights, **_of_run(states, run), lengths=lengths, training=training
-            )
+            primitive = _prepared(stack, stack.channels(run), reverse)
+            given = {name: each[run] for name, each in parameters.items()}
+            weights = primitive.pack_weights(**given)
+            how: dict[str, Any] = {"lengths": lengths, "training": bool(training)}
+            results = primitive.forward(src, weights, **_of_run(states, run), **how)
             if training:
                 *results, kept = results
                 packed.append(weights)
@@ -60,15 +59,14 @@ def forward(
             last.append(ends)
         src = layer[0] if len(layer) == 1 else np.concatenate(layer, axis=2)
     h_n, *c_n = (np.stack(ends) for ends in zip(*last, strict=True))
-    kept_of_all = SavedRecurrence(stack, tuple(packed), tuple(saved)) if training else None
-    return _outer(stack, src, dtype), [h_n.view(dtype), *c_n], kept_of_all
+    found = _outer(stack, src, dtype), h_n.view(dtype), *c_n
+    return (*found, SavedRecurrence(stack, tuple(packed), tuple(saved))) if training else found
 
 
-def backward(
-    saved: SavedRecurrence, diff_dst: Array, states: States
-) -> tuple[Array, dict[str, list[Any]]]:
-    """The gradient of x, and all others by name, each with an entry per layer and direction."""
-    stack = saved.stack
+def backward(cell: str, dy: Any, saved: Any, last: dict[str, Any]) -> Any:
+    """`LSTMGradients` or `GRUGradients`, from the gradients of the last states by name."""
+    stack, diff_dst = _required(cell, dy, saved)
+    states = {name: states_of(stack, name, each, diff_dst) for name, each in last.items()}
     width = len(stack.directions)
     diff = np.ascontiguousarray(diff_dst.swapaxes(0, 1)) if stack.batch_first else diff_dst
     gradients: list[Any] = []
@@ -76,26 +74,42 @@ def backward(
         parts = [diff] if width == 1 else np.split(diff, width, axis=2)
         layer = []
         for run, reverse in enumerate(stack.directions, first):
-            cell = _prepared(stack, stack.channels(run), reverse)
-            part = np.ascontiguousarray(parts[run - first])
-            layer.append(
-                cell.backward(part, saved.states[run], saved.weights[run], **_of_run(states, run))
-            )
+            primitive = _prepared(stack, stack.channels(run), reverse)
+            kept = np.ascontiguousarray(parts[run - first]), saved.states[run], saved.weights[run]
+            layer.append(primitive.backward(*kept, **_of_run(states, run)))
         gradients = layer + gradients
         diff = layer[0].diff_src
         for other in layer[1:]:
             diff = _sum(diff, other.diff_src)
-    names = [name for name in gradients[0]._fields if name != "diff_src"]
-    lists = {name: [getattr(each, name) for each in gradients] for name in names}
-    lists["diff_h_0"] = [each.view(diff_dst.dtype) for each in lists["diff_h_0"]]
-    return _outer(stack, diff, diff_dst.dtype), lists
+    found: dict[str, Any] = {}
+    for name in gradients[0]._fields:
+        entries = [getattr(each, name) for each in gradients]
+        found[name] = entries if stack.listed and entries[0] is not None else entries[0]
+        if name.endswith("_0"):
+            found[name] = np.stack(entries)
+    found["diff_src"] = _outer(stack, diff, diff_dst.dtype)
+    found["diff_h_0"] = found["diff_h_0"].view(diff_dst.dtype)
+    return gradients[0]._replace(**found)
+
+
+def _required(cell: str, dy: Any, saved: Any) -> tuple[Stack, Array]:
+    """The stack that was saved and the gradient of its y, checked."""
+    origin = f"expected what {cell}(..., training=True) returned"
+    if not isinstance(saved, SavedRecurrence):
+        raise TypeError(f"saved is of type {type(saved).__name__}, {origin}")
+    stack = saved.stack
+    if stack.cell != cell:
+        raise ValueError(f"saved is from {stack.cell}, {origin}")
+    diff_dst = float_operand("dy", dy)
+    if stack.dtype != type_of(diff_dst):
+        raise TypeError(f"dy has dtype {diff_dst.dtype}, expected {stack.dtype} as x had")
+    require_shape("dy", diff_dst, stack.y_shape, "that of y")
+    return stack, diff_dst
 
 
 @lru_cache(maxsize=_PREPARED)
-def _primitive(
-    cell: str, shape: tuple[int, int, int], channels: int, dtype: str, reverse: bool, bias: bool
-) -> Any:
-    return _CELLS[cell](shape, channels, dtype=dtype, reverse=reverse, bias=bias)
+def _primitive(cell: str, *shape_and_how: Any) -> Any:
+    return _CELLS[cell](*shape_and_how)
 
 
 def _prepared(stack: Stack, channels: int, reverse: bool) -> Any:
@@ -103,7 +117,7 @@ def _prepared(stack: Stack, channels: int, reverse: bool) -> Any:
     return _primitive(stack.cell, shape, stack.K, stack.dtype, reverse, stack.bias)
 
 
-def _of_run(states: States, run: int) -> States:
+def _of_run(states: dict[str, Array | None], run: int) -> dict[str, Any]:
     return {name: None if each is None else each[run] for name, each in states.items()}
 
 

@@ -7,8 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arguments.arrays import FloatArray, float_array, require_shape
+from dlprim.arguments.arrays import FloatArray, array_of, require_shape
 from dlprim.arguments.names import activation_name, dtype_name, one_of_names
+from dlprim.arguments.scalars import typed_integer
 from dlprim.kernel.disassembly import disassembly
 
 _ADDRESSINGS = ("stride", "offset", "address")
@@ -75,16 +76,10 @@ class Brgemm(_core.Kernel):
     code : bytes
         The machine code; empty for the scalar level.
 
-    Raises
-    ------
-    TypeError
-        An argument has the wrong type or dtype.
-    ValueError
-        An extent, leading dimension, beta or name is out of range, or the dtype cannot have the
-        epilogue. The epilogue is, in order: scale, bias, residual, activation, conversion.
+    TypeError where an argument has the wrong type or dtype; ValueError where an extent, leading
+    dimension, beta or name is out of range, or the dtype cannot have the epilogue, which is, in
+    order: scale, bias, residual, activation, conversion.
 
-    Notes
-    -----
     Source: "High-Performance Deep Learning via a Single Building Block", arXiv 1906.06440.
     """
 
@@ -136,10 +131,7 @@ class Brgemm(_core.Kernel):
     def disassemble(self) -> str:
         """The machine code in Intel syntax, a line per instruction; empty for the scalar level.
 
-        Raises
-        ------
-        RuntimeError
-            There is no ``objdump``, which GNU binutils has, or it failed.
+        RuntimeError where there is no ``objdump``, which GNU binutils has, or it failed.
         """
         return disassembly(self.code)
 
@@ -167,15 +159,11 @@ def brgemm(
     ndarray of float32, (m, n)
         `c` where it was given. With a batch of 0 the sum is empty.
 
-    Raises
-    ------
-    TypeError
-        An argument is no array or not of float32.
-    ValueError
-        Shapes do not agree, or c is read-only, not contiguous or overlaps an operand.
+    TypeError where an argument is no array or not of float32; ValueError where shapes do not
+    agree, or c is read-only, not contiguous or overlaps an operand.
     """
-    a = float_array("a", a)
-    b = float_array("b", b)
+    a = array_of("a", a)
+    b = array_of("b", b)
     if a.ndim != 3:
         raise ValueError(f"a has shape {a.shape}, expected three dimensions (batch, m, k)")
     if b.ndim != 3 or b.shape[:2] != (a.shape[0], a.shape[2]):
@@ -192,7 +180,7 @@ def brgemm(
     if c is not None and c.dtype != np.float32:
         raise TypeError(f"c has dtype {c.dtype}, expected float32")
     if bias is not None:
-        bias = float_array("bias", bias)
+        bias = array_of("bias", bias)
         require_shape("bias", bias, (n,), "n from b")
     activation_name(activation)
     result = np.empty((m, n), np.float32) if c is None else c
@@ -245,10 +233,7 @@ def _one_of(argument: str, name: str, names: tuple[str, ...]) -> str:
 
 
 def _integer(name: str, value: int) -> int:
-    try:
-        number = index(value)
-    except TypeError:
-        raise TypeError(f"{name} is of type {type(value).__name__}, expected an integer") from None
+    number = typed_integer(name, value)
     if not -(2**31) <= number < 2**63:
         raise ValueError(f"{name} is {number}, which is out of range")
     return number

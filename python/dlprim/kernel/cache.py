@@ -43,10 +43,7 @@ def warmup(specs: Iterable[Mapping[str, Any]]) -> list[float]:
         Microseconds that each took, in the order of `specs`; 0.0 for one that was cached already,
         by an equal spec before it for example.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As `Brgemm` does, with the index of the spec. The kernels of those before it are cached.
+    Errors: as `Brgemm` does, with the index of the spec. The kernels of those before it are cached.
     """
     return [_microseconds(number, spec) for number, spec in enumerate(specs)]
 

@@ -11,10 +11,7 @@ _OPTIONS = ["-D", "-b", "binary", "-m", "i386:x86-64", "-M", "intel", "--no-show
 def disassembly(code: bytes) -> str:
     """x86-64 code in Intel syntax: per line an offset, which jumps refer to, and an instruction.
 
-    Raises
-    ------
-    RuntimeError
-        There is no objdump, or it failed.
+    RuntimeError where there is no objdump, or it failed.
     """
     if not code:
         return ""

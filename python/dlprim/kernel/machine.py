@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from operator import index
 
 from dlprim import _core
+from dlprim.arguments.scalars import typed_integer
 
 
 def isa() -> str:
@@ -14,10 +14,7 @@ def isa() -> str:
     CPU and the operating system support, lowered to the environment variable ``DLPRIM_MAX_ISA``
     where that is set. A kernel says in ``Brgemm.isa`` which level it needs itself.
 
-    Raises
-    ------
-    ValueError
-        ``DLPRIM_MAX_ISA`` names no level.
+    ValueError where ``DLPRIM_MAX_ISA`` names no level.
     """
     return _core.isa()
 
@@ -36,19 +33,11 @@ def set_num_threads(n: int) -> None:
 
     Results do not depend on the number of threads, bit for bit.
 
-    Raises
-    ------
-    TypeError
-        ``n`` is not an integer.
-    ValueError
-        ``n`` is less than 1 or more than 1024.
-    RuntimeError
-        ``n`` is more than 1 in a process that was forked after dlprim had started threads.
+    TypeError where ``n`` is not an integer; ValueError where it is less than 1 or more than 1024;
+    RuntimeError where it is more than 1 in a process that was forked after dlprim had started
+    threads.
     """
-    try:
-        count = index(n)
-    except TypeError:
-        raise TypeError(f"n is of type {type(n).__name__}, expected an integer") from None
+    count = typed_integer("n", n)
     if not 1 <= count <= 1024:
         raise ValueError(f"n is {count}, expected 1 to 1024 threads")
     _core.set_num_threads(count)
@@ -58,10 +47,7 @@ def set_num_threads(n: int) -> None:
 def threads(n: int) -> Iterator[None]:
     """``with dlprim.threads(n):`` uses ``n`` threads inside the block.
 
-    Raises
-    ------
-    TypeError, ValueError, RuntimeError
-        As `set_num_threads` does.
+    Errors: as `set_num_threads` does.
     """
     before = get_num_threads()
     set_num_threads(n)

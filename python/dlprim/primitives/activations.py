@@ -4,8 +4,6 @@ Layers between convolutions take and give activations in the layouts of `Conv2d`
 is reordered from layer to layer. Packed arrays begin on a cache line.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from operator import index
 from typing import Any
@@ -42,13 +40,8 @@ class Activations:
         uint16 for bfloat16 where ml_dtypes is not installed.
     layout : str
 
-    Raises
-    ------
-    TypeError
-        A number is no integer, or the dtype another one.
-    ValueError
-        An extent is negative or, apart from N, zero; the layout is unknown; or groups does not
-        divide C.
+    TypeError where a number is no integer, or the dtype another one; ValueError where an extent is
+    negative or, apart from N, zero, the layout is unknown, or groups does not divide C.
     """
 
     def __init__(
@@ -81,10 +74,7 @@ class Activations:
     def pack(self, x: Any, out: Array | None = None) -> Array:
         """The plain array (N, C, H, W) in packed form; ``out`` is written and returned if given.
 
-        Raises
-        ------
-        TypeError, ValueError
-            x or `out` is of another dtype or shape, or they share memory.
+        TypeError or ValueError: x or `out` is of another dtype or shape, or they share memory.
         """
         plain = contiguous(viewed("x", x, self._dtype_name))
         return self._core.pack("packed", "x", plain, out)

@@ -4,8 +4,6 @@ Memory traffic is all it costs: statistics read src once, normalising reads it a
 dst. In the blocked layout a block of channels does both while the caches still hold it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,13 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arguments.arrays import Array, require_given, require_running, require_separate
+from dlprim.arguments.arrays import (
+    Array,
+    FloatArray,
+    require_given,
+    require_running,
+    require_separate,
+)
 from dlprim.arguments.scalars import fraction, real
 from dlprim.primitives import populations
 from dlprim.primitives.activations import Activations
 from dlprim.primitives.populations import Population
-
-FloatArray = npt.NDArray[np.float32]
 
 
 class BatchNormGradients(NamedTuple):
@@ -39,19 +41,14 @@ class BatchNorm:
 
     Parameters
     ----------
-    shape : (N, C, H, W)
-        Of the plain activations; N may be 0. A layer on (N, C) has H = W = 1.
-    layout : "blocked" or "NHWC"
-    dtype : dtype
-        Of activations: float32 or bfloat16.
+    shape, layout, dtype, groups
+        As for `Activations`. A layer on (N, C) has H = W = 1.
     relu : bool
         relu follows.
     residual : bool
         Calls of `forward` pass an addend, which is added in front of relu.
     epsilon : float
         Added to the variance.
-    groups : int
-        As for `Activations`.
 
     Attributes
     ----------
@@ -61,13 +58,8 @@ class BatchNorm:
     relu_mask_shape : tuple of int
         Of the uint8 array that `forward` can write, a bit per element.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As `Activations`; epsilon is negative or not finite.
+    Errors: as `Activations`; epsilon is negative or not finite.
 
-    Notes
-    -----
     Source: arXiv 1502.03167, algorithm 1 and section 3. Statistics are merged as by Chan, Golub
     and LeVeque (The American Statistician 37, 1983), so a large mean costs no accuracy.
     """
@@ -87,6 +79,8 @@ class BatchNorm:
         self.relu, self.residual = bool(relu), bool(residual)
         self.src_shape = self.activations.packed_shape
         self.relu_mask_shape = self.activations.relu_mask_shape
+        n, self._channels, h, w = self.activations.shape
+        self._pixels = n * h * w
         self._core = _core.BatchNorm(self.activations._core, self.relu, self.epsilon)
 
     def forward(
@@ -137,11 +131,8 @@ class BatchNorm:
         saved : ndarray of float32, (2, C)
             Mean and 1 / sqrt(variance + epsilon), for `backward`.
 
-        Raises
-        ------
-        TypeError, ValueError
-            An array is missing or superfluous, of another dtype or shape, not C-contiguous, or
-            overlaps a result.
+        TypeError or ValueError: an array is missing or superfluous, of another dtype or shape, not
+        C-contiguous, or overlaps a result.
         """
         self._require_kind(residual, relu_mask)
         if not training and (running_mean is None or running_var is None):
@@ -160,15 +151,14 @@ class BatchNorm:
             "running_mean": None if training else running_mean,
             "running_var": None if training else running_var,
             "relu_mask": relu_mask, **self._statistics(saved),
+            "variance": np.empty(self._channels, np.float32) if training else None,
         }  # fmt: skip
-        arrays["variance"] = np.empty(self._channels, np.float32) if training else None
         if training:
             require_running(self._channels, running_mean, running_var)
         count: float = self._pixels
         if training and population is not None:
-            count, _, arrays["variance"] = populations.forward(
-                self._core, arrays, self._pixels, population
-            )
+            found = populations.forward(self._core, arrays, self._pixels, population)
+            count, arrays["variance"] = found
         else:
             self._core.forward(arrays)
         if training and count > 0 and running_mean is not None and running_var is not None:
@@ -199,10 +189,8 @@ class BatchNorm:
         Parameters
         ----------
         diff_dst, src : packed array, src_shape
-        saved : ndarray of float32, (2, C)
-            From `forward`.
-        weight, bias : ndarray of float32, (C,), optional
-            As `forward` took them.
+        saved, weight, bias
+            As from `forward`, and as it took them.
         dst, relu_mask : array, optional
             With relu, what tells where it let the result through: the mask, dst or, without a
             residual, neither; the sign is then computed again from src and bias.
@@ -226,10 +214,7 @@ class BatchNorm:
             ``(diff_src, diff_residual, diff_weight, diff_bias)``; diff_residual is None without
             a residual and, without relu, diff_dst itself.
 
-        Raises
-        ------
-        TypeError, ValueError
-            As `forward` does.
+        Errors: as `forward` does.
         """
         if self.relu and self.residual and dst is None and relu_mask is None:
             raise ValueError("dst and relu_mask are missing, expected one: relu follows a residual")
@@ -250,7 +235,6 @@ class BatchNorm:
             "relu_mask": relu_mask, "weight": weight, "bias": bias, "out": result,
             "diff_residual": passed,
             "diff_weight": weight_sum, "diff_bias": bias_sum, **self._statistics(saved),
-            "given_diff_weight": None, "given_diff_bias": None,
         }  # fmt: skip
         if training and population is not None:
             populations.backward(self._core, arrays, self._pixels, population)
@@ -259,15 +243,6 @@ class BatchNorm:
         if self.residual and not self.relu:
             passed = diff_dst
         return BatchNormGradients(result, passed, weight_sum, bias_sum)
-
-    @property
-    def _channels(self) -> int:
-        return self.activations.shape[1]
-
-    @property
-    def _pixels(self) -> int:
-        n, _, h, w = self.activations.shape
-        return n * h * w
 
     def _statistics(self, saved: Any) -> dict[str, Any]:
         if not isinstance(saved, np.ndarray) or saved.shape != (2, self._channels):

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dlprim import _core as core
 from dlprim.arguments.arrays import Array
-from dlprim.arguments.floats import float32_bias
+from dlprim.arguments.floats import float32_operand
 from dlprim.arguments.names import activation_name, float_type_name, layout_name
 from dlprim.primitives.conv_algorithm import new_core, require_accuracy, resolved
 from dlprim.primitives.conv_arguments import geometry
@@ -36,7 +36,7 @@ class Conv2d(Operands):
     padding : int, (height, width), ((top, bottom), (left, right)) or "same"
         Zeros around the input. "same" makes the result as large as the input, for stride 1.
     groups : int
-        Divides C and K; the output channels of a group see the input channels of that group.
+        Divides C and K; output channels of a group see its input channels.
     dtype : dtype
         Of operands and results: float32 or bfloat16. Sums are float32.
     layout : "blocked" or "NHWC"
@@ -63,9 +63,8 @@ class Conv2d(Operands):
         Of the uint8 array that `forward` can write, a bit per element of the packed result.
     x_shape, w_shape, y_shape : tuple of int
         Of the plain arrays; y is the result, (N, K, P, Q).
-    dtype : dtype
+    dtype, layout
         Of operands and results; uint16 for bfloat16 where ml_dtypes is not installed.
-    layout : str
     algorithms : dict
         Of each pass: "direct", "winograd4" or "winograd2" (the side of its tiles).
     flops : float
@@ -80,17 +79,9 @@ class Conv2d(Operands):
     schedules : dict
         The loop nest of each pass; none of a depthwise convolution.
 
-    Raises
-    ------
-    TypeError
-        An argument is of the wrong type.
-    ValueError
-        The geometry is impossible, a name is unknown, or a schedule cannot be followed.
-
-    Notes
-    -----
-    Source: the direct convolution of arXiv 1906.06440; loop nests as values after arXiv
-    2304.12576.
+    TypeError where an argument is of the wrong type; ValueError where the geometry is impossible,
+    a name is unknown, or a schedule cannot be followed. Sources: arXiv 1906.06440, loop nests as
+    values after arXiv 2304.12576.
     """
 
     _core: core.Conv2d
@@ -111,11 +102,11 @@ class Conv2d(Operands):
         schedule: str | Mapping[str, str] | None = None,
         accuracy: str | None = None,
     ) -> None:
-        numbers = geometry(x_shape, w_shape, stride, padding, dilation, groups)
+        numbers = geometry(x_shape, w_shape, stride, padding, dilation, groups).numbers()
         name, chosen = float_type_name(dtype), layout_name(layout)
         how = (resolved(algorithm), require_accuracy(accuracy))
-        others = (numbers, name, chosen, activation_name(activation), bool(bias))
-        problem = store.Problem("conv2d", numbers._asdict(), name, chosen.lower())
+        others = (tuple(numbers.values()), name, chosen, activation_name(activation), bool(bias))
+        problem = store.Problem("conv2d", numbers, name, chosen.lower())
         self._make(partial(new_core, *how, *others), problem, schedules(schedule))
         super().__init__(name, chosen)
         self.bias = bool(bias)
@@ -146,10 +137,7 @@ class Conv2d(Operands):
             ``[Kb][Cb][R][S][bc][bk]``, which each call transforms, for weights that change with
             each step. The same for a convolution without Winograd.
 
-        Raises
-        ------
-        TypeError, ValueError
-            As `pack_src` does, or there is no such form.
+        Errors: as `pack_src` does, or there is no such form.
         """
         if form not in self._weights_shapes:
             expected = ", ".join(self._weights_shapes)
@@ -182,73 +170,11 @@ class Conv2d(Operands):
         relu_mask : ndarray of uint8, relu_mask_shape, optional
             Receives where relu let the result through: bit j % 8 of byte j / 8 for channel j.
 
-        Returns
-        -------
-        packed ndarray, dst_shape
-
-        Raises
-        ------
-        TypeError, ValueError
-            An array is missing or superfluous, of another dtype or shape, not C-contiguous, or
-            overlaps a result.
+        Returns: packed ndarray, dst_shape.
+        TypeError or ValueError: an array is missing or superfluous, of another dtype or shape, not
+        C-contiguous, or overlaps a result.
         """
-        return self._core.forward(src, weights, float32_bias(bias), residual, relu_mask, out)
-
-    def backward_data(self, diff_dst: Any, weights: Any, out: Array | None = None) -> Array:
-        """The gradient with respect to src.
-
-        Parameters
-        ----------
-        diff_dst : packed array, dst_shape
-            The gradient with respect to the result; from `backward_relu` where relu was applied.
-        weights : packed array, weights_shape
-            As `forward` takes them, in any of the forms of `pack_weights`.
-        out : packed ndarray, src_shape, optional
-            Written and returned; shares no memory with an operand.
-
-        Returns
-        -------
-        packed ndarray, src_shape
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `forward` does.
-        """
-        return self._core.backward_data(diff_dst, weights, out)
-
-    def backward_weights(
-        self, src: Any, diff_dst: Any, out: Array | None = None, dtype: npt.DTypeLike | None = None
-    ) -> Array:
-        """The gradient with respect to the weights, summed over the minibatch.
-
-        Parameters
-        ----------
-        src : packed array, src_shape
-        diff_dst : packed array, dst_shape
-            As for `backward_data`.
-        out : packed ndarray, diff_weights_shape, optional
-            Of float32, or of bfloat16 for bfloat16 operands; shares no memory with an operand.
-        dtype : dtype, optional
-            Of the result, `out` included: float32 by default, or bfloat16.
-
-        Returns
-        -------
-        packed ndarray, diff_weights_shape
-            `unpack_diff_weights` makes it plain; `forward` takes another form. Zero where blocks
-            hold no channels. In bfloat16 the padding of images is multiplied, as zeros: an
-            infinite gradient at the rim gives NaN.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `forward` does.
-        """
-        narrow, given = self._is_narrow(dtype), getattr(out, "dtype", None)
-        if dtype is not None and given is not None and (given == np.float32) == narrow:
-            kind = "bfloat16" if narrow else "float32"
-            raise TypeError(f"dtype is {kind}, but out has dtype {given}, expected the same")
-        return self._core.backward_weights(src, diff_dst, out, narrow)
+        return self._core.forward(src, weights, float32_operand(bias), residual, relu_mask, out)
 
     def backward_relu(
         self,
@@ -262,52 +188,29 @@ class Conv2d(Operands):
 
         Parameters
         ----------
-        diff_dst : packed array, dst_shape
+        diff_dst, out : packed array, dst_shape
+            As for `backward_data` and `forward`.
         dst, relu_mask : array
             One of them: the result of `forward`, where NaN counts as let through, or its mask.
-        out : packed ndarray, dst_shape, optional
-            As for `forward`.
         diff_bias : ndarray of float32, (K,), optional
             Receives the gradient with respect to the bias in the same pass.
 
-        Returns
-        -------
-        packed ndarray, dst_shape
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `forward` does.
+        Returns: packed ndarray, dst_shape.
+        Errors: as `forward` does.
         """
         if (dst is None) == (relu_mask is None):
             given = "neither" if dst is None else "both"
             raise ValueError(f"of dst and relu_mask {given} is given, expected one of them")
-        diff: Array = self._core.backward_relu(diff_dst, dst, relu_mask, out, diff_bias)
-        return diff
+        return self._core.backward_activation(diff_dst, dst, relu_mask, out, diff_bias)
 
     def diff_bias(
         self, diff_dst: Any, out: npt.NDArray[np.float32] | None = None
     ) -> npt.NDArray[np.float32]:
-        """The gradient with respect to the bias: diff_dst summed over all but the channels.
-
-        Parameters
-        ----------
-        diff_dst : packed array, dst_shape
-            As for `backward_data`.
-        out : ndarray of float32, (K,), optional
-            Written and returned; shares no memory with diff_dst.
-
-        Returns
-        -------
-        ndarray of float32, (K,)
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `forward` does.
+        """The gradient with respect to the bias, (K,) of float32: of diff_dst as `backward_data`
+        takes it, summed over all but the channels. `out` and errors are as of `forward`.
         """
         result = np.empty(self.w_shape[:1], np.float32) if out is None else out
-        self._core.backward_relu(diff_dst, None, None, None, result)
+        self._core.backward_activation(diff_dst, None, None, None, result)
         return result
 
     def __repr__(self) -> str:

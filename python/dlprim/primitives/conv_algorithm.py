@@ -5,6 +5,7 @@ process; and where nothing is, the core estimates for every pass which one is fa
 """
 
 import os
+from contextlib import suppress
 from typing import Any
 
 from dlprim import _core
@@ -20,18 +21,14 @@ _chosen: str | None = None
 def new_core(algorithm: str, accuracy: str | None, *others: Any) -> _core.Conv2d:
     """A convolution of the core, from what `resolved` gives and its other arguments.
 
-    Raises
-    ------
-    ValueError
-        The geometry is impossible, or Winograd was asked for by name and cannot do it.
+    ValueError where the geometry is impossible, or Winograd was asked for by name and cannot do it.
     """
     high = accuracy == "high"
-    if algorithm != PREFERABLY:
-        return _core.Conv2d(algorithm, high, *others)
-    try:
-        return _core.Conv2d("winograd", high, *others)
-    except ValueError:
-        return _core.Conv2d("direct", high, *others)
+    if algorithm == PREFERABLY:
+        with suppress(ValueError):
+            return _core.Conv2d("winograd", high, *others)
+        algorithm = "direct"
+    return _core.Conv2d(algorithm, high, *others)
 
 
 def set_conv_algorithm(algorithm: str) -> None:
@@ -44,10 +41,7 @@ def set_conv_algorithm(algorithm: str) -> None:
         called, the environment variable ``DLPRIM_CONV_ALGORITHM`` says it, and without that
         "auto": whichever is faster by estimate, pass by pass.
 
-    Raises
-    ------
-    ValueError
-        There is no such algorithm.
+    ValueError where there is no such algorithm.
     """
     global _chosen
     _chosen = require_algorithm("algorithm", algorithm)
@@ -56,10 +50,7 @@ def set_conv_algorithm(algorithm: str) -> None:
 def get_conv_algorithm() -> str:
     """The algorithm of convolutions that leave it open: "auto", "direct" or "winograd".
 
-    Raises
-    ------
-    ValueError
-        ``DLPRIM_CONV_ALGORITHM`` names no algorithm.
+    ValueError where ``DLPRIM_CONV_ALGORITHM`` names no algorithm.
     """
     if _chosen is not None:
         return _chosen

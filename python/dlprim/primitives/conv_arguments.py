@@ -1,99 +1,82 @@
 """The arguments that say what a convolution is, in the forms in which callers may state them."""
 
+from contextlib import suppress
 from operator import index
 from typing import Any, NamedTuple, TypeAlias
+
+from dlprim.arguments.scalars import held_integer
 
 _PADDINGS = "expected an integer, a pair (height, width), ((top, bottom), (left, right)) or 'same'"
 
 Pair: TypeAlias = tuple[int, int]
+Extents: TypeAlias = tuple[int, int, int, int]
+
+
+_NAMES = (
+    "N", "C", "H", "W", "K", "R", "S", "stride_h", "stride_w",
+    "pad_top", "pad_bottom", "pad_left", "pad_right", "dilation_h", "dilation_w", "groups",
+)  # fmt: skip
 
 
 class Geometry(NamedTuple):
-    """Every number of a convolution, in the order in which the core takes them."""
+    """What a convolution is, in the one form of every argument that `Conv2d` begins with."""
 
-    N: int
-    C: int
-    H: int
-    W: int
-    K: int
-    R: int
-    S: int
-    stride_h: int
-    stride_w: int
-    pad_top: int
-    pad_bottom: int
-    pad_left: int
-    pad_right: int
-    dilation_h: int
-    dilation_w: int
+    x_shape: Extents
+    w_shape: Extents
+    stride: Pair
+    padding: tuple[Pair, Pair]  # (top, bottom), (left, right)
+    dilation: Pair
     groups: int
 
-    @property
-    def x_shape(self) -> tuple[int, int, int, int]:
-        return self.N, self.C, self.H, self.W
-
-    @property
-    def w_shape(self) -> tuple[int, int, int, int]:
-        return self.K, self.C // self.groups, self.R, self.S
-
-    @property
-    def stride(self) -> Pair:
-        return self.stride_h, self.stride_w
-
-    @property
-    def padding(self) -> tuple[Pair, Pair]:
-        return (self.pad_top, self.pad_bottom), (self.pad_left, self.pad_right)
-
-    @property
-    def dilation(self) -> Pair:
-        return self.dilation_h, self.dilation_w
+    def numbers(self) -> dict[str, int]:
+        """By name, in the order in which the core takes them."""
+        k, _, r, s = self.w_shape
+        sums = (*self.stride, *self.padding[0], *self.padding[1], *self.dilation)
+        return dict(zip(_NAMES, (*self.x_shape, k, r, s, *sums, self.groups), strict=True))
 
 
 def geometry(
     x_shape: Any, w_shape: Any, stride: Any, padding: Any, dilation: Any, groups: Any
 ) -> Geometry:
-    """The numbers behind the arguments of `Conv2d` and `conv2d`, whose forms they have.
+    """The arguments of `Conv2d` and `conv2d` in one form.
 
-    What does not depend on the form, such as a filter that is larger than the image, is refused
-    by the core.
-
-    Raises
-    ------
-    TypeError
-        Something is no integer.
-    ValueError
-        A shape has not four extents, a pair not two entries, or the shapes do not agree.
+    TypeError where something is no integer; ValueError where a shape has not four extents, a pair
+    not two entries, or the shapes do not agree. What does not depend on the form, such as a filter
+    that is larger than the image, is refused by the core.
     """
-    n, c, h, w = _extents("x", x_shape, "(N, C, H, W)")
-    k, group_c, r, s = _extents("w", w_shape, "(K, C/groups, R, S)")
-    count = _integer("groups", groups)
+    x_extents = _extents("x", x_shape, "(N, C, H, W)")
+    w_extents = _extents("w", w_shape, "(K, C/groups, R, S)")
+    c, group_c = x_extents[1], w_extents[1]
+    count = held_integer("groups", groups)
     if count < 1:
         raise ValueError(f"groups is {count}, expected at least 1")
     if group_c * count != c:
         raise ValueError(
-            f"w has shape {(k, group_c, r, s)} and groups is {count}, which takes "
+            f"w has shape {w_extents} and groups is {count}, which takes "
             f"{group_c} * {count} = {group_c * count} input channels, but x has C = {c}"
         )
     strides, dilations = _integers("stride", stride), _integers("dilation", dilation)
     if isinstance(padding, str):
-        top_bottom, left_right = _same_padding(padding, strides, dilations, (r, s))
+        top_bottom, left_right = _same_padding(padding, strides, dilations, w_extents[2:])
     else:
         height, width = _two("padding", padding, _PADDINGS)
         top_bottom, left_right = _integers("padding", height), _integers("padding", width)
-    return Geometry(n, c, h, w, k, r, s, *strides, *top_bottom, *left_right, *dilations, count)
+    return Geometry(x_extents, w_extents, strides, (top_bottom, left_right), dilations, count)
 
 
-def _same_padding(padding: str, stride: Pair, dilation: Pair, extents: Pair) -> tuple[Pair, Pair]:
+def _same_padding(
+    padding: str, stride: Pair, dilation: Pair, taps: tuple[int, ...]
+) -> tuple[Pair, Pair]:
     """As much as makes the result as large as x, the odd one behind, as PyTorch has it."""
     if padding != "same":
         raise ValueError(f"padding is {padding!r}, {_PADDINGS}")
     if stride != (1, 1):
         raise ValueError(f"padding is 'same' and stride is {stride}, expected a stride of 1")
-    total_h, total_w = (step * (extent - 1) for step, extent in zip(dilation, extents, strict=True))
+    total_h, total_w = (step * (extent - 1) for step, extent in zip(dilation, taps, strict=True))
     return (total_h // 2, total_h - total_h // 2), (total_w // 2, total_w - total_w // 2)
 
 
-def _extents(name: str, shape: Any, axes: str) -> tuple[int, ...]:
+def _extents(name: str, shape: Any, axes: str) -> Extents:
     try:
         extents = tuple(shape)
     except TypeError:
@@ -102,21 +85,20 @@ def _extents(name: str, shape: Any, axes: str) -> tuple[int, ...]:
         ) from None
     if len(extents) != 4:
         raise ValueError(f"{name} has shape {extents}, expected four dimensions {axes}")
-    return tuple(_integer(f"the shape of {name}", extent) for extent in extents)
+    one, two, three, four = (held_integer(f"the shape of {name}", it) for it in extents)
+    return one, two, three, four
 
 
 def _integers(name: str, value: Any) -> Pair:
     """An integer, which then holds for both directions, or a pair of them."""
     first, second = _two(name, value, "expected an integer or a pair of integers")
-    return _integer(name, first), _integer(name, second)
+    return held_integer(name, first), held_integer(name, second)
 
 
 def _two(name: str, value: Any, expected: str) -> tuple[Any, Any]:
     """The two entries of ``value``, or ``value`` twice when it is an integer."""
-    try:
+    with suppress(TypeError):
         return (index(value),) * 2
-    except TypeError:
-        pass
     try:
         entries = tuple(value)
     except TypeError:
@@ -124,13 +106,3 @@ def _two(name: str, value: Any, expected: str) -> tuple[Any, Any]:
     if len(entries) != 2:
         raise ValueError(f"{name} is {value!r}, {expected}")
     return entries[0], entries[1]
-
-
-def _integer(name: str, value: Any) -> int:
-    try:
-        number = index(value)
-    except TypeError:
-        raise TypeError(f"{name} holds {value!r}, expected an integer") from None
-    if not -(2**31) <= number < 2**31:
-        raise ValueError(f"{name} holds {number}, which is out of range")
-    return number

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dlprim import _core as core
 from dlprim.arguments.arrays import Array, FloatArray
-from dlprim.arguments.floats import dtype_named, float32_bias
+from dlprim.arguments.floats import dtype_named, float32_operand
 from dlprim.arguments.names import activation_name, dtype_name, layout_name
 from dlprim.primitives.operands import Operands, schedules
 from dlprim.tuning import store
@@ -27,9 +27,7 @@ _DST_DTYPES = {  # by the dtype of src, the default first
 class Linear(Operands):
     """A linear layer of fixed shape: ``dst = activation(src @ weights.T + bias)``.
 
-    Packed operands are ndarrays of the shapes below, as of `Conv2d`; the result of one layer is an
-    operand of the next. Every pass writes the same bits for any number of threads, and an instance
-    may be called from many threads at once.
+    Packed operands, results and use from many threads are as of `Conv2d`.
 
     Parameters
     ----------
@@ -40,13 +38,8 @@ class Linear(Operands):
     dtype : dtype
         Of operands and results: float32 or bfloat16, whose sums are float32; or uint8 or int8 for
         the forward pass alone, with int8 weights and exact int32 sums.
-    activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
-    bias : bool
-        Calls of `forward` pass a bias.
-    schedule : str or dict, optional
-        The loop nest of the forward pass, or of each pass by name, in the form of `schedules`.
-        By default what `dlprim.tune` has found and stored, else a cost model's choice, as for
-        every pass that a dict leaves out.
+    activation, bias, schedule
+        As for `Conv2d`.
     layout : "blocked" or "plain"
         Of packed activations: ``[Cb][N][bc]``, or (N, C), used in place. 8-bit ones are plain.
     dst_dtype : dtype, optional
@@ -54,8 +47,8 @@ class Linear(Operands):
 
     Attributes
     ----------
-    src_shape, dst_shape, diff_weights_shape : tuple of int
-        Of the packed operands; gradients of activations have the shapes of the activations.
+    src_shape, dst_shape, diff_weights_shape, layout, flops, schedules
+        As of `Conv2d`.
     weights_shape : tuple of int
         Of the packed weights: the forms ``[Kb][Cb][bc][bk]`` and ``[Cb][Kb][bk][bc]``, shown as
         the first one twice, with pairs (groups of four) of neighbours along the sum side by side
@@ -64,26 +57,12 @@ class Linear(Operands):
         Of the plain arrays: (N, C), (K, C) and (N, K).
     dtype, dst_dtype : dtype
         Of operands and results; uint16 for bfloat16 where ml_dtypes is not installed.
-    layout : str
-    flops : float
-        Operations of one pass, two per multiply-add.
     scratch_bytes : dict
         Memory that each pass takes while it runs, by the name of the pass; for backward_weights
         with a float32 result (a bfloat16 one takes a block of sums per thread besides).
-    schedules : dict
-        The loop nest of each pass.
 
-    Raises
-    ------
-    TypeError
-        An argument is of the wrong type.
-    ValueError
-        An extent is out of range, a name is unknown, or a schedule cannot be followed.
-
-    Notes
-    -----
-    Source: the fully connected layer of arXiv 1906.06440; loop nests as values after arXiv
-    2304.12576.
+    TypeError where an argument is of the wrong type; ValueError where an extent is out of range, a
+    name is unknown, or a schedule cannot be followed. Sources: as of `Conv2d`.
     """
 
     _core: core.Linear
@@ -123,14 +102,8 @@ class Linear(Operands):
             With False there is no second form, which `backward_data` alone reads: half of the
             memory and of the time. Not read where there is an `out`.
 
-        Returns
-        -------
-        ndarray of the same dtype, weights_shape, or with a first extent of 1 for one form
-
-        Raises
-        ------
-        TypeError, ValueError
-            w or `out` is of another dtype or shape, or cannot be used.
+        Returns: ndarray of the same dtype, weights_shape, or with a first extent of 1 for one form.
+        TypeError or ValueError: w or `out` is of another dtype or shape, or cannot be used.
         """
         return self._core.pack_weights(self._plain("w", w), out, backward)
 
@@ -149,11 +122,8 @@ class Linear(Operands):
         ----------
         src : packed array, src_shape
         weights : packed array, weights_shape, or its first form alone
-        bias : array of float32 or bfloat16, (K,)
-            Given exactly when the layer has a bias.
-        out : packed ndarray, dst_shape, optional
-            Written and returned; shares no memory with an operand. What fills up its last block
-            of channels is left as it is.
+        bias, out
+            As for `Conv2d.forward`; out shares no memory with any operand.
         scale : float or array of float32, (K,)
             For 8-bit layers: the exact sums are multiplied by it before the bias is added.
         training : bool
@@ -166,71 +136,16 @@ class Linear(Operands):
         packed ndarray, dst_shape
             With training=True the pair (dst, saved).
 
-        Raises
-        ------
-        TypeError, ValueError
-            An array is missing or superfluous, of another dtype or shape, not C-contiguous, or
-            overlaps a result.
+        Errors: as `Conv2d.forward` does.
         """
         if isinstance(scale, int | float | np.floating):
             scale = np.full(self.w_shape[0], scale, np.float32)
         kept = training and self.activation in _FROM_ARGUMENT
         before = self._core.new("dst", src) if kept else None
-        dst = self._core.forward(src, weights, float32_bias(bias), scale, before, out)
+        dst = self._core.forward(src, weights, float32_operand(bias), scale, before, out)
         if training:
             return dst, dst if before is None else before
         return dst
-
-    def backward_data(self, diff_dst: Any, weights: Any, out: Array | None = None) -> Array:
-        """The gradient with respect to src.
-
-        Parameters
-        ----------
-        diff_dst : packed array, dst_shape
-            The gradient in front of the activation: from `backward_activation` where there is one.
-        weights : packed array, weights_shape
-            In both forms.
-        out : packed ndarray, src_shape, optional
-            As for `forward`.
-
-        Returns
-        -------
-        packed ndarray, src_shape
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `forward` does; TypeError for an 8-bit layer.
-        """
-        return self._core.backward_data(diff_dst, weights, out)
-
-    def backward_weights(
-        self, src: Any, diff_dst: Any, out: Array | None = None, dtype: npt.DTypeLike | None = None
-    ) -> Array:
-        """The gradient with respect to the weights, summed over the minibatch.
-
-        Parameters
-        ----------
-        src : packed array, src_shape
-        diff_dst : packed array, dst_shape
-            As for `backward_data`.
-        out : packed ndarray, diff_weights_shape, optional
-            Of float32, or of bfloat16 for bfloat16 operands; else as for `forward`.
-        dtype : dtype, optional
-            Of the result where there is no `out`: float32 by default, or bfloat16.
-
-        Returns
-        -------
-        packed ndarray, diff_weights_shape
-            ``[Cb][Kb][bk][bc]``; `unpack_diff_weights` makes it plain.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `backward_data` does.
-        """
-        narrow = out is None and self._is_narrow(dtype)
-        return self._core.backward_weights(src, diff_dst, out, narrow)
 
     def backward_activation(
         self,
@@ -244,7 +159,6 @@ class Linear(Operands):
         Parameters
         ----------
         diff_dst : packed array, dst_shape
-            The gradient with respect to the result.
         saved : packed array, dst_shape
             What ``forward(..., training=True)`` gave besides dst: the result, or for gelu,
             gelu_tanh and swish what they were applied to. Not read without an activation.
@@ -260,12 +174,14 @@ class Linear(Operands):
         diff_bias : ndarray of float32, (K,)
             The sum of diff over the minibatch.
 
-        Raises
-        ------
-        TypeError, ValueError
-            As `backward_data` does, or `saved` is missing.
+        Errors: as `backward_data` does, or `saved` is missing.
         """
-        return self._core.backward_activation(diff_dst, saved, out, diff_bias)
+        if self.activation is None:
+            saved = None
+        elif saved is None:
+            raise ValueError(f"saved is missing: the activation of the layer is {self.activation}")
+        total = np.empty(self.w_shape[:1], np.float32) if diff_bias is None else diff_bias
+        return self._core.backward_activation(diff_dst, saved, None, out, total), total
 
     def __repr__(self) -> str:
         return f"<dlprim.Linear {self.x_shape} -> {self.y_shape} {self.dtype} {self.layout}>"

@@ -33,23 +33,21 @@ class MLP:
         float32 or bfloat16.
     activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
         Of all layers but the last.
-    final_activation : as activation
-        Of the last layer.
+    final_activation
+        Of the last layer; as `activation`.
 
     Attributes
     ----------
     layers : list of Linear
-        Pack and unpack operands with these.
+    pack_src, unpack_diff_src
+        As of the first layer: `Linear.pack_src`, `Linear.unpack_diff_src`.
+    pack_diff_dst, unpack_dst
+        As of the last layer.
     flops : float
         Operations of one forward pass, two per multiply-add.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As `Linear` does; ValueError where there is no layer.
+    Errors: as `Linear` does; ValueError where there is no layer.
 
-    Notes
-    -----
     Source: the fully connected layers of arXiv 1906.06440.
     """
 
@@ -72,32 +70,18 @@ class MLP:
             layer = Linear(x_shape, width, dtype, kind, bias=True)
             self.layers.append(layer)
             x_shape = layer.y_shape
+        first, last = self.layers[0], self.layers[-1]
+        self.pack_src, self.unpack_diff_src = first.pack_src, first.unpack_diff_src
+        self.pack_diff_dst, self.unpack_dst = last.pack_diff_dst, last.unpack_dst
 
     @property
     def flops(self) -> float:
         return sum(layer.flops for layer in self.layers)
 
-    def pack_src(self, x: Any, out: Array | None = None) -> Array:
-        """As `Linear.pack_src` of the first layer."""
-        return self.layers[0].pack_src(x, out)
-
     def pack_weights(self, weights: Sequence[Any]) -> list[Array]:
         """As `Linear.pack_weights` of every layer, from plain (K, C) arrays."""
         self._require_layers("weights", weights)
-        pairs = zip(self.layers, weights, strict=True)
-        return [layer.pack_weights(each) for layer, each in pairs]
-
-    def pack_diff_dst(self, dy: Any, out: Array | None = None) -> Array:
-        """As `Linear.pack_diff_dst` of the last layer."""
-        return self.layers[-1].pack_diff_dst(dy, out)
-
-    def unpack_dst(self, dst: Any, out: Array | None = None) -> Array:
-        """As `Linear.unpack_dst` of the last layer."""
-        return self.layers[-1].unpack_dst(dst, out)
-
-    def unpack_diff_src(self, diff_src: Any, out: Array | None = None) -> Array:
-        """As `Linear.unpack_diff_src` of the first layer."""
-        return self.layers[0].unpack_diff_src(diff_src, out)
+        return [layer.pack_weights(w) for layer, w in zip(self.layers, weights, strict=True)]
 
     def unpack_diff_weights(self, diff_weights: Sequence[Any]) -> list[Array]:
         """As `Linear.unpack_diff_weights` of every layer."""
@@ -125,10 +109,7 @@ class MLP:
             what ``Linear.forward(..., training=True)`` saves. Nothing of it is copied, so src must
             stay as it is until `backward` is done.
 
-        Raises
-        ------
-        TypeError, ValueError
-            As `Linear.forward` does; ValueError for a wrong number of weights or biases.
+        Errors: as `Linear.forward` does; ValueError for a wrong number of weights or biases.
         """
         self._require_layers("weights", weights)
         self._require_layers("biases", biases)
@@ -154,22 +135,13 @@ class MLP:
         Parameters
         ----------
         diff_dst : packed array, from `pack_diff_dst`
-            The gradient with respect to the result; it stays as it is.
-        saved : from ``forward(..., training=True)``
-        weights : sequence of packed arrays
-            As `forward` took them.
+            It stays as it is.
+        saved, weights
+            From ``forward(..., training=True)``, and as it took them.
         needs_diff_src : bool
             With False the gradient of src is left out; it would be a pass of the first layer.
 
-        Returns
-        -------
-        MLPGradients
-            ``.diff_src``, ``.diff_weights``, ``.diff_biases``.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As the passes of `Linear` do; ValueError for a wrong number of weights.
+        Errors: as the passes of `Linear` do; ValueError for a wrong number of weights.
         """
         self._require_layers("weights", weights)
         self._require_layers("saved", saved)

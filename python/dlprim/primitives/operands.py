@@ -19,7 +19,7 @@ _PASSES = ("forward", "backward_data", "backward_weights")
 class Scheduled:
     """A primitive with loop nests that can be prescribed, stored and looked at."""
 
-    _core: Any
+    _core: core.Conv2d | core.Linear | core.Rnn
 
     def _make(
         self,
@@ -38,22 +38,18 @@ class Scheduled:
 
     @property
     def flops(self) -> float:
-        flops: float = self._core.flops
-        return flops
+        return self._core.flops
 
     @property
     def scratch_bytes(self) -> dict[str, int]:
-        found: dict[str, int] = self._core.scratch_bytes
-        return found
+        return self._core.scratch_bytes
 
     @property
     def schedules(self) -> dict[str, str]:
-        found: dict[str, str] = self._core.schedules
-        return found
+        return self._core.schedules
 
     def __str__(self) -> str:
-        description: str = self._core.describe()
-        return description
+        return self._core.describe()
 
 
 class Operands(Scheduled):
@@ -95,10 +91,7 @@ class Operands(Scheduled):
             What fills up the last block of channels is zero. x itself where the packed form is
             the plain one and there is no `out`.
 
-        Raises
-        ------
-        TypeError, ValueError
-            x or `out` is of another dtype or shape, or cannot be used.
+        TypeError or ValueError: x or `out` is of another dtype or shape, or cannot be used.
         """
         return self._core.pack("src", "x", self._plain("x", x), out)
 
@@ -123,10 +116,8 @@ class Operands(Scheduled):
         ndarray of the same dtype, y_shape
             A new one with any layout.
 
-        Raises
-        ------
-        TypeError, ValueError
-            dst or `out` is of another dtype or shape, packed otherwise, or cannot be used.
+        TypeError or ValueError: dst or `out` is of another dtype or shape, packed otherwise, or
+        cannot be used.
         """
         return self._core.unpack("dst", dst, out)
 
@@ -141,28 +132,65 @@ class Operands(Scheduled):
         """
         return self._core.unpack("diff_weights", diff_weights, out)
 
+    def backward_data(self, diff_dst: Any, weights: Any, out: Array | None = None) -> Array:
+        """The gradient with respect to src.
+
+        Parameters
+        ----------
+        diff_dst : packed array, dst_shape
+            The gradient in front of the activation: where there is one, from `backward_relu` of a
+            convolution or `backward_activation` of a layer.
+        weights : packed array, weights_shape
+            Of a convolution in any form of `pack_weights`, of a layer in both.
+        out : packed ndarray, src_shape, optional
+            As for `forward`.
+
+        Returns: packed ndarray, src_shape.
+        Errors: as `forward` does; TypeError for an 8-bit layer.
+        """
+        return self._core.backward_data(diff_dst, weights, out)
+
+    def backward_weights(
+        self, src: Any, diff_dst: Any, out: Array | None = None, dtype: npt.DTypeLike | None = None
+    ) -> Array:
+        """The gradient with respect to the weights, summed over the minibatch.
+
+        Parameters
+        ----------
+        src : packed array, src_shape
+        diff_dst : packed array, dst_shape
+            As for `backward_data`.
+        out : packed ndarray, diff_weights_shape, optional
+            Of float32, or of bfloat16 for bfloat16 operands; shares no memory with an operand.
+        dtype : dtype, optional
+            Of the result, `out` included: float32 by default, or bfloat16.
+
+        Returns
+        -------
+        packed ndarray, diff_weights_shape
+            `unpack_diff_weights` makes it plain; `forward` takes another form. Zero where blocks
+            hold no channels. In bfloat16 the padding of images is multiplied, as zeros: an
+            infinite gradient at the rim gives NaN.
+
+        Errors: as `backward_data` does.
+        """
+        name = "float32" if dtype is None else dtype_name("dtype", dtype)
+        narrow = name == "bfloat16" and self.dtype != np.float32
+        if not narrow and name != "float32":
+            raise TypeError(f"dtype is {name}, expected float32 or the dtype of the operands")
+        given = None if dtype is None else getattr(out, "dtype", None)
+        if given is not None and (given == np.float32) == narrow:
+            raise TypeError(f"dtype is {name}, but out has dtype {given}, expected the same")
+        return self._core.backward_weights(src, diff_dst, out, narrow)
+
     def _plain(self, name: str, value: Any) -> Array:
         return contiguous(viewed(name, value, self._dtype_name))
-
-    def _is_narrow(self, dtype: npt.DTypeLike | None) -> bool:
-        """Whether the gradient of the weights is to be bfloat16."""
-        name = "float32" if dtype is None else dtype_name("dtype", dtype)
-        if name == "bfloat16" and self.dtype != np.float32:
-            return True
-        if name != "float32":
-            raise TypeError(f"dtype is {name}, expected float32 or the dtype of the operands")
-        return False
 
 
 def schedules(schedule: str | Mapping[str, str] | None) -> Mapping[str, str] | None:
     """The loop nests that a caller prescribes, by the name of the pass; None for none.
 
-    Raises
-    ------
-    TypeError
-        Something is no str.
-    ValueError
-        There is no such pass.
+    TypeError where something is no str; ValueError where there is no such pass.
     """
     if schedule is None:
         return None

@@ -1,7 +1,5 @@
 """Pooling of packed activations: maximum, average, global average."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from operator import index
@@ -39,16 +37,9 @@ class _Pool2d:
         self.src_shape = self.activations.packed_shape
         self.dst_shape = self._core.dst_shape
         first = 1 if layout == "NHWC" else 2
-        n, c, _, _ = self.activations.shape
         p, q = self.dst_shape[first : first + 2]
-        self.y_shape = (n, c, p, q)
+        self.y_shape = (*self.activations.shape[:2], p, q)
         self.dst_activations = Activations(self.y_shape, layout, dtype, groups)
-
-    def _forward(self, src: Any, out: Array | None, indices: Any) -> Array:
-        return self._core.forward(src, out, indices)
-
-    def _backward(self, diff_dst: Any, indices: Any, out: Array | None) -> Array:
-        return self._core.backward(diff_dst, indices, out)
 
     def __repr__(self) -> str:
         it = self.activations
@@ -61,19 +52,14 @@ class MaxPool2d(_Pool2d):
 
     Parameters
     ----------
-    shape : (N, C, H, W)
-        Of the plain input; N may be 0.
+    shape, layout, dtype, groups
+        As for `Activations`.
     kernel : int or (height, width)
         At most 256 elements.
     stride : int or (height, width), optional
         The kernel by default.
     padding : int or (height, width)
         On every side, at most half of the kernel.
-    layout : "blocked" or "NHWC"
-    dtype : dtype
-        float32 or bfloat16.
-    groups : int
-        As for `Activations`.
 
     Attributes
     ----------
@@ -83,10 +69,7 @@ class MaxPool2d(_Pool2d):
         Of the plain result, (N, C, P, Q), with P and Q rounded down.
     activations, dst_activations : Activations
 
-    Raises
-    ------
-    TypeError, ValueError
-        As `Activations`; the geometry is impossible.
+    Errors: as `Activations`; the geometry is impossible.
     """
 
     @property
@@ -110,16 +93,11 @@ class MaxPool2d(_Pool2d):
             Receives for each result where in its window it was, ``r * S + s``, the first of
             equal ones; for `backward`.
 
-        Returns
-        -------
-        packed ndarray, dst_shape
-
-        Raises
-        ------
-        TypeError, ValueError
-            An array is of another dtype or shape, not C-contiguous, or overlaps a result.
+        Returns: packed ndarray, dst_shape.
+        TypeError or ValueError: an array is of another dtype or shape, not C-contiguous, or
+        overlaps a result.
         """
-        return self._forward(src, out, indices)
+        return self._core.forward(src, out, indices)
 
     def backward(
         self, diff_dst: Any, indices: npt.NDArray[np.uint8], out: Array | None = None
@@ -134,28 +112,17 @@ class MaxPool2d(_Pool2d):
         out : packed ndarray, src_shape, optional
             Written and returned; apart from the operands.
 
-        Returns
-        -------
-        packed ndarray, src_shape
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `forward` does.
+        Returns: packed ndarray, src_shape.
+        Errors: as `forward` does.
         """
-        return self._backward(diff_dst, indices, out)
+        return self._core.backward(diff_dst, indices, out)
 
 
 class AvgPool2d(_Pool2d):
     """The mean of every window.
 
     Parameters and attributes are those of `MaxPool2d`, without indices and with a kernel of any
-    size, and:
-
-    Parameters
-    ----------
-    count_include_pad : bool
-        Zeros of the padding count as elements, as is PyTorch's default.
+    size. With count_include_pad, PyTorch's default, zeros of the padding count as elements.
     """
 
     def __init__(
@@ -174,22 +141,15 @@ class AvgPool2d(_Pool2d):
 
     def forward(self, src: Any, out: Array | None = None) -> Array:
         """Pools src into a packed array of dst_shape; else as `MaxPool2d.forward`."""
-        return self._forward(src, out, None)
+        return self._core.forward(src, out, None)
 
     def backward(self, diff_dst: Any, out: Array | None = None) -> Array:
         """The gradient with respect to src; else as `MaxPool2d.backward`."""
-        return self._backward(diff_dst, None, out)
+        return self._core.backward(diff_dst, None, out)
 
 
 class GlobalAvgPool2d(AvgPool2d):
-    """The mean of every channel of every image: `AvgPool2d` with one window.
-
-    Parameters
-    ----------
-    shape : (N, C, H, W)
-    layout, dtype, groups
-        As for `MaxPool2d`.
-    """
+    """The mean of every channel of every image: `AvgPool2d` with one window."""
 
     def __init__(
         self,
@@ -202,13 +162,7 @@ class GlobalAvgPool2d(AvgPool2d):
         super().__init__(plain, plain[2:], None, 0, layout, dtype, groups)
 
     def features(self, dst: Any) -> Array:
-        """The result as plain (N, C): a view, or a copy where the last block is ragged.
-
-        Raises
-        ------
-        TypeError, ValueError
-            dst is of another dtype or shape.
-        """
+        """The result as plain (N, C): a view, or a copy where the last block is ragged."""
         packed = float_operand("dst", dst)
         if packed.shape != self.dst_shape:
             raise ValueError(f"dst has shape {packed.shape}, expected {self.dst_shape}")
@@ -218,13 +172,7 @@ class GlobalAvgPool2d(AvgPool2d):
         return self.dst_activations.unpack(packed).reshape(features)
 
     def from_features(self, features: Any, out: Array | None = None) -> Array:
-        """Plain (N, C) as a packed array of dst_shape, for `backward`: the reverse of `features`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            features or `out` is of another dtype or shape.
-        """
+        """Plain (N, C) packed as dst_shape, for `backward`: the reverse of `features`."""
         plain = float_operand("features", features)
         if plain.shape != self.y_shape[:2]:
             raise ValueError(f"features has shape {plain.shape}, expected {self.y_shape[:2]}")

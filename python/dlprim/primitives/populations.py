@@ -5,14 +5,9 @@ samples. A layer with a population takes two passes over its part instead of one
 caches: sums first, then, when those of all parts are known, what they are for.
 """
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
-FloatArray = npt.NDArray[np.float32]
+from dlprim.arguments.arrays import FloatArray
 
 
 class Population(Protocol):
@@ -34,12 +29,12 @@ class Population(Protocol):
 
 def forward(
     core: Any, arrays: dict[str, Any], pixels: int, population: Population
-) -> tuple[float, FloatArray, FloatArray]:
-    """As ``core.forward``, with the statistics of the population, which are returned."""
+) -> tuple[float, FloatArray]:
+    """As ``core.forward`` with the statistics of the population, whose size and variance follow."""
     core.forward(arrays | {"out": None, "residual": None, "relu_mask": None})
     count, mean, variance = population.moments(pixels, arrays["mean"], arrays["variance"])
     core.forward(arrays | {"running_mean": mean, "running_var": variance, "variance": None})
-    return count, mean, variance
+    return count, variance
 
 
 def backward(core: Any, arrays: dict[str, Any], pixels: int, population: Population) -> None:

@@ -1,18 +1,140 @@
 """LSTM and GRU layers: shapes fixed once, weights packed once, forward and backward in time."""
 
-from typing import Any, Literal, overload
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
-from dlprim.arguments.arrays import Array, FloatArray
-from dlprim.primitives.rnn_layer import RecurrentLayer
+import numpy.typing as npt
+
+from dlprim import _core as core
+from dlprim.arguments.arrays import Array
+from dlprim.arguments.floats import dtype_named, float32_operand
+from dlprim.arguments.names import float_type_name
+from dlprim.arguments.scalars import held_integer
+from dlprim.primitives.operands import Scheduled
 from dlprim.primitives.rnn_operands import (
     GRUGradients,
     GRUSaved,
     LSTMGradients,
     LSTMSaved,
     PackedWeights,
-    float32_operand,
+    WeightsKind,
     sequence_lengths,
 )
+from dlprim.tuning import store
+
+
+class RecurrentLayer(Scheduled):
+    """`LSTM` and `GRU` but for the arguments and results that one of them lacks."""
+
+    _cell: str
+    _saved: Any
+    _gradients: Any
+    _core: core.Rnn
+
+    def __init__(
+        self,
+        x_shape: tuple[int, int, int],
+        K: int,
+        dtype: npt.DTypeLike = "float32",
+        reverse: bool = False,
+        bias: bool = True,
+        schedule: Mapping[str, str] | None = None,
+    ) -> None:
+        t, n, c = _extents(x_shape)
+        name = float_type_name(dtype)
+        self.x_shape = (t, n, c)
+        self.K = held_integer("K", K)
+        self.dtype = dtype_named(name)
+        self.reverse, self.bias = bool(reverse), bool(bias)
+        self._kind = WeightsKind(self._cell, c, self.K, name)
+        if schedule is not None and not isinstance(schedule, Mapping):
+            kind = type(schedule).__name__
+            raise TypeError(f"schedule is of type {kind}, expected a dict by pass")
+        numbers = {"T": t, "N": n, "C": c, "K": self.K}
+        how = (tuple(numbers.values()), name, self.reverse)
+        # The direction does not matter to schedules.
+        problem = store.Problem(self._cell, numbers, name, "plain")
+        self._make(partial(core.Rnn, self._cell, *how), problem, schedule)
+
+    @property
+    def gates(self) -> int:
+        return 4 if self._cell == "lstm" else 3
+
+    def pack_weights(
+        self,
+        w_ih: Any,
+        w_hh: Any,
+        b_ih: Any = None,
+        b_hh: Any = None,
+        out: PackedWeights | None = None,
+    ) -> PackedWeights:
+        """PyTorch's weights in the form that the passes read.
+
+        Parameters
+        ----------
+        w_ih : array of the dtype, (gates*K, C)
+            C-contiguous. The gates are i, f, g, o of an LSTM and r, z, n of a GRU.
+        w_hh : array of the dtype, (gates*K, K)
+        b_ih, b_hh : array of float32 or bfloat16, (gates*K,), optional
+            Zeros where absent; refused by a layer without bias.
+        out : PackedWeights, optional
+            Packed into and returned: those of an earlier call, of this layer or one like it.
+
+        Returns: PackedWeights.
+        TypeError or ValueError: an array is of another dtype or shape or not C-contiguous, a bias
+        is superfluous, or `out` belongs to another kind of layer.
+        """
+        if not self.bias and not (b_ih is None and b_hh is None):
+            raise ValueError("b_ih or b_hh was given, but the layer was made with bias=False")
+        if out is None:
+            out = PackedWeights(self._kind)
+        self._require_weights("out", out)
+        biases = {"b_ih": float32_operand(b_ih), "b_hh": float32_operand(b_hh)}
+        out.pack(self._core, {"w_ih": w_ih, "w_hh": w_hh, **biases})
+        return out
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        direction = " reverse" if self.reverse else ""
+        return f"<dlprim.{name} {self.x_shape} -> {self.K} {self.dtype}{direction}>"
+
+    def _require_weights(self, name: str, weights: Any) -> None:
+        if not isinstance(weights, PackedWeights):
+            kind = type(weights).__name__
+            raise TypeError(f"{name} is of type {kind}, expected what pack_weights returns")
+        if weights.kind != self._kind:
+            raise ValueError(
+                f"{name} is packed for {weights.kind}, expected weights of {self._kind}"
+            )
+
+    def _forward(
+        self, operands: dict[str, Any], weights: Any, out: Any, training: bool
+    ) -> tuple[Any, ...]:
+        """y, the states at the end and, with training, what `backward` needs."""
+        operands["lengths"] = sequence_lengths(operands["lengths"], out)
+        self._require_weights("weights", weights)
+        arrays = {**operands, **weights.operands(), "dst": out}
+        found = self._core.forward(arrays, bool(training))
+        states = [found.pop(name) for name in ("h_n", "c_n") if name in found]
+        ends = (found["dst"], *states)
+        return (*ends, self._saved(**operands, **found)) if training else ends
+
+    def _backward(self, saved: Any, weights: Any, gradients: dict[str, Any]) -> Any:
+        """Through all steps, from the gradients by name of what `forward` returned."""
+        if not isinstance(saved, self._saved):
+            raise TypeError(
+                f"saved is of type {type(saved).__name__}, expected {self._saved.__name__}, which "
+                "forward(training=True) returns"
+            )
+        operands = saved._asdict() | gradients
+        operands["lengths"] = sequence_lengths(operands["lengths"])
+        for name in ("c_0", "diff_c_n"):
+            operands[name] = float32_operand(operands.get(name))
+        self._require_weights("weights", weights)
+        found: dict[str, Any] = self._core.backward(operands | weights.transposed(self._core))
+        absent = {} if self.bias else {"diff_b_ih": None, "diff_b_hh": None}
+        return self._gradients(**(found | absent))
 
 
 class LSTM(RecurrentLayer):
@@ -52,38 +174,18 @@ class LSTM(RecurrentLayer):
         uint16 for bfloat16 where ml_dtypes is not installed.
     reverse, bias : bool
     flops : float
-        Operations of the products of one pass forward, two per multiply-add; backward are twice
-        as many.
+        Operations of the products of one pass forward, two per multiply-add; backward twice that.
     scratch_bytes : dict
         Memory that a call takes while it runs: "inference", "forward" (training), "backward".
     schedules : dict
         The loop nest of each product, by its name.
 
-    Raises
-    ------
-    TypeError
-        An argument is of the wrong type.
-    ValueError
-        An extent is out of range, or a schedule cannot be followed.
-
-    Notes
-    -----
-    Source: arXiv 1906.06440, the section on recurrent networks; the equations are those of
-    PyTorch's LSTM.
+    TypeError where an argument is of the wrong type; ValueError where an extent is out of range or
+    a schedule cannot be followed. Source: arXiv 1906.06440, the section on recurrent networks; the
+    equations are those of PyTorch's LSTM.
     """
 
-    _cell = "lstm"
-
-    @overload
-    def forward(
-        self, x: Any, weights: PackedWeights, h_0: Any = None, c_0: Any = None, lengths: Any = None,
-        training: Literal[False] = False, out: Array | None = None,
-    ) -> tuple[Array, Array, FloatArray]: ...  # fmt: skip
-    @overload
-    def forward(
-        self, x: Any, weights: PackedWeights, h_0: Any = None, c_0: Any = None, lengths: Any = None,
-        *, training: Literal[True], out: Array | None = None,
-    ) -> tuple[Array, Array, FloatArray, LSTMSaved]: ...  # fmt: skip
+    _cell, _saved, _gradients = "lstm", LSTMSaved, LSTMGradients
 
     def forward(
         self,
@@ -94,7 +196,7 @@ class LSTM(RecurrentLayer):
         lengths: Any = None,
         training: bool = False,
         out: Array | None = None,
-    ) -> Any:
+    ) -> tuple[Any, ...]:
         """All steps.
 
         Parameters
@@ -125,22 +227,11 @@ class LSTM(RecurrentLayer):
             With ``training=True``. It refers to x, h_0, c_0 and y, which must not change until
             `backward`.
 
-        Raises
-        ------
-        TypeError, ValueError
-            An array is of another dtype or shape, not C-contiguous, or overlaps `out`; a length is
-            out of range.
+        TypeError or ValueError: an array is of another dtype or shape, not C-contiguous, or
+        overlaps `out`; a length is out of range.
         """
-        operands = {
-            "src": x,
-            "h_0": h_0,
-            "c_0": float32_operand("c_0", c_0),
-            "lengths": sequence_lengths(lengths, out),
-        }
-        found = self._forward(operands, weights, out, training)
-        h_n, c_n = found.pop("h_n"), found.pop("c_n")
-        ends = found["dst"], h_n, c_n
-        return (*ends, LSTMSaved(**operands, **found)) if training else ends
+        operands = {"src": x, "h_0": h_0, "c_0": float32_operand(c_0), "lengths": lengths}
+        return self._forward(operands, weights, out, training)
 
     def backward(
         self,
@@ -170,16 +261,12 @@ class LSTM(RecurrentLayer):
             In plain shapes; those of weights and biases are float32, summed over steps and
             sequences.
 
-        Raises
-        ------
-        TypeError, ValueError
-            An array, of the saved ones too, is of another dtype or shape or not C-contiguous.
+        TypeError or ValueError: an array, of the saved ones too, is of another dtype or shape or
+        not C-contiguous.
         """
-        operands = self._saved_operands(saved, LSTMSaved)
-        operands["c_0"] = float32_operand("c_0", operands["c_0"])
-        operands |= {"diff_dst": diff_dst, "diff_h_n": diff_h_n}
-        operands["diff_c_n"] = float32_operand("diff_c_n", diff_c_n)
-        return LSTMGradients(**self._backward(operands, weights))
+        gradients = {"diff_dst": diff_dst, "diff_h_n": diff_h_n, "diff_c_n": diff_c_n}
+        found: LSTMGradients = self._backward(saved, weights, gradients)
+        return found
 
 
 class GRU(RecurrentLayer):
@@ -191,22 +278,12 @@ class GRU(RecurrentLayer):
         n = tanh(w_in x + b_in + r * (w_hn h + b_hn))
         h = (1 - z) * n + z * h
 
-    Parameters, attributes, errors and sources are those of `LSTM`, and it keeps h in float32 from
-    step to step. The equations are PyTorch's: the reset gate is applied after the product.
+    Parameters, attributes, methods, errors and sources are those of `LSTM` without c, and it keeps
+    h in float32 from step to step. The equations are PyTorch's: the reset gate is applied after
+    the product.
     """
 
-    _cell = "gru"
-
-    @overload
-    def forward(
-        self, x: Any, weights: PackedWeights, h_0: Any = None, lengths: Any = None,
-        training: Literal[False] = False, out: Array | None = None,
-    ) -> tuple[Array, Array]: ...  # fmt: skip
-    @overload
-    def forward(
-        self, x: Any, weights: PackedWeights, h_0: Any = None, lengths: Any = None,
-        *, training: Literal[True], out: Array | None = None,
-    ) -> tuple[Array, Array, GRUSaved]: ...  # fmt: skip
+    _cell, _saved, _gradients = "gru", GRUSaved, GRUGradients
 
     def forward(
         self,
@@ -216,55 +293,28 @@ class GRU(RecurrentLayer):
         lengths: Any = None,
         training: bool = False,
         out: Array | None = None,
-    ) -> Any:
-        """All steps: y and h_n, with ``training=True`` also a `GRUSaved`; else as `LSTM.forward`.
-
-        Parameters
-        ----------
-        x : array of the dtype, (T, N, C)
-        weights : PackedWeights
-        h_0 : array of the dtype, (N, K), optional
-        lengths : integers, (N,), optional
-        training : bool
-        out : ndarray of the dtype, (T, N, K), optional
-
-        Returns
-        -------
-        y : ndarray of the dtype, (T, N, K)
-        h_n : ndarray of the dtype, (N, K)
-        saved : GRUSaved
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `LSTM.forward` does.
-        """
-        operands = {"src": x, "h_0": h_0, "lengths": sequence_lengths(lengths, out)}
-        found = self._forward(operands, weights, out, training)
-        ends = found["dst"], found.pop("h_n")
-        return (*ends, GRUSaved(**operands, **found)) if training else ends
+    ) -> tuple[Any, ...]:
+        """All steps: y, h_n and, with training, a `GRUSaved`; else as `LSTM.forward`."""
+        operands = {"src": x, "h_0": h_0, "lengths": lengths}
+        return self._forward(operands, weights, out, training)
 
     def backward(
         self, diff_dst: Any, saved: GRUSaved, weights: PackedWeights, diff_h_n: Any = None
     ) -> GRUGradients:
-        """The gradients of everything, through all steps; else as `LSTM.backward`.
+        """The gradients of everything, through all steps; else as `LSTM.backward`."""
+        gradients = {"diff_dst": diff_dst, "diff_h_n": diff_h_n}
+        found: GRUGradients = self._backward(saved, weights, gradients)
+        return found
 
-        Parameters
-        ----------
-        diff_dst : array of the dtype, (T, N, K)
-        saved : GRUSaved
-        weights : PackedWeights
-        diff_h_n : array of the dtype, (N, K), optional
 
-        Returns
-        -------
-        GRUGradients
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `LSTM.backward` does.
-        """
-        operands = self._saved_operands(saved, GRUSaved)
-        operands |= {"diff_dst": diff_dst, "diff_h_n": diff_h_n}
-        return GRUGradients(**self._backward(operands, weights))
+def _extents(x_shape: Any) -> tuple[int, int, int]:
+    try:
+        extents = tuple(x_shape)
+    except TypeError:
+        raise TypeError(
+            f"x_shape is of type {type(x_shape).__name__}, expected three integers (T, N, C)"
+        ) from None
+    if len(extents) != 3:
+        raise ValueError(f"x_shape is {extents}, expected three extents (T, N, C)")
+    t, n, c = (held_integer("x_shape", extent) for extent in extents)
+    return t, n, c

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arguments.arrays import Array, FloatArray, viewed
-from dlprim.arguments.floats import bfloat16_dtype, to_float32
+from dlprim.arguments.arrays import Array, FloatArray
 
 IntArray = npt.NDArray[np.int64]
 
@@ -43,21 +42,16 @@ class LSTMSaved(NamedTuple):
 
 
 class GRUSaved(NamedTuple):
-    """What `GRU.backward` needs of a forward pass: plain arrays, which may be stored and loaded.
-
-    src and h_0 are those that `GRU.forward` was called with, not copies; dst is what it returned;
-    lengths is a copy. Beside them (3 + 1) * T * N * K float32 values are kept.
+    """As `LSTMSaved`, of `GRU`: (3 + 1) * T * N * K float32 values besides.
 
     Attributes
     ----------
-    src : ndarray of the dtype, (T, N, C)
-    h_0 : ndarray of the dtype, (N, K), or None
     gates : ndarray of float32, (T, N, 3*K)
         r, z, n after their activations; zero in padding.
     hidden_n : ndarray of float32, (T, N, K)
         ``w_hn h + b_hn``, which r multiplies in n; zero in padding.
-    dst : ndarray of the dtype, (T, N, K)
-    lengths : ndarray of int64, (N,), or None
+    src, h_0, dst, lengths
+        As of `LSTMSaved`.
     """
 
     src: Array
@@ -72,30 +66,28 @@ class LSTMGradients(NamedTuple):
     """Gradients with respect to the arguments of `LSTM.forward` and `LSTM.pack_weights`.
 
     diff_src and diff_h_0 have the dtype of the primitive, the others float32; all have the plain
-    shape of what they belong to. The biases' are None without bias.
+    shape of what they belong to. The biases' are None without bias. Of `lstm`, those of weights
+    and biases are lists where w_ih was a sequence.
     """
 
     diff_src: Array
     diff_h_0: Array
     diff_c_0: FloatArray
-    diff_w_ih: FloatArray
-    diff_w_hh: FloatArray
-    diff_b_ih: FloatArray | None
-    diff_b_hh: FloatArray | None
+    diff_w_ih: Any
+    diff_w_hh: Any
+    diff_b_ih: Any
+    diff_b_hh: Any
 
 
 class GRUGradients(NamedTuple):
-    """Gradients with respect to the arguments of `GRU.forward` and `GRU.pack_weights`.
-
-    As `LSTMGradients`, without diff_c_0.
-    """
+    """As `LSTMGradients`, of `GRU` and `gru`, without diff_c_0."""
 
     diff_src: Array
     diff_h_0: Array
-    diff_w_ih: FloatArray
-    diff_w_hh: FloatArray
-    diff_b_ih: FloatArray | None
-    diff_b_hh: FloatArray | None
+    diff_w_ih: Any
+    diff_w_hh: Any
+    diff_b_ih: Any
+    diff_b_hh: Any
 
 
 class WeightsKind(NamedTuple):
@@ -136,23 +128,13 @@ class PackedWeights:
         self._transposed: dict[str, Array] = {}
         self._is_transposed = False
 
-    @property
-    def w_ih(self) -> Array:
-        return self._packed["packed_w_ih"]
-
-    @property
-    def w_hh(self) -> Array:
-        return self._packed["packed_w_hh"]
-
-    @property
-    def bias(self) -> FloatArray:
-        return self._packed["packed_bias"]
-
     def pack(self, core: _core.Rnn, plain: Mapping[str, Any]) -> None:
         """Replace the content by plain weights, which ``core`` checks: that of a layer they fit."""
         with self._lock:
             self._is_transposed = False
             self._packed = core.pack_weights({**plain, **self._packed})
+            names = ("packed_w_ih", "packed_w_hh", "packed_bias")
+            self.w_ih, self.w_hh, self.bias = (self._packed[name] for name in names)
 
     def operands(self) -> dict[str, Array]:
         """By the core's names."""
@@ -167,23 +149,10 @@ class PackedWeights:
             return self._transposed
 
 
-def float32_operand(name: str, value: Any) -> Any:
-    """``value``, widened when it is bfloat16 where the core takes float32."""
-    if value is None:
-        return None
-    array = viewed(name, value, "float32")
-    return to_float32(array) if array.dtype == bfloat16_dtype() else array
-
-
 def sequence_lengths(value: Any, out: Any = None) -> IntArray | None:
     """A copy of ``value`` as the core takes it: int64, which is checked there.
 
-    Raises
-    ------
-    TypeError
-        These are no integers.
-    ValueError
-        They share memory with ``out``.
+    TypeError where these are no integers; ValueError where they share memory with ``out``.
     """
     if value is None:
         return None

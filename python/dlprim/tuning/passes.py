@@ -14,7 +14,7 @@ from dlprim.arguments.arrays import Array
 from dlprim.arguments.floats import to_bfloat16
 from dlprim.primitives.conv import Conv2d
 from dlprim.primitives.linear import Linear
-from dlprim.primitives.rnn_layer import RecurrentLayer
+from dlprim.primitives.rnn import RecurrentLayer
 from dlprim.tuning.search import Pass
 
 Tunable: TypeAlias = Conv2d | Linear | RecurrentLayer

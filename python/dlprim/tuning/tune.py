@@ -9,7 +9,7 @@ from dlprim.functions import convolution, recurrent_stack
 from dlprim.kernel.machine import threads
 from dlprim.primitives.conv import Conv2d
 from dlprim.primitives.linear import Linear
-from dlprim.primitives.rnn_layer import RecurrentLayer
+from dlprim.primitives.rnn import RecurrentLayer
 from dlprim.tuning import store
 from dlprim.tuning.passes import Tunable, pass_of
 from dlprim.tuning.search import Progress, Search, Winner
