@@ -4,7 +4,6 @@ The rule for them: anything NumPy can view without a copy is taken as it is, a n
 is copied, another dtype is refused rather than converted, and ``out`` must fit exactly.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -122,11 +121,6 @@ def values_for(name: str, value: Any, array: Array) -> Array:
     if np.any(lost) or (array.dtype.kind == "i" and np.any(stored != given)):
         raise ValueError(f"{name} holds a value that {array.dtype} cannot hold")
     return stored
-
-
-def rows_of(array: FloatArray) -> FloatArray:
-    """``array`` with all axes but the last folded into one."""
-    return array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
 
 
 def aligned(shape: Sequence[int], dtype: npt.DTypeLike, zeros: bool = False) -> Array:
