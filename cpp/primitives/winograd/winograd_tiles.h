@@ -46,6 +46,7 @@ struct TileGrid {
     int slots_h() const { return rows.large == 2 ? 4 : 6; }
     int slots_w() const { return columns.large == 2 ? 4 : 6; }
     int slots() const { return slots_h() * slots_w(); }
+    std::int64_t count() const { return images * rows.count() * columns.count(); }
 };
 
 // A box of tiles, sorted: large ones along both axes are in the middle of those that are large
