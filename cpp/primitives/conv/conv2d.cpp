@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 #include "primitives/conv/direct_passes.h"
-#include "primitives/depthwise/depthwise_passes.h"
+#include "primitives/depthwise/depthwise.h"
 #include "primitives/winograd/winograd_conv_passes.h"
 
 namespace dlprim {

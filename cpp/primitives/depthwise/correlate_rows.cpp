@@ -38,7 +38,7 @@ struct FilterPatch {
 };
 
 // Sums of kRows x kTaps taps in registers. Taps on neighbouring columns, pixels of diff_dst kStep
-// columns apart in src; a single tap at any distance (kStep 0).
+// columns apart in src; a single tap counts columns that are the stride apart.
 template <class V, class Part, int kTaps, int kStep>
 class Correlation {
     using Element = typename V::Memory;
@@ -138,37 +138,17 @@ private:
         if (r >= down.taps || h < 0 || h >= down.extent) return;
         const auto* src =
             static_cast<const Element*>(patch_.rows.src) + h * patch_.rows.src_row + patch_.channel;
-        if constexpr (kStep == 0) {
-            add_single_taps<kRim>(src, column, pixels, sums_[kRow][0],
-                                  std::make_index_sequence<kCount>());
-        } else {
-            add_columns<kRim>(src, column, pixels, sums_[kRow], std::make_index_sequence<kCount>(),
-                              std::make_index_sequence<(kCount - 1) * kStep + kTaps>());
-        }
-    }
-
-    template <bool kRim, std::size_t... kPixel>
-    HWY_INLINE void add_single_taps(const Element* src, std::int64_t column, const V* pixels,
-                                    V& sum, std::index_sequence<kPixel...>) {
-        const std::int64_t step = patch_.rows.horizontal.step;
-        (add_single_tap<kRim>(src, column + static_cast<std::int64_t>(kPixel) * step,
-                              pixels[kPixel], sum),
-         ...);
-    }
-
-    template <bool kRim>
-    HWY_INLINE void add_single_tap(const Element* src, std::int64_t column, const V& pixel,
-                                   V& sum) {
-        if (kRim && (column < 0 || column >= patch_.rows.horizontal.extent)) return;
-        sum.multiply_add(load_src(src, column), pixel);
+        add_columns<kRim>(src, column, pixels, sums_[kRow], std::make_index_sequence<kCount>(),
+                          std::make_index_sequence<(kCount - 1) * kStep + kTaps>());
     }
 
     template <bool kRim, std::size_t... kPixel, std::size_t... kColumn>
     HWY_INLINE void add_columns(const Element* src, std::int64_t column, const V* pixels, V* sums,
                                 std::index_sequence<kPixel...> counted,
                                 std::index_sequence<kColumn...>) {
-        (add_column<kRim, kColumn>(src, column + static_cast<std::int64_t>(kColumn), pixels, sums,
-                                   counted),
+        const std::int64_t apart = kTaps == 1 ? patch_.rows.horizontal.step : 1;
+        (add_column<kRim, kColumn>(src, column + static_cast<std::int64_t>(kColumn) * apart, pixels,
+                                   sums, counted),
          ...);
     }
 
@@ -226,8 +206,10 @@ template <class V>
 void correlate_rows(const RowsCorrelation& rows) {
     const DepthwiseAxis& across = rows.horizontal;
     std::int64_t s = 0;
-    if (across.spread == 1 && across.step <= 2) {
-        for (; s + kMostTaps <= across.taps; s += kMostTaps) {
+    // The lowest level does with single taps: it is compiled to be there, not to be fast.
+    if constexpr (HWY_TARGET != HWY_SCALAR) {
+        const bool dense = across.spread == 1 && across.step <= 2;
+        for (; dense && s + kMostTaps <= across.taps; s += kMostTaps) {
             if (across.step == 1) {
                 correlate_taps<V, kMostTaps, 1>(rows, s);
             } else {
@@ -235,7 +217,7 @@ void correlate_rows(const RowsCorrelation& rows) {
             }
         }
     }
-    for (; s < across.taps; ++s) correlate_taps<V, 1, 0>(rows, s);
+    for (; s < across.taps; ++s) correlate_taps<V, 1, 1>(rows, s);
 }
 
 CorrelateRows correlate_rows_of(DType dtype) {

@@ -13,13 +13,133 @@
 // clang-format off
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-#include "primitives/depthwise/depthwise_taps-inl.h"
+#include "primitives/tensor/channel_vector-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace dlprim {
 namespace HWY_NAMESPACE {
 namespace {
+
+// Results of a row that are summed together: registers for them, for the weights of a filter row
+// and for one column of src. (7 divides the widths 7, 14, 28, 56, 112.)
+template <class V>
+inline constexpr std::int64_t kResults =
+    sizeof(typename V::Memory) == kWordBytes || HWY_TARGET <= HWY_AVX3 ? 7 : 4;
+
+// Columns of src that may be read, counted from the first one under a tile.
+struct AnyColumn {
+    static constexpr bool has(std::int64_t) { return true; }
+};
+struct ColumnsIn {
+    Range range;
+    bool has(std::int64_t column) const { return column >= range.begin && column < range.end; }
+};
+
+// A row of the filter and the row of src under it.
+template <class Element>
+struct FilterRow {
+    FilterRow(const RowConvolution& row, std::int64_t r)
+        : src(static_cast<const Element*>(row.src) + r * row.src_row),
+          weights(static_cast<const Element*>(row.weights) + r * row.weights_row) {}
+
+    const Element* src;
+    const Element* weights;
+};
+
+// What all steps of one tile share.
+template <class V, class Columns, class Part>
+struct Place {
+    using Vector = V;
+    using Element = typename V::Memory;
+
+    const RowConvolution& row;  // a local copy: that no store can change it saves loads
+    Columns columns;
+    Part part;
+    std::int64_t channel;     // first one
+    std::int64_t src_offset;  // of the first column under the tile
+    std::int64_t dst_offset;  // of the first result
+
+    HWY_INLINE Vector weights(const FilterRow<Element>& filter, std::int64_t tap) const {
+        const std::int64_t offset = row.first_tap + tap * row.tap_distance + channel;
+        return Vector::load(filter.weights + offset, part);
+    }
+    // Columns count from the first one under the tile.
+    HWY_INLINE Vector src(const FilterRow<Element>& filter, std::int64_t column) const {
+        return Vector::load(filter.src + src_offset + column * row.src_distance, part);
+    }
+};
+
+// Neighbouring taps on neighbouring columns, results kStep columns apart: a column is read once
+// for all results that it is part of.
+template <int kTaps, int kStep>
+struct DenseTaps {
+    static constexpr bool kSteps = kStep > 1;
+
+    template <class V, class Spot, class Filter>
+    static HWY_INLINE void add(const Spot& spot, const Filter& filter, V* sums) {
+        add_row(spot, filter, sums, std::make_index_sequence<kTaps>(),
+                std::make_index_sequence<(kResults<V> - 1) * kStep + kTaps>());
+    }
+
+private:
+    template <class Filter, class Spot, class V, std::size_t... kTap, std::size_t... kColumn>
+    static HWY_INLINE void add_row(const Spot& spot, const Filter& filter, V* sums,
+                                   std::index_sequence<kTap...> taps,
+                                   std::index_sequence<kColumn...>) {
+        const V weights[kTaps] = {spot.weights(filter, kTap)...};
+        auto* column = filter.src + spot.src_offset;
+        (add_column<kColumn>(spot, column, weights, sums, taps), ...);
+    }
+
+    template <std::size_t kColumn, class Spot, class Element, class V, std::size_t... kTap>
+    static HWY_INLINE void add_column(const Spot& spot, const Element*& column, const V* weights,
+                                      V* sums, std::index_sequence<kTap...>) {
+        if (spot.columns.has(kColumn)) {
+            const V src = V::load(column, spot.part);
+            (add_tap<kColumn, kTap>(src, weights[kTap], sums), ...);
+        }
+        column += spot.row.src_distance;
+    }
+
+    template <std::size_t kColumn, std::size_t kTap, class V>
+    static HWY_INLINE void add_tap(const V& src, const V& weight, V* sums) {
+        constexpr bool starts_a_result = kColumn >= kTap && (kColumn - kTap) % kStep == 0;
+        constexpr std::size_t result = (kColumn - kTap) / kStep;
+        if constexpr (starts_a_result && result < kResults<V>) {
+            sums[result].multiply_add(src, weight);
+        }
+    }
+};
+
+// Any number of taps, any distances.
+struct AnyTaps {
+    static constexpr bool kSteps = false;
+
+    template <class V, class Spot, class Filter>
+    static HWY_INLINE void add(const Spot& spot, const Filter& filter, V* sums) {
+        for (std::int64_t tap = 0; tap < spot.row.taps; ++tap) {
+            add_tap(spot, filter, tap, sums, std::make_index_sequence<kResults<V>>());
+        }
+    }
+
+private:
+    template <class Filter, class Spot, class V, std::size_t... kResult>
+    static HWY_INLINE void add_tap(const Spot& spot, const Filter& filter, std::int64_t tap,
+                                   V* sums, std::index_sequence<kResult...>) {
+        const V weight = spot.weights(filter, tap);
+        (add_product(spot, filter, weight,
+                     static_cast<std::int64_t>(kResult) * spot.row.step + tap * spot.row.spread,
+                     sums[kResult]),
+         ...);
+    }
+
+    template <class Filter, class Spot, class V>
+    static HWY_INLINE void add_product(const Spot& spot, const Filter& filter, const V& weight,
+                                       std::int64_t column, V& sum) {
+        if (spot.columns.has(column)) sum.multiply_add(spot.src(filter, column), weight);
+    }
+};
 
 template <class V, class Spot>
 HWY_INLINE void finish(const Spot& spot, std::int64_t offset, V sum) {
@@ -158,13 +278,6 @@ HWY_INLINE void convolve_tile(const RowConvolution& row, Range results) {
     convolve_vector<Taps>(place, results.size(), std::make_index_sequence<kResults<Narrow>>());
 }
 
-template <class V, class Taps>
-void convolve_with(const RowConvolution& given) {
-    const RowConvolution row = given;
-    const Blocks tiles{row.results, kResults<V>};
-    for (std::int64_t i = 0; i < tiles.count(); ++i) convolve_tile<V, Taps>(row, tiles.at(i));
-}
-
 // With steps the time is that of memory, and tiles that follow each other more slowly find more of
 // their columns fetched: a third faster on Zen 5 from memory, the same from the caches.
 template <class V, class Taps>
@@ -173,24 +286,32 @@ HWY_NOINLINE void convolve_tile_from_memory(const RowConvolution& row, Range res
 }
 
 template <class V, class Taps>
-void convolve_with_steps(const RowConvolution& row) {
+void convolve_with(const RowConvolution& given) {
+    const RowConvolution row = given;
     const Blocks tiles{row.results, kResults<V>};
     for (std::int64_t i = 0; i < tiles.count(); ++i) {
-        convolve_tile_from_memory<V, Taps>(row, tiles.at(i));
+        if constexpr (Taps::kSteps) {
+            convolve_tile_from_memory<V, Taps>(row, tiles.at(i));
+        } else {
+            convolve_tile<V, Taps>(row, tiles.at(i));
+        }
     }
 }
 
 template <class V>
 void convolve_row(const RowConvolution& row) {
-    if (row.spread == 1 && row.step == 1) {
-        if (row.taps == 2) return convolve_with<V, DenseTaps<2, 1>>(row);
-        if (row.taps == 3) return convolve_with<V, DenseTaps<3, 1>>(row);
-        if (row.taps == 5) return convolve_with<V, DenseTaps<5, 1>>(row);
-        if (row.taps == 7) return convolve_with<V, DenseTaps<7, 1>>(row);
-    }
-    if (row.spread == 1 && row.step == 2) {
-        if (row.taps == 3) return convolve_with_steps<V, DenseTaps<3, 2>>(row);
-        if (row.taps == 5) return convolve_with_steps<V, DenseTaps<5, 2>>(row);
+    // The lowest level does with any taps: it is compiled to be there, not to be fast.
+    if constexpr (HWY_TARGET != HWY_SCALAR) {
+        if (row.spread == 1 && row.step == 1) {
+            if (row.taps == 2) return convolve_with<V, DenseTaps<2, 1>>(row);
+            if (row.taps == 3) return convolve_with<V, DenseTaps<3, 1>>(row);
+            if (row.taps == 5) return convolve_with<V, DenseTaps<5, 1>>(row);
+            if (row.taps == 7) return convolve_with<V, DenseTaps<7, 1>>(row);
+        }
+        if (row.spread == 1 && row.step == 2) {
+            if (row.taps == 3) return convolve_with<V, DenseTaps<3, 2>>(row);
+            if (row.taps == 5) return convolve_with<V, DenseTaps<5, 2>>(row);
+        }
     }
     convolve_with<V, AnyTaps>(row);
 }
