@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "primitives/layers/activation_backward_rows.h"
 #include "primitives/layers/channel_panels.h"
 #include "primitives/nest/fixed_parts.h"
 #include "primitives/tensor/parallel.h"
@@ -50,22 +49,17 @@ private:
     std::int64_t sums_distance() const { return rounded_up(columns_, kLineFloats); }
 
     void run_piece(const ActivationBackward& problem, std::int64_t piece, std::int64_t block,
-                   GradientFunction pass, float* sums) const {
-        const std::int64_t mask_width = (panels_.width + 7) / 8;
-        GradientPixels part{.pixels = pieces_.pixels(piece).size(),
-                            .channels = panels_.channels(block).size(),
-                            .distance = panels_.width,
-                            .mask_distance = mask_width,
-                            .sums = sums};
+                   PixelFunction pass, float* sums) const {
+        PixelRows part = pieces_.rows(piece, block);
+        part.sums = sums;
         if (sums != nullptr) std::fill_n(sums, panels_.width, 0.0F);
-        pieces_.for_images(piece, block, [&](std::int64_t pixel) {
-            const std::int64_t bytes = pixel * panels_.width * size_of(problem.tensor.dtype);
+        pieces_.for_images(piece, block, [&](std::int64_t bytes, std::int64_t mask_bytes) {
             part.diff_dst = static_cast<const char*>(problem.diff_dst) + bytes;
             if (problem.saved != nullptr) {
                 part.saved = static_cast<const char*>(problem.saved) + bytes;
             }
             if (problem.relu_mask != nullptr) {
-                part.relu_mask = problem.relu_mask + pixel * mask_width;
+                part.relu_mask = problem.relu_mask + mask_bytes;
             }
             if (problem.out != nullptr) part.out = static_cast<char*>(problem.out) + bytes;
             pass(part);

@@ -27,30 +27,22 @@ public:
         if (tensors_.given_mean != nullptr) {
             std::copy_n(tensors_.given_mean, channels_, tensors_.mean);
             set_scale({0, channels_}, tensors_.given_variance);
-            pieces_.for_each(
-                {0, panels_.blocks}, TaskOrder::ascending,
-                [&](std::int64_t piece, std::int64_t block) { normalize(piece, block); });
-            return;
+            apply_to(*this, {0, panels_.blocks}, TaskOrder::ascending);
+        } else {
+            sum_and_apply(*this, tensors_.dst != nullptr);
         }
-        for_cached_blocks([&](Range blocks) {
-            pieces_.for_each(blocks, TaskOrder::ascending,
-                             [&](std::int64_t piece, std::int64_t block) { add_up(piece, block); });
-            for_channels(channels_of(blocks), [&](Range channels) { combine(channels); });
-            if (tensors_.dst == nullptr) return;
-            pieces_.for_each(
-                blocks, TaskOrder::descending,
-                [&](std::int64_t piece, std::int64_t block) { normalize(piece, block); });
-        });
     }
 
 private:
+    friend NormPass;
+
     void add_up(std::int64_t piece, std::int64_t block) const {
         const Range channels = panels_.channels(block);
-        NormPixels it = pixels_of(piece, block);
+        PixelRows it = rows_of(piece, block);
         float* const centre = centres_.row(piece) + channels.begin;
         it.mean = centre;
         bool first = true;
-        for_images(piece, block, [&](std::int64_t bytes, std::int64_t) {
+        pieces_.for_images(piece, block, [&](std::int64_t bytes, std::int64_t) {
             it.src = at(tensors_.src, bytes);
             if (first) {
                 it.sums = centre;
@@ -122,13 +114,13 @@ private:
         }
     }
 
-    void normalize(std::int64_t piece, std::int64_t block) const {
+    void apply(std::int64_t piece, std::int64_t block) const {
         const std::int64_t channel = panels_.channels(block).begin;
-        NormPixels it = pixels_of(piece, block);
+        PixelRows it = rows_of(piece, block);
         it.mean = tensors_.mean + channel;
         it.scale = values_.row(2) + channel;
         it.bias = bias_ + channel;
-        for_images(piece, block, [&](std::int64_t bytes, std::int64_t mask_bytes) {
+        pieces_.for_images(piece, block, [&](std::int64_t bytes, std::int64_t mask_bytes) {
             it.src = at(tensors_.src, bytes);
             it.residual = at(tensors_.residual, bytes);
             it.out = static_cast<char*>(tensors_.dst) + bytes;

@@ -8,7 +8,7 @@
 #include <hwy/cache_control.h>
 
 #include "jit/isa.h"
-#include "primitives/layers/activation_backward_rows.h"
+#include "primitives/layers/channel_panels.h"
 #include "primitives/nest/schedule_cost.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
@@ -125,7 +125,7 @@ private:
 
     EmbeddingBackward it_;
     Occurrences found_;
-    GradientFunction add_;
+    PixelFunction add_;
     bool around_caches_;
 };
 
