@@ -2,10 +2,8 @@
 #include "primitives/depthwise/depthwise_rows.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <type_traits>
-#include <utility>
 
 #include "primitives/tensor/per_isa.h"
 
@@ -24,7 +22,7 @@ namespace {
 // Results of a row that are summed together: registers for them, for the weights of a filter row
 // and for one column of src. (7 divides the widths 7, 14, 28, 56, 112.)
 template <class V>
-inline constexpr std::int64_t kResults =
+inline constexpr int kResults =
     sizeof(typename V::Memory) == kWordBytes || HWY_TARGET <= HWY_AVX3 ? 7 : 4;
 
 // Columns of src that may be read, counted from the first one under a tile.
@@ -78,37 +76,25 @@ struct DenseTaps {
 
     template <class V, class Spot, class Filter>
     static HWY_INLINE void add(const Spot& spot, const Filter& filter, V* sums) {
-        add_row(spot, filter, sums, std::make_index_sequence<kTaps>(),
-                std::make_index_sequence<(kResults<V> - 1) * kStep + kTaps>());
-    }
-
-private:
-    template <class Filter, class Spot, class V, std::size_t... kTap, std::size_t... kColumn>
-    static HWY_INLINE void add_row(const Spot& spot, const Filter& filter, V* sums,
-                                   std::index_sequence<kTap...> taps,
-                                   std::index_sequence<kColumn...>) {
-        const V weights[kTaps] = {spot.weights(filter, kTap)...};
+        V weights[kTaps];
+        unrolled<kTaps>([&](auto tap) HWY_ATTR __attribute__((always_inline)) {
+            weights[tap] = spot.weights(filter, tap);
+        });
         auto* column = filter.src + spot.src_offset;
-        (add_column<kColumn>(spot, column, weights, sums, taps), ...);
-    }
-
-    template <std::size_t kColumn, class Spot, class Element, class V, std::size_t... kTap>
-    static HWY_INLINE void add_column(const Spot& spot, const Element*& column, const V* weights,
-                                      V* sums, std::index_sequence<kTap...>) {
-        if (spot.columns.has(kColumn)) {
-            const V src = V::load(column, spot.part);
-            (add_tap<kColumn, kTap>(src, weights[kTap], sums), ...);
-        }
-        column += spot.row.src_distance;
-    }
-
-    template <std::size_t kColumn, std::size_t kTap, class V>
-    static HWY_INLINE void add_tap(const V& src, const V& weight, V* sums) {
-        constexpr bool starts_a_result = kColumn >= kTap && (kColumn - kTap) % kStep == 0;
-        constexpr std::size_t result = (kColumn - kTap) / kStep;
-        if constexpr (starts_a_result && result < kResults<V>) {
-            sums[result].multiply_add(src, weight);
-        }
+        unrolled<(kResults<V> - 1) * kStep + kTaps>(
+            [&](auto i) HWY_ATTR __attribute__((always_inline)) {
+                if (spot.columns.has(i)) {
+                    const V src = V::load(column, spot.part);
+                    unrolled<kTaps>([&](auto tap) HWY_ATTR __attribute__((always_inline)) {
+                        constexpr int kBehind = decltype(i)::value - decltype(tap)::value;
+                        if constexpr (kBehind >= 0 && kBehind % kStep == 0 &&
+                                      kBehind / kStep < kResults<V>) {
+                            sums[kBehind / kStep].multiply_add(src, weights[tap]);
+                        }
+                    });
+                }
+                column += spot.row.src_distance;
+            });
     }
 };
 
@@ -119,25 +105,13 @@ struct AnyTaps {
     template <class V, class Spot, class Filter>
     static HWY_INLINE void add(const Spot& spot, const Filter& filter, V* sums) {
         for (std::int64_t tap = 0; tap < spot.row.taps; ++tap) {
-            add_tap(spot, filter, tap, sums, std::make_index_sequence<kResults<V>>());
+            const V weight = spot.weights(filter, tap);
+            unrolled<kResults<V>>([&](auto i) HWY_ATTR __attribute__((always_inline)) {
+                const std::int64_t column = i * spot.row.step + tap * spot.row.spread;
+                if (!spot.columns.has(column)) return;
+                sums[i].multiply_add(spot.src(filter, column), weight);
+            });
         }
-    }
-
-private:
-    template <class Filter, class Spot, class V, std::size_t... kResult>
-    static HWY_INLINE void add_tap(const Spot& spot, const Filter& filter, std::int64_t tap,
-                                   V* sums, std::index_sequence<kResult...>) {
-        const V weight = spot.weights(filter, tap);
-        (add_product(spot, filter, weight,
-                     static_cast<std::int64_t>(kResult) * spot.row.step + tap * spot.row.spread,
-                     sums[kResult]),
-         ...);
-    }
-
-    template <class Filter, class Spot, class V>
-    static HWY_INLINE void add_product(const Spot& spot, const Filter& filter, const V& weight,
-                                       std::int64_t column, V& sum) {
-        if (spot.columns.has(column)) sum.multiply_add(spot.src(filter, column), weight);
     }
 };
 
@@ -152,26 +126,27 @@ HWY_INLINE void finish(const Spot& spot, std::int64_t offset, V sum) {
     sum.store(static_cast<Element*>(row.dst) + offset, spot.part);
 }
 
-template <class Taps, class Spot, std::size_t... kResult>
-HWY_INLINE void convolve_vector(const Spot& spot, std::int64_t results,
-                                std::index_sequence<kResult...>) {
+template <class Taps, class Spot>
+HWY_INLINE void convolve_vector(const Spot& spot, std::int64_t results) {
     using V = typename Spot::Vector;
     const RowConvolution& row = spot.row;
     V start = V::zero();
     if (row.bias != nullptr) start = V::load_floats(row.bias + spot.channel, spot.part);
-    V sums[] = {(static_cast<void>(kResult), start)...};
+    V sums[kResults<V>];
+    unrolled<kResults<V>>([&](auto i) HWY_ATTR __attribute__((always_inline)) { sums[i] = start; });
     for (std::int64_t r = 0; r < row.row_count; ++r) {
         Taps::add(spot, FilterRow<typename V::Memory>(row, r), sums);
     }
     std::int64_t offset = spot.dst_offset;
-    ((static_cast<std::int64_t>(kResult) < results ? finish(spot, offset, sums[kResult])
-                                                   : static_cast<void>(0),
-      offset += row.dst_distance),
-     ...);
+    unrolled<kResults<V>>([&](auto i) HWY_ATTR __attribute__((always_inline)) {
+        if (i < results) finish(spot, offset, sums[i]);
+        offset += row.dst_distance;
+    });
 }
 
-// Columns of src with a step between results: most of the traffic is src then. Pixels that follow
-// each other in memory are fetched in its order, a part of them with every vector of channels.
+// Columns of src with a step between results: most of the traffic is src then. Pixels that
+// follow each other in memory are fetched in its order, a part of them with every vector of
+// channels.
 template <class V>
 HWY_INLINE void fetch_columns(const RowConvolution& row, const typename V::Memory* src,
                               std::int64_t columns, std::int64_t channel) {
@@ -231,7 +206,6 @@ struct Tile {
 template <class V, class Wide, class Taps, class Columns>
 HWY_INLINE std::int64_t convolve_channels(const RowConvolution& row, const Tile& tile,
                                           Columns columns, std::int64_t channel) {
-    constexpr std::make_index_sequence<kResults<V>> sums;
     for (; channel + V::kChannels <= row.channels; channel += V::kChannels) {
         if (row.fetches) {
             if constexpr (Taps::kSteps) {
@@ -242,7 +216,7 @@ HWY_INLINE std::int64_t convolve_channels(const RowConvolution& row, const Tile&
         }
         const Place<V, Columns, All> place{
             row, columns, {}, channel, tile.src + channel, tile.dst + channel};
-        convolve_vector<Taps>(place, tile.results.size(), sums);
+        convolve_vector<Taps>(place, tile.results.size());
     }
     return channel;
 }
@@ -275,11 +249,11 @@ HWY_INLINE void convolve_tile(const RowConvolution& row, Range results) {
     if (row.fetches) fetch_ahead<V>(row, results, c);
     const Place<Narrow, ColumnsIn, First> place{row, columns,      {rest},
                                                 c,   tile.src + c, tile.dst + c};
-    convolve_vector<Taps>(place, results.size(), std::make_index_sequence<kResults<Narrow>>());
+    convolve_vector<Taps>(place, results.size());
 }
 
-// With steps the time is that of memory, and tiles that follow each other more slowly find more of
-// their columns fetched: a third faster on Zen 5 from memory, the same from the caches.
+// With steps the time is that of memory, and tiles that follow each other more slowly find more
+// of their columns fetched: a third faster on Zen 5 from memory, the same from the caches.
 template <class V, class Taps>
 HWY_NOINLINE void convolve_tile_from_memory(const RowConvolution& row, Range results) {
     convolve_tile<V, Taps>(row, results);

@@ -33,7 +33,7 @@ private:
     bool is_blocked_;
 };
 
-// What the vector code (*_rows.cpp) has of a piece, some pixels of a block: one after the other,
+// What the vector code has of a piece, some pixels of a block: one after the other,
 // with vectors along their channels. A channel's sum is one chain over the pixels, so its bits are
 // the same for every width. Pointers are at the first channel of the first pixel, those of
 // per-channel arrays at the first channel.

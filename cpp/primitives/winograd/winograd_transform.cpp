@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <iterator>
-#include <utility>
 
 #include "primitives/tensor/per_isa.h"
 
@@ -154,52 +153,38 @@ struct Results {
 
 // ---------------------------------------------------------------- two dimensions
 
-template <int kCount>
-using Count = std::make_integer_sequence<int, kCount>;
 template <class A>
-using Passes = Count<static_cast<int>(std::size(A::kGives))>;
+inline constexpr int kPasses = static_cast<int>(std::size(A::kGives));
 
-template <class W, int kPass, class Sink>
+template <class W, class Sink>
 HWY_INLINE void along_row(int i, const FloatVector* row, const Sink& sink) {
-    constexpr Given given = W::kGives[kPass];
-    FloatVector x;
-    FloatVector y;
-    W::template apply<kPass>(row, x, y);
-    sink.put(i, given.first, x);
-    if constexpr (given.second != kNone) sink.put(i, given.second, y);
+    unrolled<kPasses<W>>([&](auto pass) HWY_ATTR __attribute__((always_inline)) {
+        constexpr Given given = W::kGives[decltype(pass)::value];
+        FloatVector x;
+        FloatVector y;
+        W::template apply<decltype(pass)::value>(row, x, y);
+        sink.put(i, given.first, x);
+        if constexpr (given.second != kNone) sink.put(i, given.second, y);
+    });
 }
 
-template <class W, int... kPasses, class Sink>
-HWY_INLINE void along_row(std::integer_sequence<int, kPasses...>, int i, const FloatVector* row,
-                          const Sink& sink) {
-    (along_row<W, kPasses>(i, row, sink), ...);
-}
-
-template <class H, int kPass, int... kRows, class Source, class Part>
-HWY_INLINE void along_column(std::integer_sequence<int, kRows...>, const Source& source, int j,
-                             std::int64_t channel, Part part, FloatVector* xy) {
-    const FloatVector column[] = {source.at(kRows, j, channel, part)...};
-    H::template apply<kPass>(column, xy[0], xy[kMost]);
-}
-
-// Up to two rows of what is written: first down every column, then along the rows.
-template <class H, class W, int kPass, int... kColumns, class Source, class Part, class Sink>
-HWY_INLINE void two_rows(std::integer_sequence<int, kColumns...>, const Source& source,
-                         std::int64_t channel, Part part, const Sink& sink) {
-    constexpr Given given = H::kGives[kPass];
-    FloatVector rows[2 * kMost];
-    (along_column<H, kPass>(Count<H::kIn>(), source, kColumns, channel, part, rows + kColumns),
-     ...);
-    along_row<W>(Passes<W>(), given.first, rows, sink);
-    if constexpr (given.second != kNone) {
-        along_row<W>(Passes<W>(), given.second, rows + kMost, sink);
-    }
-}
-
-template <class H, class W, int... kPasses, class Source, class Part, class Sink>
-HWY_INLINE void all_rows(std::integer_sequence<int, kPasses...>, const Source& source,
-                         std::int64_t channel, Part part, const Sink& sink) {
-    (two_rows<H, W, kPasses>(Count<W::kIn>(), source, channel, part, sink), ...);
+// Up to two rows of what is written at a time: first down every column, then along the rows.
+template <class H, class W, class Source, class Part, class Sink>
+HWY_INLINE void transform(const Source& source, std::int64_t channel, Part part, const Sink& sink) {
+    unrolled<kPasses<H>>([&](auto pass) HWY_ATTR __attribute__((always_inline)) {
+        constexpr Given given = H::kGives[decltype(pass)::value];
+        FloatVector first[kMost];
+        FloatVector second[kMost];
+        unrolled<W::kIn>([&](auto j) HWY_ATTR __attribute__((always_inline)) {
+            FloatVector column[kMost];
+            unrolled<H::kIn>([&](auto i) HWY_ATTR __attribute__((always_inline)) {
+                column[i] = source.at(i, j, channel, part);
+            });
+            H::template apply<decltype(pass)::value>(column, first[j], second[j]);
+        });
+        along_row<W>(given.first, first, sink);
+        if constexpr (given.second != kNone) along_row<W>(given.second, second, sink);
+    });
 }
 
 template <class H, class W, class Pixels>
@@ -213,12 +198,11 @@ void expand(const TileTransform& tile) {
         if constexpr (W::kStep > 0) {
             fetch_pixels(tile, first + channel, H::kIn, W::kIn, W::kIn + W::kStep);
         }
-        all_rows<H, W>(Passes<H>(), pixels, channel, All(),
-                       SlotsWritten<W>{slots + channel, tile.slot_stride});
+        transform<H, W>(pixels, channel, All(), SlotsWritten<W>{slots + channel, tile.slot_stride});
     }
     if (channel < tile.channels) {
-        all_rows<H, W>(Passes<H>(), pixels, channel, First{tile.channels - channel},
-                       SlotsWritten<W>{slots + channel, tile.slot_stride});
+        transform<H, W>(pixels, channel, First{tile.channels - channel},
+                        SlotsWritten<W>{slots + channel, tile.slot_stride});
     }
 }
 
@@ -231,13 +215,11 @@ void reduce(const TileTransform& tile) {
         if constexpr (W::kStep > 0) {
             fetch_pixels(tile, first + channel, H::kStep, W::kStep, 2 * W::kStep);
         }
-        all_rows<H, W>(Passes<H>(), slots, channel, All(),
-                       Results<Element, All>(tile, channel, All()));
+        transform<H, W>(slots, channel, All(), Results<Element, All>(tile, channel, All()));
     }
     if (channel < tile.channels) {
         const First part{tile.channels - channel};
-        all_rows<H, W>(Passes<H>(), slots, channel, part,
-                       Results<Element, First>(tile, channel, part));
+        transform<H, W>(slots, channel, part, Results<Element, First>(tile, channel, part));
     }
 }
 
