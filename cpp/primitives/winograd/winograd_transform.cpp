@@ -99,14 +99,15 @@ struct AtTheRim {
     }
 };
 
+// By reference, so that no multiples of the stride are kept in registers.
 template <class W>
 struct SlotsRead {
-    const float* first;
-    std::int64_t stride;
+    const TileTransform& tile;
 
     template <class Part>
     HWY_INLINE FloatVector at(int i, int j, std::int64_t channel, Part) const {
-        return hn::LoadU(Floats(), first + (i * W::kIn + j) * stride + channel);
+        const auto* const first = static_cast<const float*>(tile.src);
+        return hn::LoadU(Floats(), first + (i * W::kIn + j) * tile.slot_stride + channel);
     }
 };
 
@@ -208,7 +209,7 @@ void expand(const TileTransform& tile) {
 
 template <class H, class W, class Element>
 void reduce(const TileTransform& tile) {
-    const SlotsRead<W> slots{static_cast<const float*>(tile.src), tile.slot_stride};
+    const SlotsRead<W> slots{tile};
     [[maybe_unused]] const auto* const first = static_cast<const Element*>(tile.dst);
     std::int64_t channel = 0;
     for (; channel + kFloatLanes <= tile.channels; channel += kFloatLanes) {
