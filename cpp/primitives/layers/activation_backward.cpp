@@ -10,11 +10,8 @@
 namespace dlprim {
 namespace {
 
-// What a task reads: see pack.cpp.
-constexpr std::int64_t kTaskBytes = 128 * 1024;
 // Pixels of a task: few enough for one chain of float32 additions to be accurate.
 constexpr std::int64_t kMostPixels = 256;
-constexpr std::int64_t kLineFloats = 16;
 // Columns of the sums that are combined together, at least.
 constexpr std::int64_t kFewestColumns = 4 * kLineFloats;
 
@@ -23,7 +20,7 @@ class GradientPass {
 public:
     GradientPass(const Activations& tensor, Format layout)
         : panels_(tensor, layout),
-          pieces_(panels_, tensor.dtype, kTaskBytes, kMostPixels),
+          pieces_(panels_, tensor.dtype, kPieceBytes, kMostPixels),
           columns_(panels_.blocks * panels_.width) {}
 
     std::int64_t scratch_bytes() const {
@@ -67,7 +64,7 @@ private:
     }
 
     void combine(const SumCopies& sums, float* diff_bias) const {
-        const std::int64_t few = kTaskBytes / size_of(DType::f32) / sums.count;
+        const std::int64_t few = kPieceBytes / size_of(DType::f32) / sums.count;
         const Blocks columns{columns_, std::max(few / kLineFloats * kLineFloats, kFewestColumns)};
         parallel_for(columns.count(),
                      [&](std::int64_t task) { add_as_tree(sums, columns.at(task)); });

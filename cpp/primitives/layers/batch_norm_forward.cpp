@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "primitives/layers/batch_norm_pass.h"
+#include "primitives/tensor/pack_rows.h"
 
 namespace dlprim {
 namespace {
@@ -41,12 +42,16 @@ private:
         PixelRows it = rows_of(piece, block);
         float* const centre = centres_.row(piece) + channels.begin;
         it.mean = centre;
+        const auto widen = row_functions(usable_isa()).widen;
         bool first = true;
         pieces_.for_images(piece, block, [&](std::int64_t bytes, std::int64_t) {
             it.src = at(tensors_.src, bytes);
             if (first) {
-                it.sums = centre;
-                functions_.widen(it);
+                if (norm_.tensor.dtype == DType::f32) {
+                    std::copy_n(static_cast<const float*>(it.src), it.channels, centre);
+                } else {
+                    widen(static_cast<const std::uint16_t*>(it.src), centre, it.channels);
+                }
                 it.sums = sums_.row(piece) + channels.begin;
                 it.products = products_.row(piece) + channels.begin;
                 std::fill_n(it.sums, it.channels, 0.0F);

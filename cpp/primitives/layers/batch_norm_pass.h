@@ -16,14 +16,11 @@
 
 namespace dlprim {
 
-// What a task reads of one tensor: see pack.cpp.
-inline constexpr std::int64_t kTaskBytes = 128 * 1024;
 // Pixels of a task: few enough for one chain of float32 additions to be accurate.
 inline constexpr std::int64_t kMostPixels = 512;
 // Blocks of channels that are reduced together before they are read again, in bytes of a tensor for
 // each thread: about its L2 cache.
 inline constexpr std::int64_t kCachedBytes = 1024 * 1024;
-inline constexpr std::int64_t kLineFloats = 16;
 // Channels whose sums one task combines.
 inline constexpr std::int64_t kCombinedChannels = 64;
 
@@ -67,7 +64,7 @@ public:
     explicit NormPass(const BatchNorm& norm)
         : norm_(norm),
           panels_(norm.tensor, norm.layout),
-          pieces_(panels_, norm.tensor.dtype, kTaskBytes, kMostPixels),
+          pieces_(panels_, norm.tensor.dtype, kPieceBytes, kMostPixels),
           functions_(norm_functions(usable_isa(), norm.tensor.dtype)),
           channels_(norm.tensor.blocks.total()),
           centres_(pieces_.count(), channels_),

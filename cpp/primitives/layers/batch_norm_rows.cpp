@@ -204,25 +204,8 @@ void apply(const PixelRows& it) {
 }
 
 template <class Element>
-struct WidenRow {
-    const PixelRows& it;
-
-    template <std::int64_t kVectors, class Part>
-    HWY_INLINE void columns(std::int64_t channel, Part part) const {
-        const auto* const src = static_cast<const Element*>(it.src);
-        store_floats(ChannelVector<Element>::load(src + channel, part), it.sums + channel, part);
-    }
-};
-
-template <class Element>
-void widen(const PixelRows& it) {
-    along_channels<Element, 1>(it.channels, WidenRow<Element>{it});
-}
-
-template <class Element>
 NormFunctions functions() {
-    return {add_statistics<Element>, normalize<Element>, add_gradients<Element>, apply<Element>,
-            widen<Element>};
+    return {add_statistics<Element>, normalize<Element>, add_gradients<Element>, apply<Element>};
 }
 
 NormFunctions norm_functions_of(DType dtype) {

@@ -69,8 +69,6 @@ struct NormFunctions {
     PixelFunction normalize;       // out
     PixelFunction add_gradients;   // sums, products += and out, if any
     PixelFunction apply;           // out = scale * (passed - mean_diff - (src - mean) * mean_slope)
-    // `channels` float32 values at `sums` from those at src.
-    PixelFunction widen;
 };
 
 // For an ISA level that this machine can run; f32 or bf16.
@@ -78,6 +76,11 @@ NormFunctions norm_functions(Isa isa, DType dtype);
 // out = what passed of diff_dst; adds it to the sums, if any. No activation is relu without a gate,
 // and only relu may lack `out`.
 PixelFunction gradient_function(Isa isa, DType dtype, Activation activation);
+
+// What a task reads of one tensor: see pack.cpp.
+inline constexpr std::int64_t kPieceBytes = 128 * 1024;
+// Of rows of float32 sums, which begin on cache lines.
+inline constexpr std::int64_t kLineFloats = 16;
 
 // How the pixels of every block are cut: a piece is several images or a part of one, and all are
 // alike but for one image or pixel, so that threads have equal shares. Of at least one pixel.

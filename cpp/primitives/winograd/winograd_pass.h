@@ -28,8 +28,6 @@ public:
 
     static std::vector<Loop> loops(const WinogradProblem& problem);
 
-    const Schedule& schedule() const { return schedule_; }
-
     // Of the transformed weights.
     std::int64_t transformed_floats() const {
         return problem_.out.blocks.count() * floats(filter_);

@@ -20,7 +20,7 @@ inline constexpr std::int64_t kWinogradLanes = 16;
 
 // Channels in whole vectors of any width.
 constexpr std::int64_t whole_vectors(std::int64_t channels) {
-    return (channels + kWinogradLanes - 1) / kWinogradLanes * kWinogradLanes;
+    return rounded_up(channels, kWinogradLanes);
 }
 
 // Points of one axis: 6 for tiles of 4 and 3, 4 for tiles of 2.

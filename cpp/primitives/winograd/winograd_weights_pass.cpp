@@ -42,8 +42,7 @@ std::int64_t WinogradWeightsPass::parts_of(const WinogradProblem& problem) {
 }
 
 WinogradWeightsPass::WinogradWeightsPass(const WinogradProblem& problem, const Schedule& schedule)
-    : schedule_(schedule),
-      grid_(problem.grid()),
+    : grid_(problem.grid()),
       sum_(sum_schedule(schedule, loops(problem).front(), most_parts(problem))),
       blocks_(loops(problem), sum_.within),
       in_{TensorTiles(problem, problem.in), problem.in.blocks},

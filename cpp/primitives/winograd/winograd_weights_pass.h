@@ -31,7 +31,6 @@ public:
     // That the minibatch should fall into.
     static std::int64_t parts_of(const WinogradProblem& problem);
 
-    const Schedule& schedule() const { return schedule_; }
     std::int64_t scratch_bytes(DType to, int threads) const;
     // Reads src and diff_dst; the result is [Kb][Cb][R][S][bc][bk].
     void run(const ConvTensors& tensors, char* scratch, int threads) const;
@@ -85,7 +84,6 @@ private:
                   float* sums) const;
     void reduce(std::int64_t pair, const float* sums, bool first, float* diff_weights) const;
 
-    Schedule schedule_;
     TileGrid grid_;
     SumSchedule sum_;
     LoopNest blocks_;  // n, h, w of a part

@@ -91,7 +91,7 @@ TEST_CASE("plans are in order, bounded, and make passes") {
                 const auto plans = winograd_plans(pass, Machine{}, kAll);
                 check_order(plans);
                 for (const WinogradPlan& plan : plans) {
-                    CHECK(WinogradPass(pass, plan.schedule).schedule() == plan.schedule);
+                    CHECK_NOTHROW(WinogradPass(pass, plan.schedule));
                 }
             }
             const WinogradProblem weights =
@@ -99,7 +99,7 @@ TEST_CASE("plans are in order, bounded, and make passes") {
             const auto plans = winograd_plans(weights, Machine{}, kAll);
             check_order(plans);
             for (const WinogradPlan& plan : plans) {
-                CHECK(WinogradWeightsPass(weights, plan.schedule).schedule() == plan.schedule);
+                CHECK_NOTHROW(WinogradWeightsPass(weights, plan.schedule));
             }
         }
     }
