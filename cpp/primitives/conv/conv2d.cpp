@@ -5,7 +5,6 @@
 
 #include "primitives/conv/direct_passes.h"
 #include "primitives/depthwise/depthwise.h"
-#include "primitives/winograd/winograd_conv_passes.h"
 
 namespace dlprim {
 namespace {
@@ -41,7 +40,7 @@ ConvSpec within_limits(ConvSpec spec) {
 std::unique_ptr<ConvPass> make_pass(const ConvSpec& spec, PassKind pass,
                                     const WinogradChoice& choice) {
     if (spec.shape.is_depthwise()) return depthwise_pass(spec, pass);
-    if (choice.tile != 0) return winograd_conv_pass(spec, pass, choice.tile);
+    if (choice.tile != 0) return winograd_pass(spec, pass, choice.tile);
     switch (pass) {
         case PassKind::forward: return direct_forward_pass(spec);
         case PassKind::backward_data: return direct_data_pass(spec);

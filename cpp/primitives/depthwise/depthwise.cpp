@@ -157,23 +157,6 @@ private:
     std::vector<RowConvolution> columns_;
 };
 
-// Tensors of one image, and the weights, in float32.
-struct Copies {
-    std::int64_t src = 0;  // elements
-    std::int64_t dst = 0;
-    std::int64_t weights = 0;
-
-    std::int64_t bytes() const { return (src + 2 * dst + weights) * size_of(DType::f32); }
-};
-
-Copies copies_of(const ConvSpec& spec) {
-    const ConvShape& shape = spec.shape;
-    const ChannelBlocks blocks = src_blocks(shape);
-    return {activation_strides(spec.layout, blocks, shape.H, shape.W).image,
-            activation_strides(spec.layout, blocks, shape.P(), shape.Q()).image,
-            packed_weights_size(shape, DType::f32)};
-}
-
 void widen(const void* from, std::int64_t first, std::int64_t elements, float* to) {
     widen_to_f32(static_cast<const std::uint16_t*>(from) + first, to, elements);
 }
@@ -189,7 +172,9 @@ public:
     explicit DepthwiseForward(const ConvSpec& spec)
         : problem_(spec.problem()),
           activation_(spec.activation),
-          copies_(copies_of(spec)),
+          src_(src_plane(problem_).image),
+          dst_(dst_plane(problem_).image),
+          weights_(packed_weights_size(spec.shape, DType::f32)),
           rows_(spec.problem(), PassKind::forward),
           image_rows_(one_float32_image(spec.problem()), PassKind::forward),
           activation_pass_(spec.problem(), spec.activation),
@@ -204,25 +189,28 @@ public:
 
     std::int64_t scratch_bytes() const override {
         const bool copies = problem_.dtype != DType::f32 && activation_ != Activation::none;
-        return copies ? copies_.bytes() : 0;
+        return copies ? copies_bytes() : 0;
     }
 
 private:
+    // In float32, with the residual as well.
+    std::int64_t copies_bytes() const { return (src_ + 2 * dst_ + weights_) * size_of(DType::f32); }
+
     // An activation apart is a pass of its own, and a result is rounded once: so both passes run in
     // float32, one image at a time. The image of dst is copied as well, because what stands behind
     // its last channel stays.
     void run_through_float32(const ConvTensors& it) const {
-        const WorkspacePool::Lease scratch(workspaces(), copies_.bytes());
+        const WorkspacePool::Lease scratch(workspaces(), copies_bytes());
         auto* const src = reinterpret_cast<float*>(scratch.data());
-        float* const dst = src + copies_.src;
-        float* const residual = dst + copies_.dst;
-        float* const weights = residual + copies_.dst;
-        if (problem_.shape.N > 0) widen(it.weights, 0, copies_.weights, weights);
+        float* const dst = src + src_;
+        float* const residual = dst + dst_;
+        float* const weights = residual + dst_;
+        if (problem_.shape.N > 0) widen(it.weights, 0, weights_, weights);
         for (std::int64_t image = 0; image < problem_.shape.N; ++image) {
-            const std::int64_t first_dst = image * copies_.dst;
-            widen(it.src, image * copies_.src, copies_.src, src);
-            widen(it.result, first_dst, copies_.dst, dst);
-            if (it.residual != nullptr) widen(it.residual, first_dst, copies_.dst, residual);
+            const std::int64_t first_dst = image * dst_;
+            widen(it.src, image * src_, src_, src);
+            widen(it.result, first_dst, dst_, dst);
+            if (it.residual != nullptr) widen(it.residual, first_dst, dst_, residual);
             image_rows_.run(src,
                             {.weights = weights,
                              .bias = it.bias,
@@ -232,13 +220,15 @@ private:
             image_activation_.run(dst, it.relu_mask == nullptr
                                            ? nullptr
                                            : it.relu_mask + image * image_activation_.mask_image());
-            round_to_bf16(dst, static_cast<std::uint16_t*>(it.result) + first_dst, copies_.dst);
+            round_to_bf16(dst, static_cast<std::uint16_t*>(it.result) + first_dst, dst_);
         }
     }
 
     ConvProblem problem_;
     Activation activation_;
-    Copies copies_;
+    std::int64_t src_;  // elements of one image
+    std::int64_t dst_;
+    std::int64_t weights_;
     RowByRow rows_;
     RowByRow image_rows_;  // of one image in float32
     ConvActivation activation_pass_;

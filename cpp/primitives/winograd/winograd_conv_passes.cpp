@@ -1,8 +1,8 @@
-#include "primitives/winograd/winograd_conv_passes.h"
-
 #include "primitives/conv/conv_activation.h"
+#include "primitives/conv/conv_pass.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/reorder.h"
+#include "primitives/winograd/winograd_choice.h"
 #include "primitives/winograd/winograd_schedule.h"
 
 namespace dlprim {
@@ -114,7 +114,7 @@ private:
 
 }  // namespace
 
-std::unique_ptr<ConvPass> winograd_conv_pass(const ConvSpec& spec, PassKind pass, int tile) {
+std::unique_ptr<ConvPass> winograd_pass(const ConvSpec& spec, PassKind pass, int tile) {
     WinogradProblem problem = winograd_problem(spec.problem(), pass, tile);
     problem.relu = pass == PassKind::forward && spec.activation == Activation::relu;
     if (pass == PassKind::backward_weights) return std::make_unique<WinogradWeights>(spec, problem);
