@@ -135,8 +135,8 @@ HWY_INLINE void prefetch(const Element* first, std::int64_t distance) {
     prefetch(first, distance, kCount);
 }
 
-// body(i) for i from 0 to kCount - 1, each a constant: what it indexes can stay in registers, if the
-// body is a lambda that is always inlined.
+// body(i) for i from 0 to kCount - 1, each a constant: what it indexes can stay in registers, if
+// the body is a lambda that is always inlined.
 template <class Body, int... kIndex>
 HWY_INLINE void unrolled(std::integer_sequence<int, kIndex...>, const Body& body) {
     (body(std::integral_constant<int, kIndex>()), ...);

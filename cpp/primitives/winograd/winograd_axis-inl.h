@@ -3,11 +3,11 @@
 // as many products, one per interpolation point ("slot"). Tiles of 4 use the points 0, +-a, +-b,
 // infinity with a = sqrt(1/2), b = sqrt(2): the products of their squares are small, so float32
 // loses little. Tiles of 3 leave out -b and so share the transformed filter. Tiles of 2 use 0, 1,
-// -1, infinity and a filter of their own.
+// -1, infinity and a filter of their own. All normalisation is in the filter's transform.
 // Derivation: docs/winograd.md; tests/winograd_exact.py checks every constant in exact arithmetic.
 //
-// All normalisation is in those of the filter. Each comes in passes that give one or two values
-// (kGives), so that a two-dimensional transform can hold a row of them in registers.
+// A transform comes in passes that give one or two values each (kGives), so that a two-dimensional
+// one can hold a row of results in registers.
 #if defined(DLPRIM_PRIMITIVES_WINOGRAD_AXIS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef DLPRIM_PRIMITIVES_WINOGRAD_AXIS_INL_H
 #undef DLPRIM_PRIMITIVES_WINOGRAD_AXIS_INL_H
