@@ -1,8 +1,8 @@
 """Winograd's transforms in exact arithmetic, twice: from the points, and as the C++ states them.
 
 Numbers are p + q * sqrt(2) with fractions, which hold every point and constant that is used. The
-second part reads the bodies of the transforms in ``winograd_axis-inl.h`` and
-``winograd_filter_axis-inl.h`` and evaluates them on linear forms, so that it cannot go stale.
+second part reads the bodies of the transforms in ``winograd_axis-inl.h`` and evaluates them on
+linear forms, so that it cannot go stale.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-HEADERS = ("winograd_axis-inl.h", "winograd_filter_axis-inl.h")
+HEADER = "winograd_axis-inl.h"
+NONE = "kNone"
 TAPS = 3
 
 
@@ -193,74 +194,56 @@ def python_body(cpp: str) -> str:
     return "\n".join(lines)
 
 
-def python_function(name: str, parameters: str, body: str, scope: dict[str, Any]) -> staticmethod:
-    source = f"def {name}({parameters}):\n{textwrap.indent(body, '    ')}\n"
-    exec(source, scope)
-    return staticmethod(scope.pop(name))
+Transform = Callable[[list[Vector], int], tuple[Vector | None, Vector | None]]
 
 
 class Transforms:
-    """The structs of the two headers by name, ``InputAxis<4>`` for example."""
+    """The structs of the header by name, ``Input4`` for example, as matrices."""
 
     def __init__(self, folder: Path) -> None:
-        text = "\n".join((folder / name).read_text() for name in HEADERS)
-        text = re.sub(r"//.*", "", text)
-        text = re.sub(r"slots_of\((\d)\)", lambda tile: str(int(tile[1]) + 2), text)
+        text = re.sub(r"//.*", "", (folder / HEADER).read_text())
         self.literals = dict(re.findall(r"inline constexpr float (k[AB]) = ([\d.]+)F;", text))
-        self._scope: dict[str, Any] = {
-            "kA": A, "kB": B, "kNoSlot": None,
-            "number": number, "times": times, "plus": plus, "minus": minus,
-        }  # fmt: skip
-        for name, base, body in re.findall(
-            r"^struct (\w+(?:<\d>)?)(?: : (\w+))? {\n(.*?)^};", text, re.MULTILINE | re.DOTALL
-        ):
-            self._scope[name] = self._struct(name, base, body)
-
-    def _struct(self, name: str, base: str, body: str) -> type:
-        scope = self._scope
-        members: dict[str, Any] = {
-            key: int(value)
-            for key, value in re.findall(r"static constexpr int (\w+) = (\d+);", body)
-        }
-        for key, value in re.findall(
-            r"static constexpr int (\w+)\(int(?: pass)?\) {\s*return ([^;]*);", body
-        ):
-            value = f"return {python_expression(value)}"
-            members[key] = python_function(key, "which", value, scope)
-        for key, operand, statements in re.findall(
-            r"    static HWY_INLINE void (\w+)\(const FloatVector\* (\w), .*?\) {\n(.*?)^    }",
-            body, re.MULTILINE | re.DOTALL,
-        ):  # fmt: skip
-            lines = f"x = y = None\n{python_body(statements)}\nreturn x, y"
-            members[key] = python_function(key, f"{operand}, kPass", lines, scope)
-        return type(name, (scope[base],) if base else (), members)
-
-    def expanding(self, name: str) -> Matrix:
-        """A transform to slots as a matrix: a row for every slot that it gives."""
-        axis = self._scope[name]
-        return rows_of(axis.expand, axis.kIn, axis.kPasses, axis.first, axis.second)
-
-    def reducing(self, name: str) -> Matrix:
-        """A transform from slots as a matrix: a row for every result, a column for every slot."""
-        axis = self._scope[name]
-        return rows_of(
-            axis.reduce, axis.kSlots, axis.kResultPasses, axis.first_result, axis.second_result
+        structs = re.findall(
+            r"^struct (\w+)(?: : (\w+), Axis<(\d), \d>)? {\n(.*?)^};",
+            text,
+            re.MULTILINE | re.DOTALL,
         )
+        given = {
+            name: re.findall(r"{(\d), (\w+)}", body) for name, base, _, body in structs if not base
+        }
+        self._rows = {
+            name: rows_of(apply_of(body), int(operands), given[base])
+            for name, base, operands, body in structs
+            if base
+        }
+
+    def matrix(self, name: str) -> Matrix:
+        """A row for every slot or result that the transform gives, a column for every operand."""
+        return self._rows[name]
 
 
-def rows_of(
-    transform: Callable[[list[Vector], int], tuple[Vector, Vector]],
-    operands: int,
-    passes: int,
-    first: Callable[[int], int],
-    second: Callable[[int], int | None],
-) -> Matrix:
+def apply_of(body: str) -> Transform:
+    scope: dict[str, Any] = {
+        "kA": A, "kB": B, "number": number, "times": times, "plus": plus, "minus": minus,
+    }  # fmt: skip
+    ((operand, statements),) = re.findall(
+        r"    static HWY_INLINE void apply\(const FloatVector\* (\w), .*?\) {\n(.*?)^    }",
+        body,
+        re.MULTILINE | re.DOTALL,
+    )
+    lines = f"x = y = None\n{python_body(statements)}\nreturn x, y"
+    exec(f"def apply({operand}, kPass):\n{textwrap.indent(lines, '    ')}\n", scope)
+    transform: Transform = scope["apply"]
+    return transform
+
+
+def rows_of(transform: Transform, operands: int, given: Sequence[tuple[str, str]]) -> Matrix:
     unit = [tuple(ONE if i == j else ZERO for j in range(operands)) for i in range(operands)]
     rows: dict[int, Vector] = {}
-    for which in range(passes):
-        for place, row in zip((first(which), second(which)), transform(unit, which), strict=True):
-            if (place is None) != (row is None) or place in rows:
+    for which, places in enumerate(given):
+        for place, row in zip(places, transform(unit, which), strict=True):
+            if (place == NONE) != (row is None) or place in map(str, rows):
                 raise ValueError(f"pass {which} gives {row} for place {place}")
-            if place is not None:
-                rows[place] = row
+            if row is not None:
+                rows[int(place)] = row
     return [rows[place] for place in sorted(rows)]

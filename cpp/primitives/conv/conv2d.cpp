@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "primitives/depthwise/depthwise_passes.h"
-#include "primitives/winograd/winograd_conv_passes.h"
+#include "primitives/depthwise/depthwise.h"
 
 namespace dlprim {
 namespace {
@@ -40,7 +39,7 @@ ConvSpec within_limits(ConvSpec spec) {
 std::unique_ptr<ConvPass> make_pass(const ConvSpec& spec, PassKind pass,
                                     const WinogradChoice& choice) {
     if (spec.shape.is_depthwise()) return depthwise_pass(spec, pass);
-    if (choice.tile != 0) return winograd_conv_pass(spec, pass, choice.tile);
+    if (choice.tile != 0) return winograd_pass(spec, pass, choice.tile);
     switch (pass) {
         case PassKind::forward: return direct_forward_pass(spec);
         case PassKind::backward_data: return direct_data_pass(spec);

@@ -1,8 +1,6 @@
 // The gradient of depthwise weights, compiled once per target, as per_isa.h describes.
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <utility>
 
 #include "primitives/depthwise/depthwise_rows.h"
 #include "primitives/tensor/per_isa.h"
@@ -38,16 +36,15 @@ struct FilterPatch {
 };
 
 // Sums of kRows x kTaps taps in registers. Taps on neighbouring columns, pixels of diff_dst kStep
-// columns apart in src; a single tap at any distance (kStep 0).
+// columns apart in src; a single tap counts columns that are the stride apart.
 template <class V, class Part, int kTaps, int kStep>
 class Correlation {
     using Element = typename V::Memory;
-    using Rows = std::make_index_sequence<kRows>;
-    using Taps = std::make_index_sequence<kTaps>;
 
 public:
     HWY_INLINE explicit Correlation(const FilterPatch<Part>& patch) : patch_(patch) {
-        for_sums(Rows(), [](V& sum, float* memory) HWY_ATTR { sum = V::load_floats(memory); });
+        for_sums([](V& sum, float* memory) HWY_ATTR
+                 __attribute__((always_inline)) { sum = V::load_floats(memory); });
     }
 
     HWY_INLINE void add_rows() {
@@ -56,23 +53,22 @@ public:
     }
 
     HWY_INLINE void store() {
-        for_sums(Rows(), [](V& sum, float* memory) HWY_ATTR { sum.store_floats(memory); });
+        for_sums([](V& sum, float* memory) HWY_ATTR
+                 __attribute__((always_inline)) { sum.store_floats(memory); });
     }
 
 private:
-    template <std::size_t... kRow, class Body>
-    HWY_INLINE void for_sums(std::index_sequence<kRow...>, const Body& body) {
-        (for_row_sums<kRow>(Taps(), body), ...);
-    }
-
-    template <std::size_t kRow, std::size_t... kTap, class Body>
-    HWY_INLINE void for_row_sums(std::index_sequence<kTap...>, const Body& body) {
+    template <class Body>
+    HWY_INLINE void for_sums(const Body& body) {
         const RowsCorrelation& rows = patch_.rows;
-        const std::int64_t r = patch_.r + static_cast<std::int64_t>(kRow);
-        float* memory =
-            rows.sums + patch_.channel + (r * rows.horizontal.taps + patch_.s) * rows.sums_distance;
-        (body(sums_[kRow][kTap], memory + static_cast<std::int64_t>(kTap) * rows.sums_distance),
-         ...);
+        unrolled<kRows>([&](auto row) HWY_ATTR __attribute__((always_inline)) {
+            float* const memory =
+                rows.sums + patch_.channel +
+                ((patch_.r + row) * rows.horizontal.taps + patch_.s) * rows.sums_distance;
+            unrolled<kTaps>([&](auto tap) HWY_ATTR __attribute__((always_inline)) {
+                body(sums_[row][tap], memory + tap * rows.sums_distance);
+            });
+        });
     }
 
     HWY_INLINE void add_row(std::int64_t p) {
@@ -94,9 +90,9 @@ private:
         const std::int64_t first = across.position(q, patch_.s);
         const std::int64_t last = across.position(q + kCount - 1, patch_.s) + kTaps - 1;
         if (first >= 0 && last < across.extent) {
-            add_tile<kCount, false>(p, first, diff, std::make_index_sequence<kCount>());
+            add_tile<kCount, false>(p, first, diff);
         } else {
-            add_tile<kCount, true>(p, first, diff, std::make_index_sequence<kCount>());
+            add_tile<kCount, true>(p, first, diff);
         }
     }
 
@@ -115,81 +111,36 @@ private:
         }
     }
 
-    template <int kCount, bool kRim, std::size_t... kPixel>
-    HWY_INLINE void add_tile(std::int64_t p, std::int64_t column, const Element* diff,
-                             std::index_sequence<kPixel...>) {
-        const std::int64_t distance = patch_.rows.dst_distance;
-        const V pixels[] = {
-            V::load(diff + static_cast<std::int64_t>(kPixel) * distance, patch_.part)...};
-        add_to_rows<kCount, kRim>(p, column, pixels, Rows());
-    }
-
-    template <int kCount, bool kRim, std::size_t... kRow>
-    HWY_INLINE void add_to_rows(std::int64_t p, std::int64_t column, const V* pixels,
-                                std::index_sequence<kRow...>) {
-        (add_to_row<kCount, kRim, kRow>(p, column, pixels), ...);
-    }
-
-    template <int kCount, bool kRim, std::size_t kRow>
-    HWY_INLINE void add_to_row(std::int64_t p, std::int64_t column, const V* pixels) {
+    template <int kCount, bool kRim>
+    HWY_INLINE void add_tile(std::int64_t p, std::int64_t column, const Element* diff) {
         const DepthwiseAxis& down = patch_.rows.vertical;
-        const std::int64_t r = patch_.r + static_cast<std::int64_t>(kRow);
-        const std::int64_t h = down.position(p, r);
-        if (r >= down.taps || h < 0 || h >= down.extent) return;
-        const auto* src =
-            static_cast<const Element*>(patch_.rows.src) + h * patch_.rows.src_row + patch_.channel;
-        if constexpr (kStep == 0) {
-            add_single_taps<kRim>(src, column, pixels, sums_[kRow][0],
-                                  std::make_index_sequence<kCount>());
-        } else {
-            add_columns<kRim>(src, column, pixels, sums_[kRow], std::make_index_sequence<kCount>(),
-                              std::make_index_sequence<(kCount - 1) * kStep + kTaps>());
-        }
+        V pixels[kCount];
+        unrolled<kCount>([&](auto i) HWY_ATTR __attribute__((always_inline)) {
+            pixels[i] = V::load(diff + i * patch_.rows.dst_distance, patch_.part);
+        });
+        unrolled<kRows>([&](auto row) HWY_ATTR __attribute__((always_inline)) {
+            const std::int64_t h = down.position(p, patch_.r + row);
+            if (patch_.r + row >= down.taps || h < 0 || h >= down.extent) return;
+            const auto* src = static_cast<const Element*>(patch_.rows.src) +
+                              h * patch_.rows.src_row + patch_.channel;
+            add_columns<kCount, kRim>(src, column, pixels, sums_[row]);
+        });
     }
 
-    template <bool kRim, std::size_t... kPixel>
-    HWY_INLINE void add_single_taps(const Element* src, std::int64_t column, const V* pixels,
-                                    V& sum, std::index_sequence<kPixel...>) {
-        const std::int64_t step = patch_.rows.horizontal.step;
-        (add_single_tap<kRim>(src, column + static_cast<std::int64_t>(kPixel) * step,
-                              pixels[kPixel], sum),
-         ...);
-    }
-
-    template <bool kRim>
-    HWY_INLINE void add_single_tap(const Element* src, std::int64_t column, const V& pixel,
-                                   V& sum) {
-        if (kRim && (column < 0 || column >= patch_.rows.horizontal.extent)) return;
-        sum.multiply_add(load_src(src, column), pixel);
-    }
-
-    template <bool kRim, std::size_t... kPixel, std::size_t... kColumn>
-    HWY_INLINE void add_columns(const Element* src, std::int64_t column, const V* pixels, V* sums,
-                                std::index_sequence<kPixel...> counted,
-                                std::index_sequence<kColumn...>) {
-        (add_column<kRim, kColumn>(src, column + static_cast<std::int64_t>(kColumn), pixels, sums,
-                                   counted),
-         ...);
-    }
-
-    template <bool kRim, std::size_t kColumn, std::size_t... kPixel>
-    HWY_INLINE void add_column(const Element* src, std::int64_t column, const V* pixels, V* sums,
-                               std::index_sequence<kPixel...>) {
-        if (kRim && (column < 0 || column >= patch_.rows.horizontal.extent)) return;
-        const V value = load_src(src, column);
-        (add_product<kColumn, kPixel>(value, pixels[kPixel], sums), ...);
-    }
-
-    template <std::size_t kColumn, std::size_t kPixel>
-    HWY_INLINE void add_product(const V& value, const V& pixel, V* sums) {
-        constexpr std::size_t start = kPixel * kStep;
-        if constexpr (kColumn >= start && kColumn - start < kTaps) {
-            sums[kColumn - start].multiply_add(value, pixel);
-        }
-    }
-
-    HWY_INLINE V load_src(const Element* src, std::int64_t column) const {
-        return V::load(src + column * patch_.rows.src_distance, patch_.part);
+    template <int kCount, bool kRim>
+    HWY_INLINE void add_columns(const Element* src, std::int64_t first, const V* pixels, V* sums) {
+        const DepthwiseAxis& across = patch_.rows.horizontal;
+        unrolled<(kCount - 1) * kStep + kTaps>([&](auto i) HWY_ATTR __attribute__((always_inline)) {
+            const std::int64_t column = first + i * (kTaps == 1 ? across.step : 1);
+            if (kRim && (column < 0 || column >= across.extent)) return;
+            const V value = V::load(src + column * patch_.rows.src_distance, patch_.part);
+            unrolled<kCount>([&](auto pixel) HWY_ATTR __attribute__((always_inline)) {
+                constexpr int kTap = decltype(i)::value - decltype(pixel)::value * kStep;
+                if constexpr (kTap >= 0 && kTap < kTaps) {
+                    sums[kTap].multiply_add(value, pixels[pixel]);
+                }
+            });
+        });
     }
 
     const FilterPatch<Part>& patch_;
@@ -226,8 +177,10 @@ template <class V>
 void correlate_rows(const RowsCorrelation& rows) {
     const DepthwiseAxis& across = rows.horizontal;
     std::int64_t s = 0;
-    if (across.spread == 1 && across.step <= 2) {
-        for (; s + kMostTaps <= across.taps; s += kMostTaps) {
+    // The lowest level does with single taps: it is compiled to be there, not to be fast.
+    if constexpr (HWY_TARGET != HWY_SCALAR) {
+        const bool dense = across.spread == 1 && across.step <= 2;
+        for (; dense && s + kMostTaps <= across.taps; s += kMostTaps) {
             if (across.step == 1) {
                 correlate_taps<V, kMostTaps, 1>(rows, s);
             } else {
@@ -235,7 +188,7 @@ void correlate_rows(const RowsCorrelation& rows) {
             }
         }
     }
-    for (; s < across.taps; ++s) correlate_taps<V, 1, 0>(rows, s);
+    for (; s < across.taps; ++s) correlate_taps<V, 1, 1>(rows, s);
 }
 
 CorrelateRows correlate_rows_of(DType dtype) {

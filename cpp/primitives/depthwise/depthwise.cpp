@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <numeric>
-#include <span>
+#include <vector>
 
-#include "jit/isa.h"
+#include "primitives/conv/conv_activation.h"
 #include "primitives/depthwise/depthwise_geometry.h"
-#include "primitives/depthwise/depthwise_rows.h"
+#include "primitives/tensor/pack.h"
 #include "primitives/tensor/parallel.h"
-#include "primitives/tensor/partition.h"
 
 namespace dlprim {
 namespace {
@@ -17,58 +16,29 @@ namespace {
 // that it reads to stay in the L2 cache.
 constexpr std::int64_t kTaskBytes = 128 * 1024;
 
-// A row of a block of the channels of an image.
-struct RowTask {
-    std::int64_t n;
-    std::int64_t b;
-    std::int64_t row;
+// What one result sees along an axis, or, in backward-data, the results that are a stride apart and
+// so see the same taps: tap first_tap + i * every at `position` + i * `spread` of what is read.
+struct Phase {
+    std::int64_t taps = 0;
+    std::int64_t first_tap = 0;
+    std::int64_t every = 1;
+    std::int64_t position = 0;  // may be negative
+    std::int64_t spread = 1;
 };
 
-// body(RowTask) for every row of every block of every image of a tensor. Neighbouring rows go to
-// one thread, since they read the same rows.
-template <class Body>
-void for_rows(const ConvProblem& problem, Plane dst, std::int64_t height, const Body& body) {
-    const std::int64_t row_bytes = dst.row * dst.element;
-    const Blocks bands{height, std::max<std::int64_t>(kTaskBytes / row_bytes, 1)};
-    const Blocks groups = block_groups(problem);
-    // Blocked, a block of an image is contiguous; channels-last, a row of all blocks is.
-    const bool blocked = problem.layout == Format::blocked;
-    const std::int64_t inner = blocked ? bands.count() : groups.count();
-    const std::int64_t outer = blocked ? groups.count() : bands.count();
-    parallel_for(problem.shape.N * inner * outer, [&](std::int64_t task) {
-        const std::int64_t n = task / (inner * outer);
-        const std::int64_t i = task / inner % outer;
-        const std::int64_t j = task % inner;
-        const Range band = bands.at(blocked ? j : i);
-        const Range group = groups.at(blocked ? i : j);
-        for (std::int64_t row = band.begin; row < band.end; ++row) {
-            for (std::int64_t b = group.begin; b < group.end; ++b) {
-                body(RowTask{n, b, row});
-            }
-        }
-    });
+Phase forward_phase(const DepthwiseAxis& axis, std::int64_t result) {
+    return {.taps = axis.taps, .position = axis.position(result, 0), .spread = axis.spread};
 }
 
-// The results, along one axis, that are `step` apart and so see the same taps: position w of src is
-// result * step + tap * spread - before, for taps that are `every` apart.
-struct Phase {
-    std::int64_t first = 0;  // position
-    std::int64_t taps = 0;
-    std::int64_t last_tap = 0;
-    std::int64_t every = 1;
-    std::int64_t result = 0;  // under last_tap at `first`; may be negative
-    std::int64_t spread = 1;  // results from tap to tap, backwards
-};
-
-Phase phase(const DepthwiseAxis& axis, std::int64_t first) {
+Phase backward_phase(const DepthwiseAxis& axis, std::int64_t input) {
     const std::int64_t common = std::gcd(axis.step, axis.spread);
-    Phase found{.first = first, .every = axis.step / common, .spread = axis.spread / common};
+    Phase found{.every = -axis.step / common, .spread = axis.spread / common};
     for (std::int64_t tap = 0; tap < axis.taps; ++tap) {
-        const std::int64_t distance = first + axis.before - tap * axis.spread;
+        const std::int64_t distance = input + axis.before - tap * axis.spread;
         if (distance % axis.step != 0) continue;
         ++found.taps;
-        found.last_tap = tap;
-        found.result = distance / axis.step;
+        found.first_tap = tap;
+        found.position = distance / axis.step;
     }
     return found;
 }
@@ -79,105 +49,231 @@ std::int64_t count_below(std::int64_t bound, std::int64_t first, std::int64_t st
     return std::clamp<std::int64_t>((bound - first + step - 1) / step, 0, count);
 }
 
-// The indices of those that lie in [0, extent).
-Range indices_inside(std::int64_t extent, std::int64_t first, std::int64_t step,
-                     std::int64_t count) {
-    return {count_below(0, first, step, count), count_below(extent, first, step, count)};
+// Forward: src to dst. Backward-data: diff_dst to diff_src, with the taps from the last to the
+// first, a phase of columns after the other.
+class RowByRow {
+public:
+    RowByRow(const ConvProblem& problem, PassKind pass)
+        : problem_(problem),
+          blocks_(src_blocks(problem.shape)),
+          convolve_(convolve_row_function(usable_isa(), problem.dtype)) {
+        const ConvShape& shape = problem.shape;
+        const bool forward = pass == PassKind::forward;
+        from_ = forward ? src_plane(problem) : dst_plane(problem);
+        to_ = forward ? dst_plane(problem) : src_plane(problem);
+        height_ = forward ? shape.H : shape.P();
+        step_ = forward ? shape.stride_h : 1;
+        const auto phase = forward ? forward_phase : backward_phase;
+        const std::int64_t results = forward ? shape.P() : shape.H;
+        for (std::int64_t row = 0; row < results; ++row) {
+            rows_.push_back(phase(vertical(shape), row));
+        }
+        const std::int64_t apart = forward ? 1 : shape.stride_w;
+        const std::int64_t columns = forward ? shape.Q() : shape.W;
+        for (std::int64_t first = 0; first < std::min(apart, columns); ++first) {
+            RowConvolution row = along(phase(horizontal(shape), first));
+            row.step = forward ? shape.stride_w : 1;
+            row.width = forward ? shape.W : shape.Q();
+            row.dst_distance = apart * to_.pixel;
+            row.results = (columns - first - 1) / apart + 1;
+            row.dst_ahead = rows_ahead(columns) * to_.row;
+            columns_.push_back(row);
+        }
+    }
+
+    // `from` is src or diff_dst.
+    void run(const void* from, const ConvTensors& tensors, bool relu) const {
+        for_rows([&](std::int64_t n, std::int64_t b, std::int64_t h) {
+            const Phase& rows = rows_[static_cast<std::size_t>(h)];
+            const std::int64_t before = count_below(0, rows.position, rows.spread, rows.taps);
+            const std::int64_t behind = count_below(height_, rows.position, rows.spread, rows.taps);
+            const std::int64_t r = rows.first_tap + before * rows.every;
+            const std::int64_t tap = (b * problem_.shape.R + r) * problem_.shape.S * blocks_.block;
+            std::int64_t offset = to_.offset(n, b, h, 0);
+            for (RowConvolution row : columns_) {
+                row.src = at(from, from_.offset(n, b, rows.position + before * rows.spread, 0));
+                row.weights = at(tensors.weights, tap * from_.element);
+                row.src_row = rows.spread * from_.row;
+                row.weights_row = rows.every * problem_.shape.S * blocks_.block;
+                row.row_count = behind - before;
+                row.fresh_rows = std::min(row.row_count, row.fresh_rows);
+                row.channels = blocks_.in_block(b);
+                if (tensors.bias != nullptr) row.bias = tensors.bias + b * blocks_.block;
+                if (tensors.residual != nullptr) row.residual = at(tensors.residual, offset);
+                row.relu = relu;
+                row.dst = at(tensors.result, offset);
+                convolve_(row);
+                offset += to_.pixel * to_.element;
+            }
+        });
+    }
+
+private:
+    // What the rows of all results share.
+    RowConvolution along(const Phase& columns) const {
+        return {.fetches = fetches_rows(problem_),
+                .fresh_rows = columns_.empty() ? step_ : 0,
+                .src_ahead = rows_ahead(problem_.shape.Q()) * step_ * from_.row,
+                .taps = columns.taps,
+                .first_tap = columns.first_tap * blocks_.block,
+                .tap_distance = columns.every * blocks_.block,
+                .spread = columns.spread,
+                .column = columns.position,
+                .src_distance = from_.pixel};
+    }
+
+    // body(image, block, row) for every row of results. Neighbouring rows go to one thread, since
+    // they read the same rows.
+    template <class Body>
+    void for_rows(const Body& body) const {
+        const std::int64_t row_bytes = to_.row * to_.element;
+        const Blocks bands{static_cast<std::int64_t>(rows_.size()),
+                           std::max<std::int64_t>(kTaskBytes / row_bytes, 1)};
+        const Blocks groups = block_groups(problem_);
+        // Blocked, a block of an image is contiguous; channels-last, a row of all blocks is.
+        const bool blocked = problem_.layout == Format::blocked;
+        const std::int64_t inner = blocked ? bands.count() : groups.count();
+        const std::int64_t outer = blocked ? groups.count() : bands.count();
+        parallel_for(problem_.shape.N * inner * outer, [&](std::int64_t task) {
+            const std::int64_t n = task / (inner * outer);
+            const std::int64_t i = task / inner % outer;
+            const std::int64_t j = task % inner;
+            const Range band = bands.at(blocked ? j : i);
+            const Range group = groups.at(blocked ? i : j);
+            for (std::int64_t row = band.begin; row < band.end; ++row) {
+                for (std::int64_t b = group.begin; b < group.end; ++b) body(n, b, row);
+            }
+        });
+    }
+
+    ConvProblem problem_;
+    ChannelBlocks blocks_;
+    ConvolveRow convolve_;
+    Plane from_;
+    Plane to_;
+    std::int64_t height_;  // of what is read
+    std::int64_t step_;    // rows of it from result to result
+    std::vector<Phase> rows_;
+    std::vector<RowConvolution> columns_;
+};
+
+void widen(const void* from, std::int64_t first, std::int64_t elements, float* to) {
+    widen_to_f32(static_cast<const std::uint16_t*>(from) + first, to, elements);
 }
 
-std::int64_t column_phases(const ConvShape& shape) { return std::min(shape.stride_w, shape.W); }
+ConvProblem one_float32_image(const ConvProblem& problem) {
+    ConvProblem one{problem.shape, DType::f32, problem.layout};
+    one.shape.N = 1;
+    return one;
+}
+
+class DepthwiseForward final : public ConvPass {
+public:
+    explicit DepthwiseForward(const ConvSpec& spec)
+        : problem_(spec.problem()),
+          activation_(spec.activation),
+          src_(src_plane(problem_).image),
+          dst_(dst_plane(problem_).image),
+          weights_(packed_weights_size(spec.shape, DType::f32)),
+          rows_(spec.problem(), PassKind::forward),
+          image_rows_(one_float32_image(spec.problem()), PassKind::forward),
+          activation_pass_(spec.problem(), spec.activation),
+          image_activation_(one_float32_image(spec.problem()), spec.activation) {}
+
+    void run(const ConvTensors& it) const override {
+        const bool apart = activates_apart(activation_, it.relu_mask != nullptr);
+        if (apart && problem_.dtype != DType::f32) return run_through_float32(it);
+        rows_.run(it.src, it, !apart && activation_ == Activation::relu);
+        if (apart) activation_pass_.run(it.result, it.relu_mask);
+    }
+
+    std::int64_t scratch_bytes() const override {
+        const bool copies = problem_.dtype != DType::f32 && activation_ != Activation::none;
+        return copies ? copies_bytes() : 0;
+    }
+
+private:
+    // In float32, with the residual as well.
+    std::int64_t copies_bytes() const { return (src_ + 2 * dst_ + weights_) * size_of(DType::f32); }
+
+    // An activation apart is a pass of its own, and a result is rounded once: so both passes run in
+    // float32, one image at a time. The image of dst is copied as well, because what stands behind
+    // its last channel stays.
+    void run_through_float32(const ConvTensors& it) const {
+        const WorkspacePool::Lease scratch(workspaces(), copies_bytes());
+        auto* const src = reinterpret_cast<float*>(scratch.data());
+        float* const dst = src + src_;
+        float* const residual = dst + dst_;
+        float* const weights = residual + dst_;
+        if (problem_.shape.N > 0) widen(it.weights, 0, weights_, weights);
+        for (std::int64_t image = 0; image < problem_.shape.N; ++image) {
+            const std::int64_t first_dst = image * dst_;
+            widen(it.src, image * src_, src_, src);
+            widen(it.result, first_dst, dst_, dst);
+            if (it.residual != nullptr) widen(it.residual, first_dst, dst_, residual);
+            image_rows_.run(src,
+                            {.weights = weights,
+                             .bias = it.bias,
+                             .residual = it.residual == nullptr ? nullptr : residual,
+                             .result = dst},
+                            false);
+            image_activation_.run(dst, it.relu_mask == nullptr
+                                           ? nullptr
+                                           : it.relu_mask + image * image_activation_.mask_image());
+            round_to_bf16(dst, static_cast<std::uint16_t*>(it.result) + first_dst, dst_);
+        }
+    }
+
+    ConvProblem problem_;
+    Activation activation_;
+    std::int64_t src_;  // elements of one image
+    std::int64_t dst_;
+    std::int64_t weights_;
+    RowByRow rows_;
+    RowByRow image_rows_;  // of one image in float32
+    ConvActivation activation_pass_;
+    ConvActivation image_activation_;
+};
+
+class DepthwiseData final : public ConvPass {
+public:
+    explicit DepthwiseData(const ConvSpec& spec) : rows_(spec.problem(), PassKind::backward_data) {}
+
+    void run(const ConvTensors& it) const override {
+        rows_.run(it.diff_dst, {.weights = it.weights, .result = it.result}, false);
+    }
+
+    std::int64_t scratch_bytes() const override { return 0; }
+
+private:
+    RowByRow rows_;
+};
+
+class DepthwiseWeights final : public ConvPass {
+public:
+    explicit DepthwiseWeights(const ConvSpec& spec) : problem_(spec.problem()) {}
+
+    void run(const ConvTensors& it) const override {
+        const WorkspacePool::Lease scratch(workspaces(), scratch_bytes());
+        depthwise_backward_weights(problem_, it, scratch.data());
+    }
+
+    std::int64_t scratch_bytes() const override {
+        return depthwise_weights_scratch_bytes(problem_);
+    }
+
+private:
+    ConvProblem problem_;
+};
 
 }  // namespace
 
-void depthwise_forward(const ConvProblem& problem, const ConvTensors& tensors, bool relu) {
-    const ConvShape& shape = problem.shape;
-    const ChannelBlocks blocks = src_blocks(shape);
-    const Plane src = src_plane(problem);
-    const Plane dst = dst_plane(problem);
-    const DepthwiseAxis down = vertical(shape);
-    const ConvolveRow convolve = convolve_row_function(usable_isa(), problem.dtype);
-    const RowConvolution any{.src_row = shape.dilation_h * src.row,
-                             .weights_row = shape.S * blocks.block,
-                             .fetches = fetches_rows(problem),
-                             .src_ahead = rows_ahead(shape.Q()) * shape.stride_h * src.row,
-                             .dst_ahead = rows_ahead(shape.Q()) * dst.row,
-                             .taps = shape.S,
-                             .tap_distance = blocks.block,
-                             .spread = shape.dilation_w,
-                             .step = shape.stride_w,
-                             .column = -shape.pad_left,
-                             .width = shape.W,
-                             .src_distance = src.pixel,
-                             .dst_distance = dst.pixel,
-                             .results = shape.Q(),
-                             .relu = relu};
-    for_rows(problem, dst, shape.P(), [&](RowTask task) {
-        RowConvolution row = any;
-        const Range filter_rows =
-            indices_inside(shape.H, down.position(task.row, 0), shape.dilation_h, shape.R);
-        const std::int64_t r = filter_rows.begin;
-        const std::int64_t tap = (task.b * shape.R + r) * shape.S * blocks.block;
-        row.src = at(tensors.src, src.offset(task.n, task.b, down.position(task.row, r), 0));
-        row.weights = at(tensors.weights, tap * src.element);
-        row.row_count = filter_rows.size();
-        row.fresh_rows = std::min(row.row_count, shape.stride_h);
-        row.channels = channels_of(blocks, task.b);
-        const std::int64_t offset = dst.offset(task.n, task.b, task.row, 0);
-        if (tensors.bias != nullptr) row.bias = tensors.bias + task.b * blocks.block;
-        if (tensors.residual != nullptr) row.residual = at(tensors.residual, offset);
-        row.dst = at(tensors.result, offset);
-        convolve(row);
-    });
-}
-
-std::int64_t depthwise_data_scratch_bytes(const ConvProblem& problem) {
-    return column_phases(problem.shape) * static_cast<std::int64_t>(sizeof(Phase));
-}
-
-void depthwise_backward_data(const ConvProblem& problem, const ConvTensors& tensors,
-                             char* scratch) {
-    const ConvShape& shape = problem.shape;
-    const ChannelBlocks blocks = src_blocks(shape);
-    const Plane src = src_plane(problem);
-    const Plane dst = dst_plane(problem);
-    const ConvolveRow convolve = convolve_row_function(usable_isa(), problem.dtype);
-    const std::span phases(reinterpret_cast<Phase*>(scratch),
-                           static_cast<std::size_t>(column_phases(shape)));
-    for (std::size_t w = 0; w < phases.size(); ++w) {
-        phases[w] = phase(horizontal(shape), static_cast<std::int64_t>(w));
+std::unique_ptr<ConvPass> depthwise_pass(const ConvSpec& spec, PassKind pass) {
+    switch (pass) {
+        case PassKind::forward: return std::make_unique<DepthwiseForward>(spec);
+        case PassKind::backward_data: return std::make_unique<DepthwiseData>(spec);
+        default: return std::make_unique<DepthwiseWeights>(spec);
     }
-    const bool fetches = fetches_rows(problem);
-    for_rows(problem, src, shape.H, [&](RowTask task) {
-        const Phase rows = phase(vertical(shape), task.row);
-        const Range inside = indices_inside(shape.P(), rows.result, rows.spread, rows.taps);
-        const std::int64_t count = inside.size();
-        const std::int64_t p = rows.result + inside.begin * rows.spread;
-        const std::int64_t r = rows.last_tap - inside.begin * rows.every;
-        const std::int64_t tap = (task.b * shape.R + r) * shape.S * blocks.block;
-        for (const Phase& columns : phases) {
-            convolve(
-                {.src = at(tensors.diff_dst, dst.offset(task.n, task.b, p, 0)),
-                 .weights = at(tensors.weights, tap * src.element),
-                 .src_row = rows.spread * dst.row,
-                 .weights_row = -rows.every * shape.S * blocks.block,
-                 .row_count = count,
-                 .fetches = fetches,
-                 .fresh_rows = columns.first == 0 ? std::min<std::int64_t>(count, 1) : 0,
-                 .src_ahead = rows_ahead(shape.Q()) * dst.row,
-                 .dst_ahead = rows_ahead(shape.W) * src.row,
-                 .taps = columns.taps,
-                 .first_tap = columns.last_tap * blocks.block,
-                 .tap_distance = -columns.every * blocks.block,
-                 .spread = columns.spread,
-                 .column = columns.result,
-                 .width = shape.Q(),
-                 .src_distance = dst.pixel,
-                 .dst_distance = shape.stride_w * src.pixel,
-                 .results = (shape.W - columns.first - 1) / shape.stride_w + 1,
-                 .channels = channels_of(blocks, task.b),
-                 .dst = at(tensors.result, src.offset(task.n, task.b, task.row, columns.first))});
-        }
-    });
 }
 
 }  // namespace dlprim

@@ -5,11 +5,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "primitives/conv/conv_layout.h"
-#include "primitives/conv/conv_shape.h"
-#include "primitives/depthwise/depthwise.h"
+#include "jit/machine.h"
+#include "primitives/conv/conv_contraction.h"
 #include "primitives/depthwise/depthwise_rows.h"
-#include "primitives/nest/schedule_cost.h"
 #include "primitives/tensor/partition.h"
 
 namespace dlprim {
@@ -22,13 +20,9 @@ inline DepthwiseAxis horizontal(const ConvShape& shape) {
     return {shape.S, shape.stride_w, shape.dilation_w, shape.pad_left, shape.W, shape.Q()};
 }
 
-// Distances in an activation tensor, in elements.
-struct Plane {
-    std::int64_t image;
-    std::int64_t block;
-    std::int64_t row;
-    std::int64_t pixel;
-    std::int64_t element;  // bytes
+// Distances in an activation tensor with the problem's channels, in elements.
+struct Plane : ActivationStrides {
+    std::int64_t element = 0;  // bytes
 
     // In bytes.
     std::int64_t offset(std::int64_t n, std::int64_t b, std::int64_t h, std::int64_t w) const {
@@ -36,16 +30,9 @@ struct Plane {
     }
 };
 
-// Of a tensor with the problem's channels.
 inline Plane plane(const ConvProblem& problem, std::int64_t height, std::int64_t width) {
-    const ChannelBlocks blocks = src_blocks(problem.shape);
-    const std::int64_t element = size_of(problem.dtype);
-    if (problem.layout == Format::nhwc) {
-        const std::int64_t C = problem.shape.C;
-        return {height * width * C, blocks.block, width * C, C, element};
-    }
-    const std::int64_t block = height * width * blocks.block;
-    return {blocks.count() * block, block, width * blocks.block, blocks.block, element};
+    return {activation_strides(problem.layout, src_blocks(problem.shape), height, width),
+            size_of(problem.dtype)};
 }
 
 inline Plane src_plane(const ConvProblem& problem) {
@@ -59,10 +46,6 @@ inline const char* at(const void* tensor, std::int64_t offset) {
     return static_cast<const char*>(tensor) + offset;
 }
 inline char* at(void* tensor, std::int64_t offset) { return static_cast<char*>(tensor) + offset; }
-
-inline std::int64_t channels_of(const ChannelBlocks& blocks, std::int64_t b) {
-    return b + 1 == blocks.count() ? blocks.last() : blocks.block;
-}
 
 // Blocks that are worked on together, row by row: those of one pixel lie side by side where the
 // layout is channels-last, share cache lines and arrive as one stream.

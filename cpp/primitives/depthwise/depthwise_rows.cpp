@@ -2,10 +2,8 @@
 #include "primitives/depthwise/depthwise_rows.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <type_traits>
-#include <utility>
 
 #include "primitives/tensor/per_isa.h"
 
@@ -13,13 +11,109 @@
 // clang-format off
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-#include "primitives/depthwise/depthwise_taps-inl.h"
+#include "primitives/tensor/channel_vector-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace dlprim {
 namespace HWY_NAMESPACE {
 namespace {
+
+// Results of a row that are summed together: registers for them, for the weights of a filter row
+// and for one column of src. (7 divides the widths 7, 14, 28, 56, 112.)
+template <class V>
+inline constexpr int kResults =
+    sizeof(typename V::Memory) == kWordBytes || HWY_TARGET <= HWY_AVX3 ? 7 : 4;
+
+// Columns of src that may be read, counted from the first one under a tile.
+struct AnyColumn {
+    static constexpr bool has(std::int64_t) { return true; }
+};
+struct ColumnsIn {
+    Range range;
+    bool has(std::int64_t column) const { return column >= range.begin && column < range.end; }
+};
+
+// A row of the filter and the row of src under it.
+template <class Element>
+struct FilterRow {
+    FilterRow(const RowConvolution& row, std::int64_t r)
+        : src(static_cast<const Element*>(row.src) + r * row.src_row),
+          weights(static_cast<const Element*>(row.weights) + r * row.weights_row) {}
+
+    const Element* src;
+    const Element* weights;
+};
+
+// What all steps of one tile share.
+template <class V, class Columns, class Part>
+struct Place {
+    using Vector = V;
+    using Element = typename V::Memory;
+
+    const RowConvolution& row;  // a local copy: that no store can change it saves loads
+    Columns columns;
+    Part part;
+    std::int64_t channel;     // first one
+    std::int64_t src_offset;  // of the first column under the tile
+    std::int64_t dst_offset;  // of the first result
+
+    HWY_INLINE Vector weights(const FilterRow<Element>& filter, std::int64_t tap) const {
+        const std::int64_t offset = row.first_tap + tap * row.tap_distance + channel;
+        return Vector::load(filter.weights + offset, part);
+    }
+    // Columns count from the first one under the tile.
+    HWY_INLINE Vector src(const FilterRow<Element>& filter, std::int64_t column) const {
+        return Vector::load(filter.src + src_offset + column * row.src_distance, part);
+    }
+};
+
+// Neighbouring taps on neighbouring columns, results kStep columns apart: a column is read once
+// for all results that it is part of.
+template <int kTaps, int kStep>
+struct DenseTaps {
+    static constexpr bool kSteps = kStep > 1;
+
+    template <class V, class Spot, class Filter>
+    static HWY_INLINE void add(const Spot& spot, const Filter& filter, V* sums) {
+        V weights[kTaps];
+        unrolled<kTaps>([&](auto tap) HWY_ATTR __attribute__((always_inline)) {
+            weights[tap] = spot.weights(filter, tap);
+        });
+        auto* column = filter.src + spot.src_offset;
+        unrolled<(kResults<V> - 1) * kStep + kTaps>(
+            [&](auto i) HWY_ATTR __attribute__((always_inline)) {
+                if (spot.columns.has(i)) {
+                    const V src = V::load(column, spot.part);
+                    unrolled<kTaps>([&](auto tap) HWY_ATTR __attribute__((always_inline)) {
+                        constexpr int kBehind = decltype(i)::value - decltype(tap)::value;
+                        if constexpr (kBehind >= 0 && kBehind % kStep == 0 &&
+                                      kBehind / kStep < kResults<V>) {
+                            sums[kBehind / kStep].multiply_add(src, weights[tap]);
+                        }
+                    });
+                }
+                column += spot.row.src_distance;
+            });
+    }
+};
+
+// Any number of taps, any distances.
+struct AnyTaps {
+    static constexpr bool kSteps = false;
+
+    template <class V, class Spot, class Filter>
+    static HWY_INLINE void add(const Spot& spot, const Filter& filter, V* sums) {
+        for (std::int64_t tap = 0; tap < spot.row.taps; ++tap) {
+            const V weight = spot.weights(filter, tap);
+            unrolled<kResults<V>>([&](auto i) HWY_ATTR __attribute__((always_inline)) {
+                const std::int64_t column = i * spot.row.step + tap * spot.row.spread;
+                if (!spot.columns.has(column)) return;
+                sums[i].multiply_add(spot.src(filter, column), weight);
+            });
+        }
+    }
+};
 
 template <class V, class Spot>
 HWY_INLINE void finish(const Spot& spot, std::int64_t offset, V sum) {
@@ -32,26 +126,27 @@ HWY_INLINE void finish(const Spot& spot, std::int64_t offset, V sum) {
     sum.store(static_cast<Element*>(row.dst) + offset, spot.part);
 }
 
-template <class Taps, class Spot, std::size_t... kResult>
-HWY_INLINE void convolve_vector(const Spot& spot, std::int64_t results,
-                                std::index_sequence<kResult...>) {
+template <class Taps, class Spot>
+HWY_INLINE void convolve_vector(const Spot& spot, std::int64_t results) {
     using V = typename Spot::Vector;
     const RowConvolution& row = spot.row;
     V start = V::zero();
     if (row.bias != nullptr) start = V::load_floats(row.bias + spot.channel, spot.part);
-    V sums[] = {(static_cast<void>(kResult), start)...};
+    V sums[kResults<V>];
+    unrolled<kResults<V>>([&](auto i) HWY_ATTR __attribute__((always_inline)) { sums[i] = start; });
     for (std::int64_t r = 0; r < row.row_count; ++r) {
         Taps::add(spot, FilterRow<typename V::Memory>(row, r), sums);
     }
     std::int64_t offset = spot.dst_offset;
-    ((static_cast<std::int64_t>(kResult) < results ? finish(spot, offset, sums[kResult])
-                                                   : static_cast<void>(0),
-      offset += row.dst_distance),
-     ...);
+    unrolled<kResults<V>>([&](auto i) HWY_ATTR __attribute__((always_inline)) {
+        if (i < results) finish(spot, offset, sums[i]);
+        offset += row.dst_distance;
+    });
 }
 
-// Columns of src with a step between results: most of the traffic is src then. Pixels that follow
-// each other in memory are fetched in its order, a part of them with every vector of channels.
+// Columns of src with a step between results: most of the traffic is src then. Pixels that
+// follow each other in memory are fetched in its order, a part of them with every vector of
+// channels.
 template <class V>
 HWY_INLINE void fetch_columns(const RowConvolution& row, const typename V::Memory* src,
                               std::int64_t columns, std::int64_t channel) {
@@ -111,7 +206,6 @@ struct Tile {
 template <class V, class Wide, class Taps, class Columns>
 HWY_INLINE std::int64_t convolve_channels(const RowConvolution& row, const Tile& tile,
                                           Columns columns, std::int64_t channel) {
-    constexpr std::make_index_sequence<kResults<V>> sums;
     for (; channel + V::kChannels <= row.channels; channel += V::kChannels) {
         if (row.fetches) {
             if constexpr (Taps::kSteps) {
@@ -122,7 +216,7 @@ HWY_INLINE std::int64_t convolve_channels(const RowConvolution& row, const Tile&
         }
         const Place<V, Columns, All> place{
             row, columns, {}, channel, tile.src + channel, tile.dst + channel};
-        convolve_vector<Taps>(place, tile.results.size(), sums);
+        convolve_vector<Taps>(place, tile.results.size());
     }
     return channel;
 }
@@ -155,42 +249,43 @@ HWY_INLINE void convolve_tile(const RowConvolution& row, Range results) {
     if (row.fetches) fetch_ahead<V>(row, results, c);
     const Place<Narrow, ColumnsIn, First> place{row, columns,      {rest},
                                                 c,   tile.src + c, tile.dst + c};
-    convolve_vector<Taps>(place, results.size(), std::make_index_sequence<kResults<Narrow>>());
+    convolve_vector<Taps>(place, results.size());
 }
 
-template <class V, class Taps>
-void convolve_with(const RowConvolution& given) {
-    const RowConvolution row = given;
-    const Blocks tiles{row.results, kResults<V>};
-    for (std::int64_t i = 0; i < tiles.count(); ++i) convolve_tile<V, Taps>(row, tiles.at(i));
-}
-
-// With steps the time is that of memory, and tiles that follow each other more slowly find more of
-// their columns fetched: a third faster on Zen 5 from memory, the same from the caches.
+// With steps the time is that of memory, and tiles that follow each other more slowly find more
+// of their columns fetched: a third faster on Zen 5 from memory, the same from the caches.
 template <class V, class Taps>
 HWY_NOINLINE void convolve_tile_from_memory(const RowConvolution& row, Range results) {
     convolve_tile<V, Taps>(row, results);
 }
 
 template <class V, class Taps>
-void convolve_with_steps(const RowConvolution& row) {
+void convolve_with(const RowConvolution& given) {
+    const RowConvolution row = given;
     const Blocks tiles{row.results, kResults<V>};
     for (std::int64_t i = 0; i < tiles.count(); ++i) {
-        convolve_tile_from_memory<V, Taps>(row, tiles.at(i));
+        if constexpr (Taps::kSteps) {
+            convolve_tile_from_memory<V, Taps>(row, tiles.at(i));
+        } else {
+            convolve_tile<V, Taps>(row, tiles.at(i));
+        }
     }
 }
 
 template <class V>
 void convolve_row(const RowConvolution& row) {
-    if (row.spread == 1 && row.step == 1) {
-        if (row.taps == 2) return convolve_with<V, DenseTaps<2, 1>>(row);
-        if (row.taps == 3) return convolve_with<V, DenseTaps<3, 1>>(row);
-        if (row.taps == 5) return convolve_with<V, DenseTaps<5, 1>>(row);
-        if (row.taps == 7) return convolve_with<V, DenseTaps<7, 1>>(row);
-    }
-    if (row.spread == 1 && row.step == 2) {
-        if (row.taps == 3) return convolve_with_steps<V, DenseTaps<3, 2>>(row);
-        if (row.taps == 5) return convolve_with_steps<V, DenseTaps<5, 2>>(row);
+    // The lowest level does with any taps: it is compiled to be there, not to be fast.
+    if constexpr (HWY_TARGET != HWY_SCALAR) {
+        if (row.spread == 1 && row.step == 1) {
+            if (row.taps == 2) return convolve_with<V, DenseTaps<2, 1>>(row);
+            if (row.taps == 3) return convolve_with<V, DenseTaps<3, 1>>(row);
+            if (row.taps == 5) return convolve_with<V, DenseTaps<5, 1>>(row);
+            if (row.taps == 7) return convolve_with<V, DenseTaps<7, 1>>(row);
+        }
+        if (row.spread == 1 && row.step == 2) {
+            if (row.taps == 3) return convolve_with<V, DenseTaps<3, 2>>(row);
+            if (row.taps == 5) return convolve_with<V, DenseTaps<5, 2>>(row);
+        }
     }
     convolve_with<V, AnyTaps>(row);
 }

@@ -102,7 +102,7 @@ private:
                     .diff_dst = at(tensors_.diff_dst, dst.offset(n, b, 0, 0)),
                     .dst_row = dst.row,
                     .dst_distance = dst.pixel,
-                    .channels = channels_of(blocks_, b),
+                    .channels = blocks_.in_block(b),
                     .sums = sums,
                     .sums_distance = tap_distance_});
     }

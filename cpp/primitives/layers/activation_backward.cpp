@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "primitives/layers/activation_backward_rows.h"
 #include "primitives/layers/channel_panels.h"
 #include "primitives/nest/fixed_parts.h"
 #include "primitives/tensor/parallel.h"
@@ -11,11 +10,8 @@
 namespace dlprim {
 namespace {
 
-// What a task reads: see pack.cpp.
-constexpr std::int64_t kTaskBytes = 128 * 1024;
 // Pixels of a task: few enough for one chain of float32 additions to be accurate.
 constexpr std::int64_t kMostPixels = 256;
-constexpr std::int64_t kLineFloats = 16;
 // Columns of the sums that are combined together, at least.
 constexpr std::int64_t kFewestColumns = 4 * kLineFloats;
 
@@ -24,7 +20,7 @@ class GradientPass {
 public:
     GradientPass(const Activations& tensor, Format layout)
         : panels_(tensor, layout),
-          pieces_(panels_, tensor.dtype, kTaskBytes, kMostPixels),
+          pieces_(panels_, tensor.dtype, kPieceBytes, kMostPixels),
           columns_(panels_.blocks * panels_.width) {}
 
     std::int64_t scratch_bytes() const {
@@ -50,22 +46,17 @@ private:
     std::int64_t sums_distance() const { return rounded_up(columns_, kLineFloats); }
 
     void run_piece(const ActivationBackward& problem, std::int64_t piece, std::int64_t block,
-                   GradientFunction pass, float* sums) const {
-        const std::int64_t mask_width = (panels_.width + 7) / 8;
-        GradientPixels part{.pixels = pieces_.pixels(piece).size(),
-                            .channels = panels_.channels(block).size(),
-                            .distance = panels_.width,
-                            .mask_distance = mask_width,
-                            .sums = sums};
+                   PixelFunction pass, float* sums) const {
+        PixelRows part = pieces_.rows(piece, block);
+        part.sums = sums;
         if (sums != nullptr) std::fill_n(sums, panels_.width, 0.0F);
-        pieces_.for_images(piece, block, [&](std::int64_t pixel) {
-            const std::int64_t bytes = pixel * panels_.width * size_of(problem.tensor.dtype);
+        pieces_.for_images(piece, block, [&](std::int64_t bytes, std::int64_t mask_bytes) {
             part.diff_dst = static_cast<const char*>(problem.diff_dst) + bytes;
             if (problem.saved != nullptr) {
                 part.saved = static_cast<const char*>(problem.saved) + bytes;
             }
             if (problem.relu_mask != nullptr) {
-                part.relu_mask = problem.relu_mask + pixel * mask_width;
+                part.relu_mask = problem.relu_mask + mask_bytes;
             }
             if (problem.out != nullptr) part.out = static_cast<char*>(problem.out) + bytes;
             pass(part);
@@ -73,7 +64,7 @@ private:
     }
 
     void combine(const SumCopies& sums, float* diff_bias) const {
-        const std::int64_t few = kTaskBytes / size_of(DType::f32) / sums.count;
+        const std::int64_t few = kPieceBytes / size_of(DType::f32) / sums.count;
         const Blocks columns{columns_, std::max(few / kLineFloats * kLineFloats, kFewestColumns)};
         parallel_for(columns.count(),
                      [&](std::int64_t task) { add_as_tree(sums, columns.at(task)); });

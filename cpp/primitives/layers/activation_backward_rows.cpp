@@ -1,9 +1,8 @@
 // Compiled once per target, as per_isa.h describes.
-#include "primitives/layers/activation_backward_rows.h"
-
 #include <cstdint>
 #include <type_traits>
 
+#include "primitives/layers/channel_panels.h"
 #include "primitives/tensor/per_isa.h"
 
 #define HWY_TARGET_INCLUDE "primitives/layers/activation_backward_rows.cpp"
@@ -122,7 +121,7 @@ struct SlopeGate {
 
 template <class Element, class Gate, bool kExact>
 struct GradientRow {
-    const GradientPixels& it;
+    const PixelRows& it;
     const Gate& gate;
 
     template <std::int64_t kVectors, class Part>
@@ -152,28 +151,26 @@ struct GradientRow {
     }
 };
 
-// Few pixels at a time, about in the order of the memory: there is little to keep for a channel.
-template <class Element, class Row>
-HWY_INLINE void pass(const GradientPixels& it, const Row& row) {
-    constexpr std::int64_t kPixels = 8;
-    in_strips<Element>(it, kPixels, row);
-}
+// At a time, about in the order of the memory: there is little to keep for a channel.
+constexpr std::int64_t kFewPixels = 8;
 
 template <class Element>
-void pass_gated(const GradientPixels& it) {
-    with_stored_gate<Element>(it, it.saved, [&](const auto& gate) HWY_ATTR {
-        pass<Element>(it, GradientRow<Element, std::decay_t<decltype(gate)>, true>{it, gate});
+void pass_gated(const PixelRows& it) {
+    with_stored_gate<Element>(it, [&](const auto& gate) HWY_ATTR {
+        in_strips<Element>(it, GradientRow<Element, std::decay_t<decltype(gate)>, true>{it, gate},
+                           kFewPixels);
     });
 }
 
 template <class Element, class Kind>
-void multiply_by_slope(const GradientPixels& it) {
+void multiply_by_slope(const PixelRows& it) {
     const SlopeGate<Element, Kind> gate{static_cast<const Element*>(it.saved), it.distance};
-    pass<Element>(it, GradientRow<Element, SlopeGate<Element, Kind>, false>{it, gate});
+    in_strips<Element>(it, GradientRow<Element, SlopeGate<Element, Kind>, false>{it, gate},
+                       kFewPixels);
 }
 
 template <class Element>
-GradientFunction function_of(Activation activation) {
+PixelFunction function_of(Activation activation) {
     switch (activation) {
         case Activation::none:
         case Activation::relu: return pass_gated<Element>;
@@ -185,7 +182,7 @@ GradientFunction function_of(Activation activation) {
     }
 }
 
-GradientFunction gradient_of(DType dtype, Activation activation) {
+PixelFunction gradient_of(DType dtype, Activation activation) {
     return dtype == DType::f32 ? function_of<float>(activation)
                                : function_of<std::uint16_t>(activation);
 }
@@ -198,7 +195,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace dlprim {
 
-GradientFunction gradient_function(Isa isa, DType dtype, Activation activation) {
+PixelFunction gradient_function(Isa isa, DType dtype, Activation activation) {
     return DLPRIM_FOR_ISA(isa, gradient_of)(dtype, activation);
 }
 

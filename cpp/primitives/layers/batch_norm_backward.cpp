@@ -21,49 +21,43 @@ public:
         if (tensors_.given_diff_weight != nullptr) {
             set_means({0, channels_}, tensors_.given_diff_weight, tensors_.given_diff_bias,
                       tensors_.given_pixels);
-            pieces_.for_each({0, panels_.blocks}, TaskOrder::ascending,
-                             [&](std::int64_t piece, std::int64_t block) { apply(piece, block); });
-            return;
+            apply_to(*this, {0, panels_.blocks}, TaskOrder::ascending);
+        } else {
+            sum_and_apply(*this, tensors_.diff_src != nullptr);
         }
-        for_cached_blocks([&](Range blocks) {
-            pieces_.for_each(blocks, TaskOrder::ascending,
-                             [&](std::int64_t piece, std::int64_t block) { add_up(piece, block); });
-            for_channels(channels_of(blocks), [&](Range channels) { combine(channels); });
-            if (tensors_.diff_src == nullptr) return;
-            pieces_.for_each(blocks, TaskOrder::descending,
-                             [&](std::int64_t piece, std::int64_t block) { apply(piece, block); });
-        });
     }
 
 private:
+    friend NormPass;
+
     float* scale() const { return values_.row(2); }
     float* mean_diff() const { return values_.row(3); }
     float* mean_slope() const { return values_.row(4); }
 
-    NormPixels gradients_of(std::int64_t piece, std::int64_t block) const {
+    PixelRows gradients_of(std::int64_t piece, std::int64_t block) const {
         const std::int64_t channel = panels_.channels(block).begin;
-        NormPixels it = pixels_of(piece, block);
+        PixelRows it = rows_of(piece, block);
         it.mean = tensors_.mean + channel;
         it.scale = scale() + channel;
         it.bias = bias_ + channel;
         return it;
     }
 
-    void set_gate(NormPixels& it, std::int64_t bytes, std::int64_t mask_bytes) const {
+    void set_gate(PixelRows& it, std::int64_t bytes, std::int64_t mask_bytes) const {
         it.diff_dst = at(tensors_.diff_dst, bytes);
         it.src = at(tensors_.src, bytes);
-        it.dst = at(tensors_.dst, bytes);
+        it.saved = at(tensors_.dst, bytes);
         if (tensors_.relu_mask != nullptr) it.relu_mask = tensors_.relu_mask + mask_bytes;
     }
 
     void add_up(std::int64_t piece, std::int64_t block) const {
         const std::int64_t channel = panels_.channels(block).begin;
-        NormPixels it = gradients_of(piece, block);
+        PixelRows it = gradients_of(piece, block);
         it.sums = sums_.row(piece) + channel;
         it.products = products_.row(piece) + channel;
         std::fill_n(it.sums, it.channels, 0.0F);
         std::fill_n(it.products, it.channels, 0.0F);
-        for_images(piece, block, [&](std::int64_t bytes, std::int64_t mask_bytes) {
+        pieces_.for_images(piece, block, [&](std::int64_t bytes, std::int64_t mask_bytes) {
             set_gate(it, bytes, mask_bytes);
             it.diff_addend = at(tensors_.diff_addend, bytes);
             if (tensors_.diff_residual != nullptr) {
@@ -95,12 +89,12 @@ private:
 
     void apply(std::int64_t piece, std::int64_t block) const {
         const std::int64_t channel = panels_.channels(block).begin;
-        NormPixels it = gradients_of(piece, block);
+        PixelRows it = gradients_of(piece, block);
         it.mean_diff = mean_diff() + channel;
         it.mean_slope = mean_slope() + channel;
         // What passed relu may be there already.
         if (tensors_.diff_residual != nullptr) it.relu = false;
-        for_images(piece, block, [&](std::int64_t bytes, std::int64_t mask_bytes) {
+        pieces_.for_images(piece, block, [&](std::int64_t bytes, std::int64_t mask_bytes) {
             set_gate(it, bytes, mask_bytes);
             if (!it.relu && tensors_.diff_residual != nullptr) {
                 it.diff_dst = at(tensors_.diff_residual, bytes);

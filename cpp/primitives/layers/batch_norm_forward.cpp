@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "primitives/layers/batch_norm_pass.h"
+#include "primitives/tensor/pack_rows.h"
 
 namespace dlprim {
 namespace {
@@ -27,34 +28,30 @@ public:
         if (tensors_.given_mean != nullptr) {
             std::copy_n(tensors_.given_mean, channels_, tensors_.mean);
             set_scale({0, channels_}, tensors_.given_variance);
-            pieces_.for_each(
-                {0, panels_.blocks}, TaskOrder::ascending,
-                [&](std::int64_t piece, std::int64_t block) { normalize(piece, block); });
-            return;
+            apply_to(*this, {0, panels_.blocks}, TaskOrder::ascending);
+        } else {
+            sum_and_apply(*this, tensors_.dst != nullptr);
         }
-        for_cached_blocks([&](Range blocks) {
-            pieces_.for_each(blocks, TaskOrder::ascending,
-                             [&](std::int64_t piece, std::int64_t block) { add_up(piece, block); });
-            for_channels(channels_of(blocks), [&](Range channels) { combine(channels); });
-            if (tensors_.dst == nullptr) return;
-            pieces_.for_each(
-                blocks, TaskOrder::descending,
-                [&](std::int64_t piece, std::int64_t block) { normalize(piece, block); });
-        });
     }
 
 private:
+    friend NormPass;
+
     void add_up(std::int64_t piece, std::int64_t block) const {
         const Range channels = panels_.channels(block);
-        NormPixels it = pixels_of(piece, block);
+        PixelRows it = rows_of(piece, block);
         float* const centre = centres_.row(piece) + channels.begin;
         it.mean = centre;
+        const auto widen = row_functions(usable_isa()).widen;
         bool first = true;
-        for_images(piece, block, [&](std::int64_t bytes, std::int64_t) {
+        pieces_.for_images(piece, block, [&](std::int64_t bytes, std::int64_t) {
             it.src = at(tensors_.src, bytes);
             if (first) {
-                it.sums = centre;
-                functions_.widen(it);
+                if (norm_.tensor.dtype == DType::f32) {
+                    std::copy_n(static_cast<const float*>(it.src), it.channels, centre);
+                } else {
+                    widen(static_cast<const std::uint16_t*>(it.src), centre, it.channels);
+                }
                 it.sums = sums_.row(piece) + channels.begin;
                 it.products = products_.row(piece) + channels.begin;
                 std::fill_n(it.sums, it.channels, 0.0F);
@@ -122,13 +119,13 @@ private:
         }
     }
 
-    void normalize(std::int64_t piece, std::int64_t block) const {
+    void apply(std::int64_t piece, std::int64_t block) const {
         const std::int64_t channel = panels_.channels(block).begin;
-        NormPixels it = pixels_of(piece, block);
+        PixelRows it = rows_of(piece, block);
         it.mean = tensors_.mean + channel;
         it.scale = values_.row(2) + channel;
         it.bias = bias_ + channel;
-        for_images(piece, block, [&](std::int64_t bytes, std::int64_t mask_bytes) {
+        pieces_.for_images(piece, block, [&](std::int64_t bytes, std::int64_t mask_bytes) {
             it.src = at(tensors_.src, bytes);
             it.residual = at(tensors_.residual, bytes);
             it.out = static_cast<char*>(tensors_.dst) + bytes;

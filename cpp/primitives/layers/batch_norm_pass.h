@@ -9,7 +9,6 @@
 
 #include "jit/isa.h"
 #include "primitives/layers/batch_norm.h"
-#include "primitives/layers/batch_norm_rows.h"
 #include "primitives/layers/channel_panels.h"
 #include "primitives/nest/fixed_parts.h"
 #include "primitives/tensor/parallel.h"
@@ -17,14 +16,11 @@
 
 namespace dlprim {
 
-// What a task reads of one tensor: see pack.cpp.
-inline constexpr std::int64_t kTaskBytes = 128 * 1024;
 // Pixels of a task: few enough for one chain of float32 additions to be accurate.
 inline constexpr std::int64_t kMostPixels = 512;
 // Blocks of channels that are reduced together before they are read again, in bytes of a tensor for
 // each thread: about its L2 cache.
 inline constexpr std::int64_t kCachedBytes = 1024 * 1024;
-inline constexpr std::int64_t kLineFloats = 16;
 // Channels whose sums one task combines.
 inline constexpr std::int64_t kCombinedChannels = 64;
 
@@ -68,7 +64,7 @@ public:
     explicit NormPass(const BatchNorm& norm)
         : norm_(norm),
           panels_(norm.tensor, norm.layout),
-          pieces_(panels_, norm.tensor.dtype, kTaskBytes, kMostPixels),
+          pieces_(panels_, norm.tensor.dtype, kPieceBytes, kMostPixels),
           functions_(norm_functions(usable_isa(), norm.tensor.dtype)),
           channels_(norm.tensor.blocks.total()),
           centres_(pieces_.count(), channels_),
@@ -83,14 +79,28 @@ protected:
 
     double pixels() const { return static_cast<double>(panels_.images * panels_.pixels); }
 
-    // Calls body(blocks) for blocks whose tensors stay in the caches meanwhile.
-    template <class Body>
-    void for_cached_blocks(const Body& body) const {
+    // pass.add_up(piece, block) for all pieces, pass.combine(channels), then pass.apply(piece,
+    // block), where the pass has something to write, while the caches still hold the block.
+    template <class Pass>
+    void sum_and_apply(const Pass& pass, bool applies) const {
         const std::int64_t bytes =
             panels_.images * panels_.pixels * panels_.width * size_of(norm_.tensor.dtype);
         const std::int64_t together = num_threads() * kCachedBytes / bytes;
         const Blocks groups{panels_.blocks, std::max<std::int64_t>(together, 1)};
-        for (std::int64_t i = 0; i < groups.count(); ++i) body(groups.at(i));
+        for (std::int64_t i = 0; i < groups.count(); ++i) {
+            const Range blocks = groups.at(i);
+            pieces_.for_each(
+                blocks, TaskOrder::ascending,
+                [&](std::int64_t piece, std::int64_t block) { pass.add_up(piece, block); });
+            for_channels(channels_of(blocks), [&](Range channels) { pass.combine(channels); });
+            if (applies) apply_to(pass, blocks, TaskOrder::descending);
+        }
+    }
+
+    template <class Pass>
+    void apply_to(const Pass& pass, Range blocks, TaskOrder order) const {
+        pieces_.for_each(blocks, order,
+                         [&](std::int64_t piece, std::int64_t block) { pass.apply(piece, block); });
     }
 
     Range channels_of(Range blocks) const {
@@ -107,22 +117,10 @@ protected:
         });
     }
 
-    NormPixels pixels_of(std::int64_t piece, std::int64_t block) const {
-        return {.pixels = pieces_.pixels(piece).size(),
-                .channels = panels_.channels(block).size(),
-                .distance = panels_.width,
-                .mask_distance = (panels_.width + 7) / 8,
-                .relu = norm_.relu};
-    }
-
-    // body(bytes from the begin of a tensor, bytes from the begin of a mask) for the images of a
-    // piece.
-    template <class Body>
-    void for_images(std::int64_t piece, std::int64_t block, const Body& body) const {
-        pieces_.for_images(piece, block, [&](std::int64_t pixel) {
-            body(pixel * panels_.width * size_of(norm_.tensor.dtype),
-                 pixel * ((panels_.width + 7) / 8));
-        });
+    PixelRows rows_of(std::int64_t piece, std::int64_t block) const {
+        PixelRows it = pieces_.rows(piece, block);
+        it.relu = norm_.relu;
+        return it;
     }
 
     BatchNorm norm_;

@@ -1,9 +1,8 @@
 // Compiled once per target, as per_isa.h describes.
-#include "primitives/layers/batch_norm_rows.h"
-
 #include <cstdint>
 #include <type_traits>
 
+#include "primitives/layers/channel_panels.h"
 #include "primitives/tensor/per_isa.h"
 
 #define HWY_TARGET_INCLUDE "primitives/layers/batch_norm_rows.cpp"
@@ -26,7 +25,7 @@ HWY_INLINE void fetch(const Element* line) {
 
 template <class Element>
 struct StatisticsRow {
-    const NormPixels& it;
+    const PixelRows& it;
 
     template <std::int64_t kVectors, class Part>
     HWY_INLINE void strip(Range pixels, std::int64_t channel, std::int64_t ahead, Part part) const {
@@ -52,7 +51,7 @@ struct StatisticsRow {
 
 template <class Element, bool kResidual>
 struct NormalizeRow {
-    const NormPixels& it;
+    const PixelRows& it;
 
     template <std::int64_t kVectors, class Part>
     HWY_INLINE void strip(Range pixels, std::int64_t channel, std::int64_t ahead, Part part) const {
@@ -89,7 +88,7 @@ struct NormalizeRow {
 
 template <class Element, class Gate, bool kAddend>
 struct GradientsRow {
-    const NormPixels& it;
+    const PixelRows& it;
     const Gate& gate;
 
     template <std::int64_t kVectors, class Part>
@@ -127,7 +126,7 @@ struct GradientsRow {
 
 template <class Element, class Gate>
 struct ApplyRow {
-    const NormPixels& it;
+    const PixelRows& it;
     const Gate& gate;
 
     template <std::int64_t kVectors, class Part>
@@ -159,12 +158,12 @@ struct ApplyRow {
 };
 
 template <class Element>
-void add_statistics(const NormPixels& it) {
+void add_statistics(const PixelRows& it) {
     in_strips<Element>(it, StatisticsRow<Element>{it});
 }
 
 template <class Element>
-void normalize(const NormPixels& it) {
+void normalize(const PixelRows& it) {
     if (it.residual == nullptr) {
         in_strips<Element>(it, NormalizeRow<Element, false>{it});
     } else {
@@ -174,18 +173,18 @@ void normalize(const NormPixels& it) {
 
 // Calls body with what decides which elements passed relu.
 template <class Element, class Body>
-HWY_INLINE void with_gate(const NormPixels& it, const Body& body) {
+HWY_INLINE void with_gate(const PixelRows& it, const Body& body) {
     if (!it.relu) {
         body(NoGate());
-    } else if (it.relu_mask == nullptr && it.dst == nullptr) {
+    } else if (it.relu_mask == nullptr && it.saved == nullptr) {
         body(RecomputingGate{it.scale, it.bias});
     } else {
-        with_stored_gate<Element>(it, it.dst, body);
+        with_stored_gate<Element>(it, body);
     }
 }
 
 template <class Element>
-void add_gradients(const NormPixels& it) {
+void add_gradients(const PixelRows& it) {
     with_gate<Element>(it, [&](const auto& gate) HWY_ATTR {
         using Gate = std::decay_t<decltype(gate)>;
         if (it.diff_addend != nullptr) {
@@ -197,7 +196,7 @@ void add_gradients(const NormPixels& it) {
 }
 
 template <class Element>
-void apply(const NormPixels& it) {
+void apply(const PixelRows& it) {
     with_gate<Element>(it, [&](const auto& gate) HWY_ATTR {
         using Gate = std::decay_t<decltype(gate)>;
         in_strips<Element>(it, ApplyRow<Element, Gate>{it, gate});
@@ -205,25 +204,8 @@ void apply(const NormPixels& it) {
 }
 
 template <class Element>
-struct WidenRow {
-    const NormPixels& it;
-
-    template <std::int64_t kVectors, class Part>
-    HWY_INLINE void columns(std::int64_t channel, Part part) const {
-        const auto* const src = static_cast<const Element*>(it.src);
-        store_floats(ChannelVector<Element>::load(src + channel, part), it.sums + channel, part);
-    }
-};
-
-template <class Element>
-void widen(const NormPixels& it) {
-    along_channels<Element, 1>(it.channels, WidenRow<Element>{it});
-}
-
-template <class Element>
 NormFunctions functions() {
-    return {add_statistics<Element>, normalize<Element>, add_gradients<Element>, apply<Element>,
-            widen<Element>};
+    return {add_statistics<Element>, normalize<Element>, add_gradients<Element>, apply<Element>};
 }
 
 NormFunctions norm_functions_of(DType dtype) {

@@ -29,9 +29,8 @@ Range ChannelPanels::channels(std::int64_t block) const {
 
 PixelPieces::PixelPieces(const ChannelPanels& panels, DType dtype, std::int64_t bytes,
                          std::int64_t most)
-    : panels_(panels) {
-    const std::int64_t limit =
-        std::clamp(bytes / (panels.width * size_of(dtype)), kFewestPixels, most);
+    : panels_(panels), element_(size_of(dtype)) {
+    const std::int64_t limit = std::clamp(bytes / (panels.width * element_), kFewestPixels, most);
     groups_ = Blocks{panels.images, std::max<std::int64_t>(limit / panels.pixels, 1)}.count();
     parts_ = Blocks{panels.pixels, limit}.count();
 }

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "brgemm/spec.h"
+#include "jit/isa.h"
 #include "primitives/tensor/channel_blocks.h"
 #include "primitives/tensor/layout.h"
 #include "primitives/tensor/parallel.h"
@@ -23,9 +25,6 @@ struct ChannelPanels {
     std::int64_t pixels = 0;  // of an image
     std::int64_t width = 0;   // channels from pixel to pixel, those that fill up a block included
 
-    std::int64_t pixel(std::int64_t image, std::int64_t block, std::int64_t pixel_of_image) const {
-        return (image * blocks + block) * pixels + pixel_of_image;
-    }
     // Channels of one block.
     Range channels(std::int64_t block) const;
 
@@ -33,6 +32,55 @@ private:
     ChannelBlocks channel_blocks_;
     bool is_blocked_;
 };
+
+// What the vector code has of a piece, some pixels of a block: one after the other,
+// with vectors along their channels. A channel's sum is one chain over the pixels, so its bits are
+// the same for every width. Pointers are at the first channel of the first pixel, those of
+// per-channel arrays at the first channel.
+struct PixelRows {
+    std::int64_t pixels = 0;
+    std::int64_t channels = 0;
+    std::int64_t distance = 0;       // elements from pixel to pixel
+    std::int64_t mask_distance = 0;  // bytes
+    const void* src = nullptr;
+    const void* diff_dst = nullptr;
+    const void* diff_addend = nullptr;  // add_gradients: of diff_dst, or null
+    const void* residual = nullptr;     // or null
+    // Backward. Of relu the result or the mask, or neither: then all passes. Of other activations
+    // the result or the argument.
+    const void* saved = nullptr;
+    const std::uint8_t* relu_mask = nullptr;
+    void* out = nullptr;  // dst, diff_src or what passed, which may be null; may be an operand
+    std::uint8_t* relu_mask_out = nullptr;
+    const float* mean = nullptr;
+    const float* scale = nullptr;  // weight * inverse_std
+    const float* bias = nullptr;
+    const float* mean_diff = nullptr;   // backward: mean of what passed,
+    const float* mean_slope = nullptr;  // and of that times (src - mean), over the variance
+    float* sums = nullptr;              // of src - mean, or of what passed
+    float* products = nullptr;          // of (src - mean)^2, or of what passed times (src - mean)
+    bool relu = false;
+};
+
+using PixelFunction = void (*)(const PixelRows&);
+
+struct NormFunctions {
+    PixelFunction add_statistics;  // sums, products += about `mean`, any value near the true one
+    PixelFunction normalize;       // out
+    PixelFunction add_gradients;   // sums, products += and out, if any
+    PixelFunction apply;           // out = scale * (passed - mean_diff - (src - mean) * mean_slope)
+};
+
+// For an ISA level that this machine can run; f32 or bf16.
+NormFunctions norm_functions(Isa isa, DType dtype);
+// out = what passed of diff_dst; adds it to the sums, if any. No activation is relu without a gate,
+// and only relu may lack `out`.
+PixelFunction gradient_function(Isa isa, DType dtype, Activation activation);
+
+// What a task reads of one tensor: see pack.cpp.
+inline constexpr std::int64_t kPieceBytes = 128 * 1024;
+// Of rows of float32 sums, which begin on cache lines.
+inline constexpr std::int64_t kLineFloats = 16;
 
 // How the pixels of every block are cut: a piece is several images or a part of one, and all are
 // alike but for one image or pixel, so that threads have equal shares. Of at least one pixel.
@@ -63,18 +111,30 @@ public:
             order);
     }
 
-    // body(pixel) for the images of a piece: their first pixel, counted from the tensor's.
+    // Of every image of a piece.
+    PixelRows rows(std::int64_t piece, std::int64_t block) const {
+        return {.pixels = pixels(piece).size(),
+                .channels = panels_.channels(block).size(),
+                .distance = panels_.width,
+                .mask_distance = mask_width()};
+    }
+    // body(bytes from the begin of a tensor, bytes from the begin of a mask) for the images of a
+    // piece. A mask has a bit per element, in whole bytes per pixel.
     template <class Body>
     void for_images(std::int64_t piece, std::int64_t block, const Body& body) const {
         const Range these = images(piece);
         const std::int64_t first = pixels(piece).begin;
         for (std::int64_t image = these.begin; image < these.end; ++image) {
-            body(panels_.pixel(image, block, first));
+            const std::int64_t pixel = (image * panels_.blocks + block) * panels_.pixels + first;
+            body(pixel * panels_.width * element_, pixel * mask_width());
         }
     }
 
 private:
+    std::int64_t mask_width() const { return (panels_.width + 7) / 8; }
+
     ChannelPanels panels_;
+    std::int64_t element_;     // bytes
     std::int64_t groups_ = 1;  // of images
     std::int64_t parts_ = 1;   // of each image
 };

@@ -14,6 +14,7 @@
 #include <hwy/highway.h>
 
 #include "primitives/layers/channel_arithmetic-inl.h"
+#include "primitives/layers/channel_panels.h"
 #include "primitives/tensor/partition.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -58,77 +59,46 @@ struct Strip {
 template <class Element>
 inline constexpr std::int64_t kStripChannels = kStrip<Element> * ChannelVector<Element>::kChannels;
 
-// Channels that along_channels() treats at once.
-template <class Element>
-HWY_INLINE bool is_one_strip(std::int64_t channels) {
-    return channels == kStripChannels<Element> || channels <= ChannelVector<Element>::kChannels;
-}
-
-template <class Element>
-HWY_INLINE std::int64_t pixels_of_group(std::int64_t channels) {
-    return std::max(kGroupBytes / (channels * static_cast<std::int64_t>(sizeof(Element))), kFewest);
-}
-
-// What is read soon, to be prefetched: about 2 KiB ahead, as the hardware's prefetchers do not look
-// beyond a page, nor along strips.
-template <class Element>
-class NextStrip {
-public:
-    // Of groups of pixels at a distance in elements.
-    NextStrip(std::int64_t channels, std::int64_t distance, std::int64_t group)
-        : channels_(channels) {
-        const auto bytes = distance * static_cast<std::int64_t>(sizeof(Element));
-        const bool narrow = is_one_strip<Element>(channels);
-        rest_ = distance * (narrow ? std::max<std::int64_t>(kAheadBytes / bytes, 1) : group);
-        narrow_ = narrow;
-    }
-
-    // Elements from a vector at this channel to the one to prefetch: in the same pixel's next
-    // strip, behind the last one in the next group's first.
-    std::int64_t from(std::int64_t channel) const {
-        if (narrow_) return rest_;
-        return channel + kStripChannels<Element> < channels_ ? kStripChannels<Element>
-                                                             : rest_ - channel;
-    }
-
-private:
-    static constexpr std::int64_t kAheadBytes = 2 * 1024;
-
-    std::int64_t channels_;
-    std::int64_t rest_;
-    bool narrow_;
-};
+// About as far ahead as is prefetched: the hardware's prefetchers do not look beyond a page, nor
+// along strips.
+constexpr std::int64_t kAheadBytes = 2 * 1024;
 
 template <class Element, class Row>
 struct StripsOfGroup {
     const Row& row;
     Range group;
-    const NextStrip<Element>& next;
+    std::int64_t channels;
+    bool narrow;
+    std::int64_t next;  // elements from this group to the one that is read next
 
+    // Prefetched is, for a vector, that of the same pixel's next strip, behind the last one that of
+    // the next group's first.
     template <std::int64_t kVectors, class Part>
     HWY_INLINE void columns(std::int64_t channel, Part part) const {
-        row.template strip<kVectors>(group, channel, next.from(channel), part);
+        const bool last = channel + kStripChannels<Element> >= channels;
+        const std::int64_t behind = last ? next - channel : kStripChannels<Element>;
+        row.template strip<kVectors>(group, channel, narrow ? next : behind, part);
     }
 };
 
 // row.strip<vectors>(pixels, first channel, elements ahead to prefetch, part) for the strips of one
 // group of pixels behind the other: all pixels are one where a strip holds their channels, else
-// `wide` of them. `it` has pixels, channels and the distance from pixel to pixel.
-template <class Element, class Pixels, class Row>
-HWY_INLINE void in_strips(const Pixels& it, std::int64_t wide, const Row& row) {
-    const NextStrip<Element> next(it.channels, it.distance, wide);
-    const bool narrow = is_one_strip<Element>(it.channels);
+// `wide` of them. By default as many as stay near.
+template <class Element, class Row>
+HWY_INLINE void in_strips(const PixelRows& it, const Row& row, std::int64_t wide = 0) {
+    constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Element));
+    if (wide == 0) wide = std::max(kGroupBytes / (it.channels * kBytes), kFewest);
+    const bool narrow =
+        it.channels == kStripChannels<Element> || it.channels <= ChannelVector<Element>::kChannels;
     const std::int64_t group = narrow ? it.pixels : wide;
+    const std::int64_t ahead =
+        narrow ? std::max<std::int64_t>(kAheadBytes / (it.distance * kBytes), 1) : wide;
     for (std::int64_t first = 0; first < it.pixels; first += group) {
         const Range pixels{first, std::min(first + group, it.pixels)};
-        along_channels<Element, kStrip<Element>>(it.channels,
-                                                 StripsOfGroup<Element, Row>{row, pixels, next});
+        along_channels<Element, kStrip<Element>>(
+            it.channels,
+            StripsOfGroup<Element, Row>{row, pixels, it.channels, narrow, it.distance * ahead});
     }
-}
-
-template <class Element, class Pixels, class Row>
-HWY_INLINE void in_strips(const Pixels& it, const Row& row) {
-    in_strips<Element>(it, pixels_of_group<Element>(it.channels), row);
 }
 
 }  // namespace HWY_NAMESPACE

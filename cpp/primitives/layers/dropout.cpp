@@ -158,15 +158,8 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace dlprim {
-namespace {
 
-constexpr std::int64_t kTaskElements = 16 * 1024;
-
-using Drop = void (*)(const Dropout&, Range, const void*, void*);
-
-Drop drop_function(DType dtype) { return DLPRIM_FOR_ISA(usable_isa(), drop_of)(dtype); }
-
-}  // namespace
+static constexpr std::int64_t kTaskElements = 16 * 1024;
 
 std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
                                     std::array<std::uint32_t, 2> key) {
@@ -185,7 +178,7 @@ std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
 
 void run_dropout(const Dropout& dropout, DType dtype, std::int64_t count, const void* src,
                  void* out) {
-    const Drop drop = drop_function(dtype);
+    const auto drop = DLPRIM_FOR_ISA(usable_isa(), drop_of)(dtype);
     const Blocks tasks{count, kTaskElements};
     parallel_for(tasks.count(),
                  [&](std::int64_t task) { drop(dropout, tasks.at(task), src, out); });

@@ -81,21 +81,12 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace dlprim {
-namespace {
 
 // A multiple of every vector, so that only the last task has a ragged end.
-constexpr std::int64_t kTaskElements = 32 * 1024;
-
-using Function = void (*)(const ElementwiseOperands&);
-
-Function function(Elementwise operation, DType dtype) {
-    return DLPRIM_FOR_ISA(usable_isa(), elementwise_of)(operation, dtype);
-}
-
-}  // namespace
+static constexpr std::int64_t kTaskElements = 32 * 1024;
 
 void run_elementwise(Elementwise operation, DType dtype, const ElementwiseOperands& operands) {
-    const Function run = function(operation, dtype);
+    const auto run = DLPRIM_FOR_ISA(usable_isa(), elementwise_of)(operation, dtype);
     const Blocks tasks{operands.count, kTaskElements};
     parallel_for(tasks.count(), [&](std::int64_t task) {
         const Range range = tasks.at(task);

@@ -8,7 +8,7 @@
 #include <hwy/cache_control.h>
 
 #include "jit/isa.h"
-#include "primitives/layers/activation_backward_rows.h"
+#include "primitives/layers/channel_panels.h"
 #include "primitives/nest/schedule_cost.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
@@ -21,7 +21,6 @@ constexpr std::int64_t kTaskBytes = 64 * 1024;
 // Rows that are fetched in front of the one that is copied, and how much of each.
 constexpr std::int64_t kRowsAhead = 2;
 constexpr std::int64_t kMostAhead = 1024;
-constexpr std::int64_t kCacheLine = 64;
 // Rows of one chain of float32 additions.
 constexpr std::int64_t kChain = 256;
 // A table above this is not found in the cache by who reads it next.
@@ -125,13 +124,13 @@ private:
 
     EmbeddingBackward it_;
     Occurrences found_;
-    GradientFunction add_;
+    PixelFunction add_;
     bool around_caches_;
 };
 
 // No hardware foresees where a row begins.
 void prefetch(const char* row, std::int64_t bytes) {
-    for (std::int64_t i = 0; i < std::min(bytes, kMostAhead); i += kCacheLine) {
+    for (std::int64_t i = 0; i < std::min(bytes, kMostAhead); i += kCacheLineBytes) {
         hwy::Prefetch(row + i);
     }
 }

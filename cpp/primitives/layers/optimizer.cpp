@@ -33,6 +33,8 @@ struct Quotient {
     HWY_INLINE FloatVector operator()(FloatVector x, FloatVector y) const { return hn::Div(x, y); }
 };
 
+HWY_INLINE Values all(float value) { return all_of<std::uint16_t>(value); }
+
 template <class Part>
 HWY_INLINE void finish(const Parameter& it, const Values& weights, std::int64_t at, Part part) {
     store_floats(weights, it.weights + at, part);
@@ -46,18 +48,16 @@ struct SgdRow {
     template <std::int64_t kVectors, class Part>
     HWY_INLINE void columns(std::int64_t at, Part part) const {
         const Values weights = Values::load_floats(it.weights + at, part);
-        Values slope = each(ProductSum(), all_of<std::uint16_t>(step.weight_decay), weights,
+        Values slope = each(ProductSum(), all(step.weight_decay), weights,
                             Values::load_floats(it.gradient + at, part));
         if (it.first != nullptr) {
-            const Values momentum = all_of<std::uint16_t>(step.momentum);
+            const Values momentum = all(step.momentum);
             const Values velocity =
                 each(ProductSum(), momentum, Values::load_floats(it.first + at, part), slope);
             store_floats(velocity, it.first + at, part);
             slope = step.nesterov ? each(ProductSum(), momentum, velocity, slope) : velocity;
         }
-        finish(it,
-               each(ProductDifference(), all_of<std::uint16_t>(step.learning_rate), slope, weights),
-               at, part);
+        finish(it, each(ProductDifference(), all(step.learning_rate), slope, weights), at, part);
     }
 };
 
@@ -69,22 +69,19 @@ struct AdamwRow {
     HWY_INLINE void columns(std::int64_t at, Part part) const {
         const Values gradient = Values::load_floats(it.gradient + at, part);
         const Values first = Values::load_floats(it.first + at, part);
-        const Values mean = each(ProductSum(), all_of<std::uint16_t>(step.beta1), first,
-                                 all_of<std::uint16_t>(step.rest1) * gradient);
+        const Values mean = each(ProductSum(), all(step.beta1), first, all(step.rest1) * gradient);
         const Values second = Values::load_floats(it.second + at, part);
-        const Values square = each(ProductSum(), all_of<std::uint16_t>(step.beta2), second,
-                                   all_of<std::uint16_t>(step.rest2) * gradient * gradient);
+        const Values square =
+            each(ProductSum(), all(step.beta2), second, all(step.rest2) * gradient * gradient);
         store_floats(mean, it.first + at, part);
         store_floats(square, it.second + at, part);
         const Values root =
-            each(ProductSum(), each(SquareRoot(), square), all_of<std::uint16_t>(step.root_scale),
-                 all_of<std::uint16_t>(step.epsilon));
-        const Values decayed =
-            Values::load_floats(it.weights + at, part) * all_of<std::uint16_t>(step.decay);
-        finish(it,
-               each(ProductDifference(), all_of<std::uint16_t>(step.step_size),
-                    each(Quotient(), mean, root), decayed),
-               at, part);
+            each(ProductSum(), each(SquareRoot(), square), all(step.root_scale), all(step.epsilon));
+        const Values decayed = Values::load_floats(it.weights + at, part) * all(step.decay);
+        finish(
+            it,
+            each(ProductDifference(), all(step.step_size), each(Quotient(), mean, root), decayed),
+            at, part);
     }
 };
 

@@ -16,152 +16,130 @@ namespace {
 
 constexpr std::int64_t kMostTaps = 256;
 
+// What a pixel gathers from along one axis.
+struct Sources {
+    Range range;
+    std::int64_t tap;  // of the first of them
+    float factor = 1;  // of the average, forward
+};
+
 // One axis: which inputs a result sees, and which results an input is seen by.
 struct Axis {
     std::int64_t src, dst, window, stride, padding;
     bool padding_counts;
 
-    Range inputs(std::int64_t result) const {
+    Sources inputs(std::int64_t result) const {
         const std::int64_t first = result * stride - padding;
-        return {std::max<std::int64_t>(first, 0), std::min(first + window, src)};
+        const std::int64_t begin = std::max<std::int64_t>(first, 0);
+        const Range range{begin, std::min(first + window, src)};
+        const auto count = padding_counts ? window : range.size();
+        return {range, begin - first, 1.0F / static_cast<float>(count)};
     }
-    Range results(std::int64_t input) const {
+    Sources results(std::int64_t input) const {
         const std::int64_t place = input + padding;
         const std::int64_t first = place < window ? 0 : (place - window) / stride + 1;
-        return {first, std::min(place / stride + 1, dst)};
+        return {{first, std::min(place / stride + 1, dst)}, place - first * stride};
     }
-    std::int64_t first_tap(std::int64_t result) const {
-        return inputs(result).begin - (result * stride - padding);
-    }
-    // results() of all inputs: divisions that a row of pixels would otherwise repeat.
-    std::vector<Range> all_results() const {
-        std::vector<Range> ranges(static_cast<std::size_t>(src));
-        for (std::int64_t input = 0; input < src; ++input) {
-            ranges[static_cast<std::size_t>(input)] = results(input);
-        }
-        return ranges;
-    }
-    // Of an average, one for each result.
+    // Of all results.
     std::vector<float> factors() const {
         std::vector<float> values(static_cast<std::size_t>(dst));
-        for (std::int64_t result = 0; result < dst; ++result) {
-            const auto count = padding_counts ? window : inputs(result).size();
-            values[static_cast<std::size_t>(result)] = 1.0F / static_cast<float>(count);
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            values[i] = inputs(static_cast<std::int64_t>(i)).factor;
         }
         return values;
+    }
+    // Of all pixels: divisions that every row of them would otherwise repeat.
+    std::vector<Sources> sources(bool forward) const {
+        std::vector<Sources> all(static_cast<std::size_t>(forward ? dst : src));
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            const auto pixel = static_cast<std::int64_t>(i);
+            all[i] = forward ? inputs(pixel) : results(pixel);
+        }
+        return all;
     }
 };
 
 class PoolPass {
 public:
-    explicit PoolPass(const Pooling& pooling)
+    PoolPass(const Pooling& pooling, bool forward)
         : pooling_(pooling),
+          forward_(forward),
           rows_{pooling.src.height, pooling.P(),   pooling.R,
                 pooling.stride_h,   pooling.pad_h, pooling.kind != PoolingKind::average},
           columns_{pooling.src.width, pooling.Q(),   pooling.S,
                    pooling.stride_w,  pooling.pad_w, pooling.kind != PoolingKind::average},
-          panels_src_(pooling.src, pooling.layout),
-          functions_(pool_functions(usable_isa(), pooling.src.dtype)),
-          row_factors_(rows_.factors()),
-          column_factors_(columns_.factors()),
-          ones_(static_cast<std::size_t>(std::max(pooling.R, pooling.S)), 1.0F) {}
-
-    void forward(const void* src, void* dst, std::uint8_t* indices) const {
-        const bool is_max = pooling_.kind == PoolingKind::max;
-        const auto gather = is_max ? functions_.maximum : functions_.weighted_sum;
-        const std::int64_t width = panels_src_.width;
-        for_rows(rows_.dst, [&](std::int64_t image, std::int64_t block, std::int64_t p) {
-            const Range h = rows_.inputs(p);
-            const std::int64_t from = place({image, block}, h.begin, 0, true);
-            std::int64_t to = place({image, block}, p, 0, false);
-            PoolWindow it = window(block, h, {0, 0}, columns_.src);
-            it.tap_row = pooling_.S;
-            it.tap_column = 1;
-            it.row_factors = it.column_factors = ones_.data();
-            const float row_factor = row_factors_[static_cast<std::size_t>(p)];
-            for (std::int64_t q = 0; q < columns_.dst; ++q, to += width) {
-                const Range w = columns_.inputs(q);
-                it.columns = std::max<std::int64_t>(w.size(), 0);
-                it.from = static_cast<const char*>(src) + (from + w.begin * width) * element_;
-                it.to = static_cast<char*>(dst) + to * element_;
-                it.taps_out = indices == nullptr ? nullptr : indices + to;
-                it.tap = rows_.first_tap(p) * pooling_.S + columns_.first_tap(q);
-                it.scale = row_factor * column_factors_[static_cast<std::size_t>(q)];
-                gather(it);
-            }
-        });
+          panels_(pooling.src, pooling.layout),
+          gathered_(columns_.sources(forward)) {
+        if (forward) {
+            row_factors_.assign(static_cast<std::size_t>(pooling.R), 1.0F);
+            column_factors_.assign(static_cast<std::size_t>(pooling.S), 1.0F);
+        } else {
+            row_factors_ = rows_.factors();
+            column_factors_ = columns_.factors();
+        }
     }
 
-    void backward(const void* diff_dst, const std::uint8_t* indices, void* diff_src) const {
-        const bool is_max = pooling_.kind == PoolingKind::max;
-        const auto gather = is_max ? functions_.maximum_backward : functions_.weighted_sum;
-        const std::vector<Range> columns = columns_.all_results();
-        const std::int64_t width = panels_src_.width;
-        for_rows(rows_.src, [&](std::int64_t image, std::int64_t block, std::int64_t h) {
-            const Range p = rows_.results(h);
-            const std::int64_t from = place({image, block}, p.begin, 0, false);
-            const std::int64_t tap = (h + rows_.padding - p.begin * rows_.stride) * pooling_.S;
-            auto* to = static_cast<char*>(diff_src) + place({image, block}, h, 0, true) * element_;
-            PoolWindow it = window(block, p, {0, 0}, columns_.dst);
-            it.tap_row = -rows_.stride * pooling_.S;
-            it.tap_column = -columns_.stride;
-            it.row_factors = row_factors_.data() + p.begin;
-            for (std::int64_t w = 0; w < columns_.src; ++w, to += width * element_) {
-                const Range q = columns[static_cast<std::size_t>(w)];
-                it.columns = std::max<std::int64_t>(q.size(), 0);
+    // Forward `taps_out`, backward `taps`, of the maximum.
+    void run(const void* from, void* to, const std::uint8_t* taps, std::uint8_t* taps_out) const {
+        const PoolFunctions functions = pool_functions(usable_isa(), pooling_.src.dtype);
+        const auto maximum = forward_ ? functions.maximum : functions.maximum_backward;
+        const auto gather = pooling_.kind == PoolingKind::max ? maximum : functions.weighted_sum;
+        const std::int64_t element = size_of(pooling_.src.dtype);
+        for_rows([&](std::int64_t panel, std::int64_t row) {
+            const auto length = static_cast<std::int64_t>(gathered_.size());
+            const Sources h = forward_ ? rows_.inputs(row) : rows_.results(row);
+            std::int64_t place = (panel * row_count() + row) * length * panels_.width;
+            PoolWindow it = window(panel, h);
+            const std::int64_t first =
+                (panel * (forward_ ? rows_.src : rows_.dst) + h.range.begin) * it.row_distance;
+            for (std::int64_t column = 0; column < length; ++column, place += panels_.width) {
+                const Sources w = gathered_[static_cast<std::size_t>(column)];
+                it.columns = std::max<std::int64_t>(w.range.size(), 0);
                 // Of a pixel that no window sees there is nothing to gather.
-                const std::int64_t at = it.rows * it.columns == 0 ? 0 : from + q.begin * width;
-                it.from = static_cast<const char*>(diff_dst) + at * element_;
-                it.to = to;
-                it.taps = indices == nullptr ? nullptr : indices + at;
-                it.tap = tap + w + columns_.padding - q.begin * columns_.stride;
-                it.column_factors = column_factors_.data() + q.begin;
+                const std::int64_t at =
+                    it.rows * it.columns == 0 ? 0 : first + w.range.begin * panels_.width;
+                it.from = static_cast<const char*>(from) + at * element;
+                it.to = static_cast<char*>(to) + place * element;
+                it.taps = taps == nullptr ? nullptr : taps + at;
+                it.taps_out = taps_out == nullptr ? nullptr : taps_out + place;
+                it.tap = h.tap * pooling_.S + w.tap;
+                it.scale = h.factor * w.factor;
+                it.column_factors = column_factors_.data() + (forward_ ? 0 : w.range.begin);
                 gather(it);
             }
         });
     }
 
 private:
-    struct Panel {
-        std::int64_t image, block;
-    };
+    std::int64_t row_count() const { return forward_ ? rows_.dst : rows_.src; }
 
-    std::int64_t blocks() const { return panels_src_.blocks; }
-    std::int64_t width() const { return panels_src_.width; }
-
-    // body(image, block, row) of an image's rows.
+    // body(panel, row) of what is written; a panel is a block of an image.
     template <class Body>
-    void for_rows(std::int64_t rows, const Body& body) const {
-        parallel_for(pooling_.src.images * blocks() * rows, [&](std::int64_t task) {
-            body(task / rows / blocks(), task / rows % blocks(), task % rows);
-        });
+    void for_rows(const Body& body) const {
+        const std::int64_t rows = row_count();
+        parallel_for(pooling_.src.images * panels_.blocks * rows,
+                     [&](std::int64_t task) { body(task / rows, task % rows); });
     }
 
-    // Elements before a pixel of src, or else of dst.
-    std::int64_t place(Panel panel, std::int64_t row, std::int64_t column, bool of_src) const {
-        const std::int64_t height = of_src ? rows_.src : rows_.dst;
-        const std::int64_t length = of_src ? columns_.src : columns_.dst;
-        const std::int64_t first = panel.image * blocks() + panel.block;
-        return ((first * height + row) * length + column) * width();
-    }
-
-    PoolWindow window(std::int64_t block, Range rows, Range columns, std::int64_t length) const {
-        return {.channels = panels_src_.channels(block).size(),
-                .rows = std::max<std::int64_t>(rows.size(), 0),
-                .columns = std::max<std::int64_t>(columns.size(), 0),
-                .row_distance = length * width(),
-                .column_distance = width()};
+    // What the windows of a row share.
+    PoolWindow window(std::int64_t panel, const Sources& rows) const {
+        return {.channels = panels_.channels(panel % panels_.blocks).size(),
+                .rows = std::max<std::int64_t>(rows.range.size(), 0),
+                .row_distance = (forward_ ? columns_.src : columns_.dst) * panels_.width,
+                .column_distance = panels_.width,
+                .tap_row = forward_ ? pooling_.S : -rows_.stride * pooling_.S,
+                .tap_column = forward_ ? 1 : -columns_.stride,
+                .row_factors = row_factors_.data() + (forward_ ? 0 : rows.range.begin)};
     }
 
     Pooling pooling_;
+    bool forward_;
     Axis rows_;
     Axis columns_;
-    ChannelPanels panels_src_;
-    PoolFunctions functions_;
-    std::vector<float> row_factors_;
+    ChannelPanels panels_;
+    std::vector<Sources> gathered_;   // by each column
+    std::vector<float> row_factors_;  // of what is gathered: ones forward
     std::vector<float> column_factors_;
-    std::vector<float> ones_;
-    std::int64_t element_ = size_of(pooling_.src.dtype);
 };
 
 void refuse(const std::string& sentence) { throw std::invalid_argument(sentence); }
@@ -193,12 +171,12 @@ void validate(const Pooling& it) {
 }
 
 void pool_forward(const Pooling& pooling, const void* src, void* dst, std::uint8_t* indices) {
-    PoolPass(pooling).forward(src, dst, indices);
+    PoolPass(pooling, true).run(src, dst, nullptr, indices);
 }
 
 void pool_backward(const Pooling& pooling, const void* diff_dst, const std::uint8_t* indices,
                    void* diff_src) {
-    PoolPass(pooling).backward(diff_dst, indices, diff_src);
+    PoolPass(pooling, false).run(diff_dst, diff_src, indices, nullptr);
 }
 
 }  // namespace dlprim

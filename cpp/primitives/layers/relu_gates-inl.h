@@ -16,6 +16,7 @@
 #include <hwy/highway.h>
 
 #include "primitives/layers/channel_arithmetic-inl.h"
+#include "primitives/layers/channel_panels.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace dlprim {
@@ -132,12 +133,12 @@ struct RecomputingGate {
 };
 
 // Calls body with the gate that asks the mask of `it`, or else dst, if there is either.
-template <class Element, class Pixels, class Body>
-HWY_INLINE void with_stored_gate(const Pixels& it, const void* dst, const Body& body) {
+template <class Element, class Body>
+HWY_INLINE void with_stored_gate(const PixelRows& it, const Body& body) {
     if (it.relu_mask != nullptr) {
         body(BitGate{it.relu_mask, it.mask_distance});
-    } else if (dst != nullptr) {
-        body(DstGate<Element>{static_cast<const Element*>(dst), it.distance});
+    } else if (it.saved != nullptr) {
+        body(DstGate<Element>{static_cast<const Element*>(it.saved), it.distance});
     } else {
         body(NoGate());
     }

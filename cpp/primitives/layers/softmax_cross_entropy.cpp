@@ -142,12 +142,6 @@ namespace {
 constexpr std::int64_t kTaskElements = 32 * 1024;
 constexpr std::int64_t kLongestVector = 32;  // elements
 
-using RowFunction = float (*)(const SoftmaxCrossEntropy&, std::int64_t, float, float*);
-
-RowFunction row_function(DType dtype) {
-    return DLPRIM_FOR_ISA(usable_isa(), row_function_of)(dtype);
-}
-
 }  // namespace
 
 double softmax_cross_entropy(const SoftmaxCrossEntropy& problem) {
@@ -155,7 +149,7 @@ double softmax_cross_entropy(const SoftmaxCrossEntropy& problem) {
         problem.rows - std::count(problem.targets, problem.targets + problem.rows, problem.ignored);
     const auto scale =
         static_cast<float>(1.0 / static_cast<double>(std::max<std::int64_t>(counted, 1)));
-    const RowFunction function = row_function(problem.dtype);
+    const auto function = DLPRIM_FOR_ISA(usable_isa(), row_function_of)(problem.dtype);
     std::vector<float> losses(static_cast<std::size_t>(problem.rows));
     const Blocks tasks{problem.rows, std::max<std::int64_t>(kTaskElements / problem.classes, 1)};
     parallel_for(tasks.count(), [&](std::int64_t task) {

@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
@@ -131,6 +133,17 @@ HWY_INLINE void prefetch(const Element* first, std::int64_t distance, std::int64
 template <std::int64_t kCount, class Element>
 HWY_INLINE void prefetch(const Element* first, std::int64_t distance) {
     prefetch(first, distance, kCount);
+}
+
+// body(i) for i from 0 to kCount - 1, each a constant: what it indexes can stay in registers, if
+// the body is a lambda that is always inlined.
+template <class Body, int... kIndex>
+HWY_INLINE void unrolled(std::integer_sequence<int, kIndex...>, const Body& body) {
+    (body(std::integral_constant<int, kIndex>()), ...);
+}
+template <int kCount, class Body>
+HWY_INLINE void unrolled(const Body& body) {
+    unrolled(std::make_integer_sequence<int, kCount>(), body);
 }
 
 }  // namespace HWY_NAMESPACE

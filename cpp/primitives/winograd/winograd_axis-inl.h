@@ -6,10 +6,8 @@
 // -1, infinity and a filter of their own. All normalisation is in the filter's transform.
 // Derivation: docs/winograd.md; tests/winograd_exact.py checks every constant in exact arithmetic.
 //
-// kStep: pixels from a tile to its neighbour, 0 where what is transformed has none.
-//
-// A transform to slots comes in passes that give one or two slots each, so that a two-dimensional
-// one can hold a row of results in registers; a transform from slots likewise.
+// A transform comes in passes that give one or two values each (kGives), so that a two-dimensional
+// one can hold a row of results in registers.
 #if defined(DLPRIM_PRIMITIVES_WINOGRAD_AXIS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef DLPRIM_PRIMITIVES_WINOGRAD_AXIS_INL_H
 #undef DLPRIM_PRIMITIVES_WINOGRAD_AXIS_INL_H
@@ -26,7 +24,6 @@ HWY_BEFORE_NAMESPACE();
 namespace dlprim {
 namespace HWY_NAMESPACE {
 
-inline constexpr int kNoSlot = -1;
 inline constexpr float kA = 0.707106781186547524F;
 inline constexpr float kB = 1.41421356237309505F;
 
@@ -38,37 +35,49 @@ HWY_INLINE FloatVector plus(FloatVector y, float factor, FloatVector x) {
 HWY_INLINE FloatVector plus(FloatVector x, FloatVector y) { return hn::Add(x, y); }
 HWY_INLINE FloatVector minus(FloatVector x, FloatVector y) { return hn::Sub(x, y); }
 
-// Slots of the points a and -a in the first pass, b and -b in the second, 0 and infinity in the
-// last.
+// The slots, or results, that a pass gives.
+struct Given {
+    int first;
+    int second;
+};
+inline constexpr int kNone = -1;
+
+// Points a and -a, then b and -b, then 0 and infinity.
 struct SixSlots {
     static constexpr int kSlots = slots_of(4);
-    static constexpr int kPasses = 3;
-    static constexpr int first(int pass) { return pass == 0 ? 1 : pass == 1 ? 3 : 0; }
-    static constexpr int second(int pass) { return pass == 0 ? 2 : pass == 1 ? 4 : 5; }
+    static constexpr Given kGives[] = {{1, 2}, {3, 4}, {0, 5}};
 };
-
-struct FiveSlots : SixSlots {
-    static constexpr int second(int pass) { return pass == 1 ? kNoSlot : SixSlots::second(pass); }
+struct FiveSlots {
+    static constexpr int kSlots = slots_of(4);
+    static constexpr Given kGives[] = {{1, 2}, {3, kNone}, {0, 5}};
 };
-
 // Points 1 and -1, then 0 and infinity.
 struct FourSlots {
     static constexpr int kSlots = slots_of(2);
-    static constexpr int kPasses = 2;
-    static constexpr int first(int pass) { return pass == 0 ? 1 : 0; }
-    static constexpr int second(int pass) { return pass == 0 ? 2 : 3; }
+    static constexpr Given kGives[] = {{1, 2}, {0, 3}};
+};
+
+struct FourResults {
+    static constexpr Given kGives[] = {{0, 2}, {1, 3}};
+};
+struct ThreeResults {
+    static constexpr Given kGives[] = {{0, 2}, {1, kNone}};
+};
+struct TwoResults {
+    static constexpr Given kGives[] = {{0, 1}};
+};
+
+// Steps: pixels from a tile to its neighbour, 0 where what is transformed has none.
+template <int kOperands, int kPixels>
+struct Axis {
+    static constexpr int kIn = kOperands;
+    static constexpr int kStep = kPixels;
 };
 
 // Inputs of a tile to slots.
-template <int kTile>
-struct InputAxis;
-
-template <>
-struct InputAxis<4> : SixSlots {
-    static constexpr int kIn = 6;
-    static constexpr int kStep = 4;
+struct Input4 : SixSlots, Axis<6, 4> {
     template <int kPass>
-    static HWY_INLINE void expand(const FloatVector* d, FloatVector& x, FloatVector& y) {
+    static HWY_INLINE void apply(const FloatVector* d, FloatVector& x, FloatVector& y) {
         if constexpr (kPass == 0) {
             const FloatVector even = plus(d[4], -2.0F, d[2]);
             const FloatVector odd = plus(d[3], -2.0F, d[1]);
@@ -86,12 +95,9 @@ struct InputAxis<4> : SixSlots {
     }
 };
 
-template <>
-struct InputAxis<3> : FiveSlots {
-    static constexpr int kIn = 5;
-    static constexpr int kStep = 3;
+struct Input3 : FiveSlots, Axis<5, 3> {
     template <int kPass>
-    static HWY_INLINE void expand(const FloatVector* d, FloatVector& x, FloatVector& y) {
+    static HWY_INLINE void apply(const FloatVector* d, FloatVector& x, FloatVector& y) {
         if constexpr (kPass == 0) {
             const FloatVector u = plus(d[3], -kB, d[2]);
             const FloatVector w = plus(d[2], -kB, d[1]);
@@ -108,12 +114,9 @@ struct InputAxis<3> : FiveSlots {
     }
 };
 
-template <>
-struct InputAxis<2> : FourSlots {
-    static constexpr int kIn = 4;
-    static constexpr int kStep = 2;
+struct Input2 : FourSlots, Axis<4, 2> {
     template <int kPass>
-    static HWY_INLINE void expand(const FloatVector* d, FloatVector& x, FloatVector& y) {
+    static HWY_INLINE void apply(const FloatVector* d, FloatVector& x, FloatVector& y) {
         if constexpr (kPass == 0) {
             x = plus(d[2], d[1]);
             y = minus(d[2], d[1]);
@@ -124,16 +127,10 @@ struct InputAxis<2> : FourSlots {
     }
 };
 
-// Gradients of a tile's results to slots: the transpose of ResultAxis.
-template <int kTile>
-struct GradientAxis;
-
-template <>
-struct GradientAxis<4> : SixSlots {
-    static constexpr int kIn = 4;
-    static constexpr int kStep = 4;
+// Gradients of a tile's results to slots: the transpose of Result.
+struct Gradient4 : SixSlots, Axis<4, 4> {
     template <int kPass>
-    static HWY_INLINE void expand(const FloatVector* g, FloatVector& x, FloatVector& y) {
+    static HWY_INLINE void apply(const FloatVector* g, FloatVector& x, FloatVector& y) {
         if constexpr (kPass == 2) {
             x = g[0];
             y = g[3];
@@ -148,12 +145,9 @@ struct GradientAxis<4> : SixSlots {
     }
 };
 
-template <>
-struct GradientAxis<3> : FiveSlots {
-    static constexpr int kIn = 3;
-    static constexpr int kStep = 3;
+struct Gradient3 : FiveSlots, Axis<3, 3> {
     template <int kPass>
-    static HWY_INLINE void expand(const FloatVector* g, FloatVector& x, FloatVector& y) {
+    static HWY_INLINE void apply(const FloatVector* g, FloatVector& x, FloatVector& y) {
         if constexpr (kPass == 0) {
             const FloatVector even = plus(g[0], 0.5F, g[2]);
             x = plus(even, kA, g[1]);
@@ -167,12 +161,9 @@ struct GradientAxis<3> : FiveSlots {
     }
 };
 
-template <>
-struct GradientAxis<2> : FourSlots {
-    static constexpr int kIn = 2;
-    static constexpr int kStep = 2;
+struct Gradient2 : FourSlots, Axis<2, 2> {
     template <int kPass>
-    static HWY_INLINE void expand(const FloatVector* g, FloatVector& x, FloatVector& y) {
+    static HWY_INLINE void apply(const FloatVector* g, FloatVector& x, FloatVector& y) {
         if constexpr (kPass == 0) {
             x = plus(g[0], g[1]);
             y = minus(g[0], g[1]);
@@ -183,19 +174,10 @@ struct GradientAxis<2> : FourSlots {
     }
 };
 
-// Slots to the results of a tile, in passes that give the results first and second.
-template <int kTile>
-struct ResultAxis;
-
-template <>
-struct ResultAxis<4> : SixSlots {
-    static constexpr int kOut = 4;
-    static constexpr int kStep = 4;
-    static constexpr int kResultPasses = 2;
-    static constexpr int first_result(int pass) { return pass; }
-    static constexpr int second_result(int pass) { return pass + 2; }
+// Slots to the results of a tile.
+struct Result4 : FourResults, Axis<6, 4> {
     template <int kPass>
-    static HWY_INLINE void reduce(const FloatVector* m, FloatVector& x, FloatVector& y) {
+    static HWY_INLINE void apply(const FloatVector* m, FloatVector& x, FloatVector& y) {
         if constexpr (kPass == 0) {
             const FloatVector at_a = plus(m[1], m[2]);
             const FloatVector at_b = plus(m[3], m[4]);
@@ -210,15 +192,9 @@ struct ResultAxis<4> : SixSlots {
     }
 };
 
-template <>
-struct ResultAxis<3> : FiveSlots {
-    static constexpr int kOut = 3;
-    static constexpr int kStep = 3;
-    static constexpr int kResultPasses = 2;
-    static constexpr int first_result(int pass) { return pass; }
-    static constexpr int second_result(int pass) { return pass == 0 ? 2 : kNoSlot; }
+struct Result3 : ThreeResults, Axis<6, 3> {
     template <int kPass>
-    static HWY_INLINE void reduce(const FloatVector* m, FloatVector& x, FloatVector& y) {
+    static HWY_INLINE void apply(const FloatVector* m, FloatVector& x, FloatVector& y) {
         if constexpr (kPass == 0) {
             const FloatVector at_a = plus(m[1], m[2]);
             x = plus(plus(m[0], at_a), m[3]);
@@ -229,17 +205,73 @@ struct ResultAxis<3> : FiveSlots {
     }
 };
 
-template <>
-struct ResultAxis<2> : FourSlots {
-    static constexpr int kOut = 2;
-    static constexpr int kStep = 2;
-    static constexpr int kResultPasses = 1;
-    static constexpr int first_result(int) { return 0; }
-    static constexpr int second_result(int) { return 1; }
+struct Result2 : TwoResults, Axis<4, 2> {
     template <int kPass>
-    static HWY_INLINE void reduce(const FloatVector* m, FloatVector& x, FloatVector& y) {
+    static HWY_INLINE void apply(const FloatVector* m, FloatVector& x, FloatVector& y) {
         x = plus(plus(m[0], m[1]), m[2]);
         y = plus(minus(m[1], m[2]), m[3]);
+    }
+};
+
+// A filter to slots, for tiles of 4 and 3, or of 2.
+struct Filter4 : SixSlots, Axis<3, 0> {
+    template <int kPass>
+    static HWY_INLINE void apply(const FloatVector* g, FloatVector& x, FloatVector& y) {
+        if constexpr (kPass == 2) {
+            x = g[0];
+            y = g[2];
+        } else {
+            constexpr float point = kPass == 0 ? kA : kB;
+            constexpr float square = kPass == 0 ? 0.5F : 2.0F;
+            constexpr float scale = kPass == 0 ? -2.0F / 3 : 1.0F / 6;
+            const FloatVector even = times(scale, plus(g[0], square, g[2]));
+            x = plus(even, scale * point, g[1]);
+            y = plus(even, -scale * point, g[1]);
+        }
+    }
+};
+
+struct Filter2 : FourSlots, Axis<3, 0> {
+    template <int kPass>
+    static HWY_INLINE void apply(const FloatVector* g, FloatVector& x, FloatVector& y) {
+        if constexpr (kPass == 0) {
+            const FloatVector even = times(0.5F, plus(g[0], g[2]));
+            x = plus(even, 0.5F, g[1]);
+            y = plus(even, -0.5F, g[1]);
+        } else {
+            x = g[0];
+            y = g[2];
+        }
+    }
+};
+
+// Slots to the gradient of the filter: the transpose of Filter.
+struct FilterGradient4 : ThreeResults, Axis<6, 0> {
+    template <int kPass>
+    static HWY_INLINE void apply(const FloatVector* m, FloatVector& x, FloatVector& y) {
+        constexpr float scale_a = -2.0F / 3;
+        constexpr float scale_b = 1.0F / 6;
+        if constexpr (kPass == 0) {
+            const FloatVector at_a = times(scale_a, plus(m[1], m[2]));
+            const FloatVector at_b = times(scale_b, plus(m[3], m[4]));
+            x = plus(plus(m[0], at_a), at_b);
+            y = plus(plus(m[5], 0.5F, at_a), 2.0F, at_b);
+        } else {
+            x = plus(times(scale_a * kA, minus(m[1], m[2])), scale_b * kB, minus(m[3], m[4]));
+        }
+    }
+};
+
+struct FilterGradient2 : ThreeResults, Axis<4, 0> {
+    template <int kPass>
+    static HWY_INLINE void apply(const FloatVector* m, FloatVector& x, FloatVector& y) {
+        if constexpr (kPass == 0) {
+            const FloatVector even = times(0.5F, plus(m[1], m[2]));
+            x = plus(m[0], even);
+            y = plus(m[3], even);
+        } else {
+            x = times(0.5F, minus(m[1], m[2]));
+        }
     }
 };
 

@@ -9,8 +9,6 @@
 namespace dlprim {
 namespace {
 
-constexpr std::int64_t kTaps = 3;
-
 // Winograd adds the errors of its transforms to those of the sum, which are small where the sum is
 // short. With this many terms or more the largest error of tiles of 4 is, in the median of several
 // draws of normal data, the worst, at most twice that of the direct sum; and with these of tiles of
@@ -22,7 +20,8 @@ constexpr std::int64_t kTermsForTwo = 36;
 // Of the direct sum.
 std::int64_t terms_of(const ConvShape& shape, PassKind pass) {
     if (pass == PassKind::backward_weights) return shape.N * shape.P() * shape.Q();
-    return kTaps * kTaps * (pass == PassKind::forward ? shape.group_C() : shape.group_K());
+    return kWinogradTaps * kWinogradTaps *
+           (pass == PassKind::forward ? shape.group_C() : shape.group_K());
 }
 
 bool tiles_of_four(const ConvSpec& spec, PassKind pass) {
@@ -37,7 +36,7 @@ std::string obstacle_to(const ConvSpec& spec) {
     const auto pair = [](std::int64_t h, std::int64_t w) {
         return std::to_string(h) + "x" + std::to_string(w);
     };
-    if (shape.R != kTaps || shape.S != kTaps) {
+    if (shape.R != kWinogradTaps || shape.S != kWinogradTaps) {
         return "the filter is " + pair(shape.R, shape.S) + ", expected 3x3";
     }
     if (shape.stride_h != 1 || shape.stride_w != 1) {
@@ -77,9 +76,7 @@ Estimate fastest(const ConvSpec& spec, PassKind pass) {
     for (const int tile : {4, 2}) {
         if (tile == 4 && !tiles_of_four(spec, pass)) continue;
         const WinogradPlan plan =
-            pass == PassKind::backward_weights
-                ? winograd_weights_plans(problem, tile, this_machine(), 1).front()
-                : winograd_plans(winograd_problem(problem, pass, tile), this_machine(), 1).front();
+            winograd_plans(winograd_problem(problem, pass, tile), this_machine(), 1).front();
         if (best.tile == 0 || plan.cycles < best.cycles) best = {tile, plan.cycles};
     }
     return best;

@@ -1,12 +1,15 @@
 // Which algorithm a pass of a convolution takes, direct or Winograd, and with which tiles: by
-// estimated time where the caller leaves it open.
+// estimated time where the caller leaves it open; and the pass that it then is.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "primitives/conv/conv_pass.h"
 
 namespace dlprim {
+
+class ConvPass;
 
 struct WinogradChoice {
     int tile = 0;        // 4 or 2; 0: direct
@@ -18,5 +21,8 @@ struct WinogradChoice {
 
 // Throws std::invalid_argument when the spec asks for what Winograd cannot do.
 WinogradChoice choose_winograd(const ConvSpec& spec, PassKind pass);
+
+// With tiles of 4 or 2.
+std::unique_ptr<ConvPass> winograd_pass(const ConvSpec& spec, PassKind pass, int tile);
 
 }  // namespace dlprim

@@ -1,76 +1,56 @@
-#include "primitives/winograd/winograd_conv_passes.h"
-
 #include "primitives/conv/conv_activation.h"
+#include "primitives/conv/conv_pass.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/reorder.h"
+#include "primitives/winograd/winograd_choice.h"
 #include "primitives/winograd/winograd_schedule.h"
 
 namespace dlprim {
 namespace {
 
-std::vector<Schedule> schedules_of(const std::vector<WinogradPlan>& plans) {
-    std::vector<Schedule> schedules;
-    for (const WinogradPlan& plan : plans) schedules.push_back(plan.schedule);
-    return schedules;
-}
-
-Scheduled<WinogradPass>::Rules rules_of(const WinogradProblem& problem) {
-    return {
-        .plan =
-            [=](std::int64_t, const Schedule& schedule) {
-                return std::make_shared<const WinogradPass>(problem, schedule);
-            },
-        .candidates =
-            [=](int count) { return schedules_of(winograd_plans(problem, this_machine(), count)); },
-        .loops = WinogradPass::loops(problem)};
-}
-
-Scheduled<WinogradWeightsPass>::Rules weights_rules(const ConvProblem& problem, int tile) {
-    return {
-        .plan =
-            [=](std::int64_t, const Schedule& schedule) {
-                return std::make_shared<const WinogradWeightsPass>(problem, tile, schedule);
-            },
-        .candidates =
-            [=](int count) {
-                return schedules_of(winograd_weights_plans(problem, tile, this_machine(), count));
-            },
-        .loops = WinogradWeightsPass::loops(problem, tile)};
+template <class Pass>
+typename Scheduled<Pass>::Rules rules_of(const WinogradProblem& problem) {
+    return {.plan =
+                [=](std::int64_t, const Schedule& schedule) {
+                    return std::make_shared<const Pass>(problem, schedule);
+                },
+            .candidates =
+                [=](int count) {
+                    std::vector<Schedule> schedules;
+                    for (const WinogradPlan& it : winograd_plans(problem, this_machine(), count)) {
+                        schedules.push_back(it.schedule);
+                    }
+                    return schedules;
+                },
+            .loops = Pass::loops(problem)};
 }
 
 // Forward, and backward-data, whose weights have the roles of the channels exchanged first.
 class WinogradActivations final : public ConvPass {
 public:
-    WinogradActivations(const ConvSpec& spec, PassKind pass, int tile)
+    WinogradActivations(const ConvSpec& spec, const WinogradProblem& problem)
         : spec_(spec),
-          is_forward_(pass == PassKind::forward),
+          is_forward_(problem.pass == PassKind::forward),
           transposed_bytes_(
               is_forward_ ? 0 : aligned(transposed_weights_layout(spec.shape, spec.dtype).bytes())),
           transposition_(weights_layout(spec.shape, spec.dtype),
                          transposed_weights_layout(spec.shape, spec.dtype)),
           activation_(spec.problem(), spec.activation),
-          nest_(rules_of(winograd_problem(spec.problem(), pass, tile))),
+          nest_(rules_of<WinogradPass>(problem)),
           transformed_floats_(nest_.typical_plan()->transformed_floats()) {}
 
-    void run(const ConvTensors& it) const override {
+    void run(const ConvTensors& tensors) const override {
         const auto pass = nest_.typical_plan();
         const int threads = num_threads();
-        const bool transforms = it.transformed == nullptr;
+        const bool transforms = tensors.transformed == nullptr;
         const std::int64_t transposed = transforms ? transposed_bytes_ : 0;
         const WorkspacePool::Lease scratch(workspaces(),
                                            transposed + pass->scratch_bytes(transforms, threads));
-        const bool has_images = spec_.shape.N > 0;
-        const void* const weights = transforms && has_images
-                                        ? transposed_where_due(it.weights, scratch.data())
-                                        : it.weights;
-        pass->run({.src = is_forward_ ? it.src : it.diff_dst,
-                   .transformed = it.transformed,
-                   .weights = weights,
-                   .bias = it.bias,
-                   .residual = it.residual,
-                   .relu = is_forward_ && spec_.activation == Activation::relu,
-                   .dst = it.result},
-                  scratch.data() + transposed, threads);
+        ConvTensors it = tensors;
+        if (transforms && spec_.shape.N > 0) {
+            it.weights = transposed_where_due(it.weights, scratch.data());
+        }
+        pass->run(it, scratch.data() + transposed, threads);
         if (is_forward_ && activates_apart(spec_.activation, it.relu_mask != nullptr)) {
             activation_.run(it.result, it.relu_mask);
         }
@@ -109,8 +89,8 @@ private:
 
 class WinogradWeights final : public ConvPass {
 public:
-    WinogradWeights(const ConvSpec& spec, int tile)
-        : spec_(spec), nest_(weights_rules(spec.problem(), tile)) {}
+    WinogradWeights(const ConvSpec& spec, const WinogradProblem& problem)
+        : spec_(spec), nest_(rules_of<WinogradWeightsPass>(problem)) {}
 
     void run(const ConvTensors& it) const override {
         const auto pass = nest_.typical_plan();
@@ -133,9 +113,11 @@ private:
 
 }  // namespace
 
-std::unique_ptr<ConvPass> winograd_conv_pass(const ConvSpec& spec, PassKind pass, int tile) {
-    if (pass == PassKind::backward_weights) return std::make_unique<WinogradWeights>(spec, tile);
-    return std::make_unique<WinogradActivations>(spec, pass, tile);
+std::unique_ptr<ConvPass> winograd_pass(const ConvSpec& spec, PassKind pass, int tile) {
+    WinogradProblem problem = winograd_problem(spec.problem(), pass, tile);
+    problem.relu = pass == PassKind::forward && spec.activation == Activation::relu;
+    if (pass == PassKind::backward_weights) return std::make_unique<WinogradWeights>(spec, problem);
+    return std::make_unique<WinogradActivations>(spec, problem);
 }
 
 }  // namespace dlprim

@@ -3,51 +3,44 @@
 #include <algorithm>
 #include <map>
 #include <stdexcept>
-#include <utility>
 
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {
 namespace {
 
-constexpr std::int64_t kTaps = 3;
+std::vector<Loop> block_loops(const WinogradProblem& problem) {
+    std::vector<Loop> loops = WinogradPass::loops(problem);
+    loops.pop_back();
+    return loops;
+}
 
-// The levels of `schedule` whose letters are among `letters`, or the others.
-Schedule levels_of(const Schedule& schedule, const std::string& letters, bool among) {
+// The levels of `schedule` that are blocks of channels, or the others.
+Schedule levels_of(const Schedule& schedule, bool channels) {
     Schedule part;
     for (const Level& level : schedule.levels) {
-        if ((letters.find(level.letter) != std::string::npos) == among) {
-            part.levels.push_back(level);
-        }
+        if ((level.letter == 'k') == channels) part.levels.push_back(level);
     }
     return part;
 }
 
-std::vector<Loop> loops_of(const WinogradProblem& problem, bool channels) {
-    const TileGrid grid = tile_grid(problem);
-    if (channels) return {{'k', problem.out.per_group()}};
-    return {{'g', problem.out.groups},
-            {'n', grid.images},
-            {'h', grid.rows.count()},
-            {'w', grid.columns.count()}};
+bool is_shared(const Schedule& schedule) {
+    return std::any_of(schedule.levels.begin(), schedule.levels.end(),
+                       [](const Level& level) { return level.parallel; });
 }
 
-bool is_parallel(const Level& level) { return level.parallel; }
-
 // Levels of a single iteration may stand anywhere.
-void require_order(const Schedule& schedule, const WinogradProblem& problem) {
+void require_order(const Schedule& schedule, const std::vector<Loop>& loops) {
     std::map<char, std::int64_t> sizes;
-    for (const Loop& loop : loops_of(problem, false)) sizes[loop.letter] = loop.extent;
+    for (const Loop& loop : loops) sizes[loop.letter] = loop.extent;
     bool channels = false;
     for (const Level& level : schedule.levels) {
-        if (level.letter == 'k') {
-            channels = true;
-            continue;
-        }
         std::int64_t& size = sizes[level.letter];
         const bool repeats = level.step < size;
         size = std::min(size, level.step);
-        if (channels && repeats) {
+        if (level.letter == 'k') {
+            channels = true;
+        } else if (channels && repeats) {
             throw std::invalid_argument("schedule '" + to_string(schedule) +
                                         "' has blocks of tiles inside k, expected the levels of k "
                                         "behind those of g, n, h and w");
@@ -57,130 +50,75 @@ void require_order(const Schedule& schedule, const WinogradProblem& problem) {
 
 }  // namespace
 
-WinogradProblem winograd_problem(const ConvProblem& problem, PassKind pass, int tile) {
-    const ConvShape& shape = problem.shape;
-    WinogradProblem it{.images = shape.N,
-                       .in = src_blocks(shape),
-                       .out = dst_blocks(shape),
-                       .in_height = shape.H,
-                       .in_width = shape.W,
-                       .out_height = shape.P(),
-                       .out_width = shape.Q(),
-                       .offset_h = -shape.pad_top,
-                       .offset_w = -shape.pad_left,
-                       .turned = pass == PassKind::backward_data,
-                       .dtype = problem.dtype,
-                       .layout = problem.layout,
-                       .tile = tile};
-    if (!it.turned) return it;
-    std::swap(it.in, it.out);
-    std::swap(it.in_height, it.out_height);
-    std::swap(it.in_width, it.out_width);
-    it.offset_h = shape.pad_top - (kTaps - 1);
-    it.offset_w = shape.pad_left - (kTaps - 1);
-    return it;
-}
-
-TileGrid tile_grid(const WinogradProblem& problem) {
-    return {problem.images, axis_tiles(problem.out_height, problem.tile),
-            axis_tiles(problem.out_width, problem.tile)};
-}
-
 std::vector<Loop> WinogradPass::loops(const WinogradProblem& problem) {
-    std::vector<Loop> loops = loops_of(problem, false);
-    loops.push_back(loops_of(problem, true).front());
-    return loops;
+    const TileGrid grid = problem.grid();
+    return {{'g', problem.out.blocks.groups},
+            {'n', grid.images},
+            {'h', grid.rows.count()},
+            {'w', grid.columns.count()},
+            {'k', problem.out.blocks.per_group()}};
 }
 
 WinogradPass::WinogradPass(const WinogradProblem& problem, const Schedule& schedule)
     : problem_(problem),
       schedule_(schedule),
-      grid_(tile_grid(problem)),
-      blocks_(loops_of(problem, false), levels_of(schedule, "k", false)),
-      channels_(loops_of(problem, true), levels_of(schedule, "k", true)),
-      in_({.dtype = problem.dtype,
-           .layout = problem.layout,
-           .blocks = problem.in,
-           .height = problem.in_height,
-           .width = problem.in_width,
-           .offset_h = problem.offset_h,
-           .offset_w = problem.offset_w},
-          problem.tile),
-      out_(activation_strides(problem.layout, problem.out, problem.out_height, problem.out_width)) {
-    require_order(schedule, problem);
-    const auto& outer = blocks_.schedule().levels;
-    const auto& inner = channels_.schedule().levels;
-    shares_blocks_ = std::none_of(inner.begin(), inner.end(), is_parallel);
-    if (!shares_blocks_ && std::any_of(outer.begin(), outer.end(), is_parallel)) {
+      grid_(problem.grid()),
+      blocks_(block_loops(problem), levels_of(schedule, false)),
+      channels_({loops(problem).back()}, levels_of(schedule, true)),
+      in_(problem, problem.in),
+      out_(problem, problem.out) {
+    require_order(schedule, loops(problem));
+    shares_blocks_ = !is_shared(channels_.schedule());
+    if (!shares_blocks_ && is_shared(blocks_.schedule())) {
         throw std::invalid_argument("schedule '" + to_string(schedule) +
                                     "' shares both blocks of tiles and channels, expected capital "
                                     "letters among g, n, h and w or k alone");
     }
-    choose_functions();
+    const bool pairs = problem.dtype == DType::bf16;
+    const TileKind even = pairs ? TileKind::even_pair_filter : TileKind::filter;
+    for (const TileKind kind : {even, TileKind::odd_pair_filter}) {
+        filter_functions_[kind == even ? 0 : 1] =
+            tile_function(usable_isa(), kind, problem.dtype, problem.tile, problem.tile, true);
+    }
     find_blocks();
 }
 
-WinogradPass::Box WinogradPass::box_at(const LoopNest::Ranges& ranges) const {
-    return {ranges[0].begin, ranges[1], ranges[2], ranges[3]};
+WinogradPass::Task WinogradPass::task_at(const LoopNest::Ranges& ranges,
+                                         const ConvTensors& tensors) const {
+    return {tensors, ranges[0].begin, TileBlock(grid_, ranges[1], ranges[2], ranges[3])};
 }
 
 // Which blocks of tiles the nest makes, and the kernels for them.
 void WinogradPass::find_blocks() {
     TileBlockKinds found;
     blocks_.run([&](const LoopNest::Ranges& ranges) {
-        const Box box = box_at(ranges);
         if (ranges[0].size() > 1) {
             throw std::invalid_argument("schedule '" + to_string(schedule_) +
                                         "' takes several groups at once, expected step 1 for g");
         }
-        found.add(TileBlock(grid_, box.images, box.rows, box.columns));
+        found.add(TileBlock(grid_, ranges[1], ranges[2], ranges[3]));
     });
     boxes_ = found.blocks;
-    slots_ = slot_panels(found.most_tiles, problem_.in.channels, false);
-    filter_ = slot_panels(problem_.in.channels, problem_.out.block, true);
-    panel_ = slot_panels(problem_.in.block, problem_.out.block, true);
-    sums_ = slot_panels(found.most_tiles, problem_.out.block, true);
-    overlays_ = shares_blocks_ && problem_.out.per_group() == 1;
+    slots_ = slot_panels(found.most_tiles, in().channels, false);
+    filter_ = slot_panels(in().channels, out().block, true);
+    panel_ = slot_panels(in().block, out().block, true);
+    sums_ = slot_panels(found.most_tiles, out().block, true);
+    overlays_ = shares_blocks_ && out().per_group() == 1;
     if (overlays_) slots_.stride = sums_.stride = std::max(slots_.stride, sums_.stride);
     for (const TileBlock::Counts& counts : found.kinds) prepare(counts);
 }
 
 void WinogradPass::prepare(const TileBlock::Counts& counts) {
-    for (const std::int64_t block : {std::int64_t{0}, problem_.out.per_group() - 1}) {
-        WinogradProducts::Kind kind{counts, out_columns(block), problem_.in.channels};
+    for (const std::int64_t width : {out().block, out().last()}) {
+        WinogradProducts::Kind kind{counts, whole_vectors(width), in().channels};
         products_.prepare(grid_, {slots_, filter_, sums_}, kind);
         if (!on_the_fly()) continue;
         kind.accumulates = true;
-        for (const std::int64_t channels : {problem_.in.block, problem_.in.last()}) {
+        for (const std::int64_t channels : {in().block, in().last()}) {
             kind.channels = channels;
             products_.prepare(grid_, {slots_, panel_, sums_}, kind);
         }
     }
-}
-
-void WinogradPass::choose_functions() {
-    const Isa isa = usable_isa();
-    const int tile = problem_.tile;
-    const bool pairs = problem_.dtype == DType::bf16;
-    const PatchKind filter = pairs ? PatchKind::even_pair_filter : PatchKind::filter;
-    filter_functions_[0] = expand_function(isa, filter, DType::f32, tile, tile, true);
-    filter_functions_[1] =
-        expand_function(isa, PatchKind::odd_pair_filter, DType::f32, tile, tile, true);
-    for (int which = 0; which < TileBlock::kClasses; ++which) {
-        reduce_[which] =
-            reduce_function(isa, problem_.dtype, tile_side(tile, TileBlock::is_large_h(which)),
-                            tile_side(tile, TileBlock::is_large_w(which)));
-    }
-}
-
-// Whole vectors of a block of result channels.
-std::int64_t WinogradPass::out_columns(std::int64_t out_block) const {
-    const bool last = out_block == problem_.out.per_group() - 1;
-    return whole_vectors(last ? problem_.out.last() : problem_.out.block);
-}
-
-std::int64_t WinogradPass::transformed_floats() const {
-    return problem_.out.count() * floats(filter_);
 }
 
 // Of a thread that has its own blocks of tiles.
@@ -195,10 +133,11 @@ std::int64_t WinogradPass::scratch_bytes(bool transforms, int threads) const {
     return all * size_of(DType::f32);
 }
 
-void WinogradPass::run(const WinogradTensors& tensors, char* scratch, int threads) const {
+void WinogradPass::run(const ConvTensors& tensors, char* scratch, int threads) const {
     if (boxes_ == 0) return;
     auto* room = reinterpret_cast<float*>(scratch);
-    WinogradTensors ready = tensors;
+    ConvTensors ready = tensors;
+    if (problem_.pass == PassKind::backward_data) ready.src = tensors.diff_dst;
     if (tensors.transformed == nullptr && !on_the_fly()) {
         transform_weights(tensors.weights, room);
         ready.transformed = room;
@@ -212,44 +151,131 @@ void WinogradPass::run(const WinogradTensors& tensors, char* scratch, int thread
 }
 
 // Every thread has its own blocks of tiles, and with them all result channels.
-void WinogradPass::run_sharing_blocks(const WinogradTensors& tensors, float* scratch,
+void WinogradPass::run_sharing_blocks(const ConvTensors& tensors, float* scratch,
                                       int threads) const {
     const std::int64_t tasks = blocks_.tasks();
     const std::int64_t parts = std::min<std::int64_t>(threads, tasks);
     parallel_for(parts, [&](std::int64_t part) {
         float* const mine = scratch + part * place_floats();
-        const Place place{.slots = mine + (overlays_ ? slots_.stride : 0),
-                          .sums = mine + (overlays_ ? 0 : floats(slots_))};
         blocks_.run(chunk(tasks, parts, part), [&](const LoopNest::Ranges& ranges) {
-            const Box box = box_at(ranges);
-            const TileBlock tiles(grid_, box.images, box.rows, box.columns);
-            for (std::int64_t piece = 0; piece < expand_pieces(); ++piece) {
-                expand(tensors.src, box, tiles, piece, place.slots);
-            }
-            compute(tensors, box, tiles, {0, channels_.tasks()}, place);
+            Task task = task_at(ranges, tensors);
+            task.slots = mine + (overlays_ ? slots_.stride : 0);
+            task.sums = mine + (overlays_ ? 0 : floats(slots_));
+            for (std::int64_t piece = 0; piece < expand_pieces(); ++piece) expand(task, piece);
+            compute(task, {0, channels_.tasks()});
         });
     });
 }
 
 // One block of tiles after the other; the threads share first its inputs, then its results.
-void WinogradPass::run_sharing_channels(const WinogradTensors& tensors, float* scratch,
+void WinogradPass::run_sharing_channels(const ConvTensors& tensors, float* scratch,
                                         int threads) const {
     const std::int64_t tasks = channels_.tasks();
     const std::int64_t parts = std::min<std::int64_t>(threads, tasks);
     float* const sums = scratch + floats(slots_);
     float* const filters = sums + threads * floats(sums_);
     blocks_.run([&](const LoopNest::Ranges& ranges) {
-        const Box box = box_at(ranges);
-        const TileBlock tiles(grid_, box.images, box.rows, box.columns);
-        parallel_for(expand_pieces(),
-                     [&](std::int64_t piece) { expand(tensors.src, box, tiles, piece, scratch); });
+        Task whole = task_at(ranges, tensors);
+        whole.slots = scratch;
+        parallel_for(expand_pieces(), [&](std::int64_t piece) { expand(whole, piece); });
         parallel_for(parts, [&](std::int64_t part) {
-            const Place place{.slots = scratch,
-                              .sums = sums + part * floats(sums_),
-                              .filter = filters + part * floats(panel_)};
-            compute(tensors, box, tiles, chunk(tasks, parts, part), place);
+            Task mine = whole;
+            mine.sums = sums + part * floats(sums_);
+            mine.filter = filters + part * floats(panel_);
+            compute(mine, chunk(tasks, parts, part));
         });
     });
+}
+
+// ---------------------------------------------------------------- one block of tiles
+
+// Channels [begin, end) of the sum, one after the other, to rows of U.
+void WinogradPass::transform_block(const void* weights, std::int64_t out_block, Range channels,
+                                   std::int64_t slot_stride, float* transformed) const {
+    const std::int64_t width = out().block;
+    const bool pairs = problem_.dtype == DType::bf16;
+    const std::int64_t element = pairs ? 2 * size_of(DType::bf16) : size_of(DType::f32);
+    const std::int64_t rows = pairs ? (in().block + 1) / 2 : in().block;
+    const std::int64_t tap = rows * width;
+    const std::int64_t filter = kWinogradTaps * kWinogradTaps * tap;
+    // From the last tap to the first in backward-data.
+    const bool turned = problem_.pass == PassKind::backward_data;
+    const std::int64_t step = turned ? -tap : tap;
+    for (std::int64_t c = channels.begin; c < channels.end; ++c) {
+        const std::int64_t block = out_block * in().per_group() + c / in().block;
+        const std::int64_t inner = c % in().block;
+        const std::int64_t row = pairs ? inner / 2 : inner;
+        const std::int64_t first = block * filter + (turned ? filter - tap : 0) + row * width;
+        filter_functions_[pairs ? inner % 2 : 0](
+            {.src = static_cast<const char*>(weights) + first * element,
+             .dst = transformed + (c - channels.begin) * filter_.ld,
+             .row = kWinogradTaps * step,
+             .pixel = step,
+             .channels = width,
+             .slot_stride = slot_stride});
+    }
+}
+
+void WinogradPass::transform_weights(const void* weights, float* transformed) const {
+    parallel_for(out().count(), [&](std::int64_t block) {
+        transform_block(weights, block, {0, in().channels}, filter_.stride,
+                        transformed + block * floats(filter_));
+    });
+}
+
+// A piece is a class of tiles of a block of channels.
+void WinogradPass::expand(const Task& task, std::int64_t piece) const {
+    const std::int64_t block = piece / TileBlock::kClasses;
+    in_.transform({.src = task.tensors.src,
+                   .dst = task.slots + block * in().block,
+                   .slot_stride = slots_.stride},
+                  slots_.ld, task.tiles, static_cast<int>(piece % TileBlock::kClasses),
+                  task.group * in().per_group() + block);
+}
+
+// The result channels of some tasks of their nest.
+void WinogradPass::compute(const Task& task, Range channels) const {
+    channels_.run(channels, [&](const LoopNest::Ranges& ranges) {
+        for (std::int64_t k = ranges[0].begin; k < ranges[0].end; ++k) {
+            multiply(task, k);
+            reduce(task, k);
+        }
+    });
+}
+
+void WinogradPass::multiply(const Task& task, std::int64_t k) const {
+    const std::int64_t out_block = task.group * out().per_group() + k;
+    const std::int64_t columns = whole_vectors(out().in_block(k));
+    const std::int64_t channels = in().channels;
+    if (task.tensors.transformed != nullptr) {
+        products_.plan({task.tiles.counts(), columns, channels})
+            .run({.a = task.slots,
+                  .b = task.tensors.transformed + out_block * floats(filter_),
+                  .c = task.sums},
+                 nullptr, 1);
+        return;
+    }
+    for (std::int64_t c = 0; c < channels; c += in().block) {
+        const Range now{c, std::min(c + in().block, channels)};
+        transform_block(task.tensors.weights, out_block, now, panel_.stride, task.filter);
+        products_.plan({task.tiles.counts(), columns, now.size(), false, true})
+            .run({.a = task.slots + c, .b = task.filter, .c = task.sums, .accumulate = c > 0},
+                 nullptr, 1);
+    }
+}
+
+void WinogradPass::reduce(const Task& task, std::int64_t k) const {
+    const float* bias = task.tensors.bias;
+    if (bias != nullptr) bias += task.group * out().channels + k * out().block;
+    for (int which = 0; which < TileBlock::kClasses; ++which) {
+        out_.transform({.src = task.sums,
+                        .dst = task.tensors.result,
+                        .slot_stride = sums_.stride,
+                        .bias = bias,
+                        .residual = task.tensors.residual,
+                        .relu = problem_.relu},
+                       sums_.ld, task.tiles, which, task.group * out().per_group() + k);
+    }
 }
 
 }  // namespace dlprim

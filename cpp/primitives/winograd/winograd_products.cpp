@@ -18,10 +18,8 @@ constexpr std::int64_t kFloat = 4;  // bytes
 // Terms of the sum in one call: so much of B stays in the L1 cache for all rows.
 constexpr std::int64_t kDepth = 128;
 
-std::int64_t whole_lines(std::int64_t floats) { return (floats + kLine - 1) / kLine * kLine; }
-
 std::int64_t odd_lines(std::int64_t floats) {
-    const std::int64_t whole = whole_lines(floats);
+    const std::int64_t whole = rounded_up(floats, kLine);
     return whole / kLine % 2 == 0 ? whole + kLine : whole;
 }
 
@@ -105,7 +103,7 @@ Contraction contraction_of(const TileGrid& grid, const Panels& panels, const Kin
 }  // namespace
 
 SlotPanels slot_panels(std::int64_t rows, std::int64_t columns, bool dense) {
-    SlotPanels panels{.ld = dense ? whole_lines(columns) : odd_lines(columns)};
+    SlotPanels panels{.ld = dense ? rounded_up(columns, kLine) : odd_lines(columns)};
     panels.stride = odd_lines(rows * panels.ld);
     return panels;
 }

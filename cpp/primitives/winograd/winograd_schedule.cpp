@@ -75,126 +75,119 @@ std::vector<Steps> possible_steps(const TileGrid& grid) {
     return steps;
 }
 
-double from(double bytes, const Machine& machine) {
-    if (bytes > kUsable * machine.l3) return kFromMemory;
-    if (bytes > kUsableL3 * machine.l3) return kFromL3 * kCrowdedL3;
-    const double beyond = bytes / (kUsable * machine.l2) - 1;
-    return kFromL2 + std::clamp(beyond, 0.0, 1.0) * (kFromL3 - kFromL2);
-}
-
 double vectors(std::int64_t channels) { return std::ceil(static_cast<double>(channels) / kVector); }
 
-// Slots of all tiles of the minibatch.
-double slots_of_all(const TileGrid& grid) {
-    const auto along = [](const AxisTiles& axis) {
-        return static_cast<double>(axis.larges * (axis.large + 2) + axis.threes * 5);
-    };
-    return static_cast<double>(grid.images) * along(grid.rows) * along(grid.columns);
-}
+class Model {
+public:
+    Model(const WinogradProblem& problem, const Machine& machine)
+        : problem_(problem),
+          machine_(machine),
+          in_(problem.in.blocks),
+          out_(problem.out.blocks),
+          grid_(problem.grid()),
+          slots_(grid_.slots()) {}
 
-double tiles_of_all(const TileGrid& grid) {
-    return static_cast<double>(grid.images * grid.rows.count() * grid.columns.count());
-}
+    double cycles(const Steps& steps) const {
+        const double nest = problem_.pass == PassKind::backward_weights ? weights_nest_cycles(steps)
+                                                                        : nest_cycles(steps);
+        return multiply_cycles() + transform_cycles(problem_.in) + transform_cycles(problem_.out) +
+               nest;
+    }
 
-double block_count(const TileGrid& grid, const Steps& steps) {
-    const auto blocks = [](std::int64_t extent, std::int64_t step) {
-        return static_cast<double>((extent + step - 1) / step);
-    };
-    return blocks(grid.images, steps.images) * blocks(grid.rows.count(), steps.rows) *
-           blocks(grid.columns.count(), steps.columns);
-}
+    double block_count(const Steps& steps) const {
+        return static_cast<double>(Blocks{grid_.images, steps.images}.count() *
+                                   Blocks{grid_.rows.count(), steps.rows}.count() *
+                                   Blocks{grid_.columns.count(), steps.columns}.count());
+    }
 
-// Of smaller tiles the transforms cost less.
-double share_of_transform(const TileGrid& grid) { return grid.slots() / 36.0; }
+    // Bytes of the transformed inputs of all images.
+    double bytes_of_inputs() const {
+        return slots_of_all() * static_cast<double>(in_.total()) * kBytes;
+    }
 
-// A side of the problem in memory and what transforms it.
-struct Transform {
-    ChannelBlocks channels;
-    double pixels;  // of all images
-    double cycles;  // for a tile of 4 and a vector of channels
+private:
+    // Cycles for a byte of a working set of so many bytes.
+    double from(double bytes) const {
+        if (bytes > kUsable * machine_.l3) return kFromMemory;
+        if (bytes > kUsableL3 * machine_.l3) return kFromL3 * kCrowdedL3;
+        const double beyond = bytes / (kUsable * machine_.l2) - 1;
+        return kFromL2 + std::clamp(beyond, 0.0, 1.0) * (kFromL3 - kFromL2);
+    }
+
+    // Slots of all tiles of the minibatch.
+    double slots_of_all() const {
+        const auto along = [](const AxisTiles& axis) {
+            return static_cast<double>(axis.larges * (axis.large + 2) + axis.threes * 5);
+        };
+        return static_cast<double>(grid_.images) * along(grid_.rows) * along(grid_.columns);
+    }
+
+    // Of all tiles. A tile's pixels are fetched while its neighbour is transformed; with few
+    // channels in a group that is soon done, and each tile waits for the rest of the way. Of
+    // smaller tiles the transforms cost less.
+    double transform_cycles(const WinogradTensor& side) const {
+        const auto elements =
+            static_cast<double>(problem_.images * side.height * side.width * side.blocks.total());
+        const double bytes = 2 * elements * kBytes;  // of both tensors
+        const double fetch = bytes > kUsableL3 * machine_.l3 ? kCyclesFromMemory
+                             : bytes > kUsable * machine_.l2 ? kCyclesFromL3
+                                                             : 0;
+        const double vector = side.kind == TileKind::result ? kCyclesToReduce : kCyclesToExpand;
+        return static_cast<double>(grid_.count() * side.blocks.groups) * (slots_ / 36.0) *
+               std::max(vector * vectors(side.blocks.channels), fetch);
+    }
+
+    double multiply_cycles() const {
+        const double columns = kVector * vectors(out_.channels);
+        return static_cast<double>(in_.groups) * 2 * slots_of_all() *
+               static_cast<double>(in_.channels) * columns /
+               (machine_.flops_per_cycle() * kProductsReach);
+    }
+
+    // What the blocks of tiles move, forward and in backward-data.
+    double nest_cycles(const Steps& steps) const {
+        const auto in = static_cast<double>(in_.channels);
+        const auto out_blocks = static_cast<double>(out_.per_group());
+        const double width = kVector * vectors(out_.block);
+        const double filter = slots_ * in * width * out_blocks * kBytes;
+        const double inputs = slots_ * steps.tiles() * (in + kVector) * kBytes;
+        const double sums = slots_ * steps.tiles() * width * kBytes;
+        const double filter_cost = filter * from(filter + inputs + sums);
+        // Inputs are written once and read for each block of results, which are written and read.
+        const double slot_cost =
+            ((1 + out_blocks) * inputs + 2 * out_blocks * sums) * from(inputs + sums);
+        return static_cast<double>(in_.groups) * block_count(steps) *
+               (filter_cost + slot_cost + kCyclesPerBlock);
+    }
+
+    double weights_nest_cycles(const Steps& steps) const {
+        const auto out_blocks = static_cast<double>(out_.per_group());
+        const double inputs = slots_ * steps.tiles() * static_cast<double>(in_.total()) * kBytes;
+        const double gradients =
+            slots_ * steps.tiles() * static_cast<double>(out_.total()) * kBytes;
+        const double pair = slots_ * static_cast<double>(in_.block * out_.block) * kBytes;
+        const auto pairs = static_cast<double>(in_.count() * out_.per_group());
+        const double blocks = block_count(steps);
+        const bool keeps = pairs <= 4;
+        const double all = inputs + gradients + pair * (keeps ? pairs : 1);
+        // Neighbouring products read the same gradients, which stay near.
+        const double operands = (inputs * out_blocks + gradients) * from(all);
+        // Written once and read once by the transforms, read and written by each product.
+        const double written = 2 * (inputs + gradients) * from(all);
+        // Sums that are not kept are written and read once, in L2.
+        const double sums = pair * pairs * (keeps ? kCallsOfSums * from(all) : 2 * from(pair));
+        const double reduce = pairs * static_cast<double>(in_.block) * vectors(out_.block) *
+                              kCyclesToReduceFilter * (keeps ? 1 : blocks);
+        return reduce + blocks * (operands + written + sums + kCyclesPerBlock);
+    }
+
+    const WinogradProblem& problem_;
+    const Machine& machine_;
+    ChannelBlocks in_;
+    ChannelBlocks out_;
+    TileGrid grid_;
+    double slots_;
 };
-
-// Of all tiles. A tile's pixels are fetched while its neighbour is transformed; with few channels
-// in a group that is soon done, and each tile waits for the rest of the way.
-double transform_cycles(const Transform& side, const TileGrid& grid, const Machine& machine) {
-    // Both tensors.
-    const double bytes = 2 * side.pixels * static_cast<double>(side.channels.total()) * kBytes;
-    const double fetch = bytes > kUsableL3 * machine.l3 ? kCyclesFromMemory
-                         : bytes > kUsable * machine.l2 ? kCyclesFromL3
-                                                        : 0;
-    return tiles_of_all(grid) * static_cast<double>(side.channels.groups) *
-           share_of_transform(grid) *
-           std::max(side.cycles * vectors(side.channels.channels), fetch);
-}
-
-double multiply_cycles(const TileGrid& grid, const ChannelBlocks& in, const ChannelBlocks& out,
-                       const Machine& machine) {
-    const double columns = kVector * vectors(out.channels);
-    return static_cast<double>(in.groups) * 2 * slots_of_all(grid) *
-           static_cast<double>(in.channels) * columns /
-           (machine.flops_per_cycle() * kProductsReach);
-}
-
-double pass_cycles(const WinogradProblem& problem, const TileGrid& grid, const Steps& steps,
-                   const Machine& machine) {
-    const double slots = grid.slots();
-    const auto groups = static_cast<double>(problem.in.groups);
-    const auto in = static_cast<double>(problem.in.channels);
-    const auto out_blocks = static_cast<double>(problem.out.per_group());
-    const double width = kVector * vectors(problem.out.block);
-    const double filter = slots * in * width * out_blocks * kBytes;
-    const double inputs = slots * steps.tiles() * (in + kVector) * kBytes;
-    const double sums = slots * steps.tiles() * width * kBytes;
-    const double blocks = groups * block_count(grid, steps);
-    const double filter_cost = filter * from(filter + inputs + sums, machine);
-    // Inputs are written once and read for each block of results, which are written and read.
-    const double slot_cost =
-        ((1 + out_blocks) * inputs + 2 * out_blocks * sums) * from(inputs + sums, machine);
-    const auto pixels = [&](std::int64_t high, std::int64_t wide) {
-        return static_cast<double>(problem.images * high * wide);
-    };
-    const Transform expand{problem.in, pixels(problem.in_height, problem.in_width),
-                           kCyclesToExpand};
-    const Transform reduce{problem.out, pixels(problem.out_height, problem.out_width),
-                           kCyclesToReduce};
-    const double transforms =
-        transform_cycles(expand, grid, machine) + transform_cycles(reduce, grid, machine);
-    return multiply_cycles(grid, problem.in, problem.out, machine) + transforms +
-           blocks * (filter_cost + slot_cost + kCyclesPerBlock);
-}
-
-double weights_cycles(const ConvProblem& problem, const TileGrid& grid, const Steps& steps,
-                      const Machine& machine) {
-    const ChannelBlocks in = src_blocks(problem.shape);
-    const ChannelBlocks out = dst_blocks(problem.shape);
-    const double slots = grid.slots();
-    const auto groups = static_cast<double>(in.groups);
-    const auto in_blocks = static_cast<double>(in.per_group());
-    const auto out_blocks = static_cast<double>(out.per_group());
-    const double inputs = slots * steps.tiles() * static_cast<double>(in.total()) * kBytes;
-    const double gradients = slots * steps.tiles() * static_cast<double>(out.total()) * kBytes;
-    const double pair = slots * static_cast<double>(in.block * out.block) * kBytes;
-    const double pairs = groups * in_blocks * out_blocks;
-    const double blocks = block_count(grid, steps);
-    const bool keeps = pairs <= 4;
-    const double all = inputs + gradients + pair * (keeps ? pairs : 1);
-    // Neighbouring products read the same gradients, which stay near.
-    const double operands = (inputs * out_blocks + gradients) * from(all, machine);
-    // Written once and read once by the transforms, read and written by each product.
-    const double written = 2 * (inputs + gradients) * from(all, machine);
-    // Sums that are not kept are written and read once, in L2.
-    const double sums =
-        pair * pairs * (keeps ? kCallsOfSums * from(all, machine) : 2 * from(pair, machine));
-    const double reduce = pairs * static_cast<double>(in.block) * vectors(out.block) *
-                          kCyclesToReduceFilter * (keeps ? 1 : blocks);
-    const ConvShape& shape = problem.shape;
-    const Transform src{in, static_cast<double>(shape.N * shape.H * shape.W), kCyclesToExpand};
-    const Transform dst{out, static_cast<double>(shape.N * shape.P() * shape.Q()), kCyclesToExpand};
-    const double transforms =
-        transform_cycles(src, grid, machine) + transform_cycles(dst, grid, machine);
-    return multiply_cycles(grid, in, out, machine) + transforms + reduce +
-           blocks * (operands + written + sums + kCyclesPerBlock);
-}
 
 // How much longer than all at work: threads wait where tasks are few or do not come out even.
 double idle_factor(double tasks) {
@@ -206,66 +199,50 @@ double idle_factor(double tasks) {
     return factor;
 }
 
-// Bytes of the transformed inputs of all images.
-double bytes_of_inputs(const TileGrid& grid, const ChannelBlocks& in) {
-    return slots_of_all(grid) * static_cast<double>(in.total()) * kBytes;
-}
-
 // Both ways in which threads share the blocks of tiles of one size: each thread has its own, or all
 // work on one, whose inputs they exchange, and each has some of the result channels.
-void add_plans(const WinogradProblem& problem, const Steps& steps, const Machine& machine,
+void add_plans(const WinogradProblem& problem, const Model& model, const Steps& steps,
                std::vector<WinogradPlan>& plans) {
-    const TileGrid grid = tile_grid(problem);
-    const double cycles = pass_cycles(problem, grid, steps, machine);
-    const double exchange = kExchanged * bytes_of_inputs(grid, problem.in);
+    const double cycles = model.cycles(steps);
     for (const bool blocks : {true, false}) {
         const Schedule schedule{{{'g', 1, blocks},
                                  {'n', steps.images, blocks},
                                  {'h', steps.rows, blocks},
                                  {'w', steps.columns, blocks},
                                  {'k', 1, !blocks}}};
-        const double tasks = blocks
-                                 ? block_count(grid, steps) * static_cast<double>(problem.in.groups)
-                                 : static_cast<double>(problem.out.per_group());
-        const double shared = (cycles + (blocks ? 0 : exchange)) * idle_factor(tasks);
-        plans.push_back({schedule, cycles, shared});
+        const ChannelBlocks& out = problem.out.blocks;
+        const double tasks = blocks ? model.block_count(steps) * static_cast<double>(out.groups)
+                                    : static_cast<double>(out.per_group());
+        const double exchange = blocks ? 0 : kExchanged * model.bytes_of_inputs();
+        plans.push_back({schedule, cycles, (cycles + exchange) * idle_factor(tasks)});
     }
-}
-
-std::vector<WinogradPlan> best_of(std::vector<WinogradPlan> plans, int count) {
-    std::stable_sort(plans.begin(), plans.end(), [](const WinogradPlan& a, const WinogradPlan& b) {
-        return a.shared_cycles < b.shared_cycles;
-    });
-    plans.resize(std::min(plans.size(), static_cast<std::size_t>(std::max(count, 1))));
-    return plans;
 }
 
 }  // namespace
 
 std::vector<WinogradPlan> winograd_plans(const WinogradProblem& problem, const Machine& machine,
                                          int count) {
+    const Model model(problem, machine);
+    const bool weights = problem.pass == PassKind::backward_weights;
+    const std::int64_t parts = weights ? WinogradWeightsPass::parts_of(problem) : 1;
     std::vector<WinogradPlan> plans;
-    for (const Steps& steps : possible_steps(tile_grid(problem))) {
-        add_plans(problem, steps, machine, plans);
-    }
-    return best_of(std::move(plans), count);
-}
-
-std::vector<WinogradPlan> winograd_weights_plans(const ConvProblem& problem, int tile,
-                                                 const Machine& machine, int count) {
-    const ConvShape& shape = problem.shape;
-    const TileGrid grid{shape.N, axis_tiles(shape.P(), tile), axis_tiles(shape.Q(), tile)};
-    const std::int64_t parts = WinogradWeightsPass::parts_of(problem, tile);
-    std::vector<WinogradPlan> plans;
-    for (const Steps& steps : possible_steps(grid)) {
-        if (parts > 1 && steps.images > std::max<std::int64_t>(shape.N / parts, 1)) continue;
+    for (const Steps& steps : possible_steps(problem.grid())) {
+        if (!weights) {
+            add_plans(problem, model, steps, plans);
+            continue;
+        }
+        if (parts > 1 && steps.images > std::max<std::int64_t>(problem.images / parts, 1)) continue;
         const Schedule schedule =
             with_parts({{{'n', steps.images}, {'h', steps.rows}, {'w', steps.columns}}},
-                       {'n', shape.N}, parts);
-        const double cycles = weights_cycles(problem, grid, steps, machine);
+                       {'n', problem.images}, parts);
+        const double cycles = model.cycles(steps);
         plans.push_back({schedule, cycles, cycles});
     }
-    return best_of(std::move(plans), count);
+    std::stable_sort(plans.begin(), plans.end(), [](const WinogradPlan& a, const WinogradPlan& b) {
+        return a.shared_cycles < b.shared_cycles;
+    });
+    plans.resize(std::min(plans.size(), static_cast<std::size_t>(std::max(count, 1))));
+    return plans;
 }
 
 double direct_cycles(const ConvProblem& problem, const Machine& machine) {

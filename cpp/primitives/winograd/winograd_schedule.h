@@ -21,11 +21,8 @@ struct WinogradPlan {
 // From the fastest on, at most `count` and at least one.
 std::vector<WinogradPlan> winograd_plans(const WinogradProblem& problem, const Machine& machine,
                                          int count);
-std::vector<WinogradPlan> winograd_weights_plans(const ConvProblem& problem, int tile,
-                                                 const Machine& machine, int count);
 
-// Estimate of the direct algorithm in the same unit. `multiplies_halves`: the CPU multiplies pairs
-// of bfloat16.
+// Estimate of the direct algorithm in the same unit.
 double direct_cycles(const ConvProblem& problem, const Machine& machine);
 
 }  // namespace dlprim

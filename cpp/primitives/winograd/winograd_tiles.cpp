@@ -6,9 +6,9 @@ namespace dlprim {
 
 AxisTiles axis_tiles(std::int64_t extent, int large) {
     const std::int64_t tiles = (extent + large - 1) / large;
-    if (large == 2) return {extent, large, tiles, 0};
+    if (large == 2) return {large, tiles, 0};
     const std::int64_t threes = std::min(tiles, tiles * large - extent);
-    return {extent, large, tiles - threes, threes};
+    return {large, tiles - threes, threes};
 }
 
 Range existing(std::int64_t first, std::int64_t count, std::int64_t extent) {

@@ -19,7 +19,6 @@ inline constexpr int kSlotOfFour = 4;
 constexpr int tile_side(int large, bool is_large) { return large == 2 || is_large ? large : 3; }
 
 struct AxisTiles {
-    std::int64_t extent = 0;
     int large = 4;  // 4, or 2: tiles of 2 are alone
     std::int64_t larges = 0;
     std::int64_t threes = 0;  // behind the large ones
@@ -46,6 +45,7 @@ struct TileGrid {
     int slots_h() const { return rows.large == 2 ? 4 : 6; }
     int slots_w() const { return columns.large == 2 ? 4 : 6; }
     int slots() const { return slots_h() * slots_w(); }
+    std::int64_t count() const { return images * rows.count() * columns.count(); }
 };
 
 // A box of tiles, sorted: large ones along both axes are in the middle of those that are large

@@ -9,7 +9,6 @@
 namespace dlprim {
 namespace {
 
-constexpr std::int64_t kTaps = 3;
 constexpr std::int64_t kMostParts = 8;
 // Sums of at most this many pairs of blocks of channels are kept from one block of tiles to the
 // next.
@@ -18,70 +17,40 @@ constexpr std::int64_t kPairsToKeep = 4;
 // a part have to be worth it.
 constexpr std::int64_t kTilesOfPart = 160;
 
-// Columns of a group: whole vectors, so that none writes into the next group.
-std::int64_t width_of_group(const ChannelBlocks& blocks) { return whole_vectors(blocks.channels); }
-
-TileGrid grid_of(const ConvShape& shape, int tile) {
-    return {shape.N, axis_tiles(shape.P(), tile), axis_tiles(shape.Q(), tile)};
-}
-
-std::vector<Loop> loops_of(const TileGrid& grid) {
-    return {{'n', grid.images}, {'h', grid.rows.count()}, {'w', grid.columns.count()}};
-}
-
-TileInputs tensor_of(const ConvProblem& problem, int tile, PatchKind kind) {
-    const ConvShape& shape = problem.shape;
-    TileInputs::Tensor it{.kind = kind, .dtype = problem.dtype, .layout = problem.layout};
-    if (kind == PatchKind::input) {
-        it.blocks = src_blocks(shape);
-        it.height = shape.H;
-        it.width = shape.W;
-        it.offset_h = -shape.pad_top;
-        it.offset_w = -shape.pad_left;
-    } else {
-        it.blocks = dst_blocks(shape);
-        it.height = shape.P();
-        it.width = shape.Q();
-    }
-    return {it, tile};
-}
-
 // Blocks of in channels of a group change fastest, so that neighbours read the same gradients.
-std::int64_t pairs_of(const ConvProblem& problem) {
-    return dst_blocks(problem.shape).count() * src_blocks(problem.shape).per_group();
+std::int64_t pairs_of(const WinogradProblem& problem) {
+    return problem.out.blocks.count() * problem.in.blocks.per_group();
 }
 
 // Of more pairs, copies would take more memory than the operands.
-std::int64_t most_parts(const ConvProblem& problem) {
+std::int64_t most_parts(const WinogradProblem& problem) {
     return pairs_of(problem) > kPairsToKeep ? 1 : kMostParts;
 }
 
 }  // namespace
 
-std::vector<Loop> WinogradWeightsPass::loops(const ConvProblem& problem, int tile) {
-    return loops_of(grid_of(problem.shape, tile));
+std::vector<Loop> WinogradWeightsPass::loops(const WinogradProblem& problem) {
+    const TileGrid grid = problem.grid();
+    return {{'n', grid.images}, {'h', grid.rows.count()}, {'w', grid.columns.count()}};
 }
 
-std::int64_t WinogradWeightsPass::parts_of(const ConvProblem& problem, int tile) {
-    const TileGrid grid = grid_of(problem.shape, tile);
-    const std::int64_t tiles = grid.images * grid.rows.count() * grid.columns.count();
-    const std::int64_t worth = pairs_of(problem) < kPairsToKeep ? kMostParts : tiles / kTilesOfPart;
+std::int64_t WinogradWeightsPass::parts_of(const WinogradProblem& problem) {
+    const TileGrid grid = problem.grid();
+    const std::int64_t worth =
+        pairs_of(problem) < kPairsToKeep ? kMostParts : grid.count() / kTilesOfPart;
     return even_parts(grid.images, std::min(most_parts(problem), worth));
 }
 
-WinogradWeightsPass::WinogradWeightsPass(const ConvProblem& problem, int tile,
-                                         const Schedule& schedule)
-    : problem_(problem),
-      tile_(tile),
-      schedule_(schedule),
-      grid_(grid_of(problem.shape, tile)),
-      sum_(sum_schedule(schedule, loops_of(grid_).front(), most_parts(problem))),
-      blocks_(loops_of(grid_), sum_.within),
-      in_{tensor_of(problem, tile, PatchKind::input), src_blocks(problem.shape)},
-      out_{tensor_of(problem, tile, PatchKind::gradient), dst_blocks(problem.shape)},
+WinogradWeightsPass::WinogradWeightsPass(const WinogradProblem& problem, const Schedule& schedule)
+    : grid_(problem.grid()),
+      sum_(sum_schedule(schedule, loops(problem).front(), most_parts(problem))),
+      blocks_(loops(problem), sum_.within),
+      in_{TensorTiles(problem, problem.in), problem.in.blocks},
+      out_{TensorTiles(problem, problem.out), problem.out.blocks},
       pairs_(pairs_of(problem)),
       keeps_sums_(pairs_ <= kPairsToKeep),
-      reduce_(filter_gradient_function(usable_isa(), tile)) {
+      reduce_(tile_function(usable_isa(), TileKind::filter_gradient, DType::f32, problem.tile,
+                            problem.tile, true)) {
     for (const Level& level : sum_.within.levels) {
         if (level.parallel) {
             throw std::invalid_argument("schedule '" + to_string(schedule) + "' shares loop " +
@@ -93,6 +62,16 @@ WinogradWeightsPass::WinogradWeightsPass(const ConvProblem& problem, int tile,
     find_blocks();
 }
 
+template <class Visit>
+void WinogradWeightsPass::for_each_block(Range images, const Visit& visit) const {
+    blocks_.run([&](const LoopNest::Ranges& ranges) {
+        const Range mine{std::max(ranges[0].begin, images.begin),
+                         std::min(ranges[0].end, images.end)};
+        if (mine.size() <= 0) return;
+        visit(TileBlock(grid_, mine, ranges[1], ranges[2]));
+    });
+}
+
 // Which blocks of tiles the nest makes of every part, and the kernels for them.
 void WinogradWeightsPass::find_blocks() {
     TileBlockKinds found;
@@ -100,10 +79,9 @@ void WinogradWeightsPass::find_blocks() {
         for_each_block(chunk(grid_.images, sum_.parts, part),
                        [&](const TileBlock& tiles) { found.add(tiles); });
     }
-    in_.slots =
-        slot_panels(found.most_tiles, in_.blocks.groups * width_of_group(in_.blocks), false);
-    out_.slots =
-        slot_panels(found.most_tiles, out_.blocks.groups * width_of_group(out_.blocks), false);
+    for (Operand* const it : {&in_, &out_}) {
+        it->slots = slot_panels(found.most_tiles, it->blocks.groups * it->width_of_group(), false);
+    }
     sums_ = slot_panels(in_.blocks.block, out_.blocks.block, true);
     for (const TileBlock::Counts& counts : found.kinds) {
         for (const std::int64_t in : {in_.blocks.block, in_.blocks.last()}) {
@@ -116,11 +94,7 @@ void WinogradWeightsPass::find_blocks() {
 }
 
 std::int64_t WinogradWeightsPass::gradient_floats() const {
-    return pairs_ * kTaps * kTaps * in_.blocks.block * out_.blocks.block;
-}
-
-std::int64_t WinogradWeightsPass::sums_floats(int threads) const {
-    return (keeps_sums_ ? pairs_ : threads) * floats(sums_);
+    return pairs_ * kWinogradTaps * kWinogradTaps * in_.blocks.block * out_.blocks.block;
 }
 
 std::int64_t WinogradWeightsPass::scratch_bytes(DType to, int threads) const {
@@ -134,8 +108,7 @@ void WinogradWeightsPass::run(const ConvTensors& tensors, char* scratch, int thr
     parts.run(tensors.result, scratch, running(threads),
               [&](std::int64_t part, float* gradient, std::int64_t worker) {
                   float* const mine = room + worker * floats_of_worker(threads);
-                  sum_part({.src = tensors.src,
-                            .diff_dst = tensors.diff_dst,
+                  sum_part({.tensors = tensors,
                             .images = chunk(grid_.images, sum_.parts, part),
                             .inputs = mine,
                             .gradients = mine + floats(in_.slots),
@@ -168,9 +141,9 @@ void WinogradWeightsPass::sum_block(const TileBlock& tiles, bool first, const Pa
     parallel_for(in_blocks + out_blocks, [&](std::int64_t task) {
         const Merged it = merged(in_blocks, out_blocks, task);
         if (it.is_first) {
-            expand(in_, part.src, tiles, it.index, part.inputs);
+            expand(in_, part.tensors.src, tiles, it.index, part.inputs);
         } else {
-            expand(out_, part.diff_dst, tiles, it.index, part.gradients);
+            expand(out_, part.tensors.diff_dst, tiles, it.index, part.gradients);
         }
     });
     if (keeps_sums_) {
@@ -192,11 +165,11 @@ void WinogradWeightsPass::sum_block(const TileBlock& tiles, bool first, const Pa
 
 void WinogradWeightsPass::expand(const Operand& operand, const void* from, const TileBlock& tiles,
                                  std::int64_t block, float* slots) const {
-    const std::int64_t group = block / operand.blocks.per_group();
-    const std::int64_t column = group * width_of_group(operand.blocks) +
-                                block % operand.blocks.per_group() * operand.blocks.block;
     for (int which = 0; which < TileBlock::kClasses; ++which) {
-        operand.tensor.expand(from, grid_, tiles, which, block, operand.slots, slots + column);
+        operand.tiles.transform({.src = from,
+                                 .dst = slots + operand.column(block),
+                                 .slot_stride = operand.slots.stride},
+                                operand.slots.ld, tiles, which, block);
     }
 }
 
@@ -205,14 +178,11 @@ void WinogradWeightsPass::multiply(const TileBlock& tiles, std::int64_t pair, bo
     const std::int64_t out = pair / in_.blocks.per_group();
     const std::int64_t group = out / out_.blocks.per_group();
     const std::int64_t in = pair % in_.blocks.per_group();
-    const std::int64_t first_in = group * width_of_group(in_.blocks) + in * in_.blocks.block;
-    const std::int64_t first_out =
-        group * width_of_group(out_.blocks) + out % out_.blocks.per_group() * out_.blocks.block;
     products_
         .plan({tiles.counts(), whole_vectors(out_.blocks.in_block(out % out_.blocks.per_group())),
                in_.blocks.in_block(in), true, true})
-        .run({.a = part.inputs + first_in,
-              .b = part.gradients + first_out,
+        .run({.a = part.inputs + in_.column(group * in_.blocks.per_group() + in),
+              .b = part.gradients + out_.column(out),
               .c = sums,
               .accumulate = !first},
              nullptr, 1);
@@ -224,17 +194,17 @@ void WinogradWeightsPass::reduce(std::int64_t pair, const float* sums, bool firs
     const std::int64_t in = pair % in_.blocks.per_group();
     const std::int64_t width = out_.blocks.block;
     const std::int64_t tap = in_.blocks.block * width;
-    float* const block = diff_weights + pair * kTaps * kTaps * tap;
+    float* const block = diff_weights + pair * kWinogradTaps * kWinogradTaps * tap;
     for (std::int64_t c = 0; c < in_.blocks.in_block(in); ++c) {
         float* const row = block + c * width;
-        reduce_({.slots = sums + c * sums_.ld,
-                 .slot_stride = sums_.stride,
-                 .first = row,
-                 .row = kTaps * tap,
+        reduce_({.src = sums + c * sums_.ld,
+                 .dst = row,
+                 .row = kWinogradTaps * tap,
                  .pixel = tap,
-                 .rows = static_cast<int>(kTaps),
-                 .columns = static_cast<int>(kTaps),
+                 .rows = {0, kWinogradTaps},
+                 .columns = {0, kWinogradTaps},
                  .channels = out_.blocks.in_block(out % out_.blocks.per_group()),
+                 .slot_stride = sums_.stride,
                  .residual = first ? nullptr : row});
     }
 }

@@ -11,30 +11,26 @@
 // for any number of threads.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "primitives/conv/conv_pass.h"
 #include "primitives/nest/fixed_parts.h"
+#include "primitives/winograd/winograd_problem.h"
 #include "primitives/winograd/winograd_products.h"
-#include "primitives/winograd/winograd_tile_inputs.h"
-#include "primitives/winograd/winograd_tiles.h"
-#include "primitives/winograd/winograd_transform.h"
 
 namespace dlprim {
 
 class WinogradWeightsPass {
 public:
     // Throws std::invalid_argument when the schedule does not fit.
-    WinogradWeightsPass(const ConvProblem& problem, int tile, const Schedule& schedule);
+    WinogradWeightsPass(const WinogradProblem& problem, const Schedule& schedule);
 
-    static std::vector<Loop> loops(const ConvProblem& problem, int tile);
+    static std::vector<Loop> loops(const WinogradProblem& problem);
     // That the minibatch should fall into.
-    static std::int64_t parts_of(const ConvProblem& problem, int tile);
+    static std::int64_t parts_of(const WinogradProblem& problem);
 
-    const Schedule& schedule() const { return schedule_; }
     std::int64_t scratch_bytes(DType to, int threads) const;
     // Reads src and diff_dst; the result is [Kb][Cb][R][S][bc][bk].
     void run(const ConvTensors& tensors, char* scratch, int threads) const;
@@ -43,14 +39,21 @@ public:
 private:
     // One of the two operands of the products.
     struct Operand {
-        TileInputs tensor;
+        TensorTiles tiles;
         ChannelBlocks blocks = {};
         SlotPanels slots = {};
+
+        // Columns of a group: whole vectors, so that none writes into the next group.
+        std::int64_t width_of_group() const { return whole_vectors(blocks.channels); }
+        // Of a block, counted over all groups, in a row of slots.
+        std::int64_t column(std::int64_t block) const {
+            return block / blocks.per_group() * width_of_group() +
+                   block % blocks.per_group() * blocks.block;
+        }
     };
     // A share of the minibatch and the scratch for it.
     struct Part {
-        const void* src = nullptr;
-        const void* diff_dst = nullptr;
+        const ConvTensors& tensors;
         Range images;
         float* inputs = nullptr;     // V
         float* gradients = nullptr;  // Y
@@ -65,12 +68,14 @@ private:
         return floats(in_.slots) + floats(out_.slots) + sums_floats(threads);
     }
     void find_blocks();
-    // Calls visit(const TileBlock&) in the order of the schedule.
+    // Calls visit(const TileBlock&) for a part of the minibatch, in the order of the schedule.
     template <class Visit>
     void for_each_block(Range images, const Visit& visit) const;
     std::int64_t floats(const SlotPanels& panels) const { return grid_.slots() * panels.stride; }
     std::int64_t gradient_floats() const;
-    std::int64_t sums_floats(int threads) const;
+    std::int64_t sums_floats(int threads) const {
+        return (keeps_sums_ ? pairs_ : threads) * floats(sums_);
+    }
     void sum_part(const Part& part) const;
     void sum_block(const TileBlock& tiles, bool first, const Part& part) const;
     void expand(const Operand& operand, const void* from, const TileBlock& tiles,
@@ -79,9 +84,6 @@ private:
                   float* sums) const;
     void reduce(std::int64_t pair, const float* sums, bool first, float* diff_weights) const;
 
-    ConvProblem problem_;
-    int tile_;
-    Schedule schedule_;
     TileGrid grid_;
     SumSchedule sum_;
     LoopNest blocks_;  // n, h, w of a part
@@ -91,17 +93,7 @@ private:
     WinogradProducts products_;
     std::int64_t pairs_;  // of blocks of channels
     bool keeps_sums_;     // over the blocks of tiles, of all pairs
-    ReduceFunction reduce_;
+    TileFunction reduce_;
 };
-
-template <class Visit>
-void WinogradWeightsPass::for_each_block(Range images, const Visit& visit) const {
-    blocks_.run([&](const LoopNest::Ranges& ranges) {
-        const Range mine{std::max(ranges[0].begin, images.begin),
-                         std::min(ranges[0].end, images.end)};
-        if (mine.size() <= 0) return;
-        visit(TileBlock(grid_, mine, ranges[1], ranges[2]));
-    });
-}
 
 }  // namespace dlprim

@@ -139,10 +139,13 @@ Results computed(const ConvProblem& problem, const Tensors& given, bool epilogue
     if (epilogue) tensors.bias = reinterpret_cast<const float*>(bias.data());
     if (epilogue) tensors.residual = residual.data();
     tensors.result = dst.data();
-    depthwise_forward(problem, tensors, epilogue);
+    const ConvSpec spec{.shape = shape,
+                        .dtype = problem.dtype,
+                        .layout = problem.layout,
+                        .activation = epilogue ? Activation::relu : Activation::none};
+    depthwise_pass(spec, PassKind::forward)->run(tensors);
     tensors.result = diff_src.data();
-    depthwise_backward_data(problem, tensors,
-                            scratch({depthwise_data_scratch_bytes(problem), fence}));
+    depthwise_pass(spec, PassKind::backward_data)->run(tensors);
     tensors.result = diff_weights.data();
     depthwise_backward_weights(problem, tensors,
                                scratch({depthwise_weights_scratch_bytes(problem), fence}));

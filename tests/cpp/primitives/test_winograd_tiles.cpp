@@ -56,7 +56,6 @@ TEST_CASE("tiles cover an axis, one behind the other, and are as few as possible
             CAPTURE(large);
             CAPTURE(extent);
             const AxisTiles axis = axis_tiles(extent, large);
-            CHECK(axis.extent == extent);
             CHECK(axis.count() == (extent + large - 1) / large);
             std::int64_t end = 0;
             for (std::int64_t tile = 0; tile < axis.count(); ++tile) {

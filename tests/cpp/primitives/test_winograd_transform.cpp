@@ -67,20 +67,20 @@ std::pair<double, double> both_sides(const std::vector<double>& h, const std::ve
 // ---------------------------------------------------------------- to slots
 
 struct Expansion {
-    PatchKind kind;
+    TileKind kind;
     DType dtype;  // as stored
     std::pair<int, int> tile;
     Matrix h;
     Matrix w;
-    TilePatch patch;  // which pixels exist, and channels
+    TileTransform patch;  // which pixels exist, and channels
     bool inside;
 
     // Elements of the storage for one that is counted.
     bool in_pairs() const {
-        return kind == PatchKind::even_pair_filter || kind == PatchKind::odd_pair_filter;
+        return kind == TileKind::even_pair_filter || kind == TileKind::odd_pair_filter;
     }
-    std::int64_t high() const { return patch.rows_end - patch.rows_begin; }
-    std::int64_t wide() const { return patch.columns_end - patch.columns_begin; }
+    std::int64_t high() const { return patch.rows.end - patch.rows.begin; }
+    std::int64_t wide() const { return patch.columns.end - patch.columns.begin; }
     std::int64_t slots() const { return static_cast<std::int64_t>(h.rows.size() * w.rows.size()); }
     std::int64_t stride() const { return whole_lanes(patch.channels) + kWinogradLanes; }
 };
@@ -99,14 +99,14 @@ std::string fault(const Expansion& it, const Numbers& src, const Numbers& out) {
             }
             if (c >= patch.channels) continue;
             const auto [sum, magnitude] = both_sides(row, column, [&](int i, int j) {
-                const bool exists = i >= patch.rows_begin && i < patch.rows_end &&
-                                    j >= patch.columns_begin && j < patch.columns_end;
+                const bool exists = i >= patch.rows.begin && i < patch.rows.end &&
+                                    j >= patch.columns.begin && j < patch.columns.end;
                 if (!exists) return 0.0F;
                 const std::int64_t pixel =
-                    (i - patch.rows_begin) * it.wide() + j - patch.columns_begin;
+                    (i - patch.rows.begin) * it.wide() + j - patch.columns.begin;
                 const std::int64_t element = pixel * patch.channels + c;
                 if (!it.in_pairs()) return src.get(element);
-                return src.get(2 * element + (it.kind == PatchKind::odd_pair_filter ? 1 : 0));
+                return src.get(2 * element + (it.kind == TileKind::odd_pair_filter ? 1 : 0));
             });
             if (!(std::abs(actual - sum) <= kPerTerm * magnitude)) {
                 return "slot " + std::to_string(slot) + " channel " + std::to_string(c);
@@ -119,18 +119,18 @@ std::string fault(const Expansion& it, const Numbers& src, const Numbers& out) {
 // Only the pixels that exist are in memory, flush with the fence; behind the slots is one, too.
 void check_expand(const Expansion& it) {
     const std::int64_t each = it.in_pairs() ? 2 : 1;
-    TilePatch patch = it.patch;
+    TileTransform patch = it.patch;
     patch.row = it.wide() * patch.channels;
     patch.pixel = patch.channels;
     patch.slot_stride = it.stride();
-    const std::int64_t first = patch.rows_begin * patch.row + patch.columns_begin * patch.pixel;
+    const std::int64_t first = patch.rows.begin * patch.row + patch.columns.begin * patch.pixel;
     for (const Fence fence : {Fence::before, Fence::after}) {
         const Numbers src(it.dtype, it.high() * patch.row * each, fence);
         const Numbers out(DType::f32, it.slots() * it.stride(), fence);
         src.draw(static_cast<unsigned>(patch.channels));
-        patch.first =
+        patch.src =
             reinterpret_cast<const char*>(src.address(0)) - first * each * size_of(it.dtype);
-        patch.slots = out.floats();
+        patch.dst = out.floats();
         for (const Isa isa : isas()) {
             CAPTURE(name_of(isa));
             CAPTURE(name_of(it.dtype));
@@ -138,25 +138,23 @@ void check_expand(const Expansion& it) {
             CAPTURE(it.tile.first);
             CAPTURE(it.tile.second);
             out.poison();
-            expand_function(isa, it.kind, it.dtype, it.tile.first, it.tile.second,
-                            it.inside)(patch);
+            tile_function(isa, it.kind, it.dtype, it.tile.first, it.tile.second, it.inside)(patch);
             CHECK(fault(it, src, out) == "");
         }
     }
 }
 
 // The whole patch and what rims leave of it, down to nothing.
-void check_rims(PatchKind kind, int rim, Matrix (*matrix)(int)) {
+void check_rims(TileKind kind, int rim, Matrix (*matrix)(int)) {
     for (const auto& [tile_h, tile_w] : kTiles) {
         const int high = tile_h + rim, wide = tile_w + rim;
-        const TilePatch patches[] = {
-            {.rows_end = high, .columns_end = wide},
-            {.rows_begin = 1, .rows_end = high, .columns_begin = 1, .columns_end = wide},
-            {.rows_end = high - 1, .columns_begin = 1, .columns_end = 2},
-            {.rows_begin = high - 1, .rows_end = high, .columns_end = wide - 1}};
+        const TileTransform patches[] = {{.rows = {0, high}, .columns = {0, wide}},
+                                         {.rows = {1, high}, .columns = {1, wide}},
+                                         {.rows = {0, high - 1}, .columns = {1, 2}},
+                                         {.rows = {high - 1, high}, .columns = {0, wide - 1}}};
         for (const DType dtype : {DType::f32, DType::bf16}) {
             for (const std::int64_t channels : kChannels) {
-                for (TilePatch patch : patches) {
+                for (TileTransform patch : patches) {
                     patch.channels = channels;
                     const std::pair tile{tile_h, tile_w};
                     Expansion it{kind, dtype, tile, matrix(tile_h), matrix(tile_w), patch, false};
@@ -169,20 +167,20 @@ void check_rims(PatchKind kind, int rim, Matrix (*matrix)(int)) {
     }
 }
 
-TEST_CASE("inputs to slots") { check_rims(PatchKind::input, 2, input_matrix); }
+TEST_CASE("inputs to slots") { check_rims(TileKind::input, 2, input_matrix); }
 
 TEST_CASE("gradients to slots") {
-    check_rims(PatchKind::gradient, 0, [](int tile) { return powers(tile, tile); });
+    check_rims(TileKind::gradient, 0, [](int tile) { return powers(tile, tile); });
 }
 
 TEST_CASE("filters to slots") {
-    for (const PatchKind kind :
-         {PatchKind::filter, PatchKind::even_pair_filter, PatchKind::odd_pair_filter}) {
-        const DType dtype = kind == PatchKind::filter ? DType::f32 : DType::bf16;
+    for (const TileKind kind :
+         {TileKind::filter, TileKind::even_pair_filter, TileKind::odd_pair_filter}) {
+        const DType dtype = kind == TileKind::filter ? DType::f32 : DType::bf16;
         for (const int tile : {4, 2}) {
             for (const std::int64_t channels : kChannels) {
                 const Matrix matrix = filter_matrix(tile);
-                const TilePatch patch{.rows_end = 3, .columns_end = 3, .channels = channels};
+                const TileTransform patch{.rows = {0, 3}, .columns = {0, 3}, .channels = channels};
                 check_expand({kind, dtype, {tile, tile}, matrix, matrix, patch, true});
             }
         }
@@ -253,14 +251,14 @@ void check_reduce(const Reduction& it, const Function& function) {
             CAPTURE(it.rows);
             CAPTURE(it.columns);
             dst.poison();
-            function(isa)({.slots = from.slots.floats(),
-                           .slot_stride = it.stride(),
-                           .first = dst.address(0),
+            function(isa)({.src = from.slots.floats(),
+                           .dst = dst.address(0),
                            .row = it.row(),
                            .pixel = it.pixel(),
-                           .rows = it.rows,
-                           .columns = it.columns,
+                           .rows = {0, it.rows},
+                           .columns = {0, it.columns},
                            .channels = it.channels,
+                           .slot_stride = it.stride(),
                            .bias = it.fused ? from.bias.floats() : nullptr,
                            .residual = it.fused ? from.residual.address(0) : nullptr,
                            .relu = it.fused});
@@ -273,7 +271,9 @@ TEST_CASE("slots to results") {
     for (const auto& [tile_h, tile_w] : kTiles) {
         const Matrix h = transposed(powers(tile_h, tile_h)), w = transposed(powers(tile_w, tile_w));
         const auto function = [&, high = tile_h, wide = tile_w](DType dtype) {
-            return [=](Isa isa) { return reduce_function(isa, dtype, high, wide); };
+            return [=](Isa isa) {
+                return tile_function(isa, TileKind::result, dtype, high, wide, true);
+            };
         };
         for (const DType dtype : {DType::f32, DType::bf16}) {
             for (const std::int64_t channels : kChannels) {
@@ -290,8 +290,9 @@ TEST_CASE("slots to the gradient of a filter") {
     for (const int tile : {4, 2}) {
         const Matrix matrix = transposed(filter_matrix(tile));
         for (const std::int64_t channels : kChannels) {
-            check_reduce({DType::f32, matrix, matrix, 3, 3, channels, false},
-                         [&](Isa isa) { return filter_gradient_function(isa, tile); });
+            check_reduce({DType::f32, matrix, matrix, 3, 3, channels, false}, [&](Isa isa) {
+                return tile_function(isa, TileKind::filter_gradient, DType::f32, tile, tile, true);
+            });
         }
     }
 }
