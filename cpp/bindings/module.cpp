@@ -5,6 +5,7 @@
 #include "brgemm/brgemm.h"
 #include "brgemm/peak.h"
 #include "jit/isa.h"
+#include "jit/machine.h"
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim::bindings {
@@ -36,8 +37,10 @@ void register_machine(py::module_& module) {
 
 PYBIND11_MODULE(_core, module) {
     module.doc() = "The C++ core of dlprim; use the functions of the package dlprim instead.";
-    // Makes the cache's fork handlers now: a fork amid a first use would find them half made.
+    // Made now, with the cache's fork handlers: a fork amid a first use would find them half made.
     dlprim::kernel_cache_info();
+    dlprim::usable_isa();
+    dlprim::this_machine();
     dlprim::bindings::register_machine(module);
     dlprim::bindings::register_arrays(module);
     dlprim::bindings::register_kernel(module);

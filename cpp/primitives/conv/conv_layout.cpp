@@ -38,15 +38,15 @@ TensorForm activation_form(const std::string& name, const std::array<Indices, 5>
 
 ActivationStrides activation_strides(Format layout, const ChannelBlocks& blocks,
                                      std::int64_t height, std::int64_t width) {
-    const std::array<Indices, 5> indices{
-        {{'n', 1}, {'g', blocks.groups}, {'c', blocks.channels}, {'h', height}, {'w', width}}};
-    const Layout it = activation_form("", indices, blocks, DType::f32, layout).packed;
-    const auto step = [&](char letter) { return it.dimension(letter).levels.front().stride; };
-    return {.image = step('n'),
-            .group = step('g'),
-            .block = layout == Format::nhwc ? blocks.block : step('c'),
-            .row = step('h'),
-            .pixel = step('w')};
+    const bool nhwc = layout == Format::nhwc;
+    const std::int64_t pixel = nhwc ? blocks.total() : blocks.block;
+    const std::int64_t plane = height * width * pixel;
+    const std::int64_t block = nhwc ? blocks.block : plane;
+    return {.image = nhwc ? plane : plane * blocks.count(),
+            .group = nhwc ? blocks.channels : plane * blocks.per_group(),
+            .block = block,
+            .row = width * pixel,
+            .pixel = pixel};
 }
 
 namespace {
