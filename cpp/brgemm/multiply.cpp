@@ -30,7 +30,7 @@ Multiply multiply_of(const BrgemmSpec& spec, Isa isa) {
 MultiplyCost cost_of(const BrgemmSpec& spec, Isa isa) {
     const bool s8 = spec.a_type == DType::s8;
     switch (multiply_of(spec, isa)) {
-        case Multiply::fma: return {isa == Isa::avx2 ? 4 : 6, 1, 1, 0, 0, true, true};
+        case Multiply::fma: return {6, 1, 1, 0, 0, true, true};
         case Multiply::dot_bf16: return {7, 1, 1, 0, 0, true, true};
         case Multiply::widen_bf16: return {6, 2, 1, 1, 1, false, false};
         case Multiply::dot_int8: return {5, 1, 1, s8 ? 1 : 0, 0, false, true};

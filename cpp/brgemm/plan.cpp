@@ -7,7 +7,7 @@ namespace dlprim {
 namespace {
 
 constexpr double kLoadsPerFma = 0.96;   // what the load units issue beside the FMAs
-constexpr double kLoadsExposed = 0.02;  // their part that shows where tiles are small (AVX2)
+constexpr double kLoadsExposed = 0.02;  // their part that shows where registers are few
 constexpr double kCallLoads = 8;        // loads of a call besides those of the steps
 constexpr double kTileOverhead = 8;     // cycles to start and store a tile, not hidden
 
@@ -40,6 +40,15 @@ double l2_cycles_per_step(const BrgemmSpec& spec, Isa isa, const Machine& machin
     return (is_whole_row ? bytes : lines * kLineBytes) / rate;
 }
 
+// Float32 on AVX2: sixteen, and loads beside nearly every multiply-add.
+bool has_few_registers(const BrgemmSpec& spec, Isa isa) {
+    return isa == Isa::avx2 && multiply_of(spec, isa) == Multiply::fma;
+}
+
+double latency_of(const BrgemmSpec& spec, Isa isa, const Machine& machine) {
+    return has_few_registers(spec, isa) ? machine.fma_latency : cost_of(spec, isa).latency;
+}
+
 double cycles_per_step(const BrgemmSpec& spec, Isa isa, const Machine& machine, const Tile& tile) {
     const MultiplyCost cost = cost_of(spec, isa);
     const double multiplies = multiplications(spec, isa, tile) * cost.passes;
@@ -49,11 +58,12 @@ double cycles_per_step(const BrgemmSpec& spec, Isa isa, const Machine& machine, 
         cost.passes * (tile.rows * cost.a_operations + tile.vectors * cost.b_operations);
     const double from_l2 = l2_cycles_per_step(spec, isa, machine, tile);
     const double loads = cost.passes * (tile.vectors + a_loads) / machine.loads_per_cycle;
-    // With fewer sums than hide the latency, what a load waits for shows as well.
-    const bool hides = tile.accumulators() >= cost.latency * machine.fmas_per_cycle;
-    const double chain = cost.latency + (hides ? 0 : 1);
-    const double exposed =
-        machine.l2_exposed * from_l2 + (isa == Isa::avx2 ? kLoadsExposed * loads : 0);
+    // Where registers are few, a load shows behind fewer sums than hide the latency.
+    const bool few = has_few_registers(spec, isa);
+    const double latency = latency_of(spec, isa, machine);
+    const bool hides = !few || tile.accumulators() >= latency * machine.fmas_per_cycle;
+    const double chain = latency + (hides ? 0 : 1);
+    const double exposed = machine.l2_exposed * from_l2 + (few ? kLoadsExposed * loads : 0);
     return exposed +
            std::max({multiplies / machine.fmas_per_cycle, loads, from_l2,
                      operations / machine.vector_ops_per_cycle, chain * cost.passes / tile.sets});
@@ -88,7 +98,7 @@ public:
     BrgemmPlan plan() const {
         BrgemmPlan best;
         double best_cycles = std::numeric_limits<double>::infinity();
-        const bool streams = isa_ == Isa::avx2 && multiply_of(spec_, isa_) == Multiply::fma;
+        const bool streams = has_few_registers(spec_, isa_);
         for (int vectors = streams ? kMaxStreamedVectors : kMaxVectors; vectors >= 1; --vectors) {
             if (!fits(with_quads({.rows = 1, .vectors = vectors}))) continue;
             BrgemmPlan candidate = with_columns(vectors);
@@ -184,7 +194,8 @@ private:
 
     RowGroup row_group(std::int64_t count, std::int64_t rows, int vectors) const {
         Tile tile = with_quads({.rows = static_cast<int>(rows), .vectors = vectors});
-        const double wanted = cost_of(spec_, isa_).latency * machine_.fmas_per_cycle + kSpareChains;
+        const double wanted =
+            latency_of(spec_, isa_, machine_) * machine_.fmas_per_cycle + kSpareChains;
         while (tile.accumulators() < wanted && tile.sets < spec_.words()) {
             Tile more = tile;
             ++more.sets;

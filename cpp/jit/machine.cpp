@@ -105,6 +105,7 @@ Machine read_machine() {
         machine.bytes_from_l2_per_cycle = 25;
         machine.scattered_bytes_from_l2_per_cycle = 14;
         machine.l2_exposed = 0.1;
+        machine.fma_latency = 4;
     }
     return machine;
 }

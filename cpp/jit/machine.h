@@ -1,7 +1,7 @@
 // The one model of the machine that everything weighs its choices with: register tiles, schedules,
 // Winograd's tiles. It is read once and is a plain value that plans take as an argument, so that
-// the plans of any machine can be made and tested on any other. How long one instruction takes is
-// the kernel's to know (brgemm/multiply.h).
+// the plans of any machine can be made and tested on any other. How long other instructions than
+// the one below take is the kernel's to know (brgemm/multiply.h).
 #pragma once
 
 namespace dlprim {
@@ -16,6 +16,8 @@ struct Machine {
     double fmas_per_cycle = 2;
     double loads_per_cycle = 2;
     double vector_ops_per_cycle = 4;
+    // Cycles of a float32 multiply-add on AVX2, with what it takes to schedule around loads.
+    double fma_latency = 5;
     // That stream in beside other loads: of neighbouring lines, and of single lines of rows that
     // are apart. And how much of that time shows even behind enough arithmetic.
     double bytes_from_l2_per_cycle = 32;

@@ -15,6 +15,7 @@ constexpr int kQuad = 4;
 
 constexpr Machine kZen3{.l1 = 32768,
                         .l2 = 524288,
+                        .fma_latency = 4,
                         .bytes_from_l2_per_cycle = 25,
                         .scattered_bytes_from_l2_per_cycle = 14,
                         .l2_exposed = 0.1};
