@@ -242,7 +242,8 @@ private:
             // The axis whose plain rows are far apart, and the one along them.
             PieceAxis &far = is_plain_from_ ? rows : columns,
                       &near = is_plain_from_ ? columns : rows;
-            const bool few = near.is_blocked && (!is_plain_from_ || blocks() < kFewPieces);
+            const bool few =
+                plain_ != 0 && near.is_blocked && (!is_plain_from_ || blocks() < kFewPieces);
             far.cut = std::min(far.block, few ? kFewRows : kWholeRows);
             const std::int64_t least = kTaskBytes / (far.cut * plan_.taps * from_bytes_);
             near.cut =

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "primitives/tensor/partition.h"
 #include "primitives/tensor/per_isa.h"
@@ -27,7 +28,8 @@ using Half = std::uint16_t;
 
 // Two-byte elements are never shuffled on their own: neighbouring rows are interleaved to words.
 // Interleaved, a pair of rows is two vectors of words: of the lower and of the upper columns in
-// every block. Each half of the columns takes half of the registers.
+// every block. Each half of the columns takes half of the registers. `From` is Line where neither
+// side has a period.
 template <bool upper, class From, class D>
 HWY_INLINE void half_tile(D d, const Transposition& it, std::int64_t row, std::int64_t column) {
     const hn::RepartitionToWide<D> words;
@@ -45,8 +47,9 @@ HWY_INLINE void half_tile(D d, const Transposition& it, std::int64_t row, std::i
     char* const dst = it.dst + row * 2;
     const Places to = it.dst_rows;
     for (std::int64_t i = 0; i < pairs; ++i) {
-        const std::int64_t at = to.at(column + i / 4 * 8 + (upper ? 4 : 0) + i % 4);
-        hn::StoreU(hn::BitCast(d, square[i]), d, reinterpret_cast<Half*>(dst + at));
+        const std::int64_t at = column + i / 4 * 8 + (upper ? 4 : 0) + i % 4;
+        const std::int64_t bytes = std::is_same_v<From, Line> ? at * to.near : to.at(at);
+        hn::StoreU(hn::BitCast(d, square[i]), d, reinterpret_cast<Half*>(dst + bytes));
     }
 }
 
@@ -69,7 +72,8 @@ bool halves_in_tiles(D d, const Transposition& it) {
 void transpose_halves(const Transposition& it) {
 #if HWY_TARGET != HWY_SCALAR
     const hn::ScalableTag<Half> d;
-    if (is_line(it.src_rows) ? halves_in_tiles<Line>(d, it) : halves_in_tiles<Walk>(d, it)) return;
+    const bool lines = is_line(it.src_rows) && is_line(it.dst_rows);
+    if (lines ? halves_in_tiles<Line>(d, it) : halves_in_tiles<Walk>(d, it)) return;
 #endif
     for (std::int64_t column = 0; column < it.columns; ++column) {
         char* const dst = it.dst + it.dst_rows.at(column);
