@@ -1,6 +1,7 @@
 #include "bindings/arrays/array.h"
 
 #include <algorithm>
+#include <array>
 
 namespace dlprim::bindings {
 namespace {
@@ -40,11 +41,24 @@ bool is_bfloat16(const py::dtype& dtype) {
     return true;
 }
 
+// In native byte order a dtype is usually one object.
+py::handle usual_dtype(DType dtype) {
+    static const std::array<PyObject*, 5> usual = [] {
+        std::array<PyObject*, 5> made = {};
+        for (const DType each : {DType::f32, DType::bf16, DType::s32, DType::s8, DType::u8}) {
+            made.at(static_cast<std::size_t>(each)) = numpy_dtype(each).release().ptr();
+        }
+        return made;
+    }();
+    return usual.at(static_cast<std::size_t>(dtype));
+}
+
 bool is_of(const py::array& array, DType dtype) {
-    const py::dtype actual = array.dtype();
-    const py::dtype expected = numpy_dtype(dtype);
-    if (actual.ptr() == expected.ptr() || (dtype == DType::bf16 && is_bfloat16(actual)))
-        return true;
+    const py::handle expected = usual_dtype(dtype);
+    const py::handle actual =
+        reinterpret_cast<const py::detail::PyArray_Proxy*>(array.ptr())->descr;
+    if (actual.is(expected)) return true;
+    if (dtype == DType::bf16 && is_bfloat16(array.dtype())) return true;
     return actual.equal(expected);
 }
 
@@ -79,11 +93,13 @@ ArrayView::ArrayView(const char* name, py::handle object, DType dtype)
         refuse_type(std::string(name) + " has dtype " + std::string(py::str(array_.dtype())) +
                     ", expected " + std::string(name_of(dtype)));
     }
-    std::int64_t misaligned = reinterpret_cast<std::intptr_t>(array_.data()) % element_;
+    // Elements are of one, two or four bytes.
+    const std::int64_t within = element_ - 1;
+    std::int64_t misaligned = reinterpret_cast<std::intptr_t>(array_.data()) & within;
     for (int axis = 0; axis < ndim(); ++axis) {
         const std::int64_t reach = (shape(axis) - 1) * stride(axis);
         (reach < 0 ? low_ : high_) += reach;
-        misaligned |= shape(axis) > 1 ? stride(axis) % element_ : 0;
+        misaligned |= shape(axis) > 1 ? stride(axis) & within : 0;
     }
     high_ = array_.size() == 0 ? low_ : high_ + element_;
     if (misaligned != 0 && array_.size() > 0) {

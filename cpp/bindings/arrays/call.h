@@ -12,6 +12,19 @@
 
 namespace dlprim::bindings {
 
+// Fewer operations are shorter than handing the GIL over and back.
+inline constexpr double kFlopsWorthReleasingTheGil = 1 << 20;
+
+template <class Body>
+void run_without_gil(double flops, const Body& body) {
+    if (flops < kFlopsWorthReleasingTheGil) {
+        body();
+        return;
+    }
+    const py::gil_scoped_release without_gil;
+    body();
+}
+
 // A result: the array, and its memory. Both null where there is none.
 struct Written {
     py::object array = {};
@@ -48,11 +61,8 @@ public:
 
     // Runs what writes the results, which then say in which form they are.
     template <class Body>
-    void run(const Body& body) {
-        {
-            const py::gil_scoped_release without_gil;
-            body();
-        }
+    void run(const Body& body, double flops = kFlopsWorthReleasingTheGil) {
+        run_without_gil(flops, body);
         say_forms();
     }
 

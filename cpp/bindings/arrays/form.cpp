@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <utility>
 
+#include <structmember.h>
+
 #include "primitives/tensor/buffer.h"
 
 namespace dlprim::bindings {
@@ -11,13 +13,9 @@ namespace {
 
 constexpr std::int64_t kCacheLine = 64;
 
-// Of the package; live as long as the process.
+// Of the package; lives as long as the process.
 PyTypeObject* packed_type = nullptr;
-
-PyObject* attribute() {
-    static PyObject* const name = PyUnicode_InternFromString("packed_as");
-    return name;
-}
+Py_ssize_t form_offset = 0;  // of its slot that names the form
 
 // The result of one primitive is an operand of the next, so indices of activations have one name
 // each whatever their role; and groups of whole blocks are blocks as any.
@@ -76,13 +74,9 @@ py::array bytes_of(std::int64_t size, bool zeros) {
     return py::handle(make)(size, py::dtype::of<std::uint8_t>());
 }
 
-// What the instance itself says, or null: a look-up of the attribute would go through its classes
-// first, which takes as long as all other checks of an operand.
-PyObject* own_attribute(py::handle array) {
-    const auto own =
-        py::reinterpret_steal<py::object>(PyObject_GenericGetDict(array.ptr(), nullptr));
-    if (!own) throw py::error_already_set();
-    return PyDict_GetItemWithError(own.ptr(), attribute());
+// Null where nothing was ever said.
+PyObject*& form_of_packed(py::handle array) {
+    return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(array.ptr()) + form_offset);
 }
 
 }  // namespace
@@ -161,21 +155,23 @@ py::dict Forms::shapes(const Shape& (Form::*shape_of)() const) const {
 }
 
 void set_packed_type(py::object type) {
+    const py::object slot = type.attr("__dict__")["_form"];
+    form_offset = reinterpret_cast<PyMemberDescrObject*>(slot.ptr())->d_member->offset;
     packed_type = reinterpret_cast<PyTypeObject*>(type.release().ptr());
 }
 
 py::object packed_as(py::handle array) {
     if (Py_TYPE(array.ptr()) != packed_type) return {};
-    PyObject* const name = own_attribute(array);
+    PyObject* const name = form_of_packed(array);
     return name == nullptr || name == Py_None ? py::object()
                                               : py::reinterpret_borrow<py::object>(name);
 }
 
 void set_packed_as(py::handle array, const py::object& name) {
     if (Py_TYPE(array.ptr()) != packed_type) return;
-    PyObject* const value = name ? name.ptr() : Py_None;
-    if (own_attribute(array) == value) return;
-    if (PyObject_SetAttr(array.ptr(), attribute(), value) != 0) throw py::error_already_set();
+    PyObject*& form = form_of_packed(array);
+    if (form == name.ptr()) return;
+    Py_XDECREF(std::exchange(form, py::object(name).release().ptr()));
 }
 
 py::object packed_view(const py::object& array, const py::object& name) {

@@ -4,14 +4,12 @@
 #include <cstdint>
 #include <optional>
 
+#include "bindings/arrays/call.h"
 #include "bindings/kernel/batch_operand.h"
 #include "bindings/kernel/kernel.h"
 
 namespace dlprim::bindings {
 namespace {
-
-// Below this many operations a call is shorter than handing the GIL over and back.
-constexpr double kFlopsWorthReleasingTheGil = 1 << 20;
 
 // Everything that a call needs, checked; keeps the arrays and copied tables alive.
 class CheckedCall {
@@ -165,13 +163,9 @@ private:
 void Kernel::call(const CallArguments& arguments) const {
     const Brgemm& kernel = brgemm_kernel();
     const CheckedCall checked(kernel.spec(), arguments);
-    if (kernel.isa() != Isa::scalar &&
-        kernel.flops(checked.args().batch) < kFlopsWorthReleasingTheGil) {
-        kernel(checked.args());
-        return;
-    }
-    const py::gil_scoped_release without_gil;
-    kernel(checked.args());
+    const bool is_quick = kernel.isa() != Isa::scalar;
+    run_without_gil(is_quick ? kernel.flops(checked.args().batch) : kFlopsWorthReleasingTheGil,
+                    [&] { kernel(checked.args()); });
 }
 
 double Kernel::measure(const CallArguments& arguments, std::int64_t repeats) const {

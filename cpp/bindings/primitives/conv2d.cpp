@@ -55,7 +55,7 @@ public:
         const Written dst = call.result("out", out, dst_, src, {tensors.residual});
         tensors.dst = dst.data;
         tensors.relu_mask = call.optional_result("relu_mask", relu_mask, relu_mask_).data;
-        call.run([&] { core_.forward(tensors); });
+        call.run([&] { core_.forward(tensors); }, flops_);
         return dst.array;
     }
 
@@ -66,7 +66,8 @@ public:
         const Memory filter = weights_in(call, weights, form);
         const Written diff_src = call.result("out", out, src_, diff_dst);
         const float* const transformed = form.part_in(filter, form.backward);
-        call.run([&] { core_.backward_data(gradient, filter, diff_src.data, transformed); });
+        call.run([&] { core_.backward_data(gradient, filter, diff_src.data, transformed); },
+                 flops_);
         return diff_src.array;
     }
 

@@ -47,7 +47,7 @@ public:
         tensors.dst = dst.data;
         tensors.before_activation =
             call.optional_result("before_activation", before_activation, dst_).data;
-        call.run([&] { core_.forward(tensors); });
+        call.run([&] { core_.forward(tensors); }, flops_);
         return dst.array;
     }
 
@@ -58,7 +58,7 @@ public:
         const char* const matrix =
             call.operand("weights", weights, weights_).data + weights_.layout().bytes();
         const Written diff_src = call.result("out", out, src_, diff_dst);
-        call.run([&] { core_.backward_data(gradient, matrix, diff_src.data); });
+        call.run([&] { core_.backward_data(gradient, matrix, diff_src.data); }, flops_);
         return diff_src.array;
     }
 

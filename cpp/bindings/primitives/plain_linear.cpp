@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-#include "bindings/arrays/form.h"
+#include "bindings/arrays/call.h"
 #include "bindings/register.h"
 #include "jit/activation.h"
 
@@ -21,8 +21,6 @@ namespace {
 
 // Shapes whose layers are kept; a network has fewer.
 constexpr std::size_t kMostLayers = 128;
-// Below this many operations a call is shorter than handing the GIL over and back.
-constexpr double kFlopsWorthReleasingTheGil = 1 << 20;
 
 // An array that can be used as it is: contiguous in an order, aligned, of float32 or bfloat16.
 class PlainArray {
@@ -133,16 +131,6 @@ bool is_like_result(const std::optional<PlainArray>& array, const Operands& it) 
            has_shape(array->array(), result_shape(it.x, it.shape().K));
 }
 
-template <class Body>
-void run(const LinearShape& shape, const Body& body) {
-    if (shape.flops() < kFlopsWorthReleasingTheGil) {
-        body();
-        return;
-    }
-    const py::gil_scoped_release without_gil;
-    body();
-}
-
 // Null for arguments that are not as they should be.
 py::object result_for(py::handle out, const Operands& it, const PlainArray* bias) {
     const LinearShape extents = it.shape();
@@ -171,7 +159,7 @@ py::object linear(py::handle x, py::handle w, py::handle bias, py::handle activa
     const py::object made = result_for(out, *it, offset ? &*offset : nullptr);
     if (!made) return py::none();
     auto* const dst = py::reinterpret_borrow<py::array>(made).mutable_data();
-    run(shape, [&] {
+    run_without_gil(shape.flops(), [&] {
         layer->forward({.src = it->x.data(),
                         .weights = it->w.data(),
                         .bias = offset ? reinterpret_cast<const float*>(offset->data()) : nullptr,
@@ -205,7 +193,7 @@ py::object linear_backward(py::handle dy, py::handle x, py::handle w, py::handle
         .diff_src = dx.mutable_data(),
         .diff_weights = dw.mutable_data(),
         .diff_bias = static_cast<float*>(db.mutable_data())};
-    run(shape, [&] { layer->backward(tensors); });
+    run_without_gil(shape.flops(), [&] { layer->backward(tensors); });
     return py::make_tuple(dx, dw, db);
 }
 

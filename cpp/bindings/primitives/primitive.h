@@ -30,7 +30,8 @@ public:
         const Form& form = narrow && out.is_none() ? forms_["narrow_diff_weights"]
                                                    : forms_.matching("diff_weights", out);
         const Written result = call.result("out", out, form, src);
-        call.run([&] { core_.backward_weights(source, gradient, form.dtype(), result.data); });
+        call.run([&] { core_.backward_weights(source, gradient, form.dtype(), result.data); },
+                 flops_);
         return result.array;
     }
 
@@ -81,8 +82,9 @@ protected:
 
     Core core_;
     Forms forms_;
-    const char* kind_;        // what sentences call it,
-    const char* saved_name_;  // and what its activation's slope follows from
+    const char* kind_;                           // what sentences call it,
+    const char* saved_name_;                     // and what its activation's slope follows from
+    double flops_ = core_.spec().shape.flops();  // of a pass
     // Looked up once.
     const Form& src_ = forms_["src"];
     const Form& dst_ = forms_["dst"];

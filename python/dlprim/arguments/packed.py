@@ -23,7 +23,17 @@ class Packed(np.ndarray[Any, Any]):
         stored, the innermost last, and the shape of the plain array.
     """
 
-    packed_as: str | None = None
+    # A slot, which the core reads as quickly as an array's shape.
+    __slots__ = ("_form",)
+    _form: str | None
+
+    @property
+    def packed_as(self) -> str | None:
+        return getattr(self, "_form", None)
+
+    @packed_as.setter
+    def packed_as(self, form: str | None) -> None:
+        self._form = form
 
     def copy(self, order: Literal["K", "A", "C", "F"] | None = "C") -> Packed:
         """As of an ndarray."""
