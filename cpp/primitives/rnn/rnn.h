@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "primitives/nest/scheduled_pass.h"
 #include "primitives/rnn/rnn_panels.h"
 #include "primitives/rnn/rnn_pass.h"
 #include "primitives/tensor/reorder.h"

@@ -6,6 +6,7 @@
 
 #include "primitives/nest/contraction_builder.h"
 #include "primitives/nest/schedule_cost.h"
+#include "primitives/nest/scheduled_pass.h"
 #include "primitives/rnn/rnn_panels.h"
 
 namespace dlprim {

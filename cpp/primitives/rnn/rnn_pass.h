@@ -8,10 +8,12 @@
 #include <cstdint>
 #include <string_view>
 
-#include "primitives/nest/scheduled_pass.h"
 #include "primitives/rnn/rnn_shape.h"
 
 namespace dlprim {
+
+class ContractionPlan;
+struct ContractionRules;
 
 // Loops: n rows, k and c channels, g gates, s slots and panels of deltas, r rows that are summed.
 // Products that depend on nothing but finished tensors run over many rows; the two that make a step

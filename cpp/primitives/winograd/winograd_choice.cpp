@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "primitives/conv/conv_pass.h"
 #include "primitives/winograd/winograd_schedule.h"
 
 namespace dlprim {

@@ -2,14 +2,15 @@
 // estimated time where the caller leaves it open; and the pass that it then is.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
-
-#include "primitives/conv/conv_pass.h"
 
 namespace dlprim {
 
 class ConvPass;
+struct ConvSpec;
+enum class PassKind : std::uint8_t;
 
 struct WinogradChoice {
     int tile = 0;        // 4 or 2; 0: direct

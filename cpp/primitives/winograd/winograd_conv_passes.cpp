@@ -3,7 +3,9 @@
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/reorder.h"
 #include "primitives/winograd/winograd_choice.h"
+#include "primitives/winograd/winograd_pass.h"
 #include "primitives/winograd/winograd_schedule.h"
+#include "primitives/winograd/winograd_weights_pass.h"
 
 namespace dlprim {
 namespace {

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "primitives/winograd/winograd_pass.h"
+#include "primitives/winograd/winograd_weights_pass.h"
+
 namespace dlprim {
 namespace {
 

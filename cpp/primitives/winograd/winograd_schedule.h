@@ -6,9 +6,8 @@
 
 #include <vector>
 
-#include "primitives/nest/schedule_cost.h"
-#include "primitives/winograd/winograd_pass.h"
-#include "primitives/winograd/winograd_weights_pass.h"
+#include "jit/machine.h"
+#include "primitives/winograd/winograd_problem.h"
 
 namespace dlprim {
 

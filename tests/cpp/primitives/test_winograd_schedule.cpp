@@ -5,7 +5,9 @@
 
 #include <doctest/doctest.h>
 
+#include "primitives/winograd/winograd_pass.h"
 #include "primitives/winograd/winograd_schedule.h"
+#include "primitives/winograd/winograd_weights_pass.h"
 
 namespace dlprim {
 namespace {
