@@ -163,6 +163,46 @@ def test_ways_give_the_same_bits_for_any_number_of_threads(shape: Linear, order:
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("activation", [None, "relu"])
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize(
+    "shape", [*WAYS, Linear(3000, 300, 1), Linear(5000, 1, 300), Linear(8, 3, 4)], ids=shape_of
+)
+def test_bfloat16_ways(shape: Linear, with_bias: bool, activation: str | None, order: str) -> None:
+    t = tensors(shape)
+    half = {name: dlprim.to_bfloat16(value) for name, value in t.items()}
+    wide = {name: dlprim.to_float32(value) for name, value in half.items()}
+    w = np.asfortranarray(half["w"]) if order == "F" else half["w"]
+    bias = wide["bias"] if with_bias else None
+    bits = guarded(shape.N * shape.K, dtype=np.uint16).view(half["x"].dtype)
+    out = bits.reshape(shape.N, shape.K)
+    y = dlprim.linear(half["x"], w, bias, activation, out=out)
+    exact = linear(wide["x"], wide["w"], bias, activation).value
+    np.testing.assert_allclose(dlprim.to_float32(y), exact, rtol=2**-8, atol=1e-4 * shape.C**0.5)
+    dx, dw, _ = dlprim.linear_backward(half["dy"], half["x"], w)
+    expected = linear_backward(wide["dy"], wide["x"], wide["w"], None)
+    for result, sums, terms in ((dx, expected[0], shape.K), (dw, expected[1], shape.N)):
+        np.testing.assert_allclose(
+            dlprim.to_float32(result), sums.value, rtol=2**-8, atol=1e-4 * terms**0.5
+        )
+
+
+def test_a_bfloat16_sum_in_fortran_order_is_rounded_once() -> None:
+    x = dlprim.to_bfloat16(np.ones((8, 3), F4))
+    w = dlprim.to_bfloat16(np.tile(np.array([1000, 2, 1], F4), (4, 1)))
+    y = dlprim.linear(x, np.asfortranarray(w), np.full(4, -1000, F4))
+    np.testing.assert_array_equal(dlprim.to_float32(y), np.full((8, 4), 3, F4))
+
+
+def test_empty_operands_inside_out_are_no_overlap() -> None:
+    memory = np.zeros(6, F4)
+    x = np.ndarray((2, 0), F4, buffer=memory, offset=8)
+    y = dlprim.linear(x, np.zeros((3, 0), F4), np.ones(3, F4), out=memory.reshape(2, 3))
+    assert y.base is memory
+    assert (memory == 1).all()
+
+
 def test_nan_and_infinity_pass_relu_as_ieee_says() -> None:
     x = np.array([[math.nan, 1], [math.inf, 1], [-math.inf, 1], [1, 1]], np.float32)
     w = np.array([[1, 1], [-1, 1]] * 9, np.float32)

@@ -182,29 +182,24 @@ py::object packed_view(const py::object& array, const py::object& name) {
 }
 
 py::dtype bfloat16_dtype() {
-    static PyObject* const found = [] {
+    static PyObject* found = nullptr;  // guarded by the GIL, which an import may let go of
+    if (found == nullptr) {
+        py::dtype made = py::dtype::of<std::uint16_t>();
         try {
-            return py::dtype::from_args(py::module_::import("ml_dtypes").attr("bfloat16"))
-                .release()
-                .ptr();
+            made = py::dtype::from_args(py::module_::import("ml_dtypes").attr("bfloat16"));
         } catch (const py::error_already_set& error) {
             if (!error.matches(PyExc_ImportError)) throw;
-            return py::dtype::of<std::uint16_t>().release().ptr();
         }
-    }();
+        if (found == nullptr) found = made.release().ptr();
+    }
     return py::reinterpret_borrow<py::dtype>(found);
 }
 
 std::optional<DType> float_type_of(const py::array& array) {
-    // Compared as objects first: in native byte order each is usually one.
-    static PyObject* const floats = py::dtype::of<float>().release().ptr();
-    static PyObject* const bits = py::dtype::of<std::uint16_t>().release().ptr();
-    static PyObject* const halves = bfloat16_dtype().release().ptr();
     const py::dtype dtype = array.dtype();
-    if (dtype.ptr() == floats) return DType::f32;
-    if (dtype.ptr() == halves || dtype.ptr() == bits) return DType::bf16;
-    if (dtype.equal(py::handle(floats))) return DType::f32;
-    if (dtype.equal(py::handle(halves)) || dtype.equal(py::handle(bits))) return DType::bf16;
+    const auto is = [&](const py::dtype& other) { return dtype.is(other) || dtype.equal(other); };
+    if (is(numpy_dtype(DType::f32))) return DType::f32;
+    if (is(numpy_dtype(DType::bf16)) || is(bfloat16_dtype())) return DType::bf16;
     return {};
 }
 

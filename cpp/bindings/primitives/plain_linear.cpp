@@ -49,7 +49,8 @@ public:
     }
     const char* data() const { return static_cast<const char*>(array_.data()); }
     bool overlaps(const PlainArray& other) const {
-        return data() < other.data() + other.array_.nbytes() &&
+        return array_.nbytes() > 0 && other.array_.nbytes() > 0 &&
+               data() < other.data() + other.array_.nbytes() &&
                other.data() < data() + array_.nbytes();
     }
 
@@ -96,7 +97,7 @@ std::shared_ptr<const PlainLinear> layer_of(const LayerKey& key) {
 }
 
 Activation activation_named(py::handle name) {
-    return name.is_none() ? Activation::none : parse_activation(py::str(name));
+    return name.is_none() ? Activation::none : parse_activation(name.cast<std::string>());
 }
 
 Shape result_shape(const PlainArray& x, std::int64_t channels) {
@@ -139,6 +140,7 @@ py::object result_for(py::handle out, const Operands& it, const PlainArray* bias
     }
     const auto given = PlainArray::of(out);
     if (!is_like_result(given, it) || !given->array().writeable()) return {};
+    if (!given->array().dtype().equal(it.x.array().dtype())) return {};
     if (given->overlaps(it.x) || given->overlaps(it.w)) return {};
     if (bias != nullptr && given->overlaps(*bias)) return {};
     return py::reinterpret_borrow<py::object>(out);
@@ -154,8 +156,12 @@ py::object linear(py::handle x, py::handle w, py::handle bias, py::handle activa
                             offset->last() != shape.K)) {
         return py::none();
     }
-    const auto layer = layer_of({shape, it->x.dtype(), activation_named(activation),
-                                 offset.has_value(), it->fortran_weights});
+    const Activation applied = activation_named(activation);
+    // A bfloat16 sum must not be rounded before what follows it.
+    const bool follows = offset.has_value() || applied != Activation::none;
+    if (it->fortran_weights && it->x.dtype() == DType::bf16 && follows) return py::none();
+    const auto layer =
+        layer_of({shape, it->x.dtype(), applied, offset.has_value(), it->fortran_weights});
     const py::object made = result_for(out, *it, offset ? &*offset : nullptr);
     if (!made) return py::none();
     auto* const dst = py::reinterpret_borrow<py::array>(made).mutable_data();

@@ -183,18 +183,18 @@ void Linear::run_narrow(const LinearForward& tensors, void* product) const {
     widen(shape, tensors.weights, weights);
     const ChannelBlocks in = linear_blocks(shape.C);
     const SampleStrides from = sample_strides(spec_.layout, shape.N, in);
-    narrow_product(
-        {.dtype = spec_.dtype,
-         .rows = shape.N,
-         .columns = shape.C,
-         .matrix = tensors.src,
-         .block = in.block,
-         .row_step = from.sample,
-         .block_step = from.block,
-         .vectors = weights,
-         .bias = tensors.bias,
-         .out = product,
-         .out_row_step = sample_strides(spec_.layout, shape.N, linear_blocks(1)).sample});
+    const Format to = spec_.plain_results ? Format::nhwc : spec_.layout;
+    narrow_product({.dtype = spec_.dtype,
+                    .rows = shape.N,
+                    .columns = shape.C,
+                    .matrix = tensors.src,
+                    .block = in.block,
+                    .row_step = from.sample,
+                    .block_step = from.block,
+                    .vectors = weights,
+                    .bias = tensors.bias,
+                    .out = product,
+                    .out_row_step = sample_strides(to, shape.N, linear_blocks(1)).sample});
 }
 
 void Linear::finish(const float* bias, void* dst) const {

@@ -43,7 +43,7 @@ def linear(
     offset = bias_operand(bias, weights)
     shape = (*src.shape[:-1], weights.shape[0])
     dst = result_array(out, shape, {"x": src, "w": weights, "bias": offset}, src.dtype)
-    result: Array = core.linear(src, weights, offset, activation, dst)
+    result: Array = _taken(core.linear(src, weights, offset, activation, dst))
     return result
 
 
@@ -90,9 +90,16 @@ def linear_backward(
                 "the forward pass, or what the activation was applied to"
             )
         saved = like_x("y", y, src, shape, _Y)
-    result: tuple[Array, Array, FloatArray] = core.linear_backward(
-        diff_dst, src, weights, saved, activation
+    result: tuple[Array, Array, FloatArray] = _taken(
+        core.linear_backward(diff_dst, src, weights, saved, activation)
     )
+    return result
+
+
+def _taken(result: Any) -> Any:
+    """What the core made of arrays that were checked: it has no reason to refuse them."""
+    if result is None:
+        raise RuntimeError("the core refused arrays that had been checked: this is a bug in dlprim")
     return result
 
 
