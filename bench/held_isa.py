@@ -30,6 +30,8 @@ def hold(arguments: list[str]) -> None:
     options = parser.parse_known_args(arguments)[0]
     os.environ.setdefault("OPENBLAS_NUM_THREADS", options.threads)
     os.environ.setdefault("DLPRIM_TUNE", "0")
+    # Some systems hold OpenBLAS to AVX2 for all programs: then NumPy would be no peer.
+    os.environ.pop("OPENBLAS_CORETYPE", None)
     if options.isa is not None:
         os.environ["DLPRIM_MAX_ISA"] = options.isa
         os.environ.update(_PEERS.get(options.isa, {}))

@@ -18,6 +18,7 @@ constexpr std::int64_t kMostSamples = 128;
 // rows stream side by side.
 constexpr std::int64_t kStreamedChannels = 256;
 constexpr std::int64_t kStreamedRows = 16;
+constexpr double kScattered = 4;
 
 Layout operand(const LinearProblem& problem, std::string_view name, DType dtype) {
     const auto forms = linear_forms(problem.shape, problem.dtype, problem.c_type, problem.layout);
@@ -61,6 +62,12 @@ Layout backward_weights(const LinearProblem& problem) {
                                  : operand(problem, "backward_weights", problem.dtype);
 }
 
+// Rows of a plain result are far apart: each is another page, and powers of two share sets of the
+// caches. Sums that pass through it cost so much more.
+void weigh_result(const LinearProblem& problem, Contraction& contraction) {
+    if (problem.plain_results) contraction.bytes_c *= kScattered;
+}
+
 // [blocks][ceil(N / 2)][block][2]
 Layout sample_pairs(const LinearShape& shape, Indices channels) {
     const ChannelBlocks blocks = linear_blocks(channels.extent);
@@ -80,19 +87,23 @@ Contraction linear_forward_contraction(const LinearProblem& problem, const Epilo
                           .b = operand(problem, "weights", problem.dtype)},
                          {.loops = "knc", .rows = "n", .columns = "k", .depth = "c", .bias = "k"});
     made.epilogue = epilogue;
+    weigh_result(problem, made);
     return made;
 }
 
 Contraction linear_data_contraction(const LinearProblem& problem) {
-    return contraction_from(parse_statement("diff_src(n,c) +=! diff_dst(n,k) * weights(k,c)"),
-                            {.c = result(problem, "diff_src"),
-                             .a = operand(problem, "diff_dst", problem.dtype),
-                             .b = backward_weights(problem)},
-                            {.loops = "cnk",
-                             .rows = "n",
-                             .columns = "c",
-                             .depth = "k",
-                             .depth_unit = problem.plain_weights ? kStreamedRows : 0});
+    Contraction made =
+        contraction_from(parse_statement("diff_src(n,c) +=! diff_dst(n,k) * weights(k,c)"),
+                         {.c = result(problem, "diff_src"),
+                          .a = operand(problem, "diff_dst", problem.dtype),
+                          .b = backward_weights(problem)},
+                         {.loops = "cnk",
+                          .rows = "n",
+                          .columns = "c",
+                          .depth = "k",
+                          .depth_unit = problem.plain_weights ? kStreamedRows : 0});
+    weigh_result(problem, made);
+    return made;
 }
 
 Contraction linear_epilogue_contraction(const LinearProblem& problem, Epilogue epilogue) {
