@@ -22,11 +22,14 @@ namespace {
 
 // Rows of a task: their sums are held on the stack.
 constexpr std::int64_t kTaskRows = 32;
-// Rows and vectors that share what is loaded, each pair a chain of additions of its own.
-constexpr std::int64_t kRowsTogether = 4;
-constexpr std::int64_t kVectorsTogether = HWY_TARGET <= HWY_AVX3 ? 4 : 3;
-// Bytes in front of what a row reads that are fetched: hardware follows a few rows late.
-constexpr std::int64_t kFetchAhead = 512;
+// Vectors that share what is loaded of as many rows as leave registers for both, each pair a chain
+// of additions of its own.
+constexpr std::int64_t kVectorsTogether = 4;
+template <std::int64_t kVectors>
+constexpr std::int64_t kRowsTogether = kVectors < 4 || HWY_TARGET <= HWY_AVX3 ? 4 : 2;
+// Bytes in front of what a row reads that are fetched: hardware follows a few rows late, and memory
+// is far away.
+constexpr std::int64_t kFetchAhead = 2048;
 
 // Columns of one block, of rows and vectors one behind the other.
 template <class Element>
@@ -42,6 +45,7 @@ struct Block {
 template <std::int64_t kRows, std::int64_t kVectors, class Element>
 HWY_INLINE void add_products(const Block<Element>& it, float* sums) {
     using Channels = ChannelVector<Element>;
+    constexpr std::int64_t size_of_element = sizeof(Element);
     Channels products[kRows][kVectors];
     for (auto& row : products) {
         for (Channels& each : row) each = Channels::zero();
@@ -52,15 +56,20 @@ HWY_INLINE void add_products(const Block<Element>& it, float* sums) {
             vectors[v] = Channels::load_floats(it.vectors + v * it.vector_step + i, part);
         }
         for (std::int64_t row = 0; row < kRows; ++row) {
-            const Element* const from = it.matrix + row * it.row_step + i;
-            prefetch<1>(from + kFetchAhead / sizeof(Element), 0);
-            const Channels elements = Channels::load(from, part);
+            const Channels elements = Channels::load(it.matrix + row * it.row_step + i, part);
             for (std::int64_t v = 0; v < kVectors; ++v) {
                 products[row][v].multiply_add(elements, vectors[v]);
             }
         }
     };
+    constexpr std::int64_t line = std::max(kCacheLineBytes / size_of_element, Channels::kChannels);
     std::int64_t i = 0;
+    for (; i + line <= it.columns; i += line) {
+        for (std::int64_t row = 0; row < kRows; ++row) {
+            prefetch<1>(it.matrix + row * it.row_step + i + kFetchAhead / size_of_element, 0);
+        }
+        for (std::int64_t j = i; j < i + line; j += Channels::kChannels) step(j, All());
+    }
     for (; i + Channels::kChannels <= it.columns; i += Channels::kChannels) step(i, All());
     if (i < it.columns) step(i, First{it.columns - i});
     for (std::int64_t row = 0; row < kRows; ++row) {
@@ -73,9 +82,10 @@ HWY_INLINE void add_products(const Block<Element>& it, float* sums) {
 template <std::int64_t kVectors, class Element>
 void add_block(Block<Element> it, std::int64_t rows, float* sums) {
     std::int64_t row = 0;
-    for (; row + kRowsTogether <= rows; row += kRowsTogether) {
-        add_products<kRowsTogether, kVectors>(it, sums + row * kVectors);
-        it.matrix += kRowsTogether * it.row_step;
+    constexpr std::int64_t together = kRowsTogether<kVectors>;
+    for (; row + together <= rows; row += together) {
+        add_products<together, kVectors>(it, sums + row * kVectors);
+        it.matrix += together * it.row_step;
     }
     for (; row < rows; ++row) {
         add_products<1, kVectors>(it, sums + row * kVectors);
@@ -129,6 +139,7 @@ void multiply_rows(const NarrowProduct& it, Range rows) {
         }
     };
     take(std::integral_constant<std::int64_t, kVectorsTogether>());
+    take(std::integral_constant<std::int64_t, 3>());
     take(std::integral_constant<std::int64_t, 2>());
     take(std::integral_constant<std::int64_t, 1>());
 }
