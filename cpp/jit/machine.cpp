@@ -99,6 +99,7 @@ Machine read_machine() {
     if (!read_caches(machine, kCacheLeaf) && !read_caches(machine, kAmdCacheLeaf)) {
         read_system_caches(machine);
     }
+    if (usable_isa() < Isa::avx512) machine.vector_registers = 16;
     machine.multiplies_halves = usable_isa() >= Isa::avx512_bf16;
     machine.shuffles_beat_broadcast_loads = amd_family() >= kZen5Family;
     if (amd_family() == kZen3Family && detected_isa() < Isa::avx512) {

@@ -26,6 +26,7 @@ struct Machine {
     // Float32 values of the vectors that arithmetic is weighed with against the caches. 16 for
     // every ISA level so far: 8 would choose other schedules for AVX2, which nobody has timed.
     double lanes = 16;
+    int vector_registers = 32;
     bool multiplies_halves = false;  // bfloat16, at twice the rate of float32
     // A register shuffle runs beside two vector FMAs per cycle while vector loads do not keep up
     // with one broadcast per FMA (AMD Zen 5; on Intel the shuffle port is an FMA port).

@@ -13,6 +13,9 @@ constexpr double kShareOfCache = 0.4;
 // Pixels of a row when rows can have any length: enough for a long sum, few enough that the rows
 // of one kernel call stay in the caches.
 constexpr std::int64_t kLongRow = 256;
+// Where registers are few, so that small tiles read rows again and again, as many as stay in L1.
+constexpr std::int64_t kLongRowOfFewRegisters = 64;
+constexpr int kManyRegisters = 32;
 // Bytes of src from which it pays to gather pixels: those that an L2 cache does not hold. No size
 // of this CPU's, so that the order of a sum is the same on all.
 constexpr std::int64_t kWorthGathering = 1 << 20;
@@ -120,7 +123,9 @@ WeightsImages weights_images(const ConvProblem& problem) {
         const ChannelBlocks in = src_blocks(shape);
         made.src_bytes = in.count() * shape.H * shape.W * in.block * size_of(DType::f32);
     }
-    made.whole = made.shape = with_long_rows(shape, kLongRow);
+    made.whole = made.shape = with_long_rows(shape, this_machine().vector_registers < kManyRegisters
+                                                        ? kLongRowOfFewRegisters
+                                                        : kLongRow);
     return made;
 }
 
