@@ -15,7 +15,7 @@ public:
         : NormPass(norm),
           tensors_(tensors),
           values_(3, channels_),
-          before_(*norm_scratch, (pieces_.count() + 1) * std::int64_t{sizeof(double)}) {
+          before_(WorkspacePool::lasting(), (pieces_.count() + 1) * std::int64_t{sizeof(double)}) {
         weight_ = or_constant(tensors.weight, 1, values_.row(0), channels_);
         bias_ = or_constant(tensors.bias, 0, values_.row(1), channels_);
         before()[0] = 0;

@@ -24,18 +24,13 @@ inline constexpr std::int64_t kCachedBytes = 1024 * 1024;
 // Channels whose sums one task combines.
 inline constexpr std::int64_t kCombinedChannels = 64;
 
-// The pool of all primitives, held as long as the process lives: no object of a layer lives between
-// calls to keep what one leaves for the next. Not made by the first call, amid which a fork could
-// leave it half made.
-inline const std::shared_ptr<WorkspacePool> norm_scratch = WorkspacePool::shared();
-
 // Rows of float32 values by channel.
 class Rows {
 public:
     Rows(std::int64_t rows, std::int64_t channels)
         : count_(rows),
           distance_(rounded_up(channels, kLineFloats)),
-          memory_(*norm_scratch, rows * distance_ * size_of(DType::f32)) {}
+          memory_(WorkspacePool::lasting(), rows * distance_ * size_of(DType::f32)) {}
     float* row(std::int64_t index) const {
         return reinterpret_cast<float*>(memory_.data()) + index * distance_;
     }

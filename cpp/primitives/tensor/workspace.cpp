@@ -13,6 +13,7 @@ constexpr std::size_t kReserve = 8;
 std::mutex current_mutex;
 std::weak_ptr<WorkspacePool> current;  // what is shared now
 std::shared_ptr<WorkspacePool> across_fork;
+std::shared_ptr<WorkspacePool> held;  // guarded by current_mutex
 
 }  // namespace
 
@@ -23,6 +24,14 @@ std::shared_ptr<WorkspacePool> WorkspacePool::shared() {
     std::shared_ptr<WorkspacePool> pool = current.lock();
     if (!pool) current = pool = std::make_shared<WorkspacePool>();
     return pool;
+}
+
+// Not a static of a function, which a fork could leave half made.
+WorkspacePool& WorkspacePool::lasting() {
+    std::shared_ptr<WorkspacePool> pool = shared();
+    const std::lock_guard lock(current_mutex);
+    if (!held) held = std::move(pool);
+    return *held;
 }
 
 // A child must not inherit a lock that another thread of its parent holds.

@@ -20,6 +20,9 @@ class WorkspacePool {
 public:
     // One pool for all that hold it at a time; its memory goes with the last of them.
     static std::shared_ptr<WorkspacePool> shared();
+    // The same, held from the first call on as long as the process lives: for those of whom nothing
+    // lives between calls to keep what one leaves for the next.
+    static WorkspacePool& lasting();
 
     class Lease {
     public:

@@ -1,0 +1,93 @@
+"""The ways that linear and linear_backward take by shape: values, memory, rounding, threads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dlprim
+from cases import Linear
+from guarded import guarded
+from reference import linear, linear_backward
+from test_linear import F4, check, in_order, shape_of, tensors
+
+# Both sides of every size at which a pass takes another way, ragged and even.
+WAYS = [
+    Linear(7, 300, 9),
+    Linear(8, 64, 9),
+    Linear(9, 65, 8),
+    Linear(300, 17, 7),
+    Linear(32, 257, 300),
+    Linear(33, 256, 256),
+    Linear(33, 300, 270),
+    Linear(192, 33, 193),
+    Linear(193, 40, 200),
+    Linear(1100, 300, 20),  # src beyond the L2 cache
+]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("activation", [None, "relu"])
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("shape", WAYS, ids=shape_of)
+def test_ways(shape: Linear, with_bias: bool, activation: str | None, order: str) -> None:
+    check(shape, with_bias, activation, order=order)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", WAYS, ids=shape_of)
+def test_ways_give_the_same_bits_for_any_number_of_threads(shape: Linear, order: str) -> None:
+    t = tensors(shape)
+    w = in_order(t["w"], order)
+
+    def results() -> list[np.ndarray]:
+        return [
+            dlprim.linear(t["x"], w, t["bias"], "relu"),
+            *dlprim.linear_backward(t["dy"], t["x"], w),
+        ]
+
+    with dlprim.threads(1):
+        serial = results()
+    with dlprim.threads(3):
+        for one, other in zip(serial, results(), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("activation", [None, "relu"])
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize(
+    "shape", [*WAYS, Linear(3000, 300, 1), Linear(5000, 1, 300), Linear(8, 3, 4)], ids=shape_of
+)
+def test_bfloat16_ways(shape: Linear, with_bias: bool, activation: str | None, order: str) -> None:
+    t = tensors(shape)
+    half = {name: dlprim.to_bfloat16(value) for name, value in t.items()}
+    wide = {name: dlprim.to_float32(value) for name, value in half.items()}
+    w = np.asfortranarray(half["w"]) if order == "F" else half["w"]
+    bias = wide["bias"] if with_bias else None
+    bits = guarded(shape.N * shape.K, dtype=np.uint16).view(half["x"].dtype)
+    out = bits.reshape(shape.N, shape.K)
+    y = dlprim.linear(half["x"], w, bias, activation, out=out)
+    exact = linear(wide["x"], wide["w"], bias, activation).value
+    np.testing.assert_allclose(dlprim.to_float32(y), exact, rtol=2**-8, atol=1e-4 * shape.C**0.5)
+    dx, dw, _ = dlprim.linear_backward(half["dy"], half["x"], w)
+    expected = linear_backward(wide["dy"], wide["x"], wide["w"], None)
+    for result, sums, terms in ((dx, expected[0], shape.K), (dw, expected[1], shape.N)):
+        np.testing.assert_allclose(
+            dlprim.to_float32(result), sums.value, rtol=2**-8, atol=1e-4 * terms**0.5
+        )
+
+
+def test_a_bfloat16_sum_in_fortran_order_is_rounded_once() -> None:
+    x = dlprim.to_bfloat16(np.ones((8, 3), F4))
+    w = dlprim.to_bfloat16(np.tile(np.array([1000, 2, 1], F4), (4, 1)))
+    y = dlprim.linear(x, np.asfortranarray(w), np.full(4, -1000, F4))
+    np.testing.assert_array_equal(dlprim.to_float32(y), np.full((8, 4), 3, F4))
+
+
+def test_empty_operands_inside_out_are_no_overlap() -> None:
+    memory = np.zeros(6, F4)
+    x = np.ndarray((2, 0), F4, buffer=memory, offset=8)
+    y = dlprim.linear(x, np.zeros((3, 0), F4), np.ones(3, F4), out=memory.reshape(2, 3))
+    assert y.base is memory
+    assert (memory == 1).all()
