@@ -20,8 +20,10 @@ namespace dlprim {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Rows of a task: their sums are held on the stack.
-constexpr std::int64_t kTaskRows = 32;
+// Rows whose sums are held on the stack.
+constexpr std::int64_t kStackRows = 32;
+// Products of a task, at least: fewer take less time than a thread needs to begin.
+constexpr std::int64_t kTaskProducts = 1 << 16;
 // Vectors that share what is loaded of as many rows as leave registers for both, each pair a chain
 // of additions of its own.
 constexpr std::int64_t kVectorsTogether = 4;
@@ -108,7 +110,7 @@ void start_from_bias(const NarrowProduct& it, Range rows, std::int64_t first, fl
 // Of kVectors vectors from `first` on.
 template <std::int64_t kVectors, class Element>
 void multiply(const NarrowProduct& it, Range rows, std::int64_t first) {
-    float sums[kTaskRows * kVectors] = {};
+    float sums[kStackRows * kVectors] = {};
     if (it.bias != nullptr) start_from_bias<kVectors>(it, rows, first, sums);
     const Blocks blocks{it.columns, it.block};
     for (std::int64_t index = 0; index < blocks.count(); ++index) {
@@ -146,9 +148,14 @@ void multiply_rows(const NarrowProduct& it, Range rows) {
 
 template <class Element>
 void run(const NarrowProduct& it) {
-    const Blocks tasks{it.rows, kTaskRows};
-    parallel_for(tasks.count(),
-                 [&](std::int64_t task) { multiply_rows<Element>(it, tasks.at(task)); });
+    const std::int64_t products = std::max<std::int64_t>(it.columns * it.vector_count, 1);
+    const Blocks tasks{it.rows, std::max(kStackRows, kTaskProducts / products)};
+    parallel_for(tasks.count(), [&](std::int64_t task) {
+        const Range rows = tasks.at(task);
+        for (std::int64_t begin = rows.begin; begin < rows.end; begin += kStackRows) {
+            multiply_rows<Element>(it, {begin, std::min(begin + kStackRows, rows.end)});
+        }
+    });
 }
 
 auto product_of(DType dtype) { return dtype == DType::f32 ? run<float> : run<std::uint16_t>; }
