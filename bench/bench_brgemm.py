@@ -19,6 +19,7 @@ from statistics import median
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.pop("OPENBLAS_CORETYPE", None)  # some systems hold OpenBLAS to AVX2
 
 import numpy as np
 

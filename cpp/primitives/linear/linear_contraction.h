@@ -18,7 +18,9 @@ struct LinearProblem {
     DType dtype = DType::f32;   // of src
     DType c_type = DType::f32;  // of the result
     Format layout = Format::blocked;
-    bool plain_weights = false;  // of the backward-data pass, float32: used in place
+    // Float32 weights are used in place by the backward-data pass, and their gradients are written
+    // in the same way: long pieces of a few rows, for a few samples.
+    bool plain_weights = false;
     bool plain_results = false;  // whatever the layout
 };
 

@@ -7,8 +7,7 @@
 //            and the large weights are read in place, once; y is transposed at the end
 //   packed   the weights are packed in front of the product
 //   rows     weights in Fortran's order, whose rows are those of the product: read in place by a
-//   few
-//            samples, else packed, which takes no transposing
+//            few samples, else packed, which takes no transposing
 //
 // Gradients of float32 weights are written in place, and weights are read in place for the gradient
 // of a few samples. Results are the same bits for any number of threads. An object may be used by
