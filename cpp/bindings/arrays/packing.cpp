@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <pybind11/stl.h>
@@ -6,6 +7,7 @@
 #include "bindings/arrays/call.h"
 #include "bindings/register.h"
 #include "primitives/tensor/pack.h"
+#include "primitives/tensor/reorder.h"
 
 namespace dlprim::bindings {
 namespace {
@@ -59,6 +61,29 @@ py::object aligned(const Shape& shape, const py::object& dtype, bool zeros) {
     return new_array({.shape = shape, .ragged = zeros}, py::dtype::from_args(dtype));
 }
 
+// A C-contiguous copy of a matrix of float32 or bfloat16 whose strides point upwards, by all
+// threads; None for anything else.
+py::object contiguous(const py::array& array) {
+    const std::optional<DType> dtype = float_type_of(array);
+    if (!dtype || array.ndim() != 2) return py::none();
+    const std::int64_t element = size_of(*dtype);
+    Layout from = plain_layout(*dtype, {{'r', array.shape(0)}, {'c', array.shape(1)}});
+    const Layout to = from;
+    for (int axis = 0; axis < 2; ++axis) {
+        const std::int64_t stride = array.strides(axis);
+        if (stride <= 0 || stride % element != 0) return py::none();
+        from.dimensions[static_cast<std::size_t>(axis)].levels = {
+            {array.shape(axis), stride / element}};
+    }
+    const Shape shape = shape_of(array);
+    py::object made = new_array({*dtype, shape}, array.dtype());
+    void* const dst = py::reinterpret_borrow<py::array>(made).mutable_data();
+    const void* const src = array.data();
+    const py::gil_scoped_release without_gil;
+    reorder(from, src, to, dst);
+    return made;
+}
+
 }  // namespace
 
 void register_arrays(py::module_& module) {
@@ -67,6 +92,7 @@ void register_arrays(py::module_& module) {
     module.def("round_to_bfloat16", round, py::arg("src"), py::arg("dst"));
     module.def("widen_to_float32", widen, py::arg("src"), py::arg("dst"));
     module.def("aligned", aligned, py::arg("shape"), py::arg("dtype"), py::arg("zeros"));
+    module.def("contiguous", contiguous, py::arg("array"));
     module.def("bfloat16_dtype", bfloat16_dtype);
     module.def("set_packed_type", set_packed_type, py::arg("type"));
 }

@@ -17,6 +17,9 @@ FloatArray: TypeAlias = npt.NDArray[np.float32]
 Shape: TypeAlias = tuple[int, ...]
 
 
+_LARGE = 1 << 12  # elements that the core transposes faster than NumPy
+
+
 def array_of(name: str, value: Any, dtype: type[np.generic] = np.float32) -> Array:
     """``value`` as a C-contiguous array; TypeError, which calls it ``name``, for another dtype."""
     array = viewed(name, value, dtype.__name__)
@@ -30,6 +33,12 @@ def contiguous(array: Array) -> Array:
     flags = array.flags
     if flags.c_contiguous and flags.aligned:
         return array
+    # Rows that are dense NumPy copies as quickly.
+    turns = array.ndim == 2 and array.strides[1] != array.itemsize and flags.aligned
+    if turns and type(array) is np.ndarray and array.size >= _LARGE:
+        copied = _core.contiguous(array)
+        if copied is not None:
+            return copied
     return np.require(array, requirements=["C", "A"])
 
 
