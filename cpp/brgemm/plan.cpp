@@ -1,6 +1,7 @@
 #include "brgemm/plan.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 namespace dlprim {
@@ -49,7 +50,12 @@ double latency_of(const BrgemmSpec& spec, Isa isa, const Machine& machine) {
     return has_few_registers(spec, isa) ? machine.fma_latency : cost_of(spec, isa).latency;
 }
 
-double cycles_per_step(const BrgemmSpec& spec, Isa isa, const Machine& machine, const Tile& tile) {
+struct StepCost {
+    double cycles = 0;
+    std::string_view bound = {};
+};
+
+StepCost step_cost(const BrgemmSpec& spec, Isa isa, const Machine& machine, const Tile& tile) {
     const MultiplyCost cost = cost_of(spec, isa);
     const double multiplies = multiplications(spec, isa, tile) * cost.passes;
     const double a_loads = tile.rows - tile.quad_rows * (1 - 1.0 / kQuad);
@@ -64,9 +70,16 @@ double cycles_per_step(const BrgemmSpec& spec, Isa isa, const Machine& machine, 
     const bool hides = !few || tile.accumulators() >= latency * machine.fmas_per_cycle;
     const double chain = latency + (hides ? 0 : 1);
     const double exposed = machine.l2_exposed * from_l2 + (few ? kLoadsExposed * loads : 0);
-    return exposed +
-           std::max({multiplies / machine.fmas_per_cycle, loads, from_l2,
-                     operations / machine.vector_ops_per_cycle, chain * cost.passes / tile.sets});
+    const std::array<StepCost, 5> needs = {
+        {{multiplies / machine.fmas_per_cycle, "multiplies"},
+         {loads, "loads"},
+         {from_l2, "L2"},
+         {operations / machine.vector_ops_per_cycle, "operations"},
+         {chain * cost.passes / tile.sets, "latency"}}};
+    const StepCost most = *std::max_element(
+        needs.begin(), needs.end(),
+        [](const StepCost& one, const StepCost& other) { return one.cycles < other.cycles; });
+    return {most.cycles + exposed, most.bound};
 }
 
 // A dimension as parts of at most two sizes, the larger ones first.
@@ -202,7 +215,8 @@ private:
             if (!fits(more)) break;
             tile = more;
         }
-        return {tile, count, unroll(tile)};
+        const StepCost step = step_cost(spec_, isa_, machine_, tile);
+        return {tile, count, unroll(tile), step.cycles, step.bound};
     }
 
     int unroll(const Tile& tile) const {
@@ -225,9 +239,8 @@ private:
     double cycles_of(const std::vector<RowGroup>& rows) const {
         double cycles = 0;
         for (const RowGroup& group : rows) {
-            const double tile_cycles = static_cast<double>(spec_.words()) *
-                                           cycles_per_step(spec_, isa_, machine_, group.tile) +
-                                       kTileOverhead;
+            const double tile_cycles =
+                static_cast<double>(spec_.words()) * group.cycles + kTileOverhead;
             cycles += static_cast<double>(group.count) * tile_cycles;
         }
         return cycles;
@@ -286,7 +299,7 @@ std::string to_string(const BrgemmPlan& plan) {
                 (column.masked ? " vectors, masked:" : " vectors:");
         for (const RowGroup& row : column.rows) {
             text += " " + std::to_string(row.count) + " of " + to_string(row.tile) + " by " +
-                    std::to_string(row.unroll);
+                    std::to_string(row.unroll) + " (" + std::string(row.bound) + ")";
         }
     }
     return text;

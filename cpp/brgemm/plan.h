@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "brgemm/multiply.h"
@@ -21,8 +22,10 @@ namespace dlprim {
 
 struct RowGroup {
     Tile tile;
-    std::int64_t count = 0;  // consecutive tiles of this height
-    int unroll = 0;          // steps of one word per loop iteration; all when there is no loop
+    std::int64_t count = 0;       // consecutive tiles of this height
+    int unroll = 0;               // steps of one word per loop iteration; all when there is no loop
+    double cycles = 0;            // that a step of a tile takes, by the model
+    std::string_view bound = {};  // what it waits for: "multiplies", "loads", "L2", ...
 };
 
 struct ColumnGroup {

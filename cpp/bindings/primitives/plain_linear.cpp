@@ -206,8 +206,10 @@ py::object linear_backward(py::handle dy, py::handle x, py::handle w, py::handle
 }  // namespace
 
 void register_plain_linear(py::module_& module) {
-    module.def("linear", &linear);
-    module.def("linear_backward", &linear_backward);
+    module.def("linear", &linear, py::arg("x"), py::arg("w"), py::arg("bias"),
+               py::arg("activation"), py::arg("out"));
+    module.def("linear_backward", &linear_backward, py::arg("dy"), py::arg("x"), py::arg("w"),
+               py::arg("y"), py::arg("activation"));
 }
 
 }  // namespace dlprim::bindings
