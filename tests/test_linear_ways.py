@@ -91,3 +91,19 @@ def test_empty_operands_inside_out_are_no_overlap() -> None:
     y = dlprim.linear(x, np.zeros((3, 0), F4), np.ones(3, F4), out=memory.reshape(2, 3))
     assert y.base is memory
     assert (memory == 1).all()
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+@pytest.mark.parametrize("extents", [(100, 77), (33, 1000), (3000, 3), (1, 5000)], ids=str)
+def test_matrices_in_any_order_are_read_as_they_are(extents: tuple[int, int], kind: str) -> None:
+    rows, columns = extents
+    values = np.random.default_rng(0).standard_normal((2 * rows, 3 * columns)).astype(F4)
+    if kind == "bfloat16":
+        values = dlprim.to_bfloat16(values)
+    views = [np.asfortranarray(values), values[:, ::3], values[::2, ::3], values.T, values[::-1].T]
+    for view in views:
+        w = np.ones((2, view.shape[1]), F4)
+        if kind == "bfloat16":
+            w = dlprim.to_bfloat16(w)
+        expected = dlprim.linear(np.array(view, order="C"), w)
+        np.testing.assert_array_equal(dlprim.linear(view, w), expected)
