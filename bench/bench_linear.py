@@ -9,8 +9,6 @@ and write the result once at the bandwidth of the cache, or the memory, that hol
 
 import argparse
 import json
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -25,7 +23,7 @@ import dlprim
 import harness
 import machine
 from dlprim.testing import fma_peak, read_bandwidth
-from linear_case import PASSES, Call, Layer, LinearCase, load_layers
+from linear_case import PASSES, Layer, LinearCase, load_layers
 from torch_peer import load_torch
 
 SHAPES = Path(__file__).parent / "shapes" / "fc.csv"
@@ -52,19 +50,6 @@ class Record:
     ratio_to_torch: float | None = None
 
 
-def timed(call: Call) -> Callable[[], float]:
-    """A side for `harness.alternate`: seconds per call."""
-    repeats = harness.repeats_for(call)
-
-    def seconds_per_call() -> float:
-        start = time.perf_counter()
-        for _ in range(repeats):
-            call()
-        return (time.perf_counter() - start) / repeats
-
-    return seconds_per_call
-
-
 def measure(
     case: LinearCase, which: str, options: argparse.Namespace, torch: Any
 ) -> dict[str, Any]:
@@ -76,9 +61,9 @@ def measure(
         peak = fma_peak(dlprim.isa(), harness.STRETCH, case.dtype)
         return flops / (peak * options.threads)
 
-    sides = [timed(case.ours(which)), seconds_at_peak]
+    sides = [harness.timed(case.ours(which)), seconds_at_peak]
     if torch is not None:
-        sides.append(timed(case.theirs(which, torch)))
+        sides.append(harness.timed(case.theirs(which, torch)))
     if case.layer.N <= _FEW_SAMPLES:
         size = case.least_bytes(which)
         sides.append(lambda: size / read_bandwidth(size, seconds=harness.STRETCH))

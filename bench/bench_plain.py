@@ -7,8 +7,6 @@ Convolutions have `bench_conv.py --plain`.
 
 import argparse
 import json
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -22,7 +20,7 @@ import dlprim
 import harness
 import machine
 from dlprim.testing import fma_peak
-from plain_case import FUNCTIONS, STORAGES, Call, PlainCase, Shape, load_shapes
+from plain_case import FUNCTIONS, STORAGES, PlainCase, Shape, load_shapes
 from torch_peer import load_torch
 
 SHAPES = Path(__file__).parent / "shapes" / "plain_linear.csv"
@@ -44,19 +42,6 @@ class Record:
     worse: float
 
 
-def timed(call: Call) -> Callable[[], float]:
-    """A side for `harness.alternate`: seconds per call."""
-    repeats = harness.repeats_for(call)
-
-    def seconds_per_call() -> float:
-        start = time.perf_counter()
-        for _ in range(repeats):
-            call()
-        return (time.perf_counter() - start) / repeats
-
-    return seconds_per_call
-
-
 def measure(case: PlainCase, options: argparse.Namespace, torch: Any) -> dict[str, Any]:
     """What a record says of speed."""
     case.verify()
@@ -64,9 +49,9 @@ def measure(case: PlainCase, options: argparse.Namespace, torch: Any) -> dict[st
     def seconds_at_peak() -> float:
         return case.flops / (fma_peak(dlprim.isa(), harness.STRETCH) * options.threads)
 
-    sides = [timed(case.ours()), seconds_at_peak, timed(case.numpys())]
+    sides = [harness.timed(case.ours()), seconds_at_peak, harness.timed(case.numpys())]
     if torch is not None:
-        sides.append(timed(case.torchs(torch)))
+        sides.append(harness.timed(case.torchs(torch)))
     series = harness.alternate(sides, options.rounds)
     ours = series[0]
     ratios = [harness.median_ratio(peer, ours) for peer in series[2:]]

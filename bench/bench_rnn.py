@@ -30,7 +30,7 @@ import dlprim
 import harness
 import machine
 from dlprim.testing import fma_peak, read_bandwidth
-from rnn_case import CELLS, MODES, Call, RnnCase, load_rows
+from rnn_case import CELLS, MODES, RnnCase, load_rows
 from torch_peer import load_torch
 
 SHAPES = Path(__file__).parent / "shapes" / "rnn.csv"
@@ -62,12 +62,6 @@ class Record:
     ratio_to_torch: float | None = None
 
 
-def timed(call: Call) -> Callable[[], float]:
-    """A side for `harness.alternate`: seconds per call."""
-    repeats = harness.repeats_for(call)
-    return lambda: harness.seconds_per_call(call, repeats)
-
-
 def rounds_for(sides: list[Callable[[], float]], options: argparse.Namespace) -> int:
     """As many as asked for, or as fit the time of a row."""
     turn = harness.seconds_per_call(lambda: [side() for side in sides], 1)
@@ -86,12 +80,12 @@ def measure(case: RnnCase, mode: str, options: argparse.Namespace, torch: Any) -
     def seconds_at_bandwidth() -> float:
         return case.bytes_read(mode) / read_bandwidth(w_hh.nbytes, seconds=_PEAK_SECONDS)
 
-    sides = [timed(case.ours(mode)), seconds_at_peak]
+    sides = [harness.timed(case.ours(mode)), seconds_at_peak]
     small = case.row.N <= _SMALL_BATCH
     if small:
         sides.append(seconds_at_bandwidth)
     if torch is not None:
-        sides.append(timed(case.theirs(mode, torch)))
+        sides.append(harness.timed(case.theirs(mode, torch)))
     rounds = rounds_for(sides, options)
     ours, at_peak, *others = harness.alternate(sides, rounds)
     at_bandwidth = others.pop(0) if small else None

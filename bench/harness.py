@@ -54,6 +54,12 @@ def seconds_per_call(call: Callable[[], object], repeats: int) -> float:
     return (time.perf_counter() - start) / repeats
 
 
+def timed(call: Callable[[], object]) -> Callable[[], float]:
+    """A side for `alternate`: seconds per call."""
+    repeats = repeats_for(call)
+    return lambda: seconds_per_call(call, repeats)
+
+
 def alternate(sides: Iterable[Callable[[], float]], rounds: int) -> list[list[float]]:
     """What each side returned in each round; the sides take turns."""
     sides = list(sides)
