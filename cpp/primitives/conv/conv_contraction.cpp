@@ -56,12 +56,10 @@ ConvShape with_long_rows(const ConvShape& shape, std::int64_t most_pixels) {
                            shape.stride_w == 1 && shape.H == shape.P() && shape.W == shape.Q();
     if (!pointwise || shape.pad_top != 0 || shape.pad_left != 0) return shape;
     ConvShape longer = shape;
-    for (std::int64_t rows = shape.H; rows > 1; --rows) {
-        if (shape.H % rows != 0 || shape.W * rows > most_pixels) continue;
-        longer.H = shape.H / rows;
-        longer.W = shape.W * rows;
-        break;
-    }
+    const std::int64_t pixels = shape.H * shape.W;
+    longer.W = std::max(std::min(pixels, most_pixels), shape.W);
+    while (longer.W > shape.W && pixels % longer.W != 0) --longer.W;
+    if (longer.W > 0) longer.H = pixels / longer.W;
     return longer;
 }
 

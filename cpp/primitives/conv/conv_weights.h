@@ -54,7 +54,8 @@ struct WeightsScratch {
 // Images as the pass multiplies them. In place; or the pixels of src that a strided pointwise
 // filter reads as dense, blocked images: in place half of every row and every second row lie
 // between them, so that calls have a short row to sum over and prefetching brings what nobody
-// reads, while dense rows can have any length. In bfloat16 pixels of a row are in pairs. Rows of
+// reads, while dense rows can have any length. Where registers are few channels-last images are
+// copied for pointwise filters as well. In bfloat16 pixels of a row are in pairs. Rows of
 // src stand there once for every way in which the taps pair them, or, for a few channels, once as
 // windows of S * C elements. An image whose pairs exceed a share of the cache, or the room that is
 // left for them, falls into bands of rows, which count as images of their own.
@@ -108,7 +109,16 @@ public:
                     const ConvTensors& tensors, char* packed) const;
 
 private:
-    void gather(const float* channels, std::int64_t count, float* out) const;
+    // One block of channels of the pixels that a dense band is copied from; distances in elements.
+    struct SpacedPixels {
+        const float* first = nullptr;
+        std::int64_t row = 0;
+        std::int64_t pixel = 0;
+        std::int64_t channels = 0;
+        std::int64_t ld_out = 0;
+    };
+
+    void gather(const SpacedPixels& it, float* out) const;
     void pack_src(std::int64_t band, const std::uint16_t* channels, std::int64_t count,
                   std::uint16_t* out) const;
     void pack_windows(const std::uint16_t* row, std::uint16_t* out) const;

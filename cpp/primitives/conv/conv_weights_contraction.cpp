@@ -23,9 +23,9 @@ Contraction in_place(const ConvProblem& problem, const WeightsImages& it, std::i
     ConvShape shape = it.shape;
     shape.N = images;
     ConvImages tensors(problem, shape);
-    if (it.form == WeightsImages::Form::dense) {
-        tensors.src = ConvImages({shape, problem.dtype, Format::blocked}, shape).src;
-    }
+    const ConvImages copies({shape, problem.dtype, Format::blocked}, shape);
+    if (it.src_bytes > 0) tensors.src = copies.src;
+    if (it.dst_bytes > 0) tensors.dst = copies.dst;
     return contraction_from(
         parse_statement("weights(g,k,c,r,s) += src?(n,g,c,u*p+d*r-t,v*q+e*s-l) * dst(n,g,k,p,q)",
                         geometry(shape)),

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "primitives/conv/conv_weights.h"
 #include "primitives/nest/schedule_cost.h"
@@ -19,16 +20,19 @@ constexpr int kManyRegisters = 32;
 // Bytes of src from which it pays to gather pixels: those that an L2 cache does not hold. No size
 // of this CPU's, so that the order of a sum is the same on all.
 constexpr std::int64_t kWorthGathering = 1 << 20;
+constexpr std::int64_t kAnySize = std::numeric_limits<std::int64_t>::max();
 // Rows of C in a window: more do not stay in registers.
 constexpr std::int64_t kWidestWindow = 64;
 
-bool gathers_pixels(const ConvProblem& problem) {
-    const ConvShape& shape = problem.shape;
-    const bool pointwise = shape.R == 1 && shape.S == 1 && shape.pad_top == 0 &&
-                           shape.pad_bottom == 0 && shape.pad_left == 0 && shape.pad_right == 0;
-    const std::int64_t src_bytes = shape.N * shape.C * shape.H * shape.W * size_of(problem.dtype);
-    return problem.dtype == DType::f32 && pointwise && shape.stride_w > 1 && shape.Q() > 1 &&
-           src_bytes >= kWorthGathering;
+std::int64_t share_of_cache() {
+    return static_cast<std::int64_t>(kShareOfCache * this_machine().l2);
+}
+
+bool few_registers() { return this_machine().vector_registers < kManyRegisters; }
+
+bool is_pointwise(const ConvShape& shape) {
+    return shape.R == 1 && shape.S == 1 && shape.pad_top == 0 && shape.pad_bottom == 0 &&
+           shape.pad_left == 0 && shape.pad_right == 0 && shape.Q() > 1;
 }
 
 bool has_windows(const ConvShape& shape) {
@@ -85,48 +89,76 @@ void cut(WeightsImages& made, std::int64_t bands) {
 }
 
 // Cut until a band fits into `room`, or is a single row.
+template <typename FindSizes>
+void cut_to_fit(WeightsImages& made, std::int64_t room, FindSizes find_sizes) {
+    find_sizes(made);
+    for (std::int64_t bands = 2; bands <= made.whole.P(); ++bands) {
+        if (made.src_bytes + made.dst_bytes <= room) break;
+        if (made.whole.P() % bands != 0) continue;
+        cut(made, bands);
+        find_sizes(made);
+    }
+}
+
 WeightsImages in_pairs(const ConvShape& whole, std::int64_t room) {
     WeightsImages made{.form = WeightsImages::Form::pairs,
                        .windows = has_windows(whole),
                        .whole = whole,
                        .shape = whole};
     find_ways(made);
-    find_sizes(made);
-    for (std::int64_t bands = 2; bands <= whole.P(); ++bands) {
-        if (made.src_bytes + made.dst_bytes <= room) break;
-        if (whole.P() % bands != 0) continue;
-        cut(made, bands);
-        find_sizes(made);
+    cut_to_fit(made, room, find_sizes);
+    return made;
+}
+
+// Copies of src where a filter with strides leaves gaps, and of what channels-last pixels hold in
+// several blocks where few registers read them again and again: pixels that are a multiple of 4 KiB
+// apart share one set of the L1 cache. Bands of copies fit into the L2 cache, or are no larger than
+// the weights, which are read and written once for each.
+WeightsImages in_float(const ConvProblem& problem) {
+    ConvShape shape = problem.shape;
+    const std::int64_t row = few_registers() ? kLongRowOfFewRegisters : kLongRow;
+    const ChannelBlocks in = src_blocks(shape);
+    const ChannelBlocks out = dst_blocks(shape);
+    const bool flat = problem.layout == Format::nhwc;
+    const std::int64_t src_bytes = shape.N * shape.C * shape.H * shape.W * size_of(DType::f32);
+    const bool gathers = shape.stride_w > 1 && src_bytes >= kWorthGathering;
+    const bool copies_src = gathers || (flat && few_registers() && in.count() > 1);
+    const bool copies_dst = flat && few_registers() && out.count() > 1;
+    WeightsImages made{.windows = has_windows(shape)};
+    if (is_pointwise(shape) && (copies_src || copies_dst)) {
+        made.form = WeightsImages::Form::dense;
+        shape.H = shape.P();
+        shape.W = shape.Q();
+        shape.stride_h = 1;
+        shape.stride_w = 1;
+        made.whole = made.shape = shape;
+        const std::int64_t weights = packed_weights_size(shape, DType::f32) * size_of(DType::f32);
+        const std::int64_t room = std::max(share_of_cache(), weights);
+        // Blocked images that stay in place have no bands.
+        cut_to_fit(made, flat ? room : kAnySize, [&](WeightsImages& band) {
+            const std::int64_t pixels = band.shape.P() * shape.Q() * size_of(DType::f32);
+            if (copies_src) band.src_bytes = in.count() * in.block * pixels;
+            if (copies_dst) band.dst_bytes = out.count() * out.block * pixels;
+        });
+        shape = made.shape;
     }
+    made.shape = with_long_rows(shape, row);
+    if (made.form == WeightsImages::Form::in_place) made.whole = made.shape;
     return made;
 }
 
 }  // namespace
 
 WeightsImages weights_images(const ConvProblem& problem) {
-    ConvShape shape = problem.shape;
+    const ConvShape& shape = problem.shape;
     if (problem.dtype == DType::bf16) {
         const std::int64_t scratch = WeightsScratch(problem).room(problem.dtype);
-        const auto room =
-            std::min(static_cast<std::int64_t>(kShareOfCache * this_machine().l2), scratch);
+        const std::int64_t room = std::min(share_of_cache(), scratch);
         WeightsImages made = in_pairs(with_long_rows(shape, kLongRow), room);
         // A single long row cannot be cut, and its last pair may be half empty.
         return made.src_bytes + made.dst_bytes <= scratch ? made : in_pairs(shape, room);
     }
-    WeightsImages made{.windows = has_windows(shape)};
-    if (gathers_pixels(problem)) {
-        made.form = WeightsImages::Form::dense;
-        shape.H = shape.P();
-        shape.W = shape.Q();
-        shape.stride_h = 1;
-        shape.stride_w = 1;
-        const ChannelBlocks in = src_blocks(shape);
-        made.src_bytes = in.count() * shape.H * shape.W * in.block * size_of(DType::f32);
-    }
-    made.whole = made.shape = with_long_rows(shape, this_machine().vector_registers < kManyRegisters
-                                                        ? kLongRowOfFewRegisters
-                                                        : kLongRow);
-    return made;
+    return in_float(problem);
 }
 
 WeightsScratch::WeightsScratch(const ConvProblem& problem)

@@ -93,7 +93,7 @@ std::int64_t ImagePacker::src_offset(std::int64_t band) const {
 
 std::int64_t ImagePacker::dst_offset(std::int64_t band) const {
     return (band / images_.bands * dst_.image +
-            band % images_.bands * images_.shape.P() * dst_.row) *
+            band % images_.bands * (from_.P() / images_.bands) * dst_.row) *
            element_;
 }
 
@@ -105,8 +105,16 @@ void ImagePacker::pack_block(Range images, std::int64_t image, std::int64_t bloc
         const char* const rows = static_cast<const char*>(tensors.diff_dst) + dst_offset(image);
         char* const out = packed + images.size() * images_.src_bytes + index * images_.dst_bytes +
                           block * (images_.dst_bytes / out_.count());
-        pack_dst(reinterpret_cast<const std::uint16_t*>(rows) + block_offset(dst_, out_, block),
-                 out_.in_block(block % out_.per_group()), reinterpret_cast<std::uint16_t*>(out));
+        const std::int64_t count = out_.in_block(block % out_.per_group());
+        const std::int64_t first = block_offset(dst_, out_, block);
+        if (images_.form == WeightsImages::Form::dense) {
+            gather({reinterpret_cast<const float*>(rows) + first, dst_.row, dst_.pixel, count,
+                    out_.block},
+                   reinterpret_cast<float*>(out));
+        } else {
+            pack_dst(reinterpret_cast<const std::uint16_t*>(rows) + first, count,
+                     reinterpret_cast<std::uint16_t*>(out));
+        }
         return;
     }
     const std::int64_t count = in_.in_block(block % in_.per_group());
@@ -114,7 +122,10 @@ void ImagePacker::pack_block(Range images, std::int64_t image, std::int64_t bloc
     char* const out =
         packed + index * images_.src_bytes + block * (images_.src_bytes / in_.count());
     if (images_.form == WeightsImages::Form::dense) {
-        gather(static_cast<const float*>(tensors.src) + first, count,
+        const std::int64_t row = from_.stride_h * src_.row;
+        gather({static_cast<const float*>(tensors.src) + first +
+                    image % images_.bands * (from_.P() / images_.bands) * row,
+                row, from_.stride_w * src_.pixel, count, in_.block},
                reinterpret_cast<float*>(out));
     } else {
         pack_src(image % images_.bands, static_cast<const std::uint16_t*>(tensors.src) + first,
@@ -122,17 +133,17 @@ void ImagePacker::pack_block(Range images, std::int64_t image, std::int64_t bloc
     }
 }
 
-void ImagePacker::gather(const float* channels, std::int64_t count, float* out) const {
-    const auto bytes = static_cast<std::size_t>(count * element_);
-    const std::int64_t row = from_.stride_h * src_.row;
-    for (std::int64_t p = 0; p < from_.P(); ++p) {
-        const float* from = channels + p * row;
-        const std::int64_t below = p + 1 < from_.P() ? row : 0;
+void ImagePacker::gather(const SpacedPixels& it, float* out) const {
+    const auto bytes = static_cast<std::size_t>(it.channels * element_);
+    const std::int64_t rows = from_.P() / images_.bands;
+    for (std::int64_t p = 0; p < rows; ++p) {
+        const float* from = it.first + p * it.row;
+        const std::int64_t below = p + 1 < rows ? it.row : 0;
         for (std::int64_t q = 0; q < from_.Q(); ++q) {
             fetch(from + below, bytes);
             std::memcpy(out, from, bytes);
-            from += from_.stride_w * src_.pixel;
-            out += in_.block;
+            from += it.pixel;
+            out += it.ld_out;
         }
     }
 }

@@ -182,15 +182,14 @@ private:
                                          .accumulate = begin > images.all.begin};
             if (packed_bytes_ > 0) {
                 pack(now, blocks_to_pack(division, images), tensors, images.packed);
-                operands.a = images.packed + first * loop.a;
             }
-            if (in_pairs()) {
+            if (images_.src_bytes > 0) operands.a = images.packed + first * loop.a;
+            if (images_.dst_bytes > 0) {
                 operands.b = images.packed + now.size() * images_.src_bytes + first * loop.b;
-                if (now.end < images.all.end) {
-                    operands.ahead_a = src + packer_.src_offset(now.end) + first * loop.ahead_a;
-                    operands.ahead_b =
-                        diff_dst + packer_.dst_offset(now.end) + first * loop.ahead_b;
-                }
+            }
+            if (in_pairs() && now.end < images.all.end) {
+                operands.ahead_a = src + packer_.src_offset(now.end) + first * loop.ahead_a;
+                operands.ahead_b = diff_dst + packer_.dst_offset(now.end) + first * loop.ahead_b;
             }
             nest.run(operands, nullptr, images.threads);
         }
@@ -198,11 +197,13 @@ private:
 
     // Where all images are packed at once, they stay for the next slice.
     BlockRanges blocks_to_pack(const WeightsDivision& division, const Images& images) const {
-        BlockRanges blocks{{0, in_.count()}, {0, in_pairs() ? out_.count() : 0}};
+        BlockRanges blocks{{0, images_.src_bytes > 0 ? in_.count() : 0},
+                           {0, images_.dst_bytes > 0 ? out_.count() : 0}};
         if (images.slice == WeightsPart::kAll) return blocks;
         const Range range = division.slices.at(images.slice);
         const bool stay = images.slice > 0 && division.at_once >= images.all.size();
         const auto in_slice = [&](bool follows, Range& all, std::int64_t blocks_of_index) {
+            if (all.size() == 0) return;
             if (follows) {
                 all = {range.begin * blocks_of_index, range.end * blocks_of_index};
             } else if (stay) {
