@@ -107,6 +107,24 @@ class Conv2d(_Product):
     @property
     def algorithms(self) -> dict[str, str]: ...
 
+class PlainConv2d:
+    def __init__(
+        self,
+        algorithm: str,
+        high_accuracy: bool,
+        shape: Sequence[int],
+        dtype: str,
+        layout: str,
+        activation: str,
+        bias: bool,
+    ) -> None: ...
+    def forward(self, x: Any, w: Any, bias: Any, residual: Any, y: npt.NDArray[Any]) -> None: ...
+    def backward(
+        self, dy: Any, x: Any, w: Any, y: Any
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.float32]]: ...
+    @property
+    def result_shape(self) -> tuple[int, ...]: ...
+
 class Linear(_Product):
     def __init__(
         self,

@@ -1,4 +1,4 @@
-#include "primitives/conv/conv2d.h"
+#include "primitives/conv/plain_conv.h"
 
 #include <algorithm>
 #include <array>
@@ -167,25 +167,77 @@ py::dict algorithms(const PyConv2d& conv) {
     return by_pass(kPassKinds, [&](PassKind pass) { return conv.core().algorithm(pass); });
 }
 
-std::unique_ptr<PyConv2d> make(const std::string& algorithm, bool high_accuracy,
-                               const std::array<std::int64_t, 16>& shape, const std::string& dtype,
-                               const std::string& layout, const std::string& activation,
-                               bool bias) {
-    return std::make_unique<PyConv2d>(
-        ConvSpec{.shape = conv_shape(shape),
-                 .dtype = parse_dtype(dtype),
-                 .layout = layout == "NHWC" ? Format::nhwc : Format::blocked,
-                 .activation = parse_activation(activation),
-                 .bias = bias,
-                 .algorithm = parse_algorithm(algorithm),
-                 .high_accuracy = high_accuracy});
+// On plain arrays, which the caller made or checked.
+class PyPlainConv2d {
+public:
+    explicit PyPlainConv2d(const ConvSpec& spec) : core_(spec), forms_(forms_of(spec)) {}
+
+    // y, of the layout's shape.
+    py::tuple result_shape() const { return tuple_of(dst_.shape); }
+
+    void forward(py::handle x, py::handle w, py::handle bias, py::handle residual,
+                 py::handle y) const {
+        Call call;
+        const ConvForward tensors{.src = call.operand("x", x, src_),
+                                  .weights = call.operand("w", w, weights_.plain()),
+                                  .bias = call.optional("bias", bias, forms_["bias"].plain()),
+                                  .residual = call.optional("residual", residual, dst_),
+                                  .dst = call.result("out", y, dst_).data};
+        call.run([&] { core_.forward(tensors); }, flops_);
+    }
+
+    // (dx, dw, db); y is None where there was no activation.
+    py::tuple backward(py::handle dy, py::handle x, py::handle w, py::handle y) const {
+        Call call;
+        PlainConvGradients tensors{.diff_dst = call.operand("dy", dy, dst_),
+                                   .src = call.operand("x", x, src_),
+                                   .weights = call.operand("w", w, weights_.plain()),
+                                   .saved = call.optional("y", y, dst_)};
+        const Written dx = call.result("dx", py::none(), src_, x);
+        const Written dw = call.result("dw", py::none(), weights_.plain(), w);
+        const Written db = call.result("db", py::none(), forms_["bias"].plain());
+        tensors.diff_src = dx.data;
+        tensors.diff_weights = dw.data;
+        tensors.diff_bias = db.data;
+        call.run([&] { core_.backward(tensors); }, flops_);
+        return py::make_tuple(dx.array, dw.array, db.array);
+    }
+
+private:
+    // Channels-last, or (N, C, H, W).
+    Expected images(std::string_view name) const {
+        const Form& form = forms_[name];
+        const bool flat = core_.spec().layout == Format::nhwc;
+        return {form.dtype(), flat ? form.shape() : form.plain_shape()};
+    }
+
+    PlainConv core_;
+    Forms forms_;
+    double flops_ = core_.spec().shape.flops();
+    const Expected src_ = images("src");
+    const Expected dst_ = images("dst");
+    const Form& weights_ = forms_["weights"];
+};
+
+template <class Bound>
+std::unique_ptr<Bound> make(const std::string& algorithm, bool high_accuracy,
+                            const std::array<std::int64_t, 16>& shape, const std::string& dtype,
+                            const std::string& layout, const std::string& activation, bool bias) {
+    return std::make_unique<Bound>(ConvSpec{.shape = conv_shape(shape),
+                                            .dtype = parse_dtype(dtype),
+                                            .layout =
+                                                layout == "NHWC" ? Format::nhwc : Format::blocked,
+                                            .activation = parse_activation(activation),
+                                            .bias = bias,
+                                            .algorithm = parse_algorithm(algorithm),
+                                            .high_accuracy = high_accuracy});
 }
 
 }  // namespace
 
 void register_conv2d(py::module_& module) {
     py::class_<PyConv2d> type(module, "Conv2d");
-    type.def(py::init(&make))
+    type.def(py::init(&make<PyConv2d>))
         .def("forward", &PyConv2d::forward)
         .def("backward_data", &PyConv2d::backward_data)
         .def("backward_weights", &PyConv2d::backward_weights)
@@ -203,6 +255,11 @@ void register_conv2d(py::module_& module) {
             "flops", [](const PyConv2d& conv) { return conv.core().spec().shape.flops(); });
     define_schedules(type, kPassKinds, scheduled_passes);
     define_forms(type);
+    py::class_<PyPlainConv2d>(module, "PlainConv2d")
+        .def(py::init(&make<PyPlainConv2d>))
+        .def("forward", &PyPlainConv2d::forward)
+        .def("backward", &PyPlainConv2d::backward)
+        .def_property_readonly("result_shape", &PyPlainConv2d::result_shape);
 }
 
 }  // namespace dlprim::bindings

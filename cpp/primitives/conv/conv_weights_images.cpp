@@ -122,8 +122,10 @@ WeightsImages in_float(const ConvProblem& problem) {
     const bool flat = problem.layout == Format::nhwc;
     const std::int64_t src_bytes = shape.N * shape.C * shape.H * shape.W * size_of(DType::f32);
     const bool gathers = shape.stride_w > 1 && src_bytes >= kWorthGathering;
-    const bool copies_src = gathers || (flat && few_registers() && in.count() > 1);
     const bool copies_dst = flat && few_registers() && out.count() > 1;
+    const bool apart = flat && few_registers() && in.count() > 1;
+    // Beside dense gradients no src has gaps.
+    const bool copies_src = gathers || apart || (copies_dst && shape.stride_h * shape.stride_w > 1);
     WeightsImages made{.windows = has_windows(shape)};
     if (is_pointwise(shape) && (copies_src || copies_dst)) {
         made.form = WeightsImages::Form::dense;

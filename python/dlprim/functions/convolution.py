@@ -3,13 +3,11 @@
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
+from dlprim._core import PlainConv2d
 from dlprim.arguments.arrays import Array, FloatArray, result_array
 from dlprim.arguments.floats import bias_operand, float_operand, like_x, require_type, type_of
 from dlprim.arguments.names import activation_name
-from dlprim.primitives.conv import Conv2d
-from dlprim.primitives.conv_algorithm import require_accuracy, resolved
+from dlprim.primitives.conv_algorithm import new_core, require_accuracy, resolved
 from dlprim.primitives.conv_arguments import Geometry, geometry
 
 _LAYOUTS = {"NCHW": "blocked", "NHWC": "NHWC"}  # to those of the primitive
@@ -62,18 +60,13 @@ def conv2d(
     """
     src, weights = _operands(x, w)
     offset = bias_operand(bias, weights)
-    activation_name(activation)
     steps, epilogue = (stride, padding, dilation, groups), (activation, offset is not None)
     conv = _conv_of(src, weights, layout, steps, (algorithm, accuracy), epilogue)
     added = None if residual is None else _like_y("residual", residual, src, conv)
     operands = {"x": src, "w": weights, "bias": offset, "residual": added}
-    result = result_array(out, _y_shape(conv), operands, src.dtype)
-    packed_weights = conv.pack_weights(weights, form="direct")
-    if layout == "NHWC":
-        return conv.forward(src, packed_weights, offset, added, out=result)
-    packed = None if added is None else conv.pack_diff_dst(added)
-    dst = conv.forward(conv.pack_src(src), packed_weights, offset, packed)
-    return conv.unpack_dst(dst, out=result)
+    result = result_array(out, conv.result_shape, operands, src.dtype)
+    conv.forward(src, weights, offset, added, result)
+    return result
 
 
 def conv2d_backward(
@@ -123,23 +116,13 @@ def conv2d_backward(
     conv = _conv_of(src, weights, layout, steps, (algorithm, accuracy), (None, False))
     diff_dst = _like_y("dy", dy, src, conv)
     dst = None if activation is None else _like_y("y", y, src, conv)
-    if layout == "NCHW":
-        src, diff_dst = conv.pack_src(src), conv.pack_diff_dst(diff_dst)
-        dst = None if dst is None else conv.pack_diff_dst(dst)
-    db = np.empty(weights.shape[0], np.float32)
-    if dst is None:
-        conv.diff_bias(diff_dst, out=db)
-    else:
-        diff_dst = conv.backward_relu(diff_dst, dst, diff_bias=db)
-    diff_src = conv.backward_data(diff_dst, conv.pack_weights(weights, form="direct"))
-    dx = diff_src if layout == "NHWC" else conv.unpack_diff_src(diff_src)
-    diff_weights = conv.backward_weights(src, diff_dst, dtype=type_of(src))
-    return dx, conv.unpack_diff_weights(diff_weights), db
+    return conv.backward(diff_dst, src, weights, dst)
 
 
 @lru_cache(maxsize=_PREPARED)
-def _prepared(numbers: Geometry, *others: Any) -> Conv2d:
-    return Conv2d(*numbers, *others)
+def _prepared(algorithm: str, accuracy: str | None, numbers: Geometry, *others: Any) -> PlainConv2d:
+    extents = tuple(numbers.numbers().values())
+    return new_core(PlainConv2d, algorithm, accuracy, extents, *others)
 
 
 def _conv_of(
@@ -149,17 +132,17 @@ def _conv_of(
     steps: tuple[Any, ...],
     how: tuple[str, str | None],
     epilogue: tuple[str | None, bool],
-) -> Conv2d:
-    """The primitive of a call; steps are stride, padding, dilation and groups."""
+) -> PlainConv2d:
+    """The convolution of a call; steps are stride, padding, dilation and groups."""
     if layout not in ("NCHW", "NHWC"):
         raise ValueError(f"layout is {layout!r}, expected 'NCHW' or 'NHWC'")
     n, *extents = src.shape
     if layout == "NHWC":
         extents = [extents[2], *extents[:2]]
     numbers = geometry((n, *extents), weights.shape, *steps)
-    algorithm, accuracy = resolved(how[0]), require_accuracy(how[1])
-    dtype = type_of(src)
-    return _prepared(numbers, dtype, _LAYOUTS[layout], algorithm, *epilogue, None, accuracy)
+    activation, bias = epilogue
+    others = type_of(src), _LAYOUTS[layout], activation_name(activation), bias
+    return _prepared(resolved(how[0]), require_accuracy(how[1]), numbers, *others)
 
 
 def _operands(x: Any, w: Any) -> tuple[Array, Array]:
@@ -171,10 +154,5 @@ def _operands(x: Any, w: Any) -> tuple[Array, Array]:
     return src, weights
 
 
-def _y_shape(conv: Conv2d) -> tuple[int, ...]:
-    """Of the plain result in the layout of the call."""
-    return conv.dst_shape if conv.layout == "NHWC" else conv.y_shape
-
-
-def _like_y(name: str, value: Any, src: Array, conv: Conv2d) -> Array:
-    return like_x(name, value, src, _y_shape(conv), "the result's from x and w")
+def _like_y(name: str, value: Any, src: Array, conv: PlainConv2d) -> Array:
+    return like_x(name, value, src, conv.result_shape, "the result's from x and w")

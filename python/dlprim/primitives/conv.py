@@ -107,7 +107,7 @@ class Conv2d(Operands):
         how = (resolved(algorithm), require_accuracy(accuracy))
         others = (tuple(numbers.values()), name, chosen, activation_name(activation), bool(bias))
         problem = store.Problem("conv2d", numbers, name, chosen.lower())
-        self._make(partial(new_core, *how, *others), problem, schedules(schedule))
+        self._make(partial(new_core, core.Conv2d, *how, *others), problem, schedules(schedule))
         super().__init__(name, chosen)
         self.bias = bool(bias)
         self.relu_mask_shape = self._core.shapes["relu_mask"]

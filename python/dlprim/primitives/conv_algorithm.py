@@ -5,20 +5,21 @@ process; and where nothing is, the core estimates for every pass which one is fa
 """
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
-
-from dlprim import _core
+from typing import Any, TypeVar
 
 _ALGORITHMS = ("auto", "direct", "winograd")
 _VARIABLE = "DLPRIM_CONV_ALGORITHM"
 # Of a request: Winograd where it can be done, else the direct algorithm.
 PREFERABLY = "preferably winograd"
 
+Core = TypeVar("Core")
+
 _chosen: str | None = None
 
 
-def new_core(algorithm: str, accuracy: str | None, *others: Any) -> _core.Conv2d:
+def new_core(kind: Callable[..., Core], algorithm: str, accuracy: str | None, *others: Any) -> Core:
     """A convolution of the core, from what `resolved` gives and its other arguments.
 
     ValueError where the geometry is impossible, or Winograd was asked for by name and cannot do it.
@@ -26,9 +27,9 @@ def new_core(algorithm: str, accuracy: str | None, *others: Any) -> _core.Conv2d
     high = accuracy == "high"
     if algorithm == PREFERABLY:
         with suppress(ValueError):
-            return _core.Conv2d("winograd", high, *others)
+            return kind("winograd", high, *others)
         algorithm = "direct"
-    return _core.Conv2d(algorithm, high, *others)
+    return kind(algorithm, high, *others)
 
 
 def set_conv_algorithm(algorithm: str) -> None:

@@ -1,0 +1,219 @@
+#include "primitives/conv/plain_conv.h"
+
+#include <algorithm>
+
+#include "primitives/nest/fixed_parts.h"
+#include "primitives/tensor/parallel.h"
+
+namespace dlprim {
+namespace {
+
+// Bytes of packed images: what the L3 cache holds beside the plain ones.
+constexpr std::int64_t kPortion = std::int64_t{4} << 20;
+// Floats that are added up at a time.
+constexpr std::int64_t kFloatsAtOnce = 4096;
+
+TensorForm form_in(const ConvSpec& spec, std::string_view name) {
+    return form_of(conv_forms(spec.shape, spec.dtype, spec.layout), name);
+}
+
+ConvSpec with_images(ConvSpec spec, std::int64_t images) {
+    spec.shape.N = images;
+    return spec;
+}
+
+ConvSpec valid(ConvSpec spec) {
+    spec.shape = validated(spec.shape);
+    return spec;
+}
+
+std::int64_t portions_of(const ConvSpec& spec) {
+    if (spec.layout == Format::nhwc || spec.shape.N == 0) return 1;
+    const ConvSpec one = with_images(spec, 1);
+    const std::int64_t image =
+        form_in(one, "src").packed.bytes() + form_in(one, "dst").packed.bytes();
+    const std::int64_t enough = std::max(kPortion, 2 * form_in(one, "weights").packed.bytes());
+    return std::max<std::int64_t>(spec.shape.N * image / enough, 1);
+}
+
+// Images of a portion, as their owner has them and as the passes read them.
+class Images {
+public:
+    Images(const ConvSpec& spec, std::string_view name)
+        : Images(form_in(spec, name), spec.layout == Format::nhwc) {}
+
+    std::int64_t scratch_bytes() const { return bytes_; }
+
+    // What the passes read: a packed copy, or the images themselves.
+    const void* packed(const void* plain, char* scratch) const {
+        if (bytes_ == 0 || plain == nullptr) return plain;
+        pack_.run(plain, scratch);
+        return scratch;
+    }
+    // Where the passes write, and from there to the owner.
+    void* target(void* plain, char* scratch) const { return bytes_ == 0 ? plain : scratch; }
+    void unpack(const void* scratch, void* plain) const {
+        if (bytes_ > 0) unpack_.run(scratch, plain);
+    }
+
+private:
+    Images(const TensorForm& form, bool in_place)
+        : pack_(form.plain, form.packed),
+          unpack_(form.packed, form.plain),
+          bytes_(in_place ? 0 : aligned(form.packed.bytes())) {}
+
+    Reorder pack_;
+    Reorder unpack_;
+    std::int64_t bytes_;
+};
+
+// To `sums` what stands so many floats behind them.
+void add(float* sums, std::int64_t floats, std::int64_t distance) {
+    const Blocks pieces{floats, kFloatsAtOnce};
+    parallel_for(pieces.count(), [&](std::int64_t piece) {
+        add_in_order({.first = sums, .count = 2, .distance = distance}, pieces.at(piece));
+    });
+}
+
+}  // namespace
+
+struct PlainConv::Portion {
+    explicit Portion(const ConvSpec& spec) : conv(spec), src(spec, "src"), dst(spec, "dst") {
+        const std::int64_t element = size_of(spec.dtype);
+        const ConvShape& shape = spec.shape;
+        src_image = shape.C * shape.H * shape.W * element;
+        dst_image = shape.K * shape.P() * shape.Q() * element;
+        dst_bytes = aligned(shape.N * dst_image);
+    }
+
+    Conv2d conv;
+    Images src;
+    Images dst;
+    std::int64_t src_image;  // bytes in the plain arrays
+    std::int64_t dst_image;
+    std::int64_t dst_bytes;  // of all images
+};
+
+PlainConv::PlainConv(const ConvSpec& spec)
+    : spec_(valid(spec)),
+      portions_(portions_of(spec_)),
+      weights_(form_in(spec_, "weights").plain, form_in(spec_, "weights").packed),
+      diff_weights_(form_in(spec_, "diff_weights").packed, form_in(spec_, "weights").plain),
+      weights_bytes_(form_in(spec_, "weights").packed.bytes()),
+      weights_elements_(form_in(spec_, "diff_weights").packed.elements()) {
+    const std::int64_t most = chunk(spec_.shape.N, portions_, 0).size();
+    sizes_[0] = std::make_shared<const Portion>(with_images(spec_, most));
+    if (spec_.shape.N % portions_ != 0) {
+        sizes_[1] = std::make_shared<const Portion>(with_images(spec_, most - 1));
+    }
+}
+
+template <class Body>
+void PlainConv::for_each_portion(const Body& body) const {
+    for (std::int64_t i = 0; i < portions_; ++i) {
+        const Range images = chunk(spec_.shape.N, portions_, i);
+        const bool larger = i == 0 || images.size() == chunk(spec_.shape.N, portions_, 0).size();
+        body(*sizes_[larger ? 0 : 1], images);
+    }
+}
+
+// Weights are transformed once for all portions, where these agree about it.
+std::int64_t PlainConv::transformed_bytes(PassKind pass) const {
+    const Conv2d& conv = sizes_[0]->conv;
+    const bool agree =
+        sizes_[1] == nullptr || sizes_[1]->conv.algorithm(pass) == conv.algorithm(pass);
+    if (portions_ == 1 || !agree) return 0;
+    return aligned(conv.transformed_floats(pass) * size_of(DType::f32));
+}
+
+const float* PlainConv::transformed(PassKind pass, const void* weights, float* scratch) const {
+    if (transformed_bytes(pass) == 0) return nullptr;
+    sizes_[0]->conv.transform_weights(pass, weights, scratch);
+    return scratch;
+}
+
+void PlainConv::forward(const ConvForward& it) const {
+    const Portion& most = *sizes_[0];
+    const std::int64_t dst_bytes = most.dst.scratch_bytes();
+    const WorkspacePool::Lease scratch(
+        *workspaces_, aligned(weights_bytes_) + transformed_bytes(PassKind::forward) +
+                          most.src.scratch_bytes() + 2 * dst_bytes);
+    ScratchCutter cutter(scratch.data());
+    char* const weights = cutter.take(weights_bytes_);
+    char* const tiles = cutter.take(transformed_bytes(PassKind::forward));
+    char* const src = cutter.take(most.src.scratch_bytes());
+    char* const dst = cutter.take(dst_bytes);
+    char* const residual = cutter.take(it.residual == nullptr ? 0 : dst_bytes);
+    weights_.run(it.weights, weights);
+    const float* const filter =
+        transformed(PassKind::forward, weights, reinterpret_cast<float*>(tiles));
+    for_each_portion([&](const Portion& portion, Range images) {
+        const std::int64_t at = images.begin * portion.dst_image;
+        const char* const added =
+            it.residual == nullptr ? nullptr : static_cast<const char*>(it.residual) + at;
+        char* const to = static_cast<char*>(it.dst) + at;
+        portion.conv.forward(
+            {.src = portion.src.packed(
+                 static_cast<const char*>(it.src) + images.begin * portion.src_image, src),
+             .weights = weights,
+             .bias = it.bias,
+             .residual = portion.dst.packed(added, residual),
+             .transformed = filter,
+             .dst = portion.dst.target(to, dst)});
+        portion.dst.unpack(dst, to);
+    });
+}
+
+void PlainConv::backward(const PlainConvGradients& it) const {
+    const Portion& most = *sizes_[0];
+    const std::int64_t tiles_bytes = transformed_bytes(PassKind::backward_data);
+    const std::int64_t sums_bytes = aligned(weights_elements_ * size_of(DType::f32));
+    const std::int64_t bias_bytes = aligned(spec_.shape.K * size_of(DType::f32));
+    const bool in_place = spec_.layout == Format::nhwc;
+    const std::int64_t passed_bytes = in_place && it.saved != nullptr ? most.dst_bytes : 0;
+    const std::int64_t total = aligned(weights_bytes_) + tiles_bytes + 2 * sums_bytes +
+                               2 * bias_bytes + 2 * most.src.scratch_bytes() +
+                               2 * most.dst.scratch_bytes() + passed_bytes;
+    const WorkspacePool::Lease scratch(*workspaces_, total);
+    ScratchCutter cutter(scratch.data());
+    char* const weights = cutter.take(weights_bytes_);
+    float* const tiles = reinterpret_cast<float*>(cutter.take(tiles_bytes));
+    float* const sums = cutter.take_floats(weights_elements_);
+    float* const more = cutter.take_floats(weights_elements_);
+    float* const bias = cutter.take_floats(spec_.shape.K);
+    float* const more_bias = cutter.take_floats(spec_.shape.K);
+    char* const src = cutter.take(most.src.scratch_bytes());
+    char* const diff_src = cutter.take(most.src.scratch_bytes());
+    char* const diff_dst = cutter.take(most.dst.scratch_bytes());
+    char* const saved = cutter.take(most.dst.scratch_bytes());
+    char* const passed = cutter.take(passed_bytes);
+    weights_.run(it.weights, weights);
+    const float* const filter = transformed(PassKind::backward_data, weights, tiles);
+    for_each_portion([&](const Portion& portion, Range images) {
+        const bool is_first = images.begin == 0;
+        const std::int64_t from = images.begin * portion.src_image;
+        const std::int64_t to = images.begin * portion.dst_image;
+        const void* gradient =
+            portion.dst.packed(static_cast<const char*>(it.diff_dst) + to, diff_dst);
+        ActivationBackward slope{.diff_dst = gradient, .diff_bias = is_first ? bias : more_bias};
+        if (it.saved != nullptr) {
+            slope.saved = portion.dst.packed(static_cast<const char*>(it.saved) + to, saved);
+            slope.out = portion.dst.target(passed, diff_dst);
+            gradient = slope.out;
+        }
+        portion.conv.backward_relu(slope);
+        char* const plain = static_cast<char*>(it.diff_src) + from;
+        portion.conv.backward_data(gradient, weights, portion.src.target(plain, diff_src), filter);
+        portion.src.unpack(diff_src, plain);
+        portion.conv.backward_weights(
+            portion.src.packed(static_cast<const char*>(it.src) + from, src), gradient, DType::f32,
+            is_first ? sums : more);
+        if (is_first) return;
+        add(sums, weights_elements_, more - sums);
+        add(bias, spec_.shape.K, more_bias - bias);
+    });
+    diff_weights_.run(sums, it.diff_weights);
+    std::copy_n(bias, spec_.shape.K, it.diff_bias);
+}
+
+}  // namespace dlprim

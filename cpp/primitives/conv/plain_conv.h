@@ -1,0 +1,63 @@
+// A convolution on the arrays that people hold: x (N, C, H, W) or channels-last, weights
+// (K, C/groups, R, S), nothing packed between calls. The passes are those of Conv2d. Channels-last
+// images are read and written in place; others are brought into blocks and back in portions of a
+// few images, so that what one step writes the next finds in the caches instead of in memory. A
+// portion is no less than twice the weights, which every portion reads, and does not depend on the
+// machine: gradients of the weights are the sums of the portions, in their order.
+//
+// Results are the same bits for any number of threads. An object may be used by several threads at
+// once.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "primitives/conv/conv2d.h"
+#include "primitives/tensor/reorder.h"
+
+namespace dlprim {
+
+// All plain.
+struct PlainConvGradients {
+    const void* diff_dst = nullptr;
+    const void* src = nullptr;
+    const void* weights = nullptr;
+    const void* saved = nullptr;  // the result of relu, or null: there was no activation
+    void* diff_src = nullptr;
+    void* diff_weights = nullptr;  // of the type of the convolution
+    float* diff_bias = nullptr;
+};
+
+class PlainConv {
+public:
+    // Format::blocked stands for (N, C, H, W). Throws as Conv2d does.
+    explicit PlainConv(const ConvSpec& spec);
+
+    const ConvSpec& spec() const { return spec_; }
+    std::int64_t portions() const { return portions_; }
+
+    // Without a mask or transformed weights; no operand overlaps dst.
+    void forward(const ConvForward& tensors) const;
+    void backward(const PlainConvGradients& tensors) const;
+
+private:
+    struct Portion;
+
+    template <class Body>
+    void for_each_portion(const Body& body) const;
+    const float* transformed(PassKind pass, const void* weights, float* scratch) const;
+    std::int64_t transformed_bytes(PassKind pass) const;
+
+    ConvSpec spec_;
+    std::int64_t portions_;
+    std::array<std::shared_ptr<const Portion>, 2> sizes_;  // the larger ones, those of one less
+    Reorder weights_;
+    Reorder diff_weights_;
+    std::int64_t weights_bytes_;  // packed
+    std::int64_t weights_elements_;
+    std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
+};
+
+}  // namespace dlprim
