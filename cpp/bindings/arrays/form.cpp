@@ -214,6 +214,9 @@ py::dtype dtype_for(DType dtype, py::handle like) {
 
 py::object new_array(const Expected& look, const py::dtype& dtype, ArrayPool* pool) {
     const std::int64_t size = elements_of(look.shape) * dtype.itemsize();
+    if (pool == nullptr && size >= ArrayPool::kWorthPooling && !look.ragged) {
+        pool = &ArrayPool::results();
+    }
     const bool pooled = pool != nullptr && size > 0;
     py::array memory =
         pooled ? py::array(pool->empty(size)) : bytes_of(size + kCacheLine, look.ragged);

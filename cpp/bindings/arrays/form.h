@@ -105,7 +105,7 @@ py::dtype dtype_for(DType dtype, py::handle like);
 py::dtype bfloat16_dtype();
 
 // A new array on a cache line, so that no vector that a kernel loads straddles two. Uninitialised
-// unless it is to hold zeros; its memory is the pool's where there is one.
+// unless it is to hold zeros; its memory is the pool's, of a large one that of all results.
 py::object new_array(const Expected& look, const py::dtype& dtype, ArrayPool* pool = nullptr);
 
 }  // namespace dlprim::bindings

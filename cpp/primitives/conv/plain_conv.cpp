@@ -9,7 +9,7 @@ namespace dlprim {
 namespace {
 
 // Bytes of packed images: what the L3 cache holds beside the plain ones.
-constexpr std::int64_t kPortion = std::int64_t{4} << 20;
+constexpr std::int64_t kPortion = std::int64_t{1} << 20;
 // Floats that are added up at a time.
 constexpr std::int64_t kFloatsAtOnce = 4096;
 
