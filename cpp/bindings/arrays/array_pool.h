@@ -78,9 +78,8 @@ private:
     // Allocates nothing.
     void give(std::unique_ptr<Buffer> buffer, std::int64_t bytes) {
         const std::lock_guard lock(mutex_);
-        const std::int64_t equal =
-            std::count_if(waiting_.begin(), waiting_.end(),
-                          [=](const Waiting& it) { return it.bytes == bytes; });
+        const std::int64_t equal = std::count_if(
+            waiting_.begin(), waiting_.end(), [=](const Waiting& it) { return it.bytes == bytes; });
         if (bytes > most_ || equal == kMostEqual) return;
         while (bytes_ > most_ - bytes || waiting_.size() == kMostPieces) {
             bytes_ -= waiting_.front().bytes;

@@ -1,5 +1,3 @@
-#include "primitives/conv/plain_conv.h"
-
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -10,6 +8,7 @@
 
 #include "bindings/primitives/primitive.h"
 #include "bindings/register.h"
+#include "primitives/conv/plain_conv.h"
 #include "primitives/tensor/partition.h"
 
 namespace dlprim::bindings {
@@ -223,14 +222,14 @@ template <class Bound>
 std::unique_ptr<Bound> make(const std::string& algorithm, bool high_accuracy,
                             const std::array<std::int64_t, 16>& shape, const std::string& dtype,
                             const std::string& layout, const std::string& activation, bool bias) {
-    return std::make_unique<Bound>(ConvSpec{.shape = conv_shape(shape),
-                                            .dtype = parse_dtype(dtype),
-                                            .layout =
-                                                layout == "NHWC" ? Format::nhwc : Format::blocked,
-                                            .activation = parse_activation(activation),
-                                            .bias = bias,
-                                            .algorithm = parse_algorithm(algorithm),
-                                            .high_accuracy = high_accuracy});
+    return std::make_unique<Bound>(
+        ConvSpec{.shape = conv_shape(shape),
+                 .dtype = parse_dtype(dtype),
+                 .layout = layout == "NHWC" ? Format::nhwc : Format::blocked,
+                 .activation = parse_activation(activation),
+                 .bias = bias,
+                 .algorithm = parse_algorithm(algorithm),
+                 .high_accuracy = high_accuracy});
 }
 
 }  // namespace

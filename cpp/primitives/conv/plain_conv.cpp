@@ -8,7 +8,7 @@
 namespace dlprim {
 namespace {
 
-// Bytes of packed images: what the L3 cache holds beside the plain ones.
+// Bytes of packed images: about what an L2 cache holds.
 constexpr std::int64_t kPortion = std::int64_t{1} << 20;
 // Floats that are added up at a time.
 constexpr std::int64_t kFloatsAtOnce = 4096;
@@ -32,7 +32,7 @@ std::int64_t portions_of(const ConvSpec& spec) {
     const ConvSpec one = with_images(spec, 1);
     const std::int64_t image =
         form_in(one, "src").packed.bytes() + form_in(one, "dst").packed.bytes();
-    const std::int64_t enough = std::max(kPortion, 2 * form_in(one, "weights").packed.bytes());
+    const std::int64_t enough = std::max(kPortion, form_in(one, "weights").packed.bytes());
     return std::max<std::int64_t>(spec.shape.N * image / enough, 1);
 }
 
@@ -135,9 +135,9 @@ const float* PlainConv::transformed(PassKind pass, const void* weights, float* s
 void PlainConv::forward(const ConvForward& it) const {
     const Portion& most = *sizes_[0];
     const std::int64_t dst_bytes = most.dst.scratch_bytes();
-    const WorkspacePool::Lease scratch(
-        *workspaces_, aligned(weights_bytes_) + transformed_bytes(PassKind::forward) +
-                          most.src.scratch_bytes() + 2 * dst_bytes);
+    const WorkspacePool::Lease scratch(*workspaces_, aligned(weights_bytes_) +
+                                                         transformed_bytes(PassKind::forward) +
+                                                         most.src.scratch_bytes() + 2 * dst_bytes);
     ScratchCutter cutter(scratch.data());
     char* const weights = cutter.take(weights_bytes_);
     char* const tiles = cutter.take(transformed_bytes(PassKind::forward));

@@ -2,7 +2,7 @@
 // (K, C/groups, R, S), nothing packed between calls. The passes are those of Conv2d. Channels-last
 // images are read and written in place; others are brought into blocks and back in portions of a
 // few images, so that what one step writes the next finds in the caches instead of in memory. A
-// portion is no less than twice the weights, which every portion reads, and does not depend on the
+// portion is no smaller than the weights, which every portion reads, and does not depend on the
 // machine: gradients of the weights are the sums of the portions, in their order.
 //
 // Results are the same bits for any number of threads. An object may be used by several threads at
