@@ -36,6 +36,37 @@ std::int64_t portions_of(const ConvSpec& spec) {
     return std::max<std::int64_t>(spec.shape.N * image / enough, 1);
 }
 
+// A pointwise filter that leaves out pixels which packing would copy, and the same on those that it
+// reads. Channels-last images are read in place, with gaps.
+bool skips_pixels(const ConvSpec& spec) {
+    const ConvShape& shape = spec.shape;
+    return spec.layout == Format::blocked && shape.R == 1 && shape.S == 1 &&
+           shape.stride_h * shape.stride_w > 1 &&
+           shape.pad_top + shape.pad_bottom + shape.pad_left + shape.pad_right == 0;
+}
+
+ConvSpec without_strides(ConvSpec spec) {
+    spec.shape.H = spec.shape.P();
+    spec.shape.W = spec.shape.Q();
+    spec.shape.stride_h = 1;
+    spec.shape.stride_w = 1;
+    return spec;
+}
+
+// Those pixels, of as many bytes as an Element.
+template <class Element>
+void gather_pixels(const ConvShape& shape, const void* src, void* dst) {
+    const std::int64_t P = shape.P(), Q = shape.Q();
+    parallel_for(shape.N * shape.C, [&](std::int64_t plane) {
+        const Element* const from = static_cast<const Element*>(src) + plane * shape.H * shape.W;
+        Element* to = static_cast<Element*>(dst) + plane * P * Q;
+        for (std::int64_t p = 0; p < P; ++p) {
+            const Element* const row = from + p * shape.stride_h * shape.W;
+            for (std::int64_t q = 0; q < Q; ++q) *to++ = row[q * shape.stride_w];
+        }
+    });
+}
+
 // Images of a portion, as their owner has them and as the passes read them.
 class Images {
 public:
@@ -78,95 +109,127 @@ void add(float* sums, std::int64_t floats, std::int64_t distance) {
 }  // namespace
 
 struct PlainConv::Portion {
-    explicit Portion(const ConvSpec& spec) : conv(spec), src(spec, "src"), dst(spec, "dst") {
+    // Of a forward pass, or of a backward one.
+    Portion(const ConvSpec& spec, const ConvSpec& run)
+        : from(spec), conv(run), src(run, "src"), dst(run, "dst") {
         const std::int64_t element = size_of(spec.dtype);
         const ConvShape& shape = spec.shape;
         src_image = shape.C * shape.H * shape.W * element;
         dst_image = shape.K * shape.P() * shape.Q() * element;
         dst_bytes = aligned(shape.N * dst_image);
+        if (run.shape.H * run.shape.W != shape.H * shape.W) {
+            gathered_bytes = aligned(shape.N * shape.C * shape.P() * shape.Q() * element);
+        }
     }
 
+    // What the pass reads.
+    const void* src_in(const void* plain, Range images, char* gathered, char* packed) const {
+        const char* const it = static_cast<const char*>(plain) + images.begin * src_image;
+        if (gathered_bytes == 0) return src.packed(it, packed);
+        if (from.dtype == DType::f32) {
+            gather_pixels<float>(from.shape, it, gathered);
+        } else {
+            gather_pixels<std::uint16_t>(from.shape, it, gathered);
+        }
+        return src.packed(gathered, packed);
+    }
+
+    ConvSpec from;
     Conv2d conv;
     Images src;
     Images dst;
     std::int64_t src_image;  // bytes in the plain arrays
     std::int64_t dst_image;
-    std::int64_t dst_bytes;  // of all images
+    std::int64_t dst_bytes;           // of all images
+    std::int64_t gathered_bytes = 0;  // of the pixels that are read, 0 where all are
+};
+
+// Portions of two sizes at most: the first ones may have an image more than the others.
+struct PlainConv::Portions {
+    Portions(const ConvSpec& spec, const ConvSpec& run, std::int64_t portions)
+        : images(spec.shape.N), count(portions) {
+        const std::int64_t most = chunk(images, count, 0).size();
+        larger = std::make_unique<Portion>(with_images(spec, most), with_images(run, most));
+        if (images % count == 0) return;
+        smaller =
+            std::make_unique<Portion>(with_images(spec, most - 1), with_images(run, most - 1));
+    }
+
+    template <class Body>
+    void for_each(const Body& body) const {
+        for (std::int64_t i = 0; i < count; ++i) {
+            const bool has_more = smaller == nullptr || i < images % count;
+            body(has_more ? *larger : *smaller, chunk(images, count, i));
+        }
+    }
+
+    // Weights are transformed once for all portions, where these agree about it.
+    std::int64_t transformed_bytes(PassKind pass) const {
+        const bool agree =
+            smaller == nullptr || smaller->conv.algorithm(pass) == larger->conv.algorithm(pass);
+        if (count == 1 || !agree) return 0;
+        return aligned(larger->conv.transformed_floats(pass) * size_of(DType::f32));
+    }
+    const float* transformed(PassKind pass, const void* weights, char* scratch) const {
+        if (transformed_bytes(pass) == 0) return nullptr;
+        auto* const floats = reinterpret_cast<float*>(scratch);
+        larger->conv.transform_weights(pass, weights, floats);
+        return floats;
+    }
+
+    std::int64_t images;
+    std::int64_t count;
+    std::unique_ptr<Portion> larger;
+    std::unique_ptr<Portion> smaller;
 };
 
 PlainConv::PlainConv(const ConvSpec& spec)
     : spec_(valid(spec)),
       portions_(portions_of(spec_)),
+      backward_(std::make_shared<const Portions>(spec_, spec_, portions_)),
       weights_(form_in(spec_, "weights").plain, form_in(spec_, "weights").packed),
       diff_weights_(form_in(spec_, "diff_weights").packed, form_in(spec_, "weights").plain),
       weights_bytes_(form_in(spec_, "weights").packed.bytes()),
       weights_elements_(form_in(spec_, "diff_weights").packed.elements()) {
-    const std::int64_t most = chunk(spec_.shape.N, portions_, 0).size();
-    sizes_[0] = std::make_shared<const Portion>(with_images(spec_, most));
-    if (spec_.shape.N % portions_ != 0) {
-        sizes_[1] = std::make_shared<const Portion>(with_images(spec_, most - 1));
-    }
-}
-
-template <class Body>
-void PlainConv::for_each_portion(const Body& body) const {
-    for (std::int64_t i = 0; i < portions_; ++i) {
-        const Range images = chunk(spec_.shape.N, portions_, i);
-        const bool larger = i == 0 || images.size() == chunk(spec_.shape.N, portions_, 0).size();
-        body(*sizes_[larger ? 0 : 1], images);
-    }
-}
-
-// Weights are transformed once for all portions, where these agree about it.
-std::int64_t PlainConv::transformed_bytes(PassKind pass) const {
-    const Conv2d& conv = sizes_[0]->conv;
-    const bool agree =
-        sizes_[1] == nullptr || sizes_[1]->conv.algorithm(pass) == conv.algorithm(pass);
-    if (portions_ == 1 || !agree) return 0;
-    return aligned(conv.transformed_floats(pass) * size_of(DType::f32));
-}
-
-const float* PlainConv::transformed(PassKind pass, const void* weights, float* scratch) const {
-    if (transformed_bytes(pass) == 0) return nullptr;
-    sizes_[0]->conv.transform_weights(pass, weights, scratch);
-    return scratch;
+    forward_ = skips_pixels(spec_)
+                   ? std::make_shared<const Portions>(spec_, without_strides(spec_), portions_)
+                   : backward_;
 }
 
 void PlainConv::forward(const ConvForward& it) const {
-    const Portion& most = *sizes_[0];
+    const Portion& most = *forward_->larger;
+    const std::int64_t tiles_bytes = forward_->transformed_bytes(PassKind::forward);
     const std::int64_t dst_bytes = most.dst.scratch_bytes();
-    const WorkspacePool::Lease scratch(*workspaces_, aligned(weights_bytes_) +
-                                                         transformed_bytes(PassKind::forward) +
+    const WorkspacePool::Lease scratch(*workspaces_, aligned(weights_bytes_) + tiles_bytes +
+                                                         most.gathered_bytes +
                                                          most.src.scratch_bytes() + 2 * dst_bytes);
     ScratchCutter cutter(scratch.data());
     char* const weights = cutter.take(weights_bytes_);
-    char* const tiles = cutter.take(transformed_bytes(PassKind::forward));
+    char* const tiles = cutter.take(tiles_bytes);
+    char* const gathered = cutter.take(most.gathered_bytes);
     char* const src = cutter.take(most.src.scratch_bytes());
     char* const dst = cutter.take(dst_bytes);
     char* const residual = cutter.take(it.residual == nullptr ? 0 : dst_bytes);
     weights_.run(it.weights, weights);
-    const float* const filter =
-        transformed(PassKind::forward, weights, reinterpret_cast<float*>(tiles));
-    for_each_portion([&](const Portion& portion, Range images) {
+    const float* const filter = forward_->transformed(PassKind::forward, weights, tiles);
+    forward_->for_each([&](const Portion& portion, Range images) {
         const std::int64_t at = images.begin * portion.dst_image;
         const char* const added =
             it.residual == nullptr ? nullptr : static_cast<const char*>(it.residual) + at;
         char* const to = static_cast<char*>(it.dst) + at;
-        portion.conv.forward(
-            {.src = portion.src.packed(
-                 static_cast<const char*>(it.src) + images.begin * portion.src_image, src),
-             .weights = weights,
-             .bias = it.bias,
-             .residual = portion.dst.packed(added, residual),
-             .transformed = filter,
-             .dst = portion.dst.target(to, dst)});
+        portion.conv.forward({.src = portion.src_in(it.src, images, gathered, src),
+                              .weights = weights,
+                              .bias = it.bias,
+                              .residual = portion.dst.packed(added, residual),
+                              .transformed = filter,
+                              .dst = portion.dst.target(to, dst)});
         portion.dst.unpack(dst, to);
     });
 }
 
 void PlainConv::backward(const PlainConvGradients& it) const {
-    const Portion& most = *sizes_[0];
-    const std::int64_t tiles_bytes = transformed_bytes(PassKind::backward_data);
+    const Portion& most = *backward_->larger;
+    const std::int64_t tiles_bytes = backward_->transformed_bytes(PassKind::backward_data);
     const std::int64_t sums_bytes = aligned(weights_elements_ * size_of(DType::f32));
     const std::int64_t bias_bytes = aligned(spec_.shape.K * size_of(DType::f32));
     const bool in_place = spec_.layout == Format::nhwc;
@@ -177,7 +240,7 @@ void PlainConv::backward(const PlainConvGradients& it) const {
     const WorkspacePool::Lease scratch(*workspaces_, total);
     ScratchCutter cutter(scratch.data());
     char* const weights = cutter.take(weights_bytes_);
-    float* const tiles = reinterpret_cast<float*>(cutter.take(tiles_bytes));
+    char* const tiles = cutter.take(tiles_bytes);
     float* const sums = cutter.take_floats(weights_elements_);
     float* const more = cutter.take_floats(weights_elements_);
     float* const bias = cutter.take_floats(spec_.shape.K);
@@ -188,10 +251,9 @@ void PlainConv::backward(const PlainConvGradients& it) const {
     char* const saved = cutter.take(most.dst.scratch_bytes());
     char* const passed = cutter.take(passed_bytes);
     weights_.run(it.weights, weights);
-    const float* const filter = transformed(PassKind::backward_data, weights, tiles);
-    for_each_portion([&](const Portion& portion, Range images) {
+    const float* const filter = backward_->transformed(PassKind::backward_data, weights, tiles);
+    backward_->for_each([&](const Portion& portion, Range images) {
         const bool is_first = images.begin == 0;
-        const std::int64_t from = images.begin * portion.src_image;
         const std::int64_t to = images.begin * portion.dst_image;
         const void* gradient =
             portion.dst.packed(static_cast<const char*>(it.diff_dst) + to, diff_dst);
@@ -202,12 +264,11 @@ void PlainConv::backward(const PlainConvGradients& it) const {
             gradient = slope.out;
         }
         portion.conv.backward_relu(slope);
-        char* const plain = static_cast<char*>(it.diff_src) + from;
+        char* const plain = static_cast<char*>(it.diff_src) + images.begin * portion.src_image;
         portion.conv.backward_data(gradient, weights, portion.src.target(plain, diff_src), filter);
         portion.src.unpack(diff_src, plain);
-        portion.conv.backward_weights(
-            portion.src.packed(static_cast<const char*>(it.src) + from, src), gradient, DType::f32,
-            is_first ? sums : more);
+        portion.conv.backward_weights(portion.src_in(it.src, images, nullptr, src), gradient,
+                                      DType::f32, is_first ? sums : more);
         if (is_first) return;
         add(sums, weights_elements_, more - sums);
         add(bias, spec_.shape.K, more_bias - bias);

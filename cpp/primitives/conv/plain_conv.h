@@ -3,16 +3,15 @@
 // images are read and written in place; others are brought into blocks and back in portions of a
 // few images, so that what one step writes the next finds in the caches instead of in memory. A
 // portion is no smaller than the weights, which every portion reads, and does not depend on the
-// machine: gradients of the weights are the sums of the portions, in their order.
+// machine: gradients of the weights are the sums of the portions, in their order. Of images that a
+// pointwise filter reads with strides the forward pass takes the pixels that are read.
 //
 // Results are the same bits for any number of threads. An object may be used by several threads at
 // once.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "primitives/conv/conv2d.h"
 #include "primitives/tensor/reorder.h"
@@ -44,15 +43,12 @@ public:
 
 private:
     struct Portion;
-
-    template <class Body>
-    void for_each_portion(const Body& body) const;
-    const float* transformed(PassKind pass, const void* weights, float* scratch) const;
-    std::int64_t transformed_bytes(PassKind pass) const;
+    struct Portions;
 
     ConvSpec spec_;
     std::int64_t portions_;
-    std::array<std::shared_ptr<const Portion>, 2> sizes_;  // the larger ones, those of one less
+    std::shared_ptr<const Portions> forward_;
+    std::shared_ptr<const Portions> backward_;
     Reorder weights_;
     Reorder diff_weights_;
     std::int64_t weights_bytes_;  // packed
