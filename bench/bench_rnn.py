@@ -3,10 +3,11 @@
 The modes are inference, the forward pass of training, which saves what backward needs ("training"),
 and that followed by the backward pass ("backward"). The primitive is called on packed weights; as
 weights change between the steps of training, mode backward packs them in every call, into the same
-memory as a training loop does, unless --prepacked is given. y has memory of its own, everything
-else is made in the call, whose time includes all that Python does. PyTorch's side is torch.nn.LSTM
-or torch.nn.GRU on the same numbers in the same process, in turns, inference without gradients,
-bfloat16 as a module of that type; whatever it packs and makes in a call is in its time.
+memory as a training loop does, unless --prepacked is given; --plain measures the functions, which
+pack in every call of any mode. y has memory of its own, everything else is made in the call, whose
+time includes all that Python does. PyTorch's side is torch.nn.LSTM or torch.nn.GRU on the same
+numbers in the same process, in turns, inference without gradients, bfloat16 as a module of that
+type; whatever it packs and makes in a call is in its time.
 
 Fractions are of the peak of the multiply-add instruction of the type; for minibatches of up to
 four, where every weight is used a few times only, also of the bandwidth that a core reads a buffer
@@ -30,7 +31,7 @@ import dlprim
 import harness
 import machine
 from dlprim.testing import fma_peak, read_bandwidth
-from rnn_case import CELLS, MODES, RnnCase, load_rows
+from rnn_case import CELLS, MODES, PlainRnnCase, RnnCase, load_rows
 from torch_peer import load_torch
 
 SHAPES = Path(__file__).parent / "shapes" / "rnn.csv"
@@ -129,7 +130,8 @@ def run(cell: str, dtype: str, options: argparse.Namespace, torch: Any) -> list[
     for row in load_rows(options.shapes):
         if row.name not in (options.rows or (row.name,)):
             continue
-        case = RnnCase(row, cell, dtype, options.prepacked)
+        kind = PlainRnnCase if options.plain else RnnCase
+        case = kind(row, cell, dtype, options.prepacked)
         for mode in options.modes:
             record = Record(
                 row.name, cell, mode, dtype, row.N, row.C, row.K, row.T,
@@ -180,6 +182,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--prepacked", action="store_true", help="pack the weights of mode backward once"
     )
+    parser.add_argument("--plain", action="store_true", help="the functions, on plain arrays")
     parser.add_argument("--threads", type=int, default=1, help="of both sides; 1 is pinned")
     parser.add_argument("--core", type=int, default=0, help="core to run one thread on")
     parser.add_argument("--no-torch", action="store_true", help="compare with the roofs only")

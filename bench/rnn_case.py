@@ -152,6 +152,24 @@ class RnnCase:
         return module, x, tensor_on(torch, self.diff_y)
 
 
+class PlainRnnCase(RnnCase):
+    """`dlprim.lstm` and `gru` on plain arrays, which pack the weights in every call."""
+
+    def ours(self, mode: str) -> Call:
+        forward = getattr(dlprim, self.cell)
+        backward = getattr(dlprim, f"{self.cell}_backward")
+        x, parameters = self.x, self.parameters
+        if mode != "backward":
+            training = mode == "training"
+            return lambda: forward(x, *parameters, training=training)
+
+        def forward_and_backward(diff_y: np.ndarray = self.diff_y) -> Any:
+            *_, saved = forward(x, *parameters, training=True)
+            return backward(diff_y, saved)
+
+        return forward_and_backward
+
+
 def _aligned(values: np.ndarray) -> np.ndarray:
     memory = np.empty(values.nbytes + _CACHE_LINE, np.uint8)
     begin = -memory.ctypes.data % _CACHE_LINE
