@@ -1,7 +1,7 @@
 """Functions on plain arrays, as a person calls them first: against NumPy and PyTorch.
 
-Every side gets the same arrays and makes its result; all are called from Python in one process, in
-turns. `worse` is the smaller of the two ratios: how many times faster than the better peer.
+Every side gets the same arrays and makes its result; all are called from Python in turns, in one
+process, or with several threads each in its own. `worse` is the smaller of the two ratios: how many times faster than the better peer.
 Convolutions have `bench_conv.py --plain`.
 """
 
@@ -21,7 +21,7 @@ import harness
 import machine
 from dlprim.testing import fma_peak
 from plain_case import FUNCTIONS, STORAGES, PlainCase, Shape, load_shapes
-from torch_peer import load_torch
+from plain_sides import Key, Sides
 
 SHAPES = Path(__file__).parent / "shapes" / "plain_linear.csv"
 
@@ -42,31 +42,28 @@ class Record:
     worse: float
 
 
-def measure(case: PlainCase, options: argparse.Namespace, torch: Any) -> dict[str, Any]:
+def measure(key: Key, options: argparse.Namespace, sides: Sides) -> dict[str, Any]:
     """What a record says of speed."""
+    case = PlainCase(*key)
     case.verify()
 
     def seconds_at_peak() -> float:
         return case.flops / (fma_peak(dlprim.isa(), harness.STRETCH) * options.threads)
 
-    sides = [harness.timed(case.ours()), seconds_at_peak, harness.timed(case.numpys())]
-    if torch is not None:
-        sides.append(harness.timed(case.torchs(torch)))
-    series = harness.alternate(sides, options.rounds)
-    ours = series[0]
-    ratios = [harness.median_ratio(peer, ours) for peer in series[2:]]
+    at_peak, ours, *peers = harness.alternate([seconds_at_peak, *sides.of(key)], options.rounds)
+    ratios = [harness.median_ratio(peer, ours) for peer in peers]
     return {
         "microseconds": median(ours) * 1e6,
-        "fraction_of_peak": 1 / harness.median_ratio(ours, series[1]),
+        "fraction_of_peak": 1 / harness.median_ratio(ours, at_peak),
         "gigabytes_per_second": case.bytes / median(ours) * 1e-9,
         "ratio_to_numpy": ratios[0],
-        "ratio_to_torch": ratios[1] if torch is not None else None,
+        "ratio_to_torch": ratios[1] if len(ratios) > 1 else None,
         "worse": min(ratios),
     }
 
 
 def run(shapes: list[Shape], function: str, storage: str, options: argparse.Namespace,
-        torch: Any) -> list[Record]:  # fmt: skip
+        sides: Sides) -> list[Record]:  # fmt: skip
     print(
         f"\n{function}, {storage}, float32, {options.threads} thread(s), {dlprim.isa()} on "
         f"{machine.cpu_name()}\n{'N,C,K':>16s} {'us':>10s} {'of peak':>8s} {'GB/s':>7s} "
@@ -74,8 +71,8 @@ def run(shapes: list[Shape], function: str, storage: str, options: argparse.Name
     )
     records = []
     for shape in shapes:
-        case = PlainCase(shape, function, storage)
-        it = Record(function, storage, *shape, options.threads, **measure(case, options, torch))
+        figures = measure((shape, function, storage), options, sides)
+        it = Record(function, storage, *shape, options.threads, **figures)
         torchs = "-" if it.ratio_to_torch is None else f"{it.ratio_to_torch:.2f}"
         print(
             f"{','.join(map(str, shape)):>16s} {it.microseconds:10.1f} {it.fraction_of_peak:8.2f} "
@@ -119,15 +116,17 @@ def main() -> None:
     if options.threads == 1:
         harness.pin(options.core)
     dlprim.set_num_threads(options.threads)
-    torch = None if options.no_torch else load_torch(options.threads)
+    names = ["dlprim", "numpy"] if options.no_torch else ["dlprim", "numpy", "torch"]
+    sides = Sides(names, options.threads)
     shapes = load_shapes(options.shapes)
     if options.quick:
         shapes = [shape for shape in shapes if shape.N * shape.C * shape.K < 1e8]
     everything: list[dict[str, Any]] = []
     for function in options.functions:
         for storage in options.storages:
-            records = run(shapes, function, storage, options, torch)
+            records = run(shapes, function, storage, options, sides)
             everything += [machine.environment() | asdict(record) for record in records]
+    sides.close()
     options.json.write_text("".join(json.dumps(record) + "\n" for record in everything))
 
 

@@ -21,6 +21,8 @@ namespace {
 
 // Shapes whose layers are kept; a network has fewer.
 constexpr std::size_t kMostLayers = 128;
+// Bytes of an array that is copied here rather than by the caller, whose checks take longer.
+constexpr py::ssize_t kSmallCopy = 1 << 16;
 
 // An array that can be used as it is: contiguous in an order, aligned, of float32 or bfloat16.
 class PlainArray {
@@ -34,6 +36,20 @@ public:
         const std::optional<DType> dtype = float_type_of(array);
         if (!dtype) return {};
         return PlainArray(array, *dtype);
+    }
+    // An operand that is read, of no subclass, whose values may mean more; of a small one with gaps
+    // a copy.
+    static std::optional<PlainArray> read(py::handle object) {
+        if (Py_TYPE(object.ptr()) != py::detail::npy_api::get().PyArray_Type_) return {};
+        std::optional<PlainArray> array = of(object);
+        if (array) return array;
+        const auto spaced = py::reinterpret_borrow<py::array>(object);
+        if (spaced.nbytes() > kSmallCopy || !float_type_of(spaced)) return {};
+        return of(py::array::ensure(spaced, py::array::c_style));
+    }
+
+    static bool is_ndarray(py::handle object) {
+        return Py_TYPE(object.ptr()) == py::detail::npy_api::get().PyArray_Type_;
     }
 
     DType dtype() const { return dtype_; }
@@ -115,7 +131,8 @@ struct Operands {
 };
 
 std::optional<Operands> operands_of(py::handle x, py::handle w) {
-    const auto src = PlainArray::of(x);
+    if (!PlainArray::is_ndarray(w)) return {};
+    const auto src = PlainArray::read(x);
     auto weights = PlainArray::of(w);
     const bool fortran = !weights;
     if (fortran) weights = PlainArray::of(w, py::array::f_style);
@@ -150,6 +167,8 @@ py::object linear(py::handle x, py::handle w, py::handle bias, py::handle activa
                   py::handle out) {
     const auto it = operands_of(x, w);
     if (!it) return py::none();
+    // Whether `out` overlaps an array that was copied here, the caller has to say.
+    if (!out.is_none() && it->x.array().ptr() != x.ptr()) return py::none();
     const LinearShape shape = it->shape();
     const auto offset = PlainArray::of(bias);
     if (!bias.is_none() && (!offset || offset->dtype() != DType::f32 || offset->dimensions() != 1 ||
@@ -178,7 +197,7 @@ py::object linear(py::handle x, py::handle w, py::handle bias, py::handle activa
 py::object linear_backward(py::handle dy, py::handle x, py::handle w, py::handle y,
                            py::handle activation) {
     const auto it = operands_of(x, w);
-    const auto gradient = PlainArray::of(dy), saved = PlainArray::of(y);
+    const auto gradient = PlainArray::read(dy), saved = PlainArray::read(y);
     if (!it || !is_like_result(gradient, *it)) return py::none();
     const Activation applied = activation_named(activation);
     if (applied != Activation::none && !is_like_result(saved, *it)) return py::none();

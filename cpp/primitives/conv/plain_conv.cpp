@@ -197,6 +197,7 @@ PlainConv::PlainConv(const ConvSpec& spec)
 }
 
 void PlainConv::forward(const ConvForward& it) const {
+    const WorkOf work(spec_.shape.flops());
     const Portion& most = *forward_->larger;
     const std::int64_t tiles_bytes = forward_->transformed_bytes(PassKind::forward);
     const std::int64_t dst_bytes = most.dst.scratch_bytes();
@@ -228,6 +229,7 @@ void PlainConv::forward(const ConvForward& it) const {
 }
 
 void PlainConv::backward(const PlainConvGradients& it) const {
+    const WorkOf work(2 * spec_.shape.flops());
     const Portion& most = *backward_->larger;
     const std::int64_t tiles_bytes = backward_->transformed_bytes(PassKind::backward_data);
     const std::int64_t sums_bytes = aligned(weights_elements_ * size_of(DType::f32));

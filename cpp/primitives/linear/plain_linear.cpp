@@ -4,6 +4,7 @@
 
 #include "jit/machine.h"
 #include "primitives/linear/narrow_product.h"
+#include "primitives/tensor/parallel.h"
 
 namespace dlprim {
 namespace {
@@ -170,6 +171,7 @@ const PlainLinear::Backward& PlainLinear::backward_passes() const {
 }
 
 void PlainLinear::forward(const LinearForward& tensors) const {
+    const WorkOf work(spec_.shape.flops());
     switch (way_) {
         case Way::narrow: return run_narrow(tensors);
         case Way::swapped: return run_swapped(tensors);
@@ -240,6 +242,7 @@ void PlainLinear::run_rows(const LinearForward& it) const {
 }
 
 void PlainLinear::backward(const PlainLinearGradients& it) const {
+    const WorkOf work(2 * spec_.shape.flops());
     const Backward& has = backward_passes();
     const bool activates = spec_.activation != Activation::none;
     const WorkspacePool::Lease scratch(

@@ -17,8 +17,10 @@ namespace {
 constexpr std::int64_t kRowsTogether = 256;
 // And of these, of src for each panel of weights, at most.
 constexpr std::int64_t kRowsOfBlock = 112;
-// Sequences of a tile, about.
+// Sequences of a tile, about; and where the weights of a panel, which every tile reads, do not stay
+// in the L2 cache.
 constexpr std::int64_t kTileRows = 64;
+constexpr std::int64_t kLargeTileRows = 192;
 // Panels of a sum that one call of a kernel takes: 64 of 64 channels are 1 MiB of float32 weights.
 constexpr std::int64_t kPanelsTogether = 16;
 // Rows that one call of a gradient of the weights sums: A and B of a call stay in the L2 cache.
@@ -153,9 +155,12 @@ std::string measured_schedule(const RnnShape& shape, RnnPass pass, const Contrac
                                   : "G K " + block(sum_rows(shape))) +
                    " c" + std::to_string(shape.src().count());
         // Panels outside, so that the weights of one serve all rows.
-        case RnnPass::recurrence:
-            return "K N" + std::to_string(equal_blocks(shape.N, kTileRows)) + " g c" +
+        case RnnPass::recurrence: {
+            const double panel = product.bytes_b / static_cast<double>(shape.state().count());
+            const std::int64_t rows = panel > this_machine().l2 ? kLargeTileRows : kTileRows;
+            return "K N" + std::to_string(equal_blocks(shape.N, rows)) + " g c" +
                    std::to_string(shape.state().count());
+        }
         case RnnPass::diff_recurrence:
             return "K N" + std::to_string(equal_blocks(shape.N, kTileRows)) + " s" +
                    std::to_string(equal_blocks(panels, kPanelsTogether));
@@ -163,7 +168,9 @@ std::string measured_schedule(const RnnShape& shape, RnnPass pass, const Contrac
             if (small_weights) return block(shape.rows()) + " C s" + std::to_string(panels);
             return shape.dtype == DType::f32 ? "N224 s" + std::to_string(kPanelsTogether) + " C"
                                              : "";
-        default: return product.bytes_c <= kResidentSums ? "r K C" : "";
+        default:
+            if (product.bytes_c <= kResidentSums) return "r K C";
+            return shape.dtype == DType::f32 ? "K8 C r K" : "";
     }
 }
 

@@ -20,6 +20,10 @@ namespace {
 std::atomic<std::uint64_t> requested{0};
 thread_local std::uint64_t adopted = 0;
 
+// Some twenty microseconds of one core.
+constexpr double kWorthThreads = 4e6;
+thread_local bool works_alone = false;
+
 std::atomic<bool> team_started{false};
 std::atomic<bool> forked_with_team{false};
 
@@ -40,7 +44,7 @@ void run_range(Range range, TaskBody body, TaskOrder order) {
 }  // namespace
 
 int num_threads() {
-    if (forked_with_team) return 1;
+    if (forked_with_team || works_alone) return 1;
     const std::uint64_t latest = requested.load();
     if (latest != adopted) {
         adopted = latest;
@@ -48,6 +52,12 @@ int num_threads() {
     }
     return omp_get_max_threads();
 }
+
+WorkOf::WorkOf(double flops) : before_(works_alone) {
+    works_alone = before_ || flops < kWorthThreads;
+}
+
+WorkOf::~WorkOf() { works_alone = before_; }
 
 void set_num_threads(int count) {
     if (count < 1) {

@@ -17,6 +17,19 @@ int num_threads();
 // same OpenMP runtime started before a fork are not known here.)
 void set_num_threads(int count);
 
+// While one of these lives, its thread uses no others for work of fewer operations than earn it:
+// starting them takes some microseconds where they spin, and fifty where they sleep.
+class WorkOf {
+public:
+    explicit WorkOf(double flops);
+    WorkOf(const WorkOf&) = delete;
+    WorkOf& operator=(const WorkOf&) = delete;
+    ~WorkOf();
+
+private:
+    bool before_;
+};
+
 // A body without its type: where it is, and what calls it.
 struct TaskBody {
     const void* body = nullptr;
