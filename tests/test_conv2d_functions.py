@@ -14,7 +14,16 @@ import dlprim
 from conv_cases import FIXED, Conv, padded, random_convs
 
 F4 = np.float32
-CASES = [*FIXED, *random_convs(30, seed=5)]
+# Images of 1 MiB when packed, which run in portions; numbers of them that portions do not divide.
+PORTIONS = [
+    Conv(5, 32, 56, 64, 40, 1, 1),
+    Conv(7, 32, 56, 64, 64, 1, 1, (2, 2)),
+    Conv(7, 48, 41, 63, 20, 1, 1, (3, 2)),
+    Conv(9, 33, 50, 50, 32, 3, 3, (1, 1), padded(1, 1)),
+    Conv(5, 32, 60, 60, 32, 3, 3, (1, 1), padded(1, 1), groups=4),
+    Conv(5, 32, 60, 60, 32, 3, 3, (1, 1), padded(1, 1), groups=32),
+]
+CASES = [*FIXED, *random_convs(30, seed=5), *PORTIONS]
 CASE = Conv(2, 6, 9, 8, 10, 3, 2, (2, 1), ((1, 0), (0, 1)), groups=2)
 
 both_layouts = pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
