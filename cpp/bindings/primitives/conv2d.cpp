@@ -1,3 +1,5 @@
+#include "primitives/conv/conv2d.h"
+
 #include <algorithm>
 #include <array>
 #include <memory>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "primitives/conv/conv2d.h"
 #include "primitives/nest/fixed_parts.h"
 #include "primitives/tensor/parallel.h"
 

@@ -13,10 +13,12 @@
 #include <cstdint>
 #include <memory>
 
-#include "primitives/conv/conv2d.h"
+#include "primitives/conv/conv_pass.h"
 #include "primitives/tensor/reorder.h"
 
 namespace dlprim {
+
+struct ConvForward;  // conv2d.h
 
 // All plain.
 struct PlainConvGradients {
