@@ -1,8 +1,8 @@
 """Functions on plain arrays, as a person calls them first: against NumPy and PyTorch.
 
-Every side gets the same arrays and makes its result; all are called from Python in turns, in one
-process, or with several threads each in its own. `worse` is the smaller of the two ratios: how many
-times faster than the better peer. Convolutions have `bench_conv.py --plain`.
+Every side has arrays of the same values and makes its result; all are called from Python in turns,
+in one process, or with several threads each in its own. `worse` is the smaller of the two ratios:
+how many times faster than the better peer. Convolutions have `bench_conv.py --plain`.
 """
 
 import argparse

@@ -24,7 +24,7 @@ namespace dlprim::bindings {
 class ArrayPool : public std::enable_shared_from_this<ArrayPool> {
 public:
     // With at most so many bytes waiting.
-    explicit ArrayPool(std::int64_t most = std::numeric_limits<std::int64_t>::max()) : most_(most) {
+    explicit ArrayPool(std::int64_t most = kUnbounded) : most_(most) {
         waiting_.reserve(kMostPieces);
     }
 
@@ -50,7 +50,9 @@ public:
     }
 
 private:
+    static constexpr std::int64_t kUnbounded = std::numeric_limits<std::int64_t>::max();
     static constexpr std::size_t kMostPieces = 64;
+    // Equal pieces that wait in a pool without a bound.
     static constexpr std::int64_t kMostEqual = 4;
 
     struct Piece {
@@ -75,12 +77,14 @@ private:
         return buffer;
     }
 
+    bool is_bounded() const { return most_ != kUnbounded; }
+
     // Allocates nothing.
     void give(std::unique_ptr<Buffer> buffer, std::int64_t bytes) {
         const std::lock_guard lock(mutex_);
         const std::int64_t equal = std::count_if(
             waiting_.begin(), waiting_.end(), [=](const Waiting& it) { return it.bytes == bytes; });
-        if (bytes > most_ || equal == kMostEqual) return;
+        if (bytes > most_ || (!is_bounded() && equal == kMostEqual)) return;
         while (bytes_ > most_ - bytes || waiting_.size() == kMostPieces) {
             bytes_ -= waiting_.front().bytes;
             waiting_.erase(waiting_.begin());

@@ -164,7 +164,8 @@ std::vector<PassKind> scheduled_passes(const Conv2d& conv) {
 }
 
 // The algorithm of each pass: "direct", or "winograd" and the size of its tiles.
-py::dict algorithms(const PyConv2d& conv) {
+template <class Bound>
+py::dict algorithms(const Bound& conv) {
     return by_pass(kPassKinds, [&](PassKind pass) { return conv.core().algorithm(pass); });
 }
 
@@ -172,6 +173,10 @@ py::dict algorithms(const PyConv2d& conv) {
 class PyPlainConv2d {
 public:
     explicit PyPlainConv2d(const ConvSpec& spec) : core_(spec), forms_(forms_of(spec)) {}
+
+    const Conv2d& core() const { return core_.of_portion(); }
+    Conv2d& core() { return core_.of_portion(); }
+    std::int64_t portion_images() const { return core_.portion_images(); }
 
     // y, of the layout's shape.
     py::tuple result_shape() const { return tuple_of(dst_.shape); }
@@ -245,7 +250,7 @@ void register_conv2d(py::module_& module) {
         .def("backward_activation", &PyConv2d::backward_activation)
         .def("pack_weights", &PyConv2d::pack_weights)
         .def_property_readonly("weights_shapes", &PyConv2d::weights_shapes)
-        .def_property_readonly("algorithms", algorithms)
+        .def_property_readonly("algorithms", &algorithms<PyConv2d>)
         .def_property_readonly("scratch_bytes",
                                [](const PyConv2d& conv) {
                                    py::dict bytes = scratch_by_pass(conv, kPassKinds);
@@ -256,11 +261,14 @@ void register_conv2d(py::module_& module) {
             "flops", [](const PyConv2d& conv) { return conv.core().spec().shape.flops(); });
     define_schedules(type, kPassKinds, scheduled_passes);
     define_forms(type);
-    py::class_<PyPlainConv2d>(module, "PlainConv2d")
-        .def(py::init(&make<PyPlainConv2d>))
+    py::class_<PyPlainConv2d> plain(module, "PlainConv2d");
+    plain.def(py::init(&make<PyPlainConv2d>))
         .def("forward", &PyPlainConv2d::forward)
         .def("backward", &PyPlainConv2d::backward)
-        .def_property_readonly("result_shape", &PyPlainConv2d::result_shape);
+        .def_property_readonly("result_shape", &PyPlainConv2d::result_shape)
+        .def_property_readonly("portion_images", &PyPlainConv2d::portion_images)
+        .def_property_readonly("algorithms", &algorithms<PyPlainConv2d>);
+    define_schedules(plain, kPassKinds, scheduled_passes);
 }
 
 }  // namespace dlprim::bindings

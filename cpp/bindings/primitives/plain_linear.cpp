@@ -45,7 +45,8 @@ public:
         if (array) return array;
         const auto spaced = py::reinterpret_borrow<py::array>(object);
         if (spaced.nbytes() > kSmallCopy || !float_type_of(spaced)) return {};
-        return of(py::array::ensure(spaced, py::array::c_style));
+        const auto copy = py::array::ensure(spaced, py::array::c_style);
+        return copy ? of(copy) : std::nullopt;
     }
 
     static bool is_ndarray(py::handle object) {
@@ -197,9 +198,11 @@ py::object linear(py::handle x, py::handle w, py::handle bias, py::handle activa
 py::object linear_backward(py::handle dy, py::handle x, py::handle w, py::handle y,
                            py::handle activation) {
     const auto it = operands_of(x, w);
-    const auto gradient = PlainArray::read(dy), saved = PlainArray::read(y);
-    if (!it || !is_like_result(gradient, *it)) return py::none();
+    if (!it) return py::none();
     const Activation applied = activation_named(activation);
+    const auto gradient = PlainArray::read(dy);
+    const auto saved = applied == Activation::none ? std::nullopt : PlainArray::read(y);
+    if (!is_like_result(gradient, *it)) return py::none();
     if (applied != Activation::none && !is_like_result(saved, *it)) return py::none();
     const LinearShape shape = it->shape();
     const auto layer = layer_of({shape, it->x.dtype(), applied, false, it->fortran_weights});

@@ -57,8 +57,8 @@ struct WeightsScratch {
 // reads, while dense rows can have any length. Where registers are few channels-last images are
 // copied for pointwise filters as well. In bfloat16 pixels of a row are in pairs. Rows of
 // src stand there once for every way in which the taps pair them, or, for a few channels, once as
-// windows of S * C elements. An image whose pairs exceed a share of the cache, or the room that is
-// left for them, falls into bands of rows, which count as images of their own.
+// windows of S * C elements. An image whose pairs or copies exceed a share of the cache, or the
+// room that is left for them, falls into bands of rows, which count as images of their own.
 struct WeightsImages {
     enum class Form : std::uint8_t { in_place, dense, pairs };
 
@@ -89,8 +89,9 @@ struct WeightsPart {
 };
 
 // Loops: g, k, c, t taps, n images, p rows. A: src, B: diff_dst, C: diff_weights in float32; may be
-// asked to accumulate. Dense images are in the place of src; in pairs A and B are packed bands,
-// [band][block][way][row][pairs][bc][2] and [band][block][row][pairs][bk][2].
+// asked to accumulate. Dense images are in the place of src, of diff_dst, or of both; in pairs A
+// and B are packed bands, [band][block][way][row][pairs][bc][2] and
+// [band][block][row][pairs][bk][2].
 Contraction weights_contraction(const ConvProblem& problem, const WeightsPart& part);
 
 // Brings images into their form, where that is not in place.

@@ -9,8 +9,11 @@ namespace dlprim {
 namespace {
 
 // Of the L2 cache, the part that the pairs of one band may take: they are read once for every
-// block of the other tensor, beside the blocks of diff_weights.
+// block of the other tensor, beside the blocks of diff_weights. And bytes of a band of dense
+// images, whose number of pixels is no size of this CPU's, so that the order of a sum follows from
+// the ISA level alone.
 constexpr double kShareOfCache = 0.4;
+constexpr std::int64_t kDenseBand = std::int64_t{400} << 10;
 // Pixels of a row when rows can have any length: enough for a long sum, few enough that the rows
 // of one kernel call stay in the caches.
 constexpr std::int64_t kLongRow = 256;
@@ -23,10 +26,6 @@ constexpr std::int64_t kWorthGathering = 1 << 20;
 constexpr std::int64_t kAnySize = std::numeric_limits<std::int64_t>::max();
 // Rows of C in a window: more do not stay in registers.
 constexpr std::int64_t kWidestWindow = 64;
-
-std::int64_t share_of_cache() {
-    return static_cast<std::int64_t>(kShareOfCache * this_machine().l2);
-}
 
 bool few_registers() { return this_machine().vector_registers < kManyRegisters; }
 
@@ -75,7 +74,8 @@ void find_sizes(WeightsImages& made) {
     made.dst_bytes = out.count() * shape.P() * made.pairs_dst * out.block * pair;
 }
 
-// Cuts images into equal bands, with the rows of src around a band in it and zeros for the padding.
+// Cuts images into equal bands, with the rows of src around a band in it and, of pairs, zeros for
+// the padding.
 void cut(WeightsImages& made, std::int64_t bands) {
     const ConvShape& whole = made.whole;
     const std::int64_t rows = whole.P() / bands;
@@ -112,41 +112,40 @@ WeightsImages in_pairs(const ConvShape& whole, std::int64_t room) {
 
 // Copies of src where a filter with strides leaves gaps, and of what channels-last pixels hold in
 // several blocks where few registers read them again and again: pixels that are a multiple of 4 KiB
-// apart share one set of the L1 cache. Bands of copies fit into the L2 cache, or are no larger than
-// the weights, which are read and written once for each.
+// apart share one set of the L1 cache. The latter in bands that stay in the L2 cache, or are no
+// larger than the weights, which are read and written once for each.
 WeightsImages in_float(const ConvProblem& problem) {
     ConvShape shape = problem.shape;
     const std::int64_t row = few_registers() ? kLongRowOfFewRegisters : kLongRow;
     const ChannelBlocks in = src_blocks(shape);
     const ChannelBlocks out = dst_blocks(shape);
-    const bool flat = problem.layout == Format::nhwc;
+    const bool flat = problem.layout == Format::nhwc && few_registers();
     const std::int64_t src_bytes = shape.N * shape.C * shape.H * shape.W * size_of(DType::f32);
     const bool gathers = shape.stride_w > 1 && src_bytes >= kWorthGathering;
-    const bool copies_dst = flat && few_registers() && out.count() > 1;
-    const bool apart = flat && few_registers() && in.count() > 1;
+    const bool copies_dst = flat && out.count() > 1;
     // Beside dense gradients no src has gaps.
-    const bool copies_src = gathers || apart || (copies_dst && shape.stride_h * shape.stride_w > 1);
+    const bool copies_src =
+        gathers || (flat && in.count() > 1) || (copies_dst && shape.stride_h * shape.stride_w > 1);
     WeightsImages made{.windows = has_windows(shape)};
-    if (is_pointwise(shape) && (copies_src || copies_dst)) {
-        made.form = WeightsImages::Form::dense;
-        shape.H = shape.P();
-        shape.W = shape.Q();
-        shape.stride_h = 1;
-        shape.stride_w = 1;
-        made.whole = made.shape = shape;
-        const std::int64_t weights = packed_weights_size(shape, DType::f32) * size_of(DType::f32);
-        const std::int64_t room = std::max(share_of_cache(), weights);
-        // Blocked images that stay in place have no bands.
-        cut_to_fit(made, flat ? room : kAnySize, [&](WeightsImages& band) {
-            const std::int64_t pixels = band.shape.P() * shape.Q() * size_of(DType::f32);
-            if (copies_src) band.src_bytes = in.count() * in.block * pixels;
-            if (copies_dst) band.dst_bytes = out.count() * out.block * pixels;
-        });
-        shape = made.shape;
-    }
-    made.shape = with_long_rows(shape, row);
-    if (made.form == WeightsImages::Form::in_place) made.whole = made.shape;
-    return made;
+    made.whole = made.shape = with_long_rows(shape, row);
+    if (!is_pointwise(shape) || !(copies_src || copies_dst)) return made;
+    shape.H = shape.P();
+    shape.W = shape.Q();
+    shape.stride_h = 1;
+    shape.stride_w = 1;
+    WeightsImages dense{.form = WeightsImages::Form::dense, .whole = shape, .shape = shape};
+    const WeightsScratch scratch(problem);
+    const std::int64_t room =
+        flat ? std::min(std::max(kDenseBand, scratch.weights), scratch.room(DType::f32)) : kAnySize;
+    cut_to_fit(dense, room, [&](WeightsImages& band) {
+        const std::int64_t pixels = band.shape.P() * shape.Q() * size_of(DType::f32);
+        if (copies_src) band.src_bytes = in.count() * in.block * pixels;
+        if (copies_dst) band.dst_bytes = out.count() * out.block * pixels;
+    });
+    // Padded blocks of a single row may be more than an image that has none.
+    if (flat && dense.src_bytes + dense.dst_bytes > scratch.room(DType::f32)) return made;
+    dense.shape = with_long_rows(dense.shape, row);
+    return dense;
 }
 
 }  // namespace
@@ -155,7 +154,8 @@ WeightsImages weights_images(const ConvProblem& problem) {
     const ConvShape& shape = problem.shape;
     if (problem.dtype == DType::bf16) {
         const std::int64_t scratch = WeightsScratch(problem).room(problem.dtype);
-        const std::int64_t room = std::min(share_of_cache(), scratch);
+        const auto room =
+            std::min(static_cast<std::int64_t>(kShareOfCache * this_machine().l2), scratch);
         WeightsImages made = in_pairs(with_long_rows(shape, kLongRow), room);
         // A single long row cannot be cut, and its last pair may be half empty.
         return made.src_bytes + made.dst_bytes <= scratch ? made : in_pairs(shape, room);

@@ -232,7 +232,7 @@ private:
 
     ConvProblem problem_;
     WeightsScratch scratch_;
-    WeightsImages images_;  // what is summed: bands where there are pairs
+    WeightsImages images_;  // what is summed: images, or bands of them
     ImagePacker packer_;
     ChannelBlocks in_;
     ChannelBlocks out_;

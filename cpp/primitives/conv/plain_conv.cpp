@@ -18,6 +18,15 @@ TensorForm form_in(const ConvSpec& spec, std::string_view name) {
     return form_of(conv_forms(spec.shape, spec.dtype, spec.layout), name);
 }
 
+// Of all operands.
+double bytes_of(const ConvSpec& spec) {
+    const ConvShape& shape = spec.shape;
+    const std::int64_t elements = shape.N * shape.C * shape.H * shape.W +
+                                  shape.N * shape.K * shape.P() * shape.Q() +
+                                  shape.K * shape.group_C() * shape.R * shape.S;
+    return static_cast<double>(elements * size_of(spec.dtype));
+}
+
 ConvSpec with_images(ConvSpec spec, std::int64_t images) {
     spec.shape.N = images;
     return spec;
@@ -34,7 +43,7 @@ std::int64_t portions_of(const ConvSpec& spec) {
     const std::int64_t image =
         form_in(one, "src").packed.bytes() + form_in(one, "dst").packed.bytes();
     const std::int64_t enough = std::max(kPortion, form_in(one, "weights").packed.bytes());
-    return std::max<std::int64_t>(spec.shape.N * image / enough, 1);
+    return std::clamp<std::int64_t>(spec.shape.N * image / enough, 1, spec.shape.N);
 }
 
 // A pointwise filter that leaves out pixels which packing would copy, and the same on those that it
@@ -187,20 +196,37 @@ struct PlainConv::Portions {
 PlainConv::PlainConv(const ConvSpec& spec)
     : spec_(valid(spec)),
       portions_(portions_of(spec_)),
-      backward_(std::make_shared<const Portions>(spec_, spec_, portions_)),
       weights_(form_in(spec_, "weights").plain, form_in(spec_, "weights").packed),
       diff_weights_(form_in(spec_, "diff_weights").packed, form_in(spec_, "weights").plain),
       weights_bytes_(form_in(spec_, "weights").packed.bytes()),
-      weights_elements_(form_in(spec_, "diff_weights").packed.elements()) {
-    forward_ = skips_pixels(spec_)
-                   ? std::make_shared<const Portions>(spec_, without_strides(spec_), portions_)
-                   : backward_;
+      weights_elements_(form_in(spec_, "diff_weights").packed.elements()) {}
+
+std::int64_t PlainConv::portion_images() const { return chunk(spec_.shape.N, portions_, 0).size(); }
+
+Conv2d& PlainConv::of_portion() const { return backward_portions().larger->conv; }
+
+// Made by the first call; both passes have the same ones, but where the forward pass leaves out
+// pixels.
+const PlainConv::Portions& PlainConv::forward_portions() const {
+    std::call_once(forward_made_, [&] {
+        const ConvSpec run = skips_pixels(spec_) ? without_strides(spec_) : spec_;
+        forward_ = std::make_shared<const Portions>(spec_, run, portions_);
+    });
+    return *forward_;
+}
+
+const PlainConv::Portions& PlainConv::backward_portions() const {
+    if (!skips_pixels(spec_)) return forward_portions();
+    std::call_once(backward_made_,
+                   [&] { backward_ = std::make_shared<const Portions>(spec_, spec_, portions_); });
+    return *backward_;
 }
 
 void PlainConv::forward(const ConvForward& it) const {
-    const WorkOf work(spec_.shape.flops());
-    const Portion& most = *forward_->larger;
-    const std::int64_t tiles_bytes = forward_->transformed_bytes(PassKind::forward);
+    const WorkOf work(spec_.shape.flops(), bytes_of(spec_));
+    const Portions& portions = forward_portions();
+    const Portion& most = *portions.larger;
+    const std::int64_t tiles_bytes = portions.transformed_bytes(PassKind::forward);
     const std::int64_t dst_bytes = most.dst.scratch_bytes();
     const WorkspacePool::Lease scratch(*workspaces_, aligned(weights_bytes_) + tiles_bytes +
                                                          most.gathered_bytes +
@@ -213,8 +239,8 @@ void PlainConv::forward(const ConvForward& it) const {
     char* const dst = cutter.take(dst_bytes);
     char* const residual = cutter.take(it.residual == nullptr ? 0 : dst_bytes);
     weights_.run(it.weights, weights);
-    const float* const filter = forward_->transformed(PassKind::forward, weights, tiles);
-    forward_->for_each([&](const Portion& portion, Range images) {
+    const float* const filter = portions.transformed(PassKind::forward, weights, tiles);
+    portions.for_each([&](const Portion& portion, Range images) {
         const std::int64_t at = images.begin * portion.dst_image;
         const char* const added =
             it.residual == nullptr ? nullptr : static_cast<const char*>(it.residual) + at;
@@ -230,9 +256,10 @@ void PlainConv::forward(const ConvForward& it) const {
 }
 
 void PlainConv::backward(const PlainConvGradients& it) const {
-    const WorkOf work(2 * spec_.shape.flops());
-    const Portion& most = *backward_->larger;
-    const std::int64_t tiles_bytes = backward_->transformed_bytes(PassKind::backward_data);
+    const WorkOf work(2 * spec_.shape.flops(), 2 * bytes_of(spec_));
+    const Portions& portions = backward_portions();
+    const Portion& most = *portions.larger;
+    const std::int64_t tiles_bytes = portions.transformed_bytes(PassKind::backward_data);
     const std::int64_t sums_bytes = aligned(weights_elements_ * size_of(DType::f32));
     const std::int64_t bias_bytes = aligned(spec_.shape.K * size_of(DType::f32));
     const bool in_place = spec_.layout == Format::nhwc;
@@ -254,8 +281,8 @@ void PlainConv::backward(const PlainConvGradients& it) const {
     char* const saved = cutter.take(most.dst.scratch_bytes());
     char* const passed = cutter.take(passed_bytes);
     weights_.run(it.weights, weights);
-    const float* const filter = backward_->transformed(PassKind::backward_data, weights, tiles);
-    backward_->for_each([&](const Portion& portion, Range images) {
+    const float* const filter = portions.transformed(PassKind::backward_data, weights, tiles);
+    portions.for_each([&](const Portion& portion, Range images) {
         const bool is_first = images.begin == 0;
         const std::int64_t to = images.begin * portion.dst_image;
         const void* gradient =

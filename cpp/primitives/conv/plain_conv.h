@@ -12,12 +12,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "primitives/conv/conv_pass.h"
 #include "primitives/tensor/reorder.h"
 
 namespace dlprim {
 
+class Conv2d;
 struct ConvForward;  // conv2d.h
 
 // All plain.
@@ -38,6 +40,9 @@ public:
 
     const ConvSpec& spec() const { return spec_; }
     std::int64_t portions() const { return portions_; }
+    std::int64_t portion_images() const;  // the most
+    // The convolution of such a portion, for its schedules.
+    Conv2d& of_portion() const;
 
     // Without a mask or transformed weights; no operand overlaps dst.
     void forward(const ConvForward& tensors) const;
@@ -47,10 +52,15 @@ private:
     struct Portion;
     struct Portions;
 
+    const Portions& forward_portions() const;
+    const Portions& backward_portions() const;
+
     ConvSpec spec_;
     std::int64_t portions_;
-    std::shared_ptr<const Portions> forward_;
-    std::shared_ptr<const Portions> backward_;
+    mutable std::once_flag forward_made_;
+    mutable std::once_flag backward_made_;
+    mutable std::shared_ptr<const Portions> forward_ = nullptr;
+    mutable std::shared_ptr<const Portions> backward_ = nullptr;
     Reorder weights_;
     Reorder diff_weights_;
     std::int64_t weights_bytes_;  // packed

@@ -39,6 +39,13 @@ LinearSpec with_packed_activations(LinearSpec spec) {
     return spec;
 }
 
+// Of all operands.
+double bytes_of(const LinearSpec& spec) {
+    const LinearShape& shape = spec.shape;
+    const std::int64_t elements = shape.N * shape.C + shape.C * shape.K + shape.N * shape.K;
+    return static_cast<double>(elements * size_of(spec.dtype));
+}
+
 // Rows of a large array are too far apart to be read side by side.
 bool packs_src(const LinearSpec& spec, PlainLinear::Way way) {
     const double bytes = static_cast<double>(spec.shape.N * spec.shape.C * size_of(spec.dtype));
@@ -171,7 +178,7 @@ const PlainLinear::Backward& PlainLinear::backward_passes() const {
 }
 
 void PlainLinear::forward(const LinearForward& tensors) const {
-    const WorkOf work(spec_.shape.flops());
+    const WorkOf work(spec_.shape.flops(), bytes_of(spec_));
     switch (way_) {
         case Way::narrow: return run_narrow(tensors);
         case Way::swapped: return run_swapped(tensors);
@@ -242,7 +249,7 @@ void PlainLinear::run_rows(const LinearForward& it) const {
 }
 
 void PlainLinear::backward(const PlainLinearGradients& it) const {
-    const WorkOf work(2 * spec_.shape.flops());
+    const WorkOf work(2 * spec_.shape.flops(), 2 * bytes_of(spec_));
     const Backward& has = backward_passes();
     const bool activates = spec_.activation != Activation::none;
     const WorkspacePool::Lease scratch(

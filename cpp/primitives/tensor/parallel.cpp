@@ -20,8 +20,9 @@ namespace {
 std::atomic<std::uint64_t> requested{0};
 thread_local std::uint64_t adopted = 0;
 
-// Some twenty microseconds of one core.
-constexpr double kWorthThreads = 4e6;
+// Some twenty microseconds of one core each: operations, and bytes from its caches.
+constexpr double kFlopsWorthThreads = 4e6;
+constexpr double kBytesWorthThreads = 2e6;
 thread_local bool works_alone = false;
 
 std::atomic<bool> team_started{false};
@@ -53,8 +54,8 @@ int num_threads() {
     return omp_get_max_threads();
 }
 
-WorkOf::WorkOf(double flops) : before_(works_alone) {
-    works_alone = before_ || flops < kWorthThreads;
+WorkOf::WorkOf(double flops, double bytes) : before_(works_alone) {
+    works_alone = before_ || (flops < kFlopsWorthThreads && bytes < kBytesWorthThreads);
 }
 
 WorkOf::~WorkOf() { works_alone = before_; }

@@ -17,11 +17,11 @@ int num_threads();
 // same OpenMP runtime started before a fork are not known here.)
 void set_num_threads(int count);
 
-// While one of these lives, its thread uses no others for work of fewer operations than earn it:
-// starting them takes some microseconds where they spin, and fifty where they sleep.
+// While one of these lives, its thread uses no others for work of fewer operations and bytes than
+// earn it: starting them takes some microseconds where they spin, and fifty where they sleep.
 class WorkOf {
 public:
-    explicit WorkOf(double flops);
+    WorkOf(double flops, double bytes);
     WorkOf(const WorkOf&) = delete;
     WorkOf& operator=(const WorkOf&) = delete;
     ~WorkOf();

@@ -9,6 +9,7 @@ from dlprim.arguments.floats import bias_operand, float_operand, like_x, require
 from dlprim.arguments.names import activation_name
 from dlprim.primitives.conv_algorithm import new_core, require_accuracy, resolved
 from dlprim.primitives.conv_arguments import Geometry, geometry
+from dlprim.tuning import store
 
 _LAYOUTS = {"NCHW": "blocked", "NHWC": "NHWC"}  # to those of the primitive
 _PREPARED = 128  # geometries that are kept; a network has fewer
@@ -121,8 +122,13 @@ def conv2d_backward(
 
 @lru_cache(maxsize=_PREPARED)
 def _prepared(algorithm: str, accuracy: str | None, numbers: Geometry, *others: Any) -> PlainConv2d:
-    extents = tuple(numbers.numbers().values())
-    return new_core(PlainConv2d, algorithm, accuracy, extents, *others)
+    """With the schedules that are stored for a `Conv2d` of as many images as it runs at once."""
+    extents = numbers.numbers()
+    conv = new_core(PlainConv2d, algorithm, accuracy, tuple(extents.values()), *others)
+    dtype, layout, *_ = others
+    extents["N"] = conv.portion_images
+    store.use_stored(conv, store.Problem("conv2d", extents, dtype, layout.lower()))
+    return conv
 
 
 def _conv_of(

@@ -64,7 +64,9 @@ def load(folder: Path) -> Entries:
     return _known[path]
 
 
-def use_stored(core: _core.Conv2d | _core.Linear | _core.Rnn, problem: Problem) -> None:
+def use_stored(
+    core: _core.Conv2d | _core.PlainConv2d | _core.Linear | _core.Rnn, problem: Problem
+) -> None:
     """Give every pass of a primitive the schedule that is stored for it, if there is one."""
     if os.environ.get("DLPRIM_TUNE") == "0":
         return
