@@ -38,14 +38,3 @@ class Parameter:
 
     def __repr__(self) -> str:
         return f"<dlprim.nn.Parameter {self.name} {self.value.shape}>"
-
-
-def drawn(
-    shape: tuple[int, ...], generator: np.random.Generator | None, scale: float
-) -> FloatArray:
-    """Normal numbers of a standard deviation on a cache line; zeros without a generator."""
-    values: FloatArray = aligned(shape, np.float32, zeros=True)
-    if generator is not None:
-        generator.standard_normal(dtype=np.float32, out=values)
-        values *= np.float32(scale)
-    return values

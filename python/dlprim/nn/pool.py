@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import dlprim
+from dlprim.arguments.scalars import flag
 from dlprim.nn.context import Images
 from dlprim.nn.module import Array, Module, Ready
 from dlprim.nn.passes import backward_pass, forward_pass
@@ -63,10 +64,12 @@ class AvgPool2d(Module):
         kernel: int,
         stride: int | None = None,
         padding: int = 0,
+        *,
         count_include_pad: bool = True,
     ) -> None:
         super().__init__()
-        self._window, self._counts_padding = (kernel, stride, padding), count_include_pad
+        self._window = (kernel, stride, padding)
+        self._counts_padding = flag("count_include_pad", count_include_pad)
         self._primitives: dict[tuple[object, ...], dlprim.AvgPool2d] = {}
         self._kept: tuple[dlprim.AvgPool2d, Images] | None = None
 
