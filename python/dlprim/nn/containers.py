@@ -21,6 +21,7 @@ class Pack(Module):
     keeps_input = False
     takes_images = False
     needs_gradient = False  # behind it a layer with first=True may stand
+    of_passes = ("_primitives",)
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,6 +62,7 @@ class Sequential(Module):
     """
 
     needs_gradient = False  # what its last layer does with None
+    of_passes = ("_between",)
 
     def __init__(self, layers: dict[str, Module]) -> None:
         super().__init__()
@@ -143,6 +145,8 @@ class Sliced(Sequential):
     images : int
     """
 
+    of_passes = ("_results",)
+
     def __init__(self, layers: dict[str, Module], images: int) -> None:
         super().__init__(layers)
         self._images = images
@@ -188,6 +192,7 @@ class Residual(Module):
     """
 
     takes_images = True
+    of_passes = ("_between",)
 
     def __init__(self, main: list[ConvBatchNorm], shortcut: ConvBatchNorm | None = None) -> None:
         super().__init__()

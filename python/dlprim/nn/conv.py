@@ -76,6 +76,7 @@ class Conv2d(Module):
     """
 
     takes_images = True
+    of_passes = ("_primitives", "_packed", "_prepared", "_src", "_given", "_used")
 
     def __init__(
         self,

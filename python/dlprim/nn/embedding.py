@@ -38,6 +38,7 @@ class Embedding(Module):
     """
 
     takes_images = False
+    of_passes = ("indices",)
 
     def __init__(
         self,

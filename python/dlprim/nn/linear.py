@@ -43,6 +43,7 @@ class Linear(Module):
     """
 
     takes_images = False
+    of_passes = ("_primitives", "_packed", "_used", "_kept")
 
     def __init__(
         self,

@@ -44,6 +44,9 @@ class Module(ABC):
         Whether `backward` refuses None.
     awaited : tuple or None
         The form of the gradient that `backward` takes; None where no training forward precedes.
+    of_passes : tuple of str
+        Attributes of this class that passes fill: empty in copies and pickles, whose `backward`
+        therefore needs a `forward` of their own.
     """
 
     keeps_input = True
@@ -51,11 +54,20 @@ class Module(ABC):
     takes_terms = False
     takes_images: bool | None = None
     needs_gradient = True
+    of_passes: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.name = ""
         self.context = Context()
         self.awaited: tuple[Any, ...] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__ | {"awaited": None}
+        for kind in type(self).__mro__:
+            for name in vars(kind).get("of_passes", ()):
+                value = state[name]
+                state[name] = type(value)() if isinstance(value, dict | list | bool) else None
+        return state
 
     @abstractmethod
     def forward(self, x: Any, training: bool = True) -> Any:

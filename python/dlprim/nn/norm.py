@@ -28,7 +28,8 @@ class BatchNorm2d(Module):
     Attributes
     ----------
     population : dlprim.populations.Population or None
-        Whose statistics are taken in training; None for those of the batch.
+        Whose statistics are taken in training; None for those of the batch. Copies and pickles
+        have none.
 
     Raises
     ------
@@ -38,6 +39,7 @@ class BatchNorm2d(Module):
     """
 
     takes_images = True
+    of_passes = ("_primitives", "_kept", "population")
 
     def __init__(
         self,

@@ -18,6 +18,7 @@ class MaxPool2d(Module):
 
     keeps_input = False
     takes_images = True
+    of_passes = ("_primitives", "_kept")
 
     def __init__(self, kernel: int, stride: int | None = None, padding: int = 0) -> None:
         super().__init__()
@@ -58,6 +59,7 @@ class AvgPool2d(Module):
 
     keeps_input = False
     takes_images = True
+    of_passes = ("_primitives", "_kept")
 
     def __init__(
         self,
@@ -106,6 +108,7 @@ class GlobalAvgPool2d(Module):
 
     keeps_input = False
     takes_images = True
+    of_passes = ("_primitives", "_kept")
 
     def __init__(self) -> None:
         super().__init__()

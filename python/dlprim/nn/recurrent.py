@@ -39,6 +39,7 @@ class Recurrent(Module):
     """
 
     takes_images = False
+    of_passes = ("_primitives", "_weights", "_is_packed", "_saved")
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class Recurrent(Module):
                 self._parameters[f"{name}_l{layer}"] = Parameter(values)
         self.states: list[tuple[Array, ...]] = []
         self._primitives: dict[tuple[Any, ...], Any] = {}
-        self._weights: list[Any] = [None] * layers
+        self._weights: dict[int, Any] = {}  # packed, by layer
         self._is_packed = False
         self._saved: list[Any] = []
 
@@ -122,7 +123,7 @@ class Recurrent(Module):
                 if self.context.dtype != np.float32:
                     w_ih, w_hh = dlprim.to_bfloat16(w_ih), dlprim.to_bfloat16(w_hh)
                 self._weights[layer] = self._primitive(layer, shape).pack_weights(
-                    w_ih, w_hh, b_ih, b_hh, out=self._weights[layer]
+                    w_ih, w_hh, b_ih, b_hh, out=self._weights.get(layer)
                 )
         self._is_packed = True
 
