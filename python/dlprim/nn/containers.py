@@ -73,7 +73,11 @@ class Sequential(Module):
         self._layers = layers
         self._between: list[Any] = []
         self.takes_terms = bool(layers) and list(layers.values())[-1].takes_terms
+        self._contain()
         self.use(self.context)
+
+    def _contained(self) -> dict[str, Module]:
+        return {f"layers[{name!r}]": layer for name, layer in self._layers.items()}
 
     def children(self) -> dict[str, Module]:
         return self._layers
@@ -202,7 +206,12 @@ class Residual(Module):
         self.replaces_input = shortcut is None
         self.takes_terms = main[-1].norm.relu
         self._between: list[Images] = []
+        self._contain()
         self.use(self.context)
+
+    def _contained(self) -> dict[str, Module]:
+        found: dict[str, Module] = {f"main[{place}]": it for place, it in enumerate(self.main)}
+        return found if self.shortcut is None else found | {"shortcut": self.shortcut}
 
     def children(self) -> dict[str, Module]:
         found: dict[str, Module] = {}

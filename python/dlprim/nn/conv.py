@@ -255,7 +255,11 @@ class ConvBatchNorm(Module):
     def __init__(self, conv: Conv2d, norm: BatchNorm2d, names: tuple[str, str]) -> None:
         super().__init__()
         self.conv, self.norm, self._names = conv, norm, names
+        self._contain()
         self.use(self.context)
+
+    def _contained(self) -> dict[str, Module]:
+        return {"conv": self.conv, "norm": self.norm}
 
     def children(self) -> dict[str, Module]:
         return dict(zip(self._names, (self.conv, self.norm), strict=True))
