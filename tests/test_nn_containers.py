@@ -41,6 +41,15 @@ def test_a_layer_twice_is_refused() -> None:
     assert first.parameters()[0].name == "conv1.weight"
 
 
+def test_what_is_no_layer_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"conv is of type NoneType, expected a dlprim\.nn\.Module"):
+        nn.ConvBatchNorm(None, nn.BatchNorm2d(4), ("conv", "bn"))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="main is of type NoneType, expected a list of ConvBatch"):
+        nn.Residual(None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"main\[1\] is of type ReLU, expected a ConvBatchNorm"):
+        nn.Residual([pair("1"), nn.ReLU()])  # type: ignore[list-item]
+
+
 def test_a_layer_is_free_again_when_its_container_is_gone_and_its_copies_are() -> None:
     layer = nn.Linear(3, 3)
     nn.Sequential({"a": layer})

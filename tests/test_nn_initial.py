@@ -75,11 +75,20 @@ def test_generator_is_one_of_numpy(generator: Any) -> None:
             make()
 
 
+def packed() -> nn.Images:
+    return nn.Images(np.ones((1, 1, 2, 2, 3), np.float32), (1, 3, 2, 2))
+
+
+def conv_and_norm() -> nn.ConvBatchNorm:
+    return nn.ConvBatchNorm(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), ("conv", "bn"))
+
+
 BOOLEANS: dict[str, Callable[[Any], object]] = {
     "relu": lambda it: nn.BatchNorm2d(3, relu=it),
     "bias": lambda it: nn.Linear(3, 4, bias=it),
     "first": lambda it: nn.Conv2d(3, 4, 3, first=it),
     "count_include_pad": lambda it: nn.AvgPool2d(2, count_include_pad=it),
+    "into": lambda it: conv_and_norm().forward(packed(), False, residual=packed().array, into=it),
     "training": lambda it: nn.Linear(3, 4).forward(np.ones((2, 3), np.float32), it),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -200,13 +200,20 @@ class Residual(Module):
 
     def __init__(self, main: list[ConvBatchNorm], shortcut: ConvBatchNorm | None = None) -> None:
         super().__init__()
+        if not isinstance(main, Sequence):
+            kind = type(main).__name__
+            raise TypeError(f"main is of type {kind}, expected a list of ConvBatchNorm")
         if len(main) < 2:
             raise ValueError(f"main holds {len(main)} convolutions, expected two or more")
         self.main, self.shortcut = main, shortcut
         self.replaces_input = shortcut is None
-        self.takes_terms = main[-1].norm.relu
         self._between: list[Images] = []
         self._contain()
+        for place, layer in self._contained().items():
+            if not isinstance(layer, ConvBatchNorm):
+                kind = type(layer).__name__
+                raise TypeError(f"{place} is of type {kind}, expected a ConvBatchNorm")
+        self.takes_terms = main[-1].norm.relu
         self.use(self.context)
 
     def _contained(self) -> dict[str, Module]:

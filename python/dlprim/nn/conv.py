@@ -273,6 +273,7 @@ class ConvBatchNorm(Module):
         self, x: Images, training: bool = True, residual: Array | None = None, into: bool = False
     ) -> Images:
         """With ``into`` the result takes the place of the residual."""
+        into = flag("into", into)
         if not training:
             return self._infer(x, residual, residual if into else None)
         self.conv.changed()  # inference folds statistics in, which this pass moves

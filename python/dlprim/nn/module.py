@@ -86,6 +86,9 @@ class Module(ABC):
         """Refuses layers that are in two places: one of these would rename the other's."""
         places: dict[int, str] = {}
         for place, layer in self._contained().items():
+            if not isinstance(layer, Module):
+                kind = type(layer).__name__
+                raise TypeError(f"{place} is of type {kind}, expected a dlprim.nn.Module")
             if id(layer) in places:
                 raise ValueError(
                     f"{place} is the same layer as {places[id(layer)]}, expected one for each place"
