@@ -81,7 +81,7 @@ def optimizer_cases(torch: Any, dtype: str) -> list[Case]:
     w, g = (random.standard_normal(1 << 23, np.float32) for _ in range(2))
     cases = []
     for name, words, make, theirs in (
-        ("SGD momentum", 5, lambda p, c: SGD(p, 0.1, 0.9, 1e-4, copies=c),
+        ("SGD momentum", 5, lambda p, c: SGD(p, 0.1, 0.9, weight_decay=1e-4, copies=c),
          lambda p: torch.optim.SGD(p, 0.1, 0.9, weight_decay=1e-4, fused=True)),
         ("AdamW", 7, lambda p, c: AdamW(p, copies=c), lambda p: torch.optim.AdamW(p, fused=True)),
     ):  # fmt: skip

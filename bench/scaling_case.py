@@ -64,13 +64,15 @@ def make_model(model: str) -> nn.Module:
         return nn.resnet50(generator=random, context=_CONTEXT)
     layers: dict[str, nn.Module] = {}
     if model == "lstm":
-        layers["encoder"] = nn.Embedding(VOCABULARY, EMBEDDED, random, 0.1)
-        layers["rnn"] = nn.Recurrent("lstm", EMBEDDED, HIDDEN, LAYERS, random)
-        layers["decoder"] = nn.Linear(HIDDEN, VOCABULARY, None, random, 1 / math.sqrt(HIDDEN))
+        layers["encoder"] = nn.Embedding(VOCABULARY, EMBEDDED, generator=random, scale=0.1)
+        layers["rnn"] = nn.Recurrent("lstm", EMBEDDED, HIDDEN, LAYERS, generator=random)
+        layers["decoder"] = nn.Linear(
+            HIDDEN, VOCABULARY, generator=random, scale=1 / math.sqrt(HIDDEN)
+        )
     else:
         for i, (c, k) in enumerate(pairwise(WIDTHS)):
             activation = "relu" if i < len(WIDTHS) - 2 else None
-            layers[f"linear{i}"] = nn.Linear(c, k, activation, random)
+            layers[f"linear{i}"] = nn.Linear(c, k, activation=activation, generator=random)
     sequential = nn.Sequential(layers)
     sequential.use(_CONTEXT)
     return sequential

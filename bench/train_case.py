@@ -80,7 +80,7 @@ class Ours:
         values = [it.value for it in self.model.parameters()]
         self.optimizer: SGD | AdamW
         if setting.is_images:
-            self.optimizer = SGD(values, 0.01, 0.9, 1e-4)
+            self.optimizer = SGD(values, 0.01, 0.9, weight_decay=1e-4)
         else:
             self.optimizer = AdamW(values, 2e-3)
 

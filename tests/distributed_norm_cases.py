@@ -35,7 +35,7 @@ def small_resnet(seed: int) -> nn.Sequential:
     def conv(c: int, k: int, name: str, stride: int = 1, relu: bool = True) -> nn.ConvBatchNorm:
         size = 3 if name.startswith("conv") else 1
         layer = nn.Conv2d(c, k, size, stride, size // 2, generator=generator, first=c == 3)
-        return nn.ConvBatchNorm(layer, nn.BatchNorm2d(k, relu), (name, f"bn_{name}"))
+        return nn.ConvBatchNorm(layer, nn.BatchNorm2d(k, relu=relu), (name, f"bn_{name}"))
 
     first = nn.Residual([conv(16, 16, "conv0"), conv(16, 16, "conv1")])
     shortcut = conv(16, 24, "shortcut", 2, relu=False)

@@ -66,11 +66,11 @@ def test_gradients_through_dropout_whose_mask_is_known(dtype: str, layout: str) 
     layers: dict[str, nn.Module] = {
         "pack": nn.Pack(),
         "conv": nn.Conv2d(3, 6, 3, padding=1, generator=generator(1)),
-        "images": nn.Dropout(0.3, 7),
+        "images": nn.Dropout(0.3, seed=7),
         "mean": nn.GlobalAvgPool2d(),
-        "a": nn.Linear(6, 20, "gelu", generator(2)),
-        "rows": nn.Dropout(0.2, 9),
-        "b": nn.Linear(20, 5, None, generator(3)),
+        "a": nn.Linear(6, 20, activation="gelu", generator=generator(2)),
+        "rows": nn.Dropout(0.2, seed=9),
+        "b": nn.Linear(20, 5, generator=generator(3)),
     }
     model = nn.Sequential(layers)
     model.use(nn.Context(dtype, layout))
@@ -103,10 +103,10 @@ def test_gradients_through_relu_mean_of_windows_and_flatten(dtype: str, layout: 
         "relu": nn.ReLU(),
         "pool": nn.AvgPool2d(2),
         "flat": nn.Flatten(),
-        "a": nn.Linear(36, 20, None, generator(2)),
+        "a": nn.Linear(36, 20, generator=generator(2)),
         "plain": nn.ReLU(),
         "again": nn.Flatten(),
-        "b": nn.Linear(20, 5, None, generator(3)),
+        "b": nn.Linear(20, 5, generator=generator(3)),
     }
     model = shaken(nn.Sequential(layers))
     model.use(nn.Context(dtype, layout))

@@ -24,7 +24,7 @@ def generator(seed: int = 0) -> np.random.Generator:
 def made(dtype: str, activation: str | None = None, bias: bool = True) -> nn.Linear:
     if dtype == "bfloat16":
         pytest.importorskip("ml_dtypes")
-    layer = nn.Linear(C, K, activation, generator(), bias=bias)
+    layer = nn.Linear(C, K, activation=activation, generator=generator(), bias=bias)
     if layer.bias is not None:
         layer.bias.value[...] = generator(1).standard_normal(K, np.float32)
     layer.use(nn.Context(dtype), "fc")
@@ -106,7 +106,7 @@ def test_inference_packs_once_and_follows_changes(dtype: str) -> None:
     np.testing.assert_array_equal(layer.forward(x, training=False), y)
     layer.changed()
     assert not np.array_equal(layer.forward(x, training=False), y)
-    other = nn.Linear(C, K, "gelu", bias=True)
+    other = nn.Linear(C, K, activation="gelu", bias=True)
     other.use(layer.context, "fc")
     other.load_state_dict(layer.state_dict())
     np.testing.assert_array_equal(layer.forward(x[:2], False), other.forward(x[:2], False))

@@ -19,7 +19,7 @@ def ones(*shape: int) -> Any:
 
 
 def linear() -> nn.Module:
-    return nn.Linear(4, 5, "relu", generator())
+    return nn.Linear(4, 5, activation="relu", generator=generator())
 
 
 # ---------------------------------------------------------------- memory
@@ -97,9 +97,9 @@ def pools() -> nn.Module:
         "conv": nn.Conv2d(3, 8, 3, 1, 1, generator=generator()),
         "bn": nn.BatchNorm2d(8, relu=True),
         "max": nn.MaxPool2d(2),
-        "drop": nn.Dropout(0.3, 1),
+        "drop": nn.Dropout(0.3, seed=1),
         "mean": nn.GlobalAvgPool2d(),
-        "fc": nn.Linear(8, 4, "gelu", generator(1)),
+        "fc": nn.Linear(8, 4, activation="gelu", generator=generator(1)),
     }
     model = nn.Sequential(layers)
     model.use(nn.Context())
@@ -128,7 +128,7 @@ def test_inference_between_forward_and_backward_changes_no_gradient(name: str) -
 
 MODULES: dict[str, tuple[Callable[[], nn.Module], Any]] = {
     "Linear": (linear, ones(2, 4)),
-    "Dropout": (lambda: nn.Dropout(0.5, 1), ones(2, 4)),
+    "Dropout": (lambda: nn.Dropout(0.5, seed=1), ones(2, 4)),
     "Embedding": (lambda: nn.Embedding(4, 3), np.array([0, 3])),
     "Recurrent": (lambda: nn.Recurrent("gru", 4, 5), ones(3, 2, 4)),
     "Sequential": (lambda: nn.Sequential({"a": linear()}), ones(2, 4)),
@@ -180,7 +180,7 @@ def test_input_of_another_kind_is_refused_by_name(name: str) -> None:
 
 
 def test_sequential_has_one_context_and_names_by_itself() -> None:
-    model = nn.Sequential({"a": linear(), "b": nn.Linear(5, 3, None, generator(1))})
+    model = nn.Sequential({"a": linear(), "b": nn.Linear(5, 3, generator=generator(1))})
     assert {it.context for it in model.modules()} == {model.context}
     state = model.state_dict()
     assert list(state) == ["a.weight", "a.bias", "b.weight", "b.bias"]
@@ -239,7 +239,7 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
 def test_state_that_does_not_fit_changes_nothing(
     value: Any, error: type[Exception], message: str
 ) -> None:
-    model = nn.Sequential({"a": linear(), "b": nn.Linear(5, 3, None, generator(1))})
+    model = nn.Sequential({"a": linear(), "b": nn.Linear(5, 3, generator=generator(1))})
     before = model.state_dict()
     state = {name: it + 1 for name, it in before.items()} | {"b.bias": value}
     with pytest.raises(error, match=message):

@@ -119,7 +119,7 @@ def test_inference_of_grouped_convolutions_is_the_same_in_both_layouts(dtype: st
     for c, k, groups in SHAPES:
         results = []
         for layout in ("blocked", "NHWC"):
-            conv = nn.Conv2d(c, k, 3, 1, 1, groups, generator=generator())
+            conv = nn.Conv2d(c, k, 3, 1, 1, groups=groups, generator=generator())
             block = nn.ConvBatchNorm(conv, nn.BatchNorm2d(k, relu=True), ("conv", "bn"))
             layers = {"pack": nn.Pack(), "block": block, "pool": nn.GlobalAvgPool2d()}
             model = nn.Sequential(layers)

@@ -47,7 +47,7 @@ def test_losses_follow_those_of_pytorch(name: str) -> None:
     torch.manual_seed(0)
     ours, theirs, x, targets = pairs()[name]
     ours.load_state_dict({key: it.numpy() for key, it in theirs.state_dict().items()})
-    own = SGD([it.value for it in ours.parameters()], 0.05, 0.9, 1e-4)
+    own = SGD([it.value for it in ours.parameters()], 0.05, 0.9, weight_decay=1e-4)
     other = torch.optim.SGD(theirs.parameters(), 0.05, momentum=0.9, weight_decay=1e-4)
     for _ in range(5):
         loss, diff = dlprim.softmax_cross_entropy(ours.forward(x), targets)

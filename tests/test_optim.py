@@ -23,7 +23,7 @@ def test_sgd(momentum, decay, nesterov):
     copies = [dlprim.to_bfloat16(parameter) for parameter in parameters]
     exact = [parameter.astype(np.float64) for parameter in parameters]
     velocity = [np.zeros_like(parameter) for parameter in exact]
-    optimiser = SGD(parameters, 0.1, momentum, decay, nesterov, copies)
+    optimiser = SGD(parameters, 0.1, momentum, weight_decay=decay, nesterov=nesterov, copies=copies)
     for step in range(3):
         gradients = arrays(step + 1)
         optimiser.step(gradients)
@@ -102,7 +102,7 @@ def test_wrong_arguments_are_refused():
 def test_agrees_with_pytorch():
     torch = pytest.importorskip("torch")
     for ours, theirs in [
-        (lambda p: SGD(p, 0.1, 0.9, 0.01, nesterov=True),
+        (lambda p: SGD(p, 0.1, 0.9, weight_decay=0.01, nesterov=True),
          lambda p: torch.optim.SGD(p, 0.1, 0.9, weight_decay=0.01, nesterov=True)),
         (lambda p: AdamW(p, 0.01), lambda p: torch.optim.AdamW(p, 0.01)),
     ]:  # fmt: skip

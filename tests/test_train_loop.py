@@ -183,7 +183,7 @@ def test_sgd_follows_its_formula(momentum: float, weight_decay: float) -> None:
     parameters = [np.asarray(parameter) for parameter in parameters]
     expected = [parameter.astype(np.float64) for parameter in parameters]
     velocities = [np.zeros_like(parameter) for parameter in expected]
-    optimiser = SGD(parameters, 0.5, momentum, weight_decay)
+    optimiser = SGD(parameters, 0.5, momentum, weight_decay=weight_decay)
     for learning_rate in (0.5, 0.25, 0.125):
         gradients = [
             np.asarray(random.standard_normal(parameter.shape, dtype=np.float32))

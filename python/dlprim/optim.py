@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dlprim import _core
 from dlprim.arguments.arrays import aligned, contiguous, values_for
 from dlprim.arguments.floats import bfloat16_dtype
-from dlprim.arguments.scalars import fraction, integer, real
+from dlprim.arguments.scalars import flag, fraction, integer, real
 
 Gradients = Sequence[NDArray[np.float32] | None]
 Copies = Sequence[NDArray[Any] | None]
@@ -29,6 +29,7 @@ class _Optimizer:
     """What SGD and AdamW share: parameters, their copies and states."""
 
     learning_rate: float
+    _settings: ClassVar[tuple[str, ...]] = ()  # what may be assigned, after checks
 
     def __init__(
         self, parameters: Sequence[NDArray[np.float32]], copies: Copies | None, states: int
@@ -37,7 +38,7 @@ class _Optimizer:
             kind = type(parameters).__name__
             raise TypeError(f"parameters is of type {kind}, expected a list of float32 ndarrays.")
         for position, parameter in enumerate(parameters):
-            _require_float32(f"parameters[{position}]", parameter)
+            _require_float32(f"parameters[{position}]", parameter, "value")
             if not (parameter.flags.c_contiguous and parameter.flags.writeable):
                 raise ValueError(
                     f"parameters[{position}] is not C-contiguous and writeable, but is updated in "
@@ -53,6 +54,29 @@ class _Optimizer:
             [aligned(it.shape, it.dtype, zeros=True) for it in self._parameters]
             for _ in range(states)
         ]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._settings:
+            value = self._checked(name, value)
+        elif name != "lr" and not name.startswith("_"):
+            raise AttributeError(
+                f"{type(self).__name__} has no attribute {name!r} to assign, expected one of "
+                f"{', '.join(self._settings)} and lr."
+            )
+        super().__setattr__(name, value)
+
+    def _checked(self, name: str, value: Any) -> Any:
+        """A value for one of `_settings`."""
+        return real(name, value, 0)
+
+    @property
+    def lr(self) -> float:
+        """PyTorch's name of `learning_rate`."""
+        return self.learning_rate
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        self.learning_rate = real("lr", value, 0)
 
     def _require_copies(self) -> None:
         if len(self._copies) != len(self._parameters):
@@ -78,7 +102,7 @@ class _Optimizer:
             raise TypeError(f"gradients is of type {type(gradients).__name__}, expected a list.")
         for position, gradient in enumerate(gradients):
             if gradient is not None:
-                _require_float32(f"gradients[{position}]", gradient)
+                _require_float32(f"gradients[{position}]", gradient, "gradient")
         expected = [parameter.shape for parameter in self._parameters]
         got = [
             shape if gradient is None else gradient.shape
@@ -95,8 +119,11 @@ class _Optimizer:
         return [(row[0], contiguous(row[1]), *row[2:]) for row in rows if row[1] is not None]
 
     def state_dict(self) -> dict[str, Any]:
-        """The state as plain arrays and numbers: copies, to store and to load again."""
-        state: dict[str, Any] = {"learning_rate": self.learning_rate}
+        """The state as plain arrays and numbers, and whose it is: copies, to store and to load."""
+        state: dict[str, Any] = {
+            "kind": type(self).__name__,
+            "learning_rate": self.learning_rate,
+        }
         for number, arrays in enumerate(self._states):
             state |= {f"state{number}.{i}": array.copy() for i, array in enumerate(arrays)}
         return state
@@ -106,11 +133,11 @@ class _Optimizer:
 
         Raises:
             KeyError: an entry is missing; nothing was changed.
-            TypeError, ValueError: an array has another shape or holds no numbers that fit, or a
-                number is outside its range; nothing was changed.
+            TypeError, ValueError: the state is of another kind of optimiser, an array has another
+                shape or holds no numbers that fit, or a number is outside its range; nothing was
+                changed.
         """
-        if not isinstance(state, Mapping):
-            raise TypeError(f"state is of type {type(state).__name__}, expected a dict.")
+        self._require_own(state)
         found = []
         for number, arrays in enumerate(self._states):
             for i, array in enumerate(arrays):
@@ -119,6 +146,23 @@ class _Optimizer:
         self.learning_rate = real("learning_rate", _entry(state, "learning_rate"), 0)
         for array, value in found:
             array[...] = value
+
+    def _require_own(self, state: Mapping[str, Any]) -> None:
+        if not isinstance(state, Mapping):
+            raise TypeError(f"state is of type {type(state).__name__}, expected a dict.")
+        own = type(self).__name__
+        kind = str(state.get("kind", own))  # which states stored by version 0.1 do not say
+        if kind != own:
+            raise ValueError(f"state is one of {kind}, expected one of {own}.")
+        known = {"kind", *self._settings}
+        for number, arrays in enumerate(self._states):
+            known |= {f"state{number}.{i}" for i in range(len(arrays))}
+        unknown = [str(name) for name in state if name not in known]
+        if unknown:
+            raise ValueError(
+                f"state has {unknown[0]!r}, which an {own} with these parameters and settings does "
+                "not have, expected what state_dict of one like it returned."
+            )
 
 
 class SGD(_Optimizer):
@@ -131,13 +175,14 @@ class SGD(_Optimizer):
 
     These are equations (1) and (2) of Sutskever et al., "On the importance of initialization and
     momentum in deep learning" (ICML 2013), with the learning rate outside the velocity, so that
-    assigning to `learning_rate` between steps acts at once. With `nesterov` the step is along
-    ``g + weight_decay * w + momentum * v`` instead of v, as in PyTorch.
+    assigning to `learning_rate`, or `lr`, between steps acts at once. With `nesterov` the step is
+    along ``g + weight_decay * w + momentum * v`` instead of v, as in PyTorch.
 
     Args:
         parameters: C-contiguous float32 arrays of any shape; kept by reference and updated in
             place.
-        learning_rate: step size, at least 0; assign to the attribute to follow a schedule.
+        learning_rate: step size, at least 0; assign to the attribute, also called `lr`, to follow
+            a schedule.
         momentum: fraction of the velocity that survives a step, in [0, 1).
         weight_decay: factor of the L2 penalty's gradient, at least 0, for biases too.
         nesterov: look ahead; needs momentum.
@@ -149,27 +194,45 @@ class SGD(_Optimizer):
             number.
         ValueError: a number is outside its range, an array cannot be used, or two parameters share
             memory.
+        AttributeError: something else than these settings is assigned.
     """
+
+    momentum: float
+    weight_decay: float
+    nesterov: bool
+    _settings = ("learning_rate", "momentum", "weight_decay", "nesterov")
 
     def __init__(
         self,
         parameters: Sequence[NDArray[np.float32]],
         learning_rate: float,
         momentum: float = 0.0,
+        *,
         weight_decay: float = 0.0,
         nesterov: bool = False,
         copies: Copies | None = None,
     ) -> None:
-        real("learning_rate", learning_rate, 0)
         fraction("momentum", momentum, closed=False)
-        real("weight_decay", weight_decay, 0)
-        if nesterov and momentum == 0:
-            raise ValueError("nesterov is True, which needs a momentum above 0.")
         super().__init__(parameters, copies, 1 if momentum > 0 else 0)
         self.learning_rate = learning_rate
         self.momentum = momentum
         self.weight_decay = weight_decay
         self.nesterov = nesterov
+
+    def _checked(self, name: str, value: Any) -> Any:
+        if name == "nesterov":
+            value = flag(name, value)
+            if value and self.momentum == 0:
+                raise ValueError("nesterov is True, which needs a momentum above 0.")
+            return value
+        if name != "momentum":
+            return real(name, value, 0)
+        value = fraction(name, value, closed=False)
+        if value > 0 and not self._states:
+            raise ValueError(f"momentum is {value}, expected 0 as this SGD was made with.")
+        if value == 0 and getattr(self, "nesterov", False):
+            raise ValueError("momentum is 0, expected a number above 0 for nesterov.")
+        return value
 
     def step(self, gradients: Gradients) -> None:
         """Updates every parameter in place.
@@ -180,12 +243,12 @@ class SGD(_Optimizer):
 
         Raises:
             TypeError: a gradient is not a float32 ndarray; nothing was updated.
-            ValueError: the number of gradients or a shape is wrong, memory is shared, or
-                `learning_rate` is not finite or below 0; nothing was updated.
+            ValueError: the number of gradients or a shape is wrong, or memory is shared; nothing
+                was updated.
         """
         _core.sgd_step(
             self._rows(gradients),
-            real("learning_rate", self.learning_rate, 0),
+            self.learning_rate,
             self.momentum,
             self.weight_decay,
             self.nesterov,
@@ -202,8 +265,14 @@ class AdamW(_Optimizer):
         weight_decay: a step scales each parameter by ``1 - learning_rate * weight_decay`` first.
 
     Raises:
-        TypeError, ValueError: as `SGD` does.
+        TypeError, ValueError, AttributeError: as `SGD` does.
     """
+
+    betas: tuple[float, float]
+    epsilon: float
+    weight_decay: float
+    steps: int
+    _settings = ("learning_rate", "betas", "epsilon", "weight_decay", "steps")
 
     def __init__(
         self,
@@ -212,25 +281,34 @@ class AdamW(_Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         epsilon: float = 1e-8,
         weight_decay: float = 1e-2,
+        *,
         copies: Copies | None = None,
     ) -> None:
-        real("learning_rate", learning_rate, 0)
-        if not isinstance(betas, Sequence) or len(betas) != 2:
-            raise ValueError(f"betas is {betas!r}, expected two numbers in [0, 1).")
-        for position, beta in enumerate(betas):
-            fraction(f"betas[{position}]", beta, closed=False)
-        if real("epsilon", epsilon) <= 0:
-            raise ValueError(f"epsilon is {epsilon}, expected a finite number above 0.")
-        real("weight_decay", weight_decay, 0)
         super().__init__(parameters, copies, 2)
         self.learning_rate = learning_rate
         self.betas, self.epsilon, self.weight_decay = betas, epsilon, weight_decay
         self.steps = 0
 
+    def _checked(self, name: str, value: Any) -> Any:
+        if name == "steps":
+            return integer(name, value, 0)
+        if name == "epsilon":
+            if real(name, value) <= 0:
+                raise ValueError(f"epsilon is {value}, expected a finite number above 0.")
+            return real(name, value)
+        if name != "betas":
+            return real(name, value, 0)
+        if not isinstance(value, Sequence) or len(value) != 2:
+            raise ValueError(f"betas is {value!r}, expected two numbers in [0, 1).")
+        return tuple(
+            fraction(f"betas[{position}]", beta, closed=False)
+            for position, beta in enumerate(value)
+        )
+
     def step(self, gradients: Gradients) -> None:
         """Updates every parameter in place; as `SGD.step`."""
         rows = self._rows(gradients)
-        rate, steps = real("learning_rate", self.learning_rate, 0), self.steps + 1
+        rate, steps = self.learning_rate, self.steps + 1
         beta1, beta2 = self.betas
         _core.adamw_step(
             rows,
@@ -247,8 +325,8 @@ class AdamW(_Optimizer):
         return super().state_dict() | {"steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        if isinstance(state, Mapping):
-            steps = integer("steps", np.asarray(_entry(state, "steps")).tolist(), 0)
+        self._require_own(state)
+        steps = integer("steps", np.asarray(_entry(state, "steps")).tolist(), 0)
         super().load_state_dict(state)
         self.steps = steps
 
@@ -259,7 +337,13 @@ def _entry(state: Mapping[str, Any], name: str) -> Any:
     return state[name]
 
 
-def _require_float32(name: str, value: Any) -> None:
+def _require_float32(name: str, value: Any, held: str) -> None:
+    """``held`` is what a `dlprim.nn.Parameter` calls it."""
+    if isinstance(getattr(value, held, None), np.ndarray):
+        raise TypeError(
+            f"{name} is a {type(value).__name__}, expected its float32 ndarray, as in "
+            f"[it.{held} for it in model.parameters()]."
+        )
     if not isinstance(value, np.ndarray):
         raise TypeError(f"{name} is of type {type(value).__name__}, expected a float32 ndarray.")
     if value.dtype != _FLOAT32:

@@ -4,6 +4,8 @@ import math
 from operator import index
 from typing import Any
 
+import numpy as np
+
 
 def integer(name: str, value: Any, least: int, end: int = 2**63) -> int:
     """``value`` as an int in [least, end); TypeError for no integer, ValueError outside."""
@@ -15,6 +17,13 @@ def integer(name: str, value: Any, least: int, end: int = 2**63) -> int:
         largest = "" if end == 2**63 else f" and below {end}"
         raise ValueError(f"{name} is {number}, expected an integer of at least {least}{largest}")
     return number
+
+
+def flag(name: str, value: Any) -> bool:
+    """``value`` as a bool; TypeError for anything else than one of Python's or NumPy's."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise TypeError(f"{name} is {value!r}, expected True or False")
 
 
 def held_integer(name: str, value: Any) -> int:

@@ -9,6 +9,7 @@ from dlprim.nn.context import Context, Images
 from dlprim.nn.conv import Conv2d, ConvBatchNorm
 from dlprim.nn.embedding import Embedding
 from dlprim.nn.flatten import Flatten
+from dlprim.nn.initial import seed
 from dlprim.nn.linear import Dropout, Linear
 from dlprim.nn.module import Module
 from dlprim.nn.norm import BatchNorm2d
@@ -40,4 +41,5 @@ __all__ = [
     "Sequential",
     "resnet",
     "resnet50",
+    "seed",
 ]

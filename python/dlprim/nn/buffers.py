@@ -24,7 +24,7 @@ Array = npt.NDArray[Any]
 
 
 class Buffers:
-    """A pool of aligned arrays.
+    """A pool of aligned arrays; copies and pickles of one are empty.
 
     Attributes
     ----------
@@ -42,6 +42,9 @@ class Buffers:
         self._views: dict[tuple[int, tuple[int, ...], np.dtype[Any]], Array] = {}
         self._addresses: dict[int, int] = {}  # by id of a view that is kept
         self.owner: object = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Buffers, ()  # memory is nobody else's
 
     def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An array on a cache line; what it holds is undefined."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ class Pack(Module):
     keeps_input = False
     takes_images = False
     needs_gradient = False  # behind it a layer with first=True may stand
+    of_passes = ("_primitives",)
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,6 +62,7 @@ class Sequential(Module):
     """
 
     needs_gradient = False  # what its last layer does with None
+    of_passes = ("_between",)
 
     def __init__(self, layers: dict[str, Module]) -> None:
         super().__init__()
@@ -71,7 +73,11 @@ class Sequential(Module):
         self._layers = layers
         self._between: list[Any] = []
         self.takes_terms = bool(layers) and list(layers.values())[-1].takes_terms
+        self._contain()
         self.use(self.context)
+
+    def _contained(self) -> dict[str, Module]:
+        return {f"layers[{name!r}]": layer for name, layer in self._layers.items()}
 
     def children(self) -> dict[str, Module]:
         return self._layers
@@ -143,6 +149,8 @@ class Sliced(Sequential):
     images : int
     """
 
+    of_passes = ("_results",)
+
     def __init__(self, layers: dict[str, Module], images: int) -> None:
         super().__init__(layers)
         self._images = images
@@ -188,16 +196,29 @@ class Residual(Module):
     """
 
     takes_images = True
+    of_passes = ("_between",)
 
     def __init__(self, main: list[ConvBatchNorm], shortcut: ConvBatchNorm | None = None) -> None:
         super().__init__()
+        if not isinstance(main, Sequence):
+            kind = type(main).__name__
+            raise TypeError(f"main is of type {kind}, expected a list of ConvBatchNorm")
         if len(main) < 2:
             raise ValueError(f"main holds {len(main)} convolutions, expected two or more")
         self.main, self.shortcut = main, shortcut
         self.replaces_input = shortcut is None
-        self.takes_terms = main[-1].norm.relu
         self._between: list[Images] = []
+        self._contain()
+        for place, layer in self._contained().items():
+            if not isinstance(layer, ConvBatchNorm):
+                kind = type(layer).__name__
+                raise TypeError(f"{place} is of type {kind}, expected a ConvBatchNorm")
+        self.takes_terms = main[-1].norm.relu
         self.use(self.context)
+
+    def _contained(self) -> dict[str, Module]:
+        found: dict[str, Module] = {f"main[{place}]": it for place, it in enumerate(self.main)}
+        return found if self.shortcut is None else found | {"shortcut": self.shortcut}
 
     def children(self) -> dict[str, Module]:
         found: dict[str, Module] = {}

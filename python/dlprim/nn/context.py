@@ -34,7 +34,7 @@ class Images(NamedTuple):
 
 
 class Context:
-    """Shared by all layers of a model.
+    """Shared by all layers of a model; copies and pickles have its parameters alone.
 
     Parameters
     ----------
@@ -73,6 +73,9 @@ class Context:
         self.buffers = Buffers()
         self.timer: Timer | None = None
         self.observer: Callable[[str, Array], None] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.dtype_name, self.layout, self.algorithm)
 
     def timed(self, name: str, which: str, flops: float = 0.0) -> AbstractContextManager[None]:
         """Around the work of a layer in one pass."""

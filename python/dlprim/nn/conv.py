@@ -13,12 +13,13 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 import dlprim
-from dlprim.arguments.scalars import integer
+from dlprim.arguments.scalars import flag, integer
 from dlprim.nn.context import Images
 from dlprim.nn.images import in_blocks
+from dlprim.nn.initial import generator_or_own, normal, uniform, zeros
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.norm import BatchNorm2d
-from dlprim.nn.parameter import FloatArray, Parameter, drawn
+from dlprim.nn.parameter import FloatArray, Parameter
 from dlprim.nn.passes import backward_pass, forward_pass
 
 Shape = tuple[int, int, int, int]
@@ -61,18 +62,21 @@ class Conv2d(Module):
         blocks do are packed anew in front of and behind it; with "NHWC" they never are.
     bias : bool
     generator : numpy.random.Generator, optional
-        Draws weights of variance 2 / (K * R * S) (arXiv 1502.01852, the mode that keeps the
-        variance of gradients); zeros without it.
+        Draws normal weights of variance 2 / (K * R * S) (arXiv 1502.01852, the mode that keeps the
+        variance of gradients), and the bias is zero. Without it `dlprim.nn.seed`'s draws weights
+        and bias uniformly from +-1 / sqrt(C / groups * R * S), as PyTorch does.
     first : bool
         Nothing in front of it needs a gradient, so `backward` returns None.
 
     Raises
     ------
     TypeError, ValueError
-        A number is no integer or outside its range, or groups does not divide C and K.
+        A number is no integer or outside its range, groups does not divide C and K, or bias or
+        first is no bool.
     """
 
     takes_images = True
+    of_passes = ("_primitives", "_packed", "_prepared", "_src", "_given", "_used")
 
     def __init__(
         self,
@@ -81,6 +85,7 @@ class Conv2d(Module):
         kernel: int,
         stride: int = 1,
         padding: int = 0,
+        *,
         groups: int = 1,
         bias: bool = False,
         generator: np.random.Generator | None = None,
@@ -93,11 +98,13 @@ class Conv2d(Module):
         integer("padding", padding, 0)
         if C % groups or K % groups:
             raise ValueError(f"groups is {groups}, expected a divisor of C = {C} and K = {K}")
-        self.stride, self.padding, self.groups, self.first = stride, padding, groups, first
+        has_bias, self.first = flag("bias", bias), flag("first", first)
+        self.stride, self.padding, self.groups = stride, padding, groups
         self._is_whole = groups == 1 or groups == C == K
         shape = (K, C // groups, kernel, kernel)
-        self.weight = Parameter(drawn(shape, generator, math.sqrt(2 / (K * kernel * kernel))))
-        self.bias = Parameter(np.zeros(K, np.float32)) if bias else None
+        weight, offset = _initial(shape, generator)
+        self.weight = Parameter(weight)
+        self.bias = Parameter(offset) if has_bias else None
         self._primitives: dict[tuple[Any, ...], dlprim.Conv2d] = {}
         self._packed: dict[tuple[Any, ...], tuple[Array, FloatArray | None]] = {}
         self._prepared: dict[tuple[Any, ...], Prepared] = {}
@@ -216,6 +223,16 @@ class Conv2d(Module):
         return diff_src
 
 
+def _initial(shape: Shape, generator: np.random.Generator | None) -> tuple[FloatArray, FloatArray]:
+    """Weights of a shape, (K, C / groups, R, S), and bias."""
+    K, C, *kernel = shape
+    drawer, taps = generator_or_own(generator), math.prod(kernel)
+    if generator is None:
+        bound = 1 / math.sqrt(C * taps)
+        return uniform(shape, drawer, bound), uniform((K,), drawer, bound)
+    return normal(shape, drawer, math.sqrt(2 / (K * taps))), zeros((K,))
+
+
 def images_shape(shape: tuple[int, ...]) -> Shape:
     """(N, C, H, W), by number and not only by use."""
     n, c, h, w = shape
@@ -238,7 +255,11 @@ class ConvBatchNorm(Module):
     def __init__(self, conv: Conv2d, norm: BatchNorm2d, names: tuple[str, str]) -> None:
         super().__init__()
         self.conv, self.norm, self._names = conv, norm, names
+        self._contain()
         self.use(self.context)
+
+    def _contained(self) -> dict[str, Module]:
+        return {"conv": self.conv, "norm": self.norm}
 
     def children(self) -> dict[str, Module]:
         return dict(zip(self._names, (self.conv, self.norm), strict=True))
@@ -252,6 +273,7 @@ class ConvBatchNorm(Module):
         self, x: Images, training: bool = True, residual: Array | None = None, into: bool = False
     ) -> Images:
         """With ``into`` the result takes the place of the residual."""
+        into = flag("into", into)
         if not training:
             return self._infer(x, residual, residual if into else None)
         self.conv.changed()  # inference folds statistics in, which this pass moves

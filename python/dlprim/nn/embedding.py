@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 import dlprim
-from dlprim.arguments.scalars import integer
+from dlprim.arguments.scalars import integer, real
+from dlprim.nn.initial import generator_or_own, normal
 from dlprim.nn.module import Array, Module, Ready, finished
-from dlprim.nn.parameter import Parameter, drawn
+from dlprim.nn.parameter import Parameter
 from dlprim.nn.passes import backward_pass, forward_pass
 
 
@@ -21,8 +22,14 @@ class Embedding(Module):
     V, K : int
         Rows of the table and values in each.
     generator : numpy.random.Generator, optional
-        Draws the rows, of standard deviation `scale`; zeros without it.
+        Draws the rows, normal; without it `dlprim.nn.seed`'s does, as PyTorch.
     scale : float
+        Standard deviation of the rows.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A number is no integer or outside its range, or generator is none.
 
     Attributes
     ----------
@@ -31,14 +38,22 @@ class Embedding(Module):
     """
 
     takes_images = False
+    of_passes = ("indices",)
 
     def __init__(
-        self, V: int, K: int, generator: np.random.Generator | None = None, scale: float = 1.0
+        self,
+        V: int,
+        K: int,
+        *,
+        generator: np.random.Generator | None = None,
+        scale: float = 1.0,
     ) -> None:
         super().__init__()
         integer("V", V, 1)
         integer("K", K, 1)
-        self.weight = Parameter(drawn((V, K), generator, scale))
+        self.weight = Parameter(
+            normal((V, K), generator_or_own(generator), real("scale", scale, 0))
+        )
         self.indices: Array | None = None
 
     def own_parameters(self) -> dict[str, Parameter]:

@@ -10,10 +10,11 @@ import numpy as np
 import dlprim
 from dlprim.arguments.floats import float_operand, widened
 from dlprim.arguments.names import activation_name
-from dlprim.arguments.scalars import fraction, integer
+from dlprim.arguments.scalars import flag, fraction, integer, real
 from dlprim.nn.context import Images, array_of
+from dlprim.nn.initial import generator_or_own, normal, uniform, zeros
 from dlprim.nn.module import Array, Module, Ready, finished
-from dlprim.nn.parameter import Parameter, drawn
+from dlprim.nn.parameter import FloatArray, Parameter
 from dlprim.nn.passes import backward_pass, forward_pass
 
 
@@ -26,33 +27,45 @@ class Linear(Module):
     ----------
     C, K : int
         Input and output channels.
+    bias : bool
     activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
     generator : numpy.random.Generator, optional
-        Draws the weights; zeros without it.
+        Draws normal weights, and the bias is zero. Without it `dlprim.nn.seed`'s draws weights and
+        bias uniformly from +-1 / sqrt(C), as PyTorch does.
     scale : float, optional
-        Standard deviation of the weights; sqrt(2 / C) by default (arXiv 1502.01852, 2.2).
-    bias : bool
+        Standard deviation of the weights, which makes them normal and the bias zero without a
+        generator too; sqrt(2 / C) with one by default (arXiv 1502.01852, 2.2).
+
+    Raises
+    ------
+    TypeError, ValueError
+        A number is no integer or outside its range, bias is no bool, or activation is unknown.
     """
 
     takes_images = False
+    of_passes = ("_primitives", "_packed", "_used", "_kept")
 
     def __init__(
         self,
         C: int,
         K: int,
+        bias: bool = True,
+        *,
         activation: str | None = None,
         generator: np.random.Generator | None = None,
         scale: float | None = None,
-        bias: bool = True,
     ) -> None:
         super().__init__()
         integer("C", C, 1)
         integer("K", K, 1)
+        has_bias = flag("bias", bias)
         activation_name(activation)
+        if scale is not None:
+            real("scale", scale, 0)
         self.activation = activation
-        deviation = math.sqrt(2 / C) if scale is None else scale
-        self.weight = Parameter(drawn((K, C), generator, deviation))
-        self.bias = Parameter(np.zeros(K, np.float32)) if bias else None
+        weight, first = _initial(C, K, generator, scale)
+        self.weight = Parameter(weight)
+        self.bias = Parameter(first) if has_bias else None
         self._primitives: dict[tuple[int, str], dlprim.Linear] = {}
         # By the shape they are packed in, which few numbers of rows change.
         self._packed: dict[tuple[int, ...], Array] = {}  # for inference
@@ -132,6 +145,17 @@ class Linear(Module):
         return dlprim.to_bfloat16(array) if array.dtype == np.float32 else array
 
 
+def _initial(
+    C: int, K: int, generator: np.random.Generator | None, scale: float | None
+) -> tuple[FloatArray, FloatArray]:
+    """Weights and bias."""
+    drawer = generator_or_own(generator)
+    if generator is None and scale is None:
+        bound = 1 / math.sqrt(C)
+        return uniform((K, C), drawer, bound), uniform((K,), drawer, bound)
+    return normal((K, C), drawer, math.sqrt(2 / C) if scale is None else scale), zeros((K,))
+
+
 class _Kept(NamedTuple):
     """What `Linear.backward` needs of a training `forward`."""
 
@@ -163,7 +187,7 @@ class Dropout(Module):
 
     keeps_input = False
 
-    def __init__(self, p: float, seed: int) -> None:
+    def __init__(self, p: float, *, seed: int) -> None:
         super().__init__()
         fraction("p", p, closed=False)
         integer("seed", seed, 0, 2**64)

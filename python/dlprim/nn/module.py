@@ -7,6 +7,7 @@ layer, which gives it back unless it returns it.
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
@@ -44,6 +45,9 @@ class Module(ABC):
         Whether `backward` refuses None.
     awaited : tuple or None
         The form of the gradient that `backward` takes; None where no training forward precedes.
+    of_passes : tuple of str
+        Attributes of this class that passes fill: empty in copies and pickles, whose `backward`
+        therefore needs a `forward` of their own.
     """
 
     keeps_input = True
@@ -51,11 +55,54 @@ class Module(ABC):
     takes_terms = False
     takes_images: bool | None = None
     needs_gradient = True
+    of_passes: tuple[str, ...] = ()
+    _container: weakref.ref[Module] | None = None  # the one that it is in
 
     def __init__(self) -> None:
         self.name = ""
         self.context = Context()
         self.awaited: tuple[Any, ...] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__ | {"awaited": None}
+        state.pop("_container", None)
+        for kind in type(self).__mro__:
+            for name in vars(kind).get("of_passes", ()):
+                value = state[name]
+                state[name] = type(value)() if isinstance(value, dict | list | bool) else None
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        for layer in self._contained().values():
+            if layer._container is None:
+                layer._container = weakref.ref(self)
+
+    def _contained(self) -> dict[str, Module]:
+        """The layers that are in this container and in no other, by what errors call them."""
+        return {}
+
+    def _contain(self) -> None:
+        """Refuses layers that are in two places: one of these would rename the other's."""
+        places: dict[int, str] = {}
+        for place, layer in self._contained().items():
+            if not isinstance(layer, Module):
+                kind = type(layer).__name__
+                raise TypeError(f"{place} is of type {kind}, expected a dlprim.nn.Module")
+            if id(layer) in places:
+                raise ValueError(
+                    f"{place} is the same layer as {places[id(layer)]}, expected one for each place"
+                )
+            places[id(layer)] = place
+            other = layer._container and layer._container()
+            if other is not None:
+                named = f" {layer.name!r}" if layer.name else ""
+                raise ValueError(
+                    f"{place} is {type(layer).__name__}{named} of another {type(other).__name__}, "
+                    "expected a layer that is in no other container; copy.deepcopy makes one"
+                )
+        for layer in self._contained().values():
+            layer._container = weakref.ref(self)
 
     @abstractmethod
     def forward(self, x: Any, training: bool = True) -> Any:
@@ -101,12 +148,16 @@ class Module(ABC):
         return self.name
 
     def children(self) -> dict[str, Module]:
-        """Layers by name, in forward order; an empty name adds nothing to the names inside."""
-        return {}
+        """Layers by name, in forward order; an empty name adds nothing to the names inside.
+
+        By default the attributes that are modules, in the order of their assignment. A module that
+        keeps layers in a list or dict returns them here.
+        """
+        return {name: it for name, it in vars(self).items() if isinstance(it, Module)}
 
     def own_parameters(self) -> dict[str, Parameter]:
-        """Of this layer, without those of its children."""
-        return {}
+        """Of this layer, without those of its children: by default the attributes that are some."""
+        return {name: it for name, it in vars(self).items() if isinstance(it, Parameter)}
 
     def own_statistics(self) -> dict[str, Array]:
         """What belongs to the state but is not trained, as `own_parameters`."""
@@ -118,7 +169,15 @@ class Module(ABC):
             child.changed()
 
     def use(self, context: Context, name: str = "") -> None:
-        """Shares ``context`` with all layers and gives them and their parameters names."""
+        """Shares ``context`` with all layers and gives them and their parameters names.
+
+        Raises
+        ------
+        TypeError
+            context is no `Context`.
+        """
+        if not isinstance(context, Context):
+            raise TypeError(f"context is {context!r}, expected a dlprim.nn.Context")
         self.context, self.name = context, name
         for key, parameter in self.own_parameters().items():
             parameter.name = joined(name, key)

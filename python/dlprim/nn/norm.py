@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import dlprim
-from dlprim.arguments.scalars import fraction, integer, real
+from dlprim.arguments.scalars import flag, fraction, integer, real
 from dlprim.nn.context import Images
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import Parameter
@@ -28,20 +28,23 @@ class BatchNorm2d(Module):
     Attributes
     ----------
     population : dlprim.populations.Population or None
-        Whose statistics are taken in training; None for those of the batch.
+        Whose statistics are taken in training; None for those of the batch. Copies and pickles
+        have none.
 
     Raises
     ------
     TypeError, ValueError
-        C is no integer of at least 1, epsilon negative, or momentum outside [0, 1]. PyTorch's
-        cumulative average, momentum=None, is not offered.
+        C is no integer of at least 1, relu no bool, epsilon negative, or momentum
+        outside [0, 1]. PyTorch's cumulative average, momentum=None, is not offered.
     """
 
     takes_images = True
+    of_passes = ("_primitives", "_kept", "population")
 
     def __init__(
         self,
         C: int,
+        *,
         relu: bool = False,
         weight: float = 1.0,
         epsilon: float = 1e-5,
@@ -51,7 +54,8 @@ class BatchNorm2d(Module):
         integer("C", C, 1)
         real("epsilon", epsilon, 0)
         fraction("momentum", momentum)
-        self.relu, self.epsilon, self.momentum = relu, epsilon, momentum
+        real("weight", weight)
+        self.relu, self.epsilon, self.momentum = flag("relu", relu), epsilon, momentum
         self.weight = Parameter(np.full(C, weight, np.float32))
         self.bias = Parameter(np.zeros(C, np.float32))
         self.running_mean = np.zeros(C, np.float32)

@@ -29,23 +29,41 @@ class Parameter:
     ----------
     name : str
     value, gradient : ndarray of float32, of one shape
+        `value` is written in place, ``p.value[...] = array``, and then `Module.changed` is called:
+        optimisers and collectives hold the array. Another array is refused with AttributeError.
+
+    Notes
+    -----
+    Copies and pickles have the value and the name; their gradient is zero.
     """
 
     def __init__(self, value: npt.NDArray[Any], name: str = "") -> None:
         self.name = name
-        self.value: FloatArray = np.ascontiguousarray(value, np.float32)
-        self.gradient: FloatArray = aligned(self.value.shape, self.value.dtype, zeros=True)
+        self._value: FloatArray = np.ascontiguousarray(value, np.float32)
+        self.gradient: FloatArray = aligned(self._value.shape, self._value.dtype, zeros=True)
+
+    @property
+    def value(self) -> FloatArray:
+        return self._value
+
+    @value.setter
+    def value(self, value: FloatArray) -> None:
+        if value is not self._value:  # which `p.value += ...` assigns
+            raise AttributeError(
+                f"value of parameter {self.name!r} cannot be another array, expected "
+                "parameter.value[...] = array and then changed() of the model: its optimiser holds "
+                "the array that is there"
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self._value, self.name)
 
     def __repr__(self) -> str:
         return f"<dlprim.nn.Parameter {self.name} {self.value.shape}>"
 
 
-def drawn(
-    shape: tuple[int, ...], generator: np.random.Generator | None, scale: float
-) -> FloatArray:
-    """Normal numbers of a standard deviation on a cache line; zeros without a generator."""
-    values: FloatArray = aligned(shape, np.float32, zeros=True)
-    if generator is not None:
-        generator.standard_normal(dtype=np.float32, out=values)
-        values *= np.float32(scale)
-    return values
+def _restored(value: FloatArray, name: str) -> Parameter:
+    """A parameter with a copy of the value, on a cache line."""
+    own: FloatArray = aligned(value.shape, np.float32)
+    own[...] = value
+    return Parameter(own, name)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from dlprim.arguments.scalars import flag
 from dlprim.nn.context import Images, array_of
 
 Pass = TypeVar("Pass", bound=Callable[..., Any])
@@ -25,6 +26,8 @@ def forward_pass(method: Pass) -> Pass:
     def run(self: Any, x: Any, training: bool = True, *rest: Any, **named: Any) -> Any:
         if type(x) is not (Images if self.takes_images else np.ndarray):
             _require_input(self, x)
+        if training is not True and training is not False:
+            training = flag("training", training)
         if training:
             self.awaited = None
         buffers = self.context.buffers

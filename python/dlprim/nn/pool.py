@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import dlprim
+from dlprim.arguments.scalars import flag
 from dlprim.nn.context import Images
 from dlprim.nn.module import Array, Module, Ready
 from dlprim.nn.passes import backward_pass, forward_pass
@@ -17,6 +18,7 @@ class MaxPool2d(Module):
 
     keeps_input = False
     takes_images = True
+    of_passes = ("_primitives", "_kept")
 
     def __init__(self, kernel: int, stride: int | None = None, padding: int = 0) -> None:
         super().__init__()
@@ -57,16 +59,19 @@ class AvgPool2d(Module):
 
     keeps_input = False
     takes_images = True
+    of_passes = ("_primitives", "_kept")
 
     def __init__(
         self,
         kernel: int,
         stride: int | None = None,
         padding: int = 0,
+        *,
         count_include_pad: bool = True,
     ) -> None:
         super().__init__()
-        self._window, self._counts_padding = (kernel, stride, padding), count_include_pad
+        self._window = (kernel, stride, padding)
+        self._counts_padding = flag("count_include_pad", count_include_pad)
         self._primitives: dict[tuple[object, ...], dlprim.AvgPool2d] = {}
         self._kept: tuple[dlprim.AvgPool2d, Images] | None = None
 
@@ -103,6 +108,7 @@ class GlobalAvgPool2d(Module):
 
     keeps_input = False
     takes_images = True
+    of_passes = ("_primitives", "_kept")
 
     def __init__(self) -> None:
         super().__init__()

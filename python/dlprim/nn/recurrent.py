@@ -9,8 +9,9 @@ import numpy as np
 
 import dlprim
 from dlprim.arguments.scalars import integer
+from dlprim.nn.initial import generator_or_own, uniform
 from dlprim.nn.module import Array, Module, Ready, finished
-from dlprim.nn.parameter import FloatArray, Parameter
+from dlprim.nn.parameter import Parameter
 from dlprim.nn.passes import backward_pass, forward_pass
 
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -26,7 +27,8 @@ class Recurrent(Module):
         Input channels, and channels of every state.
     layers : int
     generator : numpy.random.Generator, optional
-        Draws the parameters uniformly from +-1 / sqrt(K), as PyTorch does; zeros without it.
+        Draws the parameters uniformly from +-1 / sqrt(K), as PyTorch does; `dlprim.nn.seed`'s
+        without it.
 
     Attributes
     ----------
@@ -37,6 +39,7 @@ class Recurrent(Module):
     """
 
     takes_images = False
+    of_passes = ("_primitives", "_weights", "_is_packed", "_saved")
 
     def __init__(
         self,
@@ -44,6 +47,7 @@ class Recurrent(Module):
         C: int,
         K: int,
         layers: int = 1,
+        *,
         generator: np.random.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -54,16 +58,17 @@ class Recurrent(Module):
         self._make = dlprim.LSTM if cell == "lstm" else dlprim.GRU
         self.K, self.layers, self.carry = K, layers, False
         gates = 4 if cell == "lstm" else 3
+        drawer = generator_or_own(generator)
         self._parameters: dict[str, Parameter] = {}
         for layer in range(layers):
             width = C if layer == 0 else K
             shapes = ((gates * K, width), (gates * K, K), (gates * K,), (gates * K,))
             for name, shape in zip(_NAMES, shapes, strict=True):
-                values = _drawn(generator, shape, 1 / math.sqrt(K))
+                values = uniform(shape, drawer, 1 / math.sqrt(K))
                 self._parameters[f"{name}_l{layer}"] = Parameter(values)
         self.states: list[tuple[Array, ...]] = []
         self._primitives: dict[tuple[Any, ...], Any] = {}
-        self._weights: list[Any] = [None] * layers
+        self._weights: dict[int, Any] = {}  # packed, by layer
         self._is_packed = False
         self._saved: list[Any] = []
 
@@ -118,7 +123,7 @@ class Recurrent(Module):
                 if self.context.dtype != np.float32:
                     w_ih, w_hh = dlprim.to_bfloat16(w_ih), dlprim.to_bfloat16(w_hh)
                 self._weights[layer] = self._primitive(layer, shape).pack_weights(
-                    w_ih, w_hh, b_ih, b_hh, out=self._weights[layer]
+                    w_ih, w_hh, b_ih, b_hh, out=self._weights.get(layer)
                 )
         self._is_packed = True
 
@@ -128,14 +133,3 @@ class Recurrent(Module):
         if key not in self._primitives:
             self._primitives[key] = self._make(key, self.K, dtype=self.context.dtype_name)
         return self._primitives[key]
-
-
-def _drawn(
-    generator: np.random.Generator | None, shape: tuple[int, ...], bound: float
-) -> FloatArray:
-    if generator is None:
-        return np.zeros(shape, np.float32)
-    values = generator.random(shape, dtype=np.float32)
-    values *= np.float32(2 * bound)
-    values -= np.float32(bound)
-    return values

@@ -13,6 +13,8 @@ from dlprim.nn.passes import backward_pass, forward_pass
 class ReLU(Module):
     """x where it is not negative, else 0, on plain arrays and `Images`; see `dlprim.relu`."""
 
+    of_passes = ("_src",)
+
     def __init__(self) -> None:
         super().__init__()
         self._src: Any = None

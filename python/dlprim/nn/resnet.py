@@ -15,6 +15,7 @@ from dlprim.arguments.scalars import integer
 from dlprim.nn.containers import Pack, Residual, Sequential, Sliced
 from dlprim.nn.context import Context
 from dlprim.nn.conv import Conv2d, ConvBatchNorm
+from dlprim.nn.initial import generator_or_own
 from dlprim.nn.linear import Linear
 from dlprim.nn.module import Module
 from dlprim.nn.norm import BatchNorm2d
@@ -51,9 +52,10 @@ def resnet(
         Channels inside the bottlenecks of the first stage; 64 in ResNet-50.
     classes : int
     generator : numpy.random.Generator, optional
-        Draws the parameters; without it the weights are zero, to be loaded.
+        Draws the parameters; `dlprim.nn.seed`'s without it.
     context : Context, optional
     """
+    generator = generator_or_own(generator)
     stem = Conv2d(3, width, 7, stride=2, padding=3, generator=generator, first=True)
     early: dict[str, Module] = {
         "": ConvBatchNorm(stem, BatchNorm2d(width, relu=True), ("conv1", "bn1")),
@@ -79,7 +81,7 @@ def resnet(
     return model
 
 
-def _bottleneck(C: int, inner: int, stride: int, generator: np.random.Generator | None) -> Residual:
+def _bottleneck(C: int, inner: int, stride: int, generator: np.random.Generator) -> Residual:
     K = _EXPANSION * inner
 
     def conv(c: int, k: int, kernel: int, step: int) -> Conv2d:

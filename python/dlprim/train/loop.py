@@ -171,7 +171,9 @@ class Trainer:
         if config.model in LANGUAGE:
             self.optimizer = AdamW(values, config.lr, weight_decay=config.weight_decay)
         else:
-            self.optimizer = SGD(values, config.lr, config.momentum, config.weight_decay)
+            self.optimizer = SGD(
+                values, config.lr, config.momentum, weight_decay=config.weight_decay
+            )
         if isinstance(model, LanguageModel):
             model.rnn.carry = True
         self.step, self.loss_sum, self.samples = 0, 0.0, 0

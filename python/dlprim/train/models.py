@@ -40,8 +40,8 @@ class LanguageModel(nn.Module):
         embedded: int = _EMBEDDED,
     ) -> None:
         super().__init__()
-        self.encoder = nn.Embedding(V, embedded, generator, scale=0.5)
-        self.rnn = nn.Recurrent(cell, embedded, hidden, layers, generator)
+        self.encoder = nn.Embedding(V, embedded, generator=generator, scale=0.5)
+        self.rnn = nn.Recurrent(cell, embedded, hidden, layers, generator=generator)
         self.decoder = nn.Linear(hidden, V, generator=generator, scale=hidden**-0.5)
 
     def children(self) -> dict[str, nn.Module]:
@@ -81,7 +81,7 @@ def mlp(widths: tuple[int, ...], generator: np.random.Generator | None) -> nn.Se
     layers: dict[str, nn.Module] = {}
     for place, (c, k) in enumerate(pairwise(widths)):
         activation = "relu" if place < len(widths) - 2 else None
-        layers[str(place)] = nn.Linear(c, k, activation, generator)
+        layers[str(place)] = nn.Linear(c, k, activation=activation, generator=generator)
     return nn.Sequential(layers)
 
 

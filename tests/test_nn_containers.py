@@ -1,0 +1,102 @@
+"""Who contains whom: layers in one place each, and modules of one's own."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlprim import nn
+
+
+def pair(name: str, c: int = 4) -> nn.ConvBatchNorm:
+    return nn.ConvBatchNorm(nn.Conv2d(c, c, 1), nn.BatchNorm2d(c), (f"conv{name}", f"bn{name}"))
+
+
+def test_a_layer_of_two_containers_is_refused_and_keeps_its_name() -> None:
+    layer = nn.Linear(3, 3)
+    model = nn.Sequential({"a": nn.Linear(3, 3), "b": layer})
+    twin = copy.deepcopy(model)
+    with pytest.raises(ValueError, match=r"layers\['c'\] is Linear 'b' of another Sequential"):
+        nn.Sequential({"c": layer})
+    with pytest.raises(ValueError, match=r"layers\['c'\] is Linear 'b' of another Sequential"):
+        nn.Sequential({"c": twin.children()["b"]})
+    assert layer.name == "b"
+    assert [it.name for it in model.parameters()] == ["a.weight", "a.bias", "b.weight", "b.bias"]
+
+
+def test_a_layer_twice_is_refused() -> None:
+    layer, block = nn.ReLU(), pair("1")
+    with pytest.raises(ValueError, match=r"layers\['b'\] is the same layer as layers\['a'\]"):
+        nn.Sequential({"a": layer, "b": layer})
+    with pytest.raises(ValueError, match=r"main\[1\] is the same layer as main\[0\]"):
+        nn.Residual([block, block])
+    first = nn.Residual([block, pair("2")])
+    with pytest.raises(ValueError, match=r"shortcut is ConvBatchNorm.* of another Residual"):
+        nn.Residual([pair("1"), pair("2")], block)
+    with pytest.raises(ValueError, match="norm is BatchNorm2d 'bn1' of another ConvBatchNorm"):
+        nn.ConvBatchNorm(nn.Conv2d(4, 4, 1), block.norm, ("conv", "bn"))
+    assert first.parameters()[0].name == "conv1.weight"
+
+
+def test_what_is_no_layer_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"conv is of type NoneType, expected a dlprim\.nn\.Module"):
+        nn.ConvBatchNorm(None, nn.BatchNorm2d(4), ("conv", "bn"))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="main is of type NoneType, expected a list of ConvBatch"):
+        nn.Residual(None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"main\[1\] is of type ReLU, expected a ConvBatchNorm"):
+        nn.Residual([pair("1"), nn.ReLU()])  # type: ignore[list-item]
+
+
+def test_a_layer_is_free_again_when_its_container_is_gone_and_its_copies_are() -> None:
+    layer = nn.Linear(3, 3)
+    nn.Sequential({"a": layer})
+    model = nn.Sequential({"b": layer})
+    with pytest.raises(ValueError, match="of another Sequential"):
+        nn.Sequential({"new": nn.Linear(3, 3), "old": layer})
+    other = nn.Sequential({"c": copy.deepcopy(layer)})
+    assert (model.parameters()[0].name, other.parameters()[0].name) == ("b.weight", "c.weight")
+    assert nn.Sequential({"inner": model}).parameters()[0].name == "inner.b.weight"
+
+
+class Gated(nn.Module):
+    """A module that says nothing of its layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(np.ones(5, np.float32))
+        self.left = nn.Linear(3, 5)
+        self.right = nn.Linear(3, 5, activation="sigmoid")
+
+    def forward(self, x: Any, training: bool = True) -> Any:
+        self.terms = self.left.forward(x, training), self.right.forward(x, training)
+        return self.scale.value * self.terms[0] * self.terms[1]
+
+    def backward(self, dy: Any, ready: Any = None) -> Any:
+        left, right = self.terms
+        self.scale.gradient[...] = (dy * left * right).sum(0)
+        scaled = dy * self.scale.value
+        return self.left.backward(scaled * right, ready) + self.right.backward(scaled * left, ready)
+
+
+def test_a_module_of_ones_own_has_the_layers_that_are_its_attributes() -> None:
+    model = nn.Sequential({"gate": Gated(), "fc": nn.Linear(5, 2)})
+    names = ["gate.scale"]
+    names += [f"gate.{side}.{it}" for side in ("left", "right") for it in ("weight", "bias")]
+    names += ["fc.weight", "fc.bias"]
+    assert [it.name for it in model.parameters()] == names
+    assert list(model.state_dict()) == names
+    x = np.random.default_rng(0).standard_normal((4, 3), np.float32)
+    model.backward(np.ones_like(model.forward(x)))
+    assert all(it.gradient.any() for it in model.parameters())
+    for it in model.parameters():
+        it.value[...] = 0
+    model.changed()
+    assert not np.array(model.forward(x, training=False)).any()
+
+
+def test_use_takes_a_context() -> None:
+    with pytest.raises(TypeError, match=r"context is None, expected a dlprim\.nn\.Context"):
+        nn.Linear(3, 4).use(None)  # type: ignore[arg-type]

@@ -1,0 +1,123 @@
+"""Calls of optimisers that would silently do something else than they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dlprim import nn
+from dlprim.optim import SGD, AdamW
+
+Optimizer = SGD | AdamW
+
+
+def ones(*shape: int) -> Any:
+    return np.ones(shape, np.float32)
+
+
+MAKE: dict[str, Callable[[], Optimizer]] = {
+    "SGD": lambda: SGD([ones(3)], 0.1),
+    "momentum": lambda: SGD([ones(3)], 0.1, 0.9),
+    "AdamW": lambda: AdamW([ones(3)], 0.1),
+}
+
+
+@pytest.mark.parametrize(("own", "other"), [("SGD", "AdamW"), ("momentum", "AdamW")])
+def test_state_of_another_kind_is_refused_by_name(own: str, other: str) -> None:
+    for one, two in ((own, other), (other, own)):
+        optimizer, state = MAKE[one](), MAKE[two]().state_dict()
+        kinds = f"state is one of {type(MAKE[two]()).__name__}, .* {type(optimizer).__name__}"
+        state["learning_rate"] = 5.0
+        with pytest.raises(ValueError, match=kinds):
+            optimizer.load_state_dict(state)
+        with pytest.raises(ValueError, match=kinds):  # as a file gives it back
+            optimizer.load_state_dict({name: np.asarray(it) for name, it in state.items()})
+        assert optimizer.learning_rate == 0.1
+
+
+def test_state_that_does_not_say_its_kind() -> None:
+    """Version 0.1 stored none: it loads, unless something in it has no place."""
+    for name, make in MAKE.items():
+        state = make().state_dict() | {"learning_rate": 0.5}
+        del state["kind"]
+        optimizer = make()
+        optimizer.load_state_dict(state)
+        assert optimizer.learning_rate == 0.5, name
+    state = MAKE["AdamW"]().state_dict()
+    del state["kind"]
+    with pytest.raises(ValueError, match=r"state has '.*', which an SGD with"):
+        MAKE["momentum"]().load_state_dict(state)
+    with pytest.raises(ValueError, match=r"state has 'state0\.0', which an SGD"):
+        MAKE["SGD"]().load_state_dict(MAKE["momentum"]().state_dict())
+
+
+@pytest.mark.parametrize("kind", MAKE)
+def test_lr_is_the_learning_rate(kind: str) -> None:
+    optimizer = MAKE[kind]()
+    optimizer.lr = 3
+    assert optimizer.learning_rate == optimizer.lr == 3
+    optimizer.learning_rate = 0.25
+    assert optimizer.lr == 0.25
+    for name in ("lr", "learning_rate"):
+        for bad, error in ((-1, ValueError), (np.nan, ValueError), ("a", TypeError)):
+            with pytest.raises(error, match=f"{name} is"):
+                setattr(optimizer, name, bad)
+    assert optimizer.lr == 0.25
+
+
+@pytest.mark.parametrize("kind", MAKE)
+def test_other_attributes_are_not_assigned(kind: str) -> None:
+    optimizer = MAKE[kind]()
+    for name in ("learning_rat", "eps", "dampening", "parameters"):
+        with pytest.raises(AttributeError, match=f"has no attribute '{name}' to assign, expected"):
+            setattr(optimizer, name, 1)
+
+
+ASSIGNED: dict[str, tuple[str, str, Any, str]] = {
+    "nesterov": ("momentum", "nesterov", "no", "nesterov is 'no', expected True or False"),
+    "nothing to look ahead": ("SGD", "nesterov", True, "nesterov is True, which needs"),
+    "no room": ("SGD", "momentum", 0.9, "momentum is 0.9, expected 0 as this SGD was made"),
+    "momentum": ("momentum", "momentum", 1.5, "momentum is 1.5"),
+    "decay": ("SGD", "weight_decay", -1, "weight_decay is -1"),
+    "betas": ("AdamW", "betas", (0.9,), "betas is"),
+    "epsilon": ("AdamW", "epsilon", 0, "epsilon is 0"),
+    "steps": ("AdamW", "steps", -3, "steps is -3"),
+}
+
+
+@pytest.mark.parametrize("case", ASSIGNED)
+def test_settings_are_checked_when_assigned(case: str) -> None:
+    kind, name, value, message = ASSIGNED[case]
+    optimizer = MAKE[kind]()
+    before = getattr(optimizer, name)
+    with pytest.raises((TypeError, ValueError), match=message):
+        setattr(optimizer, name, value)
+    assert getattr(optimizer, name) == before
+
+
+def test_momentum_of_nesterov_stays_above_zero() -> None:
+    optimizer = SGD([ones(3)], 0.1, 0.9, nesterov=np.bool_(True))  # type: ignore[arg-type]
+    assert optimizer.nesterov is True
+    with pytest.raises(ValueError, match="momentum is 0, expected a number above 0 for nesterov"):
+        optimizer.momentum = 0
+    with pytest.raises(TypeError, match="nesterov is 'False', expected True or False"):
+        SGD([ones(3)], 0.1, 0.9, nesterov="False")  # type: ignore[arg-type]
+
+
+def test_what_pytorch_has_elsewhere_goes_by_name() -> None:
+    with pytest.raises(TypeError, match="positional argument"):
+        SGD([ones(3)], 0.1, 0.9, 0, 1e-4)  # type: ignore[misc]
+    with pytest.raises(TypeError, match="positional argument"):
+        AdamW([ones(3)], 0.1, (0.9, 0.99), 1e-8, 0.01, False)  # type: ignore[misc]
+
+
+def test_parameters_of_a_model_are_named() -> None:
+    model = nn.Linear(3, 4)
+    with pytest.raises(TypeError, match=r"parameters\[0\] is a Parameter, .* \[it\.value for it"):
+        SGD(model.parameters(), 0.1)  # type: ignore[arg-type]
+    optimizer = SGD([it.value for it in model.parameters()], 0.1)
+    with pytest.raises(TypeError, match=r"gradients\[0\] is a Parameter, .* \[it\.gradient for"):
+        optimizer.step(model.parameters())  # type: ignore[arg-type]
