@@ -13,8 +13,10 @@ from dlprim.distributed.launcher import launched_rank
 from dlprim.distributed.overlap import OVERLAPS
 from dlprim.distributed.reduction import WIRES
 from dlprim.train.config import DATA, MODELS, WIDEST, TrainConfig
+from dlprim.train.records import destination
 
 PROGRAM = "python -m dlprim.train"
+BANDWIDTH, LATENCY = 12.5, 2.0  # GB/s and microseconds of the network that is predicted
 
 Number = TypeVar("Number", int, float)
 
@@ -40,13 +42,14 @@ def parser() -> OneLineParser:
     positive = _number(int, lambda value: value >= 1, "an integer >= 1")
     text = f"threads to compute with (default: what dlprim finds, here {dlprim.get_num_threads()})"
     made.add_argument("--threads", type=positive, metavar="X", help=text)
-    text = "write the results there as JSON lines, one per epoch and a last one (default: nowhere)"
-    made.add_argument("--json", type=Path, metavar="FILE", help=text)
+    text = "write the results there as JSON lines, one per epoch and a last one; - is standard "
+    text += "output, and progress then goes to standard error (default: nowhere)"
+    made.add_argument("--json", type=destination, metavar="FILE", help=text)
     text = "keep a checkpoint in this folder, renewed after each epoch, on Ctrl-C and SIGTERM"
     made.add_argument("--checkpoint", type=Path, metavar="DIR", help=text)
     text = "go on from the checkpoint and its settings, to the losses of an uninterrupted run"
     made.add_argument("--resume", action="store_true", help=text)
-    text = "do not train: load the checkpoint, if one is given, and test"
+    text = "do not train: test the checkpoint; without one only times, with --profile"
     made.add_argument("--eval", action="store_true", help=text)
     text = "print where the time went, with --eval too, by layer and pass, and the fraction of peak"
     made.add_argument("--profile", action="store_true", help=text)
@@ -79,10 +82,10 @@ def _add_ranks(made: argparse.ArgumentParser) -> None:
     ranks.add_argument("--check", action="store_true", help=text)
     text = "after training, predict efficiency on 2 to 1024 nodes from its step times"
     ranks.add_argument("--predict-scaling", action="store_true", help=text)
-    text = "of the network that is predicted, in GB/s per node and direction (default: 12.5)"
-    ranks.add_argument("--bandwidth", type=above_0, default=12.5, metavar="X", help=text)
-    text = "of a message there, in microseconds (default: 2)"
-    ranks.add_argument("--latency", type=above_0, default=2.0, metavar="X", help=text)
+    text = f"of the network that is predicted, GB/s per node and direction (default: {BANDWIDTH})"
+    ranks.add_argument("--bandwidth", type=above_0, metavar="X", help=text)
+    text = f"of a message there, in microseconds (default: {LATENCY})"
+    ranks.add_argument("--latency", type=above_0, metavar="X", help=text)
 
 
 def _add_settings(made: argparse.ArgumentParser) -> None:

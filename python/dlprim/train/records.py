@@ -11,8 +11,54 @@ import json
 import os
 import secrets
 import stat
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+
+class ResultFile:
+    """A file that is replaced as a whole."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def check(self) -> None:
+        """As `check_writable`."""
+        check_writable(self._path)
+
+    def write(self, records: Iterable[Mapping[str, object]]) -> None:
+        """As `write_lines`."""
+        write_lines(self._path, records)
+
+
+class StandardOutput:
+    """The standard output of the moment it is made, even where it is redirected later."""
+
+    def __init__(self) -> None:
+        self._stream = sys.stdout
+
+    def check(self) -> None:
+        """Nothing can be tried without writing."""
+
+    def write(self, records: Iterable[Mapping[str, object]]) -> None:
+        """All of them or, where one cannot be written as JSON, none.
+
+        Raises:
+            OSError: in a sentence that gives the reason.
+            ValueError: a record holds NaN or infinity.
+        """
+        text = "".join(map(_line, records))
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError as error:
+            reason = error.strerror or error
+            raise OSError(f"standard output cannot be written: {reason}") from error
+
+
+def destination(name: str) -> ResultFile | StandardOutput:
+    """Where records go: a path, or "-" for standard output."""
+    return StandardOutput() if name == "-" else ResultFile(Path(name))
 
 
 def check_writable(path: Path) -> None:
@@ -49,7 +95,7 @@ def write_lines(path: Path, records: Iterable[Mapping[str, object]]) -> None:
     try:
         with temporary.open("x", encoding="utf-8") as file:
             for record in records:
-                file.write(json.dumps(record, allow_nan=False) + "\n")
+                file.write(_line(record))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
@@ -57,6 +103,10 @@ def write_lines(path: Path, records: Iterable[Mapping[str, object]]) -> None:
         raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _line(record: Mapping[str, object]) -> str:
+    return json.dumps(record, allow_nan=False) + "\n"
 
 
 def _check_replaceable(target: Path) -> None:

@@ -10,7 +10,9 @@ from dlprim.distributed import Group
 from dlprim.distributed.agreement import prepare_together
 from dlprim.train import checkpoint
 from dlprim.train.config import TrainConfig, configured, without_effect
+from dlprim.train.flags import PROGRAM
 from dlprim.train.folder import FILE
+from dlprim.train.progress import warn
 
 
 def settled(
@@ -47,6 +49,35 @@ def settled(
     for name, reason in without_effect(given, config).items():
         options.error(f"argument --{name.replace('_', '-')}: {reason}")
     return config
+
+
+def require_company(
+    options: argparse.ArgumentParser, flags: argparse.Namespace, group: Group
+) -> None:
+    """Refuses flags that do nothing without another one.
+
+    What a job's script sets for any number of ranks is warned of on one.
+
+    Raises
+    ------
+    SystemExit
+        With code 2.
+    """
+    if flags.resume and flags.checkpoint is None:
+        options.error("argument --resume: expected --checkpoint DIR too")
+    if flags.eval and flags.checkpoint is None and not flags.profile:
+        options.error(
+            "argument --eval: expected --checkpoint DIR too, whose weights are tested (or "
+            "--profile, for the times of untrained weights)"
+        )
+    for name in ("bandwidth", "latency"):
+        if getattr(flags, name) is not None and not flags.predict_scaling:
+            options.error(
+                f"argument --{name}: expected --predict-scaling too, as it describes the network "
+                "that is predicted"
+            )
+    if flags.wire != "float32" and group.size == 1 and not flags.predict_scaling:
+        warn(PROGRAM, f"--wire {flags.wire} changes nothing on one rank, which sends no gradients")
 
 
 def _continued(given: dict[str, Any], flags: argparse.Namespace, group: Group) -> TrainConfig:
