@@ -90,7 +90,7 @@ def load(
     """
     path = folder / FILE
     description, arrays = (reader or read)(path)
-    require_same(path, description["config"], asdict(trainer.config))
+    require_same(path, description["config"], asdict(trainer.config), trains)
     differences = _differences(path, description, trainer, trains)
     parts: dict[str, dict[str, Any]] = {"model": {}, "optimizer": {}, "state": {}, "exchange": {}}
     for name, array in arrays.items():
@@ -131,14 +131,28 @@ def read_description(path: Path) -> dict[str, Any]:
     return _opened(path, _DESCRIPTION)[0]
 
 
-def require_same(path: Path, stored: dict[str, Any], given: dict[str, Any]) -> None:
+def require_same(path: Path, stored: dict[str, Any], given: dict[str, Any], trains: bool) -> None:
     """Refuses settings that contradict those of a checkpoint.
+
+    Args:
+        path: of the checkpoint.
+        stored, given: settings by name; not all need be given.
+        trains: whether the run goes on. Then it may have more epochs, if those that are over are
+            what they would have been with so many.
 
     Raises:
         CheckpointError: which ones do.
     """
     given = json.loads(json.dumps(given))
     other = [name for name in given if given[name] != stored.get(name)]
+    if trains and other == ["epochs"] and given["epochs"] > stored["epochs"]:
+        if stored["schedule"] == "constant":
+            return
+        raise CheckpointError(
+            f"{path} is of a run whose learning rate falls to zero over its {stored['epochs']} "
+            f"epochs: with epochs {given['epochs']} it would have been another from the first step "
+            f"on. Expected epochs {stored['epochs']}, or a run that began with --schedule constant"
+        )
     if other:
         shown = ", ".join(f"{name} {stored.get(name)}, not {given[name]}" for name in other)
         raise CheckpointError(f"{path} is of a run with {shown}")
@@ -163,6 +177,7 @@ def _opened(path: Path, only: str | None = None) -> tuple[dict[str, Any], dict[s
         ) from None
     if description.get("format") != _FORMAT:
         raise CheckpointError(f"{path} has format {description.get('format')}, expected {_FORMAT}")
+    description["config"].setdefault("schedule", "linear")  # the only one of version 0.1
     return description, arrays
 
 

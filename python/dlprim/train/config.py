@@ -8,6 +8,7 @@ from typing import Any
 MODELS = ("mlp", "cnn", "resnet50", "lstm", "gru")
 DATA = ("digits", "text", "synthetic")
 LANGUAGE = ("lstm", "gru")
+SCHEDULES = ("linear", "constant")  # of the learning rate
 WIDEST = 1_000_000  # neurons of a layer; beyond it a typing error is likelier than a wish
 
 
@@ -32,6 +33,7 @@ class TrainConfig:
     seed: int = 0
     algorithm: str = "auto"  # of convolutions
     steps: int = 0  # of an epoch; 0 is one pass over the data, or a default where that is long
+    schedule: str = "linear"  # to zero over all epochs; a constant rate knows of no last epoch
 
 
 _LANGUAGE: dict[str, Any] = dict(

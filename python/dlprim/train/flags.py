@@ -12,7 +12,7 @@ import dlprim
 from dlprim.distributed.launcher import launched_rank
 from dlprim.distributed.overlap import OVERLAPS
 from dlprim.distributed.reduction import WIRES
-from dlprim.train.config import DATA, MODELS, WIDEST, TrainConfig
+from dlprim.train.config import DATA, MODELS, SCHEDULES, WIDEST, TrainConfig
 from dlprim.train.records import destination
 
 PROGRAM = "python -m dlprim.train"
@@ -47,7 +47,8 @@ def parser() -> OneLineParser:
     made.add_argument("--json", type=destination, metavar="FILE", help=text)
     text = "keep a checkpoint in this folder, renewed after each epoch, on Ctrl-C and SIGTERM"
     made.add_argument("--checkpoint", type=Path, metavar="DIR", help=text)
-    text = "go on from the checkpoint and its settings, to the losses of an uninterrupted run"
+    text = "go on from the checkpoint and its settings, to the losses of an uninterrupted run; "
+    text += "with more --epochs, where --schedule is constant, beyond its end"
     made.add_argument("--resume", action="store_true", help=text)
     text = "do not train: test the checkpoint; without one only times, with --profile"
     made.add_argument("--eval", action="store_true", help=text)
@@ -100,7 +101,7 @@ def _add_settings(made: argparse.ArgumentParser) -> None:
         ("epochs", positive, "passes over the training samples, or blocks of steps"),
         ("steps", positive, "steps of an epoch (default: a pass over the data; text: 250)"),
         ("batch-size", positive, "samples, or sequences, per step"),
-        ("lr", above_0, "learning rate of the first step; it falls linearly to zero"),
+        ("lr", above_0, "learning rate of the first step; --schedule says how it goes on"),
         ("momentum", fraction, "fraction of the previous update that is kept (not AdamW's)"),
         ("weight-decay", at_least_0, "pull of the weights towards zero"),
         ("noise", spread, "Gaussian noise added to training pixels of -1 to 1, as its std"),
@@ -121,6 +122,9 @@ def _add_settings(made: argparse.ArgumentParser) -> None:
     made.add_argument("--data", default=absent, metavar="DATA", help=text)
     kinds = ("float32", "bfloat16")
     made.add_argument("--dtype", choices=kinds, default=absent, help="of activations")
+    text = "linear: the learning rate falls to zero over all epochs; constant: a finished run can "
+    text += "go on with --resume and more --epochs (default: linear)"
+    made.add_argument("--schedule", choices=SCHEDULES, default=absent, help=text)
     text = "of convolutions (default: auto)"
     algorithms = ("auto", "direct")
     made.add_argument("--algorithm", choices=algorithms, default=absent, help=text)

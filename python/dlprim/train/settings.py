@@ -88,6 +88,7 @@ def _continued(given: dict[str, Any], flags: argparse.Namespace, group: Group) -
         return checkpoint.read_description(path)["config"] if group.rank == 0 else None
 
     found = group.allgather(prepare_together(group, stored))[0]
-    prepare_together(group, lambda: checkpoint.require_same(path, found, given))
+    trains = not flags.eval
+    prepare_together(group, lambda: checkpoint.require_same(path, found, given, trains))
     known = {name: value for name, value in found.items() if name in asdict(TrainConfig())}
-    return TrainConfig(**(known | {"hidden": tuple(found["hidden"])}))
+    return TrainConfig(**(known | given | {"hidden": tuple(found["hidden"])}))
