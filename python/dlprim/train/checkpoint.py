@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dlprim.train.config import TrainConfig
 from dlprim.train.folder import FILE, CheckpointError, temporary_name
 from dlprim.train.loop import Trainer
 from dlprim.train.models import LanguageModel
@@ -131,6 +132,13 @@ def read_description(path: Path) -> dict[str, Any]:
     return _opened(path, _DESCRIPTION)[0]
 
 
+def stored_config(description: dict[str, Any]) -> TrainConfig:
+    """The settings of the run that wrote a checkpoint."""
+    found = description["config"]
+    known = {name: value for name, value in found.items() if name in asdict(TrainConfig())}
+    return TrainConfig(**(known | {"hidden": tuple(found["hidden"])}))
+
+
 def require_same(path: Path, stored: dict[str, Any], given: dict[str, Any], trains: bool) -> None:
     """Refuses settings that contradict those of a checkpoint.
 
@@ -162,7 +170,9 @@ def _opened(path: Path, only: str | None = None) -> tuple[dict[str, Any], dict[s
     try:
         arrays = read_arrays(path, only)
     except FileNotFoundError:
-        raise CheckpointError(f"{path} does not exist: there is nothing to resume") from None
+        raise CheckpointError(
+            f"{path} does not exist: there is nothing to resume or test"
+        ) from None
     except (OSError, DamagedFileError) as error:
         raise CheckpointError(f"{path} is damaged or no checkpoint: {error}") from error
     try:

@@ -23,6 +23,7 @@ from dlprim.train.data import MissingDataError
 from dlprim.train.flags import PROGRAM, parser
 from dlprim.train.folder import CheckpointError, claimed
 from dlprim.train.loop import DivergenceError
+from dlprim.train.prediction import load, predict_file
 from dlprim.train.records import StandardOutput
 from dlprim.train.run import Run
 from dlprim.train.settings import require_company, settled
@@ -72,6 +73,10 @@ def _main(options: argparse.ArgumentParser, flags: argparse.Namespace, group: Gr
             print(measure_ceiling(group, flags.allreduce_only))
             return 0
         config = settled(options, flags, group)
+        if flags.predict is not None:
+            model = load(flags.checkpoint)
+            print("\n".join(map(str, predict_file(model, flags.predict, flags.output))))
+            return 0
         if flags.check:
             return check(config, flags, group)
         writes = None if flags.eval else flags.checkpoint

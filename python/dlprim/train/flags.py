@@ -52,6 +52,11 @@ def parser() -> OneLineParser:
     made.add_argument("--resume", action="store_true", help=text)
     text = "do not train: test the checkpoint; without one only times, with --profile"
     made.add_argument("--eval", action="store_true", help=text)
+    text = "do not train: print the class that the checkpoint predicts for each of the images in "
+    text += "FILE.npz (its array images) or FILE.npy, one per line"
+    made.add_argument("--predict", type=_ending(".npz", ".npy"), metavar="FILE", help=text)
+    text = "write what --predict computes there, float32 (N, classes) before the softmax"
+    made.add_argument("--output", type=_ending(".npy"), metavar="FILE.npy", help=text)
     text = "print where the time went, with --eval too, by layer and pass, and the fraction of peak"
     made.add_argument("--profile", action="store_true", help=text)
     _add_ranks(made)
@@ -128,6 +133,18 @@ def _add_settings(made: argparse.ArgumentParser) -> None:
     text = "of convolutions (default: auto)"
     algorithms = ("auto", "direct")
     made.add_argument("--algorithm", choices=algorithms, default=absent, help=text)
+
+
+def _ending(*suffixes: str) -> Callable[[str], Path]:
+    """Returns an argparse type that refuses names of other kinds of files."""
+
+    def parse(text: str) -> Path:
+        if Path(text).suffix not in suffixes:
+            expected = " or ".join(f"FILE{it}" for it in suffixes)
+            raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
+        return Path(text)
+
+    return parse
 
 
 def _number(

@@ -12,8 +12,10 @@ import os
 import secrets
 import stat
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 
 class ResultFile:
@@ -90,12 +92,23 @@ def write_lines(path: Path, records: Iterable[Mapping[str, object]]) -> None:
         OSError: the file cannot be written, in a sentence that names the path and the reason.
         ValueError: a record holds NaN or infinity. After either, the earlier file still stands.
     """
+    with replaced(path) as file:
+        for record in records:
+            file.write(_line(record).encode())
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[BinaryIO]:
+    """A new file, which takes the place of the path once it is written and on the disk.
+
+    Raises:
+        OSError: the file cannot be written, in a sentence that names the path and the reason.
+    """
     target = _without_links(path)
     temporary = _temporary_beside(target)
     try:
-        with temporary.open("x", encoding="utf-8") as file:
-            for record in records:
-                file.write(_line(record))
+        with temporary.open("xb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
