@@ -75,11 +75,10 @@ def test_residual_network_takes_images_as_the_training_did(
     (tmp_path / FILE).touch()
     model = load(tmp_path)
     seen: list[tuple[int, ...]] = []
-    forward = model.module.forward
 
     def forward_seen(x: Any, training: bool) -> Any:
         seen.append(x.shape)
-        return forward(x, training=training)
+        return np.zeros((len(x), 3), np.float32)
 
     monkeypatch.setattr(model.module, "forward", forward_seen)
     assert model(images(1)).shape == (1, 3)

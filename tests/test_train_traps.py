@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from dlprim.train import main
+from dlprim.train.config import DEFAULTS
+from dlprim.train.flags import parser
 from dlprim.train.folder import FILE
 
 NOISE = ("--data", "synthetic", "--image-size", "4", "--hidden", "8", "--batch-size", "16")
@@ -97,3 +100,17 @@ def test_wire_of_one_rank_is_warned_of(capsys: pytest.CaptureFixture[str]) -> No
     # Its messages are half as long on the nodes that are predicted.
     assert main([*SHORT, "--wire", "bfloat16", "--predict-scaling"]) == 0
     assert capsys.readouterr().err == ""
+
+
+# ---------------------------------------------------------------- --help
+
+
+def test_help_has_the_default_of_every_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    entries = re.split(r"\n  (?=-)", parser().format_help())[2:]
+    assert len(entries) > 30
+    for entry in entries:
+        assert entry.count("(default: ") == 1, entry
+    rates = next(entry for entry in entries if entry.startswith("--lr"))
+    for model in ("cnn", "resnet50"):
+        assert f"{model}: {DEFAULTS[model]['lr']:g}" in rates

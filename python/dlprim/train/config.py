@@ -69,6 +69,21 @@ def configured(given: dict[str, Any]) -> TrainConfig:
     return config
 
 
+def default_of(name: str) -> str:
+    """What a setting is where no flag says otherwise, in the models that use it."""
+    shown: dict[str, list[str]] = {}
+    for model in MODELS:
+        config = configured({"model": model})
+        value = getattr(config, name)
+        if not without_effect({name: value}, config):
+            values = value if isinstance(value, tuple) else (value,)
+            text = " ".join(f"{it:g}" if isinstance(it, float) else str(it) for it in values)
+            shown.setdefault(text, []).append(model)
+    if len(shown) == 1:
+        return next(iter(shown))
+    return "; ".join(f"{', '.join(models)}: {text}" for text, models in shown.items())
+
+
 def without_effect(given: dict[str, Any], config: TrainConfig) -> dict[str, str]:
     """Why settings that were given would change nothing in a run, by name."""
     model = config.model

@@ -12,13 +12,29 @@ import dlprim
 from dlprim.distributed.launcher import launched_rank
 from dlprim.distributed.overlap import OVERLAPS
 from dlprim.distributed.reduction import WIRES
-from dlprim.train.config import DATA, MODELS, SCHEDULES, WIDEST, TrainConfig
+from dlprim.train.config import DATA, MODELS, SCHEDULES, WIDEST, default_of
 from dlprim.train.records import destination
 
 PROGRAM = "python -m dlprim.train"
 BANDWIDTH, LATENCY = 12.5, 2.0  # GB/s and microseconds of the network that is predicted
 
 Number = TypeVar("Number", int, float)
+
+
+class WithDefaults(argparse.HelpFormatter):
+    """Says what a flag is where it is not given."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        text = action.help or ""
+        if "(default: " in text or isinstance(action, argparse._HelpAction):
+            return text
+        if action.default is argparse.SUPPRESS:
+            default = default_of(action.dest)
+        elif action.default is None:
+            default = "none"
+        else:
+            default = "off" if action.default is False else f"{action.default}"
+        return f"{text} (default: {default})".lstrip()
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -37,6 +53,7 @@ def parser() -> OneLineParser:
         "done by dlprim. The same seed gives the same losses, bit for bit, with any number of "
         "threads.",
         allow_abbrev=False,
+        formatter_class=WithDefaults,
     )
     _add_settings(made)
     positive = _number(int, lambda value: value >= 1, "an integer >= 1")
@@ -68,11 +85,11 @@ def _add_ranks(made: argparse.ArgumentParser) -> None:
     ranks = made.add_argument_group("several ranks (mpiexec -n R python -m dlprim.train ...)")
     positive = _number(int, lambda value: value >= 1, "an integer >= 1")
     above_0 = _number(float, lambda value: 0 < value < math.inf, "a finite number > 0")
-    text = "samples per step of all ranks together; --batch-size is of each"
+    text = "samples per step of all ranks together (default: --batch-size on each)"
     ranks.add_argument("--global-batch", type=positive, metavar="X", help=text)
     text = "reduce gradients beside the backward pass, between its layers, or after it"
     ranks.add_argument("--overlap", choices=OVERLAPS, default="thread", help=text)
-    text = "how gradients travel (default: float32)"
+    text = "how gradients travel"
     ranks.add_argument("--wire", choices=WIRES, default="float32", help=text)
     text = "batch normalisation takes the statistics of all ranks, not of each rank's samples"
     ranks.add_argument("--sync-bn", action="store_true", help=text)
@@ -114,23 +131,28 @@ def _add_settings(made: argparse.ArgumentParser) -> None:
         ("seed", natural, "decides the split, the first weights, the order and the noise"),
         ("layers", positive, "recurrent layers of a language model"),
         ("length", positive, "characters of a sequence"),
-        ("image-size", positive, "pixels of a side (resnet50: 224 synthetic, 64 digits)"),
+        (
+            "image-size",
+            positive,
+            "pixels of a side (default: as the data; resnet50: 224 synthetic, 64 digits)",
+        ),
     ]
     absent = argparse.SUPPRESS
     for flag, kind, text in table:
         made.add_argument(f"--{flag}", type=kind, default=absent, metavar="X", help=text)
-    default = TrainConfig()
-    text = f"neurons of each hidden layer (mlp: {' '.join(map(str, default.hidden))}), channels"
+    text = "neurons of each hidden layer, channels of convolutions or of states"
     made.add_argument("--hidden", type=width, nargs="+", default=absent, metavar="X", help=text)
-    made.add_argument("--model", choices=MODELS, default=absent, help="(default: mlp)")
-    text = f"{', '.join(DATA)} or FILE.npz with images and labels (default: what suits the model)"
+    made.add_argument(
+        "--model", choices=MODELS, default=absent, help="what is trained (default: mlp)"
+    )
+    text = f"{', '.join(DATA)} or FILE.npz with images and labels"
     made.add_argument("--data", default=absent, metavar="DATA", help=text)
     kinds = ("float32", "bfloat16")
     made.add_argument("--dtype", choices=kinds, default=absent, help="of activations")
     text = "linear: the learning rate falls to zero over all epochs; constant: a finished run can "
-    text += "go on with --resume and more --epochs (default: linear)"
+    text += "go on with --resume and more --epochs"
     made.add_argument("--schedule", choices=SCHEDULES, default=absent, help=text)
-    text = "of convolutions (default: auto)"
+    text = "of convolutions"
     algorithms = ("auto", "direct")
     made.add_argument("--algorithm", choices=algorithms, default=absent, help=text)
 
