@@ -119,8 +119,10 @@ class Run:
 
     def _train(self) -> int:
         """The signal that ended the run before its end, or 0."""
-        progress = Progress(self.trainer)
+        with Progress(self.trainer) as progress:
+            return self._train_with(progress)
 
+    def _train_with(self, progress: Progress) -> int:
         def after_step(loss: float) -> None:
             progress.after_step(loss)
             self.log.after_step()
@@ -134,7 +136,7 @@ class Run:
         try:
             for record in self.trainer.run():
                 self.history.append(self._epoch_record(record))
-                print(progress.epoch_line(record), flush=True)
+                progress.after_epoch(record)
                 self._save()
         except _StoppedError:
             self.exchange.before_test()
