@@ -7,5 +7,7 @@ data set is one more module and one more flag value.
 """
 
 from dlprim.train.command_line import main
+from dlprim.train.folder import CheckpointError
+from dlprim.train.prediction import TrainedModel, load
 
-__all__ = ["main"]
+__all__ = ["CheckpointError", "TrainedModel", "load", "main"]

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dlprim.train.config import TrainConfig
 from dlprim.train.folder import FILE, CheckpointError, temporary_name
 from dlprim.train.loop import Trainer
 from dlprim.train.models import LanguageModel
@@ -90,7 +91,7 @@ def load(
     """
     path = folder / FILE
     description, arrays = (reader or read)(path)
-    require_same(path, description["config"], asdict(trainer.config))
+    require_same(path, description["config"], asdict(trainer.config), trains)
     differences = _differences(path, description, trainer, trains)
     parts: dict[str, dict[str, Any]] = {"model": {}, "optimizer": {}, "state": {}, "exchange": {}}
     for name, array in arrays.items():
@@ -131,14 +132,35 @@ def read_description(path: Path) -> dict[str, Any]:
     return _opened(path, _DESCRIPTION)[0]
 
 
-def require_same(path: Path, stored: dict[str, Any], given: dict[str, Any]) -> None:
+def stored_config(description: dict[str, Any]) -> TrainConfig:
+    """The settings of the run that wrote a checkpoint."""
+    found = description["config"]
+    known = {name: value for name, value in found.items() if name in asdict(TrainConfig())}
+    return TrainConfig(**(known | {"hidden": tuple(found["hidden"])}))
+
+
+def require_same(path: Path, stored: dict[str, Any], given: dict[str, Any], trains: bool) -> None:
     """Refuses settings that contradict those of a checkpoint.
+
+    Args:
+        path: of the checkpoint.
+        stored, given: settings by name; not all need be given.
+        trains: whether the run goes on. Then it may have more epochs, if those that are over are
+            what they would have been with so many.
 
     Raises:
         CheckpointError: which ones do.
     """
     given = json.loads(json.dumps(given))
     other = [name for name in given if given[name] != stored.get(name)]
+    if trains and other == ["epochs"] and given["epochs"] > stored["epochs"]:
+        if stored["schedule"] == "constant":
+            return
+        raise CheckpointError(
+            f"{path} is of a run whose learning rate falls to zero over its {stored['epochs']} "
+            f"epochs: with epochs {given['epochs']} it would have been another from the first step "
+            f"on. Expected epochs {stored['epochs']}, or a run that began with --schedule constant"
+        )
     if other:
         shown = ", ".join(f"{name} {stored.get(name)}, not {given[name]}" for name in other)
         raise CheckpointError(f"{path} is of a run with {shown}")
@@ -148,7 +170,9 @@ def _opened(path: Path, only: str | None = None) -> tuple[dict[str, Any], dict[s
     try:
         arrays = read_arrays(path, only)
     except FileNotFoundError:
-        raise CheckpointError(f"{path} does not exist: there is nothing to resume") from None
+        raise CheckpointError(
+            f"{path} does not exist: there is nothing to resume or test"
+        ) from None
     except (OSError, DamagedFileError) as error:
         raise CheckpointError(f"{path} is damaged or no checkpoint: {error}") from error
     try:
@@ -163,6 +187,7 @@ def _opened(path: Path, only: str | None = None) -> tuple[dict[str, Any], dict[s
         ) from None
     if description.get("format") != _FORMAT:
         raise CheckpointError(f"{path} has format {description.get('format')}, expected {_FORMAT}")
+    description["config"].setdefault("schedule", "linear")  # the only one of version 0.1
     return description, arrays
 
 

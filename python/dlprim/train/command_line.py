@@ -9,6 +9,7 @@ where a folder for checkpoints is given the run can be resumed.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Sequence
 
@@ -22,9 +23,10 @@ from dlprim.train.data import MissingDataError
 from dlprim.train.flags import PROGRAM, parser
 from dlprim.train.folder import CheckpointError, claimed
 from dlprim.train.loop import DivergenceError
-from dlprim.train.records import check_writable
+from dlprim.train.prediction import load, predict_file
+from dlprim.train.records import StandardOutput
 from dlprim.train.run import Run
-from dlprim.train.settings import settled
+from dlprim.train.settings import require_company, settled
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,17 +47,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if launched_rank() == 0:
             print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 1
-    with only_rank_0_prints(group):
+    with contextlib.ExitStack() as outputs:
+        if isinstance(flags.json, StandardOutput):
+            outputs.enter_context(contextlib.redirect_stdout(sys.stderr))
+        outputs.enter_context(only_rank_0_prints(group))
         return _main(options, flags, group)
 
 
 def _main(options: argparse.ArgumentParser, flags: argparse.Namespace, group: Group) -> int:
     """As `main`, on the ranks of a group."""
-    if flags.resume and flags.checkpoint is None:
-        options.error("argument --resume: expected --checkpoint DIR too")
+    require_company(options, flags, group)
     if flags.json is not None:
         try:
-            check_writable(flags.json)
+            flags.json.check()
         except OSError as error:
             options.error(f"argument --json: {error}")
     if flags.threads is not None:
@@ -69,6 +73,10 @@ def _main(options: argparse.ArgumentParser, flags: argparse.Namespace, group: Gr
             print(measure_ceiling(group, flags.allreduce_only))
             return 0
         config = settled(options, flags, group)
+        if flags.predict is not None:
+            model = load(flags.checkpoint)
+            print("\n".join(map(str, predict_file(model, flags.predict, flags.output))))
+            return 0
         if flags.check:
             return check(config, flags, group)
         writes = None if flags.eval else flags.checkpoint

@@ -8,6 +8,7 @@ from typing import Any
 MODELS = ("mlp", "cnn", "resnet50", "lstm", "gru")
 DATA = ("digits", "text", "synthetic")
 LANGUAGE = ("lstm", "gru")
+SCHEDULES = ("linear", "constant")  # of the learning rate
 WIDEST = 1_000_000  # neurons of a layer; beyond it a typing error is likelier than a wish
 
 
@@ -32,6 +33,7 @@ class TrainConfig:
     seed: int = 0
     algorithm: str = "auto"  # of convolutions
     steps: int = 0  # of an epoch; 0 is one pass over the data, or a default where that is long
+    schedule: str = "linear"  # to zero over all epochs; a constant rate knows of no last epoch
 
 
 _LANGUAGE: dict[str, Any] = dict(
@@ -65,6 +67,21 @@ def configured(given: dict[str, Any]) -> TrainConfig:
     if config.data not in DATA and not config.data.endswith(".npz"):
         raise ValueError(f"data is {config.data!r}, expected one of {', '.join(DATA)} or FILE.npz")
     return config
+
+
+def default_of(name: str) -> str:
+    """What a setting is where no flag says otherwise, in the models that use it."""
+    shown: dict[str, list[str]] = {}
+    for model in MODELS:
+        config = configured({"model": model})
+        value = getattr(config, name)
+        if not without_effect({name: value}, config):
+            values = value if isinstance(value, tuple) else (value,)
+            text = " ".join(f"{it:g}" if isinstance(it, float) else str(it) for it in values)
+            shown.setdefault(text, []).append(model)
+    if len(shown) == 1:
+        return next(iter(shown))
+    return "; ".join(f"{', '.join(models)}: {text}" for text, models in shown.items())
 
 
 def without_effect(given: dict[str, Any], config: TrainConfig) -> dict[str, str]:

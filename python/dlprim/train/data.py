@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,7 @@ def load_npz(path: Path, generator: np.random.Generator) -> Dataset:
             f"{path}: images has the shape {images.shape}, expected extents above 0"
         )
     _require_classes(path, labels)
-    src = _values(path, images)
+    src = values_of(images, f"{path}: images")
     return _split(path.name, int(labels.max()) + 1, src, labels.astype(np.int64), generator)
 
 
@@ -123,8 +124,12 @@ def _require_classes(path: Path, labels: NDArray[Any]) -> None:
         )
 
 
-def _values(path: Path, images: NDArray[Any]) -> NDArray[np.float32]:
-    """As float32 that a network can compute with."""
+def values_of(images: NDArray[Any], name: str) -> NDArray[np.float32]:
+    """As float32 that a network can compute with; uint8 is taken as 0 to 255 and centred.
+
+    Raises:
+        MissingDataError: a value is not finite or too large.
+    """
     with np.errstate(over="ignore"):
         src = images.astype(np.float32)
     fits = np.abs(src) <= _LARGEST_VALUE
@@ -132,7 +137,7 @@ def _values(path: Path, images: NDArray[Any]) -> NDArray[np.float32]:
         place = np.unravel_index(int(np.argmin(fits)), fits.shape)
         shown = ", ".join(map(str, place))
         raise MissingDataError(
-            f"{path}: images[{shown}] is {images[place]}, expected finite numbers of at most "
+            f"{name}[{shown}] is {images[place]}, expected finite numbers of at most "
             f"{_LARGEST_VALUE:g}"
         )
     if images.dtype == np.uint8:
@@ -158,33 +163,38 @@ def as_images(dataset: Dataset, channels: int, size: int) -> Dataset:
     Raises:
         MissingDataError: the pixels are no square, or the channels others.
     """
+    train, test = (
+        images_of(src, channels, size, dataset.name)
+        for src in (dataset.train_src, dataset.test_src)
+    )
+    return replace(dataset, train_src=train, test_src=test)
 
-    def made(src: NDArray[np.float32]) -> NDArray[np.float32]:
-        if src.ndim == 2:
-            side = round(src.shape[1] ** 0.5)
-            if side * side != src.shape[1]:
-                raise MissingDataError(
-                    f"{dataset.name}: {src.shape[1]} values are no square of pixels"
-                )
-            src = src.reshape(-1, 1, side, side)
-        if size:
-            src = enlarged(enlarged(src, size, 2), size, 3)
-        if src.shape[1] not in (1, channels):
-            raise MissingDataError(
-                f"{dataset.name}: images have {src.shape[1]} channels, expected 1 or {channels}"
-            )
-        return np.ascontiguousarray(np.broadcast_to(src, (src.shape[0], channels, *src.shape[2:])))
 
-    return replace(dataset, train_src=made(dataset.train_src), test_src=made(dataset.test_src))
+def images_of(src: NDArray[np.float32], channels: int, size: int, name: str) -> NDArray[np.float32]:
+    """As `as_images`, of an array (N, C) or (N, C, H, W) and the name of what it is."""
+    if src.ndim == 2:
+        side = round(src.shape[1] ** 0.5)
+        if side * side != src.shape[1]:
+            raise MissingDataError(f"{name}: {src.shape[1]} values are no square of pixels")
+        src = src.reshape(src.shape[0], 1, side, side)
+    if size:
+        src = enlarged(enlarged(src, size, 2), size, 3)
+    if src.shape[1] not in (1, channels):
+        raise MissingDataError(
+            f"{name}: images have {src.shape[1]} channels, expected 1 or {channels}"
+        )
+    return np.ascontiguousarray(np.broadcast_to(src, (src.shape[0], channels, *src.shape[2:])))
 
 
 def as_rows(dataset: Dataset) -> Dataset:
     """The data as rows (N, C) of values."""
+    train, test = rows_of(dataset.train_src), rows_of(dataset.test_src)
+    return replace(dataset, train_src=train, test_src=test)
 
-    def made(src: NDArray[np.float32]) -> NDArray[np.float32]:
-        return src.reshape(src.shape[0], -1)
 
-    return replace(dataset, train_src=made(dataset.train_src), test_src=made(dataset.test_src))
+def rows_of(src: NDArray[np.float32]) -> NDArray[np.float32]:
+    """An array (N, ...) as rows (N, C) of values."""
+    return src.reshape(src.shape[0], math.prod(src.shape[1:]))
 
 
 def enlarged(src: NDArray[np.float32], size: int, axis: int) -> NDArray[np.float32]:

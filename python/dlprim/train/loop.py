@@ -5,8 +5,10 @@ It knows a model only by `forward`, `backward` and `parameters`, and it neither 
 becomes of them. Between the backward pass and the update stands an exchange, which learns of each
 gradient as soon as it is final: a distributed run averages them there.
 
-The learning rate falls linearly to zero over the run. That costs one multiplication per step and
-takes the jitter out of the last epochs: the final accuracy does not hang on which step came last.
+The learning rate falls linearly to zero over the run, unless the schedule is constant. That costs
+one multiplication per step and takes the jitter out of the last epochs: the final accuracy does not
+hang on which step came last. All else follows from the seed and the number of the step, so that
+with a constant rate the first epochs of a longer run are those of a shorter one.
 """
 
 from __future__ import annotations
@@ -185,6 +187,13 @@ class Trainer:
         """Of the whole run."""
         return self.config.epochs * self.task.steps
 
+    @property
+    def learning_rate(self) -> float:
+        """Of the next update."""
+        if self.config.schedule == "constant":
+            return self.config.lr
+        return self.config.lr * (1 - self.step / self.total_steps)
+
     def run(self) -> Iterator[EpochRecord]:
         """Yields a record after every epoch, from `step` on.
 
@@ -245,7 +254,7 @@ class Trainer:
             if norm > _LARGEST_GRADIENT:
                 for gradient in gradients:
                     gradient *= np.float32(_LARGEST_GRADIENT / norm)
-        self.optimizer.learning_rate = self.config.lr * (1 - self.step / self.total_steps)
+        self.optimizer.learning_rate = self.learning_rate
         self.optimizer.step(gradients)
         self.model.changed()
 

@@ -1,4 +1,4 @@
-"""Reading .npz files that may be anything."""
+"""Reading .npz and .npy files that may be anything."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 class DamagedFileError(ValueError):
-    """A file is no .npz file, or one that is not whole."""
+    """A file holds no arrays, or is not whole."""
 
 
 def read_arrays(path: Path, only: str | None = None) -> dict[str, NDArray[Any]]:
@@ -37,3 +37,20 @@ def read_arrays(path: Path, only: str | None = None) -> dict[str, NDArray[Any]]:
     if other:
         raise DamagedFileError(f"its entry {other[0]!r} is no array")
     return arrays
+
+
+def read_array(path: Path) -> NDArray[Any]:
+    """The array of an .npy file.
+
+    Raises:
+        OSError: it cannot be opened or read.
+        DamagedFileError: what it holds is no array, or a damaged one.
+    """
+    with path.open("rb") as file:
+        try:
+            found: Any = np.lib.format.read_array(file, allow_pickle=False)
+        except OSError:
+            raise
+        except Exception as error:
+            raise DamagedFileError(str(error) or type(error).__name__) from error
+    return np.asarray(found)

@@ -1,9 +1,15 @@
-"""The lines a run prints: one per epoch, and one every few seconds where epochs are long."""
+"""The lines a run prints: one per epoch, and one every few seconds where epochs are long.
+
+On a terminal, where tqdm is installed, its bar takes the place of the latter.
+"""
 
 from __future__ import annotations
 
+import importlib
 import sys
 import time
+from types import TracebackType
+from typing import Any
 
 from dlprim.train.loop import EpochRecord, Trainer
 
@@ -11,15 +17,35 @@ _SECONDS = 10.0  # between the lines inside an epoch
 
 
 class Progress:
-    """Prints lines of a run with the time that is left, by the speed since it began."""
+    """Prints lines of a run with the time that is left, by the speed since it began.
+
+    A context manager: behind it the bar is gone.
+    """
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
         self._first_step = trainer.step
         self._begin = self._latest = time.monotonic()
+        self._bar = _bar(trainer)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
 
     def after_step(self, loss: float) -> None:
-        """Prints a line if the last one is some seconds old."""
+        """Moves the bar, or prints a line if the last one is some seconds old."""
+        if self._bar is not None:
+            self._bar.set_postfix_str(f"loss {loss:.4f}", refresh=False)
+            self._bar.update()
+            return
         now = time.monotonic()
         trainer = self._trainer
         steps = trainer.task.steps
@@ -34,9 +60,16 @@ class Progress:
             flush=True,
         )
 
-    def epoch_line(self, record: EpochRecord) -> str:
-        """What an epoch achieved."""
+    def after_epoch(self, record: EpochRecord) -> None:
+        """Prints what it achieved."""
         self._latest = time.monotonic()
+        line = self._epoch_line(record)
+        if self._bar is not None:
+            self._bar.write(line, file=sys.stdout)
+        else:
+            print(line, flush=True)
+
+    def _epoch_line(self, record: EpochRecord) -> str:
         epochs, task = self._trainer.config.epochs, self._trainer.task
         digits = len(str(epochs))
         return (
@@ -53,6 +86,24 @@ class Progress:
             return ""
         seconds = (time.monotonic() - self._begin) / done * left
         return f"ETA {duration(seconds)}"
+
+
+def _bar(trainer: Trainer) -> Any:
+    """Of the steps of a run; None where nobody watches, or without tqdm."""
+    if not sys.stdout.isatty():
+        return None
+    try:
+        tqdm: Any = importlib.import_module("tqdm")
+    except ImportError:
+        return None
+    return tqdm.tqdm(
+        total=trainer.total_steps,
+        initial=trainer.step,
+        unit="step",
+        file=sys.stdout,
+        leave=False,
+        dynamic_ncols=True,
+    )
 
 
 def quality_text(metric: str, percent: bool, value: float) -> str:

@@ -11,8 +11,56 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
+
+
+class ResultFile:
+    """A file that is replaced as a whole."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def check(self) -> None:
+        """As `check_writable`."""
+        check_writable(self._path)
+
+    def write(self, records: Iterable[Mapping[str, object]]) -> None:
+        """As `write_lines`."""
+        write_lines(self._path, records)
+
+
+class StandardOutput:
+    """The standard output of the moment it is made, even where it is redirected later."""
+
+    def __init__(self) -> None:
+        self._stream = sys.stdout
+
+    def check(self) -> None:
+        """Nothing can be tried without writing."""
+
+    def write(self, records: Iterable[Mapping[str, object]]) -> None:
+        """All of them or, where one cannot be written as JSON, none.
+
+        Raises:
+            OSError: in a sentence that gives the reason.
+            ValueError: a record holds NaN or infinity.
+        """
+        text = "".join(map(_line, records))
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError as error:
+            reason = error.strerror or error
+            raise OSError(f"standard output cannot be written: {reason}") from error
+
+
+def destination(name: str) -> ResultFile | StandardOutput:
+    """Where records go: a path, or "-" for standard output."""
+    return StandardOutput() if name == "-" else ResultFile(Path(name))
 
 
 def check_writable(path: Path) -> None:
@@ -44,12 +92,23 @@ def write_lines(path: Path, records: Iterable[Mapping[str, object]]) -> None:
         OSError: the file cannot be written, in a sentence that names the path and the reason.
         ValueError: a record holds NaN or infinity. After either, the earlier file still stands.
     """
+    with replaced(path) as file:
+        for record in records:
+            file.write(_line(record).encode())
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[BinaryIO]:
+    """A new file, which takes the place of the path once it is written and on the disk.
+
+    Raises:
+        OSError: the file cannot be written, in a sentence that names the path and the reason.
+    """
     target = _without_links(path)
     temporary = _temporary_beside(target)
     try:
-        with temporary.open("x", encoding="utf-8") as file:
-            for record in records:
-                file.write(json.dumps(record, allow_nan=False) + "\n")
+        with temporary.open("xb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
@@ -57,6 +116,10 @@ def write_lines(path: Path, records: Iterable[Mapping[str, object]]) -> None:
         raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _line(record: Mapping[str, object]) -> str:
+    return json.dumps(record, allow_nan=False) + "\n"
 
 
 def _check_replaceable(target: Path) -> None:

@@ -23,7 +23,7 @@ from dlprim.distributed.prediction import Network, predict, table
 from dlprim.train import checkpoint
 from dlprim.train.agreement import make_trainer
 from dlprim.train.config import TrainConfig
-from dlprim.train.flags import PROGRAM
+from dlprim.train.flags import BANDWIDTH, LATENCY, PROGRAM
 from dlprim.train.folder import FILE
 from dlprim.train.interruption import Interruption, status_of, word_for
 from dlprim.train.loop import EpochRecord
@@ -31,7 +31,6 @@ from dlprim.train.models import LanguageModel
 from dlprim.train.profiling import Profile
 from dlprim.train.progress import Progress, quality_text, split_text, warn
 from dlprim.train.ranks import StepLog
-from dlprim.train.records import write_lines
 from dlprim.train.sampling import sample
 
 SCHEMA_VERSION = 2
@@ -120,8 +119,10 @@ class Run:
 
     def _train(self) -> int:
         """The signal that ended the run before its end, or 0."""
-        progress = Progress(self.trainer)
+        with Progress(self.trainer) as progress:
+            return self._train_with(progress)
 
+    def _train_with(self, progress: Progress) -> int:
         def after_step(loss: float) -> None:
             progress.after_step(loss)
             self.log.after_step()
@@ -135,7 +136,7 @@ class Run:
         try:
             for record in self.trainer.run():
                 self.history.append(self._epoch_record(record))
-                print(progress.epoch_line(record), flush=True)
+                progress.after_epoch(record)
                 self._save()
         except _StoppedError:
             self.exchange.before_test()
@@ -171,15 +172,18 @@ class Run:
 
     def _test(self) -> int:
         quality = self.exchange.mean(self.task.test(self.trainer.model), self.task.tested)
-        print(f"test: {quality_text(self.task.metric, self.task.percent, quality)}")
+        found: dict[str, Any] = {}
+        if self.flags.checkpoint is not None:  # untrained weights have times, but no quality
+            found[self.task.metric] = quality
+            print(f"test: {quality_text(self.task.metric, self.task.percent, quality)}")
         profiled: list[dict[str, Any]] = []
         if self.profile is not None:
             model, test = self.trainer.model, self.task.test
             print("\n".join(self.profile.of_tests(model, test, self.config.dtype)))
             profiled = self.profile.records()
         if self.flags.json is not None and self.group.rank == 0:
-            record = {"record": "test", self.task.metric: quality}
-            write_lines(self.flags.json, [*profiled, record | self._described()])
+            record = {"record": "test", **found}
+            self.flags.json.write([*profiled, record | self._described()])
         return 0
 
     def _finish(self) -> None:
@@ -213,7 +217,7 @@ class Run:
                 "activation_bytes": memory,
                 "resident_bytes": resident,
             }
-            write_lines(self.flags.json, [*self.history, final | scaling | self._described()])
+            self.flags.json.write([*self.history, final | scaling | self._described()])
 
     def _scaling(self) -> dict[str, Any]:
         """Prints where the time of steps went, over all ranks, and returns it for the record."""
@@ -223,7 +227,8 @@ class Run:
         if self.group.size > 1 or self.baseline is not None:
             print("\n".join(summary.lines(self.baseline)))
         if self.flags.predict_scaling:
-            network = Network(1e9 * self.flags.bandwidth, 1e-6 * self.flags.latency)
+            bandwidth = self.flags.bandwidth or BANDWIDTH
+            network = Network(1e9 * bandwidth, 1e-6 * (self.flags.latency or LATENCY))
             print("\n".join(table(predict(summary.profile(), network))))
         record = summary.record()
         if self.baseline is not None:

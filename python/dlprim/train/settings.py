@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from dlprim.distributed import Group
 from dlprim.distributed.agreement import prepare_together
 from dlprim.train import checkpoint
 from dlprim.train.config import TrainConfig, configured, without_effect
+from dlprim.train.flags import PROGRAM
 from dlprim.train.folder import FILE
+from dlprim.train.progress import warn
+from dlprim.train.records import check_writable
 
 
 def settled(
@@ -33,7 +36,8 @@ def settled(
     together = flags.global_batch or given.pop("batch_size", 0) * group.size
     if together:
         given["batch_size"] = together
-    if (flags.resume or flags.eval) and flags.checkpoint is not None:
+    goes_on = flags.resume or flags.eval or flags.predict is not None
+    if goes_on and flags.checkpoint is not None:
         config = _continued(given, flags, group)
     else:
         try:
@@ -49,14 +53,66 @@ def settled(
     return config
 
 
+def require_company(
+    options: argparse.ArgumentParser, flags: argparse.Namespace, group: Group
+) -> None:
+    """Refuses flags that do nothing without another one.
+
+    What a job's script sets for any number of ranks is warned of on one.
+
+    Raises
+    ------
+    SystemExit
+        With code 2.
+    """
+    if flags.resume and flags.checkpoint is None:
+        options.error("argument --resume: expected --checkpoint DIR too")
+    if flags.eval and flags.checkpoint is None and not flags.profile:
+        options.error(
+            "argument --eval: expected --checkpoint DIR too, whose weights are tested (or "
+            "--profile, for the times of untrained weights)"
+        )
+    _require_prediction(options, flags, group)
+    for name in ("bandwidth", "latency"):
+        if getattr(flags, name) is not None and not flags.predict_scaling:
+            options.error(
+                f"argument --{name}: expected --predict-scaling too, as it describes the network "
+                "that is predicted"
+            )
+    if flags.wire != "float32" and group.size == 1 and not flags.predict_scaling:
+        warn(PROGRAM, f"--wire {flags.wire} changes nothing on one rank, which sends no gradients")
+
+
+def _require_prediction(
+    options: argparse.ArgumentParser, flags: argparse.Namespace, group: Group
+) -> None:
+    """Refuses --output without --predict, and what --predict does not do."""
+    if flags.predict is None:
+        if flags.output is not None:
+            options.error("argument --output: expected --predict FILE too")
+        return
+    if flags.checkpoint is None:
+        options.error("argument --predict: expected --checkpoint DIR too, whose weights predict")
+    for name in ("resume", "eval", "profile", "check", "predict_scaling", "json", "baseline"):
+        if getattr(flags, name):
+            options.error(f"argument --predict: expected without --{name.replace('_', '-')}")
+    if group.size > 1:
+        options.error(f"argument --predict: expected one rank, not {group.size}")
+    if flags.output is not None:
+        try:
+            check_writable(flags.output)
+        except OSError as error:
+            options.error(f"argument --output: {error}")
+
+
 def _continued(given: dict[str, Any], flags: argparse.Namespace, group: Group) -> TrainConfig:
     """That of the checkpoint, which rank 0 reads: others may not see its disk."""
     path = flags.checkpoint / FILE
 
     def stored() -> Any:
-        return checkpoint.read_description(path)["config"] if group.rank == 0 else None
+        return checkpoint.read_description(path) if group.rank == 0 else None
 
     found = group.allgather(prepare_together(group, stored))[0]
-    prepare_together(group, lambda: checkpoint.require_same(path, found, given))
-    known = {name: value for name, value in found.items() if name in asdict(TrainConfig())}
-    return TrainConfig(**(known | {"hidden": tuple(found["hidden"])}))
+    trains = flags.resume and not flags.eval
+    prepare_together(group, lambda: checkpoint.require_same(path, found["config"], given, trains))
+    return replace(checkpoint.stored_config(found), **given)

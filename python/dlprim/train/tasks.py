@@ -248,6 +248,13 @@ def seeded(*key: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))
 
 
+def enlarged_size(config: TrainConfig) -> int:
+    """The pixels of a side that images are enlarged to; 0 leaves them."""
+    if config.model == "resnet50" and config.data == "digits":
+        return config.image_size or _DIGITS_ENLARGED
+    return config.image_size
+
+
 def make_task(config: TrainConfig, shard: Shard = _WHOLE) -> Task:
     """The task that a configuration names, or a rank's part of it.
 
@@ -259,13 +266,11 @@ def make_task(config: TrainConfig, shard: Shard = _WHOLE) -> Task:
     generator = seeded(config.seed, 0)
     if config.model in LANGUAGE:
         return TextTask(standard_library(generator), config, shard)
-    size = config.image_size
+    size = enlarged_size(config)
     if config.data == "synthetic":
         dataset = synthetic(size or _IMAGENET, generator)
     elif config.data == "digits":
         dataset = load_digits(generator)
-        if config.model == "resnet50":
-            size = size or _DIGITS_ENLARGED
     else:
         dataset = load_npz(Path(config.data), generator)
     if config.model == "resnet50":

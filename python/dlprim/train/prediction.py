@@ -1,0 +1,177 @@
+"""Trained models out of their checkpoints: architecture and weights, to predict with."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dlprim.arguments.floats import widened
+from dlprim.nn import Module
+from dlprim.train import checkpoint
+from dlprim.train.config import LANGUAGE, TrainConfig
+from dlprim.train.data import MissingDataError, images_of, rows_of, values_of
+from dlprim.train.folder import FILE, CheckpointError
+from dlprim.train.models import build
+from dlprim.train.npz import DamagedFileError, read_array, read_arrays
+from dlprim.train.records import replaced
+from dlprim.train.tasks import enlarged_size, seeded
+
+_BATCH = 128  # images that are computed at a time, so that activations stay small
+
+
+class TrainedModel:
+    """A model in inference mode: called with an array, it returns float32 logits.
+
+    Models of images take (N, C, H, W) or (N, C) of the values that they were trained on: uint8 is
+    scaled to -1 to 1, all else is taken as it is, and what the training enlarged or repeated over
+    channels is treated alike. The result is (N, classes). Models of text take integers (T, N),
+    places in ``dlprim.train.text.ALPHABET`` that each sequence begins with; the result is
+    (T, N, classes), of the character behind each.
+
+    Attributes
+    ----------
+    module : Module
+        The layers with their weights, whose ``forward(x, training=False)`` is called.
+    config : TrainConfig
+        The settings of the run.
+    classes : int
+    """
+
+    def __init__(self, module: Module, config: TrainConfig, channels: int, classes: int) -> None:
+        self.module, self.config, self.classes = module, config, classes
+        self._channels = channels  # of images; values of a row
+
+    def __call__(self, x: ArrayLike) -> NDArray[np.float32]:
+        """The logits of each class.
+
+        Raises
+        ------
+        TypeError
+            x is no array of numbers; for models of text, of integers.
+        ValueError
+            x has not the shape that the model takes, or a value that is not finite or no character.
+        """
+        return self.logits(np.asarray(x), "x")
+
+    def logits(self, x: NDArray[Any], name: str) -> NDArray[np.float32]:
+        """As a call; messages say ``name`` instead of x."""
+        if self.config.model in LANGUAGE:
+            return self._of_text(x, name)
+        if x.dtype.kind not in "iuf":
+            raise TypeError(f"{name} has dtype {x.dtype}, expected integers or floats")
+        if x.ndim not in (2, 4) or x[:1].size == 0 < x.shape[0]:
+            raise ValueError(
+                f"{name} has the shape {x.shape}, expected (N, C) or (N, C, H, W) with extents "
+                "above 0"
+            )
+        try:
+            src = self._prepared(values_of(x, name), name)
+        except MissingDataError as error:
+            raise ValueError(str(error)) from error
+        dst = np.empty((x.shape[0], self.classes), np.float32)
+        for start in range(0, x.shape[0], _BATCH):
+            part = slice(start, start + _BATCH)
+            dst[part] = widened(self.module.forward(src[part], training=False))
+        return dst
+
+    def _prepared(self, src: NDArray[np.float32], name: str) -> NDArray[np.float32]:
+        """As the training made its images."""
+        if self.config.model != "mlp":
+            return images_of(src, self._channels, enlarged_size(self.config), name)
+        rows = rows_of(src)
+        if rows.shape[1] != self._channels:
+            raise ValueError(
+                f"{name} has {rows.shape[1]} values per sample, expected {self._channels} as in "
+                "training"
+            )
+        return rows
+
+    def _of_text(self, x: NDArray[Any], name: str) -> NDArray[np.float32]:
+        if x.dtype.kind not in "iu":
+            raise TypeError(f"{name} has dtype {x.dtype}, expected integers: places of characters")
+        if x.ndim != 2 or x.size == 0:
+            raise ValueError(
+                f"{name} has the shape {x.shape}, expected (T, N) with extents above 0"
+            )
+        if x.min() < 0 or x.max() >= self.classes:
+            other = x.min() if x.min() < 0 else x.max()
+            raise ValueError(f"{name} holds {other}, expected 0 to {self.classes - 1}")
+        dst = widened(self.module.forward(x.astype(np.int64), training=False))
+        return dst.reshape(*x.shape, self.classes)
+
+
+def load(folder: str | os.PathLike[str]) -> TrainedModel:
+    """The model of the checkpoint that ``python -m dlprim.train --checkpoint folder`` wrote.
+
+    Raises
+    ------
+    CheckpointError
+        There is none, it is damaged, or its arrays are not those of its model.
+    """
+    path = Path(folder) / FILE
+    if not path.exists():
+        raise CheckpointError(
+            f"{path} does not exist: expected a folder that python -m dlprim.train --checkpoint "
+            "wrote to"
+        )
+    description, arrays = checkpoint.read(path)
+    config = checkpoint.stored_config(description)
+    prefix = "model/"
+    state = {it.removeprefix(prefix): arrays[it] for it in arrays if it.startswith(prefix)}
+    first, last = next(iter(state.values()), None), next(reversed(state.values()), None)
+    if first is None or last is None or first.ndim < 2 or last.ndim != 1:
+        raise CheckpointError(f"{path} holds no weights of a model")
+    channels, classes = first.shape[1], last.size  # a filter or matrix comes first, a bias last
+    module = build(config, (channels,), classes, seeded(config.seed, 1))
+    try:
+        module.load_state_dict(state)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} does not fit the model: {error.args[0]}") from error
+    return TrainedModel(module, config, channels, classes)
+
+
+def predict_file(model: TrainedModel, source: Path, target: Path | None) -> NDArray[np.intp]:
+    """The class of each image of a file.
+
+    Parameters
+    ----------
+    model : TrainedModel
+        Of images.
+    source : Path
+        An .npy file, or an .npz file with the array ``images``.
+    target : Path, optional
+        Where the logits are written to, an .npy file.
+
+    Raises
+    ------
+    MissingDataError
+        The file cannot be read or holds no such array.
+    TypeError, ValueError
+        Its images do not fit the model, or the model is one of text.
+    OSError
+        The target cannot be written.
+    """
+    if model.config.model in LANGUAGE:
+        raise ValueError(
+            f"--predict: the checkpoint is of the model {model.config.model}, expected a model of "
+            "images"
+        )
+    try:
+        if source.suffix == ".npy":
+            images, name = read_array(source), str(source)
+        else:
+            arrays = read_arrays(source)
+            if "images" not in arrays:
+                raise MissingDataError(f"{source} holds {sorted(arrays)}, expected 'images'")
+            images, name = arrays["images"], f"{source}: images"
+    except (OSError, DamagedFileError) as error:
+        raise MissingDataError(f"{source} cannot be read: {error}") from error
+    logits = model.logits(images, name)
+    if target is not None:
+        with replaced(target) as file:
+            np.save(file, logits, allow_pickle=False)
+    return np.asarray(logits.argmax(axis=1))
