@@ -4,6 +4,8 @@ import math
 from operator import index
 from typing import Any
 
+import numpy as np
+
 
 def integer(name: str, value: Any, least: int, end: int = 2**63) -> int:
     """``value`` as an int in [least, end); TypeError for no integer, ValueError outside."""
@@ -34,6 +36,23 @@ def typed_integer(name: str, value: Any) -> int:
         return index(value)
     except TypeError:
         raise TypeError(f"{name} is of type {type(value).__name__}, expected an integer") from None
+
+
+def flag(name: str, value: Any) -> bool:
+    """``value`` as a bool; TypeError for everything else, however true it may be."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise TypeError(f"{name} is {value!r}, expected True or False")
+
+
+def operand_flag(name: str, value: Any, taker: str) -> bool:
+    """As `flag`, where callers confuse saying that there is an operand with passing it."""
+    if isinstance(getattr(value, "shape", None), tuple) and value.shape:
+        raise TypeError(
+            f"{name} is an array of shape {value.shape}, expected True or False: "
+            f"the array itself is an argument of {taker}"
+        )
+    return flag(name, value)
 
 
 def real(name: str, value: Any, least: float = -math.inf) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 from dlprim import _core
 from dlprim.arguments.arrays import Array
 from dlprim.arguments.floats import float_operand
-from dlprim.arguments.scalars import fraction, integer
+from dlprim.arguments.scalars import flag, fraction, integer
 
 _WORDS = 2**32
 _SEEDS = 2**64
@@ -52,8 +52,9 @@ def add(src: Any, other: Any, relu: bool = False, out: Array | None = None) -> A
     out
         As for `relu`, with its errors; may be src or other.
     """
+    kind = "add_relu" if flag("relu", relu) else "add"
     source, addend = float_operand("src", src), float_operand("other", other)
-    return _core.elementwise("add_relu" if relu else "add", source, addend, out)
+    return _core.elementwise(kind, source, addend, out)
 
 
 def dropout(src: Any, p: float, seed: int, offset: int = 0, out: Array | None = None) -> Array:

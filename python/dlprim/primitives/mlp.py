@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from dlprim.arguments.arrays import Array, FloatArray
 from dlprim.arguments.names import float_type_name
+from dlprim.arguments.scalars import flag
 from dlprim.primitives.linear import Linear
 
 
@@ -111,6 +112,7 @@ class MLP:
 
         Errors: as `Linear.forward` does; ValueError for a wrong number of weights or biases.
         """
+        flag("training", training)
         self._require_layers("weights", weights)
         self._require_layers("biases", biases)
         saved = []
@@ -143,6 +145,7 @@ class MLP:
 
         Errors: as the passes of `Linear` do; ValueError for a wrong number of weights.
         """
+        flag("needs_diff_src", needs_diff_src)
         self._require_layers("weights", weights)
         self._require_layers("saved", saved)
         diff_weights: list[Array] = []

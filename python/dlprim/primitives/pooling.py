@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dlprim import _core
 from dlprim.arguments.arrays import Array, aligned
 from dlprim.arguments.floats import float_operand
+from dlprim.arguments.scalars import flag
 from dlprim.primitives.activations import Activations
 
 
@@ -136,7 +137,8 @@ class AvgPool2d(_Pool2d):
         groups: int = 1,
         count_include_pad: bool = True,
     ) -> None:
-        self._kind = "average_padded" if count_include_pad else "average"
+        counted = flag("count_include_pad", count_include_pad)
+        self._kind = "average_padded" if counted else "average"
         super().__init__(shape, kernel, stride, padding, layout, dtype, groups)
 
     def forward(self, src: Any, out: Array | None = None) -> Array:

@@ -10,7 +10,7 @@ from dlprim import _core as core
 from dlprim.arguments.arrays import Array
 from dlprim.arguments.floats import dtype_named, float32_operand
 from dlprim.arguments.names import float_type_name
-from dlprim.arguments.scalars import held_integer
+from dlprim.arguments.scalars import flag, held_integer, operand_flag
 from dlprim.primitives.operands import Scheduled
 from dlprim.primitives.rnn_operands import (
     GRUGradients,
@@ -46,7 +46,8 @@ class RecurrentLayer(Scheduled):
         self.x_shape = (t, n, c)
         self.K = held_integer("K", K)
         self.dtype = dtype_named(name)
-        self.reverse, self.bias = bool(reverse), bool(bias)
+        self.reverse = flag("reverse", reverse)
+        self.bias = operand_flag("bias", bias, "pack_weights")
         self._kind = WeightsKind(self._cell, c, self.K, name)
         if schedule is not None and not isinstance(schedule, Mapping):
             kind = type(schedule).__name__
@@ -112,10 +113,11 @@ class RecurrentLayer(Scheduled):
         self, operands: dict[str, Any], weights: Any, out: Any, training: bool
     ) -> tuple[Any, ...]:
         """y, the states at the end and, with training, what `backward` needs."""
+        training = flag("training", training)
         operands["lengths"] = sequence_lengths(operands["lengths"], out)
         self._require_weights("weights", weights)
         arrays = {**operands, **weights.operands(), "dst": out}
-        found = self._core.forward(arrays, bool(training))
+        found = self._core.forward(arrays, training)
         states = [found.pop(name) for name in ("h_n", "c_n") if name in found]
         ends = (found["dst"], *states)
         return (*ends, self._saved(**operands, **found)) if training else ends
