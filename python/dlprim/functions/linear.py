@@ -2,12 +2,15 @@
 
 from typing import Any
 
+import numpy as np
+
 from dlprim import _core as core
-from dlprim.arguments.arrays import Array, FloatArray, result_array
+from dlprim.arguments.arrays import Array, FloatArray, refuse_masked, result_array
 from dlprim.arguments.floats import bias_operand, float_operand, like_x, require_type
 from dlprim.arguments.names import activation_name
 
 _MOST_CHANNELS = 1 << 24  # the kernel's bound on leading dimensions
+_USUAL = (type(None), np.ndarray)
 _Y = "leading axes of x, K from w"
 
 
@@ -35,12 +38,14 @@ def linear(
     agree, the activation is unknown, or `out` cannot take the result. Nothing is kept between
     calls; `Linear` packs weights once. Sources: as of `Linear`.
     """
+    if type(bias) not in _USUAL or type(out) not in _USUAL:  # which the core takes as they are
+        refuse_masked({"bias": bias, "out": out})
     if activation is None or activation_name(activation):
         y: Array | None = core.linear(x, w, bias, activation, out)
         if y is not None:
             return y
     src, weights = _operands(x, w)
-    offset = bias_operand(bias, weights)
+    offset = None if bias is None else _base(bias_operand(bias, weights))
     shape = (*src.shape[:-1], weights.shape[0])
     dst = result_array(out, shape, {"x": src, "w": weights, "bias": offset}, src.dtype)
     result: Array = _taken(core.linear(src, weights, offset, activation, dst))
@@ -81,7 +86,7 @@ def linear_backward(
         return gradients
     src, weights = _operands(x, w)
     shape = (*src.shape[:-1], weights.shape[0])
-    diff_dst = like_x("dy", dy, src, shape, _Y)
+    diff_dst = _base(like_x("dy", dy, src, shape, _Y))
     saved = None
     if activation is not None:
         if y is None:
@@ -89,7 +94,7 @@ def linear_backward(
                 f"y is missing: the gradient of activation={activation!r} needs the result of "
                 "the forward pass, or what the activation was applied to"
             )
-        saved = like_x("y", y, src, shape, _Y)
+        saved = _base(like_x("y", y, src, shape, _Y))
     result: tuple[Array, Array, FloatArray] = _taken(
         core.linear_backward(diff_dst, src, weights, saved, activation)
     )
@@ -115,4 +120,9 @@ def _operands(x: Any, w: Any) -> tuple[Array, Array]:
         )
     if max(weights.shape) > _MOST_CHANNELS:
         raise ValueError(f"w has shape {weights.shape}, expected at most 2^24 channels on an axis")
-    return src, weights
+    return _base(src), _base(weights)
+
+
+def _base(array: Any) -> Any:
+    """The same memory as an ndarray: the core takes no subclass, such as a memory map, for one."""
+    return array if type(array) is np.ndarray else array.view(np.ndarray)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arguments.arrays import FloatArray, array_of, require_shape
+from dlprim.arguments.arrays import FloatArray, array_of, refuse_masked, require_shape
 from dlprim.arguments.names import activation_name, dtype_name, one_of_names
 from dlprim.arguments.scalars import flag, operand_flag, typed_integer
 from dlprim.kernel.disassembly import disassembly
@@ -175,6 +175,7 @@ def brgemm(
         )
     batch, m, k = a.shape
     n = b.shape[2]
+    refuse_masked({"c": c})
     if c is not None and not isinstance(c, np.ndarray):
         raise TypeError(f"c is of type {type(c).__name__}, expected a NumPy array of float32")
     if c is not None and c.shape != (m, n):

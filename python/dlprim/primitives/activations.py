@@ -11,7 +11,7 @@ from typing import Any
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arguments.arrays import Array, Shape, contiguous, viewed
+from dlprim.arguments.arrays import Array, Shape, contiguous, refuse_masked, viewed
 from dlprim.arguments.floats import dtype_named
 from dlprim.arguments.names import float_type_name, layout_name
 from dlprim.arguments.scalars import integer
@@ -77,10 +77,12 @@ class Activations:
         TypeError or ValueError: x or `out` is of another dtype or shape, or they share memory.
         """
         plain = contiguous(viewed("x", x, self._dtype_name))
+        refuse_masked({"out": out})
         return self._core.pack("packed", "x", plain, out)
 
     def unpack(self, packed: Any, out: Array | None = None) -> Array:
         """The packed array in plain form, (N, C, H, W); else as `pack`."""
+        refuse_masked({"packed": packed, "out": out})
         return self._core.unpack("packed", packed, out)
 
     def __repr__(self) -> str:

@@ -14,6 +14,7 @@ from dlprim import _core
 from dlprim.arguments.arrays import (
     Array,
     FloatArray,
+    refuse_masked,
     require_given,
     require_running,
     require_separate,
@@ -155,6 +156,7 @@ class BatchNorm:
             "relu_mask": relu_mask, **self._statistics(saved),
             "variance": np.empty(self._channels, np.float32) if training else None,
         }  # fmt: skip
+        refuse_masked(arrays)
         if training:
             require_running(self._channels, running_mean, running_var)
         count: float = self._pixels
@@ -239,6 +241,7 @@ class BatchNorm:
             "diff_residual": passed,
             "diff_weight": weight_sum, "diff_bias": bias_sum, **self._statistics(saved),
         }  # fmt: skip
+        refuse_masked(arrays)
         if training and population is not None:
             populations.backward(self._core, arrays, self._pixels, population)
         else:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core as core
-from dlprim.arguments.arrays import Array, FloatArray
+from dlprim.arguments.arrays import Array, FloatArray, refuse_masked
 from dlprim.arguments.floats import dtype_named, float32_operand
 from dlprim.arguments.names import activation_name, dtype_name, layout_name
 from dlprim.arguments.scalars import flag, operand_flag
@@ -140,6 +140,7 @@ class Linear(Operands):
         Errors: as `Conv2d.forward` does.
         """
         flag("training", training)
+        refuse_masked({"src": src, "weights": weights, "bias": bias, "scale": scale, "out": out})
         if isinstance(scale, int | float | np.floating):
             scale = np.full(self.w_shape[0], scale, np.float32)
         kept = training and self.activation in _FROM_ARGUMENT
@@ -178,6 +179,7 @@ class Linear(Operands):
 
         Errors: as `backward_data` does, or `saved` is missing.
         """
+        refuse_masked({"diff_dst": diff_dst, "saved": saved, "out": out, "diff_bias": diff_bias})
         if self.activation is None:
             saved = None
         elif saved is None:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arguments.arrays import Array, aligned
+from dlprim.arguments.arrays import Array, aligned, refuse_masked
 from dlprim.arguments.floats import float_operand
 from dlprim.arguments.scalars import flag
 from dlprim.primitives.activations import Activations
@@ -98,6 +98,7 @@ class MaxPool2d(_Pool2d):
         TypeError or ValueError: an array is of another dtype or shape, not C-contiguous, or
         overlaps a result.
         """
+        refuse_masked({"src": src, "out": out, "indices": indices})
         return self._core.forward(src, out, indices)
 
     def backward(
@@ -116,6 +117,7 @@ class MaxPool2d(_Pool2d):
         Returns: packed ndarray, src_shape.
         Errors: as `forward` does.
         """
+        refuse_masked({"diff_dst": diff_dst, "indices": indices, "out": out})
         return self._core.backward(diff_dst, indices, out)
 
 
@@ -143,10 +145,12 @@ class AvgPool2d(_Pool2d):
 
     def forward(self, src: Any, out: Array | None = None) -> Array:
         """Pools src into a packed array of dst_shape; else as `MaxPool2d.forward`."""
+        refuse_masked({"src": src, "out": out})
         return self._core.forward(src, out, None)
 
     def backward(self, diff_dst: Any, out: Array | None = None) -> Array:
         """The gradient with respect to src; else as `MaxPool2d.backward`."""
+        refuse_masked({"diff_dst": diff_dst, "out": out})
         return self._core.backward(diff_dst, None, out)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy.typing as npt
 
 from dlprim import _core as core
-from dlprim.arguments.arrays import Array
+from dlprim.arguments.arrays import Array, refuse_masked
 from dlprim.arguments.floats import dtype_named, float32_operand
 from dlprim.arguments.names import float_type_name
 from dlprim.arguments.scalars import flag, held_integer, operand_flag
@@ -92,7 +92,9 @@ class RecurrentLayer(Scheduled):
             out = PackedWeights(self._kind)
         self._require_weights("out", out)
         biases = {"b_ih": float32_operand(b_ih), "b_hh": float32_operand(b_hh)}
-        out.pack(self._core, {"w_ih": w_ih, "w_hh": w_hh, **biases})
+        plain = {"w_ih": w_ih, "w_hh": w_hh, **biases}
+        refuse_masked(plain)
+        out.pack(self._core, plain)
         return out
 
     def __repr__(self) -> str:
@@ -117,6 +119,7 @@ class RecurrentLayer(Scheduled):
         operands["lengths"] = sequence_lengths(operands["lengths"], out)
         self._require_weights("weights", weights)
         arrays = {**operands, **weights.operands(), "dst": out}
+        refuse_masked(operands | {"out": out})
         found = self._core.forward(arrays, training)
         states = [found.pop(name) for name in ("h_n", "c_n") if name in found]
         ends = (found["dst"], *states)
@@ -130,6 +133,7 @@ class RecurrentLayer(Scheduled):
                 "forward(training=True) returns"
             )
         operands = saved._asdict() | gradients
+        refuse_masked(operands)
         operands["lengths"] = sequence_lengths(operands["lengths"])
         for name in ("c_0", "diff_c_n"):
             operands[name] = float32_operand(operands.get(name))
