@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from dlprim import _core
-from dlprim.arguments.arrays import Array, refuse_masked
+from dlprim.arguments.arrays import Array, Masked, refuse_masked
 from dlprim.arguments.floats import float_operand
 from dlprim.arguments.scalars import flag, fraction, integer
 
@@ -26,7 +26,7 @@ def relu(src: Any, out: Array | None = None) -> Array:
 
     TypeError or ValueError: an array is of another dtype or shape, or `out` overlaps src in part.
     """
-    if out is not None:
+    if isinstance(out, Masked):
         refuse_masked({"out": out})
     return _core.elementwise("relu", float_operand("src", src), None, out)
 
@@ -42,7 +42,7 @@ def relu_backward(diff_dst: Any, dst: Any, out: Array | None = None) -> Array:
         As for `relu`, with its errors; may be diff_dst or dst.
     """
     gradient, result = float_operand("diff_dst", diff_dst), float_operand("dst", dst)
-    if out is not None:
+    if isinstance(out, Masked):
         refuse_masked({"out": out})
     return _core.elementwise("relu_backward", gradient, result, out)
 
@@ -58,7 +58,7 @@ def add(src: Any, other: Any, relu: bool = False, out: Array | None = None) -> A
     """
     kind = "add_relu" if flag("relu", relu) else "add"
     source, addend = float_operand("src", src), float_operand("other", other)
-    if out is not None:
+    if isinstance(out, Masked):
         refuse_masked({"out": out})
     return _core.elementwise(kind, source, addend, out)
 
@@ -87,6 +87,6 @@ def dropout(src: Any, p: float, seed: int, offset: int = 0, out: Array | None = 
     source = float_operand("src", src)
     threshold = round(math.ldexp(p, 32))
     scale = 0.0 if threshold == _WORDS else 1 / (1 - p)
-    if out is not None:
+    if isinstance(out, Masked):
         refuse_masked({"out": out})
     return _core.dropout(source, out, seed, offset, threshold, scale)

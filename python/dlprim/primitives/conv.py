@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core as core
-from dlprim.arguments.arrays import Array, refuse_masked
+from dlprim.arguments.arrays import Array, Masked, refuse_masked
 from dlprim.arguments.floats import float32_operand
 from dlprim.arguments.names import activation_name, float_type_name, layout_name
 from dlprim.arguments.scalars import operand_flag
@@ -175,9 +175,16 @@ class Conv2d(Operands):
         TypeError or ValueError: an array is missing or superfluous, of another dtype or shape, not
         C-contiguous, or overlaps a result.
         """
-        refuse_masked(
-            {"src": src, "weights": weights, "bias": bias, "residual": residual, "out": out}
-        )
+        if (
+            isinstance(src, Masked)
+            or isinstance(weights, Masked)
+            or isinstance(bias, Masked)
+            or isinstance(residual, Masked)
+            or isinstance(out, Masked)
+        ):
+            refuse_masked(
+                {"src": src, "weights": weights, "bias": bias, "residual": residual, "out": out}
+            )
         return self._core.forward(src, weights, float32_operand(bias), residual, relu_mask, out)
 
     def backward_relu(
@@ -205,7 +212,8 @@ class Conv2d(Operands):
         if (dst is None) == (relu_mask is None):
             given = "neither" if dst is None else "both"
             raise ValueError(f"of dst and relu_mask {given} is given, expected one of them")
-        refuse_masked({"diff_dst": diff_dst, "dst": dst, "out": out})
+        if isinstance(diff_dst, Masked) or isinstance(dst, Masked) or isinstance(out, Masked):
+            refuse_masked({"diff_dst": diff_dst, "dst": dst, "out": out})
         return self._core.backward_activation(diff_dst, dst, relu_mask, out, diff_bias)
 
     def diff_bias(
@@ -214,7 +222,8 @@ class Conv2d(Operands):
         """The gradient with respect to the bias, (K,) of float32: of diff_dst as `backward_data`
         takes it, summed over all but the channels. `out` and errors are as of `forward`.
         """
-        refuse_masked({"diff_dst": diff_dst, "out": out})
+        if isinstance(diff_dst, Masked) or isinstance(out, Masked):
+            refuse_masked({"diff_dst": diff_dst, "out": out})
         result = np.empty(self.w_shape[:1], np.float32) if out is None else out
         self._core.backward_activation(diff_dst, None, None, None, result)
         return result

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core as core
-from dlprim.arguments.arrays import Array, FloatArray, refuse_masked
+from dlprim.arguments.arrays import Array, FloatArray, Masked, refuse_masked
 from dlprim.arguments.floats import dtype_named, float32_operand
 from dlprim.arguments.names import activation_name, dtype_name, layout_name
 from dlprim.arguments.scalars import flag, operand_flag
@@ -140,7 +140,16 @@ class Linear(Operands):
         Errors: as `Conv2d.forward` does.
         """
         flag("training", training)
-        refuse_masked({"src": src, "weights": weights, "bias": bias, "scale": scale, "out": out})
+        if (
+            isinstance(src, Masked)
+            or isinstance(weights, Masked)
+            or isinstance(bias, Masked)
+            or isinstance(scale, Masked)
+            or isinstance(out, Masked)
+        ):
+            refuse_masked(
+                {"src": src, "weights": weights, "bias": bias, "scale": scale, "out": out}
+            )
         if isinstance(scale, int | float | np.floating):
             scale = np.full(self.w_shape[0], scale, np.float32)
         kept = training and self.activation in _FROM_ARGUMENT
@@ -179,7 +188,15 @@ class Linear(Operands):
 
         Errors: as `backward_data` does, or `saved` is missing.
         """
-        refuse_masked({"diff_dst": diff_dst, "saved": saved, "out": out, "diff_bias": diff_bias})
+        if (
+            isinstance(diff_dst, Masked)
+            or isinstance(saved, Masked)
+            or isinstance(out, Masked)
+            or isinstance(diff_bias, Masked)
+        ):
+            refuse_masked(
+                {"diff_dst": diff_dst, "saved": saved, "out": out, "diff_bias": diff_bias}
+            )
         if self.activation is None:
             saved = None
         elif saved is None:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core as core
-from dlprim.arguments.arrays import Array, Shape, contiguous, refuse_masked, viewed
+from dlprim.arguments.arrays import Array, Masked, Shape, contiguous, refuse_masked, viewed
 from dlprim.arguments.floats import dtype_named
 from dlprim.arguments.names import dtype_name
 from dlprim.arguments.packed import Packed as Packed  # which the core makes
@@ -119,12 +119,14 @@ class Operands(Scheduled):
         TypeError or ValueError: dst or `out` is of another dtype or shape, packed otherwise, or
         cannot be used.
         """
-        refuse_masked({"dst": dst, "out": out})
+        if isinstance(dst, Masked) or isinstance(out, Masked):
+            refuse_masked({"dst": dst, "out": out})
         return self._core.unpack("dst", dst, out)
 
     def unpack_diff_src(self, diff_src: Any, out: Array | None = None) -> Array:
         """The gradient of src, packed as src_shape, plain x_shape; else as `unpack_dst`."""
-        refuse_masked({"diff_src": diff_src, "out": out})
+        if isinstance(diff_src, Masked) or isinstance(out, Masked):
+            refuse_masked({"diff_src": diff_src, "out": out})
         return self._core.unpack("diff_src", diff_src, out)
 
     def unpack_diff_weights(self, diff_weights: Any, out: Array | None = None) -> Array:
@@ -132,7 +134,8 @@ class Operands(Scheduled):
 
         float32 or bfloat16, as `backward_weights` gave it; else as `unpack_dst`.
         """
-        refuse_masked({"diff_weights": diff_weights, "out": out})
+        if isinstance(diff_weights, Masked) or isinstance(out, Masked):
+            refuse_masked({"diff_weights": diff_weights, "out": out})
         return self._core.unpack("diff_weights", diff_weights, out)
 
     def backward_data(self, diff_dst: Any, weights: Any, out: Array | None = None) -> Array:
@@ -151,7 +154,8 @@ class Operands(Scheduled):
         Returns: packed ndarray, src_shape.
         Errors: as `forward` does; TypeError for an 8-bit layer.
         """
-        refuse_masked({"diff_dst": diff_dst, "weights": weights, "out": out})
+        if isinstance(diff_dst, Masked) or isinstance(weights, Masked) or isinstance(out, Masked):
+            refuse_masked({"diff_dst": diff_dst, "weights": weights, "out": out})
         return self._core.backward_data(diff_dst, weights, out)
 
     def backward_weights(
@@ -178,7 +182,8 @@ class Operands(Scheduled):
 
         Errors: as `backward_data` does.
         """
-        refuse_masked({"src": src, "diff_dst": diff_dst, "out": out})
+        if isinstance(src, Masked) or isinstance(diff_dst, Masked) or isinstance(out, Masked):
+            refuse_masked({"src": src, "diff_dst": diff_dst, "out": out})
         name = "float32" if dtype is None else dtype_name("dtype", dtype)
         narrow = name == "bfloat16" and self.dtype != np.float32
         if not narrow and name != "float32":
