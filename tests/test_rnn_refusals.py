@@ -225,7 +225,7 @@ def test_lstm_primitive_refuses(
 def test_weights_of_another_layer_are_refused(channels: int, dtype: str) -> None:
     fine = Primitive()
     bits = fine.weights.w_ih.tobytes()
-    other = dlprim.LSTM((T, N, channels), K, dtype)
+    other = dlprim.LSTM((T, N, channels), K, dtype=dtype)
     plain = [zeros(4 * K, channels), zeros(4 * K, K)]
     if dtype == "bfloat16":
         plain = [dlprim.to_bfloat16(array) for array in plain]

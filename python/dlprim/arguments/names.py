@@ -4,6 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 _ACTIVATIONS = ("relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish")
+FROM_ARGUMENT = ("gelu", "gelu_tanh", "swish")  # whose slope their result does not tell
 
 
 def dtype_name(argument: str, dtype: npt.DTypeLike) -> str:

@@ -15,7 +15,7 @@ _WORDS = 2**32
 _SEEDS = 2**64
 
 
-def relu(src: Any, out: Array | None = None) -> Array:
+def relu(src: Any, *, out: Array | None = None) -> Array:
     """src where it is not negative, else 0; NaN stays.
 
     Parameters
@@ -31,7 +31,7 @@ def relu(src: Any, out: Array | None = None) -> Array:
     return _core.elementwise("relu", float_operand("src", src), None, out)
 
 
-def relu_backward(diff_dst: Any, dst: Any, out: Array | None = None) -> Array:
+def relu_backward(diff_dst: Any, dst: Any, *, out: Array | None = None) -> Array:
     """The gradient in front of relu: diff_dst, 0 where dst <= 0.
 
     Parameters
@@ -47,7 +47,7 @@ def relu_backward(diff_dst: Any, dst: Any, out: Array | None = None) -> Array:
     return _core.elementwise("relu_backward", gradient, result, out)
 
 
-def add(src: Any, other: Any, relu: bool = False, out: Array | None = None) -> Array:
+def add(src: Any, other: Any, *, relu: bool = False, out: Array | None = None) -> Array:
     """``src + other``, or relu of that, rounded once.
 
     Parameters
@@ -63,7 +63,7 @@ def add(src: Any, other: Any, relu: bool = False, out: Array | None = None) -> A
     return _core.elementwise(kind, source, addend, out)
 
 
-def dropout(src: Any, p: float, seed: int, offset: int = 0, out: Array | None = None) -> Array:
+def dropout(src: Any, p: float, *, seed: int, offset: int = 0, out: Array | None = None) -> Array:
     """Zeros with probability p, else ``src / (1 - p)``.
 
     The mask is a function of seed, offset and the place of the element in memory, the same for

@@ -7,7 +7,7 @@ import numpy as np
 from dlprim import _core as core
 from dlprim.arguments.arrays import Array, FloatArray, refuse_masked, result_array
 from dlprim.arguments.floats import bias_operand, float_operand, like_x, require_type
-from dlprim.arguments.names import activation_name
+from dlprim.arguments.names import FROM_ARGUMENT, activation_name
 
 _MOST_CHANNELS = 1 << 24  # the kernel's bound on leading dimensions
 _USUAL = (type(None), np.ndarray)
@@ -15,7 +15,7 @@ _Y = "leading axes of x, K from w"
 
 
 def linear(
-    x: Any, w: Any, bias: Any = None, activation: str | None = None, out: Array | None = None
+    x: Any, w: Any, bias: Any = None, *, activation: str | None = None, out: Array | None = None
 ) -> Array:
     """A fully connected layer: ``y = activation(x @ w.T + bias)``.
 
@@ -53,7 +53,7 @@ def linear(
 
 
 def linear_backward(
-    dy: Any, x: Any, w: Any, y: Any = None, activation: str | None = None
+    dy: Any, x: Any, w: Any, *, y: Any = None, activation: str | None = None
 ) -> tuple[Array, Array, FloatArray]:
     """Gradients of `linear` with respect to x, w and bias.
 
@@ -64,9 +64,9 @@ def linear_backward(
     x : array of float32 or bfloat16, (..., C)
     w : array of the same dtype, (K, C)
     y : array of the dtype of x, (..., K)
-        Needed when `activation` is given, else not read: the result of `linear`, or for gelu,
-        gelu_tanh and swish, whose slope it does not tell, what they were applied to,
-        ``linear(x, w, bias)``.
+        Given exactly when `activation` is: for relu, sigmoid and tanh the result of `linear`; for
+        gelu, gelu_tanh and swish, whose slope it does not tell, what they were applied to,
+        ``linear(x, w, bias)``. One in place of the other gives wrong gradients.
     activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
         As passed to `linear`.
 
@@ -76,9 +76,11 @@ def linear_backward(
     dw : ndarray of the dtype of x, (K, C)
     db : ndarray of float32, (K,)
 
-    Errors: as `linear` does; ValueError where y is missing.
+    Errors: as `linear` does; ValueError where y is missing, or given without `activation`.
     """
     activation_name(activation)
+    if (y is None) != (activation is None):
+        raise ValueError(_about_y(activation))
     gradients: tuple[Array, Array, FloatArray] | None = core.linear_backward(
         dy, x, w, y, activation
     )
@@ -89,16 +91,26 @@ def linear_backward(
     diff_dst = _base(like_x("dy", dy, src, shape, _Y))
     saved = None
     if activation is not None:
-        if y is None:
-            raise ValueError(
-                f"y is missing: the gradient of activation={activation!r} needs the result of "
-                "the forward pass, or what the activation was applied to"
-            )
         saved = _base(like_x("y", y, src, shape, _Y))
     result: tuple[Array, Array, FloatArray] = _taken(
         core.linear_backward(diff_dst, src, weights, saved, activation)
     )
     return result
+
+
+def _about_y(activation: str | None) -> str:
+    """Why there has to be a y, or must not be one."""
+    if activation is None:
+        return (
+            "y is given and activation is None, expected no y, or the activation that was passed "
+            "to linear"
+        )
+    if activation in FROM_ARGUMENT:
+        return (
+            f"y is missing: the gradient of activation={activation!r} needs what the activation "
+            "was applied to, linear(x, w, bias), not the result"
+        )
+    return f"y is missing: the gradient of activation={activation!r} needs the result of linear"
 
 
 def _taken(result: Any) -> Any:

@@ -13,6 +13,7 @@ from dlprim.arguments.scalars import flag, integer
 def softmax_cross_entropy(
     logits: Any,
     targets: Any,
+    *,
     ignore_index: int = -100,
     gradient: bool = True,
     out: Array | None = None,

@@ -18,6 +18,7 @@ _GROUPS = {"bfloat16": 2, "int8": 4}  # neighbours along k that share a 32-bit w
 def pack_b(
     b: Any,
     dtype: npt.DTypeLike | None = None,
+    *,
     transposed: bool = False,
     out: npt.NDArray[Any] | None = None,
 ) -> npt.NDArray[Any]:
@@ -54,7 +55,7 @@ def pack_b(
     matrices = viewed("b", b, "bfloat16, int8, uint8 or float32")
     if matrices.dtype == np.uint8 and dtype is None:  # bytes are bytes
         signed = out.view(np.int8) if isinstance(out, np.ndarray) and out.dtype == np.uint8 else out
-        packed = pack_b(matrices.view(np.int8), None, transposed, signed)
+        packed = pack_b(matrices.view(np.int8), None, transposed=transposed, out=signed)
         return packed.view(np.uint8) if out is None else out
     source, target = _types(matrices, dtype)
     if matrices.ndim < 2:

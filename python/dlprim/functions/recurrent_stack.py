@@ -109,8 +109,10 @@ def _required(cell: str, dy: Any, saved: Any) -> tuple[Stack, Array]:
 
 
 @lru_cache(maxsize=_PREPARED)
-def _primitive(cell: str, *shape_and_how: Any) -> Any:
-    return _CELLS[cell](*shape_and_how)
+def _primitive(
+    cell: str, shape: tuple[int, int, int], K: int, dtype: str, reverse: bool, bias: bool
+) -> Any:
+    return _CELLS[cell](shape, K, dtype=dtype, reverse=reverse, bias=bias)
 
 
 def _prepared(stack: Stack, channels: int, reverse: bool) -> Any:

@@ -90,6 +90,7 @@ class Brgemm(_core.Kernel):
         n: int,
         k: int,
         dtype: npt.DTypeLike = np.float32,
+        *,
         lda: int | None = None,
         ldb: int | None = None,
         ldc: int | None = None,
@@ -100,7 +101,6 @@ class Brgemm(_core.Kernel):
         activation: str | None = None,
         out_dtype: npt.DTypeLike | None = None,
         isa: str | None = None,
-        *,
         scale: str | None = None,
         residual: bool = False,
         relu_mask: bool = False,
@@ -142,7 +142,7 @@ class Brgemm(_core.Kernel):
 
 
 def brgemm(
-    a: Any, b: Any, c: FloatArray | None = None, bias: Any = None, activation: str | None = None
+    a: Any, b: Any, c: FloatArray | None = None, *, bias: Any = None, activation: str | None = None
 ) -> FloatArray:
     """``activation(c + sum_i a[i] @ b[i] + bias)`` in one kernel call on the calling thread.
 

@@ -47,6 +47,7 @@ class Activations:
     def __init__(
         self,
         shape: Sequence[int],
+        *,
         layout: str = "blocked",
         dtype: npt.DTypeLike = "float32",
         groups: int = 1,

@@ -68,6 +68,7 @@ class BatchNorm:
     def __init__(
         self,
         shape: Sequence[int],
+        *,
         layout: str = "blocked",
         dtype: npt.DTypeLike = "float32",
         relu: bool = False,
@@ -75,7 +76,7 @@ class BatchNorm:
         epsilon: float = 1e-5,
         groups: int = 1,
     ) -> None:
-        self.activations = Activations(shape, layout, dtype, groups)
+        self.activations = Activations(shape, layout=layout, dtype=dtype, groups=groups)
         self.epsilon = real("epsilon", epsilon, 0)
         self.relu = flag("relu", relu)
         self.residual = operand_flag("residual", residual, "forward")

@@ -95,6 +95,7 @@ class Conv2d(Operands):
         padding: Any = 0,
         dilation: Any = 1,
         groups: int = 1,
+        *,
         dtype: npt.DTypeLike = "float32",
         layout: str = "blocked",
         algorithm: str = "auto",

@@ -11,12 +11,11 @@ import numpy.typing as npt
 from dlprim import _core as core
 from dlprim.arguments.arrays import Array, FloatArray, Masked, refuse_masked
 from dlprim.arguments.floats import dtype_named, float32_operand
-from dlprim.arguments.names import activation_name, dtype_name, layout_name
+from dlprim.arguments.names import FROM_ARGUMENT, activation_name, dtype_name, layout_name
 from dlprim.arguments.scalars import flag, operand_flag
 from dlprim.primitives.operands import Operands, schedules
 from dlprim.tuning import store
 
-_FROM_ARGUMENT = ("gelu", "gelu_tanh", "swish")  # whose slope their result does not tell
 _DST_DTYPES = {  # by the dtype of src, the default first
     "float32": ("float32",),
     "bfloat16": ("bfloat16",),
@@ -72,6 +71,7 @@ class Linear(Operands):
         self,
         x_shape: tuple[int, int],
         K: int,
+        *,
         dtype: npt.DTypeLike = "float32",
         activation: str | None = None,
         bias: bool = False,
@@ -152,7 +152,7 @@ class Linear(Operands):
             )
         if isinstance(scale, int | float | np.floating):
             scale = np.full(self.w_shape[0], scale, np.float32)
-        kept = training and self.activation in _FROM_ARGUMENT
+        kept = training and self.activation in FROM_ARGUMENT
         before = self._core.new("dst", src) if kept else None
         dst = self._core.forward(src, weights, float32_operand(bias), scale, before, out)
         if training:

@@ -56,6 +56,7 @@ class MLP:
         self,
         x_shape: tuple[int, int],
         widths: Sequence[int],
+        *,
         dtype: npt.DTypeLike = "float32",
         activation: str | None = "relu",
         final_activation: str | None = None,
@@ -68,7 +69,7 @@ class MLP:
         self.layers: list[Linear] = []
         for number, width in enumerate(widths):
             kind = final_activation if number == len(widths) - 1 else activation
-            layer = Linear(x_shape, width, dtype, kind, bias=True)
+            layer = Linear(x_shape, width, dtype=dtype, activation=kind, bias=True)
             self.layers.append(layer)
             x_shape = layer.y_shape
         first, last = self.layers[0], self.layers[-1]

@@ -26,11 +26,12 @@ class _Pool2d:
         kernel: Any,
         stride: Any = None,
         padding: Any = 0,
+        *,
         layout: str = "blocked",
         dtype: npt.DTypeLike = "float32",
         groups: int = 1,
     ) -> None:
-        self.activations = Activations(shape, layout, dtype, groups)
+        self.activations = Activations(shape, layout=layout, dtype=dtype, groups=groups)
         window = _pair("kernel", kernel)
         stride = window if stride is None else _pair("stride", stride)
         numbers = (*window, *stride, *_pair("padding", padding))
@@ -40,7 +41,7 @@ class _Pool2d:
         first = 1 if layout == "NHWC" else 2
         p, q = self.dst_shape[first : first + 2]
         self.y_shape = (*self.activations.shape[:2], p, q)
-        self.dst_activations = Activations(self.y_shape, layout, dtype, groups)
+        self.dst_activations = Activations(self.y_shape, layout=layout, dtype=dtype, groups=groups)
 
     def __repr__(self) -> str:
         it = self.activations
@@ -134,6 +135,7 @@ class AvgPool2d(_Pool2d):
         kernel: Any,
         stride: Any = None,
         padding: Any = 0,
+        *,
         layout: str = "blocked",
         dtype: npt.DTypeLike = "float32",
         groups: int = 1,
@@ -141,7 +143,7 @@ class AvgPool2d(_Pool2d):
     ) -> None:
         counted = flag("count_include_pad", count_include_pad)
         self._kind = "average_padded" if counted else "average"
-        super().__init__(shape, kernel, stride, padding, layout, dtype, groups)
+        super().__init__(shape, kernel, stride, padding, layout=layout, dtype=dtype, groups=groups)
 
     def forward(self, src: Any, out: Array | None = None) -> Array:
         """Pools src into a packed array of dst_shape; else as `MaxPool2d.forward`."""
@@ -160,12 +162,13 @@ class GlobalAvgPool2d(AvgPool2d):
     def __init__(
         self,
         shape: Sequence[int],
+        *,
         layout: str = "blocked",
         dtype: npt.DTypeLike = "float32",
         groups: int = 1,
     ) -> None:
-        plain = Activations(shape, layout, dtype, groups).shape
-        super().__init__(plain, plain[2:], None, 0, layout, dtype, groups)
+        plain = Activations(shape, layout=layout, dtype=dtype, groups=groups).shape
+        super().__init__(plain, plain[2:], layout=layout, dtype=dtype, groups=groups)
 
     def features(self, dst: Any) -> Array:
         """The result as plain (N, C): a view, or a copy where the last block is ragged."""

@@ -36,6 +36,7 @@ class RecurrentLayer(Scheduled):
         self,
         x_shape: tuple[int, int, int],
         K: int,
+        *,
         dtype: npt.DTypeLike = "float32",
         reverse: bool = False,
         bias: bool = True,

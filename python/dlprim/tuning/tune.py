@@ -20,6 +20,7 @@ _SEEDS = 8  # of the cost model's ranking
 def tune(
     primitive: Tunable,
     budget_s: float = 10.0,
+    *,
     workers: int = 1,
     passes: str | Iterable[str] | None = None,
     path: str | Path | None = None,
