@@ -51,7 +51,8 @@ def tune(
     path : str or Path, optional
         Folder of the file, one for each CPU model and instruction set. By default, and always for
         loading, ``$DLPRIM_TUNE_DIR``, else ``dlprim`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
-        With ``DLPRIM_TUNE=0`` in the environment nothing is loaded.
+        With ``DLPRIM_TUNE=0`` in the environment nothing is loaded; 1 is the default, and any
+        other value an error of whatever loads.
     progress : callable, optional
         Is given a line of text for every finding; None for silence.
 
