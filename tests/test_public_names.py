@@ -42,8 +42,7 @@ def test_threads_without_with_are_no_silent_nothing() -> None:
     before = dlprim.get_num_threads()
     expected = r"^dlprim\.threads\(2\) was never entered and has set nothing, expected `with dlprim"
     with pytest.warns(RuntimeWarning, match=expected):
-        dlprim.threads(2)
-        gc.collect()
+        dlprim.threads(2)  # nobody holds it
     assert dlprim.get_num_threads() == before
     with pytest.raises(ValueError, match=r"^n is 0, expected 1 to 1024 threads"):
         dlprim.threads(0)
@@ -58,16 +57,16 @@ def test_threads_in_a_block_or_around_a_function() -> None:
             assert dlprim.get_num_threads() == 3
 
         @dlprim.threads(2)
-        def nested(depth: int) -> int:
-            return dlprim.get_num_threads() if depth == 0 else nested(depth - 1)
+        def inside() -> int:
+            return dlprim.get_num_threads()
 
-        assert nested(2) == 2
-        del nested
+        assert inside() == inside() == 2
+        del inside
         gc.collect()
     assert dlprim.get_num_threads() == before
-    assert "threads(2)" in repr(held := dlprim.threads(2))
-    with held:
-        pass
+    with (held := dlprim.threads(2)), held:
+        assert "threads(2)" in repr(held)
+    assert dlprim.get_num_threads() == before
 
 
 @pytest.mark.parametrize("value", ["maybe", "2", "off", " 1"])

@@ -168,7 +168,9 @@ def require_running(
         if not isinstance(array, np.ndarray) or array.dtype != np.float32:
             kind = getattr(array, "dtype", type(array).__name__)
             raise TypeError(f"{name} is {kind}, expected an ndarray of float32")
-        if array.shape != (channels,) or not array.flags.writeable:
+        if array.shape != (channels,):
+            raise ValueError(f"{name} has shape {array.shape}, expected ({channels},)")
+        if not array.flags.writeable:
             raise ValueError(
-                f"{name} has shape {array.shape}, expected a writeable array of shape ({channels},)"
+                f"{name} is read-only, expected a writeable array: training=True updates it"
             )

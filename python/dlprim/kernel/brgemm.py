@@ -14,6 +14,8 @@ from dlprim.kernel.disassembly import disassembly
 
 _ADDRESSINGS = ("stride", "offset", "address")
 _SCALES = ("tensor", "column")
+_ndarray = np.ndarray
+_call = _core.Kernel.__call__
 _CALL = "the call of the kernel"  # which takes the operands that flags announce
 # Of A: of B, and the results it can have, the default first.
 _DTYPES = {
@@ -129,6 +131,13 @@ class Brgemm(_core.Kernel):
                 "isa": _core.isa() if isa is None else isa,
             }
         )
+
+    def __call__(self, a: Any, b: Any, c: npt.NDArray[Any], **others: Any) -> None:
+        if not (type(a) is type(b) is type(c) is _ndarray):  # a hot call
+            refuse_masked({"a": a, "b": b, "c": c})
+        _call(self, a, b, c, **others)
+
+    __call__.__doc__ = _core.Kernel.__call__.__doc__
 
     def disassemble(self) -> str:
         """The machine code in Intel syntax, a line per instruction; empty for the scalar level.

@@ -14,7 +14,7 @@ from dlprim import _core
 from dlprim.arguments.arrays import Array, Shape, contiguous, refuse_masked, viewed
 from dlprim.arguments.floats import dtype_named
 from dlprim.arguments.names import float_type_name, layout_name
-from dlprim.arguments.scalars import integer
+from dlprim.arguments.scalars import integer, refuse_array
 
 
 class Activations:
@@ -91,6 +91,7 @@ class Activations:
 
 
 def _extents(shape: Sequence[int]) -> tuple[int, int, int, int]:
+    refuse_array("shape", shape, "(N, C, H, W)")
     try:
         extents = tuple(index(extent) for extent in shape)
     except TypeError:

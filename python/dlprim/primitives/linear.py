@@ -12,7 +12,7 @@ from dlprim import _core as core
 from dlprim.arguments.arrays import Array, FloatArray, Masked, refuse_masked
 from dlprim.arguments.floats import dtype_named, float32_operand
 from dlprim.arguments.names import FROM_ARGUMENT, activation_name, dtype_name, layout_name
-from dlprim.arguments.scalars import flag, operand_flag
+from dlprim.arguments.scalars import flag, operand_flag, refuse_array, shown
 from dlprim.primitives.operands import Operands, schedules
 from dlprim.tuning import store
 
@@ -210,11 +210,12 @@ class Linear(Operands):
 
 def _geometry(x_shape: Any, channels: Any) -> tuple[int, ...]:
     """N, C and K, checked; TypeError or ValueError says what is wrong."""
+    refuse_array("x_shape", x_shape, "(N, C)")
     try:
         extents = tuple(index(extent) for extent in (*x_shape, channels))
     except TypeError:
         raise TypeError(
-            f"x_shape is {x_shape!r} and K is {channels!r}, expected integers (N, C) and K"
+            f"x_shape is {x_shape!r} and K is {shown(channels)}, expected integers (N, C) and K"
         ) from None
     if len(extents) != 3:
         raise ValueError(f"x_shape is {x_shape!r}, expected two dimensions (N, C)")

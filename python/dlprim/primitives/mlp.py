@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from dlprim.arguments.arrays import Array, FloatArray
 from dlprim.arguments.names import float_type_name
-from dlprim.arguments.scalars import flag
+from dlprim.arguments.scalars import flag, shown
 from dlprim.primitives.linear import Linear
 
 
@@ -62,7 +62,7 @@ class MLP:
         final_activation: str | None = None,
     ) -> None:
         if not isinstance(widths, Sequence):
-            raise TypeError(f"widths is {widths!r}, expected a sequence of integers")
+            raise TypeError(f"widths is {shown(widths)}, expected a sequence of integers")
         if len(widths) == 0:
             raise ValueError("widths is empty, expected at least one layer")
         float_type_name(dtype)

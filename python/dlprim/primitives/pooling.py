@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dlprim import _core
 from dlprim.arguments.arrays import Array, aligned, refuse_masked
 from dlprim.arguments.floats import float_operand
-from dlprim.arguments.scalars import flag
+from dlprim.arguments.scalars import flag, shown
 from dlprim.primitives.activations import Activations
 
 
@@ -196,5 +196,5 @@ def _pair(name: str, value: Any) -> tuple[int, int]:
         return index(value), index(value)
     except (TypeError, ValueError):
         raise TypeError(
-            f"{name} is {value!r}, expected an integer or a pair (height, width)"
+            f"{name} is {shown(value)}, expected an integer or a pair (height, width)"
         ) from None

@@ -10,7 +10,7 @@ from dlprim import _core as core
 from dlprim.arguments.arrays import Array, refuse_masked
 from dlprim.arguments.floats import dtype_named, float32_operand
 from dlprim.arguments.names import float_type_name
-from dlprim.arguments.scalars import flag, held_integer, operand_flag
+from dlprim.arguments.scalars import flag, held_integer, operand_flag, refuse_array
 from dlprim.primitives.operands import Scheduled
 from dlprim.primitives.rnn_operands import (
     GRUGradients,
@@ -315,6 +315,7 @@ class GRU(RecurrentLayer):
 
 
 def _extents(x_shape: Any) -> tuple[int, int, int]:
+    refuse_array("x_shape", x_shape, "(T, N, C)")
     try:
         extents = tuple(x_shape)
     except TypeError:

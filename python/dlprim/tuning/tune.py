@@ -76,8 +76,13 @@ def tune(
     Source: the search of loop nests by measurement follows arXiv 2304.12576.
     """
     if not isinstance(primitive, Conv2d | Linear | RecurrentLayer):
-        kind = type(primitive).__name__
-        raise TypeError(f"primitive is of type {kind}, expected a Conv2d, Linear, LSTM or GRU")
+        kind, hint = type(primitive).__name__, ""
+        if type(primitive).__module__.startswith("dlprim.nn"):
+            kind = f"dlprim.nn.{kind}"
+            hint = " of dlprim itself; layers take what is found for their shapes, dtype and layout"
+        raise TypeError(
+            f"primitive is of type {kind}, expected a Conv2d, Linear, LSTM or GRU{hint}"
+        )
     _require_numbers(budget_s, workers)
     report: Progress = progress or (lambda line: None)
     if not primitive.schedules or primitive.flops == 0:
