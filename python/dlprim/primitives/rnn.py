@@ -53,6 +53,10 @@ class RecurrentLayer(Scheduled):
         if schedule is not None and not isinstance(schedule, Mapping):
             kind = type(schedule).__name__
             raise TypeError(f"schedule is of type {kind}, expected a dict by pass")
+        for which, text in (schedule or {}).items():
+            if not isinstance(text, str):
+                kind = type(text).__name__
+                raise TypeError(f"schedule[{which!r}] is of type {kind}, expected a str")
         numbers = {"T": t, "N": n, "C": c, "K": self.K}
         how = (tuple(numbers.values()), name, self.reverse)
         # The direction does not matter to schedules.
