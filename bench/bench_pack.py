@@ -57,8 +57,10 @@ class Side:
             return lambda: dlprim.to_bfloat16(plain), lambda: dlprim.to_bfloat16(plain)
         if target == "float32 array":
             return lambda: dlprim.to_float32(plain), lambda: dlprim.to_float32(plain)
-        out = dlprim.pack_b(plain, target, self.transposed)
-        return lambda: dlprim.pack_b(plain, target, self.transposed, out), lambda: out
+        out = dlprim.pack_b(plain, target, transposed=self.transposed)
+        return lambda: dlprim.pack_b(
+            plain, target, transposed=self.transposed, out=out
+        ), lambda: out
 
     def _plain(self, result: np.ndarray, k: int) -> np.ndarray:
         values = dlprim.unpack_b(result, k) if result.ndim == 3 else result

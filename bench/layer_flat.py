@@ -69,7 +69,7 @@ def flat_cases(torch: Any, dtype: str) -> list[Case]:
     )
     return [
         Case("add relu", 3 * x.nbytes, add, lambda: (tx + ty).relu_(), errors[0]),
-        Case("dropout", 2 * x.nbytes, lambda: dlprim.dropout(x, 0.5, 1, out=out),
+        Case("dropout", 2 * x.nbytes, lambda: dlprim.dropout(x, 0.5, seed=1, out=out),
              lambda: torch.nn.functional.dropout(tx, 0.5), 0),
         Case("cross-entropy 4096x1000", 2 * logits.nbytes, loss, their_loss, errors[1]),
     ]  # fmt: skip

@@ -15,7 +15,9 @@ class Norm:
 
     def __init__(self, operands: list[np.ndarray], layout: str, dtype: str, residual: bool) -> None:
         x, dy, z, self.weight, self.bias = operands
-        self.layer = bn = dlprim.BatchNorm(x.shape, layout, dtype, relu=True, residual=residual)
+        self.layer = bn = dlprim.BatchNorm(
+            x.shape, layout=layout, dtype=dtype, relu=True, residual=residual
+        )
         self.src, self.diff_dst = bn.activations.pack(x), bn.activations.pack(dy)
         self.added = bn.activations.pack(z) if residual else None
         self.mask = np.empty(bn.relu_mask_shape, np.uint8) if residual else None
@@ -98,7 +100,7 @@ def batch_norm_cases(
 def pool_cases(torch: Any, dtype: str, layout: str) -> list[Case]:
     shape = (8, 64, 112, 112)
     random = np.random.default_rng(1)
-    pool = dlprim.MaxPool2d(shape, 3, 2, 1, layout, dtype)
+    pool = dlprim.MaxPool2d(shape, 3, 2, 1, layout=layout, dtype=dtype)
     x = as_dtype(random.standard_normal(shape, np.float32), dtype)
     dy = as_dtype(random.standard_normal(pool.y_shape, np.float32), dtype)
     src, diff_dst = pool.activations.pack(x), pool.dst_activations.pack(dy)
@@ -134,9 +136,10 @@ def mean_cases(torch: Any, dtype: str, layout: str) -> list[Case]:
     functional = torch.nn.functional
     for name, shape, pool, theirs in (
         ("avgpool 3x3/2", (8, 64, 112, 112),
-         lambda it: dlprim.AvgPool2d(it, 3, 2, 1, layout, dtype),
+         lambda it: dlprim.AvgPool2d(it, 3, 2, 1, layout=layout, dtype=dtype),
          lambda x: functional.avg_pool2d(x, 3, 2, 1)),
-        ("global avgpool", (32, 2048, 7, 7), lambda it: dlprim.GlobalAvgPool2d(it, layout, dtype),
+        ("global avgpool", (32, 2048, 7, 7),
+         lambda it: dlprim.GlobalAvgPool2d(it, layout=layout, dtype=dtype),
          lambda x: functional.adaptive_avg_pool2d(x, 1)),
     ):  # fmt: skip
         layer = pool(shape)

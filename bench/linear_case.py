@@ -41,7 +41,7 @@ class LinearCase:
         shapes = ((layer.N, layer.C), (layer.K, layer.C), (layer.N, layer.K))
         values = [random.standard_normal(shape, np.float32) for shape in shapes]
         self.plain = [dlprim.to_bfloat16(v) if dtype == "bfloat16" else v for v in values]
-        self.linear = linear = dlprim.Linear((layer.N, layer.C), layer.K, dtype)
+        self.linear = linear = dlprim.Linear((layer.N, layer.C), layer.K, dtype=dtype)
         self.src = linear.pack_src(self.plain[0])
         self.weights = linear.pack_weights(self.plain[1])
         self.diff_dst = linear.pack_diff_dst(self.plain[2])

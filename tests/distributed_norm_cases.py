@@ -99,7 +99,9 @@ def test_statistics_of_unequal_parts(
     share = (own.stop - own.start) / SAMPLES
 
     def results(part: slice, share: float, group: Group) -> list[NDArray[np.float32]]:
-        norm = dlprim.BatchNorm((part.stop - part.start, *shape[1:]), layout, dtype, **options)
+        norm = dlprim.BatchNorm(
+            (part.stop - part.start, *shape[1:]), layout=layout, dtype=dtype, **options
+        )
         layer = nn.BatchNorm2d(20)
         with DataParallel(layer, group, overlap="off") as parallel:
             synchronize_batch_norm(layer, parallel)

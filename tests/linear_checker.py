@@ -88,10 +88,10 @@ class Checked:
         self.layer = layer = dlprim.Linear(
             (case.N, case.C),
             case.K,
-            variant.dtype,
-            variant.activation,
-            variant.bias,
-            schedule,
+            dtype=variant.dtype,
+            activation=variant.activation,
+            bias=variant.bias,
+            schedule=schedule,
             layout=variant.layout,
         )
         self.x, self.w, self.dy = (

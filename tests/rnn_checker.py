@@ -54,7 +54,8 @@ def primitive(
     rnn: Rnn, dtype: str, schedule: dict[str, str] | None = None
 ) -> dlprim.LSTM | dlprim.GRU:
     make = {"lstm": dlprim.LSTM, "gru": dlprim.GRU}[rnn.cell]
-    return make(rnn.x_shape, rnn.K, dtype, rnn.reverse, rnn.bias, schedule)
+    how = {"dtype": dtype, "reverse": rnn.reverse, "bias": rnn.bias}
+    return make(rnn.x_shape, rnn.K, **how, schedule=schedule)
 
 
 def states(rnn: Rnn, h: NDArray, c: NDArray, *names: str) -> dict[str, NDArray]:

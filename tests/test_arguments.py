@@ -47,7 +47,7 @@ def fold(**more: Any) -> Any:
 
 
 def mlp(*widths: int, dtype: str = "float32") -> Any:
-    return dlprim.MLP((2, 3), widths, dtype)
+    return dlprim.MLP((2, 3), widths, dtype=dtype)
 
 
 def step(gradients: Any, kind: Any = SGD) -> Any:
@@ -90,13 +90,21 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "groups": (lambda: dlprim.Activations(SHAPE, groups="a"), TypeError, "groups is 'a', expected"),
     "max": (lambda: dlprim.MaxPool2d(SHAPE, 2).forward(None), TypeError, "^src is"),
     "avg": (lambda: dlprim.AvgPool2d(SHAPE, 2).backward(None), TypeError, "^diff_dst is"),
-    "p=None": (lambda: dlprim.dropout(ones(3), None, 1), TypeError, "p is None, expected a"),
-    "p='x'": (lambda: dlprim.dropout(ones(3), "x", 1), TypeError, "p is 'x', expected a"),
-    "p=2": (lambda: dlprim.dropout(ones(3), 2, 1), ValueError, r"p is 2, .* in \[0, 1\]"),
-    "seed": (lambda: dlprim.dropout(ones(3), 0.5, 1.5), TypeError, "seed is 1.5, expected an int"),
-    "seed large": (lambda: dlprim.dropout(ones(3), 0.5, 2**64), ValueError, "seed is 18446744"),
+    "p=None": (lambda: dlprim.dropout(ones(3), None, seed=1), TypeError, "p is None, expected a"),
+    "p='x'": (lambda: dlprim.dropout(ones(3), "x", seed=1), TypeError, "p is 'x', expected a"),
+    "p=2": (lambda: dlprim.dropout(ones(3), 2, seed=1), ValueError, r"p is 2, .* in \[0, 1\]"),
+    "seed": (
+        lambda: dlprim.dropout(ones(3), 0.5, seed=1.5),
+        TypeError,
+        "seed is 1.5, expected an int",
+    ),
+    "seed large": (
+        lambda: dlprim.dropout(ones(3), 0.5, seed=2**64),
+        ValueError,
+        "seed is 18446744",
+    ),
     "ignore_index": (
-        lambda: dlprim.softmax_cross_entropy(ones(2, 3), np.zeros(2, int), 2**70),
+        lambda: dlprim.softmax_cross_entropy(ones(2, 3), np.zeros(2, int), ignore_index=2**70),
         ValueError,
         "ignore_index is 1180591620717411303424, expected an integer",
     ),

@@ -29,7 +29,7 @@ class Problem:
     """Random operands of a layer, plain in float64 and packed."""
 
     def __init__(self, shape, layout="blocked", dtype="float32", offset=0.5, **options):
-        self.norm = dlprim.BatchNorm(shape, layout, dtype, **options)
+        self.norm = dlprim.BatchNorm(shape, layout=layout, dtype=dtype, **options)
         random = np.random.default_rng(sum(shape))
         pack, channels = self.norm.activations.pack, shape[1]
         operands = [as_dtype(random.standard_normal(shape), dtype) for _ in range(3)]
@@ -264,9 +264,13 @@ def test_folding_into_a_convolution():
     x = random.standard_normal((2, 6, 7, 7), np.float32)
     w, b = random.standard_normal((9, 6, 3, 3), np.float32), random.random(9, np.float32)
     weight, bias, mean, var = random.uniform(0.5, 2, (4, 9)).astype(np.float32)
-    folded = dlprim.fold_batch_norm(w, b, weight, bias, mean, var)
+    folded = dlprim.fold_batch_norm(
+        w, b, weight=weight, bias=bias, running_mean=mean, running_var=var
+    )
     y = dlprim.conv2d(x, w, b).astype(np.float64)
     exact = (y - broadcast(mean)) / np.sqrt(broadcast(var) + 1e-5) * broadcast(weight)
     np.testing.assert_allclose(dlprim.conv2d(x, *folded), exact + broadcast(bias), 0, 1e-4)
     with pytest.raises(ValueError, match="running_mean has shape"):
-        dlprim.fold_batch_norm(w, b, weight, bias, mean[:3], var)
+        dlprim.fold_batch_norm(
+            w, b, weight=weight, bias=bias, running_mean=mean[:3], running_var=var
+        )

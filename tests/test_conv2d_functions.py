@@ -286,6 +286,7 @@ WRONG_BACKWARD = [
     ({"dy": Y.astype(float)}, TypeError, r"^dy has dtype float64"),
     ({"dy": None}, TypeError, r"^dy is of type NoneType"),
     ({"activation": "relu"}, ValueError, r"^y is missing: the gradient of activation='relu'"),
+    ({"y": Y}, ValueError, r"^y is given and activation is None, expected no y"),
     ({"activation": "relu", "y": Y[:1]}, ValueError, r"^y has shape \(1, 3, 4, 6\)"),
     ({"activation": "tanh", "y": Y}, ValueError, r"^activation is 'tanh', expected None or 'relu'"),
 ]

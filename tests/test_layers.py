@@ -47,7 +47,7 @@ def test_elementwise_between_forbidden_pages(dtype, edge):
         arrays[0][:], arrays[1][:] = x, x
         doubled = dlprim.add(*arrays[:2], out=arrays[2])
         np.testing.assert_array_equal(wide(doubled), 2 * wide(x))
-        dlprim.dropout(arrays[0], 0.5, 1, out=arrays[2])
+        dlprim.dropout(arrays[0], 0.5, seed=1, out=arrays[2])
 
 
 def test_relu_keeps_nan_and_works_in_place():
@@ -68,9 +68,9 @@ def test_wrong_operands_are_refused():
     with pytest.raises(ValueError, match="shares memory"):
         dlprim.relu(flat[:16], out=flat[4:])
     with pytest.raises(ValueError, match="p is 2"):
-        dlprim.dropout(x, 2, 0)
+        dlprim.dropout(x, 2, seed=0)
     with pytest.raises(ValueError, match="seed is -1"):
-        dlprim.dropout(x, 0.5, -1)
+        dlprim.dropout(x, 0.5, seed=-1)
 
 
 def philox(counter: NDArray, offset: int, seed: int) -> NDArray:
@@ -106,19 +106,21 @@ def test_dropout_follows_its_generator(size, dtype):
     words = words[(element % 64 // 16).astype(int), np.arange(size)]
     x = normal(size, dtype)
     exact = np.where(words >= round(p * 2**32), wide(x) * np.float32(1 / (1 - p)), 0)
-    got = dlprim.dropout(x, p, seed, offset)
+    got = dlprim.dropout(x, p, seed=seed, offset=offset)
     np.testing.assert_array_equal(wide(got), wide(as_dtype(exact, dtype)))
     with dlprim.threads(3):
-        assert dlprim.dropout(x, p, seed, offset).tobytes() == got.tobytes()
+        assert dlprim.dropout(x, p, seed=seed, offset=offset).tobytes() == got.tobytes()
 
 
 def test_dropout_keeps_what_it_should():
     x = np.ones(200_000, np.float32)
-    kept = (dlprim.dropout(x, 0.25, 3) > 0).mean()
+    kept = (dlprim.dropout(x, 0.25, seed=3) > 0).mean()
     assert abs(kept - 0.75) < 0.005
-    np.testing.assert_array_equal(dlprim.dropout(x, 0, 3), x)
-    assert not dlprim.dropout(x, 1, 3).any()
-    assert (dlprim.dropout(x, 0.5, 3, 1) != dlprim.dropout(x, 0.5, 3, 2)).any()
+    np.testing.assert_array_equal(dlprim.dropout(x, 0, seed=3), x)
+    assert not dlprim.dropout(x, 1, seed=3).any()
+    assert (
+        dlprim.dropout(x, 0.5, seed=3, offset=1) != dlprim.dropout(x, 0.5, seed=3, offset=2)
+    ).any()
 
 
 def softmax_oracle(x: NDArray, targets: NDArray, ignored: int) -> tuple[float, NDArray]:

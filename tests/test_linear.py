@@ -58,9 +58,10 @@ def check(
     bias = t["bias"] if with_bias else None
     y = guarded(shape.N * shape.K).reshape(shape.N, shape.K)
     y.fill(math.nan)
-    assert dlprim.linear(t["x"], t["w"], bias, activation, out=y) is y
+    assert dlprim.linear(t["x"], t["w"], bias, activation=activation, out=y) is y
     assert_close(y, linear(t["x"], t["w"], bias, activation))
-    gradients = dlprim.linear_backward(t["dy"], t["x"], t["w"], y, activation)
+    saved = y if activation else None
+    gradients = dlprim.linear_backward(t["dy"], t["x"], t["w"], y=saved, activation=activation)
     expected = linear_backward(t["dy"], t["x"], t["w"], y if activation else None)
     dx, dw, db = gradients
     assert_close(dx, expected[0])
@@ -133,11 +134,11 @@ def test_gradient_passes_where_relu_did_and_where_its_result_is_nan() -> None:
     y = np.array([[math.nan, 0, -0.0, 1e-45, math.inf]], np.float32)
     dy = np.full((1, 5), 2, np.float32)
     x, w = np.ones((1, 3), np.float32), np.ones((5, 3), np.float32)
-    dx, _, db = dlprim.linear_backward(dy, x, w, y, "relu")
+    dx, _, db = dlprim.linear_backward(dy, x, w, y=y, activation="relu")
     np.testing.assert_array_equal(db, [2, 0, 0, 2, 2])
     np.testing.assert_array_equal(dx, np.full((1, 3), 6))
     dy[0, 1:3] = math.nan  # stopped by relu, must not reach any result
-    dx, dw, db = dlprim.linear_backward(dy, x, w, y, "relu")
+    dx, dw, db = dlprim.linear_backward(dy, x, w, y=y, activation="relu")
     np.testing.assert_array_equal(db, [2, 0, 0, 2, 2])
     assert np.isfinite(dx).all()
     assert np.isfinite(dw).all()
@@ -152,10 +153,11 @@ def test_agrees_with_torch(activation: str | None) -> None:
     if activation == "relu":
         y_torch = torch.relu(y_torch)
     y_torch.backward(theirs["dy"].detach())
-    y = dlprim.linear(t["x"], t["w"], t["bias"], activation)
+    y = dlprim.linear(t["x"], t["w"], t["bias"], activation=activation)
     close = {"rtol": 1e-4, "atol": 1e-4}  # two float32 sums in different orders
     np.testing.assert_allclose(y, y_torch.detach().numpy(), **close)
-    gradients = dlprim.linear_backward(t["dy"], t["x"], t["w"], y, activation)
+    saved = y if activation else None
+    gradients = dlprim.linear_backward(t["dy"], t["x"], t["w"], y=saved, activation=activation)
     for gradient, name in zip(gradients, ("x", "w", "bias"), strict=True):
         np.testing.assert_allclose(gradient, theirs[name].grad.numpy(), **close)
 
@@ -178,8 +180,8 @@ def test_same_bits_for_any_number_of_threads(shape: Linear) -> None:
     t = tensors(shape)
 
     def results() -> list[bytes]:
-        y = dlprim.linear(t["x"], t["w"], t["bias"], "relu")
-        gradients = dlprim.linear_backward(t["dy"], t["x"], t["w"], y, "relu")
+        y = dlprim.linear(t["x"], t["w"], t["bias"], activation="relu")
+        gradients = dlprim.linear_backward(t["dy"], t["x"], t["w"], y=y, activation="relu")
         return [each.tobytes() for each in (y, *gradients)]
 
     with dlprim.threads(1):
@@ -195,7 +197,7 @@ def test_same_bits_for_any_number_of_threads(shape: Linear) -> None:
 def test_result_goes_to_out() -> None:
     t = tensors(Linear(9, 20, 33))
     out = np.full((3, 3, 33), np.nan, np.float32)
-    y = dlprim.linear(t["x"].reshape(3, 3, 20), t["w"], t["bias"], "relu", out=out)
+    y = dlprim.linear(t["x"].reshape(3, 3, 20), t["w"], t["bias"], activation="relu", out=out)
     assert y is out
     assert_close(out.reshape(9, 33), linear(t["x"], t["w"], t["bias"], "relu"))
 
@@ -275,7 +277,9 @@ def test_linear_refuses(change: dict[str, Any], error: type[Exception], match: s
         ({"x": np.zeros((2, 4), F4)}, ValueError, r"^dy has shape \(3, 5\), expected \(2, 5\)"),
         ({"x": np.zeros((3, 4))}, TypeError, r"^x has dtype"),
         ({"w": np.zeros((5, 3), F4)}, ValueError, r"^x has shape"),
-        ({"activation": "relu"}, ValueError, r"^y is missing"),
+        ({"activation": "relu"}, ValueError, r"^y is missing: .* needs the result of linear$"),
+        ({"activation": "gelu"}, ValueError, r"^y is missing: .* what the activation was applied"),
+        ({"y": np.zeros((3, 5), F4)}, ValueError, r"^y is given and activation is None, expected"),
         ({"activation": "relu", "y": np.zeros((3, 4), F4)}, ValueError, r"^y has shape \(3, 4\)"),
         ({"activation": "relu", "y": np.zeros((3, 5))}, TypeError, r"^y has dtype float64"),
         ({"activation": "elu?"}, ValueError, r"^activation is 'elu\?'"),

@@ -115,10 +115,10 @@ def test_function_and_gradient_agree_with_torch(activation: str | None, dtype: s
     }
     theirs = functions.get(activation, getattr(torch, activation or "relu", None))(z)
     theirs.backward(torch.from_numpy(doubles(dy)))
-    y = dlprim.linear(x, w, bias, activation)
+    y = dlprim.linear(x, w, bias, activation=activation)
     from_argument = activation in ("gelu", "gelu_tanh", "swish")
-    kept = dlprim.linear(x, w, bias) if from_argument else y
-    ours = dlprim.linear_backward(dy, x, w, kept, activation)
+    kept = (dlprim.linear(x, w, bias) if from_argument else y) if activation else None
+    ours = dlprim.linear_backward(dy, x, w, y=kept, activation=activation)
     tolerance = 1e-4 if dtype == "float32" else 5e-2
     for mine, expected in zip((y, *ours), (theirs, *(t.grad for t in tensors)), strict=True):
         scale = float(expected.detach().abs().max())
@@ -136,7 +136,7 @@ def test_function_and_gradient_agree_with_torch(activation: str | None, dtype: s
 def test_8_bits_are_exact(case: Linear, src_dtype: str, dst_dtype: str) -> None:
     random = np.random.default_rng(1)
     limits = np.iinfo(src_dtype)
-    layer = dlprim.Linear((case.N, case.C), case.K, src_dtype, bias=True, dst_dtype=dst_dtype)
+    layer = dlprim.Linear((case.N, case.C), case.K, dtype=src_dtype, bias=True, dst_dtype=dst_dtype)
     x = guarded(case.N * case.C, dtype=src_dtype).reshape(layer.x_shape)
     x[...] = random.integers(limits.min, limits.max + 1, x.shape)
     w = random.integers(-128, 128, layer.w_shape).astype(np.int8)
@@ -157,7 +157,7 @@ def test_8_bits_are_exact(case: Linear, src_dtype: str, dst_dtype: str) -> None:
 
 
 def test_one_scale_for_all_channels() -> None:
-    layer = dlprim.Linear((3, 5), 7, "uint8")
+    layer = dlprim.Linear((3, 5), 7, dtype="uint8")
     x, w = np.full((3, 5), 255, np.uint8), np.full((7, 5), -128, np.int8)
     y = layer.forward(layer.pack_src(x), layer.pack_weights(w), scale=0.5)
     np.testing.assert_array_equal(y, np.full((3, 7), -255 * 128 * 5 / 2))
@@ -226,19 +226,19 @@ def test_results_overlap_no_operand() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "match"),
     [
-        (((3,), 4), ValueError, r"^x_shape is \(3,\), expected two"),
-        (((3, 2.5), 4), TypeError, r"^x_shape is \(3, 2.5\) and K is 4, expected integers"),
-        (((3, -1), 4), ValueError, r"expected 0 to 2\^31 - 1"),
-        (((3, 2**25), 4), ValueError, r"at most 2\^24 channels"),
-        (((3, 2), 4, "float64"), TypeError, r"^dtype is float64, expected float32"),
-        (((3, 2), 4, "float32", "elu"), ValueError, r"^activation is 'elu'"),
+        ({"x_shape": (3,)}, ValueError, r"^x_shape is \(3,\), expected two"),
+        ({"x_shape": (3, 2.5)}, TypeError, r"^x_shape is \(3, 2.5\) and K is 4, expected integers"),
+        ({"x_shape": (3, -1)}, ValueError, r"expected 0 to 2\^31 - 1"),
+        ({"x_shape": (3, 2**25)}, ValueError, r"at most 2\^24 channels"),
+        ({"dtype": "float64"}, TypeError, r"^dtype is float64, expected float32"),
+        ({"activation": "elu"}, ValueError, r"^activation is 'elu'"),
     ],
 )
 def test_impossible_layers_are_refused(
-    arguments: tuple[Any, ...], error: type[Exception], match: str
+    arguments: dict[str, Any], error: type[Exception], match: str
 ) -> None:
     with pytest.raises(error, match=match):
-        dlprim.Linear(*arguments)
+        dlprim.Linear(**({"x_shape": (3, 2), "K": 4} | arguments))
 
 
 def test_operands_that_do_not_fit_are_refused() -> None:
@@ -259,7 +259,7 @@ def test_operands_that_do_not_fit_are_refused() -> None:
     with pytest.raises(TypeError, match=r"^src has dtype float64"):
         layer.forward(src.astype(float), weights, bias)
     with pytest.raises(ValueError, match=r"^layout is 'blocked' and dtype is uint8"):
-        dlprim.Linear((1, 2), 3, "uint8", layout="blocked")
+        dlprim.Linear((1, 2), 3, dtype="uint8", layout="blocked")
 
 
 def test_plain_operands_are_used_in_place() -> None:
@@ -277,12 +277,12 @@ def test_looking_in() -> None:
     assert layer.flops == 2 * 64 * 128 * 256
     assert set(layer.schedules) == set(layer.scratch_bytes)
     assert "blocks: C 2 x 64, K 4 x 64" in str(layer)
-    assert dlprim.Linear((1, 2), 3, "int8").schedules.keys() == {"forward"}
+    assert dlprim.Linear((1, 2), 3, dtype="int8").schedules.keys() == {"forward"}
 
 
 @pytest.mark.parametrize("backward", [False, True])
 def test_float32_weights_are_rounded_while_they_are_packed(backward: bool) -> None:
-    layer = dlprim.Linear((4, 131), 67, "bfloat16")
+    layer = dlprim.Linear((4, 131), 67, dtype="bfloat16")
     w = random_floats(131 * 67).reshape(67, 131)
     packed = layer.pack_weights(w, backward=backward)
     expected = layer.pack_weights(dlprim.to_bfloat16(w), backward=backward)

@@ -42,7 +42,7 @@ def test_ways_give_the_same_bits_for_any_number_of_threads(shape: Linear, order:
 
     def results() -> list[np.ndarray]:
         return [
-            dlprim.linear(t["x"], w, t["bias"], "relu"),
+            dlprim.linear(t["x"], w, t["bias"], activation="relu"),
             *dlprim.linear_backward(t["dy"], t["x"], w),
         ]
 
@@ -67,7 +67,7 @@ def test_bfloat16_ways(shape: Linear, with_bias: bool, activation: str | None, o
     bias = wide["bias"] if with_bias else None
     bits = guarded(shape.N * shape.K, dtype=np.uint16).view(half["x"].dtype)
     out = bits.reshape(shape.N, shape.K)
-    y = dlprim.linear(half["x"], w, bias, activation, out=out)
+    y = dlprim.linear(half["x"], w, bias, activation=activation, out=out)
     exact = linear(wide["x"], wide["w"], bias, activation).value
     np.testing.assert_allclose(dlprim.to_float32(y), exact, rtol=2**-8, atol=1e-4 * shape.C**0.5)
     dx, dw, _ = dlprim.linear_backward(half["dy"], half["x"], w)

@@ -23,7 +23,9 @@ def activate(kind: str | None, z: np.ndarray) -> np.ndarray:
 def test_gradients(dtype: str, activation: str) -> None:
     random = np.random.default_rng(0)
     sizes = [13, 70, 1, 33]
-    mlp = dlprim.MLP((21, sizes[0]), sizes[1:], dtype, activation, "tanh")
+    mlp = dlprim.MLP(
+        (21, sizes[0]), sizes[1:], dtype=dtype, activation=activation, final_activation="tanh"
+    )
     x, dy = random.standard_normal((2, 21, 33), np.float32)
     x = x[:, :13]
     weights = [

@@ -77,10 +77,10 @@ def test_gradients_through_dropout_whose_mask_is_known(dtype: str, layout: str) 
     x = generator(4).standard_normal((8, 3, 5, 4), np.float32)
     for _ in range(3):  # each step has a mask of its own
         trained_once(model, x, TARGETS)
-    packed = dlprim.Activations((8, 6, 5, 4), layout)
+    packed = dlprim.Activations((8, 6, 5, 4), layout=layout)
     ones = packed.pack(np.ones((8, 6, 5, 4), np.float32))
-    of_images = packed.unpack(dlprim.dropout(ones, 0.3, 7, 2)).astype(np.float64)
-    of_rows = dlprim.dropout(np.ones((8, 20), np.float32), 0.2, 9, 2).astype(np.float64)
+    of_images = packed.unpack(dlprim.dropout(ones, 0.3, seed=7, offset=2)).astype(np.float64)
+    of_rows = dlprim.dropout(np.ones((8, 20), np.float32), 0.2, seed=9, offset=2).astype(np.float64)
     assert {*of_images.ravel()} == {0, np.float64(np.float32(1 / 0.7))}
 
     def logits(values: Any) -> Any:

@@ -145,7 +145,9 @@ def test_a_bfloat16_kernel_takes_the_packed_form(m: int, n: int, k: int, transpo
     a = dlprim.to_bfloat16(random.standard_normal((2, m, k), np.float32))
     b = random.standard_normal((2, n, k) if transposed else (2, k, n), np.float32)
     c = np.empty((m, n), np.float32)
-    dlprim.Brgemm(m, n, k, dtype="bfloat16")(a, dlprim.pack_b(b, "bfloat16", transposed), c)
+    dlprim.Brgemm(m, n, k, dtype="bfloat16")(
+        a, dlprim.pack_b(b, "bfloat16", transposed=transposed), c
+    )
     wide_a = dlprim.to_float32(a).astype(np.float64)
     wide_b = dlprim.to_float32(dlprim.to_bfloat16(b)).astype(np.float64)
     if transposed:

@@ -59,7 +59,7 @@ def operands(pool, dtype, seed=0) -> tuple[NDArray, NDArray]:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_maximum(case, layout, dtype):
     shape, kernel, stride, padding = case
-    pool = dlprim.MaxPool2d(shape, kernel, stride, padding, layout, dtype)
+    pool = dlprim.MaxPool2d(shape, kernel, stride, padding, layout=layout, dtype=dtype)
     x, dy = operands(pool, dtype)
     exact, taps = np.empty(pool.y_shape), np.empty(pool.y_shape)
     gradient = np.zeros(shape)
@@ -76,7 +76,7 @@ def test_maximum(case, layout, dtype):
     dst = pool.forward(pool.activations.pack(x), indices=indices)
     np.testing.assert_array_equal(wide(pool.dst_activations.unpack(dst)), exact)
     assert pool.forward(pool.activations.pack(x)).tobytes() == dst.tobytes()
-    found = dlprim.Activations(pool.y_shape, layout).unpack(indices.astype(np.float32))
+    found = dlprim.Activations(pool.y_shape, layout=layout).unpack(indices.astype(np.float32))
     np.testing.assert_array_equal(found, taps)
     diff_src = pool.backward(pool.dst_activations.pack(dy), indices)
     tolerance = 1e-6 if dtype == "float32" else 8e-3
@@ -91,7 +91,7 @@ def test_maximum(case, layout, dtype):
 def test_average(case, layout, dtype, counted):
     shape, kernel, stride, padding = case
     pool = dlprim.AvgPool2d(
-        shape, kernel, stride, padding, layout, dtype, count_include_pad=counted
+        shape, kernel, stride, padding, layout=layout, dtype=dtype, count_include_pad=counted
     )
     x, dy = operands(pool, dtype)
     exact, gradient = np.empty(pool.y_shape), np.zeros(shape)
@@ -113,7 +113,7 @@ def test_average(case, layout, dtype, counted):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("channels", [64, 70, 2048])
 def test_global_average(channels, layout, dtype):
-    pool = dlprim.GlobalAvgPool2d((2, channels, 7, 5), layout, dtype)
+    pool = dlprim.GlobalAvgPool2d((2, channels, 7, 5), layout=layout, dtype=dtype)
     x, _ = operands(pool, dtype)
     features = pool.features(pool.forward(pool.activations.pack(x)))
     assert features.shape == (2, channels)
@@ -125,7 +125,7 @@ def test_global_average(channels, layout, dtype):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_same_bits_for_any_number_of_threads_and_an_empty_minibatch(layout):
-    pool = dlprim.MaxPool2d((3, 40, 12, 12), 3, 2, 1, layout)
+    pool = dlprim.MaxPool2d((3, 40, 12, 12), 3, 2, 1, layout=layout)
     x, dy = operands(pool, "float32")
     src, diff_dst = pool.activations.pack(x), pool.dst_activations.pack(dy)
     results = []
@@ -135,7 +135,7 @@ def test_the_same_bits_for_any_number_of_threads_and_an_empty_minibatch(layout):
             dst = pool.forward(src, indices=indices)
             results.append((dst.tobytes(), pool.backward(diff_dst, indices).tobytes()))
     assert results[0] == results[1]
-    empty = dlprim.AvgPool2d((0, 40, 12, 12), 3, 2, 1, layout)
+    empty = dlprim.AvgPool2d((0, 40, 12, 12), 3, 2, 1, layout=layout)
     assert empty.forward(np.empty(empty.src_shape, np.float32)).shape == empty.dst_shape
 
 

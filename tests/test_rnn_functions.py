@@ -93,9 +93,9 @@ def test_operands_that_are_not_contiguous_are_copied(cell: str) -> None:
     def scattered(array: np.ndarray) -> np.ndarray:
         return np.repeat(np.asfortranarray(array), 2, axis=-1)[..., ::2]
 
-    *expected, saved = FORWARD[cell](t.x, *t.parameters, t.h_0[None], training=True)
+    *expected, saved = FORWARD[cell](t.x, *t.parameters, h_0=t.h_0[None], training=True)
     found = FORWARD[cell](
-        scattered(t.x), *(scattered(each) for each in t.parameters), scattered(t.h_0[None])
+        scattered(t.x), *(scattered(each) for each in t.parameters), h_0=scattered(t.h_0[None])
     )
     assert bits_of(found) == bits_of(expected)
     gradients = BACKWARD[cell](t.diff_y, saved)

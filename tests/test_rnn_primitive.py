@@ -135,7 +135,7 @@ def test_every_output_and_gradient(
         made["dy"][padding] = np.nan
 
     is_lstm = cell == "lstm"
-    primitive = (dlprim.LSTM if is_lstm else dlprim.GRU)((t, n, c), k, dtype, reverse)
+    primitive = (dlprim.LSTM if is_lstm else dlprim.GRU)((t, n, c), k, dtype=dtype, reverse=reverse)
     weights = primitive.pack_weights(made["w_ih"], made["w_hh"], made["b_ih"], made["b_hh"])
     states = (made["h_0"], made["c_0"]) if is_lstm else (made["h_0"],)
     results = primitive.forward(made["x"], weights, *states, lengths=lengths, training=True)
@@ -172,7 +172,7 @@ def test_nan_stays_in_its_sequence(cell: str) -> None:
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_same_bits_for_any_number_of_threads(cell: str, dtype: str) -> None:
     made = operands(cell, (3, 9, 70, 130), dtype)
-    primitive = (dlprim.LSTM if cell == "lstm" else dlprim.GRU)((3, 9, 70), 130, dtype)
+    primitive = (dlprim.LSTM if cell == "lstm" else dlprim.GRU)((3, 9, 70), 130, dtype=dtype)
     weights = primitive.pack_weights(made["w_ih"], made["w_hh"], made["b_ih"], made["b_hh"])
     results = []
     for count in range(1, 9):

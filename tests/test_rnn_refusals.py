@@ -225,7 +225,7 @@ def test_lstm_primitive_refuses(
 def test_weights_of_another_layer_are_refused(channels: int, dtype: str) -> None:
     fine = Primitive()
     bits = fine.weights.w_ih.tobytes()
-    other = dlprim.LSTM((T, N, channels), K, dtype)
+    other = dlprim.LSTM((T, N, channels), K, dtype=dtype)
     plain = [zeros(4 * K, channels), zeros(4 * K, K)]
     if dtype == "bfloat16":
         plain = [dlprim.to_bfloat16(array) for array in plain]
@@ -281,18 +281,16 @@ def test_layer_without_bias_takes_none() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "match"),
     [
-        (((T, N), K), ValueError, r"^x_shape is \(3, 4\), expected three extents"),
-        ((3, K), TypeError, r"^x_shape is of type int, expected three integers"),
-        (((T, N, C), 2.5), TypeError, r"^K holds 2\.5, expected an integer"),
-        (((T, N, C), 0), ValueError, r"^K"),
-        (((T, N, 0), K), ValueError, r"^C"),
-        (((-1, N, C), K), ValueError, r"^T"),
-        (((T, N, C), K, "float64"), TypeError, r"^dtype is float64, expected float32 or"),
+        ({"x_shape": (T, N)}, ValueError, r"^x_shape is \(3, 4\), expected three extents"),
+        ({"x_shape": 3}, TypeError, r"^x_shape is of type int, expected three integers"),
+        ({"K": 2.5}, TypeError, r"^K holds 2\.5, expected an integer"),
+        ({"K": 0}, ValueError, r"^K"),
+        ({"x_shape": (T, N, 0)}, ValueError, r"^C"),
+        ({"x_shape": (-1, N, C)}, ValueError, r"^T"),
+        ({"dtype": "float64"}, TypeError, r"^dtype is float64, expected float32 or"),
     ],
 )
-def test_geometry_is_refused(
-    arguments: tuple[Any, ...], error: type[Exception], match: str
-) -> None:
+def test_geometry_is_refused(arguments: dict[str, Any], error: type[Exception], match: str) -> None:
     for make in (dlprim.LSTM, dlprim.GRU):
         with pytest.raises(error, match=match):
-            make(*arguments)
+            make(**({"x_shape": (T, N, C), "K": K} | arguments))

@@ -4,7 +4,9 @@ Every multiply-add runs in kernels that are generated for the machine at hand:
 ``C = epilogue(beta*C + sum_i A_i @ B_i)`` (arXiv 1906.06440). Arrays go in, arrays come out.
 """
 
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
 try:
     from dlprim import _core as _core
@@ -39,6 +41,13 @@ from dlprim.primitives.mlp import MLP
 from dlprim.primitives.pooling import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from dlprim.primitives.rnn import GRU, LSTM
 from dlprim.tuning.tune import tune
+
+if TYPE_CHECKING:
+    from dlprim import distributed as distributed
+    from dlprim import nn as nn
+    from dlprim import optim as optim
+    from dlprim import testing as testing
+    from dlprim import train as train
 
 try:
     __version__ = version("dlprim")
@@ -90,3 +99,19 @@ __all__ = [
     "unpack_b",
     "warmup",
 ]
+
+_SUBMODULES = ("distributed", "nn", "optim", "testing", "train")
+
+if not TYPE_CHECKING:  # which would then take every name for one of these
+
+    def __getattr__(name: str) -> Any:
+        """Submodules, imported when they are first asked for."""
+        if name in _SUBMODULES:
+            return import_module(f"dlprim.{name}")
+        raise AttributeError(f"module 'dlprim' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names; submodules are not among them, as `import dlprim` does not import them."""
+    own = {name for name in globals() if name.startswith("__") and name.endswith("__")}
+    return sorted(own | set(__all__))

@@ -14,6 +14,12 @@ std::string type_name(py::handle object) {
 }
 
 py::array as_array(const char* name, py::handle object, DType dtype) {
+    if (is_masked(object)) {
+        refuse_type(std::string(name) +
+                    " is a masked array, expected an ndarray: masked elements have no value here; "
+                    "fill them with " +
+                    name + ".filled(...)");
+    }
     if (py::isinstance<py::array>(object)) return py::reinterpret_borrow<py::array>(object);
     if (!py::hasattr(object, "__dlpack__")) {
         refuse_type(std::string(name) + " is of type " + type_name(object) +
@@ -63,6 +69,16 @@ bool is_of(const py::array& array, DType dtype) {
 }
 
 }  // namespace
+
+bool is_masked(py::handle object) {
+    // Most arguments are plain ndarrays, or None.
+    PyTypeObject* const type = Py_TYPE(object.ptr());
+    if (type == py::detail::npy_api::get().PyArray_Type_ || object.is_none()) return false;
+    if (!py::isinstance<py::array>(object)) return false;
+    static PyObject* const masked =
+        py::object(py::module_::import("numpy").attr("ma").attr("MaskedArray")).release().ptr();
+    return PyObject_TypeCheck(object.ptr(), reinterpret_cast<PyTypeObject*>(masked)) != 0;
+}
 
 py::dtype numpy_dtype(DType dtype) {
     switch (dtype) {

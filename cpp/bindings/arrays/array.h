@@ -36,6 +36,9 @@ struct Memory {
     }
 };
 
+// A subclass of ndarray some of whose elements have no value.
+bool is_masked(py::handle object);
+
 // An array argument whose memory may be touched: of the expected type, native byte order, aligned.
 class ArrayView {
 public:

@@ -149,6 +149,13 @@ void register_kernel(py::module_& module) {
             [](const Kernel& self, py::handle a, py::handle b, py::handle c,
                const py::kwargs& others) { self.call(call_arguments(a, b, c, others)); },
             py::arg("a"), py::arg("b"), py::arg("c"), kCallDocumentation)
+        // Tried after the other, whose failure is about how it was called.
+        .def("__call__",
+             [](const Kernel&, const py::args& given, const py::kwargs&) {
+                 throw py::type_error("a kernel was called with " + std::to_string(given.size()) +
+                                      " arguments by position, expected a, b and c, and all "
+                                      "others by name, as in kernel(a, b, c, bias=bias)");
+             })
         .def(
             "measure",
             [](const Kernel& self, py::handle a, py::handle b, py::handle c, std::int64_t repeats,

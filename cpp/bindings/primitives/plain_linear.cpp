@@ -156,6 +156,7 @@ py::object result_for(py::handle out, const Operands& it, const PlainArray* bias
     if (out.is_none()) {
         return new_array({it.x.dtype(), result_shape(it.x, extents.K)}, it.x.array().dtype());
     }
+    if (is_masked(out)) return {};
     const auto given = PlainArray::of(out);
     if (!is_like_result(given, it) || !given->array().writeable()) return {};
     if (!given->array().dtype().equal(it.x.array().dtype())) return {};
@@ -170,6 +171,7 @@ py::object linear(py::handle x, py::handle w, py::handle bias, py::handle activa
     if (!it) return py::none();
     // Whether `out` overlaps an array that was copied here, the caller has to say.
     if (!out.is_none() && it->x.array().ptr() != x.ptr()) return py::none();
+    if (!bias.is_none() && !PlainArray::is_ndarray(bias)) return py::none();
     const LinearShape shape = it->shape();
     const auto offset = PlainArray::of(bias);
     if (!bias.is_none() && (!offset || offset->dtype() != DType::f32 || offset->dimensions() != 1 ||

@@ -17,6 +17,7 @@ FloatArray: TypeAlias = npt.NDArray[np.float32]
 Shape: TypeAlias = tuple[int, ...]
 
 
+Masked = np.ma.MaskedArray  # hot calls ask for it themselves: `refuse_masked` takes 0.3 us
 _LARGE = 1 << 12  # elements that the core transposes faster than NumPy
 
 
@@ -45,6 +46,8 @@ def contiguous(array: Array) -> Array:
 def viewed(name: str, value: Any, dtypes: str) -> Array:
     """``value`` as an array on the same memory, else TypeError: an array of ``dtypes`` is due."""
     if isinstance(value, np.ndarray):
+        if type(value) is not np.ndarray:
+            refuse_masked({name: value})
         return value
     if hasattr(value, "__dlpack__"):
         try:
@@ -60,6 +63,16 @@ def viewed(name: str, value: Any, dtypes: str) -> Array:
         f"{name} is of type {type(value).__name__}, expected an array of {dtypes} "
         "(a NumPy array or an object with __dlpack__)"
     )
+
+
+def refuse_masked(arrays: Mapping[str, Any]) -> None:
+    """Raise TypeError where one of ``arrays``, by name, is masked: the mask would be lost."""
+    for name, array in arrays.items():
+        if isinstance(array, Masked):
+            raise TypeError(
+                f"{name} is a masked array, expected an ndarray: masked elements have no value "
+                f"here; fill them with {name}.filled(...)"
+            )
 
 
 def require_shape(name: str, array: Array, shape: tuple[int, ...], why: str) -> None:
@@ -92,6 +105,7 @@ def result_array(
     dtype = np.dtype(dtype)
     if out is None:
         return aligned(shape, dtype)
+    refuse_masked({"out": out})
     if not isinstance(out, np.ndarray):
         raise TypeError(f"out is of type {type(out).__name__}, expected a NumPy array of {dtype}")
     if out.dtype != dtype:
@@ -114,6 +128,7 @@ def values_for(name: str, value: Any, array: Array) -> Array:
     TypeError where it is no array of real numbers; ValueError where it has another shape, or holds
     a finite number that the dtype cannot.
     """
+    refuse_masked({name: value})
     try:
         given = np.asarray(value)
     except Exception as error:  # whatever another library's array raises
@@ -149,10 +164,13 @@ def require_running(
     for name, array in (("running_mean", running_mean), ("running_var", running_var)):
         if array is None:
             continue
+        refuse_masked({name: array})
         if not isinstance(array, np.ndarray) or array.dtype != np.float32:
             kind = getattr(array, "dtype", type(array).__name__)
             raise TypeError(f"{name} is {kind}, expected an ndarray of float32")
-        if array.shape != (channels,) or not array.flags.writeable:
+        if array.shape != (channels,):
+            raise ValueError(f"{name} has shape {array.shape}, expected ({channels},)")
+        if not array.flags.writeable:
             raise ValueError(
-                f"{name} has shape {array.shape}, expected a writeable array of shape ({channels},)"
+                f"{name} is read-only, expected a writeable array: training=True updates it"
             )

@@ -71,7 +71,7 @@ def widened(array: Array) -> FloatArray:
     return array if array.dtype == np.float32 else to_float32(array)
 
 
-def to_bfloat16(x: Any, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+def to_bfloat16(x: Any, *, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
     """float32 rounded to bfloat16.
 
     To nearest, ties to even, subnormal numbers as well; too large values become infinite. A NaN

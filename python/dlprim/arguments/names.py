@@ -4,12 +4,15 @@ import numpy as np
 import numpy.typing as npt
 
 _ACTIVATIONS = ("relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish")
+FROM_ARGUMENT = ("gelu", "gelu_tanh", "swish")  # whose slope their result does not tell
 
 
 def dtype_name(argument: str, dtype: npt.DTypeLike) -> str:
     """NumPy's name of ``dtype``, else TypeError; "bfloat16" is known without ml_dtypes too."""
     if isinstance(dtype, str) and dtype == "bfloat16":
         return dtype
+    if dtype is None:  # float64 to NumPy
+        raise TypeError(f"{argument} is None, expected a dtype such as 'float32'")
     try:
         resolved = np.dtype(dtype)
     except TypeError:

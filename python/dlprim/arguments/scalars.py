@@ -7,23 +7,32 @@ from typing import Any
 import numpy as np
 
 
+def shown(value: Any) -> str:
+    """What a message says that an argument is: of an array the shape, not the elements."""
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape:
+        return f"an array of shape {shape}"
+    return repr(value)
+
+
+def refuse_array(name: str, value: Any, axes: str) -> None:
+    """Raise TypeError where an array of several axes is given for its shape."""
+    if getattr(value, "ndim", 1) > 1:
+        raise TypeError(
+            f"{name} is {shown(value)}, expected the shape itself, a tuple of integers {axes}"
+        )
+
+
 def integer(name: str, value: Any, least: int, end: int = 2**63) -> int:
     """``value`` as an int in [least, end); TypeError for no integer, ValueError outside."""
     try:
         number = index(value)
     except TypeError:
-        raise TypeError(f"{name} is {value!r}, expected an integer") from None
+        raise TypeError(f"{name} is {shown(value)}, expected an integer") from None
     if not least <= number < end:
         largest = "" if end == 2**63 else f" and below {end}"
         raise ValueError(f"{name} is {number}, expected an integer of at least {least}{largest}")
     return number
-
-
-def flag(name: str, value: Any) -> bool:
-    """``value`` as a bool; TypeError for anything else than one of Python's or NumPy's."""
-    if isinstance(value, bool | np.bool_):
-        return bool(value)
-    raise TypeError(f"{name} is {value!r}, expected True or False")
 
 
 def held_integer(name: str, value: Any) -> int:
@@ -31,7 +40,7 @@ def held_integer(name: str, value: Any) -> int:
     try:
         number = index(value)
     except TypeError:
-        raise TypeError(f"{name} holds {value!r}, expected an integer") from None
+        raise TypeError(f"{name} holds {shown(value)}, expected an integer") from None
     if not -(2**31) <= number < 2**31:
         raise ValueError(f"{name} holds {number}, which is out of range")
     return number
@@ -43,6 +52,23 @@ def typed_integer(name: str, value: Any) -> int:
         return index(value)
     except TypeError:
         raise TypeError(f"{name} is of type {type(value).__name__}, expected an integer") from None
+
+
+def flag(name: str, value: Any) -> bool:
+    """``value`` as a bool; TypeError for everything else, however true it may be."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise TypeError(f"{name} is {value!r}, expected True or False")
+
+
+def operand_flag(name: str, value: Any, taker: str) -> bool:
+    """As `flag`, where callers confuse saying that there is an operand with passing it."""
+    if isinstance(getattr(value, "shape", None), tuple) and value.shape:
+        raise TypeError(
+            f"{name} is {shown(value)}, expected True or False: "
+            f"the array itself is an argument of {taker}"
+        )
+    return flag(name, value)
 
 
 def real(name: str, value: Any, least: float = -math.inf) -> float:
@@ -57,7 +83,7 @@ def real(name: str, value: Any, least: float = -math.inf) -> float:
         return number
     bound = "" if least == -math.inf else f" >= {least:g}"
     kind = ValueError if isinstance(value, int | float) else TypeError
-    raise kind(f"{name} is {value!r}, expected a finite number{bound}")
+    raise kind(f"{name} is {shown(value)}, expected a finite number{bound}")
 
 
 def fraction(name: str, value: Any, closed: bool = True) -> float:

@@ -23,6 +23,7 @@ def conv2d(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
+    *,
     activation: str | None = None,
     residual: Any = None,
     layout: str = "NCHW",
@@ -78,6 +79,7 @@ def conv2d_backward(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
+    *,
     layout: str = "NCHW",
     y: Any = None,
     activation: str | None = None,
@@ -93,7 +95,7 @@ def conv2d_backward(
     x, w, stride, padding, dilation, groups, layout, algorithm, accuracy
         As passed to `conv2d`.
     y : array of the dtype of x, (N, K, P, Q) or (N, P, Q, K)
-        The result of `conv2d`; needed when `activation` is given, else not read.
+        The result of `conv2d`; given exactly when `activation` is.
     activation : None or "relu"
         As passed to `conv2d`. dy passes where y is positive or NaN.
 
@@ -103,7 +105,7 @@ def conv2d_backward(
     dw : ndarray of the dtype of x, (K, C/groups, R, S)
     db : ndarray of float32, (K,)
 
-    Errors: as `conv2d` does; ValueError where y is missing.
+    Errors: as `conv2d` does; ValueError where y is missing, or given without `activation`.
     """
     src, weights = _operands(x, w)
     if activation not in (None, "relu"):
@@ -113,6 +115,8 @@ def conv2d_backward(
             f"y is missing: the gradient of activation={activation!r} needs the result of "
             "the forward pass"
         )
+    if activation is None and y is not None:
+        raise ValueError("y is given and activation is None, expected no y, or activation='relu'")
     steps = stride, padding, dilation, groups
     conv = _conv_of(src, weights, layout, steps, (algorithm, accuracy), (None, False))
     diff_dst = _like_y("dy", dy, src, conv)

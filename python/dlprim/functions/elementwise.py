@@ -9,13 +9,13 @@ from typing import Any
 from dlprim import _core
 from dlprim.arguments.arrays import Array
 from dlprim.arguments.floats import float_operand
-from dlprim.arguments.scalars import fraction, integer
+from dlprim.arguments.scalars import flag, fraction, integer
 
 _WORDS = 2**32
 _SEEDS = 2**64
 
 
-def relu(src: Any, out: Array | None = None) -> Array:
+def relu(src: Any, *, out: Array | None = None) -> Array:
     """src where it is not negative, else 0; NaN stays.
 
     Parameters
@@ -29,7 +29,7 @@ def relu(src: Any, out: Array | None = None) -> Array:
     return _core.elementwise("relu", float_operand("src", src), None, out)
 
 
-def relu_backward(diff_dst: Any, dst: Any, out: Array | None = None) -> Array:
+def relu_backward(diff_dst: Any, dst: Any, *, out: Array | None = None) -> Array:
     """The gradient in front of relu: diff_dst, 0 where dst <= 0.
 
     Parameters
@@ -43,7 +43,7 @@ def relu_backward(diff_dst: Any, dst: Any, out: Array | None = None) -> Array:
     return _core.elementwise("relu_backward", gradient, result, out)
 
 
-def add(src: Any, other: Any, relu: bool = False, out: Array | None = None) -> Array:
+def add(src: Any, other: Any, *, relu: bool = False, out: Array | None = None) -> Array:
     """``src + other``, or relu of that, rounded once.
 
     Parameters
@@ -52,11 +52,12 @@ def add(src: Any, other: Any, relu: bool = False, out: Array | None = None) -> A
     out
         As for `relu`, with its errors; may be src or other.
     """
+    kind = "add_relu" if flag("relu", relu) else "add"
     source, addend = float_operand("src", src), float_operand("other", other)
-    return _core.elementwise("add_relu" if relu else "add", source, addend, out)
+    return _core.elementwise(kind, source, addend, out)
 
 
-def dropout(src: Any, p: float, seed: int, offset: int = 0, out: Array | None = None) -> Array:
+def dropout(src: Any, p: float, *, seed: int, offset: int = 0, out: Array | None = None) -> Array:
     """Zeros with probability p, else ``src / (1 - p)``.
 
     The mask is a function of seed, offset and the place of the element in memory, the same for

@@ -11,7 +11,7 @@ from dlprim.arguments.arrays import Array, array_of, result_array
 from dlprim.arguments.floats import float_operand, type_of
 
 
-def embedding(indices: Any, weights: Any, out: Array | None = None) -> Array:
+def embedding(indices: Any, weights: Any, *, out: Array | None = None) -> Array:
     """Rows of weights by index.
 
     Parameters
@@ -36,7 +36,7 @@ def embedding(indices: Any, weights: Any, out: Array | None = None) -> Array:
 
 
 def embedding_backward(
-    diff_dst: Any, indices: Any, rows: int, out: npt.NDArray[np.float32] | None = None
+    diff_dst: Any, indices: Any, rows: int, *, out: npt.NDArray[np.float32] | None = None
 ) -> npt.NDArray[np.float32]:
     """The gradient with respect to the weights of `embedding`.
 

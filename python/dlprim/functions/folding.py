@@ -12,6 +12,7 @@ from dlprim.arguments.scalars import real
 def fold_batch_norm(
     w: Any,
     b: Any,
+    *,
     weight: Any,
     bias: Any,
     running_mean: Any,

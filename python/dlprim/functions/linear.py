@@ -2,17 +2,19 @@
 
 from typing import Any
 
+import numpy as np
+
 from dlprim import _core as core
 from dlprim.arguments.arrays import Array, FloatArray, result_array
 from dlprim.arguments.floats import bias_operand, float_operand, like_x, require_type
-from dlprim.arguments.names import activation_name
+from dlprim.arguments.names import FROM_ARGUMENT, activation_name
 
 _MOST_CHANNELS = 1 << 24  # the kernel's bound on leading dimensions
 _Y = "leading axes of x, K from w"
 
 
 def linear(
-    x: Any, w: Any, bias: Any = None, activation: str | None = None, out: Array | None = None
+    x: Any, w: Any, bias: Any = None, *, activation: str | None = None, out: Array | None = None
 ) -> Array:
     """A fully connected layer: ``y = activation(x @ w.T + bias)``.
 
@@ -40,7 +42,7 @@ def linear(
         if y is not None:
             return y
     src, weights = _operands(x, w)
-    offset = bias_operand(bias, weights)
+    offset = None if bias is None else _base(bias_operand(bias, weights))
     shape = (*src.shape[:-1], weights.shape[0])
     dst = result_array(out, shape, {"x": src, "w": weights, "bias": offset}, src.dtype)
     result: Array = _taken(core.linear(src, weights, offset, activation, dst))
@@ -48,7 +50,7 @@ def linear(
 
 
 def linear_backward(
-    dy: Any, x: Any, w: Any, y: Any = None, activation: str | None = None
+    dy: Any, x: Any, w: Any, *, y: Any = None, activation: str | None = None
 ) -> tuple[Array, Array, FloatArray]:
     """Gradients of `linear` with respect to x, w and bias.
 
@@ -59,9 +61,9 @@ def linear_backward(
     x : array of float32 or bfloat16, (..., C)
     w : array of the same dtype, (K, C)
     y : array of the dtype of x, (..., K)
-        Needed when `activation` is given, else not read: the result of `linear`, or for gelu,
-        gelu_tanh and swish, whose slope it does not tell, what they were applied to,
-        ``linear(x, w, bias)``.
+        Given exactly when `activation` is: for relu, sigmoid and tanh the result of `linear`; for
+        gelu, gelu_tanh and swish, whose slope it does not tell, what they were applied to,
+        ``linear(x, w, bias)``. One in place of the other gives wrong gradients.
     activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
         As passed to `linear`.
 
@@ -71,9 +73,11 @@ def linear_backward(
     dw : ndarray of the dtype of x, (K, C)
     db : ndarray of float32, (K,)
 
-    Errors: as `linear` does; ValueError where y is missing.
+    Errors: as `linear` does; ValueError where y is missing, or given without `activation`.
     """
     activation_name(activation)
+    if (y is None) != (activation is None):
+        raise ValueError(_about_y(activation))
     gradients: tuple[Array, Array, FloatArray] | None = core.linear_backward(
         dy, x, w, y, activation
     )
@@ -81,19 +85,29 @@ def linear_backward(
         return gradients
     src, weights = _operands(x, w)
     shape = (*src.shape[:-1], weights.shape[0])
-    diff_dst = like_x("dy", dy, src, shape, _Y)
+    diff_dst = _base(like_x("dy", dy, src, shape, _Y))
     saved = None
     if activation is not None:
-        if y is None:
-            raise ValueError(
-                f"y is missing: the gradient of activation={activation!r} needs the result of "
-                "the forward pass, or what the activation was applied to"
-            )
-        saved = like_x("y", y, src, shape, _Y)
+        saved = _base(like_x("y", y, src, shape, _Y))
     result: tuple[Array, Array, FloatArray] = _taken(
         core.linear_backward(diff_dst, src, weights, saved, activation)
     )
     return result
+
+
+def _about_y(activation: str | None) -> str:
+    """Why there has to be a y, or must not be one."""
+    if activation is None:
+        return (
+            "y is given and activation is None, expected no y, or the activation that was passed "
+            "to linear"
+        )
+    if activation in FROM_ARGUMENT:
+        return (
+            f"y is missing: the gradient of activation={activation!r} needs what the activation "
+            "was applied to, linear(x, w, bias), not the result"
+        )
+    return f"y is missing: the gradient of activation={activation!r} needs the result of linear"
 
 
 def _taken(result: Any) -> Any:
@@ -115,4 +129,9 @@ def _operands(x: Any, w: Any) -> tuple[Array, Array]:
         )
     if max(weights.shape) > _MOST_CHANNELS:
         raise ValueError(f"w has shape {weights.shape}, expected at most 2^24 channels on an axis")
-    return src, weights
+    return _base(src), _base(weights)
+
+
+def _base(array: Any) -> Any:
+    """The same memory as an ndarray: the core takes no subclass, such as a memory map, for one."""
+    return array if type(array) is np.ndarray else array.view(np.ndarray)

@@ -7,12 +7,13 @@ import numpy as np
 from dlprim import _core
 from dlprim.arguments.arrays import Array, array_of, require_shape, result_array
 from dlprim.arguments.floats import float_operand, type_of
-from dlprim.arguments.scalars import integer
+from dlprim.arguments.scalars import flag, integer
 
 
 def softmax_cross_entropy(
     logits: Any,
     targets: Any,
+    *,
     ignore_index: int = -100,
     gradient: bool = True,
     out: Array | None = None,
@@ -48,7 +49,7 @@ def softmax_cross_entropy(
     labels = array_of("targets", targets, np.int64)
     require_shape("targets", labels, values.shape[:1], f"logits has shape {values.shape}")
     result = None
-    if gradient:
+    if flag("gradient", gradient):
         in_place = out is not None and out is logits
         operands = {"targets": labels} if in_place else {"logits": values, "targets": labels}
         result = result_array(out, values.shape, operands, values.dtype)

@@ -10,7 +10,7 @@ from dlprim import _core
 from dlprim.arguments.arrays import contiguous, require_shape, result_array, viewed
 from dlprim.arguments.floats import bfloat16_dtype, name_of
 from dlprim.arguments.names import dtype_name
-from dlprim.arguments.scalars import typed_integer
+from dlprim.arguments.scalars import flag, typed_integer
 
 _GROUPS = {"bfloat16": 2, "int8": 4}  # neighbours along k that share a 32-bit word
 
@@ -18,6 +18,7 @@ _GROUPS = {"bfloat16": 2, "int8": 4}  # neighbours along k that share a 32-bit w
 def pack_b(
     b: Any,
     dtype: npt.DTypeLike | None = None,
+    *,
     transposed: bool = False,
     out: npt.NDArray[Any] | None = None,
 ) -> npt.NDArray[Any]:
@@ -50,10 +51,11 @@ def pack_b(
     The layout is the operand of the instructions vdpbf16ps and vpdpbusd: Intel 64 and IA-32
     Architectures Software Developer's Manual, volume 2.
     """
+    transposed = flag("transposed", transposed)
     matrices = viewed("b", b, "bfloat16, int8, uint8 or float32")
     if matrices.dtype == np.uint8 and dtype is None:  # bytes are bytes
         signed = out.view(np.int8) if isinstance(out, np.ndarray) and out.dtype == np.uint8 else out
-        packed = pack_b(matrices.view(np.int8), None, transposed, signed)
+        packed = pack_b(matrices.view(np.int8), None, transposed=transposed, out=signed)
         return packed.view(np.uint8) if out is None else out
     source, target = _types(matrices, dtype)
     if matrices.ndim < 2:
@@ -66,7 +68,7 @@ def pack_b(
     shape = (*batch, -(-k // group), n, group)
     result = result_array(out, shape, {"b": matrices}, _result_type(matrices, target))
     flat = matrices.reshape(math.prod(batch), rows, columns)
-    _core.pack_b(flat, source, result, target, bool(transposed))
+    _core.pack_b(flat, source, result, target, transposed)
     return result
 
 

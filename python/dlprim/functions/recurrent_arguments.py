@@ -11,7 +11,7 @@ import numpy as np
 
 from dlprim.arguments.arrays import Array, require_shape
 from dlprim.arguments.floats import float_operand, require_type, type_of, widened
-from dlprim.arguments.scalars import typed_integer
+from dlprim.arguments.scalars import flag, typed_integer
 
 GATES = {"lstm": ("i", "f", "g", "o"), "gru": ("r", "z", "n")}
 _FORWARD, _REVERSE = False, True
@@ -63,12 +63,14 @@ class Settings(NamedTuple):
     batch_first: bool
 
     def directions(self) -> tuple[bool, ...]:
-        if self.reverse and self.bidirectional:
+        reverse = flag("reverse", self.reverse)
+        bidirectional = flag("bidirectional", self.bidirectional)
+        if reverse and bidirectional:
             raise ValueError(
                 "reverse and bidirectional are both True, expected one of them: "
                 "bidirectional=True runs in both directions already"
             )
-        return (_FORWARD, _REVERSE) if self.bidirectional else (bool(self.reverse),)
+        return (_FORWARD, _REVERSE) if bidirectional else (reverse,)
 
 
 def stack_of(
@@ -78,11 +80,12 @@ def stack_of(
 
     Errors: as `lstm` and `gru` say.
     """
+    batch_first = flag("batch_first", settings.batch_first)
     src = float_operand("x", x)
     if src.ndim != 3:
-        axes = "(N, T, C)" if settings.batch_first else "(T, N, C)"
+        axes = "(N, T, C)" if batch_first else "(T, N, C)"
         raise ValueError(f"x has shape {src.shape}, expected three dimensions {axes}")
-    if settings.batch_first:
+    if batch_first:
         src = np.ascontiguousarray(src.swapaxes(0, 1))
     directions = settings.directions()
     layers = typed_integer("num_layers", settings.num_layers)
@@ -101,7 +104,7 @@ def stack_of(
     steps, batch, channels = src.shape
     stack = Stack(
         cell, steps, batch, channels, hidden, type_of(src), layers, directions, len(weights) > 2,
-        bool(settings.batch_first), isinstance(parameters["w_ih"], (list, tuple)),
+        batch_first, isinstance(parameters["w_ih"], (list, tuple)),
     )  # fmt: skip
     checked = {name: _checked(stack, name, src, entries) for name, entries in weights.items()}
     return stack, src, checked

@@ -7,6 +7,7 @@ import numpy as np
 
 from dlprim.arguments.arrays import Array, require_shape
 from dlprim.arguments.floats import float_operand, to_bfloat16, type_of, widened
+from dlprim.arguments.scalars import flag
 from dlprim.functions.recurrent_arguments import Settings, Stack, stack_of, states_of
 from dlprim.primitives.rnn import GRU, LSTM
 from dlprim.primitives.rnn_operands import GRUSaved, LSTMSaved, PackedWeights
@@ -35,9 +36,9 @@ def forward(
     others: tuple[Any, bool],
 ) -> tuple[Any, ...]:
     """What `lstm` and `gru` return, from parameters and first states by name."""
+    lengths, training = others[0], flag("training", others[1])
     stack, src, parameters = stack_of(cell, x, named, settings)
     states = {name: states_of(stack, name, each, src) for name, each in first.items()}
-    lengths, training = others
     dtype = src.dtype  # uint16 for bits of bfloat16, which primitives take, but do not return
     last: list[list[Array]] = []
     packed, saved = [], []
@@ -48,7 +49,7 @@ def forward(
             primitive = _prepared(stack, stack.channels(run), reverse)
             given = {name: each[run] for name, each in parameters.items()}
             weights = primitive.pack_weights(**given)
-            how: dict[str, Any] = {"lengths": lengths, "training": bool(training)}
+            how: dict[str, Any] = {"lengths": lengths, "training": training}
             results = primitive.forward(src, weights, **_of_run(states, run), **how)
             if training:
                 *results, kept = results
@@ -108,8 +109,10 @@ def _required(cell: str, dy: Any, saved: Any) -> tuple[Stack, Array]:
 
 
 @lru_cache(maxsize=_PREPARED)
-def _primitive(cell: str, *shape_and_how: Any) -> Any:
-    return _CELLS[cell](*shape_and_how)
+def _primitive(
+    cell: str, shape: tuple[int, int, int], K: int, dtype: str, reverse: bool, bias: bool
+) -> Any:
+    return _CELLS[cell](shape, K, dtype=dtype, reverse=reverse, bias=bias)
 
 
 def _prepared(stack: Stack, channels: int, reverse: bool) -> Any:

@@ -9,11 +9,12 @@ import numpy.typing as npt
 from dlprim import _core
 from dlprim.arguments.arrays import FloatArray, array_of, require_shape
 from dlprim.arguments.names import activation_name, dtype_name, one_of_names
-from dlprim.arguments.scalars import typed_integer
+from dlprim.arguments.scalars import flag, operand_flag, typed_integer
 from dlprim.kernel.disassembly import disassembly
 
 _ADDRESSINGS = ("stride", "offset", "address")
 _SCALES = ("tensor", "column")
+_CALL = "the call of the kernel"  # which takes the operands that flags announce
 # Of A: of B, and the results it can have, the default first.
 _DTYPES = {
     "float32": ("float32", ("float32",)),
@@ -89,6 +90,7 @@ class Brgemm(_core.Kernel):
         n: int,
         k: int,
         dtype: npt.DTypeLike = np.float32,
+        *,
         lda: int | None = None,
         ldb: int | None = None,
         ldc: int | None = None,
@@ -99,7 +101,6 @@ class Brgemm(_core.Kernel):
         activation: str | None = None,
         out_dtype: npt.DTypeLike | None = None,
         isa: str | None = None,
-        *,
         scale: str | None = None,
         residual: bool = False,
         relu_mask: bool = False,
@@ -110,20 +111,21 @@ class Brgemm(_core.Kernel):
             raise TypeError(f"isa is of type {type(isa).__name__}, expected the name of a level")
         if _integer("beta", beta) not in (0, 1):
             raise ValueError(f"beta is {beta}, expected 0 or 1")
+        trans_a = flag("trans_a", trans_a)
         super().__init__(
             {
                 **_types(dtype, out_dtype),
                 **_extents((m, n, k), (lda, ldb, ldc), trans_a),
-                "trans_a": bool(trans_a),
+                "trans_a": trans_a,
                 "beta": index(beta),
                 "addressing": one_of_names("addressing", addressing, _ADDRESSINGS),
-                "zero_point_a": bool(zero_point_a),
-                "zero_point_b": bool(zero_point_b),
+                "zero_point_a": flag("zero_point_a", zero_point_a),
+                "zero_point_b": flag("zero_point_b", zero_point_b),
                 "scale": "none" if scale is None else one_of_names("scale", scale, _SCALES),
-                "bias": bool(bias),
-                "residual": bool(residual),
+                "bias": operand_flag("bias", bias, _CALL),
+                "residual": operand_flag("residual", residual, _CALL),
                 "activation": activation_name(activation),
-                "relu_mask": bool(relu_mask),
+                "relu_mask": operand_flag("relu_mask", relu_mask, _CALL),
                 "isa": _core.isa() if isa is None else isa,
             }
         )
@@ -140,7 +142,7 @@ class Brgemm(_core.Kernel):
 
 
 def brgemm(
-    a: Any, b: Any, c: FloatArray | None = None, bias: Any = None, activation: str | None = None
+    a: Any, b: Any, c: FloatArray | None = None, *, bias: Any = None, activation: str | None = None
 ) -> FloatArray:
     """``activation(c + sum_i a[i] @ b[i] + bias)`` in one kernel call on the calling thread.
 

@@ -1,10 +1,14 @@
 """What the library runs on: instruction set and threads."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import warnings
+from collections.abc import Callable
+from contextlib import ContextDecorator, suppress
+from typing import Any, TypeVar
 
 from dlprim import _core
 from dlprim.arguments.scalars import typed_integer
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def isa() -> str:
@@ -37,23 +41,59 @@ def set_num_threads(n: int) -> None:
     RuntimeError where it is more than 1 in a process that was forked after dlprim had started
     threads.
     """
-    count = typed_integer("n", n)
-    if not 1 <= count <= 1024:
-        raise ValueError(f"n is {count}, expected 1 to 1024 threads")
-    _core.set_num_threads(count)
+    _core.set_num_threads(_count(n))
 
 
-@contextmanager
-def threads(n: int) -> Iterator[None]:
+def threads(n: int) -> "Threads":
     """``with dlprim.threads(n):`` uses ``n`` threads inside the block.
+
+    The call by itself sets nothing, and one whose result is never entered is a RuntimeWarning;
+    `set_num_threads` sets the number for good.
 
     Errors: as `set_num_threads` does.
     """
-    before = get_num_threads()
-    set_num_threads(n)
-    try:
-        yield
-    finally:
+    return Threads(n)
+
+
+class Threads(ContextDecorator):
+    """What `threads` returns; for ``with``, or as a decorator around a function."""
+
+    def __init__(self, n: int) -> None:
+        self._is_used = True  # as far as `__del__` knows, until n is a number of threads
+        self._n = _count(n)
+        self._before: list[int] = []
+        self._is_used = False
+
+    def __enter__(self) -> None:
+        self._is_used = True
+        before = get_num_threads()
+        _core.set_num_threads(self._n)
+        self._before.append(before)
+
+    def __exit__(self, *raised: object) -> None:
         # In a child that was forked inside the block there are no threads to go back to.
         with suppress(RuntimeError):
-            set_num_threads(before)
+            _core.set_num_threads(self._before.pop())
+
+    def __call__(self, func: _Function) -> _Function:
+        self._is_used = True
+        return super().__call__(func)
+
+    def __del__(self) -> None:
+        if not self._is_used:
+            warnings.warn(
+                f"dlprim.threads({self._n}) was never entered and has set nothing, expected "
+                f"`with dlprim.threads({self._n}):` or dlprim.set_num_threads({self._n})",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def __repr__(self) -> str:
+        return f"<dlprim.threads({self._n}), which holds inside a with block>"
+
+
+def _count(n: int) -> int:
+    count = typed_integer("n", n)
+    if not 1 <= count <= 1024:
+        raise ValueError(f"n is {count}, expected 1 to 1024 threads")
+    return count

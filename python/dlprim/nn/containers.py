@@ -32,13 +32,15 @@ class Pack(Module):
         context = self.context
         key = (x.shape, context.dtype_name, context.layout)
         if key not in self._primitives:
-            self._primitives[key] = dlprim.Activations(x.shape, context.layout, context.dtype_name)
+            self._primitives[key] = dlprim.Activations(
+                x.shape, layout=context.layout, dtype=context.dtype_name
+            )
         activations = self._primitives[key]
         buffers, rounded = context.buffers, None
         out = buffers.take(activations.packed_shape, context.dtype)
         with context.timed(self.name, "forward" if training else "inference"):
             if context.dtype != np.float32:
-                rounded = dlprim.to_bfloat16(x, buffers.take(x.shape, context.dtype))
+                rounded = dlprim.to_bfloat16(x, out=buffers.take(x.shape, context.dtype))
             activations.pack(x if rounded is None else rounded, out)
         buffers.give(rounded)
         return Images(out, activations.shape)
@@ -48,7 +50,9 @@ class Pack(Module):
         if dy is None:
             return None
         layout, dtype = self.context.layout, self.context.dtype_name
-        plain = dlprim.Activations(dy.shape, layout, dtype, dy.groups).unpack(dy.array)
+        plain = dlprim.Activations(dy.shape, layout=layout, dtype=dtype, groups=dy.groups).unpack(
+            dy.array
+        )
         self.context.buffers.give(dy.array)
         return plain if plain.dtype == np.float32 else dlprim.to_float32(plain)
 

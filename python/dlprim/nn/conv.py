@@ -304,9 +304,9 @@ class ConvBatchNorm(Module):
         return dlprim.fold_batch_norm(
             conv.weight.value,
             None if conv.bias is None else conv.bias.value,
-            norm.weight.value,
-            norm.bias.value,
-            norm.running_mean,
-            norm.running_var,
-            norm.epsilon,
+            weight=norm.weight.value,
+            bias=norm.bias.value,
+            running_mean=norm.running_mean,
+            running_var=norm.running_var,
+            epsilon=norm.epsilon,
         )

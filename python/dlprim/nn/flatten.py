@@ -49,4 +49,4 @@ class Flatten(Module):
 
     def _activations(self, x: Images) -> dlprim.Activations:
         layout, dtype = self.context.layout, self.context.dtype_name
-        return dlprim.Activations(x.shape, layout, dtype, x.groups)
+        return dlprim.Activations(x.shape, layout=layout, dtype=dtype, groups=x.groups)

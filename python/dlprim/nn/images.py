@@ -20,11 +20,11 @@ def in_blocks(x: Images, groups: int, layer: Module) -> Images:
     if _are_alike(x.shape[1], x.groups, groups):
         return x._replace(groups=groups)
     context = layer.context
-    how = (context.layout, context.dtype_name)
-    target = dlprim.Activations(x.shape, *how, groups)
+    how = {"layout": context.layout, "dtype": context.dtype_name}
+    target = dlprim.Activations(x.shape, **how, groups=groups)
     with context.timed(layer.name, "pack"):
         plain = context.buffers.take(x.shape, x.array.dtype)
-        dlprim.Activations(x.shape, *how, x.groups).unpack(x.array, plain)
+        dlprim.Activations(x.shape, **how, groups=x.groups).unpack(x.array, plain)
         out = target.pack(plain, context.buffers.take(target.packed_shape, x.array.dtype))
     context.buffers.give(plain)
     return Images(out, x.shape, groups)

@@ -120,8 +120,14 @@ class Linear(Module):
         key = (rows, self.context.dtype_name)
         if key not in self._primitives:
             K, C = self.weight.value.shape
-            how = (self.activation, self.bias is not None)
-            self._primitives[key] = dlprim.Linear((rows, C), K, key[1], *how, layout="plain")
+            self._primitives[key] = dlprim.Linear(
+                (rows, C),
+                K,
+                dtype=key[1],
+                activation=self.activation,
+                bias=self.bias is not None,
+                layout="plain",
+            )
         return self._primitives[key]
 
     def _weights(self, linear: dlprim.Linear, training: bool) -> Array:
@@ -203,7 +209,7 @@ class Dropout(Module):
         src = array_of(x)
         dst = self.context.buffers.take(src.shape, src.dtype) if isinstance(x, Images) else None
         with self.context.timed(self.name, "forward"):
-            dst = dlprim.dropout(src, self.p, self.seed, self._offset, out=dst)
+            dst = dlprim.dropout(src, self.p, seed=self.seed, offset=self._offset, out=dst)
         return x._replace(array=dst) if isinstance(x, Images) else dst
 
     @backward_pass
@@ -211,5 +217,5 @@ class Dropout(Module):
         if self.p > 0:
             diff = array_of(dy)
             with self.context.timed(self.name, "backward"):
-                dlprim.dropout(diff, self.p, self.seed, self._offset, out=diff)
+                dlprim.dropout(diff, self.p, seed=self.seed, offset=self._offset, out=diff)
         return dy

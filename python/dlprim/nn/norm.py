@@ -154,6 +154,13 @@ class BatchNorm2d(Module):
                     f"x of BatchNorm2d {self.name!r} has {x.shape[1]} channels, expected "
                     f"{self.weight.value.size}"
                 )
-            how = (context.layout, context.dtype_name, self.relu, residual, self.epsilon)
-            self._primitives[key] = dlprim.BatchNorm(x.shape, *how, x.groups)
+            self._primitives[key] = dlprim.BatchNorm(
+                x.shape,
+                layout=context.layout,
+                dtype=context.dtype_name,
+                relu=self.relu,
+                residual=residual,
+                epsilon=self.epsilon,
+                groups=x.groups,
+            )
         return self._primitives[key]

@@ -32,7 +32,11 @@ class MaxPool2d(Module):
         key = (x.shape, x.groups, context.dtype_name, context.layout)
         if key not in self._primitives:
             self._primitives[key] = dlprim.MaxPool2d(
-                x.shape, *self._window, context.layout, context.dtype_name, x.groups
+                x.shape,
+                *self._window,
+                layout=context.layout,
+                dtype=context.dtype_name,
+                groups=x.groups,
             )
         pool = self._primitives[key]
         dst = context.buffers.take(pool.dst_shape, context.dtype)
@@ -80,9 +84,13 @@ class AvgPool2d(Module):
         context = self.context
         key = (x.shape, x.groups, context.dtype_name, context.layout)
         if key not in self._primitives:
-            how = (*self._window, context.layout, context.dtype_name, x.groups)
             self._primitives[key] = dlprim.AvgPool2d(
-                x.shape, *how, count_include_pad=self._counts_padding
+                x.shape,
+                *self._window,
+                layout=context.layout,
+                dtype=context.dtype_name,
+                groups=x.groups,
+                count_include_pad=self._counts_padding,
             )
         pool = self._primitives[key]
         dst = context.buffers.take(pool.dst_shape, context.dtype)
@@ -121,7 +129,7 @@ class GlobalAvgPool2d(Module):
         key = (x.shape, x.groups, context.dtype_name, context.layout)
         if key not in self._primitives:
             self._primitives[key] = dlprim.GlobalAvgPool2d(
-                x.shape, context.layout, context.dtype_name, x.groups
+                x.shape, layout=context.layout, dtype=context.dtype_name, groups=x.groups
             )
         pool = self._primitives[key]
         with context.timed(self.name, "forward" if training else "inference"):

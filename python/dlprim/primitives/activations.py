@@ -14,7 +14,7 @@ from dlprim import _core
 from dlprim.arguments.arrays import Array, Shape, contiguous, viewed
 from dlprim.arguments.floats import dtype_named
 from dlprim.arguments.names import float_type_name, layout_name
-from dlprim.arguments.scalars import integer
+from dlprim.arguments.scalars import integer, refuse_array
 
 
 class Activations:
@@ -47,6 +47,7 @@ class Activations:
     def __init__(
         self,
         shape: Sequence[int],
+        *,
         layout: str = "blocked",
         dtype: npt.DTypeLike = "float32",
         groups: int = 1,
@@ -88,6 +89,7 @@ class Activations:
 
 
 def _extents(shape: Sequence[int]) -> tuple[int, int, int, int]:
+    refuse_array("shape", shape, "(N, C, H, W)")
     try:
         extents = tuple(index(extent) for extent in shape)
     except TypeError:

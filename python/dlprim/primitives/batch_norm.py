@@ -18,7 +18,7 @@ from dlprim.arguments.arrays import (
     require_running,
     require_separate,
 )
-from dlprim.arguments.scalars import fraction, real
+from dlprim.arguments.scalars import flag, fraction, operand_flag, real
 from dlprim.primitives import populations
 from dlprim.primitives.activations import Activations
 from dlprim.primitives.populations import Population
@@ -67,6 +67,7 @@ class BatchNorm:
     def __init__(
         self,
         shape: Sequence[int],
+        *,
         layout: str = "blocked",
         dtype: npt.DTypeLike = "float32",
         relu: bool = False,
@@ -74,9 +75,10 @@ class BatchNorm:
         epsilon: float = 1e-5,
         groups: int = 1,
     ) -> None:
-        self.activations = Activations(shape, layout, dtype, groups)
+        self.activations = Activations(shape, layout=layout, dtype=dtype, groups=groups)
         self.epsilon = real("epsilon", epsilon, 0)
-        self.relu, self.residual = bool(relu), bool(residual)
+        self.relu = flag("relu", relu)
+        self.residual = operand_flag("residual", residual, "forward")
         self.src_shape = self.activations.packed_shape
         self.relu_mask_shape = self.activations.relu_mask_shape
         n, self._channels, h, w = self.activations.shape
@@ -134,6 +136,7 @@ class BatchNorm:
         TypeError or ValueError: an array is missing or superfluous, of another dtype or shape, not
         C-contiguous, or overlaps a result.
         """
+        flag("training", training)
         self._require_kind(residual, relu_mask)
         if not training and (running_mean is None or running_var is None):
             raise ValueError(
@@ -216,6 +219,7 @@ class BatchNorm:
 
         Errors: as `forward` does.
         """
+        flag("training", training)
         if self.relu and self.residual and dst is None and relu_mask is None:
             raise ValueError("dst and relu_mask are missing, expected one: relu follows a residual")
         if not self.relu and (dst is not None or relu_mask is not None):

@@ -11,6 +11,7 @@ from dlprim import _core as core
 from dlprim.arguments.arrays import Array
 from dlprim.arguments.floats import float32_operand
 from dlprim.arguments.names import activation_name, float_type_name, layout_name
+from dlprim.arguments.scalars import operand_flag
 from dlprim.primitives.conv_algorithm import new_core, require_accuracy, resolved
 from dlprim.primitives.conv_arguments import geometry
 from dlprim.primitives.operands import Operands, schedules
@@ -94,6 +95,7 @@ class Conv2d(Operands):
         padding: Any = 0,
         dilation: Any = 1,
         groups: int = 1,
+        *,
         dtype: npt.DTypeLike = "float32",
         layout: str = "blocked",
         algorithm: str = "auto",
@@ -104,12 +106,12 @@ class Conv2d(Operands):
     ) -> None:
         numbers = geometry(x_shape, w_shape, stride, padding, dilation, groups).numbers()
         name, chosen = float_type_name(dtype), layout_name(layout)
+        self.bias = operand_flag("bias", bias, "forward")
         how = (resolved(algorithm), require_accuracy(accuracy))
-        others = (tuple(numbers.values()), name, chosen, activation_name(activation), bool(bias))
+        others = (tuple(numbers.values()), name, chosen, activation_name(activation), self.bias)
         problem = store.Problem("conv2d", numbers, name, chosen.lower())
         self._make(partial(new_core, core.Conv2d, *how, *others), problem, schedules(schedule))
         super().__init__(name, chosen)
-        self.bias = bool(bias)
         self.relu_mask_shape = self._core.shapes["relu_mask"]
         self._weights_shapes = self._core.weights_shapes
         self.weights_shape = self._weights_shapes["all"]

@@ -4,7 +4,7 @@ from contextlib import suppress
 from operator import index
 from typing import Any, NamedTuple, TypeAlias
 
-from dlprim.arguments.scalars import held_integer
+from dlprim.arguments.scalars import held_integer, refuse_array, shown
 
 _PADDINGS = "expected an integer, a pair (height, width), ((top, bottom), (left, right)) or 'same'"
 
@@ -77,6 +77,7 @@ def _same_padding(
 
 
 def _extents(name: str, shape: Any, axes: str) -> Extents:
+    refuse_array(f"{name}_shape", shape, axes)
     try:
         extents = tuple(shape)
     except TypeError:
@@ -102,7 +103,7 @@ def _two(name: str, value: Any, expected: str) -> tuple[Any, Any]:
     try:
         entries = tuple(value)
     except TypeError:
-        raise TypeError(f"{name} is {value!r}, {expected}") from None
+        raise TypeError(f"{name} is {shown(value)}, {expected}") from None
     if len(entries) != 2:
-        raise ValueError(f"{name} is {value!r}, {expected}")
+        raise ValueError(f"{name} is {shown(value)}, {expected}")
     return entries[0], entries[1]

@@ -11,11 +11,11 @@ import numpy.typing as npt
 from dlprim import _core as core
 from dlprim.arguments.arrays import Array, FloatArray
 from dlprim.arguments.floats import dtype_named, float32_operand
-from dlprim.arguments.names import activation_name, dtype_name, layout_name
+from dlprim.arguments.names import FROM_ARGUMENT, activation_name, dtype_name, layout_name
+from dlprim.arguments.scalars import flag, operand_flag, refuse_array, shown
 from dlprim.primitives.operands import Operands, schedules
 from dlprim.tuning import store
 
-_FROM_ARGUMENT = ("gelu", "gelu_tanh", "swish")  # whose slope their result does not tell
 _DST_DTYPES = {  # by the dtype of src, the default first
     "float32": ("float32",),
     "bfloat16": ("bfloat16",),
@@ -71,6 +71,7 @@ class Linear(Operands):
         self,
         x_shape: tuple[int, int],
         K: int,
+        *,
         dtype: npt.DTypeLike = "float32",
         activation: str | None = None,
         bias: bool = False,
@@ -81,10 +82,10 @@ class Linear(Operands):
         numbers = _geometry(x_shape, K)
         dtypes = _dtypes_of(dtype, dst_dtype)
         chosen = _layout_of(layout, dtypes[0])
-        how = (*dtypes, chosen, activation_name(activation), bool(bias))
+        self.activation, self.bias = activation, operand_flag("bias", bias, "forward")
+        how = (*dtypes, chosen, activation_name(activation), self.bias)
         problem = store.Problem("linear", dict(zip("NCK", numbers, strict=True)), dtypes[0], chosen)
         self._make(partial(core.Linear, numbers, *how), problem, schedules(schedule))
-        self.activation, self.bias = activation, bool(bias)
         self.dst_dtype = dtype_named(dtypes[1])
         super().__init__(dtypes[0], chosen)
 
@@ -105,7 +106,7 @@ class Linear(Operands):
         Returns: ndarray of the same dtype, weights_shape, or with a first extent of 1 for one form.
         TypeError or ValueError: w or `out` is of another dtype or shape, or cannot be used.
         """
-        return self._core.pack_weights(self._plain("w", w), out, backward)
+        return self._core.pack_weights(self._plain("w", w), out, flag("backward", backward))
 
     def forward(
         self,
@@ -138,9 +139,10 @@ class Linear(Operands):
 
         Errors: as `Conv2d.forward` does.
         """
+        flag("training", training)
         if isinstance(scale, int | float | np.floating):
             scale = np.full(self.w_shape[0], scale, np.float32)
-        kept = training and self.activation in _FROM_ARGUMENT
+        kept = training and self.activation in FROM_ARGUMENT
         before = self._core.new("dst", src) if kept else None
         dst = self._core.forward(src, weights, float32_operand(bias), scale, before, out)
         if training:
@@ -189,11 +191,12 @@ class Linear(Operands):
 
 def _geometry(x_shape: Any, channels: Any) -> tuple[int, ...]:
     """N, C and K, checked; TypeError or ValueError says what is wrong."""
+    refuse_array("x_shape", x_shape, "(N, C)")
     try:
         extents = tuple(index(extent) for extent in (*x_shape, channels))
     except TypeError:
         raise TypeError(
-            f"x_shape is {x_shape!r} and K is {channels!r}, expected integers (N, C) and K"
+            f"x_shape is {x_shape!r} and K is {shown(channels)}, expected integers (N, C) and K"
         ) from None
     if len(extents) != 3:
         raise ValueError(f"x_shape is {x_shape!r}, expected two dimensions (N, C)")

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from dlprim.arguments.arrays import Array, FloatArray
 from dlprim.arguments.names import float_type_name
+from dlprim.arguments.scalars import flag, shown
 from dlprim.primitives.linear import Linear
 
 
@@ -55,19 +56,20 @@ class MLP:
         self,
         x_shape: tuple[int, int],
         widths: Sequence[int],
+        *,
         dtype: npt.DTypeLike = "float32",
         activation: str | None = "relu",
         final_activation: str | None = None,
     ) -> None:
         if not isinstance(widths, Sequence):
-            raise TypeError(f"widths is {widths!r}, expected a sequence of integers")
+            raise TypeError(f"widths is {shown(widths)}, expected a sequence of integers")
         if len(widths) == 0:
             raise ValueError("widths is empty, expected at least one layer")
         float_type_name(dtype)
         self.layers: list[Linear] = []
         for number, width in enumerate(widths):
             kind = final_activation if number == len(widths) - 1 else activation
-            layer = Linear(x_shape, width, dtype, kind, bias=True)
+            layer = Linear(x_shape, width, dtype=dtype, activation=kind, bias=True)
             self.layers.append(layer)
             x_shape = layer.y_shape
         first, last = self.layers[0], self.layers[-1]
@@ -111,6 +113,7 @@ class MLP:
 
         Errors: as `Linear.forward` does; ValueError for a wrong number of weights or biases.
         """
+        flag("training", training)
         self._require_layers("weights", weights)
         self._require_layers("biases", biases)
         saved = []
@@ -143,6 +146,7 @@ class MLP:
 
         Errors: as the passes of `Linear` do; ValueError for a wrong number of weights.
         """
+        flag("needs_diff_src", needs_diff_src)
         self._require_layers("weights", weights)
         self._require_layers("saved", saved)
         diff_weights: list[Array] = []

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dlprim import _core
 from dlprim.arguments.arrays import Array, aligned
 from dlprim.arguments.floats import float_operand
+from dlprim.arguments.scalars import flag, shown
 from dlprim.primitives.activations import Activations
 
 
@@ -25,11 +26,12 @@ class _Pool2d:
         kernel: Any,
         stride: Any = None,
         padding: Any = 0,
+        *,
         layout: str = "blocked",
         dtype: npt.DTypeLike = "float32",
         groups: int = 1,
     ) -> None:
-        self.activations = Activations(shape, layout, dtype, groups)
+        self.activations = Activations(shape, layout=layout, dtype=dtype, groups=groups)
         window = _pair("kernel", kernel)
         stride = window if stride is None else _pair("stride", stride)
         numbers = (*window, *stride, *_pair("padding", padding))
@@ -39,7 +41,7 @@ class _Pool2d:
         first = 1 if layout == "NHWC" else 2
         p, q = self.dst_shape[first : first + 2]
         self.y_shape = (*self.activations.shape[:2], p, q)
-        self.dst_activations = Activations(self.y_shape, layout, dtype, groups)
+        self.dst_activations = Activations(self.y_shape, layout=layout, dtype=dtype, groups=groups)
 
     def __repr__(self) -> str:
         it = self.activations
@@ -131,13 +133,15 @@ class AvgPool2d(_Pool2d):
         kernel: Any,
         stride: Any = None,
         padding: Any = 0,
+        *,
         layout: str = "blocked",
         dtype: npt.DTypeLike = "float32",
         groups: int = 1,
         count_include_pad: bool = True,
     ) -> None:
-        self._kind = "average_padded" if count_include_pad else "average"
-        super().__init__(shape, kernel, stride, padding, layout, dtype, groups)
+        counted = flag("count_include_pad", count_include_pad)
+        self._kind = "average_padded" if counted else "average"
+        super().__init__(shape, kernel, stride, padding, layout=layout, dtype=dtype, groups=groups)
 
     def forward(self, src: Any, out: Array | None = None) -> Array:
         """Pools src into a packed array of dst_shape; else as `MaxPool2d.forward`."""
@@ -154,12 +158,13 @@ class GlobalAvgPool2d(AvgPool2d):
     def __init__(
         self,
         shape: Sequence[int],
+        *,
         layout: str = "blocked",
         dtype: npt.DTypeLike = "float32",
         groups: int = 1,
     ) -> None:
-        plain = Activations(shape, layout, dtype, groups).shape
-        super().__init__(plain, plain[2:], None, 0, layout, dtype, groups)
+        plain = Activations(shape, layout=layout, dtype=dtype, groups=groups).shape
+        super().__init__(plain, plain[2:], layout=layout, dtype=dtype, groups=groups)
 
     def features(self, dst: Any) -> Array:
         """The result as plain (N, C): a view, or a copy where the last block is ragged."""
@@ -187,5 +192,5 @@ def _pair(name: str, value: Any) -> tuple[int, int]:
         return index(value), index(value)
     except (TypeError, ValueError):
         raise TypeError(
-            f"{name} is {value!r}, expected an integer or a pair (height, width)"
+            f"{name} is {shown(value)}, expected an integer or a pair (height, width)"
         ) from None

@@ -10,7 +10,7 @@ from dlprim import _core as core
 from dlprim.arguments.arrays import Array
 from dlprim.arguments.floats import dtype_named, float32_operand
 from dlprim.arguments.names import float_type_name
-from dlprim.arguments.scalars import held_integer
+from dlprim.arguments.scalars import flag, held_integer, operand_flag, refuse_array
 from dlprim.primitives.operands import Scheduled
 from dlprim.primitives.rnn_operands import (
     GRUGradients,
@@ -36,6 +36,7 @@ class RecurrentLayer(Scheduled):
         self,
         x_shape: tuple[int, int, int],
         K: int,
+        *,
         dtype: npt.DTypeLike = "float32",
         reverse: bool = False,
         bias: bool = True,
@@ -46,11 +47,16 @@ class RecurrentLayer(Scheduled):
         self.x_shape = (t, n, c)
         self.K = held_integer("K", K)
         self.dtype = dtype_named(name)
-        self.reverse, self.bias = bool(reverse), bool(bias)
+        self.reverse = flag("reverse", reverse)
+        self.bias = operand_flag("bias", bias, "pack_weights")
         self._kind = WeightsKind(self._cell, c, self.K, name)
         if schedule is not None and not isinstance(schedule, Mapping):
             kind = type(schedule).__name__
             raise TypeError(f"schedule is of type {kind}, expected a dict by pass")
+        for which, text in (schedule or {}).items():
+            if not isinstance(text, str):
+                kind = type(text).__name__
+                raise TypeError(f"schedule[{which!r}] is of type {kind}, expected a str")
         numbers = {"T": t, "N": n, "C": c, "K": self.K}
         how = (tuple(numbers.values()), name, self.reverse)
         # The direction does not matter to schedules.
@@ -91,7 +97,8 @@ class RecurrentLayer(Scheduled):
             out = PackedWeights(self._kind)
         self._require_weights("out", out)
         biases = {"b_ih": float32_operand(b_ih), "b_hh": float32_operand(b_hh)}
-        out.pack(self._core, {"w_ih": w_ih, "w_hh": w_hh, **biases})
+        plain = {"w_ih": w_ih, "w_hh": w_hh, **biases}
+        out.pack(self._core, plain)
         return out
 
     def __repr__(self) -> str:
@@ -112,10 +119,11 @@ class RecurrentLayer(Scheduled):
         self, operands: dict[str, Any], weights: Any, out: Any, training: bool
     ) -> tuple[Any, ...]:
         """y, the states at the end and, with training, what `backward` needs."""
+        training = flag("training", training)
         operands["lengths"] = sequence_lengths(operands["lengths"], out)
         self._require_weights("weights", weights)
         arrays = {**operands, **weights.operands(), "dst": out}
-        found = self._core.forward(arrays, bool(training))
+        found = self._core.forward(arrays, training)
         states = [found.pop(name) for name in ("h_n", "c_n") if name in found]
         ends = (found["dst"], *states)
         return (*ends, self._saved(**operands, **found)) if training else ends
@@ -308,6 +316,7 @@ class GRU(RecurrentLayer):
 
 
 def _extents(x_shape: Any) -> tuple[int, int, int]:
+    refuse_array("x_shape", x_shape, "(T, N, C)")
     try:
         extents = tuple(x_shape)
     except TypeError:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arguments.arrays import Array, FloatArray
+from dlprim.arguments.arrays import Array, FloatArray, refuse_masked
 
 IntArray = npt.NDArray[np.int64]
 
@@ -156,6 +156,7 @@ def sequence_lengths(value: Any, out: Any = None) -> IntArray | None:
     """
     if value is None:
         return None
+    refuse_masked({"lengths": value})
     lengths = np.asarray(value)
     if lengths.dtype.kind not in "iu":
         raise TypeError(f"lengths has dtype {lengths.dtype}, expected integers")

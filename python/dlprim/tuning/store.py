@@ -67,8 +67,11 @@ def load(folder: Path) -> Entries:
 def use_stored(
     core: _core.Conv2d | _core.PlainConv2d | _core.Linear | _core.Rnn, problem: Problem
 ) -> None:
-    """Give every pass of a primitive the schedule that is stored for it, if there is one."""
-    if os.environ.get("DLPRIM_TUNE") == "0":
+    """Give every pass of a primitive the schedule that is stored for it, if there is one.
+
+    ValueError where ``DLPRIM_TUNE`` is neither 0 nor 1.
+    """
+    if not _is_wanted():
         return
     entries = load(default_folder())
     if not entries:
@@ -89,6 +92,15 @@ def use_stored(
                 RuntimeWarning,
                 stacklevel=4,
             )
+
+
+def _is_wanted() -> bool:
+    chosen = os.environ.get("DLPRIM_TUNE") or "1"
+    if chosen not in ("0", "1"):
+        raise ValueError(
+            f"DLPRIM_TUNE is {chosen!r}, expected 0, with which no stored schedule is used, or 1"
+        )
+    return chosen == "1"
 
 
 def save(folder: Path, changes: Mapping[str, Entry | None]) -> None:

@@ -20,6 +20,7 @@ _SEEDS = 8  # of the cost model's ranking
 def tune(
     primitive: Tunable,
     budget_s: float = 10.0,
+    *,
     workers: int = 1,
     passes: str | Iterable[str] | None = None,
     path: str | Path | None = None,
@@ -50,7 +51,8 @@ def tune(
     path : str or Path, optional
         Folder of the file, one for each CPU model and instruction set. By default, and always for
         loading, ``$DLPRIM_TUNE_DIR``, else ``dlprim`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
-        With ``DLPRIM_TUNE=0`` in the environment nothing is loaded.
+        With ``DLPRIM_TUNE=0`` in the environment nothing is loaded; 1 is the default, and any
+        other value an error of whatever loads.
     progress : callable, optional
         Is given a line of text for every finding; None for silence.
 
@@ -74,8 +76,13 @@ def tune(
     Source: the search of loop nests by measurement follows arXiv 2304.12576.
     """
     if not isinstance(primitive, Conv2d | Linear | RecurrentLayer):
-        kind = type(primitive).__name__
-        raise TypeError(f"primitive is of type {kind}, expected a Conv2d, Linear, LSTM or GRU")
+        kind, hint = type(primitive).__name__, ""
+        if type(primitive).__module__.startswith("dlprim.nn"):
+            kind = f"dlprim.nn.{kind}"
+            hint = " of dlprim itself; layers take what is found for their shapes, dtype and layout"
+        raise TypeError(
+            f"primitive is of type {kind}, expected a Conv2d, Linear, LSTM or GRU{hint}"
+        )
     _require_numbers(budget_s, workers)
     report: Progress = progress or (lambda line: None)
     if not primitive.schedules or primitive.flops == 0:

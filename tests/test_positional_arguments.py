@@ -1,0 +1,48 @@
+"""What a caller may pass by position: what PyTorch's order says, and nothing that it says else."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import dlprim
+
+POSITIONAL = {
+    "conv2d": "x w bias stride padding dilation groups",
+    "conv2d_backward": "dy x w stride padding dilation groups",
+    "linear": "x w bias",
+    "linear_backward": "dy x w",
+    "lstm": "x w_ih w_hh b_ih b_hh",
+    "gru": "x w_ih w_hh b_ih b_hh",
+    "relu": "src",
+    "relu_backward": "diff_dst dst",
+    "add": "src other",
+    "dropout": "src p",
+    "softmax_cross_entropy": "logits targets",
+    "embedding": "indices weights",
+    "embedding_backward": "diff_dst indices rows",
+    "fold_batch_norm": "w b",
+    "pack_b": "b dtype",
+    "brgemm": "a b c",
+    "to_bfloat16": "x",
+    "tune": "primitive budget_s",
+    "Brgemm": "m n k dtype",
+    "Conv2d": "x_shape w_shape stride padding dilation groups",
+    "Linear": "x_shape K",
+    "MLP": "x_shape widths",
+    "LSTM": "x_shape K",
+    "GRU": "x_shape K",
+    "BatchNorm": "shape",
+    "Activations": "shape",
+    "MaxPool2d": "shape kernel stride padding",
+    "AvgPool2d": "shape kernel stride padding",
+    "GlobalAvgPool2d": "shape",
+}
+
+
+@pytest.mark.parametrize("name", POSITIONAL)
+def test_everything_else_is_named(name: str) -> None:
+    """So that a third 2 of `add(x, y, 2)`, alpha in PyTorch, is not taken for relu."""
+    found = inspect.signature(getattr(dlprim, name)).parameters.values()
+    assert [it.name for it in found if it.kind is not it.KEYWORD_ONLY] == POSITIONAL[name].split()

@@ -1,0 +1,141 @@
+"""Calls every public callable with values that no argument wants: run by `test_wrong_values`.
+
+A process of its own, for what is looked for includes a crash. Writes a line per answer that is
+neither a result nor a TypeError or ValueError in words.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+import dlprim
+
+
+def ones(*shape: int) -> Any:
+    return np.ones(shape, np.float32)
+
+
+class Nothing:
+    """Not an array, not a number."""
+
+
+class Raising:
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise ValueError("this array cannot be had, whoever asks for it")
+
+
+WRONG: list[Any] = [
+    None, True, "x", "", b"relu", 0, -1, 2**31, 2**63, 2**70, 0.5, -1.5, float("nan"),
+    float("inf"), 1j, Fraction(1, 3), (), (1,), (0, 0, 0, 0), [-1, 2], {}, {"forward": 1},
+    Nothing(), Raising(), len, int, np.float64(1), np.zeros(()), np.zeros((0, 3), np.float32),
+    ones(2, 3, 4)[::-1], np.ones(3, "O"), np.array(["x"]), np.ones(4, "M8[s]"), 
+    ones(4).astype(">f4"),
+    np.ma.masked_array(ones(4)),
+]  # fmt: skip
+
+T, N, C, K = 2, 2, 3, 4
+IMAGE, FILTER = (1, 2, 4, 4), (3, 2, 3, 3)
+GATES = {"lstm": 4, "gru": 3}
+INDICES = np.zeros(N, np.int64)
+CALLS: dict[str, dict[str, Any]] = {
+    "add": {"src": ones(3), "other": ones(3), "relu": True, "out": ones(3)},
+    "relu": {"src": ones(3), "out": ones(3)},
+    "relu_backward": {"diff_dst": ones(3), "dst": ones(3), "out": ones(3)},
+    "dropout": {"src": ones(3), "p": 0.5, "seed": 1, "offset": 2, "out": ones(3)},
+    "linear": {"x": ones(N, C), "w": ones(K, C), "bias": ones(K), "activation": "relu",
+               "out": ones(N, K)},
+    "linear_backward": {"dy": ones(N, K), "x": ones(N, C), "w": ones(K, C), "y": ones(N, K),
+                        "activation": "gelu"},
+    "conv2d": {"x": ones(*IMAGE), "w": ones(*FILTER), "bias": ones(3), "stride": 1, "padding": 1,
+               "dilation": 1, "groups": 1, "activation": "relu", "residual": ones(1, 3, 4, 4),
+               "layout": "NCHW", "algorithm": "auto", "out": ones(1, 3, 4, 4), "accuracy": None},
+    "conv2d_backward": {"dy": ones(1, 3, 2, 2), "x": ones(*IMAGE), "w": ones(*FILTER),
+                        "y": ones(1, 3, 2, 2), "activation": "relu"},
+    "softmax_cross_entropy": {"logits": ones(N, K), "targets": INDICES, "ignore_index": -1,
+                              "gradient": True, "out": ones(N, K)},
+    "embedding": {"indices": INDICES, "weights": ones(4, K), "out": ones(N, K)},
+    "embedding_backward": {"diff_dst": ones(N, K), "indices": INDICES, "rows": 4,
+                           "out": ones(4, K)},
+    "fold_batch_norm": {"w": ones(K, C), "b": ones(K), "weight": ones(K), "bias": ones(K),
+                        "running_mean": ones(K), "running_var": ones(K), "epsilon": 1e-5},
+    "pack_b": {"b": ones(4, 4), "dtype": "bfloat16", "transposed": False},
+    "unpack_b": {"packed": np.ones((1, 4, 4), np.int8), "k": 4},
+    "to_bfloat16": {"x": ones(3)},
+    "to_float32": {"x": np.ones(3, np.uint16)},
+    "brgemm": {"a": ones(1, 4, 4), "b": ones(1, 4, 4), "c": ones(4, 4), "bias": ones(4),
+               "activation": "relu"},
+    **{
+        cell: {"x": ones(T, N, C), "w_ih": ones(g * K, C), "w_hh": ones(g * K, K),
+               "b_ih": ones(g * K), "b_hh": ones(g * K), "h_0": ones(1, N, K),
+               "lengths": INDICES, "reverse": False, "bidirectional": False, "num_layers": 1,
+               "batch_first": False, "training": True}
+        for cell, g in GATES.items()
+    },
+    "Brgemm": {"m": 4, "n": 4, "k": 4, "dtype": "float32", "lda": 4, "ldb": 4, "ldc": 4,
+               "trans_a": False, "beta": 0, "addressing": "stride", "bias": False,
+               "activation": None, "out_dtype": None, "scale": None, "residual": False,
+               "relu_mask": False, "zero_point_a": False},
+    "Conv2d": {"x_shape": IMAGE, "w_shape": FILTER, "stride": 1, "padding": 0, "dilation": 1,
+               "groups": 1, "dtype": "float32", "layout": "blocked", "algorithm": "auto",
+               "activation": None, "bias": False, "schedule": None, "accuracy": None},
+    "Linear": {"x_shape": (N, C), "K": K, "dtype": "float32", "activation": None, "bias": False,
+               "schedule": None, "layout": None, "dst_dtype": None},
+    "MLP": {"x_shape": (N, C), "widths": [K], "dtype": "float32", "activation": "relu",
+            "final_activation": None},
+    **{
+        cell.upper(): {"x_shape": (T, N, C), "K": K, "dtype": "float32", "reverse": False,
+                       "bias": True, "schedule": None}
+        for cell in GATES
+    },
+    "BatchNorm": {"shape": IMAGE, "layout": "NHWC", "dtype": "float32", "relu": True,
+                  "residual": False, "epsilon": 1e-5, "groups": 1},
+    "Activations": {"shape": IMAGE, "layout": "NHWC", "dtype": "float32", "groups": 1},
+    "MaxPool2d": {"shape": IMAGE, "kernel": 2, "stride": 2, "padding": 0, "groups": 1},
+    "AvgPool2d": {"shape": IMAGE, "kernel": 2, "stride": 2, "padding": 0,
+                  "count_include_pad": True},
+    "GlobalAvgPool2d": {"shape": IMAGE, "layout": "NHWC", "dtype": "float32", "groups": 1},
+    "set_num_threads": {"n": 1},
+    "threads": {"n": 1},
+    "set_conv_algorithm": {"algorithm": "auto"},
+    "warmup": {"specs": [{"m": 4, "n": 4, "k": 4}]},
+}  # fmt: skip
+# Of no argument that could be wrong, or one that takes seconds: `tune` has tests of its own.
+OTHERS = {"get_conv_algorithm", "get_num_threads", "isa", "kernel_cache_clear", "kernel_cache_info"}
+OTHERS |= {"lstm_backward", "gru_backward", "tune", "__version__"}
+assert set(CALLS) | OTHERS == set(dlprim.__all__)
+
+
+def complaint(name: str, arguments: dict[str, Any]) -> str | None:
+    try:
+        getattr(dlprim, name)(**arguments)
+    except (TypeError, ValueError) as error:
+        text = str(error)
+        if "incompatible function arguments" in text or len(text.split()) < 4:
+            return text
+    except Exception as error:
+        return repr(error)
+    return None
+
+
+def main() -> int:
+    warnings.simplefilter("ignore")
+    count = 0
+    for name, fine in CALLS.items():
+        for argument in (None, *fine):
+            for value in WRONG[: None if argument else 1]:
+                given = fine | ({argument: value} if argument else {})
+                found = complaint(name, given)
+                if found:
+                    count += 1
+                    print(f"{name}({argument}={value!r}): {found}")
+        dlprim.set_num_threads(1)
+    return count
+
+
+if __name__ == "__main__":
+    sys.exit(main() > 0)
