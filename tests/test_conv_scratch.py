@@ -52,6 +52,16 @@ def test_scratch_is_at_most_the_weights_and_an_image_per_thread(dtype, layout):
     assert beyond == []
 
 
+@pytest.mark.parametrize("layout", ["blocked", "NHWC"])
+@pytest.mark.parametrize("channels", [(16, 65), (65, 16), (130, 70)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_scratch_of_channels_that_no_block_divides(channels, stride, layout):
+    C, K = channels
+    conv = dlprim.Conv2d((2, C, 20, 20), (K, C, 1, 1), stride, layout=layout)
+    with dlprim.threads(1):
+        assert too_much(conv, 2, 1) == []
+
+
 # (x_shape, w_shape, groups): weights larger than an image, in slices of K, of C and of groups; the
 # images fit beside a slice at once, or do not. The last are of one block and one long, odd row.
 SLICED = [

@@ -81,7 +81,7 @@ class _Product(_Scheduled, _Formed):
         diff_bias: npt.NDArray[np.float32] | None,
     ) -> npt.NDArray[Any]: ...
 
-class Conv2d(_Product):
+class _Convolution:
     def __init__(
         self,
         algorithm: str,
@@ -92,6 +92,10 @@ class Conv2d(_Product):
         activation: str,
         bias: bool,
     ) -> None: ...
+    @property
+    def algorithms(self) -> dict[str, str]: ...
+
+class Conv2d(_Convolution, _Product):
     def forward(
         self,
         src: Any,
@@ -106,28 +110,14 @@ class Conv2d(_Product):
     ) -> npt.NDArray[Any]: ...
     @property
     def weights_shapes(self) -> dict[str, tuple[int, ...]]: ...
-    @property
-    def algorithms(self) -> dict[str, str]: ...
 
-class PlainConv2d(_Ordered):
-    def __init__(
-        self,
-        algorithm: str,
-        high_accuracy: bool,
-        shape: Sequence[int],
-        dtype: str,
-        layout: str,
-        activation: str,
-        bias: bool,
-    ) -> None: ...
+class PlainConv2d(_Convolution, _Ordered):
     def forward(self, x: Any, w: Any, bias: Any, residual: Any, y: npt.NDArray[Any]) -> None: ...
     def backward(
         self, dy: Any, x: Any, w: Any, y: Any
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.float32]]: ...
     @property
     def portion_images(self) -> int: ...
-    @property
-    def algorithms(self) -> dict[str, str]: ...
     @property
     def result_shape(self) -> tuple[int, ...]: ...
 

@@ -11,8 +11,6 @@ namespace {
 
 // Bytes of packed images: about what an L2 cache holds.
 constexpr std::int64_t kPortion = std::int64_t{1} << 20;
-// Floats that are added up at a time.
-constexpr std::int64_t kFloatsAtOnce = 4096;
 
 TensorForm form_in(const ConvSpec& spec, std::string_view name) {
     return form_of(conv_forms(spec.shape, spec.dtype, spec.layout), name);
@@ -108,12 +106,9 @@ private:
     std::int64_t bytes_;
 };
 
-// To `sums` what stands so many floats behind them.
-void add(float* sums, std::int64_t floats, std::int64_t distance) {
-    const Blocks pieces{floats, kFloatsAtOnce};
-    parallel_for(pieces.count(), [&](std::int64_t piece) {
-        add_in_order({.first = sums, .count = 2, .distance = distance}, pieces.at(piece));
-    });
+// More to `sums`.
+void add(float* sums, std::int64_t floats, float* more) {
+    FixedParts(2, floats, DType::f32).add(sums, reinterpret_cast<char*>(more));
 }
 
 }  // namespace
@@ -228,16 +223,17 @@ void PlainConv::forward(const ConvForward& it) const {
     const Portion& most = *portions.larger;
     const std::int64_t tiles_bytes = portions.transformed_bytes(PassKind::forward);
     const std::int64_t dst_bytes = most.dst.scratch_bytes();
-    const WorkspacePool::Lease scratch(*workspaces_, aligned(weights_bytes_) + tiles_bytes +
-                                                         most.gathered_bytes +
-                                                         most.src.scratch_bytes() + 2 * dst_bytes);
+    const std::int64_t residual_bytes = it.residual == nullptr ? 0 : dst_bytes;
+    const WorkspacePool::Lease scratch(*workspaces_,
+                                       aligned(weights_bytes_) + tiles_bytes + most.gathered_bytes +
+                                           most.src.scratch_bytes() + dst_bytes + residual_bytes);
     ScratchCutter cutter(scratch.data());
     char* const weights = cutter.take(weights_bytes_);
     char* const tiles = cutter.take(tiles_bytes);
     char* const gathered = cutter.take(most.gathered_bytes);
     char* const src = cutter.take(most.src.scratch_bytes());
     char* const dst = cutter.take(dst_bytes);
-    char* const residual = cutter.take(it.residual == nullptr ? 0 : dst_bytes);
+    char* const residual = cutter.take(residual_bytes);
     weights_.run(it.weights, weights);
     const float* const filter = portions.transformed(PassKind::forward, weights, tiles);
     portions.for_each([&](const Portion& portion, Range images) {
@@ -300,8 +296,8 @@ void PlainConv::backward(const PlainConvGradients& it) const {
         portion.conv.backward_weights(portion.src_in(it.src, images, nullptr, src), gradient,
                                       DType::f32, is_first ? sums : more);
         if (is_first) return;
-        add(sums, weights_elements_, more - sums);
-        add(bias, spec_.shape.K, more_bias - bias);
+        add(sums, weights_elements_, more);
+        add(bias, spec_.shape.K, more_bias);
     });
     diff_weights_.run(sums, it.diff_weights);
     std::copy_n(bias, spec_.shape.K, it.diff_bias);

@@ -56,6 +56,9 @@ public:
         return copies() * aligned(elements_ * size_of(DType::f32));
     }
 
+    // To the first sums those of the other parts, in their order.
+    void add(void* result, char* scratch) const;
+
     // Calls body(part, sums, worker) for every part: `workers` of them at once, or, with a single
     // one, on this thread, so that the team may share the work inside of a part. Then adds up.
     template <class Body>
@@ -72,7 +75,6 @@ public:
 private:
     std::int64_t copies() const { return to_ == DType::f32 ? count_ - 1 : count_; }
     float* sums(std::int64_t part, void* result, char* scratch) const;
-    void add(void* result, char* scratch) const;
 
     std::int64_t count_ = 1;
     std::int64_t elements_ = 0;

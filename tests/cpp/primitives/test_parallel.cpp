@@ -73,6 +73,21 @@ TEST_CASE("a loop that descends gives each thread the same tasks, last one first
     CHECK(tasks == std::vector<std::int64_t>{2, 1, 0});
 }
 
+TEST_CASE("small work uses no other threads, and what is around it does again") {
+    const Threads threads(3);
+    {
+        const WorkOf small(1e3, 1e3);
+        CHECK(num_threads() == 1);
+        const WorkOf within_small(1e9, 1e9);
+        CHECK(num_threads() == 1);
+    }
+    CHECK(num_threads() == 3);
+    const WorkOf multiply_much(1e9, 0);
+    CHECK(num_threads() == 3);
+    const WorkOf read_much(1e3, 1e9);
+    CHECK(num_threads() == 3);
+}
+
 TEST_CASE("one thread means the caller's") {
     const Threads use(1);
     std::set<std::thread::id> ids;
