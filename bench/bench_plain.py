@@ -22,6 +22,7 @@ import machine
 from dlprim.testing import fma_peak
 from plain_case import FUNCTIONS, STORAGES, PlainCase, Shape, load_shapes
 from plain_sides import Key, Sides
+from torch_peer import load_torch
 
 SHAPES = Path(__file__).parent / "shapes" / "plain_linear.csv"
 
@@ -116,7 +117,9 @@ def main() -> None:
     if options.threads == 1:
         harness.pin(options.core)
     dlprim.set_num_threads(options.threads)
-    names = ["dlprim", "numpy"] if options.no_torch else ["dlprim", "numpy", "torch"]
+    names = ["dlprim", "numpy"]
+    if not options.no_torch and load_torch(options.threads) is not None:
+        names.append("torch")
     sides = Sides(names, options.threads)
     shapes = load_shapes(options.shapes)
     if options.quick:
