@@ -1,76 +1,12 @@
 #include "brgemm/reference.h"
 
-#include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstring>
-#include <numbers>
+
+#include "jit/element_reference.h"
 
 namespace dlprim {
 namespace {
-
-// Element `index` of an array of any type.
-float load(DType dtype, const void* array, std::int64_t index) {
-    switch (dtype) {
-        case DType::f32: return static_cast<const float*>(array)[index];
-        case DType::bf16: {
-            const std::uint32_t bits = static_cast<const std::uint16_t*>(array)[index];
-            return std::bit_cast<float>(bits << 16);
-        }
-        case DType::s8: return static_cast<const std::int8_t*>(array)[index];
-        case DType::u8: return static_cast<const std::uint8_t*>(array)[index];
-        case DType::s32: break;
-    }
-    return 0;
-}
-
-std::uint16_t to_bf16(float value) {
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    if (std::isnan(value)) return static_cast<std::uint16_t>((bits >> 16) | 0x40);
-    return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
-float saturated(float value, float lowest, float highest) {
-    if (!(value > lowest)) return lowest;  // NaN too
-    return std::nearbyint(std::min(value, highest));
-}
-
-void store(DType dtype, void* array, std::int64_t index, float value) {
-    switch (dtype) {
-        case DType::f32: static_cast<float*>(array)[index] = value; break;
-        case DType::bf16: static_cast<std::uint16_t*>(array)[index] = to_bf16(value); break;
-        case DType::s8:
-            static_cast<std::int8_t*>(array)[index] =
-                static_cast<std::int8_t>(saturated(value, -128, 127));
-            break;
-        case DType::u8:
-            static_cast<std::uint8_t*>(array)[index] =
-                static_cast<std::uint8_t>(saturated(value, 0, 255));
-            break;
-        case DType::s32: break;
-    }
-}
-
-double activated(Activation activation, double x) {
-    const double cube = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
-    switch (activation) {
-        case Activation::none: return x;
-        case Activation::relu: return x < 0 ? 0 : x;  // keeps NaN
-        case Activation::sigmoid: return 1 / (1 + std::exp(-x));
-        case Activation::tanh: return std::tanh(x);
-        case Activation::gelu:
-            if (std::isinf(x) && x < 0) return -0.0;
-            return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
-        case Activation::gelu_tanh:
-            if (x < -30) return -0.0;
-            return std::isinf(x) ? x : x / (1 + std::exp(-2 * cube));
-        case Activation::swish:
-            if (std::isinf(x) && x < 0) return -0.0;
-            return x / (1 + std::exp(-x));
-    }
-    return x;
-}
 
 // Where A_i and B_i are, and how their elements lie.
 class Operands {
@@ -123,9 +59,9 @@ std::int32_t int8_sum(const BrgemmSpec& spec, const BrgemmArgs& args, std::int64
     for (std::int64_t i = 0; i < args.batch; ++i) {
         for (std::int64_t step = 0; step < spec.k; ++step) {
             const auto a = static_cast<std::int64_t>(
-                load(spec.a_type, operands.a(i), operands.a_index(row, step)));
+                element_at(spec.a_type, operands.a(i), operands.a_index(row, step)));
             const auto b = static_cast<std::int64_t>(
-                load(spec.b_type, operands.b(i), operands.b_index(step, column)));
+                element_at(spec.b_type, operands.b(i), operands.b_index(step, column)));
             sum += static_cast<std::uint64_t>((a - za) * (b - zb));
         }
     }
@@ -135,12 +71,12 @@ std::int32_t int8_sum(const BrgemmSpec& spec, const BrgemmArgs& args, std::int64
 float float_sum(const BrgemmSpec& spec, const BrgemmArgs& args, std::int64_t row,
                 std::int64_t column) {
     const Operands operands(spec, args);
-    double sum = spec.beta == 1 ? load(spec.c_type, args.c, row * spec.ldc + column) : 0;
+    double sum = spec.beta == 1 ? element_at(spec.c_type, args.c, row * spec.ldc + column) : 0;
     for (std::int64_t i = 0; i < args.batch; ++i) {
         for (std::int64_t step = 0; step < spec.k; ++step) {
             sum +=
-                static_cast<double>(load(spec.a_type, operands.a(i), operands.a_index(row, step))) *
-                load(spec.b_type, operands.b(i), operands.b_index(step, column));
+                static_cast<double>(element_at(spec.a_type, operands.a(i), operands.a_index(row, step))) *
+                element_at(spec.b_type, operands.b(i), operands.b_index(step, column));
         }
     }
     return static_cast<float>(sum);
@@ -152,7 +88,7 @@ float finished(const BrgemmSpec& spec, const BrgemmArgs& args, std::int64_t row,
     if (epilogue.scale == Scale::tensor) value *= args.scale[0];
     if (epilogue.scale == Scale::column) value *= args.scale[column];
     if (epilogue.bias) value += args.bias[column];
-    if (epilogue.residual) value += load(spec.c_type, args.residual, row * spec.ldc + column);
+    if (epilogue.residual) value += element_at(spec.c_type, args.residual, row * spec.ldc + column);
     if (epilogue.relu_mask) {
         std::uint8_t& byte = args.relu_mask[row * spec.ldmask + column / 8];
         if (column % 8 == 0) byte = 0;
@@ -184,14 +120,14 @@ void reference_brgemm(const BrgemmSpec& spec, const BrgemmArgs& args) {
             const std::int64_t at = row * spec.ldc + column;
             if (!is_int8(spec.a_type)) {
                 const float sum = float_sum(spec, args, row, column);
-                store(spec.c_type, args.c, at, finished(spec, args, row, column, sum));
+                set_element(spec.c_type, args.c, at, finished(spec, args, row, column, sum));
                 continue;
             }
             const std::int32_t sum = int8_sum(spec, args, row, column);
             if (spec.c_type == DType::s32) {
                 static_cast<std::int32_t*>(args.c)[at] = sum;
             } else {
-                store(spec.c_type, args.c, at,
+                set_element(spec.c_type, args.c, at,
                       finished(spec, args, row, column, static_cast<float>(sum)));
             }
         }

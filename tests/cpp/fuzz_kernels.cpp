@@ -1,48 +1,16 @@
 // Draws random kernel requests of all types, epilogues, addressings and ISA levels, runs them
-// between guard pages against the scalar reference, and prints the line that repeats the first
-// failure. A case is a number: everything about it is drawn from that seed and the usable ISA.
-//
-//   fuzz_kernels [--seconds S] [--seed FIRST]     cases FIRST, FIRST + 1, ... for S seconds
-//   fuzz_kernels --case N                         that one, with its plan
-#include <unistd.h>
-
+// between guard pages against the scalar reference, and prints the line that repeats a failure
+// (fuzzing.h has the options).
 #include <array>
-#include <chrono>
-#include <csignal>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <string>
 
+#include "draw.h"
+#include "fuzzing.h"
 #include "typed_problem.h"
 
 namespace dlprim::testing {
 namespace {
-
-class Draw {
-public:
-    explicit Draw(std::uint64_t seed) : random_(seed) {}
-
-    std::int64_t from(std::int64_t low, std::int64_t high) {
-        return low +
-               static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(high - low + 1));
-    }
-    bool once_in(std::int64_t times) { return from(1, times) == 1; }
-    template <typename T, std::size_t count>
-    T one_of(const std::array<T, count>& values) {
-        return values[static_cast<std::size_t>(from(0, std::int64_t{count} - 1))];
-    }
-
-    // Extents: the edges of vectors and words more often than chance would have it.
-    std::int64_t extent() {
-        constexpr std::array<std::int64_t, 12> edges = {1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33};
-        if (once_in(3)) return one_of(edges);
-        return once_in(8) ? from(65, 200) : from(1, 64);
-    }
-
-private:
-    std::mt19937_64 random_;
-};
 
 void draw_types(Draw& draw, BrgemmSpec& spec) {
     constexpr std::array int8_results = {DType::s32, DType::f32, DType::bf16, DType::u8, DType::s8};
@@ -113,18 +81,7 @@ BrgemmSpec draw_spec(Draw& draw) {
     return validated(spec);
 }
 
-std::uint64_t running_case = 0;
-
-extern "C" void report_crash(int number) {
-    char line[96];
-    const int length = std::snprintf(line, sizeof(line), "signal %d; repeat with --case %llu\n",
-                                     number, static_cast<unsigned long long>(running_case));
-    if (write(STDOUT_FILENO, line, static_cast<std::size_t>(length)) < 0) _exit(3);
-    _exit(2);
-}
-
 bool run_case(std::uint64_t seed, bool talk) {
-    running_case = seed;
     Draw draw(seed);
     const BrgemmSpec spec = draw_spec(draw);
     const auto isa = static_cast<Isa>(draw.from(0, static_cast<std::int64_t>(usable_isa())));
@@ -145,47 +102,9 @@ bool run_case(std::uint64_t seed, bool talk) {
     return false;
 }
 
-int run_for(double seconds, std::uint64_t first) {
-    const auto start = std::chrono::steady_clock::now();
-    std::uint64_t seed = first;
-    std::uint64_t failures = 0;
-    while (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() <
-           seconds) {
-        if (!run_case(seed++, false) && ++failures == 10) break;
-    }
-    std::printf("%llu cases from %llu on, %llu failed, ISA levels up to %s\n",
-                static_cast<unsigned long long>(seed - first),
-                static_cast<unsigned long long>(first), static_cast<unsigned long long>(failures),
-                std::string(name_of(usable_isa())).c_str());
-    return failures == 0 ? 0 : 1;
-}
-
-int main_with(int count, char** arguments) {
-    double seconds = 60;
-    std::uint64_t first = 1;
-    std::signal(SIGSEGV, report_crash);
-    std::signal(SIGBUS, report_crash);
-    std::signal(SIGILL, report_crash);
-    if (count % 2 == 0) {
-        std::printf("every option has a value\n");
-        return 2;
-    }
-    for (int i = 1; i + 1 < count; i += 2) {
-        const std::string name = arguments[i];
-        const char* value = arguments[i + 1];
-        if (name != "--case" && name != "--seconds" && name != "--seed") {
-            std::printf("unknown option %s; there are --seconds, --seed and --case\n",
-                        name.c_str());
-            return 2;
-        }
-        if (name == "--case") return run_case(std::strtoull(value, nullptr, 10), true) ? 0 : 1;
-        if (name == "--seconds") seconds = std::strtod(value, nullptr);
-        if (name == "--seed") first = std::strtoull(value, nullptr, 10);
-    }
-    return run_for(seconds, first);
-}
-
 }  // namespace
 }  // namespace dlprim::testing
 
-int main(int count, char** arguments) { return dlprim::testing::main_with(count, arguments); }
+int main(int count, char** arguments) {
+    return dlprim::testing::fuzz(count, arguments, dlprim::testing::run_case);
+}

@@ -1,0 +1,319 @@
+#include "rows/emit_rows.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "rows/row_emitter.h"
+
+namespace dlprim {
+namespace {
+
+// Registers that point at operands; the pointers of the others are in the frame.
+constexpr std::array kPointers = {8, 9, 10, 3, 12, 13, 14, 15};
+
+// Vectors that an accumulator of a sum takes before it is emptied: the error of a long row's sum
+// grows with the chains and not with the elements.
+constexpr int kChain = 256;
+
+// Behind the vectors: a mask, a partial vector on its way, numbers of the call, pointers.
+int frame_bytes(const RowPlan& plan) {
+    return 64 * (plan.stack_vectors + 3) + 8 * (kMostRowOperands + plan.kept_rows);
+}
+
+}  // namespace
+
+RowEmitter::RowEmitter(const RowPlan& plan, void* buffer)
+    : ElementAssembler(std::min(plan.isa, Isa::avx512), buffer, kMostCodeBytes),
+      plan_(plan),
+      lanes_(vector_file(plan.isa).bytes / 4) {
+    pointers_.fill(-1);
+    std::size_t next = 0;
+    for (const RowShape shape : {RowShape::tensor, RowShape::column, RowShape::row}) {
+        for (std::size_t i = 0; i < plan.spec.operands.size(); ++i) {
+            const bool is_used = plan.spec.operands[i].shape == shape &&
+                                 !(shape == RowShape::column && plan.by_strips);
+            if (is_used && next < kPointers.size()) pointers_.at(i) = kPointers.at(next++);
+        }
+    }
+}
+
+std::vector<std::uint8_t> RowEmitter::emit() {
+    prologue();
+    single_steps(plan_.once);
+    if (plan_.by_strips) {
+        rows_of_strips();
+    } else {
+        rows_of_passes();
+    }
+    epilogue();
+    emit_constants();
+    if (!avx512()) {
+        align(32);
+        L(partial_masks_);
+        for (int lane = 0; lane < 2 * lanes_; ++lane) dd(lane < lanes_ ? ~0U : 0U);
+    }
+    return {getCode(), getCode() + getSize()};
+}
+
+void RowEmitter::prologue() {
+    push(rbx);
+    push(rbp);
+    for (const int saved : {12, 13, 14, 15}) push(Xbyak::Reg64(saved));
+    mov(rbp, rsp);
+    sub(rsp, frame_bytes(plan_));
+    and_(rsp, -64);
+    ends_of_row();
+    point_at_operands();
+    point_at_scratch();
+}
+
+void RowEmitter::epilogue() {
+    mov(rsp, rbp);
+    for (const int saved : {15, 14, 13, 12}) pop(Xbyak::Reg64(saved));
+    pop(rbp);
+    pop(rbx);
+    vzeroupper();
+    ret();
+}
+
+// Where whole groups of vectors end, where whole vectors end, and what is left.
+void RowEmitter::ends_of_row() {
+    mov(rax, ptr[rdi + offsetof(RowArgs, columns)]);
+    mov(rcx, rax);
+    and_(rcx, -plan_.unroll * lanes_);
+    mov(number_of_call(Number::main_end), rcx);
+    mov(rcx, rax);
+    and_(rcx, -lanes_);
+    mov(number_of_call(Number::full_end), rcx);
+    mov(rcx, rax);
+    and_(ecx, lanes_ - 1);
+    mov(number_of_call(Number::tail), rcx);
+    if (avx512()) {
+        mov(eax, 1);
+        shl(eax, cl);
+        sub(eax, 1);
+        kmovw(tail_mask(), eax);
+        return;
+    }
+    lea(rax, ptr[rip + partial_masks_]);
+    neg(rcx);
+    vmovups(vector(0), ptr[rax + rcx * 4 + static_cast<std::size_t>(lanes_ * 4)]);
+    vmovups(ptr[stack_vector(plan_.stack_vectors)], vector(0));
+    vpxor(vector(0), vector(0), vector(0));
+    vmovups(ptr[stack_vector(plan_.stack_vectors + 1)], vector(0));
+}
+
+void RowEmitter::point_at_operands() {
+    for (int i = 0; i < static_cast<int>(plan_.spec.operands.size()); ++i) {
+        if (pointers_.at(static_cast<std::size_t>(i)) >= 0) {
+            mov(Xbyak::Reg64(pointers_.at(static_cast<std::size_t>(i))), ptr[argument(i)]);
+        } else {
+            mov(rax, ptr[argument(i)]);
+            mov(pointer_of(i), rax);
+        }
+    }
+}
+
+// Rows of scratch have room for the whole vector in which a row ends.
+void RowEmitter::point_at_scratch() {
+    if (plan_.kept_rows == 0) return;
+    mov(rcx, ptr[rdi + offsetof(RowArgs, columns)]);
+    lea(rcx, ptr[rcx * 4 + kRowScratchSlack * 4]);
+    and_(rcx, -64);
+    mov(rax, ptr[rdi + offsetof(RowArgs, scratch)]);
+    for (int row = 0; row < plan_.kept_rows; ++row) {
+        mov(pointer_of(kMostRowOperands + row), rax);
+        add(rax, rcx);
+    }
+}
+
+void RowEmitter::next_row() {
+    for (int i = 0; i < static_cast<int>(plan_.spec.operands.size()); ++i) {
+        const RowShape shape = plan_.spec.operands[static_cast<std::size_t>(i)].shape;
+        if (shape != RowShape::tensor && shape != RowShape::row) continue;
+        const auto stride = ptr[argument(i) + sizeof(void*)];
+        if (pointers_.at(static_cast<std::size_t>(i)) >= 0) {
+            add(Xbyak::Reg64(pointers_.at(static_cast<std::size_t>(i))), stride);
+        } else {
+            mov(rax, stride);
+            add(pointer_of(i), rax);
+        }
+    }
+}
+
+void RowEmitter::rows_of_passes() {
+    Xbyak::Label next, done;
+    mov(rdx, ptr[rdi + offsetof(RowArgs, rows)]);
+    test(rdx, rdx);
+    jle(done, T_NEAR);
+    L(next);
+    for (const RowPass& pass : plan_.passes) {
+        single_steps(pass.before);
+        if (pass.body.empty()) continue;
+        start_reductions(pass);
+        along_row(pass);
+        finish_reductions(pass);
+    }
+    next_row();
+    dec(rdx);
+    jnz(next, T_NEAR);
+    L(done);
+}
+
+void RowEmitter::along_row(const RowPass& pass) {
+    Xbyak::Label singles, tail, done;
+    xor_(esi, esi);
+    if (plan_.unroll > 1) main_loop(pass);
+    cmp(rsi, number_of_call(Number::full_end));
+    jge(tail, T_NEAR);
+    L(singles);
+    body(pass, 1, false);
+    add(rsi, lanes_);
+    cmp(rsi, number_of_call(Number::full_end));
+    jl(singles, T_NEAR);
+    L(tail);
+    cmp(rsi, ptr[rdi + offsetof(RowArgs, columns)]);
+    jge(done, T_NEAR);
+    body(pass, 1, true);
+    L(done);
+}
+
+void RowEmitter::main_loop(const RowPass& pass) {
+    Xbyak::Label chain, next, done;
+    const bool sums = has_sums(pass);
+    const int step = plan_.unroll * lanes_;
+    cmp(rsi, number_of_call(Number::main_end));
+    jge(done, T_NEAR);
+    L(chain);
+    if (sums) {
+        lea(rax, ptr[rsi + static_cast<std::size_t>(kChain * step)]);
+        mov(rcx, number_of_call(Number::main_end));
+        cmp(rax, rcx);
+        cmovg(rax, rcx);
+        mov(number_of_call(Number::limit), rax);
+    }
+    const Number end = sums ? Number::limit : Number::main_end;
+    L(next);
+    body(pass, plan_.unroll, false);
+    add(rsi, step);
+    cmp(rsi, number_of_call(end));
+    jl(next, T_NEAR);
+    if (sums) {
+        empty_sums(pass);
+        cmp(rsi, number_of_call(Number::main_end));
+        jl(chain, T_NEAR);
+    }
+    L(done);
+}
+
+void RowEmitter::rows_of_strips() {
+    Xbyak::Label done;
+    xor_(esi, esi);
+    if (plan_.unroll > 1) strips_up_to(Number::main_end, plan_.unroll);
+    strips_up_to(Number::full_end, 1);
+    cmp(rsi, ptr[rdi + offsetof(RowArgs, columns)]);
+    jge(done, T_NEAR);
+    strip(1, true);
+    L(done);
+}
+
+void RowEmitter::strips_up_to(Number end, int vectors) {
+    Xbyak::Label next, done;
+    cmp(rsi, number_of_call(end));
+    jge(done, T_NEAR);
+    L(next);
+    strip(vectors, false);
+    add(rsi, vectors * lanes_);
+    cmp(rsi, number_of_call(end));
+    jl(next, T_NEAR);
+    L(done);
+}
+
+void RowEmitter::strip(int vectors, bool masked) {
+    Xbyak::Label next, done;
+    point_at_operands();
+    strip_columns(vectors, masked, false);
+    mov(rdx, ptr[rdi + offsetof(RowArgs, rows)]);
+    test(rdx, rdx);
+    jle(done, T_NEAR);
+    L(next);
+    for (const RowPass& pass : plan_.passes) {
+        single_steps(pass.before);
+        body(pass, vectors, masked);
+    }
+    next_row();
+    dec(rdx);
+    jnz(next, T_NEAR);
+    L(done);
+    strip_columns(vectors, masked, true);
+}
+
+// Sums go on from what stands in memory, and return there at the end.
+void RowEmitter::strip_columns(int vectors, bool masked, bool at_end) {
+    for (const RowStep& step : plan_.columns) {
+        if (at_end && step.op == RowOp::load) continue;
+        for (int i = 0; i < vectors; ++i) {
+            const int index = register_of(step.to, i);
+            if (!at_end) {
+                load_column_or_tensor(step, index, {i, masked});
+            } else if (masked && !avx512()) {
+                store_part(place_of(step.detail, i), index, DType::f32);
+            } else {
+                store(place_of(step.detail, i), index, masked, 0);
+            }
+        }
+    }
+}
+
+void RowEmitter::body(const RowPass& pass, int vectors, bool masked) {
+    for (const RowStep& step : pass.body) {
+        for (int i = 0; i < vectors; ++i) body_step(step, {i, masked});
+    }
+}
+
+void RowEmitter::body_step(const RowStep& step, Lane lane) {
+    if (is_reduction(step.op)) return accumulate(step, lane);
+    switch (step.op) {
+        case RowOp::load:
+            return load_column_or_tensor(step, register_of(step.to, lane.index), lane);
+        case RowOp::store: return store_tensor(step, lane);
+        case RowOp::add_to_column: return add_to_column(step, lane);
+        case RowOp::keep:
+            return vmovups(ptr[kept_place(step.detail, lane.index)],
+                           vector(register_of(step.from[0], lane.index)));
+        case RowOp::reload:
+            return vmovups(vector(register_of(step.to, lane.index)),
+                           ptr[kept_place(step.detail, lane.index)]);
+        default: return operation(step, register_of(step.to, lane.index), lane.index);
+    }
+}
+
+// Values that have no register are made in one that no vector is in meanwhile.
+void RowEmitter::single_steps(const std::vector<RowStep>& steps) {
+    for (const RowStep& step : steps) {
+        if (step.op == RowOp::store) {
+            store_single(step);
+            continue;
+        }
+        const bool on_stack = step.to.kind == RowPlace::Kind::stack;
+        const int to = on_stack ? plan_.registers.vectors : step.to.index;
+        if (step.op == RowOp::load || step.op == RowOp::columns) {
+            load_single(step, to);
+        } else {
+            operation(step, to, 0);
+        }
+        if (on_stack) vmovups(ptr[stack_vector(step.to.index)], vector(to));
+    }
+}
+
+bool RowEmitter::has_sums(const RowPass& pass) const {
+    return std::any_of(pass.reductions.begin(), pass.reductions.end(),
+                       [](const RowReduction& it) { return it.op == RowOp::sum; });
+}
+
+std::vector<std::uint8_t> emit_rows(const RowPlan& plan) {
+    const auto buffer = std::make_unique_for_overwrite<std::uint8_t[]>(RowEmitter::kMostCodeBytes);
+    return RowEmitter(plan, buffer.get()).emit();
+}
+
+}  // namespace dlprim

@@ -1,0 +1,33 @@
+// The one structure that generated row programs read: plain data in a fixed order, from which the
+// emitter takes every offset with offsetof. Programs know no shape: rows, columns and strides are
+// numbers of a call, so that a program serves every extent.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "rows/row_spec.h"
+
+namespace dlprim {
+
+// Floats that a row of scratch is longer than the row, rounded down to a cache line.
+inline constexpr int kRowScratchSlack = 16;
+
+struct RowArgs {
+    struct Operand {
+        void* data = nullptr;
+        // Bytes from row to row; elements of a row are neighbours. Columns and scalars have none.
+        std::int64_t stride = 0;
+    };
+
+    std::int64_t rows = 0;
+    std::int64_t columns = 0;
+    float* scratch = nullptr;  // RowKernel::scratch_floats(columns), aligned to the cache line
+    std::array<Operand, kMostRowOperands> operands{};
+};
+
+static_assert(std::is_standard_layout_v<RowArgs>);
+
+}  // namespace dlprim

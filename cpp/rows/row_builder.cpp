@@ -1,0 +1,83 @@
+#include "rows/row_builder.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <stdexcept>
+
+namespace dlprim {
+
+RowValue RowBuilder::tensor(DType dtype) { return operand({RowShape::tensor, dtype, false}); }
+
+RowValue RowBuilder::column(DType dtype) { return operand({RowShape::column, dtype, false}); }
+
+RowValue RowBuilder::per_row() { return operand({RowShape::row, DType::f32, false}); }
+
+RowValue RowBuilder::scalar() { return operand({RowShape::scalar, DType::f32, false}); }
+
+RowValue RowBuilder::columns() { return instruction({.op = RowOp::columns}); }
+
+void RowBuilder::store(DType dtype, RowValue value) {
+    write({RowShape::tensor, dtype, true}, RowOp::store, value);
+}
+
+void RowBuilder::store_per_row(RowValue value) {
+    write({RowShape::row, DType::f32, true}, RowOp::store, value);
+}
+
+void RowBuilder::add_to_column(RowValue value) {
+    write({RowShape::column, DType::f32, true}, RowOp::add_to_column, value);
+}
+
+RowSpec RowBuilder::spec() const {
+    validate(spec_);
+    return spec_;
+}
+
+RowValue RowBuilder::apply(RowOp op, std::initializer_list<RowValue> inputs, std::uint8_t detail) {
+    const auto* const known = std::find_if(inputs.begin(), inputs.end(), [](const RowValue& input) {
+        return input.builder_ != nullptr;
+    });
+    if (known == inputs.end()) {
+        throw std::invalid_argument("an operation of a row program has numbers only");
+    }
+    RowInstruction it{.op = op, .detail = detail};
+    std::size_t count = 0;
+    for (const RowValue input : inputs) it.inputs.at(count++) = known->builder_->index_of(input);
+    return known->builder_->instruction(it);
+}
+
+RowValue RowBuilder::operand(RowOperand operand) {
+    spec_.operands.push_back(operand);
+    return instruction({.op = RowOp::load,
+                        .detail = static_cast<std::uint8_t>(spec_.operands.size() - 1)});
+}
+
+void RowBuilder::write(RowOperand operand, RowOp op, RowValue value) {
+    spec_.operands.push_back(operand);
+    RowInstruction it{.op = op, .detail = static_cast<std::uint8_t>(spec_.operands.size() - 1)};
+    it.inputs[0] = index_of(value);
+    spec_.instructions.push_back(it);
+}
+
+RowValue RowBuilder::instruction(const RowInstruction& it) {
+    const auto begin = spec_.instructions.begin();
+    const auto found = std::find(begin, spec_.instructions.end(), it);
+    const auto index = static_cast<std::int16_t>(found - begin);
+    if (found == spec_.instructions.end()) spec_.instructions.push_back(it);
+    return {this, index};
+}
+
+std::int16_t RowBuilder::index_of(RowValue value) {
+    if (value.builder_ == nullptr) {
+        return instruction({.op = RowOp::constant,
+                            .bits = std::bit_cast<std::uint32_t>(value.number_)})
+            .index_;
+    }
+    if (value.builder_ != this) {
+        throw std::invalid_argument("an operation has values of two row programs");
+    }
+    return value.index_;
+}
+
+}  // namespace dlprim

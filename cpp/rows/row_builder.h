@@ -1,0 +1,123 @@
+// How row programs are written: values are added, multiplied and compared as numbers are, and what
+// has been said becomes a RowSpec. The same operation on the same values is one instruction.
+//
+//     RowBuilder row;
+//     const RowValue x = row.tensor(DType::f32);
+//     const RowValue power = exp(x - highest(x));
+//     row.store(DType::f32, power / sum(power));  // softmax
+//     const RowSpec spec = row.spec();
+//
+// Operands are numbered in the order in which they are named here: RowArgs has them in that order.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+
+#include "jit/activation.h"
+#include "rows/row_spec.h"
+
+namespace dlprim {
+
+class RowBuilder;
+
+class RowValue {
+public:
+    RowValue(float number) : number_(number) {}  // NOLINT: a number is a value
+    RowValue(RowBuilder* builder, std::int16_t index) : builder_(builder), index_(index) {}
+
+private:
+    friend class RowBuilder;
+
+    RowBuilder* builder_ = nullptr;  // null: a number, which becomes an instruction where it meets
+    std::int16_t index_ = kNoValue;  // a value of a program
+    float number_ = 0;
+};
+
+// A comparison as such has no value; it selects one.
+struct RowCondition {
+    Comparison comparison;
+    RowValue a;
+    RowValue b;
+};
+
+class RowBuilder {
+public:
+    RowBuilder() = default;
+    RowBuilder(const RowBuilder&) = delete;
+    RowBuilder& operator=(const RowBuilder&) = delete;
+    ~RowBuilder() = default;
+
+    // Operands that are read.
+    RowValue tensor(DType dtype);
+    RowValue column(DType dtype = DType::f32);
+    RowValue per_row();
+    RowValue scalar();
+    // The length of a row.
+    RowValue columns();
+
+    // Operands that are written. A result may be stored where an operand of the same type lies, if
+    // no later pass over the row reads that.
+    void store(DType dtype, RowValue value);
+    void store_per_row(RowValue value);
+    void add_to_column(RowValue value);
+
+    // The program up to here. Throws what validate() does.
+    RowSpec spec() const;
+
+    // An instruction on values of one program.
+    static RowValue apply(RowOp op, std::initializer_list<RowValue> inputs,
+                          std::uint8_t detail = 0);
+
+private:
+    RowValue operand(RowOperand operand);
+    void write(RowOperand operand, RowOp op, RowValue value);
+    RowValue instruction(const RowInstruction& it);
+    std::int16_t index_of(RowValue value);
+
+    RowSpec spec_;
+};
+
+inline RowValue operator+(RowValue a, RowValue b) { return RowBuilder::apply(RowOp::add, {a, b}); }
+inline RowValue operator-(RowValue a, RowValue b) {
+    return RowBuilder::apply(RowOp::subtract, {a, b});
+}
+inline RowValue operator*(RowValue a, RowValue b) {
+    return RowBuilder::apply(RowOp::multiply, {a, b});
+}
+inline RowValue operator/(RowValue a, RowValue b) {
+    return RowBuilder::apply(RowOp::divide, {a, b});
+}
+inline RowValue operator-(RowValue x) { return RowBuilder::apply(RowOp::negate, {x}); }
+
+inline RowValue smaller(RowValue a, RowValue b) {
+    return RowBuilder::apply(RowOp::smaller, {a, b});
+}
+inline RowValue larger(RowValue a, RowValue b) { return RowBuilder::apply(RowOp::larger, {a, b}); }
+// a * b + c, rounded once.
+inline RowValue multiply_add(RowValue a, RowValue b, RowValue c) {
+    return RowBuilder::apply(RowOp::multiply_add, {a, b, c});
+}
+inline RowValue abs(RowValue x) { return RowBuilder::apply(RowOp::absolute, {x}); }
+inline RowValue sqrt(RowValue x) { return RowBuilder::apply(RowOp::square_root, {x}); }
+inline RowValue exp(RowValue x) { return RowBuilder::apply(RowOp::exponential, {x}); }
+inline RowValue log(RowValue x) { return RowBuilder::apply(RowOp::logarithm, {x}); }
+inline RowValue activated(Activation activation, RowValue x) {
+    if (activation == Activation::none) return x;
+    return RowBuilder::apply(RowOp::activation, {x}, static_cast<std::uint8_t>(activation));
+}
+
+inline RowCondition operator<(RowValue a, RowValue b) { return {Comparison::less, a, b}; }
+inline RowCondition operator<=(RowValue a, RowValue b) { return {Comparison::less_equal, a, b}; }
+inline RowCondition operator==(RowValue a, RowValue b) { return {Comparison::equal, a, b}; }
+inline RowCondition is_nan(RowValue x) { return {Comparison::unordered, x, x}; }
+inline RowValue select(RowCondition condition, RowValue then, RowValue otherwise) {
+    return RowBuilder::apply(RowOp::select, {condition.a, condition.b, then, otherwise},
+                             static_cast<std::uint8_t>(condition.comparison));
+}
+
+// Along the row.
+inline RowValue sum(RowValue x) { return RowBuilder::apply(RowOp::sum, {x}); }
+inline RowValue highest(RowValue x) { return RowBuilder::apply(RowOp::highest, {x}); }
+inline RowValue lowest(RowValue x) { return RowBuilder::apply(RowOp::lowest, {x}); }
+
+}  // namespace dlprim

@@ -1,0 +1,126 @@
+// The generator of one row program. Two nests: rows outside, and for each pass a loop along the
+// row; or strips of columns outside and all rows inside, where columns' values stay in registers.
+// Both end a row with single vectors and one masked one: how many elements that has is a number of
+// the call. Stages live in three files: the nests (emit_rows.cpp), memory and tails
+// (emit_row_memory.cpp) and operations (emit_row_operations.cpp).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+#include "jit/element_assembler.h"
+#include "rows/row_args.h"
+#include "rows/row_plan.h"
+
+namespace dlprim {
+
+class RowEmitter : private ElementAssembler {
+public:
+    static constexpr std::size_t kMostCodeBytes = 1 << 19;
+
+    // `plan` and the buffer of kMostCodeBytes must outlive the emitter.
+    RowEmitter(const RowPlan& plan, void* buffer);
+
+    std::vector<std::uint8_t> emit();
+
+private:
+    using Place = Xbyak::RegExp;
+
+    // Numbers of the call, in the frame.
+    enum class Number : std::uint8_t { main_end, full_end, limit, tail };
+
+    // One of the vectors under way together, and whether it is the last, partial one of a row.
+    struct Lane {
+        int index;
+        bool masked;
+    };
+
+    // emit_rows.cpp
+    void prologue();
+    void epilogue();
+    void ends_of_row();
+    void point_at_operands();
+    void point_at_scratch();
+    void next_row();
+    void rows_of_passes();
+    void rows_of_strips();
+    void strips_up_to(Number end, int vectors);
+    void strip(int vectors, bool masked);
+    void strip_columns(int vectors, bool masked, bool at_end);
+    void along_row(const RowPass& pass);
+    void main_loop(const RowPass& pass);
+    void body(const RowPass& pass, int vectors, bool masked);
+    void body_step(const RowStep& step, Lane lane);
+    void single_steps(const std::vector<RowStep>& steps);
+    bool has_sums(const RowPass& pass) const;
+
+    // emit_row_memory.cpp
+    Place place_of(int operand, int lane);
+    Place kept_place(int row, int lane);
+    Place stack_vector(int index) const;
+    Xbyak::Address number_of_call(Number number);
+    Xbyak::Address pointer_of(int operand);
+    Place argument(int operand) const;
+    void load_column_or_tensor(const RowStep& step, int to, Lane lane);
+    void store_tensor(const RowStep& step, Lane lane);
+    void add_to_column(const RowStep& step, Lane lane);
+    void load_part(int to, const Place& from, DType dtype);
+    void store_part(const Place& to, int from, DType dtype);
+    void copy_part(bool in, DType dtype);
+    void load_single(const RowStep& step, int to);
+    void store_single(const RowStep& step);
+    void load_tail_mask(int to);
+
+    // emit_row_operations.cpp
+    void operation(const RowStep& step, int to, int lane);
+    void arithmetic(const RowStep& step, int to, int lane);
+    void multiply_and_add(const RowStep& step, int to, int lane);
+    void unary(const RowStep& step, int to, int lane);
+    void select(const RowStep& step, int to, int lane);
+    void choose(std::uint8_t code, const Vector& than, const Vector& to, const Vector& otherwise,
+                const Xbyak::Operand& then);
+    void exponential(int to, int x);
+    void scale_by_power(int to, int exponent, int scratch);
+    void logarithm(int to, int x);
+    void polynomial_of(int to, int x, std::initializer_list<float> terms);
+    void start_reductions(const RowPass& pass);
+    void accumulate(const RowStep& step, Lane lane);
+    void empty_sums(const RowPass& pass);
+    void finish_reductions(const RowPass& pass);
+    void combined(RowOp op, int result, int value, int other);
+    void combine(RowOp op, int to, int other) { combined(op, to, to, other); }
+    void combine_lanes(int reduction, RowOp op);
+    void combine_across(RowOp op, int index);
+
+    // Where values are.
+    int register_of(const RowPlace& place, int lane) const;
+    int in_register(const RowPlace& place, int lane, int scratch);
+    template <class Body>
+    void with(const RowPlace& place, int lane, const Body& body);
+    Xbyak::Address number(float value);
+    void set(int to, float value);
+    int accumulator(int reduction, int lane) const;
+    int total_of(const RowPass& pass, std::size_t reduction) const;
+
+    const RowPlan& plan_;
+    int lanes_;
+    std::array<int, kMostRowOperands> pointers_{};  // a register, or none (-1)
+    Xbyak::Label partial_masks_;
+};
+
+// A value as an operand of an instruction, wherever it is.
+template <class Body>
+void RowEmitter::with(const RowPlace& place, int lane, const Body& body) {
+    if (place.kind == RowPlace::Kind::constant) {
+        body(constant(place.bits));
+    } else if (place.kind == RowPlace::Kind::stack) {
+        body(ptr[stack_vector(place.index)]);
+    } else {
+        body(vector(register_of(place, lane)));
+    }
+}
+
+}  // namespace dlprim

@@ -1,0 +1,115 @@
+#include "rows/row_kernel.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <stdexcept>
+#include <utility>
+
+#include "jit/profile.h"
+#include "jit/verbose.h"
+#include "rows/emit_rows.h"
+#include "rows/row_plan.h"
+#include "rows/row_reference.h"
+
+namespace dlprim {
+namespace {
+
+constexpr std::int64_t kMostKernels = 4096;
+constexpr std::int64_t kMostCodeBytes = std::int64_t{64} << 20;
+
+struct RowKey {
+    RowSpec spec;
+    Isa isa;
+
+    friend bool operator==(const RowKey&, const RowKey&) = default;
+};
+
+struct RowKeyHash {
+    std::size_t operator()(const RowKey& key) const noexcept {
+        return std::hash<RowSpec>{}(key.spec) * 31 + static_cast<std::size_t>(key.isa);
+    }
+};
+
+using RowCache = Cache<RowKey, RowKernel, RowKeyHash>;
+
+// Never destroyed: kernels may still be called while the process exits.
+RowCache& cache() {
+    static RowCache& instance = *[] {
+        pthread_atfork([] { cache().before_fork(); }, [] { cache().after_fork_in_parent(); },
+                       [] { cache().after_fork_in_child(); });
+        return new RowCache(kMostKernels, kMostCodeBytes);
+    }();
+    return instance;
+}
+
+// Rows of all levels above are the same code: what bfloat16 instructions there are flush subnormal
+// numbers.
+Isa row_isa(Isa isa) { return std::min(isa, Isa::avx512); }
+
+std::shared_ptr<const RowKernel> generated(const RowKey& key) {
+    const auto start = std::chrono::steady_clock::now();
+    auto kernel = std::make_shared<const RowKernel>(key.spec, key.isa);
+    const std::chrono::duration<double, std::micro> elapsed =
+        std::chrono::steady_clock::now() - start;
+    if (profiles()) profile(kernel->name(), kernel->code());
+    if (verbose()) {
+        report_machine();
+        report("generated " + kernel->name() + ": " + std::to_string(kernel->bytes()) + " bytes, " +
+               std::to_string(std::llround(elapsed.count())) + " us");
+    }
+    return kernel;
+}
+
+}  // namespace
+
+RowKernel::RowKernel(RowSpec spec, Isa isa) : spec_(std::move(spec)), isa_(isa) {
+    if (isa_ == Isa::scalar) return;
+    const RowPlan plan = make_row_plan(spec_, isa_);
+    kept_rows_ = plan.kept_rows;
+    code_ = Code(emit_rows(plan), pages_for_profile());
+    entry_ = code_.entry<Function>();
+}
+
+void RowKernel::operator()(const RowArgs& args) const {
+    if (entry_ != nullptr) {
+        entry_(&args);
+    } else {
+        reference_rows(spec_, args);
+    }
+}
+
+std::string RowKernel::name() const {
+    return "rows_" + std::string(name_of(isa_)) + "_" + to_string(spec_);
+}
+
+std::span<const std::uint8_t> RowKernel::code() const { return code_.bytes(); }
+
+std::int64_t RowKernel::bytes() const { return static_cast<std::int64_t>(code_.bytes().size()); }
+
+std::int64_t RowKernel::scratch_floats(std::int64_t columns) const {
+    return kept_rows_ * ((columns + kRowScratchSlack) / kRowScratchSlack * kRowScratchSlack);
+}
+
+std::shared_ptr<const RowKernel> row_kernel(const RowSpec& spec, Isa isa) {
+    if (isa > usable_isa()) {
+        throw std::invalid_argument("isa='" + std::string(name_of(isa)) +
+                                    "' is not usable here; the highest level is '" +
+                                    std::string(name_of(usable_isa())) + "'");
+    }
+    validate(spec);
+    const RowKey key{spec, row_isa(isa)};
+    return cache().get_or_create(key, [&] { return generated(key); });
+}
+
+std::shared_ptr<const RowKernel> row_kernel(const RowSpec& spec) {
+    return row_kernel(spec, usable_isa());
+}
+
+CacheInfo row_cache_info() { return cache().info(); }
+
+void row_cache_clear() { cache().clear(); }
+
+}  // namespace dlprim

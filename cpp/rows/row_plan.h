@@ -1,0 +1,92 @@
+// From a row program to everything that its code is made of: passes over the row, which value lives
+// in which register, what is computed once per row or once per call, what waits in scratch. This is
+// the one place that counts registers; the emitter decides nothing. A plan depends on the program
+// and the ISA level alone, so plans of any machine are made and tested on any other.
+//
+// A value that depends on a sum along the row begins a new pass over it. What such a pass needs of
+// an earlier one is computed again where that is cheap and waits in scratch where it is not.
+// Programs with columns but no sums along rows run in strips of a few vectors instead: the columns'
+// values stay in registers and the rows are the inner loop.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "jit/isa.h"
+#include "rows/row_spec.h"
+
+namespace dlprim {
+
+struct RowPlace {
+    enum class Kind : std::uint8_t {
+        none,
+        vectors,   // a register for each of the vectors that are under way together
+        columns,   // the same, through all rows of a strip
+        single,    // one register for all
+        stack,     // one vector in memory for all
+        constant,  // in memory behind the code; its bits are in `bits`
+    };
+    Kind kind = Kind::none;
+    int index = 0;
+    std::uint32_t bits = 0;
+
+    bool in_memory() const { return kind == Kind::stack || kind == Kind::constant; }
+
+    friend bool operator==(const RowPlace&, const RowPlace&) = default;
+};
+
+// An instruction whose values have places. Of a reduction in a pass, and of what is added to a
+// column of a strip, `to` is what it is added to; of keep and reload, `detail` is the row of
+// scratch.
+struct RowStep {
+    RowOp op = RowOp::load;
+    RowPlace to;
+    std::array<RowPlace, 4> from;
+    std::uint8_t detail = 0;
+
+    friend bool operator==(const RowStep&, const RowStep&) = default;
+};
+
+struct RowReduction {
+    RowOp op = RowOp::sum;
+    RowPlace result;
+};
+
+struct RowPass {
+    std::vector<RowStep> before;  // single values, once per row
+    std::vector<RowStep> body;    // once per vector
+    std::vector<RowReduction> reductions;
+};
+
+// First register of each role; a role that has several values has `unroll` registers for each.
+struct RowRegisters {
+    int vectors = 0;  // behind scratch, which begins at 0
+    int columns = 0;
+    int accumulators = 0;  // of reductions
+    int totals = 0;        // of sums: what long rows' accumulators are emptied into
+    int singles = 0;
+    int total = 0;
+};
+
+struct RowPlan {
+    RowSpec spec;
+    Isa isa = Isa::scalar;
+    bool by_strips = false;
+    int unroll = 1;  // vectors under way together, a power of two
+    RowRegisters registers;
+    std::vector<RowStep> once;     // single values of all rows
+    std::vector<RowStep> columns;  // at the begin of a strip: loads, and sums at its end
+    std::vector<RowPass> passes;   // the last one's body may be empty
+    int kept_rows = 0;             // of scratch
+    int stack_vectors = 0;
+};
+
+// `isa` is avx2 or higher. Throws std::invalid_argument where a program is not one or needs more
+// registers than there are.
+RowPlan make_row_plan(const RowSpec& spec, Isa isa);
+
+// Registers that a step overwrites beside its result.
+int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa);
+
+}  // namespace dlprim

@@ -1,0 +1,156 @@
+#include "rows/row_spec.h"
+
+#include <algorithm>
+#include <charconv>
+#include <stdexcept>
+
+#include "jit/activation.h"
+
+namespace dlprim {
+namespace {
+
+int inputs_of(RowOp op) {
+    switch (op) {
+        case RowOp::load:
+        case RowOp::constant:
+        case RowOp::columns:
+        case RowOp::reload: return 0;
+        case RowOp::add:
+        case RowOp::subtract:
+        case RowOp::multiply:
+        case RowOp::divide:
+        case RowOp::smaller:
+        case RowOp::larger: return 2;
+        case RowOp::multiply_add: return 3;
+        case RowOp::select: return 4;
+        default: return 1;
+    }
+}
+
+[[noreturn]] void refuse(std::size_t instruction, const std::string& why) {
+    throw std::invalid_argument("instruction " + std::to_string(instruction) +
+                                " of a row program " + why);
+}
+
+void validate_inputs(const RowSpec& spec, std::size_t index) {
+    const RowInstruction& it = spec.instructions[index];
+    const auto count = static_cast<std::size_t>(inputs_of(it.op));
+    for (std::size_t i = 0; i < it.inputs.size(); ++i) {
+        const int input = it.inputs[i];
+        if (i >= count) {
+            if (input != kNoValue) refuse(index, "has an input too many");
+            continue;
+        }
+        if (input < 0 || input >= static_cast<int>(index)) {
+            refuse(index, "takes an input that is not there yet");
+        }
+        if (!has_result(spec.instructions[static_cast<std::size_t>(input)].op)) {
+            refuse(index, "takes an input that has no value");
+        }
+    }
+}
+
+void validate_access(const RowSpec& spec, std::size_t index, const std::vector<bool>& uniform) {
+    const RowInstruction& it = spec.instructions[index];
+    if (it.detail >= spec.operands.size()) refuse(index, "names an operand that is not there");
+    const RowOperand& operand = spec.operands[it.detail];
+    const bool is_single = operand.shape == RowShape::row || operand.shape == RowShape::scalar;
+    if (operand.dtype == DType::s32) refuse(index, "has an int32 operand: arithmetic is float32");
+    if (is_single && operand.dtype != DType::f32) {
+        refuse(index, "has single values that are not float32");
+    }
+    if (it.op == RowOp::load) return;
+    if (!operand.written) refuse(index, "writes an operand that is for reading");
+    if (it.op == RowOp::add_to_column) {
+        if (operand.shape != RowShape::column || operand.dtype != DType::f32) {
+            refuse(index, "adds to an operand that is no float32 column");
+        }
+        return;
+    }
+    const bool is_uniform = uniform[static_cast<std::size_t>(it.inputs[0])];
+    if (operand.shape == RowShape::column || operand.shape == RowShape::scalar) {
+        refuse(index, "stores what differs from row to row into one place");
+    }
+    if (operand.shape == RowShape::row && !is_uniform) {
+        refuse(index, "stores elements where a row has a single value");
+    }
+}
+
+}  // namespace
+
+void validate(const RowSpec& spec) {
+    if (spec.operands.size() > kMostRowOperands) {
+        throw std::invalid_argument("a row program has " + std::to_string(spec.operands.size()) +
+                                    " operands, expected at most " +
+                                    std::to_string(kMostRowOperands));
+    }
+    for (std::size_t i = 0; i < spec.instructions.size(); ++i) validate_inputs(spec, i);
+    const std::vector<bool> uniform = uniform_values(spec);
+    for (std::size_t i = 0; i < spec.instructions.size(); ++i) {
+        const RowInstruction& it = spec.instructions[i];
+        switch (it.op) {
+            case RowOp::load:
+            case RowOp::store:
+            case RowOp::add_to_column: validate_access(spec, i, uniform); break;
+            case RowOp::activation:
+                if (it.detail >= kActivationNames.size()) refuse(i, "names no activation");
+                break;
+            case RowOp::select:
+                if (it.detail > static_cast<std::uint8_t>(Comparison::unordered)) {
+                    refuse(i, "names no comparison");
+                }
+                break;
+            case RowOp::keep:
+            case RowOp::reload: refuse(i, "is for plans alone");
+            default: break;
+        }
+    }
+}
+
+std::vector<bool> uniform_values(const RowSpec& spec) {
+    std::vector<bool> uniform;
+    for (const RowInstruction& it : spec.instructions) {
+        bool is_uniform = true;
+        if (it.op == RowOp::load) {
+            const RowShape shape = spec.operands.at(it.detail).shape;
+            is_uniform = shape == RowShape::row || shape == RowShape::scalar;
+        } else if (!is_reduction(it.op)) {
+            for (const std::int16_t input : it.inputs) {
+                if (input != kNoValue) {
+                    is_uniform = is_uniform && uniform[static_cast<std::size_t>(input)];
+                }
+            }
+        }
+        uniform.push_back(is_uniform);
+    }
+    return uniform;
+}
+
+std::string to_string(const RowSpec& spec) {
+    std::array<char, 16> digits{};
+    const auto end = std::to_chars(digits.begin(), digits.end(), std::hash<RowSpec>{}(spec), 16);
+    return std::to_string(spec.operands.size()) + "x" + std::to_string(spec.instructions.size()) +
+           "_" + std::string(digits.begin(), end.ptr);
+}
+
+}  // namespace dlprim
+
+std::size_t std::hash<dlprim::RowSpec>::operator()(const dlprim::RowSpec& spec) const noexcept {
+    // FNV-1a.
+    std::uint64_t mixed = 0xcbf29ce484222325U;
+    const auto mix = [&](auto value) {
+        mixed = (mixed ^ static_cast<std::uint64_t>(value)) * 0x100000001b3U;
+    };
+    for (const dlprim::RowOperand& operand : spec.operands) {
+        mix(operand.shape);
+        mix(operand.dtype);
+        mix(operand.written);
+    }
+    for (const dlprim::RowInstruction& it : spec.instructions) {
+        mix(it.op);
+        for (const std::int16_t input : it.inputs) mix(static_cast<std::uint16_t>(input));
+        mix(it.detail);
+        mix(it.bits);
+    }
+    return static_cast<std::size_t>(mixed);
+}

@@ -1,0 +1,106 @@
+// What a row program computes, as a value: a list of operations in single assignment on elements
+// of rows, and the operands they read and write. Nothing here knows of registers, loops or an ISA:
+// a plan (row_plan.h) makes generated code of it, plain loops (row_reference.h) give it meaning.
+//
+// All arithmetic is float32, whatever the operands are stored as: they are widened when they are
+// loaded and rounded to nearest even when they are stored.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "jit/dtype.h"
+
+namespace dlprim {
+
+// Operands of a program at most, which is what the arguments have room for.
+inline constexpr int kMostRowOperands = 20;
+
+// Where an operand has elements: everywhere, one per row, one per column, one at all.
+enum class RowShape : std::uint8_t { tensor, row, column, scalar };
+
+struct RowOperand {
+    RowShape shape = RowShape::tensor;
+    DType dtype = DType::f32;
+    bool written = false;
+
+    friend bool operator==(const RowOperand&, const RowOperand&) = default;
+};
+
+enum class RowOp : std::uint8_t {
+    load,      // of the operand `detail`
+    constant,  // whose bits are in `bits`
+    columns,   // the length of a row
+    add,
+    subtract,
+    multiply,
+    divide,
+    smaller,  // the second where one is NaN
+    larger,   // the same
+    multiply_add,  // inputs 0 * 1 + 2, rounded once
+    negate,
+    absolute,
+    square_root,
+    exponential,
+    logarithm,
+    activation,  // the Activation in `detail`
+    select,      // input 2 where the Comparison in `detail` holds of inputs 0 and 1, else input 3
+    // Along the row: one value for all of its elements. Of an empty row: 0, the lowest, the highest
+    // number there is.
+    sum,
+    highest,  // NaN is passed over where it can be
+    lowest,
+    store,          // to the operand `detail`
+    add_to_column,  // to the float32 operand `detail`, for every row
+    // Made by plans alone: to and from scratch, across passes over the row.
+    keep,
+    reload,
+};
+
+enum class Comparison : std::uint8_t { less, less_equal, equal, unordered };
+
+constexpr bool is_reduction(RowOp op) {
+    return op == RowOp::sum || op == RowOp::highest || op == RowOp::lowest;
+}
+constexpr bool has_result(RowOp op) {
+    return op != RowOp::store && op != RowOp::add_to_column && op != RowOp::keep;
+}
+
+inline constexpr std::int16_t kNoValue = -1;
+
+struct RowInstruction {
+    RowOp op = RowOp::load;
+    std::array<std::int16_t, 4> inputs = {kNoValue, kNoValue, kNoValue, kNoValue};
+    std::uint8_t detail = 0;
+    std::uint32_t bits = 0;
+
+    friend bool operator==(const RowInstruction&, const RowInstruction&) = default;
+};
+
+struct RowSpec {
+    std::vector<RowOperand> operands;
+    // An input is the index of an instruction before.
+    std::vector<RowInstruction> instructions;
+
+    friend bool operator==(const RowSpec&, const RowSpec&) = default;
+};
+
+// Throws std::invalid_argument that says what is wrong where a spec is not a program.
+void validate(const RowSpec& spec);
+
+// Whether the values of each instruction are the same along a row.
+std::vector<bool> uniform_values(const RowSpec& spec);
+
+// Short and unique: how many operands and operations, and a hash of all.
+std::string to_string(const RowSpec& spec);
+
+}  // namespace dlprim
+
+template <>
+struct std::hash<dlprim::RowSpec> {
+    std::size_t operator()(const dlprim::RowSpec& spec) const noexcept;
+};

@@ -1,0 +1,247 @@
+#include "row_problem.h"
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+
+#include "jit/element_reference.h"
+#include "rows/row_builder.h"
+#include "rows/row_reference.h"
+
+namespace dlprim::testing {
+namespace {
+
+constexpr std::array kTypes = {DType::f32, DType::f32, DType::bf16, DType::s8, DType::u8};
+
+class Drawing {
+public:
+    explicit Drawing(Draw& draw) : draw_(draw) {}
+
+    RowProgram program() {
+        load(row_.tensor(draw_.one_of(kTypes)));
+        for (std::int64_t more = draw_.from(0, 3); more > 0; --more) load_another();
+        for (std::int64_t steps = draw_.from(0, 12); steps > 0; --steps) step();
+        for (std::int64_t stores = draw_.from(1, 3); stores > 0; --stores) store();
+        return {row_.spec(), exact_results_};
+    }
+
+private:
+    struct Known {
+        RowValue value;
+        bool exact;
+        bool uniform;
+    };
+
+    void load(RowValue value, bool uniform = false) {
+        known_.push_back({value, true, uniform});
+        exact_results_.push_back(true);
+    }
+
+    void load_another() {
+        switch (draw_.from(0, 4)) {
+            case 0: return load(row_.column(draw_.one_of(kTypes)));
+            case 1: return load(row_.per_row(), true);
+            case 2: return load(row_.scalar(), true);
+            default: return load(row_.tensor(draw_.one_of(kTypes)));
+        }
+    }
+
+    Known any() {
+        return known_[static_cast<std::size_t>(
+            draw_.from(0, static_cast<std::int64_t>(known_.size()) - 1))];
+    }
+
+    Known exact() {
+        Known it = any();
+        while (!it.exact) it = any();
+        return it;
+    }
+
+    void know(RowValue value, bool exact, bool uniform) {
+        known_.push_back({value, exact, uniform});
+    }
+
+    void step() {
+        switch (draw_.from(0, 9)) {
+            case 0: return product();
+            case 1: return arithmetic();
+            case 2: return arithmetic();
+            case 3: return unary();
+            case 4: return curve();
+            case 5: return choice();
+            case 6: return reduction();
+            case 7: {
+                const Known a = exact(), b = exact(), c = exact();
+                return know(multiply_add(a.value, b.value, c.value), true,
+                            a.uniform && b.uniform && c.uniform);
+            }
+            case 8: {
+                const Known a = exact();
+                const auto number = static_cast<float>(draw_.from(-8, 8)) / 4;
+                return know(draw_.once_in(2) ? a.value - number : number - a.value, true,
+                            a.uniform);
+            }
+            default: return know(row_.columns(), true, true);
+        }
+    }
+
+    void product() {
+        const Known a = any(), b = any();
+        const RowValue value = draw_.once_in(3) ? a.value / (abs(b.value) + 1.5F)
+                                                : a.value * b.value;
+        know(value, a.exact && b.exact, a.uniform && b.uniform);
+    }
+
+    void arithmetic() {
+        const Known a = exact(), b = exact();
+        const bool uniform = a.uniform && b.uniform;
+        switch (draw_.from(0, 3)) {
+            case 0: return know(a.value + b.value, true, uniform);
+            case 1: return know(a.value - b.value, true, uniform);
+            case 2: return know(smaller(a.value, b.value), true, uniform);
+            default: return know(larger(a.value, b.value), true, uniform);
+        }
+    }
+
+    void unary() {
+        const Known a = any();
+        switch (draw_.from(0, 2)) {
+            case 0: return know(-a.value, a.exact, a.uniform);
+            case 1: return know(abs(a.value), a.exact, a.uniform);
+            default: return know(sqrt(abs(a.value)), a.exact, a.uniform);
+        }
+    }
+
+    void curve() {
+        const Known a = exact();
+        const bool bounded = draw_.once_in(2);
+        const RowValue x = bounded ? smaller(a.value, 8.0F) : a.value;
+        switch (draw_.from(0, 2)) {
+            case 0: return know(exp(x), false, a.uniform);
+            case 1: return know(log(x), false, a.uniform);
+            default: {
+                const auto kind = static_cast<Activation>(draw_.from(1, 6));
+                return know(activated(kind, x), kind == Activation::relu, a.uniform);
+            }
+        }
+    }
+
+    void choice() {
+        const Known a = exact(), b = exact(), c = any(), d = any();
+        const RowCondition condition = draw_.once_in(3)   ? a.value <= b.value
+                                       : draw_.once_in(2) ? a.value < b.value
+                                                          : a.value == b.value;
+        know(select(condition, c.value, d.value), c.exact && d.exact,
+             a.uniform && b.uniform && c.uniform && d.uniform);
+    }
+
+    void reduction() {
+        const Known a = any();
+        switch (draw_.from(0, 2)) {
+            case 0: return know(sum(abs(a.value)), false, true);
+            case 1: return know(highest(a.value), a.exact, true);
+            default: return know(lowest(a.value), a.exact, true);
+        }
+    }
+
+    void store() {
+        const Known a = any();
+        if (a.uniform && draw_.once_in(2)) {
+            row_.store_per_row(a.value);
+        } else if (draw_.once_in(4) && a.exact) {
+            row_.add_to_column(a.value);
+        } else {
+            row_.store(draw_.one_of(kTypes), a.value);
+        }
+        exact_results_.push_back(a.exact);
+    }
+
+    Draw& draw_;
+    RowBuilder row_;
+    std::vector<Known> known_;
+    std::vector<bool> exact_results_;
+};
+
+// Moderate numbers, and now and then what is none.
+float drawn_number(Draw& draw) {
+    constexpr std::array rare = {0.0F,    -0.0F,    INFINITY, -INFINITY,
+                                 NAN,     1e-39F,   -3e-41F,  2.0F};
+    if (draw.once_in(40)) return draw.one_of(rare);
+    return static_cast<float>(draw.from(-4000, 4000)) / 1000;
+}
+
+std::int64_t extent_of(const RowOperand& operand, std::int64_t rows, std::int64_t columns,
+                       std::int64_t stride) {
+    switch (operand.shape) {
+        case RowShape::tensor: return (rows - 1) * stride + columns;
+        case RowShape::row: return (rows - 1) * stride + 1;
+        case RowShape::column: return columns;
+        default: return 1;
+    }
+}
+
+bool agree(float value, float expected, bool exact, DType dtype) {
+    if (std::isnan(value) || std::isnan(expected)) {
+        return std::isnan(value) == std::isnan(expected);
+    }
+    if (std::bit_cast<std::uint32_t>(value) == std::bit_cast<std::uint32_t>(expected)) return true;
+    if (exact) return false;
+    if (is_int8(dtype)) return std::abs(value - expected) <= 1;
+    const float unit = dtype == DType::bf16 ? 0x1p-7F : 0x1p-16F;
+    return std::abs(value - expected) <= unit * std::abs(expected) + 0x1p-140F;
+}
+
+}  // namespace
+
+RowProgram draw_row_program(Draw& draw) { return Drawing(draw).program(); }
+
+RowProblem::RowProblem(const RowProgram& drawn, Draw& draw)
+    : program(drawn),
+      rows(draw.once_in(8) ? draw.from(5, 20) : draw.from(1, 4)),
+      columns(draw.once_in(10) ? draw.from(200, 9000) : draw.extent()),
+      fence(draw.once_in(3) ? Fence::before : Fence::after) {
+    for (const RowOperand& operand : program.spec.operands) {
+        const std::int64_t width = operand.shape == RowShape::row ? 1 : columns;
+        strides.push_back(width + (draw.once_in(2) ? 0 : draw.from(1, 20)));
+        const std::int64_t count = extent_of(operand, rows, columns, strides.back());
+        actual.emplace_back(count, operand.dtype, fence);
+        expected.emplace_back(count, operand.dtype, fence);
+        for (std::int64_t i = 0; i < count; ++i) {
+            if (operand.written && operand.shape != RowShape::column) break;
+            set_element(operand.dtype, actual.back().data(), i, drawn_number(draw));
+            expected.back().set(i, actual.back().at(i));
+        }
+    }
+}
+
+std::string RowProblem::mismatch(const RowKernel& kernel) {
+    RowArgs args{.rows = rows, .columns = columns};
+    std::vector<float> scratch(static_cast<std::size_t>(kernel.scratch_floats(columns)) + 16);
+    const auto address = reinterpret_cast<std::uintptr_t>(scratch.data());
+    args.scratch = scratch.data() + (64 - address % 64) % 64 / 4;
+    const auto point_at = [&](const std::vector<Elements>& operands) {
+        for (std::size_t i = 0; i < operands.size(); ++i) {
+            const std::int64_t size = size_of(program.spec.operands[i].dtype);
+            args.operands.at(i) = {operands[i].data(), strides[i] * size};
+        }
+    };
+    point_at(expected);
+    reference_rows(program.spec, args);
+    point_at(actual);
+    kernel(args);
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+        const DType dtype = program.spec.operands[i].dtype;
+        for (std::int64_t at = 0; at < actual[i].count(); ++at) {
+            const float value = element_at(dtype, actual[i].data(), at);
+            const float wanted = element_at(dtype, expected[i].data(), at);
+            if (agree(value, wanted, program.exact[i], dtype)) continue;
+            return "operand " + std::to_string(i) + ", element " + std::to_string(at) + ": " +
+                   std::to_string(value) + ", expected " + std::to_string(wanted) + " (" +
+                   std::to_string(rows) + " rows, " + std::to_string(columns) + " columns)";
+        }
+    }
+    return "";
+}
+
+}  // namespace dlprim::testing
