@@ -14,5 +14,6 @@ void register_linear(pybind11::module_& module);
 void register_loss(pybind11::module_& module);
 void register_plain_linear(pybind11::module_& module);
 void register_rnn(pybind11::module_& module);
+void register_row_programs(pybind11::module_& module);
 
 }  // namespace dlprim::bindings

@@ -58,7 +58,9 @@ void RowEmitter::store_tensor(const RowStep& step, Lane lane) {
         from = 0;
     }
     const Place to = place_of(step.detail, lane.index);
-    if (lane.masked && !avx512()) {
+    if (step.streams && !lane.masked) {
+        store_around_caches(to, from, lanes_ * 4);
+    } else if (lane.masked && !avx512()) {
         store_part(to, from, dtype);
     } else {
         store_elements(to, from, dtype, lane.masked, 1);

@@ -93,9 +93,17 @@ void RowEmitter::operation(const RowStep& step, int to, int lane) {
     }
 }
 
+// Of single values one element is divided, or has its root taken, and is copied to the others: whole
+// vectors take these units several times as long.
 void RowEmitter::arithmetic(const RowStep& step, int to, int lane) {
     const Vector a = vector(in_register(step.from[0], lane, 0));
     const Vector d = vector(to);
+    if (step.op == RowOp::divide && step.to.is_single()) {
+        const int b = in_register(step.from[1], lane, 1);
+        vdivss(Xbyak::Xmm(to), Xbyak::Xmm(a.getIdx()), Xbyak::Xmm(b));
+        vbroadcastss(d, Xbyak::Xmm(to));
+        return;
+    }
     with(step.from[1], lane, [&](const Xbyak::Operand& b) {
         switch (step.op) {
             case RowOp::add: return vaddps(d, a, b);
@@ -140,7 +148,10 @@ void RowEmitter::unary(const RowStep& step, int to, int lane) {
     switch (step.op) {
         case RowOp::negate: return vxorps(d, vector(x), constant(0x80000000U));
         case RowOp::absolute: return vandps(d, vector(x), constant(0x7FFFFFFFU));
-        case RowOp::square_root: return vsqrtps(d, vector(x));
+        case RowOp::square_root:
+            if (!step.to.is_single()) return vsqrtps(d, vector(x));
+            vsqrtss(Xbyak::Xmm(to), Xbyak::Xmm(x), Xbyak::Xmm(x));
+            return vbroadcastss(d, Xbyak::Xmm(to));
         case RowOp::exponential: return exponential(to, x);
         case RowOp::logarithm: return logarithm(to, x);
         default: break;
@@ -282,66 +293,93 @@ int RowEmitter::total_of(const RowPass& pass, std::size_t reduction) const {
                [](const RowReduction& it) { return it.op == RowOp::sum; }));
 }
 
-void RowEmitter::start_reductions(const RowPass& pass) {
+// The first half of the accumulators takes what follows the main loop, which starts the others.
+void RowEmitter::start_reductions(const RowPass& pass, int from, int to) {
     for (std::size_t i = 0; i < pass.reductions.size(); ++i) {
         const RowOp op = pass.reductions[i].op;
-        for (int lane = 0; lane < plan_.unroll; ++lane) {
-            set(accumulator(static_cast<int>(i), lane), identity_of(op));
+        for (int lane = from; lane < to; ++lane) {
+            const int index = accumulator(static_cast<int>(i), lane);
+            if (op == RowOp::sum) {
+                zero(index);
+            } else {
+                set(index, identity_of(op));
+            }
         }
-        if (op == RowOp::sum) zero(total_of(pass, i));
     }
 }
 
 void RowEmitter::accumulate(const RowStep& step, Lane lane) {
     const int to = accumulator(step.to.index, lane.index);
     const int x = in_register(step.from[0], lane.index, 0);
-    if (lane.masked && avx512()) {
-        const auto masked = vector(to) | tail_mask();
-        if (step.op == RowOp::sum) vaddps(masked, vector(to), vector(x));
-        if (step.op == RowOp::highest) vmaxps(masked, vector(x), vector(to));
-        if (step.op == RowOp::lowest) vminps(masked, vector(x), vector(to));
-        return;
+    const bool of_products = step.from[1].kind != Kind::none;
+    const auto sum = lane.masked && avx512() ? vector(to) | tail_mask() : vector(to);
+    if (lane.masked && !avx512()) {
+        if (of_products) {
+            with(step.from[1], lane.index,
+                 [&](const Xbyak::Operand& y) { vmulps(vector(0), vector(x), y); });
+        }
+        combined(step.op, vector(0), to, of_products ? 0 : x);
+        load_tail_mask(1);
+        vblendvps(vector(to), vector(to), vector(0), vector(1));
+    } else if (of_products) {
+        with(step.from[1], lane.index,
+             [&](const Xbyak::Operand& y) { vfmadd231ps(sum, vector(x), y); });
+    } else {
+        combined(step.op, sum, to, x);
     }
-    if (!lane.masked) return combine(step.op, to, x);
-    combined(step.op, 0, to, x);
-    load_tail_mask(1);
-    vblendvps(vector(to), vector(to), vector(0), vector(1));
 }
 
 // NaN in `other` is passed over by highest and lowest: min and max return their last operand then.
-void RowEmitter::combined(RowOp op, int result, int value, int other) {
+void RowEmitter::combined(RowOp op, const Vector& result, int value, int other) {
     switch (op) {
-        case RowOp::highest: return vmaxps(vector(result), vector(other), vector(value));
-        case RowOp::lowest: return vminps(vector(result), vector(other), vector(value));
-        default: return vaddps(vector(result), vector(value), vector(other));
+        case RowOp::highest: return vmaxps(result, vector(other), vector(value));
+        case RowOp::lowest: return vminps(result, vector(other), vector(value));
+        default: return vaddps(result, vector(value), vector(other));
     }
 }
 
-void RowEmitter::combine_lanes(int reduction, RowOp op) {
-    for (int half = plan_.unroll / 2; half > 0; half /= 2) {
-        for (int i = 0; i < half; ++i) {
-            combine(op, accumulator(reduction, i), accumulator(reduction, i + half));
+// The accumulators from `lanes` on, as many again, go to those in front of them.
+void RowEmitter::combine_lanes(const RowPass& pass, int lanes) {
+    for (std::size_t i = 0; i < pass.reductions.size(); ++i) {
+        const int reduction = static_cast<int>(i);
+        for (int lane = 0; lane < lanes; ++lane) {
+            combine(pass.reductions[i].op, accumulator(reduction, lane),
+                    accumulator(reduction, lane + lanes));
         }
     }
 }
 
+// A chain ends: what sums have goes to their totals.
 void RowEmitter::empty_sums(const RowPass& pass) {
     for (std::size_t i = 0; i < pass.reductions.size(); ++i) {
         if (pass.reductions[i].op != RowOp::sum) continue;
         const int reduction = static_cast<int>(i);
-        combine_lanes(reduction, RowOp::sum);
+        for (int half = plan_.unroll / 2; half > 0; half /= 2) {
+            for (int lane = 0; lane < half; ++lane) {
+                combine(RowOp::sum, accumulator(reduction, lane),
+                        accumulator(reduction, lane + half));
+            }
+        }
         combine(RowOp::sum, total_of(pass, i), accumulator(reduction, 0));
         for (int lane = 0; lane < plan_.unroll; ++lane) zero(accumulator(reduction, lane));
+    }
+}
+
+void RowEmitter::move_totals(const RowPass& pass, bool in) {
+    for (std::size_t i = 0; i < pass.reductions.size(); ++i) {
+        if (pass.reductions[i].op != RowOp::sum) continue;
+        if (in) {
+            zero(total_of(pass, i));
+        } else {
+            copy(accumulator(static_cast<int>(i), 0), total_of(pass, i));
+        }
     }
 }
 
 void RowEmitter::finish_reductions(const RowPass& pass) {
     for (std::size_t i = 0; i < pass.reductions.size(); ++i) {
         const auto& [op, result] = pass.reductions[i];
-        const int reduction = static_cast<int>(i);
-        const int to = accumulator(reduction, 0);
-        combine_lanes(reduction, op);
-        if (op == RowOp::sum) combine(op, to, total_of(pass, i));
+        const int to = accumulator(static_cast<int>(i), 0);
         combine_across(op, to);
         if (result.kind == Kind::stack) {
             vmovups(ptr[stack_vector(result.index)], vector(to));

@@ -72,19 +72,17 @@ void RowEmitter::epilogue() {
     for (const int saved : {15, 14, 13, 12}) pop(Xbyak::Reg64(saved));
     pop(rbp);
     pop(rbx);
+    if (streams()) sfence();
     vzeroupper();
     ret();
 }
 
-// Where whole groups of vectors end, where whole vectors end, and what is left.
+// Where whole groups of vectors end, and the elements of the partial vector.
 void RowEmitter::ends_of_row() {
     mov(rax, ptr[rdi + offsetof(RowArgs, columns)]);
     mov(rcx, rax);
     and_(rcx, -plan_.unroll * lanes_);
     mov(number_of_call(Number::main_end), rcx);
-    mov(rcx, rax);
-    and_(rcx, -lanes_);
-    mov(number_of_call(Number::full_end), rcx);
     mov(rcx, rax);
     and_(ecx, lanes_ - 1);
     mov(number_of_call(Number::tail), rcx);
@@ -150,7 +148,6 @@ void RowEmitter::rows_of_passes() {
     for (const RowPass& pass : plan_.passes) {
         single_steps(pass.before);
         if (pass.body.empty()) continue;
-        start_reductions(pass);
         along_row(pass);
         finish_reductions(pass);
     }
@@ -161,20 +158,30 @@ void RowEmitter::rows_of_passes() {
 }
 
 void RowEmitter::along_row(const RowPass& pass) {
-    Xbyak::Label singles, tail, done;
     xor_(esi, esi);
-    if (plan_.unroll > 1) main_loop(pass);
-    cmp(rsi, number_of_call(Number::full_end));
-    jge(tail, T_NEAR);
-    L(singles);
-    body(pass, 1, false);
-    add(rsi, lanes_);
-    cmp(rsi, number_of_call(Number::full_end));
-    jl(singles, T_NEAR);
-    L(tail);
+    start_reductions(pass, 0, std::max(1, plan_.unroll / 2));
+    main_loop(pass);
+    rest_of_row([&](int vectors, bool masked) { body(pass, vectors, masked); },
+                [&](int vectors) { combine_lanes(pass, vectors / 2); });
+}
+
+// Behind the last whole group: half as many vectors, a quarter, and so on, and a partial one.
+template <class Body, class After>
+void RowEmitter::rest_of_row(const Body& body, const After& after) {
+    for (int vectors = plan_.unroll / 2; vectors >= 1; vectors /= 2) {
+        Xbyak::Label skip;
+        lea(rax, ptr[rsi + static_cast<std::size_t>(vectors * lanes_)]);
+        cmp(rax, ptr[rdi + offsetof(RowArgs, columns)]);
+        jg(skip, T_NEAR);
+        body(vectors, false);
+        add(rsi, vectors * lanes_);
+        L(skip);
+        after(vectors);
+    }
+    Xbyak::Label done;
     cmp(rsi, ptr[rdi + offsetof(RowArgs, columns)]);
     jge(done, T_NEAR);
-    body(pass, 1, true);
+    body(1, true);
     L(done);
 }
 
@@ -184,6 +191,8 @@ void RowEmitter::main_loop(const RowPass& pass) {
     const int step = plan_.unroll * lanes_;
     cmp(rsi, number_of_call(Number::main_end));
     jge(done, T_NEAR);
+    start_reductions(pass, std::max(1, plan_.unroll / 2), plan_.unroll);
+    if (sums) move_totals(pass, true);
     L(chain);
     if (sums) {
         lea(rax, ptr[rsi + static_cast<std::size_t>(kChain * step)]);
@@ -202,31 +211,24 @@ void RowEmitter::main_loop(const RowPass& pass) {
         empty_sums(pass);
         cmp(rsi, number_of_call(Number::main_end));
         jl(chain, T_NEAR);
+        move_totals(pass, false);
     }
+    combine_lanes(pass, plan_.unroll / 2);
     L(done);
 }
 
 void RowEmitter::rows_of_strips() {
-    Xbyak::Label done;
+    Xbyak::Label next, rest;
     xor_(esi, esi);
-    if (plan_.unroll > 1) strips_up_to(Number::main_end, plan_.unroll);
-    strips_up_to(Number::full_end, 1);
-    cmp(rsi, ptr[rdi + offsetof(RowArgs, columns)]);
-    jge(done, T_NEAR);
-    strip(1, true);
-    L(done);
-}
-
-void RowEmitter::strips_up_to(Number end, int vectors) {
-    Xbyak::Label next, done;
-    cmp(rsi, number_of_call(end));
-    jge(done, T_NEAR);
+    cmp(rsi, number_of_call(Number::main_end));
+    jge(rest, T_NEAR);
     L(next);
-    strip(vectors, false);
-    add(rsi, vectors * lanes_);
-    cmp(rsi, number_of_call(end));
+    strip(plan_.unroll, false);
+    add(rsi, plan_.unroll * lanes_);
+    cmp(rsi, number_of_call(Number::main_end));
     jl(next, T_NEAR);
-    L(done);
+    L(rest);
+    rest_of_row([&](int vectors, bool masked) { strip(vectors, masked); }, [](int) {});
 }
 
 void RowEmitter::strip(int vectors, bool masked) {
@@ -304,6 +306,14 @@ void RowEmitter::single_steps(const std::vector<RowStep>& steps) {
         }
         if (on_stack) vmovups(ptr[stack_vector(step.to.index)], vector(to));
     }
+}
+
+bool RowEmitter::streams() const {
+    const auto in = [](const RowPass& pass) {
+        return std::any_of(pass.body.begin(), pass.body.end(),
+                           [](const RowStep& step) { return step.streams; });
+    };
+    return std::any_of(plan_.passes.begin(), plan_.passes.end(), in);
 }
 
 bool RowEmitter::has_sums(const RowPass& pass) const {

@@ -30,7 +30,7 @@ private:
     using Place = Xbyak::RegExp;
 
     // Numbers of the call, in the frame.
-    enum class Number : std::uint8_t { main_end, full_end, limit, tail };
+    enum class Number : std::uint8_t { main_end, limit, tail };
 
     // One of the vectors under way together, and whether it is the last, partial one of a row.
     struct Lane {
@@ -47,15 +47,17 @@ private:
     void next_row();
     void rows_of_passes();
     void rows_of_strips();
-    void strips_up_to(Number end, int vectors);
     void strip(int vectors, bool masked);
     void strip_columns(int vectors, bool masked, bool at_end);
     void along_row(const RowPass& pass);
     void main_loop(const RowPass& pass);
+    template <class Body, class After>
+    void rest_of_row(const Body& body, const After& after);
     void body(const RowPass& pass, int vectors, bool masked);
     void body_step(const RowStep& step, Lane lane);
     void single_steps(const std::vector<RowStep>& steps);
     bool has_sums(const RowPass& pass) const;
+    bool streams() const;
 
     // emit_row_memory.cpp
     Place place_of(int operand, int lane);
@@ -86,13 +88,14 @@ private:
     void scale_by_power(int to, int exponent, int scratch);
     void logarithm(int to, int x);
     void polynomial_of(int to, int x, std::initializer_list<float> terms);
-    void start_reductions(const RowPass& pass);
+    void start_reductions(const RowPass& pass, int from, int to);
     void accumulate(const RowStep& step, Lane lane);
     void empty_sums(const RowPass& pass);
     void finish_reductions(const RowPass& pass);
-    void combined(RowOp op, int result, int value, int other);
-    void combine(RowOp op, int to, int other) { combined(op, to, to, other); }
-    void combine_lanes(int reduction, RowOp op);
+    void combined(RowOp op, const Vector& result, int value, int other);
+    void combine(RowOp op, int to, int other) { combined(op, vector(to), to, other); }
+    void combine_lanes(const RowPass& pass, int lanes);
+    void move_totals(const RowPass& pass, bool in);
     void combine_across(RowOp op, int index);
 
     // Where values are.

@@ -41,12 +41,17 @@ public:
     }
 
     RowPlan planned() {
+        products_.assign(at(count_), kNoValue);
         place_in_time();
         plan_.by_strips = runs_by_strips();
         place_single_values();
         plan_.passes.resize(at(passes_ + 1));
         for (int pass = passes_ - 1; pass >= 0; --pass) collect(pass);
-        for (int pass = 0; pass < passes_; ++pass) write_body(pass);
+        for (int pass = 0; pass < passes_; ++pass) {
+            join_products_and_sums(pass);
+            write_body(pass);
+        }
+        products_.assign(at(count_), kNoValue);
         write_single_steps();
         count_registers();
         return std::move(plan_);
@@ -146,13 +151,37 @@ private:
         return kept_[at(i)] != kNoValue && pass_[at(i)] < pass;
     }
 
+    // A product that is only added up needs no instruction of its own.
+    void join_products_and_sums(int pass) {
+        std::vector<bool>& needed = needed_[at(pass)];
+        std::vector<int> uses(at(count_), 0);
+        for (int i = 0; i < count_; ++i) {
+            if (!needed[at(i)] || is_reloaded(i, pass)) continue;
+            for_inputs(i, [&](int input) { ++uses[at(input)]; });
+        }
+        products_.assign(at(count_), kNoValue);
+        for (int i = 0; i < count_; ++i) {
+            if (!needed[at(i)] || instruction(i).op != RowOp::sum) continue;
+            const int product = instruction(i).inputs[0];
+            const bool joins = instruction(product).op == RowOp::multiply &&
+                               !uniform_[at(product)] && uses[at(product)] == 1 &&
+                               kept_[at(product)] == kNoValue;
+            if (!joins) continue;
+            products_[at(i)] = product;
+            needed[at(product)] = false;
+        }
+    }
+
+    // The instruction whose inputs a step has.
+    int source(int i) const { return products_[at(i)] == kNoValue ? i : products_[at(i)]; }
+
     void write_body(int pass) {
         const std::vector<bool>& needed = needed_[at(pass)];
         RowPass& it = plan_.passes[at(pass)];
         std::vector<int> last_use(at(count_), -1);
         for (int i = 0; i < count_; ++i) {
             if (!needed[at(i)] || is_reloaded(i, pass)) continue;
-            for_inputs(i, [&](int input) { last_use[at(input)] = i; });
+            for_inputs(source(i), [&](int input) { last_use[at(input)] = i; });
         }
         std::vector<bool> taken;
         const auto take = [&] {
@@ -169,7 +198,7 @@ private:
             if (!needed[at(i)] || hoisted(i)) continue;
             RowStep step = is_reloaded(i, pass) ? of_scratch(RowOp::reload, i) : placed(i);
             if (step.op != RowOp::reload) {
-                for_inputs(i, [&](int input) {
+                for_inputs(source(i), [&](int input) {
                     const RowPlace& place = places_[at(input)];
                     if (place.kind == Kind::vectors && last_use[at(input)] == i) {
                         taken[at(place.index)] = false;
@@ -217,8 +246,10 @@ private:
         RowStep step;
         step.op = it.op;
         step.detail = it.detail;
-        for (std::size_t k = 0; k < it.inputs.size(); ++k) {
-            if (it.inputs[k] != kNoValue) step.from[k] = places_[at(it.inputs[k])];
+        step.streams = it.op == RowOp::store && it.bits != 0;
+        const auto& inputs = instruction(source(i)).inputs;
+        for (std::size_t k = 0; k < inputs.size(); ++k) {
+            if (inputs[k] != kNoValue) step.from[k] = places_[at(inputs[k])];
         }
         return step;
     }
@@ -332,6 +363,7 @@ private:
     int vectors_ = 0;
     int column_values_ = 0;
     // Of each instruction.
+    std::vector<int> products_;  // that a sum adds up itself, in the pass that is being written
     std::vector<int> pass_;
     std::vector<int> ready_;
     std::vector<int> costs_;
@@ -356,7 +388,9 @@ int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa) {
         case RowOp::activation: return activation_registers(static_cast<Activation>(step.detail));
         case RowOp::exponential: return 3;
         case RowOp::logarithm: return 4;
-        case RowOp::select: return 3;
+        case RowOp::select:
+        case RowOp::divide:
+        case RowOp::multiply_add: return 2;
         case RowOp::sum:
         case RowOp::highest:
         case RowOp::lowest:

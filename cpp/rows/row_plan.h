@@ -32,18 +32,20 @@ struct RowPlace {
     std::uint32_t bits = 0;
 
     bool in_memory() const { return kind == Kind::stack || kind == Kind::constant; }
+    bool is_single() const { return kind == Kind::stack || kind == Kind::single; }
 
     friend bool operator==(const RowPlace&, const RowPlace&) = default;
 };
 
 // An instruction whose values have places. Of a reduction in a pass, and of what is added to a
-// column of a strip, `to` is what it is added to; of keep and reload, `detail` is the row of
-// scratch.
+// column of a strip, `to` is what it is added to; a sum of two inputs is one of their products. Of
+// keep and reload, `detail` is the row of scratch.
 struct RowStep {
     RowOp op = RowOp::load;
     RowPlace to;
     std::array<RowPlace, 4> from;
     std::uint8_t detail = 0;
+    bool streams = false;  // a store around the caches
 
     friend bool operator==(const RowStep&, const RowStep&) = default;
 };

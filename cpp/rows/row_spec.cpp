@@ -126,6 +126,15 @@ std::vector<bool> uniform_values(const RowSpec& spec) {
     return uniform;
 }
 
+RowSpec streaming(RowSpec spec) {
+    for (RowInstruction& it : spec.instructions) {
+        if (it.op != RowOp::store) continue;
+        const RowOperand& operand = spec.operands[it.detail];
+        if (operand.shape == RowShape::tensor && operand.dtype == DType::f32) it.bits = 1;
+    }
+    return spec;
+}
+
 std::string to_string(const RowSpec& spec) {
     std::array<char, 16> digits{};
     const auto end = std::to_chars(digits.begin(), digits.end(), std::hash<RowSpec>{}(spec), 16);

@@ -54,7 +54,9 @@ enum class RowOp : std::uint8_t {
     sum,
     highest,  // NaN is passed over where it can be
     lowest,
-    store,          // to the operand `detail`
+    // To the operand `detail`; around the caches where `bits` is not 0: a float32 tensor whose rows
+    // begin at cache lines.
+    store,
     add_to_column,  // to the float32 operand `detail`, for every row
     // Made by plans alone: to and from scratch, across passes over the row.
     keep,
@@ -94,6 +96,9 @@ void validate(const RowSpec& spec);
 
 // Whether the values of each instruction are the same along a row.
 std::vector<bool> uniform_values(const RowSpec& spec);
+
+// The same program with all tensors of float32 stored around the caches.
+RowSpec streaming(RowSpec spec);
 
 // Short and unique: how many operands and operations, and a hash of all.
 std::string to_string(const RowSpec& spec);

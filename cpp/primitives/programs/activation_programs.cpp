@@ -1,0 +1,166 @@
+#include "primitives/programs/activation_programs.h"
+
+#include <algorithm>
+#include <array>
+
+#include "jit/activation.h"
+
+namespace dlprim {
+namespace {
+
+RowValue sigmoid(RowValue x) { return activated(Activation::sigmoid, x); }
+
+// Where it is not less than 0; NaN is let through.
+RowValue positive(RowValue x, RowValue then, RowValue otherwise) {
+    return select(x <= 0.0F, otherwise, then);
+}
+
+// e^x - 1 without cancellation: tanh(x / 2) has it.
+RowValue exp_less_one(RowValue x) {
+    const RowValue t = activated(Activation::tanh, x * 0.5F);
+    return (t + t) / (1.0F - t);
+}
+
+// log(1 + e^x): of the small e = e^-|x| the logarithm is taken of u = 1 + e as it was rounded.
+RowValue log_one_more(RowValue e) {
+    const RowValue u = e + 1.0F;
+    return select(u == 1.0F, e, log(u) * (e / (u - 1.0F)));
+}
+RowValue soft_positive(RowValue x) { return larger(0.0F, x) + log_one_more(exp(-abs(x))); }
+
+RowValue between(RowValue x, float least, float most) { return smaller(most, larger(least, x)); }
+
+// The standard normal distribution below x. Source: Abramowitz and Stegun 7.1.26, within 1.5e-7.
+RowValue normal_below(RowValue x, RowValue bell) {
+    constexpr float kArgument = 0.3275911F * 0.7071067812F;
+    const RowValue t = 1.0F / multiply_add(abs(x), kArgument, 1.0F);
+    RowValue tail = multiply_add(t, 1.061405429F, -1.453152027F);
+    for (const float coefficient : {1.421413741F, -0.284496736F, 0.254829592F}) {
+        tail = multiply_add(tail, t, coefficient);
+    }
+    const RowValue half = tail * t * (bell * 0.5F);
+    return select(x < 0.0F, half, 1.0F - half);
+}
+
+RowValue gelu_slope(RowValue x, RowBuilder&) {
+    constexpr float kDensity = 0.3989422804F;  // 1 / sqrt(2 pi)
+    constexpr float kFar = 30;                 // beyond it the slope is 0 or 1
+    const RowValue near = between(x, -kFar, kFar);
+    const RowValue bell = exp(near * near * -0.5F);
+    return multiply_add(near * bell, kDensity, normal_below(near, bell));
+}
+
+// (1 + tanh u) / 2 = sigmoid(2 u), whose derivative is 2 sigmoid(2 u) sigmoid(-2 u) u'.
+RowValue gelu_tanh_slope(RowValue x, RowBuilder&) {
+    constexpr float kTwiceRoot = 2 * 0.7978845608F;  // 2 sqrt(2 / pi)
+    constexpr float kCubic = 0.044715F;
+    constexpr float kFar = 30;
+    const RowValue near = between(x, -kFar, kFar);
+    const RowValue square = near * near;
+    const RowValue u = near * kTwiceRoot * multiply_add(square, kCubic, 1.0F);
+    const RowValue du = kTwiceRoot * multiply_add(square, 3 * kCubic, 1.0F);
+    return multiply_add(near * du * sigmoid(-u), sigmoid(u), sigmoid(u));
+}
+
+RowValue swish_slope(RowValue x, RowBuilder&) {
+    const RowValue near = between(x, -100, 100);
+    return multiply_add(near * sigmoid(-near), sigmoid(near), sigmoid(near));
+}
+
+constexpr float kSeluScale = 1.0507009873554805F;
+constexpr float kSeluAlpha = 1.6732632423543772F;
+
+RowValue mish_slope(RowValue x, RowBuilder&) {
+    const RowValue near = between(x, -100, 100);
+    const RowValue t = activated(Activation::tanh, soft_positive(near));
+    return multiply_add(near * (1.0F - t * t), sigmoid(near), t);
+}
+
+const std::vector<ActivationCurve>& curves() {
+    static const std::vector<ActivationCurve> all = {
+        {"relu", [](RowValue x, RowBuilder&) { return activated(Activation::relu, x); },
+         [](RowValue x, RowBuilder&) { return positive(x, 1.0F, 0.0F); }},
+        {"sigmoid", [](RowValue x, RowBuilder&) { return sigmoid(x); },
+         [](RowValue x, RowBuilder&) { return sigmoid(x) * sigmoid(-x); }},
+        {"tanh", [](RowValue x, RowBuilder&) { return activated(Activation::tanh, x); },
+         [](RowValue x, RowBuilder&) {
+             // 1 - tanh^2 = 4 sigmoid(2 x) sigmoid(-2 x), without cancellation.
+             return sigmoid(x + x) * sigmoid(-(x + x)) * 4.0F;
+         }},
+        {"gelu", [](RowValue x, RowBuilder&) { return activated(Activation::gelu, x); },
+         gelu_slope},
+        {"gelu_tanh", [](RowValue x, RowBuilder&) { return activated(Activation::gelu_tanh, x); },
+         gelu_tanh_slope},
+        {"swish", [](RowValue x, RowBuilder&) { return activated(Activation::swish, x); },
+         swish_slope},
+        {"leaky_relu",
+         [](RowValue x, RowBuilder& row) { return positive(x, x, x * row.scalar()); },
+         [](RowValue x, RowBuilder& row) { return positive(x, 1.0F, row.scalar()); }},
+        {"elu",
+         [](RowValue x, RowBuilder& row) {
+             return positive(x, x, exp_less_one(smaller(0.0F, x)) * row.scalar());
+         },
+         [](RowValue x, RowBuilder& row) { return positive(x, 1.0F, exp(x) * row.scalar()); }},
+        {"selu",
+         [](RowValue x, RowBuilder&) {
+             return positive(x, x * kSeluScale,
+                             exp_less_one(smaller(0.0F, x)) * (kSeluScale * kSeluAlpha));
+         },
+         [](RowValue x, RowBuilder&) {
+             return positive(x, kSeluScale, exp(x) * (kSeluScale * kSeluAlpha));
+         }},
+        {"hardsigmoid",
+         [](RowValue x, RowBuilder&) { return between(x + 3.0F, 0, 6) * (1.0F / 6); },
+         [](RowValue x, RowBuilder&) {
+             return select(abs(x) < 3.0F, 1.0F / 6, select(is_nan(x), x, 0.0F));
+         }},
+        {"hardswish",
+         [](RowValue x, RowBuilder&) { return x * between(x + 3.0F, 0, 6) * (1.0F / 6); },
+         [](RowValue x, RowBuilder&) {
+             const RowValue inside = multiply_add(x, 1.0F / 3, 0.5F);
+             return select(x <= -3.0F, 0.0F, select(3.0F <= x, 1.0F, inside));
+         }},
+        {"softplus",
+         [](RowValue x, RowBuilder& row) {
+             const RowValue beta = row.scalar(), threshold = row.scalar();
+             return select(threshold < x * beta, x, soft_positive(x * beta) / beta);
+         },
+         [](RowValue x, RowBuilder& row) {
+             const RowValue beta = row.scalar(), threshold = row.scalar();
+             return select(threshold < x * beta, 1.0F, sigmoid(x * beta));
+         }},
+        {"mish",
+         [](RowValue x, RowBuilder&) {
+             return x * activated(Activation::tanh, soft_positive(x));
+         },
+         mish_slope},
+    };
+    return all;
+}
+
+}  // namespace
+
+bool write_activation_program(RowBuilder& row, const std::string& name, DType dtype) {
+    const std::string suffix = "_backward";
+    const bool is_gradient = name.ends_with(suffix);
+    const std::string bare = is_gradient ? name.substr(0, name.size() - suffix.size()) : name;
+    const auto curve = std::find_if(curves().begin(), curves().end(),
+                                    [&](const ActivationCurve& it) { return it.name == bare; });
+    if (curve == curves().end()) return false;
+    if (is_gradient) {
+        const RowValue dy = row.tensor(dtype), x = row.tensor(dtype);
+        row.store(dtype, dy * select(is_nan(x), x, curve->slope(x, row)));
+    } else {
+        const RowValue x = row.tensor(dtype);
+        row.store(dtype, curve->value(x, row));
+    }
+    return true;
+}
+
+std::vector<std::string> activation_program_names() {
+    std::vector<std::string> names;
+    for (const ActivationCurve& curve : curves()) names.push_back(curve.name);
+    return names;
+}
+
+}  // namespace dlprim

@@ -1,0 +1,170 @@
+#include "primitives/programs/row_tasks.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "jit/machine.h"
+#include "primitives/tensor/parallel.h"
+#include "primitives/tensor/partition.h"
+#include "primitives/tensor/workspace.h"
+
+namespace dlprim {
+namespace {
+
+// A multiple of every vector, so that only the last task of elements has a ragged end.
+constexpr std::int64_t kTaskElements = 32 * 1024;
+// Of a sum over rows, at most, and rows of one at least.
+constexpr std::int64_t kMostParts = 16;
+constexpr std::int64_t kFewestRows = 64;
+
+// Of the last cache, from which on nothing of a result is found there when it is read.
+constexpr double kShareOfCache = 0.75;
+
+class Run {
+public:
+    Run(const RowKernel& kernel, const RowArgs& args)
+        : kernel_(kernel), operands_(kernel.spec().operands), args_(args) {}
+
+    // Whether what is written would only push out of the caches what is read: and whether it may
+    // go around them.
+    bool exceeds_caches() const {
+        for (std::size_t i = 0; i < operands_.size(); ++i) {
+            const RowArgs::Operand& it = args_.operands.at(i);
+            const auto begin = reinterpret_cast<std::uintptr_t>(it.data);
+            const bool streams = operands_[i].written && operands_[i].shape == RowShape::tensor;
+            if (streams && (begin % kCacheLineBytes != 0 || it.stride % kCacheLineBytes != 0)) {
+                return false;
+            }
+        }
+        return bytes() > kShareOfCache * this_machine().l3;
+    }
+
+    void run() const {
+        const WorkOf work(operations(), bytes());
+        if (is_elementwise()) {
+            const Blocks tasks{args_.columns * args_.rows, kTaskElements};
+            parallel_for(tasks.count(), [&](std::int64_t task) { run_elements(tasks.at(task)); });
+        } else if (sums_columns()) {
+            run_parts();
+        } else {
+            const Blocks tasks{args_.rows, std::max<std::int64_t>(1, kTaskElements / width())};
+            parallel_for(tasks.count(),
+                         [&](std::int64_t task) { run_range(part_of(tasks.at(task))); });
+        }
+    }
+
+private:
+    std::int64_t width() const { return std::max<std::int64_t>(1, args_.columns); }
+
+    double elements() const {
+        return static_cast<double>(args_.rows) * static_cast<double>(args_.columns);
+    }
+    double operations() const {
+        return elements() * static_cast<double>(kernel_.spec().instructions.size());
+    }
+    double bytes() const {
+        double each = 0;
+        for (const RowOperand& operand : operands_) {
+            if (operand.shape == RowShape::tensor) each += static_cast<double>(size_of(operand.dtype));
+        }
+        return each * elements();
+    }
+
+    bool is_elementwise() const {
+        for (std::size_t i = 0; i < operands_.size(); ++i) {
+            const RowShape shape = operands_[i].shape;
+            const bool dense = args_.operands.at(i).stride ==
+                               args_.columns * size_of(operands_[i].dtype);
+            if (shape == RowShape::row || shape == RowShape::column) return false;
+            if (shape == RowShape::tensor && !dense && args_.rows > 1) return false;
+        }
+        const auto& all = kernel_.spec().instructions;
+        return std::none_of(all.begin(), all.end(), [](const RowInstruction& it) {
+            return is_reduction(it.op) || it.op == RowOp::columns;
+        });
+    }
+
+    static bool is_sum(const RowOperand& operand) {
+        return operand.shape == RowShape::column && operand.written;
+    }
+    bool sums_columns() const { return std::any_of(operands_.begin(), operands_.end(), is_sum); }
+
+    RowArgs part_of(Range rows) const {
+        RowArgs part = args_;
+        part.rows = rows.size();
+        for (std::size_t i = 0; i < operands_.size(); ++i) {
+            const RowShape shape = operands_[i].shape;
+            if (shape != RowShape::tensor && shape != RowShape::row) continue;
+            RowArgs::Operand& it = part.operands.at(i);
+            it.data = static_cast<char*>(it.data) + rows.begin * it.stride;
+        }
+        return part;
+    }
+
+    void run_elements(Range columns) const {
+        RowArgs part = args_;
+        part.rows = 1;
+        part.columns = columns.size();
+        for (std::size_t i = 0; i < operands_.size(); ++i) {
+            if (operands_[i].shape != RowShape::tensor) continue;
+            RowArgs::Operand& it = part.operands.at(i);
+            it.data = static_cast<char*>(it.data) + columns.begin * size_of(operands_[i].dtype);
+        }
+        run_range(part);
+    }
+
+    void run_range(RowArgs part) const {
+        const std::int64_t floats = kernel_.scratch_floats(part.columns);
+        const WorkspacePool::Lease scratch(WorkspacePool::lasting(), floats * size_of(DType::f32));
+        part.scratch = reinterpret_cast<float*>(scratch.data());
+        kernel_(part);
+    }
+
+    // Every part adds its rows to columns of its own.
+    void run_parts() const {
+        const Blocks parts{args_.rows, std::max(kFewestRows, (args_.rows + kMostParts - 1) / kMostParts)};
+        const std::int64_t line = aligned(args_.columns * size_of(DType::f32));
+        const auto sums = std::count_if(operands_.begin(), operands_.end(), is_sum);
+        const WorkspacePool::Lease own(WorkspacePool::lasting(), parts.count() * sums * line);
+        parallel_for(parts.count(), [&](std::int64_t index) {
+            RowArgs part = part_of(parts.at(index));
+            char* next = own.data() + index * sums * line;
+            std::memset(next, 0, static_cast<std::size_t>(sums * line));
+            for (std::size_t i = 0; i < operands_.size(); ++i) {
+                if (!is_sum(operands_[i])) continue;
+                part.operands.at(i).data = next;
+                next += line;
+            }
+            run_range(part);
+        });
+        for (std::int64_t index = 0; index < parts.count(); ++index) {
+            const char* next = own.data() + index * sums * line;
+            for (std::size_t i = 0; i < operands_.size(); ++i) {
+                if (!is_sum(operands_[i])) continue;
+                add(reinterpret_cast<const float*>(next),
+                    static_cast<float*>(args_.operands.at(i).data));
+                next += line;
+            }
+        }
+    }
+
+    void add(const float* from, float* to) const {
+        for (std::int64_t i = 0; i < args_.columns; ++i) to[i] += from[i];
+    }
+
+    const RowKernel& kernel_;
+    const std::vector<RowOperand>& operands_;
+    const RowArgs& args_;
+};
+
+}  // namespace
+
+void run_rows(const RowKernel& kernel, const RowArgs& args) {
+    const Run run(kernel, args);
+    if (!run.exceeds_caches()) return run.run();
+    Run(*row_kernel(streaming(kernel.spec()), kernel.isa()), args).run();
+}
+
+}  // namespace dlprim

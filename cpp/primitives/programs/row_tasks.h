@@ -1,0 +1,14 @@
+// Row programs on threads. Where nothing ties elements to their rows, all elements are cut into
+// tasks; else rows are. Tasks do not depend on the number of threads, and sums over rows are made
+// in fixed parts that are added in order, so that results are the same bits for any number.
+#pragma once
+
+#include "rows/row_kernel.h"
+
+namespace dlprim {
+
+// Runs `kernel` on all rows; `args.scratch` is not looked at. Rows of elements that are next to
+// each other must be so in every tensor where columns of sums are among the operands.
+void run_rows(const RowKernel& kernel, const RowArgs& args);
+
+}  // namespace dlprim
