@@ -13,7 +13,7 @@ constexpr std::array kPointers = {8, 9, 10, 3, 12, 13, 14, 15};
 
 // Vectors that an accumulator of a sum takes before it is emptied: the error of a long row's sum
 // grows with the chains and not with the elements.
-constexpr int kChain = 256;
+constexpr int kChain = 64;
 
 // Behind the vectors: a mask, a partial vector on its way, numbers of the call, pointers.
 int frame_bytes(const RowPlan& plan) {

@@ -52,7 +52,6 @@ void validate_inputs(const RowSpec& spec, std::size_t index) {
 
 void validate_access(const RowSpec& spec, std::size_t index, const std::vector<bool>& uniform) {
     const RowInstruction& it = spec.instructions[index];
-    if (it.detail >= spec.operands.size()) refuse(index, "names an operand that is not there");
     const RowOperand& operand = spec.operands[it.detail];
     const bool is_single = operand.shape == RowShape::row || operand.shape == RowShape::scalar;
     if (operand.dtype == DType::s32) refuse(index, "has an int32 operand: arithmetic is float32");
@@ -84,7 +83,15 @@ void validate(const RowSpec& spec) {
                                     " operands, expected at most " +
                                     std::to_string(kMostRowOperands));
     }
-    for (std::size_t i = 0; i < spec.instructions.size(); ++i) validate_inputs(spec, i);
+    for (std::size_t i = 0; i < spec.instructions.size(); ++i) {
+        validate_inputs(spec, i);
+        const RowInstruction& it = spec.instructions[i];
+        const bool accesses =
+            it.op == RowOp::load || it.op == RowOp::store || it.op == RowOp::add_to_column;
+        if (accesses && it.detail >= spec.operands.size()) {
+            refuse(i, "names an operand that is not there");
+        }
+    }
     const std::vector<bool> uniform = uniform_values(spec);
     for (std::size_t i = 0; i < spec.instructions.size(); ++i) {
         const RowInstruction& it = spec.instructions[i];

@@ -1,105 +1,61 @@
-// Compiled once per target, as per_isa.h describes.
 #include "primitives/layers/elementwise.h"
 
-#include <cstdint>
+#include <array>
+#include <memory>
 
-#include "jit/isa.h"
-#include "primitives/tensor/parallel.h"
-#include "primitives/tensor/partition.h"
-#include "primitives/tensor/per_isa.h"
+#include "primitives/programs/row_tasks.h"
+#include "rows/row_builder.h"
 
-#define HWY_TARGET_INCLUDE "primitives/layers/elementwise.cpp"
-// clang-format off
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
-#include "primitives/layers/channel_arithmetic-inl.h"
-// clang-format on
-
-HWY_BEFORE_NAMESPACE();
 namespace dlprim {
-namespace HWY_NAMESPACE {
 namespace {
 
-// Vectors that are under way together.
-constexpr std::int64_t kVectors = 4;
+constexpr std::array kOperations = {Elementwise::relu, Elementwise::sum, Elementwise::sum_relu,
+                                    Elementwise::relu_backward};
 
-template <class Element, Elementwise kOperation>
-struct Row {
-    const Element* first;
-    const Element* second;
-    Element* out;
-
-    template <std::int64_t kCount, class Part>
-    HWY_INLINE void columns(std::int64_t column, Part part) const {
-        using Vector = ChannelVector<Element>;
-        for (std::int64_t i = 0; i < kCount; ++i) {
-            const std::int64_t at = column + i * Vector::kChannels;
-            auto value = Vector::load(first + at, part);
-            if constexpr (kOperation == Elementwise::relu_backward) {
-                value = each(Passed(), value, Vector::load(second + at, part));
-            } else if constexpr (kOperation != Elementwise::relu) {
-                value.add(Vector::load(second + at, part));
-            }
-            if constexpr (kOperation == Elementwise::relu || kOperation == Elementwise::sum_relu) {
-                value.relu();
-            }
-            value.store(out + at, part);
-        }
+RowSpec program_of(Elementwise operation, DType dtype) {
+    RowBuilder row;
+    const RowValue first = row.tensor(dtype);
+    if (operation == Elementwise::relu) {
+        row.store(dtype, activated(Activation::relu, first));
+        return row.spec();
     }
-};
-
-template <class Element, Elementwise kOperation>
-void run(const ElementwiseOperands& it) {
-    along_channels<Element, kVectors>(
-        it.count, Row<Element, kOperation>{static_cast<const Element*>(it.first),
-                                           static_cast<const Element*>(it.second),
-                                           static_cast<Element*>(it.out)});
-}
-
-using Function = void (*)(const ElementwiseOperands&);
-
-template <class Element>
-Function function_of(Elementwise operation) {
+    const RowValue second = row.tensor(dtype);
     switch (operation) {
-        case Elementwise::relu: return run<Element, Elementwise::relu>;
-        case Elementwise::sum: return run<Element, Elementwise::sum>;
-        case Elementwise::sum_relu: return run<Element, Elementwise::sum_relu>;
-        case Elementwise::relu_backward: return run<Element, Elementwise::relu_backward>;
+        case Elementwise::relu_backward:
+            row.store(dtype, select(second <= 0.0F, 0.0F, first));
+            break;
+        case Elementwise::sum_relu:
+            row.store(dtype, activated(Activation::relu, first + second));
+            break;
+        default: row.store(dtype, first + second);
     }
-    return nullptr;
+    return row.spec();
 }
 
-Function elementwise_of(Elementwise operation, DType dtype) {
-    return dtype == DType::f32 ? function_of<float>(operation)
-                               : function_of<std::uint16_t>(operation);
+using Kernels = std::array<std::shared_ptr<const RowKernel>, kOperations.size()>;
+
+// Held, as a call may take less time than looking a program up.
+const RowKernel& kernel_of(Elementwise operation, DType dtype) {
+    static const std::array<Kernels, 2> all = [] {
+        std::array<Kernels, 2> made;
+        for (const Elementwise each : kOperations) {
+            const auto i = static_cast<std::size_t>(each);
+            made[0][i] = row_kernel(program_of(each, DType::f32));
+            made[1][i] = row_kernel(program_of(each, DType::bf16));
+        }
+        return made;
+    }();
+    return *all[dtype == DType::f32 ? 0 : 1][static_cast<std::size_t>(operation)];
 }
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dlprim
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace dlprim {
-
-// A multiple of every vector, so that only the last task has a ragged end.
-static constexpr std::int64_t kTaskElements = 32 * 1024;
 
 void run_elementwise(Elementwise operation, DType dtype, const ElementwiseOperands& operands) {
-    const auto run = DLPRIM_FOR_ISA(usable_isa(), elementwise_of)(operation, dtype);
-    const Blocks tasks{operands.count, kTaskElements};
-    parallel_for(tasks.count(), [&](std::int64_t task) {
-        const Range range = tasks.at(task);
-        const std::int64_t bytes = range.begin * size_of(dtype);
-        ElementwiseOperands part{.count = range.size(),
-                                 .first = static_cast<const char*>(operands.first) + bytes,
-                                 .out = static_cast<char*>(operands.out) + bytes};
-        if (operands.second != nullptr) {
-            part.second = static_cast<const char*>(operands.second) + bytes;
-        }
-        run(part);
-    });
+    RowArgs args{.rows = 1, .columns = operands.count};
+    args.operands[0].data = const_cast<void*>(operands.first);
+    args.operands[1].data = const_cast<void*>(operands.second);
+    args.operands[operation == Elementwise::relu ? 1 : 2].data = operands.out;
+    run_rows(kernel_of(operation, dtype), args);
 }
 
 }  // namespace dlprim
-#endif

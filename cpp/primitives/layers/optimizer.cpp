@@ -1,121 +1,128 @@
-// Compiled once per target, as per_isa.h describes.
 #include "primitives/layers/optimizer.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
-#include <cstdint>
+#include <memory>
 #include <vector>
 
-#include "jit/isa.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
-#include "primitives/tensor/per_isa.h"
+#include "rows/row_builder.h"
+#include "rows/row_kernel.h"
 
-#define HWY_TARGET_INCLUDE "primitives/layers/optimizer.cpp"
-// clang-format off
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
-#include "primitives/layers/channel_arithmetic-inl.h"
-// clang-format on
-
-HWY_BEFORE_NAMESPACE();
-namespace dlprim {
-namespace HWY_NAMESPACE {
-namespace {
-
-// bfloat16's registers decide how many elements are taken at once: those of the copy.
-using Values = ChannelVector<std::uint16_t>;
-
-struct SquareRoot {
-    HWY_INLINE FloatVector operator()(FloatVector x) const { return hn::Sqrt(x); }
-};
-struct Quotient {
-    HWY_INLINE FloatVector operator()(FloatVector x, FloatVector y) const { return hn::Div(x, y); }
-};
-
-HWY_INLINE Values all(float value) { return all_of<std::uint16_t>(value); }
-
-template <class Part>
-HWY_INLINE void finish(const Parameter& it, const Values& weights, std::int64_t at, Part part) {
-    store_floats(weights, it.weights + at, part);
-    if (it.copy != nullptr) weights.store(it.copy + at, part);
-}
-
-struct SgdRow {
-    const Parameter& it;
-    const SgdStep& step;
-
-    template <std::int64_t kVectors, class Part>
-    HWY_INLINE void columns(std::int64_t at, Part part) const {
-        const Values weights = Values::load_floats(it.weights + at, part);
-        Values slope = each(ProductSum(), all(step.weight_decay), weights,
-                            Values::load_floats(it.gradient + at, part));
-        if (it.first != nullptr) {
-            const Values momentum = all(step.momentum);
-            const Values velocity =
-                each(ProductSum(), momentum, Values::load_floats(it.first + at, part), slope);
-            store_floats(velocity, it.first + at, part);
-            slope = step.nesterov ? each(ProductSum(), momentum, velocity, slope) : velocity;
-        }
-        finish(it, each(ProductDifference(), all(step.learning_rate), slope, weights), at, part);
-    }
-};
-
-struct AdamwRow {
-    const Parameter& it;
-    const AdamwStep& step;
-
-    template <std::int64_t kVectors, class Part>
-    HWY_INLINE void columns(std::int64_t at, Part part) const {
-        const Values gradient = Values::load_floats(it.gradient + at, part);
-        const Values first = Values::load_floats(it.first + at, part);
-        const Values mean = each(ProductSum(), all(step.beta1), first, all(step.rest1) * gradient);
-        const Values second = Values::load_floats(it.second + at, part);
-        const Values square =
-            each(ProductSum(), all(step.beta2), second, all(step.rest2) * gradient * gradient);
-        store_floats(mean, it.first + at, part);
-        store_floats(square, it.second + at, part);
-        const Values root =
-            each(ProductSum(), each(SquareRoot(), square), all(step.root_scale), all(step.epsilon));
-        const Values decayed = Values::load_floats(it.weights + at, part) * all(step.decay);
-        finish(
-            it,
-            each(ProductDifference(), all(step.step_size), each(Quotient(), mean, root), decayed),
-            at, part);
-    }
-};
-
-void sgd(const SgdStep& step, const Parameter& it) {
-    along_channels<std::uint16_t, 1>(it.count, SgdRow{it, step});
-}
-
-void adamw(const AdamwStep& step, const Parameter& it) {
-    along_channels<std::uint16_t, 1>(it.count, AdamwRow{it, step});
-}
-
-}  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dlprim
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
 namespace dlprim {
 namespace {
 
 // A multiple of every vector, so that only ends of parameters are ragged.
 constexpr std::int64_t kTaskElements = 16 * 1024;
 
-Parameter part_of(const Parameter& it, Range range) {
-    const auto from = [&](auto* pointer) {
-        return pointer == nullptr ? pointer : pointer + range.begin;
-    };
-    return {range.size(),   from(it.weights), from(it.gradient),
-            from(it.first), from(it.second),  from(it.copy)};
+enum class Field : std::uint8_t { weights, gradient, first, second, copy, number };
+
+// A step as a row program, and what its operands are: arrays of a parameter, and numbers.
+class StepProgram {
+public:
+    RowValue read(Field field) {
+        fields_.push_back(field);
+        return row_.tensor(DType::f32);
+    }
+    RowValue number(float value) {
+        fields_.push_back(Field::number);
+        numbers_.push_back(value);
+        return row_.scalar();
+    }
+    void write(Field field, RowValue value) {
+        fields_.push_back(field);
+        row_.store(field == Field::copy ? DType::bf16 : DType::f32, value);
+    }
+    void finish() { kernel_ = row_kernel(row_.spec()); }
+    bool is_finished() const { return kernel_ != nullptr; }
+
+    void run(const Parameter& it, Range range) const {
+        RowArgs args{.rows = 1, .columns = range.size()};
+        auto number = numbers_.begin();
+        for (std::size_t i = 0; i < fields_.size(); ++i) {
+            const bool is_number = fields_[i] == Field::number;
+            const void* const data = is_number ? &*number++ : at(it, fields_[i], range.begin);
+            args.operands.at(i).data = const_cast<void*>(data);
+        }
+        (*kernel_)(args);
+    }
+
+private:
+    static const void* at(const Parameter& it, Field field, std::int64_t element) {
+        switch (field) {
+            case Field::weights: return it.weights + element;
+            case Field::gradient: return it.gradient + element;
+            case Field::first: return it.first + element;
+            case Field::second: return it.second + element;
+            default: return it.copy + element;
+        }
+    }
+
+    RowBuilder row_;
+    std::vector<Field> fields_;
+    std::vector<float> numbers_;
+    std::shared_ptr<const RowKernel> kernel_;
+};
+
+void write(StepProgram& program, const SgdStep& step, const Parameter& it) {
+    const RowValue weights = program.read(Field::weights);
+    RowValue slope = multiply_add(program.number(step.weight_decay), weights,
+                                  program.read(Field::gradient));
+    if (it.first != nullptr) {
+        const RowValue momentum = program.number(step.momentum);
+        const RowValue velocity = multiply_add(momentum, program.read(Field::first), slope);
+        program.write(Field::first, velocity);
+        slope = step.nesterov ? multiply_add(momentum, velocity, slope) : velocity;
+    }
+    const RowValue result = multiply_add(program.number(-step.learning_rate), slope, weights);
+    program.write(Field::weights, result);
+    if (it.copy != nullptr) program.write(Field::copy, result);
 }
 
+void write(StepProgram& program, const AdamwStep& step, const Parameter& it) {
+    const RowValue gradient = program.read(Field::gradient);
+    const RowValue mean = multiply_add(program.number(step.beta1), program.read(Field::first),
+                                       program.number(step.rest1) * gradient);
+    const RowValue square = multiply_add(program.number(step.beta2), program.read(Field::second),
+                                         program.number(step.rest2) * gradient * gradient);
+    program.write(Field::first, mean);
+    program.write(Field::second, square);
+    const RowValue root =
+        multiply_add(sqrt(square), program.number(step.root_scale), program.number(step.epsilon));
+    const RowValue decayed = program.read(Field::weights) * program.number(step.decay);
+    const RowValue result = multiply_add(program.number(-step.step_size), mean / root, decayed);
+    program.write(Field::weights, result);
+    if (it.copy != nullptr) program.write(Field::copy, result);
+}
+
+// Programs of a step: with and without a first state, with and without a copy.
 template <class Step>
-void run(void (*function)(const Step&, const Parameter&), const Step& step,
-         const std::vector<Parameter>& parameters) {
+class Programs {
+public:
+    Programs(const Step& step, const std::vector<Parameter>& parameters) {
+        for (const Parameter& it : parameters) {
+            StepProgram& program = all_[index_of(it)];
+            if (program.is_finished()) continue;
+            write(program, step, it);
+            program.finish();
+        }
+    }
+
+    const StepProgram& of(const Parameter& it) const { return all_[index_of(it)]; }
+
+private:
+    static std::size_t index_of(const Parameter& it) {
+        return (it.first != nullptr ? 2U : 0U) + (it.copy != nullptr ? 1U : 0U);
+    }
+
+    std::array<StepProgram, 4> all_;
+};
+
+template <class Step>
+void run(const Step& step, const std::vector<Parameter>& parameters) {
+    const Programs<Step> programs(step, parameters);
     // The first task of every parameter, and behind them the number of all tasks.
     std::vector<std::int64_t> first_task{0};
     for (const Parameter& it : parameters) {
@@ -126,18 +133,17 @@ void run(void (*function)(const Step&, const Parameter&), const Step& step,
         const auto index = static_cast<std::size_t>(after - first_task.begin()) - 1;
         const Parameter& it = parameters[index];
         const Blocks blocks{it.count, kTaskElements};
-        function(step, part_of(it, blocks.at(task - first_task[index])));
+        programs.of(it).run(it, blocks.at(task - first_task[index]));
     });
 }
 
 }  // namespace
 
 void run_step(const SgdStep& step, const std::vector<Parameter>& parameters) {
-    run(DLPRIM_FOR_ISA(usable_isa(), sgd), step, parameters);
+    run(step, parameters);
 }
 void run_step(const AdamwStep& step, const std::vector<Parameter>& parameters) {
-    run(DLPRIM_FOR_ISA(usable_isa(), adamw), step, parameters);
+    run(step, parameters);
 }
 
 }  // namespace dlprim
-#endif

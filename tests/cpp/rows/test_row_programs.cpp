@@ -1,0 +1,189 @@
+// Row programs: what plans make of them on any machine, that generated code and interpreter agree,
+// and how exact the functions are that only rows have.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "draw.h"
+#include "primitives/programs/row_programs.h"
+#include "row_problem.h"
+#include "rows/row_builder.h"
+#include "rows/row_kernel.h"
+#include "rows/row_plan.h"
+
+namespace dlprim {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+std::vector<Isa> generated_levels() {
+    std::vector<Isa> levels;
+    for (const Isa isa : {Isa::avx2, Isa::avx512}) {
+        if (isa <= usable_isa()) levels.push_back(isa);
+    }
+    return levels;
+}
+
+TEST_CASE("every named program fits the registers of every level") {
+    for (const std::string& name : row_program_names()) {
+        for (const DType dtype : {DType::f32, DType::bf16}) {
+            for (const Isa isa : {Isa::avx2, Isa::avx512}) {
+                CAPTURE(name);
+                const RowPlan plan = make_row_plan(row_program(name, dtype), isa);
+                CHECK(plan.registers.total <= vector_file(isa).registers);
+                CHECK(std::has_single_bit(static_cast<unsigned>(plan.unroll)));
+            }
+        }
+    }
+}
+
+TEST_CASE("softmax keeps its exponentials and makes three passes") {
+    const RowPlan plan = make_row_plan(row_program("softmax", DType::f32), Isa::avx512);
+    CHECK(plan.passes.size() == 4);  // the last has no body
+    CHECK(plan.passes.back().body.empty());
+    CHECK(plan.kept_rows == 1);
+    CHECK_FALSE(plan.by_strips);
+}
+
+TEST_CASE("layer norm computes differences again rather than keep them") {
+    CHECK(make_row_plan(row_program("layer_norm", DType::f32), Isa::avx512).kept_rows == 0);
+}
+
+TEST_CASE("the reciprocal of a row's length is computed once for all rows") {
+    const RowPlan plan = make_row_plan(row_program("layer_norm", DType::f32), Isa::avx512);
+    const auto divides = [](const RowStep& step) { return step.op == RowOp::divide; };
+    CHECK(std::count_if(plan.once.begin(), plan.once.end(), divides) == 1);
+}
+
+TEST_CASE("a product that is added up needs no step of its own") {
+    const RowPlan plan = make_row_plan(row_program("softmax_backward", DType::f32), Isa::avx512);
+    for (const RowStep& step : plan.passes.front().body) CHECK(step.op != RowOp::multiply);
+}
+
+TEST_CASE("columns without sums along rows stay in registers") {
+    RowBuilder row;
+    const RowValue x = row.tensor(DType::bf16), scale = row.column();
+    row.store(DType::bf16, x * scale);
+    row.add_to_column(x);
+    const RowPlan plan = make_row_plan(row.spec(), Isa::avx2);
+    CHECK(plan.by_strips);
+    CHECK(plan.columns.size() == 2);
+}
+
+TEST_CASE("single values that find no register wait on the stack") {
+    RowBuilder row;
+    RowValue x = row.tensor(DType::f32);
+    for (int i = 0; i < 18; ++i) x = x * row.scalar();
+    row.store(DType::f32, x);
+    const RowPlan plan = make_row_plan(row.spec(), Isa::avx2);
+    CHECK(plan.stack_vectors > 0);
+    CHECK(plan.registers.total == 16);
+}
+
+TEST_CASE("the same operation on the same values is one instruction") {
+    RowBuilder row;
+    const RowValue x = row.tensor(DType::f32);
+    row.store(DType::f32, (x + 1.0F) * (x + 1.0F));
+    CHECK(row.spec().instructions.size() == 5);
+}
+
+TEST_CASE("what is no program is refused") {
+    RowSpec spec;
+    spec.operands.push_back({});
+    spec.instructions.push_back({.op = RowOp::negate, .inputs = {0, kNoValue, kNoValue, kNoValue}});
+    CHECK_THROWS_AS(validate(spec), std::invalid_argument);
+    spec.instructions = {{.op = RowOp::load, .detail = 1}};
+    CHECK_THROWS_AS(validate(spec), std::invalid_argument);
+    spec.instructions = {{.op = RowOp::load}, {.op = RowOp::store, .inputs = {0, -1, -1, -1}}};
+    CHECK_THROWS_AS(validate(spec), std::invalid_argument);  // an operand for reading
+    RowBuilder one, other;
+    const RowValue x = one.tensor(DType::f32), y = other.tensor(DType::f32);
+    CHECK_THROWS_AS(x + y, std::invalid_argument);
+    one.store_per_row(x);
+    CHECK_THROWS_AS(one.spec(), std::invalid_argument);
+    CHECK_THROWS_AS(row_program("softmin", DType::f32), std::invalid_argument);
+}
+
+TEST_CASE("random programs agree with the interpreter") {
+    for (const Isa isa : generated_levels()) {
+        for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+            CAPTURE(seed);
+            testing::Draw draw(seed);
+            const testing::RowProgram program = testing::draw_row_program(draw);
+            testing::RowProblem problem(program, draw);
+            CHECK(problem.mismatch(RowKernel(program.spec, isa)) == "");
+        }
+    }
+}
+
+TEST_CASE("sums of long rows keep their digits") {
+    RowBuilder row;
+    row.store_per_row(sum(row.tensor(DType::f32)));
+    const std::vector<float> ones(1 << 22, 0.1F);
+    for (const Isa isa : generated_levels()) {
+        float total = 0;
+        RowArgs args{.rows = 1, .columns = 1 << 22};
+        args.operands[0].data = const_cast<float*>(ones.data());
+        args.operands[1].data = &total;
+        RowKernel(row.spec(), isa)(args);
+        CHECK(total == doctest::Approx(0.1F * double{1 << 22}).epsilon(3e-6));
+    }
+}
+
+// Errors in units of the spacing of floats at the exact result.
+double ulps(float value, double expected) {
+    const auto rounded = static_cast<float>(expected);
+    if (std::isnan(value) || std::isnan(rounded)) {
+        return std::isnan(value) == std::isnan(rounded) ? 0 : kInfinity;
+    }
+    if (std::isinf(value) || std::isinf(rounded)) return value == rounded ? 0 : kInfinity;
+    const float up = std::nextafter(std::abs(rounded), kInfinity);
+    return std::abs(value - expected) / (double{up} - std::abs(double{rounded}));
+}
+
+double worst(const RowSpec& spec, Isa isa, double (*exact)(double)) {
+    const RowKernel kernel(spec, isa);
+    constexpr std::uint32_t kStep = 1013;
+    constexpr std::int64_t kBlock = 1 << 16;
+    std::vector<float> x(kBlock), y(kBlock);
+    double most = 0;
+    std::uint64_t bits = 0;
+    while (bits <= 0xFFFFFFFFU) {
+        for (float& each : x) {
+            each = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+            bits += kStep;
+        }
+        RowArgs args{.rows = 1, .columns = kBlock};
+        args.operands[0].data = x.data();
+        args.operands[1].data = y.data();
+        kernel(args);
+        for (std::size_t i = 0; i < x.size(); ++i) {
+            most = std::max(most, ulps(y[i], exact(double{x[i]})));
+        }
+    }
+    return most;
+}
+
+// Of these floats, the same on AVX2 and AVX-512: exp 0.84 ULP, log 0.87.
+TEST_CASE("exponential and logarithm are exact for every kind of float") {
+    RowBuilder power, logarithm;
+    power.store(DType::f32, exp(power.tensor(DType::f32)));
+    logarithm.store(DType::f32, log(logarithm.tensor(DType::f32)));
+    for (const Isa isa : generated_levels()) {
+        const double of_exp = worst(power.spec(), isa, [](double x) { return std::exp(x); });
+        const double of_log = worst(logarithm.spec(), isa, [](double x) { return std::log(x); });
+        MESSAGE(name_of(isa) << ": exp " << of_exp << " ULP, log " << of_log);
+        CHECK(of_exp <= 1);
+        CHECK(of_log <= 1.5);
+    }
+}
+
+}  // namespace
+}  // namespace dlprim
