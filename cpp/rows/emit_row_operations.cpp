@@ -288,7 +288,7 @@ int RowEmitter::accumulator(int reduction, int lane) const {
 int RowEmitter::total_of(const RowPass& pass, std::size_t reduction) const {
     const auto end = pass.reductions.begin() + static_cast<std::ptrdiff_t>(reduction);
     return plan_.registers.totals +
-           static_cast<int>(std::count_if(
+           2 * static_cast<int>(std::count_if(
                pass.reductions.begin(), end,
                [](const RowReduction& it) { return it.op == RowOp::sum; }));
 }
@@ -360,7 +360,14 @@ void RowEmitter::empty_sums(const RowPass& pass) {
                         accumulator(reduction, lane + half));
             }
         }
-        combine(RowOp::sum, total_of(pass, i), accumulator(reduction, 0));
+        // Kahan's sum: the total's second register holds what rounding has added too much.
+        const Vector total = vector(total_of(pass, i)), excess = vector(total.getIdx() + 1);
+        const Vector chain = vector(accumulator(reduction, 0)), next = vector(0);
+        vsubps(chain, chain, excess);
+        vaddps(next, total, chain);
+        vsubps(excess, next, total);
+        vsubps(excess, excess, chain);
+        vmovaps(total, next);
         for (int lane = 0; lane < plan_.unroll; ++lane) zero(accumulator(reduction, lane));
     }
 }
@@ -370,6 +377,7 @@ void RowEmitter::move_totals(const RowPass& pass, bool in) {
         if (pass.reductions[i].op != RowOp::sum) continue;
         if (in) {
             zero(total_of(pass, i));
+            zero(total_of(pass, i) + 1);
         } else {
             copy(accumulator(static_cast<int>(i), 0), total_of(pass, i));
         }

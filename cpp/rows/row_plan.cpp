@@ -306,7 +306,7 @@ private:
             map.columns = map.vectors + vectors * unroll;
             map.accumulators = map.columns + column_values_ * unroll;
             map.totals = map.accumulators + accumulators * unroll;
-            map.singles = map.totals + totals;
+            map.singles = map.totals + 2 * totals;
             return map;
         };
         plan_.unroll = heavy ? kMostUnrolledHeavy : kMostUnrolled;

@@ -66,7 +66,7 @@ struct RowRegisters {
     int vectors = 0;  // behind scratch, which begins at 0
     int columns = 0;
     int accumulators = 0;  // of reductions
-    int totals = 0;        // of sums: what long rows' accumulators are emptied into
+    int totals = 0;        // two for each sum: what long rows' accumulators are emptied into
     int singles = 0;
     int total = 0;
 };
