@@ -284,10 +284,10 @@ int RowEmitter::accumulator(int reduction, int lane) const {
     return plan_.registers.accumulators + reduction * plan_.unroll + lane;
 }
 
-// Of the sums of a pass alone.
+// Of the sums of a pass alone; a vector on the stack.
 int RowEmitter::total_of(const RowPass& pass, std::size_t reduction) const {
     const auto end = pass.reductions.begin() + static_cast<std::ptrdiff_t>(reduction);
-    return plan_.registers.totals +
+    return plan_.totals +
            2 * static_cast<int>(std::count_if(
                pass.reductions.begin(), end,
                [](const RowReduction& it) { return it.op == RowOp::sum; }));
@@ -360,14 +360,17 @@ void RowEmitter::empty_sums(const RowPass& pass) {
                         accumulator(reduction, lane + half));
             }
         }
-        // Kahan's sum: the total's second register holds what rounding has added too much.
-        const Vector total = vector(total_of(pass, i)), excess = vector(total.getIdx() + 1);
-        const Vector chain = vector(accumulator(reduction, 0)), next = vector(0);
+        // Kahan's sum: beside the total is what rounding has added too much.
+        const Vector chain = vector(accumulator(reduction, 0)), total = vector(0), next = vector(1);
+        const auto memory = ptr[stack_vector(total_of(pass, i))];
+        const auto excess = ptr[stack_vector(total_of(pass, i) + 1)];
         vsubps(chain, chain, excess);
+        vmovups(total, memory);
         vaddps(next, total, chain);
-        vsubps(excess, next, total);
-        vsubps(excess, excess, chain);
-        vmovaps(total, next);
+        vsubps(total, next, total);
+        vsubps(total, total, chain);
+        vmovups(excess, total);
+        vmovups(memory, next);
         for (int lane = 0; lane < plan_.unroll; ++lane) zero(accumulator(reduction, lane));
     }
 }
@@ -375,11 +378,13 @@ void RowEmitter::empty_sums(const RowPass& pass) {
 void RowEmitter::move_totals(const RowPass& pass, bool in) {
     for (std::size_t i = 0; i < pass.reductions.size(); ++i) {
         if (pass.reductions[i].op != RowOp::sum) continue;
+        const auto total = ptr[stack_vector(total_of(pass, i))];
         if (in) {
-            zero(total_of(pass, i));
-            zero(total_of(pass, i) + 1);
+            zero(0);
+            vmovups(total, vector(0));
+            vmovups(ptr[stack_vector(total_of(pass, i) + 1)], vector(0));
         } else {
-            copy(accumulator(static_cast<int>(i), 0), total_of(pass, i));
+            vmovups(vector(accumulator(static_cast<int>(i), 0)), total);
         }
     }
 }

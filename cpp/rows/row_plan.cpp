@@ -305,8 +305,7 @@ private:
             map.vectors = scratch;
             map.columns = map.vectors + vectors * unroll;
             map.accumulators = map.columns + column_values_ * unroll;
-            map.totals = map.accumulators + accumulators * unroll;
-            map.singles = map.totals + 2 * totals;
+            map.singles = map.accumulators + accumulators * unroll;
             return map;
         };
         plan_.unroll = heavy ? kMostUnrolledHeavy : kMostUnrolled;
@@ -317,6 +316,8 @@ private:
                                         std::to_string(plan_.registers.singles) +
                                         " registers, expected at most " + std::to_string(all));
         }
+        plan_.totals = plan_.stack_vectors;
+        plan_.stack_vectors += 2 * totals;
         deal_singles(all);
     }
 

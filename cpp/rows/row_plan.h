@@ -66,7 +66,6 @@ struct RowRegisters {
     int vectors = 0;  // behind scratch, which begins at 0
     int columns = 0;
     int accumulators = 0;  // of reductions
-    int totals = 0;        // two for each sum: what long rows' accumulators are emptied into
     int singles = 0;
     int total = 0;
 };
@@ -82,6 +81,7 @@ struct RowPlan {
     std::vector<RowPass> passes;   // the last one's body may be empty
     int kept_rows = 0;             // of scratch
     int stack_vectors = 0;
+    int totals = 0;  // the first of them that holds a sum: two for each, where chains of it end
 };
 
 // `isa` is avx2 or higher. Throws std::invalid_argument where a program is not one or needs more
