@@ -369,8 +369,17 @@ void RowEmitter::empty_sums(const RowPass& pass) {
         vaddps(next, total, chain);
         vsubps(total, next, total);
         vsubps(total, total, chain);
-        vmovups(excess, total);
         vmovups(memory, next);
+        // None where a number is infinite.
+        vsubps(next, total, total);
+        if (avx512()) {
+            vcmpps(k2, next, next, kEqual);
+            vmovaps(total | k2 | T_z, total);
+        } else {
+            vcmpps(next, next, next, kEqual);
+            vandps(total, total, next);
+        }
+        vmovups(excess, total);
         for (int lane = 0; lane < plan_.unroll; ++lane) zero(accumulator(reduction, lane));
     }
 }
