@@ -63,7 +63,11 @@ void ElementAssembler::store_elements(const Xbyak::RegExp& to, int index, DType 
     narrow_and_store(to, index, dtype, masked);
 }
 
-// Leaves the bfloat16 in the low half of each word. A NaN keeps its upper bits and becomes quiet.
+void ElementAssembler::store_exactly(const Xbyak::RegExp& to, int index, bool masked) {
+    vpsrld(vector(index), vector(index), 16);
+    narrow_and_store(to, index, DType::bf16, masked);
+}
+
 void ElementAssembler::round_to_bf16(int index, int scratch) {
     const Vector x = vector(index);
     const Vector rounded = vector(scratch);

@@ -20,8 +20,14 @@ protected:
     // and the two from `scratch` on.
     void store_elements(const Xbyak::RegExp& to, int index, DType dtype, bool masked, int scratch);
 
-private:
+    // Of values that bfloat16 holds: all bits as they are. Overwrites the register.
+    void store_exactly(const Xbyak::RegExp& to, int index, bool masked);
+
+    // Leaves the bfloat16 in the low half of each word. A NaN keeps its upper bits and becomes
+    // quiet. Overwrites the two registers from `scratch` on.
     void round_to_bf16(int index, int scratch);
+
+private:
     void clamp_to_int8(int index, DType dtype);
     void narrow_and_store(const Xbyak::RegExp& to, int index, DType dtype, bool masked);
     void pack_low(int index, DType dtype);

@@ -42,6 +42,7 @@ RowEmitter::Place RowEmitter::argument(int operand) const {
 void RowEmitter::load_column_or_tensor(const RowStep& step, int to, Lane lane) {
     const DType dtype = plan_.spec.operands[step.detail].dtype;
     const Place from = place_of(step.detail, lane.index);
+    fetch_ahead(step.detail, from);
     if (lane.masked && !avx512()) {
         load_part(to, from, dtype);
     } else {
@@ -58,31 +59,118 @@ void RowEmitter::store_tensor(const RowStep& step, Lane lane) {
         from = 0;
     }
     const Place to = place_of(step.detail, lane.index);
+    fetch_ahead(step.detail, to);
     if (step.streams && !lane.masked) {
         store_around_caches(to, from, lanes_ * 4);
     } else if (lane.masked && !avx512()) {
-        store_part(to, from, dtype);
+        store_part(to, from, dtype, step.exact);
+    } else if (dtype == DType::bf16 && step.exact) {
+        store_exactly(to, from, lane.masked);
     } else {
         store_elements(to, from, dtype, lane.masked, 1);
     }
 }
 
 void RowEmitter::add_to_column(const RowStep& step, Lane lane) {
-    if (step.to.kind == RowPlace::Kind::columns) {
-        const int sum = register_of(step.to, lane.index);
+    const bool in_strips = step.to.kind == RowPlace::Kind::columns;
+    const int sum = in_strips ? register_of(step.to, lane.index) : 0;
+    if (!in_strips) load_column_or_tensor(step, sum, lane);
+    if (step.from[1].kind == RowPlace::Kind::none) {
         with(step.from[0], lane.index,
              [&](const Xbyak::Operand& x) { vaddps(vector(sum), vector(sum), x); });
-        return;
+    } else {
+        const int x = in_register(step.from[0], lane.index, 1);
+        with(step.from[1], lane.index,
+             [&](const Xbyak::Operand& y) { vfmadd231ps(vector(sum), vector(x), y); });
     }
-    load_column_or_tensor(step, 0, lane);
-    with(step.from[0], lane.index,
-         [&](const Xbyak::Operand& x) { vaddps(vector(0), vector(0), x); });
+    if (in_strips) return;
     const Place to = place_of(step.detail, lane.index);
     if (lane.masked && !avx512()) {
-        store_part(to, 0, DType::f32);
+        store_part(to, sum, DType::f32);
     } else {
-        store(to, 0, lane.masked, 1);
+        store(to, sum, lane.masked, 1);
     }
+}
+
+void RowEmitter::fetch_ahead(int operand, const Place& from) {
+    const bool is_tensor = plan_.spec.operands[bytes(operand)].shape == RowShape::tensor;
+    if (plan_.spec.ahead != 0 && is_tensor) prefetcht0(ptr[from + bytes(plan_.spec.ahead)]);
+}
+
+// The bytes of a vector's bits, in rax. Overwrites rcx, which is where they are when they have been
+// changed.
+RowEmitter::Place RowEmitter::point_at_bits(int operand, int lane) {
+    const int pointer = pointers_.at(bytes(operand));
+    if (pointer < 0) {
+        mov(rcx, pointer_of(operand));
+    }
+    const Xbyak::Reg64 base(pointer < 0 ? rcx.getIdx() : pointer);
+    mov(rax, rsi);
+    shr(rax, 3);
+    return base + rax + bytes(lane * lanes_ / 8);
+}
+
+// Zeros where bits are not set.
+void RowEmitter::gate(const RowStep& step, int to, Lane lane) {
+    const int x = in_register(step.from[0], lane.index, 0);
+    const Place from = point_at_bits(step.detail, lane.index);
+    if (lane.masked && avx512()) {
+        Xbyak::Label short_one;
+        lea(r11, ptr[from]);
+        movzx(eax, byte[r11]);
+        cmp(number_of_call(Number::tail), 8);
+        jle(short_one);
+        movzx(ecx, byte[r11 + 1]);
+        shl(ecx, 8);
+        or_(eax, ecx);
+        L(short_one);
+        kmovw(k2, eax);
+    } else if (avx512()) {
+        kmovw(k2, ptr[from]);
+    } else {
+        movzx(eax, byte[from]);
+    }
+    if (avx512()) {
+        vmovaps(vector(to) | k2 | T_z, vector(x));
+        return;
+    }
+    vmovd(Xbyak::Xmm(1), eax);
+    vpbroadcastd(vector(1), Xbyak::Xmm(1));
+    vpand(vector(1), vector(1), ptr[rip + lane_bits_]);
+    vpcmpeqd(vector(1), vector(1), ptr[rip + lane_bits_]);
+    vandps(vector(to), vector(x), vector(1));
+}
+
+void RowEmitter::store_bits(const RowStep& step, Lane lane) {
+    constexpr std::uint8_t kNotLessEqual = 6;
+    const int x = in_register(step.from[0], lane.index, 0);
+    const Place to = point_at_bits(step.detail, lane.index);
+    if (!avx512()) {
+        vcmpps(vector(1), vector(x), constant(0), kNotLessEqual);
+        if (lane.masked) {
+            load_tail_mask(0);
+            vandps(vector(1), vector(1), vector(0));
+        }
+        lea(r11, ptr[to]);
+        vmovmskps(eax, Xbyak::Ymm(1));
+        mov(byte[r11], al);
+        return;
+    }
+    if (!lane.masked) {
+        vcmpps(k2, vector(x), constant(0), kNotLessEqual);
+        kmovw(ptr[to], k2);
+        return;
+    }
+    Xbyak::Label short_one;
+    vcmpps(k2 | tail_mask(), vector(x), constant(0), kNotLessEqual);
+    lea(r11, ptr[to]);
+    kmovw(eax, k2);
+    mov(byte[r11], al);
+    cmp(number_of_call(Number::tail), 8);
+    jle(short_one);
+    shr(eax, 8);
+    mov(byte[r11 + 1], al);
+    L(short_one);
 }
 
 void RowEmitter::load_tail_mask(int to) {
@@ -102,14 +190,19 @@ void RowEmitter::load_part(int to, const Place& from, DType dtype) {
 }
 
 // Overwrites scratch from 1 on, and what is stored if it is narrow.
-void RowEmitter::store_part(const Place& to, int from, DType dtype) {
+void RowEmitter::store_part(const Place& to, int from, DType dtype, bool exact) {
     if (size_of(dtype) == 4) {
         load_tail_mask(1);
         vmaskmovps(ptr[to], vector(1), vector(from));
         return;
     }
     lea(rax, ptr[to]);
-    store_elements(stack_vector(plan_.stack_vectors + 1), from, dtype, false, 1);
+    const Place stack = stack_vector(plan_.stack_vectors + 1);
+    if (dtype == DType::bf16 && exact) {
+        store_exactly(stack, from, false);
+    } else {
+        store_elements(stack, from, dtype, false, 1);
+    }
     copy_part(false, dtype);
 }
 

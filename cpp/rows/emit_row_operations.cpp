@@ -88,6 +88,7 @@ void RowEmitter::operation(const RowStep& step, int to, int lane) {
         case RowOp::square_root:
         case RowOp::exponential:
         case RowOp::logarithm:
+        case RowOp::rounded:
         case RowOp::activation: return unary(step, to, lane);
         default: return arithmetic(step, to, lane);
     }
@@ -157,6 +158,11 @@ void RowEmitter::unary(const RowStep& step, int to, int lane) {
         default: break;
     }
     if (to != x) copy(to, x);
+    if (step.op == RowOp::rounded) {
+        round_to_bf16(to, 0);
+        shift_words_left(to, 16);
+        return;
+    }
     activate(static_cast<Activation>(step.detail), to, 0);
 }
 

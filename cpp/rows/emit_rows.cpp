@@ -28,10 +28,10 @@ RowEmitter::RowEmitter(const RowPlan& plan, void* buffer)
       lanes_(vector_file(plan.isa).bytes / 4) {
     pointers_.fill(-1);
     std::size_t next = 0;
-    for (const RowShape shape : {RowShape::tensor, RowShape::column, RowShape::row}) {
+    for (const RowShape shape :
+         {RowShape::tensor, RowShape::bits, RowShape::column, RowShape::row}) {
         for (std::size_t i = 0; i < plan.spec.operands.size(); ++i) {
-            const bool is_used = plan.spec.operands[i].shape == shape &&
-                                 !(shape == RowShape::column && plan.by_strips);
+            const bool is_used = plan.spec.operands[i].shape == shape;
             if (is_used && next < kPointers.size()) pointers_.at(i) = kPointers.at(next++);
         }
     }
@@ -51,6 +51,8 @@ std::vector<std::uint8_t> RowEmitter::emit() {
         align(32);
         L(partial_masks_);
         for (int lane = 0; lane < 2 * lanes_; ++lane) dd(lane < lanes_ ? ~0U : 0U);
+        L(lane_bits_);
+        for (int lane = 0; lane < lanes_; ++lane) dd(1U << lane);
     }
     return {getCode(), getCode() + getSize()};
 }
@@ -128,7 +130,7 @@ void RowEmitter::point_at_scratch() {
 void RowEmitter::next_row() {
     for (int i = 0; i < static_cast<int>(plan_.spec.operands.size()); ++i) {
         const RowShape shape = plan_.spec.operands[static_cast<std::size_t>(i)].shape;
-        if (shape != RowShape::tensor && shape != RowShape::row) continue;
+        if (shape == RowShape::column || shape == RowShape::scalar) continue;
         const auto stride = ptr[argument(i) + sizeof(void*)];
         if (pointers_.at(static_cast<std::size_t>(i)) >= 0) {
             add(Xbyak::Reg64(pointers_.at(static_cast<std::size_t>(i))), stride);
@@ -280,6 +282,8 @@ void RowEmitter::body_step(const RowStep& step, Lane lane) {
             return load_column_or_tensor(step, register_of(step.to, lane.index), lane);
         case RowOp::store: return store_tensor(step, lane);
         case RowOp::add_to_column: return add_to_column(step, lane);
+        case RowOp::gate: return gate(step, register_of(step.to, lane.index), lane);
+        case RowOp::store_bits: return store_bits(step, lane);
         case RowOp::keep:
             return vmovups(ptr[kept_place(step.detail, lane.index)],
                            vector(register_of(step.from[0], lane.index)));

@@ -15,6 +15,17 @@ RowValue RowBuilder::per_row() { return operand({RowShape::row, DType::f32, fals
 
 RowValue RowBuilder::scalar() { return operand({RowShape::scalar, DType::f32, false}); }
 
+std::uint8_t RowBuilder::bits() {
+    spec_.operands.push_back({RowShape::bits, DType::u8, false});
+    return static_cast<std::uint8_t>(spec_.operands.size() - 1);
+}
+
+RowValue RowBuilder::gated(std::uint8_t bits, RowValue value) {
+    RowInstruction it{.op = RowOp::gate, .detail = bits};
+    it.inputs[0] = index_of(value);
+    return instruction(it);
+}
+
 RowValue RowBuilder::columns() { return instruction({.op = RowOp::columns}); }
 
 void RowBuilder::store(DType dtype, RowValue value) {
@@ -27,6 +38,10 @@ void RowBuilder::store_per_row(RowValue value) {
 
 void RowBuilder::add_to_column(RowValue value) {
     write({RowShape::column, DType::f32, true}, RowOp::add_to_column, value);
+}
+
+void RowBuilder::store_bits(RowValue value) {
+    write({RowShape::bits, DType::u8, true}, RowOp::store_bits, value);
 }
 
 RowSpec RowBuilder::spec() const {

@@ -52,6 +52,9 @@ public:
     RowValue column(DType dtype = DType::f32);
     RowValue per_row();
     RowValue scalar();
+    // `value` where a bit of this new operand is set, else 0; several values may ask the same bits.
+    std::uint8_t bits();
+    RowValue gated(std::uint8_t bits, RowValue value);
     // The length of a row.
     RowValue columns();
 
@@ -60,6 +63,11 @@ public:
     void store(DType dtype, RowValue value);
     void store_per_row(RowValue value);
     void add_to_column(RowValue value);
+    // A bit for every element, set where the value is not <= 0.
+    void store_bits(RowValue value);
+
+    // Bytes in front of what is loaded and stored that are fetched for later.
+    void fetch_ahead(std::int32_t bytes) { spec_.ahead = bytes; }
 
     // The program up to here. Throws what validate() does.
     RowSpec spec() const;
@@ -104,6 +112,12 @@ inline RowValue log(RowValue x) { return RowBuilder::apply(RowOp::logarithm, {x}
 inline RowValue activated(Activation activation, RowValue x) {
     if (activation == Activation::none) return x;
     return RowBuilder::apply(RowOp::activation, {x}, static_cast<std::uint8_t>(activation));
+}
+
+// As it would be after it was stored and loaded again.
+inline RowValue rounded(DType dtype, RowValue x) {
+    if (dtype == DType::f32) return x;
+    return RowBuilder::apply(RowOp::rounded, {x}, static_cast<std::uint8_t>(dtype));
 }
 
 inline RowCondition operator<(RowValue a, RowValue b) { return {Comparison::less, a, b}; }

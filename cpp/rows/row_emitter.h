@@ -69,8 +69,12 @@ private:
     void load_column_or_tensor(const RowStep& step, int to, Lane lane);
     void store_tensor(const RowStep& step, Lane lane);
     void add_to_column(const RowStep& step, Lane lane);
+    void fetch_ahead(int operand, const Place& from);
+    Place point_at_bits(int operand, int lane);
+    void gate(const RowStep& step, int to, Lane lane);
+    void store_bits(const RowStep& step, Lane lane);
     void load_part(int to, const Place& from, DType dtype);
-    void store_part(const Place& to, int from, DType dtype);
+    void store_part(const Place& to, int from, DType dtype, bool exact = false);
     void copy_part(bool in, DType dtype);
     void load_single(const RowStep& step, int to);
     void store_single(const RowStep& step);
@@ -112,6 +116,7 @@ private:
     int lanes_;
     std::array<int, kMostRowOperands> pointers_{};  // a register, or none (-1)
     Xbyak::Label partial_masks_;
+    Xbyak::Label lane_bits_;
 };
 
 // A value as an operand of an instruction, wherever it is.

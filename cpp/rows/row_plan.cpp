@@ -18,6 +18,9 @@ constexpr int kMostComputedAgain = 8;
 constexpr int kMostUnrolled = 8;
 constexpr int kMostUnrolledHeavy = 4;
 constexpr int kHeavy = 10;
+// Vectors of a strip from which on the steps from row to row are a small part of its work: rather
+// than have fewer, columns are loaded again for every row.
+constexpr int kFewestInStrips = 4;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
@@ -34,24 +37,25 @@ int cost_of(const RowInstruction& it) {
 
 class Planner {
 public:
-    Planner(const RowSpec& spec, Isa isa)
-        : spec_(spec), uniform_(uniform_values(spec)), count_(static_cast<int>(uniform_.size())) {
+    // `holds_columns`: whether the values of columns that are read stay in registers.
+    Planner(const RowSpec& spec, Isa isa, bool holds_columns)
+        : spec_(spec),
+          holds_columns_(holds_columns),
+          uniform_(uniform_values(spec)),
+          count_(static_cast<int>(uniform_.size())),
+          products_(joined_products(spec)),
+          exact_(exact_values(spec)) {
         plan_.spec = spec;
         plan_.isa = isa;
     }
 
     RowPlan planned() {
-        products_.assign(at(count_), kNoValue);
         place_in_time();
         plan_.by_strips = runs_by_strips();
         place_single_values();
         plan_.passes.resize(at(passes_ + 1));
         for (int pass = passes_ - 1; pass >= 0; --pass) collect(pass);
-        for (int pass = 0; pass < passes_; ++pass) {
-            join_products_and_sums(pass);
-            write_body(pass);
-        }
-        products_.assign(at(count_), kNoValue);
+        for (int pass = 0; pass < passes_; ++pass) write_body(pass);
         write_single_steps();
         count_registers();
         return std::move(plan_);
@@ -96,6 +100,7 @@ private:
     bool runs_per_vector(int i) const {
         const RowInstruction& it = instruction(i);
         if (it.op == RowOp::store) return spec_.operands[it.detail].shape == RowShape::tensor;
+        if (it.op == RowOp::store_bits) return true;
         return !uniform_[at(i)] || is_reduction(it.op) || it.op == RowOp::add_to_column;
     }
 
@@ -136,7 +141,7 @@ private:
         }
         for (int i = count_ - 1; i >= 0; --i) {
             if (!needed[at(i)] || is_reloaded(i, pass)) continue;
-            for_inputs(i, [&](int input) {
+            for_inputs(source(i), [&](int input) {
                 if (uniform_[at(input)]) return;
                 needed[at(input)] = true;
                 if (pass_[at(input)] < pass && costs_[at(input)] > kMostComputedAgain) {
@@ -149,27 +154,6 @@ private:
 
     bool is_reloaded(int i, int pass) const {
         return kept_[at(i)] != kNoValue && pass_[at(i)] < pass;
-    }
-
-    // A product that is only added up needs no instruction of its own.
-    void join_products_and_sums(int pass) {
-        std::vector<bool>& needed = needed_[at(pass)];
-        std::vector<int> uses(at(count_), 0);
-        for (int i = 0; i < count_; ++i) {
-            if (!needed[at(i)] || is_reloaded(i, pass)) continue;
-            for_inputs(i, [&](int input) { ++uses[at(input)]; });
-        }
-        products_.assign(at(count_), kNoValue);
-        for (int i = 0; i < count_; ++i) {
-            if (!needed[at(i)] || instruction(i).op != RowOp::sum) continue;
-            const int product = instruction(i).inputs[0];
-            const bool joins = instruction(product).op == RowOp::multiply &&
-                               !uniform_[at(product)] && uses[at(product)] == 1 &&
-                               kept_[at(product)] == kNoValue;
-            if (!joins) continue;
-            products_[at(i)] = product;
-            needed[at(product)] = false;
-        }
     }
 
     // The instruction whose inputs a step has.
@@ -218,7 +202,8 @@ private:
     // Loads of columns happen at the begin of a strip.
     bool hoisted(int i) {
         const RowInstruction& it = instruction(i);
-        if (!plan_.by_strips || it.op != RowOp::load || !touches_column(it)) return false;
+        if (!plan_.by_strips || !holds_columns_) return false;
+        if (it.op != RowOp::load || !touches_column(it)) return false;
         places_[at(i)] = {.kind = Kind::columns, .index = column_values_++};
         RowStep step = placed(i);
         step.to = places_[at(i)];
@@ -247,6 +232,7 @@ private:
         step.op = it.op;
         step.detail = it.detail;
         step.streams = it.op == RowOp::store && it.bits != 0;
+        step.exact = it.op == RowOp::store && exact_[at(it.inputs[0])];
         const auto& inputs = instruction(source(i)).inputs;
         for (std::size_t k = 0; k < inputs.size(); ++k) {
             if (inputs[k] != kNoValue) step.from[k] = places_[at(inputs[k])];
@@ -311,6 +297,10 @@ private:
         plan_.unroll = heavy ? kMostUnrolledHeavy : kMostUnrolled;
         while (plan_.unroll > 1 && at_unroll(plan_.unroll).singles > all) plan_.unroll /= 2;
         plan_.registers = at_unroll(plan_.unroll);
+        if (plan_.registers.singles > all && plan_.by_strips && holds_columns_) {
+            plan_.unroll = 0;  // they do not fit
+            return;
+        }
         if (plan_.registers.singles > all) {
             throw std::invalid_argument("a row program needs " +
                                         std::to_string(plan_.registers.singles) +
@@ -356,15 +346,17 @@ private:
     }
 
     const RowSpec& spec_;
+    bool holds_columns_;
     std::vector<bool> uniform_;
     int count_;
+    std::vector<std::int16_t> products_;  // that an instruction adds up itself
+    std::vector<bool> exact_;             // what bfloat16 holds
     RowPlan plan_;
     int passes_ = 0;
     int singles_ = 0;
     int vectors_ = 0;
     int column_values_ = 0;
     // Of each instruction.
-    std::vector<int> products_;  // that a sum adds up itself, in the pass that is being written
     std::vector<int> pass_;
     std::vector<int> ready_;
     std::vector<int> costs_;
@@ -386,6 +378,9 @@ int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa) {
             // The value itself stays as it is, and rounding takes two more.
             return is_narrow(spec.operands[step.detail].dtype) ? 3 : 2;
         case RowOp::keep: return 1;
+        case RowOp::rounded: return 3;
+        case RowOp::gate:
+        case RowOp::store_bits: return avx2 ? 2 : 1;
         case RowOp::activation: return activation_registers(static_cast<Activation>(step.detail));
         case RowOp::exponential: return 3;
         case RowOp::logarithm: return 4;
@@ -394,8 +389,8 @@ int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa) {
         case RowOp::multiply_add: return 2;
         case RowOp::sum:
         case RowOp::highest:
-        case RowOp::lowest:
-        case RowOp::add_to_column: return avx2 ? 2 : 1;
+        case RowOp::lowest: return avx2 ? 2 : 1;
+        case RowOp::add_to_column: return 2;
         default: return 1;
     }
 }
@@ -403,7 +398,10 @@ int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa) {
 RowPlan make_row_plan(const RowSpec& spec, Isa isa) {
     validate(spec);
     if (isa < Isa::avx2) throw std::invalid_argument("a plan of a row program needs vectors");
-    return Planner(spec, isa).planned();
+    RowPlan plan = Planner(spec, isa, true).planned();
+    if (!plan.by_strips || plan.unroll >= kFewestInStrips) return plan;
+    RowPlan other = Planner(spec, isa, false).planned();
+    return other.unroll > plan.unroll ? other : plan;
 }
 
 }  // namespace dlprim

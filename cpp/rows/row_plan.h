@@ -46,6 +46,7 @@ struct RowStep {
     std::array<RowPlace, 4> from;
     std::uint8_t detail = 0;
     bool streams = false;  // a store around the caches
+    bool exact = false;    // a store of what bfloat16 holds
 
     friend bool operator==(const RowStep&, const RowStep&) = default;
 };

@@ -42,6 +42,11 @@ float computed(const RowInstruction& it, const std::array<float, 4>& x) {
         case RowOp::logarithm: return static_cast<float>(std::log(double{x[0]}));
         case RowOp::activation:
             return static_cast<float>(activated(static_cast<Activation>(it.detail), x[0]));
+        case RowOp::rounded: {
+            std::uint16_t stored = 0;
+            set_element(DType::bf16, &stored, 0, x[0]);
+            return element_at(DType::bf16, &stored, 0);
+        }
         case RowOp::select:
             return holds(static_cast<Comparison>(it.detail), x[0], x[1]) ? x[2] : x[3];
         default: return 0;
@@ -66,7 +71,11 @@ float reduced(RowOp op, const std::vector<float>& values, std::int64_t columns) 
 class Interpreter {
 public:
     Interpreter(const RowSpec& spec, const RowArgs& args)
-        : spec_(spec), args_(args), uniform_(uniform_values(spec)) {
+        : spec_(spec),
+          args_(args),
+          uniform_(uniform_values(spec)),
+          joined_(joined_products(spec)),
+          exact_(exact_values(spec)) {
         for (const bool uniform : uniform_) {
             values_.emplace_back(uniform ? 1 : static_cast<std::size_t>(args.columns));
         }
@@ -84,8 +93,16 @@ public:
                 case RowOp::lowest:
                     values_[i][0] = reduced(it.op, whole_row(it.inputs[0]), args_.columns);
                     break;
+                case RowOp::gate:
+                    for (std::int64_t column = 0; column < count; ++column) {
+                        const bool set = bit_at(data(it.detail, row), column);
+                        values_[i][static_cast<std::size_t>(column)] =
+                            set ? value(it.inputs[0], column) : 0;
+                    }
+                    break;
+                case RowOp::store_bits: write_bits(it, row); break;
                 case RowOp::store:
-                case RowOp::add_to_column: write(it, row); break;
+                case RowOp::add_to_column: write(it, row, joined_[i]); break;
                 default:
                     for (std::int64_t column = 0; column < count; ++column) {
                         values_[i][static_cast<std::size_t>(column)] =
@@ -119,7 +136,7 @@ private:
 
     char* data(std::uint8_t operand, std::int64_t row) const {
         const RowShape shape = spec_.operands[operand].shape;
-        const bool moves = shape == RowShape::tensor || shape == RowShape::row;
+        const bool moves = shape != RowShape::column && shape != RowShape::scalar;
         const RowArgs::Operand& it = args_.operands.at(operand);
         return static_cast<char*>(it.data) + (moves ? row * it.stride : 0);
     }
@@ -131,22 +148,48 @@ private:
         }
     }
 
-    void write(const RowInstruction& it, std::int64_t row) const {
+    void write_bits(const RowInstruction& it, std::int64_t row) const {
+        auto* const to = reinterpret_cast<std::uint8_t*>(data(it.detail, row));
+        for (std::int64_t column = 0; column < args_.columns; ++column) {
+            if (column % 8 == 0) to[column / 8] = 0;
+            const bool set = !(value(it.inputs[0], column) <= 0);
+            to[column / 8] = static_cast<std::uint8_t>(to[column / 8] | (set ? 1 : 0) << column % 8);
+        }
+    }
+
+    static bool bit_at(const char* row, std::int64_t column) {
+        return (static_cast<std::uint8_t>(row[column / 8]) >> column % 8 & 1) != 0;
+    }
+
+    void write(const RowInstruction& it, std::int64_t row, std::int16_t product) const {
         const RowOperand& operand = spec_.operands[it.detail];
         void* const to = data(it.detail, row);
         const std::int64_t count = operand.shape == RowShape::row ? 1 : args_.columns;
         for (std::int64_t column = 0; column < count; ++column) {
             const float before =
                 it.op == RowOp::add_to_column ? static_cast<const float*>(to)[column] : 0;
-            const float result = value(it.inputs[0], column);
-            set_element(operand.dtype, to, column,
-                        it.op == RowOp::add_to_column ? before + result : result);
+            float result = value(it.inputs[0], column);
+            if (product != kNoValue) {
+                const auto& factors = spec_.instructions[static_cast<std::size_t>(product)].inputs;
+                result = std::fma(value(factors[0], column), value(factors[1], column), before);
+            } else if (it.op == RowOp::add_to_column) {
+                result += before;
+            }
+            const bool is_exact = it.op == RowOp::store && exact_[static_cast<std::size_t>(it.inputs[0])];
+            if (operand.dtype == DType::bf16 && is_exact) {
+                static_cast<std::uint16_t*>(to)[column] =
+                    static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(result) >> 16);
+            } else {
+                set_element(operand.dtype, to, column, result);
+            }
         }
     }
 
     const RowSpec& spec_;
     const RowArgs& args_;
     std::vector<bool> uniform_;
+    std::vector<std::int16_t> joined_;
+    std::vector<bool> exact_;
     std::vector<std::vector<float>> values_;  // of each instruction: a row, or one
 };
 

@@ -50,6 +50,11 @@ void validate_inputs(const RowSpec& spec, std::size_t index) {
     }
 }
 
+bool names_operand(RowOp op) {
+    return op == RowOp::load || op == RowOp::store || op == RowOp::add_to_column ||
+           op == RowOp::gate || op == RowOp::store_bits;
+}
+
 void validate_access(const RowSpec& spec, std::size_t index, const std::vector<bool>& uniform) {
     const RowInstruction& it = spec.instructions[index];
     const RowOperand& operand = spec.operands[it.detail];
@@ -58,7 +63,9 @@ void validate_access(const RowSpec& spec, std::size_t index, const std::vector<b
     if (is_single && operand.dtype != DType::f32) {
         refuse(index, "has single values that are not float32");
     }
-    if (it.op == RowOp::load) return;
+    const bool of_bits = it.op == RowOp::gate || it.op == RowOp::store_bits;
+    if (of_bits != (operand.shape == RowShape::bits)) refuse(index, "takes numbers for bits");
+    if (it.op == RowOp::load || it.op == RowOp::gate) return;
     if (!operand.written) refuse(index, "writes an operand that is for reading");
     if (it.op == RowOp::add_to_column) {
         if (operand.shape != RowShape::column || operand.dtype != DType::f32) {
@@ -66,6 +73,7 @@ void validate_access(const RowSpec& spec, std::size_t index, const std::vector<b
         }
         return;
     }
+    if (of_bits) return;
     const bool is_uniform = uniform[static_cast<std::size_t>(it.inputs[0])];
     if (operand.shape == RowShape::column || operand.shape == RowShape::scalar) {
         refuse(index, "stores what differs from row to row into one place");
@@ -86,19 +94,20 @@ void validate(const RowSpec& spec) {
     for (std::size_t i = 0; i < spec.instructions.size(); ++i) {
         validate_inputs(spec, i);
         const RowInstruction& it = spec.instructions[i];
-        const bool accesses =
-            it.op == RowOp::load || it.op == RowOp::store || it.op == RowOp::add_to_column;
-        if (accesses && it.detail >= spec.operands.size()) {
+        if (names_operand(it.op) && it.detail >= spec.operands.size()) {
             refuse(i, "names an operand that is not there");
         }
     }
     const std::vector<bool> uniform = uniform_values(spec);
     for (std::size_t i = 0; i < spec.instructions.size(); ++i) {
         const RowInstruction& it = spec.instructions[i];
+        if (names_operand(it.op)) validate_access(spec, i, uniform);
         switch (it.op) {
-            case RowOp::load:
-            case RowOp::store:
-            case RowOp::add_to_column: validate_access(spec, i, uniform); break;
+            case RowOp::rounded:
+                if (it.detail != static_cast<std::uint8_t>(DType::bf16)) {
+                    refuse(i, "rounds to another type than bfloat16");
+                }
+                break;
             case RowOp::activation:
                 if (it.detail >= kActivationNames.size()) refuse(i, "names no activation");
                 break;
@@ -118,7 +127,9 @@ std::vector<bool> uniform_values(const RowSpec& spec) {
     std::vector<bool> uniform;
     for (const RowInstruction& it : spec.instructions) {
         bool is_uniform = true;
-        if (it.op == RowOp::load) {
+        if (it.op == RowOp::gate) {
+            is_uniform = false;
+        } else if (it.op == RowOp::load) {
             const RowShape shape = spec.operands.at(it.detail).shape;
             is_uniform = shape == RowShape::row || shape == RowShape::scalar;
         } else if (!is_reduction(it.op)) {
@@ -131,6 +142,48 @@ std::vector<bool> uniform_values(const RowSpec& spec) {
         uniform.push_back(is_uniform);
     }
     return uniform;
+}
+
+std::vector<bool> exact_values(const RowSpec& spec) {
+    std::vector<bool> exact;
+    for (const RowInstruction& it : spec.instructions) {
+        const auto input = [&](std::size_t i) {
+            return static_cast<bool>(exact[static_cast<std::size_t>(it.inputs[i])]);
+        };
+        switch (it.op) {
+            case RowOp::load: exact.push_back(size_of(spec.operands[it.detail].dtype) < 4); break;
+            case RowOp::constant: exact.push_back((it.bits & 0xFFFF) == 0); break;
+            case RowOp::rounded: exact.push_back(true); break;
+            case RowOp::gate:
+            case RowOp::negate:
+            case RowOp::absolute: exact.push_back(input(0)); break;
+            case RowOp::smaller:
+            case RowOp::larger: exact.push_back(input(0) && input(1)); break;
+            case RowOp::select: exact.push_back(input(2) && input(3)); break;
+            default: exact.push_back(false);
+        }
+    }
+    return exact;
+}
+
+std::vector<std::int16_t> joined_products(const RowSpec& spec) {
+    const std::vector<bool> uniform = uniform_values(spec);
+    std::vector<int> uses(spec.instructions.size(), 0);
+    for (const RowInstruction& it : spec.instructions) {
+        for (const std::int16_t input : it.inputs) {
+            if (input != kNoValue) ++uses[static_cast<std::size_t>(input)];
+        }
+    }
+    std::vector<std::int16_t> joined;
+    for (const RowInstruction& it : spec.instructions) {
+        joined.push_back(kNoValue);
+        if (it.op != RowOp::sum && it.op != RowOp::add_to_column) continue;
+        const auto product = static_cast<std::size_t>(it.inputs[0]);
+        const bool joins = spec.instructions[product].op == RowOp::multiply && uses[product] == 1 &&
+                           !uniform[product];
+        if (joins) joined.back() = it.inputs[0];
+    }
+    return joined;
 }
 
 RowSpec streaming(RowSpec spec) {
@@ -168,5 +221,6 @@ std::size_t std::hash<dlprim::RowSpec>::operator()(const dlprim::RowSpec& spec) 
         mix(it.detail);
         mix(it.bits);
     }
+    mix(spec.ahead);
     return static_cast<std::size_t>(mixed);
 }

@@ -20,8 +20,9 @@ namespace dlprim {
 // Operands of a program at most, which is what the arguments have room for.
 inline constexpr int kMostRowOperands = 20;
 
-// Where an operand has elements: everywhere, one per row, one per column, one at all.
-enum class RowShape : std::uint8_t { tensor, row, column, scalar };
+// Where an operand has elements: everywhere, one per row, one per column, one at all. Bits are a
+// tensor of them, the first of a byte in its lowest place, and every row begins with a byte.
+enum class RowShape : std::uint8_t { tensor, row, column, scalar, bits };
 
 struct RowOperand {
     RowShape shape = RowShape::tensor;
@@ -48,6 +49,8 @@ enum class RowOp : std::uint8_t {
     exponential,
     logarithm,
     activation,  // the Activation in `detail`
+    rounded,     // as a value of the type `detail` would be when it is loaded again
+    gate,        // where the bit of the operand `detail` is set, else 0
     select,      // input 2 where the Comparison in `detail` holds of inputs 0 and 1, else input 3
     // Along the row: one value for all of its elements. Of an empty row: 0, the lowest, the highest
     // number there is.
@@ -57,6 +60,7 @@ enum class RowOp : std::uint8_t {
     // To the operand `detail`; around the caches where `bits` is not 0: a float32 tensor whose rows
     // begin at cache lines.
     store,
+    store_bits,     // to the operand `detail`: set where the input is not <= 0
     add_to_column,  // to the float32 operand `detail`, for every row
     // Made by plans alone: to and from scratch, across passes over the row.
     keep,
@@ -69,7 +73,8 @@ constexpr bool is_reduction(RowOp op) {
     return op == RowOp::sum || op == RowOp::highest || op == RowOp::lowest;
 }
 constexpr bool has_result(RowOp op) {
-    return op != RowOp::store && op != RowOp::add_to_column && op != RowOp::keep;
+    return op != RowOp::store && op != RowOp::store_bits && op != RowOp::add_to_column &&
+           op != RowOp::keep;
 }
 
 inline constexpr std::int16_t kNoValue = -1;
@@ -87,6 +92,9 @@ struct RowSpec {
     std::vector<RowOperand> operands;
     // An input is the index of an instruction before.
     std::vector<RowInstruction> instructions;
+    // Bytes from an element of a tensor to the one that a load, or a store, fetches for later; none
+    // where it is 0. For programs of columns, whose rows are many and may be far apart.
+    std::int32_t ahead = 0;
 
     friend bool operator==(const RowSpec&, const RowSpec&) = default;
 };
@@ -96,6 +104,13 @@ void validate(const RowSpec& spec);
 
 // Whether the values of each instruction are the same along a row.
 std::vector<bool> uniform_values(const RowSpec& spec);
+
+// Whether bfloat16 holds all values of each instruction, so that storing them takes no rounding.
+std::vector<bool> exact_values(const RowSpec& spec);
+
+// Of each instruction that adds up a product which nothing else reads: the product's index, else
+// kNoValue. The two are one multiplication with addition, rounded once.
+std::vector<std::int16_t> joined_products(const RowSpec& spec);
 
 // The same program with all tensors of float32 stored around the caches.
 RowSpec streaming(RowSpec spec);

@@ -23,6 +23,7 @@ public:
         for (std::int64_t more = draw_.from(0, 3); more > 0; --more) load_another();
         for (std::int64_t steps = draw_.from(0, 12); steps > 0; --steps) step();
         for (std::int64_t stores = draw_.from(1, 3); stores > 0; --stores) store();
+        if (draw_.once_in(2)) row_.fetch_ahead(2048);
         return {row_.spec(), exact_results_};
     }
 
@@ -39,7 +40,10 @@ private:
     }
 
     void load_another() {
-        switch (draw_.from(0, 4)) {
+        switch (draw_.from(0, 5)) {
+            case 5:
+                bits_.push_back(row_.bits());
+                return exact_results_.push_back(true);
             case 0: return load(row_.column(draw_.one_of(kTypes)));
             case 1: return load(row_.per_row(), true);
             case 2: return load(row_.scalar(), true);
@@ -106,8 +110,15 @@ private:
 
     void unary() {
         const Known a = any();
-        switch (draw_.from(0, 2)) {
+        if (!bits_.empty() && draw_.once_in(2)) {
+            return know(row_.gated(bits_.back(), a.value), a.exact, false);
+        }
+        switch (draw_.from(0, 3)) {
             case 0: return know(-a.value, a.exact, a.uniform);
+            case 3: {
+                const Known b = exact();
+                return know(rounded(DType::bf16, b.value), true, b.uniform);
+            }
             case 1: return know(abs(a.value), a.exact, a.uniform);
             default: return know(sqrt(abs(a.value)), a.exact, a.uniform);
         }
@@ -149,6 +160,8 @@ private:
         const Known a = any();
         if (a.uniform && draw_.once_in(2)) {
             row_.store_per_row(a.value);
+        } else if (draw_.once_in(6) && a.exact) {
+            row_.store_bits(a.value);
         } else if (draw_.once_in(4) && a.exact) {
             row_.add_to_column(a.value);
         } else {
@@ -160,6 +173,7 @@ private:
     Draw& draw_;
     RowBuilder row_;
     std::vector<Known> known_;
+    std::vector<std::uint8_t> bits_;
     std::vector<bool> exact_results_;
 };
 
@@ -174,6 +188,7 @@ float drawn_number(Draw& draw) {
 std::int64_t extent_of(const RowOperand& operand, std::int64_t rows, std::int64_t columns,
                        std::int64_t stride) {
     switch (operand.shape) {
+        case RowShape::bits: return (rows - 1) * stride + (columns + 7) / 8;
         case RowShape::tensor: return (rows - 1) * stride + columns;
         case RowShape::row: return (rows - 1) * stride + 1;
         case RowShape::column: return columns;
@@ -202,14 +217,21 @@ RowProblem::RowProblem(const RowProgram& drawn, Draw& draw)
       columns(draw.once_in(10) ? draw.from(200, 9000) : draw.extent()),
       fence(draw.once_in(3) ? Fence::before : Fence::after) {
     for (const RowOperand& operand : program.spec.operands) {
-        const std::int64_t width = operand.shape == RowShape::row ? 1 : columns;
+        const bool bits = operand.shape == RowShape::bits;
+        const std::int64_t width = operand.shape == RowShape::row ? 1
+                                   : bits                         ? (columns + 7) / 8
+                                                                  : columns;
         strides.push_back(width + (draw.once_in(2) ? 0 : draw.from(1, 20)));
         const std::int64_t count = extent_of(operand, rows, columns, strides.back());
         actual.emplace_back(count, operand.dtype, fence);
         expected.emplace_back(count, operand.dtype, fence);
         for (std::int64_t i = 0; i < count; ++i) {
             if (operand.written && operand.shape != RowShape::column) break;
-            set_element(operand.dtype, actual.back().data(), i, drawn_number(draw));
+            if (bits) {
+                actual.back().set(i, static_cast<std::uint32_t>(draw.from(0, 255)));
+            } else {
+                set_element(operand.dtype, actual.back().data(), i, drawn_number(draw));
+            }
             expected.back().set(i, actual.back().at(i));
         }
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "primitives/layers/channel_panels.h"
+#include "primitives/layers/pixel_programs.h"
 #include "primitives/nest/fixed_parts.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
@@ -29,7 +30,13 @@ public:
 
     void run(const ActivationBackward& problem, char* scratch) const {
         const SumCopies sums{reinterpret_cast<float*>(scratch), pieces_.count(), sums_distance()};
-        const auto pass = gradient_function(usable_isa(), problem.tensor.dtype, problem.activation);
+        PixelRows like = pieces_.rows(0, 0);
+        like.saved = problem.saved;
+        like.relu_mask = problem.relu_mask;
+        like.out = problem.out;
+        like.sums = problem.diff_bias;
+        const PixelProgram pass = PixelProgram::through_activation(problem.tensor.dtype,
+                                                                   problem.activation, like);
         pieces_.for_each({0, panels_.blocks}, TaskOrder::ascending,
                          [&](std::int64_t piece, std::int64_t block) {
                              float* sum = nullptr;
@@ -46,7 +53,7 @@ private:
     std::int64_t sums_distance() const { return rounded_up(columns_, kLineFloats); }
 
     void run_piece(const ActivationBackward& problem, std::int64_t piece, std::int64_t block,
-                   PixelFunction pass, float* sums) const {
+                   const PixelProgram& pass, float* sums) const {
         PixelRows part = pieces_.rows(piece, block);
         part.sums = sums;
         if (sums != nullptr) std::fill_n(sums, panels_.width, 0.0F);

@@ -9,7 +9,11 @@ namespace {
 class BackwardPass : NormPass {
 public:
     BackwardPass(const BatchNorm& norm, const BatchNormBackward& tensors)
-        : NormPass(norm), tensors_(tensors), values_(5, channels_) {
+        : NormPass(norm),
+          tensors_(tensors),
+          add_gradients_(PixelProgram::add_gradients(norm.tensor.dtype, summed_rows(0, 0))),
+          apply_gradients_(PixelProgram::apply_gradients(norm.tensor.dtype, applied_rows(0, 0))),
+          values_(5, channels_) {
         weight_ = or_constant(tensors.weight, 1, values_.row(0), channels_);
         bias_ = or_constant(tensors.bias, 0, values_.row(1), channels_);
         for (std::int64_t c = 0; c < channels_; ++c) {
@@ -34,13 +38,27 @@ private:
     float* mean_diff() const { return values_.row(3); }
     float* mean_slope() const { return values_.row(4); }
 
-    PixelRows gradients_of(std::int64_t piece, std::int64_t block) const {
-        const std::int64_t channel = panels_.channels(block).begin;
+    // With the pointers that decide what is computed.
+    PixelRows summed_rows(std::int64_t piece, std::int64_t block) const {
         PixelRows it = rows_of(piece, block);
+        it.diff_addend = tensors_.diff_addend;
+        it.saved = tensors_.dst;
+        it.relu_mask = tensors_.relu_mask;
+        it.out = tensors_.diff_residual;
+        return it;
+    }
+    PixelRows applied_rows(std::int64_t piece, std::int64_t block) const {
+        PixelRows it = summed_rows(piece, block);
+        // What passed relu may be there already.
+        if (tensors_.diff_residual != nullptr) it.relu = false;
+        return it;
+    }
+
+    void set_columns(PixelRows& it, std::int64_t block) const {
+        const std::int64_t channel = panels_.channels(block).begin;
         it.mean = tensors_.mean + channel;
         it.scale = scale() + channel;
         it.bias = bias_ + channel;
-        return it;
     }
 
     void set_gate(PixelRows& it, std::int64_t bytes, std::int64_t mask_bytes) const {
@@ -52,7 +70,8 @@ private:
 
     void add_up(std::int64_t piece, std::int64_t block) const {
         const std::int64_t channel = panels_.channels(block).begin;
-        PixelRows it = gradients_of(piece, block);
+        PixelRows it = summed_rows(piece, block);
+        set_columns(it, block);
         it.sums = sums_.row(piece) + channel;
         it.products = products_.row(piece) + channel;
         std::fill_n(it.sums, it.channels, 0.0F);
@@ -63,7 +82,7 @@ private:
             if (tensors_.diff_residual != nullptr) {
                 it.out = static_cast<char*>(tensors_.diff_residual) + bytes;
             }
-            functions_.add_gradients(it);
+            add_gradients_(it);
         });
     }
 
@@ -89,22 +108,23 @@ private:
 
     void apply(std::int64_t piece, std::int64_t block) const {
         const std::int64_t channel = panels_.channels(block).begin;
-        PixelRows it = gradients_of(piece, block);
+        PixelRows it = applied_rows(piece, block);
+        set_columns(it, block);
         it.mean_diff = mean_diff() + channel;
         it.mean_slope = mean_slope() + channel;
-        // What passed relu may be there already.
-        if (tensors_.diff_residual != nullptr) it.relu = false;
         pieces_.for_images(piece, block, [&](std::int64_t bytes, std::int64_t mask_bytes) {
             set_gate(it, bytes, mask_bytes);
             if (!it.relu && tensors_.diff_residual != nullptr) {
                 it.diff_dst = at(tensors_.diff_residual, bytes);
             }
             it.out = static_cast<char*>(tensors_.diff_src) + bytes;
-            functions_.apply(it);
+            apply_gradients_(it);
         });
     }
 
     BatchNormBackward tensors_;
+    PixelProgram add_gradients_;
+    PixelProgram apply_gradients_;
     Rows values_;
     const float* weight_ = nullptr;
     const float* bias_ = nullptr;

@@ -14,6 +14,8 @@ public:
     ForwardPass(const BatchNorm& norm, const BatchNormForward& tensors)
         : NormPass(norm),
           tensors_(tensors),
+          statistics_(PixelProgram::statistics(norm.tensor.dtype, rows_of(0, 0))),
+          normalize_(PixelProgram::normalize(norm.tensor.dtype, normalized_rows(0, 0))),
           values_(3, channels_),
           before_(WorkspacePool::lasting(), (pieces_.count() + 1) * std::int64_t{sizeof(double)}) {
         weight_ = or_constant(tensors.weight, 1, values_.row(0), channels_);
@@ -58,7 +60,7 @@ private:
                 std::fill_n(it.products, it.channels, 0.0F);
                 first = false;
             }
-            functions_.add_statistics(it);
+            statistics_(it);
         });
     }
 
@@ -119,9 +121,17 @@ private:
         }
     }
 
+    // With the pointers that decide what is computed.
+    PixelRows normalized_rows(std::int64_t piece, std::int64_t block) const {
+        PixelRows it = rows_of(piece, block);
+        it.residual = tensors_.residual;
+        it.relu_mask_out = tensors_.relu_mask;
+        return it;
+    }
+
     void apply(std::int64_t piece, std::int64_t block) const {
         const std::int64_t channel = panels_.channels(block).begin;
-        PixelRows it = rows_of(piece, block);
+        PixelRows it = normalized_rows(piece, block);
         it.mean = tensors_.mean + channel;
         it.scale = values_.row(2) + channel;
         it.bias = bias_ + channel;
@@ -130,13 +140,15 @@ private:
             it.residual = at(tensors_.residual, bytes);
             it.out = static_cast<char*>(tensors_.dst) + bytes;
             if (tensors_.relu_mask != nullptr) it.relu_mask_out = tensors_.relu_mask + mask_bytes;
-            functions_.normalize(it);
+            normalize_(it);
         });
     }
 
     double* before() const { return reinterpret_cast<double*>(before_.data()); }
 
     BatchNormForward tensors_;
+    PixelProgram statistics_;
+    PixelProgram normalize_;
     Rows values_;                  // weight and bias where absent, weight * inverse_std
     WorkspacePool::Lease before_;  // pixels of the pieces in front of each
     const float* weight_ = nullptr;

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <memory>
 
-#include "jit/isa.h"
 #include "primitives/layers/batch_norm.h"
 #include "primitives/layers/channel_panels.h"
+#include "primitives/layers/pixel_programs.h"
 #include "primitives/nest/fixed_parts.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/workspace.h"
@@ -58,7 +58,6 @@ public:
         : norm_(norm),
           panels_(norm.tensor, norm.layout),
           pieces_(panels_, norm.tensor.dtype, kPieceBytes, kMostPixels),
-          functions_(norm_functions(usable_isa(), norm.tensor.dtype)),
           channels_(norm.tensor.blocks.total()),
           centres_(pieces_.count(), channels_),
           sums_(pieces_.count(), channels_),
@@ -119,7 +118,6 @@ protected:
     BatchNorm norm_;
     ChannelPanels panels_;
     PixelPieces pieces_;
-    NormFunctions functions_;
     std::int64_t channels_;
     Rows centres_;  // by piece: a value near the mean, then the mean
     Rows sums_;

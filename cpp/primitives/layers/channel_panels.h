@@ -8,7 +8,6 @@
 #include <cstdint>
 
 #include "brgemm/spec.h"
-#include "jit/isa.h"
 #include "primitives/tensor/channel_blocks.h"
 #include "primitives/tensor/layout.h"
 #include "primitives/tensor/parallel.h"
@@ -33,9 +32,9 @@ private:
     bool is_blocked_;
 };
 
-// What the vector code has of a piece, some pixels of a block: one after the other,
-// with vectors along their channels. A channel's sum is one chain over the pixels, so its bits are
-// the same for every width. Pointers are at the first channel of the first pixel, those of
+// What a program has of a piece, some pixels of a block: one after the other, with vectors along
+// their channels. A channel's sum is one chain over the pixels, so its bits are the same for every
+// width. Pointers are at the first channel of the first pixel, those of
 // per-channel arrays at the first channel.
 struct PixelRows {
     std::int64_t pixels = 0;
@@ -61,21 +60,6 @@ struct PixelRows {
     float* products = nullptr;          // of (src - mean)^2, or of what passed times (src - mean)
     bool relu = false;
 };
-
-using PixelFunction = void (*)(const PixelRows&);
-
-struct NormFunctions {
-    PixelFunction add_statistics;  // sums, products += about `mean`, any value near the true one
-    PixelFunction normalize;       // out
-    PixelFunction add_gradients;   // sums, products += and out, if any
-    PixelFunction apply;           // out = scale * (passed - mean_diff - (src - mean) * mean_slope)
-};
-
-// For an ISA level that this machine can run; f32 or bf16.
-NormFunctions norm_functions(Isa isa, DType dtype);
-// out = what passed of diff_dst; adds it to the sums, if any. No activation is relu without a gate,
-// and only relu may lack `out`.
-PixelFunction gradient_function(Isa isa, DType dtype, Activation activation);
 
 // What a task reads of one tensor: see pack.cpp.
 inline constexpr std::int64_t kPieceBytes = 128 * 1024;

@@ -3,16 +3,18 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include <hwy/cache_control.h>
 
-#include "jit/isa.h"
-#include "primitives/layers/channel_panels.h"
+#include "jit/machine.h"
 #include "primitives/nest/schedule_cost.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
 #include "primitives/tensor/zero_rows.h"
+#include "rows/row_builder.h"
+#include "rows/row_kernel.h"
 
 namespace dlprim {
 namespace {
@@ -48,12 +50,18 @@ Occurrences occurrences_of(const EmbeddingBackward& it) {
     return found;
 }
 
+RowSpec program_of(DType dtype) {
+    RowBuilder row;
+    row.add_to_column(row.tensor(dtype));
+    return row.spec();
+}
+
 class RowSums {
 public:
     explicit RowSums(const EmbeddingBackward& problem)
         : it_(problem),
           found_(occurrences_of(problem)),
-          add_(gradient_function(usable_isa(), problem.dtype, Activation::none)),
+          add_(row_kernel(program_of(problem.dtype))),
           around_caches_(static_cast<double>(problem.rows * problem.width * size_of(DType::f32)) >
                          kShareOfL3 * this_machine().l3) {}
 
@@ -114,17 +122,17 @@ private:
         const std::int64_t row_bytes = it_.width * size_of(it_.dtype);
         for (std::int64_t i = places.begin; i < places.end; ++i) {
             const std::int64_t place = found_.places[static_cast<std::size_t>(i)];
-            add_({.pixels = 1,
-                  .channels = it_.width,
-                  .distance = it_.width,
-                  .diff_dst = static_cast<const char*>(it_.diff_dst) + place * row_bytes,
-                  .sums = sums});
+            RowArgs args{.rows = 1, .columns = it_.width};
+            args.operands[0].data =
+                const_cast<char*>(static_cast<const char*>(it_.diff_dst) + place * row_bytes);
+            args.operands[1].data = sums;
+            (*add_)(args);
         }
     }
 
     EmbeddingBackward it_;
     Occurrences found_;
-    PixelFunction add_;
+    std::shared_ptr<const RowKernel> add_;
     bool around_caches_;
 };
 

@@ -140,6 +140,17 @@ const std::vector<ActivationCurve>& curves() {
 
 }  // namespace
 
+RowValue slope_of(Activation activation, RowValue saved, RowBuilder& row) {
+    switch (activation) {
+        case Activation::sigmoid: return saved * (1.0F - saved);
+        case Activation::tanh: return multiply_add(-saved, saved, 1.0F);
+        case Activation::gelu: return gelu_slope(saved, row);
+        case Activation::gelu_tanh: return gelu_tanh_slope(saved, row);
+        case Activation::swish: return swish_slope(saved, row);
+        default: return positive(saved, 1.0F, 0.0F);
+    }
+}
+
 bool write_activation_program(RowBuilder& row, const std::string& name, DType dtype) {
     const std::string suffix = "_backward";
     const bool is_gradient = name.ends_with(suffix);

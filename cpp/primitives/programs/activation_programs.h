@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "jit/activation.h"
 #include "jit/dtype.h"
 #include "rows/row_builder.h"
 
@@ -17,6 +18,10 @@ struct ActivationCurve {
     RowValue (*value)(RowValue x, RowBuilder& row);
     RowValue (*slope)(RowValue x, RowBuilder& row);
 };
+
+// The slope of one that kernels apply: of sigmoid and tanh from the result, of the others from the
+// argument, because their results do not tell.
+RowValue slope_of(Activation activation, RowValue saved, RowBuilder& row);
 
 // Writes the program `name`, or `name` without "_backward" as a gradient: operands x, or dy and x;
 // a result. False where there is no such activation.

@@ -77,7 +77,7 @@ private:
             const RowShape shape = operands_[i].shape;
             const bool dense = args_.operands.at(i).stride ==
                                args_.columns * size_of(operands_[i].dtype);
-            if (shape == RowShape::row || shape == RowShape::column) return false;
+            if (shape != RowShape::tensor && shape != RowShape::scalar) return false;
             if (shape == RowShape::tensor && !dense && args_.rows > 1) return false;
         }
         const auto& all = kernel_.spec().instructions;
@@ -96,7 +96,7 @@ private:
         part.rows = rows.size();
         for (std::size_t i = 0; i < operands_.size(); ++i) {
             const RowShape shape = operands_[i].shape;
-            if (shape != RowShape::tensor && shape != RowShape::row) continue;
+            if (shape == RowShape::column || shape == RowShape::scalar) continue;
             RowArgs::Operand& it = part.operands.at(i);
             it.data = static_cast<char*>(it.data) + rows.begin * it.stride;
         }
