@@ -42,7 +42,7 @@ RowEmitter::Place RowEmitter::argument(int operand) const {
 void RowEmitter::load_column_or_tensor(const RowStep& step, int to, Lane lane) {
     const DType dtype = plan_.spec.operands[step.detail].dtype;
     const Place from = place_of(step.detail, lane.index);
-    fetch_ahead(step.detail, from);
+    fetch_ahead(step.detail, from, lane.index);
     if (lane.masked && !avx512()) {
         load_part(to, from, dtype);
     } else {
@@ -54,12 +54,24 @@ void RowEmitter::load_column_or_tensor(const RowStep& step, int to, Lane lane) {
 void RowEmitter::store_tensor(const RowStep& step, Lane lane) {
     const DType dtype = plan_.spec.operands[step.detail].dtype;
     int from = in_register(step.from[0], lane.index, 0);
+    const bool rounds = dtype == DType::bf16 && !step.exact;
+    if (rounds && has_bf16()) {
+        narrow(0, from);
+        const Place to = place_of(step.detail, lane.index);
+        fetch_ahead(step.detail, to, lane.index);
+        if (lane.masked) {
+            vmovdqu16(ptr[to] | tail_mask(), Xbyak::Ymm(0));
+        } else {
+            vmovups(ptr[to], Xbyak::Ymm(0));
+        }
+        return;
+    }
     if (size_of(dtype) < 4 && from != 0) {
         copy(0, from);
         from = 0;
     }
     const Place to = place_of(step.detail, lane.index);
-    fetch_ahead(step.detail, to);
+    fetch_ahead(step.detail, to, lane.index);
     if (step.streams && !lane.masked) {
         store_around_caches(to, from, lanes_ * 4);
     } else if (lane.masked && !avx512()) {
@@ -92,9 +104,36 @@ void RowEmitter::add_to_column(const RowStep& step, Lane lane) {
     }
 }
 
-void RowEmitter::fetch_ahead(int operand, const Place& from) {
-    const bool is_tensor = plan_.spec.operands[bytes(operand)].shape == RowShape::tensor;
-    if (plan_.spec.ahead != 0 && is_tensor) prefetcht0(ptr[from + bytes(plan_.spec.ahead)]);
+// AVX512_BF16 rounds as bfloat16 is rounded everywhere else here, but takes subnormal numbers for 0:
+// these go a longer way.
+void RowEmitter::narrow(int to, int from) {
+    constexpr std::uint8_t kSubnormal = 0x20;
+    Narrowing& it = narrowings_.emplace_back();
+    it.to = to;
+    it.from = from;
+    vfpclassps(k2, vector(from), kSubnormal);
+    kortestw(k2, k2);
+    jnz(it.begin, T_NEAR);
+    vcvtneps2bf16(Xbyak::Ymm(to), Xbyak::Zmm(from));
+    L(it.end);
+}
+
+void RowEmitter::narrow_subnormals() {
+    for (Narrowing& it : narrowings_) {
+        L(it.begin);
+        if (it.to != it.from) copy(it.to, it.from);
+        round_to_bf16(it.to, 1);
+        vpmovdw(Xbyak::Ymm(it.to), Xbyak::Zmm(it.to));
+        jmp(it.end, T_NEAR);
+    }
+}
+
+// Once for every cache line.
+void RowEmitter::fetch_ahead(int operand, const Place& from, int lane) {
+    const RowOperand& it = plan_.spec.operands[bytes(operand)];
+    const bool begins_line = lane * lanes_ * size_of(it.dtype) % 64 == 0;
+    if (plan_.spec.ahead == 0 || it.shape != RowShape::tensor || !begins_line) return;
+    prefetcht0(ptr[from + bytes(plan_.spec.ahead)]);
 }
 
 // The bytes of a vector's bits, in rax. Overwrites rcx, which is where they are when they have been

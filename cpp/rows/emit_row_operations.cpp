@@ -52,7 +52,9 @@ float identity_of(RowOp op) {
 int RowEmitter::register_of(const RowPlace& place, int lane) const {
     const RowRegisters& map = plan_.registers;
     switch (place.kind) {
-        case Kind::vectors: return map.vectors + place.index * plan_.unroll + lane;
+        case Kind::vectors:
+            if (!plan_.takes_turns) return map.vectors + place.index;
+            return map.vectors + place.index * plan_.unroll + lane;
         case Kind::columns: return map.columns + place.index * plan_.unroll + lane;
         default: return place.index;
     }
@@ -157,11 +159,15 @@ void RowEmitter::unary(const RowStep& step, int to, int lane) {
         case RowOp::logarithm: return logarithm(to, x);
         default: break;
     }
+    if (step.op == RowOp::rounded && has_bf16()) {
+        narrow(to, x);
+        vpmovzxwd(d, Xbyak::Ymm(to));
+        return shift_words_left(to, 16);
+    }
     if (to != x) copy(to, x);
     if (step.op == RowOp::rounded) {
-        round_to_bf16(to, 0);
-        shift_words_left(to, 16);
-        return;
+        round_to_bf16(to, 1);
+        return shift_words_left(to, 16);
     }
     activate(static_cast<Activation>(step.detail), to, 0);
 }

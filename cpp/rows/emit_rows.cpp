@@ -23,7 +23,7 @@ int frame_bytes(const RowPlan& plan) {
 }  // namespace
 
 RowEmitter::RowEmitter(const RowPlan& plan, void* buffer)
-    : ElementAssembler(std::min(plan.isa, Isa::avx512), buffer, kMostCodeBytes),
+    : ElementAssembler(plan.isa, buffer, kMostCodeBytes),
       plan_(plan),
       lanes_(vector_file(plan.isa).bytes / 4) {
     pointers_.fill(-1);
@@ -46,6 +46,7 @@ std::vector<std::uint8_t> RowEmitter::emit() {
         rows_of_passes();
     }
     epilogue();
+    narrow_subnormals();
     emit_constants();
     if (!avx512()) {
         align(32);
@@ -270,6 +271,12 @@ void RowEmitter::strip_columns(int vectors, bool masked, bool at_end) {
 }
 
 void RowEmitter::body(const RowPass& pass, int vectors, bool masked) {
+    if (!plan_.takes_turns) {
+        for (int i = 0; i < vectors; ++i) {
+            for (const RowStep& step : pass.body) body_step(step, {i, masked});
+        }
+        return;
+    }
     for (const RowStep& step : pass.body) {
         for (int i = 0; i < vectors; ++i) body_step(step, {i, masked});
     }

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <initializer_list>
 #include <vector>
 
@@ -59,6 +60,8 @@ private:
     bool has_sums(const RowPass& pass) const;
     bool streams() const;
 
+    bool has_bf16() const { return isa() >= Isa::avx512_bf16; }
+
     // emit_row_memory.cpp
     Place place_of(int operand, int lane);
     Place kept_place(int row, int lane);
@@ -69,7 +72,7 @@ private:
     void load_column_or_tensor(const RowStep& step, int to, Lane lane);
     void store_tensor(const RowStep& step, Lane lane);
     void add_to_column(const RowStep& step, Lane lane);
-    void fetch_ahead(int operand, const Place& from);
+    void fetch_ahead(int operand, const Place& from, int lane);
     Place point_at_bits(int operand, int lane);
     void gate(const RowStep& step, int to, Lane lane);
     void store_bits(const RowStep& step, Lane lane);
@@ -79,6 +82,8 @@ private:
     void load_single(const RowStep& step, int to);
     void store_single(const RowStep& step);
     void load_tail_mask(int to);
+    void narrow(int to, int from);
+    void narrow_subnormals();
 
     // emit_row_operations.cpp
     void operation(const RowStep& step, int to, int lane);
@@ -112,9 +117,18 @@ private:
     int accumulator(int reduction, int lane) const;
     int total_of(const RowPass& pass, std::size_t reduction) const;
 
+    // Code for what is rare, behind the rest: the halves of `from` go to `to`.
+    struct Narrowing {
+        Xbyak::Label begin;
+        Xbyak::Label end;
+        int to;
+        int from;
+    };
+
     const RowPlan& plan_;
     int lanes_;
     std::array<int, kMostRowOperands> pointers_{};  // a register, or none (-1)
+    std::deque<Narrowing> narrowings_;
     Xbyak::Label partial_masks_;
     Xbyak::Label lane_bits_;
 };

@@ -45,9 +45,11 @@ RowCache& cache() {
     return instance;
 }
 
-// Rows of all levels above are the same code: what bfloat16 instructions there are flush subnormal
-// numbers.
-Isa row_isa(Isa isa) { return std::min(isa, Isa::avx512); }
+// The level of the code for a level: products of 8 bits and of tiles mean nothing to rows.
+Isa row_isa(Isa isa) {
+    if (isa >= Isa::avx512_bf16) return Isa::avx512_bf16;
+    return std::min(isa, Isa::avx512);
+}
 
 std::shared_ptr<const RowKernel> generated(const RowKey& key) {
     const auto start = std::chrono::steady_clock::now();

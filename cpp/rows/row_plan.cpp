@@ -289,11 +289,12 @@ private:
         const auto at_unroll = [&](int unroll) {
             RowRegisters map;
             map.vectors = scratch;
-            map.columns = map.vectors + vectors * unroll;
+            map.columns = map.vectors + vectors * (heavy ? unroll : 1);
             map.accumulators = map.columns + column_values_ * unroll;
             map.singles = map.accumulators + accumulators * unroll;
             return map;
         };
+        plan_.takes_turns = heavy;
         plan_.unroll = heavy ? kMostUnrolledHeavy : kMostUnrolled;
         while (plan_.unroll > 1 && at_unroll(plan_.unroll).singles > all) plan_.unroll /= 2;
         plan_.registers = at_unroll(plan_.unroll);

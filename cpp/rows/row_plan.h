@@ -21,8 +21,8 @@ namespace dlprim {
 struct RowPlace {
     enum class Kind : std::uint8_t {
         none,
-        vectors,   // a register for each of the vectors that are under way together
-        columns,   // the same, through all rows of a strip
+        vectors,   // a register for each of the vectors that take turns
+        columns,   // one for each vector of a strip, through all rows
         single,    // one register for all
         stack,     // one vector in memory for all
         constant,  // in memory behind the code; its bits are in `bits`
@@ -62,7 +62,7 @@ struct RowPass {
     std::vector<RowReduction> reductions;
 };
 
-// First register of each role; a role that has several values has `unroll` registers for each.
+// First register of each role; values of columns and accumulators have `unroll` registers each.
 struct RowRegisters {
     int vectors = 0;  // behind scratch, which begins at 0
     int columns = 0;
@@ -76,6 +76,9 @@ struct RowPlan {
     Isa isa = Isa::scalar;
     bool by_strips = false;
     int unroll = 1;  // vectors under way together, a power of two
+    // Whether these take their steps in turns, each with registers of its own: long chains of
+    // dependent steps fill the CPU's window, short ones overlap in it anyway.
+    bool takes_turns = false;
     RowRegisters registers;
     std::vector<RowStep> once;     // single values of all rows
     std::vector<RowStep> columns;  // at the begin of a strip: loads, and sums at its end

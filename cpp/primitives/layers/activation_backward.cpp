@@ -35,8 +35,10 @@ public:
         like.relu_mask = problem.relu_mask;
         like.out = problem.out;
         like.sums = problem.diff_bias;
-        const PixelProgram pass = PixelProgram::through_activation(problem.tensor.dtype,
-                                                                   problem.activation, like);
+        like.relu =
+            problem.activation == Activation::none || problem.activation == Activation::relu;
+        const PixelProgram& pass = PixelProgram::of(PixelPass::activation, problem.tensor.dtype,
+                                                    like, problem.activation);
         pieces_.for_each({0, panels_.blocks}, TaskOrder::ascending,
                          [&](std::int64_t piece, std::int64_t block) {
                              float* sum = nullptr;

@@ -11,8 +11,8 @@ public:
     BackwardPass(const BatchNorm& norm, const BatchNormBackward& tensors)
         : NormPass(norm),
           tensors_(tensors),
-          add_gradients_(PixelProgram::add_gradients(norm.tensor.dtype, summed_rows(0, 0))),
-          apply_gradients_(PixelProgram::apply_gradients(norm.tensor.dtype, applied_rows(0, 0))),
+          add_gradients_(program(PixelPass::add_gradients, summed_rows(0, 0))),
+          apply_gradients_(program(PixelPass::apply_gradients, applied_rows(0, 0))),
           values_(5, channels_) {
         weight_ = or_constant(tensors.weight, 1, values_.row(0), channels_);
         bias_ = or_constant(tensors.bias, 0, values_.row(1), channels_);
@@ -123,8 +123,8 @@ private:
     }
 
     BatchNormBackward tensors_;
-    PixelProgram add_gradients_;
-    PixelProgram apply_gradients_;
+    const PixelProgram& add_gradients_;
+    const PixelProgram& apply_gradients_;
     Rows values_;
     const float* weight_ = nullptr;
     const float* bias_ = nullptr;

@@ -14,8 +14,8 @@ public:
     ForwardPass(const BatchNorm& norm, const BatchNormForward& tensors)
         : NormPass(norm),
           tensors_(tensors),
-          statistics_(PixelProgram::statistics(norm.tensor.dtype, rows_of(0, 0))),
-          normalize_(PixelProgram::normalize(norm.tensor.dtype, normalized_rows(0, 0))),
+          statistics_(program(PixelPass::statistics, rows_of(0, 0))),
+          normalize_(program(PixelPass::normalize, normalized_rows(0, 0))),
           values_(3, channels_),
           before_(WorkspacePool::lasting(), (pieces_.count() + 1) * std::int64_t{sizeof(double)}) {
         weight_ = or_constant(tensors.weight, 1, values_.row(0), channels_);
@@ -147,8 +147,8 @@ private:
     double* before() const { return reinterpret_cast<double*>(before_.data()); }
 
     BatchNormForward tensors_;
-    PixelProgram statistics_;
-    PixelProgram normalize_;
+    const PixelProgram& statistics_;
+    const PixelProgram& normalize_;
     Rows values_;                  // weight and bias where absent, weight * inverse_std
     WorkspacePool::Lease before_;  // pixels of the pieces in front of each
     const float* weight_ = nullptr;

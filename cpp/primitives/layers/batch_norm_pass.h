@@ -109,6 +109,10 @@ protected:
         });
     }
 
+    const PixelProgram& program(PixelPass pass, const PixelRows& like) const {
+        return PixelProgram::of(pass, norm_.tensor.dtype, like);
+    }
+
     PixelRows rows_of(std::int64_t piece, std::int64_t block) const {
         PixelRows it = pieces_.rows(piece, block);
         it.relu = norm_.relu;

@@ -1,7 +1,11 @@
 #include "primitives/layers/pixel_programs.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
+#include <mutex>
 #include <optional>
+#include <utility>
 
 #include "primitives/programs/activation_programs.h"
 #include "rows/row_builder.h"
@@ -25,8 +29,7 @@ class PixelProgram::Writer {
 public:
     Writer(DType dtype, const PixelRows& like) : dtype_(dtype), like_(like) {
         const bool narrow = like.channels <= kNarrow;
-        const std::int64_t bytes = like.channels * size_of(dtype);
-        program_.together_ = narrow ? 0 : std::max(kGroupBytes / bytes, kFewest);
+        program_.group_bytes_ = narrow ? 0 : kGroupBytes;
         row_.fetch_ahead(static_cast<std::int32_t>(narrow ? kAheadBytes : kNarrow * size_of(dtype)));
     }
 
@@ -62,7 +65,7 @@ public:
 
     // What the gate lets through of `diff`: the mask's bits, where the result is positive, where it
     // would be if it were computed again from `centred`, or all.
-    RowValue passed(RowValue diff, std::optional<RowValue> centred) {
+    RowValue let_through(RowValue diff, std::optional<RowValue> centred) {
         if (!like_.relu) return diff;
         if (like_.relu_mask != nullptr) {
             if (!bits_) {
@@ -98,10 +101,20 @@ public:
 
     RowBuilder& row() { return row_; }
 
+    void treat_few_together() {
+        if (program_.group_bytes_ != 0) program_.group_bytes_ = 1;
+    }
+
     PixelProgram finished() {
         program_.kernel_ = row_kernel(row_.spec());
         return std::move(program_);
     }
+
+    void statistics();
+    void normalize();
+    void add_gradients();
+    void apply_gradients();
+    void activation(Activation activation);
 
 private:
     DType dtype_;
@@ -114,76 +127,95 @@ private:
     std::optional<std::uint8_t> bits_;
 };
 
-PixelProgram PixelProgram::statistics(DType dtype, const PixelRows& like) {
-    Writer it(dtype, like);
-    const RowValue centred = it.src() - it.mean();
-    it.add_to_sums(centred);
-    it.add_to_products(centred * centred);
-    return it.finished();
+void PixelProgram::Writer::statistics() {
+    const RowValue centred = src() - mean();
+    add_to_sums(centred);
+    add_to_products(centred * centred);
 }
 
-PixelProgram PixelProgram::normalize(DType dtype, const PixelRows& like) {
-    Writer it(dtype, like);
-    RowValue value = multiply_add(it.src() - it.mean(), it.scale(), it.bias());
-    if (like.residual != nullptr) {
-        value = value + it.tensor([](const PixelRows& rows) { return rows.residual; });
+void PixelProgram::Writer::normalize() {
+    RowValue value = multiply_add(src() - mean(), scale(), bias());
+    if (like_.residual != nullptr) {
+        value = value + tensor([](const PixelRows& rows) { return rows.residual; });
     }
-    if (like.relu) value = activated(Activation::relu, value);
-    if (like.relu_mask_out != nullptr) {
-        value = rounded(dtype, value);
-        it.store_mask(value);
+    if (like_.relu) value = activated(Activation::relu, value);
+    if (like_.relu_mask_out != nullptr) {
+        value = rounded(dtype_, value);
+        store_mask(value);
     }
-    it.store(value);
-    return it.finished();
+    store(value);
 }
 
-PixelProgram PixelProgram::add_gradients(DType dtype, const PixelRows& like) {
-    Writer it(dtype, like);
-    const RowValue centred = it.src() - it.mean();
-    const RowValue diff = it.tensor([](const PixelRows& rows) { return rows.diff_dst; });
-    RowValue passed = it.passed(diff, centred);
-    if (like.diff_addend != nullptr) {
+void PixelProgram::Writer::add_gradients() {
+    const RowValue centred = src() - mean();
+    const RowValue diff = tensor([](const PixelRows& rows) { return rows.diff_dst; });
+    RowValue passed = let_through(diff, centred);
+    if (like_.diff_addend != nullptr) {
         passed = passed +
-                 it.passed(it.tensor([](const PixelRows& rows) { return rows.diff_addend; }),
+                 let_through(tensor([](const PixelRows& rows) { return rows.diff_addend; }),
                            centred);
     }
-    it.add_to_sums(passed);
-    it.add_to_products(passed * centred);
-    if (like.out != nullptr) it.store(passed);
-    return it.finished();
+    add_to_sums(passed);
+    add_to_products(passed * centred);
+    if (like_.out != nullptr) store(passed);
 }
 
-PixelProgram PixelProgram::apply_gradients(DType dtype, const PixelRows& like) {
-    Writer it(dtype, like);
-    const RowValue centred = it.src() - it.mean();
+void PixelProgram::Writer::apply_gradients() {
+    const RowValue centred = src() - mean();
     const RowValue passed =
-        it.passed(it.tensor([](const PixelRows& rows) { return rows.diff_dst; }), centred);
+        let_through(tensor([](const PixelRows& rows) { return rows.diff_dst; }), centred);
     const RowValue mean_diff =
-        it.column([](const PixelRows& rows) -> const void* { return rows.mean_diff; });
+        column([](const PixelRows& rows) -> const void* { return rows.mean_diff; });
     const RowValue mean_slope =
-        it.column([](const PixelRows& rows) -> const void* { return rows.mean_slope; });
-    it.store(multiply_add(-centred, mean_slope, passed - mean_diff) * it.scale());
-    return it.finished();
+        column([](const PixelRows& rows) -> const void* { return rows.mean_slope; });
+    store(multiply_add(-centred, mean_slope, passed - mean_diff) * scale());
 }
 
-PixelProgram PixelProgram::through_activation(DType dtype, Activation activation,
-                                              const PixelRows& like) {
-    PixelRows gated = like;
-    gated.relu = activation == Activation::none || activation == Activation::relu;
-    Writer it(dtype, gated);
-    const RowValue diff = it.tensor([](const PixelRows& rows) { return rows.diff_dst; });
-    RowValue passed = it.passed(diff, std::nullopt);
-    if (!gated.relu) {
-        const RowValue saved = it.saved();
-        const RowValue slope = select(is_nan(saved), saved, slope_of(activation, saved, it.row()));
-        passed = rounded(dtype, diff * slope);
+void PixelProgram::Writer::activation(Activation activation) {
+    const RowValue diff = tensor([](const PixelRows& rows) { return rows.diff_dst; });
+    RowValue result = diff;
+    if (activation == Activation::none || activation == Activation::relu) {
+        result = let_through(diff, std::nullopt);
+    } else {
+        const RowValue slope =
+            select(is_nan(saved()), saved(), slope_of(activation, saved(), row_));
+        result = rounded(dtype_, diff * slope);
     }
-    if (like.out != nullptr) it.store(passed);
-    if (like.sums != nullptr) it.add_to_sums(passed);
-    PixelProgram program = it.finished();
+    if (like_.out != nullptr) store(result);
+    if (like_.sums != nullptr) add_to_sums(result);
     // About in the order of the memory: there is little to keep for a channel.
-    if (program.together_ != 0) program.together_ = kFewest;
-    return program;
+    treat_few_together();
+}
+
+const PixelProgram& PixelProgram::of(PixelPass pass, DType dtype, const PixelRows& like,
+                                     Activation activation) {
+    const std::array key = {static_cast<int>(pass),
+                            static_cast<int>(dtype),
+                            static_cast<int>(activation),
+                            static_cast<int>(like.channels <= kNarrow),
+                            static_cast<int>(like.relu),
+                            static_cast<int>(like.saved != nullptr),
+                            static_cast<int>(like.relu_mask != nullptr),
+                            static_cast<int>(like.relu_mask_out != nullptr),
+                            static_cast<int>(like.residual != nullptr),
+                            static_cast<int>(like.diff_addend != nullptr),
+                            static_cast<int>(like.out != nullptr),
+                            static_cast<int>(like.sums != nullptr)};
+    static std::mutex mutex;
+    static std::map<std::array<int, key.size()>, PixelProgram>& known =
+        *new std::map<std::array<int, key.size()>, PixelProgram>;
+    const std::lock_guard lock(mutex);
+    const auto found = known.find(key);
+    if (found != known.end()) return found->second;
+    Writer it(dtype, like);
+    switch (pass) {
+        case PixelPass::statistics: it.statistics(); break;
+        case PixelPass::normalize: it.normalize(); break;
+        case PixelPass::add_gradients: it.add_gradients(); break;
+        case PixelPass::apply_gradients: it.apply_gradients(); break;
+        default: it.activation(activation);
+    }
+    return known.emplace(key, it.finished()).first->second;
 }
 
 void PixelProgram::operator()(const PixelRows& it) const {
@@ -194,7 +226,9 @@ void PixelProgram::operator()(const PixelRows& it) const {
         const std::int64_t row = it.distance * size_of(operands[i].dtype);
         args.operands.at(i) = {const_cast<void*>(pointers_[i](it)), bits ? it.mask_distance : row};
     }
-    const std::int64_t together = together_ == 0 ? it.pixels : together_;
+    const std::int64_t bytes = it.channels * size_of(operands.front().dtype);
+    const std::int64_t together =
+        group_bytes_ == 0 ? it.pixels : std::max(group_bytes_ / bytes, kFewest);
     for (std::int64_t first = 0; first < it.pixels; first += together) {
         args.rows = std::min(together, it.pixels - first);
         (*kernel_)(args);

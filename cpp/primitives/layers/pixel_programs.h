@@ -14,22 +14,23 @@
 
 namespace dlprim {
 
-class PixelProgram {
-public:
-    // sums += src - mean and products += (src - mean)^2, about `mean`, any value near the true one.
-    static PixelProgram statistics(DType dtype, const PixelRows& like);
-    // out
-    static PixelProgram normalize(DType dtype, const PixelRows& like);
-    // sums, products += and out, if any
-    static PixelProgram add_gradients(DType dtype, const PixelRows& like);
-    // out = scale * (passed - mean_diff - (src - mean) * mean_slope)
-    static PixelProgram apply_gradients(DType dtype, const PixelRows& like);
+enum class PixelPass : std::uint8_t {
+    statistics,       // sums += src - mean, products += (src - mean)^2, about any value near the mean
+    normalize,        // out
+    add_gradients,    // sums, products += and out, if any
+    apply_gradients,  // out = scale * (passed - mean_diff - (src - mean) * mean_slope)
     // out = what passed of diff_dst, which is added to the sums, if any. No activation is relu
     // without a gate, and only relu may lack `out`.
-    static PixelProgram through_activation(DType dtype, Activation activation,
-                                           const PixelRows& like);
+    activation,
+};
 
-    // Pointers that `like` had are there, the others are not looked at.
+class PixelProgram {
+public:
+    // The program of a pass on pixels like those, which is kept: pointers that are there here must
+    // be there in calls, the others are not looked at. f32 or bf16.
+    static const PixelProgram& of(PixelPass pass, DType dtype, const PixelRows& like,
+                                  Activation activation = Activation::none);
+
     void operator()(const PixelRows& it) const;
 
 private:
@@ -39,7 +40,7 @@ private:
 
     std::shared_ptr<const RowKernel> kernel_;
     std::vector<Pointer> pointers_;  // of each operand
-    std::int64_t together_ = 0;      // pixels that are treated strip by strip
+    std::int64_t group_bytes_ = 0;   // of pixels that are treated strip by strip; 0: all
 };
 
 }  // namespace dlprim
