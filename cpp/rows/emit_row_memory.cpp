@@ -39,10 +39,10 @@ RowEmitter::Place RowEmitter::argument(int operand) const {
     return rdi + offsetof(RowArgs, operands) + bytes(operand) * sizeof(RowArgs::Operand);
 }
 
-void RowEmitter::load_column_or_tensor(const RowStep& step, int to, Lane lane) {
-    const DType dtype = plan_.spec.operands[step.detail].dtype;
-    const Place from = place_of(step.detail, lane.index);
-    fetch_ahead(step.detail, from, lane.index);
+void RowEmitter::load_elements_of(int operand, int to, Lane lane) {
+    const DType dtype = plan_.spec.operands[bytes(operand)].dtype;
+    const Place from = place_of(operand, lane.index);
+    fetch_ahead(operand, from, lane.index);
     if (lane.masked && !avx512()) {
         load_part(to, from, dtype);
     } else {
@@ -86,7 +86,7 @@ void RowEmitter::store_tensor(const RowStep& step, Lane lane) {
 void RowEmitter::add_to_column(const RowStep& step, Lane lane) {
     const bool in_strips = step.to.kind == RowPlace::Kind::columns;
     const int sum = in_strips ? register_of(step.to, lane.index) : 0;
-    if (!in_strips) load_column_or_tensor(step, sum, lane);
+    if (!in_strips) load_elements_of(step.detail, sum, lane);
     if (step.from[1].kind == RowPlace::Kind::none) {
         with(step.from[0], lane.index,
              [&](const Xbyak::Operand& x) { vaddps(vector(sum), vector(sum), x); });

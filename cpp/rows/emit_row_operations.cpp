@@ -70,6 +70,10 @@ int RowEmitter::in_register(const RowPlace& place, int lane, int scratch) {
         vmovups(vector(scratch), ptr[stack_vector(place.index)]);
         return scratch;
     }
+    if (place.kind == Kind::operand) {
+        load_elements_of(place.index, scratch, {lane, masked_});
+        return scratch;
+    }
     return register_of(place, lane);
 }
 

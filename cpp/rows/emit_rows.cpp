@@ -260,7 +260,7 @@ void RowEmitter::strip_columns(int vectors, bool masked, bool at_end) {
         for (int i = 0; i < vectors; ++i) {
             const int index = register_of(step.to, i);
             if (!at_end) {
-                load_column_or_tensor(step, index, {i, masked});
+                load_elements_of(step.detail, index, {i, masked});
             } else if (masked && !avx512()) {
                 store_part(place_of(step.detail, i), index, DType::f32);
             } else {
@@ -271,6 +271,7 @@ void RowEmitter::strip_columns(int vectors, bool masked, bool at_end) {
 }
 
 void RowEmitter::body(const RowPass& pass, int vectors, bool masked) {
+    masked_ = masked;
     if (!plan_.takes_turns) {
         for (int i = 0; i < vectors; ++i) {
             for (const RowStep& step : pass.body) body_step(step, {i, masked});
@@ -286,7 +287,7 @@ void RowEmitter::body_step(const RowStep& step, Lane lane) {
     if (is_reduction(step.op)) return accumulate(step, lane);
     switch (step.op) {
         case RowOp::load:
-            return load_column_or_tensor(step, register_of(step.to, lane.index), lane);
+            return load_elements_of(step.detail, register_of(step.to, lane.index), lane);
         case RowOp::store: return store_tensor(step, lane);
         case RowOp::add_to_column: return add_to_column(step, lane);
         case RowOp::gate: return gate(step, register_of(step.to, lane.index), lane);

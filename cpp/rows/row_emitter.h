@@ -69,7 +69,7 @@ private:
     Xbyak::Address number_of_call(Number number);
     Xbyak::Address pointer_of(int operand);
     Place argument(int operand) const;
-    void load_column_or_tensor(const RowStep& step, int to, Lane lane);
+    void load_elements_of(int operand, int to, Lane lane);
     void store_tensor(const RowStep& step, Lane lane);
     void add_to_column(const RowStep& step, Lane lane);
     void fetch_ahead(int operand, const Place& from, int lane);
@@ -127,6 +127,7 @@ private:
 
     const RowPlan& plan_;
     int lanes_;
+    bool masked_ = false;  // whether the body that is written is of a partial vector
     std::array<int, kMostRowOperands> pointers_{};  // a register, or none (-1)
     std::deque<Narrowing> narrowings_;
     Xbyak::Label partial_masks_;
@@ -138,6 +139,12 @@ template <class Body>
 void RowEmitter::with(const RowPlace& place, int lane, const Body& body) {
     if (place.kind == RowPlace::Kind::constant) {
         body(constant(place.bits));
+    } else if (place.kind == RowPlace::Kind::operand && !masked_) {
+        const Place memory = place_of(place.index, lane);
+        fetch_ahead(place.index, memory, lane);
+        body(ptr[memory]);
+    } else if (place.kind == RowPlace::Kind::operand) {
+        body(vector(in_register(place, lane, plan_.registers.operand)));
     } else if (place.kind == RowPlace::Kind::stack) {
         body(ptr[stack_vector(place.index)]);
     } else {

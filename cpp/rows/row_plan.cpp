@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "jit/activation.h"
 
@@ -163,9 +164,13 @@ private:
         const std::vector<bool>& needed = needed_[at(pass)];
         RowPass& it = plan_.passes[at(pass)];
         std::vector<int> last_use(at(count_), -1);
+        std::vector<int> uses(at(count_), 0);
         for (int i = 0; i < count_; ++i) {
             if (!needed[at(i)] || is_reloaded(i, pass)) continue;
-            for_inputs(source(i), [&](int input) { last_use[at(input)] = i; });
+            for_inputs(source(i), [&](int input) {
+                last_use[at(input)] = i;
+                ++uses[at(input)];
+            });
         }
         std::vector<bool> taken;
         const auto take = [&] {
@@ -180,6 +185,7 @@ private:
         };
         for (int i = 0; i < count_; ++i) {
             if (!needed[at(i)] || hoisted(i)) continue;
+            if (uses[at(i)] == 1 && stays_in_place(i, last_use[at(i)])) continue;
             RowStep step = is_reloaded(i, pass) ? of_scratch(RowOp::reload, i) : placed(i);
             if (step.op != RowOp::reload) {
                 for_inputs(source(i), [&](int input) {
@@ -211,6 +217,28 @@ private:
         return true;
     }
 
+    // A load that is an operand of the instruction that reads it, if nothing is written between.
+    bool stays_in_place(int i, int reader) {
+        const RowInstruction& it = instruction(i);
+        if (it.op != RowOp::load || spec_.operands[it.detail].dtype != DType::f32) return false;
+        switch (instruction(reader).op) {
+            case RowOp::add:
+            case RowOp::subtract:
+            case RowOp::multiply:
+            case RowOp::divide:
+            case RowOp::multiply_add:
+            case RowOp::sum:
+            case RowOp::add_to_column: break;
+            default: return false;
+        }
+        for (int between = i + 1; between < reader; ++between) {
+            if (!has_result(instruction(between).op)) return false;
+        }
+        places_[at(i)] = {.kind = Kind::operand, .index = it.detail};
+        has_operands_ = true;
+        return true;
+    }
+
     template <class Take>
     void finish_step(int i, RowStep& step, RowPass& pass, const Take& take) {
         if (is_reduction(step.op)) {
@@ -237,6 +265,8 @@ private:
         for (std::size_t k = 0; k < inputs.size(); ++k) {
             if (inputs[k] != kNoValue) step.from[k] = places_[at(inputs[k])];
         }
+        const bool turns = it.op == RowOp::add || it.op == RowOp::multiply || source(i) != i;
+        if (turns && step.from[0].in_memory()) std::swap(step.from[0], step.from[1]);
         return step;
     }
 
@@ -288,7 +318,8 @@ private:
         const int vectors = std::max(vectors_, 1);
         const auto at_unroll = [&](int unroll) {
             RowRegisters map;
-            map.vectors = scratch;
+            map.operand = scratch;
+            map.vectors = map.operand + (has_operands_ ? 1 : 0);
             map.columns = map.vectors + vectors * (heavy ? unroll : 1);
             map.accumulators = map.columns + column_values_ * unroll;
             map.singles = map.accumulators + accumulators * unroll;
@@ -357,6 +388,7 @@ private:
     int singles_ = 0;
     int vectors_ = 0;
     int column_values_ = 0;
+    bool has_operands_ = false;
     // Of each instruction.
     std::vector<int> pass_;
     std::vector<int> ready_;

@@ -26,12 +26,15 @@ struct RowPlace {
         single,    // one register for all
         stack,     // one vector in memory for all
         constant,  // in memory behind the code; its bits are in `bits`
+        operand,   // where it lies: a float32 value that one instruction reads
     };
     Kind kind = Kind::none;
     int index = 0;
     std::uint32_t bits = 0;
 
-    bool in_memory() const { return kind == Kind::stack || kind == Kind::constant; }
+    bool in_memory() const {
+        return kind == Kind::stack || kind == Kind::constant || kind == Kind::operand;
+    }
     bool is_single() const { return kind == Kind::stack || kind == Kind::single; }
 
     friend bool operator==(const RowPlace&, const RowPlace&) = default;
@@ -64,7 +67,8 @@ struct RowPass {
 
 // First register of each role; values of columns and accumulators have `unroll` registers each.
 struct RowRegisters {
-    int vectors = 0;  // behind scratch, which begins at 0
+    int operand = 0;  // behind scratch, which begins at 0: a partial vector of an operand
+    int vectors = 0;
     int columns = 0;
     int accumulators = 0;  // of reductions
     int singles = 0;
