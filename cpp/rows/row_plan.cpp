@@ -19,9 +19,9 @@ constexpr int kMostComputedAgain = 8;
 constexpr int kMostUnrolled = 8;
 constexpr int kMostUnrolledHeavy = 4;
 constexpr int kHeavy = 10;
-// Vectors of a strip from which on the steps from row to row are a small part of its work: rather
-// than have fewer, columns are loaded again for every row.
-constexpr int kFewestInStrips = 4;
+// Elements of a strip, at least: as many channels as blocks of activations have, so that a row of
+// one is a strip. Rather than have fewer, columns are loaded again for every row.
+constexpr int kFewestInStrip = 64;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
@@ -29,19 +29,20 @@ int cost_of(const RowInstruction& it) {
     switch (it.op) {
         case RowOp::divide:
         case RowOp::square_root: return 5;
+        case RowOp::activation:
+            return static_cast<Activation>(it.detail) == Activation::relu ? 1 : 15;
         case RowOp::exponential:
-        case RowOp::logarithm:
-        case RowOp::activation: return 15;
+        case RowOp::logarithm: return 15;
         default: return 1;
     }
 }
 
 class Planner {
 public:
-    // `holds_columns`: whether the values of columns that are read stay in registers.
-    Planner(const RowSpec& spec, Isa isa, bool holds_columns)
+    // So many of the columns that are read stay in registers, at most.
+    Planner(const RowSpec& spec, Isa isa, int most_held)
         : spec_(spec),
-          holds_columns_(holds_columns),
+          most_held_(most_held),
           uniform_(uniform_values(spec)),
           count_(static_cast<int>(uniform_.size())),
           products_(joined_products(spec)),
@@ -208,8 +209,9 @@ private:
     // Loads of columns happen at the begin of a strip.
     bool hoisted(int i) {
         const RowInstruction& it = instruction(i);
-        if (!plan_.by_strips || !holds_columns_) return false;
-        if (it.op != RowOp::load || !touches_column(it)) return false;
+        if (!plan_.by_strips || it.op != RowOp::load || !touches_column(it)) return false;
+        if (held_ == most_held_) return false;
+        ++held_;
         places_[at(i)] = {.kind = Kind::columns, .index = column_values_++};
         RowStep step = placed(i);
         step.to = places_[at(i)];
@@ -329,7 +331,7 @@ private:
         plan_.unroll = heavy ? kMostUnrolledHeavy : kMostUnrolled;
         while (plan_.unroll > 1 && at_unroll(plan_.unroll).singles > all) plan_.unroll /= 2;
         plan_.registers = at_unroll(plan_.unroll);
-        if (plan_.registers.singles > all && plan_.by_strips && holds_columns_) {
+        if (plan_.registers.singles > all && plan_.by_strips && held_ > 0) {
             plan_.unroll = 0;  // they do not fit
             return;
         }
@@ -378,7 +380,8 @@ private:
     }
 
     const RowSpec& spec_;
-    bool holds_columns_;
+    int most_held_;
+    int held_ = 0;
     std::vector<bool> uniform_;
     int count_;
     std::vector<std::int16_t> products_;  // that an instruction adds up itself
@@ -399,6 +402,13 @@ private:
     // Of each pass and instruction.
     std::vector<std::vector<bool>> needed_;
 };
+
+int columns_read(const RowSpec& spec) {
+    const auto is_read = [](const RowOperand& it) {
+        return it.shape == RowShape::column && !it.written;
+    };
+    return static_cast<int>(std::count_if(spec.operands.begin(), spec.operands.end(), is_read));
+}
 
 bool is_narrow(DType dtype) { return size_of(dtype) < 4; }
 
@@ -431,10 +441,11 @@ int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa) {
 RowPlan make_row_plan(const RowSpec& spec, Isa isa) {
     validate(spec);
     if (isa < Isa::avx2) throw std::invalid_argument("a plan of a row program needs vectors");
-    RowPlan plan = Planner(spec, isa, true).planned();
-    if (!plan.by_strips || plan.unroll >= kFewestInStrips) return plan;
-    RowPlan other = Planner(spec, isa, false).planned();
-    return other.unroll > plan.unroll ? other : plan;
+    for (int held = kMostRowOperands;; held = std::min(held, columns_read(spec)) - 1) {
+        RowPlan plan = Planner(spec, isa, held).planned();
+        const int lanes = vector_file(isa).bytes / 4;
+        if (!plan.by_strips || plan.unroll * lanes >= kFewestInStrip || held <= 0) return plan;
+    }
 }
 
 }  // namespace dlprim
