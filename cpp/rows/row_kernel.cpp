@@ -68,6 +68,7 @@ std::shared_ptr<const RowKernel> generated(const RowKey& key) {
 }  // namespace
 
 RowKernel::RowKernel(RowSpec spec, Isa isa) : spec_(std::move(spec)), isa_(isa) {
+    validate(spec_);
     if (isa_ == Isa::scalar) return;
     const RowPlan plan = make_row_plan(spec_, isa_);
     kept_rows_ = plan.kept_rows;
@@ -101,7 +102,6 @@ std::shared_ptr<const RowKernel> row_kernel(const RowSpec& spec, Isa isa) {
                                     "' is not usable here; the highest level is '" +
                                     std::string(name_of(usable_isa())) + "'");
     }
-    validate(spec);
     const RowKey key{spec, row_isa(isa)};
     return cache().get_or_create(key, [&] { return generated(key); });
 }

@@ -19,6 +19,9 @@ constexpr std::int64_t kTaskElements = 32 * 1024;
 constexpr std::int64_t kMostParts = 16;
 constexpr std::int64_t kFewestRows = 64;
 
+// Elements that take less time than finding out how to share them.
+constexpr std::int64_t kSmall = 8 * 1024;
+
 // Of the last cache, from which on nothing of a result is found there when it is read.
 constexpr double kShareOfCache = 0.75;
 
@@ -30,22 +33,34 @@ public:
     // Whether what is written would only push out of the caches what is read: and whether it may
     // go around them.
     bool exceeds_caches() const {
+        if (bytes() < kShareOfCache * this_machine().l3) return false;
+        const std::int64_t first = is_elementwise() ? unaligned_elements() : 0;
         for (std::size_t i = 0; i < operands_.size(); ++i) {
+            if (!is_written_tensor(operands_[i])) continue;
             const RowArgs::Operand& it = args_.operands.at(i);
-            const auto begin = reinterpret_cast<std::uintptr_t>(it.data);
-            const bool streams = operands_[i].written && operands_[i].shape == RowShape::tensor;
-            if (streams && (begin % kCacheLineBytes != 0 || it.stride % kCacheLineBytes != 0)) {
-                return false;
-            }
+            const auto begin = reinterpret_cast<std::uintptr_t>(it.data) +
+                               static_cast<std::uintptr_t>(first * size_of(operands_[i].dtype));
+            const bool rows_fit = is_elementwise() || it.stride % kCacheLineBytes == 0;
+            if (begin % kCacheLineBytes != 0 || !rows_fit) return false;
         }
-        return bytes() > kShareOfCache * this_machine().l3;
+        return true;
+    }
+
+    // Not worth a thought about threads.
+    bool is_small() const {
+        return args_.rows * args_.columns <= kSmall && kernel_.scratch_floats(1) == 0;
     }
 
     void run() const {
         const WorkOf work(operations(), bytes());
         if (is_elementwise()) {
-            const Blocks tasks{args_.columns * args_.rows, kTaskElements};
-            parallel_for(tasks.count(), [&](std::int64_t task) { run_elements(tasks.at(task)); });
+            const std::int64_t first = unaligned_elements();
+            const Blocks tasks{args_.columns * args_.rows - first, kTaskElements};
+            if (first > 0) run_elements({0, first});
+            parallel_for(tasks.count(), [&](std::int64_t task) {
+                const Range part = tasks.at(task);
+                run_elements({first + part.begin, first + part.end});
+            });
         } else if (sums_columns()) {
             run_parts();
         } else {
@@ -84,6 +99,23 @@ private:
         return std::none_of(all.begin(), all.end(), [](const RowInstruction& it) {
             return is_reduction(it.op) || it.op == RowOp::columns;
         });
+    }
+
+    static bool is_written_tensor(const RowOperand& operand) {
+        return operand.written && operand.shape == RowShape::tensor;
+    }
+
+    // In front of the first cache line of the first result: stores across lines take twice as long.
+    std::int64_t unaligned_elements() const {
+        for (std::size_t i = 0; i < operands_.size(); ++i) {
+            if (!is_written_tensor(operands_[i])) continue;
+            const auto begin = reinterpret_cast<std::uintptr_t>(args_.operands.at(i).data);
+            const auto behind = static_cast<std::int64_t>(begin % kCacheLineBytes);
+            const std::int64_t elements =
+                (kCacheLineBytes - behind) % kCacheLineBytes / size_of(operands_[i].dtype);
+            return std::min(elements, args_.columns * args_.rows);
+        }
+        return 0;
     }
 
     static bool is_sum(const RowOperand& operand) {
@@ -163,6 +195,7 @@ private:
 
 void run_rows(const RowKernel& kernel, const RowArgs& args) {
     const Run run(kernel, args);
+    if (run.is_small()) return kernel(args);
     if (!run.exceeds_caches()) return run.run();
     Run(*row_kernel(streaming(kernel.spec()), kernel.isa()), args).run();
 }
