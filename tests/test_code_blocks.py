@@ -11,8 +11,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from code_blocks import PAGES, ROOT, Block, blocks_of, commands, run_python, trainings
 
+from code_blocks import PAGES, ROOT, Block, blocks_of, commands, run_python, trainings
 from dlprim.train.flags import parser
 
 if not (ROOT / "docs").is_dir():
