@@ -75,16 +75,23 @@ def in_front(block: Block) -> list[Block]:
     ]
 
 
+def train_in_front(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trains in the folder what the shell blocks in front of a block train."""
+    monkeypatch.chdir(folder)
+    for shell in in_front(block):
+        for flags in trainings(shell.text):
+            assert main(flags) == 0, f"{shell.page}:{shell.line}: {flags}"
+
+
 def run_python(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The names that a Python block leaves, run as a program in the folder."""
     if re.search(r"^\s*(import|from) torch\b", block.text, re.MULTILINE):
         pytest.importorskip("torch", reason="PyTorch is an optional peer")
     if re.search(r"bfloat16", block.text):
         pytest.importorskip("ml_dtypes", reason="bfloat16 arrays come from ml_dtypes")
+    if re.search(r"^\s*from sklearn\b", block.text, re.MULTILINE):
+        pytest.importorskip("sklearn", reason="the digits data set is part of scikit-learn")
     monkeypatch.chdir(folder)
-    for shell in in_front(block):
-        for flags in trainings(shell.text):
-            assert main(flags) == 0, f"{shell.page}:{shell.line}: {flags}"
     program = folder / "block.py"
     program.write_text("\n" * block.line + block.text)
     return runpy.run_path(os.fspath(program), run_name="__main__")

@@ -12,7 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from code_blocks import PAGES, ROOT, Block, blocks_of, commands, run_python, trainings
+from code_blocks import (
+    PAGES,
+    ROOT,
+    Block,
+    blocks_of,
+    commands,
+    run_python,
+    train_in_front,
+    trainings,
+)
 from dlprim.train.flags import parser
 
 if not (ROOT / "docs").is_dir():
@@ -39,6 +48,7 @@ def in_language(language: str) -> list[Block]:
 def test_python_block_runs_alone(
     block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    train_in_front(block, tmp_path, monkeypatch)
     run_python(block, tmp_path, monkeypatch)
 
 
