@@ -79,6 +79,17 @@ def test_blocks_are_in_languages_that_are_checked() -> None:
     assert {it.language for it in BLOCKS} <= LANGUAGES
 
 
+@pytest.mark.parametrize("block", in_language("c++"), ids=named)
+def test_cpp_block_names_what_the_headers_have(block: Block) -> None:
+    """Programs are built in test_cpp.py, from examples/cpp."""
+    headers = re.findall(r"#include <dlprim/([^>]+)>", block.text)
+    assert headers
+    assert [it for it in headers if not (ROOT / "cpp" / it).is_file()] == []
+    declared = "\n".join(it.read_text() for it in (ROOT / "cpp" / "brgemm").glob("*.h"))
+    fields = re.findall(r"\.(\w+) =", block.text)
+    assert [it for it in fields if not re.search(rf"\b{it}\b", declared)] == []
+
+
 def require_flags(words: list[str]) -> None:
     """Programs of this checkout are there, and a benchmark's sources name its flags."""
     sources = "\n".join(path.read_text() for path in (ROOT / "bench").glob("*.py"))
