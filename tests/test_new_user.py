@@ -22,6 +22,8 @@ from mpi_launch import TESTS, launch
 if not (ROOT / "docs").is_dir():
     pytest.skip(f"{ROOT} holds no documents", allow_module_level=True)
 
+PROGRAM = ("-m", "dlprim.train")
+
 
 def block(page: str, section: str, place: int = 0, language: str = "python") -> Block:
     """A block of a section, by its place among those of its language."""
@@ -31,10 +33,10 @@ def block(page: str, section: str, place: int = 0, language: str = "python") -> 
     return found[place]
 
 
-def program(folder: Path, *flags: str) -> str:
-    """What the training program prints, started as the pages say."""
+def printed_by(folder: Path, *arguments: str) -> str:
+    """What a Python program prints that is started in the folder."""
     done = subprocess.run(
-        [sys.executable, "-m", "dlprim.train", *flags],
+        [sys.executable, *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -91,7 +93,7 @@ def test_program_trains_and_predicts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     datasets: Any = pytest.importorskip("sklearn.datasets")
     section = "What the program trained"
     (flags,) = trainings(block("docs/predict.md", section, language="sh").text)
-    program(tmp_path, *flags)
+    printed_by(tmp_path, *PROGRAM, *flags)
     names = run_python(block("docs/predict.md", section), tmp_path, monkeypatch)
     digits = datasets.load_digits()
     assert (names["classes"] == digits.target[:20]).mean() > 0.8
@@ -99,9 +101,9 @@ def test_program_trains_and_predicts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     np.savez(tmp_path / "images.npz", images=digits.data[:20] / 8 - 1)
     shell = block("docs/predict.md", "From the shell", language="sh")
     first, second = trainings(shell.text)
-    printed = program(tmp_path, *first).split()
+    printed = printed_by(tmp_path, *PROGRAM, *first).split()
     assert printed == [str(it) for it in names["classes"]]
-    program(tmp_path, *second)
+    printed_by(tmp_path, *PROGRAM, *second)
     np.testing.assert_array_equal(np.load(tmp_path / "logits.npy"), names["logits"])
 
 
@@ -111,5 +113,5 @@ def test_own_loop_on_two_ranks(tmp_path: Path) -> None:
     paths = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
     run = launch(2, str(path), PYTHONPATH=paths)
     assert run.returncode == 0, run.stderr
-    assert run.stdout.startswith("loss ")
-    assert run.stdout.rstrip().endswith(" on 2 ranks")
+    assert printed_by(tmp_path, path.name).startswith("ranks: 1, loss ")
+    assert run.stdout.startswith("ranks: 2, loss ")
