@@ -72,7 +72,9 @@ def test_own_recurrent_classifier_learns(tmp_path: Path, monkeypatch: pytest.Mon
     assert names["accuracy"] > 0.9
 
 
-@pytest.mark.parametrize("section", ["A layer with parameters", "Branches"])
+@pytest.mark.parametrize(
+    "section", ["A layer with parameters", "Branches", "A model that can be saved"]
+)
 def test_own_layers(section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = run_python(block("docs/own-layer.md", section), tmp_path, monkeypatch)
     assert set(names["model"].state_dict()) > {"fc.weight", "fc.bias"}
