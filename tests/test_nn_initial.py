@@ -89,7 +89,7 @@ BOOLEANS: dict[str, Callable[[Any], object]] = {
     "first": lambda it: nn.Conv2d(3, 4, 3, first=it),
     "count_include_pad": lambda it: nn.AvgPool2d(2, count_include_pad=it),
     "into": lambda it: conv_and_norm().forward(packed(), False, residual=packed().array, into=it),
-    "training": lambda it: nn.Linear(3, 4).forward(np.ones((2, 3), np.float32), it),
+    "mode": lambda it: nn.Linear(3, 4).train(it),
 }
 
 
@@ -100,6 +100,15 @@ def test_booleans_are_checked(name: str, bad: Any) -> None:
         BOOLEANS[name](bad)
     for good in (True, False, np.bool_(False)):
         BOOLEANS[name](good)
+
+
+@pytest.mark.parametrize("bad", ["False", 1, np.ones(2, bool)])
+def test_training_is_true_or_false_or_the_mode(bad: Any) -> None:
+    layer, x = nn.Linear(3, 4), np.ones((2, 3), np.float32)
+    with pytest.raises(TypeError, match=r"training is .*, expected True or False"):
+        layer.forward(x, bad)
+    for good in (True, False, np.bool_(False), None):
+        layer.forward(x, good)
 
 
 def test_bias_of_a_convolution_is_a_boolean() -> None:

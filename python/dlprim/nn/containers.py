@@ -21,6 +21,7 @@ class Pack(Module):
     keeps_input = False
     takes_images = False
     needs_gradient = False  # behind it a layer with first=True may stand
+    rounds = True
     of_passes = ("_primitives",)
 
     def __init__(self) -> None:
@@ -28,7 +29,7 @@ class Pack(Module):
         self._primitives: dict[tuple[object, ...], dlprim.Activations] = {}
 
     @forward_pass
-    def forward(self, x: Any, training: bool = True) -> Images:
+    def forward(self, x: Any, training: bool | None = None) -> Images:
         context = self.context
         key = (x.shape, context.dtype_name, context.layout)
         if key not in self._primitives:
@@ -39,7 +40,7 @@ class Pack(Module):
         buffers, rounded = context.buffers, None
         out = buffers.take(activations.packed_shape, context.dtype)
         with context.timed(self.name, "forward" if training else "inference"):
-            if context.dtype != np.float32:
+            if context.dtype != x.dtype:
                 rounded = dlprim.to_bfloat16(x, out=buffers.take(x.shape, context.dtype))
             activations.pack(x if rounded is None else rounded, out)
         buffers.give(rounded)
@@ -76,6 +77,7 @@ class Sequential(Module):
             raise TypeError("layers is no dict, or holds something else than modules by name")
         self._layers = layers
         self._between: list[Any] = []
+        self.rounds = bool(layers) and next(iter(layers.values())).rounds
         self.takes_terms = bool(layers) and list(layers.values())[-1].takes_terms
         self._contain()
         self.use(self.context)
@@ -87,7 +89,7 @@ class Sequential(Module):
         return self._layers
 
     @forward_pass
-    def forward(self, x: Any, training: bool = True) -> Any:
+    def forward(self, x: Any, training: bool | None = None) -> Any:
         if training:
             self._between = []
         return self._through(list(self._layers.values()), x, training)
@@ -100,7 +102,7 @@ class Sequential(Module):
         if y is not x:
             self._give(y, out)
 
-    def _through(self, layers: list[Module], x: Any, training: bool) -> Any:
+    def _through(self, layers: list[Module], x: Any, training: bool | None) -> Any:
         entry = x
         for layer in layers:
             if layer.replaces_input and not training and x is not entry:
@@ -162,7 +164,7 @@ class Sliced(Sequential):
         self._results: dict[tuple[Any, ...], tuple[tuple[int, ...], tuple[int, int, int], int]] = {}
 
     @forward_pass
-    def forward(self, x: Images, training: bool = True) -> Any:
+    def forward(self, x: Images, training: bool | None = None) -> Any:
         n, step, buffers = x.shape[0], self._images, self.context.buffers
         if training or n <= step:
             return super().forward(x, training)
@@ -217,6 +219,13 @@ class Residual(Module):
             if not isinstance(layer, ConvBatchNorm):
                 kind = type(layer).__name__
                 raise TypeError(f"{place} is of type {kind}, expected a ConvBatchNorm")
+        names = [name for it in self._contained().values() for name in it.children()]
+        twice = next((it for it in names if names.count(it) > 1), None)
+        if twice is not None:
+            raise ValueError(
+                f"two layers of the block are called {twice!r}, expected names of their own in "
+                "each ConvBatchNorm"
+            )
         self.takes_terms = main[-1].norm.relu
         self.use(self.context)
 
@@ -236,7 +245,7 @@ class Residual(Module):
             layer.context = context
 
     @forward_pass
-    def forward(self, x: Images, training: bool = True) -> Images:
+    def forward(self, x: Images, training: bool | None = None) -> Images:
         own = self.shortcut is not None
         self._require_sum(x)
         added = self.shortcut.forward(x, training) if self.shortcut else x
@@ -258,9 +267,9 @@ class Residual(Module):
         added = x.groups if self.shortcut is None else self.shortcut.conv.blocks
         last = self.main[-1].conv
         if added != last.blocks:
-            require_alike(self.name, last.weight.value.shape[0], added, last.blocks)
+            require_alike(self.name, last.weight.shape[0], added, last.blocks)
 
-    def _in_front_of_sum(self, x: Images, training: bool) -> Images:
+    def _in_front_of_sum(self, x: Images, training: bool | None) -> Images:
         """What the last convolution reads."""
         y = x
         if training:

@@ -23,6 +23,7 @@ from dlprim.nn.parameter import FloatArray, Parameter
 from dlprim.nn.passes import backward_pass, forward_pass
 
 Shape = tuple[int, int, int, int]
+Stamp: TypeAlias = tuple[Any, ...]
 Source: TypeAlias = Callable[[], tuple[FloatArray, FloatArray | None]]
 
 
@@ -76,7 +77,7 @@ class Conv2d(Module):
     """
 
     takes_images = True
-    of_passes = ("_primitives", "_packed", "_prepared", "_src", "_given", "_used")
+    of_passes = ("_primitives", "_packed", "_prepared", "_stamp", "_src", "_given", "_used")
 
     def __init__(
         self,
@@ -108,6 +109,7 @@ class Conv2d(Module):
         self._primitives: dict[tuple[Any, ...], dlprim.Conv2d] = {}
         self._packed: dict[tuple[Any, ...], tuple[Array, FloatArray | None]] = {}
         self._prepared: dict[tuple[Any, ...], Prepared] = {}
+        self._stamp: Stamp | None = None  # of what is packed
         self._src: Images | None = None  # of the latest training forward, in its own blocks
         self._given: Images | None = None  # as it was given
         self._used: tuple[dlprim.Conv2d, Array] | None = None
@@ -116,6 +118,11 @@ class Conv2d(Module):
     def blocks(self) -> int:
         """The groups of the blocks of channels that it takes and gives."""
         return 1 if self._is_whole or self.context.layout == "NHWC" else self.groups
+
+    @property
+    def stamp(self) -> Stamp:
+        """Another one whenever weights or bias are."""
+        return self.weight.version, None if self.bias is None else self.bias.version
 
     def own_parameters(self) -> dict[str, Parameter]:
         found = {"weight": self.weight}
@@ -132,7 +139,7 @@ class Conv2d(Module):
         if key not in self._primitives:
             self._primitives[key] = dlprim.Conv2d(
                 shape,
-                self.weight.value.shape,
+                self.weight.shape,
                 stride=self.stride,
                 padding=self.padding,
                 groups=self.groups,
@@ -145,26 +152,29 @@ class Conv2d(Module):
         return self._primitives[key]
 
     @forward_pass
-    def forward(self, x: Images, training: bool = True) -> Images:
-        bias = None if self.bias is None else self.bias.value
+    def forward(self, x: Images, training: bool | None = None) -> Images:
+        bias = None if self.bias is None else self.bias.held
         if not training:
-            return self.infer(x, lambda: (self.weight.value, bias))
+            return self.infer(x, lambda: (self.weight.held, bias), self.stamp)
         blocks, self._given = self.blocks, x
         if x.groups != blocks:
             x = in_blocks(x, blocks, self)
         conv = self.primitive(x.shape, bias is not None)
         with self.context.timed(self.name, "pack"):
             packed = self._used[1] if self._used and self._used[0] is conv else None
-            packed = conv.pack_weights(self.weight.value, packed, "direct")
+            packed = conv.pack_weights(self.weight.held, packed, "direct")
         dst = self.context.buffers.take(conv.dst_shape, self.context.dtype)
         with self.context.timed(self.name, "forward", conv.flops):
             conv.forward(x.array, packed, bias, out=dst)
         self._src, self._used = x, (conv, packed)
         return Images(dst, images_shape(conv.y_shape), blocks)
 
-    def infer(self, x: Images, source: Source, fused: Fused = _NOTHING) -> Images:
-        """The result with weights and a bias that stay until `changed`: what `source` says, which
-        is asked for each new shape."""
+    def infer(self, x: Images, source: Source, stamp: Stamp, fused: Fused = _NOTHING) -> Images:
+        """The result with weights and a bias that stay as long as ``stamp``: what `source` says,
+        which is asked for each new shape."""
+        if stamp != self._stamp:
+            self.changed()
+            self._stamp = stamp
         context, given, blocks = self.context, x, self.blocks
         if x.groups != blocks:
             x = in_blocks(x, blocks, self)
@@ -199,7 +209,7 @@ class Conv2d(Module):
         assert self._used is not None
         assert self._given is not None
         (conv, packed), src, buffers = self._used, self._src, self.context.buffers
-        self.changed()
+        self.changed()  # which training leaves no use for
         if self.bias is not None:
             conv.diff_bias(dy.array, self.bias.gradient)
         diff_weights = buffers.take(conv.diff_weights_shape, np.float32)
@@ -254,7 +264,9 @@ class ConvBatchNorm(Module):
 
     def __init__(self, conv: Conv2d, norm: BatchNorm2d, names: tuple[str, str]) -> None:
         super().__init__()
-        self.conv, self.norm, self._names = conv, norm, names
+        if len(set(names)) != 2 or not all(isinstance(it, str) for it in names):
+            raise ValueError(f"names is {names!r}, expected two names that differ")
+        self.conv, self.norm, self.names = conv, norm, tuple(names)
         self._contain()
         self.use(self.context)
 
@@ -262,7 +274,7 @@ class ConvBatchNorm(Module):
         return {"conv": self.conv, "norm": self.norm}
 
     def children(self) -> dict[str, Module]:
-        return dict(zip(self._names, (self.conv, self.norm), strict=True))
+        return dict(zip(self.names, (self.conv, self.norm), strict=True))
 
     @property
     def result_name(self) -> str:
@@ -270,16 +282,19 @@ class ConvBatchNorm(Module):
 
     @forward_pass
     def forward(
-        self, x: Images, training: bool = True, residual: Array | None = None, into: bool = False
+        self,
+        x: Images,
+        training: bool | None = None,
+        residual: Array | None = None,
+        into: bool = False,
     ) -> Images:
         """With ``into`` the result takes the place of the residual."""
         into = flag("into", into)
         if not training:
             return self._infer(x, residual, residual if into else None)
-        self.conv.changed()  # inference folds statistics in, which this pass moves
-        between = self.conv.forward(x)
+        between = self.conv.forward(x, True)
         self.context.observe(self.conv.name, between)
-        return self.norm.forward(between, residual=residual, out=residual if into else None)
+        return self.norm.forward(between, True, residual, residual if into else None)
 
     def infer_into(self, x: Images, out: Array, residual: Array | None = None) -> None:
         self._infer(x, residual, out)
@@ -297,16 +312,16 @@ class ConvBatchNorm(Module):
 
     def _infer(self, x: Images, residual: Array | None, out: Array | None) -> Images:
         fused = Fused("relu" if self.norm.relu else None, residual, out)
-        return self.conv.infer(x, self._folded, fused)
+        return self.conv.infer(x, self._folded, (*self.conv.stamp, self.norm.stamp), fused)
 
     def _folded(self) -> tuple[FloatArray, FloatArray]:
         conv, norm = self.conv, self.norm
         return dlprim.fold_batch_norm(
-            conv.weight.value,
-            None if conv.bias is None else conv.bias.value,
-            weight=norm.weight.value,
-            bias=norm.bias.value,
-            running_mean=norm.running_mean,
-            running_var=norm.running_var,
+            conv.weight.held,
+            None if conv.bias is None else conv.bias.held,
+            weight=norm.weight.held,
+            bias=norm.bias.held,
+            running_mean=norm.mean.held,
+            running_var=norm.var.held,
             epsilon=norm.epsilon,
         )

@@ -60,8 +60,8 @@ class Embedding(Module):
         return {"weight": self.weight}
 
     @forward_pass
-    def forward(self, x: Any, training: bool = True) -> Array:
-        table: Array = self.weight.value
+    def forward(self, x: Any, training: bool | None = None) -> Array:
+        table: Array = self.weight.held
         if self.context.dtype != np.float32:
             table = dlprim.to_bfloat16(table)
         with self.context.timed(self.name, "forward" if training else "inference"):
@@ -75,6 +75,6 @@ class Embedding(Module):
         """Integers have no gradient, so nothing is returned."""
         assert self.indices is not None
         with self.context.timed(self.name, "backward"):
-            rows = self.weight.value.shape[0]
+            rows = self.weight.shape[0]
             dlprim.embedding_backward(dy, self.indices, rows, out=self.weight.gradient)
         finished(ready, self.weight)

@@ -22,7 +22,7 @@ class Flatten(Module):
         self._kept: Images | tuple[int, ...] = ()  # the latest input, or its shape where plain
 
     @forward_pass
-    def forward(self, x: Any, training: bool = True) -> Array:
+    def forward(self, x: Any, training: bool | None = None) -> Array:
         n, *others = x.shape
         shape = (n, math.prod(others))
         if training:

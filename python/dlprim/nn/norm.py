@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 import dlprim
 from dlprim.arguments.scalars import flag, fraction, integer, real
 from dlprim.nn.context import Images
 from dlprim.nn.module import Array, Module, Ready, finished
-from dlprim.nn.parameter import Parameter
+from dlprim.nn.parameter import FloatArray, Parameter, Tracked
 from dlprim.nn.passes import backward_pass, forward_pass
 from dlprim.primitives.populations import Population
 
@@ -56,16 +59,38 @@ class BatchNorm2d(Module):
         fraction("momentum", momentum)
         real("weight", weight)
         self.relu, self.epsilon, self.momentum = flag("relu", relu), epsilon, momentum
-        self.weight = Parameter(np.full(C, weight, np.float32))
-        self.bias = Parameter(np.zeros(C, np.float32))
-        self.running_mean = np.zeros(C, np.float32)
-        self.running_var = np.ones(C, np.float32)
+        self.weight = Parameter(np.full(C, weight))
+        self.bias = Parameter(np.zeros(C))
+        self.mean = Tracked(np.zeros(C), "running_mean")
+        self.var = Tracked(np.ones(C), "running_var")
         self.batches = np.zeros((), np.int64)
         self.population: Population | None = None
         self._saved = np.empty((2, C), np.float32)
         self._unread = np.empty((2, C), np.float32)  # what inference saves
         self._primitives: dict[tuple[object, ...], dlprim.BatchNorm] = {}
         self._kept: tuple[dlprim.BatchNorm, Images, Array | None] | None = None
+
+    @property
+    def running_mean(self) -> FloatArray:
+        return self.mean.value
+
+    @running_mean.setter
+    def running_mean(self, value: npt.ArrayLike) -> None:
+        self.mean.value = value
+
+    @property
+    def running_var(self) -> FloatArray:
+        return self.var.value
+
+    @running_var.setter
+    def running_var(self, value: npt.ArrayLike) -> None:
+        self.var.value = value
+
+    @property
+    def stamp(self) -> tuple[Any, ...]:
+        """Another one whenever what inference computes with is."""
+        trained = self.weight.version, self.bias.version
+        return (*trained, self.mean.version, self.var.version, self.epsilon)
 
     def own_parameters(self) -> dict[str, Parameter]:
         return {"weight": self.weight, "bias": self.bias}
@@ -81,7 +106,7 @@ class BatchNorm2d(Module):
     def forward(
         self,
         x: Images,
-        training: bool = True,
+        training: bool | None = None,
         residual: Array | None = None,
         out: Array | None = None,
     ) -> Images:
@@ -94,12 +119,12 @@ class BatchNorm2d(Module):
         with self.context.timed(self.name, "forward" if training else "inference"):
             norm.forward(
                 x.array,
-                self.weight.value,
-                self.bias.value,
-                self.running_mean,
-                self.running_var,
+                self.weight.held,
+                self.bias.held,
+                self.mean.held,
+                self.var.held,
                 residual,
-                training,
+                bool(training),
                 self.momentum,
                 dst,
                 mask,
@@ -109,6 +134,8 @@ class BatchNorm2d(Module):
         if training:
             self._kept = norm, x, mask
             self.batches += 1
+            self.mean.written()
+            self.var.written()
         return Images(dst, x.shape, x.groups)
 
     @backward_pass
@@ -129,8 +156,8 @@ class BatchNorm2d(Module):
                 dy.array,
                 src.array,
                 self._saved,
-                self.weight.value,
-                self.bias.value,
+                self.weight.held,
+                self.bias.held,
                 relu_mask=mask,
                 out=src.array,
                 diff_residual=dy.array if norm.residual and norm.relu else None,
@@ -147,12 +174,13 @@ class BatchNorm2d(Module):
 
     def _primitive(self, x: Images, residual: bool) -> dlprim.BatchNorm:
         context = self.context
-        key = (x.shape, x.groups, residual, context.dtype_name, context.layout)
+        kind = (residual, self.relu, self.epsilon)
+        key = (x.shape, x.groups, *kind, context.dtype_name, context.layout)
         if key not in self._primitives:
-            if x.shape[1] != self.weight.value.size:
+            if x.shape[1] != self.weight.shape[0]:
                 raise ValueError(
                     f"x of BatchNorm2d {self.name!r} has {x.shape[1]} channels, expected "
-                    f"{self.weight.value.size}"
+                    f"{self.weight.shape[0]}"
                 )
             self._primitives[key] = dlprim.BatchNorm(
                 x.shape,

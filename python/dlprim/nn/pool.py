@@ -27,7 +27,7 @@ class MaxPool2d(Module):
         self._kept: tuple[Any, Array, Images] | None = None
 
     @forward_pass
-    def forward(self, x: Images, training: bool = True) -> Images:
+    def forward(self, x: Images, training: bool | None = None) -> Images:
         context = self.context
         key = (x.shape, x.groups, context.dtype_name, context.layout)
         if key not in self._primitives:
@@ -80,7 +80,7 @@ class AvgPool2d(Module):
         self._kept: tuple[dlprim.AvgPool2d, Images] | None = None
 
     @forward_pass
-    def forward(self, x: Images, training: bool = True) -> Images:
+    def forward(self, x: Images, training: bool | None = None) -> Images:
         context = self.context
         key = (x.shape, x.groups, context.dtype_name, context.layout)
         if key not in self._primitives:
@@ -124,7 +124,7 @@ class GlobalAvgPool2d(Module):
         self._kept: tuple[Any, Images] | None = None
 
     @forward_pass
-    def forward(self, x: Images, training: bool = True) -> Array:
+    def forward(self, x: Images, training: bool | None = None) -> Array:
         context = self.context
         key = (x.shape, x.groups, context.dtype_name, context.layout)
         if key not in self._primitives:

@@ -39,7 +39,7 @@ class Recurrent(Module):
     """
 
     takes_images = False
-    of_passes = ("_primitives", "_weights", "_is_packed", "_saved")
+    of_passes = ("_primitives", "_weights", "_stamp", "_saved")
 
     def __init__(
         self,
@@ -69,21 +69,23 @@ class Recurrent(Module):
         self.states: list[tuple[Array, ...]] = []
         self._primitives: dict[tuple[Any, ...], Any] = {}
         self._weights: dict[int, Any] = {}  # packed, by layer
-        self._is_packed = False
+        self._stamp: tuple[int, ...] | None = None  # of what is packed, for inference
         self._saved: list[Any] = []
 
     def own_parameters(self) -> dict[str, Parameter]:
         return self._parameters
 
     def changed(self) -> None:
-        self._is_packed = False
+        self._stamp = None
 
     @forward_pass
-    def forward(self, x: Any, training: bool = True) -> Array:
+    def forward(self, x: Any, training: bool | None = None) -> Array:
         saved, states = [], []
         begin = self.states if self.carry and self.states else [()] * self.layers
-        if training or not self._is_packed:
+        stamp = None if training else tuple(it.version for it in self._parameters.values())
+        if stamp is None or stamp != self._stamp:
             self._pack(x.shape)
+            self._stamp = stamp
         for layer in range(self.layers):
             rnn = self._primitive(layer, x.shape)
             name = f"{self.name}.{layer}"
@@ -101,7 +103,6 @@ class Recurrent(Module):
 
     @backward_pass
     def backward(self, dy: Any, ready: Ready | None = None) -> Array:
-        self._is_packed = False
         for layer in reversed(range(self.layers)):
             rnn, saved = self._saved.pop()
             with self.context.timed(f"{self.name}.{layer}", "backward", 2 * rnn.flops):
@@ -118,17 +119,16 @@ class Recurrent(Module):
         with self.context.timed(self.name, "pack"):
             for layer in range(self.layers):
                 w_ih, w_hh, b_ih, b_hh = (
-                    self._parameters[f"{name}_l{layer}"].value for name in _NAMES
+                    self._parameters[f"{name}_l{layer}"].held for name in _NAMES
                 )
                 if self.context.dtype != np.float32:
                     w_ih, w_hh = dlprim.to_bfloat16(w_ih), dlprim.to_bfloat16(w_hh)
                 self._weights[layer] = self._primitive(layer, shape).pack_weights(
                     w_ih, w_hh, b_ih, b_hh, out=self._weights.get(layer)
                 )
-        self._is_packed = True
 
     def _primitive(self, layer: int, shape: tuple[int, ...]) -> Any:
-        width = self._parameters[f"weight_ih_l{layer}"].value.shape[1]
+        width = self._parameters[f"weight_ih_l{layer}"].shape[1]
         key = (*shape[:2], width)
         if key not in self._primitives:
             self._primitives[key] = self._make(key, self.K, dtype=self.context.dtype_name)

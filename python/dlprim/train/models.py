@@ -47,7 +47,7 @@ class LanguageModel(nn.Module):
     def children(self) -> dict[str, nn.Module]:
         return {"encoder": self.encoder, "rnn": self.rnn, "decoder": self.decoder}
 
-    def forward(self, x: Any, training: bool = True) -> Array:
+    def forward(self, x: Any, training: bool | None = None) -> Array:
         y: Any = x
         for name, layer in self.children().items():
             if name == "decoder":
