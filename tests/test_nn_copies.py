@@ -29,7 +29,7 @@ def convolutions() -> nn.Sequential:
         {
             "pack": nn.Pack(),
             "conv": nn.Conv2d(3, 8, 3, padding=1, bias=True),
-            "norm": nn.BatchNorm2d(8, relu=True),
+            "norm": nn.BatchNorm2d(8, activation="relu"),
             "relu": nn.ReLU(),
             "max": nn.MaxPool2d(2),
             "mean": nn.AvgPool2d(2),

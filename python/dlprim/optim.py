@@ -196,6 +196,9 @@ class SGD(_Optimizer):
     assigning to `learning_rate`, or `lr`, between steps acts at once. With `nesterov` the step is
     along ``g + weight_decay * w + momentum * v`` instead of v, as in PyTorch.
 
+    Defaults are those of `torch.optim.SGD`, which has dampening and maximize besides, and takes the
+    learning rate as lr.
+
     Args:
         parameters: what `dlprim.nn.Module.parameters` returns, or C-contiguous float32 arrays of
             any shape; kept by reference and updated in place.
@@ -223,7 +226,7 @@ class SGD(_Optimizer):
     def __init__(
         self,
         parameters: Parameters,
-        learning_rate: float,
+        learning_rate: float = 1e-3,
         momentum: float = 0.0,
         *,
         weight_decay: float = 0.0,
@@ -276,6 +279,9 @@ class SGD(_Optimizer):
 
 class AdamW(_Optimizer):
     """Adam with decoupled weight decay (arXiv 1711.05101, algorithm 2), as in PyTorch.
+
+    Defaults are those of `torch.optim.AdamW`, which calls the learning rate lr and epsilon eps, and
+    has amsgrad and maximize besides.
 
     Args:
         parameters, learning_rate, copies: as for `SGD`.

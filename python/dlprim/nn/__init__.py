@@ -6,7 +6,8 @@ PyTorch's names. Between layers activations stay packed, in buffers that are tak
 
 from dlprim.nn.containers import Pack, Residual, Sequential
 from dlprim.nn.context import Context, Images
-from dlprim.nn.conv import Conv2d, ConvBatchNorm
+from dlprim.nn.conv import Conv2d
+from dlprim.nn.conv_batch_norm import ConvBatchNorm
 from dlprim.nn.embedding import Embedding
 from dlprim.nn.flatten import Flatten
 from dlprim.nn.initial import seed

@@ -9,7 +9,7 @@ import numpy as np
 
 import dlprim
 from dlprim.nn.context import Images, array_of
-from dlprim.nn.conv import ConvBatchNorm
+from dlprim.nn.conv_batch_norm import ConvBatchNorm
 from dlprim.nn.images import require_alike
 from dlprim.nn.module import Array, Module, Ready
 from dlprim.nn.passes import backward_pass, forward_pass
@@ -226,7 +226,7 @@ class Residual(Module):
                 f"two layers of the block are called {twice!r}, expected names of their own in "
                 "each ConvBatchNorm"
             )
-        self.takes_terms = main[-1].norm.relu
+        self.takes_terms = main[-1].norm.activation is not None
         self.use(self.context)
 
     def _contained(self) -> dict[str, Module]:

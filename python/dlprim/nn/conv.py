@@ -1,7 +1,8 @@
-"""Convolution, alone or with the batch normalisation behind it, on packed activations.
+"""Convolution on packed activations.
 
 Weights are packed in every training step, in the form that passes transform themselves. For
-inference they are packed once, transformed, with batch normalisation folded in.
+inference they are packed once, transformed, with the batch normalisation of conv_batch_norm.py
+folded in.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import numpy as np
 
 import dlprim
 from dlprim.arguments.scalars import flag, integer
+from dlprim.nn.arguments import Extent, padding_of, pair, relu_or_none
 from dlprim.nn.context import Images
 from dlprim.nn.images import in_blocks
 from dlprim.nn.initial import generator_or_own, normal, uniform, zeros
 from dlprim.nn.module import Array, Module, Ready, finished
-from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.parameter import FloatArray, Parameter
 from dlprim.nn.passes import backward_pass, forward_pass
 
@@ -50,18 +51,24 @@ class Prepared(NamedTuple):
 
 
 class Conv2d(Module):
-    """A convolution; arguments as for `dlprim.Conv2d`.
+    """A convolution, with relu if wanted; defaults and meanings as `torch.nn.Conv2d` has them.
+
+    Beyond PyTorch it takes an activation, paddings that differ from side to side, ``generator`` and
+    ``first``; what stands behind ``padding`` goes by name. There is no padding_mode.
 
     Parameters
     ----------
     C, K : int
         Input and output channels.
-    kernel : int
-        R and S.
-    stride, padding, groups : int
+    kernel, stride, dilation : int or (height, width)
+    padding : int, (height, width), ((top, bottom), (left, right)) or "same"
+        Zeros around the input. "same" makes the result as large as the input, for stride 1.
+    groups : int
         In the blocked layout no block crosses groups (unless groups = C = K), so activations whose
         blocks do are packed anew in front of and behind it; with "NHWC" they never are.
     bias : bool
+        Superfluous in front of a normalisation.
+    activation : None or "relu"
     generator : numpy.random.Generator, optional
         Draws normal weights of variance 2 / (K * R * S) (arXiv 1502.01852, the mode that keeps the
         variance of gradients), and the bias is zero. Without it `dlprim.nn.seed`'s draws weights
@@ -72,37 +79,49 @@ class Conv2d(Module):
     Raises
     ------
     TypeError, ValueError
-        A number is no integer or outside its range, groups does not divide C and K, or bias or
-        first is no bool.
+        A number is no integer or outside its range, groups does not divide C and K, bias or first
+        is no bool, or activation another one.
     """
 
     takes_images = True
-    of_passes = ("_primitives", "_packed", "_prepared", "_stamp", "_src", "_given", "_used")
+    of_passes = (
+        "_primitives",
+        "_packed",
+        "_prepared",
+        "_stamp",
+        "_src",
+        "_given",
+        "_used",
+        "_mask",
+    )
 
     def __init__(
         self,
         C: int,
         K: int,
-        kernel: int,
-        stride: int = 1,
-        padding: int = 0,
+        kernel: Extent,
+        stride: Extent = 1,
+        padding: Any = 0,
         *,
+        dilation: Extent = 1,
         groups: int = 1,
-        bias: bool = False,
+        bias: bool = True,
+        activation: str | None = None,
         generator: np.random.Generator | None = None,
         first: bool = False,
     ) -> None:
         super().__init__()
-        at_least_one = {"C": C, "K": K, "kernel": kernel, "stride": stride, "groups": groups}
-        for name, value in at_least_one.items():
+        for name, value in {"C": C, "K": K, "groups": groups}.items():
             integer(name, value, 1)
-        integer("padding", padding, 0)
         if C % groups or K % groups:
             raise ValueError(f"groups is {groups}, expected a divisor of C = {C} and K = {K}")
         has_bias, self.first = flag("bias", bias), flag("first", first)
-        self.stride, self.padding, self.groups = stride, padding, groups
+        self.stride, self.dilation = pair("stride", stride), pair("dilation", dilation)
+        taps, self.groups = pair("kernel", kernel), groups
+        self.padding = padding_of(padding, self.stride)
+        self.activation = relu_or_none(activation)
         self._is_whole = groups == 1 or groups == C == K
-        shape = (K, C // groups, kernel, kernel)
+        shape = (K, C // groups, *taps)
         weight, offset = _initial(shape, generator)
         self.weight = Parameter(weight)
         self.bias = Parameter(offset) if has_bias else None
@@ -113,6 +132,7 @@ class Conv2d(Module):
         self._src: Images | None = None  # of the latest training forward, in its own blocks
         self._given: Images | None = None  # as it was given
         self._used: tuple[dlprim.Conv2d, Array] | None = None
+        self._mask: Array | None = None  # where relu let the latest result through
 
     @property
     def blocks(self) -> int:
@@ -142,6 +162,7 @@ class Conv2d(Module):
                 self.weight.shape,
                 stride=self.stride,
                 padding=self.padding,
+                dilation=self.dilation,
                 groups=self.groups,
                 dtype=context.dtype_name,
                 layout=context.layout,
@@ -155,18 +176,22 @@ class Conv2d(Module):
     def forward(self, x: Images, training: bool | None = None) -> Images:
         bias = None if self.bias is None else self.bias.held
         if not training:
-            return self.infer(x, lambda: (self.weight.held, bias), self.stamp)
+            fused = Fused(self.activation)
+            return self.infer(x, lambda: (self.weight.held, bias), self.stamp, fused)
         blocks, self._given = self.blocks, x
         if x.groups != blocks:
             x = in_blocks(x, blocks, self)
-        conv = self.primitive(x.shape, bias is not None)
+        conv = self.primitive(x.shape, bias is not None, self.activation)
         with self.context.timed(self.name, "pack"):
             packed = self._used[1] if self._used and self._used[0] is conv else None
             packed = conv.pack_weights(self.weight.held, packed, "direct")
         dst = self.context.buffers.take(conv.dst_shape, self.context.dtype)
+        mask = None
+        if self.activation is not None:
+            mask = self.context.buffers.take(conv.relu_mask_shape, np.uint8)
         with self.context.timed(self.name, "forward", conv.flops):
-            conv.forward(x.array, packed, bias, out=dst)
-        self._src, self._used = x, (conv, packed)
+            conv.forward(x.array, packed, bias, out=dst, relu_mask=mask)
+        self._src, self._used, self._mask = x, (conv, packed), mask
         return Images(dst, images_shape(conv.y_shape), blocks)
 
     def infer(self, x: Images, source: Source, stamp: Stamp, fused: Fused = _NOTHING) -> Images:
@@ -210,8 +235,13 @@ class Conv2d(Module):
         assert self._given is not None
         (conv, packed), src, buffers = self._used, self._src, self.context.buffers
         self.changed()  # which training leaves no use for
-        if self.bias is not None:
-            conv.diff_bias(dy.array, self.bias.gradient)
+        total = None if self.bias is None else self.bias.gradient
+        mask, self._mask = self._mask, None
+        if mask is not None:
+            conv.backward_relu(dy.array, None, mask, dy.array, total)
+            buffers.give(mask)
+        elif total is not None:
+            conv.diff_bias(dy.array, total)
         diff_weights = buffers.take(conv.diff_weights_shape, np.float32)
         with self.context.timed(self.name, "backward weights", conv.flops):
             conv.backward_weights(src.array, dy.array, diff_weights)
@@ -247,81 +277,3 @@ def images_shape(shape: tuple[int, ...]) -> Shape:
     """(N, C, H, W), by number and not only by use."""
     n, c, h, w = shape
     return n, c, h, w
-
-
-class ConvBatchNorm(Module):
-    """A convolution, batch normalisation, and the residual and relu that may follow.
-
-    Parameters
-    ----------
-    conv : Conv2d
-    norm : BatchNorm2d
-    names : (str, str)
-        Of the two in the state dict.
-    """
-
-    takes_images = True
-
-    def __init__(self, conv: Conv2d, norm: BatchNorm2d, names: tuple[str, str]) -> None:
-        super().__init__()
-        if len(set(names)) != 2 or not all(isinstance(it, str) for it in names):
-            raise ValueError(f"names is {names!r}, expected two names that differ")
-        self.conv, self.norm, self.names = conv, norm, tuple(names)
-        self._contain()
-        self.use(self.context)
-
-    def _contained(self) -> dict[str, Module]:
-        return {"conv": self.conv, "norm": self.norm}
-
-    def children(self) -> dict[str, Module]:
-        return dict(zip(self.names, (self.conv, self.norm), strict=True))
-
-    @property
-    def result_name(self) -> str:
-        return self.name or self.norm.name
-
-    @forward_pass
-    def forward(
-        self,
-        x: Images,
-        training: bool | None = None,
-        residual: Array | None = None,
-        into: bool = False,
-    ) -> Images:
-        """With ``into`` the result takes the place of the residual."""
-        into = flag("into", into)
-        if not training:
-            return self._infer(x, residual, residual if into else None)
-        between = self.conv.forward(x, True)
-        self.context.observe(self.conv.name, between)
-        return self.norm.forward(between, True, residual, residual if into else None)
-
-    def infer_into(self, x: Images, out: Array, residual: Array | None = None) -> None:
-        self._infer(x, residual, out)
-
-    @backward_pass
-    def backward(self, dy: Images, ready: Ready | None = None) -> Images | None:
-        return self.backward_branches(dy, ready)[0]
-
-    def backward_branches(
-        self, dy: Images, ready: Ready | None = None
-    ) -> tuple[Images | None, Array | None]:
-        """The gradients with respect to x and, where there was one, to the residual."""
-        between, diff_residual = self.norm.backward_branches(dy, ready)
-        return self.conv.backward(between, ready), diff_residual
-
-    def _infer(self, x: Images, residual: Array | None, out: Array | None) -> Images:
-        fused = Fused("relu" if self.norm.relu else None, residual, out)
-        return self.conv.infer(x, self._folded, (*self.conv.stamp, self.norm.stamp), fused)
-
-    def _folded(self) -> tuple[FloatArray, FloatArray]:
-        conv, norm = self.conv, self.norm
-        return dlprim.fold_batch_norm(
-            conv.weight.held,
-            None if conv.bias is None else conv.bias.held,
-            weight=norm.weight.held,
-            bias=norm.bias.held,
-            running_mean=norm.mean.held,
-            running_var=norm.var.held,
-            epsilon=norm.epsilon,
-        )

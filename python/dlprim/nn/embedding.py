@@ -17,6 +17,8 @@ from dlprim.nn.passes import backward_pass, forward_pass
 class Embedding(Module):
     """``weight[x]`` for int64 x of any shape, in the dtype of the model's activations.
 
+    Defaults are those of `torch.nn.Embedding`, which has padding_idx and max_norm besides.
+
     Parameters
     ----------
     V, K : int

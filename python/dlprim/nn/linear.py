@@ -21,6 +21,7 @@ from dlprim.nn.passes import backward_pass, forward_pass
 class Linear(Module):
     """``activation(x @ weight.T + bias)`` on plain (..., C), in the dtype of activations.
 
+    Defaults are those of `torch.nn.Linear`, which has no activation.
     In a bfloat16 model products are of bfloat16, sums and gradients of parameters are float32.
 
     Parameters
@@ -181,14 +182,16 @@ class _Kept(NamedTuple):
 class Dropout(Module):
     """Sets a fraction p of the values to zero in training and scales the others by 1 / (1 - p).
 
-    Takes plain arrays and `Images`. With ``training=False`` the result is x itself.
+    Takes plain arrays and `Images`. With ``training=False`` the result is x itself. p is 0.5 by
+    default as in `torch.nn.Dropout`, whose p may be 1.
 
     Parameters
     ----------
     p : float
         In [0, 1).
-    seed : int
-        Of this layer: layers, or ranks, of one seed drop the same places.
+    seed : int, optional
+        Of this layer: layers, or ranks, of one seed drop the same places. `dlprim.nn.seed`'s
+        generator draws one by default.
 
     Attributes
     ----------
@@ -199,11 +202,12 @@ class Dropout(Module):
 
     keeps_input = False
 
-    def __init__(self, p: float, *, seed: int) -> None:
+    def __init__(self, p: float = 0.5, *, seed: int | None = None) -> None:
         super().__init__()
         fraction("p", p, closed=False)
-        integer("seed", seed, 0, 2**64)
-        self.p, self.seed, self.step = p, seed, 0
+        if seed is None:
+            seed = int(generator_or_own(None).integers(2**63))
+        self.p, self.seed, self.step = p, integer("seed", seed, 0, 2**64), 0
         self._offset = 0  # of the latest training `forward`
 
     @forward_pass

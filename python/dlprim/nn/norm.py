@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 import dlprim
-from dlprim.arguments.scalars import flag, fraction, integer, real
+from dlprim.arguments.scalars import fraction, integer, real
+from dlprim.nn.arguments import relu_or_none
 from dlprim.nn.context import Images
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import FloatArray, Parameter, Tracked
@@ -17,13 +18,17 @@ from dlprim.primitives.populations import Population
 
 
 class BatchNorm2d(Module):
-    """``relu(normalised(x) * weight + bias + residual)``; see `dlprim.BatchNorm`.
+    """``activation(normalised(x) * weight + bias + residual)``; see `dlprim.BatchNorm`.
+
+    Defaults are those of `torch.nn.BatchNorm2d`, whose eps is called epsilon here. What stands
+    behind C goes by name. There is no affine and no track_running_stats, which are always True, and
+    no cumulative average, momentum=None.
 
     Parameters
     ----------
     C : int
-    relu : bool
-        relu follows.
+    activation : None or "relu"
+        Follows the normalisation and the residual.
     weight : float
         What all weights are at first; 0 makes a residual block begin as the identity.
     epsilon, momentum : float
@@ -37,8 +42,8 @@ class BatchNorm2d(Module):
     Raises
     ------
     TypeError, ValueError
-        C is no integer of at least 1, relu no bool, epsilon negative, or momentum
-        outside [0, 1]. PyTorch's cumulative average, momentum=None, is not offered.
+        C is no integer of at least 1, activation another one, epsilon negative, momentum outside
+        [0, 1], or relu given, as the activation was called in version 0.1.
     """
 
     takes_images = True
@@ -48,17 +53,21 @@ class BatchNorm2d(Module):
         self,
         C: int,
         *,
-        relu: bool = False,
+        activation: str | None = None,
         weight: float = 1.0,
         epsilon: float = 1e-5,
         momentum: float = 0.1,
+        relu: None = None,
     ) -> None:
         super().__init__()
+        if relu is not None:
+            raise TypeError(f"relu is {relu!r}, expected activation='relu' or None in its place")
         integer("C", C, 1)
         real("epsilon", epsilon, 0)
         fraction("momentum", momentum)
         real("weight", weight)
-        self.relu, self.epsilon, self.momentum = flag("relu", relu), epsilon, momentum
+        self.activation = relu_or_none(activation)
+        self.epsilon, self.momentum = epsilon, momentum
         self.weight = Parameter(np.full(C, weight))
         self.bias = Parameter(np.zeros(C))
         self.mean = Tracked(np.zeros(C), "running_mean")
@@ -114,7 +123,7 @@ class BatchNorm2d(Module):
         norm, buffers = self._primitive(x, residual is not None), self.context.buffers
         dst = buffers.take(norm.src_shape, self.context.dtype) if out is None else out
         mask = None
-        if training and self.relu:
+        if training and self.activation is not None:
             mask = buffers.take(norm.relu_mask_shape, np.uint8)
         with self.context.timed(self.name, "forward" if training else "inference"):
             norm.forward(
@@ -174,7 +183,7 @@ class BatchNorm2d(Module):
 
     def _primitive(self, x: Images, residual: bool) -> dlprim.BatchNorm:
         context = self.context
-        kind = (residual, self.relu, self.epsilon)
+        kind = (residual, self.activation, self.epsilon)
         key = (x.shape, x.groups, *kind, context.dtype_name, context.layout)
         if key not in self._primitives:
             if x.shape[1] != self.weight.shape[0]:
@@ -186,7 +195,7 @@ class BatchNorm2d(Module):
                 x.shape,
                 layout=context.layout,
                 dtype=context.dtype_name,
-                relu=self.relu,
+                relu=self.activation is not None,
                 residual=residual,
                 epsilon=self.epsilon,
                 groups=x.groups,

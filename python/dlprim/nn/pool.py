@@ -14,7 +14,10 @@ from dlprim.nn.passes import backward_pass, forward_pass
 
 
 class MaxPool2d(Module):
-    """The largest value of each window; arguments as for `dlprim.MaxPool2d`."""
+    """The largest value of each window; arguments as for `dlprim.MaxPool2d`.
+
+    Defaults are those of `torch.nn.MaxPool2d`, which has dilation and ceil_mode besides.
+    """
 
     keeps_input = False
     takes_images = True
@@ -59,7 +62,10 @@ class MaxPool2d(Module):
 
 
 class AvgPool2d(Module):
-    """The mean of each window; arguments as for `dlprim.AvgPool2d`."""
+    """The mean of each window; arguments as for `dlprim.AvgPool2d`.
+
+    Defaults are those of `torch.nn.AvgPool2d`, which has ceil_mode besides.
+    """
 
     keeps_input = False
     takes_images = True

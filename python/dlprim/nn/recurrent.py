@@ -20,6 +20,10 @@ _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 class Recurrent(Module):
     """Layers of LSTM or GRU in one direction, on plain (T, N, C); the result is (T, N, K).
 
+    Parameters and their first values are those of `torch.nn.LSTM` and `torch.nn.GRU`, which return
+    the states beside the result, and have bias, dropout, batch_first and
+    bidirectional besides.
+
     Parameters
     ----------
     cell : "lstm" or "gru"

@@ -94,10 +94,12 @@ def cnn(
         for place in range(2):
             stride = 2 if stage > 0 and place == 0 else 1
             first = stage == 0 and place == 0
-            conv = nn.Conv2d(channels, width, 3, stride, 1, generator=generator, first=first)
+            conv = nn.Conv2d(
+                channels, width, 3, stride, 1, bias=False, generator=generator, first=first
+            )
             name = f"{stage}.{place}"
             names = (f"conv{name}", f"bn{name}")
-            block = nn.ConvBatchNorm(conv, nn.BatchNorm2d(width, relu=True), names)
+            block = nn.ConvBatchNorm(conv, nn.BatchNorm2d(width, activation="relu"), names)
             layers[f"stage{name}"] = block
             channels = width
     layers["pool"] = nn.GlobalAvgPool2d()
