@@ -12,6 +12,7 @@ from dlprim.nn.embedding import Embedding
 from dlprim.nn.flatten import Flatten
 from dlprim.nn.initial import seed
 from dlprim.nn.linear import Dropout, Linear
+from dlprim.nn.model_file import ModelFileError
 from dlprim.nn.module import Module
 from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.parameter import Parameter
@@ -19,6 +20,8 @@ from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from dlprim.nn.recurrent import Recurrent
 from dlprim.nn.relu import ReLU
 from dlprim.nn.resnet import resnet, resnet50
+from dlprim.nn.saving import load, save
+from dlprim.nn.summary import Summary
 
 __all__ = [
     "AvgPool2d",
@@ -33,6 +36,7 @@ __all__ = [
     "Images",
     "Linear",
     "MaxPool2d",
+    "ModelFileError",
     "Module",
     "Pack",
     "Parameter",
@@ -40,7 +44,10 @@ __all__ = [
     "Recurrent",
     "Residual",
     "Sequential",
+    "Summary",
+    "load",
     "resnet",
     "resnet50",
+    "save",
     "seed",
 ]

@@ -44,3 +44,11 @@ def relu_or_none(activation: str | None) -> str | None:
     if activation is None or (isinstance(activation, str) and activation == "relu"):
         return activation
     raise ValueError(f"activation is {activation!r}, expected None or 'relu'")
+
+
+def shortest(value: Any) -> Any:
+    """A pair as people write it: one entry where both are alike."""
+    if not isinstance(value, tuple):
+        return value
+    one, two = map(shortest, value)
+    return one if one == two else (one, two)

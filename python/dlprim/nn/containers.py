@@ -28,6 +28,9 @@ class Pack(Module):
         super().__init__()
         self._primitives: dict[tuple[object, ...], dlprim.Activations] = {}
 
+    def arguments(self) -> dict[str, Any]:
+        return {}
+
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Images:
         context = self.context
@@ -81,6 +84,9 @@ class Sequential(Module):
         self.takes_terms = bool(layers) and list(layers.values())[-1].takes_terms
         self._contain()
         self.use(self.context)
+
+    def arguments(self) -> dict[str, Any]:
+        return {"layers": self._layers}
 
     def _contained(self) -> dict[str, Module]:
         return {f"layers[{name!r}]": layer for name, layer in self._layers.items()}
@@ -163,6 +169,9 @@ class Sliced(Sequential):
         # Shapes of a result, packed and plain, without the number of images: known after one slice.
         self._results: dict[tuple[Any, ...], tuple[tuple[int, ...], tuple[int, int, int], int]] = {}
 
+    def arguments(self) -> dict[str, Any]:
+        return {"layers": self._layers, "images": self._images}
+
     @forward_pass
     def forward(self, x: Images, training: bool | None = None) -> Any:
         n, step, buffers = x.shape[0], self._images, self.context.buffers
@@ -228,6 +237,9 @@ class Residual(Module):
             )
         self.takes_terms = main[-1].norm.activation is not None
         self.use(self.context)
+
+    def arguments(self) -> dict[str, Any]:
+        return {"main": self.main, "shortcut": self.shortcut}
 
     def _contained(self) -> dict[str, Module]:
         found: dict[str, Module] = {f"main[{place}]": it for place, it in enumerate(self.main)}

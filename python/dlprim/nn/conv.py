@@ -15,7 +15,7 @@ import numpy as np
 
 import dlprim
 from dlprim.arguments.scalars import flag, integer
-from dlprim.nn.arguments import Extent, padding_of, pair, relu_or_none
+from dlprim.nn.arguments import Extent, padding_of, pair, relu_or_none, shortest
 from dlprim.nn.context import Images
 from dlprim.nn.images import in_blocks
 from dlprim.nn.initial import generator_or_own, normal, uniform, zeros
@@ -147,6 +147,20 @@ class Conv2d(Module):
     def own_parameters(self) -> dict[str, Parameter]:
         found = {"weight": self.weight}
         return found if self.bias is None else found | {"bias": self.bias}
+
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "C": self.weight.shape[1] * self.groups,
+            "K": self.weight.shape[0],
+            "kernel": shortest(self.weight.shape[2:]),
+            "stride": shortest(self.stride),
+            "padding": shortest(self.padding),
+            "dilation": shortest(self.dilation),
+            "groups": self.groups,
+            "bias": self.bias is not None,
+            "activation": self.activation,
+            "first": self.first,
+        }
 
     def changed(self) -> None:
         self._packed.clear()

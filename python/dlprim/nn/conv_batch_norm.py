@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import dlprim
 from dlprim.arguments.scalars import flag
 from dlprim.nn.context import Images
@@ -43,6 +45,9 @@ class ConvBatchNorm(Module):
         self.conv, self.norm, self.names = conv, norm, tuple(names)
         self._contain()
         self.use(self.context)
+
+    def arguments(self) -> dict[str, Any]:
+        return {"conv": self.conv, "norm": self.norm, "names": self.names}
 
     def _contained(self) -> dict[str, Module]:
         return {"conv": self.conv, "norm": self.norm}

@@ -40,6 +40,7 @@ class Embedding(Module):
     """
 
     takes_images = False
+    takes_integers = True
     of_passes = ("indices",)
 
     def __init__(
@@ -57,6 +58,9 @@ class Embedding(Module):
             normal((V, K), generator_or_own(generator), real("scale", scale, 0))
         )
         self.indices: Array | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        return dict(zip("VK", self.weight.shape, strict=True))
 
     def own_parameters(self) -> dict[str, Parameter]:
         return {"weight": self.weight}

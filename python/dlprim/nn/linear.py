@@ -78,6 +78,14 @@ class Linear(Module):
         found = {"weight": self.weight}
         return found if self.bias is None else found | {"bias": self.bias}
 
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "C": self.weight.shape[1],
+            "K": self.weight.shape[0],
+            "bias": self.bias is not None,
+            "activation": self.activation,
+        }
+
     def changed(self) -> None:
         self._packed.clear()
 
@@ -209,6 +217,9 @@ class Dropout(Module):
             seed = int(generator_or_own(None).integers(2**63))
         self.p, self.seed, self.step = p, integer("seed", seed, 0, 2**64), 0
         self._offset = 0  # of the latest training `forward`
+
+    def arguments(self) -> dict[str, Any]:
+        return {"p": self.p, "seed": self.seed}
 
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Any:

@@ -18,6 +18,7 @@ from dlprim.arguments.arrays import values_for
 from dlprim.arguments.scalars import flag
 from dlprim.nn.context import Context, array_of
 from dlprim.nn.parameter import Parameter
+from dlprim.nn.summary import Summary, summary, tree
 
 Array: TypeAlias = npt.NDArray[Any]
 Ready: TypeAlias = Callable[[Parameter], None]
@@ -44,6 +45,8 @@ class Module(ABC):
         Whether `forward` takes `Images`, a plain array, or either.
     needs_gradient : bool
         Whether `backward` refuses None.
+    takes_integers : bool
+        Whether `forward` takes integers.
     rounds : bool
         Whether `forward` takes float32 as it is, whatever the dtype of activations.
     training : bool
@@ -62,6 +65,7 @@ class Module(ABC):
     takes_terms = False
     takes_images: bool | None = None
     needs_gradient = True
+    takes_integers = False
     rounds = False
     training = True
     given: Any = None
@@ -202,6 +206,39 @@ class Module(ABC):
     def own_statistics(self) -> dict[str, Array]:
         """What belongs to the state but is not trained, as `own_parameters`."""
         return {}
+
+    def arguments(self) -> dict[str, Any] | None:
+        """What the constructor takes to make a layer like this one; None where that is not known.
+
+        `repr` shows it, and `dlprim.nn.save` stores it: numbers, strings, None, modules, and lists
+        and dicts of them.
+        """
+        return None
+
+    def __repr__(self) -> str:
+        return tree(self)
+
+    def summary(self, x: Any) -> Summary:
+        """What each layer makes of an input: a table of shapes, parameters and multiply-adds.
+
+        It comes from a training pass of a copy, so this model stays as it is.
+
+        Parameters
+        ----------
+        x : array or tuple of int
+            What `forward` takes, or its shape: then zeros, float32 or, of an `Embedding`, int64.
+
+        Returns
+        -------
+        Summary
+            ``print`` shows the table; `rows`, `parameters` and `multiply_adds` have the numbers.
+
+        Raises
+        ------
+        TypeError, ValueError
+            x is neither, or one that a layer does not take.
+        """
+        return summary(self, x)
 
     def changed(self) -> None:
         """Drops what was made of parameters for inference.

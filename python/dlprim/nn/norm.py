@@ -101,6 +101,14 @@ class BatchNorm2d(Module):
         trained = self.weight.version, self.bias.version
         return (*trained, self.mean.version, self.var.version, self.epsilon)
 
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "C": self.weight.shape[0],
+            "activation": self.activation,
+            "epsilon": self.epsilon,
+            "momentum": self.momentum,
+        }
+
     def own_parameters(self) -> dict[str, Parameter]:
         return {"weight": self.weight, "bias": self.bias}
 

@@ -60,7 +60,7 @@ class Recurrent(Module):
         for name, value in {"C": C, "K": K, "layers": layers}.items():
             integer(name, value, 1)
         self._make = dlprim.LSTM if cell == "lstm" else dlprim.GRU
-        self.K, self.layers, self.carry = K, layers, False
+        self.cell, self.C, self.K, self.layers, self.carry = cell, C, K, layers, False
         gates = 4 if cell == "lstm" else 3
         drawer = generator_or_own(generator)
         self._parameters: dict[str, Parameter] = {}
@@ -75,6 +75,9 @@ class Recurrent(Module):
         self._weights: dict[int, Any] = {}  # packed, by layer
         self._stamp: tuple[int, ...] | None = None  # of what is packed, for inference
         self._saved: list[Any] = []
+
+    def arguments(self) -> dict[str, Any]:
+        return {"cell": self.cell, "C": self.C, "K": self.K, "layers": self.layers}
 
     def own_parameters(self) -> dict[str, Parameter]:
         return self._parameters

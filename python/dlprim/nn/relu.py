@@ -19,6 +19,9 @@ class ReLU(Module):
         super().__init__()
         self._src: Any = None
 
+    def arguments(self) -> dict[str, Any]:
+        return {}
+
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Any:
         src = array_of(x)
