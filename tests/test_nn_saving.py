@@ -126,6 +126,10 @@ class Silent(Scaled):
     """One that leaves it to the class that it is made from, whose constructor may be another."""
 
 
+class Mute(nn.Linear):
+    """The same of a class of dlprim."""
+
+
 def test_classes_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "model"
     model = nn.Sequential({"a": Scaled(nn.Linear(4, 3), 1 / 3), "b": nn.Linear(3, 2)})
@@ -138,7 +142,7 @@ def test_classes_of_ones_own(tmp_path: Path) -> None:
     np.testing.assert_array_equal(other.eval()(x), model.eval()(x))
     np.testing.assert_array_equal(other.children()["a"].shift, model.children()["a"].shift)  # type: ignore[attr-defined]
     before = path.read_bytes()
-    for bad in (LanguageModel("gru", 7, 5, 1), Silent(nn.Linear(2, 2), 1.0)):
+    for bad in (Mute(2, 2), Silent(nn.Linear(2, 2), 1.0)):
         with pytest.raises(TypeError, match=rf"a {type(bad).__name__}, a class .*\.state_dict\(\)"):
             nn.save(nn.Sequential({"it": bad}), path)
     wrong = Scaled(nn.Linear(2, 2), 1.0)
@@ -147,6 +151,15 @@ def test_classes_of_ones_own(tmp_path: Path) -> None:
         nn.save(wrong, path)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["model"]
+
+
+def test_models_of_the_program(tmp_path: Path) -> None:
+    model = LanguageModel("lstm", 7, 5, 2, embedded=4)
+    model.use(nn.Context("bfloat16"))
+    nn.save(model, tmp_path / "it")
+    other = nn.load(tmp_path / "it", classes=[LanguageModel])
+    x = np.arange(6).reshape(3, 2)
+    np.testing.assert_array_equal(other.eval()(x), model.eval()(x))
 
 
 def test_what_is_no_model_or_path_is_refused(tmp_path: Path) -> None:

@@ -40,9 +40,14 @@ class LanguageModel(nn.Module):
         embedded: int = _EMBEDDED,
     ) -> None:
         super().__init__()
+        self._sizes: dict[str, Any] = {"cell": cell, "V": V, "hidden": hidden, "layers": layers}
+        self._sizes |= {"embedded": embedded}
         self.encoder = nn.Embedding(V, embedded, generator=generator, scale=0.5)
         self.rnn = nn.Recurrent(cell, embedded, hidden, layers, generator=generator)
         self.decoder = nn.Linear(hidden, V, generator=generator, scale=hidden**-0.5)
+
+    def arguments(self) -> dict[str, Any]:
+        return self._sizes
 
     def children(self) -> dict[str, nn.Module]:
         return {"encoder": self.encoder, "rnn": self.rnn, "decoder": self.decoder}
