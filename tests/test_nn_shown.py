@@ -62,7 +62,9 @@ def test_a_model_is_shown_as_a_tree() -> None:
 
 def test_a_model_of_ones_own_is_shown() -> None:
     text = repr(LanguageModel("lstm", 7, 5, 2, embedded=4))
-    assert text.startswith("LanguageModel(  # ")
+    assert text.startswith(
+        "LanguageModel(cell='lstm', V=7, hidden=5, layers=2, embedded=4  # 530 p"
+    )
     assert "\n  (rnn): Recurrent(cell='lstm', C=4, K=5, layers=2)  # 460 parameters\n" in text
 
 
