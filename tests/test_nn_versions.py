@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
 import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -258,6 +259,27 @@ def test_who_holds_a_value_is_known(name: str, copied: bool) -> None:
     assert it.version == fourth
     it.written()
     assert it.version != fourth
+
+
+def test_threads_that_look_at_once_see_the_same() -> None:
+    model, x = made("Linear")
+    seen: list[Any] = []
+
+    def run(turns: int) -> None:
+        for _ in range(turns):
+            with gate:
+                model.parameters()[0].value *= -1
+                seen.append((inferred(model, x), fresh(model, x)))
+            inferred(model, x)
+
+    gate = threading.Lock()
+    threads = [threading.Thread(target=run, args=(40,)) for _ in range(3)]
+    for it in threads:
+        it.start()
+    for it in threads:
+        it.join()
+    for mine, expected in seen:
+        np.testing.assert_array_equal(mine, expected)
 
 
 def test_a_parameter_does_not_share_what_it_was_made_of() -> None:

@@ -8,8 +8,7 @@ folded in.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -25,7 +24,16 @@ from dlprim.nn.passes import backward_pass, forward_pass
 
 Shape = tuple[int, int, int, int]
 Stamp: TypeAlias = tuple[Any, ...]
-Source: TypeAlias = Callable[[], tuple[FloatArray, FloatArray | None]]
+
+
+class Folding(Protocol):
+    """Who knows the weights and the bias of a convolution for inference."""
+
+    def folded(self) -> tuple[FloatArray, FloatArray | None]:
+        """Both, plain."""
+
+    def stamp(self) -> Stamp:
+        """Another one whenever they are."""
 
 
 class Fused(NamedTuple):
@@ -139,10 +147,12 @@ class Conv2d(Module):
         """The groups of the blocks of channels that it takes and gives."""
         return 1 if self._is_whole or self.context.layout == "NHWC" else self.groups
 
-    @property
     def stamp(self) -> Stamp:
         """Another one whenever weights or bias are."""
         return self.weight.version, None if self.bias is None else self.bias.version
+
+    def folded(self) -> tuple[FloatArray, FloatArray | None]:
+        return self.weight.held, None if self.bias is None else self.bias.held
 
     def own_parameters(self) -> dict[str, Parameter]:
         found = {"weight": self.weight}
@@ -190,8 +200,8 @@ class Conv2d(Module):
     def forward(self, x: Images, training: bool | None = None) -> Images:
         bias = None if self.bias is None else self.bias.held
         if not training:
-            fused = Fused(self.activation)
-            return self.infer(x, lambda: (self.weight.held, bias), self.stamp, fused)
+            current = (self.weight.current, None if self.bias is None else self.bias.current)
+            return self.infer(x, self, current, Fused(self.activation))
         blocks, self._given = self.blocks, x
         if x.groups != blocks:
             x = in_blocks(x, blocks, self)
@@ -208,19 +218,21 @@ class Conv2d(Module):
         self._src, self._used, self._mask = x, (conv, packed), mask
         return Images(dst, images_shape(conv.y_shape), blocks)
 
-    def infer(self, x: Images, source: Source, stamp: Stamp, fused: Fused = _NOTHING) -> Images:
-        """The result with weights and a bias that stay as long as ``stamp``: what `source` says,
-        which is asked for each new shape."""
-        if stamp != self._stamp:
-            self.changed()
-            self._stamp = stamp
+    def infer(self, x: Images, by: Folding, current: Stamp, fused: Fused = _NOTHING) -> Images:
+        """The result with the weights and the bias that `by` says, which is asked for each new
+        shape, or where ``current``, the versions as far as they are known, are others."""
+        if current != self._stamp:
+            stamp = by.stamp()
+            if stamp != self._stamp:
+                self.changed()
+                self._stamp = stamp
         context, given, blocks = self.context, x, self.blocks
         if x.groups != blocks:
             x = in_blocks(x, blocks, self)
         key = (x.shape, fused.activation, context.dtype_name, context.layout, context.algorithm)
         ready = self._prepared.get(key)
         if ready is None:
-            ready = self._prepared[key] = self._prepare(x.shape, source, fused.activation)
+            ready = self._prepared[key] = self._prepare(x.shape, by, fused.activation)
         dst = fused.out
         if dst is None:
             dst = context.buffers.take(ready.dst_shape, context.dtype)
@@ -230,8 +242,8 @@ class Conv2d(Module):
             context.buffers.give(x.array)
         return Images(dst, ready.y_shape, blocks)
 
-    def _prepare(self, shape: Shape, source: Source, activation: str | None) -> Prepared:
-        weights, bias = source()
+    def _prepare(self, shape: Shape, by: Folding, activation: str | None) -> Prepared:
+        weights, bias = by.folded()
         conv = self.primitive(shape, bias is not None, activation)
         # whatever the number of images
         key = (conv.algorithms["forward"], conv.src_shape[1:], self.context.dtype_name)

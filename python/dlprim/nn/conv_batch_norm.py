@@ -7,7 +7,7 @@ from typing import Any
 import dlprim
 from dlprim.arguments.scalars import flag
 from dlprim.nn.context import Images
-from dlprim.nn.conv import Conv2d, Fused
+from dlprim.nn.conv import Conv2d, Fused, Stamp
 from dlprim.nn.module import Array, Module, Ready
 from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.parameter import FloatArray
@@ -90,10 +90,26 @@ class ConvBatchNorm(Module):
         return self.conv.backward(between, ready), diff_residual
 
     def _infer(self, x: Images, residual: Array | None, out: Array | None) -> Images:
-        fused = Fused(self.norm.activation, residual, out)
-        return self.conv.infer(x, self._folded, (*self.conv.stamp, self.norm.stamp), fused)
+        conv, norm = self.conv, self.norm
+        current = (
+            conv.weight.current,
+            None if conv.bias is None else conv.bias.current,
+            norm.weight.current,
+            norm.bias.current,
+            norm.mean.current,
+            norm.var.current,
+            norm.epsilon,
+        )
+        return conv.infer(x, self, current, Fused(norm.activation, residual, out))
 
-    def _folded(self) -> tuple[FloatArray, FloatArray]:
+    def stamp(self) -> Stamp:
+        """Another one whenever what `folded` is made of is."""
+        norm = self.norm
+        arrays = (norm.weight, norm.bias, norm.mean, norm.var)
+        return (*self.conv.stamp(), *(it.version for it in arrays), norm.epsilon)
+
+    def folded(self) -> tuple[FloatArray, FloatArray | None]:
+        """The convolution with the normalisation in it."""
         conv, norm = self.conv, self.norm
         return dlprim.fold_batch_norm(
             conv.weight.held,

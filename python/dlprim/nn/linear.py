@@ -144,10 +144,11 @@ class Linear(Module):
         """Packed: in every training step, for inference once until they are others."""
         shape = linear.weights_shape
         if not training:
-            version = self.weight.version
-            if version != self._version:
-                self._packed.clear()
-                self._version = version
+            if self.weight.current != self._version:
+                version = self.weight.version
+                if version != self._version:
+                    self._packed.clear()
+                    self._version = version
             if shape in self._packed:
                 return self._packed[shape]
         with self.context.timed(self.name, "pack"):

@@ -95,12 +95,6 @@ class BatchNorm2d(Module):
     def running_var(self, value: npt.ArrayLike) -> None:
         self.var.value = value
 
-    @property
-    def stamp(self) -> tuple[Any, ...]:
-        """Another one whenever what inference computes with is."""
-        trained = self.weight.version, self.bias.version
-        return (*trained, self.mean.version, self.var.version, self.epsilon)
-
     def arguments(self) -> dict[str, Any]:
         return {
             "C": self.weight.shape[0],

@@ -9,6 +9,7 @@ owner can write it; docs/decisions/0019-values-with-versions.md.
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from collections.abc import Callable
 from itertools import count
@@ -29,9 +30,9 @@ _count_of: Callable[[Any], int] | None = getattr(sys, "getrefcount", None)
 class Tracked:
     """A float32 array with versions: `version` is another number whenever values may be others.
 
-    Reading `version` costs a look at an attribute while nobody has asked for `value`. After that
-    it costs, once, the packing that follows; and as long as somebody keeps the array, or a view of
-    it, a comparison of all values with those of the last time.
+    `current` is the version, or None once somebody has asked for `value`: then `version` finds it
+    out, which costs, once, the packing that follows; and as long as somebody keeps the array, or a
+    view of it, a comparison of all values with those of the last time.
 
     Parameters
     ----------
@@ -46,14 +47,16 @@ class Tracked:
         self._value: FloatArray = aligned(np.shape(value), np.float32)
         self._value[...] = values_for("value", value, self._value)
         self._version = next(_VERSIONS)
-        self._is_handed_out = False
+        self.current: int | None = self._version
+        self._lock = threading.RLock()
         self._seen: FloatArray | None = None  # the values of the version, while somebody holds them
         self._alone = self._references()
 
     @property
     def value(self) -> FloatArray:
         array = self._value  # referred to from here on, so that `version` does not miss it
-        self._is_handed_out = True
+        with self._lock:
+            self.current = None
         return array
 
     @value.setter
@@ -73,25 +76,27 @@ class Tracked:
 
     @property
     def version(self) -> int:
-        if self._is_handed_out:
-            self._look()
-        return self._version
+        with self._lock:
+            if self.current is None:
+                self._look()
+            return self._version
 
     def written(self) -> None:
         """Says that `held` was written."""
-        self._version = next(_VERSIONS)
-        self._seen = None
+        with self._lock:
+            self._version, self._seen = next(_VERSIONS), None
+            if self.current is not None:
+                self.current = self._version
 
     def _look(self) -> None:
-        """Finds out whether values are others since the last look."""
-        self._is_handed_out = False
+        """Finds out whether values are others since the last look, and whether they can be."""
         if _count_of is None or self._references() > self._alone:
-            self._is_handed_out = True  # before values are read: the holder may write them again
             if self._seen is None or not _are_same(self._seen, self._value):
                 self._seen = self._value.copy()
                 self._version = next(_VERSIONS)
         else:
-            self.written()
+            self._version, self._seen = next(_VERSIONS), None
+            self.current = self._version
 
     def _references(self) -> int:
         """To the array and to what it is a view of, which views of it refer to instead."""

@@ -73,7 +73,7 @@ class Recurrent(Module):
         self.states: list[tuple[Array, ...]] = []
         self._primitives: dict[tuple[Any, ...], Any] = {}
         self._weights: dict[int, Any] = {}  # packed, by layer
-        self._stamp: tuple[int, ...] | None = None  # of what is packed, for inference
+        self._stamp: list[int] | None = None  # of what is packed, for inference
         self._saved: list[Any] = []
 
     def arguments(self) -> dict[str, Any]:
@@ -89,10 +89,14 @@ class Recurrent(Module):
     def forward(self, x: Any, training: bool | None = None) -> Array:
         saved, states = [], []
         begin = self.states if self.carry and self.states else [()] * self.layers
-        stamp = None if training else tuple(it.version for it in self._parameters.values())
-        if stamp is None or stamp != self._stamp:
+        if training:
             self._pack(x.shape)
-            self._stamp = stamp
+            self._stamp = None
+        elif [it.current for it in self._parameters.values()] != self._stamp:
+            stamp = [it.version for it in self._parameters.values()]
+            if stamp != self._stamp:
+                self._pack(x.shape)
+                self._stamp = stamp
         for layer in range(self.layers):
             rnn = self._primitive(layer, x.shape)
             name = f"{self.name}.{layer}"
