@@ -17,13 +17,15 @@ from dlprim.nn.module import Module
 from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.parameter import Parameter
 from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
-from dlprim.nn.recurrent import Recurrent
+from dlprim.nn.recurrent import GRU, LSTM, Recurrent
 from dlprim.nn.relu import ReLU
 from dlprim.nn.resnet import resnet, resnet50
 from dlprim.nn.saving import load, save
 from dlprim.nn.summary import Summary
 
 __all__ = [
+    "GRU",
+    "LSTM",
     "AvgPool2d",
     "BatchNorm2d",
     "Context",

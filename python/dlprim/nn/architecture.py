@@ -15,13 +15,13 @@ from dlprim.nn.linear import Dropout, Linear
 from dlprim.nn.module import Module
 from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
-from dlprim.nn.recurrent import Recurrent
+from dlprim.nn.recurrent import GRU, LSTM, Recurrent
 from dlprim.nn.relu import ReLU
 
 _OWN: dict[str, type[Module]] = {
     kind.__name__: kind
     for kind in (
-        AvgPool2d, BatchNorm2d, Conv2d, ConvBatchNorm, Dropout, Embedding, Flatten,
+        GRU, LSTM, AvgPool2d, BatchNorm2d, Conv2d, ConvBatchNorm, Dropout, Embedding, Flatten,
         GlobalAvgPool2d, Linear, MaxPool2d, Pack, ReLU, Recurrent, Residual, Sequential, Sliced,
     )
 }  # fmt: skip
