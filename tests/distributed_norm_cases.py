@@ -32,13 +32,19 @@ def uneven(group: Group) -> slice:
 def small_resnet(seed: int) -> nn.Sequential:
     generator = random(seed)
 
-    def conv(c: int, k: int, name: str, stride: int = 1, relu: bool = True) -> nn.ConvBatchNorm:
+    def conv(
+        c: int, k: int, name: str, stride: int = 1, activation: str | None = "relu"
+    ) -> nn.ConvBatchNorm:
         size = 3 if name.startswith("conv") else 1
-        layer = nn.Conv2d(c, k, size, stride, size // 2, generator=generator, first=c == 3)
-        return nn.ConvBatchNorm(layer, nn.BatchNorm2d(k, relu=relu), (name, f"bn_{name}"))
+        layer = nn.Conv2d(
+            c, k, size, stride, size // 2, bias=False, generator=generator, first=c == 3
+        )
+        return nn.ConvBatchNorm(
+            layer, nn.BatchNorm2d(k, activation=activation), (name, f"bn_{name}")
+        )
 
     first = nn.Residual([conv(16, 16, "conv0"), conv(16, 16, "conv1")])
-    shortcut = conv(16, 24, "shortcut", 2, relu=False)
+    shortcut = conv(16, 24, "shortcut", 2, None)
     second = nn.Residual([conv(16, 24, "conv0", 2), conv(24, 24, "conv1")], shortcut)
     layers = {"pack": nn.Pack(), "stem": conv(3, 16, "conv"), "first": first, "second": second}
     layers |= {"pool": nn.GlobalAvgPool2d(), "fc": nn.Linear(24, 5, generator=generator)}

@@ -61,8 +61,8 @@ def test_own_network_learns_digits_and_is_saved(
     names = run_python(block("docs/loop.md", section), tmp_path, monkeypatch)
     assert names["accuracy"] > 0.93
     model, images = names["model"], names["images"][names["held_out"]]
-    nn.save(model, tmp_path / "digits.npz")
-    again = nn.load(tmp_path / "digits.npz")
+    nn.save(model, tmp_path / "digits.dlprim")
+    again = nn.load(tmp_path / "digits.dlprim")
     again.eval()
     np.testing.assert_array_equal(again(images), model(images))
 
@@ -82,7 +82,7 @@ def test_own_layers(section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_saving_loading_and_predicting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = run_python(block("docs/predict.md", "A model of your own"), tmp_path, monkeypatch)
-    assert (tmp_path / "model.npz").is_file()
+    assert (tmp_path / "model.dlprim").is_file()
     assert names["classes"].shape == (5,)
 
 

@@ -100,3 +100,10 @@ def test_a_module_of_ones_own_has_the_layers_that_are_its_attributes() -> None:
 def test_use_takes_a_context() -> None:
     with pytest.raises(TypeError, match=r"context is None, expected a dlprim\.nn\.Context"):
         nn.Linear(3, 4).use(None)  # type: ignore[arg-type]
+
+
+def test_layers_of_a_block_have_names_of_their_own() -> None:
+    with pytest.raises(ValueError, match="two layers of the block are called 'conva', expected"):
+        nn.Residual([pair("a"), pair("a")])
+    with pytest.raises(ValueError, match=r"names is .*, expected two names that differ"):
+        nn.ConvBatchNorm(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), ("it", "it"))

@@ -114,10 +114,24 @@ def test_what_pytorch_has_elsewhere_goes_by_name() -> None:
         AdamW([ones(3)], 0.1, (0.9, 0.99), 1e-8, 0.01, False)  # type: ignore[misc]
 
 
-def test_parameters_of_a_model_are_named() -> None:
+def test_parameters_of_a_model_are_taken() -> None:
+    model, other = nn.Linear(3, 4), nn.Linear(3, 4)
+    other.load_state_dict(model.state_dict())
+    for it in (*model.parameters(), *other.parameters()):
+        it.gradient[...] = 2
+    SGD(model.parameters(), 0.1).step()
+    arrays = SGD([it.value for it in other.parameters()], 0.1)
+    arrays.step([it.gradient for it in other.parameters()])
+    for name, value in model.state_dict().items():
+        np.testing.assert_array_equal(other.state_dict()[name], value)
+    with pytest.raises(TypeError, match="gradients is None, expected one per parameter"):
+        arrays.step()
+    with pytest.raises(TypeError, match=r"parameters is of type .*, expected a list of dlprim"):
+        SGD(iter(model.parameters()), 0.1)  # type: ignore[arg-type]
+
+
+def test_gradients_that_are_parameters_are_named() -> None:
     model = nn.Linear(3, 4)
-    with pytest.raises(TypeError, match=r"parameters\[0\] is a Parameter, .* \[it\.value for it"):
-        SGD(model.parameters(), 0.1)  # type: ignore[arg-type]
-    optimizer = SGD([it.value for it in model.parameters()], 0.1)
+    optimizer = SGD(model.parameters(), 0.1)
     with pytest.raises(TypeError, match=r"gradients\[0\] is a Parameter, .* \[it\.gradient for"):
         optimizer.step(model.parameters())  # type: ignore[arg-type]

@@ -18,9 +18,11 @@ from dlprim import _core
 from dlprim.arguments.arrays import aligned, contiguous, values_for
 from dlprim.arguments.floats import bfloat16_dtype
 from dlprim.arguments.scalars import flag, fraction, integer, real
+from dlprim.nn.parameter import Parameter
 
 Gradients = Sequence[NDArray[np.float32] | None]
 Copies = Sequence[NDArray[Any] | None]
+Parameters = Sequence[NDArray[np.float32]] | Sequence[Parameter]
 
 _FLOAT32 = np.dtype(np.float32)
 
@@ -31,28 +33,29 @@ class _Optimizer:
     learning_rate: float
     _settings: ClassVar[tuple[str, ...]] = ()  # what may be assigned, after checks
 
-    def __init__(
-        self, parameters: Sequence[NDArray[np.float32]], copies: Copies | None, states: int
-    ) -> None:
+    def __init__(self, parameters: Parameters, copies: Copies | None, states: int) -> None:
         if isinstance(parameters, np.ndarray) or not isinstance(parameters, Sequence):
             kind = type(parameters).__name__
-            raise TypeError(f"parameters is of type {kind}, expected a list of float32 ndarrays.")
-        for position, parameter in enumerate(parameters):
-            _require_float32(f"parameters[{position}]", parameter, "value")
+            raise TypeError(
+                f"parameters is of type {kind}, expected a list of dlprim.nn.Parameter, as "
+                "model.parameters() gives it, or of float32 ndarrays."
+            )
+        self._given: list[Any] = list(parameters)
+        arrays = self._arrays()
+        for position, parameter in enumerate(arrays):
+            _require_float32(f"parameters[{position}]", parameter)
             if not (parameter.flags.c_contiguous and parameter.flags.writeable):
                 raise ValueError(
                     f"parameters[{position}] is not C-contiguous and writeable, but is updated in "
                     "place."
                 )
-        _require_apart(parameters)
-        self._parameters = list(parameters)
-        self._copies: list[NDArray[Any] | None] = [None] * len(self._parameters)
+        _require_apart(arrays)
+        self._copies: list[NDArray[Any] | None] = [None] * len(arrays)
         if copies is not None:
             self._copies = list(copies)
         self._require_copies()
         self._states = [
-            [aligned(it.shape, it.dtype, zeros=True) for it in self._parameters]
-            for _ in range(states)
+            [aligned(it.shape, it.dtype, zeros=True) for it in arrays] for _ in range(states)
         ]
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -78,11 +81,15 @@ class _Optimizer:
     def lr(self, value: float) -> None:
         self.learning_rate = real("lr", value, 0)
 
+    def _arrays(self) -> list[NDArray[np.float32]]:
+        """What is updated; not kept of a `Parameter`, which compares values that somebody holds."""
+        return [it.held if isinstance(it, Parameter) else it for it in self._given]
+
     def _require_copies(self) -> None:
-        if len(self._copies) != len(self._parameters):
+        if len(self._copies) != len(self._given):
             raise ValueError(f"copies has {len(self._copies)} entries, expected one per parameter.")
         for position, (copy, parameter) in enumerate(
-            zip(self._copies, self._parameters, strict=True)
+            zip(self._copies, self._arrays(), strict=True)
         ):
             if copy is None:
                 continue
@@ -96,14 +103,22 @@ class _Optimizer:
                     f"shape {parameter.shape}."
                 )
 
-    def _rows(self, gradients: Gradients) -> list[tuple[Any, ...]]:
+    def _rows(self, gradients: Gradients | None) -> list[tuple[Any, ...]]:
         """(parameter, gradient, states..., copy, position) of those that have a gradient."""
+        if gradients is None:
+            gradients = [it.gradient for it in self._given if isinstance(it, Parameter)]
+            if len(gradients) < len(self._given):
+                raise TypeError(
+                    "gradients is None, expected one per parameter: only a dlprim.nn.Parameter "
+                    "has its own."
+                )
         if not isinstance(gradients, Sequence):
             raise TypeError(f"gradients is of type {type(gradients).__name__}, expected a list.")
         for position, gradient in enumerate(gradients):
             if gradient is not None:
-                _require_float32(f"gradients[{position}]", gradient, "gradient")
-        expected = [parameter.shape for parameter in self._parameters]
+                _require_float32(f"gradients[{position}]", gradient)
+        arrays = self._arrays()
+        expected = [parameter.shape for parameter in arrays]
         got = [
             shape if gradient is None else gradient.shape
             for gradient, shape in zip(gradients, expected, strict=False)
@@ -113,9 +128,12 @@ class _Optimizer:
             raise ValueError(f"gradients have the shapes {shapes}, expected {expected}.")
         states: list[list[NDArray[np.float32] | None]] = [list(each) for each in self._states]
         while len(states) < 2:
-            states.append([None] * len(self._parameters))
-        positions = range(len(self._parameters))
-        rows = zip(self._parameters, gradients, *states, self._copies, positions, strict=True)
+            states.append([None] * len(arrays))
+        positions = range(len(arrays))
+        rows = zip(arrays, gradients, *states, self._copies, positions, strict=True)
+        for it in self._given:
+            if isinstance(it, Parameter):
+                it.written()
         return [(row[0], contiguous(row[1]), *row[2:]) for row in rows if row[1] is not None]
 
     def state_dict(self) -> dict[str, Any]:
@@ -178,9 +196,12 @@ class SGD(_Optimizer):
     assigning to `learning_rate`, or `lr`, between steps acts at once. With `nesterov` the step is
     along ``g + weight_decay * w + momentum * v`` instead of v, as in PyTorch.
 
+    Defaults are those of `torch.optim.SGD`, which has dampening and maximize besides, and takes the
+    learning rate as lr.
+
     Args:
-        parameters: C-contiguous float32 arrays of any shape; kept by reference and updated in
-            place.
+        parameters: what `dlprim.nn.Module.parameters` returns, or C-contiguous float32 arrays of
+            any shape; kept by reference and updated in place.
         learning_rate: step size, at least 0; assign to the attribute, also called `lr`, to follow
             a schedule.
         momentum: fraction of the velocity that survives a step, in [0, 1).
@@ -204,8 +225,8 @@ class SGD(_Optimizer):
 
     def __init__(
         self,
-        parameters: Sequence[NDArray[np.float32]],
-        learning_rate: float,
+        parameters: Parameters,
+        learning_rate: float = 1e-3,
         momentum: float = 0.0,
         *,
         weight_decay: float = 0.0,
@@ -234,12 +255,13 @@ class SGD(_Optimizer):
             raise ValueError("momentum is 0, expected a number above 0 for nesterov.")
         return value
 
-    def step(self, gradients: Gradients) -> None:
+    def step(self, gradients: Gradients | None = None) -> None:
         """Updates every parameter in place.
 
         Args:
             gradients: one float32 array per parameter, in their order and of their shapes, not
-                modified; or None for a parameter to leave alone.
+                modified; or None for a parameter to leave alone. By default those of the
+                `dlprim.nn.Parameter` that it was made with.
 
         Raises:
             TypeError: a gradient is not a float32 ndarray; nothing was updated.
@@ -257,6 +279,9 @@ class SGD(_Optimizer):
 
 class AdamW(_Optimizer):
     """Adam with decoupled weight decay (arXiv 1711.05101, algorithm 2), as in PyTorch.
+
+    Defaults are those of `torch.optim.AdamW`, which calls the learning rate lr and epsilon eps, and
+    has amsgrad and maximize besides.
 
     Args:
         parameters, learning_rate, copies: as for `SGD`.
@@ -276,7 +301,7 @@ class AdamW(_Optimizer):
 
     def __init__(
         self,
-        parameters: Sequence[NDArray[np.float32]],
+        parameters: Parameters,
         learning_rate: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         epsilon: float = 1e-8,
@@ -305,7 +330,7 @@ class AdamW(_Optimizer):
             for position, beta in enumerate(value)
         )
 
-    def step(self, gradients: Gradients) -> None:
+    def step(self, gradients: Gradients | None = None) -> None:
         """Updates every parameter in place; as `SGD.step`."""
         rows = self._rows(gradients)
         rate, steps = self.learning_rate, self.steps + 1
@@ -337,12 +362,11 @@ def _entry(state: Mapping[str, Any], name: str) -> Any:
     return state[name]
 
 
-def _require_float32(name: str, value: Any, held: str) -> None:
-    """``held`` is what a `dlprim.nn.Parameter` calls it."""
-    if isinstance(getattr(value, held, None), np.ndarray):
+def _require_float32(name: str, value: Any) -> None:
+    if isinstance(getattr(value, "gradient", None), np.ndarray):
         raise TypeError(
             f"{name} is a {type(value).__name__}, expected its float32 ndarray, as in "
-            f"[it.{held} for it in model.parameters()]."
+            "[it.gradient for it in model.parameters()]."
         )
     if not isinstance(value, np.ndarray):
         raise TypeError(f"{name} is of type {type(value).__name__}, expected a float32 ndarray.")

@@ -9,7 +9,7 @@ import numpy as np
 
 import dlprim
 from dlprim.nn.context import Images, array_of
-from dlprim.nn.conv import ConvBatchNorm
+from dlprim.nn.conv_batch_norm import ConvBatchNorm
 from dlprim.nn.images import require_alike
 from dlprim.nn.module import Array, Module, Ready
 from dlprim.nn.passes import backward_pass, forward_pass
@@ -21,14 +21,18 @@ class Pack(Module):
     keeps_input = False
     takes_images = False
     needs_gradient = False  # behind it a layer with first=True may stand
+    rounds = True
     of_passes = ("_primitives",)
 
     def __init__(self) -> None:
         super().__init__()
         self._primitives: dict[tuple[object, ...], dlprim.Activations] = {}
 
+    def arguments(self) -> dict[str, Any]:
+        return {}
+
     @forward_pass
-    def forward(self, x: Any, training: bool = True) -> Images:
+    def forward(self, x: Any, training: bool | None = None) -> Images:
         context = self.context
         key = (x.shape, context.dtype_name, context.layout)
         if key not in self._primitives:
@@ -39,7 +43,7 @@ class Pack(Module):
         buffers, rounded = context.buffers, None
         out = buffers.take(activations.packed_shape, context.dtype)
         with context.timed(self.name, "forward" if training else "inference"):
-            if context.dtype != np.float32:
+            if context.dtype != x.dtype:
                 rounded = dlprim.to_bfloat16(x, out=buffers.take(x.shape, context.dtype))
             activations.pack(x if rounded is None else rounded, out)
         buffers.give(rounded)
@@ -76,9 +80,13 @@ class Sequential(Module):
             raise TypeError("layers is no dict, or holds something else than modules by name")
         self._layers = layers
         self._between: list[Any] = []
+        self.rounds = bool(layers) and next(iter(layers.values())).rounds
         self.takes_terms = bool(layers) and list(layers.values())[-1].takes_terms
         self._contain()
         self.use(self.context)
+
+    def arguments(self) -> dict[str, Any]:
+        return {"layers": self._layers}
 
     def _contained(self) -> dict[str, Module]:
         return {f"layers[{name!r}]": layer for name, layer in self._layers.items()}
@@ -87,7 +95,7 @@ class Sequential(Module):
         return self._layers
 
     @forward_pass
-    def forward(self, x: Any, training: bool = True) -> Any:
+    def forward(self, x: Any, training: bool | None = None) -> Any:
         if training:
             self._between = []
         return self._through(list(self._layers.values()), x, training)
@@ -100,7 +108,7 @@ class Sequential(Module):
         if y is not x:
             self._give(y, out)
 
-    def _through(self, layers: list[Module], x: Any, training: bool) -> Any:
+    def _through(self, layers: list[Module], x: Any, training: bool | None) -> Any:
         entry = x
         for layer in layers:
             if layer.replaces_input and not training and x is not entry:
@@ -161,8 +169,11 @@ class Sliced(Sequential):
         # Shapes of a result, packed and plain, without the number of images: known after one slice.
         self._results: dict[tuple[Any, ...], tuple[tuple[int, ...], tuple[int, int, int], int]] = {}
 
+    def arguments(self) -> dict[str, Any]:
+        return {"layers": self._layers, "images": self._images}
+
     @forward_pass
-    def forward(self, x: Images, training: bool = True) -> Any:
+    def forward(self, x: Images, training: bool | None = None) -> Any:
         n, step, buffers = x.shape[0], self._images, self.context.buffers
         if training or n <= step:
             return super().forward(x, training)
@@ -217,8 +228,18 @@ class Residual(Module):
             if not isinstance(layer, ConvBatchNorm):
                 kind = type(layer).__name__
                 raise TypeError(f"{place} is of type {kind}, expected a ConvBatchNorm")
-        self.takes_terms = main[-1].norm.relu
+        names = [name for it in self._contained().values() for name in it.children()]
+        twice = next((it for it in names if names.count(it) > 1), None)
+        if twice is not None:
+            raise ValueError(
+                f"two layers of the block are called {twice!r}, expected names of their own in "
+                "each ConvBatchNorm"
+            )
+        self.takes_terms = main[-1].norm.activation is not None
         self.use(self.context)
+
+    def arguments(self) -> dict[str, Any]:
+        return {"main": self.main, "shortcut": self.shortcut}
 
     def _contained(self) -> dict[str, Module]:
         found: dict[str, Module] = {f"main[{place}]": it for place, it in enumerate(self.main)}
@@ -236,7 +257,7 @@ class Residual(Module):
             layer.context = context
 
     @forward_pass
-    def forward(self, x: Images, training: bool = True) -> Images:
+    def forward(self, x: Images, training: bool | None = None) -> Images:
         own = self.shortcut is not None
         self._require_sum(x)
         added = self.shortcut.forward(x, training) if self.shortcut else x
@@ -258,9 +279,9 @@ class Residual(Module):
         added = x.groups if self.shortcut is None else self.shortcut.conv.blocks
         last = self.main[-1].conv
         if added != last.blocks:
-            require_alike(self.name, last.weight.value.shape[0], added, last.blocks)
+            require_alike(self.name, last.weight.shape[0], added, last.blocks)
 
-    def _in_front_of_sum(self, x: Images, training: bool) -> Images:
+    def _in_front_of_sum(self, x: Images, training: bool | None) -> Images:
         """What the last convolution reads."""
         y = x
         if training:

@@ -19,8 +19,11 @@ class ReLU(Module):
         super().__init__()
         self._src: Any = None
 
+    def arguments(self) -> dict[str, Any]:
+        return {}
+
     @forward_pass
-    def forward(self, x: Any, training: bool = True) -> Any:
+    def forward(self, x: Any, training: bool | None = None) -> Any:
         src = array_of(x)
         dst = self.context.buffers.take(src.shape, src.dtype) if isinstance(x, Images) else None
         with self.context.timed(self.name, "forward" if training else "inference"):

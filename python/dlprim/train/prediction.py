@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dlprim.arguments.floats import widened
+from dlprim.files import replaced
 from dlprim.nn import Module
 from dlprim.train import checkpoint
 from dlprim.train.config import LANGUAGE, TrainConfig
@@ -17,7 +18,6 @@ from dlprim.train.data import MissingDataError, images_of, rows_of, values_of
 from dlprim.train.folder import FILE, CheckpointError
 from dlprim.train.models import build
 from dlprim.train.npz import DamagedFileError, read_array, read_arrays
-from dlprim.train.records import replaced
 from dlprim.train.tasks import enlarged_size, seeded
 
 _BATCH = 128  # images that are computed at a time, so that activations stay small

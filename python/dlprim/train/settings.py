@@ -8,12 +8,12 @@ from typing import Any
 
 from dlprim.distributed import Group
 from dlprim.distributed.agreement import prepare_together
+from dlprim.files import check_writable
 from dlprim.train import checkpoint
 from dlprim.train.config import TrainConfig, configured, without_effect
 from dlprim.train.flags import PROGRAM
 from dlprim.train.folder import FILE
 from dlprim.train.progress import warn
-from dlprim.train.records import check_writable
 
 
 def settled(
