@@ -139,6 +139,33 @@ CallArguments call_arguments(py::handle a, py::handle b, py::handle c, const py:
     return call;
 }
 
+constexpr const char* kMeasureDocumentation = R"(Seconds per call of `repeats` calls in a row.
+
+Parameters
+----------
+a, b, c : array
+    As for a call.
+repeats : int
+    At least 1; by name.
+**others
+    As for a call.
+
+Raises
+------
+TypeError, ValueError
+    A sentence that names the argument; nothing has been written then.
+)";
+
+// Tried after the other, whose failure is about how it was called.
+void refuse_measure(std::size_t given, const py::kwargs& named) {
+    if (given == 3 && !named.contains("repeats")) {
+        throw py::type_error("repeats is missing, expected an integer of at least 1");
+    }
+    throw py::type_error("measure was called with " + std::to_string(given) +
+                         " arguments by position, expected a, b and c, and all others by name, "
+                         "as in kernel.measure(a, b, c, repeats=100)");
+}
+
 }  // namespace
 
 void register_kernel(py::module_& module) {
@@ -158,12 +185,17 @@ void register_kernel(py::module_& module) {
              })
         .def(
             "measure",
-            [](const Kernel& self, py::handle a, py::handle b, py::handle c, std::int64_t repeats,
+            [](const Kernel& self, py::handle a, py::handle b, py::handle c, py::handle repeats,
                const py::kwargs& others) {
-                return self.measure(call_arguments(a, b, c, others), repeats);
+                return self.measure(call_arguments(a, b, c, others),
+                                    integer_or("repeats", repeats, 0));
             },
             py::arg("a"), py::arg("b"), py::arg("c"), py::kw_only(), py::arg("repeats"),
-            "Seconds per call of `repeats` calls in a row; other arguments as for a call.")
+            kMeasureDocumentation)
+        .def("measure",
+             [](const Kernel&, const py::args& given, const py::kwargs& named) {
+                 refuse_measure(given.size(), named);
+             })
         .def_property_readonly(
             "isa",
             [](const Kernel& self) { return std::string(name_of(self.brgemm_kernel().isa())); })

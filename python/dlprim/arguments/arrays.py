@@ -17,6 +17,10 @@ FloatArray: TypeAlias = npt.NDArray[np.float32]
 Shape: TypeAlias = tuple[int, ...]
 
 
+ABOUT_BITS = (
+    "convert numbers with .astype(np.float32), and view the bits of bfloat16 values with "
+    ".view(ml_dtypes.bfloat16)"
+)
 _LARGE = 1 << 12  # elements that the core transposes faster than NumPy
 
 
@@ -24,7 +28,8 @@ def array_of(name: str, value: Any, dtype: type[np.generic] = np.float32) -> Arr
     """``value`` as a C-contiguous array; TypeError, which calls it ``name``, for another dtype."""
     array = viewed(name, value, dtype.__name__)
     if array.dtype != dtype:
-        raise TypeError(f"{name} has dtype {array.dtype}, expected {dtype.__name__}")
+        why = f": {ABOUT_BITS}" if array.dtype == np.uint16 and dtype is np.float32 else ""
+        raise TypeError(f"{name} has dtype {array.dtype}, expected {dtype.__name__}{why}")
     return contiguous(array)
 
 

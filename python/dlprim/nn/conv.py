@@ -304,9 +304,9 @@ class ConvBatchNorm(Module):
         return dlprim.fold_batch_norm(
             conv.weight.value,
             None if conv.bias is None else conv.bias.value,
-            weight=norm.weight.value,
-            bias=norm.bias.value,
             running_mean=norm.running_mean,
             running_var=norm.running_var,
-            epsilon=norm.epsilon,
+            norm_weight=norm.weight.value,
+            norm_bias=norm.bias.value,
+            eps=norm.epsilon,
         )

@@ -11,11 +11,48 @@ from dlprim.arguments.scalars import flag, shown
 from dlprim.primitives.linear import Linear
 
 
-class MLPGradients(NamedTuple):
-    """Of one minibatch; lists are by layer, the first one first."""
+class LayerSaved(NamedTuple):
+    """What `MLP.backward` needs of one layer.
 
-    diff_src: Array | None  # packed
-    diff_weights: list[Array]  # packed, as `Linear.backward_weights` gives them
+    Attributes
+    ----------
+    src : packed ndarray
+        What the layer was called with.
+    saved : packed ndarray
+        As of `LinearTrained`.
+    """
+
+    src: Any
+    saved: Any
+
+
+class MLPTrained(NamedTuple):
+    """What `MLP.forward` returns with ``training=True``.
+
+    Attributes
+    ----------
+    dst : packed ndarray
+    saved : list of LayerSaved
+        By layer, the first one first.
+    """
+
+    dst: Array
+    saved: list[LayerSaved]
+
+
+class MLPGradients(NamedTuple):
+    """Of one minibatch, by layer, the first one first.
+
+    Attributes
+    ----------
+    diff_src : packed ndarray, or None where it was not wanted
+    diff_weights : list of packed ndarrays
+        As `Linear.backward_weights` gives them.
+    diff_biases : list of ndarrays of float32, (K,)
+    """
+
+    diff_src: Array | None
+    diff_weights: list[Array]
     diff_biases: list[FloatArray]
 
 
@@ -47,9 +84,14 @@ class MLP:
     flops : float
         Operations of one forward pass, two per multiply-add.
 
-    Errors: as `Linear` does; ValueError where there is no layer.
+    Raises
+    ------
+    TypeError, ValueError
+        As `Linear` does; ValueError where there is no layer.
 
-    Source: the fully connected layers of arXiv 1906.06440.
+    Notes
+    -----
+    The fully connected layers of arXiv 1906.06440.
     """
 
     def __init__(
@@ -81,18 +123,48 @@ class MLP:
         return sum(layer.flops for layer in self.layers)
 
     def pack_weights(self, weights: Sequence[Any]) -> list[Array]:
-        """As `Linear.pack_weights` of every layer, from plain (K, C) arrays."""
+        """The weights of every layer in packed form.
+
+        Parameters
+        ----------
+        weights : sequence of arrays, (K, C) each
+            As for `Linear.pack_weights`.
+
+        Returns
+        -------
+        list of packed ndarrays
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `Linear.pack_weights` does; ValueError for a wrong number of weights.
+        """
         self._require_layers("weights", weights)
         return [layer.pack_weights(w) for layer, w in zip(self.layers, weights, strict=True)]
 
     def unpack_diff_weights(self, diff_weights: Sequence[Any]) -> list[Array]:
-        """As `Linear.unpack_diff_weights` of every layer."""
+        """The gradients of the weights of every layer as plain arrays.
+
+        Parameters
+        ----------
+        diff_weights : sequence of packed arrays
+            From `backward`.
+
+        Returns
+        -------
+        list of ndarrays, (K, C) each
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `Linear.unpack_diff_weights` does; ValueError for a wrong number of gradients.
+        """
         self._require_layers("diff_weights", diff_weights)
         pairs = zip(self.layers, diff_weights, strict=True)
         return [layer.unpack_diff_weights(each) for layer, each in pairs]
 
     def forward(
-        self, src: Any, weights: Sequence[Any], biases: Sequence[Any], training: bool = False
+        self, src: Any, weights: Sequence[Any], biases: Sequence[Any], *, training: bool = False
     ) -> Any:
         """All layers in turn.
 
@@ -107,11 +179,13 @@ class MLP:
         Returns
         -------
         packed ndarray
-            With training=True the pair (dst, saved): for every layer the pair of its src and of
-            what ``Linear.forward(..., training=True)`` saves. Nothing of it is copied, so src must
-            stay as it is until `backward` is done.
+            With training=True `MLPTrained`, ``(dst, saved)``. Nothing of saved is copied, so src
+            must stay as it is until `backward` is done.
 
-        Errors: as `Linear.forward` does; ValueError for a wrong number of weights or biases.
+        Raises
+        ------
+        TypeError, ValueError
+            As `Linear.forward` does; ValueError for a wrong number of weights or biases.
         """
         flag("training", training)
         self._require_layers("weights", weights)
@@ -120,17 +194,18 @@ class MLP:
         for layer, matrix, bias in zip(self.layers, weights, biases, strict=True):
             if training:
                 dst, kept = layer.forward(src, matrix, bias, training=True)
-                saved.append((src, kept))
+                saved.append(LayerSaved(src, kept))
             else:
                 dst = layer.forward(src, matrix, bias)
             src = dst
-        return (src, saved) if training else src
+        return MLPTrained(src, saved) if training else src
 
     def backward(
         self,
         diff_dst: Any,
         saved: Sequence[tuple[Any, Any]],
         weights: Sequence[Any],
+        *,
         needs_diff_src: bool = True,
     ) -> MLPGradients:
         """Gradients of all operands.
@@ -139,12 +214,22 @@ class MLP:
         ----------
         diff_dst : packed array, from `pack_diff_dst`
             It stays as it is.
-        saved, weights
-            From ``forward(..., training=True)``, and as it took them.
+        saved : list of LayerSaved
+            From ``forward(..., training=True)``.
+        weights : sequence of packed arrays
+            As in the forward pass.
         needs_diff_src : bool
             With False the gradient of src is left out; it would be a pass of the first layer.
 
-        Errors: as the passes of `Linear` do; ValueError for a wrong number of weights.
+        Returns
+        -------
+        MLPGradients
+            ``(diff_src, diff_weights, diff_biases)``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As the passes of `Linear` do; ValueError for a wrong number of weights.
         """
         flag("needs_diff_src", needs_diff_src)
         self._require_layers("weights", weights)

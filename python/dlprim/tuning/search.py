@@ -57,7 +57,7 @@ class Pass:
         self._out.view(np.uint8).fill(0xFF)
         self.run(core)
         if self._out.itemsize == 2:
-            return to_float32(self._out)
+            return to_float32(self._out, dtype="bfloat16")
         return self._out.astype(np.float32)
 
     def agree(self, result: FloatArray, expected: FloatArray) -> bool:
