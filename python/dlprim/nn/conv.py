@@ -155,7 +155,7 @@ class Conv2d(Module):
         conv = self.primitive(x.shape, bias is not None)
         with self.context.timed(self.name, "pack"):
             packed = self._used[1] if self._used and self._used[0] is conv else None
-            packed = conv.pack_weights(self.weight.value, packed, "direct")
+            packed = conv.pack_weights(self.weight.value, packed, form="direct")
         dst = self.context.buffers.take(conv.dst_shape, self.context.dtype)
         with self.context.timed(self.name, "forward", conv.flops):
             conv.forward(x.array, packed, bias, out=dst)
