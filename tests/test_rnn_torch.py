@@ -56,8 +56,7 @@ def test_results_and_gradients(form: Form, cell: str) -> None:
     *results, saved = FORWARD[cell](
         x.detach(), **own, **start, lengths=problem.lengths, **form.keywords, training=True
     )
-    last_diffs = {f"diff_{name}_n": each for name, each in zip("hc", end.values(), strict=False)}
-    gradients = BACKWARD[cell](diffs[0], saved, **last_diffs)
+    gradients = BACKWARD[cell](diffs[0], saved, **end)
     pairs = [*zip(results, (y, *lasts), strict=True), (gradients.diff_src, x.grad)]
     for name, tensor in zip(("diff_h_0", "diff_c_0"), theirs, strict=False):
         pairs.append((getattr(gradients, name), tensor.grad))

@@ -62,7 +62,10 @@ def viewed(name: str, value: Any, dtypes: str) -> Array:
                 f"(detach it and move it to the CPU first): {error}"
             ) from error
     if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
-        return np.asarray(value)
+        try:
+            return np.asarray(value)
+        except Exception as error:  # whatever another library's array raises
+            raise TypeError(f"{name} cannot be viewed as a NumPy array: {error}") from error
     raise TypeError(
         f"{name} is of type {type(value).__name__}, expected an array of {dtypes} "
         "(a NumPy array or an object with __dlpack__)"

@@ -289,9 +289,13 @@ class BatchNorm:
         return BatchNormGradients(result, passed, weights_sum, bias_sum)
 
     def _statistics(self, saved: Any) -> dict[str, Any]:
-        if not isinstance(saved, np.ndarray) or saved.shape != (2, self._channels):
-            got = getattr(saved, "shape", type(saved).__name__)
-            raise ValueError(f"saved is {got}, expected an array of shape {(2, self._channels)}")
+        expected = f"expected an array of float32 of shape {(2, self._channels)}"
+        if not isinstance(saved, np.ndarray):
+            raise TypeError(f"saved is of type {type(saved).__name__}, {expected}")
+        if saved.dtype != np.float32:
+            raise TypeError(f"saved has dtype {saved.dtype}, {expected}")
+        if saved.shape != (2, self._channels):
+            raise ValueError(f"saved has shape {saved.shape}, {expected}")
         return {"mean": saved[0], "inverse_std": saved[1]}
 
     def _require_relu_after_residual(self, diff_residual: Any, diff_addend: Any) -> None:

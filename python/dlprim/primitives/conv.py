@@ -261,7 +261,10 @@ class Conv2d(Operands):
             As `forward` does.
         """
         result = np.empty(self.w_shape[:1], np.float32) if out is None else out
-        self._core.backward_activation(diff_dst, None, None, None, result)
+        try:
+            self._core.backward_activation(diff_dst, None, None, None, result)
+        except (TypeError, ValueError) as error:  # the core has another name for it
+            raise type(error)(str(error).replace("diff_bias", "out")) from None
         return result
 
     def __repr__(self) -> str:

@@ -140,7 +140,11 @@ class MLP:
             As `Linear.pack_weights` does; ValueError for a wrong number of weights.
         """
         self._require_layers("weights", weights)
-        return [layer.pack_weights(w) for layer, w in zip(self.layers, weights, strict=True)]
+        packed = []
+        for number, (layer, w) in enumerate(zip(self.layers, weights, strict=True)):
+            with _InLayer(number):
+                packed.append(layer.pack_weights(w))
+        return packed
 
     def unpack_diff_weights(self, diff_weights: Sequence[Any]) -> list[Array]:
         """The gradients of the weights of every layer as plain arrays.
@@ -160,8 +164,11 @@ class MLP:
             As `Linear.unpack_diff_weights` does; ValueError for a wrong number of gradients.
         """
         self._require_layers("diff_weights", diff_weights)
-        pairs = zip(self.layers, diff_weights, strict=True)
-        return [layer.unpack_diff_weights(each) for layer, each in pairs]
+        plain = []
+        for number, (layer, each) in enumerate(zip(self.layers, diff_weights, strict=True)):
+            with _InLayer(number):
+                plain.append(layer.unpack_diff_weights(each))
+        return plain
 
     def forward(
         self, src: Any, weights: Sequence[Any], biases: Sequence[Any], *, training: bool = False
@@ -191,13 +198,13 @@ class MLP:
         self._require_layers("weights", weights)
         self._require_layers("biases", biases)
         saved = []
-        for layer, matrix, bias in zip(self.layers, weights, biases, strict=True):
+        for number, layer in enumerate(self.layers):
+            with _InLayer(number):
+                found = layer.forward(src, weights[number], biases[number], training=training)
             if training:
-                dst, kept = layer.forward(src, matrix, bias, training=True)
-                saved.append(LayerSaved(src, kept))
-            else:
-                dst = layer.forward(src, matrix, bias)
-            src = dst
+                saved.append(LayerSaved(src, found.saved))
+                found = found.dst
+            src = found
         return MLPTrained(src, saved) if training else src
 
     def backward(
@@ -238,13 +245,14 @@ class MLP:
         diff_biases: list[FloatArray] = []
         diff: Any = diff_dst
         for number in reversed(range(len(self.layers))):
-            layer, (src, kept) = self.layers[number], saved[number]
+            layer, (src, kept) = self.layers[number], _saved_of(number, saved)
             in_place = diff if number < len(self.layers) - 1 else None
-            diff, diff_bias = layer.backward_activation(diff, kept, out=in_place)
-            diff_weights.insert(0, layer.backward_weights(src, diff))
-            diff_biases.insert(0, diff_bias)
-            wanted = number > 0 or needs_diff_src
-            diff = layer.backward_data(diff, weights[number]) if wanted else None
+            with _InLayer(number):
+                diff, diff_bias = layer.backward_activation(diff, kept, out=in_place)
+                diff_weights.insert(0, layer.backward_weights(src, diff))
+                diff_biases.insert(0, diff_bias)
+                wanted = number > 0 or needs_diff_src
+                diff = layer.backward_data(diff, weights[number]) if wanted else None
         return MLPGradients(diff, diff_weights, diff_biases)
 
     def __repr__(self) -> str:
@@ -261,3 +269,35 @@ class MLP:
             raise ValueError(
                 f"{name} has {len(values)} entries, expected {len(self.layers)}, one per layer"
             )
+
+
+_LISTS = {"w": "weights", "weights": "weights", "bias": "biases", "diff_weights": "diff_weights",
+          "saved": "saved"}  # fmt: skip
+
+
+class _InLayer:
+    """Errors of a layer name the list that its argument is from, and the place there."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, _: Any) -> None:
+        name, space, rest = str(error).partition(" ")
+        if isinstance(error, TypeError | ValueError) and name in _LISTS:
+            raise type(error)(f"{_LISTS[name]}[{self.number}]{space}{rest}") from None
+
+
+def _saved_of(number: int, saved: Sequence[Any]) -> tuple[Any, Any]:
+    """What one layer saved, checked to be that."""
+    kept = saved[number]
+    if not isinstance(kept, tuple) or len(kept) != 2:
+        raise TypeError(
+            f"saved[{number}] is of type {type(kept).__name__}, expected what "
+            "forward(..., training=True) returned"
+        )
+    return kept

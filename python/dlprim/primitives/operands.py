@@ -246,7 +246,7 @@ class Operands(Scheduled):
             raise TypeError(f"dtype is {name}, expected float32 or the dtype of the operands")
         given = None if dtype is None else getattr(out, "dtype", None)
         if given is not None and (given == np.float32) == narrow:
-            raise TypeError(f"dtype is {name}, but out has dtype {given}, expected the same")
+            raise TypeError(f"out has dtype {given}, expected {name} as dtype says")
         return self._core.backward_weights(src, diff_dst, out, narrow)
 
     def _plain(self, name: str, value: Any) -> Array:

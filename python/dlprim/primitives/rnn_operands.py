@@ -212,7 +212,10 @@ def sequence_lengths(value: Any, out: Any = None) -> IntArray | None:
     if value is None:
         return None
     refuse_masked({"lengths": value})
-    lengths = np.asarray(value)
+    try:
+        lengths = np.asarray(value)
+    except Exception as error:  # whatever another library's array raises
+        raise TypeError(f"lengths cannot be viewed as a NumPy array: {error}") from error
     if lengths.dtype.kind not in "iu":
         raise TypeError(f"lengths has dtype {lengths.dtype}, expected integers")
     if isinstance(out, np.ndarray) and np.shares_memory(lengths, out):
