@@ -78,7 +78,12 @@ py::dict cache_info() {
     return result;
 }
 
-constexpr const char* kCallDocumentation = R"(Compute C in place.
+// The first line is what inspect.signature reads.
+constexpr const char* kCallDocumentation =
+    R"(__call__($self, a, b, c, *, batch=None, stride_a=None, stride_b=None, offsets_a=None, offsets_b=None, bias=None, scale=None, residual=None, relu_mask=None, zero_point_a=None, zero_point_b=None)
+--
+
+Compute C in place.
 
 Parameters
 ----------
@@ -139,7 +144,11 @@ CallArguments call_arguments(py::handle a, py::handle b, py::handle c, const py:
     return call;
 }
 
-constexpr const char* kMeasureDocumentation = R"(Seconds per call of `repeats` calls in a row.
+constexpr const char* kMeasureDocumentation =
+    R"(measure($self, a, b, c, *, repeats, **others)
+--
+
+Seconds per call of `repeats` calls in a row.
 
 Parameters
 ----------
@@ -149,6 +158,10 @@ repeats : int
     At least 1; by name.
 **others
     As for a call.
+
+Returns
+-------
+float
 
 Raises
 ------
@@ -169,6 +182,8 @@ void refuse_measure(std::size_t given, const py::kwargs& named) {
 }  // namespace
 
 void register_kernel(py::module_& module) {
+    py::options options;
+    options.disable_function_signatures();  // in favour of those in the documentation
     py::class_<Kernel>(module, "Kernel")
         .def(py::init(&make_kernel), py::arg("request"))
         .def(
@@ -192,10 +207,8 @@ void register_kernel(py::module_& module) {
             },
             py::arg("a"), py::arg("b"), py::arg("c"), py::kw_only(), py::arg("repeats"),
             kMeasureDocumentation)
-        .def("measure",
-             [](const Kernel&, const py::args& given, const py::kwargs& named) {
-                 refuse_measure(given.size(), named);
-             })
+        .def("measure", [](const Kernel&, const py::args& given,
+                           const py::kwargs& named) { refuse_measure(given.size(), named); })
         .def_property_readonly(
             "isa",
             [](const Kernel& self) { return std::string(name_of(self.brgemm_kernel().isa())); })

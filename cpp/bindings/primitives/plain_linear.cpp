@@ -215,8 +215,7 @@ py::object linear_backward(py::handle dy, py::handle x, py::handle w, py::handle
     if (!it) return py::none();
     const Activation applied = activation_named(activation);
     const auto gradient = PlainArray::read(dy, it->halves);
-    const auto saved =
-        applied == Activation::none ? std::nullopt : PlainArray::read(y, it->halves);
+    const auto saved = applied == Activation::none ? std::nullopt : PlainArray::read(y, it->halves);
     if (!is_like_result(gradient, *it)) return py::none();
     if (applied != Activation::none && !is_like_result(saved, *it)) return py::none();
     const LinearShape shape = it->shape();

@@ -4,6 +4,8 @@ The rule for them: anything NumPy can view without a copy is taken as it is, a n
 is copied, another dtype is refused rather than converted, and ``out`` must fit exactly.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 

@@ -5,6 +5,8 @@ uint16 arrays of the same bits; as operands such arrays are taken for bfloat16 o
 says so, with dtype="bfloat16": elsewhere they are as likely to hold numbers.
 """
 
+from __future__ import annotations
+
 from functools import cache
 from typing import Any
 
@@ -120,7 +122,10 @@ def to_bfloat16(x: Any, *, out: npt.NDArray[Any] | None = None) -> npt.NDArray[A
     ndarray of bfloat16, the shape of x
         Of uint16, the bits, where ml_dtypes is not installed.
 
-    TypeError or ValueError: x is no array of float32, or out cannot take the result.
+    Raises
+    ------
+    TypeError, ValueError
+        x is no array of float32, or out cannot take the result.
     """
     values = array_of("x", x)
     result = result_array(out, values.shape, {"x": values}, bfloat16_dtype())

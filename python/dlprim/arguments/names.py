@@ -1,5 +1,7 @@
 """Names given as arguments, checked: dtypes, activations, words of which there are few."""
 
+from __future__ import annotations
+
 import numpy as np
 import numpy.typing as npt
 

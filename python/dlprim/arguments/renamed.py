@@ -1,5 +1,7 @@
 """Keyword arguments that had another name, or another form, in an earlier version."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar

@@ -1,5 +1,7 @@
 """Stateless convolution on plain layouts: PyTorch's shapes and defaults, arrays in and out."""
 
+from __future__ import annotations
+
 from functools import lru_cache
 from typing import Any, NamedTuple
 

@@ -3,6 +3,8 @@
 They work on packed and plain arrays alike, of any shape: one read of each operand, one write.
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Embeddings: rows of a table by index, and gradients back into the table."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Batch normalisation folded into the convolution in front of it, for inference."""
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Stateless functions on plain layouts: PyTorch's shapes and defaults, arrays in and out."""
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import numpy as np

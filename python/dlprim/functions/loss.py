@@ -1,5 +1,7 @@
 """Softmax cross-entropy: the loss of a classifier and its gradient, from one reading."""
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Operands in the form that low-precision kernels read: packed B."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

@@ -1,5 +1,7 @@
 """LSTM and GRU on plain arrays: PyTorch's parameters, shapes and defaults, arrays in and out."""
 
+from __future__ import annotations
+
 from typing import Any, TypeAlias
 
 import numpy.typing as npt

@@ -4,6 +4,8 @@ What they say of layers and directions becomes a `Stack`; parameters and states 
 with an entry per layer and direction, in PyTorch's order: layer 0 forward, layer 0 reverse, ...
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 

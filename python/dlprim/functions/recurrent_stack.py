@@ -1,5 +1,7 @@
 """Layers and directions of recurrent cells over the primitives, one layer after the other."""
 
+from __future__ import annotations
+
 from functools import lru_cache
 from typing import Any, NamedTuple
 

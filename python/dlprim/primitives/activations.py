@@ -4,6 +4,8 @@ Layers between convolutions take and give activations in the layouts of `Conv2d`
 is reordered from layer to layer. Packed arrays begin on a cache line.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from operator import index
 from typing import Any

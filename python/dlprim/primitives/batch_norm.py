@@ -4,6 +4,8 @@ Memory traffic is all it costs: statistics read src once, normalising reads it a
 dst. In the blocked layout a block of channels does both while the caches still hold it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -1,5 +1,7 @@
 """The convolution primitive: shapes fixed once, packed operands, no reordering on the hot path."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from functools import partial
 from typing import Any

@@ -1,5 +1,7 @@
 """The linear primitive: a shape fixed once, packed operands, no reordering on the hot path."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from functools import partial
 from operator import index

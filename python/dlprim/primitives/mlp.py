@@ -1,5 +1,7 @@
 """A multilayer perceptron as one primitive: activations stay packed from layer to layer."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

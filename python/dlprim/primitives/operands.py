@@ -1,5 +1,7 @@
 """What primitives of fixed shape have in common: operands, plain to packed and back, schedules."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Pooling of packed activations: maximum, average, global average."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from operator import index

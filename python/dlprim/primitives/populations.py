@@ -5,6 +5,8 @@ samples. A layer with a population takes two passes over its part instead of one
 caches: sums first, then, when those of all parts are known, what they are for.
 """
 
+from __future__ import annotations
+
 from typing import Any, Protocol
 
 from dlprim.arguments.arrays import FloatArray

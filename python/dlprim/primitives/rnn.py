@@ -1,5 +1,7 @@
 """LSTM and GRU layers: shapes fixed once, weights packed once, forward and backward in time."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -312,9 +314,18 @@ class GRU(RecurrentLayer):
         n = tanh(w_in x + b_in + r * (w_hn h + b_hn))
         h = (1 - z) * n + z * h
 
-    Parameters, attributes, methods, errors and sources are those of `LSTM` without c, and it keeps
-    h in float32 from step to step. The equations are PyTorch's: the reset gate is applied after
-    the product.
+    The equations are PyTorch's: the reset gate is applied after the product. h is kept in float32
+    from step to step. Attributes, methods and sources are those of `LSTM` without c.
+
+    Parameters
+    ----------
+    x_shape, K, dtype, reverse, bias, schedule
+        As for `LSTM`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `LSTM`.
     """
 
     _cell, _saved, _gradients = "gru", GRUSaved, GRUGradients

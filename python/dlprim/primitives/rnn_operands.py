@@ -1,5 +1,7 @@
 """Operands of the recurrent primitives: packed weights, saved states, gradients, new arrays."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from threading import Lock
 from typing import Any, NamedTuple

@@ -5,6 +5,8 @@ take turns every third of a millisecond drift together: the median of the ratios
 holds still where the ratio of the averages does not. All that is decided here is decided by it.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterable, Iterator
 from random import Random
