@@ -171,8 +171,10 @@ def _layers() -> Calls:
         "GlobalAvgPool2d.from_features": (
             whole.from_features, {"features": ones(1, C), "out": pixel.copy()}
         ),
-        "Activations.pack": (shape.pack, {"x": ones(*IMAGE), "out": shape.empty()}),
-        "Activations.unpack": (shape.unpack, {"packed": shape.empty(), "out": ones(*IMAGE)}),
+        "Activations.pack": (shape.pack, {"x": ones(*IMAGE), "out": shape.pack(ones(*IMAGE))}),
+        "Activations.unpack": (
+            shape.unpack, {"packed": shape.pack(ones(*IMAGE)), "out": ones(*IMAGE)}
+        ),
         "Activations.empty": (shape.empty, {"like": None}),
     }  # fmt: skip
 

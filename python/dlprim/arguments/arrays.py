@@ -174,9 +174,11 @@ def require_running(
         if array is None:
             continue
         refuse_masked({name: array})
-        if not isinstance(array, np.ndarray) or array.dtype != np.float32:
-            kind = getattr(array, "dtype", type(array).__name__)
-            raise TypeError(f"{name} is {kind}, expected an ndarray of float32")
+        if not isinstance(array, np.ndarray):
+            kind = type(array).__name__
+            raise TypeError(f"{name} is of type {kind}, expected an ndarray of float32")
+        if array.dtype != np.float32:
+            raise TypeError(f"{name} has dtype {array.dtype}, expected an ndarray of float32")
         if array.shape != (channels,):
             raise ValueError(f"{name} has shape {array.shape}, expected ({channels},)")
         if not array.flags.writeable:
