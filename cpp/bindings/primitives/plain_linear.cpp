@@ -24,40 +24,29 @@ constexpr std::size_t kMostLayers = 128;
 // Bytes of an array that is copied here rather than by the caller, whose checks take longer.
 constexpr py::ssize_t kSmallCopy = 1 << 16;
 
-// What uint16 arrays hold: bits of bfloat16 values only where the caller has said so.
-enum class Halves { numbers, bits };
-
-std::optional<DType> type_of(const py::array& array, Halves halves) {
-    const std::optional<DType> dtype = float_type_of(array);
-    const bool may_be_numbers = dtype == DType::bf16 && halves == Halves::numbers;
-    if (may_be_numbers && py::isinstance<py::array_t<std::uint16_t>>(array)) return {};
-    return dtype;
-}
-
 // An array that can be used as it is: contiguous in an order, aligned, of float32 or bfloat16.
 class PlainArray {
 public:
     // Nothing for anything else.
-    static std::optional<PlainArray> of(py::handle object, Halves halves,
-                                        int order = py::array::c_style) {
+    static std::optional<PlainArray> of(py::handle object, int order = py::array::c_style) {
         if (!py::isinstance<py::array>(object)) return {};
         const int needed = order | int{py::detail::npy_api::NPY_ARRAY_ALIGNED_};
         const auto array = py::reinterpret_borrow<py::array>(object);
         if ((array.flags() & needed) != needed) return {};
-        const std::optional<DType> dtype = type_of(array, halves);
+        const std::optional<DType> dtype = float_type_of(array);
         if (!dtype) return {};
         return PlainArray(array, *dtype);
     }
     // An operand that is read, of no subclass, whose values may mean more; of a small one with gaps
     // a copy.
-    static std::optional<PlainArray> read(py::handle object, Halves halves) {
+    static std::optional<PlainArray> read(py::handle object) {
         if (Py_TYPE(object.ptr()) != py::detail::npy_api::get().PyArray_Type_) return {};
-        std::optional<PlainArray> array = of(object, halves);
+        std::optional<PlainArray> array = of(object);
         if (array) return array;
         const auto spaced = py::reinterpret_borrow<py::array>(object);
-        if (spaced.nbytes() > kSmallCopy || !type_of(spaced, halves)) return {};
+        if (spaced.nbytes() > kSmallCopy || !float_type_of(spaced)) return {};
         const auto copy = py::array::ensure(spaced, py::array::c_style);
-        return copy ? of(copy, halves) : std::nullopt;
+        return copy ? of(copy) : std::nullopt;
     }
 
     static bool is_ndarray(py::handle object) {
@@ -76,6 +65,10 @@ public:
         return count;
     }
     const char* data() const { return static_cast<const char*>(array_.data()); }
+    // Of uint16: bits of bfloat16 values only where the caller has said so.
+    bool may_be_numbers() const {
+        return dtype_ == DType::bf16 && py::isinstance<py::array_t<std::uint16_t>>(array_);
+    }
     bool overlaps(const PlainArray& other) const {
         return array_.nbytes() > 0 && other.array_.nbytes() > 0 &&
                data() < other.data() + other.array_.nbytes() &&
@@ -138,22 +131,22 @@ struct Operands {
     PlainArray x;
     PlainArray w;
     bool fortran_weights;
-    Halves halves;
 
+    bool may_be_numbers() const { return x.may_be_numbers() || w.may_be_numbers(); }
     LinearShape shape() const { return {.N = x.rows(), .C = w.extent(1), .K = w.extent(0)}; }
 };
 
-std::optional<Operands> operands_of(py::handle x, py::handle w, Halves halves) {
+std::optional<Operands> operands_of(py::handle x, py::handle w) {
     if (!PlainArray::is_ndarray(w)) return {};
-    const auto src = PlainArray::read(x, halves);
-    auto weights = PlainArray::of(w, halves);
+    const auto src = PlainArray::read(x);
+    auto weights = PlainArray::of(w);
     const bool fortran = !weights;
-    if (fortran) weights = PlainArray::of(w, halves, py::array::f_style);
+    if (fortran) weights = PlainArray::of(w, py::array::f_style);
     if (!src || !weights || src->dtype() != weights->dtype()) return {};
     if (weights->dimensions() != 2 || src->dimensions() == 0) return {};
     if (src->last() != weights->extent(1)) return {};
     if (std::max(weights->extent(0), weights->extent(1)) > kMostLinearChannels) return {};
-    return Operands{*src, *weights, fortran, halves};
+    return Operands{*src, *weights, fortran};
 }
 
 // Of the result's shape and the type of x.
@@ -169,7 +162,7 @@ py::object result_for(py::handle out, const Operands& it, const PlainArray* bias
         return new_array({it.x.dtype(), result_shape(it.x, extents.K)}, it.x.array().dtype());
     }
     if (is_masked(out)) return {};
-    const auto given = PlainArray::of(out, it.halves);
+    const auto given = PlainArray::of(out);
     if (!is_like_result(given, it) || !given->array().writeable()) return {};
     if (!given->array().dtype().equal(it.x.array().dtype())) return {};
     if (given->overlaps(it.x) || given->overlaps(it.w)) return {};
@@ -178,14 +171,14 @@ py::object result_for(py::handle out, const Operands& it, const PlainArray* bias
 }
 
 py::object linear(py::handle x, py::handle w, py::handle bias, py::handle activation,
-                  py::handle out, bool bits) {
-    const auto it = operands_of(x, w, bits ? Halves::bits : Halves::numbers);
-    if (!it) return py::none();
+                  py::handle out, py::handle bits) {
+    const auto it = operands_of(x, w);
+    if (!it || (bits.ptr() != Py_True && it->may_be_numbers())) return py::none();
     // Whether `out` overlaps an array that was copied here, the caller has to say.
     if (!out.is_none() && it->x.array().ptr() != x.ptr()) return py::none();
     if (!bias.is_none() && !PlainArray::is_ndarray(bias)) return py::none();
     const LinearShape shape = it->shape();
-    const auto offset = PlainArray::of(bias, it->halves);
+    const auto offset = PlainArray::of(bias);
     if (!bias.is_none() && (!offset || offset->dtype() != DType::f32 || offset->dimensions() != 1 ||
                             offset->last() != shape.K)) {
         return py::none();
@@ -210,14 +203,18 @@ py::object linear(py::handle x, py::handle w, py::handle bias, py::handle activa
 
 // (dx, dw, db), or None.
 py::object linear_backward(py::handle dy, py::handle x, py::handle w, py::handle y,
-                           py::handle activation, bool bits) {
-    const auto it = operands_of(x, w, bits ? Halves::bits : Halves::numbers);
-    if (!it) return py::none();
+                           py::handle activation, py::handle bits) {
+    const auto it = operands_of(x, w);
+    if (!it || (bits.ptr() != Py_True && it->may_be_numbers())) return py::none();
     const Activation applied = activation_named(activation);
-    const auto gradient = PlainArray::read(dy, it->halves);
-    const auto saved = applied == Activation::none ? std::nullopt : PlainArray::read(y, it->halves);
+    const auto gradient = PlainArray::read(dy);
+    const auto saved = applied == Activation::none ? std::nullopt : PlainArray::read(y);
     if (!is_like_result(gradient, *it)) return py::none();
     if (applied != Activation::none && !is_like_result(saved, *it)) return py::none();
+    if (bits.ptr() != Py_True &&
+        (gradient->may_be_numbers() || (saved && saved->may_be_numbers()))) {
+        return py::none();
+    }
     const LinearShape shape = it->shape();
     const auto layer = layer_of({shape, it->x.dtype(), applied, false, it->fortran_weights});
     const py::dtype dtype = it->x.array().dtype();

@@ -151,9 +151,10 @@ def to_float32(x: Any, *, dtype: npt.DTypeLike | None = None) -> npt.NDArray[np.
     TypeError
         x is no array of bfloat16, or of uint16 and nothing says what it holds.
     """
+    bits = holds_bits(dtype)
     values = viewed("x", x, "bfloat16")
     if values.dtype == _BITS:
-        if not holds_bits(dtype):
+        if not bits:
             raise TypeError("x has dtype uint16, expected bfloat16: " + ABOUT_BITS)
     elif name_of(values.dtype) != "bfloat16":
         raise TypeError(f"x has dtype {values.dtype}, expected bfloat16")

@@ -78,7 +78,7 @@ def linear(
     -----
     Nothing is kept between calls; `Linear` packs weights once. Sources: as of `Linear`.
     """
-    if activation is None or activation_name(activation):
+    if dtype is None and (activation is None or activation_name(activation)):
         y: Array | None = core.linear(x, w, bias, activation, out, False)
         if y is not None:
             return y
@@ -129,9 +129,10 @@ def linear_backward(
     activation_name(activation)
     if (y is None) != (activation is None):
         raise ValueError(_about_y(activation))
-    gradients = core.linear_backward(dy, x, w, y, activation, False)
-    if gradients is not None:
-        return LinearGradients(*gradients)
+    if dtype is None:
+        gradients = core.linear_backward(dy, x, w, y, activation, False)
+        if gradients is not None:
+            return tuple.__new__(LinearGradients, gradients)  # in half its constructor's time
     src, weights = _operands(x, w, holds_bits(dtype))
     shape = (*src.shape[:-1], weights.shape[0])
     diff_dst = _base(like_x("dy", dy, src, shape, _Y))

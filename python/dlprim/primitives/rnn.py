@@ -139,9 +139,10 @@ class RecurrentLayer(Scheduled):
         arrays = {**operands, **weights.operands(), "dst": out}
         found = self._core.forward(arrays, training)
         states = [found.pop(name) for name in ("h_n", "c_n") if name in found]
-        ends = (found["dst"], *states)
         result, trained = RESULTS[self._cell]
-        return trained(*ends, self._saved(**operands, **found)) if training else result(*ends)
+        if not training:
+            return tuple.__new__(result, (found["dst"], *states))  # half a constructor's time
+        return trained(found["dst"], *states, self._saved(**operands, **found))
 
     def _backward(self, saved: Any, weights: Any, gradients: dict[str, Any]) -> Any:
         """Through all steps, from the gradients by name of what `forward` returned."""
