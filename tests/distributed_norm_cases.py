@@ -91,7 +91,9 @@ def test_ranks_train_a_resnet_as_one_rank_trains_it(group: Group) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("layout", ["blocked", "NHWC"])
-@pytest.mark.parametrize("options", [{}, {"relu": True}, {"relu": True, "residual": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"activation": "relu"}, {"activation": "relu", "residual": True}], ids=str
+)
 def test_statistics_of_unequal_parts(
     group: Group, layout: str, dtype: str, options: dict[str, bool]
 ) -> None:
@@ -117,17 +119,14 @@ def test_statistics_of_unequal_parts(
         packed = [pack(convert(array[part])) for array in (src, residual, diff / max(share, 1e-9))]
         running = np.zeros((2, 20), np.float32)
         addend = packed[1] if norm.residual else None
-        mask = np.empty(norm.relu_mask_shape, np.uint8) if norm.relu else None
-        dst, saved = norm.forward(
-            packed[0], weight, bias, *running, addend, relu_mask=mask, population=layer.population
-        )
-        got = norm.backward(
-            packed[2], packed[0], saved, weight, bias,
-            relu_mask=mask, population=layer.population,
-        )  # fmt: skip
+        mask = np.empty(norm.relu_mask_shape, np.uint8) if norm.activation else None
+        both = {"weights": weight, "bias": bias, "relu_mask": mask, "population": layer.population}
+        means = {"running_mean": running[0], "running_var": running[1]}
+        dst, saved = norm.forward(packed[0], **both, **means, residual=addend)
+        got = norm.backward(packed[2], packed[0], saved, **both)
         found = [unpack(dst), unpack(got.diff_src)]
         found = [dlprim.to_float32(it) if dtype == "bfloat16" else it for it in found]
-        return [*found, saved, running, got.diff_weight, got.diff_bias]
+        return [*found, saved, running, got.diff_weights, got.diff_bias]
 
     dst, diff_src, *channels, diff_weight, diff_bias = results(own, share, group)
     whole = results(slice(0, SAMPLES), 1.0, Group())

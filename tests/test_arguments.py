@@ -40,7 +40,7 @@ def twice(array: Any) -> Any:
 
 
 def fold(**more: Any) -> Any:
-    given = {"w": ones(4, 3), "b": None, "weight": None, "bias": None}
+    given = {"w": ones(4, 3), "bias": None, "norm_weight": None, "norm_bias": None}
     return dlprim.fold_batch_norm(
         **(given | {"running_mean": ones(4), "running_var": ones(4)} | more)
     )
@@ -86,7 +86,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "src=None": (lambda: norm(src=None), TypeError, "src is None, expected a packed array"),
     "diff_dst=None": (lambda: backward(diff_dst=None), TypeError, "diff_dst is None"),
     "backward src": (lambda: backward(src=None), TypeError, "src is None"),
-    "epsilon": (lambda: dlprim.BatchNorm(SHAPE, epsilon=None), TypeError, "epsilon is None"),
+    "eps": (lambda: dlprim.BatchNorm(SHAPE, eps=None), TypeError, "eps is None"),
     "groups": (lambda: dlprim.Activations(SHAPE, groups="a"), TypeError, "groups is 'a', expected"),
     "max": (lambda: dlprim.MaxPool2d(SHAPE, 2).forward(None), TypeError, "^src is"),
     "avg": (lambda: dlprim.AvgPool2d(SHAPE, 2).backward(None), TypeError, "^diff_dst is"),
@@ -109,8 +109,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "ignore_index is 1180591620717411303424, expected an integer",
     ),
     "variance": (lambda: fold(running_var=-ones(4)), ValueError, "running_var is -1.0 in a chan"),
-    "no variance": (lambda: fold(running_var=0 * ones(4), epsilon=0), ValueError, "a sum above 0"),
-    "fold epsilon": (lambda: fold(epsilon=-5), ValueError, "epsilon is -5, expected"),
+    "no variance": (lambda: fold(running_var=0 * ones(4), eps=0), ValueError, "a sum above 0"),
+    "fold eps": (lambda: fold(eps=-5), ValueError, "eps is -5, expected"),
     "fold w": (lambda: fold(w=np.float32(1)), (TypeError, ValueError), "^w "),  # type: ignore[dict-item]
     "widths": (lambda: dlprim.MLP((2, 3), None), TypeError, "widths is None, expected a sequence"),
     "mlp int8": (lambda: mlp(3, 4, dtype="int8"), TypeError, "dtype is int8, expected float32"),

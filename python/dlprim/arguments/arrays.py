@@ -4,6 +4,8 @@ The rule for them: anything NumPy can view without a copy is taken as it is, a n
 is copied, another dtype is refused rather than converted, and ``out`` must fit exactly.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -17,6 +19,10 @@ FloatArray: TypeAlias = npt.NDArray[np.float32]
 Shape: TypeAlias = tuple[int, ...]
 
 
+ABOUT_BITS = (
+    "convert numbers with .astype(np.float32), and view the bits of bfloat16 values with "
+    ".view(ml_dtypes.bfloat16)"
+)
 _LARGE = 1 << 12  # elements that the core transposes faster than NumPy
 
 
@@ -24,7 +30,8 @@ def array_of(name: str, value: Any, dtype: type[np.generic] = np.float32) -> Arr
     """``value`` as a C-contiguous array; TypeError, which calls it ``name``, for another dtype."""
     array = viewed(name, value, dtype.__name__)
     if array.dtype != dtype:
-        raise TypeError(f"{name} has dtype {array.dtype}, expected {dtype.__name__}")
+        why = f": {ABOUT_BITS}" if array.dtype == np.uint16 and dtype is np.float32 else ""
+        raise TypeError(f"{name} has dtype {array.dtype}, expected {dtype.__name__}{why}")
     return contiguous(array)
 
 
@@ -57,7 +64,10 @@ def viewed(name: str, value: Any, dtypes: str) -> Array:
                 f"(detach it and move it to the CPU first): {error}"
             ) from error
     if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
-        return np.asarray(value)
+        try:
+            return np.asarray(value)
+        except Exception as error:  # whatever another library's array raises
+            raise TypeError(f"{name} cannot be viewed as a NumPy array: {error}") from error
     raise TypeError(
         f"{name} is of type {type(value).__name__}, expected an array of {dtypes} "
         "(a NumPy array or an object with __dlpack__)"
@@ -164,9 +174,11 @@ def require_running(
         if array is None:
             continue
         refuse_masked({name: array})
-        if not isinstance(array, np.ndarray) or array.dtype != np.float32:
-            kind = getattr(array, "dtype", type(array).__name__)
-            raise TypeError(f"{name} is {kind}, expected an ndarray of float32")
+        if not isinstance(array, np.ndarray):
+            kind = type(array).__name__
+            raise TypeError(f"{name} is of type {kind}, expected an ndarray of float32")
+        if array.dtype != np.float32:
+            raise TypeError(f"{name} has dtype {array.dtype}, expected an ndarray of float32")
         if array.shape != (channels,):
             raise ValueError(f"{name} has shape {array.shape}, expected ({channels},)")
         if not array.flags.writeable:

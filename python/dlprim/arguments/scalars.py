@@ -1,5 +1,7 @@
 """Numbers given as arguments, checked: each refusal is a sentence that names the argument."""
 
+from __future__ import annotations
+
 import math
 from operator import index
 from typing import Any

@@ -58,7 +58,7 @@ class Pack(Module):
             dy.array
         )
         self.context.buffers.give(dy.array)
-        return plain if plain.dtype == np.float32 else dlprim.to_float32(plain)
+        return plain if plain.dtype == np.float32 else dlprim.to_float32(plain, dtype="bfloat16")
 
 
 class Sequential(Module):
@@ -299,7 +299,8 @@ class Residual(Module):
     def backward(self, dy: Images, ready: Ready | None = None) -> Images:
         gradient = self._back(dy, ready)
         with self.context.timed(self.name, "backward"):
-            dlprim.add(gradient.array, gradient.addend, out=gradient.array)
+            out, bits = gradient.array, self.context.bits
+            dlprim.add(out, gradient.addend, out=out, dtype=bits)
         self.context.buffers.give(gradient.addend)
         return gradient._replace(addend=None)
 

@@ -77,6 +77,8 @@ class Context:
             raise TypeError(f"dtype is {self.dtype_name}, expected float32 or bfloat16")
         is_narrow = self.dtype_name == "bfloat16"
         self.dtype = bfloat16_dtype() if is_narrow else np.dtype(np.float32)
+        # What uint16 arrays hold in this model.
+        self.bits = "bfloat16" if is_narrow else None
         if not isinstance(layout, str) or layout not in ("blocked", "NHWC"):
             raise ValueError(f"layout is {layout!r}, expected 'blocked' or 'NHWC'")
         self.layout, self.algorithm = layout, require_algorithm("algorithm", algorithm)

@@ -208,7 +208,7 @@ class Conv2d(Module):
         conv = self.primitive(x.shape, bias is not None, self.activation)
         with self.context.timed(self.name, "pack"):
             packed = self._used[1] if self._used and self._used[0] is conv else None
-            packed = conv.pack_weights(self.weight.held, packed, "direct")
+            packed = conv.pack_weights(self.weight.held, packed, form="direct")
         dst = self.context.buffers.take(conv.dst_shape, self.context.dtype)
         mask = None
         if self.activation is not None:
@@ -264,7 +264,7 @@ class Conv2d(Module):
         total = None if self.bias is None else self.bias.gradient
         mask, self._mask = self._mask, None
         if mask is not None:
-            conv.backward_relu(dy.array, None, mask, dy.array, total)
+            conv.backward_relu(dy.array, relu_mask=mask, out=dy.array, diff_bias=total)
             buffers.give(mask)
         elif total is not None:
             conv.diff_bias(dy.array, total)

@@ -114,9 +114,9 @@ class ConvBatchNorm(Module):
         return dlprim.fold_batch_norm(
             conv.weight.held,
             None if conv.bias is None else conv.bias.held,
-            weight=norm.weight.held,
-            bias=norm.bias.held,
+            norm_weight=norm.weight.held,
+            norm_bias=norm.bias.held,
             running_mean=norm.mean.held,
             running_var=norm.var.held,
-            epsilon=norm.epsilon,
+            eps=norm.epsilon,
         )

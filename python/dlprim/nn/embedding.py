@@ -71,7 +71,7 @@ class Embedding(Module):
         if self.context.dtype != np.float32:
             table = dlprim.to_bfloat16(table)
         with self.context.timed(self.name, "forward" if training else "inference"):
-            dst: Array = dlprim.embedding(x, table)
+            dst: Array = dlprim.embedding(x, table, dtype=self.context.bits)
         if training:
             self.indices = x
         return dst
@@ -82,5 +82,6 @@ class Embedding(Module):
         assert self.indices is not None
         with self.context.timed(self.name, "backward"):
             rows = self.weight.shape[0]
-            dlprim.embedding_backward(dy, self.indices, rows, out=self.weight.gradient)
+            out, bits = self.weight.gradient, self.context.bits
+            dlprim.embedding_backward(dy, self.indices, rows, out=out, dtype=bits)
         finished(ready, self.weight)

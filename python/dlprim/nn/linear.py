@@ -123,7 +123,7 @@ class Linear(Module):
         buffers.give(diff_weights)
         finished(ready, *self.own_parameters().values())
         widens = kept.x_dtype == np.float32 and diff_src.dtype != np.float32
-        plain: Array = dlprim.to_float32(diff_src) if widens else diff_src
+        plain: Array = dlprim.to_float32(diff_src, dtype="bfloat16") if widens else diff_src
         return plain.reshape(kept.x_shape)
 
     def _primitive(self, rows: int) -> dlprim.Linear:
@@ -161,7 +161,7 @@ class Linear(Module):
 
     def _as_activations(self, name: str, value: Any) -> Array:
         """In the dtype of the model's activations, C-contiguous."""
-        array = float_operand(name, value)
+        array = float_operand(name, value, self.context.bits is not None)
         if self.context.dtype == np.float32:
             return widened(array)
         return dlprim.to_bfloat16(array) if array.dtype == np.float32 else array
@@ -231,7 +231,7 @@ class Dropout(Module):
         src = array_of(x)
         dst = self.context.buffers.take(src.shape, src.dtype) if isinstance(x, Images) else None
         with self.context.timed(self.name, "forward"):
-            dst = dlprim.dropout(src, self.p, seed=self.seed, offset=self._offset, out=dst)
+            dst = self._dropped(src, dst)
         return x._replace(array=dst) if isinstance(x, Images) else dst
 
     @backward_pass
@@ -239,5 +239,9 @@ class Dropout(Module):
         if self.p > 0:
             diff = array_of(dy)
             with self.context.timed(self.name, "backward"):
-                dlprim.dropout(diff, self.p, seed=self.seed, offset=self._offset, out=diff)
+                self._dropped(diff, diff)
         return dy
+
+    def _dropped(self, src: Array, out: Array | None) -> Array:
+        how: dict[str, Any] = {"seed": self.seed, "offset": self._offset}
+        return dlprim.dropout(src, self.p, **how, out=out, dtype=self.context.bits)
