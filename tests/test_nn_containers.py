@@ -107,3 +107,21 @@ def test_layers_of_a_block_have_names_of_their_own() -> None:
         nn.Residual([pair("a"), pair("a")])
     with pytest.raises(ValueError, match=r"names is .*, expected two names that differ"):
         nn.ConvBatchNorm(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), ("it", "it"))
+
+
+def test_layers_of_a_sequence_are_arguments_too() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    assert list(model.state_dict()) == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert model(np.ones((5, 3), np.float32)).shape == (5, 2)
+    for wrong in ((nn.ReLU(), 3), ([nn.ReLU()],), ({"a": nn.ReLU(), "b": 3},)):
+        with pytest.raises(TypeError, match=r"layers .* expected"):
+            nn.Sequential(*wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="layers is a dict and not the only argument"):
+        nn.Sequential({"a": nn.ReLU()}, nn.ReLU())
+
+
+def test_a_sequence_does_not_follow_the_dict_it_was_made_of() -> None:
+    layers = {"a": nn.Linear(3, 3)}
+    model = nn.Sequential(layers)
+    layers["b"] = nn.Linear(3, 1)
+    assert model(np.ones((5, 3), np.float32)).shape == (5, 3)
