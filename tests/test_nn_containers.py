@@ -125,3 +125,35 @@ def test_a_sequence_does_not_follow_the_dict_it_was_made_of() -> None:
     model = nn.Sequential(layers)
     layers["b"] = nn.Linear(3, 1)
     assert model(np.ones((5, 3), np.float32)).shape == (5, 3)
+
+
+class Stack(nn.Module):
+    """A module that keeps its layers in lists and dicts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = [nn.Linear(3, 3), nn.Linear(3, 3)]
+        self.heads = {"a": nn.Linear(3, 2), "b": (1, 2)}
+        self.scales = (nn.Parameter(np.ones(2)), 3)
+
+    def forward(self, x: Any, training: bool | None = None) -> Any:
+        for block in self.blocks:
+            x = block.forward(x, training)
+        return self.heads["a"].forward(x, training) * self.scales[0].value
+
+    def backward(self, dy: Any, ready: Any = None) -> Any:
+        raise NotImplementedError
+
+
+def test_layers_in_lists_and_dicts_are_found() -> None:
+    model = nn.Sequential(Stack())
+    names = ["scales.0", "blocks.0.weight", "blocks.0.bias", "blocks.1.weight", "blocks.1.bias"]
+    assert list(model.state_dict()) == [
+        f"0.{it}" for it in (*names, "heads.a.weight", "heads.a.bias")
+    ]
+    stack: Any = model.children()["0"]
+    assert stack.blocks[1].context is model.context
+    before = model.eval()(np.ones((2, 3), np.float32))
+    assert not stack.blocks[0].training
+    stack.blocks[1].weight.value *= 2
+    assert (model(np.ones((2, 3), np.float32)) != before).any()
