@@ -212,6 +212,18 @@ def test_weights_that_nobody_writes_are_packed_once(name: str) -> None:
     assert state
 
 
+def test_training_leaves_nothing_that_is_compared() -> None:
+    model, x = made("resnet")
+    optimizer = SGD(model.parameters(), 0.1, 0.9)
+    for _ in range(2):
+        inferred(model, x)  # which finds out that `made` has let go
+        model.backward(np.ones_like(model.forward(x)))
+        optimizer.step()
+    norms = [it for it in model.modules() if isinstance(it, nn.BatchNorm2d)]
+    tracked = [*model.parameters(), *(it.mean for it in norms), *(it.var for it in norms)]
+    assert all(it.current is not None for it in tracked)
+
+
 def test_bare_addresses_need_a_word() -> None:
     model, x = made("Linear")
     parameter = model.parameters()[0]

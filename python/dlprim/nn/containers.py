@@ -66,18 +66,33 @@ class Sequential(Module):
 
     Parameters
     ----------
-    layers : dict of str to Module
+    layers : dict of str to Module, or Module
+        By name; or the layers themselves, one argument each, whose names are "0", "1", ... as in
+        `torch.nn.Sequential`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A layer is no Module, is there twice, or is in another container.
     """
 
     needs_gradient = False  # what its last layer does with None
     of_passes = ("_between",)
 
-    def __init__(self, layers: dict[str, Module]) -> None:
+    def __init__(self, layers: Mapping[str, Module] | Module, *others: Module) -> None:
         super().__init__()
+        if isinstance(layers, Module):
+            layers = {str(place): it for place, it in enumerate((layers, *others))}
+        elif others:
+            raise TypeError("layers is a dict and not the only argument, expected it alone")
         if not isinstance(layers, Mapping) or not all(
             isinstance(it, Module) for it in layers.values()
         ):
-            raise TypeError("layers is no dict, or holds something else than modules by name")
+            raise TypeError(
+                "layers is no dict, or holds something else than modules by name, expected "
+                "Sequential({'name': layer, ...}) or Sequential(layer, ...)"
+            )
+        layers = dict(layers)
         self._layers = layers
         self._between: list[Any] = []
         self.rounds = bool(layers) and next(iter(layers.values())).rounds

@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy.typing as npt
 
@@ -24,6 +24,8 @@ Array: TypeAlias = npt.NDArray[Any]
 Ready: TypeAlias = Callable[[Parameter], None]
 
 _COUNTER = "num_batches_tracked"
+
+Kind = TypeVar("Kind")
 
 
 class Module(ABC):
@@ -194,14 +196,14 @@ class Module(ABC):
     def children(self) -> dict[str, Module]:
         """Layers by name, in forward order; an empty name adds nothing to the names inside.
 
-        By default the attributes that are modules, in the order of their assignment. A module that
-        keeps layers in a list or dict returns them here.
+        By default the attributes that are modules, in the order of their assignment, and those in
+        attributes that are lists, tuples or dicts: ``blocks.0``.
         """
-        return {name: it for name, it in vars(self).items() if isinstance(it, Module)}
+        return _entries(self, Module)  # type: ignore[type-abstract]
 
     def own_parameters(self) -> dict[str, Parameter]:
-        """Of this layer, without those of its children: by default the attributes that are some."""
-        return {name: it for name, it in vars(self).items() if isinstance(it, Parameter)}
+        """Of this layer, without those of its children: by default attributes, as `children`."""
+        return _entries(self, Parameter)
 
     def own_statistics(self) -> dict[str, Array]:
         """What belongs to the state but is not trained, as `own_parameters`."""
@@ -327,6 +329,34 @@ def _add(state: dict[str, Array], name: str, array: Array) -> None:
             "use(Context()) of the outermost module gives names"
         )
     state[name] = array
+
+
+def _entries(module: Module, kind: type[Kind]) -> dict[str, Kind]:
+    """Attributes of a type, and what of it those hold that are lists, tuples or dicts."""
+    found: dict[str, Kind] = {}
+    for name, it in vars(module).items():
+        known = _KINDS[type(it)]
+        if known is kind:
+            found[name] = it
+        elif known is list and it and name not in module.of_passes:
+            for key, each in it.items() if isinstance(it, dict) else enumerate(it):
+                if _KINDS[type(each)] is kind:
+                    found[f"{name}.{key}"] = each
+    return found
+
+
+class _Kinds(dict[type, type]):
+    """Of types met so far Module, Parameter, list for what holds others, or object: a step asks
+    for all layers, and isinstance of an abstract class is slow."""
+
+    def __missing__(self, given: type) -> type:
+        kinds: tuple[type, ...] = (Module, Parameter)
+        holds = issubclass(given, list | dict) or given is tuple
+        self[given] = next((it for it in kinds if issubclass(given, it)), list if holds else object)
+        return self[given]
+
+
+_KINDS = _Kinds()
 
 
 def joined(prefix: str, name: str) -> str:

@@ -118,8 +118,8 @@ class Parameter(Tracked):
     an optimiser or by `Module.load_state_dict`: the next inference is of the new values. Only who
     writes to a bare address (``p.value.ctypes.data``) calls `Module.changed` after it.
 
-    Who keeps ``p.value``, or a view of it, makes each inference compare all its values with those
-    before (10 to 50 GB/s); an optimiser that is given the `Parameter` itself does not.
+    Who keeps ``p.value``, or a view of it, makes each inference compare all its values with a copy
+    of those before (10 to 50 GB/s); an optimiser that is given the `Parameter` itself does not.
 
     Parameters
     ----------

@@ -62,7 +62,7 @@ def resnet(
         "": ConvBatchNorm(stem, BatchNorm2d(width, activation="relu"), ("conv1", "bn1")),
         "maxpool": MaxPool2d(3, 2, 1),
     }
-    layers: dict[str, Module] = {"pack": Pack(), "": Sliced(early, _IMAGES)}
+    late: dict[str, Module] = {}
     channels = width
     for stage, count in enumerate(blocks):
         integer(f"blocks[{stage}]", count, 1)
@@ -72,9 +72,9 @@ def resnet(
             stride = 2 if stage > 0 and block == 0 else 1
             made[str(block)] = _bottleneck(channels, inner, stride, generator)
             channels = _EXPANSION * inner
-        of_stage = early if stage < _EARLY_STAGES else layers
+        of_stage = early if stage < _EARLY_STAGES else late
         of_stage[f"layer{stage + 1}"] = Sequential(made)
-    layers["avgpool"] = GlobalAvgPool2d()
+    layers = {"pack": Pack(), "": Sliced(early, _IMAGES), **late, "avgpool": GlobalAvgPool2d()}
     scale = channels**-0.5
     layers["fc"] = Linear(channels, classes, generator=generator, scale=scale)
     model = Sequential(layers)
