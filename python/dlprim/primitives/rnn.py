@@ -17,13 +17,9 @@ from dlprim.primitives.operands import Scheduled
 from dlprim.primitives.rnn_operands import (
     RESULTS,
     GRUGradients,
-    GRUResult,
     GRUSaved,
-    GRUTrained,
     LSTMGradients,
-    LSTMResult,
     LSTMSaved,
-    LSTMTrained,
     PackedWeights,
     WeightsKind,
     sequence_lengths,
@@ -228,7 +224,7 @@ class LSTM(RecurrentLayer):
         lengths: Any = None,
         training: bool = False,
         out: Array | None = None,
-    ) -> LSTMResult | LSTMTrained:
+    ) -> Any:
         """All steps.
 
         Parameters
@@ -264,8 +260,7 @@ class LSTM(RecurrentLayer):
             out of range.
         """
         operands = {"src": x, "h_0": h_0, "c_0": float32_operand(c_0, "c_0"), "lengths": lengths}
-        found: LSTMResult = self._forward(operands, weights, out, training)
-        return found
+        return self._forward(operands, weights, out, training)
 
     def backward(
         self,
@@ -340,7 +335,7 @@ class GRU(RecurrentLayer):
         lengths: Any = None,
         training: bool = False,
         out: Array | None = None,
-    ) -> GRUResult | GRUTrained:
+    ) -> Any:
         """All steps.
 
         Parameters
@@ -361,8 +356,7 @@ class GRU(RecurrentLayer):
             As `LSTM.forward` does.
         """
         operands = {"src": x, "h_0": h_0, "lengths": lengths}
-        found: GRUResult = self._forward(operands, weights, out, training)
-        return found
+        return self._forward(operands, weights, out, training)
 
     def backward(
         self, dy: Any, saved: GRUSaved, weights: PackedWeights, *, diff_h_n: Any = None
