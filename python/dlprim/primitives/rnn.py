@@ -107,7 +107,8 @@ class RecurrentLayer(Scheduled):
             out = PackedWeights(self._kind)
         self._require_weights("out", out)
         biases = {
-            name: float32_operand(value, name) for name, value in (("b_ih", b_ih), ("b_hh", b_hh))
+            name: float32_operand(name, value, self._kind.dtype)
+            for name, value in (("b_ih", b_ih), ("b_hh", b_hh))
         }
         plain = {"w_ih": w_ih, "w_hh": w_hh, **biases}
         out.pack(self._core, plain)
@@ -150,7 +151,7 @@ class RecurrentLayer(Scheduled):
         operands = saved._asdict() | gradients
         operands["lengths"] = sequence_lengths(operands["lengths"])
         for name in ("c_0", "diff_c_n"):
-            operands[name] = float32_operand(operands.get(name), name)
+            operands[name] = float32_operand(name, operands.get(name), self._kind.dtype)
         self._require_weights("weights", weights)
         found: dict[str, Any] = self._core.backward(operands | weights.transposed(self._core))
         absent = {} if self.bias else {"diff_b_ih": None, "diff_b_hh": None}
@@ -259,7 +260,12 @@ class LSTM(RecurrentLayer):
             An array is of another dtype or shape, not C-contiguous, or overlaps `out`; a length is
             out of range.
         """
-        operands = {"src": x, "h_0": h_0, "c_0": float32_operand(c_0, "c_0"), "lengths": lengths}
+        operands = {
+            "src": x,
+            "h_0": h_0,
+            "c_0": float32_operand("c_0", c_0, self._kind.dtype),
+            "lengths": lengths,
+        }
         return self._forward(operands, weights, out, training)
 
     def backward(
