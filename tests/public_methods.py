@@ -56,26 +56,28 @@ def _products() -> Calls:
             {"diff_dst": ones(N, K), "saved": ones(N, K), "out": ones(N, K), "diff_bias": ones(K)},
         ),
     }  # fmt: skip
-    for name, it, wts in (("Conv2d", conv, weights), ("Linear", layer, packed)):
-        a, b, dw = ones(*it.src_shape), ones(*it.dst_shape), ones(*it.diff_weights_shape)
-        calls |= {
-            f"{name}.pack_src": (it.pack_src, {"x": ones(*it.x_shape), "out": a.copy()}),
-            f"{name}.pack_diff_dst": (it.pack_diff_dst, {"dy": ones(*it.y_shape), "out": b.copy()}),
-            f"{name}.unpack_dst": (it.unpack_dst, {"dst": b, "out": ones(*it.y_shape)}),
-            f"{name}.unpack_diff_src": (
-                it.unpack_diff_src, {"diff_src": a, "out": ones(*it.x_shape)}
-            ),
-            f"{name}.unpack_diff_weights": (
-                it.unpack_diff_weights, {"diff_weights": dw, "out": ones(*it.w_shape)}
-            ),
-            f"{name}.backward_data": (
-                it.backward_data, {"diff_dst": b, "weights": wts, "out": a.copy()}
-            ),
-            f"{name}.backward_weights": (
-                it.backward_weights, {"src": a, "diff_dst": b, "out": dw, "dtype": "float32"}
-            ),
-        }  # fmt: skip
-    return calls
+    return calls | _packed("Conv2d", conv, weights) | _packed("Linear", layer, packed)
+
+
+def _packed(name: str, it: Any, wts: Any) -> Calls:
+    a, b, dw = ones(*it.src_shape), ones(*it.dst_shape), ones(*it.diff_weights_shape)
+    return {
+        f"{name}.pack_src": (it.pack_src, {"x": ones(*it.x_shape), "out": a.copy()}),
+        f"{name}.pack_diff_dst": (it.pack_diff_dst, {"dy": ones(*it.y_shape), "out": b.copy()}),
+        f"{name}.unpack_dst": (it.unpack_dst, {"dst": b, "out": ones(*it.y_shape)}),
+        f"{name}.unpack_diff_src": (
+            it.unpack_diff_src, {"diff_src": a, "out": ones(*it.x_shape)}
+        ),
+        f"{name}.unpack_diff_weights": (
+            it.unpack_diff_weights, {"diff_weights": dw, "out": ones(*it.w_shape)}
+        ),
+        f"{name}.backward_data": (
+            it.backward_data, {"diff_dst": b, "weights": wts, "out": a.copy()}
+        ),
+        f"{name}.backward_weights": (
+            it.backward_weights, {"src": a, "diff_dst": b, "out": dw, "dtype": "float32"}
+        ),
+    }  # fmt: skip
 
 
 def _mlp() -> Calls:

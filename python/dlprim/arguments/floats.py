@@ -89,10 +89,15 @@ def bias_operand(bias: Any, weights: Array) -> FloatArray | None:
     return widened(array)
 
 
-def float32_operand(value: Any, name: str = "bias") -> Any:
-    """An operand of a primitive that the core takes as float32, widened if it is bfloat16."""
+def float32_operand(name: str, value: Any, dtype: str) -> Any:
+    """An operand that the core takes as float32, widened if it is bfloat16.
+
+    ``dtype`` is that of the primitive: uint16 arrays are bits only where it is bfloat16.
+    """
     if value is None or getattr(value, "dtype", None) != bfloat16_dtype():
         return value
+    if value.dtype == _BITS and dtype != "bfloat16":
+        return value  # which the core refuses
     return widened(contiguous(viewed(name, value, "bfloat16")))
 
 

@@ -11,11 +11,7 @@ from dlprim.functions.recurrent_arguments import Settings
 from dlprim.functions.recurrent_stack import SavedRecurrence, backward, forward
 from dlprim.primitives.rnn_operands import (
     GRUGradients,
-    GRUResult,
-    GRUTrained,
     LSTMGradients,
-    LSTMResult,
-    LSTMTrained,
 )
 
 Arrays: TypeAlias = Any  # an array, or a sequence of arrays, one per layer and direction
@@ -37,7 +33,7 @@ def lstm(
     batch_first: bool = False,
     training: bool = False,
     dtype: npt.DTypeLike | None = None,
-) -> LSTMResult | LSTMTrained:
+) -> Any:
     """A long short-term memory: ``i, f, o = sigmoid, g = tanh`` of ``w_ih x + w_hh h + b``, \
 ``c = f c + i g``, ``h = o tanh(c)``.
 
@@ -104,8 +100,7 @@ def lstm(
     named = {"w_ih": w_ih, "w_hh": w_hh, "b_ih": b_ih, "b_hh": b_hh}
     settings = Settings(reverse, bidirectional, num_layers, batch_first)
     others = lengths, training, holds_bits(dtype)
-    found: LSTMResult = forward("lstm", x, named, settings, {"h_0": h_0, "c_0": c_0}, others)
-    return found
+    return forward("lstm", x, named, settings, {"h_0": h_0, "c_0": c_0}, others)
 
 
 def gru(
@@ -123,7 +118,7 @@ def gru(
     batch_first: bool = False,
     training: bool = False,
     dtype: npt.DTypeLike | None = None,
-) -> GRUResult | GRUTrained:
+) -> Any:
     """A gated recurrent unit: with ``p = w_ih x + b_ih`` and ``q = w_hh h + b_hh``, \
 ``r, z = sigmoid(p + q)``, ``n = tanh(p + r q)``, ``h = (1 - z) n + z h``.
 
@@ -160,8 +155,7 @@ def gru(
     named = {"w_ih": w_ih, "w_hh": w_hh, "b_ih": b_ih, "b_hh": b_hh}
     settings = Settings(reverse, bidirectional, num_layers, batch_first)
     others = lengths, training, holds_bits(dtype)
-    found: GRUResult = forward("gru", x, named, settings, {"h_0": h_0}, others)
-    return found
+    return forward("gru", x, named, settings, {"h_0": h_0}, others)
 
 
 def lstm_backward(

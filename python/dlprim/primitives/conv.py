@@ -205,7 +205,9 @@ class Conv2d(Operands):
             An array is missing or superfluous, of another dtype or shape, not C-contiguous, or
             overlaps a result.
         """
-        return self._core.forward(src, weights, float32_operand(bias), residual, relu_mask, out)
+        if bias is not None:
+            bias = float32_operand("bias", bias, self._dtype_name)
+        return self._core.forward(src, weights, bias, residual, relu_mask, out)
 
     def backward_relu(
         self,

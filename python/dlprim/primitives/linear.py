@@ -191,12 +191,15 @@ class Linear(Operands):
         TypeError, ValueError
             As `Conv2d.forward` does.
         """
-        flag("training", training)
-        if isinstance(scale, int | float | np.floating):
+        if training is not False:
+            flag("training", training)
+        if bias is not None:
+            bias = float32_operand("bias", bias, self._dtype_name)
+        if scale is not None and isinstance(scale, int | float | np.floating):
             scale = np.full(self.w_shape[0], scale, np.float32)
         kept = training and self.activation in FROM_ARGUMENT
         before = self._core.new("dst", src) if kept else None
-        dst = self._core.forward(src, weights, float32_operand(bias), scale, before, out)
+        dst = self._core.forward(src, weights, bias, scale, before, out)
         if training:
             return LinearTrained(dst, dst if before is None else before)
         return dst

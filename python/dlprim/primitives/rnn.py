@@ -17,13 +17,9 @@ from dlprim.primitives.operands import Scheduled
 from dlprim.primitives.rnn_operands import (
     RESULTS,
     GRUGradients,
-    GRUResult,
     GRUSaved,
-    GRUTrained,
     LSTMGradients,
-    LSTMResult,
     LSTMSaved,
-    LSTMTrained,
     PackedWeights,
     WeightsKind,
     sequence_lengths,
@@ -111,7 +107,8 @@ class RecurrentLayer(Scheduled):
             out = PackedWeights(self._kind)
         self._require_weights("out", out)
         biases = {
-            name: float32_operand(value, name) for name, value in (("b_ih", b_ih), ("b_hh", b_hh))
+            name: float32_operand(name, value, self._kind.dtype)
+            for name, value in (("b_ih", b_ih), ("b_hh", b_hh))
         }
         plain = {"w_ih": w_ih, "w_hh": w_hh, **biases}
         out.pack(self._core, plain)
@@ -154,7 +151,7 @@ class RecurrentLayer(Scheduled):
         operands = saved._asdict() | gradients
         operands["lengths"] = sequence_lengths(operands["lengths"])
         for name in ("c_0", "diff_c_n"):
-            operands[name] = float32_operand(operands.get(name), name)
+            operands[name] = float32_operand(name, operands.get(name), self._kind.dtype)
         self._require_weights("weights", weights)
         found: dict[str, Any] = self._core.backward(operands | weights.transposed(self._core))
         absent = {} if self.bias else {"diff_b_ih": None, "diff_b_hh": None}
@@ -228,7 +225,7 @@ class LSTM(RecurrentLayer):
         lengths: Any = None,
         training: bool = False,
         out: Array | None = None,
-    ) -> LSTMResult | LSTMTrained:
+    ) -> Any:
         """All steps.
 
         Parameters
@@ -263,9 +260,13 @@ class LSTM(RecurrentLayer):
             An array is of another dtype or shape, not C-contiguous, or overlaps `out`; a length is
             out of range.
         """
-        operands = {"src": x, "h_0": h_0, "c_0": float32_operand(c_0, "c_0"), "lengths": lengths}
-        found: LSTMResult = self._forward(operands, weights, out, training)
-        return found
+        operands = {
+            "src": x,
+            "h_0": h_0,
+            "c_0": float32_operand("c_0", c_0, self._kind.dtype),
+            "lengths": lengths,
+        }
+        return self._forward(operands, weights, out, training)
 
     def backward(
         self,
@@ -340,7 +341,7 @@ class GRU(RecurrentLayer):
         lengths: Any = None,
         training: bool = False,
         out: Array | None = None,
-    ) -> GRUResult | GRUTrained:
+    ) -> Any:
         """All steps.
 
         Parameters
@@ -361,8 +362,7 @@ class GRU(RecurrentLayer):
             As `LSTM.forward` does.
         """
         operands = {"src": x, "h_0": h_0, "lengths": lengths}
-        found: GRUResult = self._forward(operands, weights, out, training)
-        return found
+        return self._forward(operands, weights, out, training)
 
     def backward(
         self, dy: Any, saved: GRUSaved, weights: PackedWeights, *, diff_h_n: Any = None
