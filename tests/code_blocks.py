@@ -75,8 +75,21 @@ def in_front(block: Block) -> list[Block]:
     ]
 
 
+PACKAGES = {"torch": "an optional peer", "sklearn": "where the digits are", "ml_dtypes": "bfloat16"}
+
+
+def skip_without_packages(block: Block) -> None:
+    """Skips the test where a package that the block needs is missing."""
+    for package, what in PACKAGES.items():
+        if re.search(rf"^\s*(import|from) {package}\b", block.text, re.MULTILINE):
+            pytest.importorskip(package, reason=what)
+    if "bfloat16" in block.text:
+        pytest.importorskip("ml_dtypes", reason=PACKAGES["ml_dtypes"])
+
+
 def train_in_front(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trains in the folder what the shell blocks in front of a block train."""
+    skip_without_packages(block)
     monkeypatch.chdir(folder)
     for shell in in_front(block):
         for flags in trainings(shell.text):
@@ -85,12 +98,7 @@ def train_in_front(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def run_python(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The names that a Python block leaves, run as a program in the folder."""
-    if re.search(r"^\s*(import|from) torch\b", block.text, re.MULTILINE):
-        pytest.importorskip("torch", reason="PyTorch is an optional peer")
-    if re.search(r"bfloat16", block.text):
-        pytest.importorskip("ml_dtypes", reason="bfloat16 arrays come from ml_dtypes")
-    if re.search(r"^\s*from sklearn\b", block.text, re.MULTILINE):
-        pytest.importorskip("sklearn", reason="the digits data set is part of scikit-learn")
+    skip_without_packages(block)
     monkeypatch.chdir(folder)
     program = folder / "block.py"
     program.write_text("\n" * block.line + block.text)
