@@ -30,7 +30,7 @@ def integer(name: str, value: Any, least: int, end: int = 2**63) -> int:
     except TypeError:
         raise TypeError(f"{name} is {shown(value)}, expected an integer") from None
     if not least <= number < end:
-        largest = "" if end == 2**63 else f" and below {end}"
+        largest = "" if end == 2**63 > number else f" and below {end}"
         raise ValueError(f"{name} is {number}, expected an integer of at least {least}{largest}")
     return number
 
@@ -77,7 +77,7 @@ def real(name: str, value: Any, least: float = -math.inf) -> float:
         return value
     try:
         number = math.nan if isinstance(value, str | bytes) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if math.isfinite(number) and number >= least:
         return number
