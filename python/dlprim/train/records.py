@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 
 class ResultFile:
@@ -37,10 +37,16 @@ class StandardOutput:
     """The standard output of the moment it is made, even where it is redirected later."""
 
     def __init__(self) -> None:
-        self._stream = sys.stdout
+        self._stream: TextIO | None = sys.stdout  # None where it was closed
 
     def check(self) -> None:
-        """Nothing can be tried without writing."""
+        """Makes sure that there is one; more cannot be tried without writing.
+
+        Raises:
+            OSError: it is closed.
+        """
+        if self._stream is None:
+            raise OSError("standard output is closed")
 
     def write(self, records: Iterable[Mapping[str, object]]) -> None:
         """All of them or, where one cannot be written as JSON, none.
@@ -49,6 +55,8 @@ class StandardOutput:
             OSError: in a sentence that gives the reason.
             ValueError: a record holds NaN or infinity.
         """
+        self.check()
+        assert self._stream is not None
         text = "".join(map(_line, records))
         try:
             self._stream.write(text)

@@ -73,6 +73,7 @@ def require_company(
             "--profile, for the times of untrained weights)"
         )
     _require_prediction(options, flags, group)
+    _require_effect(options, flags)
     for name in ("bandwidth", "latency"):
         if getattr(flags, name) is not None and not flags.predict_scaling:
             options.error(
@@ -93,9 +94,6 @@ def _require_prediction(
         return
     if flags.checkpoint is None:
         options.error("argument --predict: expected --checkpoint DIR too, whose weights predict")
-    for name in ("resume", "eval", "profile", "check", "predict_scaling", "json", "baseline"):
-        if getattr(flags, name):
-            options.error(f"argument --predict: expected without --{name.replace('_', '-')}")
     if group.size > 1:
         options.error(f"argument --predict: expected one rank, not {group.size}")
     if flags.output is not None:
@@ -103,6 +101,28 @@ def _require_prediction(
             check_writable(flags.output)
         except OSError as error:
             options.error(f"argument --output: {error}")
+        if flags.output.resolve() == flags.predict.resolve():
+            options.error("argument --output: expected another file than --predict's")
+
+
+_RESULTS = ("json", "baseline", "predict_scaling", "profile")
+_WITHOUT = {  # what each of these modes does not do
+    "predict": ("allreduce_only", "check", "eval", "resume", *_RESULTS),
+    "allreduce_only": ("check", "eval", "resume", "checkpoint", *_RESULTS),
+    "check": ("eval", "resume", "checkpoint", *_RESULTS),
+    "eval": ("resume", "baseline", "predict_scaling"),
+}
+
+
+def _require_effect(options: argparse.ArgumentParser, flags: argparse.Namespace) -> None:
+    """Refuses flags that a mode which does not train would pass over."""
+    for mode, without in _WITHOUT.items():
+        if not getattr(flags, mode):
+            continue
+        for name in without:
+            if getattr(flags, name):
+                first, second = (it.replace("_", "-") for it in (mode, name))
+                options.error(f"argument --{first}: expected without --{second}")
 
 
 def _continued(given: dict[str, Any], flags: argparse.Namespace, group: Group) -> TrainConfig:
