@@ -50,6 +50,7 @@ def save(folder: Path, trainer: Trainer, history: list[dict[str, Any]]) -> None:
         "format": FORMAT,
         "config": asdict(trainer.config),
         "data": trainer.task.digest,
+        "inputs": dict(trainer.task.inputs),
         "ranks": dict(trainer.exchange.settings),
         "step": trainer.step,
         "loss_sum": trainer.loss_sum,

@@ -23,6 +23,11 @@ _ENTRIES: dict[str, type | tuple[type, ...]] = {
     "seconds": dict,
     "history": list,
 }
+_INPUTS: dict[str, type | tuple[type, ...]] = {
+    "shape": list,
+    "least": (int, float),
+    "most": (int, float),
+}
 _WORDS = {"model": MODELS, "dtype": ("float32", "bfloat16"), "schedule": SCHEDULES}
 
 
@@ -56,6 +61,11 @@ def require_description(path: Path, found: Any) -> dict[str, Any]:
             is_right = isinstance(value, (int, float) if type(default) is float else type(default))
         if not is_right:
             raise _error(path, field.name, config)
+    inputs = found.setdefault("inputs", {})  # which version 0.1 did not write
+    if not isinstance(inputs, dict) or any(
+        not isinstance(inputs.get(name), kind) for name, kind in _INPUTS.items() if inputs
+    ):
+        raise _error(path, "inputs", found)
     return found
 
 
