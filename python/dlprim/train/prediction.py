@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dlprim.arguments.arrays import viewed
+from dlprim.arguments.arrays import converted, viewed
 from dlprim.arguments.floats import name_of, widened
 from dlprim.nn import Module
 from dlprim.train import checkpoint
@@ -187,10 +187,7 @@ def _as_array(x: Any) -> NDArray[Any]:
     """The argument x, of numbers as far as one can see."""
     if isinstance(x, np.ndarray) or hasattr(x, "__dlpack__"):
         return viewed("x", x, "numbers")
-    try:
-        return np.asarray(x)
-    except ValueError as error:
-        raise TypeError(f"x cannot be viewed as a NumPy array: {error}") from error
+    return converted("x", x)
 
 
 def _sides(shape: Sequence[int]) -> tuple[int, ...]:
