@@ -69,7 +69,9 @@ def test_arrays_that_cannot_be_converted_are_named() -> None:
         def __dlpack_device__(self) -> tuple[int, int]:
             return 1, 0
 
-    with pytest.raises(TypeError, match=r"^x cannot be viewed as a NumPy array: the server is gone"):
+    with pytest.raises(
+        TypeError, match=r"^x cannot be viewed as a NumPy array: the server is gone"
+    ):
         dlprim.linear(Converted(broken), SQUARE)
     with pytest.raises(TypeError, match=r"^w of type Exported cannot be viewed"):
         dlprim.linear(SQUARE, Exported())
