@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,42 @@ def test_results_have_no_closed_standard_output(kept: Path, run_python: RunPytho
     )
     assert run.returncode == 2
     assert "argument --json: standard output is closed" in run.stderr
+
+
+def test_results_do_not_replace_the_data(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = kept.parent / "data.npz"
+    before = data.read_bytes()
+    for mode in (("--data", str(data)), ("--eval", "--checkpoint", str(kept))):
+        with pytest.raises(SystemExit):
+            main([*mode, "--json", str(kept / ".." / "data.npz")])
+        assert "--json: expected another file than that of the data" in capsys.readouterr().err
+    assert data.read_bytes() == before
+
+
+def test_baseline_that_is_missing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "missing.jsonl"
+    assert main(["--hidden", "4", "--epochs", "1", "--baseline", str(path)]) == 1
+    assert f"{path} cannot be read: No such file" in capsys.readouterr().err
+
+
+def test_data_that_have_moved(
+    kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A checkpoint knows the path of its data as it was given, and their digest."""
+    moved, other = tmp_path / "moved.npz", tmp_path / "other.npz"
+    shutil.copy(kept.parent / "data.npz", moved)
+    for mode in ("--eval", "--resume"):
+        capsys.readouterr()
+        assert main(["--checkpoint", str(kept), mode, "--data", str(moved)]) == 0
+        assert capsys.readouterr().err == ""
+    np.savez(other, images=np.zeros((20, 16), np.uint8), labels=np.arange(20) % 2)
+    assert main(["--checkpoint", str(kept), "--resume", "--data", str(other)]) == 1
+    assert f"is of a run on other data than {other} holds now" in capsys.readouterr().err
+    assert main(["--checkpoint", str(kept), "--eval", "--data", str(other)]) == 0
+    assert "what is tested may be what it was trained on" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--checkpoint", str(kept), "--predict", "x.npy", "--data", str(moved)])
+    assert "--data: expected without --predict" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- checkpoints by other hands

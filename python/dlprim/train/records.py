@@ -24,6 +24,10 @@ class ResultFile:
     def __init__(self, path: Path) -> None:
         self._path = path
 
+    def replaces(self, path: Path) -> bool:
+        """Whether records take the place of that file."""
+        return _without_links(self._path) == _without_links(path)
+
     def check(self) -> None:
         """As `check_writable`."""
         check_writable(self._path)
@@ -38,6 +42,10 @@ class StandardOutput:
 
     def __init__(self) -> None:
         self._stream: TextIO | None = sys.stdout  # None where it was closed
+
+    def replaces(self, path: Path) -> bool:
+        """Whether records take the place of that file: they never do."""
+        return False
 
     def check(self) -> None:
         """Makes sure that there is one; more cannot be tried without writing.

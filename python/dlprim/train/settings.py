@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 from dlprim.distributed import Group
 from dlprim.distributed.agreement import prepare_together
 from dlprim.train import checkpoint
-from dlprim.train.config import TrainConfig, configured, without_effect
+from dlprim.train.config import DATA, TrainConfig, configured, without_effect
 from dlprim.train.flags import PROGRAM
 from dlprim.train.folder import FILE
 from dlprim.train.progress import warn
@@ -48,6 +49,12 @@ def settled(
             config = replace(config, batch_size=config.batch_size * group.size)
     if config.batch_size < group.size:
         options.error(f"argument --global-batch: expected {group.size}, one sample per rank")
+    if (
+        flags.json is not None
+        and config.data not in DATA
+        and flags.json.replaces(Path(config.data))
+    ):
+        options.error("argument --json: expected another file than that of the data")
     for name, reason in without_effect(given, config).items():
         options.error(f"argument --{name.replace('_', '-')}: {reason}")
     return config
@@ -96,6 +103,8 @@ def _require_prediction(
         options.error("argument --predict: expected --checkpoint DIR too, whose weights predict")
     if group.size > 1:
         options.error(f"argument --predict: expected one rank, not {group.size}")
+    if "data" in flags:
+        options.error("argument --data: expected without --predict, whose FILE has the images")
     if flags.output is not None:
         try:
             check_writable(flags.output)
