@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,8 @@ class TrainedModel:
     places in ``dlprim.train.text.ALPHABET`` that each sequence begins with; the result is
     (T, N, classes), of the character behind each.
 
+    Several Python threads may call it; one at a time computes, on all of dlprim's threads.
+
     Attributes
     ----------
     module : Module
@@ -58,6 +61,13 @@ class TrainedModel:
         self.module, self.config, self.classes = module, config, classes
         self._channels = channels  # of images; values of a row
         self._inputs = inputs or {}  # of the training, as `Dataset.inputs`; {} if not known
+        self._lock = Lock()  # a Module computes in buffers of its own
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: it for name, it in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=Lock())
 
     def __call__(self, x: ArrayLike) -> NDArray[np.float32]:
         """The logits of each class.
@@ -100,7 +110,7 @@ class TrainedModel:
         dst = np.empty((x.shape[0], self.classes), np.float32)
         for start in range(0, x.shape[0], _BATCH):
             part = slice(start, start + _BATCH)
-            dst[part] = widened(self.module.forward(src[part], training=False))
+            dst[part] = self._inferred(src[part])
         return dst
 
     def _prepared(self, src: NDArray[np.float32], name: str) -> NDArray[np.float32]:
@@ -149,8 +159,11 @@ class TrainedModel:
         if x.min() < 0 or x.max() >= self.classes:
             other = x.min() if x.min() < 0 else x.max()
             raise ValueError(f"{name} holds {other}, expected 0 to {self.classes - 1}")
-        dst = widened(self.module.forward(x.astype(np.int64), training=False))
-        return dst.reshape(*x.shape, self.classes)
+        return self._inferred(x.astype(np.int64)).reshape(*x.shape, self.classes)
+
+    def _inferred(self, src: NDArray[Any]) -> NDArray[np.float32]:
+        with self._lock:
+            return widened(self.module.forward(src, training=False))
 
 
 def load(folder: str | os.PathLike[str]) -> TrainedModel:
