@@ -53,6 +53,22 @@ def small_resnet(seed: int) -> nn.Sequential:
     return model
 
 
+def test_a_model_is_that_of_rank_0_in_inference_too() -> None:
+    """Statistics, and weights that were packed for inference before, are of no rank's own."""
+    group = Group.world()
+    model, x = small_resnet(group.rank), random(9).standard_normal((2, 3, 8, 8), np.float32)
+    for module in model.modules():
+        for statistic in module.own_statistics().values():
+            statistic[...] = 1 + group.rank
+    model.forward(x, training=False)
+    with DataParallel(model, group):
+        states = group.allgather(model.state_dict())
+        logits = group.allgather(np.asarray(model.forward(x, training=False)))
+    for name, array in states[0].items():
+        np.testing.assert_array_equal(states[group.rank][name], array, name)
+    np.testing.assert_array_equal(logits[group.rank], logits[0])
+
+
 def trained(
     group: Group, x: NDArray[np.float32], labels: NDArray[np.int64]
 ) -> tuple[dict[str, NDArray[np.float32]], list[float]]:

@@ -19,7 +19,7 @@ def check_writable(path: Path) -> None:
     Raises:
         OSError: in a sentence that names the path and the reason.
     """
-    target = _without_links(path)
+    target = without_links(path)
     try:
         _check_replaceable(target)
         temporary = _temporary_beside(target)
@@ -36,7 +36,7 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
     Raises:
         OSError: the file cannot be written, in a sentence that names the path and the reason.
     """
-    target = _without_links(path)
+    target = without_links(path)
     temporary = _temporary_beside(target)
     try:
         with temporary.open("xb") as file:
@@ -62,7 +62,7 @@ def _check_replaceable(target: Path) -> None:
         raise OSError("it exists and is read-only")
 
 
-def _without_links(path: Path) -> Path:
+def without_links(path: Path) -> Path:
     """Follows symbolic links, because a rename would replace the link rather than its target."""
     return Path(os.path.realpath(path))
 

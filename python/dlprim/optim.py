@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlprim import _core
-from dlprim.arguments.arrays import aligned, contiguous, values_for
+from dlprim.arguments.arrays import aligned, contiguous, refuse_masked, values_for
 from dlprim.arguments.floats import bfloat16_dtype
 from dlprim.arguments.scalars import flag, fraction, integer, real
 from dlprim.nn.parameter import Parameter
@@ -32,6 +32,8 @@ class _Optimizer:
 
     learning_rate: float
     _settings: ClassVar[tuple[str, ...]] = ()  # what may be assigned, after checks
+    _kind: ClassVar[str] = ""  # what states say, those of subclasses too
+    _of_state: ClassVar[tuple[str, ...]] = ("kind", "learning_rate")  # besides arrays
 
     def __init__(self, parameters: Parameters, copies: Copies | None, states: int) -> None:
         if isinstance(parameters, np.ndarray) or not isinstance(parameters, Sequence):
@@ -49,19 +51,31 @@ class _Optimizer:
                     f"parameters[{position}] is not C-contiguous and writeable, but is updated in "
                     "place."
                 )
-        _require_apart(arrays)
         self._copies: list[NDArray[Any] | None] = [None] * len(arrays)
         if copies is not None:
+            if isinstance(copies, np.ndarray) or not isinstance(copies, Sequence):
+                kind = type(copies).__name__
+                raise TypeError(f"copies is of type {kind}, expected a list of bfloat16 ndarrays.")
             self._copies = list(copies)
         self._require_copies()
+        _require_apart({"parameters": arrays, "copies": self._copies})
         self._states = [
             [aligned(it.shape, it.dtype, zeros=True) for it in arrays] for _ in range(states)
         ]
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        kind = type(self).__name__
+        raise TypeError(
+            f"{kind} cannot be copied or pickled: it updates the arrays of one model in place, and "
+            f"its copy would update others. Make another {kind} for the parameters of the other "
+            "model, and give its load_state_dict what state_dict of this one returns."
+        )
+
     def __setattr__(self, name: str, value: Any) -> None:
+        is_own = type(self).__module__ == __name__  # subclasses may have attributes of their own
         if name in self._settings:
             value = self._checked(name, value)
-        elif name != "lr" and not name.startswith("_"):
+        elif is_own and name != "lr" and not name.startswith("_"):
             raise AttributeError(
                 f"{type(self).__name__} has no attribute {name!r} to assign, expected one of "
                 f"{', '.join(self._settings)} and lr."
@@ -93,6 +107,7 @@ class _Optimizer:
         ):
             if copy is None:
                 continue
+            refuse_masked({f"copies[{position}]": copy})
             if not isinstance(copy, np.ndarray):
                 raise TypeError(f"copies[{position}] is {copy!r}, expected a bfloat16 ndarray.")
             if copy.dtype not in (bfloat16_dtype(), np.dtype(np.uint16)):
@@ -101,6 +116,11 @@ class _Optimizer:
                 raise ValueError(
                     f"copies[{position}] has shape {copy.shape}, expected a C-contiguous array of "
                     f"shape {parameter.shape}."
+                )
+            if not copy.flags.writeable:
+                raise ValueError(
+                    f"copies[{position}] is read-only, but every step writes to it; expected a "
+                    "writeable array."
                 )
 
     def _rows(self, gradients: Gradients | None) -> list[tuple[Any, ...]]:
@@ -137,11 +157,11 @@ class _Optimizer:
         return [(row[0], contiguous(row[1]), *row[2:]) for row in rows if row[1] is not None]
 
     def state_dict(self) -> dict[str, Any]:
-        """The state as plain arrays and numbers, and whose it is: copies, to store and to load."""
-        state: dict[str, Any] = {
-            "kind": type(self).__name__,
-            "learning_rate": self.learning_rate,
-        }
+        """The state as plain arrays and numbers, and whose it is: copies, to store and to load.
+
+        Of the settings it holds the learning rate alone; the others are arguments of a new one.
+        """
+        state: dict[str, Any] = {"kind": self._kind, "learning_rate": self.learning_rate}
         for number, arrays in enumerate(self._states):
             state |= {f"state{number}.{i}": array.copy() for i, array in enumerate(arrays)}
         return state
@@ -168,11 +188,11 @@ class _Optimizer:
     def _require_own(self, state: Mapping[str, Any]) -> None:
         if not isinstance(state, Mapping):
             raise TypeError(f"state is of type {type(state).__name__}, expected a dict.")
-        own = type(self).__name__
+        own = self._kind
         kind = str(state.get("kind", own))  # which states stored by version 0.1 do not say
         if kind != own:
             raise ValueError(f"state is one of {kind}, expected one of {own}.")
-        known = {"kind", *self._settings}
+        known = set(self._of_state)
         for number, arrays in enumerate(self._states):
             known |= {f"state{number}.{i}" for i in range(len(arrays))}
         unknown = [str(name) for name in state if name not in known]
@@ -212,8 +232,8 @@ class SGD(_Optimizer):
 
     Raises:
         TypeError: a parameter is not a float32 array, a copy not a bfloat16 one, or an argument no
-            number.
-        ValueError: a number is outside its range, an array cannot be used, or two parameters share
+            number; or the optimiser is copied or pickled, since its copy would update other arrays.
+        ValueError: a number is outside its range, an array cannot be used, or two of them share
             memory.
         AttributeError: something else than these settings is assigned.
     """
@@ -222,6 +242,7 @@ class SGD(_Optimizer):
     weight_decay: float
     nesterov: bool
     _settings = ("learning_rate", "momentum", "weight_decay", "nesterov")
+    _kind = "SGD"
 
     def __init__(
         self,
@@ -298,6 +319,8 @@ class AdamW(_Optimizer):
     weight_decay: float
     steps: int
     _settings = ("learning_rate", "betas", "epsilon", "weight_decay", "steps")
+    _kind = "AdamW"
+    _of_state = ("kind", "learning_rate", "steps")
 
     def __init__(
         self,
@@ -368,18 +391,24 @@ def _require_float32(name: str, value: Any) -> None:
             f"{name} is a {type(value).__name__}, expected its float32 ndarray, as in "
             "[it.gradient for it in model.parameters()]."
         )
+    if type(value) is not np.ndarray:
+        refuse_masked({name: value})
     if not isinstance(value, np.ndarray):
         raise TypeError(f"{name} is of type {type(value).__name__}, expected a float32 ndarray.")
     if value.dtype != _FLOAT32:
         raise TypeError(f"{name} has dtype {value.dtype}, expected float32.")
 
 
-def _require_apart(parameters: Sequence[NDArray[Any]]) -> None:
-    """Of C-contiguous arrays."""
-    filled = [place for place, it in enumerate(parameters) if it.size]
-    places = sorted(filled, key=lambda place: parameters[place].ctypes.data)
-    for one, two in pairwise(places):
-        first, second = parameters[one], parameters[two]
-        if first.ctypes.data + first.nbytes > second.ctypes.data:
-            both = f"parameters[{min(one, two)}] and parameters[{max(one, two)}]"
+def _require_apart(lists: Mapping[str, Copies]) -> None:
+    """Of C-contiguous arrays, by what the lists are called."""
+    filled = [
+        (array.ctypes.data, array.nbytes, name, place)
+        for name, arrays in lists.items()
+        for place, array in enumerate(arrays)
+        if array is not None and array.size
+    ]
+    for first, second in pairwise(sorted(filled)):
+        if first[0] + first[1] > second[0]:
+            one, two = sorted((first[2:], second[2:]))
+            both = f"{one[0]}[{one[1]}] and {two[0]}[{two[1]}]"
             raise ValueError(f"{both} share memory, expected each array once.")

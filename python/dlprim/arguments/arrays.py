@@ -58,20 +58,27 @@ def viewed(name: str, value: Any, dtypes: str) -> Array:
     if hasattr(value, "__dlpack__"):
         try:
             return np.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        except Exception as error:  # whatever another library's array raises
             raise TypeError(
                 f"{name} of type {type(value).__name__} cannot be viewed as a NumPy array "
                 f"(detach it and move it to the CPU first): {error}"
             ) from error
     if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
-        try:
-            return np.asarray(value)
-        except Exception as error:  # whatever another library's array raises
-            raise TypeError(f"{name} cannot be viewed as a NumPy array: {error}") from error
+        return converted(name, value)
     raise TypeError(
         f"{name} is of type {type(value).__name__}, expected an array of {dtypes} "
         "(a NumPy array or an object with __dlpack__)"
     )
+
+
+def converted(name: str, value: Any) -> Array:
+    """``value`` as NumPy converts it, else TypeError."""
+    try:
+        found: Array = np.asanyarray(value)  # asarray would drop a mask
+    except Exception as error:  # whatever another library's array raises
+        raise TypeError(f"{name} cannot be viewed as a NumPy array: {error}") from error
+    refuse_masked({name: found})
+    return found
 
 
 def refuse_masked(arrays: Mapping[str, Any]) -> None:
@@ -137,13 +144,14 @@ def values_for(name: str, value: Any, array: Array) -> Array:
     TypeError where it is no array of real numbers; ValueError where it has another shape, or holds
     a finite number that the dtype cannot.
     """
-    refuse_masked({name: value})
-    try:
-        given = np.asarray(value)
-    except Exception as error:  # whatever another library's array raises
-        raise TypeError(f"{name} cannot be viewed as a NumPy array: {error}") from error
+    given = np.asarray(converted(name, value))
     if given.dtype.kind not in "biuf" and given.dtype.name != "bfloat16":
         raise TypeError(f"{name} has dtype {given.dtype}, expected {array.dtype}")
+    if given.dtype == np.uint16 and array.dtype.kind == "f":
+        raise TypeError(
+            f"{name} has dtype uint16, expected {array.dtype}: if these are the bits of bfloat16, "
+            "dlprim.to_float32 of them"
+        )
     if given.shape != array.shape:
         raise ValueError(f"{name} has shape {given.shape}, expected {array.shape}")
     if given.dtype == array.dtype:

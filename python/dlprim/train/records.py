@@ -11,8 +11,9 @@ import json
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import BinaryIO, TextIO
 
-from dlprim.files import check_writable, replaced
+from dlprim.files import check_writable, replaced, without_links
 
 
 class ResultFile:
@@ -20,6 +21,10 @@ class ResultFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+
+    def replaces(self, path: Path) -> bool:
+        """Whether records take the place of that file."""
+        return without_links(self._path) == without_links(path)
 
     def check(self) -> None:
         """As `check_writable`."""
@@ -34,10 +39,20 @@ class StandardOutput:
     """The standard output of the moment it is made, even where it is redirected later."""
 
     def __init__(self) -> None:
-        self._stream = sys.stdout
+        self._stream: TextIO | None = sys.stdout  # None where it was closed
+
+    def replaces(self, path: Path) -> bool:
+        """Whether records take the place of that file: they never do."""
+        return False
 
     def check(self) -> None:
-        """Nothing can be tried without writing."""
+        """Makes sure that there is one; more cannot be tried without writing.
+
+        Raises:
+            OSError: it is closed.
+        """
+        if self._stream is None:
+            raise OSError("standard output is closed")
 
     def write(self, records: Iterable[Mapping[str, object]]) -> None:
         """All of them or, where one cannot be written as JSON, none.
@@ -46,6 +61,8 @@ class StandardOutput:
             OSError: in a sentence that gives the reason.
             ValueError: a record holds NaN or infinity.
         """
+        self.check()
+        assert self._stream is not None
         text = "".join(map(_line, records))
         try:
             self._stream.write(text)
