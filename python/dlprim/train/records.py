@@ -11,7 +11,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import TextIO
 
 from dlprim.files import check_writable, replaced, without_links
 
