@@ -69,7 +69,7 @@ def verify(name: str, which: str, layer: Layer, plain: Plain, result: np.ndarray
 
 
 def _doubles(array: np.ndarray) -> np.ndarray:
-    widened = array if array.dtype == np.float32 else dlprim.to_float32(array)
+    widened = array if array.dtype == np.float32 else dlprim.to_float32(array, dtype="bfloat16")
     return widened.astype(np.float64)
 
 

@@ -29,7 +29,7 @@ def as_dtype(x: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def wide(x: np.ndarray) -> np.ndarray:
-    return x if x.dtype == np.float32 else dlprim.to_float32(x)
+    return x if x.dtype == np.float32 else dlprim.to_float32(x, dtype="bfloat16")
 
 
 def difference(torch: Any, ours: np.ndarray, theirs: Any) -> float:

@@ -57,7 +57,7 @@ def flat_cases(torch: Any, dtype: str) -> list[Case]:
         return torch.autograd.grad(loss, their_logits)[0]
 
     def add() -> Any:
-        return dlprim.add(x, y, relu=True, out=out)
+        return dlprim.add(x, y, activation="relu", out=out)
 
     def loss() -> Any:
         return dlprim.softmax_cross_entropy(logits, targets, out=gradient)

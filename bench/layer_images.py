@@ -16,7 +16,7 @@ class Norm:
     def __init__(self, operands: list[np.ndarray], layout: str, dtype: str, residual: bool) -> None:
         x, dy, z, self.weight, self.bias = operands
         self.layer = bn = dlprim.BatchNorm(
-            x.shape, layout=layout, dtype=dtype, relu=True, residual=residual
+            x.shape, layout=layout, dtype=dtype, activation="relu", residual=residual
         )
         self.src, self.diff_dst = bn.activations.pack(x), bn.activations.pack(dy)
         self.added = bn.activations.pack(z) if residual else None
@@ -25,22 +25,26 @@ class Norm:
         self.mean, self.var = np.zeros_like(self.weight), np.ones_like(self.weight)
         self.dst, self.inferred, self.diff_src = (np.empty_like(self.src) for _ in range(3))
         self.saved = np.empty((2, self.weight.size), np.float32)
+        self.statistics = {
+            "running_mean": self.mean, "running_var": self.var,
+            "weights": self.weight, "bias": self.bias,
+        }  # fmt: skip
 
     def forward(self) -> object:
         return self.layer.forward(
-            self.src, self.weight, self.bias, self.mean, self.var, self.added,
+            self.src, **self.statistics, residual=self.added,
             out=self.dst, relu_mask=self.mask, saved=self.saved,
         )  # fmt: skip
 
     def backward(self) -> object:
         return self.layer.backward(
-            self.diff_dst, self.src, self.saved, self.weight, self.bias,
+            self.diff_dst, self.src, self.saved, weights=self.weight, bias=self.bias,
             relu_mask=self.mask, out=self.diff_src, diff_residual=self.passed,
         )  # fmt: skip
 
     def inference(self) -> object:
         return self.layer.forward(
-            self.src, self.weight, self.bias, self.mean, self.var, self.added,
+            self.src, **self.statistics, residual=self.added,
             training=False, out=self.inferred,
         )  # fmt: skip
 

@@ -91,7 +91,7 @@ class LinearCase:
 
 
 def _doubles(array: np.ndarray) -> np.ndarray:
-    widened = array if array.dtype == np.float32 else dlprim.to_float32(array)
+    widened = array if array.dtype == np.float32 else dlprim.to_float32(array, dtype="bfloat16")
     return widened.astype(np.float64)
 
 

@@ -24,7 +24,7 @@ class Parameters(NamedTuple):
 
 
 def doubles(array: np.ndarray) -> np.ndarray:
-    widened = array if array.dtype == np.float32 else dlprim.to_float32(array)
+    widened = array if array.dtype == np.float32 else dlprim.to_float32(array, dtype="bfloat16")
     return widened.astype(np.float64)
 
 

@@ -87,7 +87,7 @@ def our_case(model: str, batch: int, group: Group, overlap: str, option: str = "
         synchronize_batch_norm(network, parallel)
     x, labels = batch_of(model, batch, group.rank)
     parameters = network.parameters()
-    optimiser = SGD([p.value for p in parameters], 0.01, 0.9)
+    optimiser = SGD(parameters, 0.01, 0.9)
 
     def forward() -> Any:
         y = network.forward(x, training=True)

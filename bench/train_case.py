@@ -77,7 +77,7 @@ class Ours:
                 setting.model, CHARACTERS, setting.hidden, 1, random, EMBEDDED
             )
             self.model.use(context)
-        values = [it.value for it in self.model.parameters()]
+        values = self.model.parameters()
         self.optimizer: SGD | AdamW
         if setting.is_images:
             self.optimizer = SGD(values, 0.01, 0.9, weight_decay=1e-4)
@@ -92,8 +92,7 @@ class Ours:
     def train(self, src: np.ndarray, targets: np.ndarray) -> float:
         loss, diff = dlprim.softmax_cross_entropy(self.model.forward(src), targets)
         self.model.backward(diff)
-        self.optimizer.step([it.gradient for it in self.model.parameters()])
-        self.model.changed()
+        self.optimizer.step()
         return loss
 
     def infer(self, src: np.ndarray) -> np.ndarray:

@@ -130,7 +130,7 @@ class Checked:
         if variant.relu_mask:
             mask = self.empty(conv.relu_mask_shape, np.uint8)
         dst = self.empty(conv.dst_shape)
-        result = conv.forward(self.src, self.weights, bias, residual, dst, mask)
+        result = conv.forward(self.src, self.weights, bias, residual, dst, relu_mask=mask)
         assert result is dst
         self.assert_untouched_behind(dst, case.K)
         y = conv.unpack_dst(dst)

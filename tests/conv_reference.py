@@ -42,7 +42,7 @@ ACTIVATIONS: dict[str, Callable[[Doubles], Doubles]] = {
 
 def doubles(array: NDArray) -> Doubles:
     """Of float32, or of bfloat16 as an array of it or as bits."""
-    widened = array if array.dtype == np.float32 else dlprim.to_float32(array)
+    widened = array if array.dtype == np.float32 else dlprim.to_float32(array, dtype="bfloat16")
     return widened.astype(np.float64)
 
 

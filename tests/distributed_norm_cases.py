@@ -32,19 +32,41 @@ def uneven(group: Group) -> slice:
 def small_resnet(seed: int) -> nn.Sequential:
     generator = random(seed)
 
-    def conv(c: int, k: int, name: str, stride: int = 1, relu: bool = True) -> nn.ConvBatchNorm:
+    def conv(
+        c: int, k: int, name: str, stride: int = 1, activation: str | None = "relu"
+    ) -> nn.ConvBatchNorm:
         size = 3 if name.startswith("conv") else 1
-        layer = nn.Conv2d(c, k, size, stride, size // 2, generator=generator, first=c == 3)
-        return nn.ConvBatchNorm(layer, nn.BatchNorm2d(k, relu=relu), (name, f"bn_{name}"))
+        layer = nn.Conv2d(
+            c, k, size, stride, size // 2, bias=False, generator=generator, first=c == 3
+        )
+        return nn.ConvBatchNorm(
+            layer, nn.BatchNorm2d(k, activation=activation), (name, f"bn_{name}")
+        )
 
     first = nn.Residual([conv(16, 16, "conv0"), conv(16, 16, "conv1")])
-    shortcut = conv(16, 24, "shortcut", 2, relu=False)
+    shortcut = conv(16, 24, "shortcut", 2, None)
     second = nn.Residual([conv(16, 24, "conv0", 2), conv(24, 24, "conv1")], shortcut)
     layers = {"pack": nn.Pack(), "stem": conv(3, 16, "conv"), "first": first, "second": second}
     layers |= {"pool": nn.GlobalAvgPool2d(), "fc": nn.Linear(24, 5, generator=generator)}
     model = nn.Sequential(layers)
     model.use(nn.Context())
     return model
+
+
+def test_a_model_is_that_of_rank_0_in_inference_too() -> None:
+    """Statistics, and weights that were packed for inference before, are of no rank's own."""
+    group = Group.world()
+    model, x = small_resnet(group.rank), random(9).standard_normal((2, 3, 8, 8), np.float32)
+    for module in model.modules():
+        for statistic in module.own_statistics().values():
+            statistic[...] = 1 + group.rank
+    model.forward(x, training=False)
+    with DataParallel(model, group):
+        states = group.allgather(model.state_dict())
+        logits = group.allgather(np.asarray(model.forward(x, training=False)))
+    for name, array in states[0].items():
+        np.testing.assert_array_equal(states[group.rank][name], array, name)
+    np.testing.assert_array_equal(logits[group.rank], logits[0])
 
 
 def trained(
@@ -85,7 +107,9 @@ def test_ranks_train_a_resnet_as_one_rank_trains_it(group: Group) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("layout", ["blocked", "NHWC"])
-@pytest.mark.parametrize("options", [{}, {"relu": True}, {"relu": True, "residual": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"activation": "relu"}, {"activation": "relu", "residual": True}], ids=str
+)
 def test_statistics_of_unequal_parts(
     group: Group, layout: str, dtype: str, options: dict[str, bool]
 ) -> None:
@@ -111,17 +135,14 @@ def test_statistics_of_unequal_parts(
         packed = [pack(convert(array[part])) for array in (src, residual, diff / max(share, 1e-9))]
         running = np.zeros((2, 20), np.float32)
         addend = packed[1] if norm.residual else None
-        mask = np.empty(norm.relu_mask_shape, np.uint8) if norm.relu else None
-        dst, saved = norm.forward(
-            packed[0], weight, bias, *running, addend, relu_mask=mask, population=layer.population
-        )
-        got = norm.backward(
-            packed[2], packed[0], saved, weight, bias,
-            relu_mask=mask, population=layer.population,
-        )  # fmt: skip
+        mask = np.empty(norm.relu_mask_shape, np.uint8) if norm.activation else None
+        both = {"weights": weight, "bias": bias, "relu_mask": mask, "population": layer.population}
+        means = {"running_mean": running[0], "running_var": running[1]}
+        dst, saved = norm.forward(packed[0], **both, **means, residual=addend)
+        got = norm.backward(packed[2], packed[0], saved, **both)
         found = [unpack(dst), unpack(got.diff_src)]
         found = [dlprim.to_float32(it) if dtype == "bfloat16" else it for it in found]
-        return [*found, saved, running, got.diff_weight, got.diff_bias]
+        return [*found, saved, running, got.diff_weights, got.diff_bias]
 
     dst, diff_src, *channels, diff_weight, diff_bias = results(own, share, group)
     whole = results(slice(0, SAMPLES), 1.0, Group())

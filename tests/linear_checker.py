@@ -154,7 +154,7 @@ class Checked:
         layer, case = self.layer, self.case
         diff_dst = self.empty(layer.dst_shape)
         db = self.empty((case.K,), np.float32)
-        diff, total = layer.backward_activation(self.diff_dst, saved, diff_dst, db)
+        diff, total = layer.backward_activation(self.diff_dst, saved, out=diff_dst, diff_bias=db)
         assert diff is diff_dst
         assert total is db
         self.assert_untouched_behind(diff, case.K)

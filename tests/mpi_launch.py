@@ -34,7 +34,7 @@ def launch(ranks: int, *arguments: str, **environment: str) -> subprocess.Comple
     settings = os.environ | {
         "OMP_NUM_THREADS": "1",
         "OMP_WAIT_POLICY": "passive",
-        "PYTHONPATH": str(TESTS),
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH")))),
         # Open MPI refuses root and more ranks than cores unless told otherwise.
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",

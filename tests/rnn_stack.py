@@ -99,6 +99,7 @@ class Problem:
         *results, saved = FORWARD[cell](
             self.outer(self.x), **self.parameters(), **self.states("h_0", "c_0"),
             lengths=self.lengths, **self.form.keywords, training=True,
+            dtype="bfloat16" if self.x.dtype == np.uint16 else None,
         )  # fmt: skip
         last = self.states("diff_h_n", "diff_c_n")
         return results, BACKWARD[cell](self.outer(self.diff_y), saved, **last)

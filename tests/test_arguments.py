@@ -40,7 +40,7 @@ def twice(array: Any) -> Any:
 
 
 def fold(**more: Any) -> Any:
-    given = {"w": ones(4, 3), "b": None, "weight": None, "bias": None}
+    given = {"w": ones(4, 3), "bias": None, "norm_weight": None, "norm_bias": None}
     return dlprim.fold_batch_norm(
         **(given | {"running_mean": ones(4), "running_var": ones(4)} | more)
     )
@@ -86,7 +86,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "src=None": (lambda: norm(src=None), TypeError, "src is None, expected a packed array"),
     "diff_dst=None": (lambda: backward(diff_dst=None), TypeError, "diff_dst is None"),
     "backward src": (lambda: backward(src=None), TypeError, "src is None"),
-    "epsilon": (lambda: dlprim.BatchNorm(SHAPE, epsilon=None), TypeError, "epsilon is None"),
+    "eps": (lambda: dlprim.BatchNorm(SHAPE, eps=None), TypeError, "eps is None"),
     "groups": (lambda: dlprim.Activations(SHAPE, groups="a"), TypeError, "groups is 'a', expected"),
     "max": (lambda: dlprim.MaxPool2d(SHAPE, 2).forward(None), TypeError, "^src is"),
     "avg": (lambda: dlprim.AvgPool2d(SHAPE, 2).backward(None), TypeError, "^diff_dst is"),
@@ -109,8 +109,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "ignore_index is 1180591620717411303424, expected an integer",
     ),
     "variance": (lambda: fold(running_var=-ones(4)), ValueError, "running_var is -1.0 in a chan"),
-    "no variance": (lambda: fold(running_var=0 * ones(4), epsilon=0), ValueError, "a sum above 0"),
-    "fold epsilon": (lambda: fold(epsilon=-5), ValueError, "epsilon is -5, expected"),
+    "no variance": (lambda: fold(running_var=0 * ones(4), eps=0), ValueError, "a sum above 0"),
+    "fold eps": (lambda: fold(eps=-5), ValueError, "eps is -5, expected"),
     "fold w": (lambda: fold(w=np.float32(1)), (TypeError, ValueError), "^w "),  # type: ignore[dict-item]
     "widths": (lambda: dlprim.MLP((2, 3), None), TypeError, "widths is None, expected a sequence"),
     "mlp int8": (lambda: mlp(3, 4, dtype="int8"), TypeError, "dtype is int8, expected float32"),
@@ -137,7 +137,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         TypeError,
         r"gradients\[1\] has dtype float6",
     ),
-    "gradients": (lambda: step(None), TypeError, "gradients is of type NoneType, expected a list"),
+    "gradients": (lambda: step(5), TypeError, "gradients is of type int, expected a list"),
+    "no gradients": (lambda: step(None), TypeError, "gradients is None, expected one per param"),
     "itself": (lambda: of_itself(SGD), ValueError, r"shares memory.*, of parameters\[1\]$"),
     "itself adam": (lambda: of_itself(AdamW), ValueError, r"memory.*, of parameters\[1\]$"),
     "rate later": (lambda: rate_of(SGD, None), TypeError, "learning_rate is None"),
@@ -153,7 +154,24 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "algorithm": (lambda: nn.Context(algorithm="fft"), ValueError, "algorithm is 'fft', expected"),
     "kernel": (lambda: nn.Conv2d(3, 4, 0), ValueError, "kernel is 0, expected"),
-    "kernels": (lambda: nn.Conv2d(3, 4, (3, 3)), TypeError, r"kernel is \(3, 3\), expected an int"),
+    "kernels": (
+        lambda: nn.Conv2d(3, 4, (3,)),
+        ValueError,
+        r"kernel is \(3,\), expected an integer or a p",
+    ),
+    "kernel 2": (lambda: nn.Conv2d(3, 4, (3, 0)), ValueError, r"kernel\[1\] is 0, expected an int"),
+    "dilation": (lambda: nn.Conv2d(3, 4, 3, dilation=0), ValueError, "dilation is 0"),
+    "padding": (
+        lambda: nn.Conv2d(3, 4, 3, 1, ((1, 2), (-1, 2))),
+        ValueError,
+        r"padding\[1\]\[0\] is",
+    ),
+    "padding name": (
+        lambda: nn.Conv2d(3, 4, 3, 1, "full"),
+        ValueError,
+        "padding is 'full', expect",
+    ),
+    "same": (lambda: nn.Conv2d(3, 4, 3, 2, "same"), ValueError, "padding is 'same' and stride is"),
     "stride": (lambda: nn.Conv2d(3, 4, 3, stride=0), ValueError, "stride is 0"),
     "divisor": (
         lambda: nn.Conv2d(4, 3, 3, groups=2),

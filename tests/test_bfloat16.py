@@ -32,7 +32,7 @@ def test_rounding_agrees_with_ml_dtypes() -> None:
 def test_conversions_stay_inside_their_arrays(size: int) -> None:
     bits = guarded(size, "end", np.uint16)
     bits[...] = np.resize(ALL_BITS[::-31], size)
-    wide = dlprim.to_float32(bits)
+    wide = dlprim.to_float32(bits, dtype="bfloat16")
     np.testing.assert_array_equal(wide.view(np.uint32), bits.astype(np.uint32) << 16)
     x = guarded(size)
     x[...] = wide
@@ -42,7 +42,7 @@ def test_conversions_stay_inside_their_arrays(size: int) -> None:
 def test_widening_is_exact_for_every_bfloat16() -> None:
     for threads in (1, 4):
         with dlprim.threads(threads):
-            wide = dlprim.to_float32(ALL_BITS)
+            wide = dlprim.to_float32(ALL_BITS, dtype="bfloat16")
         np.testing.assert_array_equal(wide.view(np.uint32), ALL_BITS.astype(np.uint32) << 16)
     quiet = np.isnan(wide) & (ALL_BITS & 0x40 == 0)  # signalling: rounding quiets them
     back = bits_of(dlprim.to_bfloat16(wide))

@@ -43,7 +43,7 @@ def operands(dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def as_float(c: np.ndarray) -> np.ndarray:
-    return dlprim.to_float32(c) if c.dtype.itemsize == 2 else c
+    return dlprim.to_float32(c, dtype="bfloat16") if c.dtype.itemsize == 2 else c
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -238,9 +238,11 @@ def test_gradient_of_bfloat16_weights_has_either_type() -> None:
     assert conv.unpack_diff_weights(rounded).tobytes() == expected.tobytes()
     with pytest.raises(TypeError, match=r"^dtype is float16, expected float32 or"):
         conv.backward_weights(src, diff_dst, dtype="float16")
-    with pytest.raises(TypeError, match=r"^dtype is bfloat16, but out has dtype float32"):
+    with pytest.raises(TypeError, match=r"^out has dtype float32, expected bfloat16 as dtype says"):
         conv.backward_weights(src, diff_dst, out=full, dtype="bfloat16")
-    with pytest.raises(TypeError, match=r"^dtype is float32, but out has dtype (bfloat|uint)16"):
+    with pytest.raises(
+        TypeError, match=r"^out has dtype (bfloat|uint)16, expected float32 as dtype says"
+    ):
         conv.backward_weights(src, diff_dst, out=rounded, dtype="float32")
     assert conv.backward_weights(src, diff_dst, out=rounded, dtype="bfloat16") is rounded
 

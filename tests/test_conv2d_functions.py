@@ -168,11 +168,12 @@ def test_bits_of_bfloat16_are_taken_for_bfloat16() -> None:
     t = operands(CASE, "bfloat16")
     bits = {name: t[name].view(np.uint16) for name in ("x", "w", "dy")}
     y = dlprim.conv2d(t["x"], t["w"], **CASE.keywords)
-    again = dlprim.conv2d(bits["x"], bits["w"], **CASE.keywords)
+    said = {**CASE.keywords, "dtype": "bfloat16"}
+    again = dlprim.conv2d(bits["x"], bits["w"], **said)
     assert again.dtype == np.uint16
     np.testing.assert_array_equal(again, y.view(np.uint16))
     gradients = dlprim.conv2d_backward(t["dy"], t["x"], t["w"], **CASE.keywords)
-    others = dlprim.conv2d_backward(bits["dy"], bits["x"], bits["w"], **CASE.keywords)
+    others = dlprim.conv2d_backward(bits["dy"], bits["x"], bits["w"], **said)
     assert [each.dtype for each in others] == [np.uint16, np.uint16, F4]
     assert [each.tobytes() for each in others] == [each.tobytes() for each in gradients]
 

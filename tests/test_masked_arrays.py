@@ -41,7 +41,7 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
     ("bias", lambda: dlprim.conv2d(ones(*IMAGES), ones(*FILTERS), masked(K))),
     ("x", lambda: dlprim.lstm(masked(T, N, C), *WEIGHTS)),
     ("lengths", lambda: dlprim.lstm(ones(T, N, C), *WEIGHTS, lengths=masked(N, dtype=int))),
-    ("src", lambda: dlprim.relu(masked(3))),
+    ("x", lambda: dlprim.relu(masked(3))),
     ("out", lambda: dlprim.relu(ones(3), out=masked(3))),
     ("other", lambda: dlprim.add(ones(3), masked(3))),
     ("indices", lambda: dlprim.embedding(masked(3, dtype=np.int64), ones(4, 4))),
@@ -59,7 +59,7 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
     ("src", lambda: NORM.forward(masked(*NHWC))),
     ("running_var", lambda: NORM.forward(ones(*NHWC), running_mean=ones(C), running_var=masked(C))),
     ("src", lambda: POOL.forward(masked(*NHWC))),
-    ("src", lambda: LSTM.forward(masked(T, N, C), LSTM.pack_weights(*WEIGHTS))),
+    ("x", lambda: LSTM.forward(masked(T, N, C), LSTM.pack_weights(*WEIGHTS))),
     ("w_hh", lambda: LSTM.pack_weights(ones(4 * K, C), masked(4 * K, K))),
 ]
 

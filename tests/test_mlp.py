@@ -63,7 +63,7 @@ def test_gradients(dtype: str, activation: str) -> None:
         close(gradients.diff_biases[number], diff.sum(0))
         diff = diff @ doubles(weights[number])
     close(mlp.unpack_diff_src(gradients.diff_src), diff)
-    assert mlp.backward(mlp.pack_diff_dst(dy), saved, packed, False).diff_src is None
+    assert mlp.backward(mlp.pack_diff_dst(dy), saved, packed, needs_diff_src=False).diff_src is None
 
 
 def test_wrong_numbers_of_layers_are_refused() -> None:

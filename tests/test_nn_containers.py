@@ -100,3 +100,60 @@ def test_a_module_of_ones_own_has_the_layers_that_are_its_attributes() -> None:
 def test_use_takes_a_context() -> None:
     with pytest.raises(TypeError, match=r"context is None, expected a dlprim\.nn\.Context"):
         nn.Linear(3, 4).use(None)  # type: ignore[arg-type]
+
+
+def test_layers_of_a_block_have_names_of_their_own() -> None:
+    with pytest.raises(ValueError, match="two layers of the block are called 'conva', expected"):
+        nn.Residual([pair("a"), pair("a")])
+    with pytest.raises(ValueError, match=r"names is .*, expected two names that differ"):
+        nn.ConvBatchNorm(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), ("it", "it"))
+
+
+def test_layers_of_a_sequence_are_arguments_too() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    assert list(model.state_dict()) == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert model(np.ones((5, 3), np.float32)).shape == (5, 2)
+    for wrong in ((nn.ReLU(), 3), ([nn.ReLU()],), ({"a": nn.ReLU(), "b": 3},)):
+        with pytest.raises(TypeError, match=r"layers .* expected"):
+            nn.Sequential(*wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="layers is a dict and not the only argument"):
+        nn.Sequential({"a": nn.ReLU()}, nn.ReLU())
+
+
+def test_a_sequence_does_not_follow_the_dict_it_was_made_of() -> None:
+    layers = {"a": nn.Linear(3, 3)}
+    model = nn.Sequential(layers)
+    layers["b"] = nn.Linear(3, 1)
+    assert model(np.ones((5, 3), np.float32)).shape == (5, 3)
+
+
+class Stack(nn.Module):
+    """A module that keeps its layers in lists and dicts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = [nn.Linear(3, 3), nn.Linear(3, 3)]
+        self.heads = {"a": nn.Linear(3, 2), "b": (1, 2)}
+        self.scales = (nn.Parameter(np.ones(2)), 3)
+
+    def forward(self, x: Any, training: bool | None = None) -> Any:
+        for block in self.blocks:
+            x = block.forward(x, training)
+        return self.heads["a"].forward(x, training) * self.scales[0].value
+
+    def backward(self, dy: Any, ready: Any = None) -> Any:
+        raise NotImplementedError
+
+
+def test_layers_in_lists_and_dicts_are_found() -> None:
+    model = nn.Sequential(Stack())
+    names = ["scales.0", "blocks.0.weight", "blocks.0.bias", "blocks.1.weight", "blocks.1.bias"]
+    assert list(model.state_dict()) == [
+        f"0.{it}" for it in (*names, "heads.a.weight", "heads.a.bias")
+    ]
+    stack: Any = model.children()["0"]
+    assert stack.blocks[1].context is model.context
+    before = model.eval()(np.ones((2, 3), np.float32))
+    assert not stack.blocks[0].training
+    stack.blocks[1].weight.value *= 2
+    assert (model(np.ones((2, 3), np.float32)) != before).any()

@@ -65,7 +65,7 @@ def test_gradients_through_dropout_whose_mask_is_known(dtype: str, layout: str) 
         pytest.importorskip("ml_dtypes")
     layers: dict[str, nn.Module] = {
         "pack": nn.Pack(),
-        "conv": nn.Conv2d(3, 6, 3, padding=1, generator=generator(1)),
+        "conv": nn.Conv2d(3, 6, 3, padding=1, bias=False, generator=generator(1)),
         "images": nn.Dropout(0.3, seed=7),
         "mean": nn.GlobalAvgPool2d(),
         "a": nn.Linear(6, 20, activation="gelu", generator=generator(2)),
@@ -99,7 +99,7 @@ def test_gradients_through_relu_mean_of_windows_and_flatten(dtype: str, layout: 
         pytest.importorskip("ml_dtypes")
     layers: dict[str, nn.Module] = {
         "pack": nn.Pack(),
-        "conv": nn.Conv2d(4, 6, 3, padding=1, groups=2, generator=generator(1)),
+        "conv": nn.Conv2d(4, 6, 3, padding=1, groups=2, bias=False, generator=generator(1)),
         "relu": nn.ReLU(),
         "pool": nn.AvgPool2d(2),
         "flat": nn.Flatten(),

@@ -11,6 +11,7 @@ import pytest
 
 from dlprim import nn
 from dlprim.nn.module import Module
+from dlprim.optim import SGD, AdamW
 
 # What is drawn uniformly from -bound to bound, with the bound that PyTorch has.
 UNIFORM: dict[str, tuple[Callable[[], Module], float]] = {
@@ -84,12 +85,11 @@ def conv_and_norm() -> nn.ConvBatchNorm:
 
 
 BOOLEANS: dict[str, Callable[[Any], object]] = {
-    "relu": lambda it: nn.BatchNorm2d(3, relu=it),
     "bias": lambda it: nn.Linear(3, 4, bias=it),
     "first": lambda it: nn.Conv2d(3, 4, 3, first=it),
     "count_include_pad": lambda it: nn.AvgPool2d(2, count_include_pad=it),
     "into": lambda it: conv_and_norm().forward(packed(), False, residual=packed().array, into=it),
-    "training": lambda it: nn.Linear(3, 4).forward(np.ones((2, 3), np.float32), it),
+    "mode": lambda it: nn.Linear(3, 4).train(it),
 }
 
 
@@ -100,6 +100,43 @@ def test_booleans_are_checked(name: str, bad: Any) -> None:
         BOOLEANS[name](bad)
     for good in (True, False, np.bool_(False)):
         BOOLEANS[name](good)
+
+
+@pytest.mark.parametrize("bad", ["False", 1, np.ones(2, bool)])
+def test_training_is_true_or_false_or_the_mode(bad: Any) -> None:
+    layer, x = nn.Linear(3, 4), np.ones((2, 3), np.float32)
+    with pytest.raises(TypeError, match=r"training is .*, expected True or False"):
+        layer.forward(x, bad)
+    for good in (True, False, np.bool_(False), None):
+        layer.forward(x, good)
+
+
+@pytest.mark.parametrize("bad", [True, False, "relu"])
+def test_relu_of_a_normalisation_is_its_activation(bad: Any) -> None:
+    with pytest.raises(TypeError, match=rf"relu is {bad!r}, expected activation='relu' or None"):
+        nn.BatchNorm2d(3, relu=bad)
+    for make in (
+        lambda it: nn.BatchNorm2d(3, activation=it),
+        lambda it: nn.Conv2d(3, 4, 1, activation=it),
+    ):
+        for other in ("gelu", True, "no"):
+            with pytest.raises(ValueError, match=rf"activation is {other!r}, expected None or 'r"):
+                make(other)
+        assert [make(it).activation for it in (None, "relu")] == [None, "relu"]
+
+
+def test_defaults_are_those_of_pytorch() -> None:
+    assert nn.Conv2d(3, 4, 3).bias is not None
+    assert nn.Linear(3, 4).bias is not None
+    assert all(
+        it.bias is None for it in nn.resnet((1,), 8, 4).modules() if isinstance(it, nn.Conv2d)
+    )
+    norm = nn.BatchNorm2d(3)
+    assert (norm.epsilon, norm.momentum, norm.activation) == (1e-5, 0.1, None)
+    assert nn.Dropout().p == 0.5
+    first, second = nn.Dropout(), nn.Dropout()
+    assert first.seed != second.seed
+    assert SGD([np.ones(3, np.float32)]).lr == AdamW([np.ones(3, np.float32)]).lr == 1e-3
 
 
 def test_bias_of_a_convolution_is_a_boolean() -> None:

@@ -95,7 +95,7 @@ def pools() -> nn.Module:
     layers: dict[str, nn.Module] = {
         "pack": nn.Pack(),
         "conv": nn.Conv2d(3, 8, 3, 1, 1, generator=generator()),
-        "bn": nn.BatchNorm2d(8, relu=True),
+        "bn": nn.BatchNorm2d(8, activation="relu"),
         "max": nn.MaxPool2d(2),
         "drop": nn.Dropout(0.3, seed=1),
         "mean": nn.GlobalAvgPool2d(),

@@ -70,14 +70,14 @@ def test_gradients_of_grouped_convolutions(c: int, k: int, groups: int, layout: 
     """Between a convolution, normalisation and pooling that know no groups."""
     layers: dict[str, nn.Module] = {
         "pack": nn.Pack(),
-        "a": nn.Conv2d(2, c, 1, generator=generator(1)),
+        "a": nn.Conv2d(2, c, 1, bias=False, generator=generator(1)),
         "b": nn.ConvBatchNorm(
             nn.Conv2d(c, k, 3, padding=1, groups=groups, bias=True, generator=generator(2)),
-            nn.BatchNorm2d(k, relu=True),
+            nn.BatchNorm2d(k, activation="relu"),
             ("conv", "bn"),
         ),
         "pool": nn.MaxPool2d(2, 2),
-        "c": nn.Conv2d(k, 5, 1, generator=generator(3)),
+        "c": nn.Conv2d(k, 5, 1, bias=False, generator=generator(3)),
         "mean": nn.GlobalAvgPool2d(),
     }
     model = shaken(nn.Sequential(layers))
@@ -119,8 +119,8 @@ def test_inference_of_grouped_convolutions_is_the_same_in_both_layouts(dtype: st
     for c, k, groups in SHAPES:
         results = []
         for layout in ("blocked", "NHWC"):
-            conv = nn.Conv2d(c, k, 3, 1, 1, groups=groups, generator=generator())
-            block = nn.ConvBatchNorm(conv, nn.BatchNorm2d(k, relu=True), ("conv", "bn"))
+            conv = nn.Conv2d(c, k, 3, 1, 1, groups=groups, bias=False, generator=generator())
+            block = nn.ConvBatchNorm(conv, nn.BatchNorm2d(k, activation="relu"), ("conv", "bn"))
             layers = {"pack": nn.Pack(), "block": block, "pool": nn.GlobalAvgPool2d()}
             model = nn.Sequential(layers)
             model.use(nn.Context(dtype, layout))
@@ -132,9 +132,9 @@ def test_inference_of_grouped_convolutions_is_the_same_in_both_layouts(dtype: st
 
 def test_residual_of_groups_whose_blocks_differ_is_refused_by_name() -> None:
     def block(groups: int) -> nn.ConvBatchNorm:
-        conv = nn.Conv2d(12, 12, 1, groups=groups, generator=generator())
+        conv = nn.Conv2d(12, 12, 1, groups=groups, bias=False, generator=generator())
         names = (f"conv{groups}", f"bn{groups}")
-        return nn.ConvBatchNorm(conv, nn.BatchNorm2d(12, relu=True), names)
+        return nn.ConvBatchNorm(conv, nn.BatchNorm2d(12, activation="relu"), names)
 
     x = np.ones((1, 12, 2, 2), np.float32)
     for layout, fits in (("blocked", False), ("NHWC", True)):
@@ -156,8 +156,10 @@ def test_residual_of_one_convolution_is_refused() -> None:
 
 def test_gradients_of_a_residual_block_with_groups_inside() -> None:
     def block(c: int, k: int, groups: int, name: str) -> nn.ConvBatchNorm:
-        conv = nn.Conv2d(c, k, 1, groups=groups, generator=generator(k))
-        return nn.ConvBatchNorm(conv, nn.BatchNorm2d(k, relu=True), (f"conv{name}", f"bn{name}"))
+        conv = nn.Conv2d(c, k, 1, groups=groups, bias=False, generator=generator(k))
+        return nn.ConvBatchNorm(
+            conv, nn.BatchNorm2d(k, activation="relu"), (f"conv{name}", f"bn{name}")
+        )
 
     results = []
     for layout in ("blocked", "NHWC"):

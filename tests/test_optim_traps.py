@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -114,10 +116,87 @@ def test_what_pytorch_has_elsewhere_goes_by_name() -> None:
         AdamW([ones(3)], 0.1, (0.9, 0.99), 1e-8, 0.01, False)  # type: ignore[misc]
 
 
-def test_parameters_of_a_model_are_named() -> None:
+def test_parameters_of_a_model_are_taken() -> None:
+    model, other = nn.Linear(3, 4), nn.Linear(3, 4)
+    other.load_state_dict(model.state_dict())
+    for it in (*model.parameters(), *other.parameters()):
+        it.gradient[...] = 2
+    SGD(model.parameters(), 0.1).step()
+    arrays = SGD([it.value for it in other.parameters()], 0.1)
+    arrays.step([it.gradient for it in other.parameters()])
+    for name, value in model.state_dict().items():
+        np.testing.assert_array_equal(other.state_dict()[name], value)
+    with pytest.raises(TypeError, match="gradients is None, expected one per parameter"):
+        arrays.step()
+    with pytest.raises(TypeError, match=r"parameters is of type .*, expected a list of dlprim"):
+        SGD(iter(model.parameters()), 0.1)  # type: ignore[arg-type]
+
+
+def test_gradients_that_are_parameters_are_named() -> None:
     model = nn.Linear(3, 4)
-    with pytest.raises(TypeError, match=r"parameters\[0\] is a Parameter, .* \[it\.value for it"):
-        SGD(model.parameters(), 0.1)  # type: ignore[arg-type]
-    optimizer = SGD([it.value for it in model.parameters()], 0.1)
+    optimizer = SGD(model.parameters(), 0.1)
     with pytest.raises(TypeError, match=r"gradients\[0\] is a Parameter, .* \[it\.gradient for"):
         optimizer.step(model.parameters())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", MAKE)
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_an_optimiser_is_not_copied(kind: str, duplicate: Callable[[Any], Any]) -> None:
+    """Its copy, beside that of its model too, would update arrays that no model holds."""
+    optimizer = MAKE[kind]()
+    with pytest.raises(TypeError, match=r"cannot be copied or pickled: .* load_state_dict"):
+        duplicate((nn.Linear(2, 2), optimizer) if duplicate is not copy.copy else optimizer)
+
+
+def test_settings_in_a_state_are_not_passed_over() -> None:
+    """They are no part of it: what loads them would go on with its own."""
+    for name, value in (("momentum", 0.5), ("nesterov", True), ("weight_decay", 1.0)):
+        optimizer = MAKE["momentum"]()
+        with pytest.raises(ValueError, match=f"state has '{name}', which an SGD"):
+            optimizer.load_state_dict(optimizer.state_dict() | {name: value})
+
+
+def test_masked_arrays_are_named_as_they_were_passed() -> None:
+    masked = np.ma.array(ones(3), mask=[True, False, False])
+    with pytest.raises(TypeError, match=r"^parameters\[0\] is a masked array"):
+        SGD([masked], 0.1)
+    with pytest.raises(TypeError, match=r"^gradients\[0\] is a masked array"):
+        SGD([ones(3)], 0.1).step([masked])
+    with pytest.raises(TypeError, match=r"^copies\[0\] is a masked array"):
+        SGD([ones(3)], 0.1, copies=[np.ma.zeros(3, np.uint16)])
+
+
+def test_copies_that_a_step_cannot_write_are_refused_at_once() -> None:
+    one, two, locked = ones(3), ones(3), np.zeros(3, np.uint16)
+    locked.flags.writeable = False
+    with pytest.raises(ValueError, match=r"copies\[0\] is read-only"):
+        SGD([one], 0.1, copies=[locked])
+    shared = np.zeros(3, np.uint16)
+    with pytest.raises(ValueError, match=r"copies\[0\] and copies\[1\] share memory"):
+        SGD([one, two], 0.1, copies=[shared, shared])
+    with pytest.raises(ValueError, match=r"copies\[0\] and parameters\[1\] share memory"):
+        AdamW([one, two], 0.1, copies=[two.view(np.uint16)[:3], None])
+    for wrong in (5, shared, (it for it in [shared])):
+        with pytest.raises(TypeError, match=r"copies is of type .*, expected a list of bfloat16"):
+            SGD([one], 0.1, copies=wrong)  # type: ignore[arg-type]
+
+
+def test_a_subclass_has_attributes_of_its_own_and_the_state_of_its_kind() -> None:
+    class Counted(SGD):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self.count = 0
+
+    optimizer = Counted([ones(3)], 0.1, 0.9)
+    optimizer.count += 1
+    MAKE["momentum"]().load_state_dict(optimizer.state_dict())
+    optimizer.load_state_dict(MAKE["momentum"]().state_dict())
+    with pytest.raises(ValueError, match="momentum is 2"):
+        optimizer.momentum = 2
+
+
+def test_numbers_beyond_every_range_are_refused_in_a_sentence() -> None:
+    with pytest.raises(ValueError, match=r"learning_rate is 1000*, expected a finite number"):
+        SGD([ones(3)], 10**400)
+    with pytest.raises(ValueError, match=f"of at least 0 and below {2**63}"):
+        MAKE["AdamW"]().steps = 2**64  # type: ignore[union-attr]

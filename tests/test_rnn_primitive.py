@@ -145,8 +145,8 @@ def test_every_output_and_gradient(
     for name, result, other, expected in zip(names, results, plain, (y, h_n, c_n), strict=False):
         compare(name, result, expected, tolerance)
         assert np.array_equal(result, other)
-    diff_states = (made["dh"], made["dc"]) if is_lstm else (made["dh"],)
-    found = primitive.backward(made["dy"], results[-1], weights, *diff_states)
+    last = {"diff_h_n": made["dh"]} | ({"diff_c_n": made["dc"]} if is_lstm else {})
+    found = primitive.backward(made["dy"], results[-1], weights, **last)
     for name, result in found._asdict().items():
         compare(name, result, gradients[name], tolerance * max(1, (t * n) ** 0.5))
 
@@ -231,12 +231,12 @@ def test_wrong_operands_are_refused_by_name() -> None:
         lstm.backward(zeros((2, 3, 5), np.float32), None, weights)  # type: ignore[arg-type]
     *_, saved = lstm.forward(x, weights, training=True)
     wrong = saved._replace(gates=zeros((2, 3, 15), np.float32))
-    with pytest.raises(ValueError, match=r"gates has shape \(2, 3, 15\)"):
+    with pytest.raises(ValueError, match=r"^saved\.gates has shape \(2, 3, 15\)"):
         lstm.backward(zeros((2, 3, 5), np.float32), wrong, weights)
     square = dlprim.LSTM((2, 3, 5), 5)
     x5 = zeros((2, 3, 5), np.float32)
     w5 = square.pack_weights(zeros((20, 5), np.float32), zeros((20, 5), np.float32))
-    with pytest.raises(ValueError, match=r"dst shares memory"):
+    with pytest.raises(ValueError, match=r"^out shares memory"):
         square.forward(x5, w5, out=x5)
 
 

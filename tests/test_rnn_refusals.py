@@ -149,7 +149,7 @@ class Primitive:
 
     def backward(self, **changed: Any) -> None:
         saved = {name: changed.pop(name) for name in [*changed] if name in self.saved._fields}
-        fine = {"diff_dst": zeros(T, N, K), "weights": self.weights}
+        fine = {"dy": zeros(T, N, K), "weights": self.weights}
         fine["saved"] = self.saved._replace(**saved)
         self.lstm.backward(**(fine | changed))
 
@@ -201,14 +201,19 @@ PACKED_GRU = OF_GRU.pack_weights(zeros(3 * K, C), zeros(3 * K, K))
         ("forward", {"lengths": [1, 2, 4, 0]}, ValueError, r"^lengths\[2\] is 4, .* from 0 to"),
         ("forward", {"lengths": [1, 2]}, ValueError, r"^lengths has shape \(2,\), expected \(4,\)"),
         ("forward", {"lengths": [0.5] * 4}, TypeError, r"^lengths has dtype float64"),
-        ("forward", {"out": zeros(T, N, C)}, ValueError, r"^(out|dst) has shape \(3, 4, 5\)"),
-        ("backward", {"diff_dst": zeros(T, N, C)}, ValueError, r"^diff_dst has shape \(3, 4, 5\)"),
+        ("forward", {"out": zeros(T, N, C)}, ValueError, r"^out has shape \(3, 4, 5\)"),
+        ("backward", {"dy": zeros(T, N, C)}, ValueError, r"^dy has shape \(3, 4, 5\)"),
         ("backward", {"diff_c_n": zeros(K, N)}, ValueError, r"^diff_c_n has shape \(6, 4\)"),
         ("backward", {"saved": None}, TypeError, r"^saved is of type NoneType, expected LSTMSaved"),
         ("backward", {"saved": ()}, TypeError, r"^saved is of type tuple, expected LSTMSaved"),
-        ("backward", {"gates": zeros(T, N, 3 * K)}, ValueError, r"^gates has shape \(3, 4, 18\)"),
-        ("backward", {"cells": None}, ValueError, r"^cells is missing"),
-        ("backward", {"dst": zeros(T - 1, N, K)}, ValueError, r"^dst has shape \(2, 4, 6\)"),
+        (
+            "backward",
+            {"gates": zeros(T, N, 3 * K)},
+            ValueError,
+            r"^saved\.gates has shape \(3, 4, 18\)",
+        ),
+        ("backward", {"cells": None}, ValueError, r"^saved\.cells is missing"),
+        ("backward", {"dst": zeros(T - 1, N, K)}, ValueError, r"^saved\.dst has shape \(2, 4, 6\)"),
         ("backward", {"lengths": np.full(N, T + 1)}, ValueError, r"^lengths\[0\] is 4"),
     ],
 )

@@ -56,7 +56,7 @@ def test_results_and_gradients(form: Form, cell: str) -> None:
     *results, saved = FORWARD[cell](
         x.detach(), **own, **start, lengths=problem.lengths, **form.keywords, training=True
     )
-    gradients = BACKWARD[cell](diffs[0], saved, *end.values())
+    gradients = BACKWARD[cell](diffs[0], saved, **end)
     pairs = [*zip(results, (y, *lasts), strict=True), (gradients.diff_src, x.grad)]
     for name, tensor in zip(("diff_h_0", "diff_c_0"), theirs, strict=False):
         pairs.append((getattr(gradients, name), tensor.grad))

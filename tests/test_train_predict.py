@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -115,6 +119,25 @@ def test_what_does_not_fit_the_model_is_refused(tmp_path: Path) -> None:
     for x, kind, said in cases:
         with pytest.raises(kind, match=said):
             model(x)
+
+
+def test_python_threads_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module computes in buffers of its own: a pass that fails gave back those of another."""
+    made = load(trained(tmp_path, "--hidden", "4", *SHORT))
+    for model in (made, copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        forward, inside = model.module.forward, []
+
+        def watched(x: Any, training: bool, forward: Any = forward, inside: Any = inside) -> Any:
+            inside.append(1)
+            time.sleep(0.01)
+            assert len(inside) == 1
+            inside.pop()
+            return forward(x, training)
+
+        monkeypatch.setattr(model.module, "forward", watched)
+        with ThreadPoolExecutor(3) as threads:
+            for logits in threads.map(model, [images()] * 6):
+                assert logits.shape == (40, 2)
 
 
 def test_checkpoint_that_is_missing_or_damaged_is_refused(tmp_path: Path) -> None:

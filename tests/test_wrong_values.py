@@ -1,4 +1,4 @@
-"""No public callable crashes on, or answers in the core's words to, a value of the wrong kind."""
+"""Nothing public crashes on a value of the wrong kind, or answers to it in the core's words."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
-def test_wrong_values_are_refused_in_words() -> None:
-    program = Path(__file__).parent / "wrong_values.py"
+
+@pytest.mark.parametrize("program", ["wrong_values.py", "wrong_operands.py"])
+def test_wrong_values_are_refused_in_words(program: str) -> None:
     run = subprocess.run(
-        [sys.executable, str(program)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, str(Path(__file__).parent / program)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert run.returncode == 0, run.stdout + run.stderr

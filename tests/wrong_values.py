@@ -43,10 +43,11 @@ IMAGE, FILTER = (1, 2, 4, 4), (3, 2, 3, 3)
 GATES = {"lstm": 4, "gru": 3}
 INDICES = np.zeros(N, np.int64)
 CALLS: dict[str, dict[str, Any]] = {
-    "add": {"src": ones(3), "other": ones(3), "relu": True, "out": ones(3)},
-    "relu": {"src": ones(3), "out": ones(3)},
-    "relu_backward": {"diff_dst": ones(3), "dst": ones(3), "out": ones(3)},
-    "dropout": {"src": ones(3), "p": 0.5, "seed": 1, "offset": 2, "out": ones(3)},
+    "add": {"x": ones(3), "other": ones(3), "activation": "relu", "out": ones(3),
+            "dtype": None},
+    "relu": {"x": ones(3), "out": ones(3), "dtype": None},
+    "relu_backward": {"dy": ones(3), "y": ones(3), "out": ones(3)},
+    "dropout": {"x": ones(3), "p": 0.5, "seed": 1, "offset": 2, "out": ones(3)},
     "linear": {"x": ones(N, C), "w": ones(K, C), "bias": ones(K), "activation": "relu",
                "out": ones(N, K)},
     "linear_backward": {"dy": ones(N, K), "x": ones(N, C), "w": ones(K, C), "y": ones(N, K),
@@ -58,15 +59,16 @@ CALLS: dict[str, dict[str, Any]] = {
                         "y": ones(1, 3, 2, 2), "activation": "relu"},
     "softmax_cross_entropy": {"logits": ones(N, K), "targets": INDICES, "ignore_index": -1,
                               "gradient": True, "out": ones(N, K)},
-    "embedding": {"indices": INDICES, "weights": ones(4, K), "out": ones(N, K)},
-    "embedding_backward": {"diff_dst": ones(N, K), "indices": INDICES, "rows": 4,
+    "embedding": {"indices": INDICES, "w": ones(4, K), "out": ones(N, K)},
+    "embedding_backward": {"dy": ones(N, K), "indices": INDICES, "rows": 4,
                            "out": ones(4, K)},
-    "fold_batch_norm": {"w": ones(K, C), "b": ones(K), "weight": ones(K), "bias": ones(K),
-                        "running_mean": ones(K), "running_var": ones(K), "epsilon": 1e-5},
+    "fold_batch_norm": {"w": ones(K, C), "bias": ones(K), "norm_weight": ones(K),
+                        "norm_bias": ones(K),
+                        "running_mean": ones(K), "running_var": ones(K), "eps": 1e-5},
     "pack_b": {"b": ones(4, 4), "dtype": "bfloat16", "transposed": False},
     "unpack_b": {"packed": np.ones((1, 4, 4), np.int8), "k": 4},
     "to_bfloat16": {"x": ones(3)},
-    "to_float32": {"x": np.ones(3, np.uint16)},
+    "to_float32": {"x": np.ones(3, np.uint16), "dtype": "bfloat16"},
     "brgemm": {"a": ones(1, 4, 4), "b": ones(1, 4, 4), "c": ones(4, 4), "bias": ones(4),
                "activation": "relu"},
     **{
@@ -92,8 +94,8 @@ CALLS: dict[str, dict[str, Any]] = {
                        "bias": True, "schedule": None}
         for cell in GATES
     },
-    "BatchNorm": {"shape": IMAGE, "layout": "NHWC", "dtype": "float32", "relu": True,
-                  "residual": False, "epsilon": 1e-5, "groups": 1},
+    "BatchNorm": {"shape": IMAGE, "layout": "NHWC", "dtype": "float32", "activation": "relu",
+                  "residual": False, "eps": 1e-5, "groups": 1},
     "Activations": {"shape": IMAGE, "layout": "NHWC", "dtype": "float32", "groups": 1},
     "MaxPool2d": {"shape": IMAGE, "kernel": 2, "stride": 2, "padding": 0, "groups": 1},
     "AvgPool2d": {"shape": IMAGE, "kernel": 2, "stride": 2, "padding": 0,

@@ -9,18 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlprim import _core
-from dlprim.arguments.arrays import aligned, contiguous, values_for
+from dlprim.arguments.arrays import aligned, contiguous, refuse_masked, values_for
 from dlprim.arguments.floats import bfloat16_dtype
 from dlprim.arguments.scalars import flag, fraction, integer, real
+from dlprim.nn.parameter import Parameter
 
 Gradients = Sequence[NDArray[np.float32] | None]
 Copies = Sequence[NDArray[Any] | None]
+Parameters = Sequence[NDArray[np.float32]] | Sequence[Parameter]
 
 _FLOAT32 = np.dtype(np.float32)
 
@@ -30,35 +32,50 @@ class _Optimizer:
 
     learning_rate: float
     _settings: ClassVar[tuple[str, ...]] = ()  # what may be assigned, after checks
+    _kind: ClassVar[str] = ""  # what states say, those of subclasses too
+    _of_state: ClassVar[tuple[str, ...]] = ("kind", "learning_rate")  # besides arrays
 
-    def __init__(
-        self, parameters: Sequence[NDArray[np.float32]], copies: Copies | None, states: int
-    ) -> None:
+    def __init__(self, parameters: Parameters, copies: Copies | None, states: int) -> None:
         if isinstance(parameters, np.ndarray) or not isinstance(parameters, Sequence):
             kind = type(parameters).__name__
-            raise TypeError(f"parameters is of type {kind}, expected a list of float32 ndarrays.")
-        for position, parameter in enumerate(parameters):
-            _require_float32(f"parameters[{position}]", parameter, "value")
+            raise TypeError(
+                f"parameters is of type {kind}, expected a list of dlprim.nn.Parameter, as "
+                "model.parameters() gives it, or of float32 ndarrays."
+            )
+        self._given: list[Any] = list(parameters)
+        arrays = self._arrays()
+        for position, parameter in enumerate(arrays):
+            _require_float32(f"parameters[{position}]", parameter)
             if not (parameter.flags.c_contiguous and parameter.flags.writeable):
                 raise ValueError(
                     f"parameters[{position}] is not C-contiguous and writeable, but is updated in "
                     "place."
                 )
-        _require_apart(parameters)
-        self._parameters = list(parameters)
-        self._copies: list[NDArray[Any] | None] = [None] * len(self._parameters)
+        self._copies: list[NDArray[Any] | None] = [None] * len(arrays)
         if copies is not None:
+            if isinstance(copies, np.ndarray) or not isinstance(copies, Sequence):
+                kind = type(copies).__name__
+                raise TypeError(f"copies is of type {kind}, expected a list of bfloat16 ndarrays.")
             self._copies = list(copies)
         self._require_copies()
+        _require_apart({"parameters": arrays, "copies": self._copies})
         self._states = [
-            [aligned(it.shape, it.dtype, zeros=True) for it in self._parameters]
-            for _ in range(states)
+            [aligned(it.shape, it.dtype, zeros=True) for it in arrays] for _ in range(states)
         ]
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        kind = type(self).__name__
+        raise TypeError(
+            f"{kind} cannot be copied or pickled: it updates the arrays of one model in place, and "
+            f"its copy would update others. Make another {kind} for the parameters of the other "
+            "model, and give its load_state_dict what state_dict of this one returns."
+        )
+
     def __setattr__(self, name: str, value: Any) -> None:
+        is_own = type(self).__module__ == __name__  # subclasses may have attributes of their own
         if name in self._settings:
             value = self._checked(name, value)
-        elif name != "lr" and not name.startswith("_"):
+        elif is_own and name != "lr" and not name.startswith("_"):
             raise AttributeError(
                 f"{type(self).__name__} has no attribute {name!r} to assign, expected one of "
                 f"{', '.join(self._settings)} and lr."
@@ -78,14 +95,19 @@ class _Optimizer:
     def lr(self, value: float) -> None:
         self.learning_rate = real("lr", value, 0)
 
+    def _arrays(self) -> list[NDArray[np.float32]]:
+        """What is updated; not kept of a `Parameter`, which compares values that somebody holds."""
+        return [it.held if isinstance(it, Parameter) else it for it in self._given]
+
     def _require_copies(self) -> None:
-        if len(self._copies) != len(self._parameters):
+        if len(self._copies) != len(self._given):
             raise ValueError(f"copies has {len(self._copies)} entries, expected one per parameter.")
         for position, (copy, parameter) in enumerate(
-            zip(self._copies, self._parameters, strict=True)
+            zip(self._copies, self._arrays(), strict=True)
         ):
             if copy is None:
                 continue
+            refuse_masked({f"copies[{position}]": copy})
             if not isinstance(copy, np.ndarray):
                 raise TypeError(f"copies[{position}] is {copy!r}, expected a bfloat16 ndarray.")
             if copy.dtype not in (bfloat16_dtype(), np.dtype(np.uint16)):
@@ -95,15 +117,28 @@ class _Optimizer:
                     f"copies[{position}] has shape {copy.shape}, expected a C-contiguous array of "
                     f"shape {parameter.shape}."
                 )
+            if not copy.flags.writeable:
+                raise ValueError(
+                    f"copies[{position}] is read-only, but every step writes to it; expected a "
+                    "writeable array."
+                )
 
-    def _rows(self, gradients: Gradients) -> list[tuple[Any, ...]]:
+    def _rows(self, gradients: Gradients | None) -> list[tuple[Any, ...]]:
         """(parameter, gradient, states..., copy, position) of those that have a gradient."""
+        if gradients is None:
+            gradients = [it.gradient for it in self._given if isinstance(it, Parameter)]
+            if len(gradients) < len(self._given):
+                raise TypeError(
+                    "gradients is None, expected one per parameter: only a dlprim.nn.Parameter "
+                    "has its own."
+                )
         if not isinstance(gradients, Sequence):
             raise TypeError(f"gradients is of type {type(gradients).__name__}, expected a list.")
         for position, gradient in enumerate(gradients):
             if gradient is not None:
-                _require_float32(f"gradients[{position}]", gradient, "gradient")
-        expected = [parameter.shape for parameter in self._parameters]
+                _require_float32(f"gradients[{position}]", gradient)
+        arrays = self._arrays()
+        expected = [parameter.shape for parameter in arrays]
         got = [
             shape if gradient is None else gradient.shape
             for gradient, shape in zip(gradients, expected, strict=False)
@@ -113,17 +148,20 @@ class _Optimizer:
             raise ValueError(f"gradients have the shapes {shapes}, expected {expected}.")
         states: list[list[NDArray[np.float32] | None]] = [list(each) for each in self._states]
         while len(states) < 2:
-            states.append([None] * len(self._parameters))
-        positions = range(len(self._parameters))
-        rows = zip(self._parameters, gradients, *states, self._copies, positions, strict=True)
+            states.append([None] * len(arrays))
+        positions = range(len(arrays))
+        rows = zip(arrays, gradients, *states, self._copies, positions, strict=True)
+        for it in self._given:
+            if isinstance(it, Parameter):
+                it.written()
         return [(row[0], contiguous(row[1]), *row[2:]) for row in rows if row[1] is not None]
 
     def state_dict(self) -> dict[str, Any]:
-        """The state as plain arrays and numbers, and whose it is: copies, to store and to load."""
-        state: dict[str, Any] = {
-            "kind": type(self).__name__,
-            "learning_rate": self.learning_rate,
-        }
+        """The state as plain arrays and numbers, and whose it is: copies, to store and to load.
+
+        Of the settings it holds the learning rate alone; the others are arguments of a new one.
+        """
+        state: dict[str, Any] = {"kind": self._kind, "learning_rate": self.learning_rate}
         for number, arrays in enumerate(self._states):
             state |= {f"state{number}.{i}": array.copy() for i, array in enumerate(arrays)}
         return state
@@ -150,11 +188,11 @@ class _Optimizer:
     def _require_own(self, state: Mapping[str, Any]) -> None:
         if not isinstance(state, Mapping):
             raise TypeError(f"state is of type {type(state).__name__}, expected a dict.")
-        own = type(self).__name__
+        own = self._kind
         kind = str(state.get("kind", own))  # which states stored by version 0.1 do not say
         if kind != own:
             raise ValueError(f"state is one of {kind}, expected one of {own}.")
-        known = {"kind", *self._settings}
+        known = set(self._of_state)
         for number, arrays in enumerate(self._states):
             known |= {f"state{number}.{i}" for i in range(len(arrays))}
         unknown = [str(name) for name in state if name not in known]
@@ -178,9 +216,12 @@ class SGD(_Optimizer):
     assigning to `learning_rate`, or `lr`, between steps acts at once. With `nesterov` the step is
     along ``g + weight_decay * w + momentum * v`` instead of v, as in PyTorch.
 
+    Defaults are those of `torch.optim.SGD`, which has dampening and maximize besides, and takes the
+    learning rate as lr.
+
     Args:
-        parameters: C-contiguous float32 arrays of any shape; kept by reference and updated in
-            place.
+        parameters: what `dlprim.nn.Module.parameters` returns, or C-contiguous float32 arrays of
+            any shape; kept by reference and updated in place.
         learning_rate: step size, at least 0; assign to the attribute, also called `lr`, to follow
             a schedule.
         momentum: fraction of the velocity that survives a step, in [0, 1).
@@ -191,8 +232,8 @@ class SGD(_Optimizer):
 
     Raises:
         TypeError: a parameter is not a float32 array, a copy not a bfloat16 one, or an argument no
-            number.
-        ValueError: a number is outside its range, an array cannot be used, or two parameters share
+            number; or the optimiser is copied or pickled, since its copy would update other arrays.
+        ValueError: a number is outside its range, an array cannot be used, or two of them share
             memory.
         AttributeError: something else than these settings is assigned.
     """
@@ -201,11 +242,12 @@ class SGD(_Optimizer):
     weight_decay: float
     nesterov: bool
     _settings = ("learning_rate", "momentum", "weight_decay", "nesterov")
+    _kind = "SGD"
 
     def __init__(
         self,
-        parameters: Sequence[NDArray[np.float32]],
-        learning_rate: float,
+        parameters: Parameters,
+        learning_rate: float = 1e-3,
         momentum: float = 0.0,
         *,
         weight_decay: float = 0.0,
@@ -234,12 +276,13 @@ class SGD(_Optimizer):
             raise ValueError("momentum is 0, expected a number above 0 for nesterov.")
         return value
 
-    def step(self, gradients: Gradients) -> None:
+    def step(self, gradients: Gradients | None = None) -> None:
         """Updates every parameter in place.
 
         Args:
             gradients: one float32 array per parameter, in their order and of their shapes, not
-                modified; or None for a parameter to leave alone.
+                modified; or None for a parameter to leave alone. By default those of the
+                `dlprim.nn.Parameter` that it was made with.
 
         Raises:
             TypeError: a gradient is not a float32 ndarray; nothing was updated.
@@ -258,6 +301,9 @@ class SGD(_Optimizer):
 class AdamW(_Optimizer):
     """Adam with decoupled weight decay (arXiv 1711.05101, algorithm 2), as in PyTorch.
 
+    Defaults are those of `torch.optim.AdamW`, which calls the learning rate lr and epsilon eps, and
+    has amsgrad and maximize besides.
+
     Args:
         parameters, learning_rate, copies: as for `SGD`.
         betas: decay of the means of gradients and of their squares, in [0, 1).
@@ -273,10 +319,12 @@ class AdamW(_Optimizer):
     weight_decay: float
     steps: int
     _settings = ("learning_rate", "betas", "epsilon", "weight_decay", "steps")
+    _kind = "AdamW"
+    _of_state = ("kind", "learning_rate", "steps")
 
     def __init__(
         self,
-        parameters: Sequence[NDArray[np.float32]],
+        parameters: Parameters,
         learning_rate: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         epsilon: float = 1e-8,
@@ -305,7 +353,7 @@ class AdamW(_Optimizer):
             for position, beta in enumerate(value)
         )
 
-    def step(self, gradients: Gradients) -> None:
+    def step(self, gradients: Gradients | None = None) -> None:
         """Updates every parameter in place; as `SGD.step`."""
         rows = self._rows(gradients)
         rate, steps = self.learning_rate, self.steps + 1
@@ -337,25 +385,30 @@ def _entry(state: Mapping[str, Any], name: str) -> Any:
     return state[name]
 
 
-def _require_float32(name: str, value: Any, held: str) -> None:
-    """``held`` is what a `dlprim.nn.Parameter` calls it."""
-    if isinstance(getattr(value, held, None), np.ndarray):
+def _require_float32(name: str, value: Any) -> None:
+    if isinstance(getattr(value, "gradient", None), np.ndarray):
         raise TypeError(
             f"{name} is a {type(value).__name__}, expected its float32 ndarray, as in "
-            f"[it.{held} for it in model.parameters()]."
+            "[it.gradient for it in model.parameters()]."
         )
+    if type(value) is not np.ndarray:
+        refuse_masked({name: value})
     if not isinstance(value, np.ndarray):
         raise TypeError(f"{name} is of type {type(value).__name__}, expected a float32 ndarray.")
     if value.dtype != _FLOAT32:
         raise TypeError(f"{name} has dtype {value.dtype}, expected float32.")
 
 
-def _require_apart(parameters: Sequence[NDArray[Any]]) -> None:
-    """Of C-contiguous arrays."""
-    filled = [place for place, it in enumerate(parameters) if it.size]
-    places = sorted(filled, key=lambda place: parameters[place].ctypes.data)
-    for one, two in pairwise(places):
-        first, second = parameters[one], parameters[two]
-        if first.ctypes.data + first.nbytes > second.ctypes.data:
-            both = f"parameters[{min(one, two)}] and parameters[{max(one, two)}]"
+def _require_apart(lists: Mapping[str, Copies]) -> None:
+    """Of C-contiguous arrays, by what the lists are called."""
+    filled = [
+        (array.ctypes.data, array.nbytes, name, place)
+        for name, arrays in lists.items()
+        for place, array in enumerate(arrays)
+        if array is not None and array.size
+    ]
+    for first, second in pairwise(sorted(filled)):
+        if first[0] + first[1] > second[0]:
+            one, two = sorted((first[2:], second[2:]))
+            both = f"{one[0]}[{one[1]}] and {two[0]}[{two[1]}]"
             raise ValueError(f"{both} share memory, expected each array once.")

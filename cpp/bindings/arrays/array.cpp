@@ -106,8 +106,14 @@ bool is_bfloat16_array(py::handle object) {
 ArrayView::ArrayView(const char* name, py::handle object, DType dtype)
     : name_(name), array_(as_array(name, object, dtype)), element_(size_of(dtype)) {
     if (!is_of(array_, dtype)) {
+        // As likely numbers as bits.
+        const bool halves = dtype == DType::f32 && is_of(array_, DType::bf16);
         refuse_type(std::string(name) + " has dtype " + std::string(py::str(array_.dtype())) +
-                    ", expected " + std::string(name_of(dtype)));
+                    ", expected " + std::string(name_of(dtype)) +
+                    (halves && !is_bfloat16(array_.dtype())
+                         ? ": convert numbers with .astype(np.float32), and view the bits of "
+                           "bfloat16 values with .view(ml_dtypes.bfloat16)"
+                         : ""));
     }
     // Elements are of one, two or four bytes.
     const std::int64_t within = element_ - 1;

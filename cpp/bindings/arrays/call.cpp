@@ -68,14 +68,16 @@ py::object NamedCall::at(const char* name) const {
     return found == nullptr ? py::none() : py::reinterpret_borrow<py::object>(found);
 }
 
-Memory NamedCall::required(const char* name) {
-    const Memory found = optional(name);
-    if (!found) throw py::value_error(std::string(name) + " is missing");
+Memory NamedCall::required(const char* name, const char* called) {
+    if (called == nullptr) called = name;
+    const Memory found = optional(name, called);
+    if (!found) throw py::value_error(std::string(called) + " is missing, expected an array");
     return found;
 }
 
-Memory NamedCall::result(const char* name) {
-    const Written made = call_.result(name, at(name), forms_[name].written_whole());
+Memory NamedCall::result(const char* name, const char* called) {
+    if (called == nullptr) called = name;
+    const Written made = call_.result(called, at(name), forms_[name].written_whole());
     results_[name] = made.array;
     return made.data;
 }

@@ -98,15 +98,17 @@ public:
 
     py::object at(const char* name) const;
 
-    // Null where there is none, of a form or at all.
-    Memory optional(const char* name) {
+    // Null where there is none, of a form or at all. Sentences say `called`, what the caller calls
+    // the argument, or else the name.
+    Memory optional(const char* name, const char* called = nullptr) {
         const py::object array = at(name);
-        return array.is_none() ? Memory{} : call_.operand(name, array, forms_[name]);
+        if (array.is_none()) return {};
+        return call_.operand(called == nullptr ? name : called, array, forms_[name]);
     }
-    Memory required(const char* name);
+    Memory required(const char* name, const char* called = nullptr);
 
     // A new array where there is none, whose every element will be written.
-    Memory result(const char* name);
+    Memory result(const char* name, const char* called = nullptr);
     // Nothing where there is none.
     Memory optional_result(const char* name, std::initializer_list<const void*> replaced = {}) {
         return call_.optional_result(name, at(name), forms_[name], replaced).data;

@@ -68,7 +68,16 @@ bool is_blocked(const Layout& layout) {
 }
 
 py::array bytes_of(std::int64_t size, bool zeros) {
-    if (!zeros) return py::array_t<std::uint8_t>(size);
+    if (!zeros) {  // not py::array_t, whose constructor allocates a shape and strides of its own
+        static PyObject* const element = py::dtype::of<std::uint8_t>().release().ptr();
+        const py::detail::npy_api& numpy = py::detail::npy_api::get();
+        const Py_intptr_t extent = size;
+        Py_INCREF(element);  // which the array takes
+        auto made = py::reinterpret_steal<py::array>(numpy.PyArray_NewFromDescr_(
+            numpy.PyArray_Type_, element, 1, &extent, nullptr, nullptr, 0, nullptr));
+        if (!made) throw py::error_already_set();
+        return made;
+    }
     static PyObject* const make =
         py::object(py::module_::import("numpy").attr("zeros")).release().ptr();
     return py::handle(make)(size, py::dtype::of<std::uint8_t>());
@@ -196,6 +205,11 @@ py::dtype bfloat16_dtype() {
 }
 
 std::optional<DType> float_type_of(const py::array& array) {
+    // In native byte order it is usually one object.
+    static const PyObject* const usual = numpy_dtype(DType::f32).release().ptr();
+    if (reinterpret_cast<const py::detail::PyArray_Proxy*>(array.ptr())->descr == usual) {
+        return DType::f32;
+    }
     const py::dtype dtype = array.dtype();
     const auto is = [&](const py::dtype& other) { return dtype.is(other) || dtype.equal(other); };
     if (is(numpy_dtype(DType::f32))) return DType::f32;

@@ -78,7 +78,12 @@ py::dict cache_info() {
     return result;
 }
 
-constexpr const char* kCallDocumentation = R"(Compute C in place.
+// The first line is what inspect.signature reads.
+constexpr const char* kCallDocumentation =
+    R"(__call__($self, a, b, c, *, batch=None, stride_a=None, stride_b=None, offsets_a=None, offsets_b=None, bias=None, scale=None, residual=None, relu_mask=None, zero_point_a=None, zero_point_b=None)
+--
+
+Compute C in place.
 
 Parameters
 ----------
@@ -139,9 +144,46 @@ CallArguments call_arguments(py::handle a, py::handle b, py::handle c, const py:
     return call;
 }
 
+constexpr const char* kMeasureDocumentation =
+    R"(measure($self, a, b, c, *, repeats, **others)
+--
+
+Seconds per call of `repeats` calls in a row.
+
+Parameters
+----------
+a, b, c : array
+    As for a call.
+repeats : int
+    At least 1; by name.
+**others
+    As for a call.
+
+Returns
+-------
+float
+
+Raises
+------
+TypeError, ValueError
+    A sentence that names the argument; nothing has been written then.
+)";
+
+// Tried after the other, whose failure is about how it was called.
+void refuse_measure(std::size_t given, const py::kwargs& named) {
+    if (given == 3 && !named.contains("repeats")) {
+        throw py::type_error("repeats is missing, expected an integer of at least 1");
+    }
+    throw py::type_error("measure was called with " + std::to_string(given) +
+                         " arguments by position, expected a, b and c, and all others by name, "
+                         "as in kernel.measure(a, b, c, repeats=100)");
+}
+
 }  // namespace
 
 void register_kernel(py::module_& module) {
+    py::options options;
+    options.disable_function_signatures();  // in favour of those in the documentation
     py::class_<Kernel>(module, "Kernel")
         .def(py::init(&make_kernel), py::arg("request"))
         .def(
@@ -158,12 +200,15 @@ void register_kernel(py::module_& module) {
              })
         .def(
             "measure",
-            [](const Kernel& self, py::handle a, py::handle b, py::handle c, std::int64_t repeats,
+            [](const Kernel& self, py::handle a, py::handle b, py::handle c, py::handle repeats,
                const py::kwargs& others) {
-                return self.measure(call_arguments(a, b, c, others), repeats);
+                return self.measure(call_arguments(a, b, c, others),
+                                    integer_or("repeats", repeats, 0));
             },
             py::arg("a"), py::arg("b"), py::arg("c"), py::kw_only(), py::arg("repeats"),
-            "Seconds per call of `repeats` calls in a row; other arguments as for a call.")
+            kMeasureDocumentation)
+        .def("measure", [](const Kernel&, const py::args& given,
+                           const py::kwargs& named) { refuse_measure(given.size(), named); })
         .def_property_readonly(
             "isa",
             [](const Kernel& self) { return std::string(name_of(self.brgemm_kernel().isa())); })

@@ -91,13 +91,13 @@ public:
           forms_(it.table(
               {"src", "residual", "out", "diff_dst", "diff_addend", "dst", "diff_residual"},
               {"relu_mask"},
-              {"weight", "bias", "running_mean", "running_var", "mean", "inverse_std", "variance",
-               "given_diff_weight", "given_diff_bias", "diff_weight", "diff_bias"})) {}
+              {"weights", "bias", "running_mean", "running_var", "mean", "inverse_std", "variance",
+               "given_diff_weights", "given_diff_bias", "diff_weights", "diff_bias"})) {}
 
     void forward(const py::dict& arrays) const {
         NamedCall call(forms_, arrays);
         BatchNormForward tensors{.src = call.required("src"),
-                                 .weight = call.optional("weight"),
+                                 .weight = call.optional("weights"),
                                  .bias = call.optional("bias"),
                                  .residual = call.optional("residual"),
                                  .given_mean = call.optional("running_mean"),
@@ -118,19 +118,19 @@ public:
                                   .src = call.required("src"),
                                   .mean = call.optional("mean"),
                                   .inverse_std = call.optional("inverse_std"),
-                                  .weight = call.optional("weight"),
+                                  .weight = call.optional("weights"),
                                   .dst = call.optional("dst"),
                                   .relu_mask = call.optional("relu_mask"),
                                   .bias = call.optional("bias"),
                                   .is_given = is_given,
-                                  .given_diff_weight = call.optional("given_diff_weight"),
+                                  .given_diff_weight = call.optional("given_diff_weights"),
                                   .given_diff_bias = call.optional("given_diff_bias"),
                                   .given_pixels = given_pixels};
-        require_both("given_diff_weight and given_diff_bias", tensors.given_diff_weight,
+        require_both("given_diff_weights and given_diff_bias", tensors.given_diff_weight,
                      tensors.given_diff_bias);
         tensors.diff_src = call.optional_result("out", {tensors.src, tensors.diff_dst});
         tensors.diff_residual = call.optional_result("diff_residual", {tensors.diff_dst});
-        tensors.diff_weight = call.optional_result("diff_weight");
+        tensors.diff_weight = call.optional_result("diff_weights");
         tensors.diff_bias = call.optional_result("diff_bias");
         call.run([&] { batch_norm_backward(norm_, tensors); });
     }

@@ -47,8 +47,8 @@ py::object elementwise(const std::string& name, py::handle src, py::handle other
     const Alike alike(src, other);
     const bool is_gradient = operation == Elementwise::relu_backward;
     Call call;
-    const Memory first = call.operand(is_gradient ? "diff_dst" : "src", src, alike.of(dtype));
-    const Memory second = call.optional(is_gradient ? "dst" : "other", other, alike.of(dtype));
+    const Memory first = call.operand(is_gradient ? "dy" : "x", src, alike.of(dtype));
+    const Memory second = call.optional(is_gradient ? "y" : "other", other, alike.of(dtype));
     const Written to = call.result("out", out, alike.of(dtype), src, {first, second});
     call.run([&] { run_elementwise(operation, dtype, {alike.count(), first, second, to.data}); });
     return to.array;
@@ -58,7 +58,7 @@ py::object dropout(py::handle src, py::handle out, const Dropout& it) {
     const DType dtype = float_type_of(src);
     const Alike alike(src);
     Call call;
-    const Memory from = call.operand("src", src, alike.of(dtype));
+    const Memory from = call.operand("x", src, alike.of(dtype));
     const Written to = call.result("out", out, alike.of(dtype), src, {from});
     call.run([&] { run_dropout(it, dtype, alike.count(), from, to.data); });
     return to.array;

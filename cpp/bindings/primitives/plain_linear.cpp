@@ -65,6 +65,10 @@ public:
         return count;
     }
     const char* data() const { return static_cast<const char*>(array_.data()); }
+    // Of uint16: bits of bfloat16 values only where the caller has said so.
+    bool may_be_numbers() const {
+        return dtype_ == DType::bf16 && py::isinstance<py::array_t<std::uint16_t>>(array_);
+    }
     bool overlaps(const PlainArray& other) const {
         return array_.nbytes() > 0 && other.array_.nbytes() > 0 &&
                data() < other.data() + other.array_.nbytes() &&
@@ -128,6 +132,7 @@ struct Operands {
     PlainArray w;
     bool fortran_weights;
 
+    bool may_be_numbers() const { return x.may_be_numbers() || w.may_be_numbers(); }
     LinearShape shape() const { return {.N = x.rows(), .C = w.extent(1), .K = w.extent(0)}; }
 };
 
@@ -166,9 +171,9 @@ py::object result_for(py::handle out, const Operands& it, const PlainArray* bias
 }
 
 py::object linear(py::handle x, py::handle w, py::handle bias, py::handle activation,
-                  py::handle out) {
+                  py::handle out, py::handle bits) {
     const auto it = operands_of(x, w);
-    if (!it) return py::none();
+    if (!it || (bits.ptr() != Py_True && it->may_be_numbers())) return py::none();
     // Whether `out` overlaps an array that was copied here, the caller has to say.
     if (!out.is_none() && it->x.array().ptr() != x.ptr()) return py::none();
     if (!bias.is_none() && !PlainArray::is_ndarray(bias)) return py::none();
@@ -198,14 +203,18 @@ py::object linear(py::handle x, py::handle w, py::handle bias, py::handle activa
 
 // (dx, dw, db), or None.
 py::object linear_backward(py::handle dy, py::handle x, py::handle w, py::handle y,
-                           py::handle activation) {
+                           py::handle activation, py::handle bits) {
     const auto it = operands_of(x, w);
-    if (!it) return py::none();
+    if (!it || (bits.ptr() != Py_True && it->may_be_numbers())) return py::none();
     const Activation applied = activation_named(activation);
     const auto gradient = PlainArray::read(dy);
     const auto saved = applied == Activation::none ? std::nullopt : PlainArray::read(y);
     if (!is_like_result(gradient, *it)) return py::none();
     if (applied != Activation::none && !is_like_result(saved, *it)) return py::none();
+    if (bits.ptr() != Py_True &&
+        (gradient->may_be_numbers() || (saved && saved->may_be_numbers()))) {
+        return py::none();
+    }
     const LinearShape shape = it->shape();
     const auto layer = layer_of({shape, it->x.dtype(), applied, false, it->fortran_weights});
     const py::dtype dtype = it->x.array().dtype();
@@ -231,9 +240,9 @@ py::object linear_backward(py::handle dy, py::handle x, py::handle w, py::handle
 
 void register_plain_linear(py::module_& module) {
     module.def("linear", &linear, py::arg("x"), py::arg("w"), py::arg("bias"),
-               py::arg("activation"), py::arg("out"));
+               py::arg("activation"), py::arg("out"), py::arg("bits"));
     module.def("linear_backward", &linear_backward, py::arg("dy"), py::arg("x"), py::arg("w"),
-               py::arg("y"), py::arg("activation"));
+               py::arg("y"), py::arg("activation"), py::arg("bits"));
 }
 
 }  // namespace dlprim::bindings

@@ -43,11 +43,11 @@ public:
     py::dict forward(const py::dict& arrays, bool training) const {
         NamedCall named(forms_, arrays, pool_.get());
         RnnForward tensors;
-        take_inputs(named, tensors);
+        take_inputs(named, tensors, {"x", "h_0", "c_0"});
         tensors.weights.w_ih = named.required("packed_w_ih");
         tensors.weights.w_hh = named.required("packed_w_hh");
         tensors.weights.bias = named.required("packed_bias");
-        tensors.dst = named.result("dst");
+        tensors.dst = named.result("dst", "out");
         tensors.h_n = named.result("h_n");
         if (is_lstm()) tensors.c_n = named.result("c_n");
         if (training) {
@@ -59,15 +59,16 @@ public:
 
     py::dict backward(const py::dict& arrays) const {
         NamedCall named(forms_, arrays, pool_.get());
-        RnnBackward tensors{.diff_dst = named.required("diff_dst"),
+        RnnBackward tensors{.diff_dst = named.required("diff_dst", "dy"),
                             .diff_h_n = named.optional("diff_h_n"),
                             .diff_c_n = named.optional("diff_c_n")};
-        take_inputs(named, tensors);
+        take_inputs(named, tensors, {"saved.src", "saved.h_0", "saved.c_0"});
         tensors.weights.w_ih_transposed = named.required("transposed_w_ih");
         tensors.weights.w_hh_transposed = named.required("transposed_w_hh");
-        tensors.dst = named.required("dst");
-        tensors.saved.gates = named.required("gates");
-        beside_gates(tensors.saved) = named.required(beside_gates_name());
+        tensors.dst = named.required("dst", "saved.dst");
+        tensors.saved.gates = named.required("gates", "saved.gates");
+        beside_gates(tensors.saved) =
+            named.required(beside_gates_name(), is_lstm() ? "saved.cells" : "saved.hidden_n");
         tensors.diff_src = named.result("diff_src");
         tensors.diff_h_0 = named.result("diff_h_0");
         if (is_lstm()) tensors.diff_c_0 = named.result("diff_c_0");
@@ -105,12 +106,13 @@ public:
     Rnn& core() { return rnn_; }
 
 private:
-    // What both passes read.
+    // What both passes read; `called` is what the caller calls src, h_0 and c_0.
     template <class Tensors>
-    void take_inputs(NamedCall& named, Tensors& tensors) const {
-        tensors.src = named.required("src");
-        tensors.h_0 = named.optional("h_0");
-        tensors.c_0 = named.optional("c_0");
+    void take_inputs(NamedCall& named, Tensors& tensors,
+                     const std::array<const char*, 3>& called) const {
+        tensors.src = named.required("src", called[0]);
+        tensors.h_0 = named.optional("h_0", called[1]);
+        tensors.c_0 = named.optional("c_0", called[2]);
         tensors.lengths = lengths_in(named, rnn_.shape());
     }
 

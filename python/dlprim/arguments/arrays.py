@@ -4,6 +4,8 @@ The rule for them: anything NumPy can view without a copy is taken as it is, a n
 is copied, another dtype is refused rather than converted, and ``out`` must fit exactly.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -17,6 +19,10 @@ FloatArray: TypeAlias = npt.NDArray[np.float32]
 Shape: TypeAlias = tuple[int, ...]
 
 
+ABOUT_BITS = (
+    "convert numbers with .astype(np.float32), and view the bits of bfloat16 values with "
+    ".view(ml_dtypes.bfloat16)"
+)
 _LARGE = 1 << 12  # elements that the core transposes faster than NumPy
 
 
@@ -24,7 +30,8 @@ def array_of(name: str, value: Any, dtype: type[np.generic] = np.float32) -> Arr
     """``value`` as a C-contiguous array; TypeError, which calls it ``name``, for another dtype."""
     array = viewed(name, value, dtype.__name__)
     if array.dtype != dtype:
-        raise TypeError(f"{name} has dtype {array.dtype}, expected {dtype.__name__}")
+        why = f": {ABOUT_BITS}" if array.dtype == np.uint16 and dtype is np.float32 else ""
+        raise TypeError(f"{name} has dtype {array.dtype}, expected {dtype.__name__}{why}")
     return contiguous(array)
 
 
@@ -51,17 +58,27 @@ def viewed(name: str, value: Any, dtypes: str) -> Array:
     if hasattr(value, "__dlpack__"):
         try:
             return np.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        except Exception as error:  # whatever another library's array raises
             raise TypeError(
                 f"{name} of type {type(value).__name__} cannot be viewed as a NumPy array "
                 f"(detach it and move it to the CPU first): {error}"
             ) from error
     if hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
-        return np.asarray(value)
+        return converted(name, value)
     raise TypeError(
         f"{name} is of type {type(value).__name__}, expected an array of {dtypes} "
         "(a NumPy array or an object with __dlpack__)"
     )
+
+
+def converted(name: str, value: Any) -> Array:
+    """``value`` as NumPy converts it, else TypeError."""
+    try:
+        found: Array = np.asanyarray(value)  # asarray would drop a mask
+    except Exception as error:  # whatever another library's array raises
+        raise TypeError(f"{name} cannot be viewed as a NumPy array: {error}") from error
+    refuse_masked({name: found})
+    return found
 
 
 def refuse_masked(arrays: Mapping[str, Any]) -> None:
@@ -127,13 +144,14 @@ def values_for(name: str, value: Any, array: Array) -> Array:
     TypeError where it is no array of real numbers; ValueError where it has another shape, or holds
     a finite number that the dtype cannot.
     """
-    refuse_masked({name: value})
-    try:
-        given = np.asarray(value)
-    except Exception as error:  # whatever another library's array raises
-        raise TypeError(f"{name} cannot be viewed as a NumPy array: {error}") from error
+    given = np.asarray(converted(name, value))
     if given.dtype.kind not in "biuf" and given.dtype.name != "bfloat16":
         raise TypeError(f"{name} has dtype {given.dtype}, expected {array.dtype}")
+    if given.dtype == np.uint16 and array.dtype.kind == "f":
+        raise TypeError(
+            f"{name} has dtype uint16, expected {array.dtype}: if these are the bits of bfloat16, "
+            "dlprim.to_float32 of them"
+        )
     if given.shape != array.shape:
         raise ValueError(f"{name} has shape {given.shape}, expected {array.shape}")
     if given.dtype == array.dtype:
@@ -164,9 +182,11 @@ def require_running(
         if array is None:
             continue
         refuse_masked({name: array})
-        if not isinstance(array, np.ndarray) or array.dtype != np.float32:
-            kind = getattr(array, "dtype", type(array).__name__)
-            raise TypeError(f"{name} is {kind}, expected an ndarray of float32")
+        if not isinstance(array, np.ndarray):
+            kind = type(array).__name__
+            raise TypeError(f"{name} is of type {kind}, expected an ndarray of float32")
+        if array.dtype != np.float32:
+            raise TypeError(f"{name} has dtype {array.dtype}, expected an ndarray of float32")
         if array.shape != (channels,):
             raise ValueError(f"{name} has shape {array.shape}, expected ({channels},)")
         if not array.flags.writeable:

@@ -1,8 +1,11 @@
 """Arrays of float32 and bfloat16: what almost every function and primitive takes.
 
-A bfloat16 array is one of `ml_dtypes.bfloat16` where that package is installed. Without it
-results are uint16 arrays of the same bits; such arrays are accepted everywhere with it, too.
+A bfloat16 array is one of `ml_dtypes.bfloat16`. Where that package is not installed results are
+uint16 arrays of the same bits; as operands such arrays are taken for bfloat16 only where the caller
+says so, with dtype="bfloat16": elsewhere they are as likely to hold numbers.
 """
+
+from __future__ import annotations
 
 from functools import cache
 from typing import Any
@@ -12,6 +15,7 @@ import numpy.typing as npt
 
 from dlprim import _core
 from dlprim.arguments.arrays import (
+    ABOUT_BITS,
     Array,
     FloatArray,
     aligned,
@@ -21,14 +25,40 @@ from dlprim.arguments.arrays import (
     result_array,
     viewed,
 )
+from dlprim.arguments.names import dtype_name
+
+_FLOAT32, _BITS = np.dtype(np.float32), np.dtype(np.uint16)
 
 
-def float_operand(name: str, value: Any) -> Array:
-    """``value`` as a C-contiguous array of float32 or bfloat16 (or its bits), else TypeError."""
+def float_operand(name: str, value: Any, bits: bool = False) -> Array:
+    """``value`` as a C-contiguous array of float32 or bfloat16, else TypeError.
+
+    With ``bits``, uint16 arrays are those of bfloat16 values.
+    """
     array = viewed(name, value, "float32 or bfloat16")
-    if array.dtype not in (np.float32, np.uint16, bfloat16_dtype()):
-        raise TypeError(f"{name} has dtype {array.dtype}, expected float32 or bfloat16")
+    dtype = array.dtype
+    if dtype == _BITS:
+        if not bits:
+            raise TypeError(f"{name} has dtype uint16, expected float32 or bfloat16: " + ABOUT_BITS)
+    elif dtype != _FLOAT32 and dtype != bfloat16_dtype():
+        raise TypeError(f"{name} has dtype {dtype}, expected float32 or bfloat16")
     return contiguous(array)
+
+
+def holds_bits(dtype: npt.DTypeLike | None) -> bool:
+    """Whether the argument dtype says of uint16 arrays that they hold the bits of bfloat16."""
+    if dtype is None:
+        return False
+    if dtype_name("dtype", dtype) != "bfloat16":
+        raise TypeError(
+            f"dtype is {dtype!r}, expected None or 'bfloat16', which uint16 arrays hold"
+        )
+    return True
+
+
+def like(name: str, value: Any, other: Array) -> Array:
+    """An operand of float32 or bfloat16, as bits only where ``other`` is bits."""
+    return float_operand(name, value, other.dtype == _BITS)
 
 
 def type_of(array: Array) -> str:
@@ -44,7 +74,7 @@ def require_type(name: str, array: Array, src: Array) -> None:
 
 def like_x(name: str, value: Any, src: Array, shape: tuple[int, ...], why: str) -> Array:
     """An operand of the type of x, ``src``, and of ``shape``; ``why`` as for `require_shape`."""
-    array = float_operand(name, value)
+    array = like(name, value, src)
     require_type(name, array, src)
     require_shape(name, array, shape, why)
     return array
@@ -54,21 +84,30 @@ def bias_operand(bias: Any, weights: Array) -> FloatArray | None:
     """The argument bias, (K,), as float32; None where it is."""
     if bias is None:
         return None
-    array = float_operand("bias", bias)
+    array = like("bias", bias, weights)
     require_shape("bias", array, weights.shape[:1], "K from w")
     return widened(array)
 
 
-def float32_operand(value: Any) -> Any:
-    """An operand of a primitive that the core takes as float32, widened if it is bfloat16."""
+def float32_operand(name: str, value: Any, dtype: str) -> Any:
+    """An operand that the core takes as float32, widened if it is bfloat16.
+
+    ``dtype`` is that of the primitive: uint16 arrays are bits only where it is bfloat16.
+    """
     if value is None or getattr(value, "dtype", None) != bfloat16_dtype():
         return value
-    return to_float32(value)
+    if value.dtype == _BITS and dtype != "bfloat16":
+        return value  # which the core refuses
+    return widened(contiguous(viewed(name, value, "bfloat16")))
 
 
 def widened(array: Array) -> FloatArray:
     """``array``, as float32 if it is bfloat16."""
-    return array if array.dtype == np.float32 else to_float32(array)
+    if array.dtype == np.float32:
+        return array
+    result = aligned(array.shape, np.float32)
+    _core.widen_to_float32(array, result)
+    return result
 
 
 def to_bfloat16(x: Any, *, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
@@ -88,7 +127,10 @@ def to_bfloat16(x: Any, *, out: npt.NDArray[Any] | None = None) -> npt.NDArray[A
     ndarray of bfloat16, the shape of x
         Of uint16, the bits, where ml_dtypes is not installed.
 
-    TypeError or ValueError: x is no array of float32, or out cannot take the result.
+    Raises
+    ------
+    TypeError, ValueError
+        x is no array of float32, or out cannot take the result.
     """
     values = array_of("x", x)
     result = result_array(out, values.shape, {"x": values}, bfloat16_dtype())
@@ -96,23 +138,32 @@ def to_bfloat16(x: Any, *, out: npt.NDArray[Any] | None = None) -> npt.NDArray[A
     return result
 
 
-def to_float32(x: Any) -> npt.NDArray[np.float32]:
+def to_float32(x: Any, *, dtype: npt.DTypeLike | None = None) -> npt.NDArray[np.float32]:
     """bfloat16 as float32, which is exact.
 
     Parameters
     ----------
-    x : array of bfloat16, or of its bits as uint16, any shape
+    x : array of bfloat16, any shape
+    dtype : None or "bfloat16"
+        "bfloat16" says of a uint16 x that it holds the bits of bfloat16 values.
 
-    Returns: ndarray of float32, the shape of x.
-    TypeError where x is no array of bfloat16 or uint16.
+    Returns
+    -------
+    ndarray of float32, the shape of x
+
+    Raises
+    ------
+    TypeError
+        x is no array of bfloat16, or of uint16 and nothing says what it holds.
     """
+    bits = holds_bits(dtype)
     values = viewed("x", x, "bfloat16")
-    if values.dtype != np.uint16 and name_of(values.dtype) != "bfloat16":
-        raise TypeError(f"x has dtype {values.dtype}, expected bfloat16 (or its bits, uint16)")
-    values = contiguous(values)
-    result = aligned(values.shape, np.float32)
-    _core.widen_to_float32(values, result)
-    return result
+    if values.dtype == _BITS:
+        if not bits:
+            raise TypeError("x has dtype uint16, expected bfloat16: " + ABOUT_BITS)
+    elif name_of(values.dtype) != "bfloat16":
+        raise TypeError(f"x has dtype {values.dtype}, expected bfloat16")
+    return widened(contiguous(values))
 
 
 def bfloat16_dtype() -> np.dtype[Any]:

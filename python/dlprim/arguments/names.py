@@ -1,7 +1,11 @@
 """Names given as arguments, checked: dtypes, activations, words of which there are few."""
 
+from __future__ import annotations
+
 import numpy as np
 import numpy.typing as npt
+
+from dlprim.arguments.scalars import shown
 
 _ACTIVATIONS = ("relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish")
 FROM_ARGUMENT = ("gelu", "gelu_tanh", "swish")  # whose slope their result does not tell
@@ -40,6 +44,13 @@ def layout_name(layout: str, first: str = "blocked", second: str = "NHWC") -> st
 def activation_name(activation: str | None) -> str:
     """The core's name of an activation, "none" for None; ValueError where there is none."""
     return "none" if activation is None else one_of_names("activation", activation, _ACTIVATIONS)
+
+
+def relu_or_none(activation: str | None) -> str | None:
+    """Returned as it is; ValueError for the argument activation where it is anything else."""
+    if activation is not None and not (isinstance(activation, str) and activation == "relu"):
+        raise ValueError(f"activation is {shown(activation)}, expected None or 'relu'")
+    return activation
 
 
 def one_of_names(argument: str, value: str, names: tuple[str, ...]) -> str:

@@ -1,5 +1,7 @@
 """Numbers given as arguments, checked: each refusal is a sentence that names the argument."""
 
+from __future__ import annotations
+
 import math
 from operator import index
 from typing import Any
@@ -23,14 +25,21 @@ def refuse_array(name: str, value: Any, axes: str) -> None:
         )
 
 
+def refuse_flag(value: Any) -> Any:
+    """``value``; TypeError for True and False, which Python counts as integers."""
+    if value is True or value is False:
+        raise TypeError
+    return value
+
+
 def integer(name: str, value: Any, least: int, end: int = 2**63) -> int:
     """``value`` as an int in [least, end); TypeError for no integer, ValueError outside."""
     try:
-        number = index(value)
+        number = index(refuse_flag(value))
     except TypeError:
         raise TypeError(f"{name} is {shown(value)}, expected an integer") from None
     if not least <= number < end:
-        largest = "" if end == 2**63 else f" and below {end}"
+        largest = "" if end == 2**63 > number else f" and below {end}"
         raise ValueError(f"{name} is {number}, expected an integer of at least {least}{largest}")
     return number
 
@@ -38,7 +47,7 @@ def integer(name: str, value: Any, least: int, end: int = 2**63) -> int:
 def held_integer(name: str, value: Any) -> int:
     """An extent or step that an argument holds, as an int of 32 bits; else as `integer`."""
     try:
-        number = index(value)
+        number = index(refuse_flag(value))
     except TypeError:
         raise TypeError(f"{name} holds {shown(value)}, expected an integer") from None
     if not -(2**31) <= number < 2**31:
@@ -49,7 +58,7 @@ def held_integer(name: str, value: Any) -> int:
 def typed_integer(name: str, value: Any) -> int:
     """``value`` as an int of any size; TypeError names the type of what is none."""
     try:
-        return index(value)
+        return index(refuse_flag(value))
     except TypeError:
         raise TypeError(f"{name} is of type {type(value).__name__}, expected an integer") from None
 
@@ -76,13 +85,14 @@ def real(name: str, value: Any, least: float = -math.inf) -> float:
     if type(value) is float and least <= value < math.inf:
         return value
     try:
-        number = math.nan if isinstance(value, str | bytes) else float(value)
-    except (TypeError, ValueError):
+        number = math.nan if isinstance(value, str | bytes | bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if math.isfinite(number) and number >= least:
         return number
     bound = "" if least == -math.inf else f" >= {least:g}"
-    kind = ValueError if isinstance(value, int | float) else TypeError
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    kind = ValueError if is_number else TypeError
     raise kind(f"{name} is {shown(value)}, expected a finite number{bound}")
 
 

@@ -64,14 +64,14 @@ class RankStatistics:
         return pixels_of_all, centre.astype(np.float32), spread.astype(np.float32)
 
     def sums(
-        self, pixels: int, diff_weight: FloatArray, diff_bias: FloatArray
+        self, pixels: int, diff_weights: FloatArray, diff_bias: FloatArray
     ) -> tuple[float, FloatArray, FloatArray]:
         # A rank's gradients are of the mean loss over its own samples, so those of others count
         # in proportion to their shares.
         share = self._parallel.share
         pixels_of_all, weights, biases = self._total(
             float(pixels) if share > 0 else 0.0,
-            share * diff_weight.astype(np.float64),
+            share * diff_weights.astype(np.float64),
             share * diff_bias.astype(np.float64),
         )
         own = share if share > 0 else 1.0

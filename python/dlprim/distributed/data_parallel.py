@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dlprim import nn
 from dlprim.distributed.agreement import require_same_parameters
 from dlprim.distributed.buckets import Parameter, plan_buckets
 from dlprim.distributed.group import Group
@@ -51,7 +52,8 @@ class DataParallel:
     module : object with ``parameters()``
         Parameters have ``name``, ``value`` and ``gradient``, the last two float32 arrays. The
         values are overwritten by those of rank 0, and ``gradient`` becomes another array, in
-        memory that travels without packing: ask for it after this, and write into it.
+        memory that travels without packing: ask for it after this, and write into it. The
+        statistics of a `dlprim.nn.Module` become those of rank 0 as well.
     group : Group, optional
         `Group.world()` by default. A group of one does nothing.
     bucket_bytes : int
@@ -100,6 +102,7 @@ class DataParallel:
         require_same_parameters(self.group, parameters)
         for parameter in parameters:
             broadcast_value(self.group, parameter)
+        _broadcast_rest(self.group, module)
         self.overlap = usable_overlap(self.group, overlap)
         self._buckets = plan_buckets(parameters, bucket_bytes, self.group.size)
         self._element_bytes = bytes_per_element(wire)
@@ -232,6 +235,16 @@ def broadcast_value(group: Group, parameter: Parameter) -> None:
     group.broadcast(value)
     if value is not parameter.value:
         parameter.value[...] = value
+
+
+def _broadcast_rest(group: Group, module: Any) -> None:
+    """What else a `dlprim.nn.Module` has: statistics, and weights that it packed before."""
+    if not isinstance(module, nn.Module):
+        return
+    for layer in module.modules():
+        for statistic in layer.own_statistics().values():
+            group.broadcast(statistic)
+    module.changed()
 
 
 def usable_overlap(group: Group, overlap: str) -> str:

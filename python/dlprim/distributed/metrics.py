@@ -162,7 +162,13 @@ def read_summary(path: Path) -> Summary:
         It holds no summary.
     """
     try:
-        lines = path.read_text(encoding="utf-8").strip().splitlines()
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise OSError(f"{path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ValueError(f"{path} holds no record of a run with its step times") from error
+    try:
+        lines = text.strip().splitlines()
         record = json.loads(lines[-1])
         record = record.get("scaling", record)
         fields = {name: record[name] for name in Summary.__dataclass_fields__}

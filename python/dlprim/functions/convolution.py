@@ -1,18 +1,45 @@
 """Stateless convolution on plain layouts: PyTorch's shapes and defaults, arrays in and out."""
 
+from __future__ import annotations
+
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy.typing as npt
 
 from dlprim._core import PlainConv2d
 from dlprim.arguments.arrays import Array, FloatArray, result_array
-from dlprim.arguments.floats import bias_operand, float_operand, like_x, require_type, type_of
-from dlprim.arguments.names import activation_name
+from dlprim.arguments.floats import (
+    bias_operand,
+    float_operand,
+    holds_bits,
+    like,
+    like_x,
+    require_type,
+    type_of,
+)
+from dlprim.arguments.names import activation_name, relu_or_none
 from dlprim.primitives.conv_algorithm import new_core, require_accuracy, resolved
 from dlprim.primitives.conv_arguments import Geometry, geometry
 from dlprim.tuning import store
 
 _LAYOUTS = {"NCHW": "blocked", "NHWC": "NHWC"}  # to those of the primitive
 _PREPARED = 128  # geometries that are kept; a network has fewer
+
+
+class Conv2dGradients(NamedTuple):
+    """What `conv2d_backward` returns.
+
+    Attributes
+    ----------
+    dx : ndarray of the dtype of x, the shape of x
+    dw : ndarray of the dtype of x, (K, C/groups, R, S)
+    db : ndarray of float32, (K,)
+    """
+
+    dx: Array
+    dw: Array
+    db: FloatArray
 
 
 def conv2d(
@@ -30,6 +57,7 @@ def conv2d(
     algorithm: str = "auto",
     out: Array | None = None,
     accuracy: str | None = None,
+    dtype: npt.DTypeLike | None = None,
 ) -> Array:
     """A two-dimensional convolution: ``y = activation(x * w + bias + residual)``.
 
@@ -50,17 +78,36 @@ def conv2d(
         Of x, residual and y.
     out : ndarray of the same dtype as x, the shape of y, optional
         Written and returned; must be C-contiguous and share no memory with an operand.
+    dtype : None or "bfloat16"
+        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
+        such an array then.
 
     Returns
     -------
     ndarray of the same dtype as x, (N, K, P, Q) or (N, P, Q, K)
         The same bits for any number of threads.
 
-    TypeError where an argument is no array, or of another dtype; ValueError where shapes do not
-    agree, the geometry is impossible, a name is unknown, or `out` cannot take the result. Sources:
-    as of `Conv2d`.
+    Raises
+    ------
+    TypeError
+        An argument is no array, or of another dtype.
+    ValueError
+        Shapes do not agree, the geometry is impossible, a name is unknown, or `out` cannot take
+        the result.
+
+    Notes
+    -----
+    algorithm="auto" may take Winograd's for 3x3 filters with stride 1, dilation 1 and about 4 or
+    more channels, where it is the faster one by estimate (docs/winograd.md). Its transforms add and
+    subtract neighbouring inputs, so one infinity or NaN in x becomes NaN over whole tiles, up to
+    8x8 results in every output channel, and finite inputs from about 1e36 on can overflow.
+    ``algorithm="direct"``, or ``dlprim.set_conv_algorithm("direct")`` for the whole process, sums
+    as IEEE 754 says: an infinity reaches the 3x3 results that read it, as an infinity. `Conv2d`
+    says with `algorithms` what it has taken.
+
+    Sources: as of `Conv2d`.
     """
-    src, weights = _operands(x, w)
+    src, weights = _operands(x, w, dtype)
     offset = bias_operand(bias, weights)
     steps, epilogue = (stride, padding, dilation, groups), (activation, offset is not None)
     conv = _conv_of(src, weights, layout, steps, (algorithm, accuracy), epilogue)
@@ -85,7 +132,8 @@ def conv2d_backward(
     activation: str | None = None,
     algorithm: str = "auto",
     accuracy: str | None = None,
-) -> tuple[Array, Array, FloatArray]:
+    dtype: npt.DTypeLike | None = None,
+) -> Conv2dGradients:
     """Gradients of `conv2d` with respect to x, w and bias.
 
     Parameters
@@ -98,18 +146,21 @@ def conv2d_backward(
         The result of `conv2d`; given exactly when `activation` is.
     activation : None or "relu"
         As passed to `conv2d`. dy passes where y is positive or NaN.
+    dtype : None or "bfloat16"
+        As for `conv2d`; dx and dw are uint16 arrays then.
 
     Returns
     -------
-    dx : ndarray of the dtype of x, the shape of x
-    dw : ndarray of the dtype of x, (K, C/groups, R, S)
-    db : ndarray of float32, (K,)
+    Conv2dGradients
+        ``(dx, dw, db)``; db is float32.
 
-    Errors: as `conv2d` does; ValueError where y is missing, or given without `activation`.
+    Raises
+    ------
+    TypeError, ValueError
+        As `conv2d` does; ValueError where y is missing, or given without `activation`.
     """
-    src, weights = _operands(x, w)
-    if activation not in (None, "relu"):
-        raise ValueError(f"activation is {activation!r}, expected None or 'relu'")
+    src, weights = _operands(x, w, dtype)
+    relu_or_none(activation)
     if activation is not None and y is None:
         raise ValueError(
             f"y is missing: the gradient of activation={activation!r} needs the result of "
@@ -121,7 +172,7 @@ def conv2d_backward(
     conv = _conv_of(src, weights, layout, steps, (algorithm, accuracy), (None, False))
     diff_dst = _like_y("dy", dy, src, conv)
     dst = None if activation is None else _like_y("y", y, src, conv)
-    return conv.backward(diff_dst, src, weights, dst)
+    return Conv2dGradients(*conv.backward(diff_dst, src, weights, dst))
 
 
 @lru_cache(maxsize=_PREPARED)
@@ -155,8 +206,9 @@ def _conv_of(
     return _prepared(resolved(how[0]), require_accuracy(how[1]), numbers, *others)
 
 
-def _operands(x: Any, w: Any) -> tuple[Array, Array]:
-    src, weights = float_operand("x", x), float_operand("w", w)
+def _operands(x: Any, w: Any, dtype: npt.DTypeLike | None) -> tuple[Array, Array]:
+    src = float_operand("x", x, dtype is not None and holds_bits(dtype))
+    weights = like("w", w, src)
     require_type("w", weights, src)
     for name, array in (("x", src), ("w", weights)):
         if array.ndim != 4:

@@ -3,82 +3,153 @@
 They work on packed and plain arrays alike, of any shape: one read of each operand, one write.
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any
 
+import numpy.typing as npt
+
 from dlprim import _core
 from dlprim.arguments.arrays import Array
-from dlprim.arguments.floats import float_operand
-from dlprim.arguments.scalars import flag, fraction, integer
+from dlprim.arguments.floats import float_operand, holds_bits
+from dlprim.arguments.names import relu_or_none
+from dlprim.arguments.renamed import formerly
+from dlprim.arguments.scalars import fraction, integer
 
 _WORDS = 2**32
 _SEEDS = 2**64
 
 
-def relu(src: Any, *, out: Array | None = None) -> Array:
-    """src where it is not negative, else 0; NaN stays.
+def relu(x: Any, *, out: Array | None = None, dtype: npt.DTypeLike | None = None) -> Array:
+    """x where it is not negative, else 0; NaN stays.
 
     Parameters
     ----------
-    src : array of float32 or bfloat16, any shape
+    x : array of float32 or bfloat16, any shape
     out : ndarray of the same dtype and shape, optional
-        Written and returned; C-contiguous; may be src.
+        Written and returned; C-contiguous; may be x.
+    dtype : None or "bfloat16"
+        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
+        such an array then.
 
-    TypeError or ValueError: an array is of another dtype or shape, or `out` overlaps src in part.
+    Returns
+    -------
+    ndarray of the dtype and shape of x
+
+    Raises
+    ------
+    TypeError, ValueError
+        An array is of another dtype or shape, or `out` overlaps x in part.
     """
-    return _core.elementwise("relu", float_operand("src", src), None, out)
+    return _core.elementwise("relu", float_operand("x", x, holds_bits(dtype)), None, out)
 
 
-def relu_backward(diff_dst: Any, dst: Any, *, out: Array | None = None) -> Array:
-    """The gradient in front of relu: diff_dst, 0 where dst <= 0.
+def relu_backward(
+    dy: Any, y: Any, *, out: Array | None = None, dtype: npt.DTypeLike | None = None
+) -> Array:
+    """The gradient in front of relu: dy, 0 where y <= 0.
 
     Parameters
     ----------
-    diff_dst, dst : array of float32 or bfloat16, of the same shape
-        dst is what `relu` returned; NaN counts as let through.
-    out
-        As for `relu`, with its errors; may be diff_dst or dst.
+    dy, y : array of float32 or bfloat16, of the same shape
+        y is what `relu` returned; NaN counts as let through.
+    out : ndarray of the same dtype and shape, optional
+        As for `relu`; may be dy or y.
+    dtype : None or "bfloat16"
+        As for `relu`.
+
+    Returns
+    -------
+    ndarray of the dtype and shape of dy
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `relu` does.
     """
-    gradient, result = float_operand("diff_dst", diff_dst), float_operand("dst", dst)
+    bits = holds_bits(dtype)
+    gradient, result = float_operand("dy", dy, bits), float_operand("y", y, bits)
     return _core.elementwise("relu_backward", gradient, result, out)
 
 
-def add(src: Any, other: Any, *, relu: bool = False, out: Array | None = None) -> Array:
-    """``src + other``, or relu of that, rounded once.
+@formerly(relu="activation='relu'")
+def add(
+    x: Any,
+    other: Any,
+    *,
+    activation: str | None = None,
+    out: Array | None = None,
+    dtype: npt.DTypeLike | None = None,
+) -> Array:
+    """``x + other``, or relu of that, rounded once.
 
     Parameters
     ----------
-    src, other : array of float32 or bfloat16, of the same shape
-    out
-        As for `relu`, with its errors; may be src or other.
+    x, other : array of float32 or bfloat16, of the same shape
+    activation : None or "relu"
+    out : ndarray of the same dtype and shape, optional
+        As for `relu`; may be x or other.
+    dtype : None or "bfloat16"
+        As for `relu`.
+
+    Returns
+    -------
+    ndarray of the dtype and shape of x
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `relu` does, or there is no such activation.
     """
-    kind = "add_relu" if flag("relu", relu) else "add"
-    source, addend = float_operand("src", src), float_operand("other", other)
+    kind = "add" if relu_or_none(activation) is None else "add_relu"
+    bits = holds_bits(dtype)
+    source, addend = float_operand("x", x, bits), float_operand("other", other, bits)
     return _core.elementwise(kind, source, addend, out)
 
 
-def dropout(src: Any, p: float, *, seed: int, offset: int = 0, out: Array | None = None) -> Array:
-    """Zeros with probability p, else ``src / (1 - p)``.
+def dropout(
+    x: Any,
+    p: float,
+    *,
+    seed: int,
+    offset: int = 0,
+    out: Array | None = None,
+    dtype: npt.DTypeLike | None = None,
+) -> Array:
+    """Zeros with probability p, else ``x / (1 - p)``.
 
     The mask is a function of seed, offset and the place of the element in memory, the same for
-    any dtype and number of threads. The backward pass is the same call on diff_dst.
+    any dtype and number of threads. The backward pass is the same call on dy.
 
     Parameters
     ----------
-    src : array of float32 or bfloat16, any shape
+    x : array of float32 or bfloat16, any shape
     p : float
         In [0, 1]; taken to a multiple of 2**-32.
     seed, offset : int
         In [0, 2**64). Each pair has a mask of its own: use another offset in each step and layer.
     out : ndarray, optional
-        As for `relu`; may be src.
+        As for `relu`; may be x.
+    dtype : None or "bfloat16"
+        As for `relu`.
 
-    Errors: as `relu` does; a number is outside its range.
-    Source: Philox 4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC11).
+    Returns
+    -------
+    ndarray of the dtype and shape of x
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `relu` does, or a number is outside its range.
+
+    Notes
+    -----
+    Philox 4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC11).
     """
     p = fraction("p", p)
     seed, offset = integer("seed", seed, 0, _SEEDS), integer("offset", offset, 0, _SEEDS)
-    source = float_operand("src", src)
+    source = float_operand("x", x, holds_bits(dtype))
     threshold = round(math.ldexp(p, 32))
     scale = 0.0 if threshold == _WORDS else 1 / (1 - p)
     return _core.dropout(source, out, seed, offset, threshold, scale)

@@ -1,6 +1,7 @@
 """Embeddings: rows of a table by index, and gradients back into the table."""
 
-from operator import index
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np
@@ -8,65 +9,87 @@ import numpy.typing as npt
 
 from dlprim import _core
 from dlprim.arguments.arrays import Array, array_of, result_array
-from dlprim.arguments.floats import float_operand, type_of
+from dlprim.arguments.floats import float_operand, holds_bits, type_of
+from dlprim.arguments.scalars import integer
 
 
-def embedding(indices: Any, weights: Any, *, out: Array | None = None) -> Array:
-    """Rows of weights by index.
+def embedding(
+    indices: Any, w: Any, *, out: Array | None = None, dtype: npt.DTypeLike | None = None
+) -> Array:
+    """Rows of w by index.
 
     Parameters
     ----------
     indices : array of int64, any shape
         In [0, V).
-    weights : array of float32 or bfloat16, (V, K)
-    out : ndarray of the dtype of weights, indices.shape + (K,), optional
+    w : array of float32 or bfloat16, (V, K)
+        The table.
+    out : ndarray of the dtype of w, indices.shape + (K,), optional
         Written and returned; C-contiguous, apart from the operands.
+    dtype : None or "bfloat16"
+        "bfloat16" says of a uint16 w that it holds the bits of bfloat16 values; the result is such
+        an array then.
 
-    Returns: ndarray of the dtype of weights, indices.shape + (K,).
-    TypeError or ValueError: an array is of another dtype or shape, or an index outside its range.
+    Returns
+    -------
+    ndarray of the dtype of w, indices.shape + (K,)
+
+    Raises
+    ------
+    TypeError, ValueError
+        An array is of another dtype or shape, or an index outside its range.
     """
     places = array_of("indices", indices, np.int64)
-    table = float_operand("weights", weights)
+    table = float_operand("w", w, holds_bits(dtype))
     if table.ndim != 2:
-        raise ValueError(f"weights has shape {table.shape}, expected (V, K)")
+        raise ValueError(f"w has shape {table.shape}, expected (V, K)")
     shape = (*places.shape, table.shape[1])
-    result = result_array(out, shape, {"indices": places, "weights": table}, table.dtype)
+    result = result_array(out, shape, {"indices": places, "w": table}, table.dtype)
     _core.gather_rows(places.reshape(-1), table, result)
     return result
 
 
 def embedding_backward(
-    diff_dst: Any, indices: Any, rows: int, *, out: npt.NDArray[np.float32] | None = None
+    dy: Any,
+    indices: Any,
+    rows: int,
+    *,
+    out: npt.NDArray[np.float32] | None = None,
+    dtype: npt.DTypeLike | None = None,
 ) -> npt.NDArray[np.float32]:
-    """The gradient with respect to the weights of `embedding`.
+    """The gradient with respect to the table w of `embedding`.
 
     Parameters
     ----------
-    diff_dst : array of float32 or bfloat16, indices.shape + (K,)
+    dy : array of float32 or bfloat16, indices.shape + (K,)
+        Gradient of the loss with respect to the result of `embedding`.
     indices : array of int64, any shape
     rows : int
-        V, of the weights.
+        V, of the table.
     out : ndarray of float32, (V, K), optional
         Written and returned; C-contiguous, apart from the operands.
+    dtype : None or "bfloat16"
+        "bfloat16" says of a uint16 dy that it holds the bits of bfloat16 values.
 
     Returns
     -------
     ndarray of float32, (V, K)
         Zero where no index points; the sum of a row runs in the order of the indices.
 
-    Errors: as `embedding` does.
+    Raises
+    ------
+    TypeError, ValueError
+        As `embedding` does.
     """
     places = array_of("indices", indices, np.int64)
-    gradient = float_operand("diff_dst", diff_dst)
+    gradient = float_operand("dy", dy, holds_bits(dtype))
     if gradient.ndim != places.ndim + 1 or gradient.shape[:-1] != places.shape:
         raise ValueError(
-            f"diff_dst has shape {gradient.shape}, expected the shape of indices, {places.shape}, "
+            f"dy has shape {gradient.shape}, expected the shape of indices, {places.shape}, "
             "and K behind it"
         )
-    if index(rows) < 0:
-        raise ValueError(f"rows is {rows}, expected at least 0")
-    shape = (index(rows), gradient.shape[-1])
-    operands = {"indices": places, "diff_dst": gradient}
+    shape = (integer("rows", rows, 0), gradient.shape[-1])
+    operands = {"indices": places, "dy": gradient}
     result = result_array(out, shape, operands)
     _core.embedding_backward(places.reshape(-1), type_of(gradient), gradient, result)
     return result

@@ -1,51 +1,72 @@
 """Batch normalisation folded into the convolution in front of it, for inference."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dlprim.arguments.arrays import FloatArray, aligned, array_of
+from dlprim.arguments.renamed import formerly
 from dlprim.arguments.scalars import real
 
 
+class Folded(NamedTuple):
+    """What `fold_batch_norm` returns: weights and bias of one convolution or linear layer.
+
+    Attributes
+    ----------
+    w : ndarray of float32, the shape of the w that was given
+    bias : ndarray of float32, (K,)
+    """
+
+    w: FloatArray
+    bias: FloatArray
+
+
+@formerly(b="bias", weight="norm_weight", epsilon="eps")
 def fold_batch_norm(
     w: Any,
-    b: Any,
+    bias: Any = None,
     *,
-    weight: Any,
-    bias: Any,
     running_mean: Any,
     running_var: Any,
-    epsilon: float = 1e-5,
-) -> tuple[FloatArray, FloatArray]:
+    norm_weight: Any = None,
+    norm_bias: Any = None,
+    eps: float = 1e-5,
+) -> Folded:
     """Weights and bias of a convolution that includes the batch normalisation behind it.
 
-    Inference only: ``conv(x, w, b)`` normalised with running statistics is one convolution.
+    Inference only: ``conv(x, w, bias)`` normalised with running statistics is one convolution.
 
     Parameters
     ----------
     w : array of float32, (K, C/groups, R, S) or (K, C)
         Plain weights of the convolution or linear layer.
-    b : array of float32, (K,), or None
+    bias : array of float32, (K,), optional
         Its bias.
-    weight, bias : array of float32, (K,), or None
-        Of the batch normalisation: ones and zeros where None.
-    running_mean, running_var : array of float32, (K,)
-    epsilon : float
+    running_mean, running_var : array of float32, (K,), or None
+        Of the batch normalisation; zeros and ones where None.
+    norm_weight, norm_bias : array of float32, (K,), optional
+        Its weight and bias; ones and zeros where None.
+    eps : float
+        Added to the variance.
 
     Returns
     -------
-    w, b : ndarray of float32
-        Computed in float64, rounded once.
+    Folded
+        ``(w, bias)``, computed in float64, rounded once.
 
-    TypeError or ValueError: an array is of another dtype, its length is not K, or a variance or
-    epsilon is negative.
+    Raises
+    ------
+    TypeError, ValueError
+        An array is of another dtype, its length is not K, or a variance or eps is negative.
     """
     weights = array_of("w", w)
     if weights.ndim < 2:
         raise ValueError(f"w has shape {weights.shape}, expected (K, C/groups, R, S) or (K, C)")
-    real("epsilon", epsilon, 0)
+    real("eps", eps, 0)
     K = weights.shape[0]
 
     def by_channel(name: str, value: Any, otherwise: float) -> npt.NDArray[np.float64]:
@@ -57,13 +78,14 @@ def fold_batch_norm(
         return array.astype(np.float64)
 
     var = by_channel("running_var", running_var, 1)
-    if np.any(var < 0) or np.any(var + epsilon == 0):
+    if np.any(var < 0) or np.any(var + eps == 0):
         raise ValueError(
-            f"running_var is {var.min()} in a channel and epsilon {epsilon}, expected variances of "
+            f"running_var is {var.min()} in a channel and eps {eps}, expected variances of "
             "at least 0 and a sum above 0"
         )
-    scale = by_channel("weight", weight, 1) / np.sqrt(var + epsilon)
-    offset = by_channel("b", b, 0) - by_channel("running_mean", running_mean, 0)
+    scale = by_channel("norm_weight", norm_weight, 1) / np.sqrt(var + eps)
+    offset = by_channel("bias", bias, 0) - by_channel("running_mean", running_mean, 0)
     folded = aligned(weights.shape, np.float32)
     folded[...] = weights * scale.reshape(-1, *[1] * (weights.ndim - 1))
-    return folded, (offset * scale + by_channel("bias", bias, 0)).astype(np.float32)
+    shifted = offset * scale + by_channel("norm_bias", norm_bias, 0)
+    return Folded(folded, shifted.astype(np.float32))

@@ -1,20 +1,51 @@
 """Stateless functions on plain layouts: PyTorch's shapes and defaults, arrays in and out."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dlprim import _core as core
 from dlprim.arguments.arrays import Array, FloatArray, result_array
-from dlprim.arguments.floats import bias_operand, float_operand, like_x, require_type
+from dlprim.arguments.floats import (
+    bias_operand,
+    float_operand,
+    holds_bits,
+    like,
+    like_x,
+    require_type,
+)
 from dlprim.arguments.names import FROM_ARGUMENT, activation_name
 
 _MOST_CHANNELS = 1 << 24  # the kernel's bound on leading dimensions
 _Y = "leading axes of x, K from w"
 
 
+class LinearGradients(NamedTuple):
+    """What `linear_backward` returns.
+
+    Attributes
+    ----------
+    dx : ndarray of the dtype of x, (..., C)
+    dw : ndarray of the dtype of x, (K, C)
+    db : ndarray of float32, (K,)
+    """
+
+    dx: Array
+    dw: Array
+    db: FloatArray
+
+
 def linear(
-    x: Any, w: Any, bias: Any = None, *, activation: str | None = None, out: Array | None = None
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    *,
+    activation: str | None = None,
+    out: Array | None = None,
+    dtype: npt.DTypeLike | None = None,
 ) -> Array:
     """A fully connected layer: ``y = activation(x @ w.T + bias)``.
 
@@ -27,31 +58,47 @@ def linear(
         Applied before the only store of the result.
     out : ndarray of the dtype of x, (..., K), optional
         Written and returned; must be C-contiguous and share no memory with an operand.
+    dtype : None or "bfloat16"
+        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
+        such an array then.
 
     Returns
     -------
     ndarray of the dtype of x, (..., K)
         The same bits for any number of threads.
 
-    TypeError where an argument is no array, or of another dtype; ValueError where shapes do not
-    agree, the activation is unknown, or `out` cannot take the result. Nothing is kept between
-    calls; `Linear` packs weights once. Sources: as of `Linear`.
+    Raises
+    ------
+    TypeError
+        An argument is no array, or of another dtype.
+    ValueError
+        Shapes do not agree, the activation is unknown, or `out` cannot take the result.
+
+    Notes
+    -----
+    Nothing is kept between calls; `Linear` packs weights once. Sources: as of `Linear`.
     """
-    if activation is None or activation_name(activation):
-        y: Array | None = core.linear(x, w, bias, activation, out)
+    if dtype is None and (activation is None or activation_name(activation)):
+        y: Array | None = core.linear(x, w, bias, activation, out, False)
         if y is not None:
             return y
-    src, weights = _operands(x, w)
+    src, weights = _operands(x, w, holds_bits(dtype))
     offset = None if bias is None else _base(bias_operand(bias, weights))
     shape = (*src.shape[:-1], weights.shape[0])
     dst = result_array(out, shape, {"x": src, "w": weights, "bias": offset}, src.dtype)
-    result: Array = _taken(core.linear(src, weights, offset, activation, dst))
+    result: Array = _taken(core.linear(src, weights, offset, activation, dst, True))
     return result
 
 
 def linear_backward(
-    dy: Any, x: Any, w: Any, *, y: Any = None, activation: str | None = None
-) -> tuple[Array, Array, FloatArray]:
+    dy: Any,
+    x: Any,
+    w: Any,
+    *,
+    y: Any = None,
+    activation: str | None = None,
+    dtype: npt.DTypeLike | None = None,
+) -> LinearGradients:
     """Gradients of `linear` with respect to x, w and bias.
 
     Parameters
@@ -66,33 +113,34 @@ def linear_backward(
         ``linear(x, w, bias)``. One in place of the other gives wrong gradients.
     activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
         As passed to `linear`.
+    dtype : None or "bfloat16"
+        As for `linear`; dx and dw are uint16 arrays then.
 
     Returns
     -------
-    dx : ndarray of the dtype of x, (..., C)
-    dw : ndarray of the dtype of x, (K, C)
-    db : ndarray of float32, (K,)
+    LinearGradients
+        ``(dx, dw, db)``; db is float32.
 
-    Errors: as `linear` does; ValueError where y is missing, or given without `activation`.
+    Raises
+    ------
+    TypeError, ValueError
+        As `linear` does; ValueError where y is missing, or given without `activation`.
     """
     activation_name(activation)
     if (y is None) != (activation is None):
         raise ValueError(_about_y(activation))
-    gradients: tuple[Array, Array, FloatArray] | None = core.linear_backward(
-        dy, x, w, y, activation
-    )
-    if gradients is not None:
-        return gradients
-    src, weights = _operands(x, w)
+    if dtype is None:
+        gradients = core.linear_backward(dy, x, w, y, activation, False)
+        if gradients is not None:
+            return tuple.__new__(LinearGradients, gradients)  # in half its constructor's time
+    src, weights = _operands(x, w, holds_bits(dtype))
     shape = (*src.shape[:-1], weights.shape[0])
     diff_dst = _base(like_x("dy", dy, src, shape, _Y))
     saved = None
     if activation is not None:
         saved = _base(like_x("y", y, src, shape, _Y))
-    result: tuple[Array, Array, FloatArray] = _taken(
-        core.linear_backward(diff_dst, src, weights, saved, activation)
-    )
-    return result
+    found = _taken(core.linear_backward(diff_dst, src, weights, saved, activation, True))
+    return LinearGradients(*found)
 
 
 def _about_y(activation: str | None) -> str:
@@ -117,8 +165,9 @@ def _taken(result: Any) -> Any:
     return result
 
 
-def _operands(x: Any, w: Any) -> tuple[Array, Array]:
-    src, weights = float_operand("x", x), float_operand("w", w)
+def _operands(x: Any, w: Any, bits: bool) -> tuple[Array, Array]:
+    src = float_operand("x", x, bits)
+    weights = like("w", w, src)
     require_type("w", weights, src)
     if weights.ndim != 2:
         raise ValueError(f"w has shape {weights.shape}, expected two dimensions (K, C)")

@@ -1,5 +1,7 @@
 """Operands in the form that low-precision kernels read: packed B."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 
@@ -7,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arguments.arrays import contiguous, require_shape, result_array, viewed
-from dlprim.arguments.floats import bfloat16_dtype, name_of
+from dlprim.arguments.arrays import ABOUT_BITS, contiguous, require_shape, result_array, viewed
+from dlprim.arguments.floats import bfloat16_dtype, holds_bits, name_of
 from dlprim.arguments.names import dtype_name
 from dlprim.arguments.scalars import flag, typed_integer
 
@@ -45,9 +47,15 @@ def pack_b(
         On a cache-line boundary unless `out` is given. uint16 for a uint16 b and where
         ml_dtypes is not installed. The same bits for any number of threads.
 
-    TypeError where b is no array, or no kernel reads its dtype packed (a float32 kernel takes B
-    plain); ValueError where b has fewer than two dimensions, or `out` cannot take the result.
+    Raises
+    ------
+    TypeError
+        b is no array, or no kernel reads its dtype packed (a float32 kernel takes B plain).
+    ValueError
+        b has fewer than two dimensions, or `out` cannot take the result.
 
+    Notes
+    -----
     The layout is the operand of the instructions vdpbf16ps and vpdpbusd: Intel 64 and IA-32
     Architectures Software Developer's Manual, volume 2.
     """
@@ -72,23 +80,35 @@ def pack_b(
     return result
 
 
-def unpack_b(packed: Any, k: int) -> npt.NDArray[Any]:
+def unpack_b(packed: Any, k: int, *, dtype: npt.DTypeLike | None = None) -> npt.NDArray[Any]:
     """The inverse of `pack_b`.
 
     Parameters
     ----------
-    packed : array of bfloat16 (or its bits, uint16), (..., ceil(k / 2), n, 2), or of int8, \
-(..., ceil(k / 4), n, 4)
+    packed : array of bfloat16, (..., ceil(k / 2), n, 2), or of int8, (..., ceil(k / 4), n, 4)
     k : int
         Rows of each matrix; what fills up the last group is left out.
+    dtype : None or "bfloat16"
+        "bfloat16" says of a uint16 array that it holds the bits of bfloat16 values; the result is
+        such an array then.
 
-    Returns: ndarray of the same dtype, (..., k, n).
-    TypeError where packed is no array of these dtypes, or k no integer; ValueError where the shape
-    of packed is not that of a packed matrix with k rows.
+    Returns
+    -------
+    ndarray of the same dtype, (..., k, n)
+
+    Raises
+    ------
+    TypeError
+        packed is no array of these dtypes, or k no integer.
+    ValueError
+        The shape of packed is not that of a packed matrix with k rows.
     """
     groups = viewed("packed", packed, "bfloat16 or int8")
+    bits = holds_bits(dtype)
     if groups.dtype == np.uint8:
         return unpack_b(groups.view(np.int8), k).view(np.uint8)
+    if groups.dtype == np.uint16 and not bits:
+        raise TypeError("packed has dtype uint16, expected bfloat16 or int8: " + ABOUT_BITS)
     name = "bfloat16" if groups.dtype == np.uint16 else name_of(groups.dtype)
     if name not in _GROUPS:
         raise TypeError(f"packed has dtype {groups.dtype}, expected bfloat16 or int8")
@@ -123,7 +143,8 @@ def _types(matrices: npt.NDArray[Any], dtype: npt.DTypeLike | None) -> tuple[str
             "expected bfloat16 or int8, or dtype='bfloat16' to round it"
         )
     if dtype is None:
-        raise TypeError(f"b has dtype {matrices.dtype}, expected bfloat16, int8 or float32")
+        about = f": {ABOUT_BITS}, or pass dtype='bfloat16'" if source == "uint16" else ""
+        raise TypeError(f"b has dtype {matrices.dtype}, expected bfloat16, int8 or float32{about}")
     raise TypeError(
         f"b has dtype {matrices.dtype} and dtype is {target}, expected bfloat16 or int8 packed "
         "as it is, or float32 packed as bfloat16"

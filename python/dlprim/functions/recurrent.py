@@ -1,10 +1,18 @@
 """LSTM and GRU on plain arrays: PyTorch's parameters, shapes and defaults, arrays in and out."""
 
+from __future__ import annotations
+
 from typing import Any, TypeAlias
 
+import numpy.typing as npt
+
+from dlprim.arguments.floats import holds_bits
 from dlprim.functions.recurrent_arguments import Settings
 from dlprim.functions.recurrent_stack import SavedRecurrence, backward, forward
-from dlprim.primitives.rnn_operands import GRUGradients, LSTMGradients
+from dlprim.primitives.rnn_operands import (
+    GRUGradients,
+    LSTMGradients,
+)
 
 Arrays: TypeAlias = Any  # an array, or a sequence of arrays, one per layer and direction
 
@@ -24,7 +32,8 @@ def lstm(
     num_layers: int = 1,
     batch_first: bool = False,
     training: bool = False,
-) -> tuple[Any, ...]:
+    dtype: npt.DTypeLike | None = None,
+) -> Any:
     """A long short-term memory: ``i, f, o = sigmoid, g = tanh`` of ``w_ih x + w_hh h + b``, \
 ``c = f c + i g``, ``h = o tanh(c)``.
 
@@ -57,31 +66,41 @@ def lstm(
         x and y are (N, T, ...). States are not affected.
     training : bool
         Return in addition what `lstm_backward` needs.
+    dtype : None or "bfloat16"
+        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; y, h_n and
+        gradients of their dtype are such arrays then.
 
     Returns
     -------
-    y : ndarray of the dtype of x, (T, N, D*K) or (N, T, D*K)
-        h of the last layer after every step. The same bits for any number of threads.
-    h_n : ndarray of the dtype of x, (num_layers * D, N, K)
-    c_n : ndarray of float32, (num_layers * D, N, K)
-        The states after the last valid step; h_0 and c_0 where there is none.
-    saved : SavedRecurrence
-        Only with `training`. Its `weights` and `states` hold num_layers * D entries each: the
-        `PackedWeights` and the `LSTMSaved`, tuples of plain arrays, of every layer and direction.
-        They refer to x, h_0, c_0 and y, which must not change before `lstm_backward`; w_ih, w_hh,
-        b_ih and b_hh may. Beside these and y of every layer, 5 * T * N * K float32 values are kept
-        per layer and direction.
+    LSTMResult
+        ``(y, h_n, c_n)``: h of the last layer after every step, of the dtype of x, (T, N, D*K) or
+        (N, T, D*K), and the states after the last valid step, (num_layers * D, N, K), h_n of the
+        dtype of x and c_n of float32; h_0 and c_0 where there is no step. The same bits for any
+        number of threads.
+    LSTMTrained
+        ``(y, h_n, c_n, saved)``, with `training`. Of the `SavedRecurrence`, `weights` and `states`
+        hold num_layers * D entries each: the `PackedWeights` and the `LSTMSaved`, tuples of plain
+        arrays, of every layer and direction. They refer to x, h_0, c_0 and y, which must not change
+        before `lstm_backward`; w_ih, w_hh, b_ih and b_hh may. Beside these and y of every layer,
+        5 * T * N * K float32 values are kept per layer and direction.
 
-    TypeError where an argument is no array, or of another dtype; ValueError where shapes do not
-    agree, there are more or fewer parameters than layers and directions, a length is out of range,
-    or both `reverse` and `bidirectional` are asked for.
+    Raises
+    ------
+    TypeError
+        An argument is no array, or of another dtype.
+    ValueError
+        Shapes do not agree, there are more or fewer parameters than layers and directions, a length
+        is out of range, or both `reverse` and `bidirectional` are asked for.
 
-    Source: Hochreiter and Schmidhuber, "Long short-term memory" (1997), with the forget gate of
+    Notes
+    -----
+    Hochreiter and Schmidhuber, "Long short-term memory" (1997), with the forget gate of
     Gers et al. (2000); on the batch-reduce GEMM kernel after arXiv 1906.06440.
     """
     named = {"w_ih": w_ih, "w_hh": w_hh, "b_ih": b_ih, "b_hh": b_hh}
     settings = Settings(reverse, bidirectional, num_layers, batch_first)
-    return forward("lstm", x, named, settings, {"h_0": h_0, "c_0": c_0}, (lengths, training))
+    others = lengths, training, holds_bits(dtype)
+    return forward("lstm", x, named, settings, {"h_0": h_0, "c_0": c_0}, others)
 
 
 def gru(
@@ -98,7 +117,8 @@ def gru(
     num_layers: int = 1,
     batch_first: bool = False,
     training: bool = False,
-) -> tuple[Any, ...]:
+    dtype: npt.DTypeLike | None = None,
+) -> Any:
     """A gated recurrent unit: with ``p = w_ih x + b_ih`` and ``q = w_hh h + b_hh``, \
 ``r, z = sigmoid(p + q)``, ``n = tanh(p + r q)``, ``h = (1 - z) n + z h``.
 
@@ -111,36 +131,43 @@ def gru(
     w_hh : array of the dtype of x, (3*K, K), or a sequence
     b_ih, b_hh : array of float32 or bfloat16, (3*K,), or a sequence, optional
         Not interchangeable: r multiplies what the n rows of b_hh are added to.
-    x, h_0, lengths, reverse, bidirectional, num_layers, batch_first, training
+    x, h_0, lengths, reverse, bidirectional, num_layers, batch_first, training, dtype
         As for `lstm`.
 
     Returns
     -------
-    y, h_n
-        As from `lstm`.
-    saved : SavedRecurrence
-        Only with `training`: what `gru_backward` needs, as from `lstm`, with a `GRUSaved` of
-        4 * T * N * K float32 values per layer and direction.
+    GRUResult
+        ``(y, h_n)``, as from `lstm`.
+    GRUTrained
+        ``(y, h_n, saved)``, with `training`: what `gru_backward` needs, as from `lstm`, with a
+        `GRUSaved` of 4 * T * N * K float32 values per layer and direction.
 
-    Errors: as `lstm` does.
+    Raises
+    ------
+    TypeError, ValueError
+        As `lstm` does.
 
-    Source: Cho et al., arXiv 1406.1078, in the variant of its first version; on the batch-reduce
+    Notes
+    -----
+    Cho et al., arXiv 1406.1078, in the variant of its first version; on the batch-reduce
     GEMM kernel after arXiv 1906.06440.
     """
     named = {"w_ih": w_ih, "w_hh": w_hh, "b_ih": b_ih, "b_hh": b_hh}
     settings = Settings(reverse, bidirectional, num_layers, batch_first)
-    return forward("gru", x, named, settings, {"h_0": h_0}, (lengths, training))
+    others = lengths, training, holds_bits(dtype)
+    return forward("gru", x, named, settings, {"h_0": h_0}, others)
 
 
 def lstm_backward(
-    dy: Any, saved: SavedRecurrence, diff_h_n: Any = None, diff_c_n: Any = None
+    dy: Any, saved: SavedRecurrence, *, diff_h_n: Any = None, diff_c_n: Any = None
 ) -> LSTMGradients:
     """Gradients of `lstm` through all steps, layers and directions.
 
     Parameters
     ----------
     dy : array of the dtype of x, the shape of y
-        Gradient of the loss with respect to y. Not read after the end of a sequence.
+        Gradient of the loss with respect to y. Not read after the end of a sequence. uint16 only
+        where x was.
     saved : SavedRecurrence
         From ``lstm(..., training=True)``. May be used again.
     diff_h_n : array of the dtype of x, (num_layers * D, N, K), optional
@@ -149,26 +176,43 @@ def lstm_backward(
 
     Returns
     -------
-    diff_src : ndarray of the dtype of x, the shape of x
-        With respect to x; zero after the end of a sequence.
-    diff_h_0 : ndarray of the dtype of x, (num_layers * D, N, K)
-    diff_c_0 : ndarray of float32, (num_layers * D, N, K)
-    diff_w_ih, diff_w_hh, diff_b_ih, diff_b_hh : ndarray of float32, or a list
-        In the shapes of the parameters, lists where w_ih was a sequence. None for the biases where
-        there was none of them.
+    LSTMGradients
+        diff_src is with respect to x, of its dtype and shape, and zero after the end of a sequence;
+        diff_h_0 and diff_c_0 are (num_layers * D, N, K); diff_w_ih, diff_w_hh, diff_b_ih and
+        diff_b_hh are float32 in the shapes of the parameters, lists where w_ih was a sequence, None
+        for the biases where there was none of them.
 
-    TypeError where saved is something else, or an argument is no array, or of another dtype;
-    ValueError where saved is from `gru`, or a shape does not agree with it.
+    Raises
+    ------
+    TypeError
+        saved is something else, or an argument is no array, or of another dtype.
+    ValueError
+        saved is from `gru`, or a shape does not agree with it.
     """
     states = {"diff_h_n": diff_h_n, "diff_c_n": diff_c_n}
     found: LSTMGradients = backward("lstm", dy, saved, states)
     return found
 
 
-def gru_backward(dy: Any, saved: SavedRecurrence, diff_h_n: Any = None) -> GRUGradients:
-    """Gradients of `gru` through all steps, layers and directions, from its `saved`.
+def gru_backward(dy: Any, saved: SavedRecurrence, *, diff_h_n: Any = None) -> GRUGradients:
+    """Gradients of `gru` through all steps, layers and directions.
 
-    Parameters, results, which lack diff_c_0, and errors are those of `lstm_backward`.
+    Parameters
+    ----------
+    dy, diff_h_n : array
+        As for `lstm_backward`.
+    saved : SavedRecurrence
+        From ``gru(..., training=True)``. May be used again.
+
+    Returns
+    -------
+    GRUGradients
+        As from `lstm_backward`, without diff_c_0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `lstm_backward` does.
     """
     found: GRUGradients = backward("gru", dy, saved, {"diff_h_n": diff_h_n})
     return found

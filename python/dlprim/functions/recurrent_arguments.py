@@ -4,13 +4,15 @@ What they say of layers and directions becomes a `Stack`; parameters and states 
 with an entry per layer and direction, in PyTorch's order: layer 0 forward, layer 0 reverse, ...
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from dlprim.arguments.arrays import Array, require_shape
-from dlprim.arguments.floats import float_operand, require_type, type_of, widened
+from dlprim.arguments.floats import float_operand, like, require_type, type_of, widened
 from dlprim.arguments.scalars import flag, typed_integer
 
 GATES = {"lstm": ("i", "f", "g", "o"), "gru": ("r", "z", "n")}
@@ -32,6 +34,7 @@ class Stack(NamedTuple):
     directions: tuple[bool, ...]  # of every layer; True from the end to the beginning
     bias: bool
     batch_first: bool
+    bits: bool  # x was uint16, and so are results
     listed: bool  # parameters came as sequences, and so do their gradients
 
     @property
@@ -74,14 +77,14 @@ class Settings(NamedTuple):
 
 
 def stack_of(
-    cell: str, x: Any, parameters: Mapping[str, Any], settings: Settings
+    cell: str, x: Any, parameters: Mapping[str, Any], settings: Settings, bits: bool
 ) -> tuple[Stack, Array, Parameters]:
     """The stack, x as (T, N, C), and those of w_ih, w_hh, b_ih and b_hh that are given.
 
     Errors: as `lstm` and `gru` say.
     """
     batch_first = flag("batch_first", settings.batch_first)
-    src = float_operand("x", x)
+    src = float_operand("x", x, bits)
     if src.ndim != 3:
         axes = "(N, T, C)" if batch_first else "(T, N, C)"
         raise ValueError(f"x has shape {src.shape}, expected three dimensions {axes}")
@@ -97,33 +100,33 @@ def stack_of(
         if value is not None or name in ("w_ih", "w_hh")
     }
     weights = {
-        name: {label: float_operand(label, value) for label, value in entries.items()}
+        name: {label: like(label, value, src) for label, value in entries.items()}
         for name, entries in given.items()
     }
     hidden = _hidden_channels(cell, *next(iter(weights["w_hh"].items())))
     steps, batch, channels = src.shape
     stack = Stack(
         cell, steps, batch, channels, hidden, type_of(src), layers, directions, len(weights) > 2,
-        batch_first, isinstance(parameters["w_ih"], (list, tuple)),
+        batch_first, src.dtype == np.uint16, isinstance(parameters["w_ih"], (list, tuple)),
     )  # fmt: skip
     checked = {name: _checked(stack, name, src, entries) for name, entries in weights.items()}
     return stack, src, checked
 
 
-def states_of(stack: Stack, name: str, value: Any, like: Array) -> Array | None:
+def states_of(stack: Stack, name: str, value: Any, src: Array) -> Array | None:
     """A state, or the gradient of one, (layers * directions, N, K); None if there is none.
 
     Those of c are float32 whatever the dtype of the stack is.
     """
     if value is None:
         return None
-    array = float_operand(name, value)
+    array = like(name, value, src)
     require_shape(name, array, stack.state_shape, "num_layers * directions, N, K")
     if name.endswith(("c_0", "c_n")):
         if type_of(array) != "float32":
-            require_type(name, array, like)
+            require_type(name, array, src)
         return widened(array)
-    require_type(name, array, like)
+    require_type(name, array, src)
     return array
 
 

@@ -1,5 +1,7 @@
 """Layers and directions of recurrent cells over the primitives, one layer after the other."""
 
+from __future__ import annotations
+
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -10,7 +12,7 @@ from dlprim.arguments.floats import float_operand, to_bfloat16, type_of, widened
 from dlprim.arguments.scalars import flag
 from dlprim.functions.recurrent_arguments import Settings, Stack, stack_of, states_of
 from dlprim.primitives.rnn import GRU, LSTM
-from dlprim.primitives.rnn_operands import GRUSaved, LSTMSaved, PackedWeights
+from dlprim.primitives.rnn_operands import RESULTS, GRUSaved, LSTMSaved, PackedWeights
 
 _CELLS = {"lstm": LSTM, "gru": GRU}
 _PREPARED = 128  # shapes that are kept; a network has fewer
@@ -33,11 +35,14 @@ def forward(
     named: dict[str, Any],
     settings: Settings,
     first: dict[str, Any],
-    others: tuple[Any, bool],
-) -> tuple[Any, ...]:
-    """What `lstm` and `gru` return, from parameters and first states by name."""
+    others: tuple[Any, bool, bool],
+) -> Any:
+    """What `lstm` and `gru` return, from parameters and first states by name.
+
+    ``others`` are lengths, training and whether uint16 arrays hold the bits of bfloat16 values.
+    """
     lengths, training = others[0], flag("training", others[1])
-    stack, src, parameters = stack_of(cell, x, named, settings)
+    stack, src, parameters = stack_of(cell, x, named, settings, bits=others[2])
     states = {name: states_of(stack, name, each, src) for name, each in first.items()}
     dtype = src.dtype  # uint16 for bits of bfloat16, which primitives take, but do not return
     last: list[list[Array]] = []
@@ -61,7 +66,10 @@ def forward(
         src = layer[0] if len(layer) == 1 else np.concatenate(layer, axis=2)
     h_n, *c_n = (np.stack(ends) for ends in zip(*last, strict=True))
     found = _outer(stack, src, dtype), h_n.view(dtype), *c_n
-    return (*found, SavedRecurrence(stack, tuple(packed), tuple(saved))) if training else found
+    result, trained = RESULTS[cell]
+    if not training:
+        return result(*found)
+    return trained(*found, SavedRecurrence(stack, tuple(packed), tuple(saved)))
 
 
 def backward(cell: str, dy: Any, saved: Any, last: dict[str, Any]) -> Any:
@@ -101,7 +109,7 @@ def _required(cell: str, dy: Any, saved: Any) -> tuple[Stack, Array]:
     stack = saved.stack
     if stack.cell != cell:
         raise ValueError(f"saved is from {stack.cell}, {origin}")
-    diff_dst = float_operand("dy", dy)
+    diff_dst = float_operand("dy", dy, stack.bits)
     if stack.dtype != type_of(diff_dst):
         raise TypeError(f"dy has dtype {diff_dst.dtype}, expected {stack.dtype} as x had")
     require_shape("dy", diff_dst, stack.y_shape, "that of y")

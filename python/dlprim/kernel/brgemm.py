@@ -1,5 +1,7 @@
 """The batch-reduce GEMM kernel itself."""
 
+from __future__ import annotations
+
 from operator import index
 from typing import Any
 
@@ -77,9 +79,17 @@ class Brgemm(_core.Kernel):
     code : bytes
         The machine code; empty for the scalar level.
 
-    TypeError where an argument has the wrong type or dtype; ValueError where an extent, leading
-    dimension, beta or name is out of range, or the dtype cannot have the epilogue, which is, in
-    order: scale, bias, residual, activation, conversion.
+    Raises
+    ------
+    TypeError
+        An argument has the wrong type or dtype.
+    ValueError
+        An extent, leading dimension, beta or name is out of range, or the dtype cannot have the
+        epilogue.
+
+    Notes
+    -----
+    The epilogue is, in order: scale, bias, residual, activation, conversion.
 
     Source: "High-Performance Deep Learning via a Single Building Block", arXiv 1906.06440.
     """
@@ -133,7 +143,14 @@ class Brgemm(_core.Kernel):
     def disassemble(self) -> str:
         """The machine code in Intel syntax, a line per instruction; empty for the scalar level.
 
-        RuntimeError where there is no ``objdump``, which GNU binutils has, or it failed.
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        RuntimeError
+            There is no ``objdump``, which GNU binutils has, or it failed.
         """
         return disassembly(self.code)
 
@@ -161,8 +178,12 @@ def brgemm(
     ndarray of float32, (m, n)
         `c` where it was given. With a batch of 0 the sum is empty.
 
-    TypeError where an argument is no array or not of float32; ValueError where shapes do not
-    agree, or c is read-only, not contiguous or overlaps an operand.
+    Raises
+    ------
+    TypeError
+        An argument is no array or not of float32.
+    ValueError
+        Shapes do not agree, or c is read-only, not contiguous or overlaps an operand.
     """
     a = array_of("a", a)
     b = array_of("b", b)

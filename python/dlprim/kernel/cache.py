@@ -1,5 +1,7 @@
 """The cache of generated kernels, and filling it ahead of time."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from time import perf_counter
 from typing import Any
@@ -43,7 +45,10 @@ def warmup(specs: Iterable[Mapping[str, Any]]) -> list[float]:
         Microseconds that each took, in the order of `specs`; 0.0 for one that was cached already,
         by an equal spec before it for example.
 
-    Errors: as `Brgemm` does, with the index of the spec. The kernels of those before it are cached.
+    Raises
+    ------
+    TypeError, ValueError
+        As `Brgemm` does, with the index of the spec. The kernels of those before it are cached.
     """
     return [_microseconds(number, spec) for number, spec in enumerate(specs)]
 

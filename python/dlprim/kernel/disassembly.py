@@ -1,5 +1,7 @@
 """Machine code as text, by the objdump of GNU binutils."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import subprocess

@@ -1,5 +1,7 @@
 """What the library runs on: instruction set and threads."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable
 from contextlib import ContextDecorator, suppress
@@ -18,7 +20,14 @@ def isa() -> str:
     CPU and the operating system support, lowered to the environment variable ``DLPRIM_MAX_ISA``
     where that is set. A kernel says in ``Brgemm.isa`` which level it needs itself.
 
-    ValueError where ``DLPRIM_MAX_ISA`` names no level.
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    ValueError
+        ``DLPRIM_MAX_ISA`` names no level.
     """
     return _core.isa()
 
@@ -28,6 +37,10 @@ def get_num_threads() -> int:
 
     Starts from ``OMP_NUM_THREADS`` and follows ``threadpoolctl``. It is 1 in a process that was
     forked after dlprim had started threads.
+
+    Returns
+    -------
+    int
     """
     return _core.num_threads()
 
@@ -37,20 +50,43 @@ def set_num_threads(n: int) -> None:
 
     Results do not depend on the number of threads, bit for bit.
 
-    TypeError where ``n`` is not an integer; ValueError where it is less than 1 or more than 1024;
-    RuntimeError where it is more than 1 in a process that was forked after dlprim had started
-    threads.
+    Parameters
+    ----------
+    n : int
+        From 1 to 1024.
+
+    Raises
+    ------
+    TypeError
+        n is not an integer.
+    ValueError
+        It is less than 1 or more than 1024.
+    RuntimeError
+        It is more than 1 in a process that was forked after dlprim had started threads.
     """
     _core.set_num_threads(_count(n))
 
 
-def threads(n: int) -> "Threads":
+def threads(n: int) -> Threads:
     """``with dlprim.threads(n):`` uses ``n`` threads inside the block.
 
     The call by itself sets nothing, and one whose result is never entered is a RuntimeWarning;
     `set_num_threads` sets the number for good.
 
-    Errors: as `set_num_threads` does.
+    Parameters
+    ----------
+    n : int
+        From 1 to 1024.
+
+    Returns
+    -------
+    Threads
+        For ``with``, or as a decorator around a function.
+
+    Raises
+    ------
+    TypeError, ValueError, RuntimeError
+        As `set_num_threads` does.
     """
     return Threads(n)
 

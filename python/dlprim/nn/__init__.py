@@ -6,20 +6,26 @@ PyTorch's names. Between layers activations stay packed, in buffers that are tak
 
 from dlprim.nn.containers import Pack, Residual, Sequential
 from dlprim.nn.context import Context, Images
-from dlprim.nn.conv import Conv2d, ConvBatchNorm
+from dlprim.nn.conv import Conv2d
+from dlprim.nn.conv_batch_norm import ConvBatchNorm
 from dlprim.nn.embedding import Embedding
 from dlprim.nn.flatten import Flatten
 from dlprim.nn.initial import seed
 from dlprim.nn.linear import Dropout, Linear
+from dlprim.nn.model_file import ModelFileError
 from dlprim.nn.module import Module
 from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.parameter import Parameter
 from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
-from dlprim.nn.recurrent import Recurrent
+from dlprim.nn.recurrent import GRU, LSTM, Recurrent
 from dlprim.nn.relu import ReLU
 from dlprim.nn.resnet import resnet, resnet50
+from dlprim.nn.saving import load, save
+from dlprim.nn.summary import Summary
 
 __all__ = [
+    "GRU",
+    "LSTM",
     "AvgPool2d",
     "BatchNorm2d",
     "Context",
@@ -32,6 +38,7 @@ __all__ = [
     "Images",
     "Linear",
     "MaxPool2d",
+    "ModelFileError",
     "Module",
     "Pack",
     "Parameter",
@@ -39,7 +46,10 @@ __all__ = [
     "Recurrent",
     "Residual",
     "Sequential",
+    "Summary",
+    "load",
     "resnet",
     "resnet50",
+    "save",
     "seed",
 ]

@@ -3,12 +3,16 @@
 A training step asks for the same buffers in the same order each time. So a buffer that a layer
 gives back is what the next layer takes, and after the first step nothing is allocated any more,
 not even a view: Python runs between passes that have emptied the caches, so that it is slow.
+
+A result that leaves the model takes its memory with it: the caller may keep it or drop it, and who
+gives it back lends it to the next pass.
 """
 
 from __future__ import annotations
 
 import bisect
 import math
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -29,7 +33,8 @@ class Buffers:
     Attributes
     ----------
     bytes : int
-        Taken from the system so far: the peak, as nothing goes back to it.
+        Of this pool and of what it has handed over that somebody still holds: the peak, as nothing
+        else goes back to the system.
     owner : object or None
         Whose pass is under way; to it belongs what is taken.
     """
@@ -39,8 +44,9 @@ class Buffers:
         self._free: list[tuple[int, int]] = []  # (size, address), sorted
         self._memory: dict[int, Array] = {}  # by address
         self._taken: dict[int, tuple[int, object]] = {}  # size and owner, by address
-        self._views: dict[tuple[int, tuple[int, ...], np.dtype[Any]], Array] = {}
+        self._views: dict[int, dict[tuple[tuple[int, ...], np.dtype[Any]], Array]] = {}
         self._addresses: dict[int, int] = {}  # by id of a view that is kept
+        self._handed: dict[int, tuple[int, weakref.ref[Array]]] = {}  # size and memory
         self.owner: object = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -56,13 +62,16 @@ class Buffers:
         else:
             whole, address = size, self._allocate(size)
         self._taken[address] = (whole, self.owner)
-        key = (address, shape, kind)
-        view = self._views.get(key)
+        key = (shape, kind)
+        view = self._views[address].get(key)
         if view is None:
-            if len(self._views) == _VIEWS:
-                self._views.clear()
+            if len(self._addresses) == _VIEWS:
+                for views in self._views.values():
+                    views.clear()
                 self._addresses.clear()
-            view = self._views[key] = self._memory[address][:size].view(kind).reshape(shape)
+            view = self._views[address][key] = (
+                self._memory[address][:size].view(kind).reshape(shape)
+            )
             self._addresses[id(view)] = address
         return view
 
@@ -75,6 +84,8 @@ class Buffers:
             taken = self._taken.pop(address, None)
             if taken is not None:
                 bisect.insort(self._free, (taken[0], address))
+            elif address in self._handed:
+                self._take_back(address)
 
     @contextmanager
     def owned_by(self, owner: object, begins: bool) -> Iterator[None]:
@@ -92,11 +103,33 @@ class Buffers:
             self.owner = None
 
     def hand_over(self, array: Array) -> None:
-        """From now on the array is the caller's, who alone gives it back."""
+        """From now on the array and its memory are the caller's, who may give them back."""
         address = self._address(array)
-        taken = self._taken.get(address)
-        if taken is not None:
-            self._taken[address] = (taken[0], None)
+        taken = self._taken.pop(address, None)
+        if taken is None:
+            return
+        for view in self._views.pop(address).values():
+            self._addresses.pop(id(view), None)
+        size, pool = taken[0], weakref.ref(self)
+
+        def drop(_: object) -> None:
+            own = pool()
+            if own is not None:
+                del own._handed[address]
+                own.bytes -= size
+
+        memory = self._memory.pop(address).base
+        assert memory is not None
+        self._handed[address] = size, weakref.ref(memory, drop)
+
+    def _take_back(self, address: int) -> None:
+        size, reference = self._handed.pop(address)
+        memory = reference()
+        assert memory is not None
+        begin = address - memory.ctypes.data
+        self._memory[address] = memory[begin : begin + max(size, 1)]
+        self._views[address] = {}
+        bisect.insort(self._free, (size, address))
 
     def _address(self, array: Array) -> int:
         return self._addresses.get(id(array)) or array.ctypes.data
@@ -114,6 +147,7 @@ class Buffers:
         memory = np.empty(size + _CACHE_LINE, np.uint8)
         begin = -memory.ctypes.data % _CACHE_LINE
         aligned = memory[begin : begin + max(size, 1)]
-        self._memory[aligned.ctypes.data] = aligned
+        address = aligned.ctypes.data
+        self._memory[address], self._views[address] = aligned, {}
         self.bytes += size
-        return aligned.ctypes.data
+        return address

@@ -9,7 +9,7 @@ import numpy as np
 
 import dlprim
 from dlprim.nn.context import Images, array_of
-from dlprim.nn.conv import ConvBatchNorm
+from dlprim.nn.conv_batch_norm import ConvBatchNorm
 from dlprim.nn.images import require_alike
 from dlprim.nn.module import Array, Module, Ready
 from dlprim.nn.passes import backward_pass, forward_pass
@@ -21,14 +21,18 @@ class Pack(Module):
     keeps_input = False
     takes_images = False
     needs_gradient = False  # behind it a layer with first=True may stand
+    rounds = True
     of_passes = ("_primitives",)
 
     def __init__(self) -> None:
         super().__init__()
         self._primitives: dict[tuple[object, ...], dlprim.Activations] = {}
 
+    def arguments(self) -> dict[str, Any]:
+        return {}
+
     @forward_pass
-    def forward(self, x: Any, training: bool = True) -> Images:
+    def forward(self, x: Any, training: bool | None = None) -> Images:
         context = self.context
         key = (x.shape, context.dtype_name, context.layout)
         if key not in self._primitives:
@@ -39,7 +43,7 @@ class Pack(Module):
         buffers, rounded = context.buffers, None
         out = buffers.take(activations.packed_shape, context.dtype)
         with context.timed(self.name, "forward" if training else "inference"):
-            if context.dtype != np.float32:
+            if context.dtype != x.dtype:
                 rounded = dlprim.to_bfloat16(x, out=buffers.take(x.shape, context.dtype))
             activations.pack(x if rounded is None else rounded, out)
         buffers.give(rounded)
@@ -54,7 +58,7 @@ class Pack(Module):
             dy.array
         )
         self.context.buffers.give(dy.array)
-        return plain if plain.dtype == np.float32 else dlprim.to_float32(plain)
+        return plain if plain.dtype == np.float32 else dlprim.to_float32(plain, dtype="bfloat16")
 
 
 class Sequential(Module):
@@ -62,23 +66,42 @@ class Sequential(Module):
 
     Parameters
     ----------
-    layers : dict of str to Module
+    layers : dict of str to Module, or Module
+        By name; or the layers themselves, one argument each, whose names are "0", "1", ... as in
+        `torch.nn.Sequential`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A layer is no Module, is there twice, or is in another container.
     """
 
     needs_gradient = False  # what its last layer does with None
     of_passes = ("_between",)
 
-    def __init__(self, layers: dict[str, Module]) -> None:
+    def __init__(self, layers: Mapping[str, Module] | Module, *others: Module) -> None:
         super().__init__()
+        if isinstance(layers, Module):
+            layers = {str(place): it for place, it in enumerate((layers, *others))}
+        elif others:
+            raise TypeError("layers is a dict and not the only argument, expected it alone")
         if not isinstance(layers, Mapping) or not all(
             isinstance(it, Module) for it in layers.values()
         ):
-            raise TypeError("layers is no dict, or holds something else than modules by name")
+            raise TypeError(
+                "layers is no dict, or holds something else than modules by name, expected "
+                "Sequential({'name': layer, ...}) or Sequential(layer, ...)"
+            )
+        layers = dict(layers)
         self._layers = layers
         self._between: list[Any] = []
+        self.rounds = bool(layers) and next(iter(layers.values())).rounds
         self.takes_terms = bool(layers) and list(layers.values())[-1].takes_terms
         self._contain()
         self.use(self.context)
+
+    def arguments(self) -> dict[str, Any]:
+        return {"layers": self._layers}
 
     def _contained(self) -> dict[str, Module]:
         return {f"layers[{name!r}]": layer for name, layer in self._layers.items()}
@@ -87,7 +110,7 @@ class Sequential(Module):
         return self._layers
 
     @forward_pass
-    def forward(self, x: Any, training: bool = True) -> Any:
+    def forward(self, x: Any, training: bool | None = None) -> Any:
         if training:
             self._between = []
         return self._through(list(self._layers.values()), x, training)
@@ -100,7 +123,7 @@ class Sequential(Module):
         if y is not x:
             self._give(y, out)
 
-    def _through(self, layers: list[Module], x: Any, training: bool) -> Any:
+    def _through(self, layers: list[Module], x: Any, training: bool | None) -> Any:
         entry = x
         for layer in layers:
             if layer.replaces_input and not training and x is not entry:
@@ -161,8 +184,11 @@ class Sliced(Sequential):
         # Shapes of a result, packed and plain, without the number of images: known after one slice.
         self._results: dict[tuple[Any, ...], tuple[tuple[int, ...], tuple[int, int, int], int]] = {}
 
+    def arguments(self) -> dict[str, Any]:
+        return {"layers": self._layers, "images": self._images}
+
     @forward_pass
-    def forward(self, x: Images, training: bool = True) -> Any:
+    def forward(self, x: Images, training: bool | None = None) -> Any:
         n, step, buffers = x.shape[0], self._images, self.context.buffers
         if training or n <= step:
             return super().forward(x, training)
@@ -217,8 +243,18 @@ class Residual(Module):
             if not isinstance(layer, ConvBatchNorm):
                 kind = type(layer).__name__
                 raise TypeError(f"{place} is of type {kind}, expected a ConvBatchNorm")
-        self.takes_terms = main[-1].norm.relu
+        names = [name for it in self._contained().values() for name in it.children()]
+        twice = next((it for it in names if names.count(it) > 1), None)
+        if twice is not None:
+            raise ValueError(
+                f"two layers of the block are called {twice!r}, expected names of their own in "
+                "each ConvBatchNorm"
+            )
+        self.takes_terms = main[-1].norm.activation is not None
         self.use(self.context)
+
+    def arguments(self) -> dict[str, Any]:
+        return {"main": self.main, "shortcut": self.shortcut}
 
     def _contained(self) -> dict[str, Module]:
         found: dict[str, Module] = {f"main[{place}]": it for place, it in enumerate(self.main)}
@@ -236,7 +272,7 @@ class Residual(Module):
             layer.context = context
 
     @forward_pass
-    def forward(self, x: Images, training: bool = True) -> Images:
+    def forward(self, x: Images, training: bool | None = None) -> Images:
         own = self.shortcut is not None
         self._require_sum(x)
         added = self.shortcut.forward(x, training) if self.shortcut else x
@@ -258,9 +294,9 @@ class Residual(Module):
         added = x.groups if self.shortcut is None else self.shortcut.conv.blocks
         last = self.main[-1].conv
         if added != last.blocks:
-            require_alike(self.name, last.weight.value.shape[0], added, last.blocks)
+            require_alike(self.name, last.weight.shape[0], added, last.blocks)
 
-    def _in_front_of_sum(self, x: Images, training: bool) -> Images:
+    def _in_front_of_sum(self, x: Images, training: bool | None) -> Images:
         """What the last convolution reads."""
         y = x
         if training:
@@ -278,7 +314,8 @@ class Residual(Module):
     def backward(self, dy: Images, ready: Ready | None = None) -> Images:
         gradient = self._back(dy, ready)
         with self.context.timed(self.name, "backward"):
-            dlprim.add(gradient.array, gradient.addend, out=gradient.array)
+            out, bits = gradient.array, self.context.bits
+            dlprim.add(out, gradient.addend, out=out, dtype=bits)
         self.context.buffers.give(gradient.addend)
         return gradient._replace(addend=None)
 

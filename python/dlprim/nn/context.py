@@ -11,7 +11,9 @@ import numpy.typing as npt
 
 from dlprim.arguments.floats import bfloat16_dtype
 from dlprim.arguments.names import dtype_name
+from dlprim.functions.elementwise import add
 from dlprim.nn.buffers import Buffers
+from dlprim.primitives.activations import Activations
 from dlprim.primitives.conv_algorithm import require_algorithm
 
 Array = npt.NDArray[Any]
@@ -31,6 +33,14 @@ class Images(NamedTuple):
     shape: tuple[int, int, int, int]  # (N, C, H, W)
     groups: int = 1  # of channels that no block crosses, as for `dlprim.Activations`
     addend: Array | None = None
+
+    def unpack(self) -> Array:
+        """The plain array, (N, C, H, W), of the same dtype: a new one."""
+        blocked = {"layout": "blocked", "groups": self.groups}
+        how: dict[str, Any] = {"layout": "NHWC"} if self.array.ndim == 4 else blocked
+        kind = "float32" if self.array.dtype == np.float32 else "bfloat16"
+        whole = self.array if self.addend is None else add(self.array, self.addend)
+        return Activations(self.shape, dtype=kind, **how).unpack(whole)
 
 
 class Context:
@@ -67,6 +77,8 @@ class Context:
             raise TypeError(f"dtype is {self.dtype_name}, expected float32 or bfloat16")
         is_narrow = self.dtype_name == "bfloat16"
         self.dtype = bfloat16_dtype() if is_narrow else np.dtype(np.float32)
+        # What uint16 arrays hold in this model.
+        self.bits = "bfloat16" if is_narrow else None
         if not isinstance(layout, str) or layout not in ("blocked", "NHWC"):
             raise ValueError(f"layout is {layout!r}, expected 'blocked' or 'NHWC'")
         self.layout, self.algorithm = layout, require_algorithm("algorithm", algorithm)

@@ -1,29 +1,39 @@
-"""Convolution, alone or with the batch normalisation behind it, on packed activations.
+"""Convolution on packed activations.
 
 Weights are packed in every training step, in the form that passes transform themselves. For
-inference they are packed once, transformed, with batch normalisation folded in.
+inference they are packed once, transformed, with the batch normalisation of conv_batch_norm.py
+folded in.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 import dlprim
 from dlprim.arguments.scalars import flag, integer
+from dlprim.nn.arguments import Extent, padding_of, pair, relu_or_none, shortest
 from dlprim.nn.context import Images
 from dlprim.nn.images import in_blocks
 from dlprim.nn.initial import generator_or_own, normal, uniform, zeros
 from dlprim.nn.module import Array, Module, Ready, finished
-from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.parameter import FloatArray, Parameter
 from dlprim.nn.passes import backward_pass, forward_pass
 
 Shape = tuple[int, int, int, int]
-Source: TypeAlias = Callable[[], tuple[FloatArray, FloatArray | None]]
+Stamp: TypeAlias = tuple[Any, ...]
+
+
+class Folding(Protocol):
+    """Who knows the weights and the bias of a convolution for inference."""
+
+    def folded(self) -> tuple[FloatArray, FloatArray | None]:
+        """Both, plain."""
+
+    def stamp(self) -> Stamp:
+        """Another one whenever they are."""
 
 
 class Fused(NamedTuple):
@@ -49,18 +59,24 @@ class Prepared(NamedTuple):
 
 
 class Conv2d(Module):
-    """A convolution; arguments as for `dlprim.Conv2d`.
+    """A convolution, with relu if wanted; defaults and meanings as `torch.nn.Conv2d` has them.
+
+    Beyond PyTorch it takes an activation, paddings that differ from side to side, ``generator`` and
+    ``first``; what stands behind ``padding`` goes by name. There is no padding_mode.
 
     Parameters
     ----------
     C, K : int
         Input and output channels.
-    kernel : int
-        R and S.
-    stride, padding, groups : int
+    kernel, stride, dilation : int or (height, width)
+    padding : int, (height, width), ((top, bottom), (left, right)) or "same"
+        Zeros around the input. "same" makes the result as large as the input, for stride 1.
+    groups : int
         In the blocked layout no block crosses groups (unless groups = C = K), so activations whose
         blocks do are packed anew in front of and behind it; with "NHWC" they never are.
     bias : bool
+        Superfluous in front of a normalisation.
+    activation : None or "relu"
     generator : numpy.random.Generator, optional
         Draws normal weights of variance 2 / (K * R * S) (arXiv 1502.01852, the mode that keeps the
         variance of gradients), and the bias is zero. Without it `dlprim.nn.seed`'s draws weights
@@ -71,55 +87,90 @@ class Conv2d(Module):
     Raises
     ------
     TypeError, ValueError
-        A number is no integer or outside its range, groups does not divide C and K, or bias or
-        first is no bool.
+        A number is no integer or outside its range, groups does not divide C and K, bias or first
+        is no bool, or activation another one.
     """
 
     takes_images = True
-    of_passes = ("_primitives", "_packed", "_prepared", "_src", "_given", "_used")
+    of_passes = (
+        "_primitives",
+        "_packed",
+        "_prepared",
+        "_stamp",
+        "_src",
+        "_given",
+        "_used",
+        "_mask",
+    )
 
     def __init__(
         self,
         C: int,
         K: int,
-        kernel: int,
-        stride: int = 1,
-        padding: int = 0,
+        kernel: Extent,
+        stride: Extent = 1,
+        padding: Any = 0,
         *,
+        dilation: Extent = 1,
         groups: int = 1,
-        bias: bool = False,
+        bias: bool = True,
+        activation: str | None = None,
         generator: np.random.Generator | None = None,
         first: bool = False,
     ) -> None:
         super().__init__()
-        at_least_one = {"C": C, "K": K, "kernel": kernel, "stride": stride, "groups": groups}
-        for name, value in at_least_one.items():
+        for name, value in {"C": C, "K": K, "groups": groups}.items():
             integer(name, value, 1)
-        integer("padding", padding, 0)
         if C % groups or K % groups:
             raise ValueError(f"groups is {groups}, expected a divisor of C = {C} and K = {K}")
         has_bias, self.first = flag("bias", bias), flag("first", first)
-        self.stride, self.padding, self.groups = stride, padding, groups
+        self.stride, self.dilation = pair("stride", stride), pair("dilation", dilation)
+        taps, self.groups = pair("kernel", kernel), groups
+        self.padding = padding_of(padding, self.stride)
+        self.activation = relu_or_none(activation)
         self._is_whole = groups == 1 or groups == C == K
-        shape = (K, C // groups, kernel, kernel)
+        shape = (K, C // groups, *taps)
         weight, offset = _initial(shape, generator)
         self.weight = Parameter(weight)
         self.bias = Parameter(offset) if has_bias else None
         self._primitives: dict[tuple[Any, ...], dlprim.Conv2d] = {}
         self._packed: dict[tuple[Any, ...], tuple[Array, FloatArray | None]] = {}
         self._prepared: dict[tuple[Any, ...], Prepared] = {}
+        self._stamp: Stamp | None = None  # of what is packed
         self._src: Images | None = None  # of the latest training forward, in its own blocks
         self._given: Images | None = None  # as it was given
         self._used: tuple[dlprim.Conv2d, Array] | None = None
+        self._mask: Array | None = None  # where relu let the latest result through
 
     @property
     def blocks(self) -> int:
         """The groups of the blocks of channels that it takes and gives."""
         return 1 if self._is_whole or self.context.layout == "NHWC" else self.groups
 
+    def stamp(self) -> Stamp:
+        """Another one whenever weights or bias are."""
+        return self.weight.version, None if self.bias is None else self.bias.version
+
+    def folded(self) -> tuple[FloatArray, FloatArray | None]:
+        return self.weight.held, None if self.bias is None else self.bias.held
+
     def own_parameters(self) -> dict[str, Parameter]:
         found = {"weight": self.weight}
         return found if self.bias is None else found | {"bias": self.bias}
+
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "C": self.weight.shape[1] * self.groups,
+            "K": self.weight.shape[0],
+            "kernel": shortest(self.weight.shape[2:]),
+            "stride": shortest(self.stride),
+            "padding": shortest(self.padding),
+            "dilation": shortest(self.dilation),
+            "groups": self.groups,
+            "bias": self.bias is not None,
+            "activation": self.activation,
+            "first": self.first,
+        }
 
     def changed(self) -> None:
         self._packed.clear()
@@ -132,9 +183,10 @@ class Conv2d(Module):
         if key not in self._primitives:
             self._primitives[key] = dlprim.Conv2d(
                 shape,
-                self.weight.value.shape,
+                self.weight.shape,
                 stride=self.stride,
                 padding=self.padding,
+                dilation=self.dilation,
                 groups=self.groups,
                 dtype=context.dtype_name,
                 layout=context.layout,
@@ -145,33 +197,42 @@ class Conv2d(Module):
         return self._primitives[key]
 
     @forward_pass
-    def forward(self, x: Images, training: bool = True) -> Images:
-        bias = None if self.bias is None else self.bias.value
+    def forward(self, x: Images, training: bool | None = None) -> Images:
+        bias = None if self.bias is None else self.bias.held
         if not training:
-            return self.infer(x, lambda: (self.weight.value, bias))
+            current = (self.weight.current, None if self.bias is None else self.bias.current)
+            return self.infer(x, self, current, Fused(self.activation))
         blocks, self._given = self.blocks, x
         if x.groups != blocks:
             x = in_blocks(x, blocks, self)
-        conv = self.primitive(x.shape, bias is not None)
+        conv = self.primitive(x.shape, bias is not None, self.activation)
         with self.context.timed(self.name, "pack"):
             packed = self._used[1] if self._used and self._used[0] is conv else None
-            packed = conv.pack_weights(self.weight.value, packed, "direct")
+            packed = conv.pack_weights(self.weight.held, packed, form="direct")
         dst = self.context.buffers.take(conv.dst_shape, self.context.dtype)
+        mask = None
+        if self.activation is not None:
+            mask = self.context.buffers.take(conv.relu_mask_shape, np.uint8)
         with self.context.timed(self.name, "forward", conv.flops):
-            conv.forward(x.array, packed, bias, out=dst)
-        self._src, self._used = x, (conv, packed)
+            conv.forward(x.array, packed, bias, out=dst, relu_mask=mask)
+        self._src, self._used, self._mask = x, (conv, packed), mask
         return Images(dst, images_shape(conv.y_shape), blocks)
 
-    def infer(self, x: Images, source: Source, fused: Fused = _NOTHING) -> Images:
-        """The result with weights and a bias that stay until `changed`: what `source` says, which
-        is asked for each new shape."""
+    def infer(self, x: Images, by: Folding, current: Stamp, fused: Fused = _NOTHING) -> Images:
+        """The result with the weights and the bias that `by` says, which is asked for each new
+        shape, or where ``current``, the versions as far as they are known, are others."""
+        if current != self._stamp:
+            stamp = by.stamp()
+            if stamp != self._stamp:
+                self.changed()
+                self._stamp = stamp
         context, given, blocks = self.context, x, self.blocks
         if x.groups != blocks:
             x = in_blocks(x, blocks, self)
         key = (x.shape, fused.activation, context.dtype_name, context.layout, context.algorithm)
         ready = self._prepared.get(key)
         if ready is None:
-            ready = self._prepared[key] = self._prepare(x.shape, source, fused.activation)
+            ready = self._prepared[key] = self._prepare(x.shape, by, fused.activation)
         dst = fused.out
         if dst is None:
             dst = context.buffers.take(ready.dst_shape, context.dtype)
@@ -181,8 +242,8 @@ class Conv2d(Module):
             context.buffers.give(x.array)
         return Images(dst, ready.y_shape, blocks)
 
-    def _prepare(self, shape: Shape, source: Source, activation: str | None) -> Prepared:
-        weights, bias = source()
+    def _prepare(self, shape: Shape, by: Folding, activation: str | None) -> Prepared:
+        weights, bias = by.folded()
         conv = self.primitive(shape, bias is not None, activation)
         # whatever the number of images
         key = (conv.algorithms["forward"], conv.src_shape[1:], self.context.dtype_name)
@@ -199,9 +260,14 @@ class Conv2d(Module):
         assert self._used is not None
         assert self._given is not None
         (conv, packed), src, buffers = self._used, self._src, self.context.buffers
-        self.changed()
-        if self.bias is not None:
-            conv.diff_bias(dy.array, self.bias.gradient)
+        self.changed()  # which training leaves no use for
+        total = None if self.bias is None else self.bias.gradient
+        mask, self._mask = self._mask, None
+        if mask is not None:
+            conv.backward_relu(dy.array, relu_mask=mask, out=dy.array, diff_bias=total)
+            buffers.give(mask)
+        elif total is not None:
+            conv.diff_bias(dy.array, total)
         diff_weights = buffers.take(conv.diff_weights_shape, np.float32)
         with self.context.timed(self.name, "backward weights", conv.flops):
             conv.backward_weights(src.array, dy.array, diff_weights)
@@ -237,76 +303,3 @@ def images_shape(shape: tuple[int, ...]) -> Shape:
     """(N, C, H, W), by number and not only by use."""
     n, c, h, w = shape
     return n, c, h, w
-
-
-class ConvBatchNorm(Module):
-    """A convolution, batch normalisation, and the residual and relu that may follow.
-
-    Parameters
-    ----------
-    conv : Conv2d
-    norm : BatchNorm2d
-    names : (str, str)
-        Of the two in the state dict.
-    """
-
-    takes_images = True
-
-    def __init__(self, conv: Conv2d, norm: BatchNorm2d, names: tuple[str, str]) -> None:
-        super().__init__()
-        self.conv, self.norm, self._names = conv, norm, names
-        self._contain()
-        self.use(self.context)
-
-    def _contained(self) -> dict[str, Module]:
-        return {"conv": self.conv, "norm": self.norm}
-
-    def children(self) -> dict[str, Module]:
-        return dict(zip(self._names, (self.conv, self.norm), strict=True))
-
-    @property
-    def result_name(self) -> str:
-        return self.name or self.norm.name
-
-    @forward_pass
-    def forward(
-        self, x: Images, training: bool = True, residual: Array | None = None, into: bool = False
-    ) -> Images:
-        """With ``into`` the result takes the place of the residual."""
-        into = flag("into", into)
-        if not training:
-            return self._infer(x, residual, residual if into else None)
-        self.conv.changed()  # inference folds statistics in, which this pass moves
-        between = self.conv.forward(x)
-        self.context.observe(self.conv.name, between)
-        return self.norm.forward(between, residual=residual, out=residual if into else None)
-
-    def infer_into(self, x: Images, out: Array, residual: Array | None = None) -> None:
-        self._infer(x, residual, out)
-
-    @backward_pass
-    def backward(self, dy: Images, ready: Ready | None = None) -> Images | None:
-        return self.backward_branches(dy, ready)[0]
-
-    def backward_branches(
-        self, dy: Images, ready: Ready | None = None
-    ) -> tuple[Images | None, Array | None]:
-        """The gradients with respect to x and, where there was one, to the residual."""
-        between, diff_residual = self.norm.backward_branches(dy, ready)
-        return self.conv.backward(between, ready), diff_residual
-
-    def _infer(self, x: Images, residual: Array | None, out: Array | None) -> Images:
-        fused = Fused("relu" if self.norm.relu else None, residual, out)
-        return self.conv.infer(x, self._folded, fused)
-
-    def _folded(self) -> tuple[FloatArray, FloatArray]:
-        conv, norm = self.conv, self.norm
-        return dlprim.fold_batch_norm(
-            conv.weight.value,
-            None if conv.bias is None else conv.bias.value,
-            weight=norm.weight.value,
-            bias=norm.bias.value,
-            running_mean=norm.running_mean,
-            running_var=norm.running_var,
-            epsilon=norm.epsilon,
-        )

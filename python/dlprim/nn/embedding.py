@@ -17,6 +17,8 @@ from dlprim.nn.passes import backward_pass, forward_pass
 class Embedding(Module):
     """``weight[x]`` for int64 x of any shape, in the dtype of the model's activations.
 
+    Defaults are those of `torch.nn.Embedding`, which has padding_idx and max_norm besides.
+
     Parameters
     ----------
     V, K : int
@@ -38,6 +40,7 @@ class Embedding(Module):
     """
 
     takes_images = False
+    takes_integers = True
     of_passes = ("indices",)
 
     def __init__(
@@ -56,16 +59,19 @@ class Embedding(Module):
         )
         self.indices: Array | None = None
 
+    def arguments(self) -> dict[str, Any]:
+        return dict(zip("VK", self.weight.shape, strict=True))
+
     def own_parameters(self) -> dict[str, Parameter]:
         return {"weight": self.weight}
 
     @forward_pass
-    def forward(self, x: Any, training: bool = True) -> Array:
-        table: Array = self.weight.value
+    def forward(self, x: Any, training: bool | None = None) -> Array:
+        table: Array = self.weight.held
         if self.context.dtype != np.float32:
             table = dlprim.to_bfloat16(table)
         with self.context.timed(self.name, "forward" if training else "inference"):
-            dst: Array = dlprim.embedding(x, table)
+            dst: Array = dlprim.embedding(x, table, dtype=self.context.bits)
         if training:
             self.indices = x
         return dst
@@ -75,6 +81,7 @@ class Embedding(Module):
         """Integers have no gradient, so nothing is returned."""
         assert self.indices is not None
         with self.context.timed(self.name, "backward"):
-            rows = self.weight.value.shape[0]
-            dlprim.embedding_backward(dy, self.indices, rows, out=self.weight.gradient)
+            rows = self.weight.shape[0]
+            out, bits = self.weight.gradient, self.context.bits
+            dlprim.embedding_backward(dy, self.indices, rows, out=out, dtype=bits)
         finished(ready, self.weight)

@@ -21,8 +21,11 @@ class Flatten(Module):
         super().__init__()
         self._kept: Images | tuple[int, ...] = ()  # the latest input, or its shape where plain
 
+    def arguments(self) -> dict[str, Any]:
+        return {}
+
     @forward_pass
-    def forward(self, x: Any, training: bool = True) -> Array:
+    def forward(self, x: Any, training: bool | None = None) -> Array:
         n, *others = x.shape
         shape = (n, math.prod(others))
         if training:

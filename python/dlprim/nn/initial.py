@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,13 @@ from dlprim.arguments.scalars import integer
 from dlprim.nn.parameter import FloatArray
 
 _generator = np.random.default_rng()
+
+
+class _Thread(threading.local):
+    draws = True
+
+
+_thread = _Thread()
 
 
 def seed(value: int) -> None:
@@ -44,8 +54,20 @@ def generator_or_own(generator: Any) -> np.random.Generator:
     )
 
 
+@contextmanager
+def undrawn() -> Iterator[None]:
+    """Layers that this thread makes inside begin with zeros, and no numbers are drawn for them."""
+    before, _thread.draws = _thread.draws, False
+    try:
+        yield
+    finally:
+        _thread.draws = before
+
+
 def normal(shape: tuple[int, ...], generator: np.random.Generator, deviation: float) -> FloatArray:
     """Normal numbers about 0, on a cache line."""
+    if not _thread.draws:
+        return zeros(shape)
     values: FloatArray = aligned(shape, np.float32)
     generator.standard_normal(dtype=np.float32, out=values)
     values *= np.float32(deviation)
@@ -54,6 +76,8 @@ def normal(shape: tuple[int, ...], generator: np.random.Generator, deviation: fl
 
 def uniform(shape: tuple[int, ...], generator: np.random.Generator, bound: float) -> FloatArray:
     """Numbers between -bound and bound, on a cache line."""
+    if not _thread.draws:
+        return zeros(shape)
     values: FloatArray = aligned(shape, np.float32)
     generator.random(dtype=np.float32, out=values)
     values *= np.float32(2 * bound)

@@ -21,6 +21,7 @@ from dlprim.nn.passes import backward_pass, forward_pass
 class Linear(Module):
     """``activation(x @ weight.T + bias)`` on plain (..., C), in the dtype of activations.
 
+    Defaults are those of `torch.nn.Linear`, which has no activation.
     In a bfloat16 model products are of bfloat16, sums and gradients of parameters are float32.
 
     Parameters
@@ -66,9 +67,10 @@ class Linear(Module):
         weight, first = _initial(C, K, generator, scale)
         self.weight = Parameter(weight)
         self.bias = Parameter(first) if has_bias else None
-        self._primitives: dict[tuple[int, str], dlprim.Linear] = {}
+        self._primitives: dict[tuple[Any, ...], dlprim.Linear] = {}
         # By the shape they are packed in, which few numbers of rows change.
         self._packed: dict[tuple[int, ...], Array] = {}  # for inference
+        self._version = -1  # of the weights that are packed
         self._used: dict[tuple[int, ...], Array] = {}  # for training: room, packed in every step
         self._kept: _Kept | None = None
 
@@ -76,20 +78,28 @@ class Linear(Module):
         found = {"weight": self.weight}
         return found if self.bias is None else found | {"bias": self.bias}
 
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "C": self.weight.shape[1],
+            "K": self.weight.shape[0],
+            "bias": self.bias is not None,
+            "activation": self.activation,
+        }
+
     def changed(self) -> None:
         self._packed.clear()
 
     @forward_pass
-    def forward(self, x: Any, training: bool = True) -> Array:
-        C = self.weight.value.shape[1]
+    def forward(self, x: Any, training: bool | None = None) -> Array:
+        C = self.weight.shape[1]
         if x.shape[-1:] != (C,):
             raise ValueError(f"x of Linear {self.name!r} has shape {x.shape}, expected (..., {C})")
         rows = self._as_activations("x", x).reshape(-1, x.shape[-1])
         linear = self._primitive(rows.shape[0])
         weights = self._weights(linear, training)
-        bias = None if self.bias is None else self.bias.value
+        bias = None if self.bias is None else self.bias.held
         with self.context.timed(self.name, "forward" if training else "inference", linear.flops):
-            found = linear.forward(rows, weights, bias, training=training)
+            found = linear.forward(rows, weights, bias, training=bool(training))
         dst: Array = found[0] if training else found
         if training:
             self._kept = _Kept(linear, rows, found[1], x.shape, x.dtype)
@@ -113,13 +123,13 @@ class Linear(Module):
         buffers.give(diff_weights)
         finished(ready, *self.own_parameters().values())
         widens = kept.x_dtype == np.float32 and diff_src.dtype != np.float32
-        plain: Array = dlprim.to_float32(diff_src) if widens else diff_src
+        plain: Array = dlprim.to_float32(diff_src, dtype="bfloat16") if widens else diff_src
         return plain.reshape(kept.x_shape)
 
     def _primitive(self, rows: int) -> dlprim.Linear:
-        key = (rows, self.context.dtype_name)
+        key = (rows, self.context.dtype_name, self.activation, self.bias is None)
         if key not in self._primitives:
-            K, C = self.weight.value.shape
+            K, C = self.weight.shape
             self._primitives[key] = dlprim.Linear(
                 (rows, C),
                 K,
@@ -130,13 +140,19 @@ class Linear(Module):
             )
         return self._primitives[key]
 
-    def _weights(self, linear: dlprim.Linear, training: bool) -> Array:
-        """Packed: in every training step, for inference once until `changed`."""
+    def _weights(self, linear: dlprim.Linear, training: bool | None) -> Array:
+        """Packed: in every training step, for inference once until they are others."""
         shape = linear.weights_shape
-        if not training and shape in self._packed:
-            return self._packed[shape]
+        if not training:
+            if self.weight.current != self._version:
+                version = self.weight.version
+                if version != self._version:
+                    self._packed.clear()
+                    self._version = version
+            if shape in self._packed:
+                return self._packed[shape]
         with self.context.timed(self.name, "pack"):
-            plain = self.weight.value
+            plain = self.weight.held
             if not training:
                 self._packed[shape] = linear.pack_weights(plain, backward=False)
                 return self._packed[shape]
@@ -145,7 +161,7 @@ class Linear(Module):
 
     def _as_activations(self, name: str, value: Any) -> Array:
         """In the dtype of the model's activations, C-contiguous."""
-        array = float_operand(name, value)
+        array = float_operand(name, value, self.context.bits is not None)
         if self.context.dtype == np.float32:
             return widened(array)
         return dlprim.to_bfloat16(array) if array.dtype == np.float32 else array
@@ -175,14 +191,16 @@ class _Kept(NamedTuple):
 class Dropout(Module):
     """Sets a fraction p of the values to zero in training and scales the others by 1 / (1 - p).
 
-    Takes plain arrays and `Images`. With ``training=False`` the result is x itself.
+    Takes plain arrays and `Images`. With ``training=False`` the result is x itself. p is 0.5 by
+    default as in `torch.nn.Dropout`, whose p may be 1.
 
     Parameters
     ----------
     p : float
         In [0, 1).
-    seed : int
-        Of this layer: layers, or ranks, of one seed drop the same places.
+    seed : int, optional
+        Of this layer: layers, or ranks, of one seed drop the same places. `dlprim.nn.seed`'s
+        generator draws one by default.
 
     Attributes
     ----------
@@ -193,15 +211,19 @@ class Dropout(Module):
 
     keeps_input = False
 
-    def __init__(self, p: float, *, seed: int) -> None:
+    def __init__(self, p: float = 0.5, *, seed: int | None = None) -> None:
         super().__init__()
         fraction("p", p, closed=False)
-        integer("seed", seed, 0, 2**64)
-        self.p, self.seed, self.step = p, seed, 0
+        if seed is None:
+            seed = int(generator_or_own(None).integers(2**63))
+        self.p, self.seed, self.step = p, integer("seed", seed, 0, 2**64), 0
         self._offset = 0  # of the latest training `forward`
 
+    def arguments(self) -> dict[str, Any]:
+        return {"p": self.p, "seed": self.seed}
+
     @forward_pass
-    def forward(self, x: Any, training: bool = True) -> Any:
+    def forward(self, x: Any, training: bool | None = None) -> Any:
         if not training or self.p == 0:
             return x
         self._offset = self.step
@@ -209,7 +231,7 @@ class Dropout(Module):
         src = array_of(x)
         dst = self.context.buffers.take(src.shape, src.dtype) if isinstance(x, Images) else None
         with self.context.timed(self.name, "forward"):
-            dst = dlprim.dropout(src, self.p, seed=self.seed, offset=self._offset, out=dst)
+            dst = self._dropped(src, dst)
         return x._replace(array=dst) if isinstance(x, Images) else dst
 
     @backward_pass
@@ -217,5 +239,9 @@ class Dropout(Module):
         if self.p > 0:
             diff = array_of(dy)
             with self.context.timed(self.name, "backward"):
-                dlprim.dropout(diff, self.p, seed=self.seed, offset=self._offset, out=diff)
+                self._dropped(diff, diff)
         return dy
+
+    def _dropped(self, src: Array, out: Array | None) -> Array:
+        how: dict[str, Any] = {"seed": self.seed, "offset": self._offset}
+        return dlprim.dropout(src, self.p, **how, out=out, dtype=self.context.bits)

@@ -10,18 +10,22 @@ from __future__ import annotations
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy.typing as npt
 
 from dlprim.arguments.arrays import values_for
+from dlprim.arguments.scalars import flag
 from dlprim.nn.context import Context, array_of
 from dlprim.nn.parameter import Parameter
+from dlprim.nn.summary import Summary, summary, tree
 
 Array: TypeAlias = npt.NDArray[Any]
 Ready: TypeAlias = Callable[[Parameter], None]
 
 _COUNTER = "num_batches_tracked"
+
+Kind = TypeVar("Kind")
 
 
 class Module(ABC):
@@ -43,8 +47,16 @@ class Module(ABC):
         Whether `forward` takes `Images`, a plain array, or either.
     needs_gradient : bool
         Whether `backward` refuses None.
+    takes_integers : bool
+        Whether `forward` takes integers.
+    rounds : bool
+        Whether `forward` takes float32 as it is, whatever the dtype of activations.
+    training : bool
+        The mode, which `train` and `eval` set.
     awaited : tuple or None
         The form of the gradient that `backward` takes; None where no training forward precedes.
+    given : dtype or None
+        Of what the latest training `forward` was given from outside of the model.
     of_passes : tuple of str
         Attributes of this class that passes fill: empty in copies and pickles, whose `backward`
         therefore needs a `forward` of their own.
@@ -55,6 +67,10 @@ class Module(ABC):
     takes_terms = False
     takes_images: bool | None = None
     needs_gradient = True
+    takes_integers = False
+    rounds = False
+    training = True
+    given: Any = None
     of_passes: tuple[str, ...] = ()
     _container: weakref.ref[Module] | None = None  # the one that it is in
 
@@ -104,9 +120,39 @@ class Module(ABC):
         for layer in self._contained().values():
             layer._container = weakref.ref(self)
 
+    def __call__(self, x: Any) -> Any:
+        """`forward` in the mode that `train` and `eval` set; training at first."""
+        return self.forward(x, self.training)
+
+    def train(self, mode: bool = True) -> Self:
+        """Sets the mode of this module and all inside it, and returns the module.
+
+        Raises
+        ------
+        TypeError
+            mode is no bool.
+        """
+        mode = flag("mode", mode)
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self) -> Self:
+        """``train(False)``: what follows is inference."""
+        return self.train(False)
+
     @abstractmethod
-    def forward(self, x: Any, training: bool = True) -> Any:
-        """The result for x; with ``training`` keeps what `backward` needs."""
+    def forward(self, x: Any, training: bool | None = None) -> Any:
+        """The result for x; in training keeps what `backward` needs.
+
+        Parameters
+        ----------
+        x : array or Images
+            float32 or bfloat16, converted to the dtype of activations; integers for `Embedding`.
+        training : bool, optional
+            Overrides the mode that `train` and `eval` set. The layers inside of a container of
+            this package follow the container, not modes of their own.
+        """
 
     def infer_into(self, x: Any, out: Array) -> None:
         """``forward(x, training=False)`` written to ``out``; layers that can leave out the copy."""
@@ -150,21 +196,58 @@ class Module(ABC):
     def children(self) -> dict[str, Module]:
         """Layers by name, in forward order; an empty name adds nothing to the names inside.
 
-        By default the attributes that are modules, in the order of their assignment. A module that
-        keeps layers in a list or dict returns them here.
+        By default the attributes that are modules, in the order of their assignment, and those in
+        attributes that are lists, tuples or dicts: ``blocks.0``.
         """
-        return {name: it for name, it in vars(self).items() if isinstance(it, Module)}
+        return _entries(self, Module)  # type: ignore[type-abstract]
 
     def own_parameters(self) -> dict[str, Parameter]:
-        """Of this layer, without those of its children: by default the attributes that are some."""
-        return {name: it for name, it in vars(self).items() if isinstance(it, Parameter)}
+        """Of this layer, without those of its children: by default attributes, as `children`."""
+        return _entries(self, Parameter)
 
     def own_statistics(self) -> dict[str, Array]:
         """What belongs to the state but is not trained, as `own_parameters`."""
         return {}
 
+    def arguments(self) -> dict[str, Any] | None:
+        """What the constructor takes to make a layer like this one; None where that is not known.
+
+        `repr` shows it, and `dlprim.nn.save` stores it: numbers, strings, None, modules, and lists
+        and dicts of them.
+        """
+        return None
+
+    def __repr__(self) -> str:
+        return tree(self)
+
+    def summary(self, x: Any) -> Summary:
+        """What each layer makes of an input: a table of shapes, parameters and multiply-adds.
+
+        It comes from a training pass of a copy, so this model stays as it is.
+
+        Parameters
+        ----------
+        x : array or tuple of int
+            What `forward` takes, or its shape: then zeros, float32 or, of an `Embedding`, int64.
+
+        Returns
+        -------
+        Summary
+            ``print`` shows the table; `rows`, `parameters` and `multiply_adds` have the numbers.
+
+        Raises
+        ------
+        TypeError, ValueError
+            x is neither, or one that a layer does not take.
+        """
+        return summary(self, x)
+
     def changed(self) -> None:
-        """Forget what was made of parameters that have changed since."""
+        """Drops what was made of parameters for inference.
+
+        Needed only after a write to a bare address, ``parameter.value.ctypes.data``: everything
+        else is seen without it.
+        """
         for child in self.children().values():
             child.changed()
 
@@ -228,7 +311,6 @@ class Module(ABC):
         arrays = {name: values_for(name, value, own[name]) for name, value in state.items()}
         for name, values in arrays.items():
             own[name][...] = values
-        self.changed()
 
     def _state(self) -> dict[str, Array]:
         state: dict[str, Array] = {}
@@ -247,6 +329,34 @@ def _add(state: dict[str, Array], name: str, array: Array) -> None:
             "use(Context()) of the outermost module gives names"
         )
     state[name] = array
+
+
+def _entries(module: Module, kind: type[Kind]) -> dict[str, Kind]:
+    """Attributes of a type, and what of it those hold that are lists, tuples or dicts."""
+    found: dict[str, Kind] = {}
+    for name, it in vars(module).items():
+        known = _KINDS[type(it)]
+        if known is kind:
+            found[name] = it
+        elif known is list and it and name not in module.of_passes:
+            for key, each in it.items() if isinstance(it, dict) else enumerate(it):
+                if _KINDS[type(each)] is kind:
+                    found[f"{name}.{key}"] = each
+    return found
+
+
+class _Kinds(dict[type, type]):
+    """Of types met so far Module, Parameter, list for what holds others, or object: a step asks
+    for all layers, and isinstance of an abstract class is slow."""
+
+    def __missing__(self, given: type) -> type:
+        kinds: tuple[type, ...] = (Module, Parameter)
+        holds = issubclass(given, list | dict) or given is tuple
+        self[given] = next((it for it in kinds if issubclass(given, it)), list if holds else object)
+        return self[given]
+
+
+_KINDS = _Kinds()
 
 
 def joined(prefix: str, name: str) -> str:

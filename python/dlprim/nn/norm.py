@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 
 import dlprim
-from dlprim.arguments.scalars import flag, fraction, integer, real
+from dlprim.arguments.scalars import fraction, integer, real
+from dlprim.nn.arguments import relu_or_none
 from dlprim.nn.context import Images
 from dlprim.nn.module import Array, Module, Ready, finished
-from dlprim.nn.parameter import Parameter
+from dlprim.nn.parameter import FloatArray, Parameter, Tracked
 from dlprim.nn.passes import backward_pass, forward_pass
 from dlprim.primitives.populations import Population
 
 
 class BatchNorm2d(Module):
-    """``relu(normalised(x) * weight + bias + residual)``; see `dlprim.BatchNorm`.
+    """``activation(normalised(x) * weight + bias + residual)``; see `dlprim.BatchNorm`.
+
+    Defaults are those of `torch.nn.BatchNorm2d`, whose eps is called epsilon here. What stands
+    behind C goes by name. There is no affine and no track_running_stats, which are always True, and
+    no cumulative average, momentum=None.
 
     Parameters
     ----------
     C : int
-    relu : bool
-        relu follows.
+    activation : None or "relu"
+        Follows the normalisation and the residual.
     weight : float
         What all weights are at first; 0 makes a residual block begin as the identity.
     epsilon, momentum : float
@@ -34,8 +42,8 @@ class BatchNorm2d(Module):
     Raises
     ------
     TypeError, ValueError
-        C is no integer of at least 1, relu no bool, epsilon negative, or momentum
-        outside [0, 1]. PyTorch's cumulative average, momentum=None, is not offered.
+        C is no integer of at least 1, activation another one, epsilon negative, momentum outside
+        [0, 1], or relu given, as the activation was called in version 0.1.
     """
 
     takes_images = True
@@ -45,27 +53,55 @@ class BatchNorm2d(Module):
         self,
         C: int,
         *,
-        relu: bool = False,
+        activation: str | None = None,
         weight: float = 1.0,
         epsilon: float = 1e-5,
         momentum: float = 0.1,
+        relu: None = None,
     ) -> None:
         super().__init__()
+        if relu is not None:
+            raise TypeError(f"relu is {relu!r}, expected activation='relu' or None in its place")
         integer("C", C, 1)
         real("epsilon", epsilon, 0)
         fraction("momentum", momentum)
         real("weight", weight)
-        self.relu, self.epsilon, self.momentum = flag("relu", relu), epsilon, momentum
-        self.weight = Parameter(np.full(C, weight, np.float32))
-        self.bias = Parameter(np.zeros(C, np.float32))
-        self.running_mean = np.zeros(C, np.float32)
-        self.running_var = np.ones(C, np.float32)
+        self.activation = relu_or_none(activation)
+        self.epsilon, self.momentum = epsilon, momentum
+        self.weight = Parameter(np.full(C, weight))
+        self.bias = Parameter(np.zeros(C))
+        self.mean = Tracked(np.zeros(C), "running_mean")
+        self.var = Tracked(np.ones(C), "running_var")
         self.batches = np.zeros((), np.int64)
         self.population: Population | None = None
         self._saved = np.empty((2, C), np.float32)
         self._unread = np.empty((2, C), np.float32)  # what inference saves
         self._primitives: dict[tuple[object, ...], dlprim.BatchNorm] = {}
         self._kept: tuple[dlprim.BatchNorm, Images, Array | None] | None = None
+
+    @property
+    def running_mean(self) -> FloatArray:
+        return self.mean.value
+
+    @running_mean.setter
+    def running_mean(self, value: npt.ArrayLike) -> None:
+        self.mean.value = value
+
+    @property
+    def running_var(self) -> FloatArray:
+        return self.var.value
+
+    @running_var.setter
+    def running_var(self, value: npt.ArrayLike) -> None:
+        self.var.value = value
+
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "C": self.weight.shape[0],
+            "activation": self.activation,
+            "epsilon": self.epsilon,
+            "momentum": self.momentum,
+        }
 
     def own_parameters(self) -> dict[str, Parameter]:
         return {"weight": self.weight, "bias": self.bias}
@@ -81,7 +117,7 @@ class BatchNorm2d(Module):
     def forward(
         self,
         x: Images,
-        training: bool = True,
+        training: bool | None = None,
         residual: Array | None = None,
         out: Array | None = None,
     ) -> Images:
@@ -89,26 +125,28 @@ class BatchNorm2d(Module):
         norm, buffers = self._primitive(x, residual is not None), self.context.buffers
         dst = buffers.take(norm.src_shape, self.context.dtype) if out is None else out
         mask = None
-        if training and self.relu:
+        if training and self.activation is not None:
             mask = buffers.take(norm.relu_mask_shape, np.uint8)
         with self.context.timed(self.name, "forward" if training else "inference"):
             norm.forward(
                 x.array,
-                self.weight.value,
-                self.bias.value,
-                self.running_mean,
-                self.running_var,
-                residual,
-                training,
-                self.momentum,
-                dst,
-                mask,
-                self._saved if training else self._unread,
-                self.population,
+                running_mean=self.mean.held,
+                running_var=self.var.held,
+                weights=self.weight.held,
+                bias=self.bias.held,
+                residual=residual,
+                training=bool(training),
+                momentum=self.momentum,
+                out=dst,
+                relu_mask=mask,
+                saved=self._saved if training else self._unread,
+                population=self.population,
             )
         if training:
             self._kept = norm, x, mask
             self.batches += 1
+            self.mean.written()
+            self.var.written()
         return Images(dst, x.shape, x.groups)
 
     @backward_pass
@@ -129,12 +167,12 @@ class BatchNorm2d(Module):
                 dy.array,
                 src.array,
                 self._saved,
-                self.weight.value,
-                self.bias.value,
+                weights=self.weight.held,
+                bias=self.bias.held,
                 relu_mask=mask,
                 out=src.array,
-                diff_residual=dy.array if norm.residual and norm.relu else None,
-                diff_weight=self.weight.gradient,
+                diff_residual=dy.array if norm.residual and self.activation is not None else None,
+                diff_weights=self.weight.gradient,
                 diff_bias=self.bias.gradient,
                 population=self.population,
                 diff_addend=dy.addend,
@@ -147,20 +185,21 @@ class BatchNorm2d(Module):
 
     def _primitive(self, x: Images, residual: bool) -> dlprim.BatchNorm:
         context = self.context
-        key = (x.shape, x.groups, residual, context.dtype_name, context.layout)
+        kind = (residual, self.activation, self.epsilon)
+        key = (x.shape, x.groups, *kind, context.dtype_name, context.layout)
         if key not in self._primitives:
-            if x.shape[1] != self.weight.value.size:
+            if x.shape[1] != self.weight.shape[0]:
                 raise ValueError(
                     f"x of BatchNorm2d {self.name!r} has {x.shape[1]} channels, expected "
-                    f"{self.weight.value.size}"
+                    f"{self.weight.shape[0]}"
                 )
             self._primitives[key] = dlprim.BatchNorm(
                 x.shape,
                 layout=context.layout,
                 dtype=context.dtype_name,
-                relu=self.relu,
+                activation=self.activation,
                 residual=residual,
-                epsilon=self.epsilon,
+                eps=self.epsilon,
                 groups=x.groups,
             )
         return self._primitives[key]

@@ -1,27 +1,130 @@
-"""A trained array: its float32 master value and the gradient of the latest backward pass."""
+"""Arrays that everybody may write and that tell whether somebody may have written them.
+
+What a layer makes of its weights for inference (packed, rounded, transformed, with normalisation
+folded in) is good for as long as nobody writes them. NumPy calls nobody when an array is written.
+But every view of an array refers to it, so its count of references says whether anybody but its
+owner can write it; docs/decisions/0019-values-with-versions.md.
+"""
 
 from __future__ import annotations
 
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dlprim.arguments.arrays import aligned
+from dlprim.arguments.arrays import aligned, values_for
 
 FloatArray = npt.NDArray[np.float32]
 
+_VERSIONS = count()  # of a process, so that another array in the same place has another one
+_CHUNK = 1 << 15  # elements compared at a time: both sides and the result stay in the L2 cache
+_count_of: Callable[[Any], int] | None = getattr(sys, "getrefcount", None)
 
-class Parameter:
-    """A named float32 array and its gradient, both plain, C-contiguous and updated in place.
 
-    Whatever dtype activations have, `value` is the master copy; layers round and pack it in every
-    training step, so an optimiser or a collective may write it at any time between two steps.
+class Tracked:
+    """A float32 array with versions: `version` is another number whenever values may be others.
+
+    `current` is the version, or None once somebody has asked for `value`: then `version` finds it
+    out, which costs, once, the packing that follows; and as long as somebody keeps the array, or a
+    view of it, a comparison of all values with those of the last time.
 
     Parameters
     ----------
-    value : ndarray of float32
-        Kept by reference.
+    value : array of numbers
+        Copied, to a cache line.
+    name : str
+        In messages.
+    """
+
+    def __init__(self, value: npt.ArrayLike, name: str = "") -> None:
+        self.name = name
+        self._value: FloatArray = aligned(np.shape(value), np.float32)
+        self._value[...] = values_for("value", value, self._value)
+        self._version = next(_VERSIONS)
+        self.current: int | None = self._version
+        self._lock = threading.RLock()
+        self._seen: FloatArray | None = None  # the values of the version, while somebody holds them
+        self._alone = self._references()
+
+    @property
+    def value(self) -> FloatArray:
+        array = self._value  # referred to from here on, so that `version` does not miss it
+        with self._lock:
+            self.current = None
+        return array
+
+    @value.setter
+    def value(self, value: npt.ArrayLike) -> None:
+        if value is not self._value:  # which `p.value += ...` assigns
+            self._value[...] = values_for(f"value of {self.name!r}", value, self._value)
+            self.written()
+
+    @property
+    def held(self) -> FloatArray:
+        """The array, for who does not write it, or calls `written`, and does not keep it."""
+        return self._value
+
+    @property
+    def shape(self) -> Any:  # a tuple of as many integers as the layer knows
+        return self._value.shape
+
+    @property
+    def version(self) -> int:
+        with self._lock:
+            if self.current is None:
+                self._look()
+            return self._version
+
+    def written(self) -> None:
+        """Says that `held` was written."""
+        with self._lock:
+            self._version, self._seen = next(_VERSIONS), None
+            if self.current is not None:
+                self.current = self._version
+
+    def _look(self) -> None:
+        """Finds out whether values are others since the last look, and whether they can be."""
+        if _count_of is None or self._references() > self._alone:
+            if self._seen is None or not _are_same(self._seen, self._value):
+                self._seen = self._value.copy()
+                self._version = next(_VERSIONS)
+        else:
+            self._version, self._seen = next(_VERSIONS), None
+            self.current = self._version
+
+    def _references(self) -> int:
+        """To the array and to what it is a view of, which views of it refer to instead."""
+        if _count_of is None:
+            return 0
+        strong = _count_of(self._value) + _count_of(self._value.base)
+        return strong + weakref.getweakrefcount(self._value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._value, self.name)
+
+
+class Parameter(Tracked):
+    """A trained array: its float32 master value and the gradient of the latest backward pass.
+
+    Whatever dtype activations have, `value` is the master copy; layers round and pack it in every
+    training step. It may be written at any time between two passes, by ``p.value[...] = array``,
+    ``p.value *= 0.5``, ``p.value = array``, through any view of it that was taken at any time, by
+    an optimiser or by `Module.load_state_dict`: the next inference is of the new values. Only who
+    writes to a bare address (``p.value.ctypes.data``) calls `Module.changed` after it.
+
+    Who keeps ``p.value``, or a view of it, makes each inference compare all its values with a copy
+    of those before (10 to 50 GB/s); an optimiser that is given the `Parameter` itself does not.
+
+    Parameters
+    ----------
+    value : array of numbers
+        Copied, to a cache line.
     name : str
         Set by the model: the key in its `state_dict`.
 
@@ -29,41 +132,30 @@ class Parameter:
     ----------
     name : str
     value, gradient : ndarray of float32, of one shape
-        `value` is written in place, ``p.value[...] = array``, and then `Module.changed` is called:
-        optimisers and collectives hold the array. Another array is refused with AttributeError.
+        Plain and C-contiguous. What is assigned to `value` is copied into the array that is there.
+
+    Raises
+    ------
+    TypeError, ValueError
+        What is assigned to `value` holds no numbers, or has another shape.
 
     Notes
     -----
     Copies and pickles have the value and the name; their gradient is zero.
     """
 
-    def __init__(self, value: npt.NDArray[Any], name: str = "") -> None:
-        self.name = name
-        self._value: FloatArray = np.ascontiguousarray(value, np.float32)
-        self.gradient: FloatArray = aligned(self._value.shape, self._value.dtype, zeros=True)
-
-    @property
-    def value(self) -> FloatArray:
-        return self._value
-
-    @value.setter
-    def value(self, value: FloatArray) -> None:
-        if value is not self._value:  # which `p.value += ...` assigns
-            raise AttributeError(
-                f"value of parameter {self.name!r} cannot be another array, expected "
-                "parameter.value[...] = array and then changed() of the model: its optimiser holds "
-                "the array that is there"
-            )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self._value, self.name)
+    def __init__(self, value: npt.ArrayLike, name: str = "") -> None:
+        super().__init__(value, name)
+        self.gradient: FloatArray = aligned(self.shape, np.float32, zeros=True)
 
     def __repr__(self) -> str:
-        return f"<dlprim.nn.Parameter {self.name} {self.value.shape}>"
+        return f"<dlprim.nn.Parameter {self.name} {self.shape}>"
 
 
-def _restored(value: FloatArray, name: str) -> Parameter:
-    """A parameter with a copy of the value, on a cache line."""
-    own: FloatArray = aligned(value.shape, np.float32)
-    own[...] = value
-    return Parameter(own, name)
+def _are_same(one: FloatArray, other: FloatArray) -> bool:
+    """Bit for bit, so that NaN is itself and -0 is not 0."""
+    first, second = one.reshape(-1).view(np.uint32), other.reshape(-1).view(np.uint32)
+    return all(
+        np.array_equal(first[begin : begin + _CHUNK], second[begin : begin + _CHUNK])
+        for begin in range(0, first.size, _CHUNK)
+    )

@@ -3,6 +3,9 @@
 Buffers that are taken in a pass belong to the outermost module that runs it. A training pass keeps
 some until `backward`; where that never comes, the next one gives them back. So does a pass that
 fails, of whatever it has taken.
+
+What comes from outside is float32 or bfloat16, whatever the model computes in: it is converted
+once, at the outermost module, and the gradient that leaves there has the dtype that came in.
 """
 
 from __future__ import annotations
@@ -13,32 +16,39 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from dlprim.arguments.floats import bfloat16_dtype, name_of, to_bfloat16, to_float32
 from dlprim.arguments.scalars import flag
 from dlprim.nn.context import Images, array_of
 
 Pass = TypeVar("Pass", bound=Callable[..., Any])
+
+_FLOAT32 = np.dtype(np.float32)
 
 
 def forward_pass(method: Pass) -> Pass:
     """Makes a method the `forward` of a layer."""
 
     @functools.wraps(method)
-    def run(self: Any, x: Any, training: bool = True, *rest: Any, **named: Any) -> Any:
+    def run(self: Any, x: Any, training: bool | None = None, *rest: Any, **named: Any) -> Any:
         if type(x) is not (Images if self.takes_images else np.ndarray):
             _require_input(self, x)
         if training is not True and training is not False:
-            training = flag("training", training)
+            training = self.training if training is None else flag("training", training)
         if training:
             self.awaited = None
         buffers = self.context.buffers
-        if buffers.owner is None:
+        given = None  # dtype from outside
+        if buffers.owner is not None:
+            y = method(self, x, training, *rest, **named)
+        else:
+            given = array_of(x).dtype
+            if given is not self.context.dtype and not (self.rounds and given == _FLOAT32):
+                x = _as(self.context.dtype, x)
             with buffers.owned_by(self if training else object(), begins=training):
                 y = method(self, x, training, *rest, **named)
                 buffers.hand_over(array_of(y))
-        else:
-            y = method(self, x, training, *rest, **named)
         if training:
-            self.awaited = _form(y)
+            self.awaited, self.given = _form(y), given
         return y
 
     return cast(Pass, run)
@@ -60,13 +70,39 @@ def backward_pass(method: Pass) -> Pass:
         buffers = self.context.buffers
         if buffers.owner is not None:
             return method(self, dy, ready)
+        if dy is not None:
+            dy = _as(self.context.dtype, dy)
         with buffers.owned_by(self, begins=False):
             dx = method(self, dy, ready)
             if dx is not None:
+                made, dx = dx, _as(self.given, dx)
+                if dx is not made:
+                    buffers.give(array_of(made))
                 buffers.hand_over(array_of(dx))
         return dx
 
     return cast(Pass, run)
+
+
+def _as(dtype: Any, value: Any) -> Any:
+    """float32 as bfloat16 and the other way round, where dtype says so; all else as it is.
+
+    Packed activations lie alike in both.
+    """
+    array = array_of(value)
+    if not (isinstance(dtype, np.dtype) and isinstance(array, np.ndarray)):
+        return value
+    if dtype == _FLOAT32:
+        converts = name_of(array.dtype) == "bfloat16"
+    else:
+        converts = array.dtype == _FLOAT32 and dtype == bfloat16_dtype()
+    if not converts:
+        return value
+    to = to_float32 if dtype == _FLOAT32 else to_bfloat16
+    if not isinstance(value, Images):
+        return to(array)
+    addend = None if value.addend is None else to(value.addend)
+    return value._replace(array=to(array), addend=addend)
 
 
 def _form(value: Any) -> tuple[Any, ...]:

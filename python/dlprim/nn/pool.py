@@ -8,26 +8,33 @@ import numpy as np
 
 import dlprim
 from dlprim.arguments.scalars import flag
+from dlprim.nn.arguments import Extent, Pair, pair, shortest
 from dlprim.nn.context import Images
 from dlprim.nn.module import Array, Module, Ready
 from dlprim.nn.passes import backward_pass, forward_pass
 
 
 class MaxPool2d(Module):
-    """The largest value of each window; arguments as for `dlprim.MaxPool2d`."""
+    """The largest value of each window; arguments as for `dlprim.MaxPool2d`.
+
+    Defaults are those of `torch.nn.MaxPool2d`, which has dilation and ceil_mode besides.
+    """
 
     keeps_input = False
     takes_images = True
     of_passes = ("_primitives", "_kept")
 
-    def __init__(self, kernel: int, stride: int | None = None, padding: int = 0) -> None:
+    def __init__(self, kernel: Extent, stride: Extent | None = None, padding: Extent = 0) -> None:
         super().__init__()
-        self._window = (kernel, stride, padding)
+        self._window = _window(kernel, stride, padding)
         self._primitives: dict[tuple[object, ...], Any] = {}
         self._kept: tuple[Any, Array, Images] | None = None
 
+    def arguments(self) -> dict[str, Any]:
+        return _named(self._window)
+
     @forward_pass
-    def forward(self, x: Images, training: bool = True) -> Images:
+    def forward(self, x: Images, training: bool | None = None) -> Images:
         context = self.context
         key = (x.shape, x.groups, context.dtype_name, context.layout)
         if key not in self._primitives:
@@ -59,7 +66,10 @@ class MaxPool2d(Module):
 
 
 class AvgPool2d(Module):
-    """The mean of each window; arguments as for `dlprim.AvgPool2d`."""
+    """The mean of each window; arguments as for `dlprim.AvgPool2d`.
+
+    Defaults are those of `torch.nn.AvgPool2d`, which has ceil_mode besides.
+    """
 
     keeps_input = False
     takes_images = True
@@ -67,20 +77,26 @@ class AvgPool2d(Module):
 
     def __init__(
         self,
-        kernel: int,
-        stride: int | None = None,
-        padding: int = 0,
+        kernel: Extent,
+        stride: Extent | None = None,
+        padding: Extent = 0,
         *,
         count_include_pad: bool = True,
     ) -> None:
         super().__init__()
-        self._window = (kernel, stride, padding)
+        self._window = _window(kernel, stride, padding)
         self._counts_padding = flag("count_include_pad", count_include_pad)
         self._primitives: dict[tuple[object, ...], dlprim.AvgPool2d] = {}
         self._kept: tuple[dlprim.AvgPool2d, Images] | None = None
 
+    def arguments(self) -> dict[str, Any]:
+        return {
+            **_named(self._window),
+            "count_include_pad": self._counts_padding,
+        }
+
     @forward_pass
-    def forward(self, x: Images, training: bool = True) -> Images:
+    def forward(self, x: Images, training: bool | None = None) -> Images:
         context = self.context
         key = (x.shape, x.groups, context.dtype_name, context.layout)
         if key not in self._primitives:
@@ -123,8 +139,11 @@ class GlobalAvgPool2d(Module):
         self._primitives: dict[tuple[object, ...], Any] = {}
         self._kept: tuple[Any, Images] | None = None
 
+    def arguments(self) -> dict[str, Any]:
+        return {}
+
     @forward_pass
-    def forward(self, x: Images, training: bool = True) -> Array:
+    def forward(self, x: Images, training: bool | None = None) -> Array:
         context = self.context
         key = (x.shape, x.groups, context.dtype_name, context.layout)
         if key not in self._primitives:
@@ -147,3 +166,13 @@ class GlobalAvgPool2d(Module):
             pool.backward(pool.from_features(dy), out)
         self.context.buffers.give(dy)
         return Images(out, x.shape, x.groups)
+
+
+def _window(kernel: Any, stride: Any, padding: Any) -> tuple[Pair, Pair | None, Pair]:
+    """The three, checked; what a stride of None means is the primitive's to say."""
+    step = None if stride is None else pair("stride", stride)
+    return pair("kernel", kernel), step, pair("padding", padding, 0)
+
+
+def _named(window: tuple[Pair, Pair | None, Pair]) -> dict[str, Any]:
+    return dict(zip(("kernel", "stride", "padding"), map(shortest, window), strict=True))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import dlprim
-from dlprim.arguments.scalars import integer
+from dlprim.arguments.scalars import flag, integer
 from dlprim.nn.initial import generator_or_own, uniform
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import Parameter
@@ -18,7 +18,11 @@ _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 class Recurrent(Module):
-    """Layers of LSTM or GRU in one direction, on plain (T, N, C); the result is (T, N, K).
+    """Layers of LSTM or GRU on plain (T, N, C); the result is (T, N, K), with both directions 2 K.
+
+    Parameters and their first values are those of `torch.nn.LSTM` and `torch.nn.GRU`, which return
+    the states beside the result, and have bias, dropout and batch_first
+    besides.
 
     Parameters
     ----------
@@ -26,6 +30,9 @@ class Recurrent(Module):
     C, K : int
         Input channels, and channels of every state.
     layers : int
+    bidirectional : bool
+        Each layer has a second direction, from the last step to the first, whose result is the
+        second half of the channels.
     generator : numpy.random.Generator, optional
         Draws the parameters uniformly from +-1 / sqrt(K), as PyTorch does; `dlprim.nn.seed`'s
         without it.
@@ -33,13 +40,20 @@ class Recurrent(Module):
     Attributes
     ----------
     states : list of tuple of ndarray
-        Of each layer after the latest `forward`: (h,) or (h, c). Where `carry` is set, the next
-        `forward` begins with them, and no gradient flows between the two.
+        Of each layer and direction after the latest `forward`: (h,) or (h, c). Where `carry` is
+        set, the next `forward` begins with them, and no gradient flows between the two.
     carry : bool
+        Not of two directions.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A number is no integer or below 1, cell is unknown, bidirectional is no bool, or generator
+        is none.
     """
 
     takes_images = False
-    of_passes = ("_primitives", "_weights", "_is_packed", "_saved")
+    of_passes = ("_primitives", "_weights", "_stamp", "_saved")
 
     def __init__(
         self,
@@ -48,6 +62,7 @@ class Recurrent(Module):
         K: int,
         layers: int = 1,
         *,
+        bidirectional: bool = False,
         generator: np.random.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -56,44 +71,70 @@ class Recurrent(Module):
         for name, value in {"C": C, "K": K, "layers": layers}.items():
             integer(name, value, 1)
         self._make = dlprim.LSTM if cell == "lstm" else dlprim.GRU
-        self.K, self.layers, self.carry = K, layers, False
+        self.cell, self.C, self.K, self.layers, self.carry = cell, C, K, layers, False
+        self.bidirectional = flag("bidirectional", bidirectional)
+        self._directions = ("", "_reverse") if self.bidirectional else ("",)
         gates = 4 if cell == "lstm" else 3
         drawer = generator_or_own(generator)
         self._parameters: dict[str, Parameter] = {}
         for layer in range(layers):
-            width = C if layer == 0 else K
+            width = C if layer == 0 else K * len(self._directions)
             shapes = ((gates * K, width), (gates * K, K), (gates * K,), (gates * K,))
-            for name, shape in zip(_NAMES, shapes, strict=True):
-                values = uniform(shape, drawer, 1 / math.sqrt(K))
-                self._parameters[f"{name}_l{layer}"] = Parameter(values)
+            for direction in self._directions:
+                for name, shape in zip(_NAMES, shapes, strict=True):
+                    values = uniform(shape, drawer, 1 / math.sqrt(K))
+                    self._parameters[f"{name}_l{layer}{direction}"] = Parameter(values)
         self.states: list[tuple[Array, ...]] = []
-        self._primitives: dict[tuple[Any, ...], Any] = {}
-        self._weights: dict[int, Any] = {}  # packed, by layer
-        self._is_packed = False
+        self._primitives: dict[tuple[Any, str], Any] = {}
+        self._weights: dict[str, Any] = {}  # packed, by layer and direction
+        self._stamp: list[int] | None = None  # of what is packed, for inference
         self._saved: list[Any] = []
+
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "cell": self.cell,
+            "C": self.C,
+            "K": self.K,
+            "layers": self.layers,
+            "bidirectional": self.bidirectional,
+        }
 
     def own_parameters(self) -> dict[str, Parameter]:
         return self._parameters
 
     def changed(self) -> None:
-        self._is_packed = False
+        self._stamp = None
 
     @forward_pass
-    def forward(self, x: Any, training: bool = True) -> Array:
-        saved, states = [], []
-        begin = self.states if self.carry and self.states else [()] * self.layers
-        if training or not self._is_packed:
-            self._pack(x.shape)
+    def forward(self, x: Any, training: bool | None = None, lengths: Any = None) -> Array:
+        """The result; zero behind the end of each sequence.
+
+        Parameters
+        ----------
+        x : array of float32 or bfloat16, (T, N, C)
+        lengths : integers, (N,), optional
+            Of the sequences, from 0 to T. The second direction begins at the end of each.
+        """
+        saved: list[Any] = []
+        states: list[tuple[Array, ...]] = []
+        begin = self._begin()
+        self._pack_where_due(x.shape, training)
         for layer in range(self.layers):
-            rnn = self._primitive(layer, x.shape)
-            name = f"{self.name}.{layer}"
-            with self.context.timed(name, "forward" if training else "inference", rnn.flops):
-                found = rnn.forward(x, self._weights[layer], *begin[layer], training=training)
-            x = found[0]
-            self.context.observe(name, x)
-            states.append(found[1:-1] if training else found[1:])
-            if training:
-                saved.append((rnn, found[-1]))
+            results = []
+            for direction in self._directions:
+                rnn = self._primitive(layer, x.shape, direction)
+                name = f"{self.name}.{layer}{direction}"
+                weights = self._weights[f"{layer}{direction}"]
+                with self.context.timed(name, "forward" if training else "inference", rnn.flops):
+                    found = rnn.forward(
+                        x, weights, *begin[len(states)], lengths=lengths, training=bool(training)
+                    )
+                results.append(found[0])
+                states.append(found[1:-1] if training else found[1:])
+                if training:
+                    saved.append((rnn, found[-1]))
+            x = results[0] if len(results) == 1 else np.concatenate(results, axis=2)
+            self.context.observe(f"{self.name}.{layer}", x)
         self.states = states
         if training:
             self._saved = saved
@@ -101,35 +142,105 @@ class Recurrent(Module):
 
     @backward_pass
     def backward(self, dy: Any, ready: Ready | None = None) -> Array:
-        self._is_packed = False
         for layer in reversed(range(self.layers)):
-            rnn, saved = self._saved.pop()
-            with self.context.timed(f"{self.name}.{layer}", "backward", 2 * rnn.flops):
-                found = rnn.backward(dy, saved, self._weights[layer])
-            gradients = (found.diff_w_ih, found.diff_w_hh, found.diff_b_ih, found.diff_b_hh)
-            own = [self._parameters[f"{name}_l{layer}"] for name in _NAMES]
-            for parameter, gradient in zip(own, gradients, strict=True):
-                parameter.gradient[...] = gradient
-            finished(ready, *own)
-            dy = found.diff_src
+            sources = []
+            for place, direction in reversed(list(enumerate(self._directions))):
+                part = dy
+                if self.bidirectional:
+                    part = np.ascontiguousarray(dy[..., place * self.K : (place + 1) * self.K])
+                sources.append(self._backward_of(layer, direction, part, ready))
+            dy = sources[0] if len(sources) == 1 else dlprim.add(*sources, out=sources[0])
         return dy  # type: ignore[no-any-return]
 
-    def _pack(self, shape: tuple[int, ...]) -> None:
+    def _backward_of(self, layer: int, direction: str, dy: Array, ready: Ready | None) -> Array:
+        rnn, saved = self._saved.pop()
+        name = f"{self.name}.{layer}{direction}"
+        with self.context.timed(name, "backward", 2 * rnn.flops):
+            found = rnn.backward(dy, saved, self._weights[f"{layer}{direction}"])
+        gradients = (found.diff_w_ih, found.diff_w_hh, found.diff_b_ih, found.diff_b_hh)
+        own = self._of(layer, direction)
+        for parameter, gradient in zip(own, gradients, strict=True):
+            parameter.gradient[...] = gradient
+        finished(ready, *own)
+        src: Array = found.diff_src
+        return src
+
+    def _begin(self) -> list[tuple[Array, ...]]:
+        """States in front of the first step, by layer and direction."""
+        if not self.carry or not self.states:
+            return [()] * (self.layers * len(self._directions))
+        if self.bidirectional:
+            raise ValueError(
+                "carry is True and bidirectional too, expected one of them: the second direction "
+                "begins at the end of what is not there yet"
+            )
+        return self.states
+
+    def _pack_where_due(self, shape: tuple[int, ...], training: bool | None) -> None:
+        """In every training pass, for inference where weights are others than those packed."""
+        stamp = None
+        if not training:
+            if [it.current for it in self._parameters.values()] == self._stamp:
+                return
+            stamp = [it.version for it in self._parameters.values()]
+            if stamp == self._stamp:
+                return
         with self.context.timed(self.name, "pack"):
             for layer in range(self.layers):
-                w_ih, w_hh, b_ih, b_hh = (
-                    self._parameters[f"{name}_l{layer}"].value for name in _NAMES
-                )
-                if self.context.dtype != np.float32:
-                    w_ih, w_hh = dlprim.to_bfloat16(w_ih), dlprim.to_bfloat16(w_hh)
-                self._weights[layer] = self._primitive(layer, shape).pack_weights(
-                    w_ih, w_hh, b_ih, b_hh, out=self._weights.get(layer)
-                )
-        self._is_packed = True
+                for direction in self._directions:
+                    w_ih, w_hh, b_ih, b_hh = (it.held for it in self._of(layer, direction))
+                    if self.context.dtype != np.float32:
+                        w_ih, w_hh = dlprim.to_bfloat16(w_ih), dlprim.to_bfloat16(w_hh)
+                    key = f"{layer}{direction}"
+                    self._weights[key] = self._primitive(layer, shape, direction).pack_weights(
+                        w_ih, w_hh, b_ih, b_hh, out=self._weights.get(key)
+                    )
+        self._stamp = stamp
 
-    def _primitive(self, layer: int, shape: tuple[int, ...]) -> Any:
-        width = self._parameters[f"weight_ih_l{layer}"].value.shape[1]
+    def _of(self, layer: int, direction: str) -> list[Parameter]:
+        return [self._parameters[f"{name}_l{layer}{direction}"] for name in _NAMES]
+
+    def _primitive(self, layer: int, shape: tuple[int, ...], direction: str) -> Any:
+        width = self._parameters[f"weight_ih_l{layer}"].shape[1]
         key = (*shape[:2], width)
-        if key not in self._primitives:
-            self._primitives[key] = self._make(key, self.K, dtype=self.context.dtype_name)
-        return self._primitives[key]
+        if (key, direction) not in self._primitives:
+            self._primitives[key, direction] = self._make(
+                key, self.K, dtype=self.context.dtype_name, reverse=bool(direction)
+            )
+        return self._primitives[key, direction]
+
+
+class LSTM(Recurrent):
+    """``Recurrent("lstm", ...)``: an LSTM with the parameters of `torch.nn.LSTM`."""
+
+    def __init__(
+        self,
+        C: int,
+        K: int,
+        layers: int = 1,
+        *,
+        bidirectional: bool = False,
+        generator: np.random.Generator | None = None,
+    ) -> None:
+        super().__init__("lstm", C, K, layers, bidirectional=bidirectional, generator=generator)
+
+    def arguments(self) -> dict[str, Any]:
+        return {name: it for name, it in super().arguments().items() if name != "cell"}
+
+
+class GRU(Recurrent):
+    """``Recurrent("gru", ...)``: a GRU with the parameters of `torch.nn.GRU`."""
+
+    def __init__(
+        self,
+        C: int,
+        K: int,
+        layers: int = 1,
+        *,
+        bidirectional: bool = False,
+        generator: np.random.Generator | None = None,
+    ) -> None:
+        super().__init__("gru", C, K, layers, bidirectional=bidirectional, generator=generator)
+
+    def arguments(self) -> dict[str, Any]:
+        return {name: it for name, it in super().arguments().items() if name != "cell"}

@@ -19,12 +19,15 @@ class ReLU(Module):
         super().__init__()
         self._src: Any = None
 
+    def arguments(self) -> dict[str, Any]:
+        return {}
+
     @forward_pass
-    def forward(self, x: Any, training: bool = True) -> Any:
+    def forward(self, x: Any, training: bool | None = None) -> Any:
         src = array_of(x)
         dst = self.context.buffers.take(src.shape, src.dtype) if isinstance(x, Images) else None
         with self.context.timed(self.name, "forward" if training else "inference"):
-            dst = dlprim.relu(src, out=dst)
+            dst = dlprim.relu(src, out=dst, dtype=self.context.bits)
         if training:
             self._src = src
         return x._replace(array=dst) if isinstance(x, Images) else dst
@@ -34,5 +37,6 @@ class ReLU(Module):
         src, self._src = self._src, None
         out = dy.array if isinstance(dy, Images) else None
         with self.context.timed(self.name, "backward"):
-            diff = dlprim.relu_backward(array_of(dy), src, out=out)  # src has the signs of dst
+            # src has the signs of dst.
+            diff = dlprim.relu_backward(array_of(dy), src, out=out, dtype=self.context.bits)
         return dy if isinstance(dy, Images) else diff

@@ -14,7 +14,8 @@ import numpy as np
 from dlprim.arguments.scalars import integer
 from dlprim.nn.containers import Pack, Residual, Sequential, Sliced
 from dlprim.nn.context import Context
-from dlprim.nn.conv import Conv2d, ConvBatchNorm
+from dlprim.nn.conv import Conv2d
+from dlprim.nn.conv_batch_norm import ConvBatchNorm
 from dlprim.nn.initial import generator_or_own
 from dlprim.nn.linear import Linear
 from dlprim.nn.module import Module
@@ -56,12 +57,12 @@ def resnet(
     context : Context, optional
     """
     generator = generator_or_own(generator)
-    stem = Conv2d(3, width, 7, stride=2, padding=3, generator=generator, first=True)
+    stem = Conv2d(3, width, 7, stride=2, padding=3, bias=False, generator=generator, first=True)
     early: dict[str, Module] = {
-        "": ConvBatchNorm(stem, BatchNorm2d(width, relu=True), ("conv1", "bn1")),
+        "": ConvBatchNorm(stem, BatchNorm2d(width, activation="relu"), ("conv1", "bn1")),
         "maxpool": MaxPool2d(3, 2, 1),
     }
-    layers: dict[str, Module] = {"pack": Pack(), "": Sliced(early, _IMAGES)}
+    late: dict[str, Module] = {}
     channels = width
     for stage, count in enumerate(blocks):
         integer(f"blocks[{stage}]", count, 1)
@@ -71,9 +72,9 @@ def resnet(
             stride = 2 if stage > 0 and block == 0 else 1
             made[str(block)] = _bottleneck(channels, inner, stride, generator)
             channels = _EXPANSION * inner
-        of_stage = early if stage < _EARLY_STAGES else layers
+        of_stage = early if stage < _EARLY_STAGES else late
         of_stage[f"layer{stage + 1}"] = Sequential(made)
-    layers["avgpool"] = GlobalAvgPool2d()
+    layers = {"pack": Pack(), "": Sliced(early, _IMAGES), **late, "avgpool": GlobalAvgPool2d()}
     scale = channels**-0.5
     layers["fc"] = Linear(channels, classes, generator=generator, scale=scale)
     model = Sequential(layers)
@@ -85,14 +86,18 @@ def _bottleneck(C: int, inner: int, stride: int, generator: np.random.Generator)
     K = _EXPANSION * inner
 
     def conv(c: int, k: int, kernel: int, step: int) -> Conv2d:
-        return Conv2d(c, k, kernel, step, kernel // 2, generator=generator)
+        return Conv2d(c, k, kernel, step, kernel // 2, bias=False, generator=generator)
 
     main = [
-        ConvBatchNorm(conv(C, inner, 1, 1), BatchNorm2d(inner, relu=True), ("conv1", "bn1")),
         ConvBatchNorm(
-            conv(inner, inner, 3, stride), BatchNorm2d(inner, relu=True), ("conv2", "bn2")
+            conv(C, inner, 1, 1), BatchNorm2d(inner, activation="relu"), ("conv1", "bn1")
         ),
-        ConvBatchNorm(conv(inner, K, 1, 1), BatchNorm2d(K, relu=True, weight=0), ("conv3", "bn3")),
+        ConvBatchNorm(
+            conv(inner, inner, 3, stride), BatchNorm2d(inner, activation="relu"), ("conv2", "bn2")
+        ),
+        ConvBatchNorm(
+            conv(inner, K, 1, 1), BatchNorm2d(K, activation="relu", weight=0), ("conv3", "bn3")
+        ),
     ]
     if stride == 1 and C == K:
         return Residual(main)

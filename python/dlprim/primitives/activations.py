@@ -4,6 +4,8 @@ Layers between convolutions take and give activations in the layouts of `Conv2d`
 is reordered from layer to layer. Packed arrays begin on a cache line.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from operator import index
 from typing import Any
@@ -39,9 +41,16 @@ class Activations:
     dtype : dtype
         uint16 for bfloat16 where ml_dtypes is not installed.
     layout : str
+    takes_bits : bool
+        Whether uint16 arrays are taken for bfloat16, which dtype="bfloat16" says.
 
-    TypeError where a number is no integer, or the dtype another one; ValueError where an extent is
-    negative or, apart from N, zero, the layout is unknown, or groups does not divide C.
+    Raises
+    ------
+    TypeError
+        A number is no integer, or the dtype another one.
+    ValueError
+        An extent is negative or, apart from N, zero, the layout is unknown, or groups does not
+        divide C.
     """
 
     def __init__(
@@ -57,6 +66,7 @@ class Activations:
         if integer("groups", groups, 1) and self.shape[1] % groups != 0:
             raise ValueError(f"groups is {groups}, expected a divisor of C = {self.shape[1]}")
         self.dtype = dtype_named(self._dtype_name)
+        self.takes_bits = self._dtype_name == "bfloat16"  # uint16 arrays, for this was said
         self._core = _core.Activations(self.shape, groups, self._dtype_name, layout)
         shapes = self._core.shapes
         self.packed_shape: Shape = shapes["packed"]
@@ -69,19 +79,52 @@ class Activations:
         ----------
         like : array, optional
             An operand: bits of bfloat16 that came as uint16 leave as uint16.
+
+        Returns
+        -------
+        packed ndarray, packed_shape
         """
         return self._core.new("packed", like)
 
     def pack(self, x: Any, out: Array | None = None) -> Array:
-        """The plain array (N, C, H, W) in packed form; ``out`` is written and returned if given.
+        """The plain array in packed form.
 
-        TypeError or ValueError: x or `out` is of another dtype or shape, or they share memory.
+        Parameters
+        ----------
+        x : array of the dtype, (N, C, H, W)
+        out : ndarray of the dtype, packed_shape, optional
+            Written and returned; C-contiguous, apart from x.
+
+        Returns
+        -------
+        packed ndarray, packed_shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            x or `out` is of another dtype or shape, or they share memory.
         """
         plain = contiguous(viewed("x", x, self._dtype_name))
         return self._core.pack("packed", "x", plain, out)
 
     def unpack(self, packed: Any, out: Array | None = None) -> Array:
-        """The packed array in plain form, (N, C, H, W); else as `pack`."""
+        """The packed array in plain form.
+
+        Parameters
+        ----------
+        packed : packed array of the dtype, packed_shape
+        out : ndarray of the dtype, (N, C, H, W), optional
+            Written and returned; C-contiguous, apart from packed.
+
+        Returns
+        -------
+        ndarray of the dtype, (N, C, H, W)
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `pack` does.
+        """
         return self._core.unpack("packed", packed, out)
 
     def __repr__(self) -> str:

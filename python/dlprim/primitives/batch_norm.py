@@ -4,6 +4,8 @@ Memory traffic is all it costs: statistics read src once, normalising reads it a
 dst. In the blocked layout a block of channels does both while the caches still hold it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,23 +20,49 @@ from dlprim.arguments.arrays import (
     require_running,
     require_separate,
 )
+from dlprim.arguments.names import relu_or_none
+from dlprim.arguments.renamed import formerly
 from dlprim.arguments.scalars import flag, fraction, operand_flag, real
 from dlprim.primitives import populations
 from dlprim.primitives.activations import Activations
 from dlprim.primitives.populations import Population
 
+_FLOAT32 = np.dtype(np.float32)
+
+
+class BatchNormResult(NamedTuple):
+    """What `BatchNorm.forward` returns.
+
+    Attributes
+    ----------
+    dst : packed ndarray, src_shape
+    saved : ndarray of float32, (2, C)
+        Mean and 1 / sqrt(variance + eps), for `BatchNorm.backward`.
+    """
+
+    dst: Array
+    saved: FloatArray
+
 
 class BatchNormGradients(NamedTuple):
-    """What `BatchNorm.backward` returns."""
+    """What `BatchNorm.backward` returns.
+
+    Attributes
+    ----------
+    diff_src : packed ndarray, src_shape
+    diff_residual : packed ndarray, src_shape, or None
+        None without a residual and, without an activation, diff_dst itself.
+    diff_weights, diff_bias : ndarray of float32, (C,)
+    """
 
     diff_src: Array
     diff_residual: Array | None
-    diff_weight: FloatArray
+    diff_weights: FloatArray
     diff_bias: FloatArray
 
 
 class BatchNorm:
-    """``dst = relu((src - mean) / sqrt(var + epsilon) * weight + bias + residual)`` by channel.
+    """``dst = activation((src - mean) / sqrt(var + eps) * weights + bias + residual)`` by channel.
 
     Activations are packed ndarrays as `Conv2d` takes them; statistics and parameters are float32
     arrays of shape (C,). Results are the same bits for any number of threads.
@@ -43,11 +71,10 @@ class BatchNorm:
     ----------
     shape, layout, dtype, groups
         As for `Activations`. A layer on (N, C) has H = W = 1.
-    relu : bool
-        relu follows.
+    activation : None or "relu"
     residual : bool
-        Calls of `forward` pass an addend, which is added in front of relu.
-    epsilon : float
+        Calls of `forward` pass an addend, which is added in front of the activation.
+    eps : float
         Added to the variance.
 
     Attributes
@@ -57,41 +84,51 @@ class BatchNorm:
         Of packed src, residual, dst and their gradients.
     relu_mask_shape : tuple of int
         Of the uint8 array that `forward` can write, a bit per element.
+    activation : None or "relu"
+    residual : bool
+    eps : float
 
-    Errors: as `Activations`; epsilon is negative or not finite.
+    Raises
+    ------
+    TypeError, ValueError
+        As `Activations`; eps is negative or not finite, or there is no such activation.
 
-    Source: arXiv 1502.03167, algorithm 1 and section 3. Statistics are merged as by Chan, Golub
+    Notes
+    -----
+    arXiv 1502.03167, algorithm 1 and section 3. Statistics are merged as by Chan, Golub
     and LeVeque (The American Statistician 37, 1983), so a large mean costs no accuracy.
     """
 
+    @formerly(relu="activation='relu'", epsilon="eps")
     def __init__(
         self,
         shape: Sequence[int],
         *,
         layout: str = "blocked",
         dtype: npt.DTypeLike = "float32",
-        relu: bool = False,
+        activation: str | None = None,
         residual: bool = False,
-        epsilon: float = 1e-5,
+        eps: float = 1e-5,
         groups: int = 1,
     ) -> None:
         self.activations = Activations(shape, layout=layout, dtype=dtype, groups=groups)
-        self.epsilon = real("epsilon", epsilon, 0)
-        self.relu = flag("relu", relu)
+        self.eps = real("eps", eps, 0)
+        self.activation = relu_or_none(activation)
         self.residual = operand_flag("residual", residual, "forward")
         self.src_shape = self.activations.packed_shape
         self.relu_mask_shape = self.activations.relu_mask_shape
         n, self._channels, h, w = self.activations.shape
         self._pixels = n * h * w
-        self._core = _core.BatchNorm(self.activations._core, self.relu, self.epsilon)
+        self._core = _core.BatchNorm(self.activations._core, activation is not None, self.eps)
 
     def forward(
         self,
         src: Any,
-        weight: FloatArray | None = None,
-        bias: FloatArray | None = None,
+        *,
         running_mean: FloatArray | None = None,
         running_var: FloatArray | None = None,
+        weights: FloatArray | None = None,
+        bias: FloatArray | None = None,
         residual: Any = None,
         training: bool = True,
         momentum: float = 0.1,
@@ -99,19 +136,19 @@ class BatchNorm:
         relu_mask: npt.NDArray[np.uint8] | None = None,
         saved: FloatArray | None = None,
         population: Population | None = None,
-    ) -> tuple[Array, FloatArray]:
+    ) -> BatchNormResult:
         """Normalises src.
 
         Parameters
         ----------
         src : packed array, src_shape
-        weight, bias : ndarray of float32, (C,), optional
-            Ones and zeros by default.
         running_mean, running_var : ndarray of float32, (C,), optional
             With training they are updated in place, ``running = (1 - momentum) * running +
             momentum * statistic`` with the unbiased variance (as it is where there is one value
             per channel), and not at all for an empty minibatch. Without it they are the
             statistics and must be given.
+        weights, bias : ndarray of float32, (C,), optional
+            Ones and zeros by default.
         residual : packed array, src_shape
             Given exactly when the layer has a residual.
         training : bool
@@ -124,17 +161,19 @@ class BatchNorm:
             Receives where relu let the result through: bit j % 8 of byte j / 8 for channel j.
         saved : ndarray of float32, (2, C), optional
             Written and returned.
-        population : Population, optional
+        population : dlprim.primitives.populations.Population, optional
             Of what src is a part; with training its statistics are taken.
 
         Returns
         -------
-        dst : packed ndarray, src_shape
-        saved : ndarray of float32, (2, C)
-            Mean and 1 / sqrt(variance + epsilon), for `backward`.
+        BatchNormResult
+            ``(dst, saved)``; saved is for `backward`.
 
-        TypeError or ValueError: an array is missing or superfluous, of another dtype or shape, not
-        C-contiguous, or overlaps a result.
+        Raises
+        ------
+        TypeError, ValueError
+            An array is missing or superfluous, of another dtype or shape, not C-contiguous, or
+            overlaps a result.
         """
         flag("training", training)
         self._require_kind(residual, relu_mask)
@@ -150,7 +189,7 @@ class BatchNorm:
         require_separate("running_mean", running_mean, running_var=running_var, saved=saved)
         require_separate("running_var", running_var, saved=saved)
         arrays = {
-            "src": src, "weight": weight, "bias": bias, "residual": residual, "out": dst,
+            "src": src, "weights": weights, "bias": bias, "residual": residual, "out": dst,
             "running_mean": None if training else running_mean,
             "running_var": None if training else running_var,
             "relu_mask": relu_mask, **self._statistics(saved),
@@ -168,31 +207,32 @@ class BatchNorm:
             unbiased = np.float32(count / max(count - 1, 1))
             running_mean += rate * (saved[0] - running_mean)
             running_var += rate * (arrays["variance"] * unbiased - running_var)
-        return dst, saved
+        return tuple.__new__(BatchNormResult, (dst, saved))  # in half its constructor's time
 
     def backward(
         self,
         diff_dst: Any,
         src: Any,
         saved: FloatArray,
-        weight: FloatArray | None = None,
+        *,
+        weights: FloatArray | None = None,
         bias: FloatArray | None = None,
         dst: Any = None,
         relu_mask: Any = None,
         training: bool = True,
         out: Array | None = None,
         diff_residual: Array | None = None,
-        diff_weight: FloatArray | None = None,
+        diff_weights: FloatArray | None = None,
         diff_bias: FloatArray | None = None,
         population: Population | None = None,
         diff_addend: Any = None,
     ) -> BatchNormGradients:
-        """The gradients with respect to src, residual, weight and bias.
+        """The gradients with respect to src, residual, weights and bias.
 
         Parameters
         ----------
         diff_dst, src : packed array, src_shape
-        saved, weight, bias
+        saved, weights, bias : ndarray of float32
             As from `forward`, and as it took them.
         dst, relu_mask : array, optional
             With relu, what tells where it let the result through: the mask, dst or, without a
@@ -203,10 +243,10 @@ class BatchNorm:
             Receives diff_src; may be src or, if diff_residual is another array, diff_dst itself.
         diff_residual : packed ndarray, src_shape, optional
             Receives what passed relu, of a layer with a residual; may be diff_dst itself.
-        diff_weight, diff_bias : ndarray of float32, (C,), optional
+        diff_weights, diff_bias : ndarray of float32, (C,), optional
             Written and returned.
         population : Population, optional
-            As in `forward`; diff_weight and diff_bias are still those of src alone.
+            As in `forward`; diff_weights and diff_bias are still those of src alone.
         diff_addend : packed array, src_shape, optional
             The gradient is diff_dst + diff_addend, of a layer with a residual and relu: two
             branches behind the layer need no pass that adds theirs.
@@ -214,48 +254,57 @@ class BatchNorm:
         Returns
         -------
         BatchNormGradients
-            ``(diff_src, diff_residual, diff_weight, diff_bias)``; diff_residual is None without
-            a residual and, without relu, diff_dst itself.
+            ``(diff_src, diff_residual, diff_weights, diff_bias)``; diff_residual is None without
+            a residual and, without an activation, diff_dst itself.
 
-        Errors: as `forward` does.
+        Raises
+        ------
+        TypeError, ValueError
+            As `forward` does.
         """
         flag("training", training)
-        if self.relu and self.residual and dst is None and relu_mask is None:
+        relu = self.activation is not None
+        if relu and self.residual and dst is None and relu_mask is None:
             raise ValueError("dst and relu_mask are missing, expected one: relu follows a residual")
-        if not self.relu and (dst is not None or relu_mask is not None):
-            raise ValueError("dst or relu_mask is given, but the layer has relu=False")
+        if not relu and (dst is not None or relu_mask is not None):
+            raise ValueError("dst or relu_mask is given, but the layer has no activation")
         require_given("diff_dst", diff_dst)
         require_given("src", src)
         passed = diff_residual
-        if self.residual and self.relu and passed is None:
+        if self.residual and relu and passed is None:
             passed = self.activations.empty(diff_dst)
         self._require_relu_after_residual(diff_residual, diff_addend)
         result = self.activations.empty(diff_dst) if out is None else out
         channels = self._channels
-        weight_sum = np.empty(channels, np.float32) if diff_weight is None else diff_weight
+        weights_sum = np.empty(channels, np.float32) if diff_weights is None else diff_weights
         bias_sum = np.empty(channels, np.float32) if diff_bias is None else diff_bias
         arrays = {
             "diff_dst": diff_dst, "diff_addend": diff_addend, "src": src, "dst": dst,
-            "relu_mask": relu_mask, "weight": weight, "bias": bias, "out": result,
+            "relu_mask": relu_mask, "weights": weights, "bias": bias, "out": result,
             "diff_residual": passed,
-            "diff_weight": weight_sum, "diff_bias": bias_sum, **self._statistics(saved),
+            "diff_weights": weights_sum, "diff_bias": bias_sum, **self._statistics(saved),
         }  # fmt: skip
         if training and population is not None:
             populations.backward(self._core, arrays, self._pixels, population)
         else:
             self._core.backward(arrays, not training, 0)
-        if self.residual and not self.relu:
+        if self.residual and not relu:
             passed = diff_dst
-        return BatchNormGradients(result, passed, weight_sum, bias_sum)
+        return BatchNormGradients(result, passed, weights_sum, bias_sum)
 
     def _statistics(self, saved: Any) -> dict[str, Any]:
-        if not isinstance(saved, np.ndarray) or saved.shape != (2, self._channels):
-            got = getattr(saved, "shape", type(saved).__name__)
-            raise ValueError(f"saved is {got}, expected an array of shape {(2, self._channels)}")
-        return {"mean": saved[0], "inverse_std": saved[1]}
+        right = isinstance(saved, np.ndarray) and saved.shape == (2, self._channels)
+        if right and saved.dtype == _FLOAT32:
+            return {"mean": saved[0], "inverse_std": saved[1]}
+        expected = f"expected an array of float32 of shape {(2, self._channels)}"
+        if not isinstance(saved, np.ndarray):
+            raise TypeError(f"saved is of type {type(saved).__name__}, {expected}")
+        if saved.dtype != _FLOAT32:
+            raise TypeError(f"saved has dtype {saved.dtype}, {expected}")
+        raise ValueError(f"saved has shape {saved.shape}, {expected}")
 
     def _require_relu_after_residual(self, diff_residual: Any, diff_addend: Any) -> None:
-        if self.relu and self.residual:
+        if self.activation is not None and self.residual:
             return
         for name, array in (("diff_residual", diff_residual), ("diff_addend", diff_addend)):
             if array is not None:
@@ -265,8 +314,8 @@ class BatchNorm:
         if (residual is not None) != self.residual:
             given = "missing" if self.residual else "given"
             raise ValueError(f"residual is {given}, but the layer has residual={self.residual}")
-        if relu_mask is not None and not self.relu:
-            raise ValueError("relu_mask is given, but the layer has relu=False")
+        if relu_mask is not None and self.activation is None:
+            raise ValueError("relu_mask is given, but the layer has no activation")
 
     def __repr__(self) -> str:
         it = self.activations

@@ -1,5 +1,7 @@
 """The convolution primitive: shapes fixed once, packed operands, no reordering on the hot path."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -45,7 +47,7 @@ class Conv2d(Operands):
     algorithm : "auto", "direct" or "winograd"
         "winograd" multiplies up to 4 times less, for 3x3 filters with stride 1; in bfloat16 its
         products are float32. "auto" takes for each pass what is faster by estimate, unless
-        `set_conv_algorithm` says otherwise. docs/winograd.md has its errors.
+        `set_conv_algorithm` says otherwise. See the notes on infinities and large values.
     accuracy : None or "high"
         Of Winograd. "high": tiles of 2x2 only, whose errors are below the direct algorithm's.
     activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
@@ -80,9 +82,22 @@ class Conv2d(Operands):
     schedules : dict
         The loop nest of each pass; none of a depthwise convolution.
 
-    TypeError where an argument is of the wrong type; ValueError where the geometry is impossible,
-    a name is unknown, or a schedule cannot be followed. Sources: arXiv 1906.06440, loop nests as
-    values after arXiv 2304.12576.
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong type.
+    ValueError
+        The geometry is impossible, a name is unknown, or a schedule cannot be followed.
+
+    Notes
+    -----
+    Winograd's transforms add and subtract neighbouring inputs, so where `algorithms` says
+    "winograd" one infinity or NaN in src becomes NaN over whole tiles, up to 8x8 results in every
+    output channel, and finite inputs from about 1e36 on can overflow; in backward data the same
+    holds of diff_dst. ``algorithm="direct"``, or ``dlprim.set_conv_algorithm("direct")`` for the
+    whole process, sums as IEEE 754 says. docs/winograd.md has the errors of both.
+
+    Sources: arXiv 1906.06440, loop nests as values after arXiv 2304.12576.
     """
 
     _core: core.Conv2d
@@ -120,7 +135,7 @@ class Conv2d(Operands):
     def algorithms(self) -> dict[str, str]:
         return self._core.algorithms
 
-    def pack_weights(self, w: Any, out: Array | None = None, form: str = "all") -> Array:
+    def pack_weights(self, w: Any, out: Array | None = None, *, form: str = "all") -> Array:
         """Plain weights (K, C/groups, R, S) as weights_shape; else as `pack_src`.
 
         Where a pass is Winograd's, weights can be transformed here or in every call.
@@ -139,9 +154,16 @@ class Conv2d(Operands):
             ``[Kb][Cb][R][S][bc][bk]``, which each call transforms, for weights that change with
             each step. The same for a convolution without Winograd.
 
-        Errors: as `pack_src` does, or there is no such form.
+        Returns
+        -------
+        ndarray of the same dtype, weights_shape, or the shape of another form
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `pack_src` does, or there is no such form.
         """
-        if form not in self._weights_shapes:
+        if not isinstance(form, str) or form not in self._weights_shapes:
             expected = ", ".join(self._weights_shapes)
             raise ValueError(f"form is {form!r}, expected one of {expected}")
         return self._core.pack_weights(self._plain("w", w), out, form)
@@ -153,6 +175,7 @@ class Conv2d(Operands):
         bias: Any = None,
         residual: Any = None,
         out: Array | None = None,
+        *,
         relu_mask: npt.NDArray[np.uint8] | None = None,
     ) -> Array:
         """``activation(src * weights + bias + residual)``, rounded once.
@@ -172,16 +195,25 @@ class Conv2d(Operands):
         relu_mask : ndarray of uint8, relu_mask_shape, optional
             Receives where relu let the result through: bit j % 8 of byte j / 8 for channel j.
 
-        Returns: packed ndarray, dst_shape.
-        TypeError or ValueError: an array is missing or superfluous, of another dtype or shape, not
-        C-contiguous, or overlaps a result.
+        Returns
+        -------
+        packed ndarray, dst_shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            An array is missing or superfluous, of another dtype or shape, not C-contiguous, or
+            overlaps a result.
         """
-        return self._core.forward(src, weights, float32_operand(bias), residual, relu_mask, out)
+        if bias is not None:
+            bias = float32_operand("bias", bias, self._dtype_name)
+        return self._core.forward(src, weights, bias, residual, relu_mask, out)
 
     def backward_relu(
         self,
         diff_dst: Any,
         dst: Any = None,
+        *,
         relu_mask: Any = None,
         out: Array | None = None,
         diff_bias: npt.NDArray[np.float32] | None = None,
@@ -197,8 +229,14 @@ class Conv2d(Operands):
         diff_bias : ndarray of float32, (K,), optional
             Receives the gradient with respect to the bias in the same pass.
 
-        Returns: packed ndarray, dst_shape.
-        Errors: as `forward` does.
+        Returns
+        -------
+        packed ndarray, dst_shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `forward` does.
         """
         if (dst is None) == (relu_mask is None):
             given = "neither" if dst is None else "both"
@@ -208,11 +246,29 @@ class Conv2d(Operands):
     def diff_bias(
         self, diff_dst: Any, out: npt.NDArray[np.float32] | None = None
     ) -> npt.NDArray[np.float32]:
-        """The gradient with respect to the bias, (K,) of float32: of diff_dst as `backward_data`
-        takes it, summed over all but the channels. `out` and errors are as of `forward`.
+        """The gradient with respect to the bias: the sum over all but the channels.
+
+        Parameters
+        ----------
+        diff_dst : packed array, dst_shape
+            As for `backward_data`.
+        out : ndarray of float32, (K,), optional
+            Written and returned; shares no memory with diff_dst.
+
+        Returns
+        -------
+        ndarray of float32, (K,)
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `forward` does.
         """
         result = np.empty(self.w_shape[:1], np.float32) if out is None else out
-        self._core.backward_activation(diff_dst, None, None, None, result)
+        try:
+            self._core.backward_activation(diff_dst, None, None, None, result)
+        except (TypeError, ValueError) as error:  # the core has another name for it
+            raise type(error)(str(error).replace("diff_bias", "out")) from None
         return result
 
     def __repr__(self) -> str:

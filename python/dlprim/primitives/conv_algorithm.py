@@ -4,6 +4,8 @@ A call that leaves the choice open, with algorithm="auto", follows what is set h
 process; and where nothing is, the core estimates for every pass which one is faster.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -42,7 +44,10 @@ def set_conv_algorithm(algorithm: str) -> None:
         called, the environment variable ``DLPRIM_CONV_ALGORITHM`` says it, and without that
         "auto": whichever is faster by estimate, pass by pass.
 
-    ValueError where there is no such algorithm.
+    Raises
+    ------
+    ValueError
+        There is no such algorithm.
     """
     global _chosen
     _chosen = require_algorithm("algorithm", algorithm)
@@ -51,7 +56,14 @@ def set_conv_algorithm(algorithm: str) -> None:
 def get_conv_algorithm() -> str:
     """The algorithm of convolutions that leave it open: "auto", "direct" or "winograd".
 
-    ValueError where ``DLPRIM_CONV_ALGORITHM`` names no algorithm.
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    ValueError
+        ``DLPRIM_CONV_ALGORITHM`` names no algorithm.
     """
     if _chosen is not None:
         return _chosen

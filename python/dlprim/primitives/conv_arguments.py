@@ -1,5 +1,7 @@
 """The arguments that say what a convolution is, in the forms in which callers may state them."""
 
+from __future__ import annotations
+
 from contextlib import suppress
 from operator import index
 from typing import Any, NamedTuple, TypeAlias

@@ -1,9 +1,11 @@
 """The linear primitive: a shape fixed once, packed operands, no reordering on the hot path."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from functools import partial
 from operator import index
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +24,36 @@ _DST_DTYPES = {  # by the dtype of src, the default first
     "uint8": ("float32", "bfloat16", "uint8", "int8"),
     "int8": ("float32", "bfloat16", "uint8", "int8"),
 }
+
+
+class LinearTrained(NamedTuple):
+    """What `Linear.forward` returns with ``training=True``.
+
+    Attributes
+    ----------
+    dst : packed ndarray, dst_shape
+    saved : packed ndarray, dst_shape
+        For `Linear.backward_activation`: dst itself, or for gelu, gelu_tanh and swish what they
+        were applied to.
+    """
+
+    dst: Array
+    saved: Array
+
+
+class ActivationGradients(NamedTuple):
+    """What `Linear.backward_activation` returns.
+
+    Attributes
+    ----------
+    diff_dst : packed ndarray, dst_shape
+        The gradient in front of the activation.
+    diff_bias : ndarray of float32, (K,)
+        Its sum over the minibatch.
+    """
+
+    diff_dst: Array
+    diff_bias: FloatArray
 
 
 class Linear(Operands):
@@ -61,8 +93,16 @@ class Linear(Operands):
         Memory that each pass takes while it runs, by the name of the pass; for backward_weights
         with a float32 result (a bfloat16 one takes a block of sums per thread besides).
 
-    TypeError where an argument is of the wrong type; ValueError where an extent is out of range, a
-    name is unknown, or a schedule cannot be followed. Sources: as of `Conv2d`.
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong type.
+    ValueError
+        An extent is out of range, a name is unknown, or a schedule cannot be followed.
+
+    Notes
+    -----
+    Sources: as of `Conv2d`.
     """
 
     _core: core.Linear
@@ -89,7 +129,7 @@ class Linear(Operands):
         self.dst_dtype = dtype_named(dtypes[1])
         super().__init__(dtypes[0], chosen)
 
-    def pack_weights(self, w: Any, out: Array | None = None, backward: bool = True) -> Array:
+    def pack_weights(self, w: Any, out: Array | None = None, *, backward: bool = True) -> Array:
         """Plain weights in both packed forms, that of the forward and that of the backward pass.
 
         Parameters
@@ -103,8 +143,14 @@ class Linear(Operands):
             With False there is no second form, which `backward_data` alone reads: half of the
             memory and of the time. Not read where there is an `out`.
 
-        Returns: ndarray of the same dtype, weights_shape, or with a first extent of 1 for one form.
-        TypeError or ValueError: w or `out` is of another dtype or shape, or cannot be used.
+        Returns
+        -------
+        ndarray of the same dtype, weights_shape, or with a first extent of 1 for one form
+
+        Raises
+        ------
+        TypeError, ValueError
+            w or `out` is of another dtype or shape, or cannot be used.
         """
         return self._core.pack_weights(self._plain("w", w), out, flag("backward", backward))
 
@@ -113,6 +159,7 @@ class Linear(Operands):
         src: Any,
         weights: Any,
         bias: Any = None,
+        *,
         out: Array | None = None,
         scale: Any = None,
         training: bool = False,
@@ -123,8 +170,10 @@ class Linear(Operands):
         ----------
         src : packed array, src_shape
         weights : packed array, weights_shape, or its first form alone
-        bias, out
-            As for `Conv2d.forward`; out shares no memory with any operand.
+        bias : array of float32 or bfloat16, (K,)
+            Given exactly when the layer has a bias.
+        out : packed ndarray, dst_shape, optional
+            Written and returned; shares no memory with any operand.
         scale : float or array of float32, (K,)
             For 8-bit layers: the exact sums are multiplied by it before the bias is added.
         training : bool
@@ -135,27 +184,34 @@ class Linear(Operands):
         Returns
         -------
         packed ndarray, dst_shape
-            With training=True the pair (dst, saved).
+            With training=True `LinearTrained`, ``(dst, saved)``.
 
-        Errors: as `Conv2d.forward` does.
+        Raises
+        ------
+        TypeError, ValueError
+            As `Conv2d.forward` does.
         """
-        flag("training", training)
-        if isinstance(scale, int | float | np.floating):
+        if training is not False:
+            flag("training", training)
+        if bias is not None:
+            bias = float32_operand("bias", bias, self._dtype_name)
+        if scale is not None and isinstance(scale, int | float | np.floating):
             scale = np.full(self.w_shape[0], scale, np.float32)
         kept = training and self.activation in FROM_ARGUMENT
         before = self._core.new("dst", src) if kept else None
-        dst = self._core.forward(src, weights, float32_operand(bias), scale, before, out)
+        dst = self._core.forward(src, weights, bias, scale, before, out)
         if training:
-            return dst, dst if before is None else before
+            return LinearTrained(dst, dst if before is None else before)
         return dst
 
     def backward_activation(
         self,
         diff_dst: Any,
         saved: Any = None,
+        *,
         out: Array | None = None,
         diff_bias: FloatArray | None = None,
-    ) -> tuple[Array, FloatArray]:
+    ) -> ActivationGradients:
         """The gradients in front of the activation and with respect to the bias.
 
         Parameters
@@ -171,19 +227,21 @@ class Linear(Operands):
 
         Returns
         -------
-        diff : packed ndarray, dst_shape
-            Without an activation and `out`, diff_dst itself.
-        diff_bias : ndarray of float32, (K,)
-            The sum of diff over the minibatch.
+        ActivationGradients
+            ``(diff_dst, diff_bias)``. Without an activation and `out`, the diff_dst that was given.
 
-        Errors: as `backward_data` does, or `saved` is missing.
+        Raises
+        ------
+        TypeError, ValueError
+            As `backward_data` does, or `saved` is missing.
         """
         if self.activation is None:
             saved = None
         elif saved is None:
             raise ValueError(f"saved is missing: the activation of the layer is {self.activation}")
         total = np.empty(self.w_shape[:1], np.float32) if diff_bias is None else diff_bias
-        return self._core.backward_activation(diff_dst, saved, None, out, total), total
+        passed = self._core.backward_activation(diff_dst, saved, None, out, total)
+        return ActivationGradients(passed, total)
 
     def __repr__(self) -> str:
         return f"<dlprim.Linear {self.x_shape} -> {self.y_shape} {self.dtype} {self.layout}>"

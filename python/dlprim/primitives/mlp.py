@@ -1,5 +1,7 @@
 """A multilayer perceptron as one primitive: activations stay packed from layer to layer."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,11 +13,48 @@ from dlprim.arguments.scalars import flag, shown
 from dlprim.primitives.linear import Linear
 
 
-class MLPGradients(NamedTuple):
-    """Of one minibatch; lists are by layer, the first one first."""
+class LayerSaved(NamedTuple):
+    """What `MLP.backward` needs of one layer.
 
-    diff_src: Array | None  # packed
-    diff_weights: list[Array]  # packed, as `Linear.backward_weights` gives them
+    Attributes
+    ----------
+    src : packed ndarray
+        What the layer was called with.
+    saved : packed ndarray
+        As of `LinearTrained`.
+    """
+
+    src: Any
+    saved: Any
+
+
+class MLPTrained(NamedTuple):
+    """What `MLP.forward` returns with ``training=True``.
+
+    Attributes
+    ----------
+    dst : packed ndarray
+    saved : list of LayerSaved
+        By layer, the first one first.
+    """
+
+    dst: Array
+    saved: list[LayerSaved]
+
+
+class MLPGradients(NamedTuple):
+    """Of one minibatch, by layer, the first one first.
+
+    Attributes
+    ----------
+    diff_src : packed ndarray, or None where it was not wanted
+    diff_weights : list of packed ndarrays
+        As `Linear.backward_weights` gives them.
+    diff_biases : list of ndarrays of float32, (K,)
+    """
+
+    diff_src: Array | None
+    diff_weights: list[Array]
     diff_biases: list[FloatArray]
 
 
@@ -47,9 +86,14 @@ class MLP:
     flops : float
         Operations of one forward pass, two per multiply-add.
 
-    Errors: as `Linear` does; ValueError where there is no layer.
+    Raises
+    ------
+    TypeError, ValueError
+        As `Linear` does; ValueError where there is no layer.
 
-    Source: the fully connected layers of arXiv 1906.06440.
+    Notes
+    -----
+    The fully connected layers of arXiv 1906.06440.
     """
 
     def __init__(
@@ -81,18 +125,55 @@ class MLP:
         return sum(layer.flops for layer in self.layers)
 
     def pack_weights(self, weights: Sequence[Any]) -> list[Array]:
-        """As `Linear.pack_weights` of every layer, from plain (K, C) arrays."""
+        """The weights of every layer in packed form.
+
+        Parameters
+        ----------
+        weights : sequence of arrays, (K, C) each
+            As for `Linear.pack_weights`.
+
+        Returns
+        -------
+        list of packed ndarrays
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `Linear.pack_weights` does; ValueError for a wrong number of weights.
+        """
         self._require_layers("weights", weights)
-        return [layer.pack_weights(w) for layer, w in zip(self.layers, weights, strict=True)]
+        packed = []
+        for number, (layer, w) in enumerate(zip(self.layers, weights, strict=True)):
+            with _InLayer(number):
+                packed.append(layer.pack_weights(w))
+        return packed
 
     def unpack_diff_weights(self, diff_weights: Sequence[Any]) -> list[Array]:
-        """As `Linear.unpack_diff_weights` of every layer."""
+        """The gradients of the weights of every layer as plain arrays.
+
+        Parameters
+        ----------
+        diff_weights : sequence of packed arrays
+            From `backward`.
+
+        Returns
+        -------
+        list of ndarrays, (K, C) each
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `Linear.unpack_diff_weights` does; ValueError for a wrong number of gradients.
+        """
         self._require_layers("diff_weights", diff_weights)
-        pairs = zip(self.layers, diff_weights, strict=True)
-        return [layer.unpack_diff_weights(each) for layer, each in pairs]
+        plain = []
+        for number, (layer, each) in enumerate(zip(self.layers, diff_weights, strict=True)):
+            with _InLayer(number):
+                plain.append(layer.unpack_diff_weights(each))
+        return plain
 
     def forward(
-        self, src: Any, weights: Sequence[Any], biases: Sequence[Any], training: bool = False
+        self, src: Any, weights: Sequence[Any], biases: Sequence[Any], *, training: bool = False
     ) -> Any:
         """All layers in turn.
 
@@ -107,30 +188,33 @@ class MLP:
         Returns
         -------
         packed ndarray
-            With training=True the pair (dst, saved): for every layer the pair of its src and of
-            what ``Linear.forward(..., training=True)`` saves. Nothing of it is copied, so src must
-            stay as it is until `backward` is done.
+            With training=True `MLPTrained`, ``(dst, saved)``. Nothing of saved is copied, so src
+            must stay as it is until `backward` is done.
 
-        Errors: as `Linear.forward` does; ValueError for a wrong number of weights or biases.
+        Raises
+        ------
+        TypeError, ValueError
+            As `Linear.forward` does; ValueError for a wrong number of weights or biases.
         """
         flag("training", training)
         self._require_layers("weights", weights)
         self._require_layers("biases", biases)
         saved = []
-        for layer, matrix, bias in zip(self.layers, weights, biases, strict=True):
+        for number, layer in enumerate(self.layers):
+            with _InLayer(number):
+                found = layer.forward(src, weights[number], biases[number], training=training)
             if training:
-                dst, kept = layer.forward(src, matrix, bias, training=True)
-                saved.append((src, kept))
-            else:
-                dst = layer.forward(src, matrix, bias)
-            src = dst
-        return (src, saved) if training else src
+                saved.append(LayerSaved(src, found.saved))
+                found = found.dst
+            src = found
+        return MLPTrained(src, saved) if training else src
 
     def backward(
         self,
         diff_dst: Any,
         saved: Sequence[tuple[Any, Any]],
         weights: Sequence[Any],
+        *,
         needs_diff_src: bool = True,
     ) -> MLPGradients:
         """Gradients of all operands.
@@ -139,12 +223,22 @@ class MLP:
         ----------
         diff_dst : packed array, from `pack_diff_dst`
             It stays as it is.
-        saved, weights
-            From ``forward(..., training=True)``, and as it took them.
+        saved : list of LayerSaved
+            From ``forward(..., training=True)``.
+        weights : sequence of packed arrays
+            As in the forward pass.
         needs_diff_src : bool
             With False the gradient of src is left out; it would be a pass of the first layer.
 
-        Errors: as the passes of `Linear` do; ValueError for a wrong number of weights.
+        Returns
+        -------
+        MLPGradients
+            ``(diff_src, diff_weights, diff_biases)``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As the passes of `Linear` do; ValueError for a wrong number of weights.
         """
         flag("needs_diff_src", needs_diff_src)
         self._require_layers("weights", weights)
@@ -153,13 +247,14 @@ class MLP:
         diff_biases: list[FloatArray] = []
         diff: Any = diff_dst
         for number in reversed(range(len(self.layers))):
-            layer, (src, kept) = self.layers[number], saved[number]
+            layer, (src, kept) = self.layers[number], _saved_of(number, saved)
             in_place = diff if number < len(self.layers) - 1 else None
-            diff, diff_bias = layer.backward_activation(diff, kept, out=in_place)
-            diff_weights.insert(0, layer.backward_weights(src, diff))
-            diff_biases.insert(0, diff_bias)
-            wanted = number > 0 or needs_diff_src
-            diff = layer.backward_data(diff, weights[number]) if wanted else None
+            with _InLayer(number):
+                diff, diff_bias = layer.backward_activation(diff, kept, out=in_place)
+                diff_weights.insert(0, layer.backward_weights(src, diff))
+                diff_biases.insert(0, diff_bias)
+                wanted = number > 0 or needs_diff_src
+                diff = layer.backward_data(diff, weights[number]) if wanted else None
         return MLPGradients(diff, diff_weights, diff_biases)
 
     def __repr__(self) -> str:
@@ -176,3 +271,35 @@ class MLP:
             raise ValueError(
                 f"{name} has {len(values)} entries, expected {len(self.layers)}, one per layer"
             )
+
+
+_LISTS = {"w": "weights", "weights": "weights", "bias": "biases", "diff_weights": "diff_weights",
+          "saved": "saved"}  # fmt: skip
+
+
+class _InLayer:
+    """Errors of a layer name the list that its argument is from, and the place there."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, _: Any) -> None:
+        name, space, rest = str(error).partition(" ")
+        if isinstance(error, TypeError | ValueError) and name in _LISTS:
+            raise type(error)(f"{_LISTS[name]}[{self.number}]{space}{rest}") from None
+
+
+def _saved_of(number: int, saved: Sequence[Any]) -> tuple[Any, Any]:
+    """What one layer saved, checked to be that."""
+    kept = saved[number]
+    if not isinstance(kept, tuple) or len(kept) != 2:
+        raise TypeError(
+            f"saved[{number}] is of type {type(kept).__name__}, expected what "
+            "forward(..., training=True) returned"
+        )
+    return kept

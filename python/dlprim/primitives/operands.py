@@ -1,5 +1,7 @@
 """What primitives of fixed shape have in common: operands, plain to packed and back, schedules."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -91,14 +93,34 @@ class Operands(Scheduled):
             What fills up the last block of channels is zero. x itself where the packed form is
             the plain one and there is no `out`.
 
-        TypeError or ValueError: x or `out` is of another dtype or shape, or cannot be used.
+        Raises
+        ------
+        TypeError, ValueError
+            x or `out` is of another dtype or shape, or cannot be used.
         """
         return self._core.pack("src", "x", self._plain("x", x), out)
 
     def pack_diff_dst(self, dy: Any, out: Array | None = None) -> Array:
-        """An array of the result's shape, plain y_shape, as dst_shape; else as `pack_src`.
+        """A plain array of the result's shape in packed form.
 
         Gradients, residuals and the results of other programs alike.
+
+        Parameters
+        ----------
+        dy : array of the primitive's dtype, y_shape
+            A non-contiguous array is copied first.
+        out : ndarray, dst_shape, optional
+            Written and returned; C-contiguous, apart from dy.
+
+        Returns
+        -------
+        ndarray of the same dtype, dst_shape
+            Else as of `pack_src`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `pack_src` does.
         """
         return self._core.pack("diff_dst", "dy", self._plain("dy", dy), out)
 
@@ -116,19 +138,51 @@ class Operands(Scheduled):
         ndarray of the same dtype, y_shape
             A new one with any layout.
 
-        TypeError or ValueError: dst or `out` is of another dtype or shape, packed otherwise, or
-        cannot be used.
+        Raises
+        ------
+        TypeError, ValueError
+            dst or `out` is of another dtype or shape, packed otherwise, or cannot be used.
         """
         return self._core.unpack("dst", dst, out)
 
     def unpack_diff_src(self, diff_src: Any, out: Array | None = None) -> Array:
-        """The gradient of src, packed as src_shape, plain x_shape; else as `unpack_dst`."""
+        """The gradient of src as a plain array.
+
+        Parameters
+        ----------
+        diff_src : packed array, src_shape
+        out : ndarray of the same dtype, x_shape, optional
+            As for `unpack_dst`.
+
+        Returns
+        -------
+        ndarray of the same dtype, x_shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `unpack_dst` does.
+        """
         return self._core.unpack("diff_src", diff_src, out)
 
     def unpack_diff_weights(self, diff_weights: Any, out: Array | None = None) -> Array:
-        """The gradient of the weights, diff_weights_shape, plain w_shape.
+        """The gradient of the weights as a plain array.
 
-        float32 or bfloat16, as `backward_weights` gave it; else as `unpack_dst`.
+        Parameters
+        ----------
+        diff_weights : packed array, diff_weights_shape
+            float32 or bfloat16, as `backward_weights` gave it.
+        out : ndarray of the same dtype, w_shape, optional
+            As for `unpack_dst`.
+
+        Returns
+        -------
+        ndarray of the same dtype, w_shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `unpack_dst` does.
         """
         return self._core.unpack("diff_weights", diff_weights, out)
 
@@ -145,13 +199,24 @@ class Operands(Scheduled):
         out : packed ndarray, src_shape, optional
             As for `forward`.
 
-        Returns: packed ndarray, src_shape.
-        Errors: as `forward` does; TypeError for an 8-bit layer.
+        Returns
+        -------
+        packed ndarray, src_shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `forward` does; TypeError for an 8-bit layer.
         """
         return self._core.backward_data(diff_dst, weights, out)
 
     def backward_weights(
-        self, src: Any, diff_dst: Any, out: Array | None = None, dtype: npt.DTypeLike | None = None
+        self,
+        src: Any,
+        diff_dst: Any,
+        out: Array | None = None,
+        *,
+        dtype: npt.DTypeLike | None = None,
     ) -> Array:
         """The gradient with respect to the weights, summed over the minibatch.
 
@@ -172,7 +237,10 @@ class Operands(Scheduled):
             hold no channels. In bfloat16 the padding of images is multiplied, as zeros: an
             infinite gradient at the rim gives NaN.
 
-        Errors: as `backward_data` does.
+        Raises
+        ------
+        TypeError, ValueError
+            As `backward_data` does.
         """
         name = "float32" if dtype is None else dtype_name("dtype", dtype)
         narrow = name == "bfloat16" and self.dtype != np.float32
@@ -180,7 +248,7 @@ class Operands(Scheduled):
             raise TypeError(f"dtype is {name}, expected float32 or the dtype of the operands")
         given = None if dtype is None else getattr(out, "dtype", None)
         if given is not None and (given == np.float32) == narrow:
-            raise TypeError(f"dtype is {name}, but out has dtype {given}, expected the same")
+            raise TypeError(f"out has dtype {given}, expected {name} as dtype says")
         return self._core.backward_weights(src, diff_dst, out, narrow)
 
     def _plain(self, name: str, value: Any) -> Array:

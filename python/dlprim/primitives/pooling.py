@@ -1,5 +1,7 @@
 """Pooling of packed activations: maximum, average, global average."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from operator import index
@@ -71,7 +73,10 @@ class MaxPool2d(_Pool2d):
         Of the plain result, (N, C, P, Q), with P and Q rounded down.
     activations, dst_activations : Activations
 
-    Errors: as `Activations`; the geometry is impossible.
+    Raises
+    ------
+    TypeError, ValueError
+        As `Activations`; the geometry is impossible.
     """
 
     @property
@@ -79,6 +84,12 @@ class MaxPool2d(_Pool2d):
         return self.dst_shape
 
     def new_indices(self) -> npt.NDArray[np.uint8]:
+        """A new array for the indices.
+
+        Returns
+        -------
+        ndarray of uint8, indices_shape
+        """
         return aligned(self.dst_shape, np.uint8, zeros=True)
 
     def forward(
@@ -95,9 +106,14 @@ class MaxPool2d(_Pool2d):
             Receives for each result where in its window it was, ``r * S + s``, the first of
             equal ones; for `backward`.
 
-        Returns: packed ndarray, dst_shape.
-        TypeError or ValueError: an array is of another dtype or shape, not C-contiguous, or
-        overlaps a result.
+        Returns
+        -------
+        packed ndarray, dst_shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            An array is of another dtype or shape, not C-contiguous, or overlaps a result.
         """
         return self._core.forward(src, out, indices)
 
@@ -114,8 +130,14 @@ class MaxPool2d(_Pool2d):
         out : packed ndarray, src_shape, optional
             Written and returned; apart from the operands.
 
-        Returns: packed ndarray, src_shape.
-        Errors: as `forward` does.
+        Returns
+        -------
+        packed ndarray, src_shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `forward` does.
         """
         return self._core.backward(diff_dst, indices, out)
 
@@ -123,8 +145,22 @@ class MaxPool2d(_Pool2d):
 class AvgPool2d(_Pool2d):
     """The mean of every window.
 
-    Parameters and attributes are those of `MaxPool2d`, without indices and with a kernel of any
-    size. With count_include_pad, PyTorch's default, zeros of the padding count as elements.
+    Parameters
+    ----------
+    shape, kernel, stride, padding, layout, dtype, groups
+        As for `MaxPool2d`, with a kernel of any size.
+    count_include_pad : bool
+        Zeros of the padding count as elements, as in PyTorch.
+
+    Attributes
+    ----------
+    src_shape, dst_shape, y_shape, activations, dst_activations
+        As of `MaxPool2d`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `MaxPool2d`.
     """
 
     def __init__(
@@ -144,16 +180,64 @@ class AvgPool2d(_Pool2d):
         super().__init__(shape, kernel, stride, padding, layout=layout, dtype=dtype, groups=groups)
 
     def forward(self, src: Any, out: Array | None = None) -> Array:
-        """Pools src into a packed array of dst_shape; else as `MaxPool2d.forward`."""
+        """Pools src.
+
+        Parameters
+        ----------
+        src : packed array, src_shape
+        out : packed ndarray, dst_shape, optional
+            As for `MaxPool2d.forward`.
+
+        Returns
+        -------
+        packed ndarray, dst_shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `MaxPool2d.forward` does.
+        """
         return self._core.forward(src, out, None)
 
     def backward(self, diff_dst: Any, out: Array | None = None) -> Array:
-        """The gradient with respect to src; else as `MaxPool2d.backward`."""
+        """The gradient with respect to src.
+
+        Parameters
+        ----------
+        diff_dst : packed array, dst_shape
+        out : packed ndarray, src_shape, optional
+            As for `MaxPool2d.backward`.
+
+        Returns
+        -------
+        packed ndarray, src_shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `MaxPool2d.backward` does.
+        """
         return self._core.backward(diff_dst, None, out)
 
 
 class GlobalAvgPool2d(AvgPool2d):
-    """The mean of every channel of every image: `AvgPool2d` with one window."""
+    """The mean of every channel of every image: `AvgPool2d` with one window.
+
+    Parameters
+    ----------
+    shape, layout, dtype, groups
+        As for `Activations`.
+
+    Attributes
+    ----------
+    src_shape, dst_shape, y_shape, activations, dst_activations
+        As of `AvgPool2d`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `Activations`.
+    """
 
     def __init__(
         self,
@@ -167,8 +251,23 @@ class GlobalAvgPool2d(AvgPool2d):
         super().__init__(plain, plain[2:], layout=layout, dtype=dtype, groups=groups)
 
     def features(self, dst: Any) -> Array:
-        """The result as plain (N, C): a view, or a copy where the last block is ragged."""
-        packed = float_operand("dst", dst)
+        """The result as plain (N, C): a view, or a copy where the last block is ragged.
+
+        Parameters
+        ----------
+        dst : packed array, dst_shape
+            From `forward`.
+
+        Returns
+        -------
+        ndarray of the dtype of dst, (N, C)
+
+        Raises
+        ------
+        TypeError, ValueError
+            dst is of another dtype or shape.
+        """
+        packed = float_operand("dst", dst, self.activations.takes_bits)
         if packed.shape != self.dst_shape:
             raise ValueError(f"dst has shape {packed.shape}, expected {self.dst_shape}")
         features = self.y_shape[:2]
@@ -177,8 +276,24 @@ class GlobalAvgPool2d(AvgPool2d):
         return self.dst_activations.unpack(packed).reshape(features)
 
     def from_features(self, features: Any, out: Array | None = None) -> Array:
-        """Plain (N, C) packed as dst_shape, for `backward`: the reverse of `features`."""
-        plain = float_operand("features", features)
+        """Plain (N, C) packed as dst_shape, for `backward`: the reverse of `features`.
+
+        Parameters
+        ----------
+        features : array of float32 or bfloat16, (N, C)
+        out : packed ndarray, dst_shape, optional
+            Written and returned; C-contiguous, apart from features.
+
+        Returns
+        -------
+        packed ndarray, dst_shape
+
+        Raises
+        ------
+        TypeError, ValueError
+            An array is of another dtype or shape.
+        """
+        plain = float_operand("features", features, self.activations.takes_bits)
         if plain.shape != self.y_shape[:2]:
             raise ValueError(f"features has shape {plain.shape}, expected {self.y_shape[:2]}")
         return self.dst_activations.pack(plain.reshape(self.y_shape), out)

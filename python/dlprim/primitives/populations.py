@@ -5,6 +5,8 @@ samples. A layer with a population takes two passes over its part instead of one
 caches: sums first, then, when those of all parts are known, what they are for.
 """
 
+from __future__ import annotations
+
 from typing import Any, Protocol
 
 from dlprim.arguments.arrays import FloatArray
@@ -21,9 +23,9 @@ class Population(Protocol):
         ...
 
     def sums(
-        self, pixels: int, diff_weight: FloatArray, diff_bias: FloatArray
+        self, pixels: int, diff_weights: FloatArray, diff_bias: FloatArray
     ) -> tuple[float, FloatArray, FloatArray]:
-        """Values per channel and gradients of weight and bias of all, from those of a part."""
+        """Values per channel and gradients of weights and bias of all, from those of a part."""
         ...
 
 
@@ -38,8 +40,8 @@ def forward(
 
 
 def backward(core: Any, arrays: dict[str, Any], pixels: int, population: Population) -> None:
-    """As ``core.backward``; the gradients of weight and bias are those of this part."""
+    """As ``core.backward``; the gradients of weights and bias are those of this part."""
     core.backward(arrays | {"out": None}, False, 0)
-    count, weight, bias = population.sums(pixels, arrays["diff_weight"], arrays["diff_bias"])
-    given = {"given_diff_weight": weight, "given_diff_bias": bias}
-    core.backward(arrays | given | {"diff_weight": None, "diff_bias": None}, False, count)
+    count, weights, bias = population.sums(pixels, arrays["diff_weights"], arrays["diff_bias"])
+    given = {"given_diff_weights": weights, "given_diff_bias": bias}
+    core.backward(arrays | given | {"diff_weights": None, "diff_bias": None}, False, count)

@@ -1,5 +1,7 @@
 """LSTM and GRU layers: shapes fixed once, weights packed once, forward and backward in time."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -13,6 +15,7 @@ from dlprim.arguments.names import float_type_name
 from dlprim.arguments.scalars import flag, held_integer, operand_flag, refuse_array
 from dlprim.primitives.operands import Scheduled
 from dlprim.primitives.rnn_operands import (
+    RESULTS,
     GRUGradients,
     GRUSaved,
     LSTMGradients,
@@ -73,6 +76,7 @@ class RecurrentLayer(Scheduled):
         w_hh: Any,
         b_ih: Any = None,
         b_hh: Any = None,
+        *,
         out: PackedWeights | None = None,
     ) -> PackedWeights:
         """PyTorch's weights in the form that the passes read.
@@ -87,16 +91,25 @@ class RecurrentLayer(Scheduled):
         out : PackedWeights, optional
             Packed into and returned: those of an earlier call, of this layer or one like it.
 
-        Returns: PackedWeights.
-        TypeError or ValueError: an array is of another dtype or shape or not C-contiguous, a bias
-        is superfluous, or `out` belongs to another kind of layer.
+        Returns
+        -------
+        PackedWeights
+
+        Raises
+        ------
+        TypeError, ValueError
+            An array is of another dtype or shape or not C-contiguous, a bias is superfluous, or
+            `out` belongs to another kind of layer.
         """
         if not self.bias and not (b_ih is None and b_hh is None):
             raise ValueError("b_ih or b_hh was given, but the layer was made with bias=False")
         if out is None:
             out = PackedWeights(self._kind)
         self._require_weights("out", out)
-        biases = {"b_ih": float32_operand(b_ih), "b_hh": float32_operand(b_hh)}
+        biases = {
+            name: float32_operand(name, value, self._kind.dtype)
+            for name, value in (("b_ih", b_ih), ("b_hh", b_hh))
+        }
         plain = {"w_ih": w_ih, "w_hh": w_hh, **biases}
         out.pack(self._core, plain)
         return out
@@ -115,9 +128,7 @@ class RecurrentLayer(Scheduled):
                 f"{name} is packed for {weights.kind}, expected weights of {self._kind}"
             )
 
-    def _forward(
-        self, operands: dict[str, Any], weights: Any, out: Any, training: bool
-    ) -> tuple[Any, ...]:
+    def _forward(self, operands: dict[str, Any], weights: Any, out: Any, training: bool) -> Any:
         """y, the states at the end and, with training, what `backward` needs."""
         training = flag("training", training)
         operands["lengths"] = sequence_lengths(operands["lengths"], out)
@@ -125,8 +136,10 @@ class RecurrentLayer(Scheduled):
         arrays = {**operands, **weights.operands(), "dst": out}
         found = self._core.forward(arrays, training)
         states = [found.pop(name) for name in ("h_n", "c_n") if name in found]
-        ends = (found["dst"], *states)
-        return (*ends, self._saved(**operands, **found)) if training else ends
+        result, trained = RESULTS[self._cell]
+        if not training:
+            return tuple.__new__(result, (found["dst"], *states))  # half a constructor's time
+        return trained(found["dst"], *states, self._saved(**operands, **found))
 
     def _backward(self, saved: Any, weights: Any, gradients: dict[str, Any]) -> Any:
         """Through all steps, from the gradients by name of what `forward` returned."""
@@ -138,7 +151,7 @@ class RecurrentLayer(Scheduled):
         operands = saved._asdict() | gradients
         operands["lengths"] = sequence_lengths(operands["lengths"])
         for name in ("c_0", "diff_c_n"):
-            operands[name] = float32_operand(operands.get(name))
+            operands[name] = float32_operand(name, operands.get(name), self._kind.dtype)
         self._require_weights("weights", weights)
         found: dict[str, Any] = self._core.backward(operands | weights.transposed(self._core))
         absent = {} if self.bias else {"diff_b_ih": None, "diff_b_hh": None}
@@ -188,9 +201,16 @@ class LSTM(RecurrentLayer):
     schedules : dict
         The loop nest of each product, by its name.
 
-    TypeError where an argument is of the wrong type; ValueError where an extent is out of range or
-    a schedule cannot be followed. Source: arXiv 1906.06440, the section on recurrent networks; the
-    equations are those of PyTorch's LSTM.
+    Raises
+    ------
+    TypeError
+        An argument is of the wrong type.
+    ValueError
+        An extent is out of range or a schedule cannot be followed.
+
+    Notes
+    -----
+    arXiv 1906.06440, the section on recurrent networks; the equations are those of PyTorch's LSTM.
     """
 
     _cell, _saved, _gradients = "lstm", LSTMSaved, LSTMGradients
@@ -201,10 +221,11 @@ class LSTM(RecurrentLayer):
         weights: PackedWeights,
         h_0: Any = None,
         c_0: Any = None,
+        *,
         lengths: Any = None,
         training: bool = False,
         out: Array | None = None,
-    ) -> tuple[Any, ...]:
+    ) -> Any:
         """All steps.
 
         Parameters
@@ -226,26 +247,33 @@ class LSTM(RecurrentLayer):
 
         Returns
         -------
-        y : ndarray of the dtype, (T, N, K)
-            h after each step.
-        h_n : ndarray of the dtype, (N, K)
-        c_n : ndarray of float32, (N, K)
-            The states after the last step of each sequence.
-        saved : LSTMSaved
-            With ``training=True``. It refers to x, h_0, c_0 and y, which must not change until
-            `backward`.
+        LSTMResult
+            ``(y, h_n, c_n)``: h after each step, of the dtype, (T, N, K), and the states after the
+            last step of each sequence, (N, K), h_n of the dtype and c_n of float32.
+        LSTMTrained
+            ``(y, h_n, c_n, saved)``, with ``training=True``. The `LSTMSaved` refers to x, h_0, c_0
+            and y, which must not change until `backward`.
 
-        TypeError or ValueError: an array is of another dtype or shape, not C-contiguous, or
-        overlaps `out`; a length is out of range.
+        Raises
+        ------
+        TypeError, ValueError
+            An array is of another dtype or shape, not C-contiguous, or overlaps `out`; a length is
+            out of range.
         """
-        operands = {"src": x, "h_0": h_0, "c_0": float32_operand(c_0), "lengths": lengths}
+        operands = {
+            "src": x,
+            "h_0": h_0,
+            "c_0": float32_operand("c_0", c_0, self._kind.dtype),
+            "lengths": lengths,
+        }
         return self._forward(operands, weights, out, training)
 
     def backward(
         self,
-        diff_dst: Any,
+        dy: Any,
         saved: LSTMSaved,
         weights: PackedWeights,
+        *,
         diff_h_n: Any = None,
         diff_c_n: Any = None,
     ) -> LSTMGradients:
@@ -253,7 +281,7 @@ class LSTM(RecurrentLayer):
 
         Parameters
         ----------
-        diff_dst : array of the dtype, (T, N, K)
+        dy : array of the dtype, (T, N, K)
             With respect to y. What it has in padding counts for nothing.
         saved : LSTMSaved
             From `forward`, or made of arrays that were stored.
@@ -269,10 +297,12 @@ class LSTM(RecurrentLayer):
             In plain shapes; those of weights and biases are float32, summed over steps and
             sequences.
 
-        TypeError or ValueError: an array, of the saved ones too, is of another dtype or shape or
-        not C-contiguous.
+        Raises
+        ------
+        TypeError, ValueError
+            An array, of the saved ones too, is of another dtype or shape or not C-contiguous.
         """
-        gradients = {"diff_dst": diff_dst, "diff_h_n": diff_h_n, "diff_c_n": diff_c_n}
+        gradients = {"diff_dst": dy, "diff_h_n": diff_h_n, "diff_c_n": diff_c_n}
         found: LSTMGradients = self._backward(saved, weights, gradients)
         return found
 
@@ -286,9 +316,18 @@ class GRU(RecurrentLayer):
         n = tanh(w_in x + b_in + r * (w_hn h + b_hn))
         h = (1 - z) * n + z * h
 
-    Parameters, attributes, methods, errors and sources are those of `LSTM` without c, and it keeps
-    h in float32 from step to step. The equations are PyTorch's: the reset gate is applied after
-    the product.
+    The equations are PyTorch's: the reset gate is applied after the product. h is kept in float32
+    from step to step. Attributes, methods and sources are those of `LSTM` without c.
+
+    Parameters
+    ----------
+    x_shape, K, dtype, reverse, bias, schedule
+        As for `LSTM`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `LSTM`.
     """
 
     _cell, _saved, _gradients = "gru", GRUSaved, GRUGradients
@@ -298,19 +337,53 @@ class GRU(RecurrentLayer):
         x: Any,
         weights: PackedWeights,
         h_0: Any = None,
+        *,
         lengths: Any = None,
         training: bool = False,
         out: Array | None = None,
-    ) -> tuple[Any, ...]:
-        """All steps: y, h_n and, with training, a `GRUSaved`; else as `LSTM.forward`."""
+    ) -> Any:
+        """All steps.
+
+        Parameters
+        ----------
+        x, weights, h_0, lengths, training, out
+            As for `LSTM.forward`.
+
+        Returns
+        -------
+        GRUResult
+            ``(y, h_n)``.
+        GRUTrained
+            ``(y, h_n, saved)``, with ``training=True``.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `LSTM.forward` does.
+        """
         operands = {"src": x, "h_0": h_0, "lengths": lengths}
         return self._forward(operands, weights, out, training)
 
     def backward(
-        self, diff_dst: Any, saved: GRUSaved, weights: PackedWeights, diff_h_n: Any = None
+        self, dy: Any, saved: GRUSaved, weights: PackedWeights, *, diff_h_n: Any = None
     ) -> GRUGradients:
-        """The gradients of everything, through all steps; else as `LSTM.backward`."""
-        gradients = {"diff_dst": diff_dst, "diff_h_n": diff_h_n}
+        """The gradients of everything, through all steps.
+
+        Parameters
+        ----------
+        dy, saved, weights, diff_h_n
+            As for `LSTM.backward`, with a `GRUSaved`.
+
+        Returns
+        -------
+        GRUGradients
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `LSTM.backward` does.
+        """
+        gradients = {"diff_dst": dy, "diff_h_n": diff_h_n}
         found: GRUGradients = self._backward(saved, weights, gradients)
         return found
 

@@ -1,5 +1,7 @@
 """Operands of the recurrent primitives: packed weights, saved states, gradients, new arrays."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from threading import Lock
 from typing import Any, NamedTuple
@@ -11,6 +13,61 @@ from dlprim import _core
 from dlprim.arguments.arrays import Array, FloatArray, refuse_masked
 
 IntArray = npt.NDArray[np.int64]
+
+
+class LSTMResult(NamedTuple):
+    """What `LSTM.forward` and `lstm` return.
+
+    Attributes
+    ----------
+    y : ndarray of the dtype, (T, N, K)
+        h after each step.
+    h_n : ndarray of the dtype, (N, K)
+    c_n : ndarray of float32, (N, K)
+        The states after the last step of each sequence.
+    """
+
+    y: Array
+    h_n: Array
+    c_n: FloatArray
+
+
+class LSTMTrained(NamedTuple):
+    """As `LSTMResult`, with ``training=True``.
+
+    Attributes
+    ----------
+    y, h_n, c_n : ndarray
+        As of `LSTMResult`.
+    saved : LSTMSaved, or of `lstm` SavedRecurrence
+        For the backward pass.
+    """
+
+    y: Array
+    h_n: Array
+    c_n: FloatArray
+    saved: Any
+
+
+class GRUResult(NamedTuple):
+    """As `LSTMResult`, of `GRU.forward` and `gru`, without c_n."""
+
+    y: Array
+    h_n: Array
+
+
+class GRUTrained(NamedTuple):
+    """As `LSTMTrained`, of `GRU.forward` and `gru`, without c_n."""
+
+    y: Array
+    h_n: Array
+    saved: Any
+
+
+RESULTS: dict[str, tuple[Any, Any]] = {  # without and with training
+    "lstm": (LSTMResult, LSTMTrained),
+    "gru": (GRUResult, GRUTrained),
+}
 
 
 class LSTMSaved(NamedTuple):
@@ -157,7 +214,10 @@ def sequence_lengths(value: Any, out: Any = None) -> IntArray | None:
     if value is None:
         return None
     refuse_masked({"lengths": value})
-    lengths = np.asarray(value)
+    try:
+        lengths = np.asarray(value)
+    except Exception as error:  # whatever another library's array raises
+        raise TypeError(f"lengths cannot be viewed as a NumPy array: {error}") from error
     if lengths.dtype.kind not in "iu":
         raise TypeError(f"lengths has dtype {lengths.dtype}, expected integers")
     if isinstance(out, np.ndarray) and np.shares_memory(lengths, out):

@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlprim.train.config import TrainConfig
+from dlprim.train.description import FORMAT, require_description
 from dlprim.train.folder import FILE, CheckpointError, temporary_name
 from dlprim.train.loop import Trainer
 from dlprim.train.models import LanguageModel
 from dlprim.train.npz import DamagedFileError, read_arrays
 
 EXCHANGE = "exchange/"  # before the names of what ranks carry from step to step
-_FORMAT = 2
 _DESCRIPTION = "description"  # JSON, as bytes
 
 
@@ -47,9 +47,10 @@ def save(folder: Path, trainer: Trainer, history: list[dict[str, Any]]) -> None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     description = {
-        "format": _FORMAT,
+        "format": FORMAT,
         "config": asdict(trainer.config),
         "data": trainer.task.digest,
+        "inputs": dict(trainer.task.inputs),
         "ranks": dict(trainer.exchange.settings),
         "step": trainer.step,
         "loss_sum": trainer.loss_sum,
@@ -100,7 +101,7 @@ def load(
     try:
         trainer.model.load_state_dict(parts["model"])
         trainer.optimizer.load_state_dict(parts["optimizer"])
-    except (KeyError, ValueError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} does not fit the model: {error.args[0]}") from error
     trainer.exchange.load_state_dict(parts["exchange"])
     if isinstance(trainer.model, LanguageModel):
@@ -153,6 +154,8 @@ def require_same(path: Path, stored: dict[str, Any], given: dict[str, Any], trai
     """
     given = json.loads(json.dumps(given))
     other = [name for name in given if given[name] != stored.get(name)]
+    if "data" in other and all(str(it["data"]).endswith(".npz") for it in (given, stored)):
+        other.remove("data")  # a file may have moved: its digest tells whether it is the same
     if trains and other == ["epochs"] and given["epochs"] > stored["epochs"]:
         if stored["schedule"] == "constant":
             return
@@ -171,7 +174,11 @@ def _opened(path: Path, only: str | None = None) -> tuple[dict[str, Any], dict[s
         arrays = read_arrays(path, only)
     except FileNotFoundError:
         raise CheckpointError(
-            f"{path} does not exist: there is nothing to resume or test"
+            f"{path} does not exist: there is nothing to resume, test or predict with"
+        ) from None
+    except NotADirectoryError:
+        raise CheckpointError(
+            f"{path.parent} is no folder, expected that of a checkpoint"
         ) from None
     except (OSError, DamagedFileError) as error:
         raise CheckpointError(f"{path} is damaged or no checkpoint: {error}") from error
@@ -185,10 +192,7 @@ def _opened(path: Path, only: str | None = None) -> tuple[dict[str, Any], dict[s
             f"{path} is no checkpoint of dlprim.train: it holds {names or 'nothing'}, but no "
             f"{_DESCRIPTION!r}"
         ) from None
-    if description.get("format") != _FORMAT:
-        raise CheckpointError(f"{path} has format {description.get('format')}, expected {_FORMAT}")
-    description["config"].setdefault("schedule", "linear")  # the only one of version 0.1
-    return description, arrays
+    return require_description(path, description), arrays
 
 
 def _arrays(trainer: Trainer) -> dict[str, NDArray[Any]]:

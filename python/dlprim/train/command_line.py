@@ -74,8 +74,7 @@ def _main(options: argparse.ArgumentParser, flags: argparse.Namespace, group: Gr
             return 0
         config = settled(options, flags, group)
         if flags.predict is not None:
-            model = load(flags.checkpoint)
-            print("\n".join(map(str, predict_file(model, flags.predict, flags.output))))
+            _predict(flags)
             return 0
         if flags.check:
             return check(config, flags, group)
@@ -93,3 +92,19 @@ def _main(options: argparse.ArgumentParser, flags: argparse.Namespace, group: Gr
         if group.size == 1 and not isinstance(error, ValueError):
             raise
         return end_job(group, PROGRAM, error)
+
+
+def _predict(flags: argparse.Namespace) -> None:
+    """Prints a class per image.
+
+    Raises
+    ------
+    CheckpointError, MissingDataError, ValueError, OSError
+        As `load` and `predict_file` do.
+    """
+    model = load(flags.checkpoint)
+    try:
+        classes = predict_file(model, flags.predict, flags.output)
+    except TypeError as error:  # the file's, and no mistake of this program
+        raise MissingDataError(str(error)) from error
+    print("".join(f"{it}\n" for it in classes), end="")

@@ -12,7 +12,8 @@ from __future__ import annotations
 import hashlib
 import importlib
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ class Dataset:
     """A classification problem, already split.
 
     `*_src` are float32 (N, C) or images (N, C, H, W), `*_labels` int64 (N,) with values in
-    [0, classes). `digest` tells the samples, as they were loaded, from any others.
+    [0, classes). `digest` tells the samples, as they were loaded, from any others, and `inputs`
+    says what they were: the ``shape`` of one, and the ``least`` and ``most`` of their values.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Dataset:
     test_src: NDArray[np.float32]
     test_labels: NDArray[np.int64]
     digest: str = ""
+    inputs: Mapping[str, Any] = field(default_factory=dict)
 
 
 def load_digits(generator: np.random.Generator) -> Dataset:
@@ -150,8 +153,9 @@ def synthetic(size: int, generator: np.random.Generator) -> Dataset:
     src = generator.standard_normal((_SYNTHETIC_IMAGES, 3, size, size), dtype=np.float32)
     labels = generator.integers(0, _SYNTHETIC_CLASSES, _SYNTHETIC_IMAGES)
     few = _SYNTHETIC_IMAGES // 4
-    digest = digest_of(src, labels)
-    return Dataset("synthetic", _SYNTHETIC_CLASSES, src, labels, src[:few], labels[:few], digest)
+    parts = src, labels, src[:few], labels[:few]
+    digest, inputs = digest_of(src, labels), _inputs(src)
+    return Dataset("synthetic", _SYNTHETIC_CLASSES, *parts, digest, inputs)
 
 
 def as_images(dataset: Dataset, channels: int, size: int) -> Dataset:
@@ -263,4 +267,8 @@ def _split(
 ) -> Dataset:
     train, test = stratified_split(labels, TEST_FRACTION, generator)
     parts = src[train], labels[train], src[test], labels[test]
-    return Dataset(name, classes, *parts, digest_of(src, labels))
+    return Dataset(name, classes, *parts, digest_of(src, labels), _inputs(src))
+
+
+def _inputs(src: NDArray[np.float32]) -> dict[str, Any]:
+    return {"shape": src.shape[1:], "least": float(src.min()), "most": float(src.max())}

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from dlprim.distributed import Group
 from dlprim.distributed.agreement import prepare_together
+from dlprim.files import check_writable
 from dlprim.train.flags import PROGRAM
 from dlprim.train.progress import warn
-from dlprim.train.records import check_writable
 
 FILE = "checkpoint.npz"
 LOCK = "checkpoint.lock"

@@ -168,7 +168,7 @@ class Trainer:
     ) -> None:
         self.model, self.task, self.config = model, task, config
         self.exchange: Exchange = NoExchange() if exchange is None else exchange
-        values = [parameter.value for parameter in model.parameters()]
+        values = model.parameters()
         self.optimizer: SGD | AdamW
         if config.model in LANGUAGE:
             self.optimizer = AdamW(values, config.lr, weight_decay=config.weight_decay)
@@ -222,7 +222,7 @@ class Trainer:
         self.exchange.begin(self.step)
         # A diverging run overflows on its way to NaN; the check below says it better.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            dst = self.model.forward(src)
+            dst = self.model.forward(src, training=True)
             loss, diff_dst = dlprim.softmax_cross_entropy(dst, targets)
             self.exchange.announce(self.step, loss, self.task.count(targets))
             forward = clock()
@@ -256,7 +256,6 @@ class Trainer:
                     gradient *= np.float32(_LARGEST_GRADIENT / norm)
         self.optimizer.learning_rate = self.learning_rate
         self.optimizer.step(gradients)
-        self.model.changed()
 
     def _finish_epoch(self) -> EpochRecord:
         epoch = self.step // self.task.steps
@@ -296,7 +295,7 @@ def first_not_finite(model: Module, src: NDArray[Any]) -> str | None:
     context = model.context
     context.observer = observe
     try:
-        model.forward(src)
+        model.forward(src, training=True)
     finally:
         context.observer = None
     return found[0] if found else None

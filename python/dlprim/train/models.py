@@ -40,14 +40,19 @@ class LanguageModel(nn.Module):
         embedded: int = _EMBEDDED,
     ) -> None:
         super().__init__()
+        self._sizes: dict[str, Any] = {"cell": cell, "V": V, "hidden": hidden, "layers": layers}
+        self._sizes |= {"embedded": embedded}
         self.encoder = nn.Embedding(V, embedded, generator=generator, scale=0.5)
         self.rnn = nn.Recurrent(cell, embedded, hidden, layers, generator=generator)
         self.decoder = nn.Linear(hidden, V, generator=generator, scale=hidden**-0.5)
 
+    def arguments(self) -> dict[str, Any]:
+        return self._sizes
+
     def children(self) -> dict[str, nn.Module]:
         return {"encoder": self.encoder, "rnn": self.rnn, "decoder": self.decoder}
 
-    def forward(self, x: Any, training: bool = True) -> Array:
+    def forward(self, x: Any, training: bool | None = None) -> Array:
         y: Any = x
         for name, layer in self.children().items():
             if name == "decoder":
@@ -94,10 +99,12 @@ def cnn(
         for place in range(2):
             stride = 2 if stage > 0 and place == 0 else 1
             first = stage == 0 and place == 0
-            conv = nn.Conv2d(channels, width, 3, stride, 1, generator=generator, first=first)
+            conv = nn.Conv2d(
+                channels, width, 3, stride, 1, bias=False, generator=generator, first=first
+            )
             name = f"{stage}.{place}"
             names = (f"conv{name}", f"bn{name}")
-            block = nn.ConvBatchNorm(conv, nn.BatchNorm2d(width, relu=True), names)
+            block = nn.ConvBatchNorm(conv, nn.BatchNorm2d(width, activation="relu"), names)
             layers[f"stage{name}"] = block
             channels = width
     layers["pool"] = nn.GlobalAvgPool2d()

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dlprim.arguments.floats import widened
+from dlprim.arguments.arrays import converted, viewed
+from dlprim.arguments.floats import name_of, widened
+from dlprim.files import replaced
 from dlprim.nn import Module
 from dlprim.train import checkpoint
 from dlprim.train.config import LANGUAGE, TrainConfig
 from dlprim.train.data import MissingDataError, images_of, rows_of, values_of
+from dlprim.train.flags import PROGRAM
 from dlprim.train.folder import FILE, CheckpointError
 from dlprim.train.models import build
 from dlprim.train.npz import DamagedFileError, read_array, read_arrays
-from dlprim.train.records import replaced
+from dlprim.train.progress import warn
 from dlprim.train.tasks import enlarged_size, seeded
 
 _BATCH = 128  # images that are computed at a time, so that activations stay small
@@ -32,6 +39,8 @@ class TrainedModel:
     places in ``dlprim.train.text.ALPHABET`` that each sequence begins with; the result is
     (T, N, classes), of the character behind each.
 
+    Several Python threads may call it; one at a time computes, on all of dlprim's threads.
+
     Attributes
     ----------
     module : Module
@@ -41,12 +50,30 @@ class TrainedModel:
     classes : int
     """
 
-    def __init__(self, module: Module, config: TrainConfig, channels: int, classes: int) -> None:
+    def __init__(
+        self,
+        module: Module,
+        config: TrainConfig,
+        channels: int,
+        classes: int,
+        inputs: Mapping[str, Any] | None = None,
+    ) -> None:
         self.module, self.config, self.classes = module, config, classes
         self._channels = channels  # of images; values of a row
+        self._inputs = inputs or {}  # of the training, as `Dataset.inputs`; {} if not known
+        self._lock = Lock()  # a Module computes in buffers of its own
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: it for name, it in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=Lock())
 
     def __call__(self, x: ArrayLike) -> NDArray[np.float32]:
         """The logits of each class.
+
+        A RuntimeWarning says where values lie far outside those of the training, as pixels of 0 to
+        255 do that are not uint8, or images have another size.
 
         Raises
         ------
@@ -55,13 +82,19 @@ class TrainedModel:
         ValueError
             x has not the shape that the model takes, or a value that is not finite or no character.
         """
-        return self.logits(np.asarray(x), "x")
+        doubts: list[str] = []
+        dst = self.logits(_as_array(x), "x", doubts.append)
+        for doubt in doubts:
+            warnings.warn(doubt, RuntimeWarning, stacklevel=2)
+        return dst
 
-    def logits(self, x: NDArray[Any], name: str) -> NDArray[np.float32]:
-        """As a call; messages say ``name`` instead of x."""
+    def logits(
+        self, x: NDArray[Any], name: str, doubt: Callable[[str], None]
+    ) -> NDArray[np.float32]:
+        """As a call; messages say ``name`` instead of x, and ``doubt`` takes the warnings."""
         if self.config.model in LANGUAGE:
             return self._of_text(x, name)
-        if x.dtype.kind not in "iuf":
+        if x.dtype.kind not in "iuf" and name_of(x.dtype) != "bfloat16":
             raise TypeError(f"{name} has dtype {x.dtype}, expected integers or floats")
         if x.ndim not in (2, 4) or x[:1].size == 0 < x.shape[0]:
             raise ValueError(
@@ -69,19 +102,27 @@ class TrainedModel:
                 "above 0"
             )
         try:
-            src = self._prepared(values_of(x, name), name)
+            values = values_of(x, name)
+            src = self._prepared(values, name)
         except MissingDataError as error:
             raise ValueError(str(error)) from error
+        self._compare(values, name, doubt)
         dst = np.empty((x.shape[0], self.classes), np.float32)
         for start in range(0, x.shape[0], _BATCH):
             part = slice(start, start + _BATCH)
-            dst[part] = widened(self.module.forward(src[part], training=False))
+            dst[part] = self._inferred(src[part])
         return dst
 
     def _prepared(self, src: NDArray[np.float32], name: str) -> NDArray[np.float32]:
         """As the training made its images."""
         if self.config.model != "mlp":
             return images_of(src, self._channels, enlarged_size(self.config), name)
+        shape = self._inputs.get("shape", ())
+        if src.ndim == 4 and len(shape) == 3 and list(src.shape[1:]) != list(shape):
+            wanted = ", ".join(map(str, shape))
+            raise ValueError(
+                f"{name} has the shape {src.shape}, expected (N, {wanted}) as in training"
+            )
         rows = rows_of(src)
         if rows.shape[1] != self._channels:
             raise ValueError(
@@ -89,6 +130,24 @@ class TrainedModel:
                 "training"
             )
         return rows
+
+    def _compare(self, src: NDArray[np.float32], name: str, doubt: Callable[[str], None]) -> None:
+        """Says where images are unlike those of the training, though the model takes them."""
+        if not self._inputs or src.size == 0:
+            return
+        least, most = self._inputs["least"], self._inputs["most"]
+        margin = (most - least or 1.0) + 4 * self.config.noise
+        if src.min() < least - margin or src.max() > most + margin:
+            doubt(
+                f"{name} holds values from {src.min():g} to {src.max():g}, those of the training "
+                f"were {least:g} to {most:g}: expected values of the same scale (of integers only "
+                "uint8 is scaled)"
+            )
+        if self.config.model != "mlp" and not enlarged_size(self.config):
+            sizes = [_sides(it) for it in (src.shape[1:], self._inputs["shape"])]
+            if sizes[0] != sizes[1]:
+                own, trained = (" x ".join(map(str, it)) for it in sizes)
+                doubt(f"{name} has images of {own} pixels, those of the training had {trained}")
 
     def _of_text(self, x: NDArray[Any], name: str) -> NDArray[np.float32]:
         if x.dtype.kind not in "iu":
@@ -100,8 +159,11 @@ class TrainedModel:
         if x.min() < 0 or x.max() >= self.classes:
             other = x.min() if x.min() < 0 else x.max()
             raise ValueError(f"{name} holds {other}, expected 0 to {self.classes - 1}")
-        dst = widened(self.module.forward(x.astype(np.int64), training=False))
-        return dst.reshape(*x.shape, self.classes)
+        return self._inferred(x.astype(np.int64)).reshape(*x.shape, self.classes)
+
+    def _inferred(self, src: NDArray[Any]) -> NDArray[np.float32]:
+        with self._lock:
+            return widened(self.module.forward(src, training=False))
 
 
 def load(folder: str | os.PathLike[str]) -> TrainedModel:
@@ -131,7 +193,19 @@ def load(folder: str | os.PathLike[str]) -> TrainedModel:
         module.load_state_dict(state)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} does not fit the model: {error.args[0]}") from error
-    return TrainedModel(module, config, channels, classes)
+    return TrainedModel(module, config, channels, classes, description.get("inputs"))
+
+
+def _as_array(x: Any) -> NDArray[Any]:
+    """The argument x, of numbers as far as one can see."""
+    if isinstance(x, np.ndarray) or hasattr(x, "__dlpack__"):
+        return viewed("x", x, "numbers")
+    return converted("x", x)
+
+
+def _sides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Height and width of an image, (C, H, W) or the pixels of a square."""
+    return tuple(shape[1:]) if len(shape) == 3 else (math.isqrt(shape[0]),) * 2
 
 
 def predict_file(model: TrainedModel, source: Path, target: Path | None) -> NDArray[np.intp]:
@@ -170,7 +244,7 @@ def predict_file(model: TrainedModel, source: Path, target: Path | None) -> NDAr
             images, name = arrays["images"], f"{source}: images"
     except (OSError, DamagedFileError) as error:
         raise MissingDataError(f"{source} cannot be read: {error}") from error
-    logits = model.logits(images, name)
+    logits = model.logits(images, name, lambda doubt: warn(PROGRAM, doubt))
     if target is not None:
         with replaced(target) as file:
             np.save(file, logits, allow_pickle=False)

@@ -117,7 +117,6 @@ class RankExchange:
         ends = np.cumsum([array.size for array in arrays])
         for array, mean in zip(arrays, np.split(means, ends[:-1]), strict=True):
             array[...] = mean.reshape(array.shape)
-        self._model.changed()
 
     def mean(self, value: float, weight: float) -> float:
         everywhere = self.group.allgather((value * weight, weight))

@@ -8,14 +8,12 @@ the disk: a reader never sees half of it, and a failed run leaves an earlier fil
 from __future__ import annotations
 
 import json
-import os
-import secrets
-import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import TextIO
+
+from dlprim.files import check_writable, replaced, without_links
 
 
 class ResultFile:
@@ -23,6 +21,10 @@ class ResultFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+
+    def replaces(self, path: Path) -> bool:
+        """Whether records take the place of that file."""
+        return without_links(self._path) == without_links(path)
 
     def check(self) -> None:
         """As `check_writable`."""
@@ -37,10 +39,20 @@ class StandardOutput:
     """The standard output of the moment it is made, even where it is redirected later."""
 
     def __init__(self) -> None:
-        self._stream = sys.stdout
+        self._stream: TextIO | None = sys.stdout  # None where it was closed
+
+    def replaces(self, path: Path) -> bool:
+        """Whether records take the place of that file: they never do."""
+        return False
 
     def check(self) -> None:
-        """Nothing can be tried without writing."""
+        """Makes sure that there is one; more cannot be tried without writing.
+
+        Raises:
+            OSError: it is closed.
+        """
+        if self._stream is None:
+            raise OSError("standard output is closed")
 
     def write(self, records: Iterable[Mapping[str, object]]) -> None:
         """All of them or, where one cannot be written as JSON, none.
@@ -49,6 +61,8 @@ class StandardOutput:
             OSError: in a sentence that gives the reason.
             ValueError: a record holds NaN or infinity.
         """
+        self.check()
+        assert self._stream is not None
         text = "".join(map(_line, records))
         try:
             self._stream.write(text)
@@ -61,24 +75,6 @@ class StandardOutput:
 def destination(name: str) -> ResultFile | StandardOutput:
     """Where records go: a path, or "-" for standard output."""
     return StandardOutput() if name == "-" else ResultFile(Path(name))
-
-
-def check_writable(path: Path) -> None:
-    """Makes sure, as far as one can in advance, that `write_lines` will succeed.
-
-    It tries: an empty temporary file is created in the directory of the path and removed.
-
-    Raises:
-        OSError: in a sentence that names the path and the reason.
-    """
-    target = _without_links(path)
-    try:
-        _check_replaceable(target)
-        temporary = _temporary_beside(target)
-        temporary.touch(exist_ok=False)
-        temporary.unlink()
-    except OSError as error:
-        raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def write_lines(path: Path, records: Iterable[Mapping[str, object]]) -> None:
@@ -97,48 +93,5 @@ def write_lines(path: Path, records: Iterable[Mapping[str, object]]) -> None:
             file.write(_line(record).encode())
 
 
-@contextmanager
-def replaced(path: Path) -> Iterator[BinaryIO]:
-    """A new file, which takes the place of the path once it is written and on the disk.
-
-    Raises:
-        OSError: the file cannot be written, in a sentence that names the path and the reason.
-    """
-    target = _without_links(path)
-    temporary = _temporary_beside(target)
-    try:
-        with temporary.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    except OSError as error:
-        raise OSError(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _line(record: Mapping[str, object]) -> str:
     return json.dumps(record, allow_nan=False) + "\n"
-
-
-def _check_replaceable(target: Path) -> None:
-    """Refuses what a rename would replace though a plain write would not, such as a device."""
-    try:
-        mode = target.stat().st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISREG(mode):
-        raise OSError("it exists and is not a regular file")
-    if not os.access(target, os.W_OK):
-        raise OSError("it exists and is read-only")
-
-
-def _without_links(path: Path) -> Path:
-    """Follows symbolic links, because a rename would replace the link rather than its target."""
-    return Path(os.path.realpath(path))
-
-
-def _temporary_beside(target: Path) -> Path:
-    """A new name in the same directory: a rename is atomic only within a file system."""
-    return target.parent / f".dlprim-{secrets.token_hex(8)}.tmp"

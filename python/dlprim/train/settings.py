@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 from dlprim.distributed import Group
 from dlprim.distributed.agreement import prepare_together
+from dlprim.files import check_writable
 from dlprim.train import checkpoint
-from dlprim.train.config import TrainConfig, configured, without_effect
+from dlprim.train.config import DATA, TrainConfig, configured, without_effect
 from dlprim.train.flags import PROGRAM
 from dlprim.train.folder import FILE
 from dlprim.train.progress import warn
-from dlprim.train.records import check_writable
 
 
 def settled(
@@ -48,6 +49,12 @@ def settled(
             config = replace(config, batch_size=config.batch_size * group.size)
     if config.batch_size < group.size:
         options.error(f"argument --global-batch: expected {group.size}, one sample per rank")
+    if (
+        flags.json is not None
+        and config.data not in DATA
+        and flags.json.replaces(Path(config.data))
+    ):
+        options.error("argument --json: expected another file than that of the data")
     for name, reason in without_effect(given, config).items():
         options.error(f"argument --{name.replace('_', '-')}: {reason}")
     return config
@@ -73,6 +80,7 @@ def require_company(
             "--profile, for the times of untrained weights)"
         )
     _require_prediction(options, flags, group)
+    _require_effect(options, flags)
     for name in ("bandwidth", "latency"):
         if getattr(flags, name) is not None and not flags.predict_scaling:
             options.error(
@@ -93,16 +101,37 @@ def _require_prediction(
         return
     if flags.checkpoint is None:
         options.error("argument --predict: expected --checkpoint DIR too, whose weights predict")
-    for name in ("resume", "eval", "profile", "check", "predict_scaling", "json", "baseline"):
-        if getattr(flags, name):
-            options.error(f"argument --predict: expected without --{name.replace('_', '-')}")
     if group.size > 1:
         options.error(f"argument --predict: expected one rank, not {group.size}")
+    if "data" in flags:
+        options.error("argument --data: expected without --predict, whose FILE has the images")
     if flags.output is not None:
         try:
             check_writable(flags.output)
         except OSError as error:
             options.error(f"argument --output: {error}")
+        if flags.output.resolve() == flags.predict.resolve():
+            options.error("argument --output: expected another file than --predict's")
+
+
+_RESULTS = ("json", "baseline", "predict_scaling", "profile")
+_WITHOUT = {  # what each of these modes does not do
+    "predict": ("allreduce_only", "check", "eval", "resume", *_RESULTS),
+    "allreduce_only": ("check", "eval", "resume", "checkpoint", *_RESULTS),
+    "check": ("eval", "resume", "checkpoint", *_RESULTS),
+    "eval": ("resume", "baseline", "predict_scaling"),
+}
+
+
+def _require_effect(options: argparse.ArgumentParser, flags: argparse.Namespace) -> None:
+    """Refuses flags that a mode which does not train would pass over."""
+    for mode, without in _WITHOUT.items():
+        if not getattr(flags, mode):
+            continue
+        for name in without:
+            if getattr(flags, name):
+                first, second = (it.replace("_", "-") for it in (mode, name))
+                options.error(f"argument --{first}: expected without --{second}")
 
 
 def _continued(given: dict[str, Any], flags: argparse.Namespace, group: Group) -> TrainConfig:

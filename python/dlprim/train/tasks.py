@@ -7,6 +7,7 @@ state of generators, and ranks of a parallel run agree without talking.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -67,6 +68,7 @@ class Task(Protocol):
     shape: tuple[int, ...]  # of a sample
     tested: int  # what `test` counts on this rank
     digest: str  # of the data of all ranks, before they were enlarged or cut
+    inputs: Mapping[str, Any]  # what predictions are compared with; see `Dataset.inputs`
 
     def batch(self, step: int) -> Batch: ...
 
@@ -89,7 +91,7 @@ class ImageTask:
 
     def __init__(self, dataset: Dataset, config: TrainConfig, shard: Shard = _WHOLE) -> None:
         self._dataset, self._config, self._shard = dataset, config, shard
-        self.digest = dataset.digest
+        self.digest, self.inputs = dataset.digest, dataset.inputs
         self.tested = dataset.test_labels[shard.rank :: shard.ranks].size
         self.classes = dataset.classes
         self.shape = dataset.train_src.shape[1:]
@@ -170,6 +172,7 @@ class TextTask:
         self._config = config
         _require_windows(corpus, config)
         self.digest = corpus.digest
+        self.inputs: Mapping[str, Any] = {}
         own = shard.of(config.batch_size)
         self.tested = int(own.stop) - int(own.start)
         self.classes = len(ALPHABET)

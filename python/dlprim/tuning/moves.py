@@ -6,6 +6,8 @@ its loop further, a capital one is shared by threads. Whether a nest can be foll
 knows: what is made here is well-formed, and may be refused.
 """
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Mapping

@@ -5,6 +5,8 @@ take turns every third of a millisecond drift together: the median of the ratios
 holds still where the ratio of the averages does not. All that is decided here is decided by it.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterable, Iterator
 from random import Random
@@ -57,7 +59,7 @@ class Pass:
         self._out.view(np.uint8).fill(0xFF)
         self.run(core)
         if self._out.itemsize == 2:
-            return to_float32(self._out)
+            return to_float32(self._out, dtype="bfloat16")
         return self._out.astype(np.float32)
 
     def agree(self, result: FloatArray, expected: FloatArray) -> bool:

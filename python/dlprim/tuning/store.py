@@ -6,6 +6,8 @@ is written whole beside the old one and then renamed, so that no reader sees hal
 other processes have added meanwhile is kept.
 """
 
+from __future__ import annotations
+
 import fcntl
 import json
 import os

@@ -1,5 +1,7 @@
 """Tuning of primitives: the fastest loop nest of each pass, found by measurement and kept."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable
 from pathlib import Path

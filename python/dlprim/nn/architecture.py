@@ -1,0 +1,112 @@
+"""What a model is made of, as text: the classes of its layers and what their constructors took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dlprim.nn.containers import Pack, Residual, Sequential, Sliced
+from dlprim.nn.conv import Conv2d
+from dlprim.nn.conv_batch_norm import ConvBatchNorm
+from dlprim.nn.embedding import Embedding
+from dlprim.nn.flatten import Flatten
+from dlprim.nn.initial import undrawn
+from dlprim.nn.linear import Dropout, Linear
+from dlprim.nn.module import Module
+from dlprim.nn.norm import BatchNorm2d
+from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
+from dlprim.nn.recurrent import GRU, LSTM, Recurrent
+from dlprim.nn.relu import ReLU
+
+_OWN: dict[str, type[Module]] = {
+    kind.__name__: kind
+    for kind in (
+        GRU, LSTM, AvgPool2d, BatchNorm2d, Conv2d, ConvBatchNorm, Dropout, Embedding, Flatten,
+        GlobalAvgPool2d, Linear, MaxPool2d, Pack, ReLU, Recurrent, Residual, Sequential, Sliced,
+    )
+}  # fmt: skip
+
+
+def described(module: Module) -> dict[str, Any]:
+    """A module as JSON can hold it.
+
+    Raises
+    ------
+    TypeError
+        It holds a module of a class that is not of dlprim and does not say what its constructor
+        takes, or an argument of another kind.
+    """
+    kind = type(module)
+    own = _OWN.get(kind.__name__) is kind
+    arguments = module.arguments() if own or "arguments" in vars(kind) else None
+    if arguments is None:
+        what = f"layer {module.name!r} of the model" if module.name else "the model"
+        raise TypeError(
+            f"{what} is a {kind.__name__}, a class of its own that does not say how "
+            "to make it again: expected a method arguments(self) that returns its constructor's "
+            "arguments as a dict; or keep model.state_dict() and the code that makes the model"
+        )
+    return {
+        "kind": kind.__name__,
+        "own": own,
+        "training": module.training,
+        "arguments": {
+            name: _encoded(f"argument {name!r} of {kind.__name__}", value)
+            for name, value in arguments.items()
+        },
+    }
+
+
+def made(description: Any, classes: Iterable[type[Module]] = ()) -> Module:
+    """The module of a description, with parameters that are to be filled.
+
+    Raises
+    ------
+    LookupError
+        It holds a class that is not of dlprim and not among ``classes``.
+    Exception
+        Whatever constructors raise, or a description that is none leads to.
+    """
+    others = {kind.__name__: kind for kind in classes}
+    with undrawn():
+        return _module(description, others)
+
+
+def _module(description: Any, others: Mapping[str, type[Module]]) -> Module:
+    name, known = description["kind"], _OWN if description["own"] else others
+    if name not in known:
+        raise LookupError(name)
+    arguments = description["arguments"].items()
+    module = known[name](**{key: _decoded(value, others) for key, value in arguments})
+    module.training = bool(description["training"])
+    return module
+
+
+def _encoded(what: str, value: Any) -> Any:
+    if isinstance(value, Module):
+        return described(value)
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"{what} has the key {key!r}, expected a string")
+        return {"entries": [[key, _encoded(what, it)] for key, it in value.items()]}
+    if isinstance(value, list | tuple):
+        return [_encoded(what, it) for it in value]
+    if getattr(value, "ndim", 1) == 0 and hasattr(value, "item"):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(
+        f"{what} is of type {type(value).__name__}, expected numbers, strings, modules, None, and "
+        "lists and dicts of them"
+    )
+
+
+def _decoded(value: Any, others: Mapping[str, type[Module]]) -> Any:
+    if isinstance(value, list):
+        return [_decoded(it, others) for it in value]
+    if isinstance(value, dict):
+        if "entries" in value:
+            return {key: _decoded(it, others) for key, it in value["entries"]}
+        return _module(value, others)
+    return value

@@ -1,0 +1,164 @@
+"""The file of a model: a line that says what it is, a header as JSON, arrays, a checksum of all.
+
+    dlprim.nn model 1\\n | length of the header, 8 bytes | header | arrays | BLAKE2b, 32 bytes
+
+Numbers and arrays are little-endian. The header names the dtype, shape, place and checksum of each
+array; places are multiples of 64 bytes behind the header. Nothing in it is executed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlprim.arguments.floats import bfloat16_dtype
+from dlprim.files import replaced
+
+_MAGIC = b"dlprim.nn model 1\n"
+_BEGIN = _MAGIC[:-2]  # of every version
+_LENGTH = 8
+_DIGEST = 32
+_PLACE = 64
+
+Array = npt.NDArray[Any]
+
+
+class ModelFileError(ValueError):
+    """A file is no model of `dlprim.nn.save`, or not as it was written."""
+
+
+def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+    """Replaces the file, at once or not at all.
+
+    Raises
+    ------
+    OSError
+        It cannot be written; what was there still stands.
+    """
+    table: dict[str, dict[str, Any]] = {}
+    end = 0
+    for name, array in arrays.items():
+        place = -(-end // _PLACE) * _PLACE
+        digest = hashlib.blake2b(_bytes(array), digest_size=_DIGEST).hexdigest()
+        kind = "bfloat16" if array.dtype == bfloat16_dtype() else array.dtype.name
+        table[name] = {"dtype": kind, "shape": array.shape, "place": place, "digest": digest}
+        end = place + array.nbytes
+    text = json.dumps({**header, "arrays": table, "bytes": end}).encode()
+    whole = hashlib.blake2b(digest_size=_DIGEST)
+    with replaced(path) as file:
+
+        def put(part: bytes | memoryview) -> None:
+            whole.update(part)
+            file.write(part)
+
+        put(_MAGIC)
+        put(len(text).to_bytes(_LENGTH, "little"))
+        put(text)
+        written = 0
+        for name, array in arrays.items():
+            put(bytes(table[name]["place"] - written))
+            put(_bytes(array))
+            written = table[name]["place"] + array.nbytes
+        file.write(whole.digest())
+
+
+def read(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Header and arrays, which lie in one read-only block of memory.
+
+    Raises
+    ------
+    OSError
+        It cannot be read.
+    ModelFileError
+        It is no such file, of another version, truncated or damaged.
+    """
+    data = path.read_bytes()
+    if not data.startswith(_MAGIC):
+        if data and _MAGIC.startswith(data):
+            raise ModelFileError(f"{path} is truncated: it has {len(data)} bytes")
+        if data.startswith(_BEGIN):
+            line = data[: 2 * len(_MAGIC)].split(b"\n")[0].decode(errors="replace")
+            raise ModelFileError(f"{path} is {line!r}, expected {_MAGIC[:-1].decode()!r}")
+        what = f"it begins with {data[:8]!r}" if data else "it is empty"
+        raise ModelFileError(f"{path} is no file of dlprim.nn.save: {what}")
+    begin = len(_MAGIC) + _LENGTH
+    length = int.from_bytes(data[len(_MAGIC) : begin], "little")
+    header, wrong = _header(data[begin : begin + length])
+    first = begin + length
+    if wrong is None:
+        size = first + header["bytes"] + _DIGEST
+        if len(data) < size:
+            raise ModelFileError(f"{path} is truncated: it has {len(data)} of {size} bytes")
+        if len(data) > size:
+            raise ModelFileError(f"{path} is damaged: it has {len(data)} bytes, expected {size}")
+    body = memoryview(data)[:-_DIGEST]
+    is_whole = hashlib.blake2b(body, digest_size=_DIGEST).digest() == data[-_DIGEST:]
+    if wrong is None and is_whole:
+        return header, {name: _array(body[first:], it) for name, it in header["arrays"].items()}
+    raise ModelFileError(f"{path} is damaged: {wrong or _what_differs(header, body[first:])}")
+
+
+def _header(text: bytes) -> tuple[dict[str, Any], str | None]:
+    """The header, and what is wrong with it."""
+    try:
+        header = json.loads(text)
+        arrays = header["arrays"]
+        sound = isinstance(header["bytes"], int) and all(
+            0 <= it["place"] <= it["place"] + _size(it) <= header["bytes"] and len(it["digest"])
+            for it in arrays.values()
+        )
+    except Exception:  # of whatever a changed byte has made of it
+        return {}, "its header is not what was written"
+    return header, None if sound else "its header names arrays that it does not hold"
+
+
+def _what_differs(header: dict[str, Any], data: memoryview) -> str:
+    for name, it in header["arrays"].items():
+        part = data[it["place"] : it["place"] + _size(it)]
+        if hashlib.blake2b(part, digest_size=_DIGEST).hexdigest() != it["digest"]:
+            return f"the values of {name!r} do not have their checksum"
+    return "its header, or what stands between its arrays, does not have its checksum"
+
+
+def _array(data: memoryview, it: dict[str, Any]) -> Array:
+    part = data[it["place"] : it["place"] + _size(it)]
+    array: Array = np.frombuffer(part, _dtype(it["dtype"])).reshape(it["shape"])
+    return array
+
+
+def _size(it: dict[str, Any]) -> int:
+    if not all(isinstance(extent, int) and extent >= 0 for extent in it["shape"]):
+        raise ValueError(it["shape"])
+    size: int = math.prod(it["shape"]) * _dtype(it["dtype"]).itemsize
+    return size
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    kind = bfloat16_dtype() if name == "bfloat16" else np.dtype(name)
+    if kind.hasobject:
+        raise TypeError(name)
+    return kind.newbyteorder("<") if kind.kind in "iuf" else kind
+
+
+def _bytes(array: Array) -> memoryview:
+    """Little-endian and in C order."""
+    given = np.ascontiguousarray(array)
+    if given.dtype.kind in "iuf":
+        given = given.astype(given.dtype.newbyteorder("<"), copy=False)
+    return given.reshape(-1).view(np.uint8).data
+
+
+def as_path(path: str | os.PathLike[str]) -> Path:
+    """TypeError for what is no path."""
+    try:
+        return Path(path)
+    except TypeError:
+        raise TypeError(f"path is of type {type(path).__name__}, expected a str or Path") from None

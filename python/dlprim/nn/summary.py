@@ -1,0 +1,176 @@
+"""Models as people read them: a tree of layers, and a table of what each makes of an input."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from dlprim.arguments.scalars import integer
+
+if TYPE_CHECKING:
+    from dlprim.nn.module import Module
+
+Shape = tuple[int, ...]
+
+_SHOWN = 4  # parameters of a layer in a line
+
+
+class Row(NamedTuple):
+    """A layer of a `Summary`."""
+
+    name: str
+    kind: str
+    depth: int
+    shape: Shape | None  # of the result, plain; None where the pass did not come through
+    parameters: int  # without those of the layers inside
+    multiply_adds: int
+
+
+class Summary(NamedTuple):
+    """What a model is and does for an input; printed as a table.
+
+    Attributes
+    ----------
+    x_shape : tuple of int
+    rows : tuple of Row
+        In forward order, a container in front of its layers.
+    """
+
+    x_shape: Shape
+    rows: tuple[Row, ...]
+
+    @property
+    def parameters(self) -> int:
+        return sum(row.parameters for row in self.rows)
+
+    @property
+    def multiply_adds(self) -> int:
+        """Of convolutions, linear and recurrent layers in one forward pass."""
+        return sum(row.multiply_adds for row in self.rows)
+
+    def __repr__(self) -> str:
+        lines = [("layer", "result", "parameters", "multiply-adds")]
+        for row in self.rows:
+            label = f"{row.name}: {row.kind}" if row.name else row.kind
+            shape = "-" if row.shape is None else str(row.shape)
+            lines.append(
+                ("  " * row.depth + label, shape, _count(row.parameters), _count(row.multiply_adds))
+            )
+        total = f"total for x of {self.x_shape}"
+        lines.append((total, "", f"{self.parameters:,}", f"{self.multiply_adds:,}"))
+        widths = [max(len(line[place]) for line in lines) for place in range(4)]
+        rule = "-" * (sum(widths) + 6)
+        text = [
+            f"{a:{widths[0]}}  {b:{widths[1]}}  {c:>{widths[2]}}  {d:>{widths[3]}}".rstrip()
+            for a, b, c, d in lines
+        ]
+        return "\n".join([text[0], rule, *text[1:-1], rule, text[-1]])
+
+
+def summary(model: Module, x: Any) -> Summary:
+    """As `Module.summary`."""
+    twin = copy.deepcopy(model)
+    given = x if hasattr(x, "dtype") or hasattr(x, "array") else _zeros(twin, x)
+    shapes: dict[int, Shape] = {}
+    flops: dict[int, float] = {}
+    running: list[int] = []
+
+    def timer(name: str, which: str, count: float) -> AbstractContextManager[None]:
+        if which == "forward" and running:
+            flops[running[-1]] = flops.get(running[-1], 0.0) + count
+        return nullcontext()
+
+    def watch(module: Module) -> None:
+        forward = module.forward
+
+        def run(*given: Any, **named: Any) -> Any:
+            running.append(id(module))
+            y = forward(*given, **named)
+            running.pop()
+            shapes[id(module)] = tuple(y.shape)
+            return y
+
+        module.forward = run  # type: ignore[method-assign]
+
+    for module in twin.modules():
+        module.context.timer = timer
+        module.context.observer = None
+        watch(module)
+    twin.forward(given, training=True)
+    rows = tuple(
+        Row(
+            name,
+            type(module).__name__,
+            depth,
+            shapes.get(id(module)),
+            _own_size(module),
+            int(flops.get(id(module), 0)) // 2,
+        )
+        for name, module, depth in _walk("", twin, 0)
+    )
+    return Summary(tuple(given.shape), rows)
+
+
+def tree(module: Module) -> str:
+    """As PyTorch shows a model: a line for each layer, those inside of another indented."""
+    kind = f"{type(module).__name__}({_settings(module)}"
+    children = module.children()
+    own = [f"{name} {it.shape}" for name, it in module.own_parameters().items()]
+    own = own if len(own) <= _SHOWN else []
+    size = sum(math.prod(it.shape) for it in module.parameters())
+    says = f"{', '.join(own)}{': ' if own else ''}{size:,} parameters" if size else ""
+    if not children:
+        return f"{kind})  # {says}" if says else f"{kind})"
+    inside = "\n".join(f"({name}): {tree(child)}" for name, child in children.items())
+    head = f"{kind}  # {says}" if says else kind
+    return f"{head}\n" + "\n".join(f"  {line}" for line in inside.split("\n")) + "\n)"
+
+
+def _settings(module: Module) -> str:
+    """What its constructor took, without layers and what is so by default."""
+    found = []
+    known = inspect.signature(type(module)).parameters
+    for name, value in (module.arguments() or {}).items():
+        usual = known[name].default if name in known else inspect.Parameter.empty
+        if not _holds_layers(value) and (type(value) is not type(usual) or value != usual):
+            found.append(f"{name}={value!r}")
+    return ", ".join(found)
+
+
+def _holds_layers(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_holds_layers, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_holds_layers, value))
+    return hasattr(value, "own_parameters")
+
+
+def _zeros(model: Module, shape: Any) -> np.ndarray[Any, Any]:
+    """Of a dtype that the first layer takes."""
+    try:
+        extents = tuple(integer(f"x[{place}]", it, 0) for place, it in enumerate(shape))
+    except TypeError:
+        raise TypeError(f"x is {shape!r}, expected an array or a shape") from None
+    layers = [it for it in model.modules() if not it.children()]
+    is_text = bool(layers) and layers[0].takes_integers
+    return np.zeros(extents, np.int64 if is_text else np.float32)
+
+
+def _walk(name: str, module: Module, depth: int) -> Iterator[tuple[str, Module, int]]:
+    yield name, module, depth
+    for key, child in module.children().items():
+        yield from _walk(key, child, depth + 1)
+
+
+def _own_size(module: Module) -> int:
+    return sum(math.prod(it.shape) for it in module.own_parameters().values())
+
+
+def _count(number: int) -> str:
+    return f"{number:,}" if number else ""

@@ -1,0 +1,124 @@
+"""One set of names for arguments, in signatures and in what a caller is told of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlprim
+from public_methods import METHODS
+from wrong_values import CALLS
+
+EVERY = {name: (getattr(dlprim, name), fine) for name, fine in CALLS.items()} | METHODS
+ARRAYS = [
+    (name, argument)
+    for name, (_, fine) in EVERY.items()
+    for argument, value in fine.items()
+    if isinstance(value, np.ndarray)
+]
+FUNCTIONS = [
+    name
+    for name in dlprim.__all__
+    if inspect.isfunction(getattr(dlprim, name)) and name not in ("fold_batch_norm", "tune")
+]
+# Of tensors: on the right what functions on plain arrays call what is on the left in primitives.
+PRIMITIVE = {"src": "x", "weights": "w", "dst": "y", "diff_dst": "dy", "diff_src": "dx"}
+
+
+@pytest.mark.parametrize(("name", "argument"), ARRAYS)
+def test_a_wrong_dtype_is_reported_by_the_name_of_the_argument(name: str, argument: str) -> None:
+    function, fine = EVERY[name]
+    wrong = fine[argument].astype(np.complex128)
+    with pytest.raises(TypeError, match=rf"^{argument} has dtype complex128.*, expected "):
+        function(**fine | {argument: wrong})
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_on_plain_arrays_have_plain_names(name: str) -> None:
+    names = set(inspect.signature(getattr(dlprim, name)).parameters)
+    assert not names & {*PRIMITIVE, "weight", "epsilon", "relu"}
+
+
+@pytest.mark.parametrize(
+    "method", [name for name in METHODS if name.endswith((".forward", ".backward", "_data"))]
+)
+def test_primitives_have_the_names_of_packed_tensors(method: str) -> None:
+    function, _ = METHODS[method]
+    names = set(inspect.signature(function).parameters)
+    plain = {"w", "weight", "y", "dx", "epsilon", "relu"}
+    if not method.startswith(("LSTM", "GRU")):  # whose x and dy are plain
+        plain |= {"x", "dy"}
+    assert not names & plain
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (
+            lambda: dlprim.add(np.ones(3), np.ones(3), relu=True),
+            "add has no argument relu, .*activ",
+        ),
+        (
+            lambda: dlprim.BatchNorm((1, 2, 3, 4), relu=True),
+            "BatchNorm has no argument relu, .*act",
+        ),
+        (
+            lambda: dlprim.BatchNorm((1, 2, 3, 4), epsilon=1),
+            "BatchNorm has no argument epsilon, .*",
+        ),
+        (
+            lambda: dlprim.fold_batch_norm(1, weight=None, running_mean=1, running_var=1),
+            "fold_batch_norm has no argument weight, expected norm_weight",
+        ),
+    ],
+)
+def test_old_names_are_told_the_new_ones(call: Callable[[], Any], expected: str) -> None:
+    with pytest.raises(TypeError, match=f"^{expected}"):
+        call()
+
+
+def test_one_form_of_activations() -> None:
+    x = np.array([-1, 2], np.float32)
+    assert dlprim.add(x, x, activation="relu").tolist() == [0, 4]
+    for wrong in ("gelu", True, b"relu", np.ones(2)):
+        with pytest.raises(ValueError, match=r"^activation is .*, expected None or 'relu'$"):
+            dlprim.add(x, x, activation=wrong)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=r"^activation is .*, expected None or 'relu'$"):
+            dlprim.BatchNorm((1, 2, 3, 4), activation=wrong)  # type: ignore[arg-type]
+    assert "relu" not in inspect.signature(dlprim.BatchNorm).parameters
+
+
+KEYWORDS = {
+    dlprim.BatchNorm.forward: "src",
+    dlprim.BatchNorm.backward: "diff_dst src saved",
+    dlprim.LSTM.forward: "x weights h_0 c_0",
+    dlprim.GRU.forward: "x weights h_0",
+    dlprim.LSTM.backward: "dy saved weights",
+    dlprim.GRU.backward: "dy saved weights",
+    dlprim.Linear.forward: "src weights bias",
+    dlprim.Conv2d.forward: "src weights bias residual out",
+    dlprim.MLP.forward: "src weights biases",
+}
+
+
+@pytest.mark.parametrize("method", KEYWORDS, ids=lambda it: it.__qualname__)
+def test_methods_take_the_rest_by_name(method: Callable[..., Any]) -> None:
+    _, *found = inspect.signature(method).parameters.values()
+    given = [it.name for it in found if it.kind is not it.KEYWORD_ONLY]
+    assert given == KEYWORDS[method].split()
+
+
+def test_batch_norm_has_the_order_of_pytorch() -> None:
+    names = list(inspect.signature(dlprim.BatchNorm.forward).parameters)[2:6]
+    assert names == ["running_mean", "running_var", "weights", "bias"]
+
+
+def test_functions_have_no_bias_by_default() -> None:
+    for name in FUNCTIONS:
+        parameters = inspect.signature(getattr(dlprim, name)).parameters
+        for bias in {"bias", "b_ih", "b_hh"} & set(parameters):
+            assert parameters[bias].default is None

@@ -1,0 +1,129 @@
+"""What comes in as float32 or bfloat16 is converted at the entry; its gradient has its dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlprim
+from dlprim import nn
+from dlprim.arguments.floats import bfloat16_dtype
+
+pytest.importorskip("ml_dtypes")  # without which bfloat16 is known by the model alone
+random = np.random.default_rng(0)
+BFLOAT16 = bfloat16_dtype()
+DTYPES = {"float32": np.dtype(np.float32), "bfloat16": BFLOAT16}
+
+
+def block(name: str = "") -> nn.ConvBatchNorm:
+    conv = nn.Conv2d(8, 8, 3, padding=1)
+    return nn.ConvBatchNorm(conv, nn.BatchNorm2d(8), (f"conv{name}", f"bn{name}"))
+
+
+def chain() -> nn.Module:
+    return nn.Sequential(
+        {"conv": nn.Conv2d(8, 4, 3), "pool": nn.MaxPool2d(2), "flat": nn.Flatten()}
+    )
+
+
+ON_IMAGES: dict[str, Callable[[], nn.Module]] = {
+    "Conv2d": lambda: nn.Conv2d(8, 12, 3, padding=1, bias=True),
+    "groups": lambda: nn.Conv2d(8, 12, 3, padding=1, groups=4),
+    "BatchNorm2d": lambda: nn.BatchNorm2d(8),
+    "ConvBatchNorm": block,
+    "Residual": lambda: nn.Residual([block("1"), block("2")]),
+    "MaxPool2d": lambda: nn.MaxPool2d(2),
+    "AvgPool2d": lambda: nn.AvgPool2d(2),
+    "GlobalAvgPool2d": nn.GlobalAvgPool2d,
+    "ReLU": nn.ReLU,
+    "Dropout": lambda: nn.Dropout(0.5, seed=1),
+    "Flatten": nn.Flatten,
+    "Sequential": chain,
+}
+ON_ARRAYS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "Linear": (lambda: nn.Linear(6, 4, activation="gelu"), (5, 6)),
+    "lstm": (lambda: nn.Recurrent("lstm", 6, 4, 2), (3, 2, 6)),
+    "gru": (lambda: nn.Recurrent("gru", 6, 4), (3, 2, 6)),
+    "ReLU": (nn.ReLU, (5, 6)),
+    "Dropout": (lambda: nn.Dropout(0.5, seed=1), (5, 6)),
+    "Flatten": (nn.Flatten, (5, 2, 3)),
+    "Pack": (nn.Pack, (2, 8, 4, 4)),
+    "packed": (lambda: nn.Sequential({"pack": nn.Pack(), "c": nn.Conv2d(8, 4, 3)}), (2, 8, 4, 4)),
+}
+
+
+def array(value: Any) -> Any:
+    return value.array if isinstance(value, nn.Images) else value
+
+
+def converted(value: Any, dtype: Any) -> Any:
+    made = array(value)
+    if made.dtype != dtype:
+        made = dlprim.to_bfloat16(made) if dtype == BFLOAT16 else dlprim.to_float32(made)
+    return value._replace(array=made) if isinstance(value, nn.Images) else made.copy()
+
+
+def require_conversion(make: Callable[[], nn.Module], x: Any, dtype: str, given: str) -> None:
+    """Of x, which is float32."""
+    own, outside = DTYPES[dtype], DTYPES[given]
+    x = converted(converted(x, BFLOAT16), outside)  # the same values in both
+    nn.seed(1)
+    ours = make()
+    nn.seed(1)
+    theirs = make()
+    for model in (ours, theirs):
+        model.use(nn.Context(dtype))
+    for training in (False, True):
+        mine = ours.forward(x, training=training)
+        expected = theirs.forward(converted(x, own), training=training)
+        assert array(mine).dtype == own
+        np.testing.assert_array_equal(array(mine), array(expected))
+    dy = converted(mine, outside)
+    dx = ours.backward(dy)
+    expected = theirs.backward(converted(dy, own))
+    assert array(dx).dtype == outside
+    np.testing.assert_array_equal(array(dx), array(converted(expected, outside)))
+    assert ours.context.buffers.in_use <= theirs.context.buffers.in_use
+
+
+@pytest.mark.parametrize(("dtype", "given"), [("bfloat16", "float32"), ("float32", "bfloat16")])
+@pytest.mark.parametrize("name", ON_IMAGES)
+def test_images_of_the_other_dtype(name: str, dtype: str, given: str) -> None:
+    plain = random.standard_normal((2, 8, 6, 6), np.float32)
+    packed = nn.Images(dlprim.Activations(plain.shape).pack(plain), plain.shape)
+    require_conversion(ON_IMAGES[name], packed, dtype, given)
+
+
+@pytest.mark.parametrize(("dtype", "given"), [("bfloat16", "float32"), ("float32", "bfloat16")])
+@pytest.mark.parametrize("name", ON_ARRAYS)
+def test_arrays_of_the_other_dtype(name: str, dtype: str, given: str) -> None:
+    make, shape = ON_ARRAYS[name]
+    x = random.standard_normal(shape, np.float32)
+    if name != "Pack":
+        require_conversion(make, x, dtype, given)
+        return
+    pack = make()
+    pack.use(nn.Context(dtype))
+    images = pack.forward(converted(x, DTYPES[given]))
+    assert images.array.dtype == DTYPES[dtype]
+    assert pack.backward(images).dtype == DTYPES[given]
+
+
+@pytest.mark.parametrize("name", ["Linear", "lstm", "ReLU", "packed"])
+def test_other_dtypes_are_refused(name: str) -> None:
+    make, shape = ON_ARRAYS[name]
+    model = make()
+    model.use(nn.Context("bfloat16"))
+    with pytest.raises(TypeError, match="float64"):
+        model.forward(np.ones(shape))
+
+
+def test_integers_pass() -> None:
+    model = nn.Sequential({"words": nn.Embedding(5, 4), "fc": nn.Linear(4, 3)})
+    model.use(nn.Context("bfloat16"))
+    y = model.forward(np.arange(5))
+    assert y.dtype == BFLOAT16
+    assert model.backward(np.ones(y.shape, np.float32)) is None

@@ -1,0 +1,95 @@
+"""`nn.Recurrent` in two directions and with lengths, beside `dlprim.lstm` and `dlprim.gru`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlprim
+from dlprim import nn
+
+random = np.random.default_rng(0)
+X = random.standard_normal((6, 4, 5), np.float32)
+DY = random.standard_normal((6, 4, 14), np.float32)
+LENGTHS = np.array([6, 0, 3, 5])
+
+
+def function_of(model: nn.Recurrent, cell: str, dtype: str, lengths: Any) -> tuple[Any, Any]:
+    """The result of the function, and its gradients by the names of parameters; x's by "x"."""
+    parts: list[list[Any]] = [[], [], [], []]
+    names = list(model.own_parameters())
+    for place, parameter in enumerate(model.parameters()):
+        value = parameter.value
+        narrow = dtype == "bfloat16" and place % 4 < 2
+        parts[place % 4].append(dlprim.to_bfloat16(value) if narrow else value)
+    x, dy = X, DY[..., : 7 * (1 + model.bidirectional)].copy()
+    if dtype == "bfloat16":
+        x, dy = dlprim.to_bfloat16(x), dlprim.to_bfloat16(dy)
+    how = {"bidirectional": model.bidirectional, "num_layers": model.layers, "training": True}
+    run = dlprim.lstm if cell == "lstm" else dlprim.gru
+    back: Any = dlprim.lstm_backward if cell == "lstm" else dlprim.gru_backward
+    y, *_, saved = run(x, *parts, lengths=lengths, **how)  # type: ignore[operator]
+    found = back(dy, saved)
+    kinds = (found.diff_w_ih, found.diff_w_hh, found.diff_b_ih, found.diff_b_hh)
+    lists = [it if isinstance(it, list) else [it] for it in kinds]
+    gradients = {name: lists[place % 4][place // 4] for place, name in enumerate(names)}
+    return y, gradients | {"x": found.diff_src}
+
+
+@pytest.mark.parametrize("lengths", [None, LENGTHS])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("layers", "both"), [(1, True), (2, True), (2, False)])
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_directions_and_lengths(
+    cell: str, layers: int, both: bool, dtype: str, lengths: Any
+) -> None:
+    nn.seed(0)
+    make = nn.LSTM if cell == "lstm" else nn.GRU
+    model = make(5, 7, layers, bidirectional=both)
+    model.use(nn.Context(dtype), "rnn")
+    expected, gradients = function_of(model, cell, dtype, lengths)
+    x = X if dtype == "float32" else dlprim.to_bfloat16(X)
+    for training in (False, False, True):
+        y = model.forward(x, training, lengths)
+        np.testing.assert_array_equal(y, expected)
+    dy = DY[..., : y.shape[2]].copy()
+    dx = model.backward(dy if dtype == "float32" else dlprim.to_bfloat16(dy))
+    np.testing.assert_array_equal(np.float32(dx), np.float32(gradients["x"]))
+    for name, it in model.own_parameters().items():
+        np.testing.assert_array_equal(it.gradient, gradients[name], name)
+    assert len(model.states) == layers * (1 + both)
+
+
+def test_names_are_those_of_pytorch() -> None:
+    model = nn.GRU(3, 4, 2, bidirectional=True)
+    assert list(model.own_parameters())[:8] == [
+        f"{kind}_{which}_l0{direction}"
+        for direction in ("", "_reverse")
+        for kind in ("weight", "bias")
+        for which in ("ih", "hh")
+    ]
+    assert model.own_parameters()["weight_ih_l1_reverse"].shape == (12, 8)
+
+
+def test_two_directions_do_not_carry() -> None:
+    model = nn.LSTM(5, 7, bidirectional=True)
+    model(X)
+    model.carry = True
+    with pytest.raises(ValueError, match="carry is True and bidirectional too, expected one"):
+        model(X)
+    with pytest.raises(TypeError, match="bidirectional is 'no', expected True or False"):
+        nn.LSTM(5, 7, bidirectional="no")  # type: ignore[arg-type]
+
+
+def test_they_are_shown_and_kept(tmp_path: Path) -> None:
+    model = nn.LSTM(5, 7, 2, bidirectional=True).eval()
+    assert repr(model).startswith("LSTM(C=5, K=7, layers=2, bidirectional=True)")
+    nn.save(model, tmp_path / "it")
+    np.testing.assert_array_equal(nn.load(tmp_path / "it")(X), model(X))
+    assert model.summary(X.shape).rows[0].shape == (6, 4, 14)
+    before = model(X)
+    model.own_parameters()["weight_hh_l1_reverse"].value += 0.5
+    assert (model(X) != before).any()

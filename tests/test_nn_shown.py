@@ -1,0 +1,148 @@
+"""What models show of themselves: a tree, a table for an input, plain images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlprim
+from dlprim import nn
+from dlprim.train.models import LanguageModel
+
+random = np.random.default_rng(0)
+
+TREE = """\
+Sequential(  # 374 parameters
+  (pack): Pack()
+  (block): ConvBatchNorm(names=('conv', 'bn')  # 232 parameters
+    (conv): Conv2d(C=3, K=8, kernel=3, stride=(2, 1), padding=1, bias=False)\
+  # weight (8, 3, 3, 3): 216 parameters
+    (bn): BatchNorm2d(C=8, activation='relu')  # weight (8,), bias (8,): 16 parameters
+  )
+  (max): MaxPool2d(kernel=2)
+  (drop): Dropout(seed=3)
+  (flat): Flatten()
+  (fc): Linear(C=71, K=2, bias=False, activation='gelu')  # weight (2, 71): 142 parameters
+)"""
+
+TABLE = """\
+layer              result         parameters  multiply-adds
+-----------------------------------------------------------
+Sequential         (2, 5)
+  pack: Pack       (2, 3, 8, 8)
+  conv: Conv2d     (2, 4, 6, 6)          112          7,776
+  relu: ReLU       (2, 4, 6, 6)
+  flat: Flatten    (2, 144)
+  fc: Linear       (2, 5)                725          1,440
+-----------------------------------------------------------
+total for x of (2, 3, 8, 8)              837          9,216"""
+
+
+def small() -> nn.Sequential:
+    layers: dict[str, nn.Module] = {"pack": nn.Pack(), "conv": nn.Conv2d(3, 4, 3)}
+    return nn.Sequential(
+        layers | {"relu": nn.ReLU(), "flat": nn.Flatten(), "fc": nn.Linear(144, 5)}
+    )
+
+
+def test_a_model_is_shown_as_a_tree() -> None:
+    conv = nn.Conv2d(3, 8, 3, (2, 1), 1, bias=False)
+    block = nn.ConvBatchNorm(conv, nn.BatchNorm2d(8, activation="relu"), ("conv", "bn"))
+    layers = {"pack": nn.Pack(), "block": block, "max": nn.MaxPool2d(2)}
+    layers |= {"drop": nn.Dropout(seed=3), "flat": nn.Flatten()}
+    layers["fc"] = nn.Linear(71, 2, False, activation="gelu")
+    assert repr(nn.Sequential(layers)) == TREE
+    assert repr(nn.ReLU()) == "ReLU()"
+    assert repr(nn.Recurrent("gru", 3, 4)).startswith(
+        "Recurrent(cell='gru', C=3, K=4)  # weight_ih_l0 (12, 3), weight_hh_l0 (12, 4), bias_ih_l0"
+    )
+
+
+def test_a_model_of_ones_own_is_shown() -> None:
+    text = repr(LanguageModel("lstm", 7, 5, 2, embedded=4))
+    assert text.startswith(
+        "LanguageModel(cell='lstm', V=7, hidden=5, layers=2, embedded=4  # 530 p"
+    )
+    assert "\n  (rnn): Recurrent(cell='lstm', C=4, K=5, layers=2)  # 460 parameters\n" in text
+
+
+def words(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines() if not line.startswith("---")]
+
+
+def test_a_summary_is_a_table() -> None:
+    model = small()
+    found = model.summary((2, 3, 8, 8))
+    assert words(str(found)) == words(TABLE)
+    assert repr(found) == str(found)
+    assert (found.parameters, found.multiply_adds) == (837, 9216)
+    x = random.standard_normal((2, 3, 8, 8), np.float32)
+    assert model.summary(x) == found
+    assert model.eval().summary(x) == found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_summary_changes_nothing(dtype: str) -> None:
+    model = nn.resnet((1, 1), 8, 5, None, nn.Context(dtype))
+    before = model.state_dict()
+    found = model.summary((2, 3, 32, 32))
+    assert found.parameters == sum(it.value.size for it in model.parameters())
+    # PyTorch's multiply-adds of the same convolutions and the classifier
+    convs = [it for it in found.rows if it.kind == "Conv2d"]
+    assert all(
+        it.multiply_adds == it.shape[0] * it.shape[2] * it.shape[3] * it.parameters
+        for it in convs
+        if it.shape
+    )
+    assert found.rows[-1].multiply_adds == 2 * 64 * 5
+    for name, value in model.state_dict().items():
+        np.testing.assert_array_equal(value, before[name])
+    assert model.context.buffers.bytes == 0
+    assert model.context.timer is None
+    with pytest.raises(RuntimeError, match="follows no training forward"):
+        model.backward(np.zeros((2, 5), np.float32))
+
+
+def test_a_summary_of_text() -> None:
+    model = LanguageModel("gru", 7, 5, 2)
+    model.use(nn.Context())
+    for x in ((4, 3), np.zeros((4, 3), np.int64)):
+        found: Any = model.summary(x)
+        assert [it.shape for it in found.rows] == [(12, 7), (4, 3, 64), (4, 3, 5), (12, 7)]
+        assert found.rows[2].multiply_adds == 12 * 15 * (64 + 5 + 5 + 5)
+
+
+def test_a_summary_refuses_what_is_no_input() -> None:
+    with pytest.raises(TypeError, match="x is 'no', expected an array or a shape"):
+        small().summary("no")
+    with pytest.raises(TypeError, match="x is None, expected an array or a shape"):
+        small().summary(None)
+    with pytest.raises(ValueError, match=r"x\[1\] is -3"):
+        small().summary((2, -3, 8, 8))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("layout", "groups"), [("blocked", 1), ("blocked", 5), ("NHWC", 1)])
+def test_images_unpack_to_plain_arrays(layout: str, groups: int, dtype: str) -> None:
+    x = random.standard_normal((2, 20, 3, 5), np.float32)
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+        x = dlprim.to_bfloat16(x)
+    how: dict[str, Any] = {"layout": layout, "dtype": dtype, "groups": groups}
+    packed = dlprim.Activations(x.shape, **how).pack(x)
+    images = nn.Images(packed, (2, 20, 3, 5), groups)
+    plain = images.unpack()
+    assert plain.dtype == x.dtype
+    np.testing.assert_array_equal(plain, x)
+    doubled = images._replace(addend=packed).unpack()
+    np.testing.assert_array_equal(doubled, x + x)
+
+
+def test_results_of_layers_unpack() -> None:
+    model = nn.Sequential({"pack": nn.Pack(), "conv": nn.Conv2d(3, 4, 3)})
+    x = random.standard_normal((2, 3, 8, 8), np.float32)
+    conv: Any = model.children()["conv"]
+    expected = dlprim.conv2d(x, conv.weight.value, conv.bias.value)
+    np.testing.assert_allclose(model.eval()(x).unpack(), expected, rtol=1e-4, atol=1e-5)

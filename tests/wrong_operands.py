@@ -1,0 +1,115 @@
+"""Calls every public method with values that no argument wants: run by `test_wrong_values`.
+
+As `wrong_values` does, of functions and constructors; here also with operands of other primitives.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import dlprim
+from dlprim import nn, optim
+from public_methods import METHODS, Calls, ones
+from wrong_values import WRONG
+
+CONV = dlprim.Conv2d((2, 5, 6, 6), (7, 5, 3, 3), padding=1)
+NET = dlprim.MLP((3, 4), [5])
+FOREIGN: list[Any] = [
+    CONV, CONV.pack_src(ones(*CONV.x_shape)), CONV.pack_weights(ones(*CONV.w_shape)),
+    dlprim.GRU((3, 4, 5), 6).pack_weights(ones(18, 5), ones(18, 6)),
+    dlprim.lstm(ones(3, 4, 5), ones(24, 5), ones(24, 6), training=True).saved,
+    NET.forward(NET.pack_src(ones(3, 4)), NET.pack_weights([ones(5, 4)]), [ones(5)],
+                training=True).saved,
+    nn.Images(ones(1, 3, 3, 16), (1, 16, 3, 3)), ones(3, dtype=np.uint16),
+]  # fmt: skip
+
+
+def _modules() -> Calls:
+    """Layers, and their backward passes behind a forward pass of their own."""
+    rows, images = ones(2, 3), ones(2, 3, 6, 6)
+    layers: list[tuple[Any, Any, Any]] = [
+        (nn.Linear(3, 4), rows, ones(2, 4)),
+        (nn.ReLU(), rows, ones(2, 3)),
+        (nn.Dropout(0.5, seed=1), rows, ones(2, 3)),
+        (nn.Embedding(5, 4), np.zeros((2, 3), np.int64), ones(2, 3, 4)),
+        (nn.Recurrent("lstm", 3, 4), ones(2, 3, 3), ones(2, 3, 4)),
+        (
+            nn.Sequential({"pack": nn.Pack(), "conv": nn.Conv2d(3, 4, 3),
+                           "norm": nn.BatchNorm2d(4), "most": nn.MaxPool2d(2),
+                           "mean": nn.AvgPool2d(1), "whole": nn.GlobalAvgPool2d(),
+                           "last": nn.Linear(4, 2)}),
+            images, ones(2, 2),
+        ),
+    ]  # fmt: skip
+    calls: Calls = {}
+    for layer, x, dy in layers:
+        layer.use(nn.Context(), "model")
+
+        def backward(dy: Any, layer: Any = layer, x: Any = x) -> Any:
+            layer.forward(x)
+            return layer.backward(dy)
+
+        name = f"nn.{type(layer).__name__}"
+        calls |= {f"{name}.forward": (layer.forward, {"x": x})}
+        calls |= {f"{name}.backward": (backward, {"dy": dy})}
+    return calls
+
+
+def _optimisers() -> Calls:
+    calls: Calls = {}
+    for kind in (optim.SGD, optim.AdamW):
+        made = kind([ones(3)], 0.1)
+        name = f"optim.{kind.__name__}"
+        calls |= {name: (kind, {"parameters": [ones(3)]})}
+        calls |= {f"{name}.step": (made.step, {"gradients": [ones(3)]})}
+    return calls
+
+
+def complaint(call: Callable[..., Any], arguments: dict[str, Any]) -> str | None:
+    """What is neither a result nor a TypeError or ValueError in words."""
+    try:
+        call(**arguments)
+    except (TypeError, ValueError) as error:
+        text = str(error)
+        if "incompatible function arguments" in text or len(text.split()) < 4:
+            return text
+    except Exception as error:
+        return repr(error)
+    return None
+
+
+def by_position(kernel: dlprim.Brgemm) -> list[str]:
+    """A kernel's methods with too few arguments, or too many."""
+    found = []
+    for method in (kernel, kernel.measure):
+        for given in ((), (ones(4, 4),), [ones(4, 4) for _ in range(3)], [ones(4, 4)] * 5):
+            try:
+                method(*given)  # type: ignore[operator]
+            except TypeError as error:
+                if "incompatible" in str(error) or "expected" not in str(error):
+                    found.append(str(error))
+    return found
+
+
+def main() -> int:
+    warnings.simplefilter("ignore")
+    complaints = by_position(dlprim.Brgemm(4, 4, 4))
+    for name, (call, fine) in (METHODS | _modules() | _optimisers()).items():
+        for argument in (None, *fine):
+            for value in [*WRONG, *FOREIGN] if argument else [None]:
+                if argument == "repeats" and isinstance(value, int) and value == 2**31:
+                    continue  # which would be done
+                found = complaint(call, fine | ({argument: value} if argument else {}))
+                if found:
+                    complaints.append(f"{name}({argument}={value!r}): {found}")
+    print("\n".join(complaints))
+    return len(complaints)
+
+
+if __name__ == "__main__":
+    sys.exit(main() > 0)
