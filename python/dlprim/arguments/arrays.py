@@ -148,10 +148,7 @@ def values_for(name: str, value: Any, array: Array) -> Array:
     if given.dtype.kind not in "biuf" and given.dtype.name != "bfloat16":
         raise TypeError(f"{name} has dtype {given.dtype}, expected {array.dtype}")
     if given.dtype == np.uint16 and array.dtype.kind == "f":
-        raise TypeError(
-            f"{name} has dtype uint16, expected {array.dtype}: if these are the bits of bfloat16, "
-            "dlprim.to_float32 of them"
-        )
+        raise TypeError(f"{name} has dtype uint16, expected {array.dtype}: " + ABOUT_BITS)
     if given.shape != array.shape:
         raise ValueError(f"{name} has shape {given.shape}, expected {array.shape}")
     if given.dtype == array.dtype:
