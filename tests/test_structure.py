@@ -28,8 +28,9 @@ PYTHON_FILES = sorted(
 LAYERS = {
     "jit": {"jit", "xbyak"},
     "brgemm": {"jit", "brgemm", "xbyak"},
-    "primitives": {"jit", "brgemm", "primitives", "hwy"},
-    "bindings": {"jit", "brgemm", "primitives", "bindings", "pybind11"},
+    "rows": {"jit", "rows", "xbyak"},
+    "primitives": {"jit", "brgemm", "rows", "primitives", "hwy"},
+    "bindings": {"jit", "brgemm", "rows", "primitives", "bindings", "pybind11"},
 }
 # Parts of under 40 lines, a header with its source, and why they stand alone.
 SMALL_PARTS = {
@@ -37,6 +38,7 @@ SMALL_PARTS = {
     "jit/dtype": "the same",
     "brgemm/args": "the memory layout that generated code reads",
     "brgemm/emit": "keeps Xbyak out of brgemm.cpp",
+    "rows/row_args": "the memory layout that generated code reads",
     "bindings/register": "what module.cpp and every file of bindings share",
 }
 # Folders of more than a dozen parts, and how many they have at most.
@@ -48,7 +50,8 @@ MOST_FLOORS = 7
 FOLDERS: dict[str, set[str]] = {
     "tensor": set(),
     "nest": {"tensor"},
-    "layers": {"tensor", "nest"},
+    "programs": {"tensor"},
+    "layers": {"tensor", "nest", "programs"},
     "linear": {"tensor", "nest", "layers"},
     "rnn": {"tensor", "nest"},
     "winograd": {"tensor", "nest", "conv"},
@@ -107,7 +110,7 @@ def test_each_dependency_has_one_place(path: Path) -> None:
         assert not re.search(r"\bstd::(thread|jthread|async)\b", text)
     if path.relative_to(CPP).parts[0] != "bindings":
         assert not re.search(r"\bpy(bind11)?::|\bPy(Object|_)", text)
-    if path.parent not in {CPP / "jit", CPP / "brgemm"} or path in INSTALLED:
+    if path.parent not in {CPP / "jit", CPP / "brgemm", CPP / "rows"} or path in INSTALLED:
         assert "xbyak" not in text.lower()
     if path in INSTALLED:
         assert not any(name.startswith("hwy/") for name in names)

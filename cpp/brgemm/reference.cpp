@@ -74,9 +74,9 @@ float float_sum(const BrgemmSpec& spec, const BrgemmArgs& args, std::int64_t row
     double sum = spec.beta == 1 ? element_at(spec.c_type, args.c, row * spec.ldc + column) : 0;
     for (std::int64_t i = 0; i < args.batch; ++i) {
         for (std::int64_t step = 0; step < spec.k; ++step) {
-            sum +=
-                static_cast<double>(element_at(spec.a_type, operands.a(i), operands.a_index(row, step))) *
-                element_at(spec.b_type, operands.b(i), operands.b_index(step, column));
+            sum += static_cast<double>(
+                       element_at(spec.a_type, operands.a(i), operands.a_index(row, step))) *
+                   element_at(spec.b_type, operands.b(i), operands.b_index(step, column));
         }
     }
     return static_cast<float>(sum);
@@ -128,7 +128,7 @@ void reference_brgemm(const BrgemmSpec& spec, const BrgemmArgs& args) {
                 static_cast<std::int32_t*>(args.c)[at] = sum;
             } else {
                 set_element(spec.c_type, args.c, at,
-                      finished(spec, args, row, column, static_cast<float>(sum)));
+                            finished(spec, args, row, column, static_cast<float>(sum)));
             }
         }
     }

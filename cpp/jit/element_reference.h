@@ -1,6 +1,6 @@
-// What loading, storing and activating one element means, in plain C++: both generators' oracles are
-// made of it, and with them all that runs where there are no vectors. Element types and activations
-// are the same data here as in generated code.
+// What loading, storing and activating one element means, in plain C++: both generators' oracles
+// are made of it, and with them all that runs where there are no vectors. Element types and
+// activations are the same data here as in generated code.
 #pragma once
 
 #include <bit>

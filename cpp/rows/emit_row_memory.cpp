@@ -104,8 +104,8 @@ void RowEmitter::add_to_column(const RowStep& step, Lane lane) {
     }
 }
 
-// AVX512_BF16 rounds as bfloat16 is rounded everywhere else here, but takes subnormal numbers for 0:
-// these go a longer way.
+// AVX512_BF16 rounds as bfloat16 is rounded everywhere else here, but takes subnormal numbers for
+// 0: these go a longer way.
 void RowEmitter::narrow(int to, int from) {
     constexpr std::uint8_t kSubnormal = 0x20;
     Narrowing& it = narrowings_.emplace_back();

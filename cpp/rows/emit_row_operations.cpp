@@ -100,8 +100,8 @@ void RowEmitter::operation(const RowStep& step, int to, int lane) {
     }
 }
 
-// Of single values one element is divided, or has its root taken, and is copied to the others: whole
-// vectors take these units several times as long.
+// Of single values one element is divided, or has its root taken, and is copied to the others:
+// whole vectors take these units several times as long.
 void RowEmitter::arithmetic(const RowStep& step, int to, int lane) {
     const Vector a = vector(in_register(step.from[0], lane, 0));
     const Vector d = vector(to);
@@ -223,9 +223,9 @@ void RowEmitter::exponential(int to, int x) {
     vsubps(n, n, number(kToInteger));
     vfnmadd231ps(r, n, number(kLn2High));
     vfnmadd231ps(r, n, number(kLn2Low));
-    polynomial_of(2, 0,
-                  {0x1.6a1f5ap-10F, 0x1.123ccap-7F, 0x1.555904p-5F, 0x1.55548ep-3F, 0x1.fffffcp-2F,
-                   1, 1});
+    polynomial_of(
+        2, 0,
+        {0x1.6a1f5ap-10F, 0x1.123ccap-7F, 0x1.555904p-5F, 0x1.55548ep-3F, 0x1.fffffcp-2F, 1, 1});
     scale_by_power(2, 1, 0);
     if (to != p.getIdx()) vmovaps(vector(to), p);
 }
@@ -303,10 +303,9 @@ int RowEmitter::accumulator(int reduction, int lane) const {
 // Of the sums of a pass alone; a vector on the stack.
 int RowEmitter::total_of(const RowPass& pass, std::size_t reduction) const {
     const auto end = pass.reductions.begin() + static_cast<std::ptrdiff_t>(reduction);
-    return plan_.totals +
-           2 * static_cast<int>(std::count_if(
-               pass.reductions.begin(), end,
-               [](const RowReduction& it) { return it.op == RowOp::sum; }));
+    return plan_.totals + 2 * static_cast<int>(std::count_if(
+                                  pass.reductions.begin(), end,
+                                  [](const RowReduction& it) { return it.op == RowOp::sum; }));
 }
 
 // The first half of the accumulators takes what follows the main loop, which starts the others.

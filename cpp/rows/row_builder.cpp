@@ -64,8 +64,8 @@ RowValue RowBuilder::apply(RowOp op, std::initializer_list<RowValue> inputs, std
 
 RowValue RowBuilder::operand(RowOperand operand) {
     spec_.operands.push_back(operand);
-    return instruction({.op = RowOp::load,
-                        .detail = static_cast<std::uint8_t>(spec_.operands.size() - 1)});
+    return instruction(
+        {.op = RowOp::load, .detail = static_cast<std::uint8_t>(spec_.operands.size() - 1)});
 }
 
 void RowBuilder::write(RowOperand operand, RowOp op, RowValue value) {
@@ -85,8 +85,8 @@ RowValue RowBuilder::instruction(const RowInstruction& it) {
 
 std::int16_t RowBuilder::index_of(RowValue value) {
     if (value.builder_ == nullptr) {
-        return instruction({.op = RowOp::constant,
-                            .bits = std::bit_cast<std::uint32_t>(value.number_)})
+        return instruction(
+                   {.op = RowOp::constant, .bits = std::bit_cast<std::uint32_t>(value.number_)})
             .index_;
     }
     if (value.builder_ != this) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "jit/activation.h"
+#include "rows/row_registers.h"
 
 namespace dlprim {
 namespace {
@@ -15,10 +16,9 @@ using Kind = RowPlace::Kind;
 
 // Operations that a value may take to be computed again rather than kept, in additions.
 constexpr int kMostComputedAgain = 8;
-// Vectors under way together: enough for the latency of sums, or of one long polynomial.
-constexpr int kMostUnrolled = 8;
-constexpr int kMostUnrolledHeavy = 4;
+// Operations of a value that has a polynomial in it, in additions.
 constexpr int kHeavy = 10;
+
 // Elements of a strip, at least: as many channels as blocks of activations have, so that a row of
 // one is a strip. Rather than have fewer, columns are loaded again for every row.
 constexpr int kFewestInStrip = 64;
@@ -59,7 +59,18 @@ public:
         for (int pass = passes_ - 1; pass >= 0; --pass) collect(pass);
         for (int pass = 0; pass < passes_; ++pass) write_body(pass);
         write_single_steps();
-        count_registers();
+        const bool fits = assign_registers(plan_, {.vectors = vectors_,
+                                                   .columns = column_values_,
+                                                   .singles = singles_,
+                                                   .operands = has_operands_,
+                                                   .heavy = is_heavy()});
+        // Where fewer columns are held they may.
+        if (!fits && held_ == 0) {
+            throw std::invalid_argument(
+                "a row program needs " + std::to_string(plan_.registers.singles) +
+                " registers, expected at most " + std::to_string(vector_file(plan_.isa).registers));
+        }
+        if (!fits) plan_.unroll = 0;
         return std::move(plan_);
     }
 
@@ -71,6 +82,11 @@ private:
         for (const std::int16_t input : instruction(index).inputs) {
             if (input != kNoValue) body(static_cast<int>(input));
         }
+    }
+
+    bool is_heavy() const {
+        return std::any_of(spec_.instructions.begin(), spec_.instructions.end(),
+                           [](const RowInstruction& it) { return cost_of(it) > kHeavy; });
     }
 
     // The pass in which each value is computed and from which on it is there, and what computing it
@@ -198,7 +214,8 @@ private:
             }
             finish_step(i, step, it, take);
             it.body.push_back(step);
-            if (kept_[at(i)] != kNoValue && pass_[at(i)] == pass) it.body.push_back(of_scratch(RowOp::keep, i));
+            if (kept_[at(i)] != kNoValue && pass_[at(i)] == pass)
+                it.body.push_back(of_scratch(RowOp::keep, i));
             if (places_[at(i)].kind == Kind::vectors && last_use[at(i)] < 0) {
                 taken[at(places_[at(i)].index)] = false;
             }
@@ -290,95 +307,6 @@ private:
         }
     }
 
-    template <class Body>
-    void for_steps(const Body& body) {
-        for (RowStep& step : plan_.once) body(step);
-        for (RowStep& step : plan_.columns) body(step);
-        for (RowPass& pass : plan_.passes) {
-            for (RowStep& step : pass.before) body(step);
-            for (RowStep& step : pass.body) body(step);
-        }
-    }
-
-    void count_registers() {
-        int scratch = 1;
-        int accumulators = 0;
-        int totals = 0;
-        bool heavy = false;
-        for_steps([&](const RowStep& step) {
-            scratch = std::max(scratch, scratch_registers(step, spec_, plan_.isa));
-        });
-        for (const RowInstruction& it : spec_.instructions) heavy = heavy || cost_of(it) > kHeavy;
-        for (const RowPass& pass : plan_.passes) {
-            const auto sums = std::count_if(
-                pass.reductions.begin(), pass.reductions.end(),
-                [](const RowReduction& reduction) { return reduction.op == RowOp::sum; });
-            accumulators = std::max(accumulators, static_cast<int>(pass.reductions.size()));
-            totals = std::max(totals, static_cast<int>(sums));
-        }
-        const int all = vector_file(plan_.isa).registers;
-        const int vectors = std::max(vectors_, 1);
-        const auto at_unroll = [&](int unroll) {
-            RowRegisters map;
-            map.operand = scratch;
-            map.vectors = map.operand + (has_operands_ ? 1 : 0);
-            map.columns = map.vectors + vectors * (heavy ? unroll : 1);
-            map.accumulators = map.columns + column_values_ * unroll;
-            map.singles = map.accumulators + accumulators * unroll;
-            return map;
-        };
-        plan_.takes_turns = heavy;
-        plan_.unroll = heavy ? kMostUnrolledHeavy : kMostUnrolled;
-        while (plan_.unroll > 1 && at_unroll(plan_.unroll).singles > all) plan_.unroll /= 2;
-        plan_.registers = at_unroll(plan_.unroll);
-        if (plan_.registers.singles > all && plan_.by_strips && held_ > 0) {
-            plan_.unroll = 0;  // they do not fit
-            return;
-        }
-        if (plan_.registers.singles > all) {
-            throw std::invalid_argument("a row program needs " +
-                                        std::to_string(plan_.registers.singles) +
-                                        " registers, expected at most " + std::to_string(all));
-        }
-        plan_.totals = plan_.stack_vectors;
-        plan_.stack_vectors += 2 * totals;
-        deal_singles(all);
-    }
-
-    // Registers that are left go to the single values that passes read most.
-    void deal_singles(int all) {
-        std::vector<int> uses(at(singles_), 0);
-        for (const RowPass& pass : plan_.passes) {
-            for (const RowStep& step : pass.body) {
-                for (const RowPlace& place : step.from) {
-                    if (place.kind == Kind::single) ++uses[at(place.index)];
-                }
-            }
-        }
-        std::vector<int> order(at(singles_));
-        for (int i = 0; i < singles_; ++i) order[at(i)] = i;
-        std::stable_sort(order.begin(), order.end(),
-                         [&](int a, int b) { return uses[at(a)] > uses[at(b)]; });
-        std::vector<RowPlace> dealt(at(singles_));
-        int next = plan_.registers.singles;
-        for (const int single : order) {
-            dealt[at(single)] = next < all
-                                    ? RowPlace{.kind = Kind::single, .index = next++}
-                                    : RowPlace{.kind = Kind::stack, .index = plan_.stack_vectors++};
-        }
-        plan_.registers.total = next;
-        const auto deal = [&](RowPlace& place) {
-            if (place.kind == Kind::single) place = dealt[at(place.index)];
-        };
-        for_steps([&](RowStep& step) {
-            deal(step.to);
-            for (RowPlace& place : step.from) deal(place);
-        });
-        for (RowPass& pass : plan_.passes) {
-            for (RowReduction& reduction : pass.reductions) deal(reduction.result);
-        }
-    }
-
     const RowSpec& spec_;
     int most_held_;
     int held_ = 0;
@@ -410,33 +338,7 @@ int columns_read(const RowSpec& spec) {
     return static_cast<int>(std::count_if(spec.operands.begin(), spec.operands.end(), is_read));
 }
 
-bool is_narrow(DType dtype) { return size_of(dtype) < 4; }
-
 }  // namespace
-
-int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa) {
-    const bool avx2 = isa == Isa::avx2;
-    switch (step.op) {
-        case RowOp::store:
-            // The value itself stays as it is, and rounding takes two more.
-            return is_narrow(spec.operands[step.detail].dtype) ? 3 : 2;
-        case RowOp::keep: return 1;
-        case RowOp::rounded: return 3;
-        case RowOp::gate:
-        case RowOp::store_bits: return avx2 ? 2 : 1;
-        case RowOp::activation: return activation_registers(static_cast<Activation>(step.detail));
-        case RowOp::exponential: return 3;
-        case RowOp::logarithm: return 4;
-        case RowOp::select:
-        case RowOp::divide:
-        case RowOp::multiply_add: return 2;
-        case RowOp::sum:
-        case RowOp::highest:
-        case RowOp::lowest: return avx2 ? 2 : 1;
-        case RowOp::add_to_column: return 2;
-        default: return 1;
-    }
-}
 
 RowPlan make_row_plan(const RowSpec& spec, Isa isa) {
     validate(spec);

@@ -1,7 +1,7 @@
 // From a row program to everything that its code is made of: passes over the row, which value lives
 // in which register, what is computed once per row or once per call, what waits in scratch. This is
-// the one place that counts registers; the emitter decides nothing. A plan depends on the program
-// and the ISA level alone, so plans of any machine are made and tested on any other.
+// where everything is decided; registers are counted in row_registers.h. A plan depends on the
+// program and the ISA level alone, so plans of any machine are made and tested on any other.
 //
 // A value that depends on a sum along the row begins a new pass over it. What such a pass needs of
 // an earlier one is computed again where that is cheap and waits in scratch where it is not.
@@ -95,8 +95,5 @@ struct RowPlan {
 // `isa` is avx2 or higher. Throws std::invalid_argument where a program is not one or needs more
 // registers than there are.
 RowPlan make_row_plan(const RowSpec& spec, Isa isa);
-
-// Registers that a step overwrites beside its result.
-int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa);
 
 }  // namespace dlprim

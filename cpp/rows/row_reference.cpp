@@ -153,7 +153,8 @@ private:
         for (std::int64_t column = 0; column < args_.columns; ++column) {
             if (column % 8 == 0) to[column / 8] = 0;
             const bool set = !(value(it.inputs[0], column) <= 0);
-            to[column / 8] = static_cast<std::uint8_t>(to[column / 8] | (set ? 1 : 0) << column % 8);
+            to[column / 8] =
+                static_cast<std::uint8_t>(to[column / 8] | (set ? 1 : 0) << column % 8);
         }
     }
 
@@ -175,7 +176,8 @@ private:
             } else if (it.op == RowOp::add_to_column) {
                 result += before;
             }
-            const bool is_exact = it.op == RowOp::store && exact_[static_cast<std::size_t>(it.inputs[0])];
+            const bool is_exact =
+                it.op == RowOp::store && exact_[static_cast<std::size_t>(it.inputs[0])];
             if (operand.dtype == DType::bf16 && is_exact) {
                 static_cast<std::uint16_t*>(to)[column] =
                     static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(result) >> 16);

@@ -40,8 +40,8 @@ enum class RowOp : std::uint8_t {
     subtract,
     multiply,
     divide,
-    smaller,  // the second where one is NaN
-    larger,   // the same
+    smaller,       // the second where one is NaN
+    larger,        // the same
     multiply_add,  // inputs 0 * 1 + 2, rounded once
     negate,
     absolute,

@@ -22,8 +22,8 @@ bool run_case(std::uint64_t seed, bool talk) {
     const std::string mismatch = problem.mismatch(kernel);
     if (mismatch.empty()) return true;
     std::printf("%s: %s; repeat with DLPRIM_MAX_ISA=%s fuzz_rows --case %llu\n",
-                kernel.name().c_str(), mismatch.c_str(),
-                std::string(name_of(usable_isa())).c_str(), static_cast<unsigned long long>(seed));
+                kernel.name().c_str(), mismatch.c_str(), std::string(name_of(usable_isa())).c_str(),
+                static_cast<unsigned long long>(seed));
     return false;
 }
 

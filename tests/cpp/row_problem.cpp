@@ -41,9 +41,7 @@ private:
 
     void load_another() {
         switch (draw_.from(0, 5)) {
-            case 5:
-                bits_.push_back(row_.bits());
-                return exact_results_.push_back(true);
+            case 5: bits_.push_back(row_.bits()); return exact_results_.push_back(true);
             case 0: return load(row_.column(draw_.one_of(kTypes)));
             case 1: return load(row_.per_row(), true);
             case 2: return load(row_.scalar(), true);
@@ -92,8 +90,8 @@ private:
 
     void product() {
         const Known a = any(), b = any();
-        const RowValue value = draw_.once_in(3) ? a.value / (abs(b.value) + 1.5F)
-                                                : a.value * b.value;
+        const RowValue value =
+            draw_.once_in(3) ? a.value / (abs(b.value) + 1.5F) : a.value * b.value;
         know(value, a.exact && b.exact, a.uniform && b.uniform);
     }
 
@@ -179,8 +177,7 @@ private:
 
 // Moderate numbers, and now and then what is none.
 float drawn_number(Draw& draw) {
-    constexpr std::array rare = {0.0F,    -0.0F,    INFINITY, -INFINITY,
-                                 NAN,     1e-39F,   -3e-41F,  2.0F};
+    constexpr std::array rare = {0.0F, -0.0F, INFINITY, -INFINITY, NAN, 1e-39F, -3e-41F, 2.0F};
     if (draw.once_in(40)) return draw.one_of(rare);
     return static_cast<float>(draw.from(-4000, 4000)) / 1000;
 }

@@ -1,7 +1,7 @@
 // A random row program with operands between pages that fault, run by a kernel and by the
-// interpreter. Where no operation before it has an error of its own, a result must be the same bits;
-// what exponentials and sums have touched may differ by some units in the last place, and programs
-// are drawn so that nothing enlarges that.
+// interpreter. Where no operation before it has an error of its own, a result must be the same
+// bits; what exponentials and sums have touched may differ by some units in the last place, and
+// programs are drawn so that nothing enlarges that.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Row programs by name on arrays that Python's functions have checked: what is checked here again is
-// only what keeps a mistake there from touching foreign memory.
+// Row programs by name on arrays that Python's functions have checked: what is checked here again
+// is only what keeps a mistake there from touching foreign memory.
 #include "primitives/programs/row_programs.h"
 
 #include <cstdint>

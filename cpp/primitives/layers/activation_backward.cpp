@@ -37,8 +37,8 @@ public:
         like.sums = problem.diff_bias;
         like.relu =
             problem.activation == Activation::none || problem.activation == Activation::relu;
-        const PixelProgram& pass = PixelProgram::of(PixelPass::activation, problem.tensor.dtype,
-                                                    like, problem.activation);
+        const PixelProgram& pass =
+            PixelProgram::of(PixelPass::activation, problem.tensor.dtype, like, problem.activation);
         pieces_.for_each({0, panels_.blocks}, TaskOrder::ascending,
                          [&](std::int64_t piece, std::int64_t block) {
                              float* sum = nullptr;

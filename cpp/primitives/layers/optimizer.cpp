@@ -68,8 +68,8 @@ private:
 
 void write(StepProgram& program, const SgdStep& step, const Parameter& it) {
     const RowValue weights = program.read(Field::weights);
-    RowValue slope = multiply_add(program.number(step.weight_decay), weights,
-                                  program.read(Field::gradient));
+    RowValue slope =
+        multiply_add(program.number(step.weight_decay), weights, program.read(Field::gradient));
     if (it.first != nullptr) {
         const RowValue momentum = program.number(step.momentum);
         const RowValue velocity = multiply_add(momentum, program.read(Field::first), slope);

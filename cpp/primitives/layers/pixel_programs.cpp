@@ -30,7 +30,8 @@ public:
     Writer(DType dtype, const PixelRows& like) : dtype_(dtype), like_(like) {
         const bool narrow = like.channels <= kNarrow;
         program_.group_bytes_ = narrow ? 0 : kGroupBytes;
-        row_.fetch_ahead(static_cast<std::int32_t>(narrow ? kAheadBytes : kNarrow * size_of(dtype)));
+        row_.fetch_ahead(
+            static_cast<std::int32_t>(narrow ? kAheadBytes : kNarrow * size_of(dtype)));
     }
 
     RowValue tensor(Pointer pointer) {
@@ -151,9 +152,9 @@ void PixelProgram::Writer::add_gradients() {
     const RowValue diff = tensor([](const PixelRows& rows) { return rows.diff_dst; });
     RowValue passed = let_through(diff, centred);
     if (like_.diff_addend != nullptr) {
-        passed = passed +
-                 let_through(tensor([](const PixelRows& rows) { return rows.diff_addend; }),
-                           centred);
+        passed =
+            passed +
+            let_through(tensor([](const PixelRows& rows) { return rows.diff_addend; }), centred);
     }
     add_to_sums(passed);
     add_to_products(passed * centred);

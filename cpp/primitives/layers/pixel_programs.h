@@ -15,9 +15,9 @@
 namespace dlprim {
 
 enum class PixelPass : std::uint8_t {
-    statistics,       // sums += src - mean, products += (src - mean)^2, about any value near the mean
-    normalize,        // out
-    add_gradients,    // sums, products += and out, if any
+    statistics,     // sums += src - mean, products += (src - mean)^2, about any value near the mean
+    normalize,      // out
+    add_gradients,  // sums, products += and out, if any
     apply_gradients,  // out = scale * (passed - mean_diff - (src - mean) * mean_slope)
     // out = what passed of diff_dst, which is added to the sums, if any. No activation is relu
     // without a gate, and only relu may lack `out`.

@@ -48,13 +48,12 @@ public:
         std::vector<float> at_target;
         for (std::int64_t row = rows.begin; row < rows.end; ++row) {
             const std::int64_t target = it_.targets[row];
-            at_target.push_back(
-                target == it_.ignored
-                    ? 0
-                    : element_at(it_.dtype, it_.logits, row * it_.classes + target));
+            at_target.push_back(target == it_.ignored ? 0
+                                                      : element_at(it_.dtype, it_.logits,
+                                                                   row * it_.classes + target));
         }
-        const WorkspacePool::Lease scratch(WorkspacePool::lasting(),
-                                           kernel_->scratch_floats(it_.classes) * size_of(DType::f32));
+        const WorkspacePool::Lease scratch(
+            WorkspacePool::lasting(), kernel_->scratch_floats(it_.classes) * size_of(DType::f32));
         RowArgs args{.rows = rows.size(),
                      .columns = it_.classes,
                      .scratch = reinterpret_cast<float*>(scratch.data())};

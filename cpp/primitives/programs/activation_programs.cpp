@@ -93,8 +93,7 @@ const std::vector<ActivationCurve>& curves() {
          gelu_tanh_slope},
         {"swish", [](RowValue x, RowBuilder&) { return activated(Activation::swish, x); },
          swish_slope},
-        {"leaky_relu",
-         [](RowValue x, RowBuilder& row) { return positive(x, x, x * row.scalar()); },
+        {"leaky_relu", [](RowValue x, RowBuilder& row) { return positive(x, x, x * row.scalar()); },
          [](RowValue x, RowBuilder& row) { return positive(x, 1.0F, row.scalar()); }},
         {"elu",
          [](RowValue x, RowBuilder& row) {
@@ -130,9 +129,7 @@ const std::vector<ActivationCurve>& curves() {
              return select(threshold < x * beta, 1.0F, sigmoid(x * beta));
          }},
         {"mish",
-         [](RowValue x, RowBuilder&) {
-             return x * activated(Activation::tanh, soft_positive(x));
-         },
+         [](RowValue x, RowBuilder&) { return x * activated(Activation::tanh, soft_positive(x)); },
          mish_slope},
     };
     return all;

@@ -81,14 +81,11 @@ using Writer = void (*)(RowBuilder&, DType);
 
 const std::map<std::string, Writer>& writers() {
     static const std::map<std::string, Writer> all = [] {
-        std::map<std::string, Writer> found{{"softmax", softmax},
-                                            {"softmax_backward", softmax_backward},
-                                            {"log_softmax", log_softmax},
-                                            {"log_softmax_backward", log_softmax_backward},
-                                            {"layer_norm", layer_norm},
-                                            {"layer_norm_backward", layer_norm_backward},
-                                            {"rms_norm", rms_norm},
-                                            {"rms_norm_backward", rms_norm_backward}};
+        std::map<std::string, Writer> found{
+            {"softmax", softmax},         {"softmax_backward", softmax_backward},
+            {"log_softmax", log_softmax}, {"log_softmax_backward", log_softmax_backward},
+            {"layer_norm", layer_norm},   {"layer_norm_backward", layer_norm_backward},
+            {"rms_norm", rms_norm},       {"rms_norm_backward", rms_norm_backward}};
         return found;
     }();
     return all;

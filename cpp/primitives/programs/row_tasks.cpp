@@ -82,7 +82,8 @@ private:
     double bytes() const {
         double each = 0;
         for (const RowOperand& operand : operands_) {
-            if (operand.shape == RowShape::tensor) each += static_cast<double>(size_of(operand.dtype));
+            if (operand.shape == RowShape::tensor)
+                each += static_cast<double>(size_of(operand.dtype));
         }
         return each * elements();
     }
@@ -90,8 +91,8 @@ private:
     bool is_elementwise() const {
         for (std::size_t i = 0; i < operands_.size(); ++i) {
             const RowShape shape = operands_[i].shape;
-            const bool dense = args_.operands.at(i).stride ==
-                               args_.columns * size_of(operands_[i].dtype);
+            const bool dense =
+                args_.operands.at(i).stride == args_.columns * size_of(operands_[i].dtype);
             if (shape != RowShape::tensor && shape != RowShape::scalar) return false;
             if (shape == RowShape::tensor && !dense && args_.rows > 1) return false;
         }
@@ -156,7 +157,8 @@ private:
 
     // Every part adds its rows to columns of its own.
     void run_parts() const {
-        const Blocks parts{args_.rows, std::max(kFewestRows, (args_.rows + kMostParts - 1) / kMostParts)};
+        const Blocks parts{args_.rows,
+                           std::max(kFewestRows, (args_.rows + kMostParts - 1) / kMostParts)};
         const std::int64_t line = aligned(args_.columns * size_of(DType::f32));
         const auto sums = std::count_if(operands_.begin(), operands_.end(), is_sum);
         const WorkspacePool::Lease own(WorkspacePool::lasting(), parts.count() * sums * line);

@@ -1,0 +1,134 @@
+#include "rows/row_registers.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+
+#include "jit/activation.h"
+
+namespace dlprim {
+namespace {
+
+using Kind = RowPlace::Kind;
+
+// Vectors under way together: enough for the latency of sums, or of one long polynomial.
+constexpr int kMostUnrolled = 8;
+constexpr int kMostUnrolledHeavy = 4;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+template <class Body>
+void for_steps(RowPlan& plan, const Body& body) {
+    for (RowStep& step : plan.once) body(step);
+    for (RowStep& step : plan.columns) body(step);
+    for (RowPass& pass : plan.passes) {
+        for (RowStep& step : pass.before) body(step);
+        for (RowStep& step : pass.body) body(step);
+    }
+}
+
+int sums_of(const RowPass& pass) {
+    return static_cast<int>(
+        std::count_if(pass.reductions.begin(), pass.reductions.end(),
+                      [](const RowReduction& reduction) { return reduction.op == RowOp::sum; }));
+}
+
+// How often each single value is read by vectors' steps.
+std::vector<int> uses_of_singles(const RowPlan& plan, int singles) {
+    std::vector<int> uses(at(singles), 0);
+    for (const RowPass& pass : plan.passes) {
+        for (const RowStep& step : pass.body) {
+            for (const RowPlace& place : step.from) {
+                if (place.kind == Kind::single) ++uses[at(place.index)];
+            }
+        }
+    }
+    return uses;
+}
+
+// Registers that are left go to the single values that are read most.
+void deal_singles(RowPlan& plan, int singles) {
+    const int all = vector_file(plan.isa).registers;
+    const std::vector<int> uses = uses_of_singles(plan, singles);
+    std::vector<int> order(at(singles));
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int a, int b) { return uses[at(a)] > uses[at(b)]; });
+    std::vector<RowPlace> dealt(at(singles));
+    int next = plan.registers.singles;
+    for (const int single : order) {
+        dealt[at(single)] = next < all
+                                ? RowPlace{.kind = Kind::single, .index = next++}
+                                : RowPlace{.kind = Kind::stack, .index = plan.stack_vectors++};
+    }
+    plan.registers.total = next;
+    const auto deal = [&](RowPlace& place) {
+        if (place.kind == Kind::single) place = dealt[at(place.index)];
+    };
+    for_steps(plan, [&](RowStep& step) {
+        deal(step.to);
+        for (RowPlace& place : step.from) deal(place);
+    });
+    for (RowPass& pass : plan.passes) {
+        for (RowReduction& reduction : pass.reductions) deal(reduction.result);
+    }
+}
+
+bool is_narrow(DType dtype) { return size_of(dtype) < 4; }
+
+}  // namespace
+
+bool assign_registers(RowPlan& plan, const RowDemand& demand) {
+    const int all = vector_file(plan.isa).registers;
+    int scratch = 1, accumulators = 0, totals = 0;
+    for_steps(plan, [&](const RowStep& step) {
+        scratch = std::max(scratch, scratch_registers(step, plan.spec, plan.isa));
+    });
+    for (const RowPass& pass : plan.passes) {
+        accumulators = std::max(accumulators, static_cast<int>(pass.reductions.size()));
+        totals = std::max(totals, sums_of(pass));
+    }
+    const auto at_unroll = [&](int unroll) {
+        RowRegisters map;
+        map.operand = scratch;
+        map.vectors = map.operand + (demand.operands ? 1 : 0);
+        map.columns = map.vectors + std::max(demand.vectors, 1) * (demand.heavy ? unroll : 1);
+        map.accumulators = map.columns + demand.columns * unroll;
+        map.singles = map.accumulators + accumulators * unroll;
+        return map;
+    };
+    plan.takes_turns = demand.heavy;
+    plan.unroll = demand.heavy ? kMostUnrolledHeavy : kMostUnrolled;
+    while (plan.unroll > 1 && at_unroll(plan.unroll).singles > all) plan.unroll /= 2;
+    plan.registers = at_unroll(plan.unroll);
+    if (plan.registers.singles > all) return false;
+    plan.totals = plan.stack_vectors;
+    plan.stack_vectors += 2 * totals;
+    deal_singles(plan, demand.singles);
+    return true;
+}
+
+int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa) {
+    const bool avx2 = isa == Isa::avx2;
+    switch (step.op) {
+        case RowOp::store:
+            // The value itself stays as it is, and rounding takes two more.
+            return is_narrow(spec.operands[step.detail].dtype) ? 3 : 2;
+        case RowOp::exponential:
+        case RowOp::rounded: return 3;
+        case RowOp::logarithm: return 4;
+        case RowOp::activation: return activation_registers(static_cast<Activation>(step.detail));
+        case RowOp::select:
+        case RowOp::divide:
+        case RowOp::multiply_add:
+        case RowOp::add_to_column: return 2;
+        case RowOp::gate:
+        case RowOp::store_bits:
+        case RowOp::sum:
+        case RowOp::highest:
+        case RowOp::lowest: return avx2 ? 2 : 1;
+        default: return 1;
+    }
+}
+
+}  // namespace dlprim
