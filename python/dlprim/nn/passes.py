@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -38,15 +39,20 @@ def forward_pass(method: Pass) -> Pass:
             self.awaited = None
         buffers = self.context.buffers
         given = None  # dtype from outside
-        if buffers.owner is not None:
+        if buffers.thread == get_ident():
             y = method(self, x, training, *rest, **named)
         else:
             given = array_of(x).dtype
             if given is not self.context.dtype and not (self.rounds and given == _FLOAT32):
                 x = _as(self.context.dtype, x)
-            with buffers.owned_by(self if training else object(), begins=training):
+            try:
+                buffers.enter(self if training else object(), training)
                 y = method(self, x, training, *rest, **named)
                 buffers.hand_over(array_of(y))
+            except BaseException:
+                buffers.leave(has_failed=True)
+                raise
+            buffers.leave()
         if training:
             self.awaited, self.given = _form(y), given
         return y
@@ -68,17 +74,22 @@ def backward_pass(method: Pass) -> Pass:
             _require_form(self, dy)
         self.awaited = None
         buffers = self.context.buffers
-        if buffers.owner is not None:
+        if buffers.thread == get_ident():
             return method(self, dy, ready)
         if dy is not None:
             dy = _as(self.context.dtype, dy)
-        with buffers.owned_by(self, begins=False):
+        try:
+            buffers.enter(self, False)
             dx = method(self, dy, ready)
             if dx is not None:
                 made, dx = dx, _as(self.given, dx)
                 if dx is not made:
                     buffers.give(array_of(made))
                 buffers.hand_over(array_of(dx))
+        except BaseException:
+            buffers.leave(has_failed=True)
+            raise
+        buffers.leave()
         return dx
 
     return cast(Pass, run)
