@@ -154,10 +154,6 @@ class Conv2d(Module):
     def folded(self) -> tuple[FloatArray, FloatArray | None]:
         return self.weight.held, None if self.bias is None else self.bias.held
 
-    def own_parameters(self) -> dict[str, Parameter]:
-        found = {"weight": self.weight}
-        return found if self.bias is None else found | {"bias": self.bias}
-
     def arguments(self) -> dict[str, Any]:
         return {
             "C": self.weight.shape[1] * self.groups,
@@ -274,7 +270,7 @@ class Conv2d(Module):
         with self.context.timed(self.name, "pack"):
             conv.unpack_diff_weights(diff_weights, self.weight.gradient)
         buffers.give(diff_weights)
-        finished(ready, *self.own_parameters().values())
+        finished(ready, self.weight, self.bias)
         given, self._src, self._given = self._given, None, None
         diff_src = None
         if not self.first:

@@ -74,10 +74,6 @@ class Linear(Module):
         self._used: dict[tuple[int, ...], Array] = {}  # for training: room, packed in every step
         self._kept: _Kept | None = None
 
-    def own_parameters(self) -> dict[str, Parameter]:
-        found = {"weight": self.weight}
-        return found if self.bias is None else found | {"bias": self.bias}
-
     def arguments(self) -> dict[str, Any]:
         return {
             "C": self.weight.shape[1],
@@ -121,7 +117,7 @@ class Linear(Module):
             linear.unpack_diff_weights(diff_weights, self.weight.gradient)
             diff_src = linear.backward_data(diff, self._used[linear.weights_shape])
         buffers.give(diff_weights)
-        finished(ready, *self.own_parameters().values())
+        finished(ready, self.weight, self.bias)
         widens = kept.x_dtype == np.float32 and diff_src.dtype != np.float32
         plain: Array = dlprim.to_float32(diff_src) if widens else diff_src
         return plain.reshape(kept.x_shape)

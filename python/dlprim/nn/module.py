@@ -74,6 +74,15 @@ class Module(ABC):
     of_passes: tuple[str, ...] = ()
     _container: weakref.ref[Module] | None = None  # the one that it is in
 
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        for name, it in vars(cls).items():
+            if isinstance(it, Module | Parameter):
+                raise TypeError(
+                    f"{name} of {cls.__name__} is a {type(it).__name__} of the class, which all "
+                    f"its instances would share, expected self.{name} = ... in __init__"
+                )
+
     def __init__(self) -> None:
         self.name = ""
         self.context = Context()
@@ -197,7 +206,14 @@ class Module(ABC):
         """Layers by name, in forward order; an empty name adds nothing to the names inside.
 
         By default the attributes that are modules, in the order of their assignment, and those in
-        attributes that are lists, tuples or dicts: ``blocks.0``.
+        attributes that are lists, tuples or dicts: ``blocks.0``, and ``blocks.0.1`` of lists in a
+        list. What refers to a module that is elsewhere in the model is left out by a method of
+        one's own.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An attribute is a set with modules, which have no order there, or two are of one name.
         """
         return _entries(self, Module)  # type: ignore[type-abstract]
 
@@ -339,10 +355,24 @@ def _entries(module: Module, kind: type[Kind]) -> dict[str, Kind]:
         if known is kind:
             found[name] = it
         elif known is list and it and name not in module.of_passes:
-            for key, each in it.items() if isinstance(it, dict) else enumerate(it):
-                if _KINDS[type(each)] is kind:
-                    found[f"{name}.{key}"] = each
+            _add_entries(found, name, it, kind)
     return found
+
+
+def _add_entries(found: dict[str, Kind], name: str, holder: Any, kind: type[Kind]) -> None:
+    for key, it in holder.items() if isinstance(holder, dict) else enumerate(holder):
+        known, path = _KINDS[type(it)], f"{name}.{key}"
+        if known is kind:
+            if isinstance(holder, set | frozenset):
+                raise TypeError(
+                    f"{name} is a set that holds a {type(it).__name__}, expected a list, which has "
+                    "an order"
+                )
+            if path in found:
+                raise ValueError(f"two entries of {name} are called {path!r}, expected one")
+            found[path] = it
+        elif known is list and it:
+            _add_entries(found, path, it, kind)
 
 
 class _Kinds(dict[type, type]):
@@ -351,7 +381,7 @@ class _Kinds(dict[type, type]):
 
     def __missing__(self, given: type) -> type:
         kinds: tuple[type, ...] = (Module, Parameter)
-        holds = issubclass(given, list | dict) or given is tuple
+        holds = issubclass(given, list | dict | tuple | set | frozenset)
         self[given] = next((it for it in kinds if issubclass(given, it)), list if holds else object)
         return self[given]
 
@@ -364,8 +394,9 @@ def joined(prefix: str, name: str) -> str:
     return f"{prefix}.{name}" if prefix and name else prefix or name
 
 
-def finished(ready: Ready | None, *parameters: Parameter) -> None:
+def finished(ready: Ready | None, *parameters: Parameter | None) -> None:
     """Report gradients that are final."""
     if ready is not None:
         for parameter in parameters:
-            ready(parameter)
+            if parameter is not None:
+                ready(parameter)

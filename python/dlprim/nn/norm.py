@@ -103,9 +103,6 @@ class BatchNorm2d(Module):
             "momentum": self.momentum,
         }
 
-    def own_parameters(self) -> dict[str, Parameter]:
-        return {"weight": self.weight, "bias": self.bias}
-
     def own_statistics(self) -> dict[str, Array]:
         return {
             "running_mean": self.running_mean,
