@@ -60,6 +60,9 @@ class Module(ABC):
     of_passes : tuple of str
         Attributes of this class that passes fill: empty in copies and pickles, whose `backward`
         therefore needs a `forward` of their own.
+    of_class : tuple of str
+        Attributes with layers or parameters that `children` and `own_parameters` of the class
+        name in their own way.
     """
 
     keeps_input = True
@@ -72,6 +75,7 @@ class Module(ABC):
     training = True
     given: Any = None
     of_passes: tuple[str, ...] = ()
+    of_class: tuple[str, ...] = ()
     _container: weakref.ref[Module] | None = None  # the one that it is in
 
     def __init_subclass__(cls, **named: Any) -> None:
@@ -93,9 +97,30 @@ class Module(ABC):
         state.pop("_container", None)
         for kind in type(self).__mro__:
             for name in vars(kind).get("of_passes", ()):
-                value = state[name]
-                state[name] = type(value)() if isinstance(value, dict | list | bool) else None
+                state[name] = _emptied(state[name])
         return state
+
+    def _claim(self) -> None:
+        """Makes the layers inside this module's own; those of another one it would rename."""
+        if self._contained():
+            return  # it has them since it was made
+        for name, child in self.children().items():
+            other = child._container and child._container()
+            if child is self or (other is not None and other is not self):
+                raise ValueError(
+                    f"{name} of {type(self).__name__} is {type(child).__name__} "
+                    f"{child.name!r} of another {type(other or self).__name__}, expected a layer "
+                    "that is in no other module; copy.deepcopy makes one"
+                )
+            child._container = weakref.ref(self)
+
+    def _forget(self) -> None:
+        """Drops what passes in another context have left."""
+        self.awaited = None
+        for kind in type(self).__mro__:
+            for name in vars(kind).get("of_passes", ()):
+                if name.startswith("_"):  # others are of who uses the layer
+                    setattr(self, name, _emptied(vars(self).get(name)))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -217,6 +242,21 @@ class Module(ABC):
         """
         return _entries(self, Module)  # type: ignore[type-abstract]
 
+    def _and_others(self, own: dict[str, Module], *within: Module) -> dict[str, Module]:
+        """``own`` and the attributes that `children` has by default, as of subclasses, without
+        those layers and what they are ``within``."""
+        known = {id(it) for it in (*own.values(), *within)}
+        found = dict(own)
+        for name, it in _entries(self, Module).items():  # type: ignore[type-abstract]
+            if id(it) not in known and name.partition(".")[0] not in self.of_class:
+                if name in own:
+                    raise ValueError(
+                        f"two layers of {type(self).__name__} are called {name!r}, expected a name "
+                        "for each"
+                    )
+                found[name] = it
+        return found
+
     def own_parameters(self) -> dict[str, Parameter]:
         """Of this layer, without those of its children: by default attributes, as `children`."""
         return _entries(self, Parameter)
@@ -274,9 +314,16 @@ class Module(ABC):
         ------
         TypeError
             context is no `Context`.
+        ValueError
+            A layer is in two places, inside of itself, or of another module that uses it.
         """
         if not isinstance(context, Context):
             raise TypeError(f"context is {context!r}, expected a dlprim.nn.Context")
+        for _ in self.modules():
+            pass  # which refuses layers in two places
+        self._claim()
+        if context is not vars(self).get("context"):
+            self._forget()
         self.context, self.name = context, name
         for key, parameter in self.own_parameters().items():
             parameter.name = joined(name, key)
@@ -284,14 +331,43 @@ class Module(ABC):
             child.use(context, joined(name, key))
 
     def modules(self) -> Iterator[Module]:
-        """This one and all inside it, in forward order."""
+        """This one and all inside it, in forward order.
+
+        Raises
+        ------
+        ValueError
+            One of them is in two places, or inside of itself.
+        """
+        return self._walk(set())
+
+    def _walk(self, seen: set[int]) -> Iterator[Module]:
+        if id(self) in seen:
+            raise ValueError(
+                f"{type(self).__name__} {self.name!r} is in two places of the model, or inside of "
+                "itself, expected one place for each layer; copy.deepcopy makes another, and a "
+                "children() of one's own leaves out what is a mere reference"
+            )
+        seen.add(id(self))
         yield self
         for child in self.children().values():
-            yield from child.modules()
+            yield from child._walk(seen)
 
     def parameters(self) -> list[Parameter]:
-        """All trained arrays in forward order."""
-        return [it for module in self.modules() for it in module.own_parameters().values()]
+        """All trained arrays in forward order.
+
+        Raises
+        ------
+        ValueError
+            A layer or a parameter is in two places: each of the two would overwrite the gradient.
+        """
+        found = [it for module in self.modules() for it in module.own_parameters().values()]
+        if len(set(map(id, found))) < len(found):
+            twice = next(it for it in found if sum(it is other for other in found) > 1)
+            raise ValueError(
+                f"{twice!r} is in two places of the model, expected one: backward of each would "
+                "overwrite the gradient of the other"
+            )
+        return found
 
     def state_dict(self) -> dict[str, Array]:
         """Parameters and statistics by PyTorch's names: copies.
@@ -336,6 +412,11 @@ class Module(ABC):
             for key, array in module.own_statistics().items():
                 _add(state, joined(module.name, key), array)
         return state
+
+
+def _emptied(value: Any) -> Any:
+    """What an attribute of passes is before the first one."""
+    return type(value)() if isinstance(value, dict | list | bool) else None
 
 
 def _add(state: dict[str, Array], name: str, array: Array) -> None:

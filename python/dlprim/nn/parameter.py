@@ -161,9 +161,7 @@ class Parameter(Tracked):
                 "one that is there, so nothing needs to be cleared"
             )
         if gradient is not self._gradient:  # which `p.gradient *= ...` assigns
-            self._gradient[...] = values_for(
-                f"gradient of {self.name!r}", gradient, self._gradient
-            )
+            self._gradient[...] = values_for(f"gradient of {self.name!r}", gradient, self._gradient)
 
     def hold_gradient(self, array: FloatArray) -> None:
         """From now on backward passes write the gradient to ``array``, which takes the values over.

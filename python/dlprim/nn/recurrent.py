@@ -100,7 +100,10 @@ class Recurrent(Module):
         }
 
     def own_parameters(self) -> dict[str, Parameter]:
-        return self._parameters
+        own = super().own_parameters()
+        return self._parameters | {
+            name: it for name, it in own.items() if not name.startswith("_parameters.")
+        }
 
     def changed(self) -> None:
         self._stamp = None
