@@ -10,6 +10,7 @@ import numpy as np
 import dlprim
 from dlprim.nn.context import Images, array_of
 from dlprim.nn.conv_batch_norm import ConvBatchNorm
+from dlprim.nn.flatten import Flatten
 from dlprim.nn.images import require_alike
 from dlprim.nn.module import Array, Module, Ready
 from dlprim.nn.passes import backward_pass, forward_pass
@@ -102,6 +103,9 @@ class Sequential(Module):
         self._layers = layers
         self._between: list[Any] = []
         self.rounds = bool(layers) and next(iter(layers.values())).rounds
+        # Flatten passes a plain array on.
+        first = next((it for it in layers.values() if not isinstance(it, Flatten)), None)
+        self._reads_input = first is not None and first.reads_input
         self.takes_terms = bool(layers) and list(layers.values())[-1].takes_terms
         self._contain()
         self.use(self.context)
@@ -111,6 +115,10 @@ class Sequential(Module):
 
     def _contained(self) -> dict[str, Module]:
         return {f"layers[{name!r}]": layer for name, layer in self._layers.items()}
+
+    @property
+    def reads_input(self) -> bool:
+        return self._reads_input
 
     def children(self) -> dict[str, Module]:
         found = self._and_others(self._layers)

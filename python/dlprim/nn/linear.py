@@ -234,6 +234,8 @@ class Dropout(Module):
     def backward(self, dy: Any, ready: Ready | None = None) -> Any:
         if self.p > 0:
             diff = array_of(dy)
+            if not isinstance(dy, Images) and not (diff.flags.carray):
+                dy = diff = diff.copy()  # to write to
             with self.context.timed(self.name, "backward"):
                 dlprim.dropout(diff, self.p, seed=self.seed, offset=self._offset, out=diff)
         return dy

@@ -55,6 +55,10 @@ class Module(ABC):
         The mode, which `train` and `eval` set.
     awaited : tuple or None
         The form of the gradient that `backward` takes; None where no training forward precedes.
+    reads_input : bool
+        Whether `backward` reads the array of a caller's that `forward` was given, if that is plain.
+    watched : tuple or None
+        That array, and what some of it held.
     given : dtype or None
         Of what the latest training `forward` was given from outside of the model.
     of_passes : tuple of str
@@ -74,6 +78,7 @@ class Module(ABC):
     rounds = False
     training = True
     given: Any = None
+    watched: tuple[Any, int, bytes] | None = None
     of_passes: tuple[str, ...] = ()
     of_class: tuple[str, ...] = ()
     _container: weakref.ref[Module] | None = None  # the one that it is in
@@ -93,7 +98,7 @@ class Module(ABC):
         self.awaited: tuple[Any, ...] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__ | {"awaited": None}
+        state = self.__dict__ | {"awaited": None, "watched": None}
         state.pop("_container", None)
         for kind in type(self).__mro__:
             for name in vars(kind).get("of_passes", ()):
@@ -116,7 +121,7 @@ class Module(ABC):
 
     def _forget(self) -> None:
         """Drops what passes in another context have left."""
-        self.awaited = None
+        self.awaited = self.watched = None
         for kind in type(self).__mro__:
             for name in vars(kind).get("of_passes", ()):
                 if name.startswith("_"):  # others are of who uses the layer
@@ -183,6 +188,8 @@ class Module(ABC):
         ----------
         x : array or Images
             float32 or bfloat16, converted to the dtype of activations; integers for `Embedding`.
+            In training it is to stay as it is until `backward`, which reads it again: it is not
+            copied. Where samples of it show that it was written, `backward` refuses.
         training : bool, optional
             Overrides the mode that `train` and `eval` set. The layers inside of a container of
             this package follow the container, not modes of their own.
@@ -221,6 +228,10 @@ class Module(ABC):
     def backward_terms(self, dy: Any, ready: Ready | None = None) -> Any:
         """As `backward`, for a layer in front that takes two terms; adding them is left to it."""
         return self.backward(dy, ready)
+
+    @property
+    def reads_input(self) -> bool:
+        return self.keeps_input
 
     @property
     def result_name(self) -> str:
@@ -401,6 +412,10 @@ class Module(ABC):
             more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
             raise KeyError(f"state does not fit the model: {', '.join(wrong[:3])}{more}")
         arrays = {name: values_for(name, value, own[name]) for name, value in state.items()}
+        memory = {id(it.base) for it in own.values() if it.base is not None}
+        for name, values in arrays.items():
+            if id(values.base) in memory and values is not own[name]:
+                arrays[name] = values.copy()  # of the model itself, and perhaps written first
         for name, values in arrays.items():
             own[name][...] = values
 

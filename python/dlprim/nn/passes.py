@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from dlprim.arguments.arrays import viewed
 from dlprim.arguments.floats import bfloat16_dtype, name_of, to_bfloat16, to_float32
 from dlprim.arguments.scalars import flag
 from dlprim.nn.context import Images, array_of
@@ -24,6 +25,7 @@ from dlprim.nn.context import Images, array_of
 Pass = TypeVar("Pass", bound=Callable[..., Any])
 
 _FLOAT32 = np.dtype(np.float32)
+_SAMPLES = 32  # at least, of those that there are: a batch that was filled anew differs in one
 
 
 def forward_pass(method: Pass) -> Pass:
@@ -32,7 +34,7 @@ def forward_pass(method: Pass) -> Pass:
     @functools.wraps(method)
     def run(self: Any, x: Any, training: bool | None = None, *rest: Any, **named: Any) -> Any:
         if type(x) is not (Images if self.takes_images else np.ndarray):
-            _require_input(self, x)
+            x = _operand(self, x)
         if training is not True and training is not False:
             training = self.training if training is None else flag("training", training)
         if training:
@@ -44,7 +46,10 @@ def forward_pass(method: Pass) -> Pass:
         else:
             given = array_of(x).dtype
             if given is not self.context.dtype and not (self.rounds and given == _FLOAT32):
+                _require_number(self, given)
                 x = _as(self.context.dtype, x)
+            if training:
+                self.watched = _sample(x) if self.reads_input else None
             try:
                 buffers.enter(self if training else object(), training)
                 y = method(self, x, training, *rest, **named)
@@ -76,6 +81,8 @@ def backward_pass(method: Pass) -> Pass:
         buffers = self.context.buffers
         if buffers.thread == get_ident():
             return method(self, dy, ready)
+        if self.watched is not None:
+            _require_unwritten(self)
         if dy is not None:
             dy = _as(self.context.dtype, dy)
         try:
@@ -138,10 +145,36 @@ def _require_form(module: Any, dy: Any) -> None:
         )
 
 
-def _require_input(module: Any, x: Any) -> None:
+def _sample(x: Any) -> tuple[Any, int, bytes] | None:
+    """An array of the caller's that `backward` reads, and some of its values, over all of it."""
+    if type(x) is not np.ndarray or not x.flags.c_contiguous:
+        return None  # packed, or read from a copy
+    step = x.size // _SAMPLES + 1
+    return x, step, x.flat[::step].tobytes()
+
+
+def _require_unwritten(module: Any) -> None:
+    (x, step, values), module.watched = module.watched, None
+    if x.flat[::step].tobytes() != values:
+        module.awaited = None
+        raise RuntimeError(
+            f"x of {_label(module)} was written between its training forward and backward, which "
+            "reads it again, expected another array for the next batch, or forward(x.copy())"
+        )
+
+
+def _require_number(module: Any, dtype: Any) -> None:
+    """Integers are left to layers, which take or refuse them."""
+    is_float = dtype == _FLOAT32 or dtype.name == "bfloat16"
+    if not (is_float or dtype.kind in "iu") or not dtype.isnative:
+        raise TypeError(f"x of {_label(module)} has dtype {dtype}, expected float32 or bfloat16")
+
+
+def _operand(module: Any, x: Any) -> Any:
+    """``x``, or what another library's array holds."""
     is_kind = module.takes_images is None or isinstance(x, Images) == module.takes_images
-    if is_kind and hasattr(x, "shape"):
-        return
+    if is_kind and (isinstance(x, Images | np.ndarray) or hasattr(x, "shape")):
+        return x if isinstance(x, Images) else viewed("x", x, "float32 or bfloat16")
     expected = "an array, plain or as dlprim.nn.Images"
     if module.takes_images is not None:
         images = "dlprim.nn.Images, as Pack makes them"
