@@ -104,8 +104,9 @@ class Sequential(Module):
         self._between: list[Any] = []
         self.rounds = bool(layers) and next(iter(layers.values())).rounds
         # Flatten passes a plain array on.
-        first = next((it for it in layers.values() if not isinstance(it, Flatten)), None)
-        self._reads_input = first is not None and first.reads_input
+        ends = [it for it in layers.values() if not isinstance(it, Flatten)]
+        self._reads_input = bool(ends) and ends[0].reads_input
+        self.reads_result = bool(ends) and ends[-1].reads_result
         self.takes_terms = bool(layers) and list(layers.values())[-1].takes_terms
         self._contain()
         self.use(self.context)

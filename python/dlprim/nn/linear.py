@@ -74,6 +74,10 @@ class Linear(Module):
         self._used: dict[tuple[int, ...], Array] = {}  # for training: room, packed in every step
         self._kept: _Kept | None = None
 
+    @property
+    def reads_result(self) -> bool:  # type: ignore[override]
+        return self.activation in ("relu", "sigmoid", "tanh")
+
     def arguments(self) -> dict[str, Any]:
         return {
             "C": self.weight.shape[1],

@@ -57,8 +57,10 @@ class Module(ABC):
         The form of the gradient that `backward` takes; None where no training forward precedes.
     reads_input : bool
         Whether `backward` reads the array of a caller's that `forward` was given, if that is plain.
-    watched : tuple or None
-        That array, and what some of it held.
+    reads_result : bool
+        Whether it reads what `forward` returned.
+    watched : tuple
+        Those arrays, and what some of each held.
     given : dtype or None
         Of what the latest training `forward` was given from outside of the model.
     of_passes : tuple of str
@@ -78,7 +80,8 @@ class Module(ABC):
     rounds = False
     training = True
     given: Any = None
-    watched: tuple[Any, int, bytes] | None = None
+    reads_result = False
+    watched: tuple[Any, ...] = ()
     of_passes: tuple[str, ...] = ()
     of_class: tuple[str, ...] = ()
     _container: weakref.ref[Module] | None = None  # the one that it is in
@@ -98,7 +101,7 @@ class Module(ABC):
         self.awaited: tuple[Any, ...] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__ | {"awaited": None, "watched": None}
+        state = self.__dict__ | {"awaited": None, "watched": ()}
         state.pop("_container", None)
         for kind in type(self).__mro__:
             for name in vars(kind).get("of_passes", ()):
@@ -121,7 +124,7 @@ class Module(ABC):
 
     def _forget(self) -> None:
         """Drops what passes in another context have left."""
-        self.awaited = self.watched = None
+        self.awaited, self.watched = None, ()
         for kind in type(self).__mro__:
             for name in vars(kind).get("of_passes", ()):
                 if name.startswith("_"):  # others are of who uses the layer
@@ -188,8 +191,8 @@ class Module(ABC):
         ----------
         x : array or Images
             float32 or bfloat16, converted to the dtype of activations; integers for `Embedding`.
-            In training it is to stay as it is until `backward`, which reads it again: it is not
-            copied. Where samples of it show that it was written, `backward` refuses.
+            In training it, and the result, are to stay as they are until `backward`, which reads
+            them again: they are not copied. Where samples show that one was written, it refuses.
         training : bool, optional
             Overrides the mode that `train` and `eval` set. The layers inside of a container of
             this package follow the container, not modes of their own.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from dlprim.arguments.scalars import flag
 from dlprim.nn.context import Images, array_of
 
 Pass = TypeVar("Pass", bound=Callable[..., Any])
+Sample: TypeAlias = tuple[str, Any, int, bytes]
 
 _FLOAT32 = np.dtype(np.float32)
 _SAMPLES = 32  # at least, of those that there are: a batch that was filled anew differs in one
@@ -49,11 +50,13 @@ def forward_pass(method: Pass) -> Pass:
                 _require_number(self, given)
                 x = _as(self.context.dtype, x)
             if training:
-                self.watched = _sample(x) if self.reads_input else None
+                self.watched = _sample("x", x) if self.reads_input else ()
             try:
                 buffers.enter(self if training else object(), training)
                 y = method(self, x, training, *rest, **named)
                 buffers.hand_over(array_of(y))
+                if training and self.reads_result:
+                    self.watched += _sample("the result", y)
             except BaseException:
                 buffers.leave(has_failed=True)
                 raise
@@ -81,7 +84,7 @@ def backward_pass(method: Pass) -> Pass:
         buffers = self.context.buffers
         if buffers.thread == get_ident():
             return method(self, dy, ready)
-        if self.watched is not None:
+        if self.watched:
             _require_unwritten(self)
         if dy is not None:
             dy = _as(self.context.dtype, dy)
@@ -145,22 +148,26 @@ def _require_form(module: Any, dy: Any) -> None:
         )
 
 
-def _sample(x: Any) -> tuple[Any, int, bytes] | None:
-    """An array of the caller's that `backward` reads, and some of its values, over all of it."""
-    if type(x) is not np.ndarray or not x.flags.c_contiguous:
-        return None  # packed, or read from a copy
-    step = x.size // _SAMPLES + 1
-    return x, step, x.flat[::step].tobytes()
+def _sample(what: str, array: Any) -> tuple[Sample, ...]:
+    """Some values, over all of it, of an array that a caller has and `backward` reads."""
+    if type(array) is not np.ndarray or not array.flags.c_contiguous:
+        return ()  # packed, or read from a copy
+    step = array.size // _SAMPLES + 1
+    return ((what, array, step, array.flat[::step].tobytes()),)
 
 
 def _require_unwritten(module: Any) -> None:
-    (x, step, values), module.watched = module.watched, None
-    if x.flat[::step].tobytes() != values:
-        module.awaited = None
-        raise RuntimeError(
-            f"x of {_label(module)} was written between its training forward and backward, which "
-            "reads it again, expected another array for the next batch, or forward(x.copy())"
-        )
+    watched, module.watched = module.watched, ()
+    for what, array, step, values in watched:
+        if array.flat[::step].tobytes() != values:
+            module.awaited = None
+            advice = "another array for the next batch, or forward(x.copy())"
+            if what != "x":
+                advice = "a copy to be written, as `y - target` makes one and `y -= target` not"
+            raise RuntimeError(
+                f"{what} of {_label(module)} was written between its training forward and "
+                f"backward, which reads it again, expected {advice}"
+            )
 
 
 def _require_number(module: Any, dtype: Any) -> None:

@@ -54,6 +54,7 @@ class Recurrent(Module):
     """
 
     takes_images = False
+    reads_result = True
     of_passes = ("_primitives", "_weights", "_stamp", "_saved")
     cell, C, K = fixed("cell"), fixed("C"), fixed("K")
     layers, bidirectional = fixed("layers"), fixed("bidirectional")
