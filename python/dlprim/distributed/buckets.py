@@ -64,8 +64,13 @@ class BucketMemory:
     def gather(self) -> None:
         """Takes in gradients that are in another place."""
         for parameter, part in self._parts:
-            if parameter.gradient is not part:
+            if parameter.gradient is part:
+                continue
+            if hasattr(parameter, "hold_gradient"):  # a dlprim.nn.Parameter
                 parameter.hold_gradient(part)
+            else:
+                part[...] = parameter.gradient
+                parameter.gradient = part
 
 
 def plan_buckets(parameters: Sequence[Any], bucket_bytes: int, ranks: int) -> list[Bucket]:
