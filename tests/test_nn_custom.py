@@ -98,6 +98,29 @@ def test_sequential_whose_forward_skips_a_layer_is_refused() -> None:
         Named().parameters()
 
 
+def test_references_to_layers_inside_of_layers_are_no_layers_beside() -> None:
+    class Net(nn.Sequential):
+        def __init__(self) -> None:
+            super().__init__({"body": nn.Sequential({"stem": linear()}), "fc": linear()})
+            body = self.children()["body"]
+            self.stem, self.ends = body.children()["stem"], [self.children()["fc"]]
+
+    model = Net()
+    assert list(model.children()) == ["body", "fc"]
+    assert len(model.parameters()) == 4
+
+
+def test_modules_that_skip_the_constructor_of_module_have_a_state() -> None:
+    class Bare(Holder):
+        def __init__(self) -> None:
+            self.weight = nn.Parameter(np.ones(2))
+
+    model = Bare()
+    assert list(model.state_dict()) == ["weight"]
+    model.use(nn.Context())
+    assert model.weight.name == "weight"
+
+
 # ---------------------------------------------------------------- where layers are found
 
 

@@ -81,6 +81,7 @@ class Module(ABC):
     training = True
     given: Any = None
     reads_result = False
+    name = ""
     watched: tuple[Any, ...] = ()
     of_passes: tuple[str, ...] = ()
     of_class: tuple[str, ...] = ()
@@ -211,7 +212,8 @@ class Module(ABC):
         Parameters
         ----------
         dy : array
-            The gradient with respect to its result. May be overwritten.
+            The gradient with respect to its result. May be overwritten; where it is a result of
+            this model, its memory goes to the next pass.
         ready : callable, optional
             Called with each parameter as soon as its gradient is final, the last layer's first.
 
@@ -258,18 +260,22 @@ class Module(ABC):
 
     def _and_others(self, own: dict[str, Module], *within: Module) -> dict[str, Module]:
         """``own`` and the attributes that `children` has by default, as of subclasses, without
-        those layers and what they are ``within``."""
-        known = {id(it) for it in (*own.values(), *within)}
-        found = dict(own)
-        for name, it in _entries(self, Module).items():  # type: ignore[type-abstract]
-            if id(it) not in known and name.partition(".")[0] not in self.of_class:
-                if name in own:
-                    raise ValueError(
-                        f"two layers of {type(self).__name__} are called {name!r}, expected a name "
-                        "for each"
-                    )
-                found[name] = it
-        return found
+        those layers, what is inside of them and what they are ``within``."""
+        entries = _entries(self, Module)  # type: ignore[type-abstract]
+        others = {
+            name: it for name, it in entries.items() if name.partition(".")[0] not in self.of_class
+        }
+        if not others:
+            return dict(own)
+        known = {id(it) for layer in own.values() for it in layer.modules()} | set(map(id, within))
+        others = {name: it for name, it in others.items() if id(it) not in known}
+        for name in others:
+            if name in own:
+                raise ValueError(
+                    f"two layers of {type(self).__name__} are called {name!r}, expected a name for "
+                    "each"
+                )
+        return own | others
 
     def own_parameters(self) -> dict[str, Parameter]:
         """Of this layer, without those of its children: by default attributes, as `children`."""
