@@ -42,7 +42,7 @@ def test_a_layer_twice_is_refused() -> None:
 
 
 def test_what_is_no_layer_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"conv is of type NoneType, expected a dlprim\.nn\.Module"):
+    with pytest.raises(TypeError, match=r"conv is of type NoneType, expected a dlprim\.nn\.Conv2d"):
         nn.ConvBatchNorm(None, nn.BatchNorm2d(4), ("conv", "bn"))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="main is of type NoneType, expected a list of ConvBatch"):
         nn.Residual(None)  # type: ignore[arg-type]

@@ -80,7 +80,9 @@ def test_arrays_that_cannot_be_converted_are_named() -> None:
 def test_bits_are_no_values_of_a_state() -> None:
     """What np.load gives of bfloat16 weights that were saved as their bits."""
     layer, bits = nn.Linear(2, 2, bias=False), dlprim.to_bfloat16(np.eye(2, dtype=np.float32))
-    with pytest.raises(TypeError, match=r"^weight has dtype uint16, .*\.view\(ml_dtypes\.bfloat16\)"):
+    with pytest.raises(
+        TypeError, match=r"^weight has dtype uint16, .*\.view\(ml_dtypes\.bfloat16\)"
+    ):
         layer.load_state_dict({"weight": bits.view(np.uint16)})
     layer.load_state_dict({"weight": dlprim.to_float32(bits.view(np.uint16), dtype="bfloat16")})
     np.testing.assert_array_equal(layer.weight.value, np.eye(2))

@@ -6,6 +6,7 @@ Whatever could hang runs in a process of its own with a time limit.
 from __future__ import annotations
 
 import threading
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -214,3 +215,18 @@ assert np.array_equal(np.hstack(parts), np.hstack(expected))
 """
     )
     assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_what_runs_behind_the_call_is_no_function_to_decorate() -> None:
+    def generator() -> Iterator[int]:
+        yield dlprim.get_num_threads()
+
+    async def coroutine() -> None:
+        pass
+
+    async def both() -> AsyncIterator[int]:
+        yield 1
+
+    for function in (generator, coroutine, both):
+        with pytest.raises(TypeError, match=r"func is an? .* function, .* `with dlprim\.threads"):
+            dlprim.threads(2)(function)

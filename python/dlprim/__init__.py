@@ -112,6 +112,6 @@ if not TYPE_CHECKING:  # which would then take every name for one of these
 
 
 def __dir__() -> list[str]:
-    """The public names; submodules are not among them, as `import dlprim` does not import them."""
+    """The public names, and submodules, which are imported when they are first asked for."""
     own = {name for name in globals() if name.startswith("__") and name.endswith("__")}
-    return sorted(own | set(__all__))
+    return sorted(own | set(__all__) | set(_SUBMODULES))

@@ -48,8 +48,8 @@ class Bucket:
 class BucketMemory:
     """The gradients of a bucket, one behind the other, so that they travel without being packed.
 
-    From now on ``parameter.gradient`` of each is a part of `values`. A module that puts another
-    array there costs a copy.
+    From now on ``parameter.gradient`` of each is a part of `values`; a module that holds it in
+    another array costs a copy.
     """
 
     def __init__(self, bucket: Bucket) -> None:
@@ -64,7 +64,11 @@ class BucketMemory:
     def gather(self) -> None:
         """Takes in gradients that are in another place."""
         for parameter, part in self._parts:
-            if parameter.gradient is not part:
+            if parameter.gradient is part:
+                continue
+            if hasattr(parameter, "hold_gradient"):  # a dlprim.nn.Parameter
+                parameter.hold_gradient(part)
+            else:
                 part[...] = parameter.gradient
                 parameter.gradient = part
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
 from contextlib import ContextDecorator, suppress
@@ -9,6 +10,12 @@ from typing import Any, TypeVar
 
 from dlprim import _core
 from dlprim.arguments.scalars import typed_integer
+
+_DELAYED: dict[str, Callable[[Any], bool]] = {
+    "a generator function": inspect.isgeneratorfunction,
+    "a coroutine function": inspect.iscoroutinefunction,
+    "an asynchronous generator function": inspect.isasyncgenfunction,
+}
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -92,7 +99,10 @@ def threads(n: int) -> Threads:
 
 
 class Threads(ContextDecorator):
-    """What `threads` returns; for ``with``, or as a decorator around a function."""
+    """What `threads` returns; for ``with``, or as a decorator around a function.
+
+    TypeError where that is a generator function or a coroutine function, which run after the call.
+    """
 
     def __init__(self, n: int) -> None:
         self._is_used = True  # as far as `__del__` knows, until n is a number of threads
@@ -113,6 +123,12 @@ class Threads(ContextDecorator):
 
     def __call__(self, func: _Function) -> _Function:
         self._is_used = True
+        for kind, is_kind in _DELAYED.items():
+            if is_kind(func):
+                raise TypeError(
+                    f"func is {kind}, whose body runs behind the call and outside of the block, "
+                    f"expected `with dlprim.threads({self._n}):` inside of it"
+                )
         return super().__call__(func)
 
     def __del__(self) -> None:

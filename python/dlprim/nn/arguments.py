@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from dlprim.arguments.scalars import integer
@@ -52,3 +53,16 @@ def shortest(value: Any) -> Any:
         return value
     one, two = map(shortest, value)
     return one if one == two else (one, two)
+
+
+def fixed(name: str) -> Any:
+    """An attribute of a layer, kept as ``_name``, that what it has made so far depends on."""
+
+    def refuse(layer: Any, value: Any) -> None:
+        kind = type(layer).__name__
+        raise AttributeError(
+            f"{name} of {kind} {layer.name!r} is assigned {value!r}, expected it to stay as it was "
+            f"when the layer was made; a new {kind} with {name}={value!r} has it"
+        )
+
+    return property(attrgetter(f"_{name}"), refuse)

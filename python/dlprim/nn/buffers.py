@@ -6,15 +6,19 @@ not even a view: Python runs between passes that have emptied the caches, so tha
 
 A result that leaves the model takes its memory with it: the caller may keep it or drop it, and who
 gives it back lends it to the next pass.
+
+A pool is one Python thread's at a time, for a whole pass: others wait.
 """
 
 from __future__ import annotations
 
 import bisect
 import math
+import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -37,6 +41,8 @@ class Buffers:
         else goes back to the system.
     owner : object or None
         Whose pass is under way; to it belongs what is taken.
+    thread : int
+        The Python thread whose pass it is, as `threading.get_ident` says; 0 between passes.
     """
 
     def __init__(self) -> None:
@@ -48,12 +54,17 @@ class Buffers:
         self._addresses: dict[int, int] = {}  # by id of a view that is kept
         self._handed: dict[int, tuple[int, weakref.ref[Array]]] = {}  # size and memory
         self.owner: object = None
+        self.thread = 0
+        self._lock = threading.RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Buffers, ()  # memory is nobody else's
 
     def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An array on a cache line; what it holds is undefined."""
+        if self.thread != get_ident():
+            with self._alone():
+                return self.take(shape, dtype)
         kind = np.dtype(dtype)
         size = math.prod(shape) * kind.itemsize
         place = bisect.bisect_left(self._free, (size, 0))
@@ -77,6 +88,9 @@ class Buffers:
 
     def give(self, *arrays: Array | None) -> None:
         """Take arrays back; those that are nobody's here, or None, are left alone."""
+        if self.thread != get_ident():
+            with self._alone():
+                return self.give(*arrays)
         for array in arrays:
             if array is None:
                 continue
@@ -87,20 +101,31 @@ class Buffers:
             elif address in self._handed:
                 self._take_back(address)
 
-    @contextmanager
-    def owned_by(self, owner: object, begins: bool) -> Iterator[None]:
-        """Around a pass: gives back what the owner took if it fails and, where the pass begins
-        anew, what earlier ones have left."""
+    def enter(self, owner: object, begins: bool) -> None:
+        """In front of a pass, `leave` behind it; gives back what earlier ones of the owner have
+        left where it begins anew. Passes of other Python threads take turns with it."""
+        self._lock.acquire()
+        self.owner, self.thread = owner, get_ident()
         if begins:
             self._release(owner)
-        self.owner = owner
+
+    def leave(self, has_failed: bool = False) -> None:
+        """Gives back what the owner took where the pass has failed."""
+        if self.thread != get_ident():
+            return  # interrupted in `enter`
+        if has_failed:
+            self._release(self.owner)
+        self.owner, self.thread = None, 0
+        self._lock.release()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Around what happens between passes."""
+        self.enter(None, False)
         try:
             yield
-        except BaseException:
-            self._release(owner)
-            raise
         finally:
-            self.owner = None
+            self.leave()
 
     def hand_over(self, array: Array) -> None:
         """From now on the array and its memory are the caller's, who may give them back."""

@@ -10,6 +10,7 @@ import numpy as np
 import dlprim
 from dlprim.nn.context import Images, array_of
 from dlprim.nn.conv_batch_norm import ConvBatchNorm
+from dlprim.nn.flatten import Flatten
 from dlprim.nn.images import require_alike
 from dlprim.nn.module import Array, Module, Ready
 from dlprim.nn.passes import backward_pass, forward_pass
@@ -73,11 +74,14 @@ class Sequential(Module):
     Raises
     ------
     TypeError, ValueError
-        A layer is no Module, is there twice, or is in another container.
+        A layer is no Module, is there twice, or is in another container, a name is no string; or
+        `children` finds modules that a subclass has as attributes beside ``layers`` without a
+        `forward` of its own, which alone could run them.
     """
 
     needs_gradient = False  # what its last layer does with None
     of_passes = ("_between",)
+    of_class = ("_layers",)
 
     def __init__(self, layers: Mapping[str, Module] | Module, *others: Module) -> None:
         super().__init__()
@@ -92,22 +96,40 @@ class Sequential(Module):
                 "layers is no dict, or holds something else than modules by name, expected "
                 "Sequential({'name': layer, ...}) or Sequential(layer, ...)"
             )
+        for name in layers:
+            if not isinstance(name, str):
+                raise TypeError(f"layers has the name {name!r}, expected a string")
         layers = dict(layers)
         self._layers = layers
         self._between: list[Any] = []
         self.rounds = bool(layers) and next(iter(layers.values())).rounds
+        # Flatten passes a plain array on.
+        ends = [it for it in layers.values() if not isinstance(it, Flatten)]
+        self._reads_input = bool(ends) and ends[0].reads_input
+        self.reads_result = bool(ends) and ends[-1].reads_result
         self.takes_terms = bool(layers) and list(layers.values())[-1].takes_terms
         self._contain()
         self.use(self.context)
 
     def arguments(self) -> dict[str, Any]:
-        return {"layers": self._layers}
+        return {"layers": dict(self._layers)}
 
     def _contained(self) -> dict[str, Module]:
         return {f"layers[{name!r}]": layer for name, layer in self._layers.items()}
 
+    @property
+    def reads_input(self) -> bool:
+        return self._reads_input
+
     def children(self) -> dict[str, Module]:
-        return self._layers
+        found = self._and_others(self._layers)
+        if len(found) > len(self._layers) and type(self).forward is Sequential.forward:
+            raise TypeError(
+                f"{type(self).__name__} has {list(found)[len(self._layers)]} beside the layers "
+                "that it was made with, which its forward does not run, expected it among these, "
+                "or a forward of its own"
+            )
+        return found
 
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Any:
@@ -227,6 +249,7 @@ class Residual(Module):
 
     takes_images = True
     of_passes = ("_between",)
+    of_class = ("main", "shortcut")
 
     def __init__(self, main: list[ConvBatchNorm], shortcut: ConvBatchNorm | None = None) -> None:
         super().__init__()
@@ -264,7 +287,7 @@ class Residual(Module):
         found: dict[str, Module] = {}
         for layer in (*self.main, *([] if self.shortcut is None else [self.shortcut])):
             found |= layer.children()
-        return found
+        return self._and_others(found, *self._contained().values())
 
     def use(self, context: Any, name: str = "") -> None:
         super().use(context, name)

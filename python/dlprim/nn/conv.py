@@ -14,7 +14,7 @@ import numpy as np
 
 import dlprim
 from dlprim.arguments.scalars import flag, integer
-from dlprim.nn.arguments import Extent, padding_of, pair, relu_or_none, shortest
+from dlprim.nn.arguments import Extent, fixed, padding_of, pair, relu_or_none, shortest
 from dlprim.nn.context import Images
 from dlprim.nn.images import in_blocks
 from dlprim.nn.initial import generator_or_own, normal, uniform, zeros
@@ -102,6 +102,8 @@ class Conv2d(Module):
         "_used",
         "_mask",
     )
+    stride, padding, dilation = fixed("stride"), fixed("padding"), fixed("dilation")
+    groups, activation, first = fixed("groups"), fixed("activation"), fixed("first")
 
     def __init__(
         self,
@@ -123,11 +125,11 @@ class Conv2d(Module):
             integer(name, value, 1)
         if C % groups or K % groups:
             raise ValueError(f"groups is {groups}, expected a divisor of C = {C} and K = {K}")
-        has_bias, self.first = flag("bias", bias), flag("first", first)
-        self.stride, self.dilation = pair("stride", stride), pair("dilation", dilation)
-        taps, self.groups = pair("kernel", kernel), groups
-        self.padding = padding_of(padding, self.stride)
-        self.activation = relu_or_none(activation)
+        has_bias, self._first = flag("bias", bias), flag("first", first)
+        self._stride, self._dilation = pair("stride", stride), pair("dilation", dilation)
+        taps, self._groups = pair("kernel", kernel), groups
+        self._padding = padding_of(padding, self.stride)
+        self._activation = relu_or_none(activation)
         self._is_whole = groups == 1 or groups == C == K
         shape = (K, C // groups, *taps)
         weight, offset = _initial(shape, generator)
@@ -153,10 +155,6 @@ class Conv2d(Module):
 
     def folded(self) -> tuple[FloatArray, FloatArray | None]:
         return self.weight.held, None if self.bias is None else self.bias.held
-
-    def own_parameters(self) -> dict[str, Parameter]:
-        found = {"weight": self.weight}
-        return found if self.bias is None else found | {"bias": self.bias}
 
     def arguments(self) -> dict[str, Any]:
         return {
@@ -274,7 +272,7 @@ class Conv2d(Module):
         with self.context.timed(self.name, "pack"):
             conv.unpack_diff_weights(diff_weights, self.weight.gradient)
         buffers.give(diff_weights)
-        finished(ready, *self.own_parameters().values())
+        finished(ready, self.weight, self.bias)
         given, self._src, self._given = self._given, None, None
         diff_src = None
         if not self.first:

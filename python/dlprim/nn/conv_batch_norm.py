@@ -32,15 +32,27 @@ class ConvBatchNorm(Module):
     """
 
     takes_images = True
+    of_class = ("conv", "norm")
 
     def __init__(self, conv: Conv2d, norm: BatchNorm2d, names: tuple[str, str]) -> None:
         super().__init__()
-        if isinstance(conv, Conv2d) and conv.activation is not None:
+        for name, layer, kind in (("conv", conv, Conv2d), ("norm", norm, BatchNorm2d)):
+            if not isinstance(layer, kind):
+                raise TypeError(
+                    f"{name} is of type {type(layer).__name__}, expected a "
+                    f"dlprim.nn.{kind.__name__}"
+                )
+        if conv.activation is not None:
             raise ValueError(
                 f"conv has activation={conv.activation!r}, expected None: the normalisation comes "
                 "first, and BatchNorm2d takes the activation"
             )
-        if len(set(names)) != 2 or not all(isinstance(it, str) for it in names):
+        if (
+            not isinstance(names, tuple | list)
+            or not all(isinstance(it, str) for it in names)
+            or len(names) != 2
+            or names[0] == names[1]
+        ):
             raise ValueError(f"names is {names!r}, expected two names that differ")
         self.conv, self.norm, self.names = conv, norm, tuple(names)
         self._contain()
@@ -53,7 +65,7 @@ class ConvBatchNorm(Module):
         return {"conv": self.conv, "norm": self.norm}
 
     def children(self) -> dict[str, Module]:
-        return dict(zip(self.names, (self.conv, self.norm), strict=True))
+        return self._and_others({self.names[0]: self.conv, self.names[1]: self.norm})
 
     @property
     def result_name(self) -> str:

@@ -62,9 +62,6 @@ class Embedding(Module):
     def arguments(self) -> dict[str, Any]:
         return dict(zip("VK", self.weight.shape, strict=True))
 
-    def own_parameters(self) -> dict[str, Parameter]:
-        return {"weight": self.weight}
-
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Array:
         table: Array = self.weight.held

@@ -74,9 +74,9 @@ class Linear(Module):
         self._used: dict[tuple[int, ...], Array] = {}  # for training: room, packed in every step
         self._kept: _Kept | None = None
 
-    def own_parameters(self) -> dict[str, Parameter]:
-        found = {"weight": self.weight}
-        return found if self.bias is None else found | {"bias": self.bias}
+    @property
+    def reads_result(self) -> bool:  # type: ignore[override]
+        return self.activation in ("relu", "sigmoid", "tanh")
 
     def arguments(self) -> dict[str, Any]:
         return {
@@ -121,7 +121,7 @@ class Linear(Module):
             linear.unpack_diff_weights(diff_weights, self.weight.gradient)
             diff_src = linear.backward_data(diff, self._used[linear.weights_shape])
         buffers.give(diff_weights)
-        finished(ready, *self.own_parameters().values())
+        finished(ready, self.weight, self.bias)
         widens = kept.x_dtype == np.float32 and diff_src.dtype != np.float32
         plain: Array = dlprim.to_float32(diff_src, dtype="bfloat16") if widens else diff_src
         return plain.reshape(kept.x_shape)
@@ -238,6 +238,8 @@ class Dropout(Module):
     def backward(self, dy: Any, ready: Ready | None = None) -> Any:
         if self.p > 0:
             diff = array_of(dy)
+            if not isinstance(dy, Images) and not (diff.flags.carray):
+                dy = diff = diff.copy()  # to write to
             with self.context.timed(self.name, "backward"):
                 self._dropped(diff, diff)
         return dy

@@ -55,11 +55,20 @@ class Module(ABC):
         The mode, which `train` and `eval` set.
     awaited : tuple or None
         The form of the gradient that `backward` takes; None where no training forward precedes.
+    reads_input : bool
+        Whether `backward` reads the array of a caller's that `forward` was given, if that is plain.
+    reads_result : bool
+        Whether it reads what `forward` returned.
+    watched : tuple
+        Those arrays, and what some of each held.
     given : dtype or None
         Of what the latest training `forward` was given from outside of the model.
     of_passes : tuple of str
         Attributes of this class that passes fill: empty in copies and pickles, whose `backward`
         therefore needs a `forward` of their own.
+    of_class : tuple of str
+        Attributes with layers or parameters that `children` and `own_parameters` of the class
+        name in their own way.
     """
 
     keeps_input = True
@@ -71,8 +80,21 @@ class Module(ABC):
     rounds = False
     training = True
     given: Any = None
+    reads_result = False
+    name = ""
+    watched: tuple[Any, ...] = ()
     of_passes: tuple[str, ...] = ()
+    of_class: tuple[str, ...] = ()
     _container: weakref.ref[Module] | None = None  # the one that it is in
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        for name, it in vars(cls).items():
+            if isinstance(it, Module | Parameter):
+                raise TypeError(
+                    f"{name} of {cls.__name__} is a {type(it).__name__} of the class, which all "
+                    f"its instances would share, expected self.{name} = ... in __init__"
+                )
 
     def __init__(self) -> None:
         self.name = ""
@@ -80,13 +102,34 @@ class Module(ABC):
         self.awaited: tuple[Any, ...] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__ | {"awaited": None}
+        state = self.__dict__ | {"awaited": None, "watched": ()}
         state.pop("_container", None)
         for kind in type(self).__mro__:
             for name in vars(kind).get("of_passes", ()):
-                value = state[name]
-                state[name] = type(value)() if isinstance(value, dict | list | bool) else None
+                state[name] = _emptied(state[name])
         return state
+
+    def _claim(self) -> None:
+        """Makes the layers inside this module's own; those of another one it would rename."""
+        if self._contained():
+            return  # it has them since it was made
+        for name, child in self.children().items():
+            other = child._container and child._container()
+            if child is self or (other is not None and other is not self):
+                raise ValueError(
+                    f"{name} of {type(self).__name__} is {type(child).__name__} "
+                    f"{child.name!r} of another {type(other or self).__name__}, expected a layer "
+                    "that is in no other module; copy.deepcopy makes one"
+                )
+            child._container = weakref.ref(self)
+
+    def _forget(self) -> None:
+        """Drops what passes in another context have left."""
+        self.awaited, self.watched = None, ()
+        for kind in type(self).__mro__:
+            for name in vars(kind).get("of_passes", ()):
+                if name.startswith("_"):  # others are of who uses the layer
+                    setattr(self, name, _emptied(vars(self).get(name)))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -149,6 +192,8 @@ class Module(ABC):
         ----------
         x : array or Images
             float32 or bfloat16, converted to the dtype of activations; integers for `Embedding`.
+            In training it, and the result, are to stay as they are until `backward`, which reads
+            them again: they are not copied. Where samples show that one was written, it refuses.
         training : bool, optional
             Overrides the mode that `train` and `eval` set. The layers inside of a container of
             this package follow the container, not modes of their own.
@@ -167,7 +212,8 @@ class Module(ABC):
         Parameters
         ----------
         dy : array
-            The gradient with respect to its result. May be overwritten.
+            The gradient with respect to its result. May be overwritten; where it is a result of
+            this model, its memory goes to the next pass.
         ready : callable, optional
             Called with each parameter as soon as its gradient is final, the last layer's first.
 
@@ -189,6 +235,10 @@ class Module(ABC):
         return self.backward(dy, ready)
 
     @property
+    def reads_input(self) -> bool:
+        return self.keeps_input
+
+    @property
     def result_name(self) -> str:
         """What observers are told with the result."""
         return self.name
@@ -197,9 +247,35 @@ class Module(ABC):
         """Layers by name, in forward order; an empty name adds nothing to the names inside.
 
         By default the attributes that are modules, in the order of their assignment, and those in
-        attributes that are lists, tuples or dicts: ``blocks.0``.
+        attributes that are lists, tuples or dicts: ``blocks.0``, and ``blocks.0.1`` of lists in a
+        list. What refers to a module that is elsewhere in the model is left out by a method of
+        one's own.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An attribute is a set with modules, which have no order there, or two are of one name.
         """
         return _entries(self, Module)  # type: ignore[type-abstract]
+
+    def _and_others(self, own: dict[str, Module], *within: Module) -> dict[str, Module]:
+        """``own`` and the attributes that `children` has by default, as of subclasses, without
+        those layers, what is inside of them and what they are ``within``."""
+        entries = _entries(self, Module)  # type: ignore[type-abstract]
+        others = {
+            name: it for name, it in entries.items() if name.partition(".")[0] not in self.of_class
+        }
+        if not others:
+            return dict(own)
+        known = {id(it) for layer in own.values() for it in layer.modules()} | set(map(id, within))
+        others = {name: it for name, it in others.items() if id(it) not in known}
+        for name in others:
+            if name in own:
+                raise ValueError(
+                    f"two layers of {type(self).__name__} are called {name!r}, expected a name for "
+                    "each"
+                )
+        return own | others
 
     def own_parameters(self) -> dict[str, Parameter]:
         """Of this layer, without those of its children: by default attributes, as `children`."""
@@ -258,9 +334,16 @@ class Module(ABC):
         ------
         TypeError
             context is no `Context`.
+        ValueError
+            A layer is in two places, inside of itself, or of another module that uses it.
         """
         if not isinstance(context, Context):
             raise TypeError(f"context is {context!r}, expected a dlprim.nn.Context")
+        for _ in self.modules():
+            pass  # which refuses layers in two places
+        self._claim()
+        if context is not vars(self).get("context"):
+            self._forget()
         self.context, self.name = context, name
         for key, parameter in self.own_parameters().items():
             parameter.name = joined(name, key)
@@ -268,14 +351,43 @@ class Module(ABC):
             child.use(context, joined(name, key))
 
     def modules(self) -> Iterator[Module]:
-        """This one and all inside it, in forward order."""
+        """This one and all inside it, in forward order.
+
+        Raises
+        ------
+        ValueError
+            One of them is in two places, or inside of itself.
+        """
+        return self._walk(set())
+
+    def _walk(self, seen: set[int]) -> Iterator[Module]:
+        if id(self) in seen:
+            raise ValueError(
+                f"{type(self).__name__} {self.name!r} is in two places of the model, or inside of "
+                "itself, expected one place for each layer; copy.deepcopy makes another, and a "
+                "children() of one's own leaves out what is a mere reference"
+            )
+        seen.add(id(self))
         yield self
         for child in self.children().values():
-            yield from child.modules()
+            yield from child._walk(seen)
 
     def parameters(self) -> list[Parameter]:
-        """All trained arrays in forward order."""
-        return [it for module in self.modules() for it in module.own_parameters().values()]
+        """All trained arrays in forward order.
+
+        Raises
+        ------
+        ValueError
+            A layer or a parameter is in two places: each of the two would overwrite the gradient.
+        """
+        found = [it for module in self.modules() for it in module.own_parameters().values()]
+        if len(set(map(id, found))) < len(found):
+            twice = next(it for it in found if sum(it is other for other in found) > 1)
+            raise ValueError(
+                f"{twice!r} is in two places of the model, expected one: backward of each would "
+                "overwrite the gradient of the other"
+            )
+        return found
 
     def state_dict(self) -> dict[str, Array]:
         """Parameters and statistics by PyTorch's names: copies.
@@ -309,6 +421,10 @@ class Module(ABC):
             more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
             raise KeyError(f"state does not fit the model: {', '.join(wrong[:3])}{more}")
         arrays = {name: values_for(name, value, own[name]) for name, value in state.items()}
+        memory = {id(it.base) for it in own.values() if it.base is not None}
+        for name, values in arrays.items():
+            if id(values.base) in memory and values is not own[name]:
+                arrays[name] = values.copy()  # of the model itself, and perhaps written first
         for name, values in arrays.items():
             own[name][...] = values
 
@@ -320,6 +436,11 @@ class Module(ABC):
             for key, array in module.own_statistics().items():
                 _add(state, joined(module.name, key), array)
         return state
+
+
+def _emptied(value: Any) -> Any:
+    """What an attribute of passes is before the first one."""
+    return type(value)() if isinstance(value, dict | list | bool) else None
 
 
 def _add(state: dict[str, Array], name: str, array: Array) -> None:
@@ -339,10 +460,24 @@ def _entries(module: Module, kind: type[Kind]) -> dict[str, Kind]:
         if known is kind:
             found[name] = it
         elif known is list and it and name not in module.of_passes:
-            for key, each in it.items() if isinstance(it, dict) else enumerate(it):
-                if _KINDS[type(each)] is kind:
-                    found[f"{name}.{key}"] = each
+            _add_entries(found, name, it, kind)
     return found
+
+
+def _add_entries(found: dict[str, Kind], name: str, holder: Any, kind: type[Kind]) -> None:
+    for key, it in holder.items() if isinstance(holder, dict) else enumerate(holder):
+        known, path = _KINDS[type(it)], f"{name}.{key}"
+        if known is kind:
+            if isinstance(holder, set | frozenset):
+                raise TypeError(
+                    f"{name} is a set that holds a {type(it).__name__}, expected a list, which has "
+                    "an order"
+                )
+            if path in found:
+                raise ValueError(f"two entries of {name} are called {path!r}, expected one")
+            found[path] = it
+        elif known is list and it:
+            _add_entries(found, path, it, kind)
 
 
 class _Kinds(dict[type, type]):
@@ -351,7 +486,7 @@ class _Kinds(dict[type, type]):
 
     def __missing__(self, given: type) -> type:
         kinds: tuple[type, ...] = (Module, Parameter)
-        holds = issubclass(given, list | dict) or given is tuple
+        holds = issubclass(given, list | dict | tuple | set | frozenset)
         self[given] = next((it for it in kinds if issubclass(given, it)), list if holds else object)
         return self[given]
 
@@ -364,8 +499,9 @@ def joined(prefix: str, name: str) -> str:
     return f"{prefix}.{name}" if prefix and name else prefix or name
 
 
-def finished(ready: Ready | None, *parameters: Parameter) -> None:
+def finished(ready: Ready | None, *parameters: Parameter | None) -> None:
     """Report gradients that are final."""
     if ready is not None:
         for parameter in parameters:
-            ready(parameter)
+            if parameter is not None:
+                ready(parameter)

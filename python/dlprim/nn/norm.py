@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 import dlprim
 from dlprim.arguments.scalars import fraction, integer, real
-from dlprim.nn.arguments import relu_or_none
+from dlprim.nn.arguments import fixed, relu_or_none
 from dlprim.nn.context import Images
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import FloatArray, Parameter, Tracked
@@ -43,11 +43,13 @@ class BatchNorm2d(Module):
     ------
     TypeError, ValueError
         C is no integer of at least 1, activation another one, epsilon negative, momentum outside
-        [0, 1], or relu given, as the activation was called in version 0.1.
+        [0, 1], or relu given, as the activation was called in version 0.1; or `forward` trains
+        with a single value for each channel.
     """
 
     takes_images = True
     of_passes = ("_primitives", "_kept", "population")
+    activation = fixed("activation")
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class BatchNorm2d(Module):
         real("epsilon", epsilon, 0)
         fraction("momentum", momentum)
         real("weight", weight)
-        self.activation = relu_or_none(activation)
+        self._activation = relu_or_none(activation)
         self.epsilon, self.momentum = epsilon, momentum
         self.weight = Parameter(np.full(C, weight))
         self.bias = Parameter(np.zeros(C))
@@ -78,6 +80,10 @@ class BatchNorm2d(Module):
         self._unread = np.empty((2, C), np.float32)  # what inference saves
         self._primitives: dict[tuple[object, ...], dlprim.BatchNorm] = {}
         self._kept: tuple[dlprim.BatchNorm, Images, Array | None] | None = None
+
+    @property
+    def relu(self) -> bool:
+        raise AttributeError("relu of BatchNorm2d is now activation, None or 'relu'")
 
     @property
     def running_mean(self) -> FloatArray:
@@ -103,9 +109,6 @@ class BatchNorm2d(Module):
             "momentum": self.momentum,
         }
 
-    def own_parameters(self) -> dict[str, Parameter]:
-        return {"weight": self.weight, "bias": self.bias}
-
     def own_statistics(self) -> dict[str, Array]:
         return {
             "running_mean": self.running_mean,
@@ -122,6 +125,11 @@ class BatchNorm2d(Module):
         out: Array | None = None,
     ) -> Images:
         """``out`` may be the residual itself."""
+        if training and x.shape[0] == 1 and x.shape[2:] == (1, 1) and self.population is None:
+            raise ValueError(
+                f"x of BatchNorm2d {self.name!r} has shape {x.shape}, expected more than one value "
+                "for each channel in training: a single one is its own mean, and all results bias"
+            )
         norm, buffers = self._primitive(x, residual is not None), self.context.buffers
         dst = buffers.take(norm.src_shape, self.context.dtype) if out is None else out
         mask = None

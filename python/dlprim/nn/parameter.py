@@ -132,12 +132,13 @@ class Parameter(Tracked):
     ----------
     name : str
     value, gradient : ndarray of float32, of one shape
-        Plain and C-contiguous. What is assigned to `value` is copied into the array that is there.
+        Plain and C-contiguous. What is assigned is copied into the array that is there.
 
     Raises
     ------
     TypeError, ValueError
-        What is assigned to `value` holds no numbers, or has another shape.
+        What is assigned to one of them holds no numbers, or has another shape; or None, as
+        gradients are never cleared: the next backward pass overwrites them.
 
     Notes
     -----
@@ -146,7 +147,40 @@ class Parameter(Tracked):
 
     def __init__(self, value: npt.ArrayLike, name: str = "") -> None:
         super().__init__(value, name)
-        self.gradient: FloatArray = aligned(self.shape, np.float32, zeros=True)
+        self._gradient: FloatArray = aligned(self.shape, np.float32, zeros=True)
+
+    @property
+    def gradient(self) -> FloatArray:
+        return self._gradient
+
+    @gradient.setter
+    def gradient(self, gradient: npt.ArrayLike | None) -> None:
+        if gradient is None:
+            raise TypeError(
+                f"gradient of {self.name!r} is None, expected an array: backward overwrites the "
+                "one that is there, so nothing needs to be cleared"
+            )
+        if gradient is not self._gradient:  # which `p.gradient *= ...` assigns
+            self._gradient[...] = values_for(f"gradient of {self.name!r}", gradient, self._gradient)
+
+    def hold_gradient(self, array: FloatArray) -> None:
+        """From now on backward passes write the gradient to ``array``, which takes the values over.
+
+        Raises
+        ------
+        TypeError, ValueError
+            It is no float32 array of the shape of `value`, C-contiguous and writeable.
+        """
+        is_array = isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray)
+        if not is_array or array.dtype != np.float32:
+            kind = getattr(array, "dtype", type(array).__name__)
+            raise TypeError(f"array is {kind}, expected an ndarray of float32")
+        if array.shape != self.shape:
+            raise ValueError(f"array has shape {array.shape}, expected {self.shape}")
+        if not (array.flags.c_contiguous and array.flags.aligned and array.flags.writeable):
+            raise ValueError("array is expected to be C-contiguous, aligned and writeable")
+        array[...] = self._gradient
+        self._gradient = array
 
     def __repr__(self) -> str:
         return f"<dlprim.nn.Parameter {self.name} {self.shape}>"

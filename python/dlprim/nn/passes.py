@@ -12,17 +12,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from threading import get_ident
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
+from dlprim.arguments.arrays import viewed
 from dlprim.arguments.floats import bfloat16_dtype, name_of, to_bfloat16, to_float32
 from dlprim.arguments.scalars import flag
 from dlprim.nn.context import Images, array_of
 
 Pass = TypeVar("Pass", bound=Callable[..., Any])
+Sample: TypeAlias = tuple[str, Any, int, bytes]
 
 _FLOAT32 = np.dtype(np.float32)
+_SAMPLES = 32  # at least, of those that there are: a batch that was filled anew differs in one
 
 
 def forward_pass(method: Pass) -> Pass:
@@ -31,22 +35,32 @@ def forward_pass(method: Pass) -> Pass:
     @functools.wraps(method)
     def run(self: Any, x: Any, training: bool | None = None, *rest: Any, **named: Any) -> Any:
         if type(x) is not (Images if self.takes_images else np.ndarray):
-            _require_input(self, x)
+            x = _operand(self, x)
         if training is not True and training is not False:
             training = self.training if training is None else flag("training", training)
         if training:
             self.awaited = None
         buffers = self.context.buffers
         given = None  # dtype from outside
-        if buffers.owner is not None:
+        if buffers.thread == get_ident():
             y = method(self, x, training, *rest, **named)
         else:
             given = array_of(x).dtype
             if given is not self.context.dtype and not (self.rounds and given == _FLOAT32):
+                _require_number(self, given)
                 x = _as(self.context.dtype, x)
-            with buffers.owned_by(self if training else object(), begins=training):
+            if training:
+                self.watched = _sample("x", x) if self.reads_input else ()
+            try:
+                buffers.enter(self if training else object(), training)
                 y = method(self, x, training, *rest, **named)
                 buffers.hand_over(array_of(y))
+                if training and self.reads_result:
+                    self.watched += _sample("the result", y)
+            except BaseException:
+                buffers.leave(has_failed=True)
+                raise
+            buffers.leave()
         if training:
             self.awaited, self.given = _form(y), given
         return y
@@ -68,17 +82,24 @@ def backward_pass(method: Pass) -> Pass:
             _require_form(self, dy)
         self.awaited = None
         buffers = self.context.buffers
-        if buffers.owner is not None:
+        if buffers.thread == get_ident():
             return method(self, dy, ready)
+        if self.watched:
+            _require_unwritten(self)
         if dy is not None:
             dy = _as(self.context.dtype, dy)
-        with buffers.owned_by(self, begins=False):
+        try:
+            buffers.enter(self, False)
             dx = method(self, dy, ready)
             if dx is not None:
                 made, dx = dx, _as(self.given, dx)
                 if dx is not made:
                     buffers.give(array_of(made))
                 buffers.hand_over(array_of(dx))
+        except BaseException:
+            buffers.leave(has_failed=True)
+            raise
+        buffers.leave()
         return dx
 
     return cast(Pass, run)
@@ -127,10 +148,40 @@ def _require_form(module: Any, dy: Any) -> None:
         )
 
 
-def _require_input(module: Any, x: Any) -> None:
+def _sample(what: str, array: Any) -> tuple[Sample, ...]:
+    """Some values, over all of it, of an array that a caller has and `backward` reads."""
+    if type(array) is not np.ndarray or not array.flags.c_contiguous:
+        return ()  # packed, or read from a copy
+    step = array.size // _SAMPLES + 1
+    return ((what, array, step, array.flat[::step].tobytes()),)
+
+
+def _require_unwritten(module: Any) -> None:
+    watched, module.watched = module.watched, ()
+    for what, array, step, values in watched:
+        if array.flat[::step].tobytes() != values:
+            module.awaited = None
+            advice = "another array for the next batch, or forward(x.copy())"
+            if what != "x":
+                advice = "a copy to be written, as `y - target` makes one and `y -= target` not"
+            raise RuntimeError(
+                f"{what} of {_label(module)} was written between its training forward and "
+                f"backward, which reads it again, expected {advice}"
+            )
+
+
+def _require_number(module: Any, dtype: Any) -> None:
+    """Integers are left to layers, which take or refuse them."""
+    is_float = dtype == _FLOAT32 or dtype.name == "bfloat16"
+    if not (is_float or dtype.kind in "iu") or not dtype.isnative:
+        raise TypeError(f"x of {_label(module)} has dtype {dtype}, expected float32 or bfloat16")
+
+
+def _operand(module: Any, x: Any) -> Any:
+    """``x``, or what another library's array holds."""
     is_kind = module.takes_images is None or isinstance(x, Images) == module.takes_images
-    if is_kind and hasattr(x, "shape"):
-        return
+    if is_kind and (isinstance(x, Images | np.ndarray) or hasattr(x, "shape")):
+        return x if isinstance(x, Images) else viewed("x", x, "float32 or bfloat16")
     expected = "an array, plain or as dlprim.nn.Images"
     if module.takes_images is not None:
         images = "dlprim.nn.Images, as Pack makes them"

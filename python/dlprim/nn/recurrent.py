@@ -9,6 +9,7 @@ import numpy as np
 
 import dlprim
 from dlprim.arguments.scalars import flag, integer
+from dlprim.nn.arguments import fixed
 from dlprim.nn.initial import generator_or_own, uniform
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import Parameter
@@ -53,7 +54,10 @@ class Recurrent(Module):
     """
 
     takes_images = False
+    reads_result = True
     of_passes = ("_primitives", "_weights", "_stamp", "_saved")
+    cell, C, K = fixed("cell"), fixed("C"), fixed("K")
+    layers, bidirectional = fixed("layers"), fixed("bidirectional")
 
     def __init__(
         self,
@@ -71,8 +75,8 @@ class Recurrent(Module):
         for name, value in {"C": C, "K": K, "layers": layers}.items():
             integer(name, value, 1)
         self._make = dlprim.LSTM if cell == "lstm" else dlprim.GRU
-        self.cell, self.C, self.K, self.layers, self.carry = cell, C, K, layers, False
-        self.bidirectional = flag("bidirectional", bidirectional)
+        self._cell, self._C, self._K, self._layers, self.carry = cell, C, K, layers, False
+        self._bidirectional = flag("bidirectional", bidirectional)
         self._directions = ("", "_reverse") if self.bidirectional else ("",)
         gates = 4 if cell == "lstm" else 3
         drawer = generator_or_own(generator)
@@ -100,7 +104,10 @@ class Recurrent(Module):
         }
 
     def own_parameters(self) -> dict[str, Parameter]:
-        return self._parameters
+        own = super().own_parameters()
+        return self._parameters | {
+            name: it for name, it in own.items() if not name.startswith("_parameters.")
+        }
 
     def changed(self) -> None:
         self._stamp = None
@@ -117,7 +124,7 @@ class Recurrent(Module):
         """
         saved: list[Any] = []
         states: list[tuple[Array, ...]] = []
-        begin = self._begin()
+        begin = self._begin(x.shape)
         self._pack_where_due(x.shape, training)
         for layer in range(self.layers):
             results = []
@@ -165,7 +172,7 @@ class Recurrent(Module):
         src: Array = found.diff_src
         return src
 
-    def _begin(self) -> list[tuple[Array, ...]]:
+    def _begin(self, shape: tuple[int, ...]) -> list[tuple[Array, ...]]:
         """States in front of the first step, by layer and direction."""
         if not self.carry or not self.states:
             return [()] * (self.layers * len(self._directions))
@@ -173,6 +180,12 @@ class Recurrent(Module):
             raise ValueError(
                 "carry is True and bidirectional too, expected one of them: the second direction "
                 "begins at the end of what is not there yet"
+            )
+        N = self.states[0][0].shape[0]
+        if shape[1:2] != (N,):
+            raise ValueError(
+                f"x has shape {shape} and carry is True, expected {N} sequences as in the forward "
+                "before, whose states go on; states = [] begins anew"
             )
         return self.states
 

@@ -168,7 +168,7 @@ class Trainer:
     ) -> None:
         self.model, self.task, self.config = model, task, config
         self.exchange: Exchange = NoExchange() if exchange is None else exchange
-        values = model.parameters()
+        self._parameters = values = model.parameters()
         self.optimizer: SGD | AdamW
         if config.model in LANGUAGE:
             self.optimizer = AdamW(values, config.lr, weight_decay=config.weight_decay)
@@ -247,7 +247,7 @@ class Trainer:
         return loss
 
     def _update(self) -> None:
-        gradients = [parameter.gradient for parameter in self.model.parameters()]
+        gradients = [parameter.gradient for parameter in self._parameters]
         if isinstance(self.optimizer, AdamW):
             squares = sum(float(np.sum(it * it, dtype=np.float64)) for it in gradients)
             norm = math.sqrt(squares)
