@@ -67,6 +67,7 @@ def test_example_runs_on_the_installed_package(tmp_path: Path) -> None:
     source = require_sources("examples", "cpp")
     build(source, tmp_path, f"-Ddlprim_DIR={ask_package('--cmakedir')}")
     assert re.search(r"^brgemm_\w+: right, [\d.]+ GFLOP/s$", run(tmp_path / "example"), re.M)
+    assert "softmax is within" in run(tmp_path / "row_program")
 
 
 def test_installed_headers_compile_alone_and_need_no_third_party(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@
 #include "jit/isa.h"
 #include "jit/machine.h"
 #include "primitives/tensor/parallel.h"
+#include "rows/row_kernel.h"
 
 namespace dlprim::bindings {
 namespace {
@@ -38,8 +39,9 @@ void register_machine(py::module_& module) {
 
 PYBIND11_MODULE(_core, module) {
     module.doc() = "The C++ core of dlprim; use the functions of the package dlprim instead.";
-    // Made now, with the cache's fork handlers: a fork amid a first use would find them half made.
+    // Made now, with the caches' fork handlers: a fork amid a first use would find them half made.
     dlprim::kernel_cache_info();
+    dlprim::row_cache_info();
     try {
         dlprim::this_machine();
     } catch (const std::exception&) {

@@ -24,46 +24,23 @@ bool holds(Comparison comparison, float a, float b) {
     }
 }
 
-// Of one element; x are its inputs.
-float computed(const RowInstruction& it, const std::array<float, 4>& x) {
-    switch (it.op) {
-        case RowOp::constant: return std::bit_cast<float>(it.bits);
-        case RowOp::add: return x[0] + x[1];
-        case RowOp::subtract: return x[0] - x[1];
-        case RowOp::multiply: return x[0] * x[1];
-        case RowOp::divide: return x[0] / x[1];
-        case RowOp::smaller: return x[0] < x[1] ? x[0] : x[1];
-        case RowOp::larger: return x[0] > x[1] ? x[0] : x[1];
-        case RowOp::multiply_add: return std::fma(x[0], x[1], x[2]);
-        case RowOp::negate: return -x[0];
-        case RowOp::absolute: return std::fabs(x[0]);
-        case RowOp::square_root: return std::sqrt(x[0]);
-        case RowOp::exponential: return static_cast<float>(std::exp(double{x[0]}));
-        case RowOp::logarithm: return static_cast<float>(std::log(double{x[0]}));
-        case RowOp::activation:
-            return static_cast<float>(activated(static_cast<Activation>(it.detail), x[0]));
-        case RowOp::rounded: {
-            std::uint16_t stored = 0;
-            set_element(DType::bf16, &stored, 0, x[0]);
-            return element_at(DType::bf16, &stored, 0);
-        }
-        case RowOp::select:
-            return holds(static_cast<Comparison>(it.detail), x[0], x[1]) ? x[2] : x[3];
-        default: return 0;
-    }
+float rounded_to_bf16(float x) {
+    std::uint16_t stored = 0;
+    set_element(DType::bf16, &stored, 0, x);
+    return element_at(DType::bf16, &stored, 0);
 }
 
-float reduced(RowOp op, const std::vector<float>& values, std::int64_t columns) {
-    const auto end = values.begin() + columns;
+template <class Values>
+float reduced(RowOp op, const Values& values, std::int64_t columns) {
     if (op == RowOp::sum) {
         double total = 0;
-        for (auto value = values.begin(); value != end; ++value) total += *value;
+        for (std::int64_t i = 0; i < columns; ++i) total += values[i];
         return static_cast<float>(total);
     }
     float best = op == RowOp::highest ? -kInfinity : kInfinity;
-    for (auto value = values.begin(); value != end; ++value) {
-        const bool better = op == RowOp::highest ? *value > best : *value < best;
-        if (better) best = *value;
+    for (std::int64_t i = 0; i < columns; ++i) {
+        const bool better = op == RowOp::highest ? values[i] > best : values[i] < best;
+        if (better) best = values[i];
     }
     return best;
 }
@@ -75,7 +52,12 @@ public:
           args_(args),
           uniform_(uniform_values(spec)),
           joined_(joined_products(spec)),
-          exact_(exact_values(spec)) {
+          exact_(spec.instructions.size()) {
+        const std::vector<bool> exact = exact_values(spec);
+        for (std::size_t i = 0; i < exact_.size(); ++i) {
+            const std::int16_t stored = spec.instructions[i].inputs[0];
+            exact_[i] = stored != kNoValue && exact[static_cast<std::size_t>(stored)];
+        }
         for (const bool uniform : uniform_) {
             values_.emplace_back(uniform ? 1 : static_cast<std::size_t>(args.columns));
         }
@@ -84,54 +66,82 @@ public:
     void run(std::int64_t row) {
         for (std::size_t i = 0; i < spec_.instructions.size(); ++i) {
             const RowInstruction& it = spec_.instructions[i];
-            const auto count = static_cast<std::int64_t>(values_[i].size());
             switch (it.op) {
                 case RowOp::load: load(it, row, values_[i]); break;
+                case RowOp::constant: values_[i][0] = std::bit_cast<float>(it.bits); break;
                 case RowOp::columns: values_[i][0] = static_cast<float>(args_.columns); break;
                 case RowOp::sum:
                 case RowOp::highest:
                 case RowOp::lowest:
-                    values_[i][0] = reduced(it.op, whole_row(it.inputs[0]), args_.columns);
+                    values_[i][0] = reduced(it.op, input(it, 0), args_.columns);
                     break;
-                case RowOp::gate:
-                    for (std::int64_t column = 0; column < count; ++column) {
-                        const bool set = bit_at(data(it.detail, row), column);
-                        values_[i][static_cast<std::size_t>(column)] =
-                            set ? value(it.inputs[0], column) : 0;
-                    }
-                    break;
+                case RowOp::gate: gate(it, row, values_[i]); break;
                 case RowOp::store_bits: write_bits(it, row); break;
                 case RowOp::store:
-                case RowOp::add_to_column: write(it, row, joined_[i]); break;
-                default:
-                    for (std::int64_t column = 0; column < count; ++column) {
-                        values_[i][static_cast<std::size_t>(column)] =
-                            computed(it, inputs(it, column));
-                    }
+                case RowOp::add_to_column: write(it, row, joined_[i], exact_[i]); break;
+                default: compute(it, values_[i]);
             }
         }
     }
 
 private:
-    float value(std::int16_t index, std::int64_t column) const {
+    // A value along the row, whether there is one of it or one for each column.
+    struct Input {
+        const float* data = nullptr;
+        std::int64_t step = 0;
+
+        float operator[](std::int64_t column) const { return data[column * step]; }
+    };
+
+    Input input(std::int16_t index) const {
         const auto i = static_cast<std::size_t>(index);
-        return values_[i][uniform_[i] ? 0 : static_cast<std::size_t>(column)];
+        return {values_[i].data(), uniform_[i] ? 0 : 1};
+    }
+    Input input(const RowInstruction& it, std::size_t k) const {
+        return it.inputs[k] == kNoValue ? Input{} : input(it.inputs[k]);
     }
 
-    std::array<float, 4> inputs(const RowInstruction& it, std::int64_t column) const {
-        std::array<float, 4> found{};
-        for (std::size_t k = 0; k < found.size(); ++k) {
-            if (it.inputs[k] != kNoValue) found[k] = value(it.inputs[k], column);
+    // One loop for each operation, not a choice for each element.
+    void compute(const RowInstruction& it, std::vector<float>& to) const {
+        const Input a = input(it, 0), b = input(it, 1), c = input(it, 2), d = input(it, 3);
+        const auto each = [&](const auto& of) {
+            for (std::size_t i = 0; i < to.size(); ++i) to[i] = of(static_cast<std::int64_t>(i));
+        };
+        using Index = std::int64_t;
+        switch (it.op) {
+            case RowOp::add: return each([&](Index i) { return a[i] + b[i]; });
+            case RowOp::subtract: return each([&](Index i) { return a[i] - b[i]; });
+            case RowOp::multiply: return each([&](Index i) { return a[i] * b[i]; });
+            case RowOp::divide: return each([&](Index i) { return a[i] / b[i]; });
+            case RowOp::smaller: return each([&](Index i) { return a[i] < b[i] ? a[i] : b[i]; });
+            case RowOp::larger: return each([&](Index i) { return a[i] > b[i] ? a[i] : b[i]; });
+            case RowOp::multiply_add:
+                return each([&](Index i) { return std::fma(a[i], b[i], c[i]); });
+            case RowOp::negate: return each([&](Index i) { return -a[i]; });
+            case RowOp::absolute: return each([&](Index i) { return std::fabs(a[i]); });
+            case RowOp::square_root: return each([&](Index i) { return std::sqrt(a[i]); });
+            case RowOp::exponential:
+                return each([&](Index i) { return static_cast<float>(std::exp(double{a[i]})); });
+            case RowOp::logarithm:
+                return each([&](Index i) { return static_cast<float>(std::log(double{a[i]})); });
+            case RowOp::activation:
+                return each([&](Index i) {
+                    return static_cast<float>(activated(static_cast<Activation>(it.detail), a[i]));
+                });
+            case RowOp::rounded: return each([&](Index i) { return rounded_to_bf16(a[i]); });
+            default:
+                each([&](Index i) {
+                    return holds(static_cast<Comparison>(it.detail), a[i], b[i]) ? c[i] : d[i];
+                });
         }
-        return found;
     }
 
-    std::vector<float> whole_row(std::int16_t index) const {
-        std::vector<float> all;
+    void gate(const RowInstruction& it, std::int64_t row, std::vector<float>& to) const {
+        const char* const bits = data(it.detail, row);
+        const Input x = input(it, 0);
         for (std::int64_t column = 0; column < args_.columns; ++column) {
-            all.push_back(value(index, column));
+            to[static_cast<std::size_t>(column)] = bit_at(bits, column) ? x[column] : 0;
         }
-        return all;
     }
 
     char* data(std::uint8_t operand, std::int64_t row) const {
@@ -150,11 +160,11 @@ private:
 
     void write_bits(const RowInstruction& it, std::int64_t row) const {
         auto* const to = reinterpret_cast<std::uint8_t*>(data(it.detail, row));
+        const Input x = input(it, 0);
         for (std::int64_t column = 0; column < args_.columns; ++column) {
             if (column % 8 == 0) to[column / 8] = 0;
-            const bool set = !(value(it.inputs[0], column) <= 0);
-            to[column / 8] =
-                static_cast<std::uint8_t>(to[column / 8] | (set ? 1 : 0) << column % 8);
+            const int bit = x[column] <= 0 ? 0 : 1;
+            to[column / 8] = static_cast<std::uint8_t>(to[column / 8] | bit << column % 8);
         }
     }
 
@@ -162,28 +172,34 @@ private:
         return (static_cast<std::uint8_t>(row[column / 8]) >> column % 8 & 1) != 0;
     }
 
-    void write(const RowInstruction& it, std::int64_t row, std::int16_t product) const {
+    void write(const RowInstruction& it, std::int64_t row, std::int16_t product,
+               bool is_exact) const {
         const RowOperand& operand = spec_.operands[it.detail];
         void* const to = data(it.detail, row);
+        const Input x = input(it, 0);
+        if (it.op == RowOp::add_to_column) {
+            return add(static_cast<float*>(to), x, product);
+        }
         const std::int64_t count = operand.shape == RowShape::row ? 1 : args_.columns;
         for (std::int64_t column = 0; column < count; ++column) {
-            const float before =
-                it.op == RowOp::add_to_column ? static_cast<const float*>(to)[column] : 0;
-            float result = value(it.inputs[0], column);
-            if (product != kNoValue) {
-                const auto& factors = spec_.instructions[static_cast<std::size_t>(product)].inputs;
-                result = std::fma(value(factors[0], column), value(factors[1], column), before);
-            } else if (it.op == RowOp::add_to_column) {
-                result += before;
-            }
-            const bool is_exact =
-                it.op == RowOp::store && exact_[static_cast<std::size_t>(it.inputs[0])];
             if (operand.dtype == DType::bf16 && is_exact) {
                 static_cast<std::uint16_t*>(to)[column] =
-                    static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(result) >> 16);
+                    static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x[column]) >> 16);
             } else {
-                set_element(operand.dtype, to, column, result);
+                set_element(operand.dtype, to, column, x[column]);
             }
+        }
+    }
+
+    void add(float* to, const Input& x, std::int16_t product) const {
+        if (product == kNoValue) {
+            for (std::int64_t column = 0; column < args_.columns; ++column) to[column] += x[column];
+            return;
+        }
+        const RowInstruction& factors = spec_.instructions[static_cast<std::size_t>(product)];
+        const Input a = input(factors, 0), b = input(factors, 1);
+        for (std::int64_t column = 0; column < args_.columns; ++column) {
+            to[column] = std::fma(a[column], b[column], to[column]);
         }
     }
 
@@ -191,7 +207,7 @@ private:
     const RowArgs& args_;
     std::vector<bool> uniform_;
     std::vector<std::int16_t> joined_;
-    std::vector<bool> exact_;
+    std::vector<bool> exact_;                 // whether bfloat16 holds the first input
     std::vector<std::vector<float>> values_;  // of each instruction: a row, or one
 };
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "bindings/register.h"
+#include "rows/row_kernel.h"
 
 namespace dlprim::bindings {
 namespace {
@@ -65,16 +66,19 @@ py::tuple tile_of(const Kernel& kernel) {
 }
 
 py::dict cache_info() {
-    const CacheInfo info = kernel_cache_info();
+    const CacheInfo kernels = kernel_cache_info(), programs = row_cache_info();
+    const auto both = [&](std::int64_t CacheInfo::* field) {
+        return kernels.*field + programs.*field;
+    };
     py::dict result;
-    result["entries"] = info.entries;
-    result["bytes"] = info.bytes;
+    result["entries"] = both(&CacheInfo::entries);
+    result["bytes"] = both(&CacheInfo::bytes);
     result["mapped_bytes"] = mapped_code_bytes();
-    result["hits"] = info.hits;
-    result["misses"] = info.misses;
-    result["evictions"] = info.evictions;
-    result["max_entries"] = info.max_entries;
-    result["max_bytes"] = info.max_bytes;
+    result["hits"] = both(&CacheInfo::hits);
+    result["misses"] = both(&CacheInfo::misses);
+    result["evictions"] = both(&CacheInfo::evictions);
+    result["max_entries"] = both(&CacheInfo::max_entries);
+    result["max_bytes"] = both(&CacheInfo::max_bytes);
     return result;
 }
 
@@ -219,7 +223,10 @@ void register_kernel(py::module_& module) {
             "plan", [](const Kernel& self) { return to_string(self.brgemm_kernel().plan()); })
         .def_property_readonly("code", code_of);
     module.def("kernel_cache_info", cache_info);
-    module.def("kernel_cache_clear", kernel_cache_clear);
+    module.def("kernel_cache_clear", [] {
+        kernel_cache_clear();
+        row_cache_clear();
+    });
 }
 
 }  // namespace dlprim::bindings

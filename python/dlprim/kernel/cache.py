@@ -11,7 +11,7 @@ from dlprim.kernel.brgemm import Brgemm
 
 
 def kernel_cache_info() -> dict[str, int]:
-    """The cache of generated kernels.
+    """The caches of generated code: kernels and row programs together.
 
     Returns
     -------
@@ -25,7 +25,7 @@ def kernel_cache_info() -> dict[str, int]:
 
 
 def kernel_cache_clear() -> None:
-    """Forget all cached kernels and counters. Kernels that are still referenced stay alive."""
+    """Forget all cached code and counters. Kernels that are still referenced stay alive."""
     _core.kernel_cache_clear()
 
 
