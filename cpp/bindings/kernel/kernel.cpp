@@ -66,19 +66,18 @@ py::tuple tile_of(const Kernel& kernel) {
 }
 
 py::dict cache_info() {
-    const CacheInfo kernels = kernel_cache_info(), programs = row_cache_info();
-    const auto both = [&](std::int64_t CacheInfo::* field) {
-        return kernels.*field + programs.*field;
-    };
+    const CacheInfo info = kernel_cache_info(), programs = row_cache_info();
     py::dict result;
-    result["entries"] = both(&CacheInfo::entries);
-    result["bytes"] = both(&CacheInfo::bytes);
+    result["entries"] = info.entries;
+    result["bytes"] = info.bytes;
     result["mapped_bytes"] = mapped_code_bytes();
-    result["hits"] = both(&CacheInfo::hits);
-    result["misses"] = both(&CacheInfo::misses);
-    result["evictions"] = both(&CacheInfo::evictions);
-    result["max_entries"] = both(&CacheInfo::max_entries);
-    result["max_bytes"] = both(&CacheInfo::max_bytes);
+    result["hits"] = info.hits;
+    result["misses"] = info.misses;
+    result["evictions"] = info.evictions;
+    result["max_entries"] = info.max_entries;
+    result["max_bytes"] = info.max_bytes;
+    result["row_programs"] = programs.entries;
+    result["row_program_bytes"] = programs.bytes;
     return result;
 }
 
