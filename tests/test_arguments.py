@@ -195,7 +195,11 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "layers": (lambda: nn.Recurrent("lstm", 3, 4, 0), ValueError, "layers is 0"),
     "V": (lambda: nn.Embedding(0, 4), ValueError, "V is 0"),
     "blocks": (lambda: nn.resnet((1, -1), 8, 4), ValueError, r"blocks\[1\] is -1"),
-    "x": (lambda: nn.Linear(4, 5).forward(np.ones((2, 4))), TypeError, "x has dtype float64, exp"),
+    "x": (
+        lambda: nn.Linear(4, 5).forward(np.ones((2, 4))),
+        TypeError,
+        "x of Linear has dtype float64, exp",
+    ),
 }
 
 
