@@ -15,7 +15,9 @@ from conftest import RunPython
 from reference import assert_close, brgemm
 
 KEYS = {
-    "entries", "bytes", "mapped_bytes", "hits", "misses", "evictions", "max_entries", "max_bytes", "row_programs", "row_program_bytes"}  # fmt: skip
+    "entries", "bytes", "mapped_bytes", "hits", "misses", "evictions", "max_entries", "max_bytes",
+    "row_programs", "row_program_bytes",
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -89,7 +89,9 @@ def test_cpp_block_names_what_the_headers_have(block: Block) -> None:
     assert headers
     assert [it for it in headers if not (ROOT / "cpp" / it).is_file()] == []
     declared = "\n".join(
-        it.read_text() for folder in ("brgemm", "rows") for it in (ROOT / "cpp" / folder).glob("*.h")
+        it.read_text()
+        for folder in ("brgemm", "rows")
+        for it in (ROOT / "cpp" / folder).glob("*.h")
     )
     fields = re.findall(r"\.(\w+) =", block.text)
     assert [it for it in fields if not re.search(rf"\b{it}\b", declared)] == []
