@@ -1,5 +1,7 @@
 #include "primitives/layers/pixel_programs.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -21,6 +23,16 @@ constexpr std::int64_t kAheadBytes = 2 * 1024;
 // tensor, but enough to amortise the values of columns.
 constexpr std::int64_t kGroupBytes = 32 * 1024;
 constexpr std::int64_t kFewest = 8;
+
+// Of the programs that are kept. Nobody has it while the process is forked.
+std::mutex& programs_mutex() {
+    static std::mutex& instance = *[] {
+        pthread_atfork([] { programs_mutex().lock(); }, [] { programs_mutex().unlock(); },
+                       [] { programs_mutex().unlock(); });
+        return new std::mutex;
+    }();
+    return instance;
+}
 
 }  // namespace
 
@@ -202,10 +214,9 @@ const PixelProgram& PixelProgram::of(PixelPass pass, DType dtype, const PixelRow
                             static_cast<int>(like.diff_addend != nullptr),
                             static_cast<int>(like.out != nullptr),
                             static_cast<int>(like.sums != nullptr)};
-    static std::mutex mutex;
     static std::map<std::array<int, key.size()>, PixelProgram>& known =
         *new std::map<std::array<int, key.size()>, PixelProgram>;
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(programs_mutex());
     const auto found = known.find(key);
     if (found != known.end()) return found->second;
     Writer it(dtype, like);

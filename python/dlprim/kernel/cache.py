@@ -19,8 +19,8 @@ def kernel_cache_info() -> dict[str, int]:
         ``entries`` and ``bytes`` of code held now with their bounds ``max_entries`` and
         ``max_bytes``; ``mapped_bytes`` of executable memory in slabs that kernels share, each
         kept while any of its kernels is; ``hits``, ``misses`` and ``evictions`` since the start
-        or the last `kernel_cache_clear`; ``row_programs`` and ``row_program_bytes``, the code of what
-        is no product (softmax, normalisation, optimisers).
+        or the last `kernel_cache_clear`; ``row_programs`` and ``row_program_bytes``, the code of
+        what is no product (softmax, normalisation, optimisers).
     """
     return _core.kernel_cache_info()
 
