@@ -79,7 +79,7 @@ _NAMES = {
 
 _VALUE = """{formula}
 
-Element by element; PyTorch's `{name}`.
+Element by element, as PyTorch's function of this name; computed in float32 and rounded once.
 
 Parameters
 ----------
@@ -93,12 +93,12 @@ dtype : None or "bfloat16"
 Returns
 -------
 ndarray of the dtype and shape of x
-    {limits} at -inf and inf; NaN stays.
+    {low} at -inf, {high} at inf; NaN stays.
 
 Raises
 ------
 TypeError, ValueError
-    An array is of another dtype or shape, `out` overlaps x in part{refused}.
+    An array is of another dtype or shape, or `out` overlaps x in part{refused}.
 """
 
 _SLOPE = """The gradient in front of `{name}`: dy times its slope at x.
@@ -125,7 +125,11 @@ TypeError, ValueError
 
 
 def _made(
-    name: str, formula: str, limits: str, settings: tuple[Setting, ...] = (), program: str = ""
+    name: str,
+    formula: str,
+    limits: tuple[str, str],
+    settings: tuple[Setting, ...] = (),
+    program: str = "",
 ) -> tuple[Any, Any]:
     """An activation and its gradient.
 
@@ -142,18 +146,21 @@ def _made(
     value, slope = names[name], names[f"{name}_backward"]
     of_value = "".join(f"{it.name} : {_kind(it)}\n{it.meaning}" for it in settings)
     of_slope = "".join(f"{it.name} : {_kind(it)}\n    As for `{name}`.\n" for it in settings)
-    refused = "".join(f", or {it.name} is none of these" for it in settings if it.kind == "str")
+    refused = "".join(f";\n    {it.name} is none of these" for it in settings if it.kind == "str")
     numbers = " or ".join(it.name for it in settings if it.kind == "float")
     if numbers:
-        refused = f", or {numbers} is no finite number or outside its range"
+        refused = f";\n    {numbers} is no finite number"
+    low, high = limits
     value.__doc__ = _VALUE.format(
-        name=name, formula=formula, limits=limits, settings=of_value, refused=refused
+        name=name, formula=formula, low=low, high=high, settings=of_value, refused=refused
     )
     slope.__doc__ = _SLOPE.format(name=name, settings=of_slope)
     return value, slope
 
 
-def _plain(name: str, formula: str, limits: str, program: str = "") -> tuple[Value, Slope]:
+def _plain(
+    name: str, formula: str, limits: tuple[str, str], program: str = ""
+) -> tuple[Value, Slope]:
     return _made(name, formula, limits, program=program and repr(program))
 
 
@@ -161,12 +168,14 @@ def _kind(setting: Setting) -> str:
     return '"none" or "tanh"' if setting.kind == "str" else setting.kind
 
 
-sigmoid, sigmoid_backward = _plain("sigmoid", "The logistic function, ``1 / (1 + e^-x)``.", "0, 1")
-tanh, tanh_backward = _plain("tanh", "The hyperbolic tangent.", "-1, 1")
+sigmoid, sigmoid_backward = _plain(
+    "sigmoid", "The logistic function, ``1 / (1 + e^-x)``.", ("0", "1")
+)
+tanh, tanh_backward = _plain("tanh", "The hyperbolic tangent.", ("-1", "1"))
 gelu, gelu_backward = _made(
     "gelu",
     "``x P(x)``, with P the standard normal distribution function.",
-    "0, inf",
+    ("0", "inf"),
     (
         Setting(
             "approximate",
@@ -178,35 +187,35 @@ gelu, gelu_backward = _made(
     ),
     program="gelu_program(approximate)",
 )
-silu, silu_backward = _plain("silu", "``x sigmoid(x)``, also called swish.", "0, inf", "swish")
+silu, silu_backward = _plain("silu", "``x sigmoid(x)``, also called swish.", ("0", "inf"), "swish")
 leaky_relu, leaky_relu_backward = _made(
     "leaky_relu",
     "x where it is positive, else ``negative_slope * x``.",
-    "-inf (for a positive negative_slope), inf",
+    ("-inf (for a positive negative_slope)", "inf"),
     (Setting("negative_slope", "float", 0.01),),
 )
 elu, elu_backward = _made(
     "elu",
     "x where it is positive, else ``alpha (e^x - 1)``.",
-    "-alpha, inf",
+    ("-alpha", "inf"),
     (Setting("alpha", "float", 1.0),),
 )
 selu, selu_backward = _plain(
     "selu",
     "``scale elu(x, alpha)``, with the constants of arXiv 1706.02515 that keep mean and variance.",
-    "-1.758, inf",
+    ("-1.758", "inf"),
 )
 hardsigmoid, hardsigmoid_backward = _plain(
-    "hardsigmoid", "``x / 6 + 1 / 2``, and not less than 0 or more than 1.", "0, 1"
+    "hardsigmoid", "``x / 6 + 1 / 2``, and not less than 0 or more than 1.", ("0", "1")
 )
-hardswish, hardswish_backward = _plain("hardswish", "``x hardsigmoid(x)``.", "NaN, inf")
+hardswish, hardswish_backward = _plain("hardswish", "``x hardsigmoid(x)``.", ("NaN", "inf"))
 softplus, softplus_backward = _made(
     "softplus",
     "``log(1 + e^(beta x)) / beta``; x itself where ``beta x`` is above threshold.",
-    "0, inf",
+    ("0", "inf"),
     (
         Setting("beta", "float", 1.0, "    Above 0.\n", _positive),
         Setting("threshold", "float", 20.0),
     ),
 )
-mish, mish_backward = _plain("mish", "``x tanh(softplus(x))``.", "NaN, inf")
+mish, mish_backward = _plain("mish", "``x tanh(softplus(x))``.", ("NaN", "inf"))
