@@ -31,6 +31,7 @@ class Softmax(Module):
 
     takes_images = False
     keeps_input = False
+    reads_result = True
     of_passes = ("_dst",)
     value: ClassVar[Callable[..., Array]] = staticmethod(dlprim.softmax)
     slope: ClassVar[Callable[..., Array]] = staticmethod(dlprim.softmax_backward)
