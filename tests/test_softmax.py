@@ -12,7 +12,7 @@ import row_reference as reference
 from bfloat16 import bits_of, rounded
 
 NAMES = ["softmax", "log_softmax"]
-SHAPES = [(4, 8), (1, 1), (3, 5), (7, 64), (2, 3, 33), (130, 1000), (2, 20000), (5,)]
+SHAPES = [(4, 8), (1, 1), (3, 5), (7, 64), (2, 3, 33), (130, 1000), (2, 20000), (2, 70, 100), (5,)]
 
 
 def normal(shape: Any, seed: int = 0) -> Any:
@@ -51,7 +51,7 @@ def test_values_and_gradients_along_every_axis(name: str, shape: tuple[int, ...]
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("shape", [(4, 8), (3, 70), (2, 3, 33)])
+@pytest.mark.parametrize("shape", [(4, 8), (2, 70, 100), (2, 3, 33)])
 def test_bfloat16_is_float32_rounded_once(name: str, shape: tuple[int, ...]) -> None:
     value, backward = pair(name)
     x, dy = dlprim.to_bfloat16(3 * normal(shape)), dlprim.to_bfloat16(normal(shape, 1))

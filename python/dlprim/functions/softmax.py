@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from dlprim.arguments.arrays import Array, aligned, contiguous
 from dlprim.arguments.floats import float_operand, holds_bits
 from dlprim.arguments.scalars import integer
 from dlprim.functions.row_programs import gradient_operands, result_like, run
+
+_LARGE = 1 << 12  # elements of a matrix that the core transposes faster than NumPy
 
 
 def softmax(
@@ -173,18 +176,20 @@ def _along(name: str, place: int, operands: tuple[Array, ...], dst: Array) -> No
         return
     if not size:
         return
-    columns, inner = shape[place], int(np.prod(shape[place + 1 :]))
-    turned = [_turned(it, columns, inner) for it in operands]
+    columns, inner = shape[place], math.prod(shape[place + 1 :])
+    turned = [_swapped(it.view(np.ndarray).reshape(-1, columns, inner)) for it in operands]
     result = aligned(turned[0].shape, dst.dtype)
     run(name, size // columns, columns, (*turned, result))
-    _swapped(dst, columns, inner)[...] = result
+    _swapped(result, dst.view(np.ndarray).reshape(-1, columns, inner))
 
 
-def _turned(array: Array, columns: int, inner: int) -> Array:
-    """With the axis as the last one: a copy."""
-    view = _swapped(array, columns, inner)
-    return contiguous(view[0])[None] if len(view) == 1 else contiguous(view)
-
-
-def _swapped(array: Array, columns: int, inner: int) -> Array:
-    return array.view(np.ndarray).reshape(-1, columns, inner).swapaxes(1, 2)
+def _swapped(array: Array, out: Array | None = None) -> Array:
+    """(A, B, C) as (A, C, B), copied."""
+    view = array.swapaxes(1, 2)
+    copied = aligned(view.shape, view.dtype) if out is None else out
+    if view[0].size < _LARGE:
+        copied[...] = view
+    else:
+        for place, each in enumerate(view):  # matrices, which the core transposes
+            copied[place] = contiguous(each)
+    return copied
