@@ -37,10 +37,15 @@ def test_a_wrong_dtype_is_reported_by_the_name_of_the_argument(name: str, argume
         function(**fine | {argument: wrong})
 
 
+# What scales each channel, (C,), and is no matrix w.
+SCALES = {f"{name}{which}" for name in ("layer_norm", "rms_norm") for which in ("", "_backward")}
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_on_plain_arrays_have_plain_names(name: str) -> None:
     names = set(inspect.signature(getattr(dlprim, name)).parameters)
-    assert not names & {*PRIMITIVE, "weight", "epsilon", "relu"}
+    assert not names & {*PRIMITIVE, "epsilon", "relu"}
+    assert ("weight" in names) == (name in SCALES)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from wrong_values import CALLS
 FIELDS = {
     "linear_backward": "dx dw db",
     "conv2d_backward": "dx dw db",
+    "layer_norm_backward": "dx dw db",
+    "rms_norm_backward": "dx dw",
     "softmax_cross_entropy": "loss dx",
     "fold_batch_norm": "w bias",
     "lstm": "y h_n c_n saved",

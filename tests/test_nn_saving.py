@@ -39,6 +39,22 @@ def convolutions() -> nn.Module:
     )
 
 
+def rows() -> nn.Module:
+    layers: dict[str, nn.Module] = {
+        "gelu": nn.GELU("tanh"),
+        "leaky": nn.LeakyReLU(0.2),
+        "elu": nn.ELU(1.5),
+        "soft": nn.Softplus(2.0, 10.0),
+        "norm": nn.LayerNorm((6, 32), eps=1e-4, bias=False),
+        "plain": nn.LayerNorm(32, elementwise_affine=False),
+        "rms": nn.RMSNorm(32),
+        "max": nn.Softmax(1),
+        "log": nn.LogSoftmax(),
+    }
+    kinds = (nn.Sigmoid, nn.Tanh, nn.SiLU, nn.SELU, nn.Hardswish, nn.Hardsigmoid, nn.Mish)
+    return nn.Sequential(layers | {kind.__name__: kind() for kind in kinds})
+
+
 def text() -> nn.Module:
     layers = {"words": nn.Embedding(7, 6), "rnn": nn.Recurrent("gru", 6, 5, 2)}
     return nn.Sequential(layers | {"fc": nn.Linear(5, 7, bias=False)})
@@ -49,6 +65,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Any]] = {
     "resnet": (lambda: nn.resnet((1, 1), 8, 5), IMAGES),
     "text": (text, np.arange(6).reshape(3, 2)),
     "layer": (lambda: nn.Linear(32, 4), IMAGES),
+    "rows": (rows, IMAGES[0, :, :12].reshape(3, 2, 6, 32)),
 }
 
 

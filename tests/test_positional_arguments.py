@@ -7,6 +7,7 @@ import inspect
 import pytest
 
 import dlprim
+from wrong_values import SETTINGS
 
 POSITIONAL = {
     "conv2d": "x w bias stride padding dilation groups",
@@ -19,6 +20,13 @@ POSITIONAL = {
     "gru_backward": "dy saved",
     "relu": "x",
     "relu_backward": "dy y",
+    **{name: " ".join(["x", *settings]) for name, settings in SETTINGS.items()},
+    **{f"{name}_backward": " ".join(["dy x", *it]) for name, it in SETTINGS.items()},
+    **{name: "x axis" for name in ("softmax", "log_softmax")},
+    **{f"{name}_backward": "dy y axis" for name in ("softmax", "log_softmax")},
+    "layer_norm": "x weight bias eps",
+    "rms_norm": "x weight eps",
+    **{f"{name}_backward": "dy x weight eps" for name in ("layer_norm", "rms_norm")},
     "add": "x other",
     "dropout": "x p",
     "softmax_cross_entropy": "logits targets",

@@ -10,7 +10,7 @@ import pytest
 import dlprim
 from conftest import RunPython
 from public_methods import METHODS
-from wrong_values import CALLS
+from wrong_values import CALLS, SETTINGS
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
@@ -39,6 +39,11 @@ BFLOAT16 = {  # functions on bfloat16 operands, and which of the arguments these
     "relu_backward": ("dy", "y", "out"),
     "add": ("x", "other", "out"),
     "dropout": ("x", "out"),
+    **{name: ("x", "out") for name in (*SETTINGS, "softmax", "log_softmax")},
+    **{f"{name}_backward": ("dy", "x", "out") for name in SETTINGS},
+    **{f"{name}_backward": ("dy", "y", "out") for name in ("softmax", "log_softmax")},
+    **{name: ("x", "weight", "out") for name in ("rms_norm", "layer_norm")},
+    **{f"{name}_backward": ("dy", "x", "out") for name in ("rms_norm", "layer_norm")},
     "embedding": ("w", "out"),
     "embedding_backward": ("dy",),
     "softmax_cross_entropy": ("logits", "out"),

@@ -35,6 +35,11 @@ def _modules() -> Calls:
     layers: list[tuple[Any, Any, Any]] = [
         (nn.Linear(3, 4), rows, ones(2, 4)),
         (nn.ReLU(), rows, ones(2, 3)),
+        *((kind(), rows, ones(2, 3)) for kind in
+          (nn.GELU, nn.Sigmoid, nn.Tanh, nn.SiLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.Hardswish,
+           nn.Hardsigmoid, nn.Softplus, nn.Mish, nn.Softmax, nn.LogSoftmax)),
+        (nn.LayerNorm(3), rows, ones(2, 3)),
+        (nn.RMSNorm(3), rows, ones(2, 3)),
         (nn.Dropout(0.5, seed=1), rows, ones(2, 3)),
         (nn.Embedding(5, 4), np.zeros((2, 3), np.int64), ones(2, 3, 4)),
         (nn.Recurrent("lstm", 3, 4), ones(2, 3, 3), ones(2, 3, 4)),

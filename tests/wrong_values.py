@@ -42,11 +42,40 @@ T, N, C, K = 2, 2, 3, 4
 IMAGE, FILTER = (1, 2, 4, 4), (3, 2, 3, 3)
 GATES = {"lstm": 4, "gru": 3}
 INDICES = np.zeros(N, np.int64)
+SETTINGS: dict[str, dict[str, Any]] = {  # of activations
+    "sigmoid": {}, "tanh": {}, "gelu": {"approximate": "tanh"}, "silu": {},
+    "leaky_relu": {"negative_slope": 0.1}, "elu": {"alpha": 2.0}, "selu": {}, "hardsigmoid": {},
+    "hardswish": {}, "softplus": {"beta": 1.0, "threshold": 20.0}, "mish": {},
+}  # fmt: skip
 CALLS: dict[str, dict[str, Any]] = {
     "add": {"x": ones(3), "other": ones(3), "activation": "relu", "out": ones(3),
             "dtype": None},
     "relu": {"x": ones(3), "out": ones(3), "dtype": None},
     "relu_backward": {"dy": ones(3), "y": ones(3), "out": ones(3)},
+    **{
+        name: {"x": ones(3), **settings, "out": ones(3), "dtype": None}
+        for name, settings in SETTINGS.items()
+    },
+    **{
+        f"{name}_backward": {"dy": ones(3), "x": ones(3), **settings, "out": ones(3)}
+        for name, settings in SETTINGS.items()
+    },
+    **{
+        name: {"x": ones(N, C), "axis": 0, "out": ones(N, C)}
+        for name in ("softmax", "log_softmax")
+    },
+    **{
+        f"{name}_backward": {"dy": ones(N, C), "y": ones(N, C), "axis": -1, "out": ones(N, C)}
+        for name in ("softmax", "log_softmax")
+    },
+    "layer_norm": {"x": ones(N, C), "weight": ones(C), "bias": ones(C), "eps": 1e-5,
+                   "out": ones(N, C)},
+    "rms_norm": {"x": ones(N, C), "weight": ones(C), "eps": 1e-5, "out": ones(N, C)},
+    **{
+        f"{name}_backward": {"dy": ones(N, C), "x": ones(N, C), "weight": ones(C), "eps": 1e-5,
+                             "out": ones(N, C)}
+        for name in ("layer_norm", "rms_norm")
+    },
     "dropout": {"x": ones(3), "p": 0.5, "seed": 1, "offset": 2, "out": ones(3)},
     "linear": {"x": ones(N, C), "w": ones(K, C), "bias": ones(K), "activation": "relu",
                "out": ones(N, K)},

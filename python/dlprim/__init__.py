@@ -21,14 +21,50 @@ except ImportError as error:
     raise ImportError(f"{message} ({error})") from error
 
 from dlprim.arguments.floats import to_bfloat16, to_float32
+from dlprim.functions.activations import (
+    elu,
+    elu_backward,
+    gelu,
+    gelu_backward,
+    hardsigmoid,
+    hardsigmoid_backward,
+    hardswish,
+    hardswish_backward,
+    leaky_relu,
+    leaky_relu_backward,
+    mish,
+    mish_backward,
+    selu,
+    selu_backward,
+    sigmoid,
+    sigmoid_backward,
+    silu,
+    silu_backward,
+    softplus,
+    softplus_backward,
+    tanh,
+    tanh_backward,
+)
 from dlprim.functions.convolution import conv2d, conv2d_backward
 from dlprim.functions.elementwise import add, dropout, relu, relu_backward
 from dlprim.functions.embedding import embedding, embedding_backward
 from dlprim.functions.folding import fold_batch_norm
 from dlprim.functions.linear import linear, linear_backward
 from dlprim.functions.loss import softmax_cross_entropy
+from dlprim.functions.normalization import (
+    layer_norm,
+    layer_norm_backward,
+    rms_norm,
+    rms_norm_backward,
+)
 from dlprim.functions.packing import pack_b, unpack_b
 from dlprim.functions.recurrent import gru, gru_backward, lstm, lstm_backward
+from dlprim.functions.softmax import (
+    log_softmax,
+    log_softmax_backward,
+    softmax,
+    softmax_backward,
+)
 from dlprim.kernel.brgemm import Brgemm, brgemm
 from dlprim.kernel.cache import kernel_cache_clear, kernel_cache_info, warmup
 from dlprim.kernel.machine import get_num_threads, isa, set_num_threads, threads
@@ -72,26 +108,56 @@ __all__ = [
     "conv2d",
     "conv2d_backward",
     "dropout",
+    "elu",
+    "elu_backward",
     "embedding",
     "embedding_backward",
     "fold_batch_norm",
+    "gelu",
+    "gelu_backward",
     "get_conv_algorithm",
     "get_num_threads",
     "gru",
     "gru_backward",
+    "hardsigmoid",
+    "hardsigmoid_backward",
+    "hardswish",
+    "hardswish_backward",
     "isa",
     "kernel_cache_clear",
     "kernel_cache_info",
+    "layer_norm",
+    "layer_norm_backward",
+    "leaky_relu",
+    "leaky_relu_backward",
     "linear",
     "linear_backward",
+    "log_softmax",
+    "log_softmax_backward",
     "lstm",
     "lstm_backward",
+    "mish",
+    "mish_backward",
     "pack_b",
     "relu",
     "relu_backward",
+    "rms_norm",
+    "rms_norm_backward",
+    "selu",
+    "selu_backward",
     "set_conv_algorithm",
     "set_num_threads",
+    "sigmoid",
+    "sigmoid_backward",
+    "silu",
+    "silu_backward",
+    "softmax",
+    "softmax_backward",
     "softmax_cross_entropy",
+    "softplus",
+    "softplus_backward",
+    "tanh",
+    "tanh_backward",
     "threads",
     "to_bfloat16",
     "to_float32",

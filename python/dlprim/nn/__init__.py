@@ -4,6 +4,20 @@ A model is a `Module`: it has `parameters()`, `forward`, `backward` and a `state
 PyTorch's names. Between layers activations stay packed, in buffers that are taken once and reused.
 """
 
+from dlprim.nn.activations import (
+    ELU,
+    GELU,
+    SELU,
+    Hardsigmoid,
+    Hardswish,
+    LeakyReLU,
+    Mish,
+    ReLU,
+    Sigmoid,
+    SiLU,
+    Softplus,
+    Tanh,
+)
 from dlprim.nn.containers import Pack, Residual, Sequential
 from dlprim.nn.context import Context, Images
 from dlprim.nn.conv import Conv2d
@@ -18,14 +32,18 @@ from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.parameter import Parameter
 from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from dlprim.nn.recurrent import GRU, LSTM, Recurrent
-from dlprim.nn.relu import ReLU
 from dlprim.nn.resnet import resnet, resnet50
+from dlprim.nn.row_norm import LayerNorm, RMSNorm
 from dlprim.nn.saving import load, save
+from dlprim.nn.softmax import LogSoftmax, Softmax
 from dlprim.nn.summary import Summary
 
 __all__ = [
+    "ELU",
+    "GELU",
     "GRU",
     "LSTM",
+    "SELU",
     "AvgPool2d",
     "BatchNorm2d",
     "Context",
@@ -35,18 +53,30 @@ __all__ = [
     "Embedding",
     "Flatten",
     "GlobalAvgPool2d",
+    "Hardsigmoid",
+    "Hardswish",
     "Images",
+    "LayerNorm",
+    "LeakyReLU",
     "Linear",
+    "LogSoftmax",
     "MaxPool2d",
+    "Mish",
     "ModelFileError",
     "Module",
     "Pack",
     "Parameter",
+    "RMSNorm",
     "ReLU",
     "Recurrent",
     "Residual",
     "Sequential",
+    "SiLU",
+    "Sigmoid",
+    "Softmax",
+    "Softplus",
     "Summary",
+    "Tanh",
     "load",
     "resnet",
     "resnet50",

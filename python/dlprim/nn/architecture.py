@@ -5,6 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from dlprim.nn.activations import (
+    ELU,
+    GELU,
+    SELU,
+    Hardsigmoid,
+    Hardswish,
+    LeakyReLU,
+    Mish,
+    ReLU,
+    Sigmoid,
+    SiLU,
+    Softplus,
+    Tanh,
+)
 from dlprim.nn.containers import Pack, Residual, Sequential, Sliced
 from dlprim.nn.conv import Conv2d
 from dlprim.nn.conv_batch_norm import ConvBatchNorm
@@ -16,13 +30,16 @@ from dlprim.nn.module import Module
 from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from dlprim.nn.recurrent import GRU, LSTM, Recurrent
-from dlprim.nn.relu import ReLU
+from dlprim.nn.row_norm import LayerNorm, RMSNorm
+from dlprim.nn.softmax import LogSoftmax, Softmax
 
 _OWN: dict[str, type[Module]] = {
     kind.__name__: kind
     for kind in (
         GRU, LSTM, AvgPool2d, BatchNorm2d, Conv2d, ConvBatchNorm, Dropout, Embedding, Flatten,
         GlobalAvgPool2d, Linear, MaxPool2d, Pack, ReLU, Recurrent, Residual, Sequential, Sliced,
+        ELU, GELU, SELU, Hardsigmoid, Hardswish, LayerNorm, LeakyReLU, LogSoftmax, Mish, RMSNorm,
+        Sigmoid, SiLU, Softmax, Softplus, Tanh,
     )
 }  # fmt: skip
 

@@ -1,0 +1,283 @@
+"""Normalisation of the last axes: layer_norm, rms_norm and their gradients."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dlprim.arguments.arrays import Array, FloatArray, aligned, require_shape
+from dlprim.arguments.floats import float_operand, holds_bits, widened
+from dlprim.arguments.scalars import real
+from dlprim.functions.row_programs import gradient_operands, result_like, run
+
+
+class LayerNormGradients(NamedTuple):
+    """What `layer_norm_backward` returns.
+
+    Attributes
+    ----------
+    dx : ndarray of the dtype and shape of x
+    dw, db : ndarray of float32, the shape of weight
+    """
+
+    dx: Array
+    dw: FloatArray
+    db: FloatArray
+
+
+class RMSNormGradients(NamedTuple):
+    """What `rms_norm_backward` returns.
+
+    Attributes
+    ----------
+    dx : ndarray of the dtype and shape of x
+    dw : ndarray of float32, the shape of weight
+    """
+
+    dx: Array
+    dw: FloatArray
+
+
+def layer_norm(
+    x: Any,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    *,
+    out: Array | None = None,
+    dtype: npt.DTypeLike | None = None,
+) -> Array:
+    """``(x - mean) / sqrt(var + eps) * weight + bias`` over the last axis of x.
+
+    Over as many of the last axes as weight or bias have, as PyTorch's normalized_shape.
+
+    Parameters
+    ----------
+    x : array of float32 or bfloat16, (..., C)
+    weight, bias : array of float32 or bfloat16, (C,) or more of the last axes of x, optional
+        1 and 0 by default.
+    eps : float
+        At least 0.
+    out : ndarray of the dtype and shape of x, optional
+        Written and returned; C-contiguous; may be x.
+    dtype : None or "bfloat16"
+        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
+        such an array then.
+
+    Returns
+    -------
+    ndarray of the dtype and shape of x
+        Computed in float32 and rounded once; the variance in a second pass, so that a mean far
+        from 0 does no harm. A NaN or an infinity makes its row NaN.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An array is of another dtype or shape, eps is no finite number of at least 0, or `out`
+        overlaps x in part.
+
+    Notes
+    -----
+    Source: arXiv 1607.06450.
+    """
+    bits = dtype is not None and holds_bits(dtype)
+    src = float_operand("x", x, bits)
+    scale, shift = _parameter("weight", weight, src, bits), _parameter("bias", bias, src, bits)
+    if scale is not None and shift is not None:
+        require_shape("bias", shift, scale.shape, "the shape of weight")
+    columns = _columns(src, shift if scale is None else scale)
+    dst = result_like(out, src, x=src)
+    _require_apart(dst, weight=scale, bias=shift)
+    eps = real("eps", eps, 0)
+    scale = _constant(columns, 1) if scale is None else scale
+    shift = _constant(columns, 0) if shift is None else shift
+    run("layer_norm", _rows(src, columns), columns, (src, scale, shift, eps, dst))
+    return dst
+
+
+def rms_norm(
+    x: Any,
+    weight: Any = None,
+    eps: float = 1e-5,
+    *,
+    out: Array | None = None,
+    dtype: npt.DTypeLike | None = None,
+) -> Array:
+    """``x / sqrt(mean(x^2) + eps) * weight`` over the last axis of x.
+
+    Over as many of the last axes as weight has.
+
+    Parameters
+    ----------
+    x : array of float32 or bfloat16, (..., C)
+    weight : array of float32 or bfloat16, (C,) or more of the last axes of x, optional
+    eps : float
+        At least 0. PyTorch's default is float32's, 1.19e-7.
+    out : ndarray of the dtype and shape of x, optional
+    dtype : None or "bfloat16"
+        As for `layer_norm`.
+
+    Returns
+    -------
+    ndarray of the dtype and shape of x
+        Computed in float32 and rounded once. A NaN makes its row NaN; beside an infinity, which
+        becomes NaN, all else is 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `layer_norm` does.
+
+    Notes
+    -----
+    Source: arXiv 1910.07467.
+    """
+    bits = dtype is not None and holds_bits(dtype)
+    src = float_operand("x", x, bits)
+    scale = _parameter("weight", weight, src, bits)
+    columns = _columns(src, scale)
+    dst = result_like(out, src, x=src)
+    _require_apart(dst, weight=scale)
+    eps = real("eps", eps, 0)
+    scale = _constant(columns, 1) if scale is None else scale
+    run("rms_norm", _rows(src, columns), columns, (src, scale, eps, dst))
+    return dst
+
+
+def layer_norm_backward(
+    dy: Any,
+    x: Any,
+    weight: Any = None,
+    eps: float = 1e-5,
+    *,
+    out: Array | None = None,
+    dtype: npt.DTypeLike | None = None,
+) -> LayerNormGradients:
+    """Gradients of `layer_norm` with respect to x, weight and bias.
+
+    Parameters
+    ----------
+    dy, x : array of float32 or bfloat16, of the same shape
+        x is what `layer_norm` was applied to.
+    weight : array of float32 or bfloat16, optional
+        As passed to `layer_norm`; where that had several axes of bias alone, an array of ones.
+    eps : float
+        As passed to `layer_norm`.
+    out : ndarray of the dtype and shape of x, optional
+        Takes dx; C-contiguous; may be dy or x.
+    dtype : None or "bfloat16"
+        As for `layer_norm`.
+
+    Returns
+    -------
+    LayerNormGradients
+        ``(dx, dw, db)``; dw and db are float32, of the shape of weight, or (C,) without one. The
+        same bits for any number of threads.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `layer_norm` does.
+    """
+    dx, (dw, db) = _gradients("layer_norm_backward", 2, (dy, x, weight, eps), out, dtype)
+    return LayerNormGradients(dx, dw, db)
+
+
+def rms_norm_backward(
+    dy: Any,
+    x: Any,
+    weight: Any = None,
+    eps: float = 1e-5,
+    *,
+    out: Array | None = None,
+    dtype: npt.DTypeLike | None = None,
+) -> RMSNormGradients:
+    """Gradients of `rms_norm` with respect to x and weight.
+
+    Parameters
+    ----------
+    dy, x : array of float32 or bfloat16, of the same shape
+        x is what `rms_norm` was applied to.
+    weight : array of float32 or bfloat16, optional
+    eps : float
+        As passed to `rms_norm`.
+    out : ndarray of the dtype and shape of x, optional
+        Takes dx; C-contiguous; may be dy or x.
+    dtype : None or "bfloat16"
+        As for `layer_norm`.
+
+    Returns
+    -------
+    RMSNormGradients
+        ``(dx, dw)``; dw is float32, of the shape of weight, or (C,) without one. The same bits for
+        any number of threads.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `layer_norm` does.
+    """
+    dx, (dw,) = _gradients("rms_norm_backward", 1, (dy, x, weight, eps), out, dtype)
+    return RMSNormGradients(dx, dw)
+
+
+def _gradients(
+    name: str, sums: int, given: tuple[Any, ...], out: Any, dtype: npt.DTypeLike | None
+) -> tuple[Array, list[FloatArray]]:
+    """Of the arguments (dy, x, weight, eps): dx, and ``sums`` gradients of parameters."""
+    dy, x, weight, eps = given
+    diff, src = gradient_operands("x", dy, x, dtype)
+    scale = _parameter("weight", weight, src, dtype is not None)
+    columns = _columns(src, scale)
+    dx = result_like(out, diff, dy=diff, x=src)
+    _require_apart(dx, weight=scale)
+    eps = real("eps", eps, 0)
+    shape = (columns,) if scale is None else scale.shape
+    totals: list[FloatArray] = [aligned(shape, np.float32, zeros=True) for _ in range(sums)]
+    scale = _constant(columns, 1) if scale is None else scale
+    run(name, _rows(src, columns), columns, (diff, src, scale, eps, dx, *totals))
+    return dx, totals
+
+
+def _parameter(name: str, value: Any, src: Array, bits: bool) -> FloatArray | None:
+    """As float32, after checking that its shape is that of the last axes of x."""
+    if value is None:
+        return None
+    array = widened(float_operand(name, value, bits))
+    ndim = array.ndim
+    if ndim == 0 or ndim > src.ndim or array.shape != src.shape[-ndim:]:
+        last = src.shape[-1:]
+        raise ValueError(
+            f"{name} has shape {array.shape}, expected {last}, or more of the last axes of x, "
+            f"whose shape is {src.shape}"
+        )
+    return array
+
+
+def _columns(src: Array, parameter: FloatArray | None) -> int:
+    """How many elements are normalised together."""
+    if src.ndim == 0:
+        raise ValueError("x has shape (), expected (..., C)")
+    return src.shape[-1] if parameter is None else parameter.size
+
+
+def _rows(src: Array, columns: int) -> int:
+    return src.size // columns if columns else 0
+
+
+def _require_apart(dst: Array, **parameters: FloatArray | None) -> None:
+    for name, it in parameters.items():
+        if it is not None and np.may_share_memory(dst, it):
+            raise ValueError(f"out shares memory with {name}, expected a separate array")
+
+
+@lru_cache(maxsize=16)
+def _constant(columns: int, value: int) -> FloatArray:
+    """In the place of a parameter that is not there."""
+    array: FloatArray = aligned((columns,), np.float32)
+    array[...] = value
+    array.flags.writeable = False
+    return array

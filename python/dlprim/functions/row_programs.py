@@ -1,0 +1,101 @@
+"""What functions made of row programs share: the programs, their operands and their results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlprim import _core
+from dlprim.arguments.arrays import Array, aligned, require_shape, result_array
+from dlprim.arguments.floats import float_operand, holds_bits, type_of
+from dlprim.arguments.packed import Packed
+
+_FLOAT32 = np.dtype(np.float32)
+
+
+class _Programs(dict[str, Any]):
+    """Of one dtype, by name, generated when they are first asked for."""
+
+    def __init__(self, dtype: str) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    def __missing__(self, name: str) -> Any:
+        made = self[name] = _core.RowProgram(name, self.dtype)
+        return made
+
+
+_OF_FLOAT32, _OF_BFLOAT16 = _Programs("float32"), _Programs("bfloat16")
+
+
+def run(name: str, rows: int, columns: int, operands: tuple[Any, ...]) -> None:
+    """The program of the dtype of the first operand, on arrays from `float_operand`."""
+    if rows and columns:
+        programs = _OF_FLOAT32 if operands[0].dtype == _FLOAT32 else _OF_BFLOAT16
+        programs[name].run(rows, columns, operands)
+
+
+def value_of(
+    name: str,
+    x: Any,
+    numbers: tuple[float, ...],
+    out: Array | None,
+    dtype: npt.DTypeLike | None,
+) -> Array:
+    """What an element-wise program makes of the argument x."""
+    src = float_operand("x", x, dtype is not None and holds_bits(dtype))
+    dst = result_like(out, src, x=src)
+    run(name, 1, src.size, (src, *numbers, dst))
+    return dst
+
+
+def slope_of(
+    name: str,
+    gradient: tuple[Any, Any],
+    numbers: tuple[float, ...],
+    out: Array | None,
+    dtype: npt.DTypeLike | None,
+) -> Array:
+    """What it makes of the arguments (dy, x)."""
+    diff, src = gradient_operands("x", *gradient, dtype)
+    dst = result_like(out, diff, dy=diff, x=src)
+    run(name, 1, src.size, (diff, src, *numbers, dst))
+    return dst
+
+
+def gradient_operands(
+    name: str, dy: Any, other: Any, dtype: npt.DTypeLike | None
+) -> tuple[Array, Array]:
+    """The argument dy, and what is called ``name``, of one dtype and shape."""
+    bits = dtype is not None and holds_bits(dtype)
+    diff, array = float_operand("dy", dy, bits), float_operand(name, other, bits)
+    if array.dtype != diff.dtype and type_of(array) != type_of(diff):
+        raise TypeError(f"{name} has dtype {array.dtype}, expected {diff.dtype} as dy has")
+    if array.shape != diff.shape:
+        require_shape(name, array, diff.shape, "the shape of dy")
+    return diff, array
+
+
+def result_like(out: Any, src: Array, **operands: Array) -> Array:
+    """A new array like ``src``, packed as it is; or ``out`` after checking that it can take it.
+
+    ``out`` may be one of ``operands``, which are of the shape and dtype of ``src``.
+    """
+    form = None if type(src) is np.ndarray else getattr(src, "packed_as", None)
+    if out is None:
+        made = aligned(src.shape, src.dtype)
+        if form is None:
+            return made
+        packed = made.view(Packed)
+        packed.packed_as = form
+        return packed
+    result_array(out, src.shape, {}, src.dtype)
+    for name, it in operands.items():
+        if np.may_share_memory(out, it) and out.ctypes.data != it.ctypes.data:
+            raise ValueError(
+                f"out shares memory with a part of {name}, expected {name} itself or a separate "
+                "array"
+            )
+    return out  # type: ignore[no-any-return]

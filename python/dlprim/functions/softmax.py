@@ -1,0 +1,195 @@
+"""Softmax and its logarithm along an axis, and their gradients."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlprim.arguments.arrays import Array, aligned, contiguous
+from dlprim.arguments.floats import float_operand, holds_bits
+from dlprim.arguments.scalars import integer
+from dlprim.functions.row_programs import gradient_operands, result_like, run
+
+_LARGE = 1 << 12  # elements of a matrix that the core transposes faster than NumPy
+
+
+def softmax(
+    x: Any, axis: int = -1, *, out: Array | None = None, dtype: npt.DTypeLike | None = None
+) -> Array:
+    """``e^x / sum(e^x)`` along an axis.
+
+    Parameters
+    ----------
+    x : array of float32 or bfloat16, any shape
+    axis : int
+        Of x; the last one takes no copy.
+    out : ndarray of the same dtype and shape, optional
+        Written and returned; C-contiguous; may be x.
+    dtype : None or "bfloat16"
+        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
+        such an array then.
+
+    Returns
+    -------
+    ndarray of the dtype and shape of x
+        Computed in float32 and rounded once. -inf has no share, unless all are -inf: then, and
+        where a NaN or inf is among them, all are NaN.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An array is of another dtype or shape, x has no such axis, or `out` overlaps x in part.
+    """
+    return _value("softmax", x, axis, out, dtype)
+
+
+def log_softmax(
+    x: Any, axis: int = -1, *, out: Array | None = None, dtype: npt.DTypeLike | None = None
+) -> Array:
+    """``x - log(sum(e^x))`` along an axis: the logarithm of `softmax`, without its rounding.
+
+    Parameters
+    ----------
+    x : array of float32 or bfloat16, any shape
+    axis : int
+    out : ndarray of the same dtype and shape, optional
+    dtype : None or "bfloat16"
+        All as for `softmax`.
+
+    Returns
+    -------
+    ndarray of the dtype and shape of x
+        As from `softmax`, with -inf where x is.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `softmax` does.
+    """
+    return _value("log_softmax", x, axis, out, dtype)
+
+
+def softmax_backward(
+    dy: Any,
+    y: Any,
+    axis: int = -1,
+    *,
+    out: Array | None = None,
+    dtype: npt.DTypeLike | None = None,
+) -> Array:
+    """The gradient in front of `softmax`: ``y (dy - sum(dy y))``.
+
+    Parameters
+    ----------
+    dy, y : array of float32 or bfloat16, of the same shape
+        y is what `softmax` returned.
+    axis : int
+        As for `softmax`.
+    out : ndarray of the same dtype and shape, optional
+        As for `softmax`; may be dy or y.
+    dtype : None or "bfloat16"
+        As for `softmax`.
+
+    Returns
+    -------
+    ndarray of the dtype and shape of dy
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `softmax` does.
+    """
+    return _slope("softmax_backward", (dy, y), axis, out, dtype)
+
+
+def log_softmax_backward(
+    dy: Any,
+    y: Any,
+    axis: int = -1,
+    *,
+    out: Array | None = None,
+    dtype: npt.DTypeLike | None = None,
+) -> Array:
+    """The gradient in front of `log_softmax`: ``dy - e^y sum(dy)``.
+
+    Parameters
+    ----------
+    dy, y : array of float32 or bfloat16, of the same shape
+        y is what `log_softmax` returned.
+    axis : int
+        As for `softmax`.
+    out : ndarray of the same dtype and shape, optional
+        As for `softmax`; may be dy or y.
+    dtype : None or "bfloat16"
+        As for `softmax`.
+
+    Returns
+    -------
+    ndarray of the dtype and shape of dy
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `softmax` does.
+    """
+    return _slope("log_softmax_backward", (dy, y), axis, out, dtype)
+
+
+def _value(name: str, x: Any, axis: Any, out: Array | None, dtype: npt.DTypeLike | None) -> Array:
+    src = float_operand("x", x, dtype is not None and holds_bits(dtype))
+    place = _place(axis, src)
+    dst = result_like(out, src, x=src)
+    _along(name, place, (src,), dst)
+    return dst
+
+
+def _slope(
+    name: str, gradient: tuple[Any, Any], axis: Any, out: Array | None, dtype: npt.DTypeLike | None
+) -> Array:
+    diff, y = gradient_operands("y", *gradient, dtype)
+    place = _place(axis, diff)
+    dst = result_like(out, diff, dy=diff, y=y)
+    _along(name, place, (diff, y), dst)
+    return dst
+
+
+def _place(axis: Any, src: Array) -> int:
+    """The axis, counted from behind: -1 for the last. An array of none has one of one element."""
+    ndim = src.ndim or 1
+    if type(axis) is int and -ndim <= axis < 0:
+        return axis
+    place = integer("axis", axis, -ndim, ndim)
+    return place if place < 0 else place - ndim
+
+
+def _along(name: str, place: int, operands: tuple[Array, ...], dst: Array) -> None:
+    """Runs the program of ``name`` along an axis, on copies where it is not the last."""
+    shape = dst.shape
+    size = dst.size
+    if place == -1:
+        columns = shape[-1] if shape else 1
+        if size:
+            run(name, size // columns, columns, (*operands, dst))
+        return
+    if not size:
+        return
+    columns, inner = shape[place], math.prod(shape[place + 1 :])
+    turned = [_swapped(it.view(np.ndarray).reshape(-1, columns, inner)) for it in operands]
+    result = aligned(turned[0].shape, dst.dtype)
+    run(name, size // columns, columns, (*turned, result))
+    _swapped(result, dst.view(np.ndarray).reshape(-1, columns, inner))
+
+
+def _swapped(array: Array, out: Array | None = None) -> Array:
+    """(A, B, C) as (A, C, B), copied."""
+    view = array.swapaxes(1, 2)
+    copied = aligned(view.shape, view.dtype) if out is None else out
+    if view[0].size < _LARGE:
+        copied[...] = view
+    else:
+        for place, each in enumerate(view):  # matrices, which the core transposes
+            copied[place] = contiguous(each)
+    return copied
