@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -124,6 +125,28 @@ TEST_CASE("random programs agree with the interpreter") {
             testing::RowProblem problem(program, draw);
             CHECK(problem.mismatch(RowKernel(program.spec, isa)) == "");
         }
+    }
+}
+
+TEST_CASE("stores around the caches write what stores write") {
+    constexpr std::int64_t kRows = 5, kColumns = 83, kStride = 96;
+    struct alignas(64) Line {
+        float values[16];
+    };
+    RowBuilder row;
+    const RowValue x = row.tensor(DType::f32);
+    row.store(DType::f32, x * highest(x));
+    std::vector<Line> in(kRows * kStride / 16), out(in.size()), streamed(in.size());
+    float* const values = in.front().values;
+    for (std::int64_t i = 0; i < kRows * kStride; ++i) values[i] = static_cast<float>(i % 37);
+    for (const Isa isa : generated_levels()) {
+        RowArgs args{.rows = kRows, .columns = kColumns};
+        args.operands[0] = {values, kStride * 4};
+        args.operands[1] = {out.data(), kStride * 4};
+        RowKernel(row.spec(), isa)(args);
+        args.operands[1].data = streamed.data();
+        RowKernel(streaming(row.spec()), isa)(args);
+        CHECK(std::memcmp(out.data(), streamed.data(), out.size() * sizeof(Line)) == 0);
     }
 }
 
