@@ -13,7 +13,7 @@ from dlprim.nn.conv_batch_norm import ConvBatchNorm
 from dlprim.nn.flatten import Flatten
 from dlprim.nn.images import require_alike
 from dlprim.nn.module import Array, Module, Ready
-from dlprim.nn.passes import backward_pass, forward_pass
+from dlprim.nn.passes import backward_pass, forward_pass, label
 
 
 class Pack(Module):
@@ -37,6 +37,8 @@ class Pack(Module):
         context = self.context
         key = (x.shape, context.dtype_name, context.layout)
         if key not in self._primitives:
+            if x.ndim != 4:
+                raise ValueError(f"x of {label(self)} has shape {x.shape}, expected (N, C, H, W)")
             self._primitives[key] = dlprim.Activations(
                 x.shape, layout=context.layout, dtype=context.dtype_name
             )

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 import dlprim
+from dlprim.arguments.names import relu_or_none
 from dlprim.arguments.scalars import flag, integer
-from dlprim.nn.arguments import Extent, fixed, padding_of, pair, relu_or_none, shortest
+from dlprim.nn.arguments import Extent, fixed, padding_of, pair, shortest
 from dlprim.nn.context import Images
 from dlprim.nn.images import in_blocks
 from dlprim.nn.initial import generator_or_own, normal, uniform, zeros

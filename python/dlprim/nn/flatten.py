@@ -8,7 +8,7 @@ from typing import Any
 import dlprim
 from dlprim.nn.context import Images
 from dlprim.nn.module import Array, Module, Ready
-from dlprim.nn.passes import backward_pass, forward_pass
+from dlprim.nn.passes import backward_pass, forward_pass, label
 
 
 class Flatten(Module):
@@ -26,6 +26,8 @@ class Flatten(Module):
 
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Array:
+        if not x.shape:
+            raise ValueError(f"x of {label(self)} has no axis, expected (N, ...)")
         n, *others = x.shape
         shape = (n, math.prod(others))
         if training:
