@@ -54,7 +54,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "dropout": {"x": ones(3), "p": 0.5, "seed": 1, "offset": 2, "out": ones(3)},
     "linear": {"x": ones(N, C), "w": ones(K, C), "bias": ones(K), "activation": "relu",
                "out": ones(N, K)},
-    "linear_backward": {"dy": ones(N, K), "x": ones(N, C), "w": ones(K, C), "y": ones(N, K),
+    "linear_backward": {"dy": ones(N, K), "x": ones(N, C), "w": ones(K, C), "z": ones(N, K),
                         "activation": "gelu"},
     "conv2d": {"x": ones(*IMAGE), "w": ones(*FILTER), "bias": ones(3), "stride": 1, "padding": 1,
                "dilation": 1, "groups": 1, "activation": "relu", "residual": ones(1, 3, 4, 4),
