@@ -15,6 +15,7 @@ class Flatten(Module):
     """`Images`, or a plain array (N, ...), as plain features (N, C * H * W) in PyTorch's order."""
 
     keeps_input = False
+    passes_on = True
     of_passes = ("_kept",)
 
     def __init__(self) -> None:
