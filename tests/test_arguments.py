@@ -118,8 +118,8 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "mlp none": (lambda: mlp(3).pack_weights(None), TypeError, "weights is of type NoneType"),
     "array": (lambda: SGD(ones(3), 0.1), TypeError, "parameters is of type ndarray, expected a l"),
     "float64": (lambda: SGD([np.ones(3)], 0.1), TypeError, r"parameters\[0\] has dtype float64"),
-    "no rate": (lambda: SGD([ones(3)], None), TypeError, "learning_rate is None, expected a"),
-    "rate='a'": (lambda: SGD([ones(3)], "a"), TypeError, "learning_rate is 'a'"),
+    "no rate": (lambda: SGD([ones(3)], None), TypeError, "lr is None, expected a"),
+    "rate='a'": (lambda: SGD([ones(3)], "a"), TypeError, "lr is 'a'"),
     "sgd momentum": (lambda: SGD([ones(3)], 0.1, "a"), TypeError, "momentum is 'a'"),
     "copies": (lambda: SGD([ones(3)], 0.1, copies=[3]), TypeError, r"copies\[0\] is 3, expected"),
     "overlap": (overlapping, ValueError, r"parameters\[0\] and parameters\[2\] share memory"),
@@ -130,7 +130,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "one beta": (lambda: AdamW([ones(3)], betas=0.9), ValueError, "betas is 0.9, expected two"),
     "beta": (lambda: AdamW([ones(3)], betas=(0.9, 1)), ValueError, r"betas\[1\] is 1, expected"),
-    "adam epsilon": (lambda: AdamW([ones(3)], epsilon="a"), TypeError, "epsilon is 'a'"),
+    "adam epsilon": (lambda: AdamW([ones(3)], eps="a"), TypeError, "eps is 'a'"),
     "list": (lambda: step([ones(3), [1, 2]]), TypeError, r"gradients\[1\] is of type list"),
     "gradient": (
         lambda: step([ones(3), np.ones(2)]),
@@ -184,7 +184,7 @@ CASES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "nn p='a'": (lambda: nn.Dropout("a", seed=0), TypeError, "p is 'a'"),
     "nn seed": (lambda: nn.Dropout(0.5, seed=-1), ValueError, "seed is -1"),
     "C": (lambda: nn.BatchNorm2d(0), ValueError, "C is 0"),
-    "nn epsilon": (lambda: nn.BatchNorm2d(3, epsilon=-1), ValueError, "epsilon is -1"),
+    "nn epsilon": (lambda: nn.BatchNorm2d(3, eps=-1), ValueError, "eps is -1"),
     "cumulative": (lambda: nn.BatchNorm2d(3, momentum=None), TypeError, "momentum is None"),
     "K": (lambda: nn.Linear(4, "5"), TypeError, "K is '5', expected an integer"),
     "activation": (

@@ -132,7 +132,7 @@ def test_defaults_are_those_of_pytorch() -> None:
         it.bias is None for it in nn.resnet((1,), 8, 4).modules() if isinstance(it, nn.Conv2d)
     )
     norm = nn.BatchNorm2d(3)
-    assert (norm.epsilon, norm.momentum, norm.activation) == (1e-5, 0.1, None)
+    assert (norm.eps, norm.momentum, norm.activation) == (1e-5, 0.1, None)
     assert nn.Dropout().p == 0.5
     first, second = nn.Dropout(), nn.Dropout()
     assert first.seed != second.seed

@@ -27,7 +27,7 @@ def convolutions() -> nn.Module:
             "pack": nn.Pack(),
             "conv": nn.Conv2d(3, 8, (3, 5), (2, 1), ((1, 0), (2, 2)), dilation=(1, 2)),
             "same": nn.Conv2d(8, 8, 3, 1, "same", groups=4, bias=False, activation="relu"),
-            "norm": nn.BatchNorm2d(8, activation="relu", epsilon=1e-3, momentum=0.3),
+            "norm": nn.BatchNorm2d(8, activation="relu", eps=1e-3, momentum=0.3),
             "relu": nn.ReLU(),
             "max": nn.MaxPool2d(2),
             "mean": nn.AvgPool2d((2, 3), stride=2, padding=1, count_include_pad=False),

@@ -66,7 +66,7 @@ def test_epsilon_is_followed_in_training_and_when_folded() -> None:
     x = values(2, 2, 4, 4)
     before = model.forward(x, False)
     trained = model.forward(x, True)
-    block.norm.epsilon = 100.0
+    block.norm.eps = 100.0
     assert np.abs(model.forward(x, False)).max() < 0.5 * np.abs(before).max()
     assert np.abs(model.forward(x, True)).max() < 0.5 * np.abs(trained).max()
 

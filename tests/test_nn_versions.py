@@ -128,7 +128,7 @@ def test_writes_through_a_view_that_was_kept_are_seen(name: str) -> None:
     require_current(model, x, before)
 
 
-@pytest.mark.parametrize("which", ["running_mean", "running_var", "epsilon"])
+@pytest.mark.parametrize("which", ["running_mean", "running_var", "eps"])
 @pytest.mark.parametrize("name", ["folded", "convolution"])
 def test_statistics_that_are_written_are_seen(name: str, which: str) -> None:
     model, x = made(name)
@@ -136,7 +136,7 @@ def test_statistics_that_are_written_are_seen(name: str, which: str) -> None:
     before = inferred(model, x)
     setattr(norm, which, 0.5 + getattr(norm, which))
     require_current(model, x, before)
-    if which != "epsilon":
+    if which != "eps":
         before, kept = inferred(model, x), getattr(norm, which)
         inferred(model, x)
         kept *= 2

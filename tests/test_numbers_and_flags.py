@@ -22,7 +22,7 @@ FLAGS: dict[str, Callable[[], Any]] = {
     "scale": lambda: nn.Linear(3, 2, scale=True),
     "p": lambda: nn.Dropout(False, seed=0),
     "value": lambda: nn.seed(True),
-    "learning_rate": lambda: SGD([SQUARE.copy()], True),
+    "lr": lambda: SGD([SQUARE.copy()], True),
     "weight_decay": lambda: AdamW([SQUARE.copy()], weight_decay=False),
     "layers": lambda: nn.Recurrent("lstm", 3, 4, True),
     "n": lambda: dlprim.set_num_threads(True),

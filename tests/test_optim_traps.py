@@ -73,7 +73,7 @@ def test_lr_is_the_learning_rate(kind: str) -> None:
 @pytest.mark.parametrize("kind", MAKE)
 def test_other_attributes_are_not_assigned(kind: str) -> None:
     optimizer = MAKE[kind]()
-    for name in ("learning_rat", "eps", "dampening", "parameters"):
+    for name in ("learning_rat", "epsilon", "dampening", "parameters"):
         with pytest.raises(AttributeError, match=f"has no attribute '{name}' to assign, expected"):
             setattr(optimizer, name, 1)
 
@@ -85,7 +85,7 @@ ASSIGNED: dict[str, tuple[str, str, Any, str]] = {
     "momentum": ("momentum", "momentum", 1.5, "momentum is 1.5"),
     "decay": ("SGD", "weight_decay", -1, "weight_decay is -1"),
     "betas": ("AdamW", "betas", (0.9,), "betas is"),
-    "epsilon": ("AdamW", "epsilon", 0, "epsilon is 0"),
+    "epsilon": ("AdamW", "eps", 0, "eps is 0"),
     "steps": ("AdamW", "steps", -3, "steps is -3"),
 }
 
@@ -196,7 +196,7 @@ def test_a_subclass_has_attributes_of_its_own_and_the_state_of_its_kind() -> Non
 
 
 def test_numbers_beyond_every_range_are_refused_in_a_sentence() -> None:
-    with pytest.raises(ValueError, match=r"learning_rate is 1000*, expected a finite number"):
+    with pytest.raises(ValueError, match=r"lr is 1000*, expected a finite number"):
         SGD([ones(3)], 10**400)
     with pytest.raises(ValueError, match=f"of at least 0 and below {2**63}"):
         MAKE["AdamW"]().steps = 2**64  # type: ignore[union-attr]

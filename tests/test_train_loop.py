@@ -202,9 +202,9 @@ def test_sgd_follows_its_formula(momentum: float, weight_decay: float) -> None:
 
 def test_sgd_refuses_what_it_cannot_follow() -> None:
     parameter = np.ones((2, 3), np.float32)
-    for bad in (dict(learning_rate=-1.0), dict(learning_rate=math.nan), dict(momentum=1.0)):
+    for bad in (dict(lr=-1.0), dict(lr=math.nan), dict(momentum=1.0)):
         with pytest.raises(ValueError, match=next(iter(bad))):
-            SGD([parameter], **({"learning_rate": 0.1} | bad))
+            SGD([parameter], **({"lr": 0.1} | bad))
     with pytest.raises(ValueError, match="weight_decay"):
         SGD([parameter], 0.1, weight_decay=-1.0)
     with pytest.raises(TypeError, match=r"parameters\[0\] has dtype float64"):

@@ -30,7 +30,7 @@ OF_METHODS = [
 ]
 BFLOAT16 = {  # functions on bfloat16 operands, and which of the arguments these are
     "linear": ("x", "w", "out"),
-    "linear_backward": ("dy", "x", "w", "y"),
+    "linear_backward": ("dy", "x", "w", "z"),
     "conv2d": ("x", "w", "residual", "out"),
     "conv2d_backward": ("dy", "x", "w", "y"),
     "lstm": ("x", "w_ih", "w_hh", "h_0"),

@@ -69,5 +69,5 @@ def test_bad_spec_is_named_and_those_before_it_stay(
 
 
 def test_specs_that_are_no_iterable_are_refused() -> None:
-    with pytest.raises(TypeError, match="not iterable"):
+    with pytest.raises(TypeError, match=r"^specs is 3, expected an iterable"):
         dlprim.warmup(3)

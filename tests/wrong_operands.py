@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 import dlprim
 from dlprim import nn, optim
 from public_methods import METHODS, Calls, ones
-from wrong_values import WRONG
+from wrong_values import WRONG, complaint
 
 CONV = dlprim.Conv2d((2, 5, 6, 6), (7, 5, 3, 3), padding=1)
 NET = dlprim.MLP((3, 4), [5])
@@ -65,6 +64,51 @@ def _modules() -> Calls:
     return calls
 
 
+def _made() -> Calls:
+    """Constructors of layers, and what models are asked besides passes."""
+    model, size = nn.Sequential(nn.Linear(3, 4)), {"C": 4, "K": 4}
+    steps = {"kernel": 3, "stride": 1, "padding": 1}
+    flags: dict[str, Any] = {"activation": None, "generator": None}
+    cell = {**size, "layers": 1, "bidirectional": False, "generator": None}
+    return {
+        "nn.Linear": (nn.Linear, {**size, **flags, "bias": True}),
+        "nn.Conv2d": (
+            nn.Conv2d,
+            {**size, **steps, **flags, "dilation": 1, "groups": 1, "bias": True, "first": False},
+        ),
+        "nn.BatchNorm2d": (
+            nn.BatchNorm2d, {"C": 4, "activation": None, "eps": 1e-5, "momentum": 0.1},
+        ),
+        "nn.Embedding": (nn.Embedding, {"V": 4, "K": 4, "generator": None, "scale": 1.0}),
+        "nn.Recurrent": (nn.Recurrent, {"cell": "lstm", **cell}),
+        "nn.LSTM": (nn.LSTM, cell),
+        "nn.GRU": (nn.GRU, cell),
+        "nn.MaxPool2d": (nn.MaxPool2d, steps),
+        "nn.AvgPool2d": (nn.AvgPool2d, {**steps, "count_include_pad": True}),
+        "nn.Dropout": (nn.Dropout, {"p": 0.5, "seed": 1}),
+        "nn.Context": (
+            nn.Context, {"dtype": "float32", "layout": "NHWC", "algorithm": "auto"},
+        ),
+        "nn.Parameter": (nn.Parameter, {"value": ones(3)}),
+        "nn.Module.train": (model.train, {"mode": True}),
+        "nn.Module.use": (model.use, {"context": nn.Context()}),
+        "nn.Module.summary": (model.summary, {"x": (2, 3)}),
+        "optim.SGD of": (
+            lambda **given: optim.SGD([ones(3)], **given),
+            {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.0, "nesterov": True},
+        ),
+        "optim.AdamW of": (
+            lambda **given: optim.AdamW([ones(3)], **given),
+            {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.0},
+        ),
+        "tune": (
+            dlprim.tune,
+            {"primitive": dlprim.Conv2d((1, 4, 3, 3), (4, 1, 1, 1), groups=4), "budget_s": 0.01,
+             "workers": 1, "path": None, "progress": None},
+        ),
+    }  # fmt: skip
+
+
 def _optimisers() -> Calls:
     calls: Calls = {}
     for kind in (optim.SGD, optim.AdamW):
@@ -73,19 +117,6 @@ def _optimisers() -> Calls:
         calls |= {name: (kind, {"parameters": [ones(3)]})}
         calls |= {f"{name}.step": (made.step, {"gradients": [ones(3)]})}
     return calls
-
-
-def complaint(call: Callable[..., Any], arguments: dict[str, Any]) -> str | None:
-    """What is neither a result nor a TypeError or ValueError in words."""
-    try:
-        call(**arguments)
-    except (TypeError, ValueError) as error:
-        text = str(error)
-        if "incompatible function arguments" in text or len(text.split()) < 4:
-            return text
-    except Exception as error:
-        return repr(error)
-    return None
 
 
 def by_position(kernel: dlprim.Brgemm) -> list[str]:
@@ -104,12 +135,14 @@ def by_position(kernel: dlprim.Brgemm) -> list[str]:
 def main() -> int:
     warnings.simplefilter("ignore")
     complaints = by_position(dlprim.Brgemm(4, 4, 4))
-    for name, (call, fine) in (METHODS | _modules() | _optimisers()).items():
+    for name, (call, fine) in (METHODS | _modules() | _made() | _optimisers()).items():
         for argument in (None, *fine):
             for value in [*WRONG, *FOREIGN] if argument else [None]:
-                if argument == "repeats" and isinstance(value, int) and value == 2**31:
-                    continue  # which would be done
-                found = complaint(call, fine | ({argument: value} if argument else {}))
+                is_large = isinstance(value, int) and value == 2**31
+                if is_large and (argument == "repeats" or name.startswith("nn.")):
+                    continue  # which would be done, or takes memory
+                given = fine | ({argument: value} if argument else {})
+                found = complaint(call, given, argument)
                 if found:
                     complaints.append(f"{name}({argument}={value!r}): {found}")
     print("\n".join(complaints))

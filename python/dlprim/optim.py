@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 from dlprim import _core
 from dlprim.arguments.arrays import aligned, contiguous, refuse_masked, values_for
 from dlprim.arguments.floats import bfloat16_dtype
+from dlprim.arguments.renamed import formerly
 from dlprim.arguments.scalars import flag, fraction, integer, real
 from dlprim.nn.parameter import Parameter
+
+__all__ = ["SGD", "AdamW"]
 
 Gradients = Sequence[NDArray[np.float32] | None]
 Copies = Sequence[NDArray[Any] | None]
@@ -151,15 +154,22 @@ class _Optimizer:
             states.append([None] * len(arrays))
         positions = range(len(arrays))
         rows = zip(arrays, gradients, *states, self._copies, positions, strict=True)
+        return [(row[0], contiguous(row[1]), *row[2:]) for row in rows if row[1] is not None]
+
+    def _written(self) -> None:
+        """Behind an update: a version that was told in front of it could be of old values."""
         for it in self._given:
             if isinstance(it, Parameter):
                 it.written()
-        return [(row[0], contiguous(row[1]), *row[2:]) for row in rows if row[1] is not None]
 
     def state_dict(self) -> dict[str, Any]:
         """The state as plain arrays and numbers, and whose it is: copies, to store and to load.
 
         Of the settings it holds the learning rate alone; the others are arguments of a new one.
+
+        Returns
+        -------
+        dict
         """
         state: dict[str, Any] = {"kind": self._kind, "learning_rate": self.learning_rate}
         for number, arrays in enumerate(self._states):
@@ -169,11 +179,17 @@ class _Optimizer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from what `state_dict` returned.
 
-        Raises:
-            KeyError: an entry is missing; nothing was changed.
-            TypeError, ValueError: the state is of another kind of optimiser, an array has another
-                shape or holds no numbers that fit, or a number is outside its range; nothing was
-                changed.
+        Parameters
+        ----------
+        state : mapping
+
+        Raises
+        ------
+        KeyError
+            An entry is missing; nothing was changed.
+        TypeError, ValueError
+            The state is of another kind of optimiser, an array has another shape or holds no
+            numbers that fit, or a number is outside its range; nothing was changed.
         """
         self._require_own(state)
         found = []
@@ -209,33 +225,42 @@ class SGD(_Optimizer):
     For a parameter w with gradient g and velocity v, which starts at zero, one step is::
 
         v = momentum * v + g + weight_decay * w
-        w = w - learning_rate * v
+        w = w - lr * v
 
     These are equations (1) and (2) of Sutskever et al., "On the importance of initialization and
     momentum in deep learning" (ICML 2013), with the learning rate outside the velocity, so that
-    assigning to `learning_rate`, or `lr`, between steps acts at once. With `nesterov` the step is
+    assigning to `lr`, or `learning_rate`, between steps acts at once. With `nesterov` the step is
     along ``g + weight_decay * w + momentum * v`` instead of v, as in PyTorch.
 
-    Defaults are those of `torch.optim.SGD`, which has dampening and maximize besides, and takes the
-    learning rate as lr.
+    Defaults are those of `torch.optim.SGD`, which has dampening and maximize besides.
 
-    Args:
-        parameters: what `dlprim.nn.Module.parameters` returns, or C-contiguous float32 arrays of
-            any shape; kept by reference and updated in place.
-        learning_rate: step size, at least 0; assign to the attribute, also called `lr`, to follow
-            a schedule.
-        momentum: fraction of the velocity that survives a step, in [0, 1).
-        weight_decay: factor of the L2 penalty's gradient, at least 0, for biases too.
-        nesterov: look ahead; needs momentum.
-        copies: for each parameter a bfloat16 array of its shape that receives it rounded in every
-            step, or None.
+    Parameters
+    ----------
+    parameters : list of dlprim.nn.Parameter, or of C-contiguous ndarrays of float32
+        What `dlprim.nn.Module.parameters` returns, or arrays of any shape; kept by reference and
+        updated in place.
+    lr : float
+        Step size, at least 0; assign to the attribute, also called `learning_rate`, to follow a
+        schedule.
+    momentum : float
+        Fraction of the velocity that survives a step, in [0, 1).
+    weight_decay : float
+        Factor of the L2 penalty's gradient, at least 0, for biases too.
+    nesterov : bool
+        Look ahead; needs momentum.
+    copies : list, optional
+        For each parameter a bfloat16 array of its shape that receives it rounded in every step, or
+        None.
 
-    Raises:
-        TypeError: a parameter is not a float32 array, a copy not a bfloat16 one, or an argument no
-            number; or the optimiser is copied or pickled, since its copy would update other arrays.
-        ValueError: a number is outside its range, an array cannot be used, or two of them share
-            memory.
-        AttributeError: something else than these settings is assigned.
+    Raises
+    ------
+    TypeError
+        A parameter is not a float32 array, a copy not a bfloat16 one, or an argument no number; or
+        the optimiser is copied or pickled, since its copy would update other arrays.
+    ValueError
+        A number is outside its range, an array cannot be used, or two of them share memory.
+    AttributeError
+        Something else than these settings is assigned.
     """
 
     momentum: float
@@ -244,10 +269,11 @@ class SGD(_Optimizer):
     _settings = ("learning_rate", "momentum", "weight_decay", "nesterov")
     _kind = "SGD"
 
+    @formerly(learning_rate="lr")
     def __init__(
         self,
         parameters: Parameters,
-        learning_rate: float = 1e-3,
+        lr: float = 1e-3,
         momentum: float = 0.0,
         *,
         weight_decay: float = 0.0,
@@ -256,7 +282,7 @@ class SGD(_Optimizer):
     ) -> None:
         fraction("momentum", momentum, closed=False)
         super().__init__(parameters, copies, 1 if momentum > 0 else 0)
-        self.learning_rate = learning_rate
+        self.lr = lr
         self.momentum = momentum
         self.weight_decay = weight_decay
         self.nesterov = nesterov
@@ -279,70 +305,79 @@ class SGD(_Optimizer):
     def step(self, gradients: Gradients | None = None) -> None:
         """Updates every parameter in place.
 
-        Args:
-            gradients: one float32 array per parameter, in their order and of their shapes, not
-                modified; or None for a parameter to leave alone. By default those of the
-                `dlprim.nn.Parameter` that it was made with.
+        Parameters
+        ----------
+        gradients : list of ndarrays of float32, optional
+            One per parameter, in their order and of their shapes, not modified; or None for a
+            parameter to leave alone. By default those of the `dlprim.nn.Parameter` that it was
+            made with.
 
-        Raises:
-            TypeError: a gradient is not a float32 ndarray; nothing was updated.
-            ValueError: the number of gradients or a shape is wrong, or memory is shared; nothing
-                was updated.
+        Raises
+        ------
+        TypeError
+            A gradient is not a float32 ndarray; nothing was updated.
+        ValueError
+            The number of gradients or a shape is wrong, or memory is shared; nothing was updated.
         """
-        _core.sgd_step(
-            self._rows(gradients),
-            self.learning_rate,
-            self.momentum,
-            self.weight_decay,
-            self.nesterov,
-        )
+        rows, rate = self._rows(gradients), self.learning_rate
+        try:
+            _core.sgd_step(rows, rate, self.momentum, self.weight_decay, self.nesterov)
+        finally:
+            self._written()
 
 
 class AdamW(_Optimizer):
     """Adam with decoupled weight decay (arXiv 1711.05101, algorithm 2), as in PyTorch.
 
-    Defaults are those of `torch.optim.AdamW`, which calls the learning rate lr and epsilon eps, and
-    has amsgrad and maximize besides.
+    Defaults are those of `torch.optim.AdamW`, which has amsgrad and maximize besides.
 
-    Args:
-        parameters, learning_rate, copies: as for `SGD`.
-        betas: decay of the means of gradients and of their squares, in [0, 1).
-        epsilon: added to the root of the mean square, above 0.
-        weight_decay: a step scales each parameter by ``1 - learning_rate * weight_decay`` first.
+    Parameters
+    ----------
+    parameters, lr, copies
+        As for `SGD`.
+    betas : pair of float
+        Decay of the means of gradients and of their squares, in [0, 1).
+    eps : float
+        Added to the root of the mean square, above 0.
+    weight_decay : float
+        A step scales each parameter by ``1 - lr * weight_decay`` first.
 
-    Raises:
-        TypeError, ValueError, AttributeError: as `SGD` does.
+    Raises
+    ------
+    TypeError, ValueError, AttributeError
+        As `SGD` does.
     """
 
     betas: tuple[float, float]
-    epsilon: float
+    eps: float
     weight_decay: float
     steps: int
-    _settings = ("learning_rate", "betas", "epsilon", "weight_decay", "steps")
+    _settings = ("learning_rate", "betas", "eps", "weight_decay", "steps")
     _kind = "AdamW"
     _of_state = ("kind", "learning_rate", "steps")
 
+    @formerly(learning_rate="lr", epsilon="eps")
     def __init__(
         self,
         parameters: Parameters,
-        learning_rate: float = 1e-3,
+        lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
-        epsilon: float = 1e-8,
+        eps: float = 1e-8,
         weight_decay: float = 1e-2,
         *,
         copies: Copies | None = None,
     ) -> None:
         super().__init__(parameters, copies, 2)
-        self.learning_rate = learning_rate
-        self.betas, self.epsilon, self.weight_decay = betas, epsilon, weight_decay
+        self.lr = lr
+        self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
         self.steps = 0
 
     def _checked(self, name: str, value: Any) -> Any:
         if name == "steps":
             return integer(name, value, 0)
-        if name == "epsilon":
+        if name == "eps":
             if real(name, value) <= 0:
-                raise ValueError(f"epsilon is {value}, expected a finite number above 0.")
+                raise ValueError(f"eps is {value}, expected a finite number above 0.")
             return real(name, value)
         if name != "betas":
             return real(name, value, 0)
@@ -358,15 +393,18 @@ class AdamW(_Optimizer):
         rows = self._rows(gradients)
         rate, steps = self.learning_rate, self.steps + 1
         beta1, beta2 = self.betas
-        _core.adamw_step(
-            rows,
-            1 - rate * self.weight_decay,
-            beta1,
-            beta2,
-            rate / (1 - beta1**steps),
-            1 / math.sqrt(1 - beta2**steps),
-            self.epsilon,
-        )
+        try:
+            _core.adamw_step(
+                rows,
+                1 - rate * self.weight_decay,
+                beta1,
+                beta2,
+                rate / (1 - beta1**steps),
+                1 / math.sqrt(1 - beta2**steps),
+                self.eps,
+            )
+        finally:
+            self._written()
         self.steps = steps
 
     def state_dict(self) -> dict[str, Any]:

@@ -10,6 +10,8 @@ import numpy.typing as npt
 from dlprim import _core
 from dlprim.arguments.names import dtype_name
 
+__all__ = ["fma_peak", "read_bandwidth"]
+
 
 def fma_peak(
     isa: str | None = None, seconds: float = 0.05, dtype: npt.DTypeLike = np.float32

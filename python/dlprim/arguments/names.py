@@ -37,13 +37,13 @@ def float_type_name(dtype: npt.DTypeLike) -> str:
 def layout_name(layout: str, first: str = "blocked", second: str = "NHWC") -> str:
     """Returned as it is; ValueError for the argument layout where it is neither of two."""
     if not isinstance(layout, str) or layout not in (first, second):
-        raise ValueError(f"layout is {layout!r}, expected {first!r} or {second!r}")
+        raise ValueError(f"layout is {shown(layout)}, expected {first!r} or {second!r}")
     return layout
 
 
-def activation_name(activation: str | None) -> str:
+def activation_name(activation: str | None, argument: str = "activation") -> str:
     """The core's name of an activation, "none" for None; ValueError where there is none."""
-    return "none" if activation is None else one_of_names("activation", activation, _ACTIVATIONS)
+    return "none" if activation is None else one_of_names(argument, activation, _ACTIVATIONS)
 
 
 def relu_or_none(activation: str | None) -> str | None:
@@ -56,5 +56,5 @@ def relu_or_none(activation: str | None) -> str | None:
 def one_of_names(argument: str, value: str, names: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in names:
         expected = ", ".join(repr(name) for name in names)
-        raise ValueError(f"{argument} is {value!r}, expected one of {expected}")
+        raise ValueError(f"{argument} is {shown(value)}, expected one of {expected}")
     return value

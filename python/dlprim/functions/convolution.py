@@ -18,7 +18,7 @@ from dlprim.arguments.floats import (
     require_type,
     type_of,
 )
-from dlprim.arguments.names import activation_name, relu_or_none
+from dlprim.arguments.names import activation_name, layout_name, relu_or_none
 from dlprim.primitives.conv_algorithm import new_core, require_accuracy, resolved
 from dlprim.primitives.conv_arguments import Geometry, geometry
 from dlprim.tuning import store
@@ -195,8 +195,7 @@ def _conv_of(
     epilogue: tuple[str | None, bool],
 ) -> PlainConv2d:
     """The convolution of a call; steps are stride, padding, dilation and groups."""
-    if layout not in ("NCHW", "NHWC"):
-        raise ValueError(f"layout is {layout!r}, expected 'NCHW' or 'NHWC'")
+    layout_name(layout, "NCHW", "NHWC")
     n, *extents = src.shape
     if layout == "NHWC":
         extents = [extents[2], *extents[:2]]

@@ -96,6 +96,7 @@ def linear_backward(
     w: Any,
     *,
     y: Any = None,
+    z: Any = None,
     activation: str | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> LinearGradients:
@@ -108,9 +109,10 @@ def linear_backward(
     x : array of float32 or bfloat16, (..., C)
     w : array of the same dtype, (K, C)
     y : array of the dtype of x, (..., K)
-        Given exactly when `activation` is: for relu, sigmoid and tanh the result of `linear`; for
-        gelu, gelu_tanh and swish, whose slope it does not tell, what they were applied to,
-        ``linear(x, w, bias)``. One in place of the other gives wrong gradients.
+        The result of `linear`, given exactly where activation is relu, sigmoid or tanh.
+    z : array of the dtype of x, (..., K)
+        What the activation was applied to, ``linear(x, w, bias)``, given exactly where it is gelu,
+        gelu_tanh or swish, whose slope the result does not tell.
     activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
         As passed to `linear`.
     dtype : None or "bfloat16"
@@ -124,38 +126,42 @@ def linear_backward(
     Raises
     ------
     TypeError, ValueError
-        As `linear` does; ValueError where y is missing, or given without `activation`.
+        As `linear` does; ValueError where y or z is missing, or given where it is not read.
     """
     activation_name(activation)
-    if (y is None) != (activation is None):
-        raise ValueError(_about_y(activation))
+    needs = None if activation is None else "z" if activation in FROM_ARGUMENT else "y"
+    if (y is None) is (needs == "y") or (z is None) is (needs == "z"):
+        raise ValueError(_about(needs, activation, y is not None, z is not None))
+    kept = y if z is None else z
     if dtype is None:
-        gradients = core.linear_backward(dy, x, w, y, activation, False)
+        gradients = core.linear_backward(dy, x, w, kept, activation, False)
         if gradients is not None:
             return tuple.__new__(LinearGradients, gradients)  # in half its constructor's time
     src, weights = _operands(x, w, holds_bits(dtype))
     shape = (*src.shape[:-1], weights.shape[0])
     diff_dst = _base(like_x("dy", dy, src, shape, _Y))
     saved = None
-    if activation is not None:
-        saved = _base(like_x("y", y, src, shape, _Y))
+    if needs is not None:
+        saved = _base(like_x(needs, kept, src, shape, _Y))
     found = _taken(core.linear_backward(diff_dst, src, weights, saved, activation, True))
     return LinearGradients(*found)
 
 
-def _about_y(activation: str | None) -> str:
-    """Why there has to be a y, or must not be one."""
-    if activation is None:
+def _about(needs: str | None, activation: str | None, has_y: bool, has_z: bool) -> str:
+    """Why there has to be a y or a z, or must not be one."""
+    given = "y" if has_y and needs != "y" else "z" if has_z and needs != "z" else None
+    if needs is None:
         return (
-            "y is given and activation is None, expected no y, or the activation that was passed "
-            "to linear"
+            f"{given} is given and activation is None, expected no {given}, or the activation "
+            "that was passed to linear"
         )
-    if activation in FROM_ARGUMENT:
-        return (
-            f"y is missing: the gradient of activation={activation!r} needs what the activation "
-            "was applied to, linear(x, w, bias), not the result"
-        )
-    return f"y is missing: the gradient of activation={activation!r} needs the result of linear"
+    gradient = f"the gradient of activation={activation!r} needs"
+    what = "the result of linear"
+    if needs == "z":
+        what = "what the activation was applied to, linear(x, w, bias), not the result"
+    if given:
+        return f"{given} is given, but {gradient} {needs}, {what}"
+    return f"{needs} is missing: {gradient} {what}"
 
 
 def _taken(result: Any) -> Any:

@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import Any
 
 from dlprim import _core
+from dlprim.arguments.scalars import shown
 from dlprim.kernel.brgemm import Brgemm
 
 
@@ -51,6 +52,8 @@ def warmup(specs: Iterable[Mapping[str, Any]]) -> list[float]:
     TypeError, ValueError
         As `Brgemm` does, with the index of the spec. The kernels of those before it are cached.
     """
+    if not isinstance(specs, Iterable):
+        raise TypeError(f"specs is {shown(specs)}, expected an iterable of mappings")
     return [_microseconds(number, spec) for number, spec in enumerate(specs)]
 
 

@@ -40,13 +40,6 @@ def padding_of(padding: Any, stride: Pair) -> tuple[Pair, Pair] | str:
     )
 
 
-def relu_or_none(activation: str | None) -> str | None:
-    """The argument of layers on images; ValueError for other activations."""
-    if activation is None or (isinstance(activation, str) and activation == "relu"):
-        return activation
-    raise ValueError(f"activation is {activation!r}, expected None or 'relu'")
-
-
 def shortest(value: Any) -> Any:
     """A pair as people write it: one entry where both are alike."""
     if not isinstance(value, tuple):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import os
 import threading
 import weakref
 from collections.abc import Iterator
@@ -56,6 +57,7 @@ class Buffers:
         self.owner: object = None
         self.thread = 0
         self._lock = threading.RLock()
+        _POOLS.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Buffers, ()  # memory is nobody else's
@@ -176,3 +178,20 @@ class Buffers:
         self._memory[address], self._views[address] = aligned, {}
         self.bytes += size
         return address
+
+    def _forked(self) -> None:
+        """In a child process, where the thread whose pass was under way is not."""
+        if self.thread not in (0, get_ident()):
+            self._release(self.owner)
+            self.owner, self.thread, self._lock = None, 0, threading.RLock()
+
+
+_POOLS: weakref.WeakSet[Buffers] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for pool in _POOLS:
+        pool._forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -10,10 +10,9 @@ import numpy as np
 import dlprim
 from dlprim.nn.context import Images, array_of
 from dlprim.nn.conv_batch_norm import ConvBatchNorm
-from dlprim.nn.flatten import Flatten
 from dlprim.nn.images import require_alike
 from dlprim.nn.module import Array, Module, Ready
-from dlprim.nn.passes import backward_pass, forward_pass
+from dlprim.nn.passes import backward_pass, forward_pass, label
 
 
 class Pack(Module):
@@ -37,6 +36,8 @@ class Pack(Module):
         context = self.context
         key = (x.shape, context.dtype_name, context.layout)
         if key not in self._primitives:
+            if x.ndim != 4:
+                raise ValueError(f"x of {label(self)} has shape {x.shape}, expected (N, C, H, W)")
             self._primitives[key] = dlprim.Activations(
                 x.shape, layout=context.layout, dtype=context.dtype_name
             )
@@ -103,10 +104,6 @@ class Sequential(Module):
         self._layers = layers
         self._between: list[Any] = []
         self.rounds = bool(layers) and next(iter(layers.values())).rounds
-        # Flatten passes a plain array on.
-        ends = [it for it in layers.values() if not isinstance(it, Flatten)]
-        self._reads_input = bool(ends) and ends[0].reads_input
-        self.reads_result = bool(ends) and ends[-1].reads_result
         self.takes_terms = bool(layers) and list(layers.values())[-1].takes_terms
         self._contain()
         self.use(self.context)
@@ -119,7 +116,12 @@ class Sequential(Module):
 
     @property
     def reads_input(self) -> bool:
-        return self._reads_input
+        return next((it.reads_input for it in self._layers.values() if not it.passes_on), False)
+
+    @property
+    def reads_result(self) -> bool:  # type: ignore[override]
+        layers = reversed(self._layers.values())
+        return next((it.reads_result for it in layers if not it.passes_on), False)
 
     def children(self) -> dict[str, Module]:
         found = self._and_others(self._layers)

@@ -13,14 +13,15 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 
 import dlprim
+from dlprim.arguments.names import relu_or_none
 from dlprim.arguments.scalars import flag, integer
-from dlprim.nn.arguments import Extent, fixed, padding_of, pair, relu_or_none, shortest
+from dlprim.nn.arguments import Extent, fixed, padding_of, pair, shortest
 from dlprim.nn.context import Images
 from dlprim.nn.images import in_blocks
 from dlprim.nn.initial import generator_or_own, normal, uniform, zeros
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import FloatArray, Parameter
-from dlprim.nn.passes import backward_pass, forward_pass
+from dlprim.nn.passes import backward_pass, forward_pass, label
 
 Shape = tuple[int, int, int, int]
 Stamp: TypeAlias = tuple[Any, ...]
@@ -179,6 +180,11 @@ class Conv2d(Module):
         context = self.context
         key = (shape, bias, activation, context.dtype_name, context.layout, context.algorithm)
         if key not in self._primitives:
+            if shape[1] != self.weight.shape[1] * self.groups:
+                raise ValueError(
+                    f"x of {label(self)} has {shape[1]} channels, expected "
+                    f"{self.weight.shape[1] * self.groups}"
+                )
             self._primitives[key] = dlprim.Conv2d(
                 shape,
                 self.weight.shape,

@@ -110,7 +110,7 @@ class ConvBatchNorm(Module):
             norm.bias.current,
             norm.mean.current,
             norm.var.current,
-            norm.epsilon,
+            norm.eps,
         )
         return conv.infer(x, self, current, Fused(norm.activation, residual, out))
 
@@ -118,7 +118,7 @@ class ConvBatchNorm(Module):
         """Another one whenever what `folded` is made of is."""
         norm = self.norm
         arrays = (norm.weight, norm.bias, norm.mean, norm.var)
-        return (*self.conv.stamp(), *(it.version for it in arrays), norm.epsilon)
+        return (*self.conv.stamp(), *(it.version for it in arrays), norm.eps)
 
     def folded(self) -> tuple[FloatArray, FloatArray | None]:
         """The convolution with the normalisation in it."""
@@ -130,5 +130,5 @@ class ConvBatchNorm(Module):
             norm_bias=norm.bias.held,
             running_mean=norm.mean.held,
             running_var=norm.var.held,
-            eps=norm.epsilon,
+            eps=norm.eps,
         )

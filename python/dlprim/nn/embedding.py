@@ -11,7 +11,7 @@ from dlprim.arguments.scalars import integer, real
 from dlprim.nn.initial import generator_or_own, normal
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import Parameter
-from dlprim.nn.passes import backward_pass, forward_pass
+from dlprim.nn.passes import backward_pass, forward_pass, label
 
 
 class Embedding(Module):
@@ -64,6 +64,8 @@ class Embedding(Module):
 
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Array:
+        if x.dtype != np.int64:
+            raise TypeError(f"x of {label(self)} has dtype {x.dtype}, expected int64")
         table: Array = self.weight.held
         if self.context.dtype != np.float32:
             table = dlprim.to_bfloat16(table)

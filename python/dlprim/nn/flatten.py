@@ -8,13 +8,14 @@ from typing import Any
 import dlprim
 from dlprim.nn.context import Images
 from dlprim.nn.module import Array, Module, Ready
-from dlprim.nn.passes import backward_pass, forward_pass
+from dlprim.nn.passes import backward_pass, forward_pass, label
 
 
 class Flatten(Module):
     """`Images`, or a plain array (N, ...), as plain features (N, C * H * W) in PyTorch's order."""
 
     keeps_input = False
+    passes_on = True
     of_passes = ("_kept",)
 
     def __init__(self) -> None:
@@ -26,6 +27,8 @@ class Flatten(Module):
 
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Array:
+        if not x.shape:
+            raise ValueError(f"x of {label(self)} has no axis, expected (N, ...)")
         n, *others = x.shape
         shape = (n, math.prod(others))
         if training:

@@ -222,6 +222,10 @@ class Dropout(Module):
     def arguments(self) -> dict[str, Any]:
         return {"p": self.p, "seed": self.seed}
 
+    @property
+    def passes_on(self) -> bool:  # type: ignore[override]
+        return self.p == 0
+
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Any:
         if not training or self.p == 0:

@@ -59,6 +59,8 @@ class Module(ABC):
         Whether `backward` reads the array of a caller's that `forward` was given, if that is plain.
     reads_result : bool
         Whether it reads what `forward` returned.
+    passes_on : bool
+        Whether the result may be the memory of a plain x itself.
     watched : tuple
         Those arrays, and what some of each held.
     given : dtype or None
@@ -81,6 +83,7 @@ class Module(ABC):
     training = True
     given: Any = None
     reads_result = False
+    passes_on = False
     name = ""
     watched: tuple[Any, ...] = ()
     of_passes: tuple[str, ...] = ()

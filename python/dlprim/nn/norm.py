@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 import dlprim
+from dlprim.arguments.names import relu_or_none
 from dlprim.arguments.scalars import fraction, integer, real
-from dlprim.nn.arguments import fixed, relu_or_none
+from dlprim.nn.arguments import fixed
 from dlprim.nn.context import Images
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import FloatArray, Parameter, Tracked
@@ -20,9 +21,9 @@ from dlprim.primitives.populations import Population
 class BatchNorm2d(Module):
     """``activation(normalised(x) * weight + bias + residual)``; see `dlprim.BatchNorm`.
 
-    Defaults are those of `torch.nn.BatchNorm2d`, whose eps is called epsilon here. What stands
-    behind C goes by name. There is no affine and no track_running_stats, which are always True, and
-    no cumulative average, momentum=None.
+    Defaults are those of `torch.nn.BatchNorm2d`. What stands behind C goes by name. There is no
+    affine and no track_running_stats, which are always True, and no cumulative average,
+    momentum=None.
 
     Parameters
     ----------
@@ -31,7 +32,7 @@ class BatchNorm2d(Module):
         Follows the normalisation and the residual.
     weight : float
         What all weights are at first; 0 makes a residual block begin as the identity.
-    epsilon, momentum : float
+    eps, momentum : float
 
     Attributes
     ----------
@@ -42,7 +43,7 @@ class BatchNorm2d(Module):
     Raises
     ------
     TypeError, ValueError
-        C is no integer of at least 1, activation another one, epsilon negative, momentum outside
+        C is no integer of at least 1, activation another one, eps negative, momentum outside
         [0, 1], or relu given, as the activation was called in version 0.1; or `forward` trains
         with a single value for each channel.
     """
@@ -50,6 +51,7 @@ class BatchNorm2d(Module):
     takes_images = True
     of_passes = ("_primitives", "_kept", "population")
     activation = fixed("activation")
+    takes_single = False  # values of a channel in training, as where only shapes are asked for
 
     def __init__(
         self,
@@ -57,7 +59,7 @@ class BatchNorm2d(Module):
         *,
         activation: str | None = None,
         weight: float = 1.0,
-        epsilon: float = 1e-5,
+        eps: float = 1e-5,
         momentum: float = 0.1,
         relu: None = None,
     ) -> None:
@@ -65,11 +67,11 @@ class BatchNorm2d(Module):
         if relu is not None:
             raise TypeError(f"relu is {relu!r}, expected activation='relu' or None in its place")
         integer("C", C, 1)
-        real("epsilon", epsilon, 0)
+        real("eps", eps, 0)
         fraction("momentum", momentum)
         real("weight", weight)
         self._activation = relu_or_none(activation)
-        self.epsilon, self.momentum = epsilon, momentum
+        self.eps, self.momentum = eps, momentum
         self.weight = Parameter(np.full(C, weight))
         self.bias = Parameter(np.zeros(C))
         self.mean = Tracked(np.zeros(C), "running_mean")
@@ -105,7 +107,7 @@ class BatchNorm2d(Module):
         return {
             "C": self.weight.shape[0],
             "activation": self.activation,
-            "epsilon": self.epsilon,
+            "eps": self.eps,
             "momentum": self.momentum,
         }
 
@@ -125,7 +127,8 @@ class BatchNorm2d(Module):
         out: Array | None = None,
     ) -> Images:
         """``out`` may be the residual itself."""
-        if training and x.shape[0] == 1 and x.shape[2:] == (1, 1) and self.population is None:
+        is_single = x.shape[0] == 1 and x.shape[2:] == (1, 1) and self.population is None
+        if training and is_single and not self.takes_single:
             raise ValueError(
                 f"x of BatchNorm2d {self.name!r} has shape {x.shape}, expected more than one value "
                 "for each channel in training: a single one is its own mean, and all results bias"
@@ -193,7 +196,7 @@ class BatchNorm2d(Module):
 
     def _primitive(self, x: Images, residual: bool) -> dlprim.BatchNorm:
         context = self.context
-        kind = (residual, self.activation, self.epsilon)
+        kind = (residual, self.activation, self.eps)
         key = (x.shape, x.groups, *kind, context.dtype_name, context.layout)
         if key not in self._primitives:
             if x.shape[1] != self.weight.shape[0]:
@@ -207,7 +210,7 @@ class BatchNorm2d(Module):
                 dtype=context.dtype_name,
                 activation=self.activation,
                 residual=residual,
-                eps=self.epsilon,
+                eps=self.eps,
                 groups=x.groups,
             )
         return self._primitives[key]

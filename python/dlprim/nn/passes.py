@@ -75,7 +75,7 @@ def backward_pass(method: Pass) -> Pass:
     def run(self: Any, dy: Any, ready: Any = None) -> Any:
         if self.awaited is None:
             raise RuntimeError(
-                f"backward of {_label(self)} follows no training forward, expected one in front of "
+                f"backward of {label(self)} follows no training forward, expected one in front of "
                 "each backward"
             )
         if dy is not None or self.needs_gradient:
@@ -138,12 +138,12 @@ def _require_form(module: Any, dy: Any) -> None:
         form = _form(dy)
     except AttributeError:
         raise TypeError(
-            f"dy of {_label(module)} is of type {type(dy).__name__}, expected the gradient of its "
+            f"dy of {label(module)} is of type {type(dy).__name__}, expected the gradient of its "
             "result"
         ) from None
     if form != module.awaited:
         raise ValueError(
-            f"dy of {_label(module)} has the form {form}, expected {module.awaited} as the result "
+            f"dy of {label(module)} has the form {form}, expected {module.awaited} as the result "
             "has"
         )
 
@@ -165,7 +165,7 @@ def _require_unwritten(module: Any) -> None:
             if what != "x":
                 advice = "a copy to be written, as `y - target` makes one and `y -= target` not"
             raise RuntimeError(
-                f"{what} of {_label(module)} was written between its training forward and "
+                f"{what} of {label(module)} was written between its training forward and "
                 f"backward, which reads it again, expected {advice}"
             )
 
@@ -174,7 +174,7 @@ def _require_number(module: Any, dtype: Any) -> None:
     """Integers are left to layers, which take or refuse them."""
     is_float = dtype == _FLOAT32 or dtype.name == "bfloat16"
     if not (is_float or dtype.kind in "iu") or not dtype.isnative:
-        raise TypeError(f"x of {_label(module)} has dtype {dtype}, expected float32 or bfloat16")
+        raise TypeError(f"x of {label(module)} has dtype {dtype}, expected float32 or bfloat16")
 
 
 def _operand(module: Any, x: Any) -> Any:
@@ -186,9 +186,10 @@ def _operand(module: Any, x: Any) -> Any:
     if module.takes_images is not None:
         images = "dlprim.nn.Images, as Pack makes them"
         expected = images if module.takes_images else "a plain array"
-    raise TypeError(f"x of {_label(module)} is of type {type(x).__name__}, expected {expected}")
+    raise TypeError(f"x of {label(module)} is of type {type(x).__name__}, expected {expected}")
 
 
-def _label(module: Any) -> str:
+def label(module: Any) -> str:
+    """What messages call a layer."""
     kind = type(module).__name__
     return f"{kind} {module.name!r}" if module.name else kind

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 import dlprim
+from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import flag, integer
 from dlprim.nn.arguments import fixed
 from dlprim.nn.initial import generator_or_own, uniform
 from dlprim.nn.module import Array, Module, Ready, finished
 from dlprim.nn.parameter import Parameter
-from dlprim.nn.passes import backward_pass, forward_pass
+from dlprim.nn.passes import backward_pass, forward_pass, label
 
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
@@ -70,8 +71,7 @@ class Recurrent(Module):
         generator: np.random.Generator | None = None,
     ) -> None:
         super().__init__()
-        if cell not in ("lstm", "gru"):
-            raise ValueError(f"cell is {cell!r}, expected 'lstm' or 'gru'")
+        one_of_names("cell", cell, ("lstm", "gru"))
         for name, value in {"C": C, "K": K, "layers": layers}.items():
             integer(name, value, 1)
         self._make = dlprim.LSTM if cell == "lstm" else dlprim.GRU
@@ -124,6 +124,8 @@ class Recurrent(Module):
         """
         saved: list[Any] = []
         states: list[tuple[Array, ...]] = []
+        if x.ndim != 3 or x.shape[2] != self._C:
+            raise ValueError(f"x of {label(self)} has shape {x.shape}, expected (T, N, {self._C})")
         begin = self._begin(x.shape)
         self._pack_where_due(x.shape, training)
         for layer in range(self.layers):

@@ -99,6 +99,7 @@ def summary(model: Module, x: Any) -> Summary:
         module.forward = run  # type: ignore[method-assign]
 
     for module in twin.modules():
+        vars(module)["takes_single"] = True
         module.context.timer = timer
         module.context.observer = None
         watch(module)

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from dlprim.arguments.scalars import shown
+
 _ALGORITHMS = ("auto", "direct", "winograd")
 _VARIABLE = "DLPRIM_CONV_ALGORITHM"
 # Of a request: Winograd where it can be done, else the direct algorithm.
@@ -72,7 +74,7 @@ def get_conv_algorithm() -> str:
 
 def resolved(algorithm: Any) -> str:
     """What the argument ``algorithm`` of a convolution asks for now."""
-    if algorithm == PREFERABLY:
+    if isinstance(algorithm, str) and algorithm == PREFERABLY:
         return PREFERABLY
     if require_algorithm("algorithm", algorithm) != "auto":
         return str(algorithm)
@@ -83,12 +85,12 @@ def resolved(algorithm: Any) -> str:
 def require_algorithm(name: str, algorithm: Any) -> str:
     """Return it, or raise ValueError where there is no such algorithm."""
     if not isinstance(algorithm, str) or algorithm not in _ALGORITHMS:
-        raise ValueError(f"{name} is {algorithm!r}, expected one of {', '.join(_ALGORITHMS)}")
+        raise ValueError(f"{name} is {shown(algorithm)}, expected one of {', '.join(_ALGORITHMS)}")
     return algorithm
 
 
 def require_accuracy(accuracy: Any) -> str | None:
     """Return it, or raise ValueError where there is no such accuracy."""
-    if accuracy not in (None, "high"):
-        raise ValueError(f"accuracy is {accuracy!r}, expected None or 'high'")
-    return "high" if accuracy == "high" else None
+    if accuracy is None or (isinstance(accuracy, str) and accuracy == "high"):
+        return accuracy
+    raise ValueError(f"accuracy is {shown(accuracy)}, expected None or 'high'")

@@ -6,7 +6,7 @@ from contextlib import suppress
 from operator import index
 from typing import Any, NamedTuple, TypeAlias
 
-from dlprim.arguments.scalars import held_integer, refuse_array, shown
+from dlprim.arguments.scalars import held_integer, refuse_array, refuse_flag, shown
 
 _PADDINGS = "expected an integer, a pair (height, width), ((top, bottom), (left, right)) or 'same'"
 
@@ -46,8 +46,8 @@ def geometry(
     not two entries, or the shapes do not agree. What does not depend on the form, such as a filter
     that is larger than the image, is refused by the core.
     """
-    x_extents = _extents("x", x_shape, "(N, C, H, W)")
-    w_extents = _extents("w", w_shape, "(K, C/groups, R, S)")
+    x_extents = _extents("x_shape", x_shape, "(N, C, H, W)")
+    w_extents = _extents("w_shape", w_shape, "(K, C/groups, R, S)")
     c, group_c = x_extents[1], w_extents[1]
     count = held_integer("groups", groups)
     if count < 1:
@@ -57,12 +57,12 @@ def geometry(
             f"w has shape {w_extents} and groups is {count}, which takes "
             f"{group_c} * {count} = {group_c * count} input channels, but x has C = {c}"
         )
-    strides, dilations = _integers("stride", stride), _integers("dilation", dilation)
+    strides, dilations = _integers("stride", stride, 1), _integers("dilation", dilation, 1)
     if isinstance(padding, str):
         top_bottom, left_right = _same_padding(padding, strides, dilations, w_extents[2:])
     else:
         height, width = _two("padding", padding, _PADDINGS)
-        top_bottom, left_right = _integers("padding", height), _integers("padding", width)
+        top_bottom, left_right = _integers("padding", height, 0), _integers("padding", width, 0)
     return Geometry(x_extents, w_extents, strides, (top_bottom, left_right), dilations, count)
 
 
@@ -79,29 +79,32 @@ def _same_padding(
 
 
 def _extents(name: str, shape: Any, axes: str) -> Extents:
-    refuse_array(f"{name}_shape", shape, axes)
+    refuse_array(name, shape, axes)
     try:
         extents = tuple(shape)
     except TypeError:
         raise TypeError(
-            f"the shape of {name} is of type {type(shape).__name__}, expected four integers {axes}"
+            f"{name} is of type {type(shape).__name__}, expected four integers {axes}"
         ) from None
     if len(extents) != 4:
-        raise ValueError(f"{name} has shape {extents}, expected four dimensions {axes}")
-    one, two, three, four = (held_integer(f"the shape of {name}", it) for it in extents)
+        raise ValueError(f"{name} is {extents}, expected four integers {axes}")
+    one, two, three, four = (held_integer(name, it) for it in extents)
     return one, two, three, four
 
 
-def _integers(name: str, value: Any) -> Pair:
+def _integers(name: str, value: Any, least: int) -> Pair:
     """An integer, which then holds for both directions, or a pair of them."""
-    first, second = _two(name, value, "expected an integer or a pair of integers")
-    return held_integer(name, first), held_integer(name, second)
+    one, two = _two(name, value, "expected an integer or a pair of integers")
+    first, second = held_integer(name, one), held_integer(name, two)
+    if first < least or second < least:
+        raise ValueError(f"{name} is {shown(value)}, expected integers of at least {least}")
+    return first, second
 
 
 def _two(name: str, value: Any, expected: str) -> tuple[Any, Any]:
     """The two entries of ``value``, or ``value`` twice when it is an integer."""
     with suppress(TypeError):
-        return (index(value),) * 2
+        return (index(refuse_flag(value)),) * 2
     try:
         entries = tuple(value)
     except TypeError:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 
 from dlprim.arguments.arrays import Array, FloatArray
-from dlprim.arguments.names import float_type_name
-from dlprim.arguments.scalars import flag, shown
+from dlprim.arguments.names import activation_name, float_type_name
+from dlprim.arguments.scalars import flag, integer, shown
 from dlprim.primitives.linear import Linear
 
 
@@ -105,14 +105,16 @@ class MLP:
         activation: str | None = "relu",
         final_activation: str | None = None,
     ) -> None:
-        if not isinstance(widths, Sequence):
+        if not isinstance(widths, Sequence) or isinstance(widths, str | bytes):
             raise TypeError(f"widths is {shown(widths)}, expected a sequence of integers")
         if len(widths) == 0:
             raise ValueError("widths is empty, expected at least one layer")
         float_type_name(dtype)
+        activation_name(final_activation, "final_activation")
+        ends = [integer(f"widths[{place}]", it, 0, 2**31) for place, it in enumerate(widths)]
         self.layers: list[Linear] = []
-        for number, width in enumerate(widths):
-            kind = final_activation if number == len(widths) - 1 else activation
+        for number, width in enumerate(ends):
+            kind = final_activation if number == len(ends) - 1 else activation
             layer = Linear(x_shape, width, dtype=dtype, activation=kind, bias=True)
             self.layers.append(layer)
             x_shape = layer.y_shape

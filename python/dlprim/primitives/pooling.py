@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dlprim import _core
 from dlprim.arguments.arrays import Array, aligned
 from dlprim.arguments.floats import float_operand
-from dlprim.arguments.scalars import flag, shown
+from dlprim.arguments.scalars import flag, held_integer, refuse_flag, shown
 from dlprim.primitives.activations import Activations
 
 
@@ -301,11 +301,10 @@ class GlobalAvgPool2d(AvgPool2d):
 
 def _pair(name: str, value: Any) -> tuple[int, int]:
     try:
-        if isinstance(value, Sequence):
-            height, width = (index(each) for each in value)
-            return height, width
-        return index(value), index(value)
+        pair = value if isinstance(value, Sequence) else (value, value)
+        height, width = (index(refuse_flag(each)) for each in pair)
     except (TypeError, ValueError):
         raise TypeError(
             f"{name} is {shown(value)}, expected an integer or a pair (height, width)"
         ) from None
+    return held_integer(name, height), held_integer(name, width)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from time import perf_counter, thread_time
 
+from dlprim.arguments.scalars import shown
 from dlprim.functions import convolution, recurrent_stack
 from dlprim.kernel.machine import threads
 from dlprim.primitives.conv import Conv2d
@@ -86,6 +87,10 @@ def tune(
             f"primitive is of type {kind}, expected a Conv2d, Linear, LSTM or GRU{hint}"
         )
     _require_numbers(budget_s, workers)
+    if not (progress is None or callable(progress)):
+        raise TypeError(f"progress is {shown(progress)}, expected a function of a line, or None")
+    if not (path is None or isinstance(path, str | Path)):
+        raise TypeError(f"path is {shown(path)}, expected a str or Path of a folder")
     report: Progress = progress or (lambda line: None)
     if not primitive.schedules or primitive.flops == 0:
         reason = "no images" if primitive.schedules else "depthwise"
@@ -123,6 +128,8 @@ def _require_numbers(budget_s: float, workers: int) -> None:
 def _chosen(passes: str | Iterable[str] | None, known: list[str]) -> list[str]:
     if passes is None:
         return known
+    if not isinstance(passes, Iterable):
+        raise TypeError(f"passes is {shown(passes)}, expected names of passes")
     chosen = [passes] if isinstance(passes, str) else list(passes)
     for which in chosen:
         if which not in known:
