@@ -132,7 +132,9 @@ def test_saving_loading_and_predicting(tmp_path: Path, monkeypatch: pytest.Monke
     assert names["classes"].shape == (5,)
 
 
-@pytest.mark.parametrize("section", ["Into a model", "Without PyTorch at hand", "Into functions"])
+@pytest.mark.parametrize(
+    "section", ["Into a model", "With another head", "Without PyTorch at hand", "Into functions"]
+)
 def test_weights_of_pytorch(section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_python(block("docs/pytorch.md", section), tmp_path, monkeypatch)
 
