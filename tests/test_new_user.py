@@ -72,6 +72,52 @@ def test_own_recurrent_classifier_learns(tmp_path: Path, monkeypatch: pytest.Mon
     assert names["accuracy"] > 0.9
 
 
+def test_classifier_reads_the_last_state_of_short_sequences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    section = "Sequences of different lengths"
+    names = run_python(block("docs/loop.md", section), tmp_path, monkeypatch)
+    assert names["accuracy"] > 0.95
+    states, lengths = names["states"], names["lengths"]
+    assert not states[-1, lengths < names["T"]].any()
+
+
+def test_loss_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    section = "Regression, and a loss of your own"
+    names = run_python(block("docs/loop.md", section), tmp_path, monkeypatch)
+    assert names["loss"] < 0.01
+
+
+@pytest.mark.parametrize("section", ["Probabilities", "Freezing layers"])
+def test_short_recipes(section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = run_python(block("docs/loop.md", section), tmp_path, monkeypatch)
+    if section == "Probabilities":
+        np.testing.assert_allclose(names["probabilities"].sum(axis=1), 1, rtol=1e-5)
+
+
+def test_own_loop_resumes_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = block("docs/loop.md", "Resuming your own loop")
+    begun = whole._replace(text=whole.text.replace("while epoch < 6", "while epoch < 2"))
+    assert begun.text != whole.text
+    found = {}
+    for name, programs in {"at once": [whole], "resumed": [begun, whole]}.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        for program in programs:
+            found[name] = run_python(program, folder, monkeypatch)["kept"]
+    assert found["at once"]["epoch"] == found["resumed"]["epoch"] == 6
+    for name, value in found["at once"]["model"].items():
+        np.testing.assert_array_equal(value, found["resumed"]["model"][name])
+
+
+def test_every_block_of_the_loop_is_judged() -> None:
+    """test_code_blocks.py leaves this page to the tests above, each of one section."""
+    sections = [it.section for it in blocks_of(ROOT / "docs/loop.md")]
+    source = Path(__file__).read_text()
+    assert len(set(sections)) == len(sections)
+    assert [it for it in sections if f'"{it}"' not in source] == []
+
+
 @pytest.mark.parametrize(
     "section", ["A layer with parameters", "Branches", "A model that can be saved"]
 )
@@ -86,7 +132,9 @@ def test_saving_loading_and_predicting(tmp_path: Path, monkeypatch: pytest.Monke
     assert names["classes"].shape == (5,)
 
 
-@pytest.mark.parametrize("section", ["Into a model", "Without PyTorch at hand", "Into functions"])
+@pytest.mark.parametrize(
+    "section", ["Into a model", "With another head", "Without PyTorch at hand", "Into functions"]
+)
 def test_weights_of_pytorch(section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_python(block("docs/pytorch.md", section), tmp_path, monkeypatch)
 
