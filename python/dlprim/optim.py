@@ -27,6 +27,16 @@ Parameters = Sequence[NDArray[np.float32]] | Sequence[Parameter]
 _FLOAT32 = np.dtype(np.float32)
 
 
+_RATE, _EPSILON = float("1e-3"), float("1e-8")  # `is` tells them from an equal number given
+
+
+def _either(name: str, value: Any, other: str, alias: Any) -> Any:
+    """An argument that has PyTorch's name too."""
+    if alias is not None and value is not _RATE and value is not _EPSILON:
+        raise TypeError(f"{name} and {other} are given, which are one, expected one of them.")
+    return value if alias is None else real(other, alias, 0)
+
+
 class _Optimizer:
     """What SGD and AdamW share: parameters, their copies and states."""
 
@@ -216,8 +226,7 @@ class SGD(_Optimizer):
     assigning to `learning_rate`, or `lr`, between steps acts at once. With `nesterov` the step is
     along ``g + weight_decay * w + momentum * v`` instead of v, as in PyTorch.
 
-    Defaults are those of `torch.optim.SGD`, which has dampening and maximize besides, and takes the
-    learning rate as lr.
+    Defaults are those of `torch.optim.SGD`, which has dampening and maximize besides.
 
     Args:
         parameters: what `dlprim.nn.Module.parameters` returns, or C-contiguous float32 arrays of
@@ -229,6 +238,7 @@ class SGD(_Optimizer):
         nesterov: look ahead; needs momentum.
         copies: for each parameter a bfloat16 array of its shape that receives it rounded in every
             step, or None.
+        lr: PyTorch's name of learning_rate, in its place.
 
     Raises:
         TypeError: a parameter is not a float32 array, a copy not a bfloat16 one, or an argument no
@@ -247,16 +257,17 @@ class SGD(_Optimizer):
     def __init__(
         self,
         parameters: Parameters,
-        learning_rate: float = 1e-3,
+        learning_rate: float = _RATE,
         momentum: float = 0.0,
         *,
         weight_decay: float = 0.0,
         nesterov: bool = False,
         copies: Copies | None = None,
+        lr: float | None = None,
     ) -> None:
         fraction("momentum", momentum, closed=False)
         super().__init__(parameters, copies, 1 if momentum > 0 else 0)
-        self.learning_rate = learning_rate
+        self.learning_rate = _either("learning_rate", learning_rate, "lr", lr)
         self.momentum = momentum
         self.weight_decay = weight_decay
         self.nesterov = nesterov
@@ -301,14 +312,14 @@ class SGD(_Optimizer):
 class AdamW(_Optimizer):
     """Adam with decoupled weight decay (arXiv 1711.05101, algorithm 2), as in PyTorch.
 
-    Defaults are those of `torch.optim.AdamW`, which calls the learning rate lr and epsilon eps, and
-    has amsgrad and maximize besides.
+    Defaults are those of `torch.optim.AdamW`, which has amsgrad and maximize besides.
 
     Args:
         parameters, learning_rate, copies: as for `SGD`.
         betas: decay of the means of gradients and of their squares, in [0, 1).
         epsilon: added to the root of the mean square, above 0.
         weight_decay: a step scales each parameter by ``1 - learning_rate * weight_decay`` first.
+        lr, eps: PyTorch's names of learning_rate and epsilon, in their place.
 
     Raises:
         TypeError, ValueError, AttributeError: as `SGD` does.
@@ -325,16 +336,19 @@ class AdamW(_Optimizer):
     def __init__(
         self,
         parameters: Parameters,
-        learning_rate: float = 1e-3,
+        learning_rate: float = _RATE,
         betas: tuple[float, float] = (0.9, 0.999),
-        epsilon: float = 1e-8,
+        epsilon: float = _EPSILON,
         weight_decay: float = 1e-2,
         *,
         copies: Copies | None = None,
+        lr: float | None = None,
+        eps: float | None = None,
     ) -> None:
         super().__init__(parameters, copies, 2)
-        self.learning_rate = learning_rate
-        self.betas, self.epsilon, self.weight_decay = betas, epsilon, weight_decay
+        self.learning_rate = _either("learning_rate", learning_rate, "lr", lr)
+        self.betas, self.weight_decay = betas, weight_decay
+        self.epsilon = _either("epsilon", epsilon, "eps", eps)
         self.steps = 0
 
     def _checked(self, name: str, value: Any) -> Any:

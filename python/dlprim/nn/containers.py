@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import dlprim
+from dlprim.nn.access import Accessible
 from dlprim.nn.context import Images, array_of
 from dlprim.nn.conv_batch_norm import ConvBatchNorm
 from dlprim.nn.flatten import Flatten
@@ -62,8 +63,11 @@ class Pack(Module):
         return plain if plain.dtype == np.float32 else dlprim.to_float32(plain, dtype="bfloat16")
 
 
-class Sequential(Module):
+class Sequential(Accessible):
     """Layers one behind another, by name, in a context of their own until `use`.
+
+    ``m[0]``, ``m["fc"]`` and ``m.fc`` are layers, and an assignment to one of them, as
+    ``m.fc = nn.Linear(64, 3)``, puts another in its place; ``len(m)`` counts them.
 
     Parameters
     ----------
@@ -102,14 +106,21 @@ class Sequential(Module):
         layers = dict(layers)
         self._layers = layers
         self._between: list[Any] = []
+        self._derive()
+        self._contain()
+        self.use(self.context)
+
+    def _derive(self) -> None:
+        layers = self._layers
         self.rounds = bool(layers) and next(iter(layers.values())).rounds
         # Flatten passes a plain array on.
         ends = [it for it in layers.values() if not isinstance(it, Flatten)]
         self._reads_input = bool(ends) and ends[0].reads_input
         self.reads_result = bool(ends) and ends[-1].reads_result
         self.takes_terms = bool(layers) and list(layers.values())[-1].takes_terms
-        self._contain()
-        self.use(self.context)
+
+    def _runs_layers(self) -> bool:
+        return type(self).forward in (Sequential.forward, Sliced.forward)
 
     def arguments(self) -> dict[str, Any]:
         return {"layers": dict(self._layers)}

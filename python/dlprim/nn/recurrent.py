@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import dlprim
+from dlprim.arguments.arrays import contiguous
 from dlprim.arguments.scalars import flag, integer
 from dlprim.nn.arguments import fixed
 from dlprim.nn.initial import generator_or_own, uniform
@@ -41,8 +42,9 @@ class Recurrent(Module):
     Attributes
     ----------
     states : list of tuple of ndarray
-        Of each layer and direction after the latest `forward`: (h,) or (h, c). Where `carry` is
-        set, the next `forward` begins with them, and no gradient flows between the two.
+        Of each layer and direction after the latest `forward`: (h,) or (h, c), each (N, K). Where
+        `carry` is set, the next `forward` begins with them, and no gradient flows between the two;
+        without it every forward begins with zeros, whatever is assigned here.
     carry : bool
         Not of two directions.
 
@@ -124,6 +126,12 @@ class Recurrent(Module):
         """
         saved: list[Any] = []
         states: list[tuple[Array, ...]] = []
+        if x.ndim != 3 or x.shape[2] != self._C:
+            raise ValueError(
+                f"x of {type(self).__name__} {self.name!r} has shape {x.shape}, expected "
+                f"(T, N, {self._C}): steps, sequences, channels"
+            )
+        x = contiguous(x)
         begin = self._begin(x.shape)
         self._pack_where_due(x.shape, training)
         for layer in range(self.layers):
@@ -149,6 +157,7 @@ class Recurrent(Module):
 
     @backward_pass
     def backward(self, dy: Any, ready: Ready | None = None) -> Array:
+        dy = contiguous(dy)
         for layer in reversed(range(self.layers)):
             sources = []
             for place, direction in reversed(list(enumerate(self._directions))):
@@ -224,7 +233,30 @@ class Recurrent(Module):
 
 
 class LSTM(Recurrent):
-    """``Recurrent("lstm", ...)``: an LSTM with the parameters of `torch.nn.LSTM`."""
+    """An LSTM of several layers with the parameters of `torch.nn.LSTM`: `Recurrent` of that cell.
+
+    Takes plain (T, N, C): steps, sequences, channels. The result is (T, N, K), with both directions
+    (T, N, 2 K).
+
+    Parameters
+    ----------
+    C, K : int
+        Input channels, and channels of every state.
+    layers : int
+        PyTorch's num_layers.
+    bidirectional : bool
+        Each layer has a second direction.
+    generator : numpy.random.Generator, optional
+        Draws the parameters; `dlprim.nn.seed`'s without it.
+
+    Attributes
+    ----------
+    states : list of tuple of ndarray
+        (h, c) of each layer and direction after the latest `forward`, each (N, K).
+    carry : bool
+        Whether the next `forward` begins with `states`; False at first, when it begins with zeros
+        whatever is assigned to `states`.
+    """
 
     def __init__(
         self,
@@ -242,7 +274,30 @@ class LSTM(Recurrent):
 
 
 class GRU(Recurrent):
-    """``Recurrent("gru", ...)``: a GRU with the parameters of `torch.nn.GRU`."""
+    """A GRU of several layers with the parameters of `torch.nn.GRU`: `Recurrent` of that cell.
+
+    Takes plain (T, N, C): steps, sequences, channels. The result is (T, N, K), with both directions
+    (T, N, 2 K).
+
+    Parameters
+    ----------
+    C, K : int
+        Input channels, and channels of every state.
+    layers : int
+        PyTorch's num_layers.
+    bidirectional : bool
+        Each layer has a second direction.
+    generator : numpy.random.Generator, optional
+        Draws the parameters; `dlprim.nn.seed`'s without it.
+
+    Attributes
+    ----------
+    states : list of tuple of ndarray
+        (h,) of each layer and direction after the latest `forward`, each (N, K).
+    carry : bool
+        Whether the next `forward` begins with `states`; False at first, when it begins with zeros
+        whatever is assigned to `states`.
+    """
 
     def __init__(
         self,
