@@ -11,6 +11,7 @@ import pytest
 import dlprim
 from dlprim import nn
 from dlprim.optim import SGD, AdamW
+from dlprim.tuning import store
 
 
 def values(*shape: int, seed: int = 0) -> Any:
@@ -136,3 +137,11 @@ def test_a_checkpoint_is_told_who_reads_it(tmp_path: Path) -> None:
     np.savez(tmp_path / "it.npz", x=values(2))
     with pytest.raises(nn.ModelFileError, match=r"dlprim\.train\.load reads checkpoints"):
         nn.load(tmp_path / "it.npz")
+
+
+def test_a_stale_file_of_schedules_says_what_to_do(stored_schedules: Path) -> None:
+    path = store.file_in(stored_schedules)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{}")
+    with pytest.warns(RuntimeWarning, match=r"are ignored: .*; delete the file, or .*dlprim\.tune"):
+        dlprim.Linear((2, 3), 4)

@@ -157,20 +157,20 @@ class Sequential(Accessible):
             self._give(y, out)
 
     def _through(self, layers: list[Module], x: Any, training: bool | None) -> Any:
-        entry = x
+        entry, context, between = x, self.context, self._between  # once, not by layer
         for layer in layers:
             if layer.replaces_input and not training and x is not entry:
                 layer.infer_into(x, array_of(x))
                 y = x
             else:
                 y = layer.forward(x, training)
-            if self.context.observer is not None:
-                self.context.observe(layer.result_name, y)
+            if context.observer is not None:
+                context.observe(layer.result_name, y)
             if x is not entry and not (training and layer.keeps_input):
                 self._give(x, y)
                 x = None
             if training:
-                self._between.append(x)
+                between.append(x)
             x = y
         return x
 
@@ -184,11 +184,11 @@ class Sequential(Accessible):
 
     def _back(self, dy: Any, ready: Ready | None, terms: bool) -> Any:
         """With ``terms`` the gradient may be two."""
-        layers = list(self._layers.values())
+        layers, between = list(self._layers.values()), self._between
         for place, layer in reversed(list(enumerate(layers))):
             taken = layers[place - 1].takes_terms if place > 0 else terms
             dy = (layer.backward_terms if taken else layer.backward)(dy, ready)
-            x = self._between.pop()
+            x = between.pop()
             if place > 0 and x is not None:
                 self._give(x, dy)
         return dy

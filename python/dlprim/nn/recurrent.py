@@ -126,18 +126,20 @@ class Recurrent(Module):
         """
         saved: list[Any] = []
         states: list[tuple[Array, ...]] = []
-        if x.ndim != 3 or x.shape[2] != self._C:
+        shape = x.shape
+        if len(shape) != 3 or shape[2] != self._C:
             raise ValueError(
-                f"x of {type(self).__name__} {self.name!r} has shape {x.shape}, expected "
+                f"x of {type(self).__name__} {self.name!r} has shape {shape}, expected "
                 f"(T, N, {self._C}): steps, sequences, channels"
             )
-        x = contiguous(x)
-        begin = self._begin(x.shape)
-        self._pack_where_due(x.shape, training)
+        if not x.flags.carray:
+            x = contiguous(x)
+        begin = self._begin(shape)
+        self._pack_where_due(shape, training)
         for layer in range(self.layers):
             results = []
             for direction in self._directions:
-                rnn = self._primitive(layer, x.shape, direction)
+                rnn = self._primitive(layer, shape, direction)
                 name = f"{self.name}.{layer}{direction}"
                 weights = self._weights[f"{layer}{direction}"]
                 with self.context.timed(name, "forward" if training else "inference", rnn.flops):
