@@ -145,7 +145,7 @@ class Sequential(Accessible):
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Any:
         if training:
-            self._between = []
+            self._between.clear()
         return self._through(list(self._layers.values()), x, training)
 
     def infer_into(self, x: Any, out: Array) -> None:

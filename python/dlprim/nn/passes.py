@@ -159,7 +159,7 @@ def _sample(what: str, array: Any) -> tuple[Sample, ...]:
 
 
 def _require_unwritten(module: Any) -> None:
-    watched, module.watched = module.watched, ()
+    watched, module.__dict__["watched"] = module.watched, ()
     for what, array, step, values in watched:
         if array.flat[::step].tobytes() != values:
             module.awaited = None
