@@ -189,9 +189,12 @@ def test_sequential_has_one_context_and_names_by_itself() -> None:
 
 
 def test_names_that_are_not_unique_are_refused() -> None:
-    model = LanguageModel("gru", 5, 3, 1)  # without use()
+    class Twice(nn.Linear):
+        def own_statistics(self) -> Any:
+            return {"weight": ones(2)}
+
     with pytest.raises(ValueError, match="two arrays of the model are called 'weight'"):
-        model.state_dict()
+        Twice(2, 2).state_dict()
     with pytest.raises(TypeError, match="layers is no dict"):
         nn.Sequential([linear()])  # type: ignore[arg-type]
 

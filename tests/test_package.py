@@ -76,7 +76,10 @@ def test_metadata() -> None:
     metadata = importlib.metadata.metadata("dlprim")
     assert metadata["License-Expression"] == "BSD-3-Clause"
     requirements = importlib.metadata.requires("dlprim")
-    assert [line for line in requirements if "extra ==" not in line] == ["numpy>=1.26"]
+    assert [line for line in requirements if "extra ==" not in line] == [
+        "ml_dtypes>=0.4",
+        "numpy>=1.26",
+    ]
     assert {"train", "test"} <= set(metadata.get_all("Provides-Extra"))
 
 

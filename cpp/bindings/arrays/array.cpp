@@ -14,6 +14,8 @@ std::string type_name(py::handle object) {
 }
 
 py::array as_array(const char* name, py::handle object, DType dtype) {
+    PyTypeObject* const plain = py::detail::npy_api::get().PyArray_Type_;
+    if (Py_TYPE(object.ptr()) == plain) return py::reinterpret_borrow<py::array>(object);
     if (is_masked(object)) {
         refuse_type(std::string(name) +
                     " is a masked array, expected an ndarray: masked elements have no value here; "

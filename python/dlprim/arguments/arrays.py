@@ -31,6 +31,8 @@ def array_of(name: str, value: Any, dtype: type[np.generic] = np.float32) -> Arr
     array = viewed(name, value, dtype.__name__)
     if array.dtype != dtype:
         why = f": {ABOUT_BITS}" if array.dtype == np.uint16 and dtype is np.float32 else ""
+        if dtype is np.int64 and array.dtype.kind in "iu":
+            why = f": convert it with {name}.astype(np.int64)"
         raise TypeError(f"{name} has dtype {array.dtype}, expected {dtype.__name__}{why}")
     return contiguous(array)
 
@@ -59,6 +61,12 @@ def viewed(name: str, value: Any, dtypes: str) -> Array:
         try:
             return np.from_dlpack(value)
         except Exception as error:  # whatever another library's array raises
+            if str(getattr(value, "dtype", "")) == "torch.bfloat16":
+                raise TypeError(
+                    f"{name} has dtype torch.bfloat16, which NumPy cannot view, expected "
+                    "tensor.float(), or its bits as they are: "
+                    "tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)"
+                ) from error
             raise TypeError(
                 f"{name} of type {type(value).__name__} cannot be viewed as a NumPy array "
                 f"(detach it and move it to the CPU first): {error}"

@@ -58,4 +58,4 @@ def fixed(name: str) -> Any:
             f"when the layer was made; a new {kind} with {name}={value!r} has it"
         )
 
-    return property(attrgetter(f"_{name}"), refuse)
+    return property(attrgetter(f"_{name}"), refuse, None, f"As the layer was made with: {name}.")

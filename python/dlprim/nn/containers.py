@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import dlprim
+from dlprim.nn.access import Accessible
 from dlprim.nn.context import Images, array_of
 from dlprim.nn.conv_batch_norm import ConvBatchNorm
 from dlprim.nn.images import require_alike
@@ -63,8 +64,11 @@ class Pack(Module):
         return plain if plain.dtype == np.float32 else dlprim.to_float32(plain, dtype="bfloat16")
 
 
-class Sequential(Module):
+class Sequential(Accessible):
     """Layers one behind another, by name, in a context of their own until `use`.
+
+    ``m[0]``, ``m["fc"]`` and ``m.fc`` are layers, and an assignment to one of them, as
+    ``m.fc = nn.Linear(64, 3)``, puts another in its place; ``len(m)`` counts them.
 
     Parameters
     ----------
@@ -103,10 +107,17 @@ class Sequential(Module):
         layers = dict(layers)
         self._layers = layers
         self._between: list[Any] = []
-        self.rounds = bool(layers) and next(iter(layers.values())).rounds
-        self.takes_terms = bool(layers) and list(layers.values())[-1].takes_terms
+        self._derive()
         self._contain()
         self.use(self.context)
+
+    def _derive(self) -> None:
+        layers = self._layers
+        self.rounds = bool(layers) and next(iter(layers.values())).rounds
+        self.takes_terms = bool(layers) and list(layers.values())[-1].takes_terms
+
+    def _runs_layers(self) -> bool:
+        return type(self).forward in (Sequential.forward, Sliced.forward)
 
     def arguments(self) -> dict[str, Any]:
         return {"layers": dict(self._layers)}
@@ -136,7 +147,7 @@ class Sequential(Module):
     @forward_pass
     def forward(self, x: Any, training: bool | None = None) -> Any:
         if training:
-            self._between = []
+            self._between.clear()
         return self._through(list(self._layers.values()), x, training)
 
     def infer_into(self, x: Any, out: Array) -> None:
@@ -148,20 +159,20 @@ class Sequential(Module):
             self._give(y, out)
 
     def _through(self, layers: list[Module], x: Any, training: bool | None) -> Any:
-        entry = x
+        entry, context, between = x, self.context, self._between  # once, not by layer
         for layer in layers:
             if layer.replaces_input and not training and x is not entry:
                 layer.infer_into(x, array_of(x))
                 y = x
             else:
                 y = layer.forward(x, training)
-            if self.context.observer is not None:
-                self.context.observe(layer.result_name, y)
+            if context.observer is not None:
+                context.observe(layer.result_name, y)
             if x is not entry and not (training and layer.keeps_input):
                 self._give(x, y)
                 x = None
             if training:
-                self._between.append(x)
+                between.append(x)
             x = y
         return x
 
@@ -175,11 +186,11 @@ class Sequential(Module):
 
     def _back(self, dy: Any, ready: Ready | None, terms: bool) -> Any:
         """With ``terms`` the gradient may be two."""
-        layers = list(self._layers.values())
+        layers, between = list(self._layers.values()), self._between
         for place, layer in reversed(list(enumerate(layers))):
             taken = layers[place - 1].takes_terms if place > 0 else terms
             dy = (layer.backward_terms if taken else layer.backward)(dy, ready)
-            x = self._between.pop()
+            x = between.pop()
             if place > 0 and x is not None:
                 self._give(x, dy)
         return dy

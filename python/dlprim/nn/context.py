@@ -34,13 +34,38 @@ class Images(NamedTuple):
     groups: int = 1  # of channels that no block crosses, as for `dlprim.Activations`
     addend: Array | None = None
 
+    def __add__(self, other: Any) -> Images:
+        """The sum of activations that are packed alike, not both tuples in one."""
+        if not isinstance(other, Images):
+            kind = type(other).__name__
+            raise TypeError(f"Images are added to a value of type {kind}, expected Images")
+        one, two = self._whole(), other._whole()
+        form = (self.shape, self.groups, one.shape, one.dtype)
+        found = (other.shape, other.groups, two.shape, two.dtype)
+        if form != found:
+            raise ValueError(
+                f"Images of shape, groups, packed shape and dtype {form} are added to Images of "
+                f"{found}, expected the same"
+            )
+        return Images(add(one, two, dtype=self._bits()), self.shape, self.groups)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        raise TypeError("Images hold packed activations, expected images.unpack(), a plain array")
+
+    def _bits(self) -> str | None:
+        return "bfloat16" if self.array.dtype == np.uint16 else None
+
+    def _whole(self) -> Array:
+        if self.addend is None:
+            return self.array
+        return add(self.array, self.addend, dtype=self._bits())
+
     def unpack(self) -> Array:
         """The plain array, (N, C, H, W), of the same dtype: a new one."""
         blocked = {"layout": "blocked", "groups": self.groups}
         how: dict[str, Any] = {"layout": "NHWC"} if self.array.ndim == 4 else blocked
         kind = "float32" if self.array.dtype == np.float32 else "bfloat16"
-        whole = self.array if self.addend is None else add(self.array, self.addend)
-        return Activations(self.shape, dtype=kind, **how).unpack(whole)
+        return Activations(self.shape, dtype=kind, **how).unpack(self._whole())
 
 
 class Context:

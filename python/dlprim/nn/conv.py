@@ -20,8 +20,8 @@ from dlprim.nn.context import Images
 from dlprim.nn.images import in_blocks
 from dlprim.nn.initial import generator_or_own, normal, uniform, zeros
 from dlprim.nn.module import Array, Module, Ready, finished
-from dlprim.nn.parameter import FloatArray, Parameter
-from dlprim.nn.passes import backward_pass, forward_pass, label
+from dlprim.nn.parameter import FloatArray, Parameter, of_layer
+from dlprim.nn.passes import backward_pass, forward_pass
 
 Shape = tuple[int, int, int, int]
 Stamp: TypeAlias = tuple[Any, ...]
@@ -103,6 +103,8 @@ class Conv2d(Module):
         "_used",
         "_mask",
     )
+    weight: Parameter = of_layer(Parameter)
+    bias: Parameter | None = of_layer(Parameter, or_none=True)
     stride, padding, dilation = fixed("stride"), fixed("padding"), fixed("dilation")
     groups, activation, first = fixed("groups"), fixed("activation"), fixed("first")
 
@@ -180,11 +182,7 @@ class Conv2d(Module):
         context = self.context
         key = (shape, bias, activation, context.dtype_name, context.layout, context.algorithm)
         if key not in self._primitives:
-            if shape[1] != self.weight.shape[1] * self.groups:
-                raise ValueError(
-                    f"x of {label(self)} has {shape[1]} channels, expected "
-                    f"{self.weight.shape[1] * self.groups}"
-                )
+            self._require_channels(shape)
             self._primitives[key] = dlprim.Conv2d(
                 shape,
                 self.weight.shape,
@@ -199,6 +197,17 @@ class Conv2d(Module):
                 bias=bias,
             )
         return self._primitives[key]
+
+    def _require_channels(self, shape: Shape) -> None:
+        C = self.weight.shape[1] * self.groups
+        if shape[1] == C:
+            return
+        turned = ""
+        if shape[3] == C:
+            turned = "; images with channels last are turned by x.transpose(0, 3, 1, 2)"
+        raise ValueError(
+            f"x of Conv2d {self.name!r} has shape {shape}, expected (N, {C}, H, W){turned}"
+        )
 
     @forward_pass
     def forward(self, x: Images, training: bool | None = None) -> Images:

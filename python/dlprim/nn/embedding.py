@@ -10,7 +10,7 @@ import dlprim
 from dlprim.arguments.scalars import integer, real
 from dlprim.nn.initial import generator_or_own, normal
 from dlprim.nn.module import Array, Module, Ready, finished
-from dlprim.nn.parameter import Parameter
+from dlprim.nn.parameter import Parameter, of_layer
 from dlprim.nn.passes import backward_pass, forward_pass, label
 
 
@@ -42,6 +42,7 @@ class Embedding(Module):
     takes_images = False
     takes_integers = True
     of_passes = ("indices",)
+    weight: Parameter = of_layer(Parameter)
 
     def __init__(
         self,

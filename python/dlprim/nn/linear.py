@@ -14,7 +14,7 @@ from dlprim.arguments.scalars import flag, fraction, integer, real
 from dlprim.nn.context import Images, array_of
 from dlprim.nn.initial import generator_or_own, normal, uniform, zeros
 from dlprim.nn.module import Array, Module, Ready, finished
-from dlprim.nn.parameter import FloatArray, Parameter
+from dlprim.nn.parameter import FloatArray, Parameter, of_layer
 from dlprim.nn.passes import backward_pass, forward_pass
 
 
@@ -45,6 +45,8 @@ class Linear(Module):
 
     takes_images = False
     of_passes = ("_primitives", "_packed", "_used", "_kept")
+    weight: Parameter = of_layer(Parameter)
+    bias: Parameter | None = of_layer(Parameter, or_none=True)
 
     def __init__(
         self,

@@ -88,6 +88,8 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
             line = data[: 2 * len(_MAGIC)].split(b"\n")[0].decode(errors="replace")
             raise ModelFileError(f"{path} is {line!r}, expected {_MAGIC[:-1].decode()!r}")
         what = f"it begins with {data[:8]!r}" if data else "it is empty"
+        if data.startswith(b"PK"):
+            what += ", as of an .npz file; dlprim.train.load reads checkpoints of dlprim.train"
         raise ModelFileError(f"{path} is no file of dlprim.nn.save: {what}")
     begin = len(_MAGIC) + _LENGTH
     length = int.from_bytes(data[len(_MAGIC) : begin], "little")

@@ -392,13 +392,28 @@ class Module(ABC):
             )
         return found
 
-    def state_dict(self) -> dict[str, Array]:
-        """Parameters and statistics by PyTorch's names: copies.
+    def named_parameters(self) -> list[tuple[str, Parameter]]:
+        """All trained arrays and their names in `state_dict`, in forward order.
 
         Raises
         ------
         ValueError
-            Two of them have one name, as where `use` was not called.
+            As `parameters`.
+        """
+        self.parameters()  # which refuses what is in two places
+        return [
+            (joined(path, key), it)
+            for path, module in self._paths(self.name)
+            for key, it in module.own_parameters().items()
+        ]
+
+    def state_dict(self) -> dict[str, Array]:
+        """Parameters and statistics by PyTorch's names, those of their places: copies.
+
+        Raises
+        ------
+        ValueError
+            Two of them have one name, or a layer is in two places.
         """
         return {name: array.copy() for name, array in self._state().items()}
 
@@ -433,12 +448,20 @@ class Module(ABC):
 
     def _state(self) -> dict[str, Array]:
         state: dict[str, Array] = {}
-        for module in self.modules():
+        for _ in self.modules():
+            pass  # which refuses layers in two places
+        for path, module in self._paths(self.name):
             for key, parameter in module.own_parameters().items():
-                _add(state, joined(module.name, key), parameter.value)
+                _add(state, joined(path, key), parameter.value)
             for key, array in module.own_statistics().items():
-                _add(state, joined(module.name, key), array)
+                _add(state, joined(path, key), array)
         return state
+
+    def _paths(self, path: str) -> Iterator[tuple[str, Module]]:
+        """This one and all inside it by the names that `use` gives them."""
+        yield path, self
+        for key, child in self.children().items():
+            yield from child._paths(joined(path, key))
 
 
 def _emptied(value: Any) -> Any:
@@ -448,10 +471,7 @@ def _emptied(value: Any) -> Any:
 
 def _add(state: dict[str, Array], name: str, array: Array) -> None:
     if name in state:
-        raise ValueError(
-            f"two arrays of the model are called {name!r}, expected a name for each; "
-            "use(Context()) of the outermost module gives names"
-        )
+        raise ValueError(f"two arrays of the model are called {name!r}, expected a name for each")
     state[name] = array
 
 
@@ -459,7 +479,7 @@ def _entries(module: Module, kind: type[Kind]) -> dict[str, Kind]:
     """Attributes of a type, and what of it those hold that are lists, tuples or dicts."""
     found: dict[str, Kind] = {}
     for name, it in vars(module).items():
-        known = _KINDS[type(it)]
+        known = KINDS[type(it)]
         if known is kind:
             found[name] = it
         elif known is list and it and name not in module.of_passes:
@@ -469,7 +489,7 @@ def _entries(module: Module, kind: type[Kind]) -> dict[str, Kind]:
 
 def _add_entries(found: dict[str, Kind], name: str, holder: Any, kind: type[Kind]) -> None:
     for key, it in holder.items() if isinstance(holder, dict) else enumerate(holder):
-        known, path = _KINDS[type(it)], f"{name}.{key}"
+        known, path = KINDS[type(it)], f"{name}.{key}"
         if known is kind:
             if isinstance(holder, set | frozenset):
                 raise TypeError(
@@ -494,7 +514,7 @@ class _Kinds(dict[type, type]):
         return self[given]
 
 
-_KINDS = _Kinds()
+KINDS = _Kinds()
 
 
 def joined(prefix: str, name: str) -> str:

@@ -13,7 +13,7 @@ from dlprim.arguments.scalars import fraction, integer, real
 from dlprim.nn.arguments import fixed
 from dlprim.nn.context import Images
 from dlprim.nn.module import Array, Module, Ready, finished
-from dlprim.nn.parameter import FloatArray, Parameter, Tracked
+from dlprim.nn.parameter import FloatArray, Parameter, Tracked, of_layer
 from dlprim.nn.passes import backward_pass, forward_pass
 from dlprim.primitives.populations import Population
 
@@ -50,6 +50,10 @@ class BatchNorm2d(Module):
 
     takes_images = True
     of_passes = ("_primitives", "_kept", "population")
+    weight: Parameter = of_layer(Parameter)
+    bias: Parameter = of_layer(Parameter)
+    mean: Tracked = of_layer(Tracked)
+    var: Tracked = of_layer(Tracked)
     activation = fixed("activation")
     takes_single = False  # values of a channel in training, as where only shapes are asked for
 

@@ -163,6 +163,18 @@ class Parameter(Tracked):
         if gradient is not self._gradient:  # which `p.gradient *= ...` assigns
             self._gradient[...] = values_for(f"gradient of {self.name!r}", gradient, self._gradient)
 
+    @property
+    def grad(self) -> FloatArray:
+        """PyTorch's name of `gradient`, refused: None clears nothing here."""
+        raise AttributeError(f"grad of Parameter {self.name!r} is called gradient, expected that")
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        raise AttributeError(
+            f"grad of Parameter {self.name!r} is assigned, expected gradient, as in "
+            "p.gradient = array; backward overwrites it, so nothing needs to be cleared"
+        )
+
     def hold_gradient(self, array: FloatArray) -> None:
         """From now on backward passes write the gradient to ``array``, which takes the values over.
 
@@ -184,6 +196,37 @@ class Parameter(Tracked):
 
     def __repr__(self) -> str:
         return f"<dlprim.nn.Parameter {self.name} {self.shape}>"
+
+
+class _OfLayer:
+    """It has no ``__get__``, so that reading is as quick as without it."""
+
+    def __init__(self, kind: type[Tracked], or_none: bool = False) -> None:
+        self._kinds: tuple[type, ...] = (kind, type(None)) if or_none else (kind,)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __set__(self, layer: Any, value: Any) -> None:
+        if not isinstance(value, self._kinds):
+            name, kind = self._name, type(layer).__name__
+            raise TypeError(
+                f"{name} of {kind} {layer.name!r} is assigned a {type(value).__name__}, expected "
+                f"its value, as in layer.{name}.value = array, which copies it into the parameter"
+            )
+        vars(layer)[self._name] = value
+
+
+def of_layer(kind: type[Tracked], or_none: bool = False) -> Any:
+    """An attribute of a layer that refuses all but a `Parameter`, or other `Tracked`.
+
+    Parameters
+    ----------
+    kind : type
+    or_none : bool
+        Whether None may be assigned too, as to a bias.
+    """
+    return _OfLayer(kind, or_none)
 
 
 def _are_same(one: FloatArray, other: FloatArray) -> bool:

@@ -26,6 +26,7 @@ Pass = TypeVar("Pass", bound=Callable[..., Any])
 Sample: TypeAlias = tuple[str, Any, int, bytes]
 
 _FLOAT32 = np.dtype(np.float32)
+_MODE = "; it is in inference mode, which train() of the model ends"
 _SAMPLES = 32  # at least, of those that there are: a batch that was filled anew differs in one
 
 
@@ -38,8 +39,9 @@ def forward_pass(method: Pass) -> Pass:
             x = _operand(self, x)
         if training is not True and training is not False:
             training = self.training if training is None else flag("training", training)
+        state = self.__dict__  # as containers look at what is assigned
         if training:
-            self.awaited = None
+            state["awaited"] = None
         buffers = self.context.buffers
         given = None  # dtype from outside
         if buffers.thread == get_ident():
@@ -50,19 +52,19 @@ def forward_pass(method: Pass) -> Pass:
                 _require_number(self, given)
                 x = _as(self.context.dtype, x)
             if training:
-                self.watched = _sample("x", x) if self.reads_input else ()
+                state["watched"] = _sample("x", x) if self.reads_input else ()
             try:
                 buffers.enter(self if training else object(), training)
                 y = method(self, x, training, *rest, **named)
                 buffers.hand_over(array_of(y))
                 if training and self.reads_result:
-                    self.watched += _sample("the result", y)
+                    state["watched"] += _sample("the result", y)
             except BaseException:
                 buffers.leave(has_failed=True)
                 raise
             buffers.leave()
         if training:
-            self.awaited, self.given = _form(y), given
+            state["awaited"], state["given"] = _form(y), given
         return y
 
     return cast(Pass, run)
@@ -76,11 +78,11 @@ def backward_pass(method: Pass) -> Pass:
         if self.awaited is None:
             raise RuntimeError(
                 f"backward of {label(self)} follows no training forward, expected one in front of "
-                "each backward"
+                f"each backward{'' if self.training else _MODE}"
             )
         if dy is not None or self.needs_gradient:
             _require_form(self, dy)
-        self.awaited = None
+        self.__dict__["awaited"] = None
         buffers = self.context.buffers
         if buffers.thread == get_ident():
             return method(self, dy, ready)
@@ -157,7 +159,7 @@ def _sample(what: str, array: Any) -> tuple[Sample, ...]:
 
 
 def _require_unwritten(module: Any) -> None:
-    watched, module.watched = module.watched, ()
+    watched, module.__dict__["watched"] = module.watched, ()
     for what, array, step, values in watched:
         if array.flat[::step].tobytes() != values:
             module.awaited = None

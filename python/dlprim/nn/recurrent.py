@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import dlprim
+from dlprim.arguments.arrays import contiguous
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import flag, integer
 from dlprim.nn.arguments import fixed
@@ -42,8 +43,9 @@ class Recurrent(Module):
     Attributes
     ----------
     states : list of tuple of ndarray
-        Of each layer and direction after the latest `forward`: (h,) or (h, c). Where `carry` is
-        set, the next `forward` begins with them, and no gradient flows between the two.
+        Of each layer and direction after the latest `forward`: (h,) or (h, c), each (N, K). Where
+        `carry` is set, the next `forward` begins with them, and no gradient flows between the two;
+        without it every forward begins with zeros, whatever is assigned here.
     carry : bool
         Not of two directions.
 
@@ -124,14 +126,20 @@ class Recurrent(Module):
         """
         saved: list[Any] = []
         states: list[tuple[Array, ...]] = []
-        if x.ndim != 3 or x.shape[2] != self._C:
-            raise ValueError(f"x of {label(self)} has shape {x.shape}, expected (T, N, {self._C})")
-        begin = self._begin(x.shape)
-        self._pack_where_due(x.shape, training)
+        shape = x.shape
+        if len(shape) != 3 or shape[2] != self._C:
+            raise ValueError(
+                f"x of {label(self)} has shape {shape}, expected (T, N, {self._C}): steps, "
+                "sequences, channels"
+            )
+        if not x.flags.carray:
+            x = contiguous(x)
+        begin = self._begin(shape)
+        self._pack_where_due(shape, training)
         for layer in range(self.layers):
             results = []
             for direction in self._directions:
-                rnn = self._primitive(layer, x.shape, direction)
+                rnn = self._primitive(layer, shape, direction)
                 name = f"{self.name}.{layer}{direction}"
                 weights = self._weights[f"{layer}{direction}"]
                 with self.context.timed(name, "forward" if training else "inference", rnn.flops):
@@ -151,6 +159,7 @@ class Recurrent(Module):
 
     @backward_pass
     def backward(self, dy: Any, ready: Ready | None = None) -> Array:
+        dy = contiguous(dy)
         for layer in reversed(range(self.layers)):
             sources = []
             for place, direction in reversed(list(enumerate(self._directions))):
@@ -226,7 +235,30 @@ class Recurrent(Module):
 
 
 class LSTM(Recurrent):
-    """``Recurrent("lstm", ...)``: an LSTM with the parameters of `torch.nn.LSTM`."""
+    """An LSTM of several layers with the parameters of `torch.nn.LSTM`: `Recurrent` of that cell.
+
+    Takes plain (T, N, C): steps, sequences, channels. The result is (T, N, K), with both directions
+    (T, N, 2 K).
+
+    Parameters
+    ----------
+    C, K : int
+        Input channels, and channels of every state.
+    layers : int
+        PyTorch's num_layers.
+    bidirectional : bool
+        Each layer has a second direction.
+    generator : numpy.random.Generator, optional
+        Draws the parameters; `dlprim.nn.seed`'s without it.
+
+    Attributes
+    ----------
+    states : list of tuple of ndarray
+        (h, c) of each layer and direction after the latest `forward`, each (N, K).
+    carry : bool
+        Whether the next `forward` begins with `states`; False at first, when it begins with zeros
+        whatever is assigned to `states`.
+    """
 
     def __init__(
         self,
@@ -244,7 +276,30 @@ class LSTM(Recurrent):
 
 
 class GRU(Recurrent):
-    """``Recurrent("gru", ...)``: a GRU with the parameters of `torch.nn.GRU`."""
+    """A GRU of several layers with the parameters of `torch.nn.GRU`: `Recurrent` of that cell.
+
+    Takes plain (T, N, C): steps, sequences, channels. The result is (T, N, K), with both directions
+    (T, N, 2 K).
+
+    Parameters
+    ----------
+    C, K : int
+        Input channels, and channels of every state.
+    layers : int
+        PyTorch's num_layers.
+    bidirectional : bool
+        Each layer has a second direction.
+    generator : numpy.random.Generator, optional
+        Draws the parameters; `dlprim.nn.seed`'s without it.
+
+    Attributes
+    ----------
+    states : list of tuple of ndarray
+        (h,) of each layer and direction after the latest `forward`, each (N, K).
+    carry : bool
+        Whether the next `forward` begins with `states`; False at first, when it begins with zeros
+        whatever is assigned to `states`.
+    """
 
     def __init__(
         self,

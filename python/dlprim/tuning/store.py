@@ -174,7 +174,10 @@ def _read(path: Path) -> Entries:
         if path not in _warned:
             _warned.add(path)
             warnings.warn(
-                f"the tuned schedules in {path} are ignored: {reason}", RuntimeWarning, stacklevel=6
+                f"the tuned schedules in {path} are ignored: {reason}; delete the file, or replace "
+                "it with dlprim.tune",
+                RuntimeWarning,
+                stacklevel=6,
             )
         return {}
 

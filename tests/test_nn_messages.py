@@ -1,0 +1,147 @@
+"""What layers, optimisers and files say, to who comes from PyTorch, of what they do not take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlprim
+from dlprim import nn
+from dlprim.optim import SGD, AdamW
+from dlprim.tuning import store
+
+
+def values(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+# ---------------------------------------------------------------- optimisers
+
+
+def test_optimisers_take_the_names_of_pytorch() -> None:
+    weights = [nn.Parameter(np.ones(2))]
+    assert SGD(weights, lr=0.1).learning_rate == AdamW(weights, lr=0.1).learning_rate == 0.1
+    assert AdamW(weights, eps=1e-6).epsilon == 1e-6
+    assert SGD(weights).learning_rate == 1e-3
+    assert AdamW(weights).epsilon == 1e-8
+    with pytest.raises(ValueError, match=r"^lr is -1"):
+        SGD(weights, lr=-1)
+    for given in (0.5, 1e-3):
+        with pytest.raises(TypeError, match=r"^learning_rate and lr are given"):
+            AdamW(weights, given, lr=0.1)
+    with pytest.raises(TypeError, match=r"^epsilon and eps are given"):
+        AdamW(weights, epsilon=1e-8, eps=1e-6)
+    with pytest.raises(ValueError, match=r"^epsilon is 0"):
+        AdamW(weights, eps=0)
+
+
+# ---------------------------------------------------------------- passes
+
+
+def test_backward_in_inference_mode_says_so() -> None:
+    model = nn.Sequential(nn.Linear(2, 2)).eval()
+    y = model(values(3, 2))
+    with pytest.raises(RuntimeError, match=r"no training forward.*inference mode, which train\(\)"):
+        model.backward(np.ones_like(y))
+    with pytest.raises(RuntimeError, match=r"in front of each backward$"):
+        model.train().backward(np.ones_like(y))
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+@pytest.mark.parametrize("layout", ["blocked", "NHWC"])
+def test_images_are_added(kind: str, layout: str) -> None:
+    pack = nn.Pack()
+    pack.use(nn.Context(kind, layout))
+    one, two = (pack.forward(values(2, 5, 3, 3, seed=it), False) for it in (0, 1))
+    found = one + two
+    assert isinstance(found, nn.Images)
+    expected = np.float32(one.unpack()) + np.float32(two.unpack())
+    np.testing.assert_allclose(np.float32(found.unpack()), expected, rtol=0.01, atol=1e-6)
+    three = pack.forward(values(2, 6, 3, 3), False)
+    for wrong, error in ((three, ValueError), (values(2, 5, 3, 3), TypeError), ((1,), TypeError)):
+        with pytest.raises(error, match=r"^Images .*are added to .*, expected"):
+            one + wrong
+    with pytest.raises(TypeError, match=r"expected images\.unpack\(\)"):
+        np.asarray(one)
+
+
+@pytest.mark.parametrize("make", [nn.LSTM, nn.GRU])
+def test_recurrent_layers_take_views_and_name_their_shapes(make: Any) -> None:
+    model = nn.Sequential({"rnn": make(3, 4, bidirectional=True)})
+    x, dy = values(2, 5, 3), values(2, 5, 8)
+    turned, expected = x.transpose(1, 0, 2), x.transpose(1, 0, 2).copy()
+    np.testing.assert_array_equal(model.forward(turned), model.forward(expected))
+    given = model.backward(dy.transpose(1, 0, 2))
+    model.forward(expected)
+    np.testing.assert_array_equal(given, model.backward(dy.transpose(1, 0, 2).copy()))
+    for wrong in (values(5, 3), values(5, 2, 4)):
+        with pytest.raises(ValueError, match=r"^x of \w+ 'rnn' has shape .*expected \(T, N, 3\)"):
+            model.forward(wrong)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_convolutions_name_themselves_and_channels_last(training: bool) -> None:
+    model = nn.Sequential({"pack": nn.Pack(), "stem": nn.Conv2d(3, 4, 3)})
+    expected = r"^x of Conv2d 'stem' has shape \(2, 8, 8, 3\), expected \(N, 3, H, W\); .*transpose"
+    with pytest.raises(ValueError, match=expected):
+        model.forward(values(2, 8, 8, 3), training)
+    with pytest.raises(ValueError, match=r"expected \(N, 3, H, W\)$"):
+        model.forward(values(2, 4, 8, 8), training)
+
+
+def test_help_of_recurrent_layers_and_fixed_attributes() -> None:
+    for kind in (nn.LSTM, nn.GRU):
+        for word in ("(T, N, C)", "states", "carry", "num_layers"):
+            assert word in (kind.__doc__ or "")
+        assert "carry" in (nn.Recurrent.__doc__ or "")
+    assert nn.Recurrent.layers.__doc__ == "As the layer was made with: layers."
+
+
+# ---------------------------------------------------------------- arrays and files
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.uint8])
+def test_labels_and_indices_are_told_the_conversion(kind: Any) -> None:
+    for call in (
+        lambda it: dlprim.softmax_cross_entropy(values(2, 3), it),
+        lambda it: dlprim.embedding(it, values(4, 3)),
+    ):
+        with pytest.raises(TypeError, match=r"expected int64: .*\.astype\(np\.int64\)$"):
+            call(np.zeros(2, kind))
+
+
+def test_bfloat16_of_torch_is_told_what_to_do() -> None:
+    class Tensor:
+        shape = (2,)
+
+        class Kind:
+            def __str__(self) -> str:
+                return "torch.bfloat16"
+
+        dtype = Kind()
+
+        def __dlpack__(self, **_: Any) -> Any:
+            raise BufferError("Unsupported dtype in DLTensor.")
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 1, 0
+
+    with pytest.raises(TypeError, match=r"^x has dtype torch\.bfloat16.*\.float\(\).*torch\.int16"):
+        dlprim.add(Tensor(), values(2))  # type: ignore[arg-type]
+
+
+def test_a_checkpoint_is_told_who_reads_it(tmp_path: Path) -> None:
+    np.savez(tmp_path / "it.npz", x=values(2))
+    with pytest.raises(nn.ModelFileError, match=r"dlprim\.train\.load reads checkpoints"):
+        nn.load(tmp_path / "it.npz")
+
+
+def test_a_stale_file_of_schedules_says_what_to_do(stored_schedules: Path) -> None:
+    path = store.file_in(stored_schedules)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{}")
+    with pytest.warns(RuntimeWarning, match=r"are ignored: .*; delete the file, or .*dlprim\.tune"):
+        dlprim.Linear((2, 3), 4)
