@@ -185,33 +185,8 @@ void refuse_measure(std::size_t given, const py::kwargs& named) {
 }  // namespace
 
 void register_kernel(py::module_& module) {
-    py::options options;
-    options.disable_function_signatures();  // in favour of those in the documentation
-    py::class_<Kernel>(module, "Kernel")
-        .def(py::init(&make_kernel), py::arg("request"))
-        .def(
-            "__call__",
-            [](const Kernel& self, py::handle a, py::handle b, py::handle c,
-               const py::kwargs& others) { self.call(call_arguments(a, b, c, others)); },
-            py::arg("a"), py::arg("b"), py::arg("c"), kCallDocumentation)
-        // Tried after the other, whose failure is about how it was called.
-        .def("__call__",
-             [](const Kernel&, const py::args& given, const py::kwargs&) {
-                 throw py::type_error("a kernel was called with " + std::to_string(given.size()) +
-                                      " arguments by position, expected a, b and c, and all "
-                                      "others by name, as in kernel(a, b, c, bias=bias)");
-             })
-        .def(
-            "measure",
-            [](const Kernel& self, py::handle a, py::handle b, py::handle c, py::handle repeats,
-               const py::kwargs& others) {
-                return self.measure(call_arguments(a, b, c, others),
-                                    integer_or("repeats", repeats, 0));
-            },
-            py::arg("a"), py::arg("b"), py::arg("c"), py::kw_only(), py::arg("repeats"),
-            kMeasureDocumentation)
-        .def("measure", [](const Kernel&, const py::args& given,
-                           const py::kwargs& named) { refuse_measure(given.size(), named); })
+    py::class_<Kernel> kernel(module, "Kernel");
+    kernel.def(py::init(&make_kernel), py::arg("request"))
         .def_property_readonly(
             "isa",
             [](const Kernel& self) { return std::string(name_of(self.brgemm_kernel().isa())); })
@@ -221,6 +196,36 @@ void register_kernel(py::module_& module) {
         .def_property_readonly(
             "plan", [](const Kernel& self) { return to_string(self.brgemm_kernel().plan()); })
         .def_property_readonly("code", code_of);
+    {
+        py::options options;
+        options.disable_function_signatures();  // in favour of those in the documentation
+        kernel
+            .def(
+                "__call__",
+                [](const Kernel& self, py::handle a, py::handle b, py::handle c,
+                   const py::kwargs& others) { self.call(call_arguments(a, b, c, others)); },
+                py::arg("a"), py::arg("b"), py::arg("c"), kCallDocumentation)
+            // Tried after the other, whose failure is about how it was called.
+            .def("__call__",
+                 [](const Kernel&, const py::args& given, const py::kwargs&) {
+                     throw py::type_error("a kernel was called with " +
+                                          std::to_string(given.size()) +
+                                          " arguments by position, expected a, b and c, and all "
+                                          "others by name, as in kernel(a, b, c, bias=bias)");
+                 })
+            .def(
+                "measure",
+                [](const Kernel& self, py::handle a, py::handle b, py::handle c, py::handle repeats,
+                   const py::kwargs& others) {
+                    return self.measure(call_arguments(a, b, c, others),
+                                        integer_or("repeats", repeats, 0));
+                },
+                py::arg("a"), py::arg("b"), py::arg("c"), py::kw_only(), py::arg("repeats"),
+                kMeasureDocumentation)
+            .def("measure", [](const Kernel&, const py::args& given, const py::kwargs& named) {
+                refuse_measure(given.size(), named);
+            });
+    }
     module.def("kernel_cache_info", cache_info);
     module.def("kernel_cache_clear", [] {
         kernel_cache_clear();
