@@ -127,8 +127,10 @@ def test_stub_of_the_kernel_names_what_the_class_has() -> None:
     assert public == set(methods)
     documented = documented_parameters(_core.Kernel.__init__)
     assert parameters(methods["__init__"]) == documented
-    for parameter in parameters(methods["__call__"]):  # looked up by hand, documented as text
-        assert parameter in _core.Kernel.__call__.__doc__
+    for name in ("__call__", "measure"):  # keywords are looked up by hand, documented as text
+        signature = inspect.signature(getattr(_core.Kernel, name))
+        named = {"self", "others"}  # the last of which is every other keyword
+        assert set(parameters(methods[name])) - named == set(signature.parameters) - named
 
 
 def test_public_names_are_documented() -> None:
