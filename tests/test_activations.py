@@ -200,7 +200,7 @@ def test_functions_show_what_they_are() -> None:
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_against_pytorch(name: str) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="PyTorch is an optional peer")
     function = getattr(torch.nn.functional, name)
     x, dy = away_from_steps(name, normal(1000)), normal(1000, 1, 1)
     leaf = torch.from_numpy(x).double().requires_grad_()

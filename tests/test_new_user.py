@@ -140,7 +140,9 @@ def test_weights_of_pytorch(section: str, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_program_trains_and_predicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    datasets: Any = pytest.importorskip("sklearn.datasets")
+    datasets: Any = pytest.importorskip(
+        "sklearn.datasets", reason="the digits are part of scikit-learn"
+    )
     section = "What the program trained"
     (flags,) = trainings(block("docs/predict.md", section, language="sh").text)
     printed_by(tmp_path, *PROGRAM, *flags)

@@ -238,7 +238,7 @@ def test_inference_follows_statistics_of_forward_passes_alone() -> None:
 
 
 def test_bfloat16_is_near_float32() -> None:
-    pytest.importorskip("ml_dtypes")
+    pytest.importorskip("ml_dtypes", reason="it has the type of bfloat16 arrays")
     x = generator(1).standard_normal((4, 3, 32, 32), np.float32)
     results = []
     for dtype in ("float32", "bfloat16"):
@@ -272,7 +272,7 @@ def test_state_dict_goes_to_another_model_and_refuses_by_name() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_inference_in_slices_is_inference_of_each_image(dtype: str) -> None:
     if dtype == "bfloat16":
-        pytest.importorskip("ml_dtypes")
+        pytest.importorskip("ml_dtypes", reason="it has the type of bfloat16 arrays")
     model = shaken(nn.resnet((2, 1, 1), 8, 4, generator(), nn.Context(dtype)))
     x = generator(1).standard_normal((7, 3, 32, 32), np.float32)  # 4 images at a time, and 3
     buffers = model.context.buffers

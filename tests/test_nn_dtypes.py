@@ -12,7 +12,9 @@ import dlprim
 from dlprim import nn
 from dlprim.arguments.floats import bfloat16_dtype
 
-pytest.importorskip("ml_dtypes")  # without which bfloat16 is known by the model alone
+pytest.importorskip(
+    "ml_dtypes", reason="it has the type of bfloat16 arrays"
+)  # without which bfloat16 is known by the model alone
 random = np.random.default_rng(0)
 BFLOAT16 = bfloat16_dtype()
 DTYPES = {"float32": np.dtype(np.float32), "bfloat16": BFLOAT16}

@@ -33,7 +33,7 @@ def logits_of_cnn(x: Any, values: Any, widths: int) -> Any:
 @pytest.mark.parametrize("dtype", BOUND)
 def test_gradients_of_a_convolutional_network(dtype: str, layout: str) -> None:
     if dtype == "bfloat16":
-        pytest.importorskip("ml_dtypes")
+        pytest.importorskip("ml_dtypes", reason="it has the type of bfloat16 arrays")
     model = shaken(cnn(3, (16, 40), 5, generator()))
     model.use(nn.Context(dtype, layout))
     x = generator(1).standard_normal((8, 3, 12, 10), np.float32)
@@ -46,7 +46,7 @@ def test_gradients_of_a_convolutional_network(dtype: str, layout: str) -> None:
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_gradients_of_a_language_model_in_bfloat16(cell: str) -> None:
-    pytest.importorskip("ml_dtypes")
+    pytest.importorskip("ml_dtypes", reason="it has the type of bfloat16 arrays")
     model = shaken(LanguageModel(cell, 11, 33, 2, generator(), embedded=8))
     model.use(nn.Context("bfloat16"))
     x = generator(1).integers(0, 11, (6, 3))
@@ -62,7 +62,7 @@ def test_gradients_of_a_language_model_in_bfloat16(cell: str) -> None:
 @pytest.mark.parametrize("dtype", BOUND)
 def test_gradients_through_dropout_whose_mask_is_known(dtype: str, layout: str) -> None:
     if dtype == "bfloat16":
-        pytest.importorskip("ml_dtypes")
+        pytest.importorskip("ml_dtypes", reason="it has the type of bfloat16 arrays")
     layers: dict[str, nn.Module] = {
         "pack": nn.Pack(),
         "conv": nn.Conv2d(3, 6, 3, padding=1, bias=False, generator=generator(1)),
@@ -96,7 +96,7 @@ def test_gradients_through_dropout_whose_mask_is_known(dtype: str, layout: str) 
 @pytest.mark.parametrize("dtype", BOUND)
 def test_gradients_through_relu_mean_of_windows_and_flatten(dtype: str, layout: str) -> None:
     if dtype == "bfloat16":
-        pytest.importorskip("ml_dtypes")
+        pytest.importorskip("ml_dtypes", reason="it has the type of bfloat16 arrays")
     layers: dict[str, nn.Module] = {
         "pack": nn.Pack(),
         "conv": nn.Conv2d(4, 6, 3, padding=1, groups=2, bias=False, generator=generator(1)),
@@ -136,7 +136,7 @@ def test_gradients_through_relu_mean_of_windows_and_flatten(dtype: str, layout: 
 @pytest.mark.parametrize("layout", ["blocked", "NHWC"])
 @pytest.mark.parametrize("name", ["resnet", "cnn", "gru"])
 def test_threads_do_not_change_a_bit_in_bfloat16(name: str, layout: str) -> None:
-    pytest.importorskip("ml_dtypes")
+    pytest.importorskip("ml_dtypes", reason="it has the type of bfloat16 arrays")
     found = []
     for threads in (1, 2):
         context = nn.Context("bfloat16", layout)

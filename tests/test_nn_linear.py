@@ -23,7 +23,7 @@ def generator(seed: int = 0) -> np.random.Generator:
 
 def made(dtype: str, activation: str | None = None, bias: bool = True) -> nn.Linear:
     if dtype == "bfloat16":
-        pytest.importorskip("ml_dtypes")
+        pytest.importorskip("ml_dtypes", reason="it has the type of bfloat16 arrays")
     layer = nn.Linear(C, K, activation=activation, generator=generator(), bias=bias)
     if layer.bias is not None:
         layer.bias.value[...] = generator(1).standard_normal(K, np.float32)

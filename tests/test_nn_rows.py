@@ -58,7 +58,7 @@ def dense(x: Any, values: Any, name: str) -> Any:
 @pytest.mark.parametrize("place", range(len(ELEMENTWISE)))
 def test_gradients_through_activations(place: int, dtype: str) -> None:
     if dtype == "bfloat16":
-        pytest.importorskip("ml_dtypes")
+        pytest.importorskip("ml_dtypes", reason="it has the type of bfloat16 arrays")
     make, name, settings = ELEMENTWISE[place]
     layers = {
         "a": nn.Linear(7, 20, generator=generator(1)),
@@ -83,7 +83,7 @@ def test_gradients_through_activations(place: int, dtype: str) -> None:
 @pytest.mark.parametrize("kind", ["layer", "rms", "plain"])
 def test_gradients_through_norms_and_softmax(kind: str, dtype: str) -> None:
     if dtype == "bfloat16":
-        pytest.importorskip("ml_dtypes")
+        pytest.importorskip("ml_dtypes", reason="it has the type of bfloat16 arrays")
     norm: nn.Module = nn.LayerNorm((3, 6)) if kind == "layer" else nn.RMSNorm((3, 6), eps=1e-3)
     if kind == "plain":
         norm = nn.LayerNorm((3, 6), elementwise_affine=False)
@@ -124,7 +124,7 @@ def test_gradients_through_norms_and_softmax(kind: str, dtype: str) -> None:
 def test_gradients_through_activations_of_images(place: int, dtype: str, layout: str) -> None:
     """Whose channels do not fill their blocks, where some functions are not 0 of 0."""
     if dtype == "bfloat16":
-        pytest.importorskip("ml_dtypes")
+        pytest.importorskip("ml_dtypes", reason="it has the type of bfloat16 arrays")
     make, name, settings = ELEMENTWISE[place]
     layers: dict[str, nn.Module] = {
         "pack": nn.Pack(),
@@ -235,7 +235,7 @@ def test_refusals(call: Callable[[], Any], message: str) -> None:
 
 @pytest.mark.parametrize("dtype", BOUND)
 def test_norms_take_over_from_pytorch(dtype: str) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="PyTorch is an optional peer")
     pairs = [
         (nn.LayerNorm((3, 6)), torch.nn.LayerNorm((3, 6))),
         (nn.LayerNorm(6, 1e-3, bias=False), torch.nn.LayerNorm(6, 1e-3, bias=False)),

@@ -35,7 +35,7 @@ def network(dtype: str, layout: str) -> nn.Module:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_inference_of_any_size_and_number_is_that_of_a_new_model(dtype: str, layout: str) -> None:
     if dtype == "bfloat16":
-        pytest.importorskip("ml_dtypes")
+        pytest.importorskip("ml_dtypes", reason="it has the type of bfloat16 arrays")
     model = network(dtype, layout)
     for n, side in ((5, 64), (1, 64), (3, 64), (2, 96), (9, 64), (4, 96), (5, 64)):
         x = generator(n).standard_normal((n, 3, side, side), np.float32)
@@ -115,7 +115,7 @@ def poisoned(array: NDArray[np.float32]) -> NDArray[np.float32]:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_inference_of_grouped_convolutions_is_the_same_in_both_layouts(dtype: str) -> None:
     if dtype == "bfloat16":
-        pytest.importorskip("ml_dtypes")
+        pytest.importorskip("ml_dtypes", reason="it has the type of bfloat16 arrays")
     for c, k, groups in SHAPES:
         results = []
         for layout in ("blocked", "NHWC"):

@@ -128,7 +128,7 @@ def test_a_summary_refuses_what_is_no_input() -> None:
 def test_images_unpack_to_plain_arrays(layout: str, groups: int, dtype: str) -> None:
     x = random.standard_normal((2, 20, 3, 5), np.float32)
     if dtype == "bfloat16":
-        pytest.importorskip("ml_dtypes")
+        pytest.importorskip("ml_dtypes", reason="it has the type of bfloat16 arrays")
         x = dlprim.to_bfloat16(x)
     how: dict[str, Any] = {"layout": layout, "dtype": dtype, "groups": groups}
     packed = dlprim.Activations(x.shape, **how).pack(x)

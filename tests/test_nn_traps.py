@@ -77,7 +77,7 @@ def test_epsilon_is_followed_in_training_and_when_folded() -> None:
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_recurrent_follows_another_context(cell: str, training: bool) -> None:
-    pytest.importorskip("ml_dtypes")
+    pytest.importorskip("ml_dtypes", reason="it has the type of bfloat16 arrays")
     layer, x = nn.Recurrent(cell, 3, 4), values(3, 2, 3)
     layer.forward(x, training)
     layer.use(nn.Context("bfloat16"))

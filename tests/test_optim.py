@@ -100,7 +100,7 @@ def test_wrong_arguments_are_refused():
 
 
 def test_agrees_with_pytorch():
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="PyTorch is an optional peer")
     for ours, theirs in [
         (lambda p: SGD(p, 0.1, 0.9, weight_decay=0.01, nesterov=True),
          lambda p: torch.optim.SGD(p, 0.1, 0.9, weight_decay=0.01, nesterov=True)),

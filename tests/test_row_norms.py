@@ -181,7 +181,7 @@ def test_refusals(call: Any, message: str) -> None:
 
 
 def test_against_pytorch() -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="PyTorch is an optional peer")
     x, dy, weight, bias = operands((4, 3, 50), (3, 50))
 
     def leaf(array: Any) -> Any:

@@ -161,7 +161,7 @@ def test_refusals(call: Any, message: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_against_pytorch(name: str) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="PyTorch is an optional peer")
     value, backward = pair(name)
     x, dy = normal((3, 4, 50)), normal((3, 4, 50), 1)
     for axis in range(3):

@@ -89,7 +89,7 @@ def images() -> data.Dataset:
 
 def trainer(model: str, dtype: str) -> Trainer:
     if dtype == "bfloat16":
-        pytest.importorskip("ml_dtypes")
+        pytest.importorskip("ml_dtypes", reason="it has the type of bfloat16 arrays")
     task: Any
     if model == "cnn":
         config = TrainConfig(model="cnn", epochs=1, batch_size=4, hidden=(8,), dtype=dtype)

@@ -55,7 +55,11 @@ def test_pixels_that_are_not_scaled(
 
 
 def test_digits_as_scikit_learn_has_them(tmp_path: Path) -> None:
-    digits = pytest.importorskip("sklearn.datasets").load_digits().data
+    digits = (
+        pytest.importorskip("sklearn.datasets", reason="the digits are part of scikit-learn")
+        .load_digits()
+        .data
+    )
     assert main(["--hidden", "4", *SHORT, "--checkpoint", str(tmp_path)]) == 0
     model = load(tmp_path)
     with pytest.warns(RuntimeWarning, match="x holds values from 0 to 16, .* were -1 to 1"):
@@ -96,7 +100,9 @@ def test_arrays_of_other_kinds(tmp_path: Path) -> None:
         model(np.ma.array(pixels(), mask=pixels() > 100))
     with pytest.raises(TypeError, match="x cannot be viewed as a NumPy array"):
         model([[1, 2], [3]])
-    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    bfloat16 = pytest.importorskip(
+        "ml_dtypes", reason="it has the type of bfloat16 arrays"
+    ).bfloat16
     values = (pixels() / 127.5 - 1).astype(bfloat16)
     np.testing.assert_array_equal(model(values), model(values.astype(np.float32)))
 

@@ -44,7 +44,7 @@ def trained(folder: Path, *flags: str, src: Any = None) -> Path:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_perceptron_predicts_what_it_learnt(tmp_path: Path, dtype: str) -> None:
     if dtype == "bfloat16":
-        pytest.importorskip("ml_dtypes")
+        pytest.importorskip("ml_dtypes", reason="it has the type of bfloat16 arrays")
     flags = ("--hidden", "16", "--epochs", "3", "--batch-size", "8", "--dtype", dtype)
     model = load(trained(tmp_path, *flags))
     logits = model(images())

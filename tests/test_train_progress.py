@@ -37,7 +37,7 @@ def on_a_terminal(*flags: str) -> str:
 
 
 def test_terminal_has_a_bar_and_the_lines_of_epochs() -> None:
-    pytest.importorskip("tqdm")
+    pytest.importorskip("tqdm", reason="it draws the bars that are looked at")
     text = on_a_terminal()
     assert "\r" in text.replace("\r\n", "")
     assert "/6 [" in text  # of 2 epochs with 3 steps

@@ -85,7 +85,7 @@ def test_stop_in_the_only_epochs_last_step_loses_nothing(
 def test_bfloat16_runs_are_resumed_bit_for_bit(
     flags: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("ml_dtypes")
+    pytest.importorskip("ml_dtypes", reason="it has the type of bfloat16 arrays")
     flags += BFLOAT16
     assert main([*flags, "--json", str(tmp_path / "whole.jsonl")]) == 0
     found = stopped_and_resumed(flags, (2, 7, 8), tmp_path, monkeypatch)

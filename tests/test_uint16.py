@@ -12,7 +12,7 @@ from conftest import RunPython
 from public_methods import METHODS
 from wrong_values import CALLS, SETTINGS
 
-ml_dtypes = pytest.importorskip("ml_dtypes")
+ml_dtypes = pytest.importorskip("ml_dtypes", reason="it has the type of bfloat16 arrays")
 
 # What each of them takes as float32 by the name of the array; `out` follows from the operands.
 FLOATS = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,13 +61,13 @@ class Accessible(Module):
                 vars(self)[name] = before
             raise
 
+    @abstractmethod
     def _runs_layers(self) -> bool:
         """Whether `forward` is that of the container, which runs its layers and nothing else."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _derive(self) -> None:
         """Finds out what follows from the layers that there are."""
-        raise NotImplementedError
 
     def _key(self, place: Any) -> str:
         if isinstance(place, str):
