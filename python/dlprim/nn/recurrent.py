@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -234,7 +234,27 @@ class Recurrent(Module):
         return self._primitives[key, direction]
 
 
-class LSTM(Recurrent):
+class _OfOneCell(Recurrent):
+    """What a recurrent layer is where its class says the cell."""
+
+    _only: ClassVar[str]
+
+    def __init__(
+        self,
+        C: int,
+        K: int,
+        layers: int = 1,
+        *,
+        bidirectional: bool = False,
+        generator: np.random.Generator | None = None,
+    ) -> None:
+        super().__init__(self._only, C, K, layers, bidirectional=bidirectional, generator=generator)
+
+    def arguments(self) -> dict[str, Any]:
+        return {name: it for name, it in super().arguments().items() if name != "cell"}
+
+
+class LSTM(_OfOneCell):
     """An LSTM of several layers with the parameters of `torch.nn.LSTM`: `Recurrent` of that cell.
 
     Takes plain (T, N, C): steps, sequences, channels. The result is (T, N, K), with both directions
@@ -260,22 +280,10 @@ class LSTM(Recurrent):
         whatever is assigned to `states`.
     """
 
-    def __init__(
-        self,
-        C: int,
-        K: int,
-        layers: int = 1,
-        *,
-        bidirectional: bool = False,
-        generator: np.random.Generator | None = None,
-    ) -> None:
-        super().__init__("lstm", C, K, layers, bidirectional=bidirectional, generator=generator)
-
-    def arguments(self) -> dict[str, Any]:
-        return {name: it for name, it in super().arguments().items() if name != "cell"}
+    _only = "lstm"
 
 
-class GRU(Recurrent):
+class GRU(_OfOneCell):
     """A GRU of several layers with the parameters of `torch.nn.GRU`: `Recurrent` of that cell.
 
     Takes plain (T, N, C): steps, sequences, channels. The result is (T, N, K), with both directions
@@ -301,16 +309,4 @@ class GRU(Recurrent):
         whatever is assigned to `states`.
     """
 
-    def __init__(
-        self,
-        C: int,
-        K: int,
-        layers: int = 1,
-        *,
-        bidirectional: bool = False,
-        generator: np.random.Generator | None = None,
-    ) -> None:
-        super().__init__("gru", C, K, layers, bidirectional=bidirectional, generator=generator)
-
-    def arguments(self) -> dict[str, Any]:
-        return {name: it for name, it in super().arguments().items() if name != "cell"}
+    _only = "gru"
