@@ -193,7 +193,7 @@ def test_refusals(call: Any, message: str) -> None:
 def test_functions_show_what_they_are() -> None:
     shown = str(inspect.signature(dlprim.softplus_backward))
     assert shown.startswith("(dy: 'Any', x: 'Any', beta: 'float' = 1.0, threshold: 'float' = 20.0,")
-    assert dlprim.gelu.__module__ == "dlprim.functions.activations"
+    assert dlprim.gelu.__module__ == "dlprim.functions.rows.activations"
     with pytest.raises(TypeError, match=r"^elu\(\) got an unexpected keyword argument 'beta'"):
         dlprim.elu(normal(3), beta=1)
 

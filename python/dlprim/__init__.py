@@ -21,7 +21,7 @@ except ImportError as error:
     raise ImportError(f"{message} ({error})") from error
 
 from dlprim.arguments.floats import to_bfloat16, to_float32
-from dlprim.functions.activations import (
+from dlprim.functions.rows.activations import (
     elu,
     elu_backward,
     gelu,
@@ -51,7 +51,7 @@ from dlprim.functions.embedding import embedding, embedding_backward
 from dlprim.functions.folding import fold_batch_norm
 from dlprim.functions.linear import linear, linear_backward
 from dlprim.functions.loss import softmax_cross_entropy
-from dlprim.functions.normalization import (
+from dlprim.functions.rows.normalization import (
     layer_norm,
     layer_norm_backward,
     rms_norm,
@@ -59,7 +59,7 @@ from dlprim.functions.normalization import (
 )
 from dlprim.functions.packing import pack_b, unpack_b
 from dlprim.functions.recurrent import gru, gru_backward, lstm, lstm_backward
-from dlprim.functions.softmax import (
+from dlprim.functions.rows.softmax import (
     log_softmax,
     log_softmax_backward,
     softmax,

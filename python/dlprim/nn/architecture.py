@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dlprim.nn.activations import (
+from dlprim.nn.rows.activations import (
     ELU,
     GELU,
     SELU,
@@ -30,8 +30,8 @@ from dlprim.nn.module import Module
 from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from dlprim.nn.recurrent import GRU, LSTM, Recurrent
-from dlprim.nn.row_norm import LayerNorm, RMSNorm
-from dlprim.nn.softmax import LogSoftmax, Softmax
+from dlprim.nn.rows.row_norm import LayerNorm, RMSNorm
+from dlprim.nn.rows.softmax import LogSoftmax, Softmax
 
 _OWN: dict[str, type[Module]] = {
     kind.__name__: kind

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dlprim.arguments.arrays import Array, aligned, contiguous
 from dlprim.arguments.floats import float_operand, holds_bits
 from dlprim.arguments.scalars import integer
-from dlprim.functions.row_programs import gradient_operands, result_like, run
+from dlprim.functions.rows.row_programs import gradient_operands, result_like, run
 
 _LARGE = 1 << 12  # elements of a matrix that the core transposes faster than NumPy
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from dlprim.arguments.arrays import Array
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import real
-from dlprim.functions.row_programs import slope_of, value_of
+from dlprim.functions.rows.row_programs import slope_of, value_of
 
 
 class Value(Protocol):

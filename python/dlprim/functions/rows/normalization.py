@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dlprim.arguments.arrays import Array, FloatArray, aligned, require_shape
 from dlprim.arguments.floats import float_operand, holds_bits, widened
 from dlprim.arguments.scalars import real
-from dlprim.functions.row_programs import gradient_operands, result_like, run
+from dlprim.functions.rows.row_programs import gradient_operands, result_like, run
 
 
 class LayerNormGradients(NamedTuple):

@@ -1,0 +1,1 @@
+"""Functions of rows: what is not a product, as generated programs."""

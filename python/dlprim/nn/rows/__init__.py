@@ -1,0 +1,1 @@
+"""Layers of rows: softmax, normalisation and activations."""
