@@ -21,6 +21,14 @@ except ImportError as error:
     raise ImportError(f"{message} ({error})") from error
 
 from dlprim.arguments.floats import to_bfloat16, to_float32
+from dlprim.functions.convolution import conv2d, conv2d_backward
+from dlprim.functions.elementwise import add, dropout, relu, relu_backward
+from dlprim.functions.embedding import embedding, embedding_backward
+from dlprim.functions.folding import fold_batch_norm
+from dlprim.functions.linear import linear, linear_backward
+from dlprim.functions.loss import softmax_cross_entropy
+from dlprim.functions.packing import pack_b, unpack_b
+from dlprim.functions.recurrent import gru, gru_backward, lstm, lstm_backward
 from dlprim.functions.rows.activations import (
     elu,
     elu_backward,
@@ -45,20 +53,12 @@ from dlprim.functions.rows.activations import (
     tanh,
     tanh_backward,
 )
-from dlprim.functions.convolution import conv2d, conv2d_backward
-from dlprim.functions.elementwise import add, dropout, relu, relu_backward
-from dlprim.functions.embedding import embedding, embedding_backward
-from dlprim.functions.folding import fold_batch_norm
-from dlprim.functions.linear import linear, linear_backward
-from dlprim.functions.loss import softmax_cross_entropy
 from dlprim.functions.rows.normalization import (
     layer_norm,
     layer_norm_backward,
     rms_norm,
     rms_norm_backward,
 )
-from dlprim.functions.packing import pack_b, unpack_b
-from dlprim.functions.recurrent import gru, gru_backward, lstm, lstm_backward
 from dlprim.functions.rows.softmax import (
     log_softmax,
     log_softmax_backward,

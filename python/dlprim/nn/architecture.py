@@ -5,6 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from dlprim.nn.containers import Pack, Residual, Sequential, Sliced
+from dlprim.nn.conv import Conv2d
+from dlprim.nn.conv_batch_norm import ConvBatchNorm
+from dlprim.nn.embedding import Embedding
+from dlprim.nn.flatten import Flatten
+from dlprim.nn.initial import undrawn
+from dlprim.nn.linear import Dropout, Linear
+from dlprim.nn.module import Module
+from dlprim.nn.norm import BatchNorm2d
+from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
+from dlprim.nn.recurrent import GRU, LSTM, Recurrent
 from dlprim.nn.rows.activations import (
     ELU,
     GELU,
@@ -19,17 +30,6 @@ from dlprim.nn.rows.activations import (
     Softplus,
     Tanh,
 )
-from dlprim.nn.containers import Pack, Residual, Sequential, Sliced
-from dlprim.nn.conv import Conv2d
-from dlprim.nn.conv_batch_norm import ConvBatchNorm
-from dlprim.nn.embedding import Embedding
-from dlprim.nn.flatten import Flatten
-from dlprim.nn.initial import undrawn
-from dlprim.nn.linear import Dropout, Linear
-from dlprim.nn.module import Module
-from dlprim.nn.norm import BatchNorm2d
-from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
-from dlprim.nn.recurrent import GRU, LSTM, Recurrent
 from dlprim.nn.rows.row_norm import LayerNorm, RMSNorm
 from dlprim.nn.rows.softmax import LogSoftmax, Softmax
 
