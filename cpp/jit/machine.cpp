@@ -1,7 +1,9 @@
 #include "jit/machine.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
+#include <numeric>
 #include <string>
 
 #include <cpuid.h>
@@ -19,6 +21,7 @@ constexpr unsigned kAmdVendor = 0x6874'7541;     // "Auth", in EBX
 constexpr int kZen3Family = 0x19;                // and Zen 4's, which has AVX-512
 constexpr int kZen5Family = 0x1A;
 constexpr int kMostCaches = 8;
+constexpr std::int64_t kLineBytes = 64;
 
 struct Registers {
     unsigned a = 0;
@@ -57,8 +60,9 @@ bool read_caches(Machine& machine, unsigned leaf) {
         const std::int64_t partitions = Registers::bits(it.b, 12, 21) + 1;
         const std::int64_t line = Registers::bits(it.b, 0, 11) + 1;
         const std::int64_t sets = std::int64_t{it.c} + 1;
-        set_cache(machine, Registers::bits(it.a, 5, 7),
-                  static_cast<double>(ways * partitions * line * sets));
+        const std::int64_t level = Registers::bits(it.a, 5, 7);
+        set_cache(machine, level, static_cast<double>(ways * partitions * line * sets));
+        if (level == 1) machine.l1_ways = static_cast<int>(ways);
     }
     return true;
 }
@@ -112,6 +116,13 @@ Machine read_machine() {
 }
 
 }  // namespace
+
+double Machine::rows_kept(std::int64_t row_bytes) const {
+    const auto sets = static_cast<std::int64_t>(l1) / kLineBytes / l1_ways;
+    const std::int64_t lines_apart = std::max<std::int64_t>(row_bytes / kLineBytes, 1);
+    constexpr std::int64_t kOperands = 2;
+    return static_cast<double>(sets / std::gcd(sets, lines_apart) * l1_ways / kOperands);
+}
 
 const Machine& this_machine() {
     static const Machine machine = read_machine();

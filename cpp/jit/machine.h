@@ -4,6 +4,8 @@
 // the one below take is the kernel's to know (brgemm/multiply.h).
 #pragma once
 
+#include <cstdint>
+
 namespace dlprim {
 
 struct Machine {
@@ -11,6 +13,7 @@ struct Machine {
     double l1 = 32e3;
     double l2 = 1e6;
     double l3 = 32e6;
+    int l1_ways = 8;
     // What a core starts in a cycle: multiply-adds of whole vectors, loads of them, and vector
     // operations of any kind.
     double fmas_per_cycle = 2;
@@ -27,6 +30,11 @@ struct Machine {
     // every ISA level so far: 8 would choose other schedules for AVX2, which nobody has timed.
     double lanes = 16;
     int vector_registers = 32;
+    // Small tiles read their operands again and again, and a load shows beside a multiply-add.
+    bool few_registers() const { return vector_registers < 32; }
+    // A transposed product walks down two operands whose rows are `row_bytes` apart: so many rows
+    // of each keep their lines in the L1 cache.
+    double rows_kept(std::int64_t row_bytes) const;
     bool multiplies_halves = false;  // bfloat16, at twice the rate of float32
     // A register shuffle runs beside two vector FMAs per cycle while vector loads do not keep up
     // with one broadcast per FMA (AMD Zen 5; on Intel the shuffle port is an FMA port).

@@ -19,15 +19,12 @@ constexpr std::int64_t kDenseBand = std::int64_t{400} << 10;
 constexpr std::int64_t kLongRow = 256;
 // Where registers are few, so that small tiles read rows again and again, as many as stay in L1.
 constexpr std::int64_t kLongRowOfFewRegisters = 64;
-constexpr int kManyRegisters = 32;
 // Bytes of src from which it pays to gather pixels: those that an L2 cache does not hold. No size
 // of this CPU's, so that the order of a sum is the same on all.
 constexpr std::int64_t kWorthGathering = 1 << 20;
 constexpr std::int64_t kAnySize = std::numeric_limits<std::int64_t>::max();
 // Rows of C in a window: more do not stay in registers.
 constexpr std::int64_t kWidestWindow = 64;
-
-bool few_registers() { return this_machine().vector_registers < kManyRegisters; }
 
 bool is_pointwise(const ConvShape& shape) {
     return shape.R == 1 && shape.S == 1 && shape.pad_top == 0 && shape.pad_bottom == 0 &&
@@ -116,10 +113,10 @@ WeightsImages in_pairs(const ConvShape& whole, std::int64_t room) {
 // larger than the weights, which are read and written once for each.
 WeightsImages in_float(const ConvProblem& problem) {
     ConvShape shape = problem.shape;
-    const std::int64_t row = few_registers() ? kLongRowOfFewRegisters : kLongRow;
+    const std::int64_t row = this_machine().few_registers() ? kLongRowOfFewRegisters : kLongRow;
     const ChannelBlocks in = src_blocks(shape);
     const ChannelBlocks out = dst_blocks(shape);
-    const bool flat = problem.layout == Format::nhwc && few_registers();
+    const bool flat = problem.layout == Format::nhwc && this_machine().few_registers();
     const std::int64_t src_bytes = shape.N * shape.C * shape.H * shape.W * size_of(DType::f32);
     const bool gathers = shape.stride_w > 1 && src_bytes >= kWorthGathering;
     const bool copies_dst = flat && out.count() > 1;

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "jit/machine.h"
 #include "primitives/nest/contraction_builder.h"
 
 namespace dlprim {
@@ -11,8 +12,8 @@ namespace {
 
 // Samples per kernel call of the sum over the minibatch, about: with 64 channels of either tensor
 // they stay in the L1 cache beside each other.
-constexpr std::int64_t kFewestSamples = 48;
 constexpr std::int64_t kMostSamples = 128;
+constexpr std::int64_t kMostSamplesOfFewRegisters = 64;
 
 // Of weights that are used in place: input channels of a kernel call, and output channels whose
 // rows stream side by side.
@@ -77,6 +78,17 @@ Layout sample_pairs(const LinearShape& shape, Indices channels) {
         {{letter, blocks.count()}, {'n', (shape.N + 1) / 2}, {letter, blocks.block}, {'n', 2}});
 }
 
+// That one kernel call sums.
+std::int64_t sample_block(std::int64_t samples, DType dtype) {
+    const bool few = dtype == DType::f32 && this_machine().few_registers();
+    const std::int64_t most = few ? kMostSamplesOfFewRegisters : kMostSamples;
+    if (samples <= most) return std::max<std::int64_t>(samples, 1);
+    for (std::int64_t block = most; block >= most * 3 / 8; block -= 2) {
+        if (samples % block == 0) return block;
+    }
+    return most;
+}
+
 }  // namespace
 
 Contraction linear_forward_contraction(const LinearProblem& problem, const Epilogue& epilogue) {
@@ -116,14 +128,6 @@ Contraction linear_epilogue_contraction(const LinearProblem& problem, Epilogue e
     return made;
 }
 
-std::int64_t sample_block(std::int64_t samples) {
-    if (samples <= kMostSamples) return std::max<std::int64_t>(samples, 1);
-    for (std::int64_t block = kMostSamples; block >= kFewestSamples; block -= 2) {
-        if (samples % block == 0) return block;
-    }
-    return kMostSamples;
-}
-
 Contraction linear_weights_contraction(const LinearProblem& problem) {
     const LinearShape& shape = problem.shape;
     const bool pairs = problem.dtype == DType::bf16;
@@ -137,7 +141,7 @@ Contraction linear_weights_contraction(const LinearProblem& problem) {
          .rows = "k",
          .columns = "c",
          .depth = "n",
-         .depth_unit = sample_block(shape.N),
+         .depth_unit = sample_block(shape.N, problem.dtype),
          .transposed_a = true});
 }
 

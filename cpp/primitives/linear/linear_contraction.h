@@ -39,7 +39,4 @@ Contraction linear_epilogue_contraction(const LinearProblem& problem, Epilogue e
 // in float32 or the type of the layer. In bfloat16 A and B are [blocks][ceil(N / 2)][block][2].
 Contraction linear_weights_contraction(const LinearProblem& problem);
 
-// Samples that one kernel call of that pass sums.
-std::int64_t sample_block(std::int64_t samples);
-
 }  // namespace dlprim

@@ -33,6 +33,7 @@ struct ScheduleTraffic {
     bool fetched = false;          // what comes from memory is fetched ahead of its call
     double tasks = 0;              // that threads can share
     bool rereads_windows = false;  // from beyond the L1 cache, for every register tile
+    double depth = 0;              // products that a kernel call sums up in an element of C
 };
 
 ScheduleTraffic schedule_traffic(const Contraction& contraction, const Schedule& schedule,

@@ -25,6 +25,8 @@ constexpr std::int64_t kLargeTileRows = 192;
 constexpr std::int64_t kPanelsTogether = 16;
 // Rows that one call of a gradient of the weights sums: A and B of a call stay in the L2 cache.
 constexpr std::int64_t kSummedRows = 512;
+// Where registers are few, in the L1 cache: small tiles read them again and again.
+constexpr std::int64_t kSummedRowsOfFewRegisters = 64;
 // Weights that stay in the L3 cache beside everything else, so that all of them may follow each
 // block of rows.
 constexpr double kResidentWeights = 6e6;
@@ -101,6 +103,11 @@ Contraction diff_src(const RnnShape& shape) {
                             {.loops = "ncs", .rows = "n", .columns = "c", .depth = "s"});
 }
 
+std::int64_t most_summed_rows(DType dtype) {
+    const bool few = dtype == DType::f32 && this_machine().few_registers();
+    return few ? kSummedRowsOfFewRegisters : kSummedRows;
+}
+
 // Of one gate; `input` is what the weights are multiplied with, in panels of `input_rows` rows.
 Contraction diff_weights(const RnnShape& shape, const Panels& input, std::int64_t input_rows) {
     const std::int64_t rows = summed_rows(shape), word = elements_per_word(shape.dtype);
@@ -113,7 +120,7 @@ Contraction diff_weights(const RnnShape& shape, const Panels& input, std::int64_
          .rows = "k",
          .columns = "c",
          .depth = "r",
-         .depth_unit = std::clamp<std::int64_t>(rows, 1, kSummedRows),
+         .depth_unit = std::clamp<std::int64_t>(rows, 1, most_summed_rows(shape.dtype)),
          .transposed_a = true});
 }
 
