@@ -3,6 +3,7 @@
 #include <bit>
 #include <stdexcept>
 
+#include "jit/machine.h"
 #include "primitives/linear/narrow_product.h"
 #include "primitives/tensor/parallel.h"
 
@@ -20,6 +21,14 @@ constexpr std::int64_t kRounded = 1;
 constexpr const char* kEpilogueSchedule = "K N64";
 // Rows of plain weights in the order of storage, a few at a time.
 constexpr const char* kStreamingSchedule = "K12 C n";
+
+// Where registers are few and many long rows of the result are far apart: 28 of them at a time,
+// whose lines a large power of two between them does not drive out of the caches, and sums of 256
+// channels, of which a panel stays in the L1 cache.
+constexpr const char* kPlainForward = "N256 K c4 N28";
+constexpr const char* kPlainData = "N256 C k4 N28";
+constexpr std::int64_t kManyRows = 256;
+constexpr std::int64_t kLongRow = 65;
 
 // A step that no loop exceeds.
 constexpr std::int64_t kWhole = std::int64_t{1} << 60;
@@ -62,9 +71,19 @@ Schedule with_whole_sum(const Schedule& schedule) {
     return whole;
 }
 
+// Schedules of a product whose result is a plain array.
+std::function<std::vector<Schedule>(const Contraction&, int)> plain_candidates(
+    const LinearProblem& problem, std::int64_t columns, const char* schedule) {
+    const bool large = problem.shape.N >= kManyRows && columns >= kLongRow;
+    const bool few = problem.dtype == DType::f32 && this_machine().few_registers();
+    if (!problem.plain_results || problem.plain_weights || !large || !few) return {};
+    return [=](const Contraction&, int) { return std::vector{parse_schedule(schedule)}; };
+}
+
 ContractionRules forward_rules(const LinearSpec& spec, const LinearProblem& problem) {
     return {.contraction =
                 [=](std::int64_t variant) { return forward_contraction(spec, problem, variant); },
+            .candidates = plain_candidates(problem, problem.shape.K, kPlainForward),
             .adapted =
                 [](std::int64_t variant, const Schedule& schedule) {
                     return variant == kActivationOnly || variant == kEpilogueOnly
@@ -74,7 +93,8 @@ ContractionRules forward_rules(const LinearSpec& spec, const LinearProblem& prob
 }
 
 ContractionRules data_rules(const LinearProblem& problem) {
-    return {.contraction = [=](std::int64_t) { return linear_data_contraction(problem); }};
+    return {.contraction = [=](std::int64_t) { return linear_data_contraction(problem); },
+            .candidates = plain_candidates(problem, problem.shape.C, kPlainData)};
 }
 
 ContractionRules weights_rules(const LinearProblem& problem) {
