@@ -21,6 +21,14 @@ except ImportError as error:
     raise ImportError(f"{message} ({error})") from error
 
 from dlprim.arguments.floats import to_bfloat16, to_float32
+from dlprim.functions.convolution import conv2d, conv2d_backward
+from dlprim.functions.elementwise import add, dropout, relu, relu_backward
+from dlprim.functions.embedding import embedding, embedding_backward
+from dlprim.functions.folding import fold_batch_norm
+from dlprim.functions.linear import linear, linear_backward
+from dlprim.functions.loss import softmax_cross_entropy
+from dlprim.functions.packing import pack_b, unpack_b
+from dlprim.functions.recurrent import gru, gru_backward, lstm, lstm_backward
 from dlprim.functions.rows.activations import (
     elu,
     elu_backward,
@@ -45,20 +53,27 @@ from dlprim.functions.rows.activations import (
     tanh,
     tanh_backward,
 )
-from dlprim.functions.convolution import conv2d, conv2d_backward
-from dlprim.functions.elementwise import add, dropout, relu, relu_backward
-from dlprim.functions.embedding import embedding, embedding_backward
-from dlprim.functions.folding import fold_batch_norm
-from dlprim.functions.linear import linear, linear_backward
-from dlprim.functions.loss import softmax_cross_entropy
+from dlprim.functions.rows.group_norm import (
+    group_norm,
+    group_norm_backward,
+    instance_norm,
+    instance_norm_backward,
+)
 from dlprim.functions.rows.normalization import (
     layer_norm,
     layer_norm_backward,
     rms_norm,
     rms_norm_backward,
 )
-from dlprim.functions.packing import pack_b, unpack_b
-from dlprim.functions.recurrent import gru, gru_backward, lstm, lstm_backward
+from dlprim.functions.rows.places import argmax, argmin
+from dlprim.functions.rows.prelu import prelu, prelu_backward
+from dlprim.functions.rows.reductions import reduce_max, reduce_mean, reduce_min, reduce_sum
+from dlprim.functions.rows.residual_norm import (
+    add_layer_norm,
+    add_layer_norm_backward,
+    add_rms_norm,
+    add_rms_norm_backward,
+)
 from dlprim.functions.rows.softmax import (
     log_softmax,
     log_softmax_backward,
@@ -104,6 +119,12 @@ __all__ = [
     "MaxPool2d",
     "__version__",
     "add",
+    "add_layer_norm",
+    "add_layer_norm_backward",
+    "add_rms_norm",
+    "add_rms_norm_backward",
+    "argmax",
+    "argmin",
     "brgemm",
     "conv2d",
     "conv2d_backward",
@@ -117,12 +138,16 @@ __all__ = [
     "gelu_backward",
     "get_conv_algorithm",
     "get_num_threads",
+    "group_norm",
+    "group_norm_backward",
     "gru",
     "gru_backward",
     "hardsigmoid",
     "hardsigmoid_backward",
     "hardswish",
     "hardswish_backward",
+    "instance_norm",
+    "instance_norm_backward",
     "isa",
     "kernel_cache_clear",
     "kernel_cache_info",
@@ -139,6 +164,12 @@ __all__ = [
     "mish",
     "mish_backward",
     "pack_b",
+    "prelu",
+    "prelu_backward",
+    "reduce_max",
+    "reduce_mean",
+    "reduce_min",
+    "reduce_sum",
     "relu",
     "relu_backward",
     "rms_norm",
