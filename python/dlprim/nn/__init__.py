@@ -4,20 +4,6 @@ A model is a `Module`: it has `parameters()`, `forward`, `backward` and a `state
 PyTorch's names. Between layers activations stay packed, in buffers that are taken once and reused.
 """
 
-from dlprim.nn.rows.activations import (
-    ELU,
-    GELU,
-    SELU,
-    Hardsigmoid,
-    Hardswish,
-    LeakyReLU,
-    Mish,
-    ReLU,
-    Sigmoid,
-    SiLU,
-    Softplus,
-    Tanh,
-)
 from dlprim.nn.containers import Pack, Residual, Sequential
 from dlprim.nn.context import Context, Images
 from dlprim.nn.conv import Conv2d
@@ -33,9 +19,25 @@ from dlprim.nn.parameter import Parameter
 from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from dlprim.nn.recurrent import GRU, LSTM, Recurrent
 from dlprim.nn.resnet import resnet, resnet50
+from dlprim.nn.rows.activations import (
+    ELU,
+    GELU,
+    SELU,
+    Hardsigmoid,
+    Hardswish,
+    LeakyReLU,
+    Mish,
+    ReLU,
+    Sigmoid,
+    SiLU,
+    Softplus,
+    Tanh,
+)
+from dlprim.nn.rows.group_norm import GroupNorm, InstanceNorm2d
+from dlprim.nn.rows.prelu import PReLU
 from dlprim.nn.rows.row_norm import LayerNorm, RMSNorm
-from dlprim.nn.saving import load, save
 from dlprim.nn.rows.softmax import LogSoftmax, Softmax
+from dlprim.nn.saving import load, save
 from dlprim.nn.summary import Summary
 
 __all__ = [
@@ -53,9 +55,11 @@ __all__ = [
     "Embedding",
     "Flatten",
     "GlobalAvgPool2d",
+    "GroupNorm",
     "Hardsigmoid",
     "Hardswish",
     "Images",
+    "InstanceNorm2d",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
@@ -64,6 +68,7 @@ __all__ = [
     "Mish",
     "ModelFileError",
     "Module",
+    "PReLU",
     "Pack",
     "Parameter",
     "RMSNorm",
