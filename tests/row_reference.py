@@ -109,6 +109,43 @@ def rms_norm_backward(
     return dx, _summed(dy * x * scale, axes)
 
 
+def group_norm(
+    x: Double, groups: int, weight: Any = 1.0, bias: Any = 0.0, eps: float = 1e-5
+) -> Double:
+    rows = x.reshape(x.shape[0], groups, -1)
+    normal = layer_norm(rows, np.ones(rows.shape[2:]), 0.0, eps).reshape(x.shape)
+    return np.asarray(normal * _of_channels(weight, x) + _of_channels(bias, x))
+
+
+def group_norm_backward(
+    dy: Double, x: Double, groups: int, weight: Any = 1.0, eps: float = 1e-5
+) -> tuple[Double, Double, Double]:
+    rows, ones = (x.shape[0], groups, -1), np.ones(x[0].size // groups)
+    slope = (dy * _of_channels(weight, x)).reshape(rows)
+    dx, _, _ = layer_norm_backward(slope, x.reshape(rows), ones, eps)
+    terms = dy * group_norm(x, groups, eps=eps), dy
+    dw, db = (it.reshape(*x.shape[:2], -1).sum((0, 2)) for it in terms)
+    return dx.reshape(x.shape), dw, db
+
+
+def prelu(x: Double, weight: Any) -> Double:
+    return np.where(x > 0, x, x * _of_channels(weight, x))
+
+
+def prelu_backward(dy: Double, x: Double, weight: Any) -> tuple[Double, Double]:
+    shares = np.where(x > 0, 0, dy * x)
+    one = np.size(weight) == 1
+    dw = shares.sum() if one else shares.reshape(*x.shape[:2], -1).sum((0, 2))
+    return dy * np.where(x > 0, 1, _of_channels(weight, x)), np.reshape(dw, np.shape(weight))
+
+
+def _of_channels(parameter: Any, x: Double) -> Any:
+    """Along the second axis of x, unless it is one number."""
+    if np.size(parameter) == 1:
+        return np.reshape(parameter, ())
+    return np.reshape(parameter, (-1, *[1] * (x.ndim - 2)))
+
+
 def _axes(weight: Any) -> tuple[int, ...]:
     return tuple(range(-max(np.ndim(weight), 1), 0))
 

@@ -38,7 +38,9 @@ def test_a_wrong_dtype_is_reported_by_the_name_of_the_argument(name: str, argume
 
 
 # What scales each channel, (C,), and is no matrix w.
-SCALES = {f"{name}{which}" for name in ("layer_norm", "rms_norm") for which in ("", "_backward")}
+SCALED = ("layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm", "group_norm", "instance_norm",
+          "prelu")  # fmt: skip
+SCALES = {f"{name}{which}" for name in SCALED for which in ("", "_backward")}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -29,6 +29,9 @@ def convolutions() -> nn.Module:
             "same": nn.Conv2d(8, 8, 3, 1, "same", groups=4, bias=False, activation="relu"),
             "norm": nn.BatchNorm2d(8, activation="relu", eps=1e-3, momentum=0.3),
             "relu": nn.ReLU(),
+            "groups": nn.GroupNorm(2, 8, 1e-3),
+            "slopes": nn.PReLU(8, 0.1),
+            "each": nn.InstanceNorm2d(8, affine=True),
             "max": nn.MaxPool2d(2),
             "mean": nn.AvgPool2d((2, 3), stride=2, padding=1, count_include_pad=False),
             "drop": nn.Dropout(0.2),
@@ -50,6 +53,9 @@ def rows() -> nn.Module:
         "rms": nn.RMSNorm(32),
         "max": nn.Softmax(1),
         "log": nn.LogSoftmax(),
+        "groups": nn.GroupNorm(1, 2, affine=False),
+        "each": nn.InstanceNorm2d(2),
+        "slope": nn.PReLU(),
     }
     kinds = (nn.Sigmoid, nn.Tanh, nn.SiLU, nn.SELU, nn.Hardswish, nn.Hardsigmoid, nn.Mish)
     return nn.Sequential(layers | {kind.__name__: kind() for kind in kinds})

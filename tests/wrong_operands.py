@@ -39,6 +39,9 @@ def _modules() -> Calls:
            nn.Hardsigmoid, nn.Softplus, nn.Mish, nn.Softmax, nn.LogSoftmax)),
         (nn.LayerNorm(3), rows, ones(2, 3)),
         (nn.RMSNorm(3), rows, ones(2, 3)),
+        (nn.GroupNorm(3, 3), images, images),
+        (nn.InstanceNorm2d(3), images, images),
+        (nn.PReLU(3), rows, ones(2, 3)),
         (nn.Dropout(0.5, seed=1), rows, ones(2, 3)),
         (nn.Embedding(5, 4), np.zeros((2, 3), np.int64), ones(2, 3, 4)),
         (nn.Recurrent("lstm", 3, 4), ones(2, 3, 3), ones(2, 3, 4)),
@@ -85,6 +88,13 @@ def _made() -> Calls:
         "nn.GRU": (nn.GRU, cell),
         "nn.MaxPool2d": (nn.MaxPool2d, steps),
         "nn.AvgPool2d": (nn.AvgPool2d, {**steps, "count_include_pad": True}),
+        "nn.GroupNorm": (
+            nn.GroupNorm, {"num_groups": 2, "num_channels": 4, "eps": 1e-5, "affine": True},
+        ),
+        "nn.InstanceNorm2d": (
+            nn.InstanceNorm2d, {"num_features": 4, "eps": 1e-5, "affine": True},
+        ),
+        "nn.PReLU": (nn.PReLU, {"num_parameters": 4, "init": 0.25}),
         "nn.Dropout": (nn.Dropout, {"p": 0.5, "seed": 1}),
         "nn.Context": (
             nn.Context, {"dtype": "float32", "layout": "NHWC", "algorithm": "auto"},

@@ -80,6 +80,35 @@ CALLS: dict[str, dict[str, Any]] = {
                              "out": ones(N, C)}
         for name in ("layer_norm", "rms_norm")
     },
+    "group_norm": {"x": ones(N, K, 3), "num_groups": 2, "weight": ones(K), "bias": ones(K),
+                   "eps": 1e-5, "out": ones(N, K, 3), "dtype": None},
+    "group_norm_backward": {"dy": ones(N, K, 3), "x": ones(N, K, 3), "num_groups": 2,
+                            "weight": ones(K), "eps": 1e-5, "out": ones(N, K, 3)},
+    "instance_norm": {"x": ones(N, C, 3), "weight": ones(C), "bias": ones(C), "eps": 1e-5,
+                      "out": ones(N, C, 3)},
+    "instance_norm_backward": {"dy": ones(N, C, 3), "x": ones(N, C, 3), "weight": ones(C),
+                               "eps": 1e-5, "out": ones(N, C, 3)},
+    "prelu": {"x": ones(N, C, 3), "weight": ones(C), "out": ones(N, C, 3), "dtype": None},
+    "prelu_backward": {"dy": ones(N, C, 3), "x": ones(N, C, 3), "weight": ones(1),
+                       "out": ones(N, C, 3)},
+    "add_layer_norm": {"x": ones(N, C), "residual": ones(N, C), "weight": ones(C),
+                       "bias": ones(C), "eps": 1e-5, "out": ones(N, C), "dtype": None},
+    "add_rms_norm": {"x": ones(N, C), "residual": ones(N, C), "weight": ones(C), "eps": 1e-5,
+                     "out": ones(N, C)},
+    **{
+        f"{name}_backward": {"dy": ones(N, C), "dsum": ones(N, C), "sum": ones(N, C),
+                             "weight": ones(C), "eps": 1e-5, "out": ones(N, C)}
+        for name in ("add_layer_norm", "add_rms_norm")
+    },
+    **{
+        f"reduce_{name}": {"x": ones(N, C, K), "axis": (0, -1), "keepdims": False, "out": ones(C),
+                           "dtype": None}
+        for name in ("sum", "mean", "max", "min")
+    },
+    **{
+        name: {"x": ones(N, C), "axis": 0, "keepdims": True, "out": np.zeros((1, C), np.int64)}
+        for name in ("argmax", "argmin")
+    },
     "dropout": {"x": ones(3), "p": 0.5, "seed": 1, "offset": 2, "out": ones(3)},
     "linear": {"x": ones(N, C), "w": ones(K, C), "bias": ones(K), "activation": "relu",
                "out": ones(N, K)},

@@ -53,11 +53,26 @@ from dlprim.functions.rows.activations import (
     tanh,
     tanh_backward,
 )
+from dlprim.functions.rows.group_norm import (
+    group_norm,
+    group_norm_backward,
+    instance_norm,
+    instance_norm_backward,
+)
 from dlprim.functions.rows.normalization import (
     layer_norm,
     layer_norm_backward,
     rms_norm,
     rms_norm_backward,
+)
+from dlprim.functions.rows.places import argmax, argmin
+from dlprim.functions.rows.prelu import prelu, prelu_backward
+from dlprim.functions.rows.reductions import reduce_max, reduce_mean, reduce_min, reduce_sum
+from dlprim.functions.rows.residual_norm import (
+    add_layer_norm,
+    add_layer_norm_backward,
+    add_rms_norm,
+    add_rms_norm_backward,
 )
 from dlprim.functions.rows.softmax import (
     log_softmax,
@@ -104,6 +119,12 @@ __all__ = [
     "MaxPool2d",
     "__version__",
     "add",
+    "add_layer_norm",
+    "add_layer_norm_backward",
+    "add_rms_norm",
+    "add_rms_norm_backward",
+    "argmax",
+    "argmin",
     "brgemm",
     "conv2d",
     "conv2d_backward",
@@ -117,12 +138,16 @@ __all__ = [
     "gelu_backward",
     "get_conv_algorithm",
     "get_num_threads",
+    "group_norm",
+    "group_norm_backward",
     "gru",
     "gru_backward",
     "hardsigmoid",
     "hardsigmoid_backward",
     "hardswish",
     "hardswish_backward",
+    "instance_norm",
+    "instance_norm_backward",
     "isa",
     "kernel_cache_clear",
     "kernel_cache_info",
@@ -139,6 +164,12 @@ __all__ = [
     "mish",
     "mish_backward",
     "pack_b",
+    "prelu",
+    "prelu_backward",
+    "reduce_max",
+    "reduce_mean",
+    "reduce_min",
+    "reduce_sum",
     "relu",
     "relu_backward",
     "rms_norm",

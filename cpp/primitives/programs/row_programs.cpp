@@ -4,13 +4,13 @@
 #include <stdexcept>
 
 #include "primitives/programs/activation_programs.h"
+#include "primitives/programs/norm_programs.h"
+#include "primitives/programs/prelu_programs.h"
+#include "primitives/programs/reduction_programs.h"
 #include "rows/row_builder.h"
 
 namespace dlprim {
 namespace {
-
-// The reciprocal of the length is one number for all rows.
-RowValue mean(RowBuilder& row, RowValue x) { return sum(x) * (1.0F / row.columns()); }
 
 void softmax(RowBuilder& row, DType dtype) {
     const RowValue x = row.tensor(dtype);
@@ -35,15 +35,6 @@ void log_softmax_backward(RowBuilder& row, DType dtype) {
     const RowValue dy = row.tensor(dtype), y = row.tensor(dtype);
     row.store(dtype, dy - exp(y) * sum(dy));
 }
-
-// In two passes, as the mean may be far from 0.
-struct Standardized {
-    Standardized(RowBuilder& row, RowValue x, RowValue eps)
-        : centred(x - mean(row, x)), scale(1.0F / sqrt(mean(row, centred * centred) + eps)) {}
-
-    RowValue centred;
-    RowValue scale;
-};
 
 void layer_norm(RowBuilder& row, DType dtype) {
     const RowValue x = row.tensor(dtype), weight = row.column(), bias = row.column();
@@ -84,10 +75,36 @@ using Writer = void (*)(RowBuilder&, DType);
 const std::map<std::string, Writer>& writers() {
     static const std::map<std::string, Writer> all = [] {
         std::map<std::string, Writer> found{
-            {"softmax", softmax},         {"softmax_backward", softmax_backward},
-            {"log_softmax", log_softmax}, {"log_softmax_backward", log_softmax_backward},
-            {"layer_norm", layer_norm},   {"layer_norm_backward", layer_norm_backward},
-            {"rms_norm", rms_norm},       {"rms_norm_backward", rms_norm_backward}};
+            {"softmax", softmax},
+            {"softmax_backward", softmax_backward},
+            {"log_softmax", log_softmax},
+            {"log_softmax_backward", log_softmax_backward},
+            {"layer_norm", layer_norm},
+            {"layer_norm_backward", layer_norm_backward},
+            {"rms_norm", rms_norm},
+            {"rms_norm_backward", rms_norm_backward},
+            {"row_moments", write_row_moments},
+            {"channel_affine", write_channel_affine},
+            {"channel_sums", write_channel_sums},
+            {"channel_slope", write_channel_slope},
+            {"instance_norm", write_instance_norm},
+            {"instance_norm_backward", write_instance_norm_backward},
+            {"add_layer_norm", write_add_layer_norm},
+            {"add_layer_norm_backward", write_add_layer_norm_backward},
+            {"add_rms_norm", write_add_rms_norm},
+            {"add_rms_norm_backward", write_add_rms_norm_backward},
+            {"prelu_of_rows", write_prelu_of_rows},
+            {"prelu_of_rows_backward", write_prelu_of_rows_backward},
+            {"prelu_of_columns", write_prelu_of_columns},
+            {"prelu_of_columns_backward", write_prelu_of_columns_backward},
+            {"sum_of_rows", write_sum_of_rows},
+            {"sum_of_columns", write_sum_of_columns},
+            {"max_of_rows", write_max_of_rows},
+            {"min_of_rows", write_min_of_rows},
+            {"max_of_tensors", write_max_of_tensors},
+            {"min_of_tensors", write_min_of_tensors},
+            {"place_of_max", write_place_of_max},
+            {"place_of_min", write_place_of_min}};
         return found;
     }();
     return all;

@@ -33,6 +33,8 @@ from dlprim.nn.rows.activations import (
     Softplus,
     Tanh,
 )
+from dlprim.nn.rows.group_norm import GroupNorm, InstanceNorm2d
+from dlprim.nn.rows.prelu import PReLU
 from dlprim.nn.rows.row_norm import LayerNorm, RMSNorm
 from dlprim.nn.rows.softmax import LogSoftmax, Softmax
 from dlprim.nn.saving import load, save
@@ -53,9 +55,11 @@ __all__ = [
     "Embedding",
     "Flatten",
     "GlobalAvgPool2d",
+    "GroupNorm",
     "Hardsigmoid",
     "Hardswish",
     "Images",
+    "InstanceNorm2d",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
@@ -64,6 +68,7 @@ __all__ = [
     "Mish",
     "ModelFileError",
     "Module",
+    "PReLU",
     "Pack",
     "Parameter",
     "RMSNorm",

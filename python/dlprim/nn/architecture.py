@@ -30,6 +30,8 @@ from dlprim.nn.rows.activations import (
     Softplus,
     Tanh,
 )
+from dlprim.nn.rows.group_norm import GroupNorm, InstanceNorm2d
+from dlprim.nn.rows.prelu import PReLU
 from dlprim.nn.rows.row_norm import LayerNorm, RMSNorm
 from dlprim.nn.rows.softmax import LogSoftmax, Softmax
 
@@ -39,7 +41,7 @@ _OWN: dict[str, type[Module]] = {
         GRU, LSTM, AvgPool2d, BatchNorm2d, Conv2d, ConvBatchNorm, Dropout, Embedding, Flatten,
         GlobalAvgPool2d, Linear, MaxPool2d, Pack, ReLU, Recurrent, Residual, Sequential, Sliced,
         ELU, GELU, SELU, Hardsigmoid, Hardswish, LayerNorm, LeakyReLU, LogSoftmax, Mish, RMSNorm,
-        Sigmoid, SiLU, Softmax, Softplus, Tanh,
+        Sigmoid, SiLU, Softmax, Softplus, Tanh, GroupNorm, InstanceNorm2d, PReLU,
     )
 }  # fmt: skip
 

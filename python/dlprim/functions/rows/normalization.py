@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dlprim.arguments.arrays import Array, FloatArray, aligned, require_shape
-from dlprim.arguments.floats import float_operand, holds_bits, widened
+from dlprim.arguments.arrays import Array, FloatArray, aligned, require_separate, require_shape
+from dlprim.arguments.floats import float_operand, holds_bits
 from dlprim.arguments.scalars import real
+from dlprim.functions.rows.row_parameters import columns_of, constant_row, parameter_of, rows_of
 from dlprim.functions.rows.row_programs import gradient_operands, result_like, run
 
 
@@ -85,16 +85,16 @@ def layer_norm(
     """
     bits = dtype is not None and holds_bits(dtype)
     src = float_operand("x", x, bits)
-    scale, shift = _parameter("weight", weight, src, bits), _parameter("bias", bias, src, bits)
+    scale, shift = parameter_of("weight", weight, src, bits), parameter_of("bias", bias, src, bits)
     if scale is not None and shift is not None:
         require_shape("bias", shift, scale.shape, "the shape of weight")
-    columns = _columns(src, shift if scale is None else scale)
+    columns = columns_of(src, shift if scale is None else scale)
     dst = result_like(out, src, x=src)
-    _require_apart(dst, weight=scale, bias=shift)
+    require_separate("out", dst, weight=scale, bias=shift)
     eps = real("eps", eps, 0)
-    scale = _constant(columns, 1) if scale is None else scale
-    shift = _constant(columns, 0) if shift is None else shift
-    run("layer_norm", _rows(src, columns), columns, (src, scale, shift, eps, dst))
+    scale = constant_row(columns, 1) if scale is None else scale
+    shift = constant_row(columns, 0) if shift is None else shift
+    run("layer_norm", rows_of(src, columns), columns, (src, scale, shift, eps, dst))
     return dst
 
 
@@ -137,13 +137,13 @@ def rms_norm(
     """
     bits = dtype is not None and holds_bits(dtype)
     src = float_operand("x", x, bits)
-    scale = _parameter("weight", weight, src, bits)
-    columns = _columns(src, scale)
+    scale = parameter_of("weight", weight, src, bits)
+    columns = columns_of(src, scale)
     dst = result_like(out, src, x=src)
-    _require_apart(dst, weight=scale)
+    require_separate("out", dst, weight=scale)
     eps = real("eps", eps, 0)
-    scale = _constant(columns, 1) if scale is None else scale
-    run("rms_norm", _rows(src, columns), columns, (src, scale, eps, dst))
+    scale = constant_row(columns, 1) if scale is None else scale
+    run("rms_norm", rows_of(src, columns), columns, (src, scale, eps, dst))
     return dst
 
 
@@ -230,54 +230,13 @@ def _gradients(
     """Of the arguments (dy, x, weight, eps): dx, and ``sums`` gradients of parameters."""
     dy, x, weight, eps = given
     diff, src = gradient_operands("x", dy, x, dtype)
-    scale = _parameter("weight", weight, src, dtype is not None)
-    columns = _columns(src, scale)
+    scale = parameter_of("weight", weight, src, dtype is not None)
+    columns = columns_of(src, scale)
     dx = result_like(out, diff, dy=diff, x=src)
-    _require_apart(dx, weight=scale)
+    require_separate("out", dx, weight=scale)
     eps = real("eps", eps, 0)
     shape = (columns,) if scale is None else scale.shape
     totals: list[FloatArray] = [aligned(shape, np.float32, zeros=True) for _ in range(sums)]
-    scale = _constant(columns, 1) if scale is None else scale
-    run(name, _rows(src, columns), columns, (diff, src, scale, eps, dx, *totals))
+    scale = constant_row(columns, 1) if scale is None else scale
+    run(name, rows_of(src, columns), columns, (diff, src, scale, eps, dx, *totals))
     return dx, totals
-
-
-def _parameter(name: str, value: Any, src: Array, bits: bool) -> FloatArray | None:
-    """As float32, after checking that its shape is that of the last axes of x."""
-    if value is None:
-        return None
-    array = widened(float_operand(name, value, bits))
-    ndim = array.ndim
-    if ndim == 0 or ndim > src.ndim or array.shape != src.shape[-ndim:]:
-        last = src.shape[-1:]
-        raise ValueError(
-            f"{name} has shape {array.shape}, expected {last}, or more of the last axes of x, "
-            f"whose shape is {src.shape}"
-        )
-    return array
-
-
-def _columns(src: Array, parameter: FloatArray | None) -> int:
-    """How many elements are normalised together."""
-    if src.ndim == 0:
-        raise ValueError("x has shape (), expected (..., C)")
-    return src.shape[-1] if parameter is None else parameter.size
-
-
-def _rows(src: Array, columns: int) -> int:
-    return src.size // columns if columns else 0
-
-
-def _require_apart(dst: Array, **parameters: FloatArray | None) -> None:
-    for name, it in parameters.items():
-        if it is not None and np.may_share_memory(dst, it):
-            raise ValueError(f"out shares memory with {name}, expected a separate array")
-
-
-@lru_cache(maxsize=16)
-def _constant(columns: int, value: int) -> FloatArray:
-    """In the place of a parameter that is not there."""
-    array: FloatArray = aligned((columns,), np.float32)
-    array[...] = value
-    array.flags.writeable = False
-    return array

@@ -1,0 +1,256 @@
+"""Normalisation of a sum with a residual, in one pass over memory, and its gradients."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dlprim.arguments.arrays import Array, FloatArray, aligned, require_separate, require_shape
+from dlprim.arguments.floats import float_operand, holds_bits, type_of
+from dlprim.arguments.scalars import real
+from dlprim.functions.rows.normalization import LayerNormGradients, RMSNormGradients
+from dlprim.functions.rows.row_parameters import columns_of, constant_row, parameter_of, rows_of
+from dlprim.functions.rows.row_programs import gradient_operands, result_like, run
+
+
+class AddNormResult(NamedTuple):
+    """What `add_layer_norm` and `add_rms_norm` return.
+
+    Attributes
+    ----------
+    y : ndarray of the dtype and shape of x
+        The normalised sum.
+    sum : ndarray of the dtype and shape of x
+        x + residual, the next residual.
+    """
+
+    y: Array
+    sum: Array
+
+
+def add_layer_norm(
+    x: Any,
+    residual: Any,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    *,
+    out: Array | None = None,
+    dtype: npt.DTypeLike | None = None,
+) -> AddNormResult:
+    """``x + residual``, and `layer_norm` of it, in one pass over memory.
+
+    Parameters
+    ----------
+    x, residual : array of float32 or bfloat16, (..., C), of the same shape
+    weight, bias : array of float32 or bfloat16, (C,) or more of the last axes of x, optional
+        1 and 0 by default.
+    eps : float
+        At least 0.
+    out : ndarray of the dtype and shape of x, optional
+        Takes y; C-contiguous; may be x or residual.
+    dtype : None or "bfloat16"
+        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; results are
+        such arrays then.
+
+    Returns
+    -------
+    AddNormResult
+        ``(y, sum)``, each computed in float32 and rounded once: y is of the sum as it was before
+        that was rounded.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An array is of another dtype or shape, eps is no finite number of at least 0, or `out`
+        overlaps x or residual in part.
+
+    Notes
+    -----
+    Source: arXiv 1607.06450.
+    """
+    bits = dtype is not None and holds_bits(dtype)
+    src, beside = _summands(x, residual, bits)
+    scale, shift = parameter_of("weight", weight, src, bits), parameter_of("bias", bias, src, bits)
+    if scale is not None and shift is not None:
+        require_shape("bias", shift, scale.shape, "the shape of weight")
+    columns = columns_of(src, shift if scale is None else scale)
+    y = result_like(out, src, x=src, residual=beside)
+    require_separate("out", y, weight=scale, bias=shift)
+    eps = real("eps", eps, 0)
+    total = result_like(None, src)
+    scale = constant_row(columns, 1) if scale is None else scale
+    shift = constant_row(columns, 0) if shift is None else shift
+    operands = (src, beside, scale, shift, eps, total, y)
+    run("add_layer_norm", rows_of(src, columns), columns, operands)
+    return AddNormResult(y, total)
+
+
+def add_rms_norm(
+    x: Any,
+    residual: Any,
+    weight: Any = None,
+    eps: float = 1e-5,
+    *,
+    out: Array | None = None,
+    dtype: npt.DTypeLike | None = None,
+) -> AddNormResult:
+    """``x + residual``, and `rms_norm` of it, in one pass over memory.
+
+    Parameters
+    ----------
+    x, residual : array of float32 or bfloat16, (..., C), of the same shape
+    weight : array of float32 or bfloat16, (C,) or more of the last axes of x, optional
+    eps : float
+        At least 0. PyTorch's default for RMSNorm is float32's, 1.19e-7.
+    out : ndarray of the dtype and shape of x, optional
+    dtype : None or "bfloat16"
+        As for `add_layer_norm`.
+
+    Returns
+    -------
+    AddNormResult
+        As from `add_layer_norm`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `add_layer_norm` does.
+
+    Notes
+    -----
+    Source: arXiv 1910.07467.
+    """
+    bits = dtype is not None and holds_bits(dtype)
+    src, beside = _summands(x, residual, bits)
+    scale = parameter_of("weight", weight, src, bits)
+    columns = columns_of(src, scale)
+    y = result_like(out, src, x=src, residual=beside)
+    require_separate("out", y, weight=scale)
+    eps = real("eps", eps, 0)
+    total = result_like(None, src)
+    scale = constant_row(columns, 1) if scale is None else scale
+    operands = (src, beside, scale, eps, total, y)
+    run("add_rms_norm", rows_of(src, columns), columns, operands)
+    return AddNormResult(y, total)
+
+
+def add_layer_norm_backward(
+    dy: Any,
+    dsum: Any,
+    sum: Any,
+    weight: Any = None,
+    eps: float = 1e-5,
+    *,
+    out: Array | None = None,
+    dtype: npt.DTypeLike | None = None,
+) -> LayerNormGradients:
+    """Gradients of `add_layer_norm` with respect to x, residual, weight and bias.
+
+    Parameters
+    ----------
+    dy, sum : array of float32 or bfloat16, of the same shape
+        sum is what `add_layer_norm` returned.
+    dsum : array like dy, or None
+        The gradient that flows into sum from where it is used besides, the next residual.
+    weight : array of float32 or bfloat16, optional
+        As passed to `add_layer_norm`; where that had several axes of bias alone, an array of ones.
+    eps : float
+        As passed to `add_layer_norm`.
+    out : ndarray of the dtype and shape of dy, optional
+        Takes dx; C-contiguous; may be dy, dsum or sum.
+    dtype : None or "bfloat16"
+        As for `add_layer_norm`.
+
+    Returns
+    -------
+    LayerNormGradients
+        ``(dx, dw, db)``; dx is the gradient of x and of residual alike, dw and db are float32, of
+        the shape of weight, or (C,) without one. The same bits for any number of threads.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `add_layer_norm` does.
+    """
+    given = (dy, dsum, sum, weight, eps)
+    dx, (dw, db) = _gradients("layer_norm_backward", 2, given, out, dtype)
+    return LayerNormGradients(dx, dw, db)
+
+
+def add_rms_norm_backward(
+    dy: Any,
+    dsum: Any,
+    sum: Any,
+    weight: Any = None,
+    eps: float = 1e-5,
+    *,
+    out: Array | None = None,
+    dtype: npt.DTypeLike | None = None,
+) -> RMSNormGradients:
+    """Gradients of `add_rms_norm` with respect to x, residual and weight.
+
+    Parameters
+    ----------
+    dy, sum : array of float32 or bfloat16, of the same shape
+        sum is what `add_rms_norm` returned.
+    dsum : array like dy, or None
+    weight : array of float32 or bfloat16, optional
+    eps : float
+    out : ndarray of the dtype and shape of dy, optional
+    dtype : None or "bfloat16"
+        All as for `add_layer_norm_backward`.
+
+    Returns
+    -------
+    RMSNormGradients
+        ``(dx, dw)``; dx is the gradient of x and of residual alike, dw is float32, of the shape of
+        weight, or (C,) without one. The same bits for any number of threads.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `add_layer_norm` does.
+    """
+    given = (dy, dsum, sum, weight, eps)
+    dx, (dw,) = _gradients("rms_norm_backward", 1, given, out, dtype)
+    return RMSNormGradients(dx, dw)
+
+
+def _gradients(
+    name: str, sums: int, given: tuple[Any, ...], out: Any, dtype: npt.DTypeLike | None
+) -> tuple[Array, list[FloatArray]]:
+    """Of the arguments (dy, dsum, sum, weight, eps): dx, and ``sums`` gradients of parameters."""
+    dy, dsum, total, weight, eps = given
+    diff, src = gradient_operands("sum", dy, total, dtype)
+    gradients = {"dy": diff}
+    if dsum is not None:
+        gradients["dsum"] = _alike("dsum", dsum, "dy", diff, dtype is not None)
+    scale = parameter_of("weight", weight, src, dtype is not None)
+    columns = columns_of(src, scale)
+    dx = result_like(out, diff, **gradients, sum=src)
+    require_separate("out", dx, weight=scale)
+    eps = real("eps", eps, 0)
+    shape = (columns,) if scale is None else scale.shape
+    totals: list[FloatArray] = [aligned(shape, np.float32, zeros=True) for _ in range(sums)]
+    scale = constant_row(columns, 1) if scale is None else scale
+    name = name if dsum is None else f"add_{name}"
+    operands = (*gradients.values(), src, scale, eps, dx, *totals)
+    run(name, rows_of(src, columns), columns, operands)
+    return dx, totals
+
+
+def _summands(x: Any, residual: Any, bits: bool) -> tuple[Array, Array]:
+    src = float_operand("x", x, bits)
+    return src, _alike("residual", residual, "x", src, bits)
+
+
+def _alike(name: str, value: Any, other: str, array: Array, bits: bool) -> Array:
+    """An operand of the type and shape of an array, the argument ``other``."""
+    found = float_operand(name, value, bits)
+    if type_of(found) != type_of(array):
+        raise TypeError(f"{name} has dtype {found.dtype}, expected {array.dtype} as {other} has")
+    require_shape(name, found, array.shape, f"the shape of {other}")
+    return found
