@@ -56,6 +56,9 @@ def main() -> None:
         for dtype in arguments.dtypes:
             setting = setting_of(arguments, model, dtype)
             print(f"\n{model} {dtype}, N = {setting.batch}, threads: {arguments.threads}")
+            if model == "lstm" and dtype == "bfloat16" and not has_bfloat16_lstm(torch):
+                print("  left out: PyTorch has no bfloat16 LSTM on this CPU")
+                continue
             record: dict[str, Any] = {"threads": arguments.threads, **asdict(setting)}
             if "speed" in arguments.parts:
                 record |= speed(torch, setting, arguments.rounds)
@@ -67,6 +70,16 @@ def main() -> None:
     if arguments.json:
         lines = "".join(json.dumps(record) + "\n" for record in records)
         Path(arguments.json).write_text(lines, encoding="utf-8")
+
+
+def has_bfloat16_lstm(torch: Any) -> bool:
+    """Whether PyTorch can run one here: its oneDNN wants AVX-512."""
+    try:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            torch.nn.LSTM(8, 8)(torch.rand(2, 2, 8))
+    except RuntimeError:
+        return False
+    return True
 
 
 def speed(torch: Any, setting: Setting, rounds: int) -> dict[str, Any]:

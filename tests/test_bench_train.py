@@ -53,8 +53,9 @@ def test_speed_is_a_fraction_of_the_peak_and_a_ratio() -> None:
     done = run("bench_train.py", *SMALL, "--parts", "speed", "--rounds", "2")
     assert done.returncode == 0, done.stderr
     fraction = "nan" if dlprim.isa() == "scalar" else "0."  # without vectors there is no peak
-    assert done.stdout.count(f"of the FMA peak {fraction}") == 4
-    assert done.stdout.count("ratio ") == 4
+    figures = 2 if "left out: PyTorch has no bfloat16 LSTM" in done.stdout else 4
+    assert done.stdout.count(f"of the FMA peak {fraction}") == figures
+    assert done.stdout.count("ratio ") == figures
 
 
 # Sides with other weights, and a loss that is 5 % too large.
@@ -64,7 +65,7 @@ from torch_peer import load_torch
 from train_case import Ours, Setting, Theirs, batch_of
 
 torch = load_torch(1)
-setting = Setting("lstm", "bfloat16", batch=4, hidden=16)
+setting = Setting("gru", "bfloat16", batch=4, hidden=16)
 ours = Ours(setting)
 state = ours.model.state_dict()
 if WHAT == "training":
@@ -81,4 +82,4 @@ verified(ours, Theirs(torch, setting, state), *batch_of(setting, 0))
 def test_sides_that_do_not_agree_are_not_timed(what: str) -> None:
     done = run("-c", f"WHAT = {what!r}\n{SPOILT}")
     assert done.returncode == 1
-    assert f"lstm {what}: wrong result" in done.stderr
+    assert f"gru {what}: wrong result" in done.stderr
