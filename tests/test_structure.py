@@ -42,21 +42,22 @@ SMALL_PARTS = {
     "bindings/register": "what module.cpp and every file of bindings share",
 }
 # Folders of more than a dozen parts, and how many they have at most.
-MOST_PARTS = {"conv": 13, "layers": 18, "nest": 13, "tensor": 20, "brgemm": 13}
+MOST_PARTS = {"conv": 13, "layers": 18, "nest": 13, "brgemm": 13}
 # From a source of primitives down to a header that includes no other of them.
 MOST_FLOORS = 7
 # What the files of a folder of primitives may include besides each other. The ways to compute a
 # convolution (winograd, depthwise) know its shape and layout; which one runs is conv2d's choice.
 FOLDERS: dict[str, set[str]] = {
     "tensor": set(),
-    "nest": {"tensor"},
+    "reorder": {"tensor"},
+    "nest": {"tensor", "reorder"},
     "programs": {"tensor"},
-    "layers": {"tensor", "nest", "programs"},
-    "linear": {"tensor", "nest", "layers"},
-    "rnn": {"tensor", "nest"},
-    "winograd": {"tensor", "nest", "conv"},
-    "depthwise": {"tensor", "nest", "conv"},
-    "conv": {"tensor", "nest", "layers", "winograd", "depthwise"},
+    "layers": {"tensor", "reorder", "nest", "programs"},
+    "linear": {"tensor", "reorder", "nest", "layers"},
+    "rnn": {"tensor", "reorder", "nest"},
+    "winograd": {"tensor", "reorder", "nest", "conv"},
+    "depthwise": {"tensor", "reorder", "nest", "conv"},
+    "conv": {"tensor", "reorder", "nest", "layers", "winograd", "depthwise"},
 }
 SYSTEM_HEADERS = {"sys/mman.h", "sys/stat.h", "sys/syscall.h", "unistd.h", "pthread.h", "fcntl.h"}
 

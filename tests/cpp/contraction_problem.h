@@ -11,7 +11,7 @@
 
 #include "primitives/nest/contraction.h"
 #include "primitives/nest/loop_nest.h"
-#include "primitives/tensor/pack.h"
+#include "primitives/reorder/pack.h"
 #include "typed_problem.h"
 
 namespace dlprim::testing {

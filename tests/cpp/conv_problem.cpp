@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "primitives/tensor/pack.h"
-#include "primitives/tensor/reorder.h"
+#include "primitives/reorder/pack.h"
+#include "primitives/reorder/reorder.h"
 
 namespace dlprim::testing {
 namespace {

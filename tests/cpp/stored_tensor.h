@@ -11,7 +11,7 @@
 
 #include "jit/dtype.h"
 #include "primitives/conv/conv_layout.h"
-#include "primitives/tensor/pack.h"
+#include "primitives/reorder/pack.h"
 #include "typed_problem.h"
 
 namespace dlprim::testing {

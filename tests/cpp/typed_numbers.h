@@ -8,7 +8,7 @@
 #include <random>
 
 #include "jit/dtype.h"
-#include "primitives/tensor/pack.h"
+#include "primitives/reorder/pack.h"
 #include "typed_problem.h"
 
 namespace dlprim::testing {

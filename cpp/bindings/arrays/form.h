@@ -16,8 +16,8 @@
 
 #include "bindings/arrays/array.h"
 #include "bindings/arrays/array_pool.h"
+#include "primitives/reorder/reorder.h"
 #include "primitives/tensor/layout.h"
-#include "primitives/tensor/reorder.h"
 
 namespace dlprim::bindings {
 

@@ -6,8 +6,8 @@
 
 #include "bindings/arrays/call.h"
 #include "bindings/register.h"
-#include "primitives/tensor/pack.h"
-#include "primitives/tensor/reorder.h"
+#include "primitives/reorder/pack.h"
+#include "primitives/reorder/reorder.h"
 
 namespace dlprim::bindings {
 namespace {

@@ -4,7 +4,7 @@
 #include "hwy/cache_control.h"
 #include "jit/isa.h"
 #include "primitives/conv/conv_weights.h"
-#include "primitives/tensor/pack_rows.h"
+#include "primitives/reorder/pack_rows.h"
 
 namespace dlprim {
 namespace {

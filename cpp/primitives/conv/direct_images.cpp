@@ -2,8 +2,8 @@
 #include "primitives/conv/conv_activation.h"
 #include "primitives/conv/conv_contraction.h"
 #include "primitives/conv/conv_pass.h"
+#include "primitives/reorder/reorder.h"
 #include "primitives/tensor/parallel.h"
-#include "primitives/tensor/reorder.h"
 
 namespace dlprim {
 namespace {

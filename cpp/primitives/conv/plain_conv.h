@@ -15,7 +15,7 @@
 #include <mutex>
 
 #include "primitives/conv/conv_pass.h"
-#include "primitives/tensor/reorder.h"
+#include "primitives/reorder/reorder.h"
 
 namespace dlprim {
 

@@ -6,7 +6,7 @@
 
 #include "primitives/conv/conv_activation.h"
 #include "primitives/depthwise/depthwise_geometry.h"
-#include "primitives/tensor/pack.h"
+#include "primitives/reorder/pack.h"
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {

@@ -8,7 +8,7 @@
 #include "primitives/depthwise/depthwise_geometry.h"
 #include "primitives/depthwise/depthwise_rows.h"
 #include "primitives/nest/fixed_parts.h"
-#include "primitives/tensor/pack_rows.h"
+#include "primitives/reorder/pack_rows.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
 

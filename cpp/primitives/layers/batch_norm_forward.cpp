@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "primitives/layers/batch_norm_pass.h"
-#include "primitives/tensor/pack_rows.h"
+#include "primitives/reorder/pack_rows.h"
 
 namespace dlprim {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "jit/machine.h"
 #include "primitives/nest/schedule_cost.h"
+#include "primitives/reorder/zero_rows.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
-#include "primitives/tensor/zero_rows.h"
 #include "rows/row_builder.h"
 #include "rows/row_kernel.h"
 

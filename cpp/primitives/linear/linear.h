@@ -16,7 +16,7 @@
 #include "primitives/layers/activation_backward.h"
 #include "primitives/linear/linear_contraction.h"
 #include "primitives/nest/scheduled_pass.h"
-#include "primitives/tensor/reorder.h"
+#include "primitives/reorder/reorder.h"
 #include "primitives/tensor/workspace.h"
 
 namespace dlprim {

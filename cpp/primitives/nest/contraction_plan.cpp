@@ -7,7 +7,7 @@
 
 #include "brgemm/brgemm.h"
 #include "primitives/nest/schedule_cost.h"
-#include "primitives/tensor/pack_rows.h"
+#include "primitives/reorder/pack_rows.h"
 
 namespace dlprim {
 namespace {

@@ -2,8 +2,8 @@
 
 #include "brgemm/brgemm.h"
 #include "primitives/nest/contraction_plan.h"
+#include "primitives/reorder/zero_rows.h"
 #include "primitives/tensor/parallel.h"
-#include "primitives/tensor/zero_rows.h"
 
 namespace dlprim {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "jit/isa.h"
-#include "primitives/tensor/pack_rows.h"
+#include "primitives/reorder/pack_rows.h"
 
 namespace dlprim {
 namespace {

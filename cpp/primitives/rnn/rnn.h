@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "primitives/nest/scheduled_pass.h"
+#include "primitives/reorder/reorder.h"
 #include "primitives/rnn/rnn_panels.h"
 #include "primitives/rnn/rnn_pass.h"
-#include "primitives/tensor/reorder.h"
 #include "primitives/tensor/workspace.h"
 
 namespace dlprim {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "primitives/tensor/reorder.h"
+#include "primitives/reorder/reorder.h"
 
 namespace dlprim {
 namespace {

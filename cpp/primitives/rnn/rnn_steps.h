@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "primitives/reorder/pack.h"
 #include "primitives/rnn/rnn.h"
 #include "primitives/rnn/rnn_gates.h"
-#include "primitives/tensor/pack.h"
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {

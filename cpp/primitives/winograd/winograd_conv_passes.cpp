@@ -1,7 +1,7 @@
 #include "primitives/conv/conv_activation.h"
 #include "primitives/conv/conv_pass.h"
+#include "primitives/reorder/reorder.h"
 #include "primitives/tensor/parallel.h"
-#include "primitives/tensor/reorder.h"
 #include "primitives/winograd/winograd_choice.h"
 #include "primitives/winograd/winograd_pass.h"
 #include "primitives/winograd/winograd_schedule.h"

@@ -6,8 +6,8 @@
 #include "guarded_elements.h"
 #include "primitives/conv/conv_layout.h"
 #include "primitives/conv/conv_weights.h"
+#include "primitives/reorder/reorder.h"
 #include "primitives/tensor/parallel.h"
-#include "primitives/tensor/reorder.h"
 
 namespace dlprim {
 namespace {

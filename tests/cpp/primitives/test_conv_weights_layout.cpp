@@ -6,9 +6,9 @@
 
 #include "guarded_elements.h"
 #include "primitives/conv/conv_layout.h"
-#include "primitives/tensor/pack.h"
+#include "primitives/reorder/pack.h"
+#include "primitives/reorder/reorder.h"
 #include "primitives/tensor/parallel.h"
-#include "primitives/tensor/reorder.h"
 
 namespace dlprim {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "conv_problem.h"
 #include "primitives/depthwise/depthwise.h"
-#include "primitives/tensor/pack.h"
+#include "primitives/reorder/pack.h"
 #include "stored_tensor.h"
 #include "typed_problem.h"
 

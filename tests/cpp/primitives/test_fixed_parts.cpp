@@ -7,7 +7,7 @@
 #include <doctest/doctest.h>
 
 #include "primitives/nest/fixed_parts.h"
-#include "primitives/tensor/pack.h"
+#include "primitives/reorder/pack.h"
 
 namespace dlprim {
 namespace {

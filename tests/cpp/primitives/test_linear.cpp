@@ -9,8 +9,8 @@
 
 #include "primitives/layers/activation_backward.h"
 #include "primitives/linear/linear.h"
+#include "primitives/reorder/reorder.h"
 #include "primitives/tensor/parallel.h"
-#include "primitives/tensor/reorder.h"
 
 namespace dlprim {
 namespace {

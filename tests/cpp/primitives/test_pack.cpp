@@ -9,7 +9,7 @@
 
 #include <doctest/doctest.h>
 
-#include "primitives/tensor/pack.h"
+#include "primitives/reorder/pack.h"
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {

@@ -10,7 +10,7 @@
 #include "conv_problem.h"
 #include "primitives/conv/conv2d.h"
 #include "primitives/conv/plain_conv.h"
-#include "primitives/tensor/reorder.h"
+#include "primitives/reorder/reorder.h"
 
 namespace dlprim {
 namespace {

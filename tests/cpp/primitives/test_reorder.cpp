@@ -10,10 +10,10 @@
 #include <doctest/doctest.h>
 
 #include "guarded_elements.h"
+#include "primitives/reorder/pack.h"
+#include "primitives/reorder/reorder.h"
 #include "primitives/tensor/layout.h"
-#include "primitives/tensor/pack.h"
 #include "primitives/tensor/parallel.h"
-#include "primitives/tensor/reorder.h"
 
 namespace dlprim {
 namespace {

@@ -5,7 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "guarded_memory.h"
-#include "primitives/tensor/zero_rows.h"
+#include "primitives/reorder/zero_rows.h"
 
 namespace dlprim {
 namespace {

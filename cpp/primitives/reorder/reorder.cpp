@@ -1,4 +1,4 @@
-#include "primitives/tensor/reorder.h"
+#include "primitives/reorder/reorder.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "jit/isa.h"
-#include "primitives/tensor/pack_rows.h"
+#include "primitives/reorder/pack_rows.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
 

@@ -1,8 +1,8 @@
-#include "primitives/tensor/reorder_plan.h"
+#include "primitives/reorder/reorder_plan.h"
 
 #include <algorithm>
 
-#include "primitives/tensor/joint_digits.h"
+#include "primitives/reorder/joint_digits.h"
 #include "primitives/tensor/partition.h"
 
 namespace dlprim {

@@ -6,8 +6,8 @@
 #include <array>
 #include <cstdint>
 
+#include "primitives/reorder/transpose_tiles.h"
 #include "primitives/tensor/layout.h"
-#include "primitives/tensor/transpose_tiles.h"
 
 namespace dlprim {
 

@@ -1,12 +1,12 @@
 // Compiled once per target, see per_isa.h.
-#include "primitives/tensor/zero_rows.h"
+#include "primitives/reorder/zero_rows.h"
 
 #include <cstring>
 
 #include "jit/isa.h"
 #include "primitives/tensor/per_isa.h"
 
-#define HWY_TARGET_INCLUDE "primitives/tensor/zero_rows.cpp"
+#define HWY_TARGET_INCLUDE "primitives/reorder/zero_rows.cpp"
 // clang-format off
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>

@@ -1,5 +1,5 @@
 // Compiled once per target, as per_isa.h describes.
-#include "primitives/tensor/pack_rows.h"
+#include "primitives/reorder/pack_rows.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@
 
 #include "primitives/tensor/per_isa.h"
 
-#define HWY_TARGET_INCLUDE "primitives/tensor/pack_rows.cpp"
+#define HWY_TARGET_INCLUDE "primitives/reorder/pack_rows.cpp"
 // clang-format off
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>

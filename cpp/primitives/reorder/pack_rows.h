@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "jit/isa.h"
-#include "primitives/tensor/pack.h"
+#include "primitives/reorder/pack.h"
 #include "primitives/tensor/partition.h"
 
 namespace dlprim {

@@ -3,16 +3,16 @@
 #include <cstdint>
 #include <cstring>
 
+#include "primitives/reorder/transpose_tiles.h"
 #include "primitives/tensor/partition.h"
 #include "primitives/tensor/per_isa.h"
-#include "primitives/tensor/transpose_tiles.h"
 
-#define HWY_TARGET_INCLUDE "primitives/tensor/transpose_words.cpp"
+#define HWY_TARGET_INCLUDE "primitives/reorder/transpose_words.cpp"
 // clang-format off
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #include "primitives/tensor/bfloat16-inl.h"
-#include "primitives/tensor/transpose-inl.h"
+#include "primitives/reorder/transpose-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();

@@ -1,4 +1,4 @@
-#include "primitives/tensor/joint_digits.h"
+#include "primitives/reorder/joint_digits.h"
 
 #include <algorithm>
 #include <limits>

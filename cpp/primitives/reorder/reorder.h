@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "primitives/reorder/reorder_plan.h"
 #include "primitives/tensor/layout.h"
-#include "primitives/tensor/reorder_plan.h"
 
 namespace dlprim {
 

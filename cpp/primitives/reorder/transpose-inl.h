@@ -15,8 +15,8 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include "primitives/reorder/transpose_tiles.h"
 #include "primitives/tensor/bfloat16-inl.h"
-#include "primitives/tensor/transpose_tiles.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace dlprim {

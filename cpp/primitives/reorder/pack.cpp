@@ -1,13 +1,13 @@
-#include "primitives/tensor/pack.h"
+#include "primitives/reorder/pack.h"
 
 #include <stdexcept>
 #include <string>
 
 #include "jit/isa.h"
-#include "primitives/tensor/pack_rows.h"
+#include "primitives/reorder/pack_rows.h"
+#include "primitives/reorder/reorder.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
-#include "primitives/tensor/reorder.h"
 
 namespace dlprim {
 namespace {
