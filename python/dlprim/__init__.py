@@ -21,6 +21,21 @@ except ImportError as error:
     raise ImportError(f"{message} ({error})") from error
 
 from dlprim.arguments.floats import to_bfloat16, to_float32
+from dlprim.functions.convolution import conv2d, conv2d_backward
+from dlprim.functions.elementwise import add, dropout, relu, relu_backward
+from dlprim.functions.embedding import embedding, embedding_backward
+from dlprim.functions.extents.adaptive_pooling import (
+    adaptive_avg_pool2d,
+    adaptive_avg_pool2d_backward,
+)
+from dlprim.functions.extents.interpolation import interpolate, interpolate_backward
+from dlprim.functions.extents.joining import concat, split
+from dlprim.functions.extents.padding import pad, pad_backward
+from dlprim.functions.folding import fold_batch_norm
+from dlprim.functions.linear import linear, linear_backward
+from dlprim.functions.loss import softmax_cross_entropy
+from dlprim.functions.packing import pack_b, unpack_b
+from dlprim.functions.recurrent import gru, gru_backward, lstm, lstm_backward
 from dlprim.functions.rows.activations import (
     elu,
     elu_backward,
@@ -45,20 +60,13 @@ from dlprim.functions.rows.activations import (
     tanh,
     tanh_backward,
 )
-from dlprim.functions.convolution import conv2d, conv2d_backward
-from dlprim.functions.elementwise import add, dropout, relu, relu_backward
-from dlprim.functions.embedding import embedding, embedding_backward
-from dlprim.functions.folding import fold_batch_norm
-from dlprim.functions.linear import linear, linear_backward
-from dlprim.functions.loss import softmax_cross_entropy
 from dlprim.functions.rows.normalization import (
     layer_norm,
     layer_norm_backward,
     rms_norm,
     rms_norm_backward,
 )
-from dlprim.functions.packing import pack_b, unpack_b
-from dlprim.functions.recurrent import gru, gru_backward, lstm, lstm_backward
+from dlprim.functions.rows.quantization import dequantize, quantization_parameters, quantize
 from dlprim.functions.rows.softmax import (
     log_softmax,
     log_softmax_backward,
@@ -103,10 +111,14 @@ __all__ = [
     "Linear",
     "MaxPool2d",
     "__version__",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool2d_backward",
     "add",
     "brgemm",
+    "concat",
     "conv2d",
     "conv2d_backward",
+    "dequantize",
     "dropout",
     "elu",
     "elu_backward",
@@ -123,6 +135,8 @@ __all__ = [
     "hardsigmoid_backward",
     "hardswish",
     "hardswish_backward",
+    "interpolate",
+    "interpolate_backward",
     "isa",
     "kernel_cache_clear",
     "kernel_cache_info",
@@ -139,6 +153,10 @@ __all__ = [
     "mish",
     "mish_backward",
     "pack_b",
+    "pad",
+    "pad_backward",
+    "quantization_parameters",
+    "quantize",
     "relu",
     "relu_backward",
     "rms_norm",
@@ -156,6 +174,7 @@ __all__ = [
     "softmax_cross_entropy",
     "softplus",
     "softplus_backward",
+    "split",
     "tanh",
     "tanh_backward",
     "threads",

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "primitives/programs/activation_programs.h"
+#include "primitives/programs/quantization_programs.h"
 #include "rows/row_builder.h"
 
 namespace dlprim {
@@ -79,6 +80,10 @@ void rms_norm_backward(RowBuilder& row, DType dtype) {
     row.add_to_column(dy * normal);
 }
 
+void row_mean(RowBuilder& row, DType dtype) {
+    row.store_per_row(mean(row, row.tensor(dtype)));
+}
+
 using Writer = void (*)(RowBuilder&, DType);
 
 const std::map<std::string, Writer>& writers() {
@@ -87,7 +92,9 @@ const std::map<std::string, Writer>& writers() {
             {"softmax", softmax},         {"softmax_backward", softmax_backward},
             {"log_softmax", log_softmax}, {"log_softmax_backward", log_softmax_backward},
             {"layer_norm", layer_norm},   {"layer_norm_backward", layer_norm_backward},
-            {"rms_norm", rms_norm},       {"rms_norm_backward", rms_norm_backward}};
+            {"rms_norm", rms_norm},       {"rms_norm_backward", rms_norm_backward},
+            {"row_mean", row_mean}};
+        found.merge(quantization_programs());
         return found;
     }();
     return all;

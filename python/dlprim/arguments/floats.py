@@ -35,6 +35,11 @@ def float_operand(name: str, value: Any, bits: bool = False) -> Array:
 
     With ``bits``, uint16 arrays are those of bfloat16 values.
     """
+    return contiguous(float_view(name, value, bits))
+
+
+def float_view(name: str, value: Any, bits: bool = False) -> Array:
+    """As `float_operand`, without a copy of what is not contiguous."""
     array = viewed(name, value, "float32 or bfloat16")
     dtype = array.dtype
     if dtype == _BITS:
@@ -42,7 +47,7 @@ def float_operand(name: str, value: Any, bits: bool = False) -> Array:
             raise TypeError(f"{name} has dtype uint16, expected float32 or bfloat16: " + ABOUT_BITS)
     elif dtype != _FLOAT32 and dtype != bfloat16_dtype():
         raise TypeError(f"{name} has dtype {dtype}, expected float32 or bfloat16")
-    return contiguous(array)
+    return array
 
 
 def holds_bits(dtype: npt.DTypeLike | None) -> bool:

@@ -4,6 +4,24 @@ A model is a `Module`: it has `parameters()`, `forward`, `backward` and a `state
 PyTorch's names. Between layers activations stay packed, in buffers that are taken once and reused.
 """
 
+from dlprim.nn.containers import Pack, Residual, Sequential
+from dlprim.nn.context import Context, Images
+from dlprim.nn.conv import Conv2d
+from dlprim.nn.conv_batch_norm import ConvBatchNorm
+from dlprim.nn.embedding import Embedding
+from dlprim.nn.extents.concat import Concat
+from dlprim.nn.extents.padding import CircularPad2d, ReflectionPad2d, ReplicationPad2d, ZeroPad2d
+from dlprim.nn.extents.resampled import AdaptiveAvgPool2d, Upsample
+from dlprim.nn.flatten import Flatten
+from dlprim.nn.initial import seed
+from dlprim.nn.linear import Dropout, Linear
+from dlprim.nn.model_file import ModelFileError
+from dlprim.nn.module import Module
+from dlprim.nn.norm import BatchNorm2d
+from dlprim.nn.parameter import Parameter
+from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
+from dlprim.nn.recurrent import GRU, LSTM, Recurrent
+from dlprim.nn.resnet import resnet, resnet50
 from dlprim.nn.rows.activations import (
     ELU,
     GELU,
@@ -18,24 +36,9 @@ from dlprim.nn.rows.activations import (
     Softplus,
     Tanh,
 )
-from dlprim.nn.containers import Pack, Residual, Sequential
-from dlprim.nn.context import Context, Images
-from dlprim.nn.conv import Conv2d
-from dlprim.nn.conv_batch_norm import ConvBatchNorm
-from dlprim.nn.embedding import Embedding
-from dlprim.nn.flatten import Flatten
-from dlprim.nn.initial import seed
-from dlprim.nn.linear import Dropout, Linear
-from dlprim.nn.model_file import ModelFileError
-from dlprim.nn.module import Module
-from dlprim.nn.norm import BatchNorm2d
-from dlprim.nn.parameter import Parameter
-from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
-from dlprim.nn.recurrent import GRU, LSTM, Recurrent
-from dlprim.nn.resnet import resnet, resnet50
 from dlprim.nn.rows.row_norm import LayerNorm, RMSNorm
-from dlprim.nn.saving import load, save
 from dlprim.nn.rows.softmax import LogSoftmax, Softmax
+from dlprim.nn.saving import load, save
 from dlprim.nn.summary import Summary
 
 __all__ = [
@@ -44,8 +47,11 @@ __all__ = [
     "GRU",
     "LSTM",
     "SELU",
+    "AdaptiveAvgPool2d",
     "AvgPool2d",
     "BatchNorm2d",
+    "CircularPad2d",
+    "Concat",
     "Context",
     "Conv2d",
     "ConvBatchNorm",
@@ -69,6 +75,8 @@ __all__ = [
     "RMSNorm",
     "ReLU",
     "Recurrent",
+    "ReflectionPad2d",
+    "ReplicationPad2d",
     "Residual",
     "Sequential",
     "SiLU",
@@ -77,6 +85,8 @@ __all__ = [
     "Softplus",
     "Summary",
     "Tanh",
+    "Upsample",
+    "ZeroPad2d",
     "load",
     "resnet",
     "resnet50",

@@ -5,6 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from dlprim.nn.containers import Pack, Residual, Sequential, Sliced
+from dlprim.nn.conv import Conv2d
+from dlprim.nn.conv_batch_norm import ConvBatchNorm
+from dlprim.nn.embedding import Embedding
+from dlprim.nn.extents.concat import Concat
+from dlprim.nn.extents.padding import CircularPad2d, ReflectionPad2d, ReplicationPad2d, ZeroPad2d
+from dlprim.nn.extents.resampled import AdaptiveAvgPool2d, Upsample
+from dlprim.nn.flatten import Flatten
+from dlprim.nn.initial import undrawn
+from dlprim.nn.linear import Dropout, Linear
+from dlprim.nn.module import Module
+from dlprim.nn.norm import BatchNorm2d
+from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
+from dlprim.nn.recurrent import GRU, LSTM, Recurrent
 from dlprim.nn.rows.activations import (
     ELU,
     GELU,
@@ -19,17 +33,6 @@ from dlprim.nn.rows.activations import (
     Softplus,
     Tanh,
 )
-from dlprim.nn.containers import Pack, Residual, Sequential, Sliced
-from dlprim.nn.conv import Conv2d
-from dlprim.nn.conv_batch_norm import ConvBatchNorm
-from dlprim.nn.embedding import Embedding
-from dlprim.nn.flatten import Flatten
-from dlprim.nn.initial import undrawn
-from dlprim.nn.linear import Dropout, Linear
-from dlprim.nn.module import Module
-from dlprim.nn.norm import BatchNorm2d
-from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
-from dlprim.nn.recurrent import GRU, LSTM, Recurrent
 from dlprim.nn.rows.row_norm import LayerNorm, RMSNorm
 from dlprim.nn.rows.softmax import LogSoftmax, Softmax
 
@@ -40,6 +43,8 @@ _OWN: dict[str, type[Module]] = {
         GlobalAvgPool2d, Linear, MaxPool2d, Pack, ReLU, Recurrent, Residual, Sequential, Sliced,
         ELU, GELU, SELU, Hardsigmoid, Hardswish, LayerNorm, LeakyReLU, LogSoftmax, Mish, RMSNorm,
         Sigmoid, SiLU, Softmax, Softplus, Tanh,
+        AdaptiveAvgPool2d, CircularPad2d, Concat, ReflectionPad2d, ReplicationPad2d, Upsample,
+        ZeroPad2d,
     )
 }  # fmt: skip
 
