@@ -17,6 +17,7 @@ FIELDS = {
     "conv2d_backward": "dx dw db",
     "layer_norm_backward": "dx dw db",
     "rms_norm_backward": "dx dw",
+    "quantization_parameters": "scale zero_point",
     "softmax_cross_entropy": "loss dx",
     "fold_batch_norm": "w bias",
     "lstm": "y h_n c_n saved",

@@ -203,12 +203,9 @@ private:
 };
 
 // Begins, places and weights of an axis.
-using Table =
-    std::tuple<std::vector<std::int64_t>, std::vector<std::int64_t>, std::vector<float>>;
+using Table = std::tuple<std::vector<std::int64_t>, std::vector<std::int64_t>, std::vector<float>>;
 
-AxisWindows windows_of(Table table) {
-    return std::make_from_tuple<AxisWindows>(std::move(table));
-}
+AxisWindows windows_of(Table table) { return std::make_from_tuple<AxisWindows>(std::move(table)); }
 
 class PyResampling {
 public:

@@ -10,8 +10,8 @@
 
 namespace dlprim {
 
-// By name: "quantize_uint8", "dequantize_int8_by_row", "quantize_int8_by_column" and so on. Operands
-// are the tensor, scale and zero in float32, and the result; the DType is that of x.
+// By name: "quantize_uint8", "dequantize_int8_by_row", "quantize_int8_by_column" and so on.
+// Operands are the tensor, scale and zero in float32, and the result; the DType is that of x.
 std::map<std::string, void (*)(RowBuilder&, DType)> quantization_programs();
 
 }  // namespace dlprim

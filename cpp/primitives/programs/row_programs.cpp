@@ -80,9 +80,7 @@ void rms_norm_backward(RowBuilder& row, DType dtype) {
     row.add_to_column(dy * normal);
 }
 
-void row_mean(RowBuilder& row, DType dtype) {
-    row.store_per_row(mean(row, row.tensor(dtype)));
-}
+void row_mean(RowBuilder& row, DType dtype) { row.store_per_row(mean(row, row.tensor(dtype))); }
 
 using Writer = void (*)(RowBuilder&, DType);
 

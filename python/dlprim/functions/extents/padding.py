@@ -224,13 +224,14 @@ def write_gradient(diff: Array, dx: Array, borders: list[Border], mode: str) -> 
         return
     is_wide = dx.dtype == np.float32
     sums = np.array(diff, np.float32) if is_wide else widened(contiguous(diff))
-    for border, within in reversed(_stages(inner, borders)):
-        lines = sums[within]
-        for to, source in _copies(border, sums.shape[border.axis], mode):
-            added = lines[_along(border, to)]
-            if mode == "replicate":
-                added = added.sum(border.axis, keepdims=True)
-            lines[_along(border, source)] += added
+    with np.errstate(over="ignore", invalid="ignore"):  # of gradients that are not finite
+        for border, within in reversed(_stages(inner, borders)):
+            lines = sums[within]
+            for to, source in _copies(border, sums.shape[border.axis], mode):
+                added = lines[_along(border, to)]
+                if mode == "replicate":
+                    added = added.sum(border.axis, keepdims=True)
+                lines[_along(border, source)] += added
     if is_wide:
         dx[...] = sums[inner]
     else:

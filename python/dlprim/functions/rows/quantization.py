@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from dlprim.arguments.arrays import Array, FloatArray, contiguous, result_array, viewed
+from dlprim.arguments.arrays import Array, FloatArray, array_of, contiguous, result_array, viewed
 from dlprim.arguments.floats import dtype_named, float_operand, widened
 from dlprim.arguments.names import dtype_name, float_type_name
 from dlprim.arguments.scalars import flag, integer, real, shown
@@ -215,9 +215,7 @@ class _Channels(NamedTuple):
             if not (0 < number < np.inf):
                 raise ValueError(f"scale is {value}, expected a finite float32 above 0")
             return float(number)
-        array = viewed("scale", value, "float32")
-        if array.dtype != np.float32:
-            raise TypeError(f"scale has dtype {array.dtype}, expected float32")
+        array = array_of("scale", value)
         self._require_channels("scale", array)
         if not ((array > 0) & (array < np.inf)).all():
             raise ValueError("scale holds a number that is not finite or not above 0")
