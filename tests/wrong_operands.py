@@ -95,7 +95,6 @@ def _made() -> Calls:
             {"size": None, "scale_factor": 2, "mode": "bilinear", "align_corners": True},
         ),
         "nn.ZeroPad2d": (nn.ZeroPad2d, {"padding": 1}),
-        "nn.ReflectionPad2d": (nn.ReflectionPad2d, {"padding": 1}),
         "nn.Concat": (lambda dim: nn.Concat(nn.ReLU(), dim=dim), {"dim": 1}),
         "nn.Dropout": (nn.Dropout, {"p": 0.5, "seed": 1}),
         "nn.Context": (

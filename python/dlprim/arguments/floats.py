@@ -71,6 +71,11 @@ def type_of(array: Array) -> str:
     return "float32" if array.dtype == np.float32 else "bfloat16"
 
 
+def bits_of(array: Array) -> Array:
+    """An array of float32 or bfloat16 on the same memory, of elements that NumPy moves quickly."""
+    return array.view(np.ndarray) if array.dtype == _FLOAT32 else array.view(_BITS)
+
+
 def require_type(name: str, array: Array, src: Array) -> None:
     """Raise TypeError unless ``array`` has the type of ``src``, the argument x."""
     if type_of(array) != type_of(src):

@@ -37,8 +37,8 @@ def adaptive_avg_pool2d(
     Parameters
     ----------
     x : array of float32 or bfloat16, (N, C, H, W)
-        (N, H, W, C) with layout="NHWC", and then used in place. In the other order images of
-        several channels are copied to and from packed form, unless output_size is 1.
+        (N, H, W, C) with layout="NHWC". In the other order images of eight or more channels are
+        copied to and from packed form, unless output_size is 1.
     output_size : int or (height, width)
         P and Q; None for that of x.
     layout : "NCHW" or "NHWC"

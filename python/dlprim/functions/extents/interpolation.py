@@ -38,8 +38,8 @@ def interpolate(
     Parameters
     ----------
     x : array of float32 or bfloat16, (N, C, H, W)
-        (N, H, W, C) with layout="NHWC", and then used in place. In the other order images of
-        several channels are copied to and from packed form.
+        (N, H, W, C) with layout="NHWC". In the other order, for "bilinear", images of eight or
+        more channels are copied to and from packed form.
     size : int or (height, width), optional
         P and Q; given exactly where scale_factor is not.
     scale_factor : float or (height, width), optional

@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim.arguments.arrays import Array, result_array
-from dlprim.arguments.floats import float_view, holds_bits, type_of
+from dlprim.arguments.floats import bits_of, float_view, holds_bits, type_of
 from dlprim.arguments.scalars import integer, shown
-from dlprim.functions.extents.padding import bits_of
 
 
 def concat(

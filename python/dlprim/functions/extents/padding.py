@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dlprim import _core
 from dlprim.arguments.arrays import Array, Shape, contiguous, result_array
-from dlprim.arguments.floats import float_view, holds_bits, to_bfloat16, widened
+from dlprim.arguments.floats import bits_of, float_view, holds_bits, to_bfloat16, widened
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import held_integer, shown
 
@@ -197,11 +197,6 @@ def _filling(value: Any, mode: str, src: Array) -> Array:
     if np.isinf(single) and abs(number) != np.inf:
         raise ValueError(f"value is {value}, which float32 cannot hold")
     return single if src.dtype == np.float32 else to_bfloat16(single).view(np.uint16)
-
-
-def bits_of(array: Array) -> Array:
-    """An ndarray whose elements NumPy moves quickly."""
-    return array.view(np.ndarray) if array.dtype == np.float32 else array.view(np.uint16)
 
 
 def write_padded(src: Array, dst: Array, borders: list[Border], mode: str, filling: Array) -> None:

@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from dlprim import _core
 from dlprim.arguments.arrays import Array, Shape, aligned, swapped
-from dlprim.arguments.floats import type_of, widened
+from dlprim.arguments.floats import bits_of, type_of, widened
 from dlprim.primitives.activations import Activations
 
 _PREPARED = 128  # geometries that are kept; a network has fewer
-_FEW = 8  # channels that would leave most of each vector empty
+_FEW = 8  # channels, which leave most of each vector empty
 
 # Where the pixels of each result begin; where its weights begin, and all end; the weights.
 Table: TypeAlias = tuple[list[int], list[int], list[float]]
@@ -104,36 +104,55 @@ def resample(src: Array, dst: Array, layout: str, plane: Plane, backward: bool =
         return
     dtype = type_of(src)
     n, *others = src.shape
-    if layout == "NHWC":
-        *size, channels = others
+    is_last = layout == "NHWC"
+    channels, *size = (others[2], *others[:2]) if is_last else others
+    if is_last and channels >= _FEW:
         resampling(((n, channels, *size), layout, dtype, 1), plane, backward).forward(src, dst)
-    elif others[0] < _FEW:
-        _resample_planes(src, dst, plane, backward)
+    elif plane.rows.kind == "nearest" and not backward:
+        _take(bits_of(src), bits_of(dst), 1 if is_last else 2, plane)
+    elif channels < _FEW:
+        planes = (n, *size, channels) if is_last else (n * channels, *size, 1)
+        _resample_rows(src, dst, planes, plane, backward)
     else:
-        shape = (n, *others)
+        shape = (n, channels, *size)
         packed = Activations(shape, dtype=dtype).pack(src)
         found = resampling((shape, "blocked", dtype, 1), plane, backward).forward(packed, None)
         Activations(dst.shape, dtype=dtype).unpack(found, dst)
 
 
-def _resample_planes(src: Array, dst: Array, plane: Plane, backward: bool) -> None:
-    """One axis after the other, that first which leaves less to the second; in float32."""
-    *_, height, width = src.shape
-    *_, rows, columns = dst.shape
-    x = widened(src).view(np.ndarray).reshape(-1, height, width)
-    y = dst if dst.dtype == np.float32 else aligned(dst.shape, np.float32)
-    result = y.view(np.ndarray).reshape(-1, rows, columns)
-    if rows * width <= height * columns:
-        middle = swapped(_along_first(x, plane.rows, backward))
-        swapped(_along_first(middle, plane.columns, backward), result)
+def _take(src: Array, dst: Array, height: int, plane: Plane) -> None:
+    """Pixels as they are; along that axis first which leaves less to the second."""
+    rows, columns = table(plane.rows)[0], table(plane.columns)[0]
+    if plane.rows.dst * plane.columns.src <= plane.rows.src * plane.columns.dst:
+        np.take(src.take(rows, height), columns, height + 1, dst, "clip")
     else:
-        middle = swapped(_along_first(swapped(x), plane.columns, backward))
-        _along_first(middle, plane.rows, backward, result)
+        np.take(src.take(columns, height + 1), rows, height, dst, "clip")
+
+
+def _resample_rows(src: Array, dst: Array, planes: Shape, plane: Plane, backward: bool) -> None:
+    """One axis after the other, that first which leaves less to the second; in float32.
+
+    ``planes`` is (count, height, width, inner): rows of an image are summed as they are, and those
+    of its transpose, whose elements are columns.
+    """
+    count, height, width, inner = planes
+    rows, columns = (it.src if backward else it.dst for it in plane)
+    x = widened(src).view(np.ndarray).reshape(count, height, width * inner)
+    y = dst if dst.dtype == np.float32 else aligned(dst.shape, np.float32)
+    result = y.view(np.ndarray).reshape(count, rows, columns * inner)
+    if rows * width <= height * columns:
+        turned = swapped(_along_rows(x, plane.rows, backward)).reshape(count, width, -1)
+        found = _along_rows(turned, plane.columns, backward)
+        swapped(found.reshape(count, -1, rows), result)
+    else:
+        turned = swapped(x).reshape(count, width, -1)
+        found = _along_rows(turned, plane.columns, backward).reshape(count, -1, height)
+        _along_rows(swapped(found), plane.rows, backward, result)
     if y is not dst:
         _core.round_to_bfloat16(y, dst)
 
 
-def _along_first(x: Array, axis: Axis, backward: bool, out: Array | None = None) -> Array:
+def _along_rows(x: Array, axis: Axis, backward: bool, out: Array | None = None) -> Array:
     """Of matrices (count, extent, others), as images of one column whose channels are others."""
     count, extent, others = x.shape
     plane = Plane(axis, Axis("nearest", 1, 1, 1.0))

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dlprim
+from dlprim.arguments.floats import bits_of
 from dlprim.arguments.scalars import integer
-from dlprim.functions.extents.padding import bits_of
 from dlprim.nn.containers import Sequential
 from dlprim.nn.context import Context, Images, array_of
 from dlprim.nn.module import Array, Module, Ready

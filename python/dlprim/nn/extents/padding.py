@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 import dlprim
+from dlprim.arguments.floats import bits_of
 from dlprim.arguments.scalars import integer
 from dlprim.functions.extents.padding import (
     Border,
-    bits_of,
     padded_shape,
     write_gradient,
     write_padded,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
+from dlprim import _core
 from dlprim.functions.extents.adaptive_pooling import windows_of
 from dlprim.functions.extents.image_arrays import ImageShape, image_size
 from dlprim.functions.extents.interpolation import rule_of
 from dlprim.functions.extents.windows import Plane, resampling
-from dlprim.nn.arguments import shortest
+from dlprim.nn.arguments import fixed, shortest
 from dlprim.nn.context import Images
 from dlprim.nn.module import Module, Ready
 from dlprim.nn.passes import backward_pass, forward_pass
@@ -20,11 +21,12 @@ class Resampled(Module):
 
     keeps_input = False
     takes_images = True
-    of_passes = ("_kept",)
+    of_passes = ("_primitives", "_kept")
 
     def __init__(self) -> None:
         super().__init__()
-        self._kept: tuple[Any, ...] = ()  # shape and groups of the latest input, and its plane
+        self._primitives: dict[tuple[object, ...], _Primitive] = {}
+        self._kept: tuple[_Primitive, Images] | None = None
 
     @abstractmethod
     def _plane(self, shape: ImageShape) -> Plane:
@@ -33,27 +35,42 @@ class Resampled(Module):
     @forward_pass
     def forward(self, x: Images, training: bool | None = None) -> Images:
         context = self.context
-        shape = ImageShape(*x.shape)
-        plane = self._plane(shape)
-        due = shape.resized((plane.rows.dst, plane.columns.dst))
-        core = resampling((shape, context.layout, context.dtype_name, x.groups), plane)
-        dst = context.buffers.take(core.dst_shape, context.dtype)
+        key = (x.shape, x.groups, context.dtype_name, context.layout)
+        it = self._primitives.get(key)
+        if it is None:
+            it = self._primitives[key] = self._made(x)
+        dst = context.buffers.take(it.value.dst_shape, context.dtype)
         with context.timed(self.name, "forward" if training else "inference"):
-            core.forward(x.array, dst)
+            it.value.forward(x.array, dst)
         if training:
-            self._kept = x.shape, x.groups, plane
-        return Images(dst, due, x.groups)
+            self._kept = it, x
+        return Images(dst, it.y_shape, x.groups)
 
     @backward_pass
     def backward(self, dy: Images, ready: Ready | None = None) -> Images:
-        context, (shape, groups, plane), self._kept = self.context, self._kept, ()
-        how = (ImageShape(*dy.shape), context.layout, context.dtype_name, groups)
-        core = resampling(how, plane, backward=True)
-        out = context.buffers.take(core.dst_shape, context.dtype)
-        with context.timed(self.name, "backward"):
-            core.forward(dy.array, out)
-        context.buffers.give(dy.array)
-        return Images(out, shape, groups)
+        assert self._kept is not None
+        (it, x), self._kept = self._kept, None
+        out = self.context.buffers.take(it.slope.dst_shape, self.context.dtype)
+        with self.context.timed(self.name, "backward"):
+            it.slope.forward(dy.array, out)
+        self.context.buffers.give(dy.array)
+        return Images(out, x.shape, x.groups)
+
+    def _made(self, x: Images) -> _Primitive:
+        shape, context = ImageShape(*x.shape), self.context
+        plane = self._plane(shape)
+        due = shape.resized((plane.rows.dst, plane.columns.dst))
+        how = (context.layout, context.dtype_name, x.groups)
+        value = resampling((shape, *how), plane)
+        return _Primitive(value, resampling((due, *how), plane, backward=True), due)
+
+
+class _Primitive(NamedTuple):
+    """Of images of one shape, both ways."""
+
+    value: _core.Resampling
+    slope: _core.Resampling
+    y_shape: ImageShape
 
 
 class AdaptiveAvgPool2d(Resampled):
@@ -72,11 +89,13 @@ class AdaptiveAvgPool2d(Resampled):
         output_size is neither.
     """
 
+    output_size = fixed("output_size")
+
     def __init__(self, output_size: Any) -> None:
         super().__init__()
         image_size("output_size", output_size, (1, 1))
         is_pair = isinstance(output_size, tuple | list)
-        self.output_size = tuple(output_size) if is_pair else output_size
+        self._output_size = tuple(output_size) if is_pair else output_size
 
     def arguments(self) -> dict[str, Any]:
         return {"output_size": shortest(self.output_size)}
@@ -105,6 +124,11 @@ class Upsample(Resampled):
         unknown, or align_corners is given for "nearest".
     """
 
+    size = fixed("size")
+    scale_factor = fixed("scale_factor")
+    mode = fixed("mode")
+    align_corners = fixed("align_corners")
+
     def __init__(
         self,
         size: Any = None,
@@ -114,10 +138,10 @@ class Upsample(Resampled):
     ) -> None:
         super().__init__()
         rule_of(size, scale_factor, mode, align_corners)  # which refuses what it does not take
-        self.size = tuple(size) if isinstance(size, list) else size
+        self._size = tuple(size) if isinstance(size, list) else size
         is_pair = isinstance(scale_factor, list)
-        self.scale_factor = tuple(scale_factor) if is_pair else scale_factor
-        self.mode, self.align_corners = mode, align_corners
+        self._scale_factor = tuple(scale_factor) if is_pair else scale_factor
+        self._mode, self._align_corners = mode, align_corners
 
     def arguments(self) -> dict[str, Any]:
         return {
