@@ -24,6 +24,7 @@ FIELDS = {
     "add_rms_norm": "y sum",
     "add_layer_norm_backward": "dx dw db",
     "add_rms_norm_backward": "dx dw",
+    "quantization_parameters": "scale zero_point",
     "softmax_cross_entropy": "loss dx",
     "fold_batch_norm": "w bias",
     "lstm": "y h_n c_n saved",

@@ -69,6 +69,11 @@ def made(kind: str, *shapes: Any) -> Callable[..., Any]:
 
 FLAGS: list[tuple[str, Callable[..., Any]]] = [
     ("gradient", lambda **more: dlprim.softmax_cross_entropy(ones(2, 3), np.zeros(2, int), **more)),
+    ("symmetric", lambda **more: dlprim.quantization_parameters(ones(3), **more)),
+    (
+        "align_corners",
+        lambda **more: dlprim.interpolate(ones(1, 1, 2, 2), 3, mode="bilinear", **more),
+    ),
     ("transposed", lambda **more: dlprim.pack_b(ones(4, 4), "bfloat16", **more)),
     *(
         (flag, lambda name=name, gates=gates, **more: recurrent(name, gates, **more))

@@ -43,12 +43,16 @@ def _modules() -> Calls:
         (nn.InstanceNorm2d(3), images, images),
         (nn.PReLU(3), rows, ones(2, 3)),
         (nn.Dropout(0.5, seed=1), rows, ones(2, 3)),
+        (nn.Concat(nn.ReLU(), nn.Linear(3, 2)), rows, ones(2, 5)),
+        *((kind(1), images, ones(2, 3, 8, 8)) for kind in
+          (nn.ZeroPad2d, nn.ReflectionPad2d, nn.ReplicationPad2d, nn.CircularPad2d)),
         (nn.Embedding(5, 4), np.zeros((2, 3), np.int64), ones(2, 3, 4)),
         (nn.Recurrent("lstm", 3, 4), ones(2, 3, 3), ones(2, 3, 4)),
         (
             nn.Sequential({"pack": nn.Pack(), "conv": nn.Conv2d(3, 4, 3),
                            "norm": nn.BatchNorm2d(4), "most": nn.MaxPool2d(2),
-                           "mean": nn.AvgPool2d(1), "whole": nn.GlobalAvgPool2d(),
+                           "mean": nn.AvgPool2d(1), "up": nn.Upsample(scale_factor=2),
+                           "down": nn.AdaptiveAvgPool2d(2), "whole": nn.GlobalAvgPool2d(),
                            "last": nn.Linear(4, 2)}),
             images, ones(2, 2),
         ),
@@ -95,6 +99,13 @@ def _made() -> Calls:
             nn.InstanceNorm2d, {"num_features": 4, "eps": 1e-5, "affine": True},
         ),
         "nn.PReLU": (nn.PReLU, {"num_parameters": 4, "init": 0.25}),
+        "nn.AdaptiveAvgPool2d": (nn.AdaptiveAvgPool2d, {"output_size": 2}),
+        "nn.Upsample": (
+            nn.Upsample,
+            {"size": None, "scale_factor": 2, "mode": "bilinear", "align_corners": True},
+        ),
+        "nn.ZeroPad2d": (nn.ZeroPad2d, {"padding": 1}),
+        "nn.Concat": (lambda dim: nn.Concat(nn.ReLU(), dim=dim), {"dim": 1}),
         "nn.Dropout": (nn.Dropout, {"p": 0.5, "seed": 1}),
         "nn.Context": (
             nn.Context, {"dtype": "float32", "layout": "NHWC", "algorithm": "auto"},

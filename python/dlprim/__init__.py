@@ -24,6 +24,13 @@ from dlprim.arguments.floats import to_bfloat16, to_float32
 from dlprim.functions.convolution import conv2d, conv2d_backward
 from dlprim.functions.elementwise import add, dropout, relu, relu_backward
 from dlprim.functions.embedding import embedding, embedding_backward
+from dlprim.functions.extents.adaptive_pooling import (
+    adaptive_avg_pool2d,
+    adaptive_avg_pool2d_backward,
+)
+from dlprim.functions.extents.interpolation import interpolate, interpolate_backward
+from dlprim.functions.extents.joining import concat, split
+from dlprim.functions.extents.padding import pad, pad_backward
 from dlprim.functions.folding import fold_batch_norm
 from dlprim.functions.linear import linear, linear_backward
 from dlprim.functions.loss import softmax_cross_entropy
@@ -67,6 +74,7 @@ from dlprim.functions.rows.normalization import (
 )
 from dlprim.functions.rows.places import argmax, argmin
 from dlprim.functions.rows.prelu import prelu, prelu_backward
+from dlprim.functions.rows.quantization import dequantize, quantization_parameters, quantize
 from dlprim.functions.rows.reductions import reduce_max, reduce_mean, reduce_min, reduce_sum
 from dlprim.functions.rows.residual_norm import (
     add_layer_norm,
@@ -118,6 +126,8 @@ __all__ = [
     "Linear",
     "MaxPool2d",
     "__version__",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool2d_backward",
     "add",
     "add_layer_norm",
     "add_layer_norm_backward",
@@ -126,8 +136,10 @@ __all__ = [
     "argmax",
     "argmin",
     "brgemm",
+    "concat",
     "conv2d",
     "conv2d_backward",
+    "dequantize",
     "dropout",
     "elu",
     "elu_backward",
@@ -148,6 +160,8 @@ __all__ = [
     "hardswish_backward",
     "instance_norm",
     "instance_norm_backward",
+    "interpolate",
+    "interpolate_backward",
     "isa",
     "kernel_cache_clear",
     "kernel_cache_info",
@@ -164,8 +178,12 @@ __all__ = [
     "mish",
     "mish_backward",
     "pack_b",
+    "pad",
+    "pad_backward",
     "prelu",
     "prelu_backward",
+    "quantization_parameters",
+    "quantize",
     "reduce_max",
     "reduce_mean",
     "reduce_min",
@@ -187,6 +205,7 @@ __all__ = [
     "softmax_cross_entropy",
     "softplus",
     "softplus_backward",
+    "split",
     "tanh",
     "tanh_backward",
     "threads",

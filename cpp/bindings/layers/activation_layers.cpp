@@ -1,6 +1,9 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include <pybind11/stl.h>
 
@@ -9,6 +12,7 @@
 #include "primitives/conv/conv_layout.h"
 #include "primitives/layers/batch_norm.h"
 #include "primitives/layers/pooling.h"
+#include "primitives/layers/resampling.h"
 
 namespace dlprim::bindings {
 namespace {
@@ -198,6 +202,42 @@ private:
     Form dst_;
 };
 
+// Begins, places and weights of an axis.
+using Table = std::tuple<std::vector<std::int64_t>, std::vector<std::int64_t>, std::vector<float>>;
+
+AxisWindows windows_of(Table table) { return std::make_from_tuple<AxisWindows>(std::move(table)); }
+
+class PyResampling {
+public:
+    PyResampling(const PyActivations& src, Table rows, Table columns)
+        : resampling_{.src = src.tensor(),
+                      .layout = src.layout(),
+                      .rows = windows_of(std::move(rows)),
+                      .columns = windows_of(std::move(columns))},
+          src_(src.forms()["packed"]),
+          dst_(validated(resampling_, src).forms()["packed"]) {}
+
+    py::object forward(py::handle src, py::handle out) const {
+        Call call;
+        const Memory from = call.operand("src", src, src_);
+        const Written dst = call.result("out", out, dst_, src);
+        call.run([&] { resample(resampling_, from, dst.data); });
+        return dst.array;
+    }
+
+    const Shape& dst_shape() const { return dst_.shape(); }
+
+private:
+    static PyActivations validated(const Resampling& resampling, const PyActivations& src) {
+        validate(resampling);
+        return src.resized(resampling.rows.results(), resampling.columns.results());
+    }
+
+    Resampling resampling_;
+    Form src_;
+    Form dst_;
+};
+
 }  // namespace
 
 void register_activation_layers(py::module_& module) {
@@ -215,6 +255,11 @@ void register_activation_layers(py::module_& module) {
         .def("backward", &PyPooling::backward)
         .def_property_readonly("dst_shape",
                                [](const PyPooling& it) { return tuple_of(it.dst_shape()); });
+    py::class_<PyResampling>(module, "Resampling")
+        .def(py::init<const PyActivations&, Table, Table>())
+        .def("forward", &PyResampling::forward)
+        .def_property_readonly("dst_shape",
+                               [](const PyResampling& it) { return tuple_of(it.dst_shape()); });
 }
 
 }  // namespace dlprim::bindings

@@ -6,6 +6,7 @@
 #include "primitives/programs/activation_programs.h"
 #include "primitives/programs/norm_programs.h"
 #include "primitives/programs/prelu_programs.h"
+#include "primitives/programs/quantization_programs.h"
 #include "primitives/programs/reduction_programs.h"
 #include "rows/row_builder.h"
 
@@ -70,6 +71,8 @@ void rms_norm_backward(RowBuilder& row, DType dtype) {
     row.add_to_column(dy * normal);
 }
 
+void row_mean(RowBuilder& row, DType dtype) { row.store_per_row(mean(row, row.tensor(dtype))); }
+
 using Writer = void (*)(RowBuilder&, DType);
 
 const std::map<std::string, Writer>& writers() {
@@ -104,7 +107,9 @@ const std::map<std::string, Writer>& writers() {
             {"max_of_tensors", write_max_of_tensors},
             {"min_of_tensors", write_min_of_tensors},
             {"place_of_max", write_place_of_max},
-            {"place_of_min", write_place_of_min}};
+            {"place_of_min", write_place_of_min},
+            {"row_mean", row_mean}};
+        found.merge(quantization_programs());
         return found;
     }();
     return all;

@@ -51,6 +51,18 @@ def contiguous(array: Array) -> Array:
     return np.require(array, requirements=["C", "A"])
 
 
+def swapped(array: Array, out: Array | None = None) -> Array:
+    """(A, B, C) as (A, C, B), copied."""
+    view = array.swapaxes(1, 2)
+    copied = aligned(view.shape, view.dtype) if out is None else out
+    if view[0].size < _LARGE:
+        copied[...] = view
+    else:
+        for place, each in enumerate(view):  # matrices, which the core transposes
+            copied[place] = contiguous(each)
+    return copied
+
+
 def viewed(name: str, value: Any, dtypes: str) -> Array:
     """``value`` as an array on the same memory, else TypeError: an array of ``dtypes`` is due."""
     if isinstance(value, np.ndarray):

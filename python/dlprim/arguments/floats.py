@@ -35,6 +35,11 @@ def float_operand(name: str, value: Any, bits: bool = False) -> Array:
 
     With ``bits``, uint16 arrays are those of bfloat16 values.
     """
+    return contiguous(float_view(name, value, bits))
+
+
+def float_view(name: str, value: Any, bits: bool = False) -> Array:
+    """As `float_operand`, without a copy of what is not contiguous."""
     array = viewed(name, value, "float32 or bfloat16")
     dtype = array.dtype
     if dtype == _BITS:
@@ -42,7 +47,7 @@ def float_operand(name: str, value: Any, bits: bool = False) -> Array:
             raise TypeError(f"{name} has dtype uint16, expected float32 or bfloat16: " + ABOUT_BITS)
     elif dtype != _FLOAT32 and dtype != bfloat16_dtype():
         raise TypeError(f"{name} has dtype {dtype}, expected float32 or bfloat16")
-    return contiguous(array)
+    return array
 
 
 def holds_bits(dtype: npt.DTypeLike | None) -> bool:
@@ -64,6 +69,11 @@ def like(name: str, value: Any, other: Array) -> Array:
 def type_of(array: Array) -> str:
     """The core's name of the dtype of an array from `float_operand`."""
     return "float32" if array.dtype == np.float32 else "bfloat16"
+
+
+def bits_of(array: Array) -> Array:
+    """An array of float32 or bfloat16 on the same memory, of elements that NumPy moves quickly."""
+    return array.view(np.ndarray) if array.dtype == _FLOAT32 else array.view(_BITS)
 
 
 def require_type(name: str, array: Array, src: Array) -> None:

@@ -9,6 +9,9 @@ from dlprim.nn.context import Context, Images
 from dlprim.nn.conv import Conv2d
 from dlprim.nn.conv_batch_norm import ConvBatchNorm
 from dlprim.nn.embedding import Embedding
+from dlprim.nn.extents.concat import Concat
+from dlprim.nn.extents.padding import CircularPad2d, ReflectionPad2d, ReplicationPad2d, ZeroPad2d
+from dlprim.nn.extents.resampled import AdaptiveAvgPool2d, Upsample
 from dlprim.nn.flatten import Flatten
 from dlprim.nn.initial import seed
 from dlprim.nn.linear import Dropout, Linear
@@ -46,8 +49,11 @@ __all__ = [
     "GRU",
     "LSTM",
     "SELU",
+    "AdaptiveAvgPool2d",
     "AvgPool2d",
     "BatchNorm2d",
+    "CircularPad2d",
+    "Concat",
     "Context",
     "Conv2d",
     "ConvBatchNorm",
@@ -74,6 +80,8 @@ __all__ = [
     "RMSNorm",
     "ReLU",
     "Recurrent",
+    "ReflectionPad2d",
+    "ReplicationPad2d",
     "Residual",
     "Sequential",
     "SiLU",
@@ -82,6 +90,8 @@ __all__ = [
     "Softplus",
     "Summary",
     "Tanh",
+    "Upsample",
+    "ZeroPad2d",
     "load",
     "resnet",
     "resnet50",

@@ -9,6 +9,9 @@ from dlprim.nn.containers import Pack, Residual, Sequential, Sliced
 from dlprim.nn.conv import Conv2d
 from dlprim.nn.conv_batch_norm import ConvBatchNorm
 from dlprim.nn.embedding import Embedding
+from dlprim.nn.extents.concat import Concat
+from dlprim.nn.extents.padding import CircularPad2d, ReflectionPad2d, ReplicationPad2d, ZeroPad2d
+from dlprim.nn.extents.resampled import AdaptiveAvgPool2d, Upsample
 from dlprim.nn.flatten import Flatten
 from dlprim.nn.initial import undrawn
 from dlprim.nn.linear import Dropout, Linear
@@ -42,6 +45,9 @@ _OWN: dict[str, type[Module]] = {
         GlobalAvgPool2d, Linear, MaxPool2d, Pack, ReLU, Recurrent, Residual, Sequential, Sliced,
         ELU, GELU, SELU, Hardsigmoid, Hardswish, LayerNorm, LeakyReLU, LogSoftmax, Mish, RMSNorm,
         Sigmoid, SiLU, Softmax, Softplus, Tanh, GroupNorm, InstanceNorm2d, PReLU,
+        Sigmoid, SiLU, Softmax, Softplus, Tanh,
+        AdaptiveAvgPool2d, CircularPad2d, Concat, ReflectionPad2d, ReplicationPad2d, Upsample,
+        ZeroPad2d,
     )
 }  # fmt: skip
 

@@ -32,8 +32,15 @@ _OF_FLOAT32, _OF_BFLOAT16 = _Programs("float32"), _Programs("bfloat16")
 
 def run(name: str, rows: int, columns: int, operands: tuple[Any, ...]) -> None:
     """The program of the dtype of the first operand, on arrays from `float_operand`."""
+    run_of(operands[0].dtype, name, rows, columns, operands)
+
+
+def run_of(
+    dtype: np.dtype[Any], name: str, rows: int, columns: int, operands: tuple[Any, ...]
+) -> None:
+    """The program of a dtype, whatever that of its first operand is."""
     if rows and columns:
-        programs = _OF_FLOAT32 if operands[0].dtype == _FLOAT32 else _OF_BFLOAT16
+        programs = _OF_FLOAT32 if dtype == _FLOAT32 else _OF_BFLOAT16
         programs[name].run(rows, columns, operands)
 
 

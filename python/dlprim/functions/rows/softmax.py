@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dlprim.arguments.arrays import Array, aligned, contiguous
+from dlprim.arguments.arrays import Array, aligned, swapped
 from dlprim.arguments.floats import float_operand, holds_bits
 from dlprim.arguments.scalars import integer
 from dlprim.functions.rows.row_programs import gradient_operands, result_like, run
-
-_LARGE = 1 << 12  # elements of a matrix that the core transposes faster than NumPy
 
 
 def softmax(
@@ -177,19 +175,7 @@ def _along(name: str, place: int, operands: tuple[Array, ...], dst: Array) -> No
     if not size:
         return
     columns, inner = shape[place], math.prod(shape[place + 1 :])
-    turned = [_swapped(it.view(np.ndarray).reshape(-1, columns, inner)) for it in operands]
+    turned = [swapped(it.view(np.ndarray).reshape(-1, columns, inner)) for it in operands]
     result = aligned(turned[0].shape, dst.dtype)
     run(name, size // columns, columns, (*turned, result))
-    _swapped(result, dst.view(np.ndarray).reshape(-1, columns, inner))
-
-
-def _swapped(array: Array, out: Array | None = None) -> Array:
-    """(A, B, C) as (A, C, B), copied."""
-    view = array.swapaxes(1, 2)
-    copied = aligned(view.shape, view.dtype) if out is None else out
-    if view[0].size < _LARGE:
-        copied[...] = view
-    else:
-        for place, each in enumerate(view):  # matrices, which the core transposes
-            copied[place] = contiguous(each)
-    return copied
+    swapped(result, dst.view(np.ndarray).reshape(-1, columns, inner))

@@ -1,0 +1,48 @@
+#include "primitives/programs/quantization_programs.h"
+
+namespace dlprim {
+namespace {
+
+RowValue single(RowBuilder& row) { return row.scalar(); }
+RowValue by_row(RowBuilder& row) { return row.per_row(); }
+RowValue by_column(RowBuilder& row) { return row.column(); }
+
+// To an integer, halves to even, for |x| < 2^22: floats of this size have no fraction.
+RowValue nearest(RowValue x) {
+    constexpr float kWhole = 1.5F * (1 << 23);
+    return (x + kWhole) - kWhole;
+}
+
+// The zero is added to a whole number, as it would else move halves to the other side.
+template <DType kind, RowValue (*parameter)(RowBuilder&)>
+void quantize(RowBuilder& row, DType dtype) {
+    constexpr float kFar = 1 << 20;  // where every result is saturated
+    const RowValue x = row.tensor(dtype), scale = parameter(row), zero = parameter(row);
+    row.store(kind, nearest(smaller(kFar, larger(-kFar, x / scale))) + zero);
+}
+
+template <DType kind, RowValue (*parameter)(RowBuilder&)>
+void dequantize(RowBuilder& row, DType dtype) {
+    const RowValue q = row.tensor(kind), scale = parameter(row), zero = parameter(row);
+    row.store(dtype, (q - zero) * scale);
+}
+
+}  // namespace
+
+std::map<std::string, void (*)(RowBuilder&, DType)> quantization_programs() {
+    constexpr DType u8 = DType::u8, s8 = DType::s8;
+    return {{"quantize_uint8", quantize<u8, single>},
+            {"quantize_uint8_by_row", quantize<u8, by_row>},
+            {"quantize_uint8_by_column", quantize<u8, by_column>},
+            {"quantize_int8", quantize<s8, single>},
+            {"quantize_int8_by_row", quantize<s8, by_row>},
+            {"quantize_int8_by_column", quantize<s8, by_column>},
+            {"dequantize_uint8", dequantize<u8, single>},
+            {"dequantize_uint8_by_row", dequantize<u8, by_row>},
+            {"dequantize_uint8_by_column", dequantize<u8, by_column>},
+            {"dequantize_int8", dequantize<s8, single>},
+            {"dequantize_int8_by_row", dequantize<s8, by_row>},
+            {"dequantize_int8_by_column", dequantize<s8, by_column>}};
+}
+
+}  // namespace dlprim

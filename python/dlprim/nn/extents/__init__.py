@@ -1,0 +1,1 @@
+"""Layers that change how long axes are: pooling to a size, upsampling, padding, joining."""
