@@ -101,6 +101,11 @@ def _made() -> Calls:
             lambda **given: optim.AdamW([ones(3)], **given),
             {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.0},
         ),
+        "optim.RMSprop of": (
+            lambda **given: optim.RMSprop([ones(3)], **given),
+            {"lr": 0.1, "alpha": 0.9, "eps": 1e-8, "weight_decay": 0.0, "momentum": 0.9,
+             "centered": True},
+        ),
         "tune": (
             dlprim.tune,
             {"primitive": dlprim.Conv2d((1, 4, 3, 3), (4, 1, 1, 1), groups=4), "budget_s": 0.01,
@@ -111,12 +116,17 @@ def _made() -> Calls:
 
 def _optimisers() -> Calls:
     calls: Calls = {}
-    for kind in (optim.SGD, optim.AdamW):
+    for kind in (optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop):
         made = kind([ones(3)], 0.1)
         name = f"optim.{kind.__name__}"
         calls |= {name: (kind, {"parameters": [ones(3)]})}
         calls |= {f"{name}.step": (made.step, {"gradients": [ones(3)]})}
+    given = {"parameters": [nn.Parameter(ones(3))]}
+    norm = {"max_norm": 1.0, "norm_type": 2.0, "error_if_nonfinite": True}
+    calls |= {"optim.clip_grad_norm": (optim.clip_grad_norm, given | norm)}
+    calls |= {"optim.clip_grad_value": (optim.clip_grad_value, given | {"clip_value": 1.0})}
     return calls
+
 
 
 def by_position(kernel: dlprim.Brgemm) -> list[str]:
@@ -135,7 +145,8 @@ def by_position(kernel: dlprim.Brgemm) -> list[str]:
 def main() -> int:
     warnings.simplefilter("ignore")
     complaints = by_position(dlprim.Brgemm(4, 4, 4))
-    for name, (call, fine) in (METHODS | _modules() | _made() | _optimisers()).items():
+    every = METHODS | _modules() | _made() | _optimisers()
+    for name, (call, fine) in every.items():
         for argument in (None, *fine):
             for value in [*WRONG, *FOREIGN] if argument else [None]:
                 is_large = isinstance(value, int) and value == 2**31

@@ -185,13 +185,20 @@ def sgd_step(
     weight_decay: float,
     nesterov: bool,
 ) -> None: ...
-def adamw_step(
+def adam_step(
     parameters: list[tuple[npt.NDArray[Any] | None, ...]],
-    decay: float,
-    beta1: float,
-    beta2: float,
+    decay_penalty: tuple[float, float],
+    betas: tuple[float, float],
     step_size: float,
     root_scale: float,
+    epsilon: float,
+) -> None: ...
+def rmsprop_step(
+    parameters: list[tuple[npt.NDArray[Any] | None, ...]],
+    learning_rate: float,
+    alpha: float,
+    momentum: float,
+    weight_decay: float,
     epsilon: float,
 ) -> None: ...
 def gather_rows(

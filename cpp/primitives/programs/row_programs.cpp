@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "primitives/programs/activation_programs.h"
+#include "primitives/programs/gradient_programs.h"
 #include "rows/row_builder.h"
 
 namespace dlprim {
@@ -87,7 +88,9 @@ const std::map<std::string, Writer>& writers() {
             {"softmax", softmax},         {"softmax_backward", softmax_backward},
             {"log_softmax", log_softmax}, {"log_softmax_backward", log_softmax_backward},
             {"layer_norm", layer_norm},   {"layer_norm_backward", layer_norm_backward},
-            {"rms_norm", rms_norm},       {"rms_norm_backward", rms_norm_backward}};
+            {"rms_norm", rms_norm},       {"rms_norm_backward", rms_norm_backward},
+            {"square_sum", square_sum},   {"scaled", scaled},
+            {"limited", limited}};
         return found;
     }();
     return all;
