@@ -128,6 +128,22 @@ def _optimisers() -> Calls:
     return calls
 
 
+def _losses() -> Calls:
+    elements = {"x": ones(2, 3), "y": ones(2, 3)}
+    named = {"logits": ones(2, 3), "targets": ones(2, 3)}
+    classes = {"logits": ones(2, 3), "targets": np.zeros(2, np.int64)}
+    more = {"gradient": True, "out": ones(2, 3)}
+    weights = {"weight": ones(3), "pos_weight": ones(3), "reduction": "sum"}
+    smoothed = {"ignore_index": -1, "reduction": "sum", "label_smoothing": 0.1}
+    return {
+        "nn.MSELoss": (nn.MSELoss, {"reduction": "sum"}),
+        "nn.MSELoss of": (nn.MSELoss(), elements | more),
+        "nn.BCEWithLogitsLoss": (nn.BCEWithLogitsLoss, weights),
+        "nn.BCEWithLogitsLoss of": (nn.BCEWithLogitsLoss(), named | more),
+        "nn.CrossEntropyLoss": (nn.CrossEntropyLoss, {"weight": ones(3), **smoothed}),
+        "nn.CrossEntropyLoss of": (nn.CrossEntropyLoss(), classes | more),
+    }
+
 
 def by_position(kernel: dlprim.Brgemm) -> list[str]:
     """A kernel's methods with too few arguments, or too many."""
@@ -145,7 +161,7 @@ def by_position(kernel: dlprim.Brgemm) -> list[str]:
 def main() -> int:
     warnings.simplefilter("ignore")
     complaints = by_position(dlprim.Brgemm(4, 4, 4))
-    every = METHODS | _modules() | _made() | _optimisers()
+    every = METHODS | _modules() | _made() | _optimisers() | _losses()
     for name, (call, fine) in every.items():
         for argument in (None, *fine):
             for value in [*WRONG, *FOREIGN] if argument else [None]:

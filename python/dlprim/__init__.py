@@ -51,6 +51,12 @@ from dlprim.functions.embedding import embedding, embedding_backward
 from dlprim.functions.folding import fold_batch_norm
 from dlprim.functions.linear import linear, linear_backward
 from dlprim.functions.loss import softmax_cross_entropy
+from dlprim.functions.rows.losses import (
+    binary_cross_entropy_with_logits,
+    binary_cross_entropy_with_logits_backward,
+    mse_loss,
+    mse_loss_backward,
+)
 from dlprim.functions.rows.normalization import (
     layer_norm,
     layer_norm_backward,
@@ -104,6 +110,8 @@ __all__ = [
     "MaxPool2d",
     "__version__",
     "add",
+    "binary_cross_entropy_with_logits",
+    "binary_cross_entropy_with_logits_backward",
     "brgemm",
     "conv2d",
     "conv2d_backward",
@@ -138,6 +146,8 @@ __all__ = [
     "lstm_backward",
     "mish",
     "mish_backward",
+    "mse_loss",
+    "mse_loss_backward",
     "pack_b",
     "relu",
     "relu_backward",

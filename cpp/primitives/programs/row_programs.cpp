@@ -5,6 +5,7 @@
 
 #include "primitives/programs/activation_programs.h"
 #include "primitives/programs/gradient_programs.h"
+#include "primitives/programs/loss_programs.h"
 #include "rows/row_builder.h"
 
 namespace dlprim {
@@ -103,7 +104,8 @@ RowSpec row_program(const std::string& name, DType dtype) {
     const auto writer = writers().find(name);
     if (writer != writers().end()) {
         writer->second(row, dtype);
-    } else if (!write_activation_program(row, name, dtype)) {
+    } else if (!write_activation_program(row, name, dtype) &&
+               !write_loss_program(row, name, dtype)) {
         std::string names;
         for (const std::string& known : row_program_names()) {
             names += (names.empty() ? "" : ", ") + known;
@@ -120,6 +122,7 @@ std::vector<std::string> row_program_names() {
         names.push_back(name);
         names.push_back(name + "_backward");
     }
+    for (const std::string& name : loss_program_names()) names.push_back(name);
     return names;
 }
 

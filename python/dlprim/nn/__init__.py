@@ -33,6 +33,7 @@ from dlprim.nn.parameter import Parameter
 from dlprim.nn.pool import AvgPool2d, GlobalAvgPool2d, MaxPool2d
 from dlprim.nn.recurrent import GRU, LSTM, Recurrent
 from dlprim.nn.resnet import resnet, resnet50
+from dlprim.nn.rows.losses import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss
 from dlprim.nn.rows.row_norm import LayerNorm, RMSNorm
 from dlprim.nn.saving import load, save
 from dlprim.nn.rows.softmax import LogSoftmax, Softmax
@@ -45,10 +46,12 @@ __all__ = [
     "LSTM",
     "SELU",
     "AvgPool2d",
+    "BCEWithLogitsLoss",
     "BatchNorm2d",
     "Context",
     "Conv2d",
     "ConvBatchNorm",
+    "CrossEntropyLoss",
     "Dropout",
     "Embedding",
     "Flatten",
@@ -60,6 +63,7 @@ __all__ = [
     "LeakyReLU",
     "Linear",
     "LogSoftmax",
+    "MSELoss",
     "MaxPool2d",
     "Mish",
     "ModelFileError",
