@@ -41,6 +41,9 @@ def test_a_wrong_dtype_is_reported_by_the_name_of_the_argument(name: str, argume
 SCALED = ("layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm", "group_norm", "instance_norm",
           "prelu")  # fmt: skip
 SCALES = {f"{name}{which}" for name in SCALED for which in ("", "_backward")}
+# What weighs a loss, as PyTorch calls it.
+SCALES |= {f"binary_cross_entropy_with_logits{which}" for which in ("", "_backward")}
+SCALES |= {"softmax_cross_entropy"}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -55,6 +55,12 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
     ("other", lambda: dlprim.add(ones(3), masked(3))),
     ("indices", lambda: dlprim.embedding(masked(3, dtype=np.int64), ones(4, 4))),
     ("targets", lambda: dlprim.softmax_cross_entropy(ones(2, 3), masked(2, dtype=np.int64))),
+    (
+        "weight",
+        lambda: dlprim.softmax_cross_entropy(ones(2, 3), np.zeros(2, int), weight=masked(3)),
+    ),
+    ("y", lambda: dlprim.mse_loss(ones(3), masked(3))),
+    ("targets", lambda: dlprim.binary_cross_entropy_with_logits(ones(3), masked(3))),
     ("b", lambda: dlprim.pack_b(masked(4, 4), "bfloat16")),
     ("a", lambda: dlprim.brgemm(masked(1, 4, 4), ones(1, 4, 4))),
     ("c", lambda: dlprim.brgemm(ones(1, 4, 4), ones(1, 4, 4), masked(4, 4))),

@@ -73,7 +73,14 @@ def test_keywords_are_those_of_pytorch() -> None:
 
 
 def test_other_modules_say_what_is_theirs() -> None:
-    assert set(optim.__all__) == {"SGD", "AdamW"}
+    assert set(optim.__all__) == {
+        "SGD",
+        "Adam",
+        "AdamW",
+        "RMSprop",
+        "clip_grad_norm",
+        "clip_grad_value",
+    }
     assert set(testing.__all__) == {"fma_peak", "read_bandwidth"}
 
 
@@ -84,13 +91,13 @@ def test_a_single_image_has_a_summary() -> None:
         model.forward(ones(1, 3, 3, 3), training=True)
 
 
-@pytest.mark.parametrize("kind", [optim.SGD, optim.AdamW])
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop])
 def test_versions_change_behind_the_update(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """One in front of it is taken by who packs meanwhile, of values that are old or half new."""
     layer = nn.Linear(3, 4)
     optimizer, versions = kind(layer.parameters(), 0.1), []
-    name = f"{kind.__name__.lower()}_step"
-    monkeypatch.setattr(optim._core, name, lambda *_: versions.append(layer.weight.version))
+    name = f"{kind.__name__.removesuffix('W').lower()}_step"
+    monkeypatch.setattr(dlprim._core, name, lambda *_: versions.append(layer.weight.version))
     optimizer.step()
     assert layer.weight.version != versions[0]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dlprim
-from dlprim.optim import SGD, AdamW
+from dlprim.optim import SGD, Adam, AdamW, RMSprop
 
 SHAPES = [(3, 5), (17,), (1,), (40001,), (0, 4)]
 
@@ -36,6 +36,70 @@ def test_sgd(momentum, decay, nesterov):
         assert copy.tobytes() == dlprim.to_bfloat16(parameter).tobytes()
 
 
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_adam(decay):
+    parameters = arrays(0)
+    copies = [dlprim.to_bfloat16(parameter) for parameter in parameters]
+    exact = [parameter.astype(np.float64) for parameter in parameters]
+    means = [np.zeros_like(parameter) for parameter in exact]
+    squares = [np.zeros_like(parameter) for parameter in exact]
+    optimiser = Adam(parameters, 0.01, weight_decay=decay, copies=copies)
+    for step in range(1, 5):
+        gradients = arrays(step)
+        optimiser.step(gradients)
+        for w, m, v, g in zip(exact, means, squares, gradients, strict=True):
+            g = g + decay * w
+            m[...] = 0.9 * m + 0.1 * g
+            v[...] = 0.999 * v + 0.001 * g**2
+            w -= 0.01 * m / (1 - 0.9**step) / (np.sqrt(v / (1 - 0.999**step)) + 1e-8)
+    for parameter, copy, w in zip(parameters, copies, exact, strict=True):
+        np.testing.assert_allclose(parameter, w, 2e-6, 2e-6)
+        assert copy.tobytes() == dlprim.to_bfloat16(parameter).tobytes()
+
+
+@pytest.mark.parametrize("centered", [False, True])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_rmsprop(centered, momentum, decay):
+    parameters = arrays(0)
+    copies = [dlprim.to_bfloat16(parameter) for parameter in parameters]
+    exact = [parameter.astype(np.float64) for parameter in parameters]
+    squares, means, velocities = ([np.zeros_like(it) for it in exact] for _ in range(3))
+    more = {"weight_decay": decay, "momentum": momentum, "centered": centered}
+    optimiser = RMSprop(parameters, 0.01, 0.9, 1e-4, **more, copies=copies)
+    for step in range(3):
+        gradients = arrays(step + 1)
+        optimiser.step(gradients)
+        for w, s, m, v, g in zip(exact, squares, means, velocities, gradients, strict=True):
+            g = g + decay * w
+            s[...] = 0.9 * s + 0.1 * g**2
+            m[...] = 0.9 * m + 0.1 * g
+            v[...] = momentum * v + g / (np.sqrt(s - m**2 if centered else s) + 1e-4)
+            w -= 0.01 * v
+    for parameter, copy, w in zip(parameters, copies, exact, strict=True):
+        # The difference s - m**2 has lost bits where gradients are alike.
+        np.testing.assert_allclose(parameter, w, 2e-6, 2e-5 if centered else 2e-6)
+        assert copy.tobytes() == dlprim.to_bfloat16(parameter).tobytes()
+
+
+def test_centered_rmsprop_of_gradients_that_are_alike():
+    """Whose variance falls below zero by rounding."""
+    parameter = np.zeros(1000, np.float32)
+    optimiser = RMSprop([parameter], 1e-3, centered=True, eps=1.0)
+    gradient = np.random.default_rng(0).standard_normal(1000, np.float32)
+    for _ in range(3000):
+        optimiser.step([gradient])
+    assert np.isfinite(parameter).all()
+
+
+def test_rmsprop_of_nan_is_nan():
+    for centered in (False, True):
+        parameter = np.zeros(20, np.float32)
+        gradient = np.where(np.arange(20) == 3, np.nan, 1).astype(np.float32)
+        RMSprop([parameter], centered=centered).step([gradient])
+        assert np.isnan(parameter).tolist() == np.isnan(gradient).tolist()
+
+
 def test_adamw():
     parameters = arrays(0)
     exact = [parameter.astype(np.float64) for parameter in parameters]
@@ -55,7 +119,16 @@ def test_adamw():
         np.testing.assert_allclose(parameter, w, 2e-6, 2e-6)
 
 
-@pytest.mark.parametrize("make", [lambda p: SGD(p, 0.1, 0.9), lambda p: AdamW(p, 0.1)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: SGD(p, 0.1, 0.9),
+        lambda p: AdamW(p, 0.1),
+        lambda p: Adam(p, 0.1, weight_decay=0.1),
+        lambda p: RMSprop(p, momentum=0.9),
+        lambda p: RMSprop(p, centered=True),
+    ],
+)
 def test_state_continues_and_threads_do_not_matter(make):
     parameters, others = arrays(0), arrays(0)
     one, other = make(parameters), make(others)
@@ -105,6 +178,10 @@ def test_agrees_with_pytorch():
         (lambda p: SGD(p, 0.1, 0.9, weight_decay=0.01, nesterov=True),
          lambda p: torch.optim.SGD(p, 0.1, 0.9, weight_decay=0.01, nesterov=True)),
         (lambda p: AdamW(p, 0.01), lambda p: torch.optim.AdamW(p, 0.01)),
+        (lambda p: Adam(p, weight_decay=0.1), lambda p: torch.optim.Adam(p, weight_decay=0.1)),
+        (RMSprop, torch.optim.RMSprop),
+        (lambda p: RMSprop(p, 0.01, 0.9, 1e-3, 0.1, 0.9, True),
+         lambda p: torch.optim.RMSprop(p, 0.01, 0.9, 1e-3, 0.1, 0.9, True)),
     ]:  # fmt: skip
         parameters = arrays(0)
         tensors = [torch.nn.Parameter(torch.from_numpy(p.copy())) for p in parameters]

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from dlprim import nn
-from dlprim.optim import SGD, AdamW
+from dlprim.optim import SGD, Adam, AdamW, RMSprop
 
-Optimizer = SGD | AdamW
+Optimizer = SGD | Adam | RMSprop
 
 
 def ones(*shape: int) -> Any:
@@ -24,10 +24,16 @@ MAKE: dict[str, Callable[[], Optimizer]] = {
     "SGD": lambda: SGD([ones(3)], 0.1),
     "momentum": lambda: SGD([ones(3)], 0.1, 0.9),
     "AdamW": lambda: AdamW([ones(3)], 0.1),
+    "Adam": lambda: Adam([ones(3)], 0.1),
+    "RMSprop": lambda: RMSprop([ones(3)], 0.1),
+    "centered": lambda: RMSprop([ones(3)], 0.1, momentum=0.9, centered=True),
 }
 
 
-@pytest.mark.parametrize(("own", "other"), [("SGD", "AdamW"), ("momentum", "AdamW")])
+@pytest.mark.parametrize(
+    ("own", "other"),
+    [("SGD", "AdamW"), ("momentum", "AdamW"), ("Adam", "AdamW"), ("RMSprop", "momentum")],
+)
 def test_state_of_another_kind_is_refused_by_name(own: str, other: str) -> None:
     for one, two in ((own, other), (other, own)):
         optimizer, state = MAKE[one](), MAKE[two]().state_dict()
@@ -87,6 +93,12 @@ ASSIGNED: dict[str, tuple[str, str, Any, str]] = {
     "betas": ("AdamW", "betas", (0.9,), "betas is"),
     "epsilon": ("AdamW", "eps", 0, "eps is 0"),
     "steps": ("AdamW", "steps", -3, "steps is -3"),
+    "alpha": ("RMSprop", "alpha", 1.0, r"alpha is 1.0, expected a number in \[0, 1\)"),
+    "no velocity": ("RMSprop", "momentum", 0.5, "momentum is 0.5, expected 0 as this RMSprop was"),
+    "not centered": ("RMSprop", "centered", True, "centered is True, expected False as this RMSpr"),
+    "always centered": ("centered", "centered", False, "centered is False, expected True as this"),
+    "centered by a word": ("centered", "centered", "no", "centered is 'no', expected True or Fals"),
+    "small": ("RMSprop", "eps", 0, "eps is 0, expected a finite number above 0"),
 }
 
 

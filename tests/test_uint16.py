@@ -49,7 +49,11 @@ BFLOAT16 = {  # functions on bfloat16 operands, and which of the arguments these
     "split": ("x",),
     "embedding": ("w", "out"),
     "embedding_backward": ("dy",),
-    "softmax_cross_entropy": ("logits", "out"),
+    "softmax_cross_entropy": ("logits", "weight", "out"),
+    "mse_loss": ("x", "y", "out"),
+    "mse_loss_backward": ("dy", "x", "y", "out"),
+    "binary_cross_entropy_with_logits": ("logits", "targets", "weight", "pos_weight", "out"),
+    "binary_cross_entropy_with_logits_backward": ("dy", "logits", "targets", "weight", "out"),
 }
 
 

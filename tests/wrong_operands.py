@@ -28,10 +28,10 @@ FOREIGN: list[Any] = [
 ]  # fmt: skip
 
 
-def _modules() -> Calls:
-    """Layers, and their backward passes behind a forward pass of their own."""
+def _layers() -> list[tuple[Any, Any, Any]]:
+    """Layers, what goes in and the gradient of what comes out."""
     rows, images = ones(2, 3), ones(2, 3, 6, 6)
-    layers: list[tuple[Any, Any, Any]] = [
+    return [
         (nn.Linear(3, 4), rows, ones(2, 4)),
         (nn.ReLU(), rows, ones(2, 3)),
         *((kind(), rows, ones(2, 3)) for kind in
@@ -57,8 +57,12 @@ def _modules() -> Calls:
             images, ones(2, 2),
         ),
     ]  # fmt: skip
+
+
+def _modules() -> Calls:
+    """Layers, and their backward passes behind a forward pass of their own."""
     calls: Calls = {}
-    for layer, x, dy in layers:
+    for layer, x, dy in _layers():
         layer.use(nn.Context(), "model")
 
         def backward(dy: Any, layer: Any = layer, x: Any = x) -> Any:
@@ -72,8 +76,8 @@ def _modules() -> Calls:
 
 
 def _made() -> Calls:
-    """Constructors of layers, and what models are asked besides passes."""
-    model, size = nn.Sequential(nn.Linear(3, 4)), {"C": 4, "K": 4}
+    """Constructors of layers."""
+    size = {"C": 4, "K": 4}
     steps = {"kernel": 3, "stride": 1, "padding": 1}
     flags: dict[str, Any] = {"activation": None, "generator": None}
     cell = {**size, "layers": 1, "bidirectional": False, "generator": None}
@@ -107,6 +111,13 @@ def _made() -> Calls:
         "nn.ZeroPad2d": (nn.ZeroPad2d, {"padding": 1}),
         "nn.Concat": (lambda dim: nn.Concat(nn.ReLU(), dim=dim), {"dim": 1}),
         "nn.Dropout": (nn.Dropout, {"p": 0.5, "seed": 1}),
+    }  # fmt: skip
+
+
+def _asked() -> Calls:
+    """What models are asked besides passes, and settings of optimisers."""
+    model = nn.Sequential(nn.Linear(3, 4))
+    return {
         "nn.Context": (
             nn.Context, {"dtype": "float32", "layout": "NHWC", "algorithm": "auto"},
         ),
@@ -122,6 +133,11 @@ def _made() -> Calls:
             lambda **given: optim.AdamW([ones(3)], **given),
             {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.0},
         ),
+        "optim.RMSprop of": (
+            lambda **given: optim.RMSprop([ones(3)], **given),
+            {"lr": 0.1, "alpha": 0.9, "eps": 1e-8, "weight_decay": 0.0, "momentum": 0.9,
+             "centered": True},
+        ),
         "tune": (
             dlprim.tune,
             {"primitive": dlprim.Conv2d((1, 4, 3, 3), (4, 1, 1, 1), groups=4), "budget_s": 0.01,
@@ -132,12 +148,33 @@ def _made() -> Calls:
 
 def _optimisers() -> Calls:
     calls: Calls = {}
-    for kind in (optim.SGD, optim.AdamW):
+    for kind in (optim.SGD, optim.Adam, optim.AdamW, optim.RMSprop):
         made = kind([ones(3)], 0.1)
         name = f"optim.{kind.__name__}"
         calls |= {name: (kind, {"parameters": [ones(3)]})}
         calls |= {f"{name}.step": (made.step, {"gradients": [ones(3)]})}
+    given = {"parameters": [nn.Parameter(ones(3))]}
+    norm = {"max_norm": 1.0, "norm_type": 2.0, "error_if_nonfinite": True}
+    calls |= {"optim.clip_grad_norm": (optim.clip_grad_norm, given | norm)}
+    calls |= {"optim.clip_grad_value": (optim.clip_grad_value, given | {"clip_value": 1.0})}
     return calls
+
+
+def _losses() -> Calls:
+    elements = {"x": ones(2, 3), "y": ones(2, 3)}
+    named = {"logits": ones(2, 3), "targets": ones(2, 3)}
+    classes = {"logits": ones(2, 3), "targets": np.zeros(2, np.int64)}
+    more = {"gradient": True, "out": ones(2, 3)}
+    weights = {"weight": ones(3), "pos_weight": ones(3), "reduction": "sum"}
+    smoothed = {"ignore_index": -1, "reduction": "sum", "label_smoothing": 0.1}
+    return {
+        "nn.MSELoss": (nn.MSELoss, {"reduction": "sum"}),
+        "nn.MSELoss of": (nn.MSELoss(), elements | more),
+        "nn.BCEWithLogitsLoss": (nn.BCEWithLogitsLoss, weights),
+        "nn.BCEWithLogitsLoss of": (nn.BCEWithLogitsLoss(), named | more),
+        "nn.CrossEntropyLoss": (nn.CrossEntropyLoss, {"weight": ones(3), **smoothed}),
+        "nn.CrossEntropyLoss of": (nn.CrossEntropyLoss(), classes | more),
+    }
 
 
 def by_position(kernel: dlprim.Brgemm) -> list[str]:
@@ -156,7 +193,8 @@ def by_position(kernel: dlprim.Brgemm) -> list[str]:
 def main() -> int:
     warnings.simplefilter("ignore")
     complaints = by_position(dlprim.Brgemm(4, 4, 4))
-    for name, (call, fine) in (METHODS | _modules() | _made() | _optimisers()).items():
+    every = METHODS | _modules() | _made() | _asked() | _optimisers() | _losses()
+    for name, (call, fine) in every.items():
         for argument in (None, *fine):
             for value in [*WRONG, *FOREIGN] if argument else [None]:
                 is_large = isinstance(value, int) and value == 2**31

@@ -138,8 +138,18 @@ CALLS: dict[str, dict[str, Any]] = {
                "layout": "NCHW", "algorithm": "auto", "out": ones(1, 3, 4, 4), "accuracy": None},
     "conv2d_backward": {"dy": ones(1, 3, 2, 2), "x": ones(*IMAGE), "w": ones(*FILTER),
                         "y": ones(1, 3, 2, 2), "activation": "relu"},
-    "softmax_cross_entropy": {"logits": ones(N, K), "targets": INDICES, "ignore_index": -1,
+    "softmax_cross_entropy": {"logits": ones(N, K), "targets": INDICES, "weight": ones(K),
+                              "ignore_index": -1, "reduction": "sum", "label_smoothing": 0.1,
                               "gradient": True, "out": ones(N, K)},
+    "mse_loss": {"x": ones(N, K), "y": ones(N, K), "reduction": "none", "out": ones(N, K)},
+    "mse_loss_backward": {"dy": ones(N, K), "x": ones(N, K), "y": ones(N, K),
+                          "reduction": "none", "out": ones(N, K)},
+    **{
+        f"binary_cross_entropy_with_logits{which}": {
+            **given, "logits": ones(N, K), "targets": ones(N, K), "weight": ones(N, K),
+            "pos_weight": ones(K), "reduction": "none", "out": ones(N, K)}
+        for which, given in (("", {}), ("_backward", {"dy": ones(N, K)}))
+    },
     "embedding": {"indices": INDICES, "w": ones(4, K), "out": ones(N, K)},
     "embedding_backward": {"dy": ones(N, K), "indices": INDICES, "rows": 4,
                            "out": ones(4, K)},

@@ -66,6 +66,12 @@ from dlprim.functions.rows.group_norm import (
     instance_norm,
     instance_norm_backward,
 )
+from dlprim.functions.rows.losses import (
+    binary_cross_entropy_with_logits,
+    binary_cross_entropy_with_logits_backward,
+    mse_loss,
+    mse_loss_backward,
+)
 from dlprim.functions.rows.normalization import (
     layer_norm,
     layer_norm_backward,
@@ -135,6 +141,8 @@ __all__ = [
     "add_rms_norm_backward",
     "argmax",
     "argmin",
+    "binary_cross_entropy_with_logits",
+    "binary_cross_entropy_with_logits_backward",
     "brgemm",
     "concat",
     "conv2d",
@@ -177,6 +185,8 @@ __all__ = [
     "lstm_backward",
     "mish",
     "mish_backward",
+    "mse_loss",
+    "mse_loss_backward",
     "pack_b",
     "pad",
     "pad_backward",

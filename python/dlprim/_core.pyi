@@ -196,13 +196,20 @@ def sgd_step(
     weight_decay: float,
     nesterov: bool,
 ) -> None: ...
-def adamw_step(
+def adam_step(
     parameters: list[tuple[npt.NDArray[Any] | None, ...]],
-    decay: float,
-    beta1: float,
-    beta2: float,
+    decay_penalty: tuple[float, float],
+    betas: tuple[float, float],
     step_size: float,
     root_scale: float,
+    epsilon: float,
+) -> None: ...
+def rmsprop_step(
+    parameters: list[tuple[npt.NDArray[Any] | None, ...]],
+    learning_rate: float,
+    alpha: float,
+    momentum: float,
+    weight_decay: float,
     epsilon: float,
 ) -> None: ...
 def gather_rows(
@@ -220,6 +227,7 @@ def softmax_cross_entropy(
     targets: npt.NDArray[np.int64],
     ignored: int,
     out: npt.NDArray[Any] | None,
+    terms: tuple[Any, ...],
 ) -> float: ...
 def row_program_names() -> list[str]: ...
 def isa() -> str: ...

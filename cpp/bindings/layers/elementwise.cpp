@@ -64,8 +64,8 @@ py::object dropout(py::handle src, py::handle out, const Dropout& it) {
     return to.array;
 }
 
-// (weights, gradient, first or None, second or None, copy or None), all of one shape, and which
-// parameter it is.
+// (weights, gradient, first, second, third, copy), all of one shape and the last four perhaps None,
+// and which parameter it is.
 Parameter parameter_of(const py::tuple& arrays) {
     const Alike alike(arrays[0]);
     const Expected floats{DType::f32, alike.shape}, halves{DType::bf16, alike.shape};
@@ -76,7 +76,8 @@ Parameter parameter_of(const py::tuple& arrays) {
             .gradient = gradient,
             .first = call.optional_result("its first state", arrays[2], floats).data,
             .second = call.optional_result("its second state", arrays[3], floats).data,
-            .copy = call.optional_result("its copy", arrays[4], halves).data};
+            .third = call.optional_result("its third state", arrays[4], floats).data,
+            .copy = call.optional_result("its copy", arrays[5], halves).data};
 }
 
 template <class Step>
@@ -85,7 +86,7 @@ void step(const Step& it, const py::list& arrays) {
     for (const py::handle each : arrays) {
         const auto entries = py::reinterpret_borrow<py::tuple>(each);
         const auto where = [&] {
-            return ", of parameters[" + std::string(py::str(entries[5])) + "]";
+            return ", of parameters[" + std::string(py::str(entries[6])) + "]";
         };
         try {
             parameters.push_back(parameter_of(entries));
@@ -120,16 +121,28 @@ void register_elementwise(py::module_& module) {
         py::arg("parameters"), py::arg("learning_rate"), py::arg("momentum"),
         py::arg("weight_decay"), py::arg("nesterov"));
     module.def(
-        "adamw_step",
-        [](const py::list& parameters, double decay, double beta1, double beta2, double step_size,
-           double root_scale, double epsilon) {
+        "adam_step",
+        [](const py::list& parameters, std::pair<double, double> decay_penalty,
+           std::pair<double, double> betas, double step_size, double root_scale, double epsilon) {
             const auto f = [](double value) { return static_cast<float>(value); };
-            step(AdamwStep{f(decay), f(beta1), f(beta2), f(1 - beta1), f(1 - beta2), f(step_size),
-                           f(root_scale), f(epsilon)},
+            const auto [decay, penalty] = decay_penalty;
+            const auto [beta1, beta2] = betas;
+            step(AdamStep{f(decay), f(penalty), f(beta1), f(beta2), f(1 - beta1), f(1 - beta2),
+                          f(step_size), f(root_scale), f(epsilon)},
                  parameters);
         },
-        py::arg("parameters"), py::arg("decay"), py::arg("beta1"), py::arg("beta2"),
-        py::arg("step_size"), py::arg("root_scale"), py::arg("epsilon"));
+        py::arg("parameters"), py::arg("decay_penalty"), py::arg("betas"), py::arg("step_size"),
+        py::arg("root_scale"), py::arg("epsilon"));
+    module.def(
+        "rmsprop_step",
+        [](const py::list& parameters, float learning_rate, double alpha, float momentum,
+           float weight_decay, float epsilon) {
+            step(RmspropStep{learning_rate, static_cast<float>(alpha),
+                             static_cast<float>(1 - alpha), momentum, weight_decay, epsilon},
+                 parameters);
+        },
+        py::arg("parameters"), py::arg("learning_rate"), py::arg("alpha"), py::arg("momentum"),
+        py::arg("weight_decay"), py::arg("epsilon"));
 }
 
 }  // namespace dlprim::bindings

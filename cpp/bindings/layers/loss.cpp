@@ -49,8 +49,9 @@ void scatter(const Indices& indices, const std::string& dtype, const py::array& 
     embedding_backward(problem);
 }
 
+// `terms` is empty, or (weights or None, smoothing, whether it averages, losses of rows or None).
 double cross_entropy(const py::array& logits, const std::string& dtype, const Indices& targets,
-                     std::int64_t ignored, py::object& out) {
+                     std::int64_t ignored, py::object& out, const py::tuple& terms) {
     require_indices("targets", targets, logits.shape(1), &ignored);
     SoftmaxCrossEntropy problem{.rows = logits.shape(0),
                                 .classes = logits.shape(1),
@@ -59,6 +60,13 @@ double cross_entropy(const py::array& logits, const std::string& dtype, const In
                                 .targets = targets.data(),
                                 .ignored = ignored};
     if (!out.is_none()) problem.diff_logits = out.cast<py::array>().mutable_data();
+    if (!terms.empty()) {
+        using Floats = py::array_t<float, py::array::c_style>;
+        if (!terms[0].is_none()) problem.weights = terms[0].cast<Floats>().data();
+        problem.smoothing = terms[1].cast<float>();
+        problem.averages = terms[2].cast<bool>();
+        if (!terms[3].is_none()) problem.losses = terms[3].cast<Floats>().mutable_data();
+    }
     const py::gil_scoped_release without_gil;
     return softmax_cross_entropy(problem);
 }
@@ -71,7 +79,8 @@ void register_loss(py::module_& module) {
     module.def("embedding_backward", scatter, py::arg("indices").noconvert(), py::arg("dtype"),
                py::arg("diff_dst"), py::arg("out").noconvert());
     module.def("softmax_cross_entropy", cross_entropy, py::arg("logits"), py::arg("dtype"),
-               py::arg("targets").noconvert(), py::arg("ignored"), py::arg("out"));
+               py::arg("targets").noconvert(), py::arg("ignored"), py::arg("out"),
+               py::arg("terms"));
 }
 
 }  // namespace dlprim::bindings

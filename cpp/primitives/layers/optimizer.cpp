@@ -17,7 +17,7 @@ namespace {
 // A multiple of every vector, so that only ends of parameters are ragged.
 constexpr std::int64_t kTaskElements = 16 * 1024;
 
-enum class Field : std::uint8_t { weights, gradient, first, second, copy, number };
+enum class Field : std::uint8_t { weights, gradient, first, second, third, copy, number };
 
 // A step as a row program, and what its operands are: arrays of a parameter, and numbers.
 class StepProgram {
@@ -56,6 +56,7 @@ private:
             case Field::gradient: return it.gradient + element;
             case Field::first: return it.first + element;
             case Field::second: return it.second + element;
+            case Field::third: return it.third + element;
             default: return it.copy + element;
         }
     }
@@ -65,6 +66,11 @@ private:
     std::vector<float> numbers_;
     std::shared_ptr<const RowKernel> kernel_;
 };
+
+void write_result(StepProgram& program, const Parameter& it, RowValue result) {
+    program.write(Field::weights, result);
+    if (it.copy != nullptr) program.write(Field::copy, result);
+}
 
 void write(StepProgram& program, const SgdStep& step, const Parameter& it) {
     const RowValue weights = program.read(Field::weights);
@@ -76,13 +82,15 @@ void write(StepProgram& program, const SgdStep& step, const Parameter& it) {
         program.write(Field::first, velocity);
         slope = step.nesterov ? multiply_add(momentum, velocity, slope) : velocity;
     }
-    const RowValue result = multiply_add(program.number(-step.learning_rate), slope, weights);
-    program.write(Field::weights, result);
-    if (it.copy != nullptr) program.write(Field::copy, result);
+    write_result(program, it, multiply_add(program.number(-step.learning_rate), slope, weights));
 }
 
-void write(StepProgram& program, const AdamwStep& step, const Parameter& it) {
-    const RowValue gradient = program.read(Field::gradient);
+void write(StepProgram& program, const AdamStep& step, const Parameter& it) {
+    const RowValue weights = program.read(Field::weights);
+    RowValue gradient = program.read(Field::gradient);
+    if (step.penalty != 0) {
+        gradient = multiply_add(program.number(step.penalty), weights, gradient);
+    }
     const RowValue mean = multiply_add(program.number(step.beta1), program.read(Field::first),
                                        program.number(step.rest1) * gradient);
     const RowValue square = multiply_add(program.number(step.beta2), program.read(Field::second),
@@ -91,13 +99,34 @@ void write(StepProgram& program, const AdamwStep& step, const Parameter& it) {
     program.write(Field::second, square);
     const RowValue root =
         multiply_add(sqrt(square), program.number(step.root_scale), program.number(step.epsilon));
-    const RowValue decayed = program.read(Field::weights) * program.number(step.decay);
-    const RowValue result = multiply_add(program.number(-step.step_size), mean / root, decayed);
-    program.write(Field::weights, result);
-    if (it.copy != nullptr) program.write(Field::copy, result);
+    const RowValue decayed = weights * program.number(step.decay);
+    write_result(program, it, multiply_add(program.number(-step.step_size), mean / root, decayed));
 }
 
-// Programs of a step: with and without a first state, with and without a copy.
+void write(StepProgram& program, const RmspropStep& step, const Parameter& it) {
+    const RowValue weights = program.read(Field::weights);
+    const RowValue gradient =
+        multiply_add(program.number(step.weight_decay), weights, program.read(Field::gradient));
+    const RowValue alpha = program.number(step.alpha);
+    const RowValue share = program.number(step.rest) * gradient;
+    const RowValue square = multiply_add(alpha, program.read(Field::second), share * gradient);
+    program.write(Field::second, square);
+    RowValue variance = square;
+    if (it.third != nullptr) {
+        const RowValue mean = multiply_add(alpha, program.read(Field::third), share);
+        program.write(Field::third, mean);
+        // Of gradients that are alike rounding may leave less than nothing.
+        variance = larger(0.0F, multiply_add(-mean, mean, square));
+    }
+    RowValue slope = gradient / (sqrt(variance) + program.number(step.epsilon));
+    if (it.first != nullptr) {
+        slope = multiply_add(program.number(step.momentum), program.read(Field::first), slope);
+        program.write(Field::first, slope);
+    }
+    write_result(program, it, multiply_add(program.number(-step.learning_rate), slope, weights));
+}
+
+// Programs of a step: with and without the states that not all steps have, and a copy.
 template <class Step>
 class Programs {
 public:
@@ -114,10 +143,11 @@ public:
 
 private:
     static std::size_t index_of(const Parameter& it) {
-        return (it.first != nullptr ? 2U : 0U) + (it.copy != nullptr ? 1U : 0U);
+        return (it.third != nullptr ? 4U : 0U) + (it.first != nullptr ? 2U : 0U) +
+               (it.copy != nullptr ? 1U : 0U);
     }
 
-    std::array<StepProgram, 4> all_;
+    std::array<StepProgram, 8> all_;
 };
 
 template <class Step>
@@ -142,7 +172,10 @@ void run(const Step& step, const std::vector<Parameter>& parameters) {
 void run_step(const SgdStep& step, const std::vector<Parameter>& parameters) {
     run(step, parameters);
 }
-void run_step(const AdamwStep& step, const std::vector<Parameter>& parameters) {
+void run_step(const AdamStep& step, const std::vector<Parameter>& parameters) {
+    run(step, parameters);
+}
+void run_step(const RmspropStep& step, const std::vector<Parameter>& parameters) {
     run(step, parameters);
 }
 

@@ -11,8 +11,9 @@ struct Parameter {
     std::int64_t count = 0;
     float* weights = nullptr;
     const float* gradient = nullptr;
-    float* first = nullptr;         // velocity or first moment; null: SGD without momentum
-    float* second = nullptr;        // second moment (AdamW)
+    float* first = nullptr;         // velocity, or first moment (Adam); null: without momentum
+    float* second = nullptr;        // second moment (Adam, RMSprop)
+    float* third = nullptr;         // mean of gradients (RMSprop); null: not centred
     std::uint16_t* copy = nullptr;  // weights rounded to bfloat16, or null
 };
 
@@ -25,11 +26,13 @@ struct SgdStep {
     bool nesterov = false;
 };
 
-// w *= decay; m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g^2; w -= step_size *
-// m / (sqrt(v) * root_scale + epsilon). Source: arXiv 1711.05101, algorithm 2, whose corrections
-// of the bias the caller has put into step_size and root_scale.
-struct AdamwStep {
+// g = gradient + penalty * w; w *= decay; m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 -
+// beta2) * g^2; w -= step_size * m / (sqrt(v) * root_scale + epsilon). Source: arXiv 1711.05101,
+// algorithm 2, whose corrections of the bias the caller has put into step_size and root_scale.
+// AdamW has a decay, Adam a penalty.
+struct AdamStep {
     float decay = 1;
+    float penalty = 0;
     float beta1 = 0;
     float beta2 = 0;
     float rest1 = 1;  // 1 - beta1, rounded once
@@ -39,7 +42,21 @@ struct AdamwStep {
     float epsilon = 0;
 };
 
+// g = gradient + weight_decay * w; s = alpha * s + (1 - alpha) * g^2; centred: m = alpha * m +
+// (1 - alpha) * g, and s - m^2 takes the place of s; d = g / (sqrt(s) + epsilon); with momentum
+// v = momentum * v + d takes the place of d; w -= learning_rate * d. v, s and m are first, second
+// and third.
+struct RmspropStep {
+    float learning_rate = 0;
+    float alpha = 0;
+    float rest = 1;  // 1 - alpha, rounded once
+    float momentum = 0;
+    float weight_decay = 0;
+    float epsilon = 0;
+};
+
 void run_step(const SgdStep& step, const std::vector<Parameter>& parameters);
-void run_step(const AdamwStep& step, const std::vector<Parameter>& parameters);
+void run_step(const AdamStep& step, const std::vector<Parameter>& parameters);
+void run_step(const RmspropStep& step, const std::vector<Parameter>& parameters);
 
 }  // namespace dlprim

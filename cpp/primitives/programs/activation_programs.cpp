@@ -21,11 +21,7 @@ RowValue exp_less_one(RowValue x) {
     return (t + t) / (1.0F - t);
 }
 
-// log(1 + e^x): of the small e = e^-|x| the logarithm is taken of u = 1 + e as it was rounded.
-RowValue log_one_more(RowValue e) {
-    const RowValue u = e + 1.0F;
-    return select(u == 1.0F, e, log(u) * (e / (u - 1.0F)));
-}
+// log(1 + e^x).
 RowValue soft_positive(RowValue x) { return larger(0.0F, x) + log_one_more(exp(-abs(x))); }
 
 RowValue between(RowValue x, float least, float most) { return smaller(most, larger(least, x)); }
@@ -136,6 +132,12 @@ const std::vector<ActivationCurve>& curves() {
 }
 
 }  // namespace
+
+// The logarithm is taken of u = 1 + e as it was rounded.
+RowValue log_one_more(RowValue e) {
+    const RowValue u = e + 1.0F;
+    return select(u == 1.0F, e, log(u) * (e / (u - 1.0F)));
+}
 
 RowValue slope_of(Activation activation, RowValue saved, RowBuilder& row) {
     switch (activation) {

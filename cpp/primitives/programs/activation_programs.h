@@ -27,6 +27,9 @@ RowValue slope_of(Activation activation, RowValue saved, RowBuilder& row);
 // a result. False where there is no such activation.
 bool write_activation_program(RowBuilder& row, const std::string& name, DType dtype);
 
+// log(1 + e) without cancellation, of an e of at most 1.
+RowValue log_one_more(RowValue e);
+
 std::vector<std::string> activation_program_names();
 
 }  // namespace dlprim

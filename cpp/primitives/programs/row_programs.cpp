@@ -4,6 +4,8 @@
 #include <stdexcept>
 
 #include "primitives/programs/activation_programs.h"
+#include "primitives/programs/gradient_programs.h"
+#include "primitives/programs/loss_programs.h"
 #include "primitives/programs/norm_programs.h"
 #include "primitives/programs/prelu_programs.h"
 #include "primitives/programs/quantization_programs.h"
@@ -108,7 +110,10 @@ const std::map<std::string, Writer>& writers() {
             {"min_of_tensors", write_min_of_tensors},
             {"place_of_max", write_place_of_max},
             {"place_of_min", write_place_of_min},
-            {"row_mean", row_mean}};
+            {"row_mean", row_mean},
+            {"square_sum", square_sum},
+            {"scaled", scaled},
+            {"limited", limited}};
         found.merge(quantization_programs());
         return found;
     }();
@@ -122,7 +127,8 @@ RowSpec row_program(const std::string& name, DType dtype) {
     const auto writer = writers().find(name);
     if (writer != writers().end()) {
         writer->second(row, dtype);
-    } else if (!write_activation_program(row, name, dtype)) {
+    } else if (!write_activation_program(row, name, dtype) &&
+               !write_loss_program(row, name, dtype)) {
         std::string names;
         for (const std::string& known : row_program_names()) {
             names += (names.empty() ? "" : ", ") + known;
@@ -139,6 +145,7 @@ std::vector<std::string> row_program_names() {
         names.push_back(name);
         names.push_back(name + "_backward");
     }
+    for (const std::string& name : loss_program_names()) names.push_back(name);
     return names;
 }
 

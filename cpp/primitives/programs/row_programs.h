@@ -1,6 +1,7 @@
-// Layers that are row programs: softmax and its kin, normalisation along rows, activations and
-// their gradients. Each is a few lines, in which operands are named in the order of the arguments,
-// results behind them. Numbers such as eps are scalars, so that a program serves all of them.
+// Layers that are row programs: softmax and its kin, normalisation along rows, activations, losses
+// and their gradients. Each is a few lines, in which operands are named in the order of the
+// arguments, results behind them. Numbers such as eps are scalars, so that a program serves all of
+// them.
 #pragma once
 
 #include <string>

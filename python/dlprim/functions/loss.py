@@ -8,23 +8,35 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arguments.arrays import Array, array_of, require_shape, result_array
-from dlprim.arguments.floats import float_operand, holds_bits, type_of
-from dlprim.arguments.scalars import flag, integer
+from dlprim.arguments.arrays import (
+    Array,
+    FloatArray,
+    aligned,
+    array_of,
+    require_shape,
+    result_array,
+)
+from dlprim.arguments.floats import float_operand, holds_bits, type_of, widened
+from dlprim.arguments.names import one_of_names
+from dlprim.arguments.scalars import flag, fraction, integer
+
+REDUCTIONS = ("none", "mean", "sum")
+_NONE, _MEAN = 0.0, "mean"  # defaults, which nothing more is asked of
 
 
 class LossAndGradient(NamedTuple):
-    """What `softmax_cross_entropy` returns.
+    """A loss and its gradient.
 
     Attributes
     ----------
-    loss : float
-        In nats; NaN where no row counts, as in PyTorch.
-    dx : ndarray of the dtype of logits, (N, K), or None
-        The gradient of the loss with respect to logits; None with gradient=False.
+    loss : float, or ndarray with reduction="none"
+        In nats where it is a logarithm; NaN where it is a mean of nothing, as in PyTorch.
+    dx : ndarray of the dtype and shape of what the loss is of, or None
+        The gradient with respect to that, of the sum with reduction="none"; None with
+        gradient=False.
     """
 
-    loss: float
+    loss: Any
     dx: Array | None
 
 
@@ -32,12 +44,17 @@ def softmax_cross_entropy(
     logits: Any,
     targets: Any,
     *,
+    weight: Any = None,
     ignore_index: int = -100,
+    reduction: str = _MEAN,
+    label_smoothing: float = _NONE,
     gradient: bool = True,
     out: Array | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> LossAndGradient:
-    """The mean of ``-log(softmax(logits)[target])`` and its gradient, in one pass.
+    """``-log(softmax(logits)[target])`` of classes and its gradient, in one pass.
+
+    As `torch.nn.functional.cross_entropy` of logits (N, K) and targets that are classes.
 
     Parameters
     ----------
@@ -45,36 +62,66 @@ def softmax_cross_entropy(
         Computed with in float32.
     targets : array of int64, (N,)
         In [0, K), or ignore_index.
+    weight : array of float32 or bfloat16, (K,), optional
+        Of the classes. The mean is then that of rows by the weights of their targets.
     ignore_index : int
         Rows of this target count neither in the loss nor in the gradient.
+    reduction : "mean", "sum" or "none"
+        Of the rows that count; "none" gives the loss of each row, 0 where it does not.
+    label_smoothing : float
+        In [0, 1]: the part of each target that is spread over all classes evenly.
     gradient : bool
         False computes the loss only.
     out : ndarray of the dtype of logits, (N, K), optional
         Receives the gradient; C-contiguous; may be logits itself.
     dtype : None or "bfloat16"
-        "bfloat16" says of uint16 logits that they hold the bits of bfloat16 values; the gradient is
-        such an array then.
+        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the gradient
+        is such an array then.
 
     Returns
     -------
     LossAndGradient
-        ``(loss, dx)``; dx is None with gradient=False.
+        ``(loss, dx)``: a float, or an array of float32, (N,), with reduction="none"; dx is None
+        with gradient=False. With "none" row n of dx is the gradient of loss n: times that of what
+        is made of it, ``dx * dy[:, None]``, it is the gradient of that.
 
     Raises
     ------
     TypeError, ValueError
-        An array is of another dtype or shape, a target outside its range, or K is 0.
+        An array is of another dtype or shape, a target outside its range, K is 0, or another
+        argument is none of its values.
     """
-    ignored = integer("ignore_index", ignore_index, -(2**63))
-    values = float_operand("logits", logits, holds_bits(dtype))
+    ignored, bits = integer("ignore_index", ignore_index, -(2**63)), holds_bits(dtype)
+    values = float_operand("logits", logits, bits)
     if values.ndim != 2 or values.shape[1] == 0:
         raise ValueError(f"logits has shape {values.shape}, expected (N, K) with K >= 1")
     labels = array_of("targets", targets, np.int64)
     require_shape("targets", labels, values.shape[:1], f"logits has shape {values.shape}")
+    terms: tuple[Any, ...] = ()
+    if weight is not None or label_smoothing is not _NONE or reduction is not _MEAN:
+        terms = _terms(values, weight, label_smoothing, reduction, bits)
     result = None
     if flag("gradient", gradient):
         in_place = out is not None and out is logits
         operands = {"targets": labels} if in_place else {"logits": values, "targets": labels}
+        if terms:
+            operands["weight"] = terms[0]
         result = result_array(out, values.shape, operands, values.dtype)
-    loss = _core.softmax_cross_entropy(values, type_of(values), labels, ignored, result)
-    return LossAndGradient(loss, result)
+    loss = _core.softmax_cross_entropy(values, type_of(values), labels, ignored, result, terms)
+    losses = terms[-1] if terms else None
+    return LossAndGradient(loss if losses is None else losses, result)
+
+
+def _terms(
+    logits: Array, weight: Any, label_smoothing: Any, reduction: Any, bits: bool
+) -> tuple[Any, ...]:
+    """What the core takes of these: weights, smoothing, whether it averages, losses of rows."""
+    of_class: FloatArray | None = None
+    if weight is not None:
+        array = float_operand("weight", weight, bits)
+        require_shape("weight", array, logits.shape[1:], f"logits has shape {logits.shape}")
+        of_class = widened(array)
+    kind = one_of_names("reduction", reduction, REDUCTIONS)
+    smoothing = fraction("label_smoothing", label_smoothing)
+    losses = aligned(logits.shape[:1], np.float32) if kind == "none" else None
+    return of_class, smoothing, kind == "mean", losses

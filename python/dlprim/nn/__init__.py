@@ -37,6 +37,7 @@ from dlprim.nn.rows.activations import (
     Tanh,
 )
 from dlprim.nn.rows.group_norm import GroupNorm, InstanceNorm2d
+from dlprim.nn.rows.losses import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss
 from dlprim.nn.rows.prelu import PReLU
 from dlprim.nn.rows.row_norm import LayerNorm, RMSNorm
 from dlprim.nn.rows.softmax import LogSoftmax, Softmax
@@ -51,12 +52,14 @@ __all__ = [
     "SELU",
     "AdaptiveAvgPool2d",
     "AvgPool2d",
+    "BCEWithLogitsLoss",
     "BatchNorm2d",
     "CircularPad2d",
     "Concat",
     "Context",
     "Conv2d",
     "ConvBatchNorm",
+    "CrossEntropyLoss",
     "Dropout",
     "Embedding",
     "Flatten",
@@ -70,6 +73,7 @@ __all__ = [
     "LeakyReLU",
     "Linear",
     "LogSoftmax",
+    "MSELoss",
     "MaxPool2d",
     "Mish",
     "ModelFileError",

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 import dlprim
 from dlprim.arguments.floats import widened
 from dlprim.nn import Module, Parameter
-from dlprim.optim import SGD, AdamW
+from dlprim.optim import SGD, AdamW, clip_grad_norm
 from dlprim.train.config import LANGUAGE, TrainConfig
 from dlprim.train.models import LanguageModel
 from dlprim.train.tasks import Task
@@ -247,15 +247,10 @@ class Trainer:
         return loss
 
     def _update(self) -> None:
-        gradients = [parameter.gradient for parameter in self._parameters]
         if isinstance(self.optimizer, AdamW):
-            squares = sum(float(np.sum(it * it, dtype=np.float64)) for it in gradients)
-            norm = math.sqrt(squares)
-            if norm > _LARGEST_GRADIENT:
-                for gradient in gradients:
-                    gradient *= np.float32(_LARGEST_GRADIENT / norm)
+            clip_grad_norm(self._parameters, _LARGEST_GRADIENT)
         self.optimizer.learning_rate = self.learning_rate
-        self.optimizer.step(gradients)
+        self.optimizer.step()
 
     def _finish_epoch(self) -> EpochRecord:
         epoch = self.step // self.task.steps

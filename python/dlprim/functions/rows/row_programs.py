@@ -13,6 +13,7 @@ from dlprim.arguments.floats import float_operand, holds_bits, type_of
 from dlprim.arguments.packed import Packed
 
 _FLOAT32 = np.dtype(np.float32)
+_PART = 4096  # elements that are summed in float32, or about as many
 
 
 class _Programs(dict[str, Any]):
@@ -42,6 +43,45 @@ def run_of(
     if rows and columns:
         programs = _OF_FLOAT32 if dtype == _FLOAT32 else _OF_BFLOAT16
         programs[name].run(rows, columns, operands)
+
+
+def run_parts(
+    name: str,
+    tensors: tuple[Array, ...],
+    columns: tuple[Array, ...] = (),
+    others: tuple[float | Array, ...] = (),
+    sums: bool = True,
+) -> float:
+    """The program on all elements, as rows of about `_PART` of them and a shorter one.
+
+    Operands are ``tensors``, of one size; ``columns``, of one size too, which repeat along them;
+    ``others``, numbers and tensors; and, with ``sums``, a result for each row, whose total in
+    float64 is returned. Rows do not depend on the number of threads.
+    """
+    size = tensors[0].size
+    if size == 0:
+        return 0.0
+    period = columns[0].size if columns else 1
+    repeats = max(1, min(_PART, size) // period)
+    width, tiles = period * repeats, [np.tile(it.reshape(-1), repeats) for it in columns]
+    flat = [_flat(it) for it in (*tensors, *others)]
+    whole, total = size // width * width, 0.0
+    for begin, end, rows in ((0, whole, size // width), (whole, size, 1)):
+        if begin == end:
+            continue
+        length = (end - begin) // rows
+        found = (aligned((rows,), np.float32),) if sums else ()
+        given = [it[begin:end] if isinstance(it, np.ndarray) else it for it in flat]
+        given[len(tensors) : len(tensors)] = [it[:length] for it in tiles]
+        run(name, rows, length, (*given, *found))
+        total += sum(float(it.sum(dtype=np.float64)) for it in found)
+    return total
+
+
+def _flat(operand: float | Array) -> float | Array:
+    if not isinstance(operand, np.ndarray):
+        return operand
+    return operand.view(np.ndarray).reshape(-1)
 
 
 def value_of(

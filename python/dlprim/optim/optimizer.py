@@ -1,12 +1,7 @@
-"""Optimisers: how a gradient changes a parameter.
-
-An update is memory traffic, not arithmetic: every parameter, its gradient and its state pass
-through the core once per step, and a bfloat16 copy of the parameter leaves in the same pass.
-"""
+"""What optimisers share: parameters, their copies and states, and what all of them refuse."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, NoReturn, SupportsIndex
@@ -14,31 +9,39 @@ from typing import Any, ClassVar, NoReturn, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
-from dlprim import _core
 from dlprim.arguments.arrays import aligned, contiguous, refuse_masked, values_for
 from dlprim.arguments.floats import bfloat16_dtype
-from dlprim.arguments.renamed import formerly
-from dlprim.arguments.scalars import flag, fraction, integer, real
+from dlprim.arguments.scalars import fraction, real
 from dlprim.nn.parameter import Parameter
-
-__all__ = ["SGD", "AdamW"]
 
 Gradients = Sequence[NDArray[np.float32] | None]
 Copies = Sequence[NDArray[Any] | None]
 Parameters = Sequence[NDArray[np.float32]] | Sequence[Parameter]
 
 _FLOAT32 = np.dtype(np.float32)
+_PACKAGE = __name__.rpartition(".")[0] + "."
+_MOST_STATES = 3  # of a parameter in the core
 
 
-class _Optimizer:
-    """What SGD and AdamW share: parameters, their copies and states."""
+class Optimizer:
+    """Parameters, their copies and states.
+
+    Parameters
+    ----------
+    parameters, copies
+        As of `SGD`.
+    states : tuple of bool
+        Which of the core's states of a parameter it has.
+    """
 
     learning_rate: float
     _settings: ClassVar[tuple[str, ...]] = ()  # what may be assigned, after checks
     _kind: ClassVar[str] = ""  # what states say, those of subclasses too
     _of_state: ClassVar[tuple[str, ...]] = ("kind", "learning_rate")  # besides arrays
 
-    def __init__(self, parameters: Parameters, copies: Copies | None, states: int) -> None:
+    def __init__(
+        self, parameters: Parameters, copies: Copies | None, states: tuple[bool, ...]
+    ) -> None:
         if isinstance(parameters, np.ndarray) or not isinstance(parameters, Sequence):
             kind = type(parameters).__name__
             raise TypeError(
@@ -63,7 +66,8 @@ class _Optimizer:
         self._require_copies()
         _require_apart({"parameters": arrays, "copies": self._copies})
         self._states = [
-            [aligned(it.shape, it.dtype, zeros=True) for it in arrays] for _ in range(states)
+            [aligned(it.shape, it.dtype, zeros=True) for it in arrays] if is_used else None
+            for is_used in states
         ]
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
@@ -75,7 +79,8 @@ class _Optimizer:
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        is_own = type(self).__module__ == __name__  # subclasses may have attributes of their own
+        # Subclasses may have attributes of their own.
+        is_own = type(self).__module__.startswith(_PACKAGE)
         if name in self._settings:
             value = self._checked(name, value)
         elif is_own and name != "lr" and not name.startswith("_"):
@@ -87,7 +92,17 @@ class _Optimizer:
 
     def _checked(self, name: str, value: Any) -> Any:
         """A value for one of `_settings`."""
+        if name == "eps" and real(name, value) <= 0:
+            raise ValueError(f"eps is {value}, expected a finite number above 0.")
         return real(name, value, 0)
+
+    def _checked_momentum(self, value: Any, state: int) -> float:
+        """In [0, 1), and above 0 only where there is the state of that number."""
+        momentum = fraction("momentum", value, closed=False)
+        if momentum > 0 and self._states[state] is None:
+            kind = type(self).__name__
+            raise ValueError(f"momentum is {momentum}, expected 0 as this {kind} was made with.")
+        return momentum
 
     @property
     def lr(self) -> float:
@@ -127,7 +142,7 @@ class _Optimizer:
                 )
 
     def _rows(self, gradients: Gradients | None) -> list[tuple[Any, ...]]:
-        """(parameter, gradient, states..., copy, position) of those that have a gradient."""
+        """(parameter, gradient, three states, copy, position) of those that have a gradient."""
         if gradients is None:
             gradients = [it.gradient for it in self._given if isinstance(it, Parameter)]
             if len(gradients) < len(self._given):
@@ -149,9 +164,8 @@ class _Optimizer:
         if len(gradients) != len(expected) or got != expected:
             shapes = [getattr(gradient, "shape", None) for gradient in gradients]
             raise ValueError(f"gradients have the shapes {shapes}, expected {expected}.")
-        states: list[list[NDArray[np.float32] | None]] = [list(each) for each in self._states]
-        while len(states) < 2:
-            states.append([None] * len(arrays))
+        given = [*self._states, None, None, None][:_MOST_STATES]
+        states = [[None] * len(arrays) if each is None else each for each in given]
         positions = range(len(arrays))
         rows = zip(arrays, gradients, *states, self._copies, positions, strict=True)
         return [(row[0], contiguous(row[1]), *row[2:]) for row in rows if row[1] is not None]
@@ -172,9 +186,7 @@ class _Optimizer:
         dict
         """
         state: dict[str, Any] = {"kind": self._kind, "learning_rate": self.learning_rate}
-        for number, arrays in enumerate(self._states):
-            state |= {f"state{number}.{i}": array.copy() for i, array in enumerate(arrays)}
-        return state
+        return state | {name: array.copy() for name, array in self._named_states().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from what `state_dict` returned.
@@ -192,14 +204,20 @@ class _Optimizer:
             numbers that fit, or a number is outside its range; nothing was changed.
         """
         self._require_own(state)
-        found = []
-        for number, arrays in enumerate(self._states):
-            for i, array in enumerate(arrays):
-                name = f"state{number}.{i}"
-                found.append((array, values_for(name, _entry(state, name), array)))
-        self.learning_rate = real("learning_rate", _entry(state, "learning_rate"), 0)
+        found = [
+            (array, values_for(name, entry_of(state, name), array))
+            for name, array in self._named_states().items()
+        ]
+        self.learning_rate = real("learning_rate", entry_of(state, "learning_rate"), 0)
         for array, value in found:
             array[...] = value
+
+    def _named_states(self) -> dict[str, NDArray[np.float32]]:
+        return {
+            f"state{number}.{place}": array
+            for number, arrays in enumerate(self._states)
+            for place, array in enumerate(arrays or ())
+        }
 
     def _require_own(self, state: Mapping[str, Any]) -> None:
         if not isinstance(state, Mapping):
@@ -208,9 +226,7 @@ class _Optimizer:
         kind = str(state.get("kind", own))  # which states stored by version 0.1 do not say
         if kind != own:
             raise ValueError(f"state is one of {kind}, expected one of {own}.")
-        known = set(self._of_state)
-        for number, arrays in enumerate(self._states):
-            known |= {f"state{number}.{i}" for i in range(len(arrays))}
+        known = {*self._of_state, *self._named_states()}
         unknown = [str(name) for name in state if name not in known]
         if unknown:
             raise ValueError(
@@ -219,205 +235,7 @@ class _Optimizer:
             )
 
 
-class SGD(_Optimizer):
-    """Stochastic gradient descent with (heavy-ball) momentum, updating the parameters in place.
-
-    For a parameter w with gradient g and velocity v, which starts at zero, one step is::
-
-        v = momentum * v + g + weight_decay * w
-        w = w - lr * v
-
-    These are equations (1) and (2) of Sutskever et al., "On the importance of initialization and
-    momentum in deep learning" (ICML 2013), with the learning rate outside the velocity, so that
-    assigning to `lr`, or `learning_rate`, between steps acts at once. With `nesterov` the step is
-    along ``g + weight_decay * w + momentum * v`` instead of v, as in PyTorch.
-
-    Defaults are those of `torch.optim.SGD`, which has dampening and maximize besides.
-
-    Parameters
-    ----------
-    parameters : list of dlprim.nn.Parameter, or of C-contiguous ndarrays of float32
-        What `dlprim.nn.Module.parameters` returns, or arrays of any shape; kept by reference and
-        updated in place.
-    lr : float
-        Step size, at least 0; assign to the attribute, also called `learning_rate`, to follow a
-        schedule.
-    momentum : float
-        Fraction of the velocity that survives a step, in [0, 1).
-    weight_decay : float
-        Factor of the L2 penalty's gradient, at least 0, for biases too.
-    nesterov : bool
-        Look ahead; needs momentum.
-    copies : list, optional
-        For each parameter a bfloat16 array of its shape that receives it rounded in every step, or
-        None.
-
-    Raises
-    ------
-    TypeError
-        A parameter is not a float32 array, a copy not a bfloat16 one, or an argument no number; or
-        the optimiser is copied or pickled, since its copy would update other arrays.
-    ValueError
-        A number is outside its range, an array cannot be used, or two of them share memory.
-    AttributeError
-        Something else than these settings is assigned.
-    """
-
-    momentum: float
-    weight_decay: float
-    nesterov: bool
-    _settings = ("learning_rate", "momentum", "weight_decay", "nesterov")
-    _kind = "SGD"
-
-    @formerly(learning_rate="lr")
-    def __init__(
-        self,
-        parameters: Parameters,
-        lr: float = 1e-3,
-        momentum: float = 0.0,
-        *,
-        weight_decay: float = 0.0,
-        nesterov: bool = False,
-        copies: Copies | None = None,
-    ) -> None:
-        fraction("momentum", momentum, closed=False)
-        super().__init__(parameters, copies, 1 if momentum > 0 else 0)
-        self.lr = lr
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.nesterov = nesterov
-
-    def _checked(self, name: str, value: Any) -> Any:
-        if name == "nesterov":
-            value = flag(name, value)
-            if value and self.momentum == 0:
-                raise ValueError("nesterov is True, which needs a momentum above 0.")
-            return value
-        if name != "momentum":
-            return real(name, value, 0)
-        value = fraction(name, value, closed=False)
-        if value > 0 and not self._states:
-            raise ValueError(f"momentum is {value}, expected 0 as this SGD was made with.")
-        if value == 0 and getattr(self, "nesterov", False):
-            raise ValueError("momentum is 0, expected a number above 0 for nesterov.")
-        return value
-
-    def step(self, gradients: Gradients | None = None) -> None:
-        """Updates every parameter in place.
-
-        Parameters
-        ----------
-        gradients : list of ndarrays of float32, optional
-            One per parameter, in their order and of their shapes, not modified; or None for a
-            parameter to leave alone. By default those of the `dlprim.nn.Parameter` that it was
-            made with.
-
-        Raises
-        ------
-        TypeError
-            A gradient is not a float32 ndarray; nothing was updated.
-        ValueError
-            The number of gradients or a shape is wrong, or memory is shared; nothing was updated.
-        """
-        rows, rate = self._rows(gradients), self.learning_rate
-        try:
-            _core.sgd_step(rows, rate, self.momentum, self.weight_decay, self.nesterov)
-        finally:
-            self._written()
-
-
-class AdamW(_Optimizer):
-    """Adam with decoupled weight decay (arXiv 1711.05101, algorithm 2), as in PyTorch.
-
-    Defaults are those of `torch.optim.AdamW`, which has amsgrad and maximize besides.
-
-    Parameters
-    ----------
-    parameters, lr, copies
-        As for `SGD`.
-    betas : pair of float
-        Decay of the means of gradients and of their squares, in [0, 1).
-    eps : float
-        Added to the root of the mean square, above 0.
-    weight_decay : float
-        A step scales each parameter by ``1 - lr * weight_decay`` first.
-
-    Raises
-    ------
-    TypeError, ValueError, AttributeError
-        As `SGD` does.
-    """
-
-    betas: tuple[float, float]
-    eps: float
-    weight_decay: float
-    steps: int
-    _settings = ("learning_rate", "betas", "eps", "weight_decay", "steps")
-    _kind = "AdamW"
-    _of_state = ("kind", "learning_rate", "steps")
-
-    @formerly(learning_rate="lr", epsilon="eps")
-    def __init__(
-        self,
-        parameters: Parameters,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
-        *,
-        copies: Copies | None = None,
-    ) -> None:
-        super().__init__(parameters, copies, 2)
-        self.lr = lr
-        self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
-        self.steps = 0
-
-    def _checked(self, name: str, value: Any) -> Any:
-        if name == "steps":
-            return integer(name, value, 0)
-        if name == "eps":
-            if real(name, value) <= 0:
-                raise ValueError(f"eps is {value}, expected a finite number above 0.")
-            return real(name, value)
-        if name != "betas":
-            return real(name, value, 0)
-        if not isinstance(value, Sequence) or len(value) != 2:
-            raise ValueError(f"betas is {value!r}, expected two numbers in [0, 1).")
-        return tuple(
-            fraction(f"betas[{position}]", beta, closed=False)
-            for position, beta in enumerate(value)
-        )
-
-    def step(self, gradients: Gradients | None = None) -> None:
-        """Updates every parameter in place; as `SGD.step`."""
-        rows = self._rows(gradients)
-        rate, steps = self.learning_rate, self.steps + 1
-        beta1, beta2 = self.betas
-        try:
-            _core.adamw_step(
-                rows,
-                1 - rate * self.weight_decay,
-                beta1,
-                beta2,
-                rate / (1 - beta1**steps),
-                1 / math.sqrt(1 - beta2**steps),
-                self.eps,
-            )
-        finally:
-            self._written()
-        self.steps = steps
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"steps": self.steps}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._require_own(state)
-        steps = integer("steps", np.asarray(_entry(state, "steps")).tolist(), 0)
-        super().load_state_dict(state)
-        self.steps = steps
-
-
-def _entry(state: Mapping[str, Any], name: str) -> Any:
+def entry_of(state: Mapping[str, Any], name: str) -> Any:
     if name not in state:
         raise KeyError(f"{name} is missing in the state of the optimiser")
     return state[name]

@@ -1,0 +1,137 @@
+"""Adam, and with decoupled weight decay."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dlprim import _core
+from dlprim.arguments.renamed import formerly
+from dlprim.arguments.scalars import fraction, integer
+from dlprim.optim.optimizer import Copies, Gradients, Optimizer, Parameters, entry_of
+
+
+class Adam(Optimizer):
+    """Adam (arXiv 1412.6980) with an L2 penalty, as in PyTorch.
+
+    Defaults are those of `torch.optim.Adam`, which has amsgrad and maximize besides. For a decay of
+    the weights themselves take `AdamW`.
+
+    Parameters
+    ----------
+    parameters, lr, copies
+        As for `SGD`.
+    betas : pair of float
+        Decay of the means of gradients and of their squares, in [0, 1).
+    eps : float
+        Added to the root of the mean square, above 0.
+    weight_decay : float
+        Factor of the L2 penalty's gradient, at least 0, for biases too.
+
+    Raises
+    ------
+    TypeError, ValueError, AttributeError
+        As `SGD` does.
+    """
+
+    betas: tuple[float, float]
+    eps: float
+    weight_decay: float
+    steps: int
+    _settings = ("learning_rate", "betas", "eps", "weight_decay", "steps")
+    _kind = "Adam"
+    _of_state = ("kind", "learning_rate", "steps")
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        *,
+        copies: Copies | None = None,
+    ) -> None:
+        super().__init__(parameters, copies, (True, True))
+        self.lr = lr
+        self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
+        self.steps = 0
+
+    def _checked(self, name: str, value: Any) -> Any:
+        if name == "steps":
+            return integer(name, value, 0)
+        if name != "betas":
+            return super()._checked(name, value)
+        if not isinstance(value, Sequence) or len(value) != 2:
+            raise ValueError(f"betas is {value!r}, expected two numbers in [0, 1).")
+        return tuple(
+            fraction(f"betas[{position}]", beta, closed=False)
+            for position, beta in enumerate(value)
+        )
+
+    def _decay_and_penalty(self) -> tuple[float, float]:
+        """What a step multiplies weights by, and what part of them it adds to the gradient."""
+        return 1, self.weight_decay
+
+    def step(self, gradients: Gradients | None = None) -> None:
+        """Updates every parameter in place; as `SGD.step`."""
+        rows = self._rows(gradients)
+        steps = self.steps + 1
+        beta1, beta2 = self.betas
+        size, scale = self.learning_rate / (1 - beta1**steps), 1 / math.sqrt(1 - beta2**steps)
+        try:
+            _core.adam_step(rows, self._decay_and_penalty(), self.betas, size, scale, self.eps)
+        finally:
+            self._written()
+        self.steps = steps
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"steps": self.steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._require_own(state)
+        steps = integer("steps", np.asarray(entry_of(state, "steps")).tolist(), 0)
+        super().load_state_dict(state)
+        self.steps = steps
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay (arXiv 1711.05101, algorithm 2), as in PyTorch.
+
+    Defaults are those of `torch.optim.AdamW`, which has amsgrad and maximize besides.
+
+    Parameters
+    ----------
+    parameters, lr, copies
+        As for `SGD`.
+    betas, eps
+        As for `Adam`.
+    weight_decay : float
+        A step scales each parameter by ``1 - lr * weight_decay`` first.
+
+    Raises
+    ------
+    TypeError, ValueError, AttributeError
+        As `SGD` does.
+    """
+
+    _kind = "AdamW"
+
+    @formerly(learning_rate="lr", epsilon="eps")
+    def __init__(
+        self,
+        parameters: Parameters,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        *,
+        copies: Copies | None = None,
+    ) -> None:
+        super().__init__(parameters, lr, betas, eps, weight_decay, copies=copies)
+
+    def _decay_and_penalty(self) -> tuple[float, float]:
+        return 1 - self.learning_rate * self.weight_decay, 0

@@ -1,0 +1,115 @@
+"""Stochastic gradient descent with momentum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dlprim import _core
+from dlprim.arguments.renamed import formerly
+from dlprim.arguments.scalars import flag, fraction
+from dlprim.optim.optimizer import Copies, Gradients, Optimizer, Parameters
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent with (heavy-ball) momentum, updating the parameters in place.
+
+    For a parameter w with gradient g and velocity v, which starts at zero, one step is::
+
+        v = momentum * v + g + weight_decay * w
+        w = w - lr * v
+
+    These are equations (1) and (2) of Sutskever et al., "On the importance of initialization and
+    momentum in deep learning" (ICML 2013), with the learning rate outside the velocity, so that
+    assigning to `lr`, or `learning_rate`, between steps acts at once. With `nesterov` the step is
+    along ``g + weight_decay * w + momentum * v`` instead of v, as in PyTorch.
+
+    Defaults are those of `torch.optim.SGD`, which has dampening and maximize besides.
+
+    Parameters
+    ----------
+    parameters : list of dlprim.nn.Parameter, or of C-contiguous ndarrays of float32
+        What `dlprim.nn.Module.parameters` returns, or arrays of any shape; kept by reference and
+        updated in place.
+    lr : float
+        Step size, at least 0; assign to the attribute, also called `learning_rate`, to follow a
+        schedule.
+    momentum : float
+        Fraction of the velocity that survives a step, in [0, 1).
+    weight_decay : float
+        Factor of the L2 penalty's gradient, at least 0, for biases too.
+    nesterov : bool
+        Look ahead; needs momentum.
+    copies : list, optional
+        For each parameter a bfloat16 array of its shape that receives it rounded in every step, or
+        None.
+
+    Raises
+    ------
+    TypeError
+        A parameter is not a float32 array, a copy not a bfloat16 one, or an argument no number; or
+        the optimiser is copied or pickled, since its copy would update other arrays.
+    ValueError
+        A number is outside its range, an array cannot be used, or two of them share memory.
+    AttributeError
+        Something else than these settings is assigned.
+    """
+
+    momentum: float
+    weight_decay: float
+    nesterov: bool
+    _settings = ("learning_rate", "momentum", "weight_decay", "nesterov")
+    _kind = "SGD"
+
+    @formerly(learning_rate="lr")
+    def __init__(
+        self,
+        parameters: Parameters,
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        *,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+        copies: Copies | None = None,
+    ) -> None:
+        fraction("momentum", momentum, closed=False)
+        super().__init__(parameters, copies, (momentum > 0,))
+        self.lr = lr
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        self.nesterov = nesterov
+
+    def _checked(self, name: str, value: Any) -> Any:
+        if name == "nesterov":
+            value = flag(name, value)
+            if value and self.momentum == 0:
+                raise ValueError("nesterov is True, which needs a momentum above 0.")
+            return value
+        if name != "momentum":
+            return super()._checked(name, value)
+        value = self._checked_momentum(value, 0)
+        if value == 0 and getattr(self, "nesterov", False):
+            raise ValueError("momentum is 0, expected a number above 0 for nesterov.")
+        return value
+
+    def step(self, gradients: Gradients | None = None) -> None:
+        """Updates every parameter in place.
+
+        Parameters
+        ----------
+        gradients : list of ndarrays of float32, optional
+            One per parameter, in their order and of their shapes, not modified; or None for a
+            parameter to leave alone. By default those of the `dlprim.nn.Parameter` that it was
+            made with.
+
+        Raises
+        ------
+        TypeError
+            A gradient is not a float32 ndarray; nothing was updated.
+        ValueError
+            The number of gradients or a shape is wrong, or memory is shared; nothing was updated.
+        """
+        rows, rate = self._rows(gradients), self.learning_rate
+        try:
+            _core.sgd_step(rows, rate, self.momentum, self.weight_decay, self.nesterov)
+        finally:
+            self._written()
