@@ -37,6 +37,16 @@ TEST_CASE("the machine's caches are those that the system knows") {
     CHECK(machine.l3 >= machine.l1);
 }
 
+TEST_CASE("rows a power of two apart share a part of the L1 cache") {
+    constexpr Machine zen3{.l1 = 32768};
+    CHECK(zen3.rows_kept(64) == 256);   // both operands' lines fill it
+    CHECK(zen3.rows_kept(256) == 64);   // every fourth of 64 sets
+    CHECK(zen3.rows_kept(4096) == 4);   // one set of eight ways
+    CHECK(zen3.rows_kept(320) == 256);  // five lines reach every set
+    constexpr Machine zen5{.l1 = 49152, .l1_ways = 12};
+    CHECK(zen5.rows_kept(256) == 96);
+}
+
 TEST_CASE("the machine is the same whenever it is asked for, and goes with the usable ISA") {
     CHECK(this_machine() == this_machine());
     CHECK(this_machine().multiplies_halves == (usable_isa() >= Isa::avx512_bf16));

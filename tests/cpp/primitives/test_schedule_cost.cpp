@@ -156,6 +156,21 @@ TEST_CASE("ranks do not depend on the number of threads") {
     set_num_threads(before);
 }
 
+TEST_CASE("with few registers gradients of weights sum rows that the L1 cache keeps") {
+    constexpr Machine zen3{.l1 = 32768, .l2 = 524288, .l3 = 32e6, .vector_registers = 16};
+    constexpr std::int64_t row_bytes = 64 * 4;
+    for (const ConvShape& shape : {square(8, 64, 56, 64, 3, 1), square(8, 128, 28, 128, 3, 1),
+                                   square(8, 256, 14, 256, 3, 1), square(8, 512, 7, 512, 3, 1)}) {
+        const ConvProblem problem{shape, DType::f32, Format::blocked};
+        const Contraction contraction = weights_contraction(problem, {shape.N});
+        const Schedule schedule = ranked_schedules(contraction, zen3, 1).front();
+        CAPTURE(to_string(schedule));
+        const double depth = schedule_traffic(contraction, schedule, zen3).depth;
+        CHECK(depth > 0);
+        CHECK(depth <= zen3.rows_kept(row_bytes));
+    }
+}
+
 TEST_CASE("the caches of this machine are some") {
     const Machine caches = this_machine();
     CHECK(caches.l1 >= 8e3);
