@@ -110,6 +110,7 @@ Machine read_machine() {
         machine.bytes_from_l2_per_cycle = 25;
         machine.scattered_bytes_from_l2_per_cycle = 14;
         machine.l2_exposed = 0.1;
+        machine.follows_many_streams = true;
         machine.fma_latency = 4;
     }
     return machine;

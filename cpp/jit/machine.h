@@ -26,6 +26,8 @@ struct Machine {
     double bytes_from_l2_per_cycle = 32;
     double scattered_bytes_from_l2_per_cycle = 32;
     double l2_exposed = 0;
+    // Reads six rows of a matrix side by side faster than with software's help.
+    bool follows_many_streams = false;
     // Float32 values of the vectors that arithmetic is weighed with against the caches. 16 for
     // every ISA level so far: 8 would choose other schedules for AVX2, which nobody has timed.
     double lanes = 16;

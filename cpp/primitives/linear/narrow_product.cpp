@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "jit/machine.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
 #include "primitives/tensor/per_isa.h"
@@ -25,10 +26,15 @@ constexpr std::int64_t kStackRows = 32;
 // Products of a task, at least: fewer take less time than a thread needs to begin.
 constexpr std::int64_t kTaskProducts = 1 << 16;
 // Vectors that share what is loaded of as many rows as leave registers for both, each pair a chain
-// of additions of its own.
+// of additions of its own. A single one leaves room for more rows: so many streams from memory.
 constexpr std::int64_t kVectorsTogether = 4;
+constexpr bool kHasManyRegisters = HWY_TARGET <= HWY_AVX3;
+constexpr std::int64_t kManyStreams = 6;
 template <std::int64_t kVectors>
-constexpr std::int64_t kRowsTogether = kVectors < 4 || HWY_TARGET <= HWY_AVX3 ? 4 : 2;
+constexpr std::int64_t kRowsTogether = kHasManyRegisters ? 4
+                                       : kVectors == 1   ? kManyStreams
+                                       : kVectors < 4    ? 4
+                                                         : 2;
 // Bytes in front of what a row reads that are fetched: hardware follows a few rows late, and memory
 // is far away.
 constexpr std::int64_t kFetchAhead = 2048;
@@ -41,6 +47,7 @@ struct Block {
     std::int64_t row_step;
     const float* vectors;
     std::int64_t vector_step;
+    bool fetches_many;  // where as many rows are streamed as a machine may follow by itself
 };
 
 // Adds to sums[row][vector].
@@ -65,9 +72,10 @@ HWY_INLINE void add_products(const Block<Element>& it, float* sums) {
         }
     };
     constexpr std::int64_t line = std::max(kCacheLineBytes / size_of_element, Channels::kChannels);
+    const std::int64_t fetched_rows = kRows < kManyStreams || it.fetches_many ? kRows : 0;
     std::int64_t i = 0;
     for (; i + line <= it.columns; i += line) {
-        for (std::int64_t row = 0; row < kRows; ++row) {
+        for (std::int64_t row = 0; row < fetched_rows; ++row) {
             prefetch<1>(it.matrix + row * it.row_step + i + kFetchAhead / size_of_element, 0);
         }
         for (std::int64_t j = i; j < i + line; j += Channels::kChannels) step(j, All());
@@ -84,15 +92,16 @@ HWY_INLINE void add_products(const Block<Element>& it, float* sums) {
 template <std::int64_t kVectors, class Element>
 void add_block(Block<Element> it, std::int64_t rows, float* sums) {
     std::int64_t row = 0;
-    constexpr std::int64_t together = kRowsTogether<kVectors>;
-    for (; row + together <= rows; row += together) {
-        add_products<together, kVectors>(it, sums + row * kVectors);
-        it.matrix += together * it.row_step;
-    }
-    for (; row < rows; ++row) {
-        add_products<1, kVectors>(it, sums + row * kVectors);
-        it.matrix += it.row_step;
-    }
+    const auto take = [&](auto together) {
+        for (; row + together() <= rows; row += together()) {
+            add_products<together(), kVectors>(it, sums + row * kVectors);
+            it.matrix += together() * it.row_step;
+        }
+    };
+    constexpr std::int64_t most = kRowsTogether<kVectors>;
+    take(std::integral_constant<std::int64_t, most>());
+    take(std::integral_constant<std::int64_t, std::min<std::int64_t>(most, 4)>());
+    take(std::integral_constant<std::int64_t, 1>());
 }
 
 void round_to(float value, float* dst) { *dst = value; }
@@ -119,7 +128,8 @@ void multiply(const NarrowProduct& it, Range rows, std::int64_t first) {
             {columns.size(),
              static_cast<const Element*>(it.matrix) + rows.begin * it.row_step +
                  index * it.block_step,
-             it.row_step, it.vectors + first * it.vector_step + columns.begin, it.vector_step},
+             it.row_step, it.vectors + first * it.vector_step + columns.begin, it.vector_step,
+             !this_machine().follows_many_streams},
             rows.size(), sums);
     }
     for (std::int64_t row = rows.begin; row < rows.end; ++row) {
