@@ -155,3 +155,13 @@ def test_against_pytorch(exponent: float) -> None:
     clip_grad_value(parameters, 1e-3)
     for tensor, it in zip(tensors, parameters, strict=True):
         np.testing.assert_allclose(it.gradient, tensor.grad.numpy(), 1e-5)
+
+
+@pytest.mark.parametrize("size", [1e-4, 1e4])
+def test_powers_stay_within_range(size: float) -> None:
+    parameter = nn.Parameter(np.zeros(3, np.float32))
+    parameter.gradient[...] = [size, -size, 0]
+    assert clip_grad_norm([parameter], size / 4, 100.0) == pytest.approx(size, rel=0.01)
+    assert np.abs(parameter.gradient).max() == pytest.approx(size / 4, rel=0.05)
+    parameter.gradient[...] = 0
+    assert np.copysign(1, clip_grad_norm([parameter], 1.0, np.float32(np.inf))) == 1

@@ -268,3 +268,16 @@ def test_against_pytorch(reduction: str) -> None:
     np.testing.assert_allclose(found, expected.detach().numpy(), rtol=1e-5, atol=1e-6)
     found = BCE_BACKWARD(dy, x, t, w, **more)
     np.testing.assert_allclose(found, leaf.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_nothing_that_counts_has_no_mean() -> None:
+    weight = np.array([0, 1, 1], np.float32)
+    logits, targets = np.zeros((1, 3), np.float32), np.array([0])
+    found = dlprim.softmax_cross_entropy(logits, targets, weight=weight, label_smoothing=0.1)
+    assert np.isnan(found.loss)
+
+
+def test_a_gradient_beyond_float32_is_refused() -> None:
+    x = np.ones(2, np.float32)
+    with pytest.raises(ValueError, match=r"dy is 1e\+39, expected a number within float32's range"):
+        dlprim.mse_loss_backward(1e39, x, x, reduction="sum")

@@ -98,6 +98,7 @@ ASSIGNED: dict[str, tuple[str, str, Any, str]] = {
     "not centered": ("RMSprop", "centered", True, "centered is True, expected False as this RMSpr"),
     "always centered": ("centered", "centered", False, "centered is False, expected True as this"),
     "centered by a word": ("centered", "centered", "no", "centered is 'no', expected True or Fals"),
+    "tiny": ("Adam", "eps", 1e-60, "eps is 1e-60, expected a finite number above 0 in float32"),
     "small": ("RMSprop", "eps", 0, "eps is 0, expected a finite number above 0"),
 }
 

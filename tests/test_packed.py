@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -161,3 +162,28 @@ def test_an_array_that_is_written_becomes_of_the_new_form() -> None:
     with pytest.raises(ValueError, match=r"^out shares memory with src"):
         other.forward(src, weights, out=src)
     assert "101" in str(getattr(src, "packed_as", None))
+
+
+PACKED_ARGUMENTS: dict[str, Callable[[np.ndarray], object]] = {
+    "softmax": dlprim.softmax,
+    "softmax_backward": lambda p: dlprim.softmax_backward(p, p),
+    "layer_norm": dlprim.layer_norm,
+    "rms_norm": dlprim.rms_norm,
+    "group_norm": lambda p: dlprim.group_norm(p, 1),
+    "instance_norm": dlprim.instance_norm,
+    "add_rms_norm": lambda p: dlprim.add_rms_norm(np.asarray(p), p),
+    "reduce_sum": dlprim.reduce_sum,
+    "argmax": dlprim.argmax,
+    "pad": lambda p: dlprim.pad(p, (1, 1)),
+    "concat": lambda p: dlprim.concat([p, p]),
+    "split": lambda p: dlprim.split(p, 1),
+    "quantize": lambda p: dlprim.quantize(p, 1.0),
+    "interpolate": lambda p: dlprim.interpolate(p, (2, 2)),
+}
+
+
+@pytest.mark.parametrize("name", PACKED_ARGUMENTS)
+def test_where_axes_mean_something_packed_arrays_are_refused(name: str) -> None:
+    packed = dlprim.Activations((2, 40, 4, 4)).pack(np.ones((2, 40, 4, 4), np.float32))
+    with pytest.raises(TypeError, match=r"is packed as .*, expected a plain array"):
+        PACKED_ARGUMENTS[name](packed)

@@ -280,3 +280,11 @@ def test_nearest_pixels_are_those_of_pytorch() -> None:
         for columns in range(1, 130, 4):
             theirs = torch.nn.functional.interpolate(torch.from_numpy(x), (1, columns))
             np.testing.assert_array_equal(dlprim.interpolate(x, (1, columns)), theirs.numpy())
+
+
+def test_factors_that_keep_or_double_an_extent_are_whole() -> None:
+    x = np.arange(9, dtype=np.float32).reshape(1, 1, 1, 9)
+    for mode in ("nearest", "bilinear"):
+        np.testing.assert_array_equal(dlprim.interpolate(x, scale_factor=(1, 1.1), mode=mode), x)
+    twice = dlprim.interpolate(x, scale_factor=(1, 2.05))
+    np.testing.assert_array_equal(twice, x.repeat(2, axis=3))

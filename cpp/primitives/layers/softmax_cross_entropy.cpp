@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -122,7 +123,8 @@ public:
         double sum = 0;
         for (const float loss : tops_) sum += loss;
         if (it_.losses != nullptr) std::copy(tops_.begin(), tops_.end(), it_.losses);
-        return sum / weighting_.divisor();  // 0 / 0 where nothing counts
+        const double divisor = weighting_.divisor();
+        return divisor == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / divisor;
     }
 
 private:

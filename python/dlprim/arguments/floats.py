@@ -38,6 +38,27 @@ def float_operand(name: str, value: Any, bits: bool = False) -> Array:
     return contiguous(float_view(name, value, bits))
 
 
+def plain_operand(name: str, value: Any, bits: bool = False) -> Array:
+    """As `float_operand`, of an array whose axes mean something: a packed one has others."""
+    array = float_operand(name, value, bits)
+    require_plain(name, array)
+    return array
+
+
+def plain_view(name: str, value: Any, bits: bool = False) -> Array:
+    """As `plain_operand`, without a copy of what is not contiguous."""
+    array = float_view(name, value, bits)
+    require_plain(name, array)
+    return array
+
+
+def require_plain(name: str, array: Array) -> None:
+    """TypeError where the array is packed."""
+    form = None if type(array) is np.ndarray else getattr(array, "packed_as", None)
+    if form is not None:
+        raise TypeError(f"{name} is packed as {form}, expected a plain array")
+
+
 def float_view(name: str, value: Any, bits: bool = False) -> Array:
     """As `float_operand`, without a copy of what is not contiguous."""
     array = viewed(name, value, "float32 or bfloat16")

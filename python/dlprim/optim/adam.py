@@ -17,8 +17,9 @@ from dlprim.optim.optimizer import Copies, Gradients, Optimizer, Parameters, ent
 class Adam(Optimizer):
     """Adam (arXiv 1412.6980) with an L2 penalty, as in PyTorch.
 
-    Defaults are those of `torch.optim.Adam`, which has amsgrad and maximize besides. For a decay of
-    the weights themselves take `AdamW`.
+    Defaults are those of `torch.optim.Adam`, which has amsgrad and maximize besides, and counts the
+    steps of every parameter by itself: here one that had no gradient at first is corrected as if
+    it had had one. For a decay of the weights themselves take `AdamW`.
 
     Parameters
     ----------

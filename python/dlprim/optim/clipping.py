@@ -32,12 +32,13 @@ def clip_grad_norm(
     parameters : dlprim.nn.Parameter, or iterable of them
         As from `dlprim.nn.Module.parameters`.
     max_norm : float
-        At least 0; infinity changes nothing but what is not finite.
+        At least 0; infinity leaves finite gradients as they are.
     norm_type : float
         The exponent, above 0; infinity for the largest magnitude.
     error_if_nonfinite : bool
         Whether a norm that is NaN or infinite is an error. Else a NaN makes all gradients NaN, and
-        infinity makes them 0, or NaN where they are infinite themselves.
+        an infinite norm makes them 0, or NaN where they are infinite themselves, and all of them
+        NaN where max_norm is infinite too.
 
     Returns
     -------
@@ -110,7 +111,7 @@ def _gradients(parameters: Parameter | Iterable[Parameter]) -> list[NDArray[np.f
 
 
 def _is_infinity(value: Any) -> bool:
-    return isinstance(value, float) and value == math.inf
+    return isinstance(value, float | np.floating) and value == math.inf
 
 
 def _bound(name: str, value: Any) -> float:
@@ -129,10 +130,12 @@ def _exponent(norm_type: Any) -> float:
 
 def _norm(gradients: list[NDArray[np.float32]], exponent: float) -> float:
     filled = [it for it in gradients if it.size]
-    if exponent == math.inf:
-        ends = [end for it in filled for end in (it.max(), -it.min())]
-        return float(np.max(ends, initial=0))
     if exponent == 2:
         return math.sqrt(sum(run_parts("square_sum", (it,)) for it in filled))
-    powers = (np.abs(it, dtype=np.float64) ** exponent for it in filled)
-    return float(sum(it.sum() for it in powers) ** (1 / exponent))
+    ends = [end for it in filled for end in (it.max(), -it.min())]
+    largest = abs(float(np.max(ends, initial=0)))
+    if exponent == math.inf or largest == 0 or not math.isfinite(largest):
+        return largest
+    # Of the largest one as 1: high powers of others leave float64's range.
+    powers = (np.abs(it / np.float64(largest)) ** exponent for it in filled)
+    return float(largest * sum(it.sum() for it in powers) ** (1 / exponent))

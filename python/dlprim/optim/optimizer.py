@@ -92,8 +92,8 @@ class Optimizer:
 
     def _checked(self, name: str, value: Any) -> Any:
         """A value for one of `_settings`."""
-        if name == "eps" and real(name, value) <= 0:
-            raise ValueError(f"eps is {value}, expected a finite number above 0.")
+        if name == "eps" and np.float32(real(name, value)) <= 0:
+            raise ValueError(f"eps is {value}, expected a finite number above 0 in float32.")
         return real(name, value, 0)
 
     def _checked_momentum(self, value: Any, state: int) -> float:

@@ -6,7 +6,9 @@ from operator import index
 from typing import Any, NamedTuple
 
 from dlprim.arguments.arrays import Array, Shape
-from dlprim.arguments.floats import float_operand
+from dlprim.arguments.floats import (
+    plain_operand,
+)
 from dlprim.arguments.names import layout_name
 from dlprim.arguments.scalars import integer, refuse_array, refuse_flag, shown
 
@@ -38,7 +40,7 @@ def image_layout(layout: Any) -> str:
 
 def image_operand(name: str, value: Any, layout: str, bits: bool) -> tuple[Array, ImageShape]:
     """An array of images, C-contiguous, and what its axes are."""
-    array = float_operand(name, value, bits)
+    array = plain_operand(name, value, bits)
     return array, _extents(array.shape, f"{name} has shape", layout)
 
 

@@ -156,7 +156,9 @@ def rule_of(
 def _axis(kind: str, src: int, dst: int, factor: float | None = None) -> Axis:
     if kind == "corners":
         return Axis(kind, src, dst, (src - 1) / (dst - 1) if dst > 1 else 0.0)
-    return Axis(kind, src, dst, src / dst if factor is None else 1 / factor)
+    # As in PyTorch, where an extent stays as it is and where every nearest pixel becomes two.
+    is_whole = dst == src or (kind == "nearest" and dst == 2 * src)
+    return Axis(kind, src, dst, src / dst if factor is None or is_whole else 1 / factor)
 
 
 def _factors(value: Any) -> tuple[float, float]:

@@ -10,7 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim.arguments.arrays import Array, result_array
-from dlprim.arguments.floats import bits_of, float_view, holds_bits, type_of
+from dlprim.arguments.floats import (
+    bits_of,
+    holds_bits,
+    plain_view,
+    type_of,
+)
 from dlprim.arguments.scalars import integer, shown
 
 
@@ -50,7 +55,7 @@ def concat(
     if not arrays:
         raise ValueError("arrays is empty, expected at least one array")
     bits = holds_bits(dtype)
-    parts = [float_view(f"arrays[{place}]", it, bits) for place, it in enumerate(arrays)]
+    parts = [plain_view(f"arrays[{place}]", it, bits) for place, it in enumerate(arrays)]
     first = parts[0]
     place = _place(axis, first.ndim, "arrays[0]")
     for number, it in enumerate(parts):
@@ -98,7 +103,7 @@ def split(
         x is of another dtype, there is no such axis, or sizes are no integers or do not make up the
         axis.
     """
-    whole = float_view("x", x, holds_bits(dtype))
+    whole = plain_view("x", x, holds_bits(dtype))
     place = _place(axis, whole.ndim, "x")
     extent = whole.shape[place]
     if isinstance(sizes, Sequence | np.ndarray) and not isinstance(sizes, str | bytes | bytearray):

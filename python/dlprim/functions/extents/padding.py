@@ -10,7 +10,13 @@ import numpy.typing as npt
 
 from dlprim import _core
 from dlprim.arguments.arrays import Array, Shape, contiguous, result_array
-from dlprim.arguments.floats import bits_of, float_view, holds_bits, to_bfloat16, widened
+from dlprim.arguments.floats import (
+    bits_of,
+    holds_bits,
+    plain_view,
+    to_bfloat16,
+    widened,
+)
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import held_integer, shown
 
@@ -68,7 +74,7 @@ def pad(
         holds no pairs of integers for axes of x, nothing would be left, an axis is too short to be
         mirrored or continued, or `out` cannot take the result.
     """
-    src = float_view("x", x, holds_bits(dtype))
+    src = plain_view("x", x, holds_bits(dtype))
     kind = one_of_names("mode", mode, MODES)
     filling = _filling(value, kind, src)
     borders = borders_of(pad, src.ndim)
@@ -110,7 +116,7 @@ def pad_backward(
     TypeError, ValueError
         As `pad` does, or dy is too short to have such borders.
     """
-    diff = float_view("dy", dy, holds_bits(dtype))
+    diff = plain_view("dy", dy, holds_bits(dtype))
     kind = one_of_names("mode", mode, MODES)
     borders = borders_of(pad, diff.ndim, "dy")
     shape = shape_before(diff.shape, borders, kind)

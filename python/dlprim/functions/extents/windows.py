@@ -17,7 +17,7 @@ from dlprim.arguments.arrays import Array, Shape, aligned, swapped
 from dlprim.arguments.floats import bits_of, type_of, widened
 from dlprim.primitives.activations import Activations
 
-_PREPARED = 128  # geometries that are kept; a network has fewer
+_PREPARED = 32  # geometries that are kept; a network has fewer
 _FEW = 8  # channels, which leave most of each vector empty
 
 # Where the pixels of each result begin; where its weights begin, and all end; the weights.
@@ -50,7 +50,6 @@ class Plane(NamedTuple):
     columns: Axis
 
 
-@lru_cache(_PREPARED)
 def table(axis: Axis, backward: bool = False) -> Table:
     """Of the results of an axis, or of the gradients with respect to what it reads."""
     begins, counts, weights = _forward(axis)

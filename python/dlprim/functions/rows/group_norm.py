@@ -9,9 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim.arguments.arrays import Array, FloatArray, aligned, require_separate, require_shape
-from dlprim.arguments.floats import float_operand, holds_bits, widened
+from dlprim.arguments.floats import (
+    holds_bits,
+    plain_operand,
+    widened,
+)
 from dlprim.arguments.scalars import integer, real
-from dlprim.functions.rows.row_programs import gradient_operands, result_like, run
+from dlprim.functions.rows.row_programs import plain_gradient_operands, result_like, run
 
 
 class GroupNormGradients(NamedTuple):
@@ -214,7 +218,7 @@ def _value(
     """Of the arguments (weight, bias, eps); each channel is a group where there are 0."""
     weight, bias, eps = given
     bits = dtype is not None and holds_bits(dtype)
-    src = float_operand("x", x, bits)
+    src = plain_operand("x", x, bits)
     it = _extents(src, groups)
     scale = _parameter("weight", weight, it.channels, bits)
     shift = _parameter("bias", bias, it.channels, bits)
@@ -244,7 +248,7 @@ def _gradients(
     dtype: npt.DTypeLike | None,
 ) -> GroupNormGradients:
     """Of the arguments (dy, x) and (weight, eps)."""
-    diff, src = gradient_operands("x", *gradient, dtype)
+    diff, src = plain_gradient_operands("x", *gradient, dtype)
     it = _extents(src, groups)
     scale = _parameter("weight", given[0], it.channels, dtype is not None)
     eps = real("eps", given[1], 0)
@@ -279,7 +283,7 @@ def _extents(src: Array, groups: int) -> _Extents:
 def _parameter(name: str, value: Any, channels: int, bits: bool) -> FloatArray | None:
     if value is None:
         return None
-    array = float_operand(name, value, bits)
+    array = plain_operand(name, value, bits)
     require_shape(name, array, (channels,), "C from x")
     return widened(array)
 

@@ -8,7 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim.arguments.arrays import Array, FloatArray
-from dlprim.arguments.floats import float_operand, holds_bits, widened
+from dlprim.arguments.floats import (
+    float_operand,
+    holds_bits,
+    plain_operand,
+    type_of,
+    widened,
+)
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import flag, real
 from dlprim.functions.loss import REDUCTIONS, LossAndGradient
@@ -222,12 +228,8 @@ class _Elements(NamedTuple):
 
 def _pair(names: tuple[str, str], values: tuple[Any, Any], bits: bool) -> dict[str, Array]:
     """Arrays of one dtype and shape, by the names of the arguments."""
-    x, y = (float_operand(name, it, bits) for name, it in zip(names, values, strict=True))
-    for name, it in zip(names, (x, y), strict=True):
-        form = getattr(it, "packed_as", None)
-        if form is not None:
-            raise TypeError(f"{name} is packed as {form}, expected a plain array")
-    if y.dtype != x.dtype:
+    x, y = (plain_operand(name, it, bits) for name, it in zip(names, values, strict=True))
+    if type_of(y) != type_of(x):
         raise TypeError(f"{names[1]} has dtype {y.dtype}, expected {x.dtype} as {names[0]} has")
     if y.shape != x.shape:
         raise ValueError(f"{names[1]} has shape {y.shape}, expected {x.shape} as {names[0]} has")
@@ -268,6 +270,7 @@ def _logistic(given: tuple[Any, Any, Any, Any], dtype: npt.DTypeLike | None) -> 
 
 
 _ONE = np.ones((), np.float32)
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def _weight(name: str, value: Any, shape: tuple[int, ...], bits: bool) -> FloatArray:
@@ -316,7 +319,7 @@ def _value(it: _Elements, reduction: str, out: Array | None) -> Any:
 
 def _slope(it: _Elements, dy: Any, reduction: str, out: Array | None) -> Array:
     if one_of_names("reduction", reduction, REDUCTIONS) != "none":
-        factor = _factor(real("dy", dy), reduction, it.x.size)
+        factor = _factor(_single("dy", dy), reduction, it.x.size)
         dst = it.result(out)
         it.run("_slope", factor, dst)
         return dst
@@ -337,6 +340,14 @@ def _both(it: _Elements, reduction: str, gradient: bool, out: Array | None) -> L
     dst = it.result(out)
     total = it.run("_with_slope", _factor(1.0, kind, it.x.size), dst, sums=True)
     return LossAndGradient(_reduced(total, kind, it.x.size), dst)
+
+
+def _single(name: str, value: Any) -> float:
+    """A number within the range of float32."""
+    number = real(name, value)
+    if abs(number) > _LARGEST:
+        raise ValueError(f"{name} is {value}, expected a number within float32's range")
+    return number
 
 
 def _factor(dy: float, reduction: str, size: int) -> float:

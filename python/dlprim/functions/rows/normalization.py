@@ -8,10 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim.arguments.arrays import Array, FloatArray, aligned, require_separate, require_shape
-from dlprim.arguments.floats import float_operand, holds_bits
+from dlprim.arguments.floats import (
+    holds_bits,
+    plain_operand,
+)
 from dlprim.arguments.scalars import real
 from dlprim.functions.rows.row_parameters import columns_of, constant_row, parameter_of, rows_of
-from dlprim.functions.rows.row_programs import gradient_operands, result_like, run
+from dlprim.functions.rows.row_programs import plain_gradient_operands, result_like, run
 
 
 class LayerNormGradients(NamedTuple):
@@ -84,7 +87,7 @@ def layer_norm(
     Source: arXiv 1607.06450.
     """
     bits = dtype is not None and holds_bits(dtype)
-    src = float_operand("x", x, bits)
+    src = plain_operand("x", x, bits)
     scale, shift = parameter_of("weight", weight, src, bits), parameter_of("bias", bias, src, bits)
     if scale is not None and shift is not None:
         require_shape("bias", shift, scale.shape, "the shape of weight")
@@ -136,7 +139,7 @@ def rms_norm(
     Source: arXiv 1910.07467.
     """
     bits = dtype is not None and holds_bits(dtype)
-    src = float_operand("x", x, bits)
+    src = plain_operand("x", x, bits)
     scale = parameter_of("weight", weight, src, bits)
     columns = columns_of(src, scale)
     dst = result_like(out, src, x=src)
@@ -229,7 +232,7 @@ def _gradients(
 ) -> tuple[Array, list[FloatArray]]:
     """Of the arguments (dy, x, weight, eps): dx, and ``sums`` gradients of parameters."""
     dy, x, weight, eps = given
-    diff, src = gradient_operands("x", dy, x, dtype)
+    diff, src = plain_gradient_operands("x", dy, x, dtype)
     scale = parameter_of("weight", weight, src, dtype is not None)
     columns = columns_of(src, scale)
     dx = result_like(out, diff, dy=diff, x=src)

@@ -10,7 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim.arguments.arrays import Array, FloatArray, contiguous, result_array
-from dlprim.arguments.floats import float_operand, holds_bits
+from dlprim.arguments.floats import (
+    holds_bits,
+    plain_operand,
+)
 from dlprim.functions.rows.axes import LONG, axes_of, kept_shape, require_elements
 from dlprim.functions.rows.row_programs import run
 
@@ -88,7 +91,7 @@ def _result(
     program: str, x: Any, how: tuple[Any, Any], out: Places | None, dtype: npt.DTypeLike | None
 ) -> Places:
     """Of the arguments (axis, keepdims)."""
-    src = np.asarray(float_operand("x", x, dtype is not None and holds_bits(dtype)))
+    src = np.asarray(plain_operand("x", x, dtype is not None and holds_bits(dtype)))
     axis, keepdims = how
     if isinstance(axis, tuple | list):
         raise TypeError(f"axis is {axis!r}, expected an integer or None")

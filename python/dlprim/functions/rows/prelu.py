@@ -9,8 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim.arguments.arrays import Array, FloatArray, aligned, require_separate
-from dlprim.arguments.floats import float_operand, holds_bits, widened
-from dlprim.functions.rows.row_programs import gradient_operands, result_like, run
+from dlprim.arguments.floats import (
+    float_operand,
+    holds_bits,
+    plain_operand,
+    widened,
+)
+from dlprim.functions.rows.row_programs import plain_gradient_operands, result_like, run
 
 _LONG = 1 << 10  # elements of a row, from which on it makes no difference how many there are
 
@@ -59,7 +64,7 @@ def prelu(
     Source: arXiv 1502.01852.
     """
     bits = dtype is not None and holds_bits(dtype)
-    src = float_operand("x", x, bits)
+    src = plain_operand("x", x, bits)
     slopes = _slopes(weight, src, bits)
     dst = result_like(out, src, x=src)
     require_separate("out", dst, weight=slopes)
@@ -103,7 +108,7 @@ def prelu_backward(
     TypeError, ValueError
         As `prelu` does.
     """
-    diff, src = gradient_operands("x", dy, x, dtype)
+    diff, src = plain_gradient_operands("x", dy, x, dtype)
     slopes = _slopes(weight, src, dtype is not None)
     dx = result_like(out, diff, dy=diff, x=src)
     require_separate("out", dx, weight=slopes)

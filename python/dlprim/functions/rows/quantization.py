@@ -9,7 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim.arguments.arrays import Array, FloatArray, array_of, contiguous, result_array, viewed
-from dlprim.arguments.floats import dtype_named, float_operand, widened
+from dlprim.arguments.floats import (
+    dtype_named,
+    plain_operand,
+    require_plain,
+    widened,
+)
 from dlprim.arguments.names import dtype_name, float_type_name
 from dlprim.arguments.scalars import flag, integer, real, shown
 from dlprim.functions.rows.row_programs import run_of
@@ -71,7 +76,7 @@ def quantize(
         An array is of another dtype or shape, dtype has not 8 bits, scale is no finite number above
         0, zero_point is no value of dtype, x has no such axis, or `out` cannot take the result.
     """
-    src = float_operand("x", x)
+    src = plain_operand("x", x)
     kind = _kind("dtype", dtype)
     channels = _Channels.of("x", src, axis)
     parameters = channels.scale(scale), channels.zero_point(zero_point, kind)
@@ -119,6 +124,7 @@ def dequantize(
     if kind not in _LIMITS:
         raise TypeError(f"q has dtype {array.dtype}, expected uint8 or int8")
     src = contiguous(array)
+    require_plain("q", src)
     target = dtype_named(float_type_name(dtype))
     channels = _Channels.of("q", src, axis)
     parameters = channels.scale(scale), channels.zero_point(zero_point, kind)
@@ -160,7 +166,7 @@ def quantization_parameters(
         x is of another dtype, empty or not finite, has no such axis, dtype has not 8 bits, or
         symmetric is no bool.
     """
-    src = float_operand("x", x)
+    src = plain_operand("x", x)
     kind = _kind("dtype", dtype)
     is_symmetric = flag("symmetric", symmetric)
     channels = _Channels.of("x", src, axis)

@@ -11,7 +11,12 @@ import numpy.typing as npt
 
 from dlprim import _core
 from dlprim.arguments.arrays import Array, FloatArray, aligned, result_array
-from dlprim.arguments.floats import bfloat16_dtype, float_operand, holds_bits, widened
+from dlprim.arguments.floats import (
+    bfloat16_dtype,
+    holds_bits,
+    plain_operand,
+    widened,
+)
 from dlprim.functions.rows.axes import (
     LONG,
     axes_of,
@@ -210,7 +215,7 @@ def _result(
     kind: _Kind, x: Any, how: tuple[Any, Any], out: Array | None, dtype: npt.DTypeLike | None
 ) -> Array:
     """Of the arguments (axis, keepdims)."""
-    src = np.asarray(float_operand("x", x, dtype is not None and holds_bits(dtype)))
+    src = np.asarray(plain_operand("x", x, dtype is not None and holds_bits(dtype)))
     axes = axes_of(how[0], src.ndim)
     shape = kept_shape(src.shape, axes, how[1])
     if not kind.takes_nothing:

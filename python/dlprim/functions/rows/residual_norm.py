@@ -8,11 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim.arguments.arrays import Array, FloatArray, aligned, require_separate, require_shape
-from dlprim.arguments.floats import float_operand, holds_bits, type_of
+from dlprim.arguments.floats import (
+    holds_bits,
+    plain_operand,
+    type_of,
+)
 from dlprim.arguments.scalars import real
 from dlprim.functions.rows.normalization import LayerNormGradients, RMSNormGradients
 from dlprim.functions.rows.row_parameters import columns_of, constant_row, parameter_of, rows_of
-from dlprim.functions.rows.row_programs import gradient_operands, result_like, run
+from dlprim.functions.rows.row_programs import plain_gradient_operands, result_like, run
 
 
 class AddNormResult(NamedTuple):
@@ -224,7 +228,7 @@ def _gradients(
 ) -> tuple[Array, list[FloatArray]]:
     """Of the arguments (dy, dsum, sum, weight, eps): dx, and ``sums`` gradients of parameters."""
     dy, dsum, total, weight, eps = given
-    diff, src = gradient_operands("sum", dy, total, dtype)
+    diff, src = plain_gradient_operands("sum", dy, total, dtype)
     gradients = {"dy": diff}
     if dsum is not None:
         gradients["dsum"] = _alike("dsum", dsum, "dy", diff, dtype is not None)
@@ -243,13 +247,13 @@ def _gradients(
 
 
 def _summands(x: Any, residual: Any, bits: bool) -> tuple[Array, Array]:
-    src = float_operand("x", x, bits)
+    src = plain_operand("x", x, bits)
     return src, _alike("residual", residual, "x", src, bits)
 
 
 def _alike(name: str, value: Any, other: str, array: Array, bits: bool) -> Array:
     """An operand of the type and shape of an array, the argument ``other``."""
-    found = float_operand(name, value, bits)
+    found = plain_operand(name, value, bits)
     if type_of(found) != type_of(array):
         raise TypeError(f"{name} has dtype {found.dtype}, expected {array.dtype} as {other} has")
     require_shape(name, found, array.shape, f"the shape of {other}")

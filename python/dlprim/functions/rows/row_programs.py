@@ -9,7 +9,12 @@ import numpy.typing as npt
 
 from dlprim import _core
 from dlprim.arguments.arrays import Array, aligned, require_shape, result_array
-from dlprim.arguments.floats import float_operand, holds_bits, type_of
+from dlprim.arguments.floats import (
+    float_operand,
+    holds_bits,
+    require_plain,
+    type_of,
+)
 from dlprim.arguments.packed import Packed
 
 _FLOAT32 = np.dtype(np.float32)
@@ -122,6 +127,16 @@ def gradient_operands(
         raise TypeError(f"{name} has dtype {array.dtype}, expected {diff.dtype} as dy has")
     if array.shape != diff.shape:
         require_shape(name, array, diff.shape, "the shape of dy")
+    return diff, array
+
+
+def plain_gradient_operands(
+    name: str, dy: Any, other: Any, dtype: npt.DTypeLike | None
+) -> tuple[Array, Array]:
+    """As `gradient_operands`, of arrays whose axes mean something."""
+    diff, array = gradient_operands(name, dy, other, dtype)
+    require_plain("dy", diff)
+    require_plain(name, array)
     return diff, array
 
 

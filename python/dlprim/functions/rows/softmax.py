@@ -9,9 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim.arguments.arrays import Array, aligned, swapped
-from dlprim.arguments.floats import float_operand, holds_bits
+from dlprim.arguments.floats import (
+    holds_bits,
+    plain_operand,
+)
 from dlprim.arguments.scalars import integer
-from dlprim.functions.rows.row_programs import gradient_operands, result_like, run
+from dlprim.functions.rows.row_programs import plain_gradient_operands, result_like, run
 
 
 def softmax(
@@ -137,7 +140,7 @@ def log_softmax_backward(
 
 
 def _value(name: str, x: Any, axis: Any, out: Array | None, dtype: npt.DTypeLike | None) -> Array:
-    src = float_operand("x", x, dtype is not None and holds_bits(dtype))
+    src = plain_operand("x", x, dtype is not None and holds_bits(dtype))
     place = _place(axis, src)
     dst = result_like(out, src, x=src)
     _along(name, place, (src,), dst)
@@ -147,7 +150,7 @@ def _value(name: str, x: Any, axis: Any, out: Array | None, dtype: npt.DTypeLike
 def _slope(
     name: str, gradient: tuple[Any, Any], axis: Any, out: Array | None, dtype: npt.DTypeLike | None
 ) -> Array:
-    diff, y = gradient_operands("y", *gradient, dtype)
+    diff, y = plain_gradient_operands("y", *gradient, dtype)
     place = _place(axis, diff)
     dst = result_like(out, diff, dy=diff, y=y)
     _along(name, place, (diff, y), dst)

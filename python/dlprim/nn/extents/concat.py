@@ -179,7 +179,9 @@ def _parted(dy: Images, forms: list[_Form], context: Context) -> list[Images]:
     axis = _axis(forms, dy.array.shape[-1])
     whole: Array = dy.unpack() if axis is None else dy.array
     lengths = [it.shape[1] if axis is None else (it.packed or ())[axis] for it in forms]
-    views = dlprim.split(whole, lengths, 1 if axis is None else axis, dtype=context.bits)
+    views = dlprim.split(
+        np.asarray(whole), lengths, 1 if axis is None else axis, dtype=context.bits
+    )
     for form, view in zip(forms, views, strict=True):
         out = context.buffers.take(form.packed or (), context.dtype)
         if axis is None:
