@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,12 @@ from dlprim.arguments.floats import (
 )
 from dlprim.arguments.scalars import real
 from dlprim.functions.rows.row_parameters import columns_of, constant_row, parameter_of, rows_of
-from dlprim.functions.rows.row_programs import plain_gradient_operands, result_like, run
+from dlprim.functions.rows.row_programs import (
+    made,
+    plain_gradient_operands,
+    result_like,
+    run,
+)
 
 
 class LayerNormGradients(NamedTuple):
@@ -86,6 +92,11 @@ def layer_norm(
     -----
     Source: arXiv 1607.06450.
     """
+    given = weight is not None and bias is not None
+    if given and out is None and dtype is None and type(eps) is float and 0 <= eps < math.inf:
+        quickly = made("layer_norm", False, x, weight, bias, eps)
+        if quickly is not None:
+            return quickly
     bits = dtype is not None and holds_bits(dtype)
     src = plain_operand("x", x, bits)
     scale, shift = parameter_of("weight", weight, src, bits), parameter_of("bias", bias, src, bits)
@@ -138,6 +149,10 @@ def rms_norm(
     -----
     Source: arXiv 1910.07467.
     """
+    if out is None and dtype is None and type(eps) is float and 0 <= eps < math.inf:
+        quickly = made("rms_norm", False, x, weight, eps)
+        if quickly is not None:
+            return quickly
     bits = dtype is not None and holds_bits(dtype)
     src = plain_operand("x", x, bits)
     scale = parameter_of("weight", weight, src, bits)

@@ -36,6 +36,12 @@ class _Programs(dict[str, Any]):
 _OF_FLOAT32, _OF_BFLOAT16 = _Programs("float32"), _Programs("bfloat16")
 
 
+def made(name: str, as_one_row: bool, *operands: Any) -> Array | None:
+    """What the program of float32 makes of arrays that are as they should be, along their last axis
+    or of all elements alike; None of others, which the caller converts or refuses."""
+    return _OF_FLOAT32[name].made(as_one_row, *operands)  # type: ignore[no-any-return]
+
+
 def run(name: str, rows: int, columns: int, operands: tuple[Any, ...]) -> None:
     """The program of the dtype of the first operand, on arrays from `float_operand`."""
     run_of(operands[0].dtype, name, rows, columns, operands)
@@ -97,6 +103,10 @@ def value_of(
     dtype: npt.DTypeLike | None,
 ) -> Array:
     """What an element-wise program makes of the argument x."""
+    if out is None and dtype is None:
+        quickly = made(name, True, x, *numbers)
+        if quickly is not None:
+            return quickly
     src = float_operand("x", x, dtype is not None and holds_bits(dtype))
     dst = result_like(out, src, x=src)
     run(name, 1, src.size, (src, *numbers, dst))
@@ -111,6 +121,10 @@ def slope_of(
     dtype: npt.DTypeLike | None,
 ) -> Array:
     """What it makes of the arguments (dy, x)."""
+    if out is None and dtype is None:
+        quickly = made(name, True, *gradient, *numbers)
+        if quickly is not None:
+            return quickly
     diff, src = gradient_operands("x", *gradient, dtype)
     dst = result_like(out, diff, dy=diff, x=src)
     run(name, 1, src.size, (diff, src, *numbers, dst))
@@ -145,9 +159,9 @@ def result_like(out: Any, src: Array, **operands: Array) -> Array:
 
     ``out`` may be one of ``operands``, which are of the shape and dtype of ``src``.
     """
-    form = None if type(src) is np.ndarray else getattr(src, "packed_as", None)
     if out is None:
         made = aligned(src.shape, src.dtype)
+        form = None if type(src) is np.ndarray else getattr(src, "packed_as", None)
         if form is None:
             return made
         packed = made.view(Packed)

@@ -14,7 +14,12 @@ from dlprim.arguments.floats import (
     plain_operand,
 )
 from dlprim.arguments.scalars import integer
-from dlprim.functions.rows.row_programs import plain_gradient_operands, result_like, run
+from dlprim.functions.rows.row_programs import (
+    made,
+    plain_gradient_operands,
+    result_like,
+    run,
+)
 
 
 def softmax(
@@ -140,6 +145,10 @@ def log_softmax_backward(
 
 
 def _value(name: str, x: Any, axis: Any, out: Array | None, dtype: npt.DTypeLike | None) -> Array:
+    if out is None and dtype is None and type(axis) is int and axis == -1:
+        quickly = made(name, False, x)
+        if quickly is not None:
+            return quickly
     src = plain_operand("x", x, dtype is not None and holds_bits(dtype))
     place = _place(axis, src)
     dst = result_like(out, src, x=src)
@@ -150,6 +159,10 @@ def _value(name: str, x: Any, axis: Any, out: Array | None, dtype: npt.DTypeLike
 def _slope(
     name: str, gradient: tuple[Any, Any], axis: Any, out: Array | None, dtype: npt.DTypeLike | None
 ) -> Array:
+    if out is None and dtype is None and type(axis) is int and axis == -1:
+        quickly = made(name, False, *gradient)
+        if quickly is not None:
+            return quickly
     diff, y = plain_gradient_operands("y", *gradient, dtype)
     place = _place(axis, diff)
     dst = result_like(out, diff, dy=diff, y=y)
