@@ -149,8 +149,9 @@ private:
         const Known a = any();
         switch (draw_.from(0, 2)) {
             case 0: return know(sum(abs(a.value)), false, true);
-            case 1: return know(highest(a.value), a.exact, true);
-            default: return know(lowest(a.value), a.exact, true);
+            // Of zeros of both signs either is the highest; of a sum with 0 there is one.
+            case 1: return know(highest(a.value) + 0.0F, a.exact, true);
+            default: return know(lowest(a.value) + 0.0F, a.exact, true);
         }
     }
 
