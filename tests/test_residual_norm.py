@@ -189,7 +189,7 @@ def test_threads_do_not_change_a_bit() -> None:
     [
         (
             lambda x: dlprim.add_layer_norm(x, x[:2]),
-            r"residual has shape \(2, 8\), expected \(4, 8\) \(the shape of x\)",
+            r"residual has shape \(2, 8\), expected \(4, 8\) as x has",
         ),
         (
             lambda x: dlprim.add_rms_norm(x, dlprim.to_bfloat16(x)),
@@ -209,11 +209,11 @@ def test_threads_do_not_change_a_bit() -> None:
         ),
         (
             lambda x: dlprim.add_rms_norm_backward(x, x[:1], x),
-            r"dsum has shape \(1, 8\), expected \(4, 8\) \(the shape of dy\)",
+            r"dsum has shape \(1, 8\), expected \(4, 8\) as dy has",
         ),
         (
             lambda x: dlprim.add_rms_norm_backward(x, x, x[0]),
-            r"sum has shape \(8,\), expected \(4, 8\) \(the shape of dy\)",
+            r"sum has shape \(8,\), expected \(4, 8\) as dy has",
         ),
         (
             lambda x: dlprim.add_layer_norm_backward(x, x.astype(int), x),

@@ -30,7 +30,7 @@ constexpr double kTasksToShare = 32;
 
 // What a transposed product loses where registers are few, for every doubling of a call's sum
 // beyond the rows that stay in the L1 cache. Measured on 16 layers and 4 products on Zen 3: twice
-// as many rows 1.05 to 1.25 times as long, four times 1.2 to 1.4, 16 times 1.6 to 1.9.
+// as many rows 1.05 to 1.25 times as long, four times 1.02 to 1.4, 13 to 16 times 1.5 to 1.9.
 constexpr double kLostRows = 0.2;
 
 constexpr std::size_t kOperands = 3;

@@ -73,8 +73,6 @@ void rms_norm_backward(RowBuilder& row, DType dtype) {
     row.add_to_column(dy * normal);
 }
 
-void row_mean(RowBuilder& row, DType dtype) { row.store_per_row(mean(row, row.tensor(dtype))); }
-
 using Writer = void (*)(RowBuilder&, DType);
 
 const std::map<std::string, Writer>& writers() {
@@ -110,7 +108,6 @@ const std::map<std::string, Writer>& writers() {
             {"min_of_tensors", write_min_of_tensors},
             {"place_of_max", write_place_of_max},
             {"place_of_min", write_place_of_min},
-            {"row_mean", row_mean},
             {"square_sum", square_sum},
             {"scaled", scaled},
             {"limited", limited}};

@@ -18,7 +18,7 @@ from dlprim.functions.extents.image_arrays import (
     image_size,
 )
 from dlprim.functions.extents.windows import Axis, Plane, resample
-from dlprim.functions.rows.row_programs import run
+from dlprim.functions.rows.reductions import reduce_mean
 
 
 def adaptive_avg_pool2d(
@@ -65,7 +65,7 @@ def adaptive_avg_pool2d(
     due = shape.resized(image_size("output_size", output_size, (shape.h, shape.w)))
     dst = result_array(out, due.stored(order), {"x": src}, src.dtype)
     if order == "NCHW" and (due.h, due.w) == (1, 1):
-        _write_means(src, dst)
+        reduce_mean(src, (2, 3), True, out=dst, dtype=dtype)
     else:
         resample(src, dst, order, windows_of(shape, due))
     return dst
@@ -118,16 +118,6 @@ def adaptive_avg_pool2d_backward(
 def windows_of(shape: ImageShape, due: ImageShape) -> Plane:
     """What the means of an image of another size are taken of."""
     return Plane(Axis("average", shape.h, due.h), Axis("average", shape.w, due.w))
-
-
-def _write_means(src: Array, dst: Array) -> None:
-    """Of whole images, which are rows."""
-    pixels = src.shape[2] * src.shape[3]
-    is_wide = dst.dtype == np.float32
-    means = dst if is_wide else aligned(dst.shape, np.float32)
-    run("row_mean", dst.size, pixels, (src, means))
-    if not is_wide:
-        _core.round_to_bfloat16(means, dst)
 
 
 def _spread(diff: Array, dx: Array, pixels: int) -> None:

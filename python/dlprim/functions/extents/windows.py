@@ -121,7 +121,7 @@ def resample(src: Array, dst: Array, layout: str, plane: Plane, backward: bool =
 
 def _take(src: Array, dst: Array, height: int, plane: Plane) -> None:
     """Pixels as they are; along that axis first which leaves less to the second."""
-    rows, columns = table(plane.rows)[0], table(plane.columns)[0]
+    (rows, *_), (columns, *_) = _forward(plane.rows), _forward(plane.columns)
     if plane.rows.dst * plane.columns.src <= plane.rows.src * plane.columns.dst:
         np.take(src.take(rows, height), columns, height + 1, dst, "clip")
     else:

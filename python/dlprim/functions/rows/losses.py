@@ -12,13 +12,12 @@ from dlprim.arguments.floats import (
     float_operand,
     holds_bits,
     plain_operand,
-    type_of,
     widened,
 )
 from dlprim.arguments.names import one_of_names
 from dlprim.arguments.scalars import flag, real
 from dlprim.functions.loss import REDUCTIONS, LossAndGradient
-from dlprim.functions.rows.row_programs import result_like, run, run_parts
+from dlprim.functions.rows.row_programs import require_alike, result_like, run, run_parts
 
 
 def mse_loss(
@@ -229,10 +228,7 @@ class _Elements(NamedTuple):
 def _pair(names: tuple[str, str], values: tuple[Any, Any], bits: bool) -> dict[str, Array]:
     """Arrays of one dtype and shape, by the names of the arguments."""
     x, y = (plain_operand(name, it, bits) for name, it in zip(names, values, strict=True))
-    if type_of(y) != type_of(x):
-        raise TypeError(f"{names[1]} has dtype {y.dtype}, expected {x.dtype} as {names[0]} has")
-    if y.shape != x.shape:
-        raise ValueError(f"{names[1]} has shape {y.shape}, expected {x.shape} as {names[0]} has")
+    require_alike(names[1], y, names[0], x)
     return {names[0]: x, names[1]: y}
 
 

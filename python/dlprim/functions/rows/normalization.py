@@ -18,6 +18,7 @@ from dlprim.functions.rows.row_parameters import columns_of, constant_row, param
 from dlprim.functions.rows.row_programs import (
     made,
     plain_gradient_operands,
+    require_alike,
     result_like,
     run,
 )
@@ -200,7 +201,7 @@ def layer_norm_backward(
     TypeError, ValueError
         As `layer_norm` does.
     """
-    dx, (dw, db) = _gradients("layer_norm_backward", 2, (dy, x, weight, eps), out, dtype)
+    dx, (dw, db) = norm_gradients("layer_norm_backward", 2, (dy, x, weight, eps, None), out, dtype)
     return LayerNormGradients(dx, dw, db)
 
 
@@ -238,23 +239,36 @@ def rms_norm_backward(
     TypeError, ValueError
         As `layer_norm` does.
     """
-    dx, (dw,) = _gradients("rms_norm_backward", 1, (dy, x, weight, eps), out, dtype)
+    dx, (dw,) = norm_gradients("rms_norm_backward", 1, (dy, x, weight, eps, None), out, dtype)
     return RMSNormGradients(dx, dw)
 
 
-def _gradients(
-    name: str, sums: int, given: tuple[Any, ...], out: Any, dtype: npt.DTypeLike | None
+def norm_gradients(
+    name: str,
+    sums: int,
+    given: tuple[Any, ...],
+    out: Any,
+    dtype: npt.DTypeLike | None,
+    of: str = "x",
 ) -> tuple[Array, list[FloatArray]]:
-    """Of the arguments (dy, x, weight, eps): dx, and ``sums`` gradients of parameters."""
-    dy, x, weight, eps = given
-    diff, src = plain_gradient_operands("x", dy, x, dtype)
+    """Of the arguments (dy, x, weight, eps, dsum): dx, and ``sums`` gradients of parameters.
+
+    x is the argument ``of``; dsum, unless it is None, flows into it too.
+    """
+    dy, x, weight, eps, dsum = given
+    diff, src = plain_gradient_operands(of, dy, x, dtype)
+    gradients = {"dy": diff}
+    if dsum is not None:
+        gradients["dsum"] = plain_operand("dsum", dsum, dtype is not None)
+        require_alike("dsum", gradients["dsum"], "dy", diff)
+        name = f"add_{name}"
     scale = parameter_of("weight", weight, src, dtype is not None)
     columns = columns_of(src, scale)
-    dx = result_like(out, diff, dy=diff, x=src)
+    dx = result_like(out, diff, **gradients, **{of: src})
     require_separate("out", dx, weight=scale)
     eps = real("eps", eps, 0)
     shape = (columns,) if scale is None else scale.shape
     totals: list[FloatArray] = [aligned(shape, np.float32, zeros=True) for _ in range(sums)]
     scale = constant_row(columns, 1) if scale is None else scale
-    run(name, rows_of(src, columns), columns, (diff, src, scale, eps, dx, *totals))
+    run(name, rows_of(src, columns), columns, (*gradients.values(), src, scale, eps, dx, *totals))
     return dx, totals

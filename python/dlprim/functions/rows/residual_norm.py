@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
-from dlprim.arguments.arrays import Array, FloatArray, aligned, require_separate, require_shape
+from dlprim.arguments.arrays import Array, require_separate, require_shape
 from dlprim.arguments.floats import (
     holds_bits,
     plain_operand,
-    type_of,
 )
 from dlprim.arguments.scalars import real
-from dlprim.functions.rows.normalization import LayerNormGradients, RMSNormGradients
+from dlprim.functions.rows.normalization import LayerNormGradients, RMSNormGradients, norm_gradients
 from dlprim.functions.rows.row_parameters import columns_of, constant_row, parameter_of, rows_of
-from dlprim.functions.rows.row_programs import plain_gradient_operands, result_like, run
+from dlprim.functions.rows.row_programs import require_alike, result_like, run
 
 
 class AddNormResult(NamedTuple):
@@ -179,8 +177,8 @@ def add_layer_norm_backward(
     TypeError, ValueError
         As `add_layer_norm` does.
     """
-    given = (dy, dsum, sum, weight, eps)
-    dx, (dw, db) = _gradients("layer_norm_backward", 2, given, out, dtype)
+    given = (dy, sum, weight, eps, dsum)
+    dx, (dw, db) = norm_gradients("layer_norm_backward", 2, given, out, dtype, "sum")
     return LayerNormGradients(dx, dw, db)
 
 
@@ -218,32 +216,9 @@ def add_rms_norm_backward(
     TypeError, ValueError
         As `add_layer_norm` does.
     """
-    given = (dy, dsum, sum, weight, eps)
-    dx, (dw,) = _gradients("rms_norm_backward", 1, given, out, dtype)
+    given = (dy, sum, weight, eps, dsum)
+    dx, (dw,) = norm_gradients("rms_norm_backward", 1, given, out, dtype, "sum")
     return RMSNormGradients(dx, dw)
-
-
-def _gradients(
-    name: str, sums: int, given: tuple[Any, ...], out: Any, dtype: npt.DTypeLike | None
-) -> tuple[Array, list[FloatArray]]:
-    """Of the arguments (dy, dsum, sum, weight, eps): dx, and ``sums`` gradients of parameters."""
-    dy, dsum, total, weight, eps = given
-    diff, src = plain_gradient_operands("sum", dy, total, dtype)
-    gradients = {"dy": diff}
-    if dsum is not None:
-        gradients["dsum"] = _alike("dsum", dsum, "dy", diff, dtype is not None)
-    scale = parameter_of("weight", weight, src, dtype is not None)
-    columns = columns_of(src, scale)
-    dx = result_like(out, diff, **gradients, sum=src)
-    require_separate("out", dx, weight=scale)
-    eps = real("eps", eps, 0)
-    shape = (columns,) if scale is None else scale.shape
-    totals: list[FloatArray] = [aligned(shape, np.float32, zeros=True) for _ in range(sums)]
-    scale = constant_row(columns, 1) if scale is None else scale
-    name = name if dsum is None else f"add_{name}"
-    operands = (*gradients.values(), src, scale, eps, dx, *totals)
-    run(name, rows_of(src, columns), columns, operands)
-    return dx, totals
 
 
 def _summands(x: Any, residual: Any, bits: bool) -> tuple[Array, Array]:
@@ -254,7 +229,5 @@ def _summands(x: Any, residual: Any, bits: bool) -> tuple[Array, Array]:
 def _alike(name: str, value: Any, other: str, array: Array, bits: bool) -> Array:
     """An operand of the type and shape of an array, the argument ``other``."""
     found = plain_operand(name, value, bits)
-    if type_of(found) != type_of(array):
-        raise TypeError(f"{name} has dtype {found.dtype}, expected {array.dtype} as {other} has")
-    require_shape(name, found, array.shape, f"the shape of {other}")
+    require_alike(name, found, other, array)
     return found

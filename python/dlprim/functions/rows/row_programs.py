@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arguments.arrays import Array, aligned, require_shape, result_array
+from dlprim.arguments.arrays import Array, aligned, result_array
 from dlprim.arguments.floats import (
     float_operand,
     holds_bits,
@@ -131,16 +131,21 @@ def slope_of(
     return dst
 
 
+def require_alike(name: str, array: Array, other: str, like: Array) -> None:
+    """Raise where an operand has not the type and shape of another, the argument ``other``."""
+    if array.dtype != like.dtype and type_of(array) != type_of(like):
+        raise TypeError(f"{name} has dtype {array.dtype}, expected {like.dtype} as {other} has")
+    if array.shape != like.shape:
+        raise ValueError(f"{name} has shape {array.shape}, expected {like.shape} as {other} has")
+
+
 def gradient_operands(
     name: str, dy: Any, other: Any, dtype: npt.DTypeLike | None
 ) -> tuple[Array, Array]:
     """The argument dy, and what is called ``name``, of one dtype and shape."""
     bits = dtype is not None and holds_bits(dtype)
     diff, array = float_operand("dy", dy, bits), float_operand(name, other, bits)
-    if array.dtype != diff.dtype and type_of(array) != type_of(diff):
-        raise TypeError(f"{name} has dtype {array.dtype}, expected {diff.dtype} as dy has")
-    if array.shape != diff.shape:
-        require_shape(name, array, diff.shape, "the shape of dy")
+    require_alike(name, array, "dy", diff)
     return diff, array
 
 
