@@ -164,8 +164,10 @@ def variants() -> list[Variant]:
     all_variants = [
         Variant("float32", "avx512"),
         Variant("float32", "avx2"),
+        Variant("bfloat16", "amx"),
         Variant("bfloat16", "avx512_bf16"),
         Variant("bfloat16", "avx512"),
+        Variant("uint8", "amx"),
         Variant("uint8", "avx512_vnni"),
     ]
     usable = machine.usable_levels()

@@ -48,6 +48,8 @@ def peaks() -> dict[str, float]:
         "fma_avx512": ("avx512", "float32"),
         "dot_int8": ("avx512_vnni", "uint8"),
         "dot_bf16": ("avx512_bf16", "bfloat16"),
+        "tiles_int8": ("amx", "uint8"),
+        "tiles_bf16": ("amx", "bfloat16"),
     }
     usable = usable_levels()
     return {

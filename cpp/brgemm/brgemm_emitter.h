@@ -1,13 +1,16 @@
 // The generator of one kernel. The nest it writes is, from the outside in: column blocks, row
 // tiles, batch, k. The batch loop is inside the register tile, so C is loaded and stored once for
-// the whole reduction. Stages live in three files: the nest (emit_brgemm.cpp), the steps along k
-// (emit_steps.cpp) and what happens to finished accumulators (emit_epilogue.cpp).
+// the whole reduction. Stages live in four files: the nest (emit_brgemm.cpp), the steps along k
+// (emit_steps.cpp, or amx/emit_amx.cpp where tiles are multiplied) and what happens to finished
+// accumulators (emit_epilogue.cpp).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <vector>
 
+#include "brgemm/amx/tile_map.h"
 #include "brgemm/args.h"
 #include "brgemm/plan.h"
 #include "jit/element_assembler.h"
@@ -65,6 +68,30 @@ private:
     void multiply_embedded(int row, const Step& step);
     void multiply(int to, int a, int b);
 
+    // amx/emit_amx.cpp
+    bool uses_tiles() const { return plan_.multiply == Multiply::tiles; }
+    bool stages_last_step() const;
+    bool stores_tiles() const;
+    void open_tiles();
+    void close_tiles();
+    void configure_tiles(const ColumnGroup& columns, const Tile& tile);
+    void emit_configurations();
+    void start_tiles();
+    void start_last_step();
+    void copy_last_step(int step);
+    void load_a_tile(int row_tile, int step, bool last);
+    void load_b_tile(int column_tile, int step, bool last);
+    void tile_step(int step, bool last);
+    void fetch_for_tiles(int step);
+    void keep_awake(const Reg& turns, int steps);
+    void multiply_tiles(int to, int a, int b);
+    void finish_tiles();
+    void finish_rows_of(const Tile& block);
+    void finish_rows(const Tile& rows);
+    Xbyak::Address on_stack(int offset);
+    const Xbyak::Operand& row_counter() const;
+    const Xbyak::Operand& column_counter() const;
+
     // emit_epilogue.cpp
     void add_up_sets();
     void subtract_zero_points();
@@ -84,13 +111,13 @@ private:
     bool is_tail(int vector) const { return masked_ && vector == tile_.vectors - 1; }
     bool moves_a_up() const;
     bool fetches_residual() const {
-        return spec_.prefetch_c && spec_.beta == 0 && spec_.epilogue.residual;
+        return spec_.prefetch_c && spec_.beta == 0 && spec_.epilogue.residual && !uses_tiles();
     }
     // A sum that begins here and is not scaled has the bias as its first term where the result is
     // rounded to bfloat16: a large bias costs the sum some bits, which float32 results would show.
     bool starts_from_bias() const {
         return spec_.beta == 0 && spec_.epilogue.bias && spec_.epilogue.scale == Scale::none &&
-               spec_.c_type == DType::bf16 && !is_int8(spec_.a_type);
+               spec_.c_type == DType::bf16 && !is_int8(spec_.a_type) && !uses_tiles();
     }
     int accumulator(int row, int vector, int step = 0) const;
     Xbyak::RegExp a_at(int row, int step) const;
@@ -105,6 +132,15 @@ private:
         }
     }
 
+    template <typename Body>
+    void for_each_tile(Body body) {
+        for (int r = 0; r < tiles_map_.row_tiles; ++r) {
+            for (int s = 0; s < tiles_map_.column_tiles; ++s) {
+                body(tiles_map_.c(r, s), tile_rows(tile_, r).first, s);
+            }
+        }
+    }
+
     // BrgemmSpec bounds leading dimensions so that these fit in 32 bits.
     static std::size_t displacement(std::int64_t bytes) { return static_cast<std::size_t>(bytes); }
     static std::uint32_t immediate(std::int64_t bytes) { return static_cast<std::uint32_t>(bytes); }
@@ -113,7 +149,7 @@ private:
     const BrgemmSpec& spec_;
     int passes_;
     std::int64_t a_row_;   // bytes from row to row of A
-    std::int64_t a_step_;  // bytes from word to word of A along k
+    std::int64_t a_step_;  // bytes from word to word of A along k, or from tile to tile
     std::int64_t b_step_;
     std::int64_t c_row_;
     bool loops_rows_ = false;
@@ -126,6 +162,9 @@ private:
     std::int64_t tiles_here_ = 1;    // in this row group
     int fetched_lines_ = 0;          // of B ahead, for each step of a tile of this row group
     int fetched_rows_ = 0;           // of the next tile's residual, for each iteration along k
+    TileMap tiles_map_;
+    bool changes_configuration_ = false;  // of the tiles, within a call
+    std::map<std::array<std::uint8_t, 64>, Xbyak::Label> configurations_;
 
     const Reg args_ = rdi;
     const Reg c_ = rsi;
@@ -144,6 +183,9 @@ private:
     const Reg mask_ = r12;     // where this tile's part of the relu mask begins
     const Reg b_ahead_ = r12;  // in kernels without a mask
     const Reg a_ahead_ = r13;
+    const Reg a_stride_ = r14;  // in kernels with AMX tiles, whose counters are on the stack
+    const Reg b_stride_ = r15;
+    const Xbyak::Opmask last_bytes_ = k3;  // of a row of A in the last step
 };
 
 }  // namespace dlprim

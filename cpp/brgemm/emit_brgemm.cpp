@@ -13,8 +13,9 @@ BrgemmEmitter::BrgemmEmitter(const BrgemmPlan& plan, void* buffer)
       spec_(plan.spec),
       passes_(cost_of(plan.spec, plan.isa).passes) {
     a_row_ = spec_.trans_a ? kWordBytes : spec_.lda * size_of(spec_.a_type);
-    a_step_ = (spec_.trans_a ? spec_.lda : 1) * kWordBytes;
-    b_step_ = spec_.ldb * kWordBytes;
+    const std::int64_t depth = uses_tiles() ? tile_depth(spec_) : 1;
+    a_step_ = (spec_.trans_a ? spec_.lda : depth) * kWordBytes;
+    b_step_ = depth * spec_.ldb * kWordBytes;
     c_row_ = spec_.ldc * size_of(spec_.c_type);
     std::int64_t blocks = 0;
     for (const ColumnGroup& group : plan_.columns) {
@@ -24,6 +25,7 @@ BrgemmEmitter::BrgemmEmitter(const BrgemmPlan& plan, void* buffer)
         loops_rows_ = loops_rows_ || tiles > 1;
     }
     loops_columns_ = blocks > 1;
+    changes_configuration_ = plan_.columns.size() > 1 || plan_.columns[0].rows.size() > 1;
 }
 
 std::vector<std::uint8_t> BrgemmEmitter::emit() {
@@ -35,8 +37,10 @@ std::vector<std::uint8_t> BrgemmEmitter::emit() {
 
 std::vector<BrgemmEmitter::Reg> BrgemmEmitter::saved_registers() const {
     std::vector<Reg> saved;
-    if (loops_rows_) saved.insert(saved.end(), {a_offset_, row_counter_});
-    if (loops_columns_) saved.insert(saved.end(), {b_offset_, column_counter_});
+    if (loops_rows_) saved.push_back(a_offset_);
+    if (loops_rows_ || uses_tiles()) saved.push_back(row_counter_);
+    if (loops_columns_) saved.push_back(b_offset_);
+    if (loops_columns_ || uses_tiles()) saved.push_back(column_counter_);
     if (spec_.epilogue.relu_mask) saved.push_back(mask_);
     if (spec_.prefetch_b) saved.push_back(b_ahead_);
     if (spec_.prefetch_a) saved.push_back(a_ahead_);
@@ -46,22 +50,25 @@ std::vector<BrgemmEmitter::Reg> BrgemmEmitter::saved_registers() const {
 void BrgemmEmitter::prologue() {
     for (const Reg& reg : saved_registers()) push(reg);
     if (plan_.tail_lanes > 0) set_tail(plan_.tail_lanes);
+    if (uses_tiles()) open_tiles();
     if (loops_columns_) xor_(b_offset_.cvt32(), b_offset_.cvt32());
 }
 
 void BrgemmEmitter::finish() {
+    if (uses_tiles()) close_tiles();
     const std::vector<Reg> saved = saved_registers();
     for (auto reg = saved.rbegin(); reg != saved.rend(); ++reg) pop(*reg);
     vzeroupper();
     ret();
     emit_constants();
+    emit_configurations();
 }
 
 void BrgemmEmitter::column_group(const ColumnGroup& group) {
     Xbyak::Label next;
     const bool loop = group.count > 1;
     if (loop) {
-        mov(column_counter_, group.count);
+        mov(column_counter(), group.count);
         align(16);
         L(next);
     }
@@ -70,7 +77,7 @@ void BrgemmEmitter::column_group(const ColumnGroup& group) {
     for (const RowGroup& row : group.rows) row_group(group, row);
     if (loops_columns_) add(b_offset_, group.vectors * vector_bytes());
     if (loop) {
-        dec(column_counter_);
+        dec(column_counter());
         jnz(next, T_NEAR);
     }
 }
@@ -92,13 +99,14 @@ void BrgemmEmitter::column_pointers() {
 
 void BrgemmEmitter::row_group(const ColumnGroup& columns, const RowGroup& group) {
     tile_ = group.tile;
-    map_ = register_map(spec_, plan_.isa, tile_);
+    if (!uses_tiles()) map_ = register_map(spec_, plan_.isa, tile_);
     masked_ = columns.masked;
+    if (changes_configuration_ && uses_tiles()) configure_tiles(columns, tile_);
     share_fetches(columns, group);
     Xbyak::Label next;
     const bool loop = group.count > 1;
     if (loop) {
-        mov(row_counter_, group.count);
+        mov(row_counter(), group.count);
         align(16);
         L(next);
     }
@@ -109,7 +117,7 @@ void BrgemmEmitter::row_group(const ColumnGroup& columns, const RowGroup& group)
         if (spec_.epilogue.relu_mask) add(mask_, immediate(tile_.rows * spec_.ldmask));
     }
     if (loop) {
-        dec(row_counter_);
+        dec(row_counter());
         jnz(next, T_NEAR);
     }
 }
@@ -134,7 +142,7 @@ void BrgemmEmitter::share_fetches(const ColumnGroup& columns, const RowGroup& gr
 void BrgemmEmitter::point_ahead_in_b() {
     const std::int64_t share = fetched_lines_ * std::int64_t{kLineBytes};
     if (tiles_here_ > 1) {
-        imul(b_ahead_, row_counter_, static_cast<int>(-share));
+        imul(b_ahead_, row_counter(), static_cast<int>(-share));
         add(b_ahead_, immediate((tiles_before_ + tiles_here_) * share));
         add(b_ahead_, b_);
     } else {
@@ -147,7 +155,7 @@ void BrgemmEmitter::point_ahead_in_b() {
 void BrgemmEmitter::tile(int unroll) {
     Xbyak::Label next;
     Xbyak::Label done;
-    start_accumulators();
+    uses_tiles() ? start_tiles() : start_accumulators();
     if (spec_.prefetch_c && spec_.beta == 0) prefetch_c();
     mov(batch_, arg(offsetof(BrgemmArgs, batch)));
     first_matrices();
@@ -169,6 +177,7 @@ void BrgemmEmitter::tile(int unroll) {
     dec(batch_);
     jnz(next, T_NEAR);
     L(done);
+    if (uses_tiles()) return finish_tiles();
     add_up_sets();
     subtract_zero_points();
     apply_epilogue();

@@ -6,19 +6,14 @@
 namespace dlprim {
 namespace {
 
-// The bytes of a word that hold `elements` elements, as a mask.
-std::uint32_t valid_bits(DType dtype, int elements) {
-    const std::int64_t bits = 8 * size_of(dtype) * elements;
-    return bits >= 32 ? ~0U : (1U << bits) - 1;
-}
-
 constexpr std::uint32_t kSignBits = 0x80808080;  // flipped: int8 moves up by 128, to uint8
 
 }  // namespace
 
 // All words of k: whole ones first, in a loop where they are many, then a partial one.
 void BrgemmEmitter::k_loop(int unroll) {
-    const std::int64_t group = elements_per_word(spec_.a_type);
+    const std::int64_t depth = uses_tiles() ? tile_depth(spec_) : 1;
+    const std::int64_t group = elements_per_word(spec_.a_type) * depth;
     const std::int64_t whole = spec_.k / group;
     const int partial = static_cast<int>(spec_.k % group);
     const int run = static_cast<int>(std::min<std::int64_t>(unroll, whole));
@@ -34,6 +29,7 @@ void BrgemmEmitter::k_loop(int unroll) {
         L(next);
     }
     k_steps(run);
+    if (uses_tiles() && run > 0) keep_awake(iterations > 1 ? k_ : batch_, run);
     if (run > 0 && (iterations > 1 || rest > 0 || partial > 0)) {
         add(a_, immediate(run * a_step_));
         add(b_, immediate(run * b_step_));
@@ -48,6 +44,7 @@ void BrgemmEmitter::k_loop(int unroll) {
     fetched_rows_ = 0;
     k_steps(rest);
     if (partial == 0) return;
+    if (uses_tiles()) return tile_step(rest, true);
     for (int pass = 0; pass < std::min(passes_, partial); ++pass)
         one_step({rest, partial, 1}, pass);
 }
@@ -56,6 +53,10 @@ void BrgemmEmitter::k_steps(int steps) {
     const int elements = static_cast<int>(elements_per_word(spec_.a_type));
     const bool at_once = widens_at_once(spec_, plan_.isa, tile_);
     for (int step = 0; step < steps; ++step) {
+        if (uses_tiles()) {
+            tile_step(step, false);
+            continue;
+        }
         prefetch({step, elements, steps - step}, steps);
         if (at_once) {
             both_halves(step);
@@ -257,6 +258,7 @@ void BrgemmEmitter::multiply(int to, int a, int b) {
             multiply_pairs(map_.product, a, b);
             add_words(to, map_.product);
             break;
+        case Multiply::tiles: break;  // amx/emit_amx.cpp
     }
 }
 

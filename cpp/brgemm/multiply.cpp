@@ -6,18 +6,20 @@
 namespace dlprim {
 
 std::string_view name_of(Multiply multiply) {
-    constexpr std::array<std::string_view, 5> names = {"fma", "dot_bf16", "widen_bf16", "dot_int8",
-                                                       "widen_int8"};
+    constexpr std::array<std::string_view, 6> names = {"fma",      "dot_bf16",   "widen_bf16",
+                                                       "dot_int8", "widen_int8", "tiles"};
     return names.at(static_cast<std::size_t>(multiply));
 }
 
 Isa kernel_isa(const BrgemmSpec& spec, Isa isa) {
+    if (spec.a_type != DType::f32 && !spec.trans_a && isa >= Isa::amx) return Isa::amx;
     if (spec.a_type == DType::bf16 && isa >= Isa::avx512_bf16) return Isa::avx512_bf16;
     if (is_int8(spec.a_type) && isa >= Isa::avx512_vnni) return Isa::avx512_vnni;
     return std::min(isa, Isa::avx512);
 }
 
 Multiply multiply_of(const BrgemmSpec& spec, Isa isa) {
+    if (kernel_isa(spec, isa) == Isa::amx) return Multiply::tiles;
     if (spec.a_type == DType::bf16) {
         return isa >= Isa::avx512_bf16 ? Multiply::dot_bf16 : Multiply::widen_bf16;
     }
@@ -35,8 +37,14 @@ MultiplyCost cost_of(const BrgemmSpec& spec, Isa isa) {
         case Multiply::widen_bf16: return {6, 2, 1, 1, 1, false, false};
         case Multiply::dot_int8: return {5, 1, 1, s8 ? 1 : 0, 0, false, true};
         case Multiply::widen_int8: return {5, 2, 2, s8 ? 2 : 1, 2, false, false};
+        case Multiply::tiles: break;
     }
     return {};
+}
+
+std::uint32_t valid_bits(DType dtype, int elements) {
+    const std::int64_t bits = 8 * size_of(dtype) * elements;
+    return bits >= 32 ? ~0U : (1U << bits) - 1;
 }
 
 bool sums_b(const BrgemmSpec& spec, Isa isa) {

@@ -18,6 +18,7 @@ enum class Multiply : std::uint8_t {
     widen_bf16,  // each half of a pair widened to float32, exactly; two FMAs
     dot_int8,    // vpdpbusd: quadruples at once; A as unsigned bytes
     widen_int8,  // even and odd bytes widened to 16 bits; vpmaddwd, which cannot saturate here
+    tiles,       // AMX: 16 rows of A and columns of B, up to 16 words deep, at once
 };
 
 std::string_view name_of(Multiply multiply);
@@ -39,6 +40,9 @@ struct MultiplyCost {
 };
 
 MultiplyCost cost_of(const BrgemmSpec& spec, Isa isa);
+
+// The bits of a word that hold its first `elements` elements.
+std::uint32_t valid_bits(DType dtype, int elements);
 
 // Whether the kernel sums the columns of B, or the rows of A, beside the products.
 bool sums_b(const BrgemmSpec& spec, Isa isa);

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "brgemm/amx/tile_map.h"
 #include "brgemm/multiply.h"
 #include "brgemm/registers.h"
 #include "jit/code.h"
@@ -22,6 +23,7 @@ constexpr int kFmasPerLoop = 96;
 constexpr int kBytesPerLoop = 2048;
 constexpr std::size_t kBytesPerLook = 1 << 22;  // read between two looks at the clock
 constexpr double kFmasPerSecond = 8e9;          // about; turns seconds into a number of loops
+constexpr double kTileProductsPerSecond = 2e8;  // the same
 
 using Loop = void(std::int64_t iterations, const void* memory);
 
@@ -46,6 +48,36 @@ public:
             }
         }
         return finish(next);
+    }
+
+    // Products of whole tiles of numbers in memory: the clock falls with the bits that change.
+    Code tile_products(DType operands) {
+        constexpr int kSums = 4;
+        Xbyak::Label next, configuration;
+        ldtilecfg(ptr[rip + configuration]);
+        mov(eax, kTileRowBytes);
+        for (int tile = 0; tile < kTileRegisters; ++tile) {
+            tileloadd(Xbyak::Tmm(tile), ptr[rsi + rax + tile]);
+        }
+        L(next);
+        for (int i = 0; i < kFmasPerLoop; ++i) {
+            const Xbyak::Tmm to(i % kSums);
+            const Xbyak::Tmm a(kSums + i / 2 % 2);
+            const Xbyak::Tmm b(kSums + 2 + i % 2);
+            is_int8(operands) ? tdpbusd(to, a, b) : tdpbf16ps(to, a, b);
+        }
+        dec(rdi);
+        jnz(next, T_NEAR);
+        tilerelease();
+        ret();
+        align(kTileRowBytes);
+        L(configuration);
+        const BrgemmSpec spec = {.m = 32, .n = 32, .k = 32, .a_type = DType::bf16};
+        const Tile tile = {.rows = 2 * kMostTileRows, .vectors = 2};
+        for (const std::uint8_t byte : tile_configuration(spec, tile, kMostTileRows).bytes) {
+            db(byte);
+        }
+        return Code({getCode(), getSize()});
     }
 
     Code loads() {
@@ -82,6 +114,14 @@ struct PeakLoop {
     double operations;
 };
 
+PeakLoop tile_loop(DType operands) {
+    if (usable_isa() < Isa::amx) return {};
+    std::array<std::uint8_t, kMostCodeBytes> buffer;
+    const std::int64_t words = kMostTileRows * kMostTileRows * kMostTileRows;
+    return {LoopEmitter(Isa::amx, buffer.data()).tile_products(operands),
+            2.0 * kFmasPerLoop * static_cast<double>(words * elements_per_word(operands))};
+}
+
 PeakLoop peak_loop(Multiply multiply, Isa isa) {
     if (isa > usable_isa()) return {};
     std::array<std::uint8_t, kMostCodeBytes> buffer;
@@ -99,6 +139,10 @@ const PeakLoop& peak_loop_for(DType operands, Isa isa) {
     static const PeakLoop avx512 = peak_loop(Multiply::fma, Isa::avx512);
     static const PeakLoop int8 = peak_loop(Multiply::dot_int8, Isa::avx512_vnni);
     static const PeakLoop bf16 = peak_loop(Multiply::dot_bf16, Isa::avx512_bf16);
+    static const PeakLoop bf16_tiles = tile_loop(DType::bf16);
+    static const PeakLoop int8_tiles = tile_loop(DType::u8);
+    if (isa >= Isa::amx && operands == DType::bf16) return bf16_tiles;
+    if (isa >= Isa::amx && is_int8(operands)) return int8_tiles;
     if (operands == DType::bf16 && isa >= Isa::avx512_bf16) return bf16;
     if (is_int8(operands) && isa >= Isa::avx512_vnni) return int8;
     return isa >= Isa::avx512 ? avx512 : avx2;
@@ -110,14 +154,29 @@ double seconds_of(const Code& code, std::int64_t iterations, const void* memory)
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// Bfloat16 numbers near 1, and bytes of all sizes.
+std::vector<std::uint16_t> numbers_for_tiles() {
+    std::vector<std::uint16_t> numbers(kTileBytes);
+    std::uint32_t state = 1;
+    for (std::uint16_t& number : numbers) {
+        state = state * 1664525 + 1013904223;  // Numerical Recipes
+        number = static_cast<std::uint16_t>(0x3f00 | state >> 24 | (state >> 23 & 1) << 15);
+    }
+    return numbers;
+}
+
 }  // namespace
 
 double fma_peak(DType operands, Isa isa, double seconds) {
     require_vectors(isa);
     const PeakLoop& loop = peak_loop_for(operands, isa);
-    const auto loops = std::max<std::int64_t>(
-        1, static_cast<std::int64_t>(seconds * kFmasPerSecond) / kFmasPerLoop);
-    return loop.operations * static_cast<double>(loops) / seconds_of(loop.code, loops, nullptr);
+    static const std::vector<std::uint16_t> numbers = numbers_for_tiles();
+    const bool tiles = isa >= Isa::amx && operands != DType::f32;
+    const double rate = tiles ? kTileProductsPerSecond : kFmasPerSecond;
+    const auto loops =
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(seconds * rate) / kFmasPerLoop);
+    return loop.operations * static_cast<double>(loops) /
+           seconds_of(loop.code, loops, numbers.data());
 }
 
 double read_bandwidth(Isa isa, std::int64_t bytes, double seconds) {

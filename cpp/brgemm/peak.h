@@ -12,8 +12,8 @@ namespace dlprim {
 
 // Operations (two per multiplication and addition) per second of the calling thread: independent
 // multiply-adds on registers, one stretch of about `seconds`. For bf16 and int8 operands these are
-// vdpbf16ps and vpdpbusd where `isa` has them, else the float32 FMAs that stand in for them.
-// Throws std::invalid_argument for scalar or an unusable ISA.
+// products of AMX tiles, or vdpbf16ps and vpdpbusd, where `isa` has them, else the float32 FMAs
+// that stand in for them. Throws std::invalid_argument for scalar or an unusable ISA.
 double fma_peak(DType operands, Isa isa, double seconds);
 
 // Bytes per second that the calling thread loads from a buffer of `bytes`, read again and again

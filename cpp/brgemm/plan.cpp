@@ -4,6 +4,8 @@
 #include <array>
 #include <limits>
 
+#include "brgemm/amx/tile_map.h"
+
 namespace dlprim {
 namespace {
 
@@ -18,6 +20,7 @@ constexpr int kSpareChains = 2;  // accumulators beyond what latency times throu
 constexpr std::int64_t kUnrolledFmas = 192;      // FMAs in the body of a k loop
 constexpr std::int64_t kStraightLineFmas = 448;  // at most this many: no k loop at all
 constexpr int kMaxUnroll = 32;
+constexpr int kUnrolledTileSteps = 4;
 
 template <typename Integer>
 Integer ceil_div(Integer value, Integer divisor) {
@@ -56,6 +59,11 @@ struct StepCost {
 };
 
 StepCost step_cost(const BrgemmSpec& spec, Isa isa, const Machine& machine, const Tile& tile) {
+    if (multiply_of(spec, isa) == Multiply::tiles) {
+        const TileCost cost = tile_cost(spec, tile);
+        if (cost.multiplies >= cost.from_l2) return {cost.multiplies, "multiplies"};
+        return {cost.from_l2, "L2"};
+    }
     const MultiplyCost cost = cost_of(spec, isa);
     const double multiplies = multiplications(spec, isa, tile) * cost.passes;
     const double a_loads = tile.rows - tile.quad_rows * (1 - 1.0 / kQuad);
@@ -182,6 +190,12 @@ private:
     }
 
     bool fits(const Tile& tile) const {
+        if (uses_tiles()) {
+            const std::int64_t row =
+                std::max(spec_.lda * size_of(spec_.a_type), spec_.ldc * size_of(spec_.c_type));
+            return tile_map(spec_, tile).total <= kTileRegisters &&
+                   tile.rows * row <= std::numeric_limits<std::int32_t>::max();
+        }
         return register_map(spec_, isa_, tile).total <= vector_file(isa_).registers;
     }
 
@@ -209,7 +223,7 @@ private:
         Tile tile = with_quads({.rows = static_cast<int>(rows), .vectors = vectors});
         const double wanted =
             latency_of(spec_, isa_, machine_) * machine_.fmas_per_cycle + kSpareChains;
-        while (tile.accumulators() < wanted && tile.sets < spec_.words()) {
+        while (!uses_tiles() && tile.accumulators() < wanted && tile.sets < spec_.words()) {
             Tile more = tile;
             ++more.sets;
             if (!fits(more)) break;
@@ -220,6 +234,7 @@ private:
     }
 
     int unroll(const Tile& tile) const {
+        if (uses_tiles()) return kUnrolledTileSteps;
         const MultiplyCost cost = cost_of(spec_, isa_);
         const std::int64_t multiplies =
             std::int64_t{multiplications(spec_, isa_, tile)} * cost.passes * cost.instructions;
@@ -239,8 +254,8 @@ private:
     double cycles_of(const std::vector<RowGroup>& rows) const {
         double cycles = 0;
         for (const RowGroup& group : rows) {
-            const double tile_cycles =
-                static_cast<double>(spec_.words()) * group.cycles + kTileOverhead;
+            const double once = uses_tiles() ? tile_cost(spec_, group.tile).block : kTileOverhead;
+            const double tile_cycles = static_cast<double>(spec_.words()) * group.cycles + once;
             cycles += static_cast<double>(group.count) * tile_cycles;
         }
         return cycles;
@@ -250,9 +265,14 @@ private:
         double cycles = 0;
         for (const ColumnGroup& group : plan.columns) {
             cycles += static_cast<double>(group.count) * cycles_of(group.rows);
+            if (uses_tiles() && group.rows.size() + plan.columns.size() > 2) {
+                cycles += static_cast<double>(group.count * group.rows.size()) * kCyclesToConfigure;
+            }
         }
         return cycles;
     }
+
+    bool uses_tiles() const { return multiply_of(spec_, isa_) == Multiply::tiles; }
 
     BrgemmSpec spec_;
     Isa isa_;

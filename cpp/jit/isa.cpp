@@ -1,5 +1,8 @@
 #include "jit/isa.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -13,6 +16,14 @@ namespace {
 constexpr std::array<std::string_view, 6> kNames = {"scalar",      "avx2",        "avx512",
                                                     "avx512_vnni", "avx512_bf16", "amx"};
 
+// Linux lets a process use AMX's tiles when it has asked, because they make its threads' saved
+// state larger; threads and children are included.
+bool may_use_tiles() {
+    constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+    constexpr int kTileData = 18;               // a number of a state component, XCR0's bit
+    return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
 Isa detect() {
     using Xbyak::util::Cpu;
     const Cpu cpu;  // checks OSXSAVE and XCR0 before it reports any AVX feature
@@ -22,7 +33,9 @@ Isa detect() {
     if (!avx512) return Isa::avx2;
     if (!cpu.has(Cpu::tAVX512_VNNI)) return Isa::avx512;
     if (!cpu.has(Cpu::tAVX512_BF16)) return Isa::avx512_vnni;
-    return Isa::avx512_bf16;
+    const bool tiles =
+        cpu.has(Cpu::tAMX_TILE) && cpu.has(Cpu::tAMX_BF16) && cpu.has(Cpu::tAMX_INT8);
+    return tiles && may_use_tiles() ? Isa::amx : Isa::avx512_bf16;
 }
 
 Isa lowered(Isa detected) {

@@ -33,8 +33,9 @@ public:
 
     // One body of the nest on the calling thread, for those who do more with a block than an
     // epilogue can while it is hot, and so run nest() themselves. `scratch` has scratch_bytes().
+    // `tiles` as BrgemmArgs has it.
     void run_body(const ContractionOperands& operands, const LoopNest::Ranges& ranges,
-                  void* scratch) const;
+                  void* scratch, std::uint64_t* tiles = nullptr) const;
 
     // Whether a block of C holds sums that are not complete, so that what stood there is lost
     // before the epilogue.

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "brgemm/amx/kept_tiles.h"
 #include "brgemm/brgemm.h"
 #include "primitives/nest/contraction_plan.h"
 #include "primitives/reorder/zero_rows.h"
@@ -177,9 +178,10 @@ void ContractionPlan::run_block(const Block& block) const {
 }
 
 void ContractionPlan::run_body(const ContractionOperands& operands, const LoopNest::Ranges& ranges,
-                               void* scratch) const {
+                               void* scratch, std::uint64_t* tiles) const {
     Block block = block_at(operands, ranges);
     block.sums = static_cast<float*>(scratch);
+    block.args.tiles = tiles;
     run_block(block);
 }
 
@@ -187,9 +189,11 @@ void ContractionPlan::run(const ContractionOperands& operands, void* scratch, in
     const std::int64_t tasks = nest_.tasks();
     const std::int64_t parts = std::min<std::int64_t>(threads, tasks);
     parallel_for(parts, [&](std::int64_t part) {
+        KeptTiles tiles;
         char* const sums = static_cast<char*>(scratch) + part * block_bytes_;
-        nest_.run(chunk(tasks, parts, part),
-                  [&](const LoopNest::Ranges& ranges) { run_body(operands, ranges, sums); });
+        nest_.run(chunk(tasks, parts, part), [&](const LoopNest::Ranges& ranges) {
+            run_body(operands, ranges, sums, tiles.state());
+        });
         if (streams_) finish_zeros();
     });
 }

@@ -12,7 +12,7 @@
 namespace dlprim {
 namespace {
 
-constexpr std::array kLevels = {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512_bf16};
+constexpr std::array kLevels = {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512_bf16, Isa::amx};
 constexpr std::byte kUntouched{0xab};
 
 struct Case {

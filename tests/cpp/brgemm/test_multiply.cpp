@@ -23,7 +23,9 @@ const BrgemmSpec kS8 = typed(DType::s8, DType::s8, DType::s32);
 
 TEST_CASE("a kernel uses no more of the ISA than its types need") {
     CHECK(kernel_isa(typed(DType::f32, DType::f32, DType::f32), Isa::amx) == Isa::avx512);
-    CHECK(kernel_isa(kBf16, Isa::amx) == Isa::avx512_bf16);
+    CHECK(kernel_isa(kBf16, Isa::amx) == Isa::amx);
+    CHECK(kernel_isa(kBf16, Isa::avx512_bf16) == Isa::avx512_bf16);
+    CHECK(kernel_isa(kS8, Isa::amx) == Isa::amx);
     CHECK(kernel_isa(kBf16, Isa::avx512_vnni) == Isa::avx512);
     CHECK(kernel_isa(kU8, Isa::avx512_bf16) == Isa::avx512_vnni);
     CHECK(kernel_isa(kU8, Isa::avx2) == Isa::avx2);
@@ -31,6 +33,7 @@ TEST_CASE("a kernel uses no more of the ISA than its types need") {
 }
 
 TEST_CASE("instructions follow from types and ISA") {
+    CHECK(multiply_of(kBf16, Isa::amx) == Multiply::tiles);
     CHECK(multiply_of(kBf16, Isa::avx512_bf16) == Multiply::dot_bf16);
     CHECK(multiply_of(kBf16, Isa::avx512) == Multiply::widen_bf16);
     CHECK(multiply_of(kU8, Isa::avx512_vnni) == Multiply::dot_int8);
@@ -39,6 +42,7 @@ TEST_CASE("instructions follow from types and ISA") {
 
 TEST_CASE("a signed A needs the column sums of B only where it goes in as unsigned") {
     CHECK(sums_b(kS8, Isa::avx512_vnni));
+    CHECK(!sums_b(kS8, Isa::amx));
     CHECK(!sums_b(kS8, Isa::avx512));
     CHECK(!sums_b(kU8, Isa::avx512_vnni));
 }

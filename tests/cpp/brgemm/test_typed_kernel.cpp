@@ -28,8 +28,8 @@ constexpr std::array kTypes = {
     Types{DType::s8, DType::s8, DType::bf16},     Types{DType::s8, DType::s8, DType::u8},
     Types{DType::u8, DType::s8, DType::s8}};
 
-constexpr std::array kLevels = {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512_vnni,
-                                Isa::avx512_bf16};
+constexpr std::array kLevels = {Isa::scalar,      Isa::avx2,        Isa::avx512,
+                                Isa::avx512_vnni, Isa::avx512_bf16, Isa::amx};
 
 BrgemmSpec spec_of(const Types& types, std::int64_t m, std::int64_t n, std::int64_t k) {
     BrgemmSpec spec;
