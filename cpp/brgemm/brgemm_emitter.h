@@ -80,6 +80,8 @@ private:
     void start_last_step();
     void copy_last_step(int step);
     void load_a_tile(int row_tile, int step, bool last);
+    void transpose_a_tile(int row_tile, int step, bool last);
+    void transpose_words();
     void load_b_tile(int column_tile, int step, bool last);
     void tile_step(int step, bool last);
     void fetch_for_tiles(int step);
@@ -186,6 +188,8 @@ private:
     const Reg a_stride_ = r14;  // in kernels with AMX tiles, whose counters are on the stack
     const Reg b_stride_ = r15;
     const Xbyak::Opmask last_bytes_ = k3;  // of a row of A in the last step
+    const Xbyak::Opmask row_words_ = k4;   // as many as a tile of a transposed A has rows
+    const Xbyak::Opmask last_row_words_ = k5;
 };
 
 }  // namespace dlprim

@@ -14,7 +14,7 @@ BrgemmEmitter::BrgemmEmitter(const BrgemmPlan& plan, void* buffer)
       passes_(cost_of(plan.spec, plan.isa).passes) {
     a_row_ = spec_.trans_a ? kWordBytes : spec_.lda * size_of(spec_.a_type);
     const std::int64_t depth = uses_tiles() ? tile_depth(spec_) : 1;
-    a_step_ = (spec_.trans_a ? spec_.lda : depth) * kWordBytes;
+    a_step_ = (spec_.trans_a ? spec_.lda : 1) * depth * kWordBytes;
     b_step_ = depth * spec_.ldb * kWordBytes;
     c_row_ = spec_.ldc * size_of(spec_.c_type);
     std::int64_t blocks = 0;
@@ -159,6 +159,7 @@ void BrgemmEmitter::tile(int unroll) {
     if (spec_.prefetch_c && spec_.beta == 0) prefetch_c();
     mov(batch_, arg(offsetof(BrgemmArgs, batch)));
     first_matrices();
+    if (uses_tiles()) mov(scratch_, kTileRowBytes);  // the distance of rows on the stack
     test(batch_, batch_);
     jle(done, T_NEAR);
     align(16);

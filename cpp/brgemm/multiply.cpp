@@ -12,7 +12,7 @@ std::string_view name_of(Multiply multiply) {
 }
 
 Isa kernel_isa(const BrgemmSpec& spec, Isa isa) {
-    if (spec.a_type != DType::f32 && !spec.trans_a && isa >= Isa::amx) return Isa::amx;
+    if (spec.a_type != DType::f32 && isa >= Isa::amx) return Isa::amx;
     if (spec.a_type == DType::bf16 && isa >= Isa::avx512_bf16) return Isa::avx512_bf16;
     if (is_int8(spec.a_type) && isa >= Isa::avx512_vnni) return Isa::avx512_vnni;
     return std::min(isa, Isa::avx512);

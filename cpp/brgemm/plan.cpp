@@ -20,7 +20,7 @@ constexpr int kSpareChains = 2;  // accumulators beyond what latency times throu
 constexpr std::int64_t kUnrolledFmas = 192;      // FMAs in the body of a k loop
 constexpr std::int64_t kStraightLineFmas = 448;  // at most this many: no k loop at all
 constexpr int kMaxUnroll = 32;
-constexpr int kUnrolledTileSteps = 4;
+constexpr std::int64_t kUnrolledTileSteps = 4;
 
 template <typename Integer>
 Integer ceil_div(Integer value, Integer divisor) {
@@ -61,8 +61,10 @@ struct StepCost {
 StepCost step_cost(const BrgemmSpec& spec, Isa isa, const Machine& machine, const Tile& tile) {
     if (multiply_of(spec, isa) == Multiply::tiles) {
         const TileCost cost = tile_cost(spec, tile);
-        if (cost.multiplies >= cost.from_l2) return {cost.multiplies, "multiplies"};
-        return {cost.from_l2, "L2"};
+        const double most = std::max({cost.multiplies, cost.shuffles, cost.from_l2});
+        return {most, most == cost.multiplies ? "multiplies"
+                      : most == cost.from_l2  ? "L2"
+                                              : "operations"};
     }
     const MultiplyCost cost = cost_of(spec, isa);
     const double multiplies = multiplications(spec, isa, tile) * cost.passes;
@@ -234,7 +236,12 @@ private:
     }
 
     int unroll(const Tile& tile) const {
-        if (uses_tiles()) return kUnrolledTileSteps;
+        if (uses_tiles()) {
+            const std::int64_t step =
+                tile_depth(spec_) * kWordBytes * std::max(spec_.ldb, spec_.trans_a ? spec_.lda : 1);
+            const std::int64_t most = std::numeric_limits<std::int32_t>::max() / step;
+            return static_cast<int>(std::min(most, kUnrolledTileSteps));
+        }
         const MultiplyCost cost = cost_of(spec_, isa_);
         const std::int64_t multiplies =
             std::int64_t{multiplications(spec_, isa_, tile)} * cost.passes * cost.instructions;

@@ -115,14 +115,21 @@ void BrgemmEmitter::start_tiles() {
     tiles_map_ = tile_map(spec_, tile_);
     const bool from_c = spec_.beta == 1 && size_of(spec_.c_type) == kWordBytes;
     for (int i = from_c ? tiles_map_.b_sums : 0; i < tiles_map_.ones_a; ++i) tilezero(Tmm(i));
+    if (from_c) {
+        mov(scratch_, c_row_);
+        for_each_tile([&](int tile, int row, int column) {
+            tileloadd(Tmm(tile), ptr[c_at(row, column) + scratch_]);
+        });
+    }
+    if (spec_.trans_a) {
+        mov(k_, (1U << tile_rows(tile_, 0).count) - 1);
+        kmovw(row_words_, k_.cvt32());
+        mov(k_, (1U << tile_rows(tile_, tiles_map_.row_tiles - 1).count) - 1);
+        kmovw(last_row_words_, k_.cvt32());
+    }
     mov(scratch_, kTileRowBytes);
     if (spec_.zero_point_a) tileloadd(Tmm(tiles_map_.ones_a), ptr[rsp + scratch_ + kOnes]);
     if (spec_.zero_point_b) tileloadd(Tmm(tiles_map_.ones_b), ptr[rsp + scratch_ + kOnes]);
-    if (!from_c) return;
-    mov(scratch_, c_row_);
-    for_each_tile([&](int tile, int row, int column) {
-        tileloadd(Tmm(tile), ptr[c_at(row, column) + scratch_]);
-    });
 }
 
 // Zeros where no element is copied to, and the bytes of A that are.
@@ -143,7 +150,7 @@ void BrgemmEmitter::start_last_step() {
 void BrgemmEmitter::copy_last_step(int step) {
     const std::int64_t group = elements_per_word(spec_.a_type);
     const std::int64_t elements = spec_.k % (tile_depth(spec_) * group);
-    for (int row = 0; row < tile_.rows; ++row) {
+    for (int row = 0; row < tile_.rows && !spec_.trans_a; ++row) {
         vmovdqu8(vector(0) | last_bytes_ | T_z, ptr[a_at(row, step)]);
         vmovaps(ptr[rsp + kLastA + row * kTileRowBytes], vector(0));
     }
@@ -159,16 +166,67 @@ void BrgemmEmitter::copy_last_step(int step) {
                     vector(0));
         }
     }
-    mov(scratch_, kTileRowBytes);
 }
 
 void BrgemmEmitter::load_a_tile(int row_tile, int step, bool last) {
     const int row = tile_rows(tile_, row_tile).first;
     const Tmm to(tiles_map_.a_at(row_tile));
-    if (last) {
+    if (spec_.trans_a) transpose_a_tile(row_tile, step, last);
+    if (last || spec_.trans_a) {
         tileloadd(to, ptr[rsp + scratch_ + kLastA + row * kTileRowBytes]);
     } else {
         tileloadd(to, ptr[a_at(row, step) + a_stride_]);
+    }
+}
+
+// A tile of A from words that lie down its columns, by way of the stack. What is beyond k is zero.
+void BrgemmEmitter::transpose_a_tile(int row_tile, int step, bool last) {
+    const TileRows rows = tile_rows(tile_, row_tile);
+    const int group = static_cast<int>(elements_per_word(spec_.a_type));
+    const int depth = tile_depth(spec_);
+    const int elements = last ? static_cast<int>(spec_.k % (depth * group)) : depth * group;
+    const std::int64_t from = step * a_step_ + rows.first * kWordBytes;
+    const Xbyak::Opmask& mask = row_tile + 1 < tiles_map_.row_tiles ? row_words_ : last_row_words_;
+    for (int word = 0; word < kMostTileRows; ++word) {
+        const int valid = std::clamp(elements - word * group, 0, group);
+        if (valid == 0) {
+            zero(word);
+            continue;
+        }
+        const auto at = ptr[a_ + displacement(from + word * spec_.lda * kWordBytes)];
+        rows.count < kMostTileRows ? vmovups(vector(word) | mask | T_z, at)
+                                   : vmovups(vector(word), at);
+        if (valid < group) and_constant(word, valid_bits(spec_.a_type, valid));
+    }
+    transpose_words();
+    for (int row = 0; row < rows.count; ++row) {
+        vmovaps(ptr[rsp + kLastA + (rows.first + row) * kTileRowBytes], vector(row));
+    }
+}
+
+// Sixteen registers of sixteen words; sixteen more are overwritten.
+void BrgemmEmitter::transpose_words() {
+    const auto word = [](int i) { return Xbyak::Zmm(i); };
+    const auto other = [](int i) { return Xbyak::Zmm(kMostTileRows + i); };
+    constexpr std::uint8_t kEvenQuarters = 0x88;
+    constexpr std::uint8_t kOddQuarters = 0xdd;
+    for (int i = 0; i < kMostTileRows; i += 2) {
+        vunpcklps(other(i), word(i), word(i + 1));
+        vunpckhps(other(i + 1), word(i), word(i + 1));
+    }
+    for (int i = 0; i < kMostTileRows; i += 4) {
+        for (int half = 0; half < 2; ++half) {
+            vunpcklpd(word(i + 2 * half), other(i + half), other(i + half + 2));
+            vunpckhpd(word(i + 2 * half + 1), other(i + half), other(i + half + 2));
+        }
+    }
+    for (const int i : {0, 1, 2, 3, 8, 9, 10, 11}) {
+        vshuff32x4(other(i), word(i), word(i + 4), kEvenQuarters);
+        vshuff32x4(other(i + 4), word(i), word(i + 4), kOddQuarters);
+    }
+    for (int i = 0; i < kMostTileRows / 2; ++i) {
+        vshuff32x4(word(i), other(i), other(i + 8), kEvenQuarters);
+        vshuff32x4(word(i + 8), other(i), other(i + 8), kOddQuarters);
     }
 }
 
@@ -218,8 +276,10 @@ void BrgemmEmitter::keep_awake(const Reg& turns, int steps) {
 
 // A line of each row of A ahead, and the tile's share of the lines of B.
 void BrgemmEmitter::fetch_for_tiles(int step) {
-    for (int row = 0; spec_.prefetch_a && row < tile_.rows; ++row) {
-        prefetcht1(ptr[a_ahead_ + displacement(row * a_row_ + step * a_step_)]);
+    const int rows_of_a = spec_.trans_a ? tile_depth(spec_) : tile_.rows;
+    const std::int64_t row_of_a = spec_.trans_a ? spec_.lda * kWordBytes : a_row_;
+    for (int row = 0; spec_.prefetch_a && row < rows_of_a; ++row) {
+        prefetcht1(ptr[a_ahead_ + displacement(row * row_of_a + step * a_step_)]);
     }
     for (int word = 0; fetched_lines_ > 0 && word < tile_depth(spec_); ++word) {
         const std::int64_t row = step * b_step_ + word * spec_.ldb * kWordBytes;

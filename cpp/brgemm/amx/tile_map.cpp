@@ -12,6 +12,7 @@ constexpr double kLeastCycles = 9.2;
 constexpr double kCyclesBeforeRows = 4.5;
 constexpr double kCyclesPerRow = 0.72;
 constexpr double kBytesFromL2PerCycle = 46;
+constexpr double kCyclesToTranspose = 66;
 // To drain the products of a block and to bring a vector of it to C.
 constexpr double kCyclesPerBlock = 60;
 constexpr double kCyclesPerVector = 2;
@@ -109,6 +110,7 @@ TileCost tile_cost(const BrgemmSpec& spec, const Tile& tile) {
     const double rows_loaded = tile.rows + double{map.column_tiles} * depth;
     return {.multiplies = products / depth,
             .from_l2 = rows_loaded * kTileRowBytes / kBytesFromL2PerCycle / depth,
+            .shuffles = spec.trans_a ? kCyclesToTranspose * map.row_tiles / depth : 0,
             .block = kCyclesPerBlock + kCyclesPerVector * tile.rows * tile.vectors};
 }
 

@@ -73,6 +73,7 @@ TileConfiguration tile_configuration(const BrgemmSpec& spec, const Tile& tile, i
 struct TileCost {
     double multiplies;
     double from_l2;
+    double shuffles;
     double block;
 };
 TileCost tile_cost(const BrgemmSpec& spec, const Tile& tile);
