@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <optional>
 #include <stdexcept>
 
 #include <xbyak/xbyak_util.h>
@@ -13,7 +14,10 @@ namespace {
 constexpr std::array<std::string_view, 6> kNames = {"scalar",      "avx2",        "avx512",
                                                     "avx512_vnni", "avx512_bf16", "amx"};
 
+std::optional<Isa> emulated;
+
 Isa detect() {
+    if (emulated) return *emulated;
     using Xbyak::util::Cpu;
     const Cpu cpu;  // checks OSXSAVE and XCR0 before it reports any AVX feature
     if (!cpu.has(Cpu::tAVX2) || !cpu.has(Cpu::tFMA)) return Isa::scalar;
@@ -53,6 +57,8 @@ Isa detected_isa() {
     static const Isa isa = detect();
     return isa;
 }
+
+void emulate_isa(Isa isa) { emulated = isa; }
 
 Isa usable_isa() {
     static const Isa isa = lowered(detected_isa());
