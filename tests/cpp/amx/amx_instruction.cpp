@@ -5,92 +5,65 @@
 namespace dlprim::testing {
 namespace {
 
-enum class Operands : std::uint8_t { none, memory, tile, tile_and_rows, three_tiles };
-
 struct Form {
     AmxOperation operation;
-    Operands operands;
     int prefix;  // as VEX counts them: 0 is none, 1 is 66, 2 is F3, 3 is F2
     int opcode;
+    bool has_memory;
+    int modrm_mask;
+    int modrm;  // under that mask
     const char* name;
 };
 
 using Op = AmxOperation;
 
-// In the order of AmxOperation.
+// In the order of AmxOperation. Loads and stores of tiles have a SIB byte, which is rm 4.
 constexpr std::array<Form, 11> kForms = {{
-    {Op::ldtilecfg, Operands::memory, 0, 0x49, "LDTILECFG"},
-    {Op::tilerelease, Operands::none, 0, 0x49, "TILERELEASE"},
-    {Op::tilezero, Operands::tile, 3, 0x49, "TILEZERO"},
-    {Op::tileloadd, Operands::tile_and_rows, 3, 0x4B, "TILELOADD"},
-    {Op::tileloaddt1, Operands::tile_and_rows, 1, 0x4B, "TILELOADDT1"},
-    {Op::tilestored, Operands::tile_and_rows, 2, 0x4B, "TILESTORED"},
-    {Op::tdpbf16ps, Operands::three_tiles, 2, 0x5C, "TDPBF16PS"},
-    {Op::tdpbssd, Operands::three_tiles, 3, 0x5E, "TDPBSSD"},
-    {Op::tdpbsud, Operands::three_tiles, 2, 0x5E, "TDPBSUD"},
-    {Op::tdpbusd, Operands::three_tiles, 1, 0x5E, "TDPBUSD"},
-    {Op::tdpbuud, Operands::three_tiles, 0, 0x5E, "TDPBUUD"},
+    {Op::ldtilecfg, 0, 0x49, true, 0x38, 0x00, "LDTILECFG"},
+    {Op::tilerelease, 0, 0x49, false, 0xFF, 0xC0, "TILERELEASE"},
+    {Op::tilezero, 3, 0x49, false, 0x07, 0x00, "TILEZERO"},
+    {Op::tileloadd, 3, 0x4B, true, 0x07, 0x04, "TILELOADD"},
+    {Op::tileloaddt1, 1, 0x4B, true, 0x07, 0x04, "TILELOADDT1"},
+    {Op::tilestored, 2, 0x4B, true, 0x07, 0x04, "TILESTORED"},
+    {Op::tdpbf16ps, 2, 0x5C, false, 0, 0, "TDPBF16PS"},
+    {Op::tdpbssd, 3, 0x5E, false, 0, 0, "TDPBSSD"},
+    {Op::tdpbsud, 2, 0x5E, false, 0, 0, "TDPBSUD"},
+    {Op::tdpbusd, 1, 0x5E, false, 0, 0, "TDPBUSD"},
+    {Op::tdpbuud, 0, 0x5E, false, 0, 0, "TDPBUUD"},
 }};
 
-// The fields of a VEX prefix of three bytes and of the ModRM byte, with the inverted bits righted.
-struct Fields {
-    int prefix;
-    int opcode;
-    int mode;
+// The bits that prefixes add to the numbers of registers, as 8 or 0.
+struct Extensions {
     int reg;
+    int index;
     int rm;
-    int third;  // vvvv
-    int index_extension;
 };
 
-bool is_vex_of_this_map(const std::uint8_t* code) {
+// What has it also has a ModRM byte.
+bool has_vex_of_this_map(const std::uint8_t* code) {
     constexpr int map_0f38 = 2;
     constexpr int wide_or_long = 0x84;  // VEX.W and VEX.L, which AMX leaves 0
     return code[0] == 0xC4 && (code[1] & 0x1F) == map_0f38 && (code[2] & wide_or_long) == 0;
 }
 
-bool is_opcode(int byte) { return byte == 0x49 || byte == 0x4B || byte == 0x5C || byte == 0x5E; }
-
-Fields read_fields(const std::uint8_t* code) {
-    const int extensions = ~code[1];  // R, X and B from the highest bit down
-    const int modrm = code[4];
-    return {.prefix = code[2] & 3,
-            .opcode = code[3],
-            .mode = modrm >> 6,
-            .reg = (modrm >> 3 & 7) | (extensions >> 7 & 1) << 3,
-            .rm = (modrm & 7) | (extensions >> 5 & 1) << 3,
-            .third = ~code[2] >> 3 & 15,
-            .index_extension = (extensions >> 6 & 1) << 3};
-}
-
-bool fits(const Form& form, const Fields& it) {
-    if (form.opcode != it.opcode || form.prefix != it.prefix) return false;
-    const bool registers = it.mode == 3;
-    if (form.operands == Operands::three_tiles) return registers;
-    if (it.third != 0) return false;
-    switch (form.operands) {
-        case Operands::none: return registers && it.reg == 0 && it.rm == 0;
-        case Operands::memory: return !registers && it.reg == 0;
-        case Operands::tile: return registers && it.rm == 0;
-        default: return !registers && (it.rm & 7) == 4;  // only with a SIB byte
-    }
-}
-
-// `code` is behind the ModRM byte; returns the address and how many bytes it takes.
-std::pair<AmxAddress, int> read_address(const std::uint8_t* code, const Fields& it) {
+// From the ModRM byte on; returns the address and how many bytes it takes.
+std::pair<AmxAddress, int> read_address(const std::uint8_t* code, const Extensions& extensions) {
     AmxAddress address;
-    int length = 0;
-    int displacement = it.mode == 1 ? 1 : it.mode == 2 ? 4 : 0;
-    address.base = it.rm;
-    if ((it.rm & 7) == 4) {
+    const int mode = code[0] >> 6;
+    const bool has_sib = (code[0] & 7) == 4;
+    int displacement = mode == 1 ? 1 : mode == 2 ? 4 : 0;
+    int length = 1;
+    int base = code[0] & 7;
+    if (has_sib) {
         const int sib = code[length++];
+        const int index = (sib >> 3 & 7) | extensions.index;
         address.scale = 1 << (sib >> 6);
-        const int index = (sib >> 3 & 7) | it.index_extension;
         if (index != 4) address.index = index;
-        address.base = (sib & 7) | (it.rm & 8);
+        base = sib & 7;
     }
-    if ((address.base & 7) == 5 && it.mode == 0) {
-        address.base = (it.rm & 7) == 4 ? AmxAddress::kNone : AmxAddress::kNextInstruction;
+    address.base = base | extensions.rm;
+    if (base == 5 && mode == 0) {
+        address.base = has_sib ? AmxAddress::kNone : AmxAddress::kNextInstruction;
         displacement = 4;
     }
     if (displacement == 1) address.displacement = static_cast<std::int8_t>(code[length]);
@@ -105,21 +78,33 @@ const char* name_of(AmxOperation operation) {
 }
 
 std::optional<AmxInstruction> decode_amx(const std::uint8_t* code) {
-    constexpr int up_to_modrm = 5;
-    if (!is_vex_of_this_map(code) || !is_opcode(code[3])) return std::nullopt;
-    const Fields it = read_fields(code);
+    if (!has_vex_of_this_map(code)) return std::nullopt;
+    const int inverted = ~code[1];
+    const Extensions extensions = {inverted >> 4 & 8, inverted >> 3 & 8, inverted >> 2 & 8};
+    const int modrm = code[4];
+    const int third = ~code[2] >> 3 & 15;
     for (const Form& form : kForms) {
-        if (!fits(form, it)) continue;
-        AmxInstruction instruction = {form.operation, up_to_modrm, {it.reg, it.rm, it.third}, {}};
-        if (it.mode != 3) {
-            const auto [address, length] = read_address(code + up_to_modrm, it);
-            instruction.address = address;
-            instruction.length += length;
-            instruction.tiles = {it.reg, 0, 0};
+        const bool multiplies = form.operation >= Op::tdpbf16ps;
+        if (form.prefix != (code[2] & 3) || form.opcode != code[3] ||
+            form.has_memory != (modrm < 0xC0) || (modrm & form.modrm_mask) != form.modrm ||
+            (third != 0 && !multiplies))
+            continue;
+        AmxInstruction it = {form.operation, 5, {(modrm >> 3 & 7) | extensions.reg}, {}};
+        if (multiplies) it.tiles = {it.tiles[0], (modrm & 7) | extensions.rm, third};
+        if (form.has_memory) {
+            const auto [address, length] = read_address(code + 4, extensions);
+            it.address = address;
+            it.length = 4 + length;
         }
-        return instruction;
+        return it;
     }
     return std::nullopt;
+}
+
+int prefetch_length(const std::uint8_t* code) {
+    const int rex = (code[0] & 0xF0) == 0x40 ? 1 : 0;
+    const bool is_prefetch = code[rex] == 0x0F && code[rex + 1] == 0x18 && code[rex + 2] < 0xC0;
+    return is_prefetch ? rex + 2 + read_address(code + rex + 2, {}).second : 0;
 }
 
 }  // namespace dlprim::testing

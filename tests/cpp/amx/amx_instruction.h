@@ -45,4 +45,7 @@ struct AmxInstruction {
 // Nothing where `code` begins with another instruction; reads no byte beyond the instruction.
 std::optional<AmxInstruction> decode_amx(const std::uint8_t* code);
 
+// Of PREFETCHT0 and its kin, or 0 where `code` begins with another instruction.
+int prefetch_length(const std::uint8_t* code);
+
 }  // namespace dlprim::testing

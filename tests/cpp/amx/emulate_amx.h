@@ -1,7 +1,9 @@
 // Runs kernels for AMX on CPUs without it, or that have it and were not asked for it: instructions
 // on tiles are illegal in both cases, and a handler of SIGILL does what they would have done.
 // A kernel that breaks a rule of the hardware is told so on stderr, and its instruction stays
-// illegal. Tiles are kept per thread; a forked child goes on with those of the thread that forked.
+// illegal. On a CPU with AMX the configuration of tiles is the CPU's own, which is legal there, and
+// to load the one once more that is loaded already does not zero them. Tiles are kept per thread; a
+// forked child goes on with those of the thread that forked.
 #pragma once
 
 namespace dlprim::testing {

@@ -193,6 +193,22 @@ TEST_CASE("no byte beyond an instruction is read") {
     CHECK(!decode_amx(end - 1));
 }
 
+TEST_CASE("prefetches are measured") {
+    for (const int base : {0, 4, 5, 12, 13}) {
+        for (const int displacement : {0, 64, 4096}) {
+            Assembler it;
+            it.prefetcht0(it.ptr[Xbyak::Reg64(base) + displacement]);
+            it.prefetchnta(it.ptr[Xbyak::Reg64(base) + it.r9 * 2 + displacement]);
+            const int first = prefetch_length(it.getCode());
+            const int second = prefetch_length(it.getCode() + first);
+            CHECK(first > 0);
+            CHECK(second > 0);
+            CHECK(first + second == static_cast<int>(it.getSize()));
+        }
+    }
+    CHECK(prefetch_length(golden()[0].bytes.data()) == 0);
+}
+
 TEST_CASE("other instructions are not decoded") {
     const std::vector<std::vector<std::uint8_t>> others = {
         {0x0F, 0x0B},                    // ud2

@@ -37,7 +37,7 @@ std::vector<std::uint8_t> random_bytes(Draw& draw, std::size_t count) {
 TEST_CASE("a tile is loaded by rows and the rest of it is zero") {
     Draw draw(1);
     const auto memory = random_bytes(draw, 2000);
-    const TileConfiguration shapes({{5, 12}, {16, 64}});
+    const TileConfiguration shapes = configuration_of({{5, 12}, {16, 64}});
     TileFile file;
     run(file, access(ldtilecfg, 0, {.base = kBase}), at(&shapes));
     // Through the scale, from a displacement, backwards.
@@ -58,7 +58,7 @@ TEST_CASE("a tile is loaded by rows and the rest of it is zero") {
 TEST_CASE("a tile is stored by rows and nothing between them is written") {
     Draw draw(2);
     const auto memory = random_bytes(draw, 16 * 64);
-    const TileConfiguration shapes({{7, 20}});
+    const TileConfiguration shapes = configuration_of({{7, 20}});
     TileFile file;
     run(file, access(ldtilecfg, 0, {.base = kBase}), at(&shapes));
     run(file, access(tileloadd, 0, {kBase, kIndex, 1, 0}), at(memory.data(), 64));
@@ -73,7 +73,7 @@ TEST_CASE("a tile is stored by rows and nothing between them is written") {
 TEST_CASE("a configuration behind the instruction is found, and zeroes the tiles") {
     struct {
         std::array<std::uint8_t, 16> code;
-        TileConfiguration shapes{{{16, 64}}};
+        TileConfiguration shapes = configuration_of({{16, 64}});
     } image{};
     const std::vector<std::uint8_t> ones(64, 1);
     TileFile file;
@@ -120,7 +120,7 @@ TEST_CASE("products of bytes are those of plain loops, and wrap around") {
         const int n = static_cast<int>(draw.from(1, 16));
         const int k = static_cast<int>(draw.from(1, 16));
         TileFile file;
-        REQUIRE(file.configure(product_shapes(m, n, k).data()) == nullptr);
+        REQUIRE(file.configure(product_shapes(m, n, k)) == nullptr);
         for (int tile = 0; tile < 3; ++tile) {
             const auto bytes = random_bytes(draw, 16 * 64);
             run(file, access(tileloadd, tile, {kBase, kIndex, 1, 0}), at(bytes.data(), 64));
@@ -148,7 +148,7 @@ TEST_CASE("products of small whole numbers in bfloat16 are those of plain loops"
     const int n = 13;
     const int k = 11;
     TileFile file;
-    REQUIRE(file.configure(product_shapes(m, n, k).data()) == nullptr);
+    REQUIRE(file.configure(product_shapes(m, n, k)) == nullptr);
     std::array<std::array<float, 512>, 3> numbers;
     for (int tile = 0; tile < 3; ++tile) {
         std::array<std::uint16_t, 512> halves = {};

@@ -16,29 +16,32 @@ struct AmxRegisters {
     std::uint64_t instruction = 0;
 };
 
+// The operand of LDTILECFG.
+struct TileConfiguration {
+    std::uint8_t palette;
+    std::uint8_t start_row;
+    std::uint8_t reserved[14];
+    std::uint16_t row_bytes[16];
+    std::uint8_t rows[16];
+};
+static_assert(sizeof(TileConfiguration) == 64);
+
 class TileFile {
 public:
     // Both return null, or what is wrong as the end of a sentence, and leave the tiles as they
     // were.
     const char* step(const AmxInstruction& instruction, const AmxRegisters& registers);
 
-    // From the 64 bytes that LDTILECFG reads: rows and bytes per row of each tile, all zeroed.
-    const char* configure(const std::uint8_t* configuration);
+    // All tiles are zero then.
+    const char* configure(const TileConfiguration& configuration);
 
     void release() { configured_ = false; }
 
     const Tile& tile(int number) const { return tiles_[static_cast<std::size_t>(number)]; }
 
 private:
+    const char* refuse_use(const AmxInstruction& instruction, std::size_t tiles) const;
     const char* multiply(const AmxInstruction& instruction);
-    const char* refuse_use(const AmxInstruction& instruction, int tiles) const;
-    const char* refuse_product(const AmxInstruction& instruction) const;
-    Tile& used(const AmxInstruction& instruction, std::size_t operand) {
-        return tiles_[static_cast<std::size_t>(instruction.tiles[operand])];
-    }
-    const Tile& used(const AmxInstruction& instruction, std::size_t operand) const {
-        return tiles_[static_cast<std::size_t>(instruction.tiles[operand])];
-    }
 
     bool configured_ = false;
     std::array<Tile, 8> tiles_ = {};
