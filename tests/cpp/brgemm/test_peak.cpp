@@ -34,7 +34,8 @@ TEST_CASE("a buffer smaller than one round of loads is rounded up") {
 
 TEST_CASE("levels without vectors or beyond the machine are refused") {
     CHECK_THROWS_AS(fma_peak(DType::f32, Isa::scalar, kSeconds), std::invalid_argument);
-    CHECK_THROWS_AS(fma_peak(DType::f32, Isa::amx, kSeconds), std::invalid_argument);
+    if (usable_isa() < Isa::amx)
+        CHECK_THROWS_AS(fma_peak(DType::f32, Isa::amx, kSeconds), std::invalid_argument);
     CHECK_THROWS_AS(read_bandwidth(Isa::scalar, 1 << 14, kSeconds), std::invalid_argument);
 }
 
