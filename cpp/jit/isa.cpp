@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <optional>
 #include <stdexcept>
 
 #include <xbyak/xbyak_util.h>
@@ -24,7 +25,10 @@ bool may_use_tiles() {
     return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
+std::optional<Isa> emulated;
+
 Isa detect() {
+    if (emulated) return *emulated;
     using Xbyak::util::Cpu;
     const Cpu cpu;  // checks OSXSAVE and XCR0 before it reports any AVX feature
     if (!cpu.has(Cpu::tAVX2) || !cpu.has(Cpu::tFMA)) return Isa::scalar;
@@ -66,6 +70,8 @@ Isa detected_isa() {
     static const Isa isa = detect();
     return isa;
 }
+
+void emulate_isa(Isa isa) { emulated = isa; }
 
 Isa usable_isa() {
     static const Isa isa = lowered(detected_isa());

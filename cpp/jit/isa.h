@@ -20,6 +20,10 @@ Isa parse_isa(const std::string& name);
 // The highest level that this CPU and operating system run and that kernels exist for.
 Isa detected_isa();
 
+// Makes detected_isa() say `isa`, as somebody emulates what the CPU does not run of it: for tests.
+// To be called before the first detected_isa(), which then asks neither the CPU nor the kernel.
+void emulate_isa(Isa isa);
+
 // detected_isa() lowered to DLPRIM_MAX_ISA where that is set; read once per process.
 // Throws std::invalid_argument when DLPRIM_MAX_ISA names no ISA level.
 Isa usable_isa();

@@ -104,7 +104,7 @@ Machine read_machine() {
         read_system_caches(machine);
     }
     if (usable_isa() < Isa::avx512) machine.vector_registers = 16;
-    machine.multiplies_halves = usable_isa() >= Isa::avx512_bf16;
+    if (usable_isa() >= Isa::avx512_bf16) machine.halves_rate = usable_isa() >= Isa::amx ? 8 : 2;
     machine.shuffles_beat_broadcast_loads = amd_family() >= kZen5Family;
     if (amd_family() == kZen3Family && detected_isa() < Isa::avx512) {
         machine.bytes_from_l2_per_cycle = 25;

@@ -37,7 +37,9 @@ struct Machine {
     // A transposed product walks down two operands whose rows are `row_bytes` apart: so many rows
     // of each keep their lines in the L1 cache.
     double rows_kept(std::int64_t row_bytes) const;
-    bool multiplies_halves = false;  // bfloat16, at twice the rate of float32
+    // Bfloat16 multiplications for one of float32: 2 where an instruction takes pairs; with tiles 8
+    // of the 16 that would be, which is what their loads leave.
+    double halves_rate = 1;
     // A register shuffle runs beside two vector FMAs per cycle while vector loads do not keep up
     // with one broadcast per FMA (AMD Zen 5; on Intel the shuffle port is an FMA port).
     bool shuffles_beat_broadcast_loads = false;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "amx/emulate_amx.h"
 #include "jit/isa.h"
 
 namespace dlprim::testing {
@@ -47,6 +48,7 @@ int fuzz(int count, char** arguments, FuzzCase run_case) {
     std::signal(SIGSEGV, report_crash);
     std::signal(SIGBUS, report_crash);
     std::signal(SIGILL, report_crash);
+    emulate_amx_where_asked();
     if (count % 2 == 0) {
         std::printf("every option has a value\n");
         return 2;

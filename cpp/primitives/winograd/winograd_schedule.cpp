@@ -251,7 +251,7 @@ std::vector<WinogradPlan> winograd_plans(const WinogradProblem& problem, const M
 double direct_cycles(const ConvProblem& problem, const Machine& machine) {
     const double columns = kVector * vectors(problem.shape.group_K());
     const double padded = columns / static_cast<double>(problem.shape.group_K());
-    const double rate = problem.dtype == DType::bf16 && machine.multiplies_halves ? 2 : 1;
+    const double rate = problem.dtype == DType::bf16 ? machine.halves_rate : 1;
     return problem.shape.flops() * padded / (machine.flops_per_cycle() * kDirectReaches * rate);
 }
 

@@ -146,9 +146,9 @@ TEST_CASE("Winograd is estimated faster for many channels and slower for few") {
 
 TEST_CASE("pairs of bfloat16 are multiplied in half the time") {
     const ConvProblem halves{shape_of(8, 64, 64, 28), DType::bf16};
-    CHECK(direct_cycles(halves, {.multiplies_halves = true}) == direct_cycles(halves, {}) / 2);
+    CHECK(direct_cycles(halves, {.halves_rate = 2}) == direct_cycles(halves, {}) / 2);
     const ConvProblem floats{halves.shape};
-    CHECK(direct_cycles(floats, {.multiplies_halves = true}) == direct_cycles(floats, {}));
+    CHECK(direct_cycles(floats, {.halves_rate = 2}) == direct_cycles(floats, {}));
 }
 
 TEST_CASE("without images there is a plan that makes a pass") {
