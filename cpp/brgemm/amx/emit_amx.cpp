@@ -174,8 +174,10 @@ void BrgemmEmitter::load_a_tile(int row_tile, int step, bool last) {
     if (spec_.trans_a) transpose_a_tile(row_tile, step, last);
     if (last || spec_.trans_a) {
         tileloadd(to, ptr[rsp + scratch_ + kLastA + row * kTileRowBytes]);
-    } else {
+    } else if (loops_columns_) {
         tileloadd(to, ptr[a_at(row, step) + a_stride_]);
+    } else {  // read once: what stays in the L1 cache is B
+        tileloaddt1(to, ptr[a_at(row, step) + a_stride_]);
     }
 }
 
