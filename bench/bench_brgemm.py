@@ -167,6 +167,7 @@ def variants() -> list[Variant]:
         Variant("bfloat16", "avx512_bf16"),
         Variant("bfloat16", "avx512"),
         Variant("uint8", "avx512_vnni"),
+        Variant("uint8", "avx2_vnni"),
     ]
     usable = machine.usable_levels()
     return [variant for variant in all_variants if variant.isa in usable]

@@ -253,6 +253,7 @@ void BrgemmEmitter::multiply(int to, int a, int b) {
         case Multiply::widen_bf16: fma(to, a, b); break;
         case Multiply::dot_bf16: dot_bf16(to, a, b); break;
         case Multiply::dot_int8: dot_int8(to, a, b); break;
+        case Multiply::dot_signed_int8: dot_signed_int8(to, a, b); break;
         case Multiply::widen_int8:
             multiply_pairs(map_.product, a, b);
             add_words(to, map_.product);

@@ -98,9 +98,10 @@ const PeakLoop& peak_loop_for(DType operands, Isa isa) {
     static const PeakLoop avx2 = peak_loop(Multiply::fma, Isa::avx2);
     static const PeakLoop avx512 = peak_loop(Multiply::fma, Isa::avx512);
     static const PeakLoop int8 = peak_loop(Multiply::dot_int8, Isa::avx512_vnni);
+    static const PeakLoop int8_avx2 = peak_loop(Multiply::dot_int8, Isa::avx2_vnni);
     static const PeakLoop bf16 = peak_loop(Multiply::dot_bf16, Isa::avx512_bf16);
     if (operands == DType::bf16 && isa >= Isa::avx512_bf16) return bf16;
-    if (is_int8(operands) && isa >= Isa::avx512_vnni) return int8;
+    if (is_int8(operands) && multiplies_bytes(isa)) return isa >= Isa::avx512 ? int8 : int8_avx2;
     return isa >= Isa::avx512 ? avx512 : avx2;
 }
 
@@ -114,7 +115,7 @@ double seconds_of(const Code& code, std::int64_t iterations, const void* memory)
 
 double fma_peak(DType operands, Isa isa, double seconds) {
     require_vectors(isa);
-    const PeakLoop& loop = peak_loop_for(operands, isa);
+    const PeakLoop& loop = peak_loop_for(operands, usable_isa(isa));
     const auto loops = std::max<std::int64_t>(
         1, static_cast<std::int64_t>(seconds * kFmasPerSecond) / kFmasPerLoop);
     return loop.operations * static_cast<double>(loops) / seconds_of(loop.code, loops, nullptr);

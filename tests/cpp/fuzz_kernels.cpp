@@ -15,7 +15,8 @@ namespace {
 bool run_case(std::uint64_t seed, bool talk) {
     Draw draw(seed);
     const BrgemmSpec spec = draw_spec(draw);
-    const auto isa = static_cast<Isa>(draw.from(0, static_cast<std::int64_t>(usable_isa())));
+    const auto isa =
+        usable_isa(static_cast<Isa>(draw.from(0, static_cast<std::int64_t>(usable_isa()))));
     const std::int64_t batch = draw.once_in(8) ? 0 : draw.from(1, 5);
     const Fence fence = draw.once_in(3) ? Fence::before : Fence::after;
     const Values values = draw.once_in(3) ? Values::reals : Values::eighths;
