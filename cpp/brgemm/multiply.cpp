@@ -36,9 +36,10 @@ MultiplyCost cost_of(const BrgemmSpec& spec, Isa isa) {
         case Multiply::fma: return {6, 1, 1, 0, 0, true, true};
         case Multiply::dot_bf16: return {7, 1, 1, 0, 0, true, true};
         case Multiply::widen_bf16: return {6, 2, 1, 1, 1, false, false};
-        case Multiply::dot_int8: return {5, 1, 1, s8 ? 1 : 0, 0, false, true};
+        case Multiply::dot_int8:
+            return {isa < Isa::avx512 ? 6 : 5, 1, 1, s8 ? 1 : 0, 0, false, true};
         case Multiply::widen_int8: return {5, 2, 2, s8 ? 2 : 1, 2, false, false};
-        case Multiply::dot_signed_int8: return {5, 1, 1, 0, 0, false, true};
+        case Multiply::dot_signed_int8: return {6, 1, 1, 0, 0, false, true};
     }
     return {};
 }

@@ -30,6 +30,10 @@ bool streams_b(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
            tile.vectors > tile.rows;
 }
 
+bool spreads_b(const BrgemmSpec& spec, Isa isa) {
+    return is_int8(spec.a_type) && multiplies_bytes(isa) && isa < Isa::avx512;
+}
+
 bool widens_at_once(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
     return multiply_of(spec, isa) == Multiply::widen_bf16 && tile.vectors == 1;
 }

@@ -11,6 +11,7 @@
 #include "brgemm/plan.h"
 #include "draw.h"
 #include "drawn_spec.h"
+#include "known_machines.h"
 
 namespace dlprim {
 namespace {
@@ -22,12 +23,7 @@ constexpr std::array kLevels = {Isa::avx2, Isa::avx512, Isa::avx512_vnni, Isa::a
 constexpr std::array<Machine, 3> kMachines = {
     Machine{},
     Machine{.shuffles_beat_broadcast_loads = true},
-    Machine{.l1 = 32768,
-            .l2 = 524288,
-            .fma_latency = 4,
-            .bytes_from_l2_per_cycle = 25,
-            .scattered_bytes_from_l2_per_cycle = 14,
-            .l2_exposed = 0.1},
+    testing::kZen3,
 };
 
 // FNV-1a of all bytes, and of their number from kernel to kernel.
