@@ -169,6 +169,7 @@ def variants() -> list[Variant]:
         Variant("bfloat16", "avx512"),
         Variant("uint8", "amx"),
         Variant("uint8", "avx512_vnni"),
+        Variant("uint8", "avx2_vnni"),
     ]
     usable = machine.usable_levels()
     return [variant for variant in all_variants if variant.isa in usable]

@@ -8,12 +8,14 @@ import argparse
 import os
 import sys
 
+_ONEDNN = {"avx2": "AVX2", "avx2_vnni": "AVX2_VNNI", "avx2_vnni_int8": "AVX2_VNNI_2"}
 _PEERS = {
-    "avx2": {
+    isa: {
         "ATEN_CPU_CAPABILITY": "avx2",
-        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "ONEDNN_MAX_CPU_ISA": level,
         "OPENBLAS_CORETYPE": "Haswell",
     }
+    for isa, level in _ONEDNN.items()
 }
 
 

@@ -36,9 +36,14 @@ def cache_bytes() -> dict[str, int]:
 
 
 def usable_levels() -> list[str]:
-    """The vector ISA levels up to the one in use."""
-    levels = ["avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"]
-    return levels[: levels.index(dlprim.isa()) + 1]
+    """The vector ISA levels of this CPU up to the one in use."""
+    between = ["avx2_vnni", "avx2_vnni_int8"]  # which CPUs may lack that have higher ones
+    levels = ["avx2", *between, "avx512", "avx512_vnni", "avx512_bf16", "amx"]
+    return [
+        level
+        for level in levels[: levels.index(dlprim.isa()) + 1]
+        if level not in between or dlprim.Brgemm(1, 1, 1, "int8", isa=level).isa == level
+    ]
 
 
 def peaks() -> dict[str, float]:
@@ -47,6 +52,7 @@ def peaks() -> dict[str, float]:
         "fma_avx2": ("avx2", "float32"),
         "fma_avx512": ("avx512", "float32"),
         "dot_int8": ("avx512_vnni", "uint8"),
+        "dot_int8_avx2": ("avx2_vnni", "uint8"),
         "dot_bf16": ("avx512_bf16", "bfloat16"),
         "tiles_int8": ("amx", "uint8"),
         "tiles_bf16": ("amx", "bfloat16"),
@@ -97,7 +103,7 @@ def main() -> None:
         return
     print(f"{cpu_name()}, {dlprim.isa()}, one core")
     for name, value in roofs.items():
-        print(f"  {name:12s} {value:8.1f} {'GB/s' if name.startswith('read') else 'GFLOP/s'}")
+        print(f"  {name:13s} {value:8.1f} {'GB/s' if name.startswith('read') else 'GFLOP/s'}")
 
 
 if __name__ == "__main__":

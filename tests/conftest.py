@@ -16,8 +16,10 @@ from hypothesis import settings
 
 import dlprim
 
-LEVELS = ("scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx")  # the lowest first
-KERNEL_LEVELS = LEVELS[:3]  # that float32 kernels are generated for
+BYTE_LEVELS = ("avx2_vnni", "avx2_vnni_int8")  # which a CPU may lack where it has higher ones
+# The lowest first.
+LEVELS = ("scalar", "avx2", *BYTE_LEVELS, "avx512", "avx512_vnni", "avx512_bf16", "amx")
+KERNEL_LEVELS = ("scalar", "avx2", "avx512")  # that float32 kernels are generated for
 
 settings.register_profile("dlprim", derandomize=True, deadline=None, database=None)
 settings.load_profile("dlprim")
@@ -39,10 +41,22 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+def runs(level: str) -> bool:
+    """Whether this is a level of the CPU, up to the one in use."""
+    if LEVELS.index(level) > LEVELS.index(dlprim.isa()):
+        return False
+    return level not in BYTE_LEVELS or dlprim.Brgemm(1, 1, 1, "int8", isa=level).isa == level
+
+
+def level_of_float32(level: str) -> str:
+    """Of the kernels where this is the level in use."""
+    return [it for it in KERNEL_LEVELS if LEVELS.index(it) <= LEVELS.index(level)][-1]
+
+
 @pytest.fixture(scope="session", params=KERNEL_LEVELS)
 def isa(request: pytest.FixtureRequest) -> str:
     """Every level that kernels can be generated for and that can run here."""
-    if LEVELS.index(request.param) > LEVELS.index(dlprim.isa()):
+    if not runs(request.param):
         pytest.skip(f"{request.param} kernels do not run here: dlprim.isa() is {dlprim.isa()}")
     return request.param
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dlprim
-from conftest import KERNEL_LEVELS, LEVELS, RunPython
+from conftest import BYTE_LEVELS, KERNEL_LEVELS, LEVELS, RunPython, level_of_float32
 
 REPORT = "import dlprim; print(dlprim.isa(), dlprim.Brgemm(5, 50, 7, bias=True).isa)"
 
@@ -22,8 +22,7 @@ def test_a_lower_level_is_what_was_asked_for(isa: str) -> None:
 
 
 def test_default_is_the_highest_level() -> None:
-    highest = min(LEVELS.index(dlprim.isa()), len(KERNEL_LEVELS) - 1)
-    assert dlprim.Brgemm(5, 50, 7).isa == LEVELS[highest]
+    assert dlprim.Brgemm(5, 50, 7).isa == level_of_float32(dlprim.isa())
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -41,10 +40,30 @@ def test_level_above_what_runs_is_refused(level: str) -> None:
 @pytest.mark.parametrize("level", LEVELS)
 def test_environment_variable_lowers_the_level(run_python: RunPython, level: str) -> None:
     unlimited = run_python(REPORT, DLPRIM_MAX_ISA=None).stdout.split()[0]
-    expected = min(LEVELS.index(level), LEVELS.index(unlimited))
-    kernel = min(expected, len(KERNEL_LEVELS) - 1)
+    expected = min(level, unlimited, key=LEVELS.index)
     run = run_python(REPORT, DLPRIM_MAX_ISA=level)
-    assert (run.stdout, run.stderr) == (f"{LEVELS[expected]} {LEVELS[kernel]}\n", "")
+    assert run.stderr == ""
+    used, kernel = run.stdout.split()
+    if expected in BYTE_LEVELS:  # or a lower one that the CPU has
+        assert used in ("avx2", *BYTE_LEVELS)
+        assert LEVELS.index(used) <= LEVELS.index(expected)
+    else:
+        assert used == expected
+    assert kernel == level_of_float32(used)
+
+
+@pytest.mark.parametrize("level", BYTE_LEVELS)
+@pytest.mark.skipif(LEVELS.index(dlprim.isa()) < LEVELS.index("avx512"), reason="no higher level")
+def test_level_between_that_the_cpu_lacks_is_a_lower_one(run_python: RunPython, level: str) -> None:
+    """One answer for kernels and for the whole process; a kernel of this level runs or is lower."""
+    kernel = dlprim.Brgemm(5, 50, 7, "int8", isa=level)
+    assert kernel.isa in ("avx2", *BYTE_LEVELS[: BYTE_LEVELS.index(level) + 1])
+    used = run_python("import dlprim; print(dlprim.isa())", DLPRIM_MAX_ISA=level).stdout
+    assert used == f"{kernel.isa}\n"
+    request = f"import dlprim; dlprim.Brgemm(5, 50, 7, 'int8', isa='{level}')"
+    reason = run_python(request, DLPRIM_VERBOSE="1", DLPRIM_MAX_ISA=None).stderr
+    lowered = "isa='{}' lowered it" if kernel.isa == level else "this CPU lacks '{}'"
+    assert f": {kernel.isa} ({lowered.format(level)})" in reason
 
 
 def test_empty_environment_variable_limits_nothing(run_python: RunPython) -> None:
@@ -79,7 +98,7 @@ except ValueError as error:
         assert line.startswith(
             f"environment variable DLPRIM_MAX_ISA: '{value}' is not an ISA level"
         )
-        assert "expected scalar, avx2, avx512" in line
+        assert "expected scalar, avx2, avx2_vnni, " in line
 
 
 # ---------------------------------------------------------------- what a kernel says of itself

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import dlprim
-from conftest import LEVELS, RunPython
+from conftest import LEVELS, RunPython, level_of_float32
 
 needs_code = pytest.mark.skipif(dlprim.isa() == "scalar", reason="scalar kernels have no code")
 needs_objdump = pytest.mark.skipif(shutil.which("objdump") is None, reason="there is no objdump")
@@ -44,7 +44,8 @@ GENERATED = re.compile(
 
 def reason(dtype: str, isa: str, detected: str) -> str:
     """For a kernel that was asked for without a limit of its own."""
-    best = detected if (dtype, detected) == ("bfloat16", "avx512_bf16") else "avx512"
+    is_best = (dtype, detected) == ("bfloat16", "avx512_bf16")
+    best = detected if is_best else level_of_float32(detected)
     if isa == detected:
         return "all this machine has"
     return f"{dtype} uses no more" if isa == best else "DLPRIM_MAX_ISA lowered it"

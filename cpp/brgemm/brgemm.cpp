@@ -50,7 +50,7 @@ KernelKey checked_key(const BrgemmSpec& spec, Isa isa) {
                                     std::string(name_of(usable_isa())) + "'");
     }
     const BrgemmSpec request = validated(spec);
-    return {request, kernel_isa(request, isa)};
+    return {request, kernel_isa(request, usable_isa(isa))};
 }
 
 KernelKey reported_key(const BrgemmSpec& spec, Isa isa) {
@@ -72,6 +72,7 @@ std::string reason_for_isa(const Brgemm& kernel, Isa asked) {
     if (kernel.isa() == kernel_isa(spec, detected_isa())) {
         return std::string(name_of(spec.a_type)) + " uses no more";
     }
+    if (usable_isa(asked) != asked) return "this CPU lacks " + quoted(asked);
     if (asked < usable_isa()) return "isa=" + quoted(asked) + " lowered it";
     return "DLPRIM_MAX_ISA lowered it";
 }

@@ -61,7 +61,8 @@ private:
     void prefetch(const Step& step, int run);
     int load_quads(const Step& step);
     void stream_b(const Step& step);
-    void load_b(const Step& step, int pass);
+    void load_b(int v, const Step& step, int pass);
+    void sum_b(int v);
     void load_a(int row, const Step& step, int pass);
     void load_partial_word(int row, const Step& step);
     void widen_a(int pass);

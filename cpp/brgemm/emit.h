@@ -13,4 +13,8 @@ namespace dlprim {
 // The plan's ISA must be avx2 or higher.
 std::vector<std::uint8_t> emit_brgemm(const BrgemmPlan& plan);
 
+// Of Xbyak, whose releases choose between encodings of an instruction: the same plan is the same
+// bytes only with the same release.
+int encoder_version();
+
 }  // namespace dlprim

@@ -263,4 +263,6 @@ std::vector<std::uint8_t> emit_brgemm(const BrgemmPlan& plan) {
     return BrgemmEmitter(plan, buffer).emit();
 }
 
+int encoder_version() { return Xbyak::VERSION; }
+
 }  // namespace dlprim

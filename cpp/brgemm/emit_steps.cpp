@@ -72,7 +72,9 @@ void BrgemmEmitter::one_step(const Step& step, int pass) {
     if (map_.streams_b) return stream_b(step);
     const int quad_rows = load_quads(step);
     const bool partial = step.elements < elements_per_word(spec_.a_type);
-    load_b(step, pass);
+    const bool spreads = spreads_b(spec_, plan_.isa);
+    for (int v = 0; v < tile_.vectors && !spreads; ++v) load_b(v, step, pass);
+    for (int v = 0; v < tile_.vectors && !spreads; ++v) sum_b(v);
     for (int row = 0; row < tile_.rows; ++row) {
         if (row >= quad_rows && map_.embedded && !partial) {
             multiply_embedded(row, step);
@@ -85,7 +87,9 @@ void BrgemmEmitter::one_step(const Step& step, int pass) {
             load_a(row, step, pass);
         }
         for (int v = 0; v < tile_.vectors; ++v) {
+            if (spreads && row == 0) load_b(v, step, pass);
             multiply(accumulator(row, v, step.index), map_.a, map_.b + v);
+            if (spreads && row == 0) sum_b(v);
         }
         if (sums_a(spec_)) multiply(map_.a_sums + row, map_.a, map_.ones);
     }
@@ -166,24 +170,24 @@ int BrgemmEmitter::load_quads(const Step& step) {
     return tile_.quad_rows;
 }
 
-void BrgemmEmitter::load_b(const Step& step, int pass) {
+void BrgemmEmitter::load_b(int v, const Step& step, int pass) {
     const bool partial = step.elements < elements_per_word(spec_.b_type);
-    for (int v = 0; v < tile_.vectors; ++v) {
-        const int b = map_.b + v;
-        load(b, b_ + displacement(step.index * b_step_ + v * vector_bytes()), is_tail(v));
-        // What stands behind the last element of k may be anything, NaN included.
-        if (partial) and_constant(b, valid_bits(spec_.b_type, step.elements));
-        if (plan_.multiply == Multiply::widen_bf16) {
-            if (pass == 0) shift_words_left(b, 16);
-            if (pass == 1) and_constant(b, 0xffff0000);
-        }
-        if (plan_.multiply == Multiply::widen_int8) {
-            if (pass == 0) shift_halves_left(b, 8);
-            shift_signed_halves_right(b, 8);
-        }
+    const int b = map_.b + v;
+    load(b, b_ + displacement(step.index * b_step_ + v * vector_bytes()), is_tail(v));
+    // What stands behind the last element of k may be anything, NaN included.
+    if (partial) and_constant(b, valid_bits(spec_.b_type, step.elements));
+    if (plan_.multiply == Multiply::widen_bf16) {
+        if (pass == 0) shift_words_left(b, 16);
+        if (pass == 1) and_constant(b, 0xffff0000);
     }
-    if (!sums_b(spec_, plan_.isa)) return;
-    for (int v = 0; v < tile_.vectors; ++v) multiply(map_.b_sums + v, map_.ones, map_.b + v);
+    if (plan_.multiply == Multiply::widen_int8) {
+        if (pass == 0) shift_halves_left(b, 8);
+        shift_signed_halves_right(b, 8);
+    }
+}
+
+void BrgemmEmitter::sum_b(int v) {
+    if (sums_b(spec_, plan_.isa)) multiply(map_.b_sums + v, map_.ones, map_.b + v);
 }
 
 // One word of A in every lane of map_.a, as the multiplication wants it.
@@ -254,6 +258,7 @@ void BrgemmEmitter::multiply(int to, int a, int b) {
         case Multiply::widen_bf16: fma(to, a, b); break;
         case Multiply::dot_bf16: dot_bf16(to, a, b); break;
         case Multiply::dot_int8: dot_int8(to, a, b); break;
+        case Multiply::dot_signed_int8: dot_signed_int8(to, a, b); break;
         case Multiply::widen_int8:
             multiply_pairs(map_.product, a, b);
             add_words(to, map_.product);

@@ -6,8 +6,8 @@
 namespace dlprim {
 
 std::string_view name_of(Multiply multiply) {
-    constexpr std::array<std::string_view, 6> names = {"fma",      "dot_bf16",   "widen_bf16",
-                                                       "dot_int8", "widen_int8", "tiles"};
+    constexpr std::array<std::string_view, 7> names = {
+        "fma", "dot_bf16", "widen_bf16", "dot_int8", "widen_int8", "dot_signed_int8", "tiles"};
     return names.at(static_cast<std::size_t>(multiply));
 }
 
@@ -15,7 +15,9 @@ Isa kernel_isa(const BrgemmSpec& spec, Isa isa) {
     if (spec.a_type != DType::f32 && isa >= Isa::amx) return Isa::amx;
     if (spec.a_type == DType::bf16 && isa >= Isa::avx512_bf16) return Isa::avx512_bf16;
     if (is_int8(spec.a_type) && isa >= Isa::avx512_vnni) return Isa::avx512_vnni;
-    return std::min(isa, Isa::avx512);
+    if (isa >= Isa::avx512) return Isa::avx512;
+    const Isa most_for_bytes = spec.a_type == DType::s8 ? Isa::avx2_vnni_int8 : Isa::avx2_vnni;
+    return std::min(isa, is_int8(spec.a_type) ? most_for_bytes : Isa::avx2);
 }
 
 Multiply multiply_of(const BrgemmSpec& spec, Isa isa) {
@@ -23,8 +25,9 @@ Multiply multiply_of(const BrgemmSpec& spec, Isa isa) {
     if (spec.a_type == DType::bf16) {
         return isa >= Isa::avx512_bf16 ? Multiply::dot_bf16 : Multiply::widen_bf16;
     }
+    if (spec.a_type == DType::s8 && isa == Isa::avx2_vnni_int8) return Multiply::dot_signed_int8;
     if (is_int8(spec.a_type)) {
-        return isa >= Isa::avx512_vnni ? Multiply::dot_int8 : Multiply::widen_int8;
+        return multiplies_bytes(isa) ? Multiply::dot_int8 : Multiply::widen_int8;
     }
     return Multiply::fma;
 }
@@ -35,8 +38,10 @@ MultiplyCost cost_of(const BrgemmSpec& spec, Isa isa) {
         case Multiply::fma: return {6, 1, 1, 0, 0, true, true};
         case Multiply::dot_bf16: return {7, 1, 1, 0, 0, true, true};
         case Multiply::widen_bf16: return {6, 2, 1, 1, 1, false, false};
-        case Multiply::dot_int8: return {5, 1, 1, s8 ? 1 : 0, 0, false, true};
+        case Multiply::dot_int8:
+            return {isa < Isa::avx512 ? 6 : 5, 1, 1, s8 ? 1 : 0, 0, false, true};
         case Multiply::widen_int8: return {5, 2, 2, s8 ? 2 : 1, 2, false, false};
+        case Multiply::dot_signed_int8: return {6, 1, 1, 0, 0, false, true};
         case Multiply::tiles: break;
     }
     return {};

@@ -13,12 +13,13 @@ namespace dlprim {
 
 // How one word of A (one, two or four elements of k) meets a vector of words of B.
 enum class Multiply : std::uint8_t {
-    fma,         // float32
-    dot_bf16,    // vdpbf16ps: pairs at once
-    widen_bf16,  // each half of a pair widened to float32, exactly; two FMAs
-    dot_int8,    // vpdpbusd: quadruples at once; A as unsigned bytes
-    widen_int8,  // even and odd bytes widened to 16 bits; vpmaddwd, which cannot saturate here
-    tiles,       // AMX: 16 rows of A and columns of B, up to 16 words deep, at once
+    fma,              // float32
+    dot_bf16,         // vdpbf16ps: pairs at once
+    widen_bf16,       // each half of a pair widened to float32, exactly; two FMAs
+    dot_int8,         // vpdpbusd: quadruples at once; A as unsigned bytes
+    widen_int8,       // even and odd bytes widened to 16 bits; vpmaddwd, which cannot saturate here
+    dot_signed_int8,  // vpdpbssd: quadruples at once; A as signed bytes
+    tiles,            // AMX: 16 rows of A and columns of B, up to 16 words deep, at once
 };
 
 std::string_view name_of(Multiply multiply);

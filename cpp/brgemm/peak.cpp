@@ -138,13 +138,14 @@ const PeakLoop& peak_loop_for(DType operands, Isa isa) {
     static const PeakLoop avx2 = peak_loop(Multiply::fma, Isa::avx2);
     static const PeakLoop avx512 = peak_loop(Multiply::fma, Isa::avx512);
     static const PeakLoop int8 = peak_loop(Multiply::dot_int8, Isa::avx512_vnni);
+    static const PeakLoop int8_avx2 = peak_loop(Multiply::dot_int8, Isa::avx2_vnni);
     static const PeakLoop bf16 = peak_loop(Multiply::dot_bf16, Isa::avx512_bf16);
     static const PeakLoop bf16_tiles = tile_loop(DType::bf16);
     static const PeakLoop int8_tiles = tile_loop(DType::u8);
     if (isa >= Isa::amx && operands == DType::bf16) return bf16_tiles;
     if (isa >= Isa::amx && is_int8(operands)) return int8_tiles;
     if (operands == DType::bf16 && isa >= Isa::avx512_bf16) return bf16;
-    if (is_int8(operands) && isa >= Isa::avx512_vnni) return int8;
+    if (is_int8(operands) && multiplies_bytes(isa)) return isa >= Isa::avx512 ? int8 : int8_avx2;
     return isa >= Isa::avx512 ? avx512 : avx2;
 }
 
@@ -169,7 +170,7 @@ std::vector<std::uint16_t> numbers_for_tiles() {
 
 double fma_peak(DType operands, Isa isa, double seconds) {
     require_vectors(isa);
-    const PeakLoop& loop = peak_loop_for(operands, isa);
+    const PeakLoop& loop = peak_loop_for(operands, usable_isa(isa));
     static const std::vector<std::uint16_t> numbers = numbers_for_tiles();
     const bool tiles = isa >= Isa::amx && operands != DType::f32;
     const double rate = tiles ? kTileProductsPerSecond : kFmasPerSecond;

@@ -46,7 +46,7 @@ double l2_cycles_per_step(const BrgemmSpec& spec, Isa isa, const Machine& machin
 
 // Float32 on AVX2: sixteen, and loads beside nearly every multiply-add.
 bool has_few_registers(const BrgemmSpec& spec, Isa isa) {
-    return isa == Isa::avx2 && multiply_of(spec, isa) == Multiply::fma;
+    return isa < Isa::avx512 && multiply_of(spec, isa) == Multiply::fma;
 }
 
 double latency_of(const BrgemmSpec& spec, Isa isa, const Machine& machine) {

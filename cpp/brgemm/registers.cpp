@@ -15,19 +15,23 @@ int epilogue_registers(const BrgemmSpec& spec, Isa isa) {
     const bool sums = sums_b(spec, isa) || sums_a(spec);
     if (sums || epilogue.scale != Scale::none || epilogue.bias || epilogue.residual) needed = 1;
     needed = std::max(needed, activation_registers(epilogue.activation));
-    if (epilogue.relu_mask && isa == Isa::avx2) needed = std::max(needed, 2);
+    if (epilogue.relu_mask && isa < Isa::avx512) needed = std::max(needed, 2);
     if (spec.c_type != DType::f32 && spec.c_type != DType::s32) needed = std::max(needed, 2);
     // AVX2 masks memory through a register, also while the others are alive.
     const bool mask_register =
-        isa == Isa::avx2 && spec.n % (vector_file(isa).bytes / kWordBytes) != 0;
+        isa < Isa::avx512 && spec.n % (vector_file(isa).bytes / kWordBytes) != 0;
     return needed + (mask_register ? 1 : 0);
 }
 
 }  // namespace
 
 bool streams_b(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
-    return isa == Isa::avx2 && multiply_of(spec, isa) == Multiply::fma && tile.quad_rows == 0 &&
+    return isa < Isa::avx512 && multiply_of(spec, isa) == Multiply::fma && tile.quad_rows == 0 &&
            tile.vectors > tile.rows;
+}
+
+bool spreads_b(const BrgemmSpec& spec, Isa isa) {
+    return is_int8(spec.a_type) && multiplies_bytes(isa) && isa < Isa::avx512;
 }
 
 bool widens_at_once(const BrgemmSpec& spec, Isa isa, const Tile& tile) {

@@ -54,6 +54,11 @@ bool widens_at_once(const BrgemmSpec& spec, Isa isa, const Tile& tile);
 // is tall and registers are few.
 bool streams_b(const BrgemmSpec& spec, Isa isa, const Tile& tile);
 
+// Whether each vector of B is loaded just before it is first used and not all of them ahead of a
+// step: two loads side by side leave one of two units for dot products without work for a moment,
+// and with twelve sums there are too few to catch up (Intel).
+bool spreads_b(const BrgemmSpec& spec, Isa isa);
+
 RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile);
 
 }  // namespace dlprim

@@ -14,8 +14,22 @@
 namespace dlprim {
 namespace {
 
-constexpr std::array<std::string_view, 6> kNames = {"scalar",      "avx2",        "avx512",
-                                                    "avx512_vnni", "avx512_bf16", "amx"};
+using Xbyak::util::Cpu;
+
+constexpr std::array<std::string_view, 8> kNames = {
+    "scalar", "avx2", "avx2_vnni", "avx2_vnni_int8", "avx512", "avx512_vnni", "avx512_bf16", "amx"};
+
+const Cpu& this_cpu() {
+    static const Cpu cpu;  // checks OSXSAVE and XCR0 before it reports any AVX feature
+    return cpu;
+}
+
+// The same level, or avx2 or avx2_vnni in place of one above them that this CPU skips.
+Isa without_gaps(Isa isa) {
+    if (isa != Isa::avx2_vnni && isa != Isa::avx2_vnni_int8) return isa;
+    if (!this_cpu().has(Cpu::tAVX_VNNI)) return Isa::avx2;
+    return this_cpu().has(Cpu::tAVX_VNNI_INT8) ? isa : Isa::avx2_vnni;
+}
 
 // Linux lets a process use AMX's tiles when it has asked, because they make its threads' saved
 // state larger; threads and children are included.
@@ -29,12 +43,11 @@ std::optional<Isa> emulated;
 
 Isa detect() {
     if (emulated) return *emulated;
-    using Xbyak::util::Cpu;
-    const Cpu cpu;  // checks OSXSAVE and XCR0 before it reports any AVX feature
+    const Cpu& cpu = this_cpu();
     if (!cpu.has(Cpu::tAVX2) || !cpu.has(Cpu::tFMA)) return Isa::scalar;
     const bool avx512 = cpu.has(Cpu::tAVX512F) && cpu.has(Cpu::tAVX512BW) &&
                         cpu.has(Cpu::tAVX512DQ) && cpu.has(Cpu::tAVX512VL);
-    if (!avx512) return Isa::avx2;
+    if (!avx512) return without_gaps(Isa::avx2_vnni_int8);
     if (!cpu.has(Cpu::tAVX512_VNNI)) return Isa::avx512;
     if (!cpu.has(Cpu::tAVX512_BF16)) return Isa::avx512_vnni;
     const bool tiles =
@@ -46,7 +59,7 @@ Isa lowered(Isa detected) {
     const char* limit = std::getenv("DLPRIM_MAX_ISA");
     if (limit == nullptr || *limit == '\0') return detected;
     try {
-        return std::min(detected, parse_isa(limit));
+        return without_gaps(std::min(detected, parse_isa(limit)));
     } catch (const std::invalid_argument& error) {
         throw std::invalid_argument(std::string("environment variable DLPRIM_MAX_ISA: ") +
                                     error.what());
@@ -62,8 +75,8 @@ Isa parse_isa(const std::string& name) {
         if (name == kNames[level]) return static_cast<Isa>(level);
     }
     throw std::invalid_argument("'" + name +
-                                "' is not an ISA level; expected scalar, avx2, avx512, "
-                                "avx512_vnni, avx512_bf16 or amx");
+                                "' is not an ISA level; expected scalar, avx2, avx2_vnni, "
+                                "avx2_vnni_int8, avx512, avx512_vnni, avx512_bf16 or amx");
 }
 
 Isa detected_isa() {
@@ -77,5 +90,7 @@ Isa usable_isa() {
     static const Isa isa = lowered(detected_isa());
     return isa;
 }
+
+Isa usable_isa(Isa limit) { return without_gaps(std::min(limit, usable_isa())); }
 
 }  // namespace dlprim

@@ -1,7 +1,9 @@
-// The instruction sets that kernels are generated for, as an ordered list: a higher level implies
-// every lower one, so "at most this ISA" is a comparison. Detection trusts CPUID only together
-// with XCR0 (hypervisors advertise features that the operating system does not save), and
-// DLPRIM_MAX_ISA lowers the result, which is how every level is tested on one machine.
+// The instruction sets that kernels are generated for, as an ordered list: a higher level is the
+// better one, so "at most this ISA" is a comparison. It implies every lower one but those between
+// avx2 and avx512, the dot products of bytes with 256-bit registers, which a CPU has or has not.
+// Detection trusts CPUID only together with XCR0 (hypervisors advertise features that the operating
+// system does not save), and DLPRIM_MAX_ISA lowers the result, which is how every level is tested
+// on one machine.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +12,16 @@
 
 namespace dlprim {
 
-enum class Isa : std::uint8_t { scalar, avx2, avx512, avx512_vnni, avx512_bf16, amx };
+enum class Isa : std::uint8_t {
+    scalar,
+    avx2,
+    avx2_vnni,       // vpdpbusd: uint8 times int8
+    avx2_vnni_int8,  // vpdpbssd: int8 times int8
+    avx512,
+    avx512_vnni,
+    avx512_bf16,
+    amx
+};
 
 std::string_view name_of(Isa isa);
 
@@ -28,6 +39,14 @@ void emulate_isa(Isa isa);
 // Throws std::invalid_argument when DLPRIM_MAX_ISA names no ISA level.
 Isa usable_isa();
 
+// The highest level at most `limit` and usable_isa() that this CPU runs.
+Isa usable_isa(Isa limit);
+
+// Dot products of four unsigned with four signed bytes.
+constexpr bool multiplies_bytes(Isa isa) {
+    return isa >= Isa::avx512_vnni || (isa >= Isa::avx2_vnni && isa < Isa::avx512);
+}
+
 // Vector registers and their width at an ISA level; scalar has none.
 struct VectorFile {
     int registers;
@@ -36,7 +55,7 @@ struct VectorFile {
 
 constexpr VectorFile vector_file(Isa isa) {
     if (isa >= Isa::avx512) return {32, 64};
-    if (isa == Isa::avx2) return {16, 32};
+    if (isa >= Isa::avx2) return {16, 32};
     return {0, 0};
 }
 

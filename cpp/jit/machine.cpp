@@ -18,6 +18,7 @@ constexpr unsigned kFamilyLeaf = 1;
 constexpr unsigned kCacheLeaf = 4;               // Intel's
 constexpr unsigned kAmdCacheLeaf = 0x8000'001D;  // in the same form
 constexpr unsigned kAmdVendor = 0x6874'7541;     // "Auth", in EBX
+constexpr unsigned kIntelVendor = 0x756E'6547;   // "Genu"
 constexpr int kZen3Family = 0x19;                // and Zen 4's, which has AVX-512
 constexpr int kZen5Family = 0x1A;
 constexpr int kMostCaches = 8;
@@ -106,6 +107,11 @@ Machine read_machine() {
     if (usable_isa() < Isa::avx512) machine.vector_registers = 16;
     if (usable_isa() >= Isa::avx512_bf16) machine.halves_rate = usable_isa() >= Isa::amx ? 8 : 2;
     machine.shuffles_beat_broadcast_loads = amd_family() >= kZen5Family;
+    if (cpuid(kVendorLeaf).b == kIntelVendor) {
+        machine.fma_latency = 4;
+        // Ports 0 and 5, which multiply too; port 1 as well for 256 bits.
+        machine.vector_ops_per_cycle = usable_isa() >= Isa::avx512 ? 2 : 3;
+    }
     if (amd_family() == kZen3Family && detected_isa() < Isa::avx512) {
         machine.bytes_from_l2_per_cycle = 25;
         machine.scattered_bytes_from_l2_per_cycle = 14;

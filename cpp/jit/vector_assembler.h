@@ -148,7 +148,12 @@ protected:
     // Unsigned bytes times signed bytes, four products added to each word.
     void dot_int8(int accumulator, int unsigned_bytes, int signed_bytes) {
         vpdpbusd(vector(accumulator), vector(unsigned_bytes), vector(signed_bytes),
-                 Xbyak::EvexEncoding);
+                 avx512() ? Xbyak::EvexEncoding : Xbyak::VexEncoding);
+    }
+
+    // The same of signed bytes, with 256-bit registers alone.
+    void dot_signed_int8(int accumulator, int a, int b) {
+        vpdpbssd(vector(accumulator), vector(a), vector(b));
     }
 
     // Pairs of 16-bit products, added to 32-bit words.

@@ -48,7 +48,7 @@ RowCache& cache() {
 // The level of the code for a level: products of 8 bits and of tiles mean nothing to rows.
 Isa row_isa(Isa isa) {
     if (isa >= Isa::avx512_bf16) return Isa::avx512_bf16;
-    return std::min(isa, Isa::avx512);
+    return isa >= Isa::avx512 ? Isa::avx512 : std::min(isa, Isa::avx2);
 }
 
 std::shared_ptr<const RowKernel> generated(const RowKey& key) {

@@ -109,7 +109,7 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand) {
 }
 
 int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa) {
-    const bool avx2 = isa == Isa::avx2;
+    const bool avx2 = isa < Isa::avx512;
     switch (step.op) {
         case RowOp::store:
             // The value itself stays as it is, and rounding takes two more.

@@ -21,7 +21,7 @@ def fma_peak(
     Parameters
     ----------
     isa : str, optional
-        "avx2" or any "avx512" level; `dlprim.isa()` by default.
+        Any "avx2" or "avx512" level; `dlprim.isa()` by default.
     seconds : float
         How long to measure, about.
     dtype : dtype

@@ -55,7 +55,8 @@ class Brgemm(_core.Kernel):
         Of C; by default float32, int32 for 8-bit operands. bfloat16 for bfloat16 operands;
         float32, bfloat16, uint8 or int8 for 8-bit ones. Rounds to nearest even, saturates.
     isa : str, optional
-        Generate for a lower instruction set level than `dlprim.isa()`.
+        Generate for a lower instruction set level than `dlprim.isa()`; where the CPU lacks it, for
+        the next lower one.
     scale : None, "tensor" or "column"
         Calls pass one float32 value, or n, that the sums are multiplied by.
     residual : bool

@@ -29,6 +29,12 @@ TEST_CASE("a kernel uses no more of the ISA than its types need") {
     CHECK(kernel_isa(kBf16, Isa::avx512_vnni) == Isa::avx512);
     CHECK(kernel_isa(kU8, Isa::avx512_bf16) == Isa::avx512_vnni);
     CHECK(kernel_isa(kU8, Isa::avx2) == Isa::avx2);
+    CHECK(kernel_isa(kU8, Isa::avx2_vnni) == Isa::avx2_vnni);
+    CHECK(kernel_isa(kU8, Isa::avx2_vnni_int8) == Isa::avx2_vnni);
+    CHECK(kernel_isa(kS8, Isa::avx2_vnni_int8) == Isa::avx2_vnni_int8);
+    CHECK(kernel_isa(kS8, Isa::avx512) == Isa::avx512);
+    CHECK(kernel_isa(kBf16, Isa::avx2_vnni_int8) == Isa::avx2);
+    CHECK(kernel_isa(typed(DType::f32, DType::f32, DType::f32), Isa::avx2_vnni) == Isa::avx2);
     CHECK(kernel_isa(kS8, Isa::scalar) == Isa::scalar);
 }
 
@@ -38,11 +44,17 @@ TEST_CASE("instructions follow from types and ISA") {
     CHECK(multiply_of(kBf16, Isa::avx512) == Multiply::widen_bf16);
     CHECK(multiply_of(kU8, Isa::avx512_vnni) == Multiply::dot_int8);
     CHECK(multiply_of(kU8, Isa::avx2) == Multiply::widen_int8);
+    CHECK(multiply_of(kU8, Isa::avx512) == Multiply::widen_int8);
+    CHECK(multiply_of(kS8, Isa::avx2_vnni) == Multiply::dot_int8);
+    CHECK(multiply_of(kU8, Isa::avx2_vnni_int8) == Multiply::dot_int8);
+    CHECK(multiply_of(kS8, Isa::avx2_vnni_int8) == Multiply::dot_signed_int8);
 }
 
 TEST_CASE("a signed A needs the column sums of B only where it goes in as unsigned") {
     CHECK(sums_b(kS8, Isa::avx512_vnni));
     CHECK(!sums_b(kS8, Isa::amx));
+    CHECK(sums_b(kS8, Isa::avx2_vnni));
+    CHECK(!sums_b(kS8, Isa::avx2_vnni_int8));
     CHECK(!sums_b(kS8, Isa::avx512));
     CHECK(!sums_b(kU8, Isa::avx512_vnni));
 }

@@ -11,7 +11,7 @@ namespace {
 constexpr double kSeconds = 1e-4;
 
 TEST_CASE("the roofs of every usable level are positive and finite") {
-    for (const Isa isa : {Isa::avx2, Isa::avx512, Isa::avx512_bf16, Isa::amx}) {
+    for (const Isa isa : {Isa::avx2, Isa::avx2_vnni, Isa::avx512, Isa::avx512_bf16, Isa::amx}) {
         if (isa > usable_isa()) {
             MESSAGE("skipped, not usable here: ", std::string(name_of(isa)));
             continue;

@@ -7,18 +7,15 @@
 
 #include "brgemm/plan.h"
 #include "jit/activation.h"
+#include "known_machines.h"
 
 namespace dlprim {
 namespace {
 
-constexpr int kQuad = 4;
+using testing::kIntel;
+using testing::kZen3;
 
-constexpr Machine kZen3{.l1 = 32768,
-                        .l2 = 524288,
-                        .fma_latency = 4,
-                        .bytes_from_l2_per_cycle = 25,
-                        .scattered_bytes_from_l2_per_cycle = 14,
-                        .l2_exposed = 0.1};
+constexpr int kQuad = 4;
 
 struct Setting {
     Isa isa;
@@ -33,6 +30,7 @@ std::vector<Setting> settings() {
         }
     }
     all.push_back({Isa::avx2, kZen3});
+    all.push_back({Isa::avx2, kIntel});
     return all;
 }
 
@@ -139,12 +137,12 @@ std::string fault_in_registers(const BrgemmPlan& plan, const Tile& tile) {
     occupy(map.quads, plan.spec.trans_a ? tile.quad_rows / kQuad : tile.quad_rows);
     if (*std::max_element(uses.begin(), uses.end()) > 1) return "two roles share a register";
     if (a_from_memory && (tile.vectors > 1 || tile.quad_rows > 0)) return "no register for A";
-    if (a_from_memory && plan.isa == Isa::avx2) return "AVX2 has no embedded broadcast";
+    if (a_from_memory && plan.isa < Isa::avx512) return "AVX2 has no embedded broadcast";
     const int used = static_cast<int>(std::count(uses.begin(), uses.end(), 1));
     const Epilogue& epilogue = plan.spec.epilogue;
     const int finishing =
         std::max(epilogue.bias ? 1 : 0, activation_registers(epilogue.activation)) +
-        (plan.isa == Isa::avx2 && plan.tail_lanes > 0 ? 1 : 0);
+        (plan.isa < Isa::avx512 && plan.tail_lanes > 0 ? 1 : 0);
     if (map.b + finishing > map.total) return "the epilogue's registers were not subtracted";
     if (used > map.total) return "the total leaves out a register";
     return "";
@@ -237,6 +235,31 @@ TEST_CASE("every tile has enough accumulators to hide the latency of the FMA") {
     }
 }
 
+// Two dot products start per cycle and take five.
+TEST_CASE("tiles of bytes on 256-bit registers fit and hide the latency of the dot product") {
+    for (const Isa isa : {Isa::avx2_vnni, Isa::avx2_vnni_int8}) {
+        for (const bool trans_a : {false, true}) {
+            for (std::int64_t m = 1; m <= 70; ++m) {
+                for (std::int64_t n = 1; n <= 140; n += 3) {
+                    const DType a = isa == Isa::avx2_vnni ? DType::u8 : DType::s8;
+                    const BrgemmPlan plan = make_plan(validated({.m = m,
+                                                                 .n = n,
+                                                                 .k = 64,
+                                                                 .a_type = a,
+                                                                 .b_type = DType::s8,
+                                                                 .c_type = DType::s32,
+                                                                 .trans_a = trans_a}),
+                                                      isa, {});
+                    CHECK(plan.isa == isa);
+                    CHECK(fault(plan) == "");
+                    const bool enough = m < 12 || n < 16 || plan.main_tile().accumulators() >= 10;
+                    CHECK_MESSAGE(enough, to_string(plan));
+                }
+            }
+        }
+    }
+}
+
 TEST_CASE("a plan depends on its arguments alone") {
     const BrgemmSpec spec = validated({.m = 49, .n = 100, .k = 33});
     for (const Setting& setting : settings()) {
@@ -246,31 +269,6 @@ TEST_CASE("a plan depends on its arguments alone") {
         CHECK(print() == first);
         CHECK(std::async(std::launch::async, print).get() == first);
     }
-}
-
-std::string tiles_of(std::int64_t m, std::int64_t n, bool trans_a, const Machine& machine) {
-    std::string text;
-    const BrgemmSpec spec = validated({.m = m, .n = n, .k = 64, .trans_a = trans_a});
-    for (const ColumnGroup& columns : make_plan(spec, Isa::avx2, machine).columns) {
-        text += text.empty() ? "" : " ";
-        text += std::to_string(columns.count) + "*";
-        for (const RowGroup& rows : columns.rows) {
-            text += "[" + std::to_string(rows.count) + "*" + std::to_string(rows.tile.rows) + "x" +
-                    std::to_string(rows.tile.vectors) + "]";
-        }
-    }
-    return text;
-}
-
-// What was fastest there, tried tile by tile.
-TEST_CASE("plans for an AVX2 machine with a narrow L2 cache take whole cache lines of B") {
-    CHECK(tiles_of(64, 64, false, kZen3) == "4*[9*6x2][2*5x2]");
-    CHECK(tiles_of(28, 64, false, kZen3) == "4*[3*6x2][2*5x2]");
-    CHECK(tiles_of(24, 64, false, kZen3) == "4*[4*6x2]");
-    CHECK(tiles_of(64, 24, false, kZen3) == "1*[16*4x3]");
-    CHECK(tiles_of(64, 64, true, kZen3) == "4*[9*6x2][2*5x2]");
-    CHECK(tiles_of(1, 64, false, kZen3) == "1*[1*1x8]");
-    CHECK(tiles_of(3, 64, false, kZen3) == "2*[1*3x4]");
 }
 
 TEST_CASE("scalar has no tiles and no registers") {

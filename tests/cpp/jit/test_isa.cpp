@@ -11,8 +11,8 @@
 namespace dlprim {
 namespace {
 
-constexpr std::array kAll = {Isa::scalar,      Isa::avx2,        Isa::avx512,
-                             Isa::avx512_vnni, Isa::avx512_bf16, Isa::amx};
+constexpr std::array kAll = {Isa::scalar, Isa::avx2,        Isa::avx2_vnni,   Isa::avx2_vnni_int8,
+                             Isa::avx512, Isa::avx512_vnni, Isa::avx512_bf16, Isa::amx};
 
 TEST_CASE("ISA levels survive a round trip through their names") {
     for (const Isa isa : kAll) CHECK(parse_isa(std::string(name_of(isa))) == isa);
@@ -41,6 +41,7 @@ TEST_CASE("levels are ordered and a higher one has no smaller vector file") {
     }
     CHECK(vector_file(Isa::avx2).registers == 16);
     CHECK(vector_file(Isa::avx2).bytes == 32);
+    CHECK(vector_file(Isa::avx2_vnni_int8).bytes == 32);
     CHECK(vector_file(Isa::avx512).registers == 32);
     CHECK(vector_file(Isa::avx512).bytes == 64);
 }
@@ -60,7 +61,22 @@ TEST_CASE("usable_isa is what is detected, lowered to DLPRIM_MAX_ISA") {
     const char* limit = std::getenv("DLPRIM_MAX_ISA");
     const bool limited = limit != nullptr && *limit != '\0';
     const Isa expected = limited ? std::min(detected_isa(), parse_isa(limit)) : detected_isa();
-    CHECK(usable_isa() == expected);
+    CHECK(usable_isa() == usable_isa(expected));
+}
+
+// Zen 4 has AVX-512 and neither of them, most CPUs with AVX-VNNI have no AVX-VNNI-INT8.
+TEST_CASE("a level between AVX2 and AVX-512 that the CPU lacks is the next lower one it has") {
+    for (const Isa limit : kAll) {
+        const Isa level = usable_isa(limit);
+        CHECK(level <= std::min(limit, usable_isa()));
+        CHECK(usable_isa(level) == level);
+        const bool may_lack = limit == Isa::avx2_vnni || limit == Isa::avx2_vnni_int8;
+        const Isa least = may_lack ? Isa::avx2 : limit;
+        CHECK(level >= std::min(least, usable_isa()));
+    }
+    __builtin_cpu_init();
+    const bool has_vnni = __builtin_cpu_supports("avxvnni") && usable_isa() >= Isa::avx2_vnni;
+    CHECK((usable_isa(Isa::avx2_vnni) == Isa::avx2_vnni) == has_vnni);
 }
 
 }  // namespace
