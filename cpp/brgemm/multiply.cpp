@@ -4,6 +4,16 @@
 #include <array>
 
 namespace dlprim {
+namespace {
+
+// Fewer multiplications than this take less time than to configure tiles.
+constexpr std::int64_t kLeastForTiles = 2048;
+
+bool pays_with_tiles(const BrgemmSpec& spec) {
+    return spec.a_type != DType::f32 && spec.m * spec.n * spec.k >= kLeastForTiles;
+}
+
+}  // namespace
 
 std::string_view name_of(Multiply multiply) {
     constexpr std::array<std::string_view, 7> names = {
@@ -12,7 +22,7 @@ std::string_view name_of(Multiply multiply) {
 }
 
 Isa kernel_isa(const BrgemmSpec& spec, Isa isa) {
-    if (spec.a_type != DType::f32 && isa >= Isa::amx) return Isa::amx;
+    if (isa >= Isa::amx && pays_with_tiles(spec)) return Isa::amx;
     if (spec.a_type == DType::bf16 && isa >= Isa::avx512_bf16) return Isa::avx512_bf16;
     if (is_int8(spec.a_type) && isa >= Isa::avx512_vnni) return Isa::avx512_vnni;
     if (isa >= Isa::avx512) return Isa::avx512;

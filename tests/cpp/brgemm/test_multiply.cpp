@@ -26,6 +26,9 @@ TEST_CASE("a kernel uses no more of the ISA than its types need") {
     CHECK(kernel_isa(kBf16, Isa::amx) == Isa::amx);
     CHECK(kernel_isa(kBf16, Isa::avx512_bf16) == Isa::avx512_bf16);
     CHECK(kernel_isa(kS8, Isa::amx) == Isa::amx);
+    BrgemmSpec small = kBf16;
+    small.m = small.n = small.k = 8;
+    CHECK(kernel_isa(small, Isa::amx) == Isa::avx512_bf16);
     CHECK(kernel_isa(kBf16, Isa::avx512_vnni) == Isa::avx512);
     CHECK(kernel_isa(kU8, Isa::avx512_bf16) == Isa::avx512_vnni);
     CHECK(kernel_isa(kU8, Isa::avx2) == Isa::avx2);
