@@ -129,11 +129,18 @@ void RowEmitter::narrow_subnormals() {
 }
 
 // Once for every cache line.
+bool RowEmitter::begins_line(int operand, int lane) const {
+    return lane * lanes_ * size_of(plan_.spec.operands[bytes(operand)].dtype) % 64 == 0;
+}
+
 void RowEmitter::fetch_ahead(int operand, const Place& from, int lane) {
-    const RowOperand& it = plan_.spec.operands[bytes(operand)];
-    const bool begins_line = lane * lanes_ * size_of(it.dtype) % 64 == 0;
-    if (plan_.spec.ahead == 0 || it.shape != RowShape::tensor || !begins_line) return;
+    const bool is_tensor = plan_.spec.operands[bytes(operand)].shape == RowShape::tensor;
+    if (plan_.spec.ahead == 0 || !is_tensor || !begins_line(operand, lane)) return;
     prefetcht0(ptr[from + bytes(plan_.spec.ahead)]);
+}
+
+void RowEmitter::fetch(int operand, int lane) {
+    if (begins_line(operand, lane)) prefetcht0(ptr[place_of(operand, lane)]);
 }
 
 // The bytes of a vector's bits, in rax. Overwrites rcx, which is where they are when they have been

@@ -72,7 +72,9 @@ private:
     void load_elements_of(int operand, int to, Lane lane);
     void store_tensor(const RowStep& step, Lane lane);
     void add_to_column(const RowStep& step, Lane lane);
+    bool begins_line(int operand, int lane) const;
     void fetch_ahead(int operand, const Place& from, int lane);
+    void fetch(int operand, int lane);
     Place point_at_bits(int operand, int lane);
     void gate(const RowStep& step, int to, Lane lane);
     void store_bits(const RowStep& step, Lane lane);
