@@ -19,10 +19,12 @@ RowEmitter::Place RowEmitter::place_of(int operand, int lane) {
            bytes(std::int64_t{lane} * lanes_ * size);
 }
 
-// Overwrites rax.
+// The same.
 RowEmitter::Place RowEmitter::kept_place(int row, int lane) {
-    mov(rax, pointer_of(kMostRowOperands + row));
-    return rax + rsi * 4 + bytes(std::int64_t{lane} * lanes_ * 4);
+    const int pointer = pointers_.at(bytes(kMostRowOperands + row));
+    if (pointer < 0) mov(rax, pointer_of(kMostRowOperands + row));
+    return Xbyak::Reg64(pointer < 0 ? 0 : pointer) + rsi * 4 +
+           bytes(std::int64_t{lane} * lanes_ * 4);
 }
 
 RowEmitter::Place RowEmitter::stack_vector(int index) const { return rsp + bytes(index * 64); }

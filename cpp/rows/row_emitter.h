@@ -130,7 +130,8 @@ private:
     const RowPlan& plan_;
     int lanes_;
     bool masked_ = false;  // whether the body that is written is of a partial vector
-    std::array<int, kMostRowOperands> pointers_{};  // a register, or none (-1)
+    // Of operands, and behind kMostRowOperands of rows of scratch: a register, or none (-1).
+    std::vector<int> pointers_;
     std::deque<Narrowing> narrowings_;
     Xbyak::Label partial_masks_;
     Xbyak::Label lane_bits_;
