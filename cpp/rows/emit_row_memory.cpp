@@ -141,8 +141,14 @@ void RowEmitter::fetch_ahead(int operand, const Place& from, int lane) {
     prefetcht0(ptr[from + bytes(plan_.spec.ahead)]);
 }
 
-void RowEmitter::fetch(int operand, int lane) {
-    if (begins_line(operand, lane)) prefetcht0(ptr[place_of(operand, lane)]);
+// A row may be longer than the first cache.
+void RowEmitter::fetch(const RowStep& step, int lane) {
+    if (!begins_line(step.detail, lane)) return;
+    const Place place = place_of(step.detail, lane);
+    if (!step.streams) return prefetcht0(ptr[place]);
+    lea(rax, ptr[place]);
+    add(rax, ptr[argument(step.detail) + offsetof(RowArgs::Operand, stride)]);
+    prefetcht1(ptr[rax]);
 }
 
 // The bytes of a vector's bits, in rax. Overwrites rcx, which is where they are when they have been

@@ -308,7 +308,7 @@ void RowEmitter::body_step(const RowStep& step, Lane lane) {
             return load_elements_of(step.detail, register_of(step.to, lane.index), lane);
         case RowOp::store: return store_tensor(step, lane);
         case RowOp::add_to_column: return add_to_column(step, lane);
-        case RowOp::fetch: return fetch(step.detail, lane.index);
+        case RowOp::fetch: return fetch(step, lane.index);
         case RowOp::gate: return gate(step, register_of(step.to, lane.index), lane);
         case RowOp::store_bits: return store_bits(step, lane);
         case RowOp::keep:

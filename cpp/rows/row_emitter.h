@@ -74,7 +74,7 @@ private:
     void add_to_column(const RowStep& step, Lane lane);
     bool begins_line(int operand, int lane) const;
     void fetch_ahead(int operand, const Place& from, int lane);
-    void fetch(int operand, int lane);
+    void fetch(const RowStep& step, int lane);
     Place point_at_bits(int operand, int lane);
     void gate(const RowStep& step, int to, Lane lane);
     void store_bits(const RowStep& step, Lane lane);

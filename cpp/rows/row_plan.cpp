@@ -61,6 +61,7 @@ public:
         plan_.passes.resize(at(passes_ + 1));
         for (int pass = passes_ - 1; pass >= 0; --pass) collect(pass);
         for (int pass = 0; pass < passes_; ++pass) write_body(pass);
+        if (streams()) fetch_next_rows();
         write_single_steps();
         const bool fits = assign_registers(plan_, {.vectors = vectors_,
                                                    .columns = column_values_,
@@ -224,6 +225,30 @@ private:
             }
         }
         vectors_ = std::max(vectors_, static_cast<int>(taken.size()));
+    }
+
+    bool streams() const {
+        return std::any_of(
+            spec_.instructions.begin(), spec_.instructions.end(),
+            [](const RowInstruction& it) { return it.op == RowOp::store && it.bits != 0; });
+    }
+
+    // What no cache has: while the last pass that reads a tensor finds it in one, the next row is
+    // on its way.
+    void fetch_next_rows() {
+        for (int i = 0; i < count_; ++i) {
+            const RowInstruction& it = instruction(i);
+            if (it.op != RowOp::load || spec_.operands[it.detail].shape != RowShape::tensor)
+                continue;
+            int last = passes_ - 1;
+            while (last > 0 && !needed_[at(last)][at(i)]) --last;
+            if (last == 0) continue;
+            RowStep step;
+            step.op = RowOp::fetch;
+            step.detail = it.detail;
+            step.streams = true;
+            plan_.passes[at(last)].body.push_back(step);
+        }
     }
 
     // Loads of columns happen at the begin of a strip.
