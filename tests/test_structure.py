@@ -55,7 +55,7 @@ FOLDERS: dict[str, set[str]] = {
     "programs": {"tensor"},
     "layers": {"tensor", "reorder", "nest", "programs"},
     "linear": {"tensor", "reorder", "nest", "layers"},
-    "rnn": {"tensor", "reorder", "nest"},
+    "rnn": {"tensor", "reorder", "nest", "programs"},
     "winograd": {"tensor", "reorder", "nest", "conv"},
     "depthwise": {"tensor", "reorder", "nest", "conv"},
     "conv": {"tensor", "reorder", "nest", "layers", "winograd", "depthwise"},

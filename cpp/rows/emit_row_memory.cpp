@@ -19,10 +19,12 @@ RowEmitter::Place RowEmitter::place_of(int operand, int lane) {
            bytes(std::int64_t{lane} * lanes_ * size);
 }
 
-// Overwrites rax.
+// The same.
 RowEmitter::Place RowEmitter::kept_place(int row, int lane) {
-    mov(rax, pointer_of(kMostRowOperands + row));
-    return rax + rsi * 4 + bytes(std::int64_t{lane} * lanes_ * 4);
+    const int pointer = pointers_.at(bytes(kMostRowOperands + row));
+    if (pointer < 0) mov(rax, pointer_of(kMostRowOperands + row));
+    return Xbyak::Reg64(pointer < 0 ? 0 : pointer) + rsi * 4 +
+           bytes(std::int64_t{lane} * lanes_ * 4);
 }
 
 RowEmitter::Place RowEmitter::stack_vector(int index) const { return rsp + bytes(index * 64); }
@@ -129,11 +131,24 @@ void RowEmitter::narrow_subnormals() {
 }
 
 // Once for every cache line.
+bool RowEmitter::begins_line(int operand, int lane) const {
+    return lane * lanes_ * size_of(plan_.spec.operands[bytes(operand)].dtype) % 64 == 0;
+}
+
 void RowEmitter::fetch_ahead(int operand, const Place& from, int lane) {
-    const RowOperand& it = plan_.spec.operands[bytes(operand)];
-    const bool begins_line = lane * lanes_ * size_of(it.dtype) % 64 == 0;
-    if (plan_.spec.ahead == 0 || it.shape != RowShape::tensor || !begins_line) return;
+    const bool is_tensor = plan_.spec.operands[bytes(operand)].shape == RowShape::tensor;
+    if (plan_.spec.ahead == 0 || !is_tensor || !begins_line(operand, lane)) return;
     prefetcht0(ptr[from + bytes(plan_.spec.ahead)]);
+}
+
+// A row may be longer than the first cache.
+void RowEmitter::fetch(const RowStep& step, int lane) {
+    if (!begins_line(step.detail, lane)) return;
+    const Place place = place_of(step.detail, lane);
+    if (!step.streams) return prefetcht0(ptr[place]);
+    lea(rax, ptr[place]);
+    add(rax, ptr[argument(step.detail) + offsetof(RowArgs::Operand, stride)]);
+    prefetcht1(ptr[rax]);
 }
 
 // The bytes of a vector's bits, in rax. Overwrites rcx, which is where they are when they have been

@@ -426,22 +426,25 @@ void RowEmitter::finish_reductions(const RowPass& pass) {
     }
 }
 
-// By halving, and the result in every element.
+// Every element with the one half a vector away, a quarter, and so on: sums are in all of them
+// then, and of highest and lowest zeros, whose signs may differ, one is taken.
 void RowEmitter::combine_across(RowOp op, int index) {
-    const Xbyak::Xmm low(index), other(0);
+    constexpr std::uint8_t kOtherHalf = 0b01001110, kNeighbour = 0b10110001;
+    const Vector value = vector(index), other = vector(0);
     if (avx512()) {
-        vextractf64x4(Xbyak::Ymm(0), Xbyak::Zmm(index), 1);
-        combine(op, index, 0);
-        vextractf32x4(other, Xbyak::Ymm(index), 1);
+        for (const std::uint8_t from : {kOtherHalf, kNeighbour}) {
+            vshuff64x2(Xbyak::Zmm(0), Xbyak::Zmm(index), Xbyak::Zmm(index), from);
+            combine(op, index, 0);
+        }
     } else {
-        vextractf128(other, Xbyak::Ymm(index), 1);
+        vperm2f128(Xbyak::Ymm(0), Xbyak::Ymm(index), Xbyak::Ymm(index), 1);
+        combine(op, index, 0);
     }
-    combine(op, index, 0);
-    vpshufd(other, low, 0b01001110);
-    combine(op, index, 0);
-    vpshufd(other, low, 0b10110001);
-    combine(op, index, 0);
-    vbroadcastss(vector(index), low);
+    for (const std::uint8_t from : {kOtherHalf, kNeighbour}) {
+        vpshufd(other, value, from);
+        combine(op, index, 0);
+    }
+    if (op != RowOp::sum) vbroadcastss(value, Xbyak::Xmm(index));
 }
 
 }  // namespace dlprim

@@ -26,7 +26,7 @@ RowEmitter::RowEmitter(const RowPlan& plan, void* buffer)
     : ElementAssembler(plan.isa, buffer, kMostCodeBytes),
       plan_(plan),
       lanes_(vector_file(plan.isa).bytes / 4) {
-    pointers_.fill(-1);
+    pointers_.assign(static_cast<std::size_t>(kMostRowOperands + plan.kept_rows), -1);
     std::size_t next = 0;
     for (const RowShape shape :
          {RowShape::tensor, RowShape::bits, RowShape::column, RowShape::row}) {
@@ -34,6 +34,9 @@ RowEmitter::RowEmitter(const RowPlan& plan, void* buffer)
             const bool is_used = plan.spec.operands[i].shape == shape;
             if (is_used && next < kPointers.size()) pointers_.at(i) = kPointers.at(next++);
         }
+    }
+    for (std::size_t i = kMostRowOperands; i < pointers_.size() && next < kPointers.size(); ++i) {
+        pointers_.at(i) = kPointers.at(next++);
     }
 }
 
@@ -123,7 +126,12 @@ void RowEmitter::point_at_scratch() {
     and_(rcx, -64);
     mov(rax, ptr[rdi + offsetof(RowArgs, scratch)]);
     for (int row = 0; row < plan_.kept_rows; ++row) {
-        mov(pointer_of(kMostRowOperands + row), rax);
+        const int pointer = pointers_.at(static_cast<std::size_t>(kMostRowOperands + row));
+        if (pointer < 0) {
+            mov(pointer_of(kMostRowOperands + row), rax);
+        } else {
+            mov(Xbyak::Reg64(pointer), rax);
+        }
         add(rax, rcx);
     }
 }
@@ -189,13 +197,21 @@ void RowEmitter::rest_of_row(const Body& body, const After& after) {
 }
 
 void RowEmitter::main_loop(const RowPass& pass) {
-    Xbyak::Label chain, next, done;
+    Xbyak::Label chain, next, only_one, done;
     const bool sums = has_sums(pass);
     const int step = plan_.unroll * lanes_;
     cmp(rsi, number_of_call(Number::main_end));
     jge(done, T_NEAR);
     start_reductions(pass, std::max(1, plan_.unroll / 2), plan_.unroll);
-    if (sums) move_totals(pass, true);
+    // Of one chain there is no total.
+    const auto skip_if_only_one = [&](const Xbyak::Label& to) {
+        cmp(number_of_call(Number::main_end), kChain * step);
+        jle(to, T_NEAR);
+    };
+    if (sums) {
+        skip_if_only_one(chain);
+        move_totals(pass, true);
+    }
     L(chain);
     if (sums) {
         lea(rax, ptr[rsi + static_cast<std::size_t>(kChain * step)]);
@@ -211,10 +227,12 @@ void RowEmitter::main_loop(const RowPass& pass) {
     cmp(rsi, number_of_call(end));
     jl(next, T_NEAR);
     if (sums) {
+        skip_if_only_one(only_one);
         empty_sums(pass);
         cmp(rsi, number_of_call(Number::main_end));
         jl(chain, T_NEAR);
         move_totals(pass, false);
+        L(only_one);
     }
     combine_lanes(pass, plan_.unroll / 2);
     L(done);
@@ -290,6 +308,7 @@ void RowEmitter::body_step(const RowStep& step, Lane lane) {
             return load_elements_of(step.detail, register_of(step.to, lane.index), lane);
         case RowOp::store: return store_tensor(step, lane);
         case RowOp::add_to_column: return add_to_column(step, lane);
+        case RowOp::fetch: return fetch(step, lane.index);
         case RowOp::gate: return gate(step, register_of(step.to, lane.index), lane);
         case RowOp::store_bits: return store_bits(step, lane);
         case RowOp::keep:

@@ -17,9 +17,14 @@ inline constexpr int kRowScratchSlack = 16;
 
 struct RowArgs {
     struct Operand {
-        void* data = nullptr;
+        // No values: programs look at no operands but those that they name, and clearing the others
+        // takes as long as a short row.
+        Operand() {}
+        Operand(void* first, std::int64_t to_next) : data(first), stride(to_next) {}
+
+        void* data;
         // Bytes from row to row; elements of a row are neighbours. Columns and scalars have none.
-        std::int64_t stride = 0;
+        std::int64_t stride;
     };
 
     std::int64_t rows = 0;

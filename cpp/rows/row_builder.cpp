@@ -44,6 +44,12 @@ void RowBuilder::store_bits(RowValue value) {
     write({RowShape::bits, DType::u8, true}, RowOp::store_bits, value);
 }
 
+void RowBuilder::fetch(DType dtype) {
+    spec_.operands.push_back({RowShape::tensor, dtype, false});
+    const auto operand = static_cast<std::uint8_t>(spec_.operands.size() - 1);
+    spec_.instructions.push_back({.op = RowOp::fetch, .detail = operand});
+}
+
 RowSpec RowBuilder::spec() const {
     validate(spec_);
     return spec_;
@@ -63,12 +69,21 @@ RowValue RowBuilder::apply(RowOp op, std::initializer_list<RowValue> inputs, std
 }
 
 RowValue RowBuilder::operand(RowOperand operand) {
+    RowValue value(this, kNoValue);
+    value.operand_ = static_cast<std::int16_t>(spec_.operands.size());
+    read_.push_back(spec_.operands.size());
     spec_.operands.push_back(operand);
-    return instruction(
-        {.op = RowOp::load, .detail = static_cast<std::uint8_t>(spec_.operands.size() - 1)});
+    return value;
+}
+
+RowValue RowBuilder::loaded(std::size_t operand) {
+    return instruction({.op = RowOp::load, .detail = static_cast<std::uint8_t>(operand)});
 }
 
 void RowBuilder::write(RowOperand operand, RowOp op, RowValue value) {
+    for (const std::size_t read : read_) {
+        if (spec_.operands[read].dtype == operand.dtype) loaded(read);
+    }
     spec_.operands.push_back(operand);
     RowInstruction it{.op = op, .detail = static_cast<std::uint8_t>(spec_.operands.size() - 1)};
     it.inputs[0] = index_of(value);
@@ -92,7 +107,8 @@ std::int16_t RowBuilder::index_of(RowValue value) {
     if (value.builder_ != this) {
         throw std::invalid_argument("an operation has values of two row programs");
     }
-    return value.index_;
+    if (value.operand_ == kNoValue) return value.index_;
+    return loaded(static_cast<std::size_t>(value.operand_)).index_;
 }
 
 }  // namespace dlprim

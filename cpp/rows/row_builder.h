@@ -31,6 +31,7 @@ private:
     RowBuilder* builder_ = nullptr;  // null: a number, which becomes an instruction where it meets
     std::int16_t index_ = kNoValue;  // a value of a program
     float number_ = 0;
+    std::int16_t operand_ = kNoValue;  // one that is loaded where it is first used
 };
 
 // A comparison as such has no value; it selects one.
@@ -47,7 +48,8 @@ public:
     RowBuilder& operator=(const RowBuilder&) = delete;
     ~RowBuilder() = default;
 
-    // Operands that are read.
+    // Operands that are read. They are loaded where they are first used, or before anything is
+    // stored as their type.
     RowValue tensor(DType dtype);
     RowValue column(DType dtype = DType::f32);
     RowValue per_row();
@@ -68,6 +70,8 @@ public:
 
     // Bytes in front of what is loaded and stored that are fetched for later.
     void fetch_ahead(std::int32_t bytes) { spec_.ahead = bytes; }
+    // A tensor that is only fetched for later, which may lie anywhere.
+    void fetch(DType dtype);
 
     // The program up to here. Throws what validate() does.
     RowSpec spec() const;
@@ -78,11 +82,13 @@ public:
 
 private:
     RowValue operand(RowOperand operand);
+    RowValue loaded(std::size_t operand);
     void write(RowOperand operand, RowOp op, RowValue value);
     RowValue instruction(const RowInstruction& it);
     std::int16_t index_of(RowValue value);
 
     RowSpec spec_;
+    std::vector<std::size_t> read_;  // operands
 };
 
 inline RowValue operator+(RowValue a, RowValue b) { return RowBuilder::apply(RowOp::add, {a, b}); }

@@ -72,7 +72,9 @@ private:
     void load_elements_of(int operand, int to, Lane lane);
     void store_tensor(const RowStep& step, Lane lane);
     void add_to_column(const RowStep& step, Lane lane);
+    bool begins_line(int operand, int lane) const;
     void fetch_ahead(int operand, const Place& from, int lane);
+    void fetch(const RowStep& step, int lane);
     Place point_at_bits(int operand, int lane);
     void gate(const RowStep& step, int to, Lane lane);
     void store_bits(const RowStep& step, Lane lane);
@@ -128,7 +130,8 @@ private:
     const RowPlan& plan_;
     int lanes_;
     bool masked_ = false;  // whether the body that is written is of a partial vector
-    std::array<int, kMostRowOperands> pointers_{};  // a register, or none (-1)
+    // Of operands, and behind kMostRowOperands of rows of scratch: a register, or none (-1).
+    std::vector<int> pointers_;
     std::deque<Narrowing> narrowings_;
     Xbyak::Label partial_masks_;
     Xbyak::Label lane_bits_;

@@ -22,6 +22,8 @@ constexpr int kHeavy = 10;
 // Elements of a strip, at least: as many channels as blocks of activations have, so that a row of
 // one is a strip. Rather than have fewer, columns are loaded again for every row.
 constexpr int kFewestInStrip = 64;
+// Rather than have fewer than these, rows are outside, and columns are in memory.
+constexpr int kNarrowestStrip = 32;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
@@ -39,7 +41,8 @@ int cost_of(const RowInstruction& it) {
 
 class Planner {
 public:
-    // So many of the columns that are read stay in registers, at most.
+    // So many of the columns that are read stay in registers, at most; below 0, there are no
+    // strips.
     Planner(const RowSpec& spec, Isa isa, int most_held)
         : spec_(spec),
           most_held_(most_held),
@@ -53,19 +56,20 @@ public:
 
     RowPlan planned() {
         place_in_time();
-        plan_.by_strips = runs_by_strips();
+        plan_.by_strips = most_held_ >= 0 && runs_by_strips();
         place_single_values();
         plan_.passes.resize(at(passes_ + 1));
         for (int pass = passes_ - 1; pass >= 0; --pass) collect(pass);
         for (int pass = 0; pass < passes_; ++pass) write_body(pass);
+        if (streams()) fetch_next_rows();
         write_single_steps();
         const bool fits = assign_registers(plan_, {.vectors = vectors_,
                                                    .columns = column_values_,
                                                    .singles = singles_,
                                                    .operands = has_operands_,
                                                    .heavy = is_heavy()});
-        // Where fewer columns are held they may.
-        if (!fits && held_ == 0) {
+        // Strips may be narrower, or none.
+        if (!fits && !plan_.by_strips) {
             throw std::invalid_argument(
                 "a row program needs " + std::to_string(plan_.registers.singles) +
                 " registers, expected at most " + std::to_string(vector_file(plan_.isa).registers));
@@ -118,7 +122,7 @@ private:
     bool runs_per_vector(int i) const {
         const RowInstruction& it = instruction(i);
         if (it.op == RowOp::store) return spec_.operands[it.detail].shape == RowShape::tensor;
-        if (it.op == RowOp::store_bits) return true;
+        if (it.op == RowOp::store_bits || it.op == RowOp::fetch) return true;
         return !uniform_[at(i)] || is_reduction(it.op) || it.op == RowOp::add_to_column;
     }
 
@@ -221,6 +225,30 @@ private:
             }
         }
         vectors_ = std::max(vectors_, static_cast<int>(taken.size()));
+    }
+
+    bool streams() const {
+        return std::any_of(
+            spec_.instructions.begin(), spec_.instructions.end(),
+            [](const RowInstruction& it) { return it.op == RowOp::store && it.bits != 0; });
+    }
+
+    // What no cache has: while the last pass that reads a tensor finds it in one, the next row is
+    // on its way.
+    void fetch_next_rows() {
+        for (int i = 0; i < count_; ++i) {
+            const RowInstruction& it = instruction(i);
+            if (it.op != RowOp::load || spec_.operands[it.detail].shape != RowShape::tensor)
+                continue;
+            int last = passes_ - 1;
+            while (last > 0 && !needed_[at(last)][at(i)]) --last;
+            if (last == 0) continue;
+            RowStep step;
+            step.op = RowOp::fetch;
+            step.detail = it.detail;
+            step.streams = true;
+            plan_.passes[at(last)].body.push_back(step);
+        }
     }
 
     // Loads of columns happen at the begin of a strip.
@@ -345,8 +373,8 @@ RowPlan make_row_plan(const RowSpec& spec, Isa isa) {
     if (isa < Isa::avx2) throw std::invalid_argument("a plan of a row program needs vectors");
     for (int held = kMostRowOperands;; held = std::min(held, columns_read(spec)) - 1) {
         RowPlan plan = Planner(spec, isa, held).planned();
-        const int lanes = vector_file(isa).bytes / 4;
-        if (!plan.by_strips || plan.unroll * lanes >= kFewestInStrip || held <= 0) return plan;
+        const int width = plan.unroll * vector_file(isa).bytes / 4;
+        if (!plan.by_strips || width >= (held > 0 ? kFewestInStrip : kNarrowestStrip)) return plan;
     }
 }
 

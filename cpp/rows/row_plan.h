@@ -48,7 +48,7 @@ struct RowStep {
     RowPlace to;
     std::array<RowPlace, 4> from;
     std::uint8_t detail = 0;
-    bool streams = false;  // a store around the caches
+    bool streams = false;  // a store around the caches; a fetch of the next row
     bool exact = false;    // a store of what bfloat16 holds
 
     friend bool operator==(const RowStep&, const RowStep&) = default;

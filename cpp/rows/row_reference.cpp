@@ -75,6 +75,7 @@ public:
                 case RowOp::lowest:
                     values_[i][0] = reduced(it.op, input(it, 0), args_.columns);
                     break;
+                case RowOp::fetch: break;
                 case RowOp::gate: gate(it, row, values_[i]); break;
                 case RowOp::store_bits: write_bits(it, row); break;
                 case RowOp::store:

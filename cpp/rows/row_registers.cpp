@@ -11,9 +11,12 @@ namespace {
 
 using Kind = RowPlace::Kind;
 
-// Vectors under way together: enough for the latency of sums, or of one long polynomial.
+// Vectors under way together: enough for the latency of one sum, or of one long polynomial. Of more
+// sums fewer will do, and leave registers to single values, for which rows wait.
 constexpr int kMostUnrolled = 8;
 constexpr int kMostUnrolledHeavy = 4;
+
+constexpr int kNoPass = -1;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
@@ -46,10 +49,49 @@ std::vector<int> uses_of_singles(const RowPlan& plan, int singles) {
     return uses;
 }
 
-// Registers that are left go to the single values that are read most.
+// Of each single value the pass in front of which alone it is made and read, or none.
+std::vector<int> passes_of_singles(const RowPlan& plan, int singles) {
+    constexpr int kUnknown = -2;
+    std::vector<int> found(at(singles), kUnknown);
+    const auto mention = [&](const RowPlace& place, int pass) {
+        if (place.kind != Kind::single) return;
+        int& it = found[at(place.index)];
+        it = it == kUnknown || it == pass ? pass : kNoPass;
+    };
+    const auto mention_all = [&](const RowStep& step, int pass) {
+        mention(step.to, pass);
+        for (const RowPlace& place : step.from) mention(place, pass);
+    };
+    for (const RowStep& step : plan.once) mention_all(step, kNoPass);
+    for (int pass = 0; pass < static_cast<int>(plan.passes.size()); ++pass) {
+        const RowPass& it = plan.passes[at(pass)];
+        for (const RowStep& step : it.before) mention_all(step, pass);
+        for (const RowStep& step : it.body) mention_all(step, kNoPass);
+        for (const RowReduction& reduction : it.reductions) mention(reduction.result, pass + 1);
+    }
+    return found;
+}
+
+// What holds nothing between two passes: vectors but the first, through which values of the stack
+// are made, and accumulators but those that have the sums.
+std::vector<int> free_between_passes(const RowPlan& plan) {
+    const RowRegisters& map = plan.registers;
+    std::vector<int> free;
+    for (int index = map.vectors + 1; index < map.columns; ++index) free.push_back(index);
+    for (int index = map.accumulators; index < map.singles; ++index) {
+        if ((index - map.accumulators) % plan.unroll != 0) free.push_back(index);
+    }
+    return free;
+}
+
+// Values that are read between two passes alone go to what is free there. Registers that are left
+// go to the others that are read most.
 void deal_singles(RowPlan& plan, int singles) {
     const int all = vector_file(plan.isa).registers;
     const std::vector<int> uses = uses_of_singles(plan, singles);
+    const std::vector<int> passes = passes_of_singles(plan, singles);
+    const std::vector<int> free = free_between_passes(plan);
+    std::vector<std::size_t> taken(plan.passes.size() + 1, 0);
     std::vector<int> order(at(singles));
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(),
@@ -57,6 +99,11 @@ void deal_singles(RowPlan& plan, int singles) {
     std::vector<RowPlace> dealt(at(singles));
     int next = plan.registers.singles;
     for (const int single : order) {
+        const int pass = passes[at(single)];
+        if (pass >= 0 && taken[at(pass)] < free.size()) {
+            dealt[at(single)] = {.kind = Kind::single, .index = free[taken[at(pass)]++]};
+            continue;
+        }
         dealt[at(single)] = next < all
                                 ? RowPlace{.kind = Kind::single, .index = next++}
                                 : RowPlace{.kind = Kind::stack, .index = plan.stack_vectors++};
@@ -98,7 +145,7 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand) {
         return map;
     };
     plan.takes_turns = demand.heavy;
-    plan.unroll = demand.heavy ? kMostUnrolledHeavy : kMostUnrolled;
+    plan.unroll = demand.heavy || accumulators > 1 ? kMostUnrolledHeavy : kMostUnrolled;
     while (plan.unroll > 1 && at_unroll(plan.unroll).singles > all) plan.unroll /= 2;
     plan.registers = at_unroll(plan.unroll);
     if (plan.registers.singles > all) return false;

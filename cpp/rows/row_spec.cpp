@@ -14,6 +14,7 @@ int inputs_of(RowOp op) {
         case RowOp::load:
         case RowOp::constant:
         case RowOp::columns:
+        case RowOp::fetch:
         case RowOp::reload: return 0;
         case RowOp::add:
         case RowOp::subtract:
@@ -52,7 +53,7 @@ void validate_inputs(const RowSpec& spec, std::size_t index) {
 
 bool names_operand(RowOp op) {
     return op == RowOp::load || op == RowOp::store || op == RowOp::add_to_column ||
-           op == RowOp::gate || op == RowOp::store_bits;
+           op == RowOp::gate || op == RowOp::store_bits || op == RowOp::fetch;
 }
 
 void validate_access(const RowSpec& spec, std::size_t index, const std::vector<bool>& uniform) {
@@ -65,7 +66,10 @@ void validate_access(const RowSpec& spec, std::size_t index, const std::vector<b
     }
     const bool of_bits = it.op == RowOp::gate || it.op == RowOp::store_bits;
     if (of_bits != (operand.shape == RowShape::bits)) refuse(index, "takes numbers for bits");
-    if (it.op == RowOp::load || it.op == RowOp::gate) return;
+    if (it.op == RowOp::fetch && operand.shape != RowShape::tensor) {
+        refuse(index, "fetches what is no tensor");
+    }
+    if (it.op == RowOp::load || it.op == RowOp::gate || it.op == RowOp::fetch) return;
     if (!operand.written) refuse(index, "writes an operand that is for reading");
     if (it.op == RowOp::add_to_column) {
         if (operand.shape != RowShape::column || operand.dtype != DType::f32) {

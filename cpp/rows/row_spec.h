@@ -18,7 +18,7 @@
 namespace dlprim {
 
 // Operands of a program at most, which is what the arguments have room for.
-inline constexpr int kMostRowOperands = 20;
+inline constexpr int kMostRowOperands = 28;
 
 // Where an operand has elements: everywhere, one per row, one per column, one at all. Bits are a
 // tensor of them, the first of a byte in its lowest place, and every row begins with a byte.
@@ -62,6 +62,7 @@ enum class RowOp : std::uint8_t {
     store,
     store_bits,     // to the operand `detail`: set where the input is not <= 0
     add_to_column,  // to the float32 operand `detail`, for every row
+    fetch,          // into the cache, from the tensor `detail`, of which nothing else is used
     // Made by plans alone: to and from scratch, across passes over the row.
     keep,
     reload,
@@ -74,7 +75,7 @@ constexpr bool is_reduction(RowOp op) {
 }
 constexpr bool has_result(RowOp op) {
     return op != RowOp::store && op != RowOp::store_bits && op != RowOp::add_to_column &&
-           op != RowOp::keep;
+           op != RowOp::keep && op != RowOp::fetch;
 }
 
 inline constexpr std::int16_t kNoValue = -1;

@@ -40,8 +40,9 @@ private:
     }
 
     void load_another() {
-        switch (draw_.from(0, 5)) {
+        switch (draw_.from(0, 6)) {
             case 5: bits_.push_back(row_.bits()); return exact_results_.push_back(true);
+            case 6: row_.fetch(draw_.one_of(kTypes)); return exact_results_.push_back(true);
             case 0: return load(row_.column(draw_.one_of(kTypes)));
             case 1: return load(row_.per_row(), true);
             case 2: return load(row_.scalar(), true);

@@ -205,11 +205,12 @@ py::dtype bfloat16_dtype() {
 }
 
 std::optional<DType> float_type_of(const py::array& array) {
-    // In native byte order it is usually one object.
+    // In native byte order each is usually one object.
     static const PyObject* const usual = numpy_dtype(DType::f32).release().ptr();
-    if (reinterpret_cast<const py::detail::PyArray_Proxy*>(array.ptr())->descr == usual) {
-        return DType::f32;
-    }
+    const auto* const found =
+        reinterpret_cast<const py::detail::PyArray_Proxy*>(array.ptr())->descr;
+    if (found == usual) return DType::f32;
+    if (found == bfloat16_dtype().ptr()) return DType::bf16;
     const py::dtype dtype = array.dtype();
     const auto is = [&](const py::dtype& other) { return dtype.is(other) || dtype.equal(other); };
     if (is(numpy_dtype(DType::f32))) return DType::f32;

@@ -30,7 +30,7 @@ struct Alike {
 };
 
 // Of an array that is one of float32 or bfloat16.
-DType float_type_of(py::handle array) {
+DType known_float_type(py::handle array) {
     return py::isinstance<py::array_t<float>>(array) ? DType::f32 : DType::bf16;
 }
 
@@ -43,7 +43,7 @@ Elementwise parse_operation(const std::string& name) {
 // Results may be exactly one of the operands.
 py::object elementwise(const std::string& name, py::handle src, py::handle other, py::handle out) {
     const Elementwise operation = parse_operation(name);
-    const DType dtype = float_type_of(src);
+    const DType dtype = known_float_type(src);
     const Alike alike(src, other);
     const bool is_gradient = operation == Elementwise::relu_backward;
     Call call;
@@ -55,7 +55,7 @@ py::object elementwise(const std::string& name, py::handle src, py::handle other
 }
 
 py::object dropout(py::handle src, py::handle out, const Dropout& it) {
-    const DType dtype = float_type_of(src);
+    const DType dtype = known_float_type(src);
     const Alike alike(src);
     Call call;
     const Memory from = call.operand("x", src, alike.of(dtype));

@@ -7,8 +7,10 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/arrays/array.h"
@@ -21,12 +23,13 @@ namespace {
 
 class RowProgram {
 public:
-    RowProgram(const std::string& name, const std::string& dtype)
-        : kernel_(row_kernel(row_program(name, parse_dtype(dtype)))) {}
+    explicit RowProgram(std::string name) : name_(std::move(name)) {}
 
     // Operands in their order: arrays, and numbers for scalars.
-    void run(std::int64_t rows, std::int64_t columns, const py::tuple& operands) const {
-        const std::vector<RowOperand>& expected = kernel_->spec().operands;
+    void run(const std::string& dtype, std::int64_t rows, std::int64_t columns,
+             const py::tuple& operands) {
+        const RowKernel& kernel = this->kernel(parse_dtype(dtype));
+        const std::vector<RowOperand>& expected = kernel.spec().operands;
         if (operands.size() != expected.size()) throw std::logic_error("operands are missing");
         RowArgs args{.rows = rows, .columns = columns};
         std::array<float, kMostRowOperands> numbers{};
@@ -47,60 +50,104 @@ public:
             if (!fits) throw std::logic_error("an operand does not fit its program");
             it = {const_cast<void*>(array.data()), width * size_of(expected[i].dtype)};
         }
-        const py::gil_scoped_release without_gil;
-        run_rows(*kernel_, args);
+        run_released(kernel, args);
     }
 
-    // What a program of float32 with one result makes of its other operands, along the last axis or
-    // of all elements in one row. None where an array is of another kind, shape or order.
-    py::object made(bool as_one_row, const py::args& given) const {
-        const std::vector<RowOperand>& expected = kernel_->spec().operands;
-        if (given.size() + 1 != expected.size() || expected.back().dtype != DType::f32) {
-            return py::none();
-        }
-        const py::handle first = given[0];
-        if (!is_plain(first)) return py::none();
-        const auto like = py::reinterpret_borrow<py::array>(first);
+    // What the program makes of the operands that it reads, along the last axis or of all elements
+    // in one row: a new array, or `out`, and behind it sums of columns, if any. None where an array
+    // is of another kind, shape or order.
+    py::object made(bool as_one_row, const py::object& out, const py::args& given) {
+        const std::optional<DType> dtype = plain_type(given[0]);
+        if (!dtype) return py::none();
+        const RowKernel& kernel = this->kernel(*dtype);
+        const std::vector<RowOperand>& expected = kernel.spec().operands;
+        const std::size_t count = given.size();
+        const bool is_all =
+            count < expected.size() && !expected[count - 1].written && expected[count].written;
+        if (!is_all) throw std::logic_error("operands are missing");
+        const auto like = py::reinterpret_borrow<py::array>(given[0]);
+        const bool has_out = !out.is_none();
+        if (has_out && !takes_result(out, like, expected[count].dtype)) return py::none();
         const std::int64_t columns = as_one_row ? like.size() : like.shape(like.ndim() - 1);
         RowArgs args{.rows = like.size() / columns, .columns = columns};
         std::array<float, kMostRowOperands> numbers{};
-        for (std::size_t i = 0; i < given.size(); ++i) {
+        for (std::size_t i = 0; i < count; ++i) {
             if (expected[i].shape == RowShape::scalar) {
                 numbers.at(i) = py::cast<float>(given[i]);
                 args.operands.at(i).data = &numbers.at(i);
                 continue;
             }
-            const py::handle object = given[i];
+            if (plain_type(given[i]) != expected[i].dtype) return py::none();
+            const auto array = py::reinterpret_borrow<py::array>(given[i]);
             const bool is_column = expected[i].shape == RowShape::column;
-            const bool is_read = expected[i].dtype == DType::f32 && !expected[i].written;
-            if (!is_read || !is_plain(object)) return py::none();
-            const auto array = py::reinterpret_borrow<py::array>(object);
             const bool fits = is_column ? array.ndim() == 1 && array.size() == columns
                                         : have_one_shape(array, like);
-            if (!fits) return py::none();
-            args.operands.at(i) = {const_cast<void*>(array.data()), columns * size_of(DType::f32)};
+            if (!fits || (has_out && !may_be(out, array, is_column))) return py::none();
+            args.operands.at(i) = operand_of(array, columns);
         }
-        static const py::dtype& dtype = *new py::dtype(numpy_dtype(DType::f32));
-        py::object result =
-            new_array({DType::f32, Shape(like.shape(), like.shape() + like.ndim())}, dtype);
-        args.operands.at(given.size()) = {py::reinterpret_borrow<py::array>(result).mutable_data(),
-                                          columns * size_of(DType::f32)};
-        {
-            const py::gil_scoped_release without_gil;
-            run_rows(*kernel_, args);
+        const Shape shape(like.shape(), like.shape() + like.ndim());
+        const py::object result = has_out ? out : new_array({*dtype, shape}, like.dtype());
+        args.operands.at(count) = operand_of(py::reinterpret_borrow<py::array>(result), columns);
+        if (count + 1 == expected.size()) {
+            run_released(kernel, args);
+            return result;
         }
-        return result;
+        py::tuple all(expected.size() - count);
+        all[0] = result;
+        for (std::size_t i = count + 1; i < expected.size(); ++i) {
+            auto sums = py::reinterpret_steal<py::array>(
+                new_array({DType::f32, {columns}}, numpy_dtype(DType::f32)).release());
+            std::fill_n(static_cast<float*>(sums.mutable_data()), columns, 0.0F);
+            args.operands.at(i) = operand_of(sums, columns);
+            all[i - count] = sums;
+        }
+        run_released(kernel, args);
+        return all;
     }
 
 private:
-    // Of float32 and no subclass, contiguous, aligned, not empty.
-    static bool is_plain(py::handle object) {
+    const RowKernel& kernel(DType dtype) {
+        std::shared_ptr<const RowKernel>& it = kernels_.at(dtype == DType::f32 ? 0 : 1);
+        if (it == nullptr) it = row_kernel(row_program(name_, dtype));
+        return *it;
+    }
+
+    static void run_released(const RowKernel& kernel, const RowArgs& args) {
+        const py::gil_scoped_release without_gil;
+        run_rows(kernel, args);
+    }
+
+    static RowArgs::Operand operand_of(const py::array& array, std::int64_t columns) {
+        return {const_cast<void*>(array.data()), columns * array.itemsize()};
+    }
+
+    // Of an array and no subclass, contiguous, aligned, not empty; bits are no numbers.
+    static std::optional<DType> plain_type(py::handle object) {
         const py::detail::npy_api& numpy = py::detail::npy_api::get();
-        if (Py_TYPE(object.ptr()) != numpy.PyArray_Type_) return false;
+        if (Py_TYPE(object.ptr()) != numpy.PyArray_Type_) return {};
         const auto array = py::reinterpret_borrow<py::array>(object);
         const int needed = int{py::array::c_style} | int{numpy.NPY_ARRAY_ALIGNED_};
-        return (array.flags() & needed) == needed && array.ndim() > 0 && array.size() > 0 &&
-               float_type_of(array) == DType::f32;
+        const bool fits =
+            (array.flags() & needed) == needed && array.ndim() > 0 && array.size() > 0;
+        if (!fits) return {};
+        const std::optional<DType> dtype = float_type_of(array);
+        if (!dtype || (*dtype == DType::bf16 && array.dtype().kind() == 'u')) return {};
+        return *dtype;
+    }
+
+    static bool takes_result(py::handle out, const py::array& like, DType dtype) {
+        if (plain_type(out) != dtype) return false;
+        const auto array = py::reinterpret_borrow<py::array>(out);
+        return array.writeable() && have_one_shape(array, like);
+    }
+
+    // Whether a result may be written there: on a tensor, or apart from an operand.
+    static bool may_be(py::handle out, const py::array& operand, bool is_column) {
+        const auto array = py::reinterpret_borrow<py::array>(out);
+        const auto* const to = static_cast<const char*>(array.data());
+        const auto* const from = static_cast<const char*>(operand.data());
+        const bool apart = to + array.nbytes() <= from || from + operand.nbytes() <= to;
+        return apart || (to == from && !is_column);
     }
 
     static bool have_one_shape(const py::array& one, const py::array& other) {
@@ -108,16 +155,18 @@ private:
                std::equal(one.shape(), one.shape() + one.ndim(), other.shape());
     }
 
-    std::shared_ptr<const RowKernel> kernel_;
+    std::string name_;
+    std::array<std::shared_ptr<const RowKernel>, 2> kernels_;  // float32, bfloat16; when asked for
 };
 
 }  // namespace
 
 void register_row_programs(py::module_& module) {
     py::class_<RowProgram>(module, "RowProgram")
-        .def(py::init<const std::string&, const std::string&>(), py::arg("name"), py::arg("dtype"))
-        .def("made", &RowProgram::made, py::arg("as_one_row"))
-        .def("run", &RowProgram::run, py::arg("rows"), py::arg("columns"), py::arg("operands"));
+        .def(py::init<std::string>(), py::arg("name"))
+        .def("made", &RowProgram::made, py::arg("as_one_row"), py::arg("out").none(true))
+        .def("run", &RowProgram::run, py::arg("dtype"), py::arg("rows"), py::arg("columns"),
+             py::arg("operands"));
     module.def("row_program_names", row_program_names);
 }
 

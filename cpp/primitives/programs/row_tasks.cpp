@@ -22,8 +22,11 @@ constexpr std::int64_t kFewestRows = 64;
 // Elements that take less time than finding out how to share them.
 constexpr std::int64_t kSmall = 8 * 1024;
 
-// Of the last cache, from which on nothing of a result is found there when it is read.
+// Of the last cache, from which on nothing of a result is found there when it is read; and what of
+// one a core has at most: larger ones are shared by more cores than a virtual machine tells, and
+// little faster than memory.
 constexpr double kShareOfCache = 0.75;
+constexpr double kMostOfCache = 32e6;
 
 class Run {
 public:
@@ -33,7 +36,7 @@ public:
     // Whether what is written would only push out of the caches what is read: and whether it may
     // go around them.
     bool exceeds_caches() const {
-        if (bytes() < kShareOfCache * this_machine().l3) return false;
+        if (bytes() < kShareOfCache * std::min(this_machine().l3, kMostOfCache)) return false;
         const std::int64_t first = is_elementwise() ? unaligned_elements() : 0;
         for (std::size_t i = 0; i < operands_.size(); ++i) {
             if (!is_written_tensor(operands_[i])) continue;

@@ -39,7 +39,8 @@ Rnn::Reorders::Reorders(const RnnShape& shape)
       delta_pairs(
           row_pairs(shape, {kSlots * shape.state().padded(), shape.state().width}, shape.rows())) {}
 
-Rnn::Rnn(const RnnShape& shape) : shape_(validated(shape)), reorders_(shape_) {
+Rnn::Rnn(const RnnShape& shape)
+    : shape_(validated(shape)), reorders_(shape_), gates_(shape_.cell, shape_.dtype) {
     for (const RnnPass pass : kRnnPasses) passes_.try_emplace(pass, rnn_rules(shape_, pass));
 }
 

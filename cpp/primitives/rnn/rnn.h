@@ -14,6 +14,7 @@
 
 #include "primitives/nest/scheduled_pass.h"
 #include "primitives/reorder/reorder.h"
+#include "primitives/rnn/rnn_gates.h"
 #include "primitives/rnn/rnn_panels.h"
 #include "primitives/rnn/rnn_pass.h"
 #include "primitives/tensor/workspace.h"
@@ -108,6 +109,7 @@ private:
     RnnShape shape_;
     Reorders reorders_;
     std::map<RnnPass, ScheduledPass> passes_;
+    GatePrograms gates_;
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };
 

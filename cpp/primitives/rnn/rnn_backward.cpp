@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 
 #include "primitives/nest/contraction_plan.h"
 #include "primitives/nest/fixed_parts.h"
@@ -71,6 +72,7 @@ public:
         load_state(tensors_.diff_h_n, at_.hidden, at_.diff_hidden);
         std::fill_n(at_.diff_bias.first, at_.diff_bias.count * at_.diff_bias.distance, 0.0F);
         gather_rows();
+        clear_padding_of_deltas();
         for (std::int64_t step = shape_.T; step-- > 0;) run_one_step(step);
         if (shape_.T > 0) pass_to_first_state();
         pass(RnnPass::diff_src)
@@ -138,7 +140,6 @@ private:
     }
 
     void run_one_step(std::int64_t step) {
-        const std::int64_t t = shape_.time(step);
         const bool last = step + 1 == shape_.T;
         const void* const later = last ? nullptr : deltas_at(shape_.time(step + 1));
         run_step(
@@ -147,10 +148,7 @@ private:
                 if (!last) multiply(later, ranges, thread);
             },
             [&](Range rows, std::int64_t panel, std::int64_t thread) {
-                GateTile tile = tile_at(step, t, rows, panel);
-                if (!last) tile.product = product_of(thread);
-                tile.next = next_tile(rows, panel, shape_.reverse ? shape_.N : -shape_.N);
-                gates_.backward(tile);
+                apply_gates(step, rows, panel, last ? nullptr : product_of(thread));
             });
     }
 
@@ -184,26 +182,70 @@ private:
                (first_hidden_slot(shape_.cell) * slot + t * shape_.N * state_.width) * element_;
     }
 
-    GateTile tile_at(std::int64_t step, std::int64_t t, Range rows, std::int64_t panel) const {
-        const std::int64_t row = t * shape_.N + rows.begin;
-        const std::int64_t in_panel = panel_offset(shape_.N, rows.begin, panel);
-        GateTile tile = RnnSteps::tile_at(tensors_.saved, t, rows, panel);
-        tile.hidden = at_.states + panel_offset(shape_.rows() + shape_.N, row, panel) * element_;
-        tile.slot_stride = state_.padded() * shape_.rows();
-        tile.diff_dst =
-            static_cast<const char*>(tensors_.diff_dst) + plain_offset(row, panel) * element_;
-        tile.diff_hidden = at_.diff_hidden + in_panel;
-        tile.diff_cells = at_.diff_cells + in_panel;
-        tile.deltas = at_.deltas + panel_offset(shape_.rows(), row, panel) * element_;
-        tile.diff_bias = at_.diff_bias.copy(rows.begin / at_.tile_rows) + panel * state_.width;
-        tile.bias_stride = state_.padded();
-        if (tensors_.saved.cells == nullptr) return tile;
-        const std::int64_t before = step > 0 ? shape_.time(step - 1) * shape_.N : 0;
-        const float* const cells = step > 0 ? tensors_.saved.cells : tensors_.c_0;
-        if (cells != nullptr) {
-            tile.last_cells = cells + plain_offset(before + rows.begin, panel);
+    void apply_gates(std::int64_t step, Range rows, std::int64_t panel,
+                     const float* product) const {
+        const std::int64_t t = shape_.time(step);
+        const NextTile next = next_tile(rows, panel, shape_.reverse ? shape_.N : -shape_.N);
+        for_runs(rows, t, [&](Range run, bool rests) {
+            const std::int64_t row = t * shape_.N + run.begin;
+            const std::int64_t in_panel = panel_offset(shape_.N, run.begin, panel);
+            TileArgs args(run, state_.at(panel).size());
+            put_saved(args, tensors_.saved, row + next.rows, panel + next.panels);
+            put_or_zeros(args, product, panel_offset(0, run.begin - rows.begin, 0), state_.width);
+            args.put(at_.diff_hidden + in_panel, panel_floats_);
+            args.put(
+                static_cast<const char*>(tensors_.diff_dst) + plain_offset(row, panel) * element_,
+                shape_.K * element_);
+            put_saved(args, tensors_.saved, row, panel);
+            if (shape_.cell == RnnCell::lstm) {
+                const std::int64_t before = step > 0 ? shape_.time(step - 1) * shape_.N : 0;
+                put_or_zeros(args, step > 0 ? tensors_.saved.cells : tensors_.c_0,
+                             plain_offset(before + run.begin, panel), shape_.K);
+                args.put(at_.diff_cells + in_panel, panel_floats_);
+            } else {
+                const std::int64_t at = panel_offset(shape_.rows() + shape_.N, row, panel);
+                args.put(at_.states + at * element_, panel_elements_);
+            }
+            put_results(args, run, row, panel);
+            gates_.of(GatePass::backward, rests)(args.get());
+        });
+    }
+
+    void put_results(TileArgs& args, Range run, std::int64_t row, std::int64_t panel) const {
+        const std::int64_t in_panel = panel_offset(shape_.N, run.begin, panel);
+        args.put(at_.diff_hidden + in_panel, panel_floats_);
+        if (shape_.cell == RnnCell::lstm) args.put(at_.diff_cells + in_panel, panel_floats_);
+        const std::int64_t padded = state_.padded();
+        for (std::int64_t slot = 0; slot < kSlots; ++slot) {
+            const std::int64_t at =
+                slot * padded * shape_.rows() + panel_offset(shape_.rows(), row, panel);
+            args.put(at_.deltas + at * element_, panel_elements_);
         }
-        return tile;
+        float* const diff_bias = at_.diff_bias.copy(run.begin / at_.tile_rows);
+        for (std::int64_t slot = 0; slot < kSlots; ++slot) {
+            args.put(diff_bias + slot * padded + panel * state_.width, 0);
+        }
+    }
+
+    // Rows of floats from `offset` on, `stride` floats apart.
+    static void put_or_zeros(TileArgs& args, const float* first, std::int64_t offset,
+                             std::int64_t stride) {
+        static constexpr std::array<float, kMostPanelWidth> kZeros{};
+        if (first == nullptr) {
+            args.put(kZeros.data(), 0);
+        } else {
+            args.put(first + offset, stride * 4);
+        }
+    }
+
+    // Behind the last channel, where gates write nothing.
+    void clear_padding_of_deltas() const {
+        if (shape_.K == state_.padded()) return;
+        const std::int64_t panel = shape_.rows() * panel_elements_;
+        for (std::int64_t slot = 1; slot <= kSlots; ++slot) {
+            std::memset(at_.deltas + (slot * state_.count() - 1) * panel, 0,
+                        static_cast<std::size_t>(panel));
+        }
     }
 
     void sum_weights() const {

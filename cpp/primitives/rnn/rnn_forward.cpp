@@ -43,6 +43,9 @@ public:
         } else {
             load_state(tensors_.h_0, at_.hidden[0], at_.state);
         }
+        if (shape_.K < state_.padded()) {
+            std::memset(at_.hidden[1], 0, static_cast<std::size_t>(state_elements_ * element_));
+        }
         if (shape_.rows() > 0) run_all_steps();
         reorders_.store_state.run(at_.hidden[0], tensors_.h_n);
         if (is_lstm) reorders_.store_floats.run(at_.state, tensors_.c_n);
@@ -88,18 +91,13 @@ private:
                 }
             },
             [&](Range rows, std::int64_t panel, std::int64_t) {
-                GateTile tile = tile_at(t, rows, panel);
-                const NextTile next = next_tile(rows, panel, shape_.reverse ? -shape_.N : shape_.N);
-                const std::int64_t next_panel = next.channels / state_.width;
-                tile.sums = block_of(rows, panel, sums);
-                tile.slot_stride = slot_floats_;
-                tile.next_sums = next.rows * state_.width + next_panel * kSlots * slot_floats_;
-                gates_.forward(tile);
+                apply_gates(t, rows, panel, sums);
             });
     }
 
-    float* block_of(Range rows, std::int64_t panel, float* sums) const {
-        return sums + panel * kSlots * slot_floats_ + rows.begin * state_.width;
+    template <class Float>
+    Float* block_of(std::int64_t row, std::int64_t panel, Float* sums) const {
+        return sums + panel * kSlots * slot_floats_ + row * state_.width;
     }
 
     // The n of a GRU keeps its product with the hidden state apart from that with src.
@@ -120,20 +118,38 @@ private:
     void clear_product(const LoopNest::Ranges& ranges, float* sums) const {
         if (!is_apart(ranges)) return;
         const Range rows = ranges[kRowsLoop];
-        std::fill_n(block_of(rows, ranges[kChannelsLoop].begin, sums) + 3 * slot_floats_,
+        std::fill_n(block_of(rows.begin, ranges[kChannelsLoop].begin, sums) + 3 * slot_floats_,
                     rows.size() * state_.width, 0.0F);
     }
 
-    GateTile tile_at(std::int64_t t, Range rows, std::int64_t panel) const {
-        const std::int64_t in_panel = panel_offset(shape_.N, rows.begin, panel);
-        const std::int64_t plain = plain_offset(t * shape_.N + rows.begin, panel);
-        GateTile tile = RnnSteps::tile_at(tensors_.saved, t, rows, panel);
-        tile.hidden_bias = tensors_.weights.bias + plain_offset(3, panel);
-        tile.state = at_.state + in_panel;
-        tile.hidden = at_.hidden[0] + in_panel * element_;
-        tile.next_hidden = at_.hidden[1] + in_panel * element_;
-        tile.dst = static_cast<char*>(tensors_.dst) + plain * element_;
-        return tile;
+    void apply_gates(std::int64_t t, Range rows, std::int64_t panel, const float* sums) const {
+        const bool saves = tensors_.saved.gates != nullptr;
+        const NextTile next = next_tile(rows, panel, shape_.reverse ? -shape_.N : shape_.N);
+        for_runs(rows, t, [&](Range run, bool rests) {
+            const std::int64_t in_panel = panel_offset(shape_.N, run.begin, panel);
+            const std::int64_t row = t * shape_.N + run.begin;
+            TileArgs args(run, state_.at(panel).size());
+            put_sums(args, run.begin + next.rows, panel + next.panels, sums);
+            put_sums(args, run.begin, panel, sums);
+            if (shape_.cell == RnnCell::gru) {
+                args.put(tensors_.weights.bias + plain_offset(3, panel), 0);
+            }
+            args.put(at_.state + in_panel, panel_floats_);
+            args.put(at_.hidden[0] + in_panel * element_, panel_elements_);
+            args.put(at_.state + in_panel, panel_floats_);
+            args.put(at_.hidden[1] + in_panel * element_, panel_elements_);
+            args.put(static_cast<char*>(tensors_.dst) + plain_offset(row, panel) * element_,
+                     shape_.K * element_);
+            if (saves) put_saved(args, tensors_.saved, row, panel);
+            gates_.of(saves ? GatePass::training : GatePass::inference, rests)(args.get());
+        });
+    }
+
+    void put_sums(TileArgs& args, std::int64_t row, std::int64_t panel, const float* sums) const {
+        const float* const first = block_of(row, panel, sums);
+        for (std::int64_t slot = 0; slot < kSlots; ++slot) {
+            args.put(first + slot * slot_floats_, panel_floats_);
+        }
     }
 
     const RnnForward& tensors_;

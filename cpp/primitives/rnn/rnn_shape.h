@@ -35,8 +35,10 @@ constexpr GateSlots hidden_slots(RnnCell cell) {
 }
 constexpr std::int64_t first_hidden_slot(RnnCell cell) { return cell == RnnCell::lstm ? 0 : 1; }
 
-// Channels in panels of equal width, a multiple of 16 and at most 64. What is behind the last
-// channel is zero in every operand.
+// Channels in panels of equal width, a multiple of 16. What is behind the last channel is zero in
+// every operand.
+inline constexpr std::int64_t kMostPanelWidth = 64;
+
 struct Panels {
     std::int64_t channels = 0;
     std::int64_t width = 16;

@@ -13,6 +13,29 @@
 
 namespace dlprim {
 
+// How far what the next tile reads is from what this one reads, in rows and panels. It is fetched
+// while this one is computed.
+struct NextTile {
+    std::int64_t rows = 0;
+    std::int64_t panels = 0;
+};
+
+// Operands of a row program on a tile, in the order of rnn_gates.h.
+class TileArgs {
+public:
+    TileArgs(Range rows, std::int64_t channels) : args_{.rows = rows.size(), .columns = channels} {}
+
+    // The stride is in bytes.
+    void put(const void* first, std::int64_t stride) {
+        args_.operands.at(count_++) = {const_cast<void*>(first), stride};
+    }
+    const RowArgs& get() const { return args_; }
+
+private:
+    RowArgs args_;
+    std::size_t count_ = 0;
+};
+
 class RnnSteps {
 protected:
     using Plan = ScheduledPass::PlanPointer;
@@ -22,7 +45,8 @@ protected:
           lengths_(lengths),
           passes_(rnn.passes_),
           reorders_(rnn.reorders_),
-          pool_(*rnn.workspaces_) {}
+          pool_(*rnn.workspaces_),
+          gates_(rnn.gates_) {}
 
     const ScheduledPass& pass(RnnPass which) const { return passes_.at(which); }
 
@@ -53,19 +77,28 @@ protected:
         return row * shape_.K + panel * state_.width;
     }
 
-    // What the tiles of both passes have at time t.
-    GateTile tile_at(const RnnSaved& saved, std::int64_t t, Range rows, std::int64_t panel) const {
-        const std::int64_t row = t * shape_.N + rows.begin;
-        GateTile tile{.rows = rows.size(),
-                      .channels = state_.at(panel).size(),
-                      .width = state_.width,
-                      .K = shape_.K};
-        if (lengths_ != nullptr) tile.valid = {lengths_ + rows.begin, t};
-        if (saved.gates == nullptr) return tile;
-        tile.gates = saved.gates + row * shape_.gates() * shape_.K + panel * state_.width;
-        if (saved.cells != nullptr) tile.cells = saved.cells + plain_offset(row, panel);
-        if (saved.hidden_n != nullptr) tile.hidden_n = saved.hidden_n + plain_offset(row, panel);
-        return tile;
+    // The saved gates of rows from this one on, and cells or hidden_n.
+    void put_saved(TileArgs& args, const RnnSaved& saved, std::int64_t row,
+                   std::int64_t panel) const {
+        const float* const gates = saved.gates + plain_offset(row * shape_.gates(), panel);
+        for (std::int64_t gate = 0; gate < shape_.gates(); ++gate) {
+            args.put(gates + gate * shape_.K, shape_.gates() * shape_.K * 4);
+        }
+        const float* const other = saved.cells != nullptr ? saved.cells : saved.hidden_n;
+        args.put(other + plain_offset(row, panel), shape_.K * 4);
+    }
+
+    // body(rows, rests) for rows one behind the other that all have a step at time t, and for such
+    // as rest.
+    template <class Body>
+    void for_runs(Range rows, std::int64_t t, const Body& body) const {
+        const auto rests = [&](std::int64_t row) {
+            return lengths_ != nullptr && t >= lengths_[row];
+        };
+        for (Range run{rows.begin, rows.begin}; run.begin < rows.end; run.begin = run.end) {
+            while (run.end < rows.end && rests(run.end) == rests(run.begin)) ++run.end;
+            body(run, rests(run.begin));
+        }
     }
 
     // The nest of a recurrent product: body(ranges, thread) in the order of its schedule, and
@@ -87,8 +120,8 @@ protected:
     // one `step_rows` rows away.
     NextTile next_tile(Range rows, std::int64_t panel, std::int64_t step_rows) const {
         if (rows.end < shape_.N) return {rows.size(), 0};
-        if (panel + 1 < state_.count()) return {-rows.begin, state_.width};
-        return {step_rows - rows.begin, -panel * state_.width};
+        if (panel + 1 < state_.count()) return {-rows.begin, 1};
+        return {step_rows - rows.begin, -panel};
     }
 
     const RnnShape& shape_;
@@ -100,7 +133,9 @@ protected:
     const std::int64_t state_elements_ = state_.padded() * shape_.N;
     const std::int64_t element_ = size_of(shape_.dtype);
     const int threads_ = num_threads();
-    const GateFunctions gates_ = gate_functions(usable_isa(), shape_.cell, shape_.dtype);
+    const std::int64_t panel_floats_ = state_.width * 4;  // bytes of a row of a panel
+    const std::int64_t panel_elements_ = state_.width * element_;
+    const GatePrograms& gates_;
 
 private:
     // Whether the loops behind rows and channels are at their end.

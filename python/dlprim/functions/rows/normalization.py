@@ -93,9 +93,8 @@ def layer_norm(
     -----
     Source: arXiv 1607.06450.
     """
-    given = weight is not None and bias is not None
-    if given and out is None and dtype is None and type(eps) is float and 0 <= eps < math.inf:
-        quickly = made("layer_norm", False, x, weight, bias, eps)
+    if dtype is None and type(eps) is float and 0 <= eps < math.inf:
+        quickly = made("layer_norm", False, out, x, weight, bias, eps)
         if quickly is not None:
             return quickly
     bits = dtype is not None and holds_bits(dtype)
@@ -150,8 +149,8 @@ def rms_norm(
     -----
     Source: arXiv 1910.07467.
     """
-    if out is None and dtype is None and type(eps) is float and 0 <= eps < math.inf:
-        quickly = made("rms_norm", False, x, weight, eps)
+    if dtype is None and type(eps) is float and 0 <= eps < math.inf:
+        quickly = made("rms_norm", False, out, x, weight, eps)
         if quickly is not None:
             return quickly
     bits = dtype is not None and holds_bits(dtype)
@@ -256,6 +255,11 @@ def norm_gradients(
     x is the argument ``of``; dsum, unless it is None, flows into it too.
     """
     dy, x, weight, eps, dsum = given
+    if dsum is None and dtype is None and type(eps) is float and 0 <= eps < math.inf:
+        quickly: Any = made(name, False, out, dy, x, weight, eps)
+        if quickly is not None:
+            dx, *totals = quickly
+            return dx, totals
     diff, src = plain_gradient_operands(of, dy, x, dtype)
     gradients = {"dy": diff}
     if dsum is not None:
@@ -268,7 +272,7 @@ def norm_gradients(
     require_separate("out", dx, weight=scale)
     eps = real("eps", eps, 0)
     shape = (columns,) if scale is None else scale.shape
-    totals: list[FloatArray] = [aligned(shape, np.float32, zeros=True) for _ in range(sums)]
+    totals = [aligned(shape, np.float32, zeros=True) for _ in range(sums)]
     scale = constant_row(columns, 1) if scale is None else scale
     run(name, rows_of(src, columns), columns, (*gradients.values(), src, scale, eps, dx, *totals))
     return dx, totals

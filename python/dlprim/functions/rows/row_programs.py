@@ -22,24 +22,21 @@ _PART = 4096  # elements that are summed in float32, or about as many
 
 
 class _Programs(dict[str, Any]):
-    """Of one dtype, by name, generated when they are first asked for."""
-
-    def __init__(self, dtype: str) -> None:
-        super().__init__()
-        self.dtype = dtype
+    """By name, each when it is first asked for."""
 
     def __missing__(self, name: str) -> Any:
-        made = self[name] = _core.RowProgram(name, self.dtype)
+        made = self[name] = _core.RowProgram(name)
         return made
 
 
-_OF_FLOAT32, _OF_BFLOAT16 = _Programs("float32"), _Programs("bfloat16")
+_PROGRAMS = _Programs()
 
 
-def made(name: str, as_one_row: bool, *operands: Any) -> Array | None:
-    """What the program of float32 makes of arrays that are as they should be, along their last axis
-    or of all elements alike; None of others, which the caller converts or refuses."""
-    return _OF_FLOAT32[name].made(as_one_row, *operands)  # type: ignore[no-any-return]
+def made(name: str, as_one_row: bool, out: Any, *operands: Any) -> Array | None:
+    """What the program makes of arrays that are as they should be, along their last axis or of all
+    elements alike, in ``out`` unless that is None; of a program that sums columns too, a tuple with
+    these behind it. None of other arrays, which the caller converts or refuses."""
+    return _PROGRAMS[name].made(as_one_row, out, *operands)  # type: ignore[no-any-return]
 
 
 def run(name: str, rows: int, columns: int, operands: tuple[Any, ...]) -> None:
@@ -52,8 +49,8 @@ def run_of(
 ) -> None:
     """The program of a dtype, whatever that of its first operand is."""
     if rows and columns:
-        programs = _OF_FLOAT32 if dtype == _FLOAT32 else _OF_BFLOAT16
-        programs[name].run(rows, columns, operands)
+        kind = "float32" if dtype == _FLOAT32 else "bfloat16"
+        _PROGRAMS[name].run(kind, rows, columns, operands)
 
 
 def run_parts(
@@ -103,8 +100,8 @@ def value_of(
     dtype: npt.DTypeLike | None,
 ) -> Array:
     """What an element-wise program makes of the argument x."""
-    if out is None and dtype is None:
-        quickly = made(name, True, x, *numbers)
+    if dtype is None:
+        quickly = made(name, True, out, x, *numbers)
         if quickly is not None:
             return quickly
     src = float_operand("x", x, dtype is not None and holds_bits(dtype))
@@ -121,8 +118,8 @@ def slope_of(
     dtype: npt.DTypeLike | None,
 ) -> Array:
     """What it makes of the arguments (dy, x)."""
-    if out is None and dtype is None:
-        quickly = made(name, True, *gradient, *numbers)
+    if dtype is None:
+        quickly = made(name, True, out, *gradient, *numbers)
         if quickly is not None:
             return quickly
     diff, src = gradient_operands("x", *gradient, dtype)

@@ -145,8 +145,8 @@ def log_softmax_backward(
 
 
 def _value(name: str, x: Any, axis: Any, out: Array | None, dtype: npt.DTypeLike | None) -> Array:
-    if out is None and dtype is None and type(axis) is int and axis == -1:
-        quickly = made(name, False, x)
+    if dtype is None and type(axis) is int and axis == -1:
+        quickly = made(name, False, out, x)
         if quickly is not None:
             return quickly
     src = plain_operand("x", x, dtype is not None and holds_bits(dtype))
@@ -159,8 +159,8 @@ def _value(name: str, x: Any, axis: Any, out: Array | None, dtype: npt.DTypeLike
 def _slope(
     name: str, gradient: tuple[Any, Any], axis: Any, out: Array | None, dtype: npt.DTypeLike | None
 ) -> Array:
-    if out is None and dtype is None and type(axis) is int and axis == -1:
-        quickly = made(name, False, *gradient)
+    if dtype is None and type(axis) is int and axis == -1:
+        quickly = made(name, False, out, *gradient)
         if quickly is not None:
             return quickly
     diff, y = plain_gradient_operands("y", *gradient, dtype)
