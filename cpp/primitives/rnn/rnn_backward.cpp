@@ -144,8 +144,8 @@ private:
         const void* const later = last ? nullptr : deltas_at(shape_.time(step + 1));
         run_step(
             *recurrence_,
-            [&](const LoopNest::Ranges& ranges, std::int64_t thread) {
-                if (!last) multiply(later, ranges, thread);
+            [&](const LoopNest::Ranges& ranges, const Worker& worker) {
+                if (!last) multiply(later, ranges, worker);
             },
             [&](Range rows, std::int64_t panel, std::int64_t thread) {
                 apply_gates(step, rows, panel, last ? nullptr : product_of(thread));
@@ -156,8 +156,8 @@ private:
         const void* const deltas = deltas_at(shape_.time(0));
         run_step(
             *recurrence_,
-            [&](const LoopNest::Ranges& ranges, std::int64_t thread) {
-                multiply(deltas, ranges, thread);
+            [&](const LoopNest::Ranges& ranges, const Worker& worker) {
+                multiply(deltas, ranges, worker);
             },
             [&](Range rows, std::int64_t panel, std::int64_t thread) {
                 const float* const product = product_of(thread);
@@ -169,10 +169,10 @@ private:
     float* product_of(std::int64_t thread) const { return at_.tiles + thread * at_.tile_floats; }
 
     // A tile of the deltas of one step times the weights.
-    void multiply(const void* deltas, const LoopNest::Ranges& ranges, std::int64_t thread) const {
+    void multiply(const void* deltas, const LoopNest::Ranges& ranges, const Worker& worker) const {
         recurrence_->run_body(
-            {.a = deltas, .b = tensors_.weights.w_hh_transposed, .c = product_of(thread)}, ranges,
-            nullptr);
+            {.a = deltas, .b = tensors_.weights.w_hh_transposed, .c = product_of(worker.thread)},
+            ranges, nullptr, worker.tiles);
     }
 
     // What the hidden state is multiplied with.

@@ -83,11 +83,11 @@ private:
         const bool from_zero = step == 0 && tensors_.h_0 == nullptr;
         run_step(
             recurrence,
-            [&](const LoopNest::Ranges& ranges, std::int64_t) {
+            [&](const LoopNest::Ranges& ranges, const Worker& worker) {
                 if (from_zero) {
                     clear_product(ranges, sums);
                 } else {
-                    multiply(recurrence, ranges, sums);
+                    multiply(recurrence, ranges, sums, worker);
                 }
             },
             [&](Range rows, std::int64_t panel, std::int64_t) {
@@ -105,13 +105,14 @@ private:
         return shape_.cell == RnnCell::gru && ranges[kGatesLoop].begin == 2;
     }
 
-    void multiply(const ContractionPlan& plan, const LoopNest::Ranges& ranges, float* sums) const {
+    void multiply(const ContractionPlan& plan, const LoopNest::Ranges& ranges, float* sums,
+                  const Worker& worker) const {
         const bool apart = is_apart(ranges);
         plan.run_body({.a = at_.hidden[0],
                        .b = tensors_.weights.w_hh,
                        .c = sums + (apart ? slot_floats_ : 0),
                        .accumulate = !apart},
-                      ranges, nullptr);
+                      ranges, nullptr, worker.tiles);
     }
 
     // Instead of the product with a hidden state of zero.

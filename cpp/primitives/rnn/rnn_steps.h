@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "brgemm/amx/kept_tiles.h"
 #include "primitives/reorder/pack.h"
 #include "primitives/rnn/rnn.h"
 #include "primitives/rnn/rnn_gates.h"
@@ -101,15 +102,20 @@ protected:
         }
     }
 
-    // The nest of a recurrent product: body(ranges, thread) in the order of its schedule, and
+    // The nest of a recurrent product: body(ranges, worker) in the order of its schedule, and
     // finish(rows, panel, thread) behind every tile.
+    struct Worker {
+        std::int64_t thread;
+        std::uint64_t* tiles;  // BrgemmArgs::tiles
+    };
     template <class Body, class Finish>
     void run_step(const ContractionPlan& plan, const Body& body, const Finish& finish) const {
         const LoopNest& nest = plan.nest();
         const std::int64_t parts = std::min<std::int64_t>(threads_, nest.tasks());
         parallel_for(parts, [&](std::int64_t part) {
+            KeptTiles tiles;
             nest.run(chunk(nest.tasks(), parts, part), [&](const LoopNest::Ranges& ranges) {
-                body(ranges, part);
+                body(ranges, Worker{part, tiles.state()});
                 if (!is_finished(nest, ranges)) return;
                 finish(ranges[kRowsLoop], ranges[kChannelsLoop].begin, part);
             });
