@@ -29,6 +29,7 @@ constexpr int kColumnCounter = kRowCounter + 8;
 constexpr int kConfigured = kColumnCounter + 8;  // the address of what the tiles are now
 constexpr int kOwnState = kConfigured + 8;
 constexpr int kStack = kOwnState + 8;
+constexpr int kPageBytes = 4096;
 constexpr int kFrameBytes = (kStack + 8 + kTileRowBytes - 1) / kTileRowBytes * kTileRowBytes;
 
 }  // namespace
@@ -61,6 +62,10 @@ void BrgemmEmitter::open_tiles() {
     sub(rsp, kFrameBytes);
     and_(rsp, -kTileRowBytes);
     mov(on_stack(kStack), scratch_);
+    // Every page from the top down: a stack too small ends at its guard page, not beyond.
+    for (int page = kStack - kPageBytes; page > -kPageBytes; page -= kPageBytes) {
+        test(on_stack(std::max(page, 0)), rsp);
+    }
     mov(a_stride_, a_row_);
     mov(b_stride_, spec_.ldb * kWordBytes);
     Xbyak::Label kept;
@@ -353,6 +358,7 @@ void BrgemmEmitter::finish_rows_of(const Tile& block) {
     tile_ = block;
 }
 
+// Beyond the last column the stack holds what some other function left, not to be computed with.
 void BrgemmEmitter::finish_rows(const Tile& rows) {
     tile_ = rows;
     map_ = {};
@@ -360,10 +366,10 @@ void BrgemmEmitter::finish_rows(const Tile& rows) {
     map_.a_sums = map_.b_sums + (spec_.zero_point_a ? rows.vectors : 0);
     map_.b = map_.a_sums + (spec_.zero_point_b ? rows.rows : 0);
     for_each_accumulator([&](int row, int v, int index) {
-        load(index, a_ + (row * rows.vectors + v) * kTileRowBytes, false);
+        load(index, a_ + (row * rows.vectors + v) * kTileRowBytes, is_tail(v));
     });
     for (int v = 0; spec_.zero_point_a && v < rows.vectors; ++v) {
-        load(map_.b_sums + v, rsp + (kSumsOfB + v * kTileRowBytes), false);
+        load(map_.b_sums + v, rsp + (kSumsOfB + v * kTileRowBytes), is_tail(v));
     }
     for (int row = 0; spec_.zero_point_b && row < rows.rows; ++row) {
         broadcast(map_.a_sums + row, b_ + row * kTileRowBytes);

@@ -24,9 +24,9 @@ def isa() -> str:
     """The highest instruction set level in use.
 
     One of ``"scalar"``, ``"avx2"``, ``"avx2_vnni"``, ``"avx2_vnni_int8"``, ``"avx512"``,
-    ``"avx512_vnni"``, ``"avx512_bf16"``, ``"amx"``: what the CPU and the operating system support, lowered to
-    the environment variable ``DLPRIM_MAX_ISA`` where that is set, or below it where the CPU lacks
-    that level. A kernel says in ``Brgemm.isa`` which level it needs itself.
+    ``"avx512_vnni"``, ``"avx512_bf16"``, ``"amx"``: what the CPU and the operating system support,
+    lowered to the environment variable ``DLPRIM_MAX_ISA`` where that is set, or below it where the
+    CPU lacks that level. A kernel says in ``Brgemm.isa`` which level it needs itself.
 
     Returns
     -------

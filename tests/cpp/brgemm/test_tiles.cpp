@@ -1,8 +1,14 @@
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cfenv>
+#include <csignal>
 #include <map>
-#include <set>
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <ucontext.h>
 
 #include "brgemm/amx/kept_tiles.h"
 #include "brgemm/amx/tile_map.h"
@@ -114,6 +120,85 @@ TEST_CASE("steps along k are equal and as few as sixteen words allow") {
     CHECK(tile_depth(spec_of(40, DType::bf16)) == 10);
     CHECK(tile_depth(spec_of(3, DType::bf16)) == 2);
     CHECK(tile_depth(spec_of(64, DType::u8)) == 16);
+}
+
+constexpr std::size_t kPage = 4096;
+
+struct OnSmallStack {
+    const Brgemm* kernel;
+    BrgemmArgs args;
+} on_small_stack;
+
+void call_on_small_stack() { (*on_small_stack.kernel)(on_small_stack.args); }
+
+// Calls the kernel on a stack of two pages above a page that faults and `below`; does not return.
+[[noreturn]] void run_on_small_stack(std::byte* below, std::size_t bytes) {
+    static ucontext_t here, there;
+    std::signal(SIGSEGV, SIG_DFL);
+    mprotect(below + bytes, kPage, PROT_NONE);
+    getcontext(&there);
+    there.uc_stack = {.ss_sp = below + bytes + kPage, .ss_flags = 0, .ss_size = 2 * kPage};
+    there.uc_link = &here;
+    makecontext(&there, call_on_small_stack, 0);
+    swapcontext(&here, &there);
+    _exit(0);
+}
+
+TEST_CASE("a stack too small for a kernel ends at its guard page") {
+    if (usable_isa() < Isa::amx) {
+        MESSAGE("skipped, not usable here: amx");
+        return;
+    }
+    // Of the stack it uses the two ends alone.
+    const auto kernel = brgemm({.m = 32,
+                                .n = 40,
+                                .k = 64,
+                                .a_type = DType::bf16,
+                                .b_type = DType::bf16,
+                                .epilogue = {.activation = Activation::relu}});
+    const std::vector<std::uint16_t> operand(4096);
+    std::vector<float> c(32 * 40);
+    on_small_stack = {
+        kernel.get(),
+        {.a = operand.data(), .b = operand.data(), .c = c.data(), .batch = 1},
+    };
+    const std::size_t bytes = 16 * kPage;
+    auto* const memory = static_cast<std::byte*>(mmap(
+        nullptr, bytes + 3 * kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    REQUIRE(memory != MAP_FAILED);
+    const pid_t child = fork();
+    if (child == 0) run_on_small_stack(memory, bytes);
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == SIGSEGV);
+    CHECK(std::all_of(memory, memory + bytes, [](std::byte byte) { return byte == std::byte{}; }));
+    munmap(memory, bytes + 3 * kPage);
+}
+
+[[gnu::noinline]] void leave_on_stack(std::uint32_t value) {
+    volatile std::uint32_t words[1 << 13];
+    for (volatile std::uint32_t& word : words) word = value;
+}
+
+TEST_CASE("nothing but the columns of C is computed with") {
+    if (usable_isa() < Isa::amx) {
+        MESSAGE("skipped, not usable here: amx");
+        return;
+    }
+    constexpr std::uint32_t kSignallingNaN = 0x7fa00000;
+    const auto kernel = brgemm({.m = 32,
+                                .n = 40,
+                                .k = 48,
+                                .a_type = DType::bf16,
+                                .b_type = DType::bf16,
+                                .epilogue = {.activation = Activation::sigmoid}});
+    const std::vector<std::uint16_t> operand(2048, 0x3f80);
+    std::vector<float> c(32 * 40);
+    leave_on_stack(kSignallingNaN);
+    std::feclearexcept(FE_ALL_EXCEPT);
+    (*kernel)({.a = operand.data(), .b = operand.data(), .c = c.data(), .batch = 1});
+    CHECK(std::fetestexcept(FE_INVALID) == 0);
 }
 
 TEST_CASE("kernels that take turns with the tiles of a thread give the same results") {
