@@ -31,11 +31,6 @@ Isa without_gaps(Isa isa) {
     return this_cpu().has(Cpu::tAVX_VNNI_INT8) ? isa : Isa::avx2_vnni;
 }
 
-bool has_tiles() {
-    const Cpu& cpu = this_cpu();
-    return cpu.has(Cpu::tAMX_TILE) && cpu.has(Cpu::tAMX_BF16) && cpu.has(Cpu::tAMX_INT8);
-}
-
 // Linux lets a process use AMX's tiles when it has asked, because they make its threads' saved
 // state larger; threads and children are included.
 bool may_use_tiles() {
@@ -55,7 +50,9 @@ Isa detect() {
     if (!avx512) return without_gaps(Isa::avx2_vnni_int8);
     if (!cpu.has(Cpu::tAVX512_VNNI)) return Isa::avx512;
     if (!cpu.has(Cpu::tAVX512_BF16)) return Isa::avx512_vnni;
-    return has_tiles() && may_use_tiles() ? Isa::amx : Isa::avx512_bf16;
+    const bool tiles =
+        cpu.has(Cpu::tAMX_TILE) && cpu.has(Cpu::tAMX_BF16) && cpu.has(Cpu::tAMX_INT8);
+    return tiles && may_use_tiles() ? Isa::amx : Isa::avx512_bf16;
 }
 
 Isa lowered(Isa detected) {
@@ -86,8 +83,6 @@ Isa detected_isa() {
     static const Isa isa = detect();
     return isa;
 }
-
-bool refuses_tiles() { return detected_isa() == Isa::avx512_bf16 && has_tiles(); }
 
 void emulate_isa(Isa isa) { emulated = isa; }
 

@@ -35,9 +35,6 @@ Isa detected_isa();
 // To be called before the first detected_isa(), which then asks neither the CPU nor the kernel.
 void emulate_isa(Isa isa);
 
-// Whether the CPU has AMX and the operating system does not let this process use it.
-bool refuses_tiles();
-
 // detected_isa() lowered to DLPRIM_MAX_ISA where that is set; read once per process.
 // Throws std::invalid_argument when DLPRIM_MAX_ISA names no ISA level.
 Isa usable_isa();

@@ -40,7 +40,6 @@ void report_machine() {
             line +=
                 ", " + std::string(name_of(usable_isa())) + " is used: DLPRIM_MAX_ISA lowered it";
         }
-        if (refuses_tiles()) line += "; the operating system refuses the tiles of AMX";
         report(line);
         return true;
     }();

@@ -102,12 +102,13 @@ protected:
         }
     }
 
-    // The nest of a recurrent product: body(ranges, worker) in the order of its schedule, and
-    // finish(rows, panel, thread) behind every tile.
     struct Worker {
         std::int64_t thread;
         std::uint64_t* tiles;  // BrgemmArgs::tiles
     };
+
+    // The nest of a recurrent product: body(ranges, worker) in the order of its schedule, and
+    // finish(rows, panel, thread) behind every tile.
     template <class Body, class Finish>
     void run_step(const ContractionPlan& plan, const Body& body, const Finish& finish) const {
         const LoopNest& nest = plan.nest();
