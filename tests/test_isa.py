@@ -66,6 +66,33 @@ def test_level_between_that_the_cpu_lacks_is_a_lower_one(run_python: RunPython, 
     assert f": {kernel.isa} ({lowered.format(level)})" in reason
 
 
+@pytest.mark.skipif(dlprim.isa() != "amx", reason="no tiles")
+@pytest.mark.parametrize("limit", [None, "avx512"])
+def test_refused_tiles_are_a_lower_level_with_a_reason(
+    run_python: RunPython, limit: str | None
+) -> None:
+    """Linux refuses them to a thread whose signal stack has no room for their contents."""
+    program = """
+import ctypes
+class SignalStack(ctypes.Structure):
+    _fields_ = [("at", ctypes.c_void_p), ("flags", ctypes.c_int), ("bytes", ctypes.c_size_t)]
+memory = ctypes.create_string_buffer(8192)
+stack = SignalStack(ctypes.addressof(memory), 0, len(memory))
+assert ctypes.CDLL(None).sigaltstack(ctypes.byref(stack), None) == 0
+import dlprim
+print(dlprim.isa(), dlprim.Brgemm(16, 16, 16, "bfloat16").isa)
+"""
+    run = run_python(program, DLPRIM_VERBOSE="1", DLPRIM_MAX_ISA=limit)
+    level, reason = (
+        ("avx512", "DLPRIM_MAX_ISA lowered it")
+        if limit
+        else ("avx512_bf16", "the operating system refused AMX's tiles")
+    )
+    assert run.stdout == f"{level} {level}\n"
+    assert f"this machine has amx, {level} is used: {reason}\n" in run.stderr
+    assert f": {level} ({reason}), " in run.stderr
+
+
 def test_empty_environment_variable_limits_nothing(run_python: RunPython) -> None:
     reports = [run_python(REPORT, DLPRIM_MAX_ISA=value).stdout for value in ("", None)]
     assert reports[0] == reports[1] != ""

@@ -74,7 +74,7 @@ std::string reason_for_isa(const Brgemm& kernel, Isa asked) {
     }
     if (usable_isa(asked) != asked) return "this CPU lacks " + quoted(asked);
     if (asked < usable_isa()) return "isa=" + quoted(asked) + " lowered it";
-    return "DLPRIM_MAX_ISA lowered it";
+    return std::string(reason_for_lower_isa());
 }
 
 // Why the kernel is for this ISA when `asked` was the limit, and what it took.

@@ -52,7 +52,7 @@ Isa detect() {
     if (!cpu.has(Cpu::tAVX512_BF16)) return Isa::avx512_vnni;
     const bool tiles =
         cpu.has(Cpu::tAMX_TILE) && cpu.has(Cpu::tAMX_BF16) && cpu.has(Cpu::tAMX_INT8);
-    return tiles && may_use_tiles() ? Isa::amx : Isa::avx512_bf16;
+    return tiles ? Isa::amx : Isa::avx512_bf16;
 }
 
 Isa lowered(Isa detected) {
@@ -87,8 +87,17 @@ Isa detected_isa() {
 void emulate_isa(Isa isa) { emulated = isa; }
 
 Isa usable_isa() {
-    static const Isa isa = lowered(detected_isa());
+    static const Isa isa = [] {
+        const Isa wanted = lowered(detected_isa());
+        const bool refused = wanted == Isa::amx && !emulated && !may_use_tiles();
+        return refused ? Isa::avx512_bf16 : wanted;
+    }();
     return isa;
+}
+
+std::string_view reason_for_lower_isa() {
+    return lowered(detected_isa()) == usable_isa() ? "DLPRIM_MAX_ISA lowered it"
+                                                   : "the operating system refused AMX's tiles";
 }
 
 Isa usable_isa(Isa limit) { return without_gaps(std::min(limit, usable_isa())); }

@@ -28,16 +28,21 @@ std::string_view name_of(Isa isa);
 // Throws std::invalid_argument that lists the accepted names.
 Isa parse_isa(const std::string& name);
 
-// The highest level that this CPU and operating system run and that kernels exist for.
+// The highest level that this CPU runs and that kernels exist for.
 Isa detected_isa();
 
 // Makes detected_isa() say `isa`, as somebody emulates what the CPU does not run of it: for tests.
-// To be called before the first detected_isa(), which then asks neither the CPU nor the kernel.
+// To be called before the first detected_isa(); neither the CPU nor the operating system is asked
+// then.
 void emulate_isa(Isa isa);
 
-// detected_isa() lowered to DLPRIM_MAX_ISA where that is set; read once per process.
+// detected_isa() lowered to DLPRIM_MAX_ISA where that is set, and below amx where the operating
+// system refuses its tiles, for which a process that may use them asks; found once per process.
 // Throws std::invalid_argument when DLPRIM_MAX_ISA names no ISA level.
 Isa usable_isa();
+
+// Which of the two made usable_isa() lower than detected_isa(), as a clause.
+std::string_view reason_for_lower_isa();
 
 // The highest level at most `limit` and usable_isa() that this CPU runs.
 Isa usable_isa(Isa limit);

@@ -37,8 +37,8 @@ void report_machine() {
         if (usable_isa() == detected_isa()) {
             line += ", all of it is used";
         } else {
-            line +=
-                ", " + std::string(name_of(usable_isa())) + " is used: DLPRIM_MAX_ISA lowered it";
+            line += ", " + std::string(name_of(usable_isa())) +
+                    " is used: " + std::string(reason_for_lower_isa());
         }
         report(line);
         return true;

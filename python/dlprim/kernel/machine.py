@@ -28,6 +28,10 @@ def isa() -> str:
     lowered to the environment variable ``DLPRIM_MAX_ISA`` where that is set, or below it where the
     CPU lacks that level. A kernel says in ``Brgemm.isa`` which level it needs itself.
 
+    The first call of any kernel asks Linux to let the process use the tiles of AMX, where there
+    are some and ``DLPRIM_MAX_ISA`` leaves them. It refuses where a thread has a signal stack that
+    is too small for their contents, and refuses such stacks from then on.
+
     Returns
     -------
     str
