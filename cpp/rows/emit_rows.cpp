@@ -94,6 +94,8 @@ void RowEmitter::ends_of_row() {
         shl(eax, cl);
         sub(eax, 1);
         kmovw(tail_mask(), eax);
+        mov(eax, 0x5555);
+        kmovw(k3, eax);
         return;
     }
     lea(rax, ptr[rip + partial_masks_]);

@@ -120,6 +120,23 @@ inline RowValue rounded(DType dtype, RowValue x) {
     return RowBuilder::apply(RowOp::rounded, {x}, static_cast<std::uint8_t>(dtype));
 }
 
+// Of 32 bits as integers without a sign: operands are words where they are called float32.
+inline RowValue add_words(RowValue a, RowValue b) {
+    return RowBuilder::apply(RowOp::add_words, {a, b});
+}
+inline RowValue low_product(RowValue a, RowValue b) {
+    return RowBuilder::apply(RowOp::low_product, {a, b});
+}
+inline RowValue high_product(RowValue a, RowValue b) {
+    return RowBuilder::apply(RowOp::high_product, {a, b});
+}
+inline RowValue exclusive_or(RowValue a, RowValue b, RowValue c) {
+    return RowBuilder::apply(RowOp::exclusive_or, {a, b, c});
+}
+inline RowCondition words_at_least(RowValue a, RowValue b) {
+    return {Comparison::words_at_least, a, b};
+}
+
 inline RowCondition operator<(RowValue a, RowValue b) { return {Comparison::less, a, b}; }
 inline RowCondition operator<=(RowValue a, RowValue b) { return {Comparison::less_equal, a, b}; }
 inline RowCondition operator==(RowValue a, RowValue b) { return {Comparison::equal, a, b}; }

@@ -1,8 +1,9 @@
 // The generator of one row program. Two nests: rows outside, and for each pass a loop along the
 // row; or strips of columns outside and all rows inside, where columns' values stay in registers.
 // Both end a row with single vectors and one masked one: how many elements that has is a number of
-// the call. Stages live in three files: the nests (emit_rows.cpp), memory and tails
-// (emit_row_memory.cpp) and operations (emit_row_operations.cpp).
+// the call. Stages live in four files: the nests (emit_rows.cpp), memory and tails
+// (emit_row_memory.cpp), operations (emit_row_operations.cpp) and what is taken along the row
+// (emit_row_reductions.cpp).
 #pragma once
 
 #include <array>
@@ -89,7 +90,10 @@ private:
     void operation(const RowStep& step, int to, int lane);
     void arithmetic(const RowStep& step, int to, int lane);
     void multiply_and_add(const RowStep& step, int to, int lane);
+    void word_product(const RowStep& step, int to, int lane);
+    void exclusive_or(const RowStep& step, int to, int lane);
     void unary(const RowStep& step, int to, int lane);
+    void compare_words(const Vector& a, const Xbyak::Operand& b);
     void select(const RowStep& step, int to, int lane);
     void choose(std::uint8_t code, const Vector& than, const Vector& to, const Vector& otherwise,
                 const Xbyak::Operand& then);
@@ -97,6 +101,8 @@ private:
     void scale_by_power(int to, int exponent, int scratch);
     void logarithm(int to, int x);
     void polynomial_of(int to, int x, std::initializer_list<float> terms);
+
+    // emit_row_reductions.cpp
     void start_reductions(const RowPass& pass, int from, int to);
     void accumulate(const RowStep& step, Lane lane);
     void empty_sums(const RowPass& pass);

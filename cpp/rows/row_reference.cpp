@@ -15,11 +15,25 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
+std::uint32_t word(float x) { return std::bit_cast<std::uint32_t>(x); }
+
+float of_words(RowOp op, std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+    const std::uint64_t product = std::uint64_t{a} * b;
+    switch (op) {
+        case RowOp::add_words: return std::bit_cast<float>(a + b);
+        case RowOp::low_product: return std::bit_cast<float>(static_cast<std::uint32_t>(product));
+        case RowOp::high_product:
+            return std::bit_cast<float>(static_cast<std::uint32_t>(product >> 32));
+        default: return std::bit_cast<float>(a ^ b ^ c);
+    }
+}
+
 bool holds(Comparison comparison, float a, float b) {
     switch (comparison) {
         case Comparison::less: return a < b;
         case Comparison::less_equal: return a <= b;
         case Comparison::equal: return a == b;
+        case Comparison::words_at_least: return word(a) >= word(b);
         default: return std::isnan(a) || std::isnan(b);
     }
 }
@@ -128,6 +142,13 @@ private:
                 return each([&](Index i) {
                     return static_cast<float>(activated(static_cast<Activation>(it.detail), a[i]));
                 });
+            case RowOp::add_words:
+            case RowOp::low_product:
+            case RowOp::high_product:
+                return each([&](Index i) { return of_words(it.op, word(a[i]), word(b[i]), 0); });
+            case RowOp::exclusive_or:
+                return each(
+                    [&](Index i) { return of_words(it.op, word(a[i]), word(b[i]), word(c[i])); });
             case RowOp::rounded: return each([&](Index i) { return rounded_to_bf16(a[i]); });
             default:
                 each([&](Index i) {

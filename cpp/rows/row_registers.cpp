@@ -116,11 +116,14 @@ int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa) {
             return is_narrow(spec.operands[step.detail].dtype) ? 3 : 2;
         case RowOp::exponential:
         case RowOp::rounded: return 3;
-        case RowOp::logarithm: return 4;
+        case RowOp::logarithm:
+        case RowOp::high_product: return 4;
         case RowOp::activation: return activation_registers(static_cast<Activation>(step.detail));
         case RowOp::select:
         case RowOp::divide:
         case RowOp::multiply_add:
+        case RowOp::low_product:
+        case RowOp::exclusive_or:
         case RowOp::add_to_column: return 2;
         case RowOp::gate:
         case RowOp::store_bits:

@@ -20,8 +20,12 @@ int inputs_of(RowOp op) {
         case RowOp::multiply:
         case RowOp::divide:
         case RowOp::smaller:
-        case RowOp::larger: return 2;
-        case RowOp::multiply_add: return 3;
+        case RowOp::larger:
+        case RowOp::add_words:
+        case RowOp::low_product:
+        case RowOp::high_product: return 2;
+        case RowOp::multiply_add:
+        case RowOp::exclusive_or: return 3;
         case RowOp::select: return 4;
         default: return 1;
     }
@@ -112,7 +116,7 @@ void validate(const RowSpec& spec) {
                 if (it.detail >= kActivationNames.size()) refuse(i, "names no activation");
                 break;
             case RowOp::select:
-                if (it.detail > static_cast<std::uint8_t>(Comparison::unordered)) {
+                if (it.detail > static_cast<std::uint8_t>(Comparison::words_at_least)) {
                     refuse(i, "names no comparison");
                 }
                 break;

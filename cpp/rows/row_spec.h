@@ -51,7 +51,12 @@ enum class RowOp : std::uint8_t {
     activation,  // the Activation in `detail`
     rounded,     // as a value of the type `detail` would be when it is loaded again
     gate,        // where the bit of the operand `detail` is set, else 0
-    select,      // input 2 where the Comparison in `detail` holds of inputs 0 and 1, else input 3
+    // Of 32 bits as integers without a sign, which wrap around.
+    add_words,
+    low_product,   // of 64 bits the lower ones
+    high_product,  // and the upper ones
+    exclusive_or,  // of three
+    select,        // input 2 where the Comparison in `detail` holds of inputs 0 and 1, else input 3
     // Along the row: one value for all of its elements. Of an empty row: 0, the lowest, the highest
     // number there is.
     sum,
@@ -67,7 +72,7 @@ enum class RowOp : std::uint8_t {
     reload,
 };
 
-enum class Comparison : std::uint8_t { less, less_equal, equal, unordered };
+enum class Comparison : std::uint8_t { less, less_equal, equal, unordered, words_at_least };
 
 constexpr bool is_reduction(RowOp op) {
     return op == RowOp::sum || op == RowOp::highest || op == RowOp::lowest;

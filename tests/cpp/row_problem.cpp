@@ -36,6 +36,7 @@ private:
 
     void load(RowValue value, bool uniform = false) {
         known_.push_back({value, true, uniform});
+        words_.push_back(known_.back());
         exact_results_.push_back(true);
     }
 
@@ -65,7 +66,8 @@ private:
     }
 
     void step() {
-        switch (draw_.from(0, 9)) {
+        switch (draw_.from(0, 10)) {
+            case 10: return of_words();
             case 0: return product();
             case 1: return arithmetic();
             case 2: return arithmetic();
@@ -86,6 +88,34 @@ private:
             }
             default: return know(row_.columns(), true, true);
         }
+    }
+
+    // Of what was loaded: the bits of a NaN that an operation makes are not told.
+    void of_words() {
+        const Known a = words(), b = words(), c = words();
+        const bool uniform = a.uniform && b.uniform;
+        switch (draw_.from(0, 4)) {
+            case 0: return know_words(add_words(a.value, b.value), uniform);
+            case 1: return know_words(low_product(a.value, b.value), uniform);
+            case 2: return know_words(high_product(a.value, b.value), uniform);
+            case 3:
+                return know_words(exclusive_or(a.value, b.value, c.value), uniform && c.uniform);
+            default: {
+                const Known d = any();
+                const RowCondition condition = words_at_least(a.value, b.value);
+                know(select(condition, d.value, -d.value), d.exact, uniform && d.uniform);
+            }
+        }
+    }
+
+    Known words() {
+        return words_[static_cast<std::size_t>(
+            draw_.from(0, static_cast<std::int64_t>(words_.size()) - 1))];
+    }
+
+    void know_words(RowValue value, bool uniform) {
+        words_.push_back({value, true, uniform});
+        if (draw_.once_in(4)) know(value, true, uniform);
     }
 
     void product() {
@@ -172,6 +202,7 @@ private:
     Draw& draw_;
     RowBuilder row_;
     std::vector<Known> known_;
+    std::vector<Known> words_;
     std::vector<std::uint8_t> bits_;
     std::vector<bool> exact_results_;
 };
