@@ -24,12 +24,14 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 // What the instruction calls comparisons.
 constexpr std::uint8_t kEqual = 0, kLess = 1, kLessEqual = 2, kUnordered = 3, kNotAtLeast = 9;
+constexpr std::uint8_t kNotAbove = 10;
 
 std::uint8_t code_of(Comparison comparison) {
     switch (comparison) {
         case Comparison::equal: return kEqual;
         case Comparison::less: return kLess;
         case Comparison::less_equal: return kLessEqual;
+        case Comparison::beats: return kNotAbove;  // and no NaN: where it does not
         default: return kUnordered;
     }
 }
@@ -210,35 +212,47 @@ void RowEmitter::unary(const RowStep& step, int to, int lane) {
     activate(static_cast<Activation>(step.detail), to, 0);
 }
 
+// Two that choose by the same comparison, one after the other, make it once.
 void RowEmitter::select(const RowStep& step, int to, int lane) {
-    const int a = in_register(step.from[0], lane, 0);
-    with(step.from[1], lane, [&](const Xbyak::Operand& b) {
-        const auto comparison = static_cast<Comparison>(step.detail);
-        const std::uint8_t code = code_of(comparison);
-        if (comparison == Comparison::words_at_least) {
-            compare_words(vector(a), b);
-        } else if (avx512()) {
-            vcmpps(k2, vector(a), b, code);
-        } else {
-            vcmpps(vector(1), vector(a), b, code);
-        }
-    });
-    const int otherwise = in_register(step.from[3], lane, 0);
-    with(step.from[2], lane, [&](const Xbyak::Operand& then) {
+    const auto comparison = static_cast<Comparison>(step.detail);
+    const Compared it{step.from[0], step.from[1], comparison, lane};
+    if (it != compared_) {
+        const int a = in_register(step.from[0], lane, 0);
+        with(step.from[1], lane,
+             [&](const Xbyak::Operand& b) { compare(comparison, vector(a), b); });
+    }
+    const bool is_opposite = comparison == Comparison::beats;
+    const int otherwise = in_register(step.from[is_opposite ? 2 : 3], lane, 0);
+    with(step.from[is_opposite ? 3 : 2], lane, [&](const Xbyak::Operand& then) {
         if (avx512()) {
             vblendmps(vector(to) | k2, vector(otherwise), then);
         } else {
             vblendvps(vector(to), vector(otherwise), then, vector(1));
         }
     });
+    const bool is_gone = step.to == step.from[0] || step.to == step.from[1];
+    compared_ = is_gone ? Compared{} : it;
 }
 
-// At least b, in the mask or the vector that select looks at.
-void RowEmitter::compare_words(const Vector& a, const Xbyak::Operand& b) {
+// In the mask or the vector that select looks at.
+void RowEmitter::compare(Comparison comparison, const Vector& a, const Xbyak::Operand& b) {
     constexpr std::uint8_t kAtLeast = 5;
-    if (avx512()) return vpcmpud(k2, a, b, kAtLeast);
-    vpmaxud(vector(1), a, b);
-    vpcmpeqd(vector(1), vector(1), a);
+    const Vector holds = vector(1), is_nan = vector(2);
+    if (avx512()) {
+        if (comparison == Comparison::words_at_least) return vpcmpud(k2, a, b, kAtLeast);
+        vcmpps(k2, a, b, code_of(comparison));
+        if (comparison != Comparison::beats) return;
+        vcmpps(k2 | k2, a, a, kOrdered);
+        return;
+    }
+    if (comparison == Comparison::words_at_least) {
+        vpmaxud(holds, a, b);
+        return vpcmpeqd(holds, holds, a);
+    }
+    vcmpps(holds, a, b, code_of(comparison));
+    if (comparison != Comparison::beats) return;
+    vcmpps(is_nan, a, a, kOrdered);
+    vandps(holds, holds, is_nan);
 }
 
 // By Horner's rule; terms from the highest power down.

@@ -11,8 +11,6 @@ namespace {
 
 using Kind = RowPlace::Kind;
 
-constexpr std::uint8_t kOrdered = 7;  // which no NaN is, with itself
-
 float identity_of(RowOp op) {
     constexpr float kMost = std::numeric_limits<float>::infinity();
     if (op == RowOp::highest) return -kMost;

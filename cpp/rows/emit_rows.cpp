@@ -8,8 +8,10 @@
 namespace dlprim {
 namespace {
 
-// Registers that point at operands; the pointers of the others are in the frame.
+// Registers that point at operands; the pointers of the others are in the frame. Programs with a
+// list have its counts, its next entry, elements from what is listed and a count in the last four.
 constexpr std::array kPointers = {8, 9, 10, 3, 12, 13, 14, 15};
+constexpr std::size_t kPointersBesideList = kMostListedOperands;
 
 // Vectors that an accumulator of a sum takes before it is emptied: the error of a long row's sum
 // grows with the chains and not with the elements.
@@ -28,11 +30,12 @@ RowEmitter::RowEmitter(const RowPlan& plan, void* buffer)
       lanes_(vector_file(plan.isa).bytes / 4) {
     pointers_.fill(-1);
     std::size_t next = 0;
+    const std::size_t most = plan.is_listed ? kPointersBesideList : kPointers.size();
     for (const RowShape shape :
-         {RowShape::tensor, RowShape::bits, RowShape::column, RowShape::row}) {
+         {RowShape::listed, RowShape::tensor, RowShape::bits, RowShape::column, RowShape::row}) {
         for (std::size_t i = 0; i < plan.spec.operands.size(); ++i) {
             const bool is_used = plan.spec.operands[i].shape == shape;
-            if (is_used && next < kPointers.size()) pointers_.at(i) = kPointers.at(next++);
+            if (is_used && next < most) pointers_.at(i) = kPointers.at(next++);
         }
     }
 }
@@ -133,7 +136,8 @@ void RowEmitter::point_at_scratch() {
 void RowEmitter::next_row() {
     for (int i = 0; i < static_cast<int>(plan_.spec.operands.size()); ++i) {
         const RowShape shape = plan_.spec.operands[static_cast<std::size_t>(i)].shape;
-        if (shape == RowShape::column || shape == RowShape::scalar) continue;
+        const bool moves = shape == RowShape::tensor || shape == RowShape::bits;
+        if (!moves && shape != RowShape::row) continue;
         const auto stride = ptr[argument(i) + sizeof(void*)];
         if (pointers_.at(static_cast<std::size_t>(i)) >= 0) {
             add(Xbyak::Reg64(pointers_.at(static_cast<std::size_t>(i))), stride);
@@ -243,16 +247,46 @@ void RowEmitter::strip(int vectors, bool masked) {
     mov(rdx, ptr[rdi + offsetof(RowArgs, rows)]);
     test(rdx, rdx);
     jle(done, T_NEAR);
+    if (plan_.is_listed) {
+        for (std::size_t i = 0; i < plan_.spec.operands.size(); ++i) {
+            const auto& [shape, dtype, written] = plan_.spec.operands[i];
+            const Xbyak::Reg64 pointer(pointers_.at(i));
+            if (shape == RowShape::listed)
+                lea(pointer, ptr[pointer + rsi * static_cast<int>(size_of(dtype))]);
+        }
+        mov(r14, ptr[rdi + offsetof(RowArgs, list)]);
+        mov(r12, ptr[rdi + offsetof(RowArgs, counts)]);
+    }
     L(next);
-    for (const RowPass& pass : plan_.passes) {
-        single_steps(pass.before);
-        body(pass, vectors, masked);
+    if (plan_.is_listed) listed_rows(vectors, masked);
+    for (std::size_t i = plan_.is_listed ? 1 : 0; i < plan_.passes.size(); ++i) {
+        single_steps(plan_.passes[i].before);
+        body(plan_.passes[i], vectors, masked);
     }
     next_row();
     dec(rdx);
     jnz(next, T_NEAR);
     L(done);
     strip_columns(vectors, masked, true);
+}
+
+void RowEmitter::listed_rows(int vectors, bool masked) {
+    Xbyak::Label next, done;
+    for (const RowStep& step : plan_.carried) {
+        for (int i = 0; i < vectors; ++i) load_constant(register_of(step.to, i), step.from[0].bits);
+    }
+    mov(r13, ptr[r12]);
+    add(r12, sizeof(std::int64_t));
+    test(r13, r13);
+    jle(done, T_NEAR);
+    L(next);
+    mov(r15, ptr[r14]);
+    add(r14, sizeof(RowArgs::Listed));
+    single_steps(plan_.passes.front().before);
+    body(plan_.passes.front(), vectors, masked);
+    dec(r13);
+    jnz(next, T_NEAR);
+    L(done);
 }
 
 // Sums go on from what stands in memory, and return there at the end.
@@ -274,6 +308,7 @@ void RowEmitter::strip_columns(int vectors, bool masked, bool at_end) {
 
 void RowEmitter::body(const RowPass& pass, int vectors, bool masked) {
     masked_ = masked;
+    compared_ = {};
     if (!plan_.takes_turns) {
         for (int i = 0; i < vectors; ++i) {
             for (const RowStep& step : pass.body) body_step(step, {i, masked});
@@ -286,14 +321,18 @@ void RowEmitter::body(const RowPass& pass, int vectors, bool masked) {
 }
 
 void RowEmitter::body_step(const RowStep& step, Lane lane) {
+    if (step.op != RowOp::select) compared_ = {};
     if (is_reduction(step.op)) return accumulate(step, lane);
     switch (step.op) {
         case RowOp::load:
             return load_elements_of(step.detail, register_of(step.to, lane.index), lane);
         case RowOp::store: return store_tensor(step, lane);
         case RowOp::add_to_column: return add_to_column(step, lane);
+        case RowOp::add_chosen: return add_chosen(step, register_of(step.to, lane.index), lane);
         case RowOp::gate: return gate(step, register_of(step.to, lane.index), lane);
         case RowOp::store_bits: return store_bits(step, lane);
+        case RowOp::carry:
+            return copy(register_of(step.to, lane.index), in_register(step.from[0], lane.index, 0));
         case RowOp::keep:
             return vmovups(ptr[kept_place(step.detail, lane.index)],
                            vector(register_of(step.from[0], lane.index)));
@@ -307,13 +346,14 @@ void RowEmitter::body_step(const RowStep& step, Lane lane) {
 // Values that have no register are made in one that no vector is in meanwhile.
 void RowEmitter::single_steps(const std::vector<RowStep>& steps) {
     for (const RowStep& step : steps) {
+        compared_ = {};
         if (step.op == RowOp::store) {
             store_single(step);
             continue;
         }
         const bool on_stack = step.to.kind == RowPlace::Kind::stack;
         const int to = on_stack ? plan_.registers.vectors : step.to.index;
-        if (step.op == RowOp::load || step.op == RowOp::columns) {
+        if (step.op == RowOp::load || step.op == RowOp::columns || has_listed_number(step.op)) {
             load_single(step, to);
         } else {
             operation(step, to, 0);

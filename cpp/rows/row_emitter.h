@@ -19,6 +19,9 @@
 
 namespace dlprim {
 
+// A comparison of numbers, as the instruction calls it; of a number with itself it is of no NaN.
+inline constexpr std::uint8_t kOrdered = 7;
+
 class RowEmitter : private ElementAssembler {
 public:
     static constexpr std::size_t kMostCodeBytes = 1 << 19;
@@ -50,6 +53,7 @@ private:
     void rows_of_passes();
     void rows_of_strips();
     void strip(int vectors, bool masked);
+    void listed_rows(int vectors, bool masked);
     void strip_columns(int vectors, bool masked, bool at_end);
     void along_row(const RowPass& pass);
     void main_loop(const RowPass& pass);
@@ -71,6 +75,7 @@ private:
     Xbyak::Address pointer_of(int operand);
     Place argument(int operand) const;
     void load_elements_of(int operand, int to, Lane lane);
+    void add_chosen(const RowStep& step, int to, Lane lane);
     void store_tensor(const RowStep& step, Lane lane);
     void add_to_column(const RowStep& step, Lane lane);
     void fetch_ahead(int operand, const Place& from, int lane);
@@ -93,7 +98,7 @@ private:
     void word_product(const RowStep& step, int to, int lane);
     void exclusive_or(const RowStep& step, int to, int lane);
     void unary(const RowStep& step, int to, int lane);
-    void compare_words(const Vector& a, const Xbyak::Operand& b);
+    void compare(Comparison comparison, const Vector& a, const Xbyak::Operand& b);
     void select(const RowStep& step, int to, int lane);
     void choose(std::uint8_t code, const Vector& than, const Vector& to, const Vector& otherwise,
                 const Xbyak::Operand& then);
@@ -131,8 +136,19 @@ private:
         int from;
     };
 
+    // What the mask of comparisons is of, if anything.
+    struct Compared {
+        RowPlace a;
+        RowPlace b;
+        Comparison comparison = Comparison::less;
+        int lane = -1;
+
+        friend bool operator==(const Compared&, const Compared&) = default;
+    };
+
     const RowPlan& plan_;
     int lanes_;
+    Compared compared_;
     bool masked_ = false;  // whether the body that is written is of a partial vector
     std::array<int, kMostRowOperands> pointers_{};  // a register, or none (-1)
     std::deque<Narrowing> narrowings_;

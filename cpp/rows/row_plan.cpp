@@ -49,6 +49,7 @@ public:
           exact_(exact_values(spec)) {
         plan_.spec = spec;
         plan_.isa = isa;
+        plan_.is_listed = is_listed(spec);
     }
 
     RowPlan planned() {
@@ -92,13 +93,14 @@ private:
     // The pass in which each value is computed and from which on it is there, and what computing it
     // again would cost.
     void place_in_time() {
+        const std::vector<RowTime> times = times_of(spec_);
         pass_.assign(at(count_), 0);
         ready_.assign(at(count_), 0);
         costs_.assign(at(count_), 0);
         once_.assign(at(count_), false);
         for (int i = 0; i < count_; ++i) {
             const RowInstruction& it = instruction(i);
-            bool once = uniform_[at(i)] && !is_reduction(it.op);
+            bool once = uniform_[at(i)] && !is_reduction(it.op) && !has_listed_number(it.op);
             if (it.op == RowOp::load || it.op == RowOp::store) {
                 once = once && spec_.operands[it.detail].shape == RowShape::scalar;
             }
@@ -108,6 +110,7 @@ private:
                 once = once && once_[at(input)];
                 if (!uniform_[at(input)]) cost += costs_[at(input)];
             });
+            if (plan_.is_listed && times[at(i)] == RowTime::result) pass_[at(i)] = 1;
             costs_[at(i)] = cost;
             once_[at(i)] = once;
             ready_[at(i)] = pass_[at(i)] + (is_reduction(it.op) ? 1 : 0);
@@ -117,6 +120,7 @@ private:
 
     bool runs_per_vector(int i) const {
         const RowInstruction& it = instruction(i);
+        if (it.op == RowOp::carry) return true;
         if (it.op == RowOp::store) return spec_.operands[it.detail].shape == RowShape::tensor;
         if (it.op == RowOp::store_bits) return true;
         return !uniform_[at(i)] || is_reduction(it.op) || it.op == RowOp::add_to_column;
@@ -126,6 +130,7 @@ private:
         const auto any = [&](const auto& holds) {
             return std::any_of(spec_.instructions.begin(), spec_.instructions.end(), holds);
         };
+        if (plan_.is_listed) return true;
         return any([&](const RowInstruction& it) { return touches_column(it); }) &&
                !any([](const RowInstruction& it) { return is_reduction(it.op); });
     }
@@ -141,6 +146,13 @@ private:
             const RowInstruction& it = instruction(i);
             if (it.op == RowOp::constant) {
                 places_[at(i)] = {.kind = Kind::constant, .bits = it.bits};
+            } else if (it.op == RowOp::carried) {
+                places_[at(i)] = {.kind = Kind::columns, .index = column_values_++};
+                RowStep step{.op = it.op, .to = places_[at(i)]};
+                step.from[0] = {.kind = Kind::constant, .bits = it.bits};
+                plan_.carried.push_back(step);
+            } else if (it.op == RowOp::last) {
+                places_[at(i)] = places_[at(it.inputs[0])];
             } else if (uniform_[at(i)] && has_result(it.op)) {
                 places_[at(i)] = {.kind = Kind::single, .index = singles_++};
             }
@@ -182,11 +194,14 @@ private:
         RowPass& it = plan_.passes[at(pass)];
         std::vector<int> last_use(at(count_), -1);
         std::vector<int> uses(at(count_), 0);
+        std::vector<int> carries(at(count_), kNoValue);
+        std::vector<RowStep> carried;  // when nothing more is read
         for (int i = 0; i < count_; ++i) {
             if (!needed[at(i)] || is_reloaded(i, pass)) continue;
             for_inputs(source(i), [&](int input) {
-                last_use[at(input)] = i;
+                last_use[at(input)] = instruction(i).op == RowOp::carry ? count_ : i;
                 ++uses[at(input)];
+                carries[at(input)] = instruction(i).op == RowOp::carry ? i : kNoValue;
             });
         }
         std::vector<bool> taken;
@@ -212,6 +227,19 @@ private:
                     }
                 });
             }
+            if (step.op == RowOp::carry) {
+                step.to = places_[at(static_cast<int>(instruction(i).bits))];
+                if (step.to != step.from[0]) carried.push_back(step);
+                continue;
+            }
+            if (uses[at(i)] == 1 && carries[at(i)] != kNoValue) {
+                const auto state = static_cast<int>(instruction(carries[at(i)]).bits);
+                if (last_use[at(state)] <= i) {
+                    step.to = places_[at(i)] = places_[at(state)];
+                    it.body.push_back(step);
+                    continue;
+                }
+            }
             finish_step(i, step, it, take);
             it.body.push_back(step);
             if (kept_[at(i)] != kNoValue && pass_[at(i)] == pass)
@@ -220,12 +248,14 @@ private:
                 taken[at(places_[at(i)].index)] = false;
             }
         }
+        it.body.insert(it.body.end(), carried.begin(), carried.end());
         vectors_ = std::max(vectors_, static_cast<int>(taken.size()));
     }
 
     // Loads of columns happen at the begin of a strip.
     bool hoisted(int i) {
         const RowInstruction& it = instruction(i);
+        if (it.op == RowOp::carried || it.op == RowOp::last) return true;
         if (!plan_.by_strips || it.op != RowOp::load || !touches_column(it)) return false;
         if (held_ == most_held_) return false;
         ++held_;

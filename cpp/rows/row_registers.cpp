@@ -20,6 +20,7 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 template <class Body>
 void for_steps(RowPlan& plan, const Body& body) {
     for (RowStep& step : plan.once) body(step);
+    for (RowStep& step : plan.carried) body(step);
     for (RowStep& step : plan.columns) body(step);
     for (RowPass& pass : plan.passes) {
         for (RowStep& step : pass.before) body(step);
@@ -117,9 +118,11 @@ int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa) {
         case RowOp::exponential:
         case RowOp::rounded: return 3;
         case RowOp::logarithm:
-        case RowOp::high_product: return 4;
+        case RowOp::high_product:
+        case RowOp::add_chosen: return 4;
         case RowOp::activation: return activation_registers(static_cast<Activation>(step.detail));
         case RowOp::select:
+            return static_cast<Comparison>(step.detail) == Comparison::beats && avx2 ? 3 : 2;
         case RowOp::divide:
         case RowOp::multiply_add:
         case RowOp::low_product:

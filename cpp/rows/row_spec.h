@@ -19,10 +19,14 @@ namespace dlprim {
 
 // Operands of a program at most, which is what the arguments have room for.
 inline constexpr int kMostRowOperands = 20;
+// Those of a list, which all have a register.
+inline constexpr int kMostListedOperands = 4;
 
 // Where an operand has elements: everywhere, one per row, one per column, one at all. Bits are a
 // tensor of them, the first of a byte in its lowest place, and every row begins with a byte.
-enum class RowShape : std::uint8_t { tensor, row, column, scalar, bits };
+// Where operands are listed, a list says which of their rows come in turn, and results have a row
+// for several of these.
+enum class RowShape : std::uint8_t { tensor, row, column, scalar, bits, listed };
 
 struct RowOperand {
     RowShape shape = RowShape::tensor;
@@ -67,19 +71,27 @@ enum class RowOp : std::uint8_t {
     store,
     store_bits,     // to the operand `detail`: set where the input is not <= 0
     add_to_column,  // to the float32 operand `detail`, for every row
+    // Of listed rows, and from one of them to the next, for every row of the results.
+    add_chosen,  // input 2, and input 1 where all bytes of input 0 are that of the operand `detail`
+    number,      // that the list has for the row
+    factor,      // the same, of another list of numbers
+    carried,     // the float32 in `bits` at first
+    carry,       // the input is what the instruction `bits` is at the next one
+    last,        // what is carried, the input, behind the last of them
     // Made by plans alone: to and from scratch, across passes over the row.
     keep,
     reload,
 };
 
-enum class Comparison : std::uint8_t { less, less_equal, equal, unordered, words_at_least };
+enum class Comparison : std::uint8_t { less, less_equal, equal, unordered, beats, words_at_least };
 
 constexpr bool is_reduction(RowOp op) {
     return op == RowOp::sum || op == RowOp::highest || op == RowOp::lowest;
 }
+constexpr bool has_listed_number(RowOp op) { return op == RowOp::number || op == RowOp::factor; }
 constexpr bool has_result(RowOp op) {
-    return op != RowOp::store && op != RowOp::store_bits && op != RowOp::add_to_column &&
-           op != RowOp::keep;
+    return op != RowOp::store && op != RowOp::carry && op != RowOp::store_bits &&
+           op != RowOp::add_to_column && op != RowOp::keep;
 }
 
 inline constexpr std::int16_t kNoValue = -1;
@@ -106,6 +118,13 @@ struct RowSpec {
 
 // Throws std::invalid_argument that says what is wrong where a spec is not a program.
 void validate(const RowSpec& spec);
+
+bool is_listed(const RowSpec& spec);
+
+// When an instruction runs: as soon as its inputs are there, for each listed row, or for each row
+// of the results. Throws std::invalid_argument where one would run at both.
+enum class RowTime : std::uint8_t { any, listed, result };
+std::vector<RowTime> times_of(const RowSpec& spec);
 
 // Whether the values of each instruction are the same along a row.
 std::vector<bool> uniform_values(const RowSpec& spec);
