@@ -301,7 +301,7 @@ void RowEmitter::load_single(const RowStep& step, int to) {
         vbroadcastss(vector(to), low);
         return;
     }
-    const Place listed = r14 - sizeof(RowArgs::Listed);
+    const Place listed = rdx - sizeof(RowArgs::Listed);
     if (step.op == RowOp::number) {
         return broadcast(to, listed + offsetof(RowArgs::Listed, number));
     }

@@ -8,8 +8,9 @@
 namespace dlprim {
 namespace {
 
-// Registers that point at operands; the pointers of the others are in the frame. Programs with a
-// list have its counts, its next entry, elements from what is listed and a count in the last four.
+// Registers that point at operands; the pointers of the others are in the frame. In the last ones
+// programs with a list have a row's count, the end and the begin of its entries, which rdx goes
+// through, and the element at which a listed row begins.
 constexpr std::array kPointers = {8, 9, 10, 3, 12, 13, 14, 15};
 constexpr std::size_t kPointersBesideList = kMostListedOperands;
 
@@ -43,8 +44,10 @@ RowEmitter::RowEmitter(const RowPlan& plan, void* buffer)
 std::vector<std::uint8_t> RowEmitter::emit() {
     prologue();
     single_steps(plan_.once);
-    if (plan_.by_strips) {
-        rows_of_strips();
+    if (plan_.is_listed) {
+        rows_of_lists();
+    } else if (plan_.by_strips) {
+        strips();
     } else {
         rows_of_passes();
     }
@@ -226,7 +229,7 @@ void RowEmitter::main_loop(const RowPass& pass) {
     L(done);
 }
 
-void RowEmitter::rows_of_strips() {
+void RowEmitter::strips() {
     Xbyak::Label next, rest;
     xor_(esi, esi);
     cmp(rsi, number_of_call(Number::main_end));
@@ -240,28 +243,44 @@ void RowEmitter::rows_of_strips() {
     rest_of_row([&](int vectors, bool masked) { strip(vectors, masked); }, [](int) {});
 }
 
+// Strips are inside of rows, as these may be far apart.
+void RowEmitter::rows_of_lists() {
+    Xbyak::Label next, done;
+    mov(rcx, ptr[rdi + offsetof(RowArgs, rows)]);
+    mov(r12, ptr[rdi + offsetof(RowArgs, counts)]);
+    mov(r14, ptr[rdi + offsetof(RowArgs, list)]);
+    lea(rcx, ptr[r12 + rcx * sizeof(std::int64_t)]);
+    mov(number_of_call(Number::limit), rcx);
+    cmp(r12, rcx);
+    jge(done, T_NEAR);
+    L(next);
+    imul(r13, ptr[r12], sizeof(RowArgs::Listed));
+    add(r13, r14);
+    single_steps(plan_.passes[1].before);
+    strips();
+    next_row();
+    mov(r14, r13);
+    add(r12, sizeof(std::int64_t));
+    cmp(r12, number_of_call(Number::limit));
+    jl(next, T_NEAR);
+    L(done);
+}
+
 void RowEmitter::strip(int vectors, bool masked) {
+    if (plan_.is_listed) {
+        listed_rows(vectors, masked);
+        return body(plan_.passes[1], vectors, masked);
+    }
     Xbyak::Label next, done;
     point_at_operands();
     strip_columns(vectors, masked, false);
     mov(rdx, ptr[rdi + offsetof(RowArgs, rows)]);
     test(rdx, rdx);
     jle(done, T_NEAR);
-    if (plan_.is_listed) {
-        for (std::size_t i = 0; i < plan_.spec.operands.size(); ++i) {
-            const auto& [shape, dtype, written] = plan_.spec.operands[i];
-            const Xbyak::Reg64 pointer(pointers_.at(i));
-            if (shape == RowShape::listed)
-                lea(pointer, ptr[pointer + rsi * static_cast<int>(size_of(dtype))]);
-        }
-        mov(r14, ptr[rdi + offsetof(RowArgs, list)]);
-        mov(r12, ptr[rdi + offsetof(RowArgs, counts)]);
-    }
     L(next);
-    if (plan_.is_listed) listed_rows(vectors, masked);
-    for (std::size_t i = plan_.is_listed ? 1 : 0; i < plan_.passes.size(); ++i) {
-        single_steps(plan_.passes[i].before);
-        body(plan_.passes[i], vectors, masked);
+    for (const RowPass& pass : plan_.passes) {
+        single_steps(pass.before);
+        body(pass, vectors, masked);
     }
     next_row();
     dec(rdx);
@@ -275,17 +294,17 @@ void RowEmitter::listed_rows(int vectors, bool masked) {
     for (const RowStep& step : plan_.carried) {
         for (int i = 0; i < vectors; ++i) load_constant(register_of(step.to, i), step.from[0].bits);
     }
-    mov(r13, ptr[r12]);
-    add(r12, sizeof(std::int64_t));
-    test(r13, r13);
-    jle(done, T_NEAR);
+    mov(rdx, r14);
+    cmp(rdx, r13);
+    jge(done, T_NEAR);
     L(next);
-    mov(r15, ptr[r14]);
-    add(r14, sizeof(RowArgs::Listed));
+    mov(r15, ptr[rdx]);
+    add(rdx, sizeof(RowArgs::Listed));
+    add(r15, rsi);
     single_steps(plan_.passes.front().before);
     body(plan_.passes.front(), vectors, masked);
-    dec(r13);
-    jnz(next, T_NEAR);
+    cmp(rdx, r13);
+    jl(next, T_NEAR);
     L(done);
 }
 

@@ -51,7 +51,8 @@ private:
     void point_at_scratch();
     void next_row();
     void rows_of_passes();
-    void rows_of_strips();
+    void strips();
+    void rows_of_lists();
     void strip(int vectors, bool masked);
     void listed_rows(int vectors, bool masked);
     void strip_columns(int vectors, bool masked, bool at_end);

@@ -89,17 +89,19 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand) {
         accumulators = std::max(accumulators, static_cast<int>(pass.reductions.size()));
         totals = std::max(totals, sums_of(pass));
     }
+    const auto& all_steps = plan.spec.instructions;
+    const bool heavy = std::any_of(all_steps.begin(), all_steps.end(), has_polynomial);
     const auto at_unroll = [&](int unroll) {
         RowRegisters map;
         map.operand = scratch;
         map.vectors = map.operand + (demand.operands ? 1 : 0);
-        map.columns = map.vectors + std::max(demand.vectors, 1) * (demand.heavy ? unroll : 1);
+        map.columns = map.vectors + std::max(demand.vectors, 1) * (heavy ? unroll : 1);
         map.accumulators = map.columns + demand.columns * unroll;
         map.singles = map.accumulators + accumulators * unroll;
         return map;
     };
-    plan.takes_turns = demand.heavy;
-    plan.unroll = demand.heavy ? kMostUnrolledHeavy : kMostUnrolled;
+    plan.takes_turns = heavy;
+    plan.unroll = heavy ? kMostUnrolledHeavy : kMostUnrolled;
     while (plan.unroll > 1 && at_unroll(plan.unroll).singles > all) plan.unroll /= 2;
     plan.registers = at_unroll(plan.unroll);
     if (plan.registers.singles > all) return false;

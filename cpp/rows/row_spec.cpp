@@ -279,6 +279,11 @@ std::vector<std::int16_t> joined_products(const RowSpec& spec) {
     return joined;
 }
 
+bool has_polynomial(const RowInstruction& it) {
+    if (it.op == RowOp::activation) return static_cast<Activation>(it.detail) != Activation::relu;
+    return it.op == RowOp::exponential || it.op == RowOp::logarithm;
+}
+
 RowSpec streaming(RowSpec spec) {
     for (RowInstruction& it : spec.instructions) {
         if (it.op != RowOp::store) continue;

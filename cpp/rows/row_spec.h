@@ -139,6 +139,9 @@ std::vector<std::int16_t> joined_products(const RowSpec& spec);
 // The same program with all tensors of float32 stored around the caches.
 RowSpec streaming(RowSpec spec);
 
+// Whether it is a long chain of dependent steps.
+bool has_polynomial(const RowInstruction& it);
+
 // Short and unique: how many operands and operations, and a hash of all.
 std::string to_string(const RowSpec& spec);
 

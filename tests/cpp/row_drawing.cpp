@@ -53,7 +53,9 @@ private:
         }
         for (const RowValue state : states) {
             const Known next = exact();
-            row_.carry(state, larger(state, next.value));
+            // Some have no part in what they were; one of these is a row as it was loaded.
+            const RowValue other = draw_.once_in(2) ? known_.front().value : -next.value;
+            row_.carry(state, draw_.once_in(3) ? other : larger(state, next.value));
         }
         known_.clear();
         for (const RowValue state : states) know(last(state), true, false);
