@@ -14,6 +14,8 @@ using Kind = RowPlace::Kind;
 // Vectors under way together: enough for the latency of sums, or of one long polynomial.
 constexpr int kMostUnrolled = 8;
 constexpr int kMostUnrolledHeavy = 4;
+// Steps of a body, all vectors together: more take longer to generate than they gain.
+constexpr std::size_t kMostSteps = 256;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
@@ -85,7 +87,9 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand) {
     for_steps(plan, [&](const RowStep& step) {
         scratch = std::max(scratch, scratch_registers(step, plan.spec, plan.isa));
     });
+    std::size_t steps = 0;
     for (const RowPass& pass : plan.passes) {
+        steps = std::max(steps, pass.body.size());
         accumulators = std::max(accumulators, static_cast<int>(pass.reductions.size()));
         totals = std::max(totals, sums_of(pass));
     }
@@ -102,7 +106,10 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand) {
     };
     plan.takes_turns = heavy;
     plan.unroll = heavy ? kMostUnrolledHeavy : kMostUnrolled;
-    while (plan.unroll > 1 && at_unroll(plan.unroll).singles > all) plan.unroll /= 2;
+    const auto is_too_much = [&](int unroll) {
+        return at_unroll(unroll).singles > all || steps * at(unroll) > kMostSteps;
+    };
+    while (plan.unroll > 1 && is_too_much(plan.unroll)) plan.unroll /= 2;
     plan.registers = at_unroll(plan.unroll);
     if (plan.registers.singles > all) return false;
     plan.totals = plan.stack_vectors;
