@@ -39,7 +39,6 @@ SMALL_PARTS = {
     "brgemm/amx/kept_tiles": "what callers of kernels hold",
     "brgemm/args": "the memory layout that generated code reads",
     "brgemm/emit": "keeps Xbyak out of brgemm.cpp",
-    "rows/row_args": "the memory layout that generated code reads",
     "bindings/register": "what module.cpp and every file of bindings share",
 }
 # Folders of more than a dozen parts, and how many they have at most.

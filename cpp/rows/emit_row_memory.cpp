@@ -14,9 +14,11 @@ std::size_t bytes(std::int64_t count) { return static_cast<std::size_t>(count); 
 RowEmitter::Place RowEmitter::place_of(int operand, int lane) {
     const int pointer = pointers_.at(bytes(operand));
     if (pointer < 0) mov(rax, pointer_of(operand));
-    const auto size = static_cast<int>(size_of(plan_.spec.operands[bytes(operand)].dtype));
-    return Xbyak::Reg64(pointer < 0 ? 0 : pointer) + rsi * size +
-           bytes(std::int64_t{lane} * lanes_ * size);
+    const RowOperand& it = plan_.spec.operands[bytes(operand)];
+    const auto size = static_cast<int>(size_of(it.dtype));
+    const Xbyak::Reg64 base(pointer < 0 ? 0 : pointer);
+    const bool listed = it.shape == RowShape::listed;
+    return base + (listed ? r15 : rsi) * size + bytes(std::int64_t{lane} * lanes_ * size);
 }
 
 // The same.
@@ -50,6 +52,32 @@ void RowEmitter::load_elements_of(int operand, int to, Lane lane) {
     } else {
         load_elements(to, from, dtype, lane.masked);
     }
+}
+
+// As the result of an addition where bytes are alike, which lies where the sum was before.
+void RowEmitter::add_chosen(const RowStep& step, int to, Lane lane) {
+    const Xbyak::Xmm wanted(in_register(step.from[0], lane.index, 3)), bytes(1);
+    const Vector x = vector(in_register(step.from[1], lane.index, 0));
+    const Vector total = vector(in_register(step.from[2], lane.index, 2));
+    Place from = place_of(step.detail, lane.index);
+    if (avx512()) {
+        vpcmpeqb(lane.masked ? k2 | tail_mask() : k2, wanted, ptr[from]);
+        const Vector sum = total.getIdx() == to ? total : vector(2);
+        if (sum.getIdx() != total.getIdx()) vmovaps(sum, total);
+        vaddps(sum | k2, sum, x);
+        if (sum.getIdx() != to) copy(to, sum.getIdx());
+        return;
+    }
+    if (lane.masked) {
+        lea(rax, ptr[from]);
+        copy_part(true, DType::u8);
+        from = stack_vector(plan_.stack_vectors + 1);
+    }
+    vmovq(bytes, ptr[from]);
+    vpcmpeqb(bytes, bytes, wanted);
+    vpmovsxbd(vector(1), bytes);
+    vandps(vector(1), vector(1), x);
+    vaddps(vector(to), total, vector(1));
 }
 
 // Rounding and narrowing work on a copy: the value may be needed again.
@@ -287,6 +315,15 @@ void RowEmitter::load_single(const RowStep& step, int to) {
         vcvtsi2ss(low, low, qword[rdi + offsetof(RowArgs, columns)]);
         vbroadcastss(vector(to), low);
         return;
+    }
+    const Place listed = rdx - sizeof(RowArgs::Listed);
+    if (step.op == RowOp::number) {
+        return broadcast(to, listed + offsetof(RowArgs::Listed, number));
+    }
+    if (step.op == RowOp::factor) {
+        mov(rcx, ptr[rdi + offsetof(RowArgs, factors)]);
+        movsxd(rax, dword[listed + offsetof(RowArgs::Listed, factor)]);
+        return broadcast(to, rcx + rax * 4);
     }
     const int pointer = pointers_.at(step.detail);
     if (pointer < 0) mov(rax, pointer_of(step.detail));

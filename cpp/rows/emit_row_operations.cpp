@@ -1,5 +1,4 @@
-// Operations of a row program on values in registers, and sums along rows.
-#include <algorithm>
+// Operations of a row program on values in registers.
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -25,12 +24,14 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 // What the instruction calls comparisons.
 constexpr std::uint8_t kEqual = 0, kLess = 1, kLessEqual = 2, kUnordered = 3, kNotAtLeast = 9;
+constexpr std::uint8_t kNotAbove = 10;
 
 std::uint8_t code_of(Comparison comparison) {
     switch (comparison) {
         case Comparison::equal: return kEqual;
         case Comparison::less: return kLess;
         case Comparison::less_equal: return kLessEqual;
+        case Comparison::beats: return kNotAbove;  // and no NaN: where it does not
         default: return kUnordered;
     }
 }
@@ -41,11 +42,6 @@ struct Edge {
     float than;
     float value;
 };
-
-float identity_of(RowOp op) {
-    if (op == RowOp::highest) return -kInfinity;
-    return op == RowOp::lowest ? kInfinity : 0;
-}
 
 }  // namespace
 
@@ -89,6 +85,9 @@ void RowEmitter::operation(const RowStep& step, int to, int lane) {
     switch (step.op) {
         case RowOp::multiply_add: return multiply_and_add(step, to, lane);
         case RowOp::select: return select(step, to, lane);
+        case RowOp::low_product:
+        case RowOp::high_product: return word_product(step, to, lane);
+        case RowOp::exclusive_or: return exclusive_or(step, to, lane);
         case RowOp::negate:
         case RowOp::absolute:
         case RowOp::square_root:
@@ -118,7 +117,44 @@ void RowEmitter::arithmetic(const RowStep& step, int to, int lane) {
             case RowOp::multiply: return vmulps(d, a, b);
             case RowOp::divide: return vdivps(d, a, b);
             case RowOp::smaller: return vminps(d, a, b);
+            case RowOp::add_words: return vpaddd(d, a, b);
             default: return vmaxps(d, a, b);
+        }
+    });
+}
+
+// The upper halves are those of the products of elements with even numbers and with odd ones.
+void RowEmitter::word_product(const RowStep& step, int to, int lane) {
+    const Vector a = vector(in_register(step.from[0], lane, 0));
+    const Vector b = vector(in_register(step.from[1], lane, 1));
+    const Vector d = vector(to), even = vector(2), odd = vector(3);
+    if (step.op == RowOp::low_product) return vpmulld(d, a, b);
+    const bool is_same = step.from[1].is_single() || step.from[1].kind == Kind::constant;
+    vpmuludq(even, a, b);
+    vpsrlq(odd, a, 32);
+    if (!is_same) vpsrlq(vector(1), b, 32);
+    vpmuludq(d, odd, is_same ? b : vector(1));
+    if (avx512()) {
+        vmovshdup(d | k3, even);
+    } else {
+        vpsrlq(even, even, 32);
+        vpblendd(d, d, even, 0x55);
+    }
+}
+
+void RowEmitter::exclusive_or(const RowStep& step, int to, int lane) {
+    const Vector a = vector(in_register(step.from[0], lane, 0));
+    const Vector b = vector(in_register(step.from[1], lane, 1));
+    const Vector d = vector(to), all = vector(0);
+    with(step.from[2], lane, [&](const Xbyak::Operand& c) {
+        if (avx512()) {
+            constexpr std::uint8_t kOddOnes = 0x96;
+            if (a.getIdx() != 0) vmovaps(all, a);
+            vpternlogd(all, b, c, kOddOnes);
+            vmovaps(d, all);
+        } else {
+            vpxor(all, a, b);
+            vpxor(d, all, c);
         }
     });
 }
@@ -176,24 +212,47 @@ void RowEmitter::unary(const RowStep& step, int to, int lane) {
     activate(static_cast<Activation>(step.detail), to, 0);
 }
 
+// Two that choose by the same comparison, one after the other, make it once.
 void RowEmitter::select(const RowStep& step, int to, int lane) {
-    const int a = in_register(step.from[0], lane, 0);
-    with(step.from[1], lane, [&](const Xbyak::Operand& b) {
-        const std::uint8_t code = code_of(static_cast<Comparison>(step.detail));
-        if (avx512()) {
-            vcmpps(k2, vector(a), b, code);
-        } else {
-            vcmpps(vector(1), vector(a), b, code);
-        }
-    });
-    const int otherwise = in_register(step.from[3], lane, 0);
-    with(step.from[2], lane, [&](const Xbyak::Operand& then) {
+    const auto comparison = static_cast<Comparison>(step.detail);
+    const Compared it{step.from[0], step.from[1], comparison, lane};
+    if (it != compared_) {
+        const int a = in_register(step.from[0], lane, 0);
+        with(step.from[1], lane,
+             [&](const Xbyak::Operand& b) { compare(comparison, vector(a), b); });
+    }
+    const bool is_opposite = comparison == Comparison::beats;
+    const int otherwise = in_register(step.from[is_opposite ? 2 : 3], lane, 0);
+    with(step.from[is_opposite ? 3 : 2], lane, [&](const Xbyak::Operand& then) {
         if (avx512()) {
             vblendmps(vector(to) | k2, vector(otherwise), then);
         } else {
             vblendvps(vector(to), vector(otherwise), then, vector(1));
         }
     });
+    const bool is_gone = step.to == step.from[0] || step.to == step.from[1];
+    compared_ = is_gone ? Compared{} : it;
+}
+
+// In the mask or the vector that select looks at.
+void RowEmitter::compare(Comparison comparison, const Vector& a, const Xbyak::Operand& b) {
+    constexpr std::uint8_t kAtLeast = 5;
+    const Vector holds = vector(1), is_nan = vector(2);
+    if (avx512()) {
+        if (comparison == Comparison::words_at_least) return vpcmpud(k2, a, b, kAtLeast);
+        vcmpps(k2, a, b, code_of(comparison));
+        if (comparison != Comparison::beats) return;
+        vcmpps(k2 | k2, a, a, kOrdered);
+        return;
+    }
+    if (comparison == Comparison::words_at_least) {
+        vpmaxud(holds, a, b);
+        return vpcmpeqd(holds, holds, a);
+    }
+    vcmpps(holds, a, b, code_of(comparison));
+    if (comparison != Comparison::beats) return;
+    vcmpps(is_nan, a, a, kOrdered);
+    vandps(holds, holds, is_nan);
 }
 
 // By Horner's rule; terms from the highest power down.
@@ -294,157 +353,6 @@ void RowEmitter::choose(std::uint8_t code, const Vector& than, const Vector& to,
         vcmpps(than, vector(3), than, code);
         vblendvps(to, otherwise, then, than);
     }
-}
-
-int RowEmitter::accumulator(int reduction, int lane) const {
-    return plan_.registers.accumulators + reduction * plan_.unroll + lane;
-}
-
-// Of the sums of a pass alone; a vector on the stack.
-int RowEmitter::total_of(const RowPass& pass, std::size_t reduction) const {
-    const auto end = pass.reductions.begin() + static_cast<std::ptrdiff_t>(reduction);
-    return plan_.totals + 2 * static_cast<int>(std::count_if(
-                                  pass.reductions.begin(), end,
-                                  [](const RowReduction& it) { return it.op == RowOp::sum; }));
-}
-
-// The first half of the accumulators takes what follows the main loop, which starts the others.
-void RowEmitter::start_reductions(const RowPass& pass, int from, int to) {
-    for (std::size_t i = 0; i < pass.reductions.size(); ++i) {
-        const RowOp op = pass.reductions[i].op;
-        for (int lane = from; lane < to; ++lane) {
-            const int index = accumulator(static_cast<int>(i), lane);
-            if (op == RowOp::sum) {
-                zero(index);
-            } else {
-                set(index, identity_of(op));
-            }
-        }
-    }
-}
-
-void RowEmitter::accumulate(const RowStep& step, Lane lane) {
-    const int to = accumulator(step.to.index, lane.index);
-    const int x = in_register(step.from[0], lane.index, 0);
-    const bool of_products = step.from[1].kind != Kind::none;
-    const auto sum = lane.masked && avx512() ? vector(to) | tail_mask() : vector(to);
-    if (lane.masked && !avx512()) {
-        if (of_products) {
-            with(step.from[1], lane.index,
-                 [&](const Xbyak::Operand& y) { vmulps(vector(0), vector(x), y); });
-        }
-        combined(step.op, vector(0), to, of_products ? 0 : x);
-        load_tail_mask(1);
-        vblendvps(vector(to), vector(to), vector(0), vector(1));
-    } else if (of_products) {
-        with(step.from[1], lane.index,
-             [&](const Xbyak::Operand& y) { vfmadd231ps(sum, vector(x), y); });
-    } else {
-        combined(step.op, sum, to, x);
-    }
-}
-
-// NaN in `other` is passed over by highest and lowest: min and max return their last operand then.
-void RowEmitter::combined(RowOp op, const Vector& result, int value, int other) {
-    switch (op) {
-        case RowOp::highest: return vmaxps(result, vector(other), vector(value));
-        case RowOp::lowest: return vminps(result, vector(other), vector(value));
-        default: return vaddps(result, vector(value), vector(other));
-    }
-}
-
-// The accumulators from `lanes` on, as many again, go to those in front of them.
-void RowEmitter::combine_lanes(const RowPass& pass, int lanes) {
-    for (std::size_t i = 0; i < pass.reductions.size(); ++i) {
-        const int reduction = static_cast<int>(i);
-        for (int lane = 0; lane < lanes; ++lane) {
-            combine(pass.reductions[i].op, accumulator(reduction, lane),
-                    accumulator(reduction, lane + lanes));
-        }
-    }
-}
-
-// A chain ends: what sums have goes to their totals.
-void RowEmitter::empty_sums(const RowPass& pass) {
-    for (std::size_t i = 0; i < pass.reductions.size(); ++i) {
-        if (pass.reductions[i].op != RowOp::sum) continue;
-        const int reduction = static_cast<int>(i);
-        for (int half = plan_.unroll / 2; half > 0; half /= 2) {
-            for (int lane = 0; lane < half; ++lane) {
-                combine(RowOp::sum, accumulator(reduction, lane),
-                        accumulator(reduction, lane + half));
-            }
-        }
-        // Kahan's sum: beside the total is what rounding has added too much.
-        const Vector chain = vector(accumulator(reduction, 0)), total = vector(0), next = vector(1);
-        const auto memory = ptr[stack_vector(total_of(pass, i))];
-        const auto excess = ptr[stack_vector(total_of(pass, i) + 1)];
-        vsubps(chain, chain, excess);
-        vmovups(total, memory);
-        vaddps(next, total, chain);
-        vsubps(total, next, total);
-        vsubps(total, total, chain);
-        vmovups(memory, next);
-        // None where a number is infinite.
-        vsubps(next, total, total);
-        if (avx512()) {
-            vcmpps(k2, next, next, kEqual);
-            vmovaps(total | k2 | T_z, total);
-        } else {
-            vcmpps(next, next, next, kEqual);
-            vandps(total, total, next);
-        }
-        vmovups(excess, total);
-        for (int lane = 0; lane < plan_.unroll; ++lane) zero(accumulator(reduction, lane));
-    }
-}
-
-void RowEmitter::move_totals(const RowPass& pass, bool in) {
-    for (std::size_t i = 0; i < pass.reductions.size(); ++i) {
-        if (pass.reductions[i].op != RowOp::sum) continue;
-        const auto total = ptr[stack_vector(total_of(pass, i))];
-        if (in) {
-            zero(0);
-            vmovups(total, vector(0));
-            vmovups(ptr[stack_vector(total_of(pass, i) + 1)], vector(0));
-        } else {
-            vmovups(vector(accumulator(static_cast<int>(i), 0)), total);
-        }
-    }
-}
-
-void RowEmitter::finish_reductions(const RowPass& pass) {
-    for (std::size_t i = 0; i < pass.reductions.size(); ++i) {
-        const auto& [op, result] = pass.reductions[i];
-        const int to = accumulator(static_cast<int>(i), 0);
-        combine_across(op, to);
-        if (result.kind == Kind::stack) {
-            vmovups(ptr[stack_vector(result.index)], vector(to));
-        } else {
-            copy(result.index, to);
-        }
-    }
-}
-
-// Every element with the one half a vector away, a quarter, and so on: sums are in all of them
-// then, and of highest and lowest zeros, whose signs may differ, one is taken.
-void RowEmitter::combine_across(RowOp op, int index) {
-    constexpr std::uint8_t kOtherHalf = 0b01001110, kNeighbour = 0b10110001;
-    const Vector value = vector(index), other = vector(0);
-    if (avx512()) {
-        for (const std::uint8_t from : {kOtherHalf, kNeighbour}) {
-            vshuff64x2(Xbyak::Zmm(0), Xbyak::Zmm(index), Xbyak::Zmm(index), from);
-            combine(op, index, 0);
-        }
-    } else {
-        vperm2f128(Xbyak::Ymm(0), Xbyak::Ymm(index), Xbyak::Ymm(index), 1);
-        combine(op, index, 0);
-    }
-    for (const std::uint8_t from : {kOtherHalf, kNeighbour}) {
-        vpshufd(other, value, from);
-        combine(op, index, 0);
-    }
-    if (op != RowOp::sum) vbroadcastss(value, Xbyak::Xmm(index));
 }
 
 }  // namespace dlprim

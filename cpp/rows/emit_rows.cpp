@@ -8,8 +8,11 @@
 namespace dlprim {
 namespace {
 
-// Registers that point at operands; the pointers of the others are in the frame.
+// Registers that point at operands; the pointers of the others are in the frame. In the last ones
+// programs with a list have a row's count, the end and the begin of its entries, which rdx goes
+// through, and the element at which a listed row begins.
 constexpr std::array kPointers = {8, 9, 10, 3, 12, 13, 14, 15};
+constexpr std::size_t kPointersBesideList = kMostListedOperands;
 
 // Vectors that an accumulator of a sum takes before it is emptied: the error of a long row's sum
 // grows with the chains and not with the elements.
@@ -28,14 +31,15 @@ RowEmitter::RowEmitter(const RowPlan& plan, void* buffer)
       lanes_(vector_file(plan.isa).bytes / 4) {
     pointers_.assign(static_cast<std::size_t>(kMostRowOperands + plan.kept_rows), -1);
     std::size_t next = 0;
+    const std::size_t most = plan.is_listed ? kPointersBesideList : kPointers.size();
     for (const RowShape shape :
-         {RowShape::tensor, RowShape::bits, RowShape::column, RowShape::row}) {
+         {RowShape::listed, RowShape::tensor, RowShape::bits, RowShape::column, RowShape::row}) {
         for (std::size_t i = 0; i < plan.spec.operands.size(); ++i) {
             const bool is_used = plan.spec.operands[i].shape == shape;
-            if (is_used && next < kPointers.size()) pointers_.at(i) = kPointers.at(next++);
+            if (is_used && next < most) pointers_.at(i) = kPointers.at(next++);
         }
     }
-    for (std::size_t i = kMostRowOperands; i < pointers_.size() && next < kPointers.size(); ++i) {
+    for (std::size_t i = kMostRowOperands; i < pointers_.size() && next < most; ++i) {
         pointers_.at(i) = kPointers.at(next++);
     }
 }
@@ -43,8 +47,10 @@ RowEmitter::RowEmitter(const RowPlan& plan, void* buffer)
 std::vector<std::uint8_t> RowEmitter::emit() {
     prologue();
     single_steps(plan_.once);
-    if (plan_.by_strips) {
-        rows_of_strips();
+    if (plan_.is_listed) {
+        rows_of_lists();
+    } else if (plan_.by_strips) {
+        strips();
     } else {
         rows_of_passes();
     }
@@ -97,6 +103,8 @@ void RowEmitter::ends_of_row() {
         shl(eax, cl);
         sub(eax, 1);
         kmovw(tail_mask(), eax);
+        mov(eax, 0x5555);
+        kmovw(k3, eax);
         return;
     }
     lea(rax, ptr[rip + partial_masks_]);
@@ -139,7 +147,8 @@ void RowEmitter::point_at_scratch() {
 void RowEmitter::next_row() {
     for (int i = 0; i < static_cast<int>(plan_.spec.operands.size()); ++i) {
         const RowShape shape = plan_.spec.operands[static_cast<std::size_t>(i)].shape;
-        if (shape == RowShape::column || shape == RowShape::scalar) continue;
+        const bool moves = shape == RowShape::tensor || shape == RowShape::bits;
+        if (!moves && shape != RowShape::row) continue;
         const auto stride = ptr[argument(i) + sizeof(void*)];
         if (pointers_.at(static_cast<std::size_t>(i)) >= 0) {
             add(Xbyak::Reg64(pointers_.at(static_cast<std::size_t>(i))), stride);
@@ -238,7 +247,7 @@ void RowEmitter::main_loop(const RowPass& pass) {
     L(done);
 }
 
-void RowEmitter::rows_of_strips() {
+void RowEmitter::strips() {
     Xbyak::Label next, rest;
     xor_(esi, esi);
     cmp(rsi, number_of_call(Number::main_end));
@@ -252,7 +261,34 @@ void RowEmitter::rows_of_strips() {
     rest_of_row([&](int vectors, bool masked) { strip(vectors, masked); }, [](int) {});
 }
 
+// Strips are inside of rows, as these may be far apart.
+void RowEmitter::rows_of_lists() {
+    Xbyak::Label next, done;
+    mov(rcx, ptr[rdi + offsetof(RowArgs, rows)]);
+    mov(r12, ptr[rdi + offsetof(RowArgs, counts)]);
+    mov(r14, ptr[rdi + offsetof(RowArgs, list)]);
+    lea(rcx, ptr[r12 + rcx * sizeof(std::int64_t)]);
+    mov(number_of_call(Number::limit), rcx);
+    cmp(r12, rcx);
+    jge(done, T_NEAR);
+    L(next);
+    imul(r13, ptr[r12], sizeof(RowArgs::Listed));
+    add(r13, r14);
+    single_steps(plan_.passes[1].before);
+    strips();
+    next_row();
+    mov(r14, r13);
+    add(r12, sizeof(std::int64_t));
+    cmp(r12, number_of_call(Number::limit));
+    jl(next, T_NEAR);
+    L(done);
+}
+
 void RowEmitter::strip(int vectors, bool masked) {
+    if (plan_.is_listed) {
+        listed_rows(vectors, masked);
+        return body(plan_.passes[1], vectors, masked);
+    }
     Xbyak::Label next, done;
     point_at_operands();
     strip_columns(vectors, masked, false);
@@ -269,6 +305,25 @@ void RowEmitter::strip(int vectors, bool masked) {
     jnz(next, T_NEAR);
     L(done);
     strip_columns(vectors, masked, true);
+}
+
+void RowEmitter::listed_rows(int vectors, bool masked) {
+    Xbyak::Label next, done;
+    for (const RowStep& step : plan_.carried) {
+        for (int i = 0; i < vectors; ++i) load_constant(register_of(step.to, i), step.from[0].bits);
+    }
+    mov(rdx, r14);
+    cmp(rdx, r13);
+    jge(done, T_NEAR);
+    L(next);
+    mov(r15, ptr[rdx]);
+    add(rdx, sizeof(RowArgs::Listed));
+    add(r15, rsi);
+    single_steps(plan_.passes.front().before);
+    body(plan_.passes.front(), vectors, masked);
+    cmp(rdx, r13);
+    jl(next, T_NEAR);
+    L(done);
 }
 
 // Sums go on from what stands in memory, and return there at the end.
@@ -290,6 +345,7 @@ void RowEmitter::strip_columns(int vectors, bool masked, bool at_end) {
 
 void RowEmitter::body(const RowPass& pass, int vectors, bool masked) {
     masked_ = masked;
+    compared_ = {};
     if (!plan_.takes_turns) {
         for (int i = 0; i < vectors; ++i) {
             for (const RowStep& step : pass.body) body_step(step, {i, masked});
@@ -302,6 +358,7 @@ void RowEmitter::body(const RowPass& pass, int vectors, bool masked) {
 }
 
 void RowEmitter::body_step(const RowStep& step, Lane lane) {
+    if (step.op != RowOp::select) compared_ = {};
     if (is_reduction(step.op)) return accumulate(step, lane);
     switch (step.op) {
         case RowOp::load:
@@ -309,8 +366,11 @@ void RowEmitter::body_step(const RowStep& step, Lane lane) {
         case RowOp::store: return store_tensor(step, lane);
         case RowOp::add_to_column: return add_to_column(step, lane);
         case RowOp::fetch: return fetch(step, lane.index);
+        case RowOp::add_chosen: return add_chosen(step, register_of(step.to, lane.index), lane);
         case RowOp::gate: return gate(step, register_of(step.to, lane.index), lane);
         case RowOp::store_bits: return store_bits(step, lane);
+        case RowOp::carry:
+            return copy(register_of(step.to, lane.index), in_register(step.from[0], lane.index, 0));
         case RowOp::keep:
             return vmovups(ptr[kept_place(step.detail, lane.index)],
                            vector(register_of(step.from[0], lane.index)));
@@ -324,13 +384,14 @@ void RowEmitter::body_step(const RowStep& step, Lane lane) {
 // Values that have no register are made in one that no vector is in meanwhile.
 void RowEmitter::single_steps(const std::vector<RowStep>& steps) {
     for (const RowStep& step : steps) {
+        compared_ = {};
         if (step.op == RowOp::store) {
             store_single(step);
             continue;
         }
         const bool on_stack = step.to.kind == RowPlace::Kind::stack;
         const int to = on_stack ? plan_.registers.vectors : step.to.index;
-        if (step.op == RowOp::load || step.op == RowOp::columns) {
+        if (step.op == RowOp::load || step.op == RowOp::columns || has_listed_number(step.op)) {
             load_single(step, to);
         } else {
             operation(step, to, 0);

@@ -27,6 +27,19 @@ struct RowArgs {
         std::int64_t stride;
     };
 
+    // A row of what is listed begins so many elements from `data`, has a number, and another one
+    // among `factors`.
+    struct Listed {
+        std::int64_t element = 0;
+        float number = 0;
+        std::int32_t factor = 0;
+    };
+
+    // One after the other, and how many of them are folded into each row of the results.
+    const Listed* list = nullptr;
+    const float* factors = nullptr;
+    const std::int64_t* counts = nullptr;
+
     std::int64_t rows = 0;
     std::int64_t columns = 0;
     float* scratch = nullptr;  // RowKernel::scratch_floats(columns), aligned to the cache line

@@ -15,6 +15,34 @@ RowValue RowBuilder::per_row() { return operand({RowShape::row, DType::f32, fals
 
 RowValue RowBuilder::scalar() { return operand({RowShape::scalar, DType::f32, false}); }
 
+RowValue RowBuilder::listed(DType dtype) { return operand({RowShape::listed, dtype, false}); }
+
+RowValue RowBuilder::factor() { return instruction({.op = RowOp::factor}); }
+
+RowValue RowBuilder::number() { return instruction({.op = RowOp::number}); }
+
+// Not instruction(): two that begin alike are two.
+RowValue RowBuilder::carried(float initial) {
+    spec_.instructions.push_back(
+        {.op = RowOp::carried, .bits = std::bit_cast<std::uint32_t>(initial)});
+    return {this, static_cast<std::int16_t>(spec_.instructions.size() - 1)};
+}
+
+void RowBuilder::carry(RowValue carried, RowValue next) {
+    RowInstruction it{.op = RowOp::carry};
+    it.inputs[0] = index_of(next);
+    it.bits = static_cast<std::uint32_t>(index_of(carried));
+    spec_.instructions.push_back(it);
+}
+
+RowValue RowBuilder::add_chosen(RowValue wanted, RowValue x, RowValue total) {
+    RowInstruction it{.op = RowOp::add_chosen,
+                      .detail = static_cast<std::uint8_t>(spec_.operands.size())};
+    spec_.operands.push_back({RowShape::listed, DType::u8, false});
+    it.inputs = {index_of(wanted), index_of(x), index_of(total), kNoValue};
+    return instruction(it);
+}
+
 std::uint8_t RowBuilder::bits() {
     spec_.operands.push_back({RowShape::bits, DType::u8, false});
     return static_cast<std::uint8_t>(spec_.operands.size() - 1);

@@ -57,6 +57,17 @@ public:
     // `value` where a bit of this new operand is set, else 0; several values may ask the same bits.
     std::uint8_t bits();
     RowValue gated(std::uint8_t bits, RowValue value);
+    // Rows that a list names, as numbers or as words, and the two numbers that it has for each.
+    // What is carried from one to the next begins as `initial`, and results know its last value.
+    RowValue listed(DType dtype);
+    RowValue listed_bytes();
+    RowValue number();
+    RowValue factor();
+    RowValue carried(float initial);
+    void carry(RowValue carried, RowValue next);
+    // `total`, which is not -0, with x added where all four bytes of `wanted` are that of a listed
+    // row of them, a new operand.
+    RowValue add_chosen(RowValue wanted, RowValue x, RowValue total);
     // The length of a row.
     RowValue columns();
 
@@ -126,14 +137,35 @@ inline RowValue rounded(DType dtype, RowValue x) {
     return RowBuilder::apply(RowOp::rounded, {x}, static_cast<std::uint8_t>(dtype));
 }
 
+// Of 32 bits as integers without a sign: operands are words where they are called float32.
+inline RowValue add_words(RowValue a, RowValue b) {
+    return RowBuilder::apply(RowOp::add_words, {a, b});
+}
+inline RowValue low_product(RowValue a, RowValue b) {
+    return RowBuilder::apply(RowOp::low_product, {a, b});
+}
+inline RowValue high_product(RowValue a, RowValue b) {
+    return RowBuilder::apply(RowOp::high_product, {a, b});
+}
+inline RowValue exclusive_or(RowValue a, RowValue b, RowValue c) {
+    return RowBuilder::apply(RowOp::exclusive_or, {a, b, c});
+}
+inline RowCondition words_at_least(RowValue a, RowValue b) {
+    return {Comparison::words_at_least, a, b};
+}
+
 inline RowCondition operator<(RowValue a, RowValue b) { return {Comparison::less, a, b}; }
 inline RowCondition operator<=(RowValue a, RowValue b) { return {Comparison::less_equal, a, b}; }
 inline RowCondition operator==(RowValue a, RowValue b) { return {Comparison::equal, a, b}; }
+// Larger, or NaN.
+inline RowCondition beats(RowValue a, RowValue b) { return {Comparison::beats, a, b}; }
 inline RowCondition is_nan(RowValue x) { return {Comparison::unordered, x, x}; }
 inline RowValue select(RowCondition condition, RowValue then, RowValue otherwise) {
     return RowBuilder::apply(RowOp::select, {condition.a, condition.b, then, otherwise},
                              static_cast<std::uint8_t>(condition.comparison));
 }
+
+inline RowValue last(RowValue carried) { return RowBuilder::apply(RowOp::last, {carried}); }
 
 // Along the row.
 inline RowValue sum(RowValue x) { return RowBuilder::apply(RowOp::sum, {x}); }

@@ -1,8 +1,9 @@
 // The generator of one row program. Two nests: rows outside, and for each pass a loop along the
 // row; or strips of columns outside and all rows inside, where columns' values stay in registers.
 // Both end a row with single vectors and one masked one: how many elements that has is a number of
-// the call. Stages live in three files: the nests (emit_rows.cpp), memory and tails
-// (emit_row_memory.cpp) and operations (emit_row_operations.cpp).
+// the call. Stages live in four files: the nests (emit_rows.cpp), memory and tails
+// (emit_row_memory.cpp), operations (emit_row_operations.cpp) and what is taken along the row
+// (emit_row_reductions.cpp).
 #pragma once
 
 #include <array>
@@ -17,6 +18,9 @@
 #include "rows/row_plan.h"
 
 namespace dlprim {
+
+// A comparison of numbers, as the instruction calls it; of a number with itself it is of no NaN.
+inline constexpr std::uint8_t kOrdered = 7;
 
 class RowEmitter : private ElementAssembler {
 public:
@@ -47,8 +51,10 @@ private:
     void point_at_scratch();
     void next_row();
     void rows_of_passes();
-    void rows_of_strips();
+    void strips();
+    void rows_of_lists();
     void strip(int vectors, bool masked);
+    void listed_rows(int vectors, bool masked);
     void strip_columns(int vectors, bool masked, bool at_end);
     void along_row(const RowPass& pass);
     void main_loop(const RowPass& pass);
@@ -70,6 +76,7 @@ private:
     Xbyak::Address pointer_of(int operand);
     Place argument(int operand) const;
     void load_elements_of(int operand, int to, Lane lane);
+    void add_chosen(const RowStep& step, int to, Lane lane);
     void store_tensor(const RowStep& step, Lane lane);
     void add_to_column(const RowStep& step, Lane lane);
     bool begins_line(int operand, int lane) const;
@@ -91,7 +98,10 @@ private:
     void operation(const RowStep& step, int to, int lane);
     void arithmetic(const RowStep& step, int to, int lane);
     void multiply_and_add(const RowStep& step, int to, int lane);
+    void word_product(const RowStep& step, int to, int lane);
+    void exclusive_or(const RowStep& step, int to, int lane);
     void unary(const RowStep& step, int to, int lane);
+    void compare(Comparison comparison, const Vector& a, const Xbyak::Operand& b);
     void select(const RowStep& step, int to, int lane);
     void choose(std::uint8_t code, const Vector& than, const Vector& to, const Vector& otherwise,
                 const Xbyak::Operand& then);
@@ -99,6 +109,8 @@ private:
     void scale_by_power(int to, int exponent, int scratch);
     void logarithm(int to, int x);
     void polynomial_of(int to, int x, std::initializer_list<float> terms);
+
+    // emit_row_reductions.cpp
     void start_reductions(const RowPass& pass, int from, int to);
     void accumulate(const RowStep& step, Lane lane);
     void empty_sums(const RowPass& pass);
@@ -127,8 +139,19 @@ private:
         int from;
     };
 
+    // What the mask of comparisons is of, if anything.
+    struct Compared {
+        RowPlace a;
+        RowPlace b;
+        Comparison comparison = Comparison::less;
+        int lane = -1;
+
+        friend bool operator==(const Compared&, const Compared&) = default;
+    };
+
     const RowPlan& plan_;
     int lanes_;
+    Compared compared_;
     bool masked_ = false;  // whether the body that is written is of a partial vector
     // Of operands, and behind kMostRowOperands of rows of scratch: a register, or none (-1).
     std::vector<int> pointers_;

@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "jit/activation.h"
 #include "rows/row_registers.h"
 
 namespace dlprim {
@@ -16,8 +15,6 @@ using Kind = RowPlace::Kind;
 
 // Operations that a value may take to be computed again rather than kept, in additions.
 constexpr int kMostComputedAgain = 8;
-// Operations of a value that has a polynomial in it, in additions.
-constexpr int kHeavy = 10;
 
 // Elements of a strip, at least: as many channels as blocks of activations have, so that a row of
 // one is a strip. Rather than have fewer, columns are loaded again for every row.
@@ -31,11 +28,7 @@ int cost_of(const RowInstruction& it) {
     switch (it.op) {
         case RowOp::divide:
         case RowOp::square_root: return 5;
-        case RowOp::activation:
-            return static_cast<Activation>(it.detail) == Activation::relu ? 1 : 15;
-        case RowOp::exponential:
-        case RowOp::logarithm: return 15;
-        default: return 1;
+        default: return has_polynomial(it) ? 15 : 1;
     }
 }
 
@@ -52,6 +45,7 @@ public:
           exact_(exact_values(spec)) {
         plan_.spec = spec;
         plan_.isa = isa;
+        plan_.is_listed = is_listed(spec);
     }
 
     RowPlan planned() {
@@ -66,8 +60,7 @@ public:
         const bool fits = assign_registers(plan_, {.vectors = vectors_,
                                                    .columns = column_values_,
                                                    .singles = singles_,
-                                                   .operands = has_operands_,
-                                                   .heavy = is_heavy()});
+                                                   .operands = has_operands_});
         // Strips may be narrower, or none.
         if (!fits && !plan_.by_strips) {
             throw std::invalid_argument(
@@ -88,21 +81,17 @@ private:
         }
     }
 
-    bool is_heavy() const {
-        return std::any_of(spec_.instructions.begin(), spec_.instructions.end(),
-                           [](const RowInstruction& it) { return cost_of(it) > kHeavy; });
-    }
-
     // The pass in which each value is computed and from which on it is there, and what computing it
     // again would cost.
     void place_in_time() {
+        const std::vector<RowTime> times = times_of(spec_);
         pass_.assign(at(count_), 0);
         ready_.assign(at(count_), 0);
         costs_.assign(at(count_), 0);
         once_.assign(at(count_), false);
         for (int i = 0; i < count_; ++i) {
             const RowInstruction& it = instruction(i);
-            bool once = uniform_[at(i)] && !is_reduction(it.op);
+            bool once = uniform_[at(i)] && !is_reduction(it.op) && !has_listed_number(it.op);
             if (it.op == RowOp::load || it.op == RowOp::store) {
                 once = once && spec_.operands[it.detail].shape == RowShape::scalar;
             }
@@ -112,6 +101,7 @@ private:
                 once = once && once_[at(input)];
                 if (!uniform_[at(input)]) cost += costs_[at(input)];
             });
+            if (plan_.is_listed && times[at(i)] == RowTime::result) pass_[at(i)] = 1;
             costs_[at(i)] = cost;
             once_[at(i)] = once;
             ready_[at(i)] = pass_[at(i)] + (is_reduction(it.op) ? 1 : 0);
@@ -121,6 +111,7 @@ private:
 
     bool runs_per_vector(int i) const {
         const RowInstruction& it = instruction(i);
+        if (it.op == RowOp::carry) return true;
         if (it.op == RowOp::store) return spec_.operands[it.detail].shape == RowShape::tensor;
         if (it.op == RowOp::store_bits || it.op == RowOp::fetch) return true;
         return !uniform_[at(i)] || is_reduction(it.op) || it.op == RowOp::add_to_column;
@@ -130,6 +121,7 @@ private:
         const auto any = [&](const auto& holds) {
             return std::any_of(spec_.instructions.begin(), spec_.instructions.end(), holds);
         };
+        if (plan_.is_listed) return false;
         return any([&](const RowInstruction& it) { return touches_column(it); }) &&
                !any([](const RowInstruction& it) { return is_reduction(it.op); });
     }
@@ -145,6 +137,15 @@ private:
             const RowInstruction& it = instruction(i);
             if (it.op == RowOp::constant) {
                 places_[at(i)] = {.kind = Kind::constant, .bits = it.bits};
+            } else if (it.op == RowOp::carried) {
+                places_[at(i)] = {.kind = Kind::columns, .index = column_values_++};
+                RowStep step;
+                step.op = it.op;
+                step.to = places_[at(i)];
+                step.from[0] = {.kind = Kind::constant, .bits = it.bits};
+                plan_.carried.push_back(step);
+            } else if (it.op == RowOp::last) {
+                places_[at(i)] = places_[at(it.inputs[0])];
             } else if (uniform_[at(i)] && has_result(it.op)) {
                 places_[at(i)] = {.kind = Kind::single, .index = singles_++};
             }
@@ -181,49 +182,76 @@ private:
     // The instruction whose inputs a step has.
     int source(int i) const { return products_[at(i)] == kNoValue ? i : products_[at(i)]; }
 
-    void write_body(int pass) {
-        const std::vector<bool>& needed = needed_[at(pass)];
-        RowPass& it = plan_.passes[at(pass)];
-        std::vector<int> last_use(at(count_), -1);
-        std::vector<int> uses(at(count_), 0);
+    // Of each value in a pass: how many read it, the last of them, and one that carries it. What is
+    // carried is read when all else is done.
+    struct Uses {
+        std::vector<int> count, last, carry;
+    };
+
+    Uses uses_in(int pass) const {
+        Uses uses{std::vector<int>(at(count_), 0), std::vector<int>(at(count_), -1),
+                  std::vector<int>(at(count_), kNoValue)};
         for (int i = 0; i < count_; ++i) {
-            if (!needed[at(i)] || is_reloaded(i, pass)) continue;
+            if (!needed_[at(pass)][at(i)] || is_reloaded(i, pass)) continue;
+            const bool carries = instruction(i).op == RowOp::carry;
             for_inputs(source(i), [&](int input) {
-                last_use[at(input)] = i;
-                ++uses[at(input)];
+                ++uses.count[at(input)];
+                uses.last[at(input)] = std::max(uses.last[at(input)], carries ? count_ : i);
+                if (carries) uses.carry[at(input)] = i;
             });
         }
+        return uses;
+    }
+
+    // What carries the value and nothing else reads, if it may overwrite what is carried at once.
+    bool carries_at_once(int i, const Uses& uses) const {
+        if (uses.count[at(i)] != 1 || uses.carry[at(i)] == kNoValue) return false;
+        return uses.last[at(carried_by(uses.carry[at(i)]))] <= i;
+    }
+
+    int carried_by(int carry) const { return static_cast<int>(instruction(carry).bits); }
+
+    void write_body(int pass) {
+        const Uses uses = uses_in(pass);
+        RowPass& it = plan_.passes[at(pass)];
+        std::vector<RowStep> carried;
         std::vector<bool> taken;
         const auto take = [&] {
-            const auto free = std::find(taken.begin(), taken.end(), false);
-            const auto index = static_cast<int>(free - taken.begin());
-            if (free == taken.end()) {
-                taken.push_back(true);
-            } else {
-                *free = true;
-            }
-            return index;
+            const auto free = std::find(taken.begin(), taken.end(), false) - taken.begin();
+            if (free == std::ssize(taken)) taken.push_back(true);
+            taken[static_cast<std::size_t>(free)] = true;
+            return static_cast<int>(free);
         };
         for (int i = 0; i < count_; ++i) {
-            if (!needed[at(i)] || hoisted(i)) continue;
-            if (uses[at(i)] == 1 && stays_in_place(i, last_use[at(i)])) continue;
+            if (!needed_[at(pass)][at(i)] || hoisted(i)) continue;
+            if (stays_in_place(i, uses)) continue;
             RowStep step = is_reloaded(i, pass) ? of_scratch(RowOp::reload, i) : placed(i);
             if (step.op != RowOp::reload) {
                 for_inputs(source(i), [&](int input) {
                     const RowPlace& place = places_[at(input)];
-                    if (place.kind == Kind::vectors && last_use[at(input)] == i) {
+                    if (place.kind == Kind::vectors && uses.last[at(input)] == i) {
                         taken[at(place.index)] = false;
                     }
                 });
             }
-            finish_step(i, step, it, take);
+            if (step.op == RowOp::carry) {
+                step.to = places_[at(carried_by(i))];
+                if (step.to != step.from[0]) carried.push_back(step);
+                continue;
+            }
+            if (carries_at_once(i, uses)) {
+                step.to = places_[at(i)] = places_[at(carried_by(uses.carry[at(i)]))];
+            } else {
+                finish_step(i, step, it, take);
+            }
             it.body.push_back(step);
             if (kept_[at(i)] != kNoValue && pass_[at(i)] == pass)
                 it.body.push_back(of_scratch(RowOp::keep, i));
-            if (places_[at(i)].kind == Kind::vectors && last_use[at(i)] < 0) {
+            if (places_[at(i)].kind == Kind::vectors && uses.last[at(i)] < 0) {
                 taken[at(places_[at(i)].index)] = false;
             }
         }
+        it.body.insert(it.body.end(), carried.begin(), carried.end());
         vectors_ = std::max(vectors_, static_cast<int>(taken.size()));
     }
 
@@ -254,6 +282,7 @@ private:
     // Loads of columns happen at the begin of a strip.
     bool hoisted(int i) {
         const RowInstruction& it = instruction(i);
+        if (it.op == RowOp::carried || it.op == RowOp::last) return true;
         if (!plan_.by_strips || it.op != RowOp::load || !touches_column(it)) return false;
         if (held_ == most_held_) return false;
         ++held_;
@@ -265,8 +294,10 @@ private:
     }
 
     // A load that is an operand of the instruction that reads it, if nothing is written between.
-    bool stays_in_place(int i, int reader) {
+    bool stays_in_place(int i, const Uses& uses) {
         const RowInstruction& it = instruction(i);
+        const int reader = uses.last[at(i)];
+        if (uses.count[at(i)] != 1 || reader == count_) return false;
         if (it.op != RowOp::load || spec_.operands[it.detail].dtype != DType::f32) return false;
         switch (instruction(reader).op) {
             case RowOp::add:

@@ -42,7 +42,7 @@ struct RowPlace {
 
 // An instruction whose values have places. Of a reduction in a pass, and of what is added to a
 // column of a strip, `to` is what it is added to; a sum of two inputs is one of their products. Of
-// keep and reload, `detail` is the row of scratch.
+// keep and reload, `detail` is the row of scratch. What is carried begins as `from`.
 struct RowStep {
     RowOp op = RowOp::load;
     RowPlace to;
@@ -79,12 +79,14 @@ struct RowPlan {
     RowSpec spec;
     Isa isa = Isa::scalar;
     bool by_strips = false;
-    int unroll = 1;  // vectors under way together, a power of two
+    bool is_listed = false;  // by strips; the first pass is for each listed row
+    int unroll = 1;          // vectors under way together, a power of two
     // Whether these take their steps in turns, each with registers of its own: long chains of
     // dependent steps fill the CPU's window, short ones overlap in it anyway.
     bool takes_turns = false;
     RowRegisters registers;
     std::vector<RowStep> once;     // single values of all rows
+    std::vector<RowStep> carried;  // what it is before the first listed row
     std::vector<RowStep> columns;  // at the begin of a strip: loads, and sums at its end
     std::vector<RowPass> passes;   // the last one's body may be empty
     int kept_rows = 0;             // of scratch

@@ -15,11 +15,26 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
+std::uint32_t word(float x) { return std::bit_cast<std::uint32_t>(x); }
+
+float of_words(RowOp op, std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+    const std::uint64_t product = std::uint64_t{a} * b;
+    switch (op) {
+        case RowOp::add_words: return std::bit_cast<float>(a + b);
+        case RowOp::low_product: return std::bit_cast<float>(static_cast<std::uint32_t>(product));
+        case RowOp::high_product:
+            return std::bit_cast<float>(static_cast<std::uint32_t>(product >> 32));
+        default: return std::bit_cast<float>(a ^ b ^ c);
+    }
+}
+
 bool holds(Comparison comparison, float a, float b) {
     switch (comparison) {
         case Comparison::less: return a < b;
         case Comparison::less_equal: return a <= b;
         case Comparison::equal: return a == b;
+        case Comparison::beats: return a > b || std::isnan(a);
+        case Comparison::words_at_least: return word(a) >= word(b);
         default: return std::isnan(a) || std::isnan(b);
     }
 }
@@ -52,6 +67,7 @@ public:
           args_(args),
           uniform_(uniform_values(spec)),
           joined_(joined_products(spec)),
+          times_(times_of(spec)),
           exact_(spec.instructions.size()) {
         const std::vector<bool> exact = exact_values(spec);
         for (std::size_t i = 0; i < exact_.size(); ++i) {
@@ -64,9 +80,43 @@ public:
     }
 
     void run(std::int64_t row) {
+        const std::int64_t count = args_.counts == nullptr ? 0 : args_.counts[row];
         for (std::size_t i = 0; i < spec_.instructions.size(); ++i) {
             const RowInstruction& it = spec_.instructions[i];
+            if (it.op == RowOp::carried) fill(values_[i], it.bits);
+        }
+        for (std::int64_t left = count; left > 0; --left, ++entry_) {
+            run(row, true);
+            for (const RowInstruction& it : spec_.instructions) {
+                if (it.op != RowOp::carry) continue;
+                const Input x = input(it, 0);
+                std::vector<float>& to = values_[it.bits];
+                for (std::size_t i = 0; i < to.size(); ++i) {
+                    to[i] = x[static_cast<std::int64_t>(i)];
+                }
+            }
+        }
+        run(row, false);
+    }
+
+private:
+    static void fill(std::vector<float>& values, std::uint32_t bits) {
+        std::fill(values.begin(), values.end(), std::bit_cast<float>(bits));
+    }
+
+    // Of a listed row, or of one of the results.
+    void run(std::int64_t row, bool listed) {
+        for (std::size_t i = 0; i < spec_.instructions.size(); ++i) {
+            const RowInstruction& it = spec_.instructions[i];
+            if (times_[i] == (listed ? RowTime::result : RowTime::listed)) continue;
             switch (it.op) {
+                case RowOp::carried:
+                case RowOp::carry: break;
+                case RowOp::number: values_[i][0] = args_.list[entry_].number; break;
+                case RowOp::factor: values_[i][0] = args_.factors[args_.list[entry_].factor]; break;
+                case RowOp::last:
+                    values_[i] = values_[static_cast<std::size_t>(it.inputs[0])];
+                    break;
                 case RowOp::load: load(it, row, values_[i]); break;
                 case RowOp::constant: values_[i][0] = std::bit_cast<float>(it.bits); break;
                 case RowOp::columns: values_[i][0] = static_cast<float>(args_.columns); break;
@@ -77,6 +127,7 @@ public:
                     break;
                 case RowOp::fetch: break;
                 case RowOp::gate: gate(it, row, values_[i]); break;
+                case RowOp::add_chosen: add_chosen(it, row, values_[i]); break;
                 case RowOp::store_bits: write_bits(it, row); break;
                 case RowOp::store:
                 case RowOp::add_to_column: write(it, row, joined_[i], exact_[i]); break;
@@ -85,7 +136,6 @@ public:
         }
     }
 
-private:
     // A value along the row, whether there is one of it or one for each column.
     struct Input {
         const float* data = nullptr;
@@ -129,6 +179,13 @@ private:
                 return each([&](Index i) {
                     return static_cast<float>(activated(static_cast<Activation>(it.detail), a[i]));
                 });
+            case RowOp::add_words:
+            case RowOp::low_product:
+            case RowOp::high_product:
+                return each([&](Index i) { return of_words(it.op, word(a[i]), word(b[i]), 0); });
+            case RowOp::exclusive_or:
+                return each(
+                    [&](Index i) { return of_words(it.op, word(a[i]), word(b[i]), word(c[i])); });
             case RowOp::rounded: return each([&](Index i) { return rounded_to_bf16(a[i]); });
             default:
                 each([&](Index i) {
@@ -145,10 +202,23 @@ private:
         }
     }
 
+    void add_chosen(const RowInstruction& it, std::int64_t row, std::vector<float>& to) const {
+        const auto* const bytes = reinterpret_cast<const std::uint8_t*>(data(it.detail, row));
+        const Input wanted = input(it, 0), x = input(it, 1), total = input(it, 2);
+        for (std::int64_t i = 0; i < args_.columns; ++i) {
+            const bool chosen = bytes[i] == (word(wanted[i]) & 0xFF);
+            to[static_cast<std::size_t>(i)] = total[i] + (chosen ? x[i] : 0);
+        }
+    }
+
     char* data(std::uint8_t operand, std::int64_t row) const {
         const RowShape shape = spec_.operands[operand].shape;
         const bool moves = shape != RowShape::column && shape != RowShape::scalar;
         const RowArgs::Operand& it = args_.operands.at(operand);
+        if (shape == RowShape::listed) {
+            const std::int64_t size = size_of(spec_.operands[operand].dtype);
+            return static_cast<char*>(it.data) + args_.list[entry_].element * size;
+        }
         return static_cast<char*>(it.data) + (moves ? row * it.stride : 0);
     }
 
@@ -206,8 +276,10 @@ private:
 
     const RowSpec& spec_;
     const RowArgs& args_;
+    std::int64_t entry_ = 0;  // of the list
     std::vector<bool> uniform_;
     std::vector<std::int16_t> joined_;
+    std::vector<RowTime> times_;
     std::vector<bool> exact_;                 // whether bfloat16 holds the first input
     std::vector<std::vector<float>> values_;  // of each instruction: a row, or one
 };

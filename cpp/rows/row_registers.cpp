@@ -15,6 +15,8 @@ using Kind = RowPlace::Kind;
 // sums fewer will do, and leave registers to single values, for which rows wait.
 constexpr int kMostUnrolled = 8;
 constexpr int kMostUnrolledHeavy = 4;
+// Steps of a body, all vectors together: more take longer to generate than they gain.
+constexpr std::size_t kMostSteps = 256;
 
 constexpr int kNoPass = -1;
 
@@ -23,6 +25,7 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 template <class Body>
 void for_steps(RowPlan& plan, const Body& body) {
     for (RowStep& step : plan.once) body(step);
+    for (RowStep& step : plan.carried) body(step);
     for (RowStep& step : plan.columns) body(step);
     for (RowPass& pass : plan.passes) {
         for (RowStep& step : pass.before) body(step);
@@ -131,22 +134,29 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand) {
     for_steps(plan, [&](const RowStep& step) {
         scratch = std::max(scratch, scratch_registers(step, plan.spec, plan.isa));
     });
+    std::size_t steps = 0;
     for (const RowPass& pass : plan.passes) {
+        steps = std::max(steps, pass.body.size());
         accumulators = std::max(accumulators, static_cast<int>(pass.reductions.size()));
         totals = std::max(totals, sums_of(pass));
     }
+    const auto& all_steps = plan.spec.instructions;
+    const bool heavy = std::any_of(all_steps.begin(), all_steps.end(), has_polynomial);
     const auto at_unroll = [&](int unroll) {
         RowRegisters map;
         map.operand = scratch;
         map.vectors = map.operand + (demand.operands ? 1 : 0);
-        map.columns = map.vectors + std::max(demand.vectors, 1) * (demand.heavy ? unroll : 1);
+        map.columns = map.vectors + std::max(demand.vectors, 1) * (heavy ? unroll : 1);
         map.accumulators = map.columns + demand.columns * unroll;
         map.singles = map.accumulators + accumulators * unroll;
         return map;
     };
-    plan.takes_turns = demand.heavy;
-    plan.unroll = demand.heavy || accumulators > 1 ? kMostUnrolledHeavy : kMostUnrolled;
-    while (plan.unroll > 1 && at_unroll(plan.unroll).singles > all) plan.unroll /= 2;
+    plan.takes_turns = heavy;
+    plan.unroll = heavy || accumulators > 1 ? kMostUnrolledHeavy : kMostUnrolled;
+    const auto is_too_much = [&](int unroll) {
+        return at_unroll(unroll).singles > all || steps * at(unroll) > kMostSteps;
+    };
+    while (plan.unroll > 1 && is_too_much(plan.unroll)) plan.unroll /= 2;
     plan.registers = at_unroll(plan.unroll);
     if (plan.registers.singles > all) return false;
     plan.totals = plan.stack_vectors;
@@ -163,11 +173,16 @@ int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa) {
             return is_narrow(spec.operands[step.detail].dtype) ? 3 : 2;
         case RowOp::exponential:
         case RowOp::rounded: return 3;
-        case RowOp::logarithm: return 4;
+        case RowOp::logarithm:
+        case RowOp::high_product:
+        case RowOp::add_chosen: return 4;
         case RowOp::activation: return activation_registers(static_cast<Activation>(step.detail));
         case RowOp::select:
+            return static_cast<Comparison>(step.detail) == Comparison::beats && avx2 ? 3 : 2;
         case RowOp::divide:
         case RowOp::multiply_add:
+        case RowOp::low_product:
+        case RowOp::exclusive_or:
         case RowOp::add_to_column: return 2;
         case RowOp::gate:
         case RowOp::store_bits:

@@ -12,7 +12,6 @@ struct RowDemand {
     int columns = 0;        // values of a column, through all rows of a strip
     int singles = 0;        // single values; in the steps each has its number as a register
     bool operands = false;  // whether operands are read where they lie
-    bool heavy = false;     // whether there are long chains of dependent steps
 };
 
 // Sets `unroll`, `takes_turns`, the registers and the vectors on the stack, and gives single values

@@ -9,20 +9,30 @@
 namespace dlprim {
 namespace {
 
+bool is_listed_operand(const RowOperand& it) { return it.shape == RowShape::listed; }
+
 int inputs_of(RowOp op) {
     switch (op) {
         case RowOp::load:
         case RowOp::constant:
         case RowOp::columns:
         case RowOp::fetch:
+        case RowOp::number:
+        case RowOp::factor:
+        case RowOp::carried:
         case RowOp::reload: return 0;
         case RowOp::add:
         case RowOp::subtract:
         case RowOp::multiply:
         case RowOp::divide:
         case RowOp::smaller:
-        case RowOp::larger: return 2;
-        case RowOp::multiply_add: return 3;
+        case RowOp::larger:
+        case RowOp::add_words:
+        case RowOp::low_product:
+        case RowOp::high_product: return 2;
+        case RowOp::multiply_add:
+        case RowOp::exclusive_or:
+        case RowOp::add_chosen: return 3;
         case RowOp::select: return 4;
         default: return 1;
     }
@@ -51,15 +61,18 @@ void validate_inputs(const RowSpec& spec, std::size_t index) {
     }
 }
 
+bool is_single_value(RowShape shape) { return shape == RowShape::row || shape == RowShape::scalar; }
+
 bool names_operand(RowOp op) {
     return op == RowOp::load || op == RowOp::store || op == RowOp::add_to_column ||
-           op == RowOp::gate || op == RowOp::store_bits || op == RowOp::fetch;
+           op == RowOp::gate || op == RowOp::store_bits || op == RowOp::fetch ||
+           op == RowOp::add_chosen;
 }
 
 void validate_access(const RowSpec& spec, std::size_t index, const std::vector<bool>& uniform) {
     const RowInstruction& it = spec.instructions[index];
     const RowOperand& operand = spec.operands[it.detail];
-    const bool is_single = operand.shape == RowShape::row || operand.shape == RowShape::scalar;
+    const bool is_single = is_single_value(operand.shape);
     if (operand.dtype == DType::s32) refuse(index, "has an int32 operand: arithmetic is float32");
     if (is_single && operand.dtype != DType::f32) {
         refuse(index, "has single values that are not float32");
@@ -69,7 +82,13 @@ void validate_access(const RowSpec& spec, std::size_t index, const std::vector<b
     if (it.op == RowOp::fetch && operand.shape != RowShape::tensor) {
         refuse(index, "fetches what is no tensor");
     }
-    if (it.op == RowOp::load || it.op == RowOp::gate || it.op == RowOp::fetch) return;
+    if (it.op == RowOp::add_chosen && operand.dtype != DType::u8) {
+        refuse(index, "chooses by what are no bytes");
+    }
+    if (it.op == RowOp::load || it.op == RowOp::gate || it.op == RowOp::fetch ||
+        it.op == RowOp::add_chosen) {
+        return;
+    }
     if (!operand.written) refuse(index, "writes an operand that is for reading");
     if (it.op == RowOp::add_to_column) {
         if (operand.shape != RowShape::column || operand.dtype != DType::f32) {
@@ -79,7 +98,7 @@ void validate_access(const RowSpec& spec, std::size_t index, const std::vector<b
     }
     if (of_bits) return;
     const bool is_uniform = uniform[static_cast<std::size_t>(it.inputs[0])];
-    if (operand.shape == RowShape::column || operand.shape == RowShape::scalar) {
+    if (operand.shape != RowShape::tensor && operand.shape != RowShape::row) {
         refuse(index, "stores what differs from row to row into one place");
     }
     if (operand.shape == RowShape::row && !is_uniform) {
@@ -87,7 +106,41 @@ void validate_access(const RowSpec& spec, std::size_t index, const std::vector<b
     }
 }
 
+// By what it is, whatever its inputs are.
+RowTime own_time(const RowSpec& spec, const RowInstruction& it) {
+    switch (it.op) {
+        case RowOp::last: return RowTime::result;
+        case RowOp::number:
+        case RowOp::factor:
+        case RowOp::carried:
+        case RowOp::carry: return RowTime::listed;
+        default: break;
+    }
+    if (!names_operand(it.op)) return RowTime::any;
+    const RowShape shape = spec.operands[it.detail].shape;
+    if (shape == RowShape::listed) return RowTime::listed;
+    const bool lasts = shape == RowShape::column || shape == RowShape::scalar;
+    return lasts && it.op == RowOp::load ? RowTime::any : RowTime::result;
+}
+
+void validate_carrying(const RowSpec& spec, std::size_t index) {
+    const RowInstruction& it = spec.instructions[index];
+    const auto is_carried = [&](std::size_t i) {
+        return i < index && spec.instructions[i].op == RowOp::carried;
+    };
+    const bool of_carried = is_carried(static_cast<std::size_t>(it.inputs[0]));
+    if (!is_listed(spec)) refuse(index, "has no list to carry along");
+    if (it.op == RowOp::last && !of_carried) refuse(index, "asks for the last of something else");
+    if (it.op == RowOp::carry && (of_carried || !is_carried(it.bits))) {
+        refuse(index, "carries nothing new");
+    }
+}
+
 }  // namespace
+
+bool is_listed(const RowSpec& spec) {
+    return std::any_of(spec.operands.begin(), spec.operands.end(), is_listed_operand);
+}
 
 void validate(const RowSpec& spec) {
     if (spec.operands.size() > kMostRowOperands) {
@@ -102,6 +155,14 @@ void validate(const RowSpec& spec) {
             refuse(i, "names an operand that is not there");
         }
     }
+    const auto listed =
+        std::count_if(spec.operands.begin(), spec.operands.end(), is_listed_operand);
+    if (listed > kMostListedOperands) {
+        throw std::invalid_argument("a row program has " + std::to_string(listed) +
+                                    " listed operands, expected at most " +
+                                    std::to_string(kMostListedOperands));
+    }
+    times_of(spec);
     const std::vector<bool> uniform = uniform_values(spec);
     for (std::size_t i = 0; i < spec.instructions.size(); ++i) {
         const RowInstruction& it = spec.instructions[i];
@@ -116,9 +177,19 @@ void validate(const RowSpec& spec) {
                 if (it.detail >= kActivationNames.size()) refuse(i, "names no activation");
                 break;
             case RowOp::select:
-                if (it.detail > static_cast<std::uint8_t>(Comparison::unordered)) {
+                if (it.detail > static_cast<std::uint8_t>(Comparison::words_at_least)) {
                     refuse(i, "names no comparison");
                 }
+                break;
+            case RowOp::number:
+            case RowOp::factor:
+            case RowOp::carried:
+            case RowOp::carry:
+            case RowOp::last: validate_carrying(spec, i); break;
+            case RowOp::sum:
+            case RowOp::highest:
+            case RowOp::lowest:
+                if (is_listed(spec)) refuse(i, "goes along a row of a program with a list");
                 break;
             case RowOp::keep:
             case RowOp::reload: refuse(i, "is for plans alone");
@@ -127,15 +198,33 @@ void validate(const RowSpec& spec) {
     }
 }
 
+std::vector<RowTime> times_of(const RowSpec& spec) {
+    std::vector<RowTime> times;
+    for (std::size_t i = 0; i < spec.instructions.size(); ++i) {
+        const RowInstruction& it = spec.instructions[i];
+        RowTime time = own_time(spec, it);
+        for (const std::int16_t input : it.inputs) {
+            if (input == kNoValue || it.op == RowOp::last) continue;
+            const RowTime other = times[static_cast<std::size_t>(input)];
+            if (time == RowTime::any) time = other;
+            if (other != RowTime::any && other != time) {
+                refuse(i, "has inputs of listed rows and of rows of results");
+            }
+        }
+        times.push_back(time);
+    }
+    return times;
+}
+
 std::vector<bool> uniform_values(const RowSpec& spec) {
     std::vector<bool> uniform;
     for (const RowInstruction& it : spec.instructions) {
         bool is_uniform = true;
-        if (it.op == RowOp::gate) {
+        if (it.op == RowOp::gate || it.op == RowOp::carried || it.op == RowOp::add_chosen) {
             is_uniform = false;
         } else if (it.op == RowOp::load) {
             const RowShape shape = spec.operands.at(it.detail).shape;
-            is_uniform = shape == RowShape::row || shape == RowShape::scalar;
+            is_uniform = is_single_value(shape);
         } else if (!is_reduction(it.op)) {
             for (const std::int16_t input : it.inputs) {
                 if (input != kNoValue) {
@@ -155,9 +244,17 @@ std::vector<bool> exact_values(const RowSpec& spec) {
             return static_cast<bool>(exact[static_cast<std::size_t>(it.inputs[i])]);
         };
         switch (it.op) {
-            case RowOp::load: exact.push_back(size_of(spec.operands[it.detail].dtype) < 4); break;
+            case RowOp::load:
+                exact.push_back(size_of(spec.operands[it.detail].dtype) < 4 && it.bits == 0);
+                break;
             case RowOp::constant: exact.push_back((it.bits & 0xFFFF) == 0); break;
             case RowOp::rounded: exact.push_back(true); break;
+            case RowOp::carried: exact.push_back((it.bits & 0xFFFF) == 0); break;
+            case RowOp::carry:
+                exact[it.bits] = exact[it.bits] && input(0);
+                exact.push_back(false);
+                break;
+            case RowOp::last:
             case RowOp::gate:
             case RowOp::negate:
             case RowOp::absolute: exact.push_back(input(0)); break;
@@ -188,6 +285,11 @@ std::vector<std::int16_t> joined_products(const RowSpec& spec) {
         if (joins) joined.back() = it.inputs[0];
     }
     return joined;
+}
+
+bool has_polynomial(const RowInstruction& it) {
+    if (it.op == RowOp::activation) return static_cast<Activation>(it.detail) != Activation::relu;
+    return it.op == RowOp::exponential || it.op == RowOp::logarithm;
 }
 
 RowSpec streaming(RowSpec spec) {

@@ -19,10 +19,14 @@ namespace dlprim {
 
 // Operands of a program at most, which is what the arguments have room for.
 inline constexpr int kMostRowOperands = 28;
+// Those of a list, which all have a register.
+inline constexpr int kMostListedOperands = 4;
 
 // Where an operand has elements: everywhere, one per row, one per column, one at all. Bits are a
 // tensor of them, the first of a byte in its lowest place, and every row begins with a byte.
-enum class RowShape : std::uint8_t { tensor, row, column, scalar, bits };
+// Where operands are listed, a list says which of their rows come in turn, and results have a row
+// for several of these.
+enum class RowShape : std::uint8_t { tensor, row, column, scalar, bits, listed };
 
 struct RowOperand {
     RowShape shape = RowShape::tensor;
@@ -51,7 +55,12 @@ enum class RowOp : std::uint8_t {
     activation,  // the Activation in `detail`
     rounded,     // as a value of the type `detail` would be when it is loaded again
     gate,        // where the bit of the operand `detail` is set, else 0
-    select,      // input 2 where the Comparison in `detail` holds of inputs 0 and 1, else input 3
+    // Of 32 bits as integers without a sign, which wrap around.
+    add_words,
+    low_product,   // of 64 bits the lower ones
+    high_product,  // and the upper ones
+    exclusive_or,  // of three
+    select,        // input 2 where the Comparison in `detail` holds of inputs 0 and 1, else input 3
     // Along the row: one value for all of its elements. Of an empty row: 0, the lowest, the highest
     // number there is.
     sum,
@@ -63,19 +72,27 @@ enum class RowOp : std::uint8_t {
     store_bits,     // to the operand `detail`: set where the input is not <= 0
     add_to_column,  // to the float32 operand `detail`, for every row
     fetch,          // into the cache, from the tensor `detail`, of which nothing else is used
+    // Of listed rows, and from one of them to the next, for every row of the results.
+    add_chosen,  // input 2, and input 1 where all bytes of input 0 are that of the operand `detail`
+    number,      // that the list has for the row
+    factor,      // the same, of another list of numbers
+    carried,     // the float32 in `bits` at first
+    carry,       // the input is what the instruction `bits` is at the next one
+    last,        // what is carried, the input, behind the last of them
     // Made by plans alone: to and from scratch, across passes over the row.
     keep,
     reload,
 };
 
-enum class Comparison : std::uint8_t { less, less_equal, equal, unordered };
+enum class Comparison : std::uint8_t { less, less_equal, equal, unordered, beats, words_at_least };
 
 constexpr bool is_reduction(RowOp op) {
     return op == RowOp::sum || op == RowOp::highest || op == RowOp::lowest;
 }
+constexpr bool has_listed_number(RowOp op) { return op == RowOp::number || op == RowOp::factor; }
 constexpr bool has_result(RowOp op) {
-    return op != RowOp::store && op != RowOp::store_bits && op != RowOp::add_to_column &&
-           op != RowOp::keep && op != RowOp::fetch;
+    return op != RowOp::store && op != RowOp::carry && op != RowOp::store_bits &&
+           op != RowOp::add_to_column && op != RowOp::keep && op != RowOp::fetch;
 }
 
 inline constexpr std::int16_t kNoValue = -1;
@@ -103,6 +120,13 @@ struct RowSpec {
 // Throws std::invalid_argument that says what is wrong where a spec is not a program.
 void validate(const RowSpec& spec);
 
+bool is_listed(const RowSpec& spec);
+
+// When an instruction runs: as soon as its inputs are there, for each listed row, or for each row
+// of the results. Throws std::invalid_argument where one would run at both.
+enum class RowTime : std::uint8_t { any, listed, result };
+std::vector<RowTime> times_of(const RowSpec& spec);
+
 // Whether the values of each instruction are the same along a row.
 std::vector<bool> uniform_values(const RowSpec& spec);
 
@@ -115,6 +139,9 @@ std::vector<std::int16_t> joined_products(const RowSpec& spec);
 
 // The same program with all tensors of float32 stored around the caches.
 RowSpec streaming(RowSpec spec);
+
+// Whether it is a long chain of dependent steps.
+bool has_polynomial(const RowInstruction& it);
 
 // Short and unique: how many operands and operations, and a hash of all.
 std::string to_string(const RowSpec& spec);

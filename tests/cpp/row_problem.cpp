@@ -6,176 +6,10 @@
 #include <cstdlib>
 
 #include "jit/element_reference.h"
-#include "rows/row_builder.h"
 #include "rows/row_reference.h"
 
 namespace dlprim::testing {
 namespace {
-
-constexpr std::array kTypes = {DType::f32, DType::f32, DType::bf16, DType::s8, DType::u8};
-
-class Drawing {
-public:
-    explicit Drawing(Draw& draw) : draw_(draw) {}
-
-    RowProgram program() {
-        load(row_.tensor(draw_.one_of(kTypes)));
-        for (std::int64_t more = draw_.from(0, 3); more > 0; --more) load_another();
-        for (std::int64_t steps = draw_.from(0, 12); steps > 0; --steps) step();
-        for (std::int64_t stores = draw_.from(1, 3); stores > 0; --stores) store();
-        if (draw_.once_in(2)) row_.fetch_ahead(2048);
-        return {row_.spec(), exact_results_};
-    }
-
-private:
-    struct Known {
-        RowValue value;
-        bool exact;
-        bool uniform;
-    };
-
-    void load(RowValue value, bool uniform = false) {
-        known_.push_back({value, true, uniform});
-        exact_results_.push_back(true);
-    }
-
-    void load_another() {
-        switch (draw_.from(0, 6)) {
-            case 5: bits_.push_back(row_.bits()); return exact_results_.push_back(true);
-            case 6: row_.fetch(draw_.one_of(kTypes)); return exact_results_.push_back(true);
-            case 0: return load(row_.column(draw_.one_of(kTypes)));
-            case 1: return load(row_.per_row(), true);
-            case 2: return load(row_.scalar(), true);
-            default: return load(row_.tensor(draw_.one_of(kTypes)));
-        }
-    }
-
-    Known any() {
-        return known_[static_cast<std::size_t>(
-            draw_.from(0, static_cast<std::int64_t>(known_.size()) - 1))];
-    }
-
-    Known exact() {
-        Known it = any();
-        while (!it.exact) it = any();
-        return it;
-    }
-
-    void know(RowValue value, bool exact, bool uniform) {
-        known_.push_back({value, exact, uniform});
-    }
-
-    void step() {
-        switch (draw_.from(0, 9)) {
-            case 0: return product();
-            case 1: return arithmetic();
-            case 2: return arithmetic();
-            case 3: return unary();
-            case 4: return curve();
-            case 5: return choice();
-            case 6: return reduction();
-            case 7: {
-                const Known a = exact(), b = exact(), c = exact();
-                return know(multiply_add(a.value, b.value, c.value), true,
-                            a.uniform && b.uniform && c.uniform);
-            }
-            case 8: {
-                const Known a = exact();
-                const auto number = static_cast<float>(draw_.from(-8, 8)) / 4;
-                return know(draw_.once_in(2) ? a.value - number : number - a.value, true,
-                            a.uniform);
-            }
-            default: return know(row_.columns(), true, true);
-        }
-    }
-
-    void product() {
-        const Known a = any(), b = any();
-        const RowValue value =
-            draw_.once_in(3) ? a.value / (abs(b.value) + 1.5F) : a.value * b.value;
-        know(value, a.exact && b.exact, a.uniform && b.uniform);
-    }
-
-    void arithmetic() {
-        const Known a = exact(), b = exact();
-        const bool uniform = a.uniform && b.uniform;
-        switch (draw_.from(0, 3)) {
-            case 0: return know(a.value + b.value, true, uniform);
-            case 1: return know(a.value - b.value, true, uniform);
-            case 2: return know(smaller(a.value, b.value), true, uniform);
-            default: return know(larger(a.value, b.value), true, uniform);
-        }
-    }
-
-    void unary() {
-        const Known a = any();
-        if (!bits_.empty() && draw_.once_in(2)) {
-            return know(row_.gated(bits_.back(), a.value), a.exact, false);
-        }
-        switch (draw_.from(0, 3)) {
-            case 0: return know(-a.value, a.exact, a.uniform);
-            case 3: {
-                const Known b = exact();
-                return know(rounded(DType::bf16, b.value), true, b.uniform);
-            }
-            case 1: return know(abs(a.value), a.exact, a.uniform);
-            default: return know(sqrt(abs(a.value)), a.exact, a.uniform);
-        }
-    }
-
-    void curve() {
-        const Known a = exact();
-        const bool bounded = draw_.once_in(2);
-        const RowValue x = bounded ? smaller(a.value, 8.0F) : a.value;
-        switch (draw_.from(0, 2)) {
-            case 0: return know(exp(x), false, a.uniform);
-            case 1: return know(log(x), false, a.uniform);
-            default: {
-                const auto kind = static_cast<Activation>(draw_.from(1, 6));
-                return know(activated(kind, x), kind == Activation::relu, a.uniform);
-            }
-        }
-    }
-
-    void choice() {
-        const Known a = exact(), b = exact(), c = any(), d = any();
-        const RowCondition condition = draw_.once_in(3)   ? a.value <= b.value
-                                       : draw_.once_in(2) ? a.value < b.value
-                                                          : a.value == b.value;
-        know(select(condition, c.value, d.value), c.exact && d.exact,
-             a.uniform && b.uniform && c.uniform && d.uniform);
-    }
-
-    void reduction() {
-        const Known a = any();
-        switch (draw_.from(0, 2)) {
-            case 0: return know(sum(abs(a.value)), false, true);
-            // Of zeros of both signs either is the highest; of a sum with 0 there is one.
-            case 1: return know(highest(a.value) + 0.0F, a.exact, true);
-            default: return know(lowest(a.value) + 0.0F, a.exact, true);
-        }
-    }
-
-    void store() {
-        const Known a = any();
-        if (a.uniform && draw_.once_in(2)) {
-            row_.store_per_row(a.value);
-        } else if (draw_.once_in(6) && a.exact) {
-            row_.store_bits(a.value);
-        } else if (draw_.once_in(4) && a.exact) {
-            row_.add_to_column(a.value);
-        } else {
-            row_.store(draw_.one_of(kTypes), a.value);
-        }
-        exact_results_.push_back(a.exact);
-    }
-
-    Draw& draw_;
-    RowBuilder row_;
-    std::vector<Known> known_;
-    std::vector<std::uint8_t> bits_;
-    std::vector<bool> exact_results_;
-};
 
 // Moderate numbers, and now and then what is none.
 float drawn_number(Draw& draw) {
@@ -184,11 +18,14 @@ float drawn_number(Draw& draw) {
     return static_cast<float>(draw.from(-4000, 4000)) / 1000;
 }
 
+constexpr std::int64_t kMostListed = 4;  // for a row of the results
+
 std::int64_t extent_of(const RowOperand& operand, std::int64_t rows, std::int64_t columns,
                        std::int64_t stride) {
     switch (operand.shape) {
         case RowShape::bits: return (rows - 1) * stride + (columns + 7) / 8;
-        case RowShape::tensor: return (rows - 1) * stride + columns;
+        case RowShape::tensor:
+        case RowShape::listed: return (rows - 1) * stride + columns;
         case RowShape::row: return (rows - 1) * stride + 1;
         case RowShape::column: return columns;
         default: return 1;
@@ -208,19 +45,28 @@ bool agree(float value, float expected, bool exact, DType dtype) {
 
 }  // namespace
 
-RowProgram draw_row_program(Draw& draw) { return Drawing(draw).program(); }
-
 RowProblem::RowProblem(const RowProgram& drawn, Draw& draw)
     : program(drawn),
       rows(draw.once_in(8) ? draw.from(5, 20) : draw.from(1, 4)),
       columns(draw.once_in(10) ? draw.from(200, 9000) : draw.extent()),
       fence(draw.once_in(3) ? Fence::before : Fence::after) {
+    const std::int64_t listed_stride = columns + draw.from(0, 20);
+    for (std::int64_t row = 0; row < rows; ++row) {
+        counts.push_back(draw.from(0, kMostListed));
+        for (std::int64_t i = counts.back(); i > 0; --i) {
+            const auto factor = static_cast<std::int32_t>(factors.size());
+            factors.push_back(drawn_number(draw));
+            list.push_back({draw.from(0, rows - 1) * listed_stride, drawn_number(draw), factor});
+        }
+    }
+    list.push_back({});
     for (const RowOperand& operand : program.spec.operands) {
         const bool bits = operand.shape == RowShape::bits;
         const std::int64_t width = operand.shape == RowShape::row ? 1
                                    : bits                         ? (columns + 7) / 8
                                                                   : columns;
         strides.push_back(width + (draw.once_in(2) ? 0 : draw.from(1, 20)));
+        if (operand.shape == RowShape::listed) strides.back() = listed_stride;
         const std::int64_t count = extent_of(operand, rows, columns, strides.back());
         actual.emplace_back(count, operand.dtype, fence);
         expected.emplace_back(count, operand.dtype, fence);
@@ -237,7 +83,12 @@ RowProblem::RowProblem(const RowProgram& drawn, Draw& draw)
 }
 
 std::string RowProblem::mismatch(const RowKernel& kernel) {
-    RowArgs args{.rows = rows, .columns = columns};
+    RowArgs args{.list = list.data(),
+                 .factors = factors.data(),
+                 .counts = counts.data(),
+                 .rows = rows,
+                 .columns = columns};
+    if (!is_listed(program.spec)) args.counts = nullptr;
     std::vector<float> scratch(static_cast<std::size_t>(kernel.scratch_floats(columns)) + 16);
     const auto address = reinterpret_cast<std::uintptr_t>(scratch.data());
     args.scratch = scratch.data() + (64 - address % 64) % 64 / 4;

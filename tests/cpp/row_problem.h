@@ -32,6 +32,9 @@ struct RowProblem {
     std::int64_t columns;
     Fence fence;
     std::vector<std::int64_t> strides;  // elements
+    std::vector<RowArgs::Listed> list;
+    std::vector<float> factors;
+    std::vector<std::int64_t> counts;
     std::vector<Elements> actual;
     std::vector<Elements> expected;
 };

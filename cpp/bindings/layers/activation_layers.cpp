@@ -164,14 +164,16 @@ public:
                    .pad_h = window[4],
                    .pad_w = window[5]},
           src_(src.forms()["packed"]),
-          dst_(validated(pooling_, src).forms()["packed"]) {}
+          dst_(validated(pooling_, src).forms()["packed"]),
+          forward_(pool_forward(pooling_)),
+          backward_(pool_backward(pooling_)) {}
 
     py::object forward(py::handle src, py::handle out, py::handle indices) const {
         Call call;
         const Memory from = call.operand("src", src, src_);
         const Written dst = call.result("out", out, dst_, src);
         const Memory taps = call.optional_result("indices", indices, taps_()).data;
-        call.run([&] { pool_forward(pooling_, from, dst.data, taps); });
+        call.run([&] { forward_({.src = from, .dst = dst.data, .taps_out = taps}); });
         return dst.array;
     }
 
@@ -183,7 +185,7 @@ public:
         const Memory from = call.operand("diff_dst", diff_dst, dst_);
         const Memory taps = call.optional("indices", indices, taps_());
         const Written diff_src = call.result("out", out, src_, diff_dst);
-        call.run([&] { pool_backward(pooling_, from, taps, diff_src.data); });
+        call.run([&] { backward_({.src = from, .dst = diff_src.data, .taps = taps}); });
         return diff_src.array;
     }
 
@@ -200,6 +202,8 @@ private:
     Pooling pooling_;
     Form src_;
     Form dst_;
+    Resampling forward_;
+    Resampling backward_;
 };
 
 // Begins, places and weights of an axis.
@@ -210,27 +214,27 @@ AxisWindows windows_of(Table table) { return std::make_from_tuple<AxisWindows>(s
 class PyResampling {
 public:
     PyResampling(const PyActivations& src, Table rows, Table columns)
-        : resampling_{.src = src.tensor(),
-                      .layout = src.layout(),
-                      .rows = windows_of(std::move(rows)),
-                      .columns = windows_of(std::move(columns))},
+        : resampling_({.src = src.tensor(),
+                       .layout = src.layout(),
+                       .rows = windows_of(std::move(rows)),
+                       .columns = windows_of(std::move(columns))},
+                      Fold::sum),
           src_(src.forms()["packed"]),
-          dst_(validated(resampling_, src).forms()["packed"]) {}
+          dst_(resized(resampling_.windows(), src).forms()["packed"]) {}
 
     py::object forward(py::handle src, py::handle out) const {
         Call call;
         const Memory from = call.operand("src", src, src_);
         const Written dst = call.result("out", out, dst_, src);
-        call.run([&] { resample(resampling_, from, dst.data); });
+        call.run([&] { resampling_({.src = from, .dst = dst.data}); });
         return dst.array;
     }
 
     const Shape& dst_shape() const { return dst_.shape(); }
 
 private:
-    static PyActivations validated(const Resampling& resampling, const PyActivations& src) {
-        validate(resampling);
-        return src.resized(resampling.rows.results(), resampling.columns.results());
+    static PyActivations resized(const Windows& windows, const PyActivations& src) {
+        return src.resized(windows.rows.results(), windows.columns.results());
     }
 
     Resampling resampling_;

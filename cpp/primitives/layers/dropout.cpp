@@ -1,24 +1,16 @@
-// Compiled once per target, as per_isa.h describes.
 #include "primitives/layers/dropout.h"
 
 #include <algorithm>
-#include <cstdint>
+#include <bit>
+#include <cstddef>
 #include <cstring>
+#include <memory>
 
-#include "jit/isa.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
-#include "primitives/tensor/per_isa.h"
+#include "rows/row_builder.h"
+#include "rows/row_kernel.h"
 
-#define HWY_TARGET_INCLUDE "primitives/layers/dropout.cpp"
-// clang-format off
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
-#include "primitives/layers/channel_arithmetic-inl.h"
-// clang-format on
-
-#ifndef DLPRIM_PRIMITIVES_DROPOUT_CONSTANTS
-#define DLPRIM_PRIMITIVES_DROPOUT_CONSTANTS
 namespace dlprim {
 namespace {
 
@@ -27,139 +19,90 @@ constexpr std::uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
 constexpr std::uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
 constexpr int kRounds = 10;
 // Words of one counter, and neighbouring counters of a group of elements.
-constexpr std::int64_t kWords = 4;
+constexpr int kWords = 4;
 constexpr std::int64_t kCounters = kDropoutGroup / kWords;
 
-}  // namespace
-}  // namespace dlprim
-#endif
+constexpr std::int64_t kTaskGroups = 256;
 
-HWY_BEFORE_NAMESPACE();
-namespace dlprim {
-namespace HWY_NAMESPACE {
-namespace {
+float word(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 
-using Counters = hn::CappedTag<std::uint32_t, kCounters>;
-using Vector32 = hn::Vec<Counters>;
-
-struct WideProduct {
-    Vector32 high;
-    Vector32 low;
-};
-
-#if HWY_TARGET != HWY_SCALAR
-HWY_INLINE WideProduct wide_product(Vector32 x, Vector32 y) {
-    const Counters d;
-    const hn::RepartitionToWide<Counters> wide;
-    const auto even = hn::BitCast(d, hn::MulEven(x, y));
-    const auto odd =
-        hn::BitCast(d, hn::MulEven(hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(wide, x))), y));
-    return {hn::OddEven(odd, hn::DupOdd(even)), hn::OddEven(hn::DupEven(odd), even)};
-}
-#endif
-
-// kCounters words of each of the four kinds, in the order of the elements.
-HWY_INLINE void random_words(const Dropout& it, std::uint64_t group, std::uint32_t* words) {
-#if HWY_TARGET == HWY_SCALAR
-    for (std::int64_t i = 0; i < kCounters; ++i) {
-        const std::uint64_t counter = group * kCounters + static_cast<std::uint64_t>(i);
-        const auto random = philox(
-            {static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32),
-             static_cast<std::uint32_t>(it.offset), static_cast<std::uint32_t>(it.offset >> 32)},
-            {static_cast<std::uint32_t>(it.seed), static_cast<std::uint32_t>(it.seed >> 32)});
-        for (std::int64_t word = 0; word < kWords; ++word) {
-            words[word * kCounters + i] = random[static_cast<std::size_t>(word)];
-        }
+// A row is a group, and its columns are counters: an operand for each word of them.
+RowSpec program_of(DType dtype) {
+    RowBuilder row;
+    RowValue c0 = row.column(), c1 = row.scalar(), c2 = row.scalar(), c3 = row.scalar();
+    RowValue key0 = row.scalar(), key1 = row.scalar();
+    const RowValue threshold = row.scalar(), scale = row.scalar();
+    const RowValue first = row.scalar();
+    c0 = add_words(c0, add_words(first, row.per_row()));
+    for (int round = 0; round < kRounds; ++round) {
+        const RowValue m0 = word(kMultiplier0), m1 = word(kMultiplier1);
+        const RowValue from1 = c1, from3 = c3;
+        c1 = low_product(c2, m1);
+        c3 = low_product(c0, m0);
+        const RowValue upper = high_product(c0, m0);
+        c0 = exclusive_or(high_product(c2, m1), from1, key0);
+        c2 = exclusive_or(upper, from3, key1);
+        key0 = add_words(key0, word(kWeyl0));
+        key1 = add_words(key1, word(kWeyl1));
     }
-#else
-    const Counters d;
-    const auto low_words = [&](std::uint64_t value)
-                               HWY_ATTR { return hn::Set(d, static_cast<std::uint32_t>(value)); };
-    for (std::int64_t first = 0; first < kCounters; first += lanes<Counters>) {
-        // Counters of a group differ in the low word only.
-        const std::uint64_t counter = group * kCounters + static_cast<std::uint64_t>(first);
-        Vector32 c0 = hn::Iota(d, static_cast<std::uint32_t>(counter));
-        Vector32 c1 = low_words(counter >> 32);
-        Vector32 c2 = low_words(it.offset), c3 = low_words(it.offset >> 32);
-        Vector32 key0 = low_words(it.seed), key1 = low_words(it.seed >> 32);
-        for (int round = 0; round < kRounds; ++round) {
-            const WideProduct x = wide_product(c0, hn::Set(d, kMultiplier0));
-            const WideProduct y = wide_product(c2, hn::Set(d, kMultiplier1));
-            c0 = hn::Xor(hn::Xor(y.high, c1), key0);
-            c1 = y.low;
-            c2 = hn::Xor(hn::Xor(x.high, c3), key1);
-            c3 = x.low;
-            key0 = hn::Add(key0, hn::Set(d, kWeyl0));
-            key1 = hn::Add(key1, hn::Set(d, kWeyl1));
-        }
-        hn::Store(c0, d, words + first);
-        hn::Store(c1, d, words + kCounters + first);
-        hn::Store(c2, d, words + 2 * kCounters + first);
-        hn::Store(c3, d, words + 3 * kCounters + first);
+    for (const RowValue random : {c0, c1, c2, c3}) {
+        const RowValue x = row.tensor(dtype);
+        row.store(dtype, select(words_at_least(random, threshold), x * scale, 0.0F));
     }
-#endif
+    return row.spec();
 }
 
-// Where the random word, whose bits are in `random`, is not below the threshold: scale * x.
-struct Kept {
-    std::uint32_t threshold;
-    float scale;
-
-    HWY_INLINE FloatVector operator()(FloatVector x, FloatVector random) const {
-        // x >= y as max(x, y) == x: AVX2 compares no unsigned words.
-        const auto word = hn::BitCast(Words(), random);
-        const auto kept = hn::Eq(hn::Max(word, hn::Set(Words(), threshold)), word);
-        return hn::And(hn::BitCast(Floats(), hn::VecFromMask(Words(), kept)),
-                       hn::Mul(x, number(scale)));
-    }
-};
-
-template <class Element>
-struct DropoutRow {
-    Kept kept;
-    const float* random;
-    const Element* src;
-    Element* out;
-
-    template <std::int64_t kVectors, class Part>
-    HWY_INLINE void columns(std::int64_t at, Part part) const {
-        using Vector = ChannelVector<Element>;
-        each(kept, Vector::load(src + at, part), Vector::load_floats(random + at, part))
-            .store(out + at, part);
-    }
-};
-
-// Elements from `range.begin` on, a multiple of the group.
-template <class Element>
-void drop(const Dropout& it, Range range, const void* from, void* to) {
-    const auto* const src = static_cast<const Element*>(from);
-    auto* const out = static_cast<Element*>(to);
-    if (it.threshold >> 32 != 0) {
-        std::fill(out + range.begin, out + range.end, Element{0});
-        return;
-    }
-    const Kept kept{static_cast<std::uint32_t>(it.threshold), it.scale};
-    HWY_ALIGN std::uint32_t words[kDropoutGroup];
-    HWY_ALIGN float random[kDropoutGroup];
-    for (std::int64_t i = range.begin; i < range.end; i += kDropoutGroup) {
-        random_words(it, static_cast<std::uint64_t>(i / kDropoutGroup), words);
-        std::memcpy(random, words, sizeof(words));
-        along_channels<Element, 1>(std::min(range.end - i, kDropoutGroup),
-                                   DropoutRow<Element>{kept, random, src + i, out + i});
-    }
+const RowKernel& kernel_of(DType dtype) {
+    static const std::array all{row_kernel(program_of(DType::f32)),
+                                row_kernel(program_of(DType::bf16))};
+    return *all[dtype == DType::f32 ? 0 : 1];
 }
 
-auto drop_of(DType dtype) { return dtype == DType::f32 ? drop<float> : drop<std::uint16_t>; }
+// What the program calls float32: counters of a group and of groups.
+struct Counters {
+    std::array<std::uint32_t, kCounters> of_group;
+    std::array<std::uint32_t, kTaskGroups> of_task;
+};
+
+const Counters& counters() {
+    static const Counters all = [] {
+        Counters made{};
+        for (std::uint32_t i = 0; i < kCounters; ++i) made.of_group.at(i) = i;
+        for (std::uint32_t i = 0; i < kTaskGroups; ++i) made.of_task.at(i) = i * kCounters;
+        return made;
+    }();
+    return all;
+}
+
+// Groups from `first` on, of one task.
+void drop(const Dropout& it, DType dtype, Range groups, const char* src, char* out) {
+    const auto low = [](std::uint64_t value) { return static_cast<std::uint32_t>(value); };
+    const auto first = static_cast<std::uint64_t>(groups.begin * kCounters);
+    std::array numbers{low(first >> 32),
+                       low(it.offset),
+                       low(it.offset >> 32),
+                       low(it.seed),
+                       low(it.seed >> 32),
+                       low(it.threshold),
+                       std::bit_cast<std::uint32_t>(it.scale),
+                       low(first)};
+    RowArgs args{.rows = groups.size(), .columns = kCounters};
+    std::size_t operand = 0;
+    const auto constant = [](const std::uint32_t* data) {
+        return const_cast<std::uint32_t*>(data);
+    };
+    args.operands.at(operand++).data = constant(counters().of_group.data());
+    for (std::uint32_t& number : numbers) args.operands.at(operand++).data = &number;
+    args.operands.at(operand++) = {constant(counters().of_task.data()), size_of(DType::f32)};
+    const std::int64_t bytes = kCounters * size_of(dtype);
+    for (int i = 0; i < kWords; ++i) {
+        args.operands.at(operand++) = {const_cast<char*>(src) + i * bytes, kWords * bytes};
+        args.operands.at(operand++) = {out + i * bytes, kWords * bytes};
+    }
+    kernel_of(dtype)(args);
+}
 
 }  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace dlprim
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace dlprim {
-
-static constexpr std::int64_t kTaskElements = 16 * 1024;
 
 std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
                                     std::array<std::uint32_t, 2> key) {
@@ -178,11 +121,24 @@ std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
 
 void run_dropout(const Dropout& dropout, DType dtype, std::int64_t count, const void* src,
                  void* out) {
-    const auto drop = DLPRIM_FOR_ISA(usable_isa(), drop_of)(dtype);
-    const Blocks tasks{count, kTaskElements};
-    parallel_for(tasks.count(),
-                 [&](std::int64_t task) { drop(dropout, tasks.at(task), src, out); });
+    const std::int64_t element = size_of(dtype), group = kDropoutGroup * element;
+    const auto* const from = static_cast<const char*>(src);
+    auto* const to = static_cast<char*>(out);
+    if (dropout.threshold >> 32 != 0) {
+        std::memset(to, 0, static_cast<std::size_t>(count * element));
+        return;
+    }
+    const std::int64_t whole = count / kDropoutGroup, rest = count % kDropoutGroup * element;
+    const Blocks tasks{whole, kTaskGroups};
+    parallel_for(tasks.count(), [&](std::int64_t task) {
+        const std::int64_t first = tasks.at(task).begin * group;
+        drop(dropout, dtype, tasks.at(task), from + first, to + first);
+    });
+    if (rest == 0) return;
+    std::array<char, kDropoutGroup * sizeof(float)> last{};
+    std::memcpy(last.data(), from + whole * group, static_cast<std::size_t>(rest));
+    drop(dropout, dtype, {whole, whole + 1}, last.data(), last.data());
+    std::memcpy(to + whole * group, last.data(), static_cast<std::size_t>(rest));
 }
 
 }  // namespace dlprim
-#endif

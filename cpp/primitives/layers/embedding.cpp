@@ -6,8 +6,6 @@
 #include <memory>
 #include <vector>
 
-#include <hwy/cache_control.h>
-
 #include "jit/machine.h"
 #include "primitives/nest/schedule_cost.h"
 #include "primitives/reorder/zero_rows.h"
@@ -139,7 +137,7 @@ private:
 // No hardware foresees where a row begins.
 void prefetch(const char* row, std::int64_t bytes) {
     for (std::int64_t i = 0; i < std::min(bytes, kMostAhead); i += kCacheLineBytes) {
-        hwy::Prefetch(row + i);
+        __builtin_prefetch(row + i);
     }
 }
 

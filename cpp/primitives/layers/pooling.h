@@ -1,10 +1,9 @@
-// Maximum and average pooling over activations of either layout, by their definition on windows:
-// forward, each result gathers its window; backward, each input gathers from the windows it is in,
-// so that every element is written once, in order, and nothing is added up in memory.
+// Maximum and average pooling over activations of either layout, as windows of pixels.
 #pragma once
 
 #include <cstdint>
 
+#include "primitives/layers/resampling.h"
 #include "primitives/tensor/channel_blocks.h"
 #include "primitives/tensor/layout.h"
 
@@ -33,11 +32,9 @@ struct Pooling {
 // numbers below 256.
 void validate(const Pooling& pooling);
 
-// `indices` (max; may be null) receives for each result the tap r * S + s that it came from, the
-// first of equal ones; NaN beats numbers. Padding channels are neither read nor written.
-void pool_forward(const Pooling& pooling, const void* src, void* dst, std::uint8_t* indices);
-// `indices` for max only.
-void pool_backward(const Pooling& pooling, const void* diff_dst, const std::uint8_t* indices,
-                   void* diff_src);
+// Prepared, as passes over windows. Of the maximum taps are r * S + s, the first of equal ones; NaN
+// beats numbers.
+Resampling pool_forward(const Pooling& pooling);
+Resampling pool_backward(const Pooling& pooling);
 
 }  // namespace dlprim

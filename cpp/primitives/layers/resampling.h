@@ -1,17 +1,22 @@
-// Weighted sums of windows of pixels, where height and width have weights of their own: pooling to
-// a given size, interpolation, and the gradients of both, which are sums of that kind too. Which
-// pixels a result reads is data; the vector code is that of average pooling.
+// Windows of pixels, each made one: where a result looks is data, one table for height and one for
+// width. Weighted sums are pooling to a given size, interpolation, average pooling, and the
+// gradients of all of them; the largest of a window is maximum pooling. Backward, each input
+// gathers from the windows it is in, so that every element is written once and nothing is added up
+// in memory.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "primitives/layers/channel_panels.h"
 #include "primitives/tensor/channel_blocks.h"
 #include "primitives/tensor/layout.h"
+#include "rows/row_args.h"
 
 namespace dlprim {
 
-// One axis: neighbours that each result is a weighted sum of, none where it is 0.
+// One axis: neighbours that each result reads, none where it is 0, and a number for each of them.
 struct AxisWindows {
     std::vector<std::int64_t> begins;  // of each result: the first that it reads
     std::vector<std::int64_t> places;  // where its weights begin, and behind them where all end
@@ -20,17 +25,53 @@ struct AxisWindows {
     std::int64_t results() const { return static_cast<std::int64_t>(begins.size()); }
 };
 
-struct Resampling {
+struct Windows {
     Activations src;
     Format layout = Format::blocked;
     AxisWindows rows;
     AxisWindows columns;
 };
 
-// Throws std::invalid_argument where the windows are no tables, or reach beyond src.
-void validate(const Resampling& resampling);
+enum class Fold : std::uint8_t {
+    sum,      // of what is read times the weights of its row and column
+    chosen,   // the sum of those whose tap, in memory, is the sum of these two weights
+    largest,  // the first of equal ones, or NaN; its tap is that sum, below 256
+};
 
-// Padding channels are neither read nor written.
-void resample(const Resampling& resampling, const void* src, void* dst);
+struct FoldOperands {
+    const void* src = nullptr;
+    void* dst = nullptr;
+    const std::uint8_t* taps = nullptr;  // chosen: like src
+    std::uint8_t* taps_out = nullptr;    // largest: like dst, or null
+};
+
+// What there is to know before the first call: which pixels each row of results reads.
+class Resampling {
+public:
+    // Throws std::invalid_argument where the windows are no tables, or reach beyond src.
+    Resampling(Windows windows, Fold fold);
+
+    // Padding channels are neither read nor written.
+    void operator()(const FoldOperands& operands) const;
+
+    const Windows& windows() const { return it_; }
+
+private:
+    // What the results of a row read, from the first row of their windows on.
+    struct RowList {
+        std::vector<RowArgs::Listed> entries;
+        std::vector<std::int64_t> counts;  // of each result
+        std::vector<float> first;          // of each result
+    };
+
+    RowList list_of(std::int64_t row) const;
+    void run_row(const FoldOperands& operands, std::int64_t panel, std::int64_t row) const;
+
+    Windows it_;
+    Fold fold_;
+    ChannelPanels panels_;
+    std::vector<RowList> lists_;  // one for all rows whose windows are alike
+    std::vector<std::size_t> list_of_row_;
+};
 
 }  // namespace dlprim

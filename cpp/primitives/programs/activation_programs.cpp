@@ -1,9 +1,10 @@
 #include "primitives/programs/activation_programs.h"
 
-#include <algorithm>
-#include <array>
+#include <string>
+#include <vector>
 
 #include "jit/activation.h"
+#include "primitives/programs/row_programs.h"
 
 namespace dlprim {
 namespace {
@@ -72,8 +73,16 @@ RowValue mish_slope(RowValue x, RowBuilder&) {
     return multiply_add(near * (1.0F - t * t), sigmoid(near), t);
 }
 
-const std::vector<ActivationCurve>& curves() {
-    static const std::vector<ActivationCurve> all = {
+// A value's activation, and the slope of that. Curves with numbers of their own (leaky_relu's
+// slope, elu's alpha, softplus's beta) take them as scalar operands behind the tensors.
+struct Curve {
+    const char* name;
+    RowValue (*value)(RowValue x, RowBuilder& row);
+    RowValue (*slope)(RowValue x, RowBuilder& row);
+};
+
+std::vector<Curve> curves() {
+    return {
         {"relu", [](RowValue x, RowBuilder&) { return activated(Activation::relu, x); },
          [](RowValue x, RowBuilder&) { return positive(x, 1.0F, 0.0F); }},
         {"sigmoid", [](RowValue x, RowBuilder&) { return sigmoid(x); },
@@ -128,8 +137,29 @@ const std::vector<ActivationCurve>& curves() {
          [](RowValue x, RowBuilder&) { return x * activated(Activation::tanh, soft_positive(x)); },
          mish_slope},
     };
-    return all;
 }
+
+// PReLU is a leaky relu whose slope is trained: one of each row, or one of each column. NaN is
+// multiplied as a negative number is, as PyTorch does.
+// x, a slope; y.
+template <auto parameter>
+void prelu(RowBuilder& row, DType dtype) {
+    const RowValue x = row.tensor(dtype), slope = parameter(row);
+    row.store(dtype, select(0.0F < x, x, x * slope));
+}
+
+// dy, x, a slope; dx, and the gradient of the slope: of a row, or added to a column.
+template <auto parameter, auto store>
+void prelu_backward(RowBuilder& row, DType dtype) {
+    const RowValue dy = row.tensor(dtype), x = row.tensor(dtype), slope = parameter(row);
+    row.store(dtype, select(0.0F < x, dy, dy * slope));
+    store(row, select(0.0F < x, 0.0F, dy * x));
+}
+
+RowValue per_row(RowBuilder& row) { return row.per_row(); }
+RowValue column(RowBuilder& row) { return row.column(); }
+void sum_of_row(RowBuilder& row, RowValue share) { row.store_per_row(sum(share)); }
+void add_to_column(RowBuilder& row, RowValue share) { row.add_to_column(share); }
 
 }  // namespace
 
@@ -150,27 +180,27 @@ RowValue slope_of(Activation activation, RowValue saved, RowBuilder& row) {
     }
 }
 
-bool write_activation_program(RowBuilder& row, const std::string& name, DType dtype) {
-    const std::string suffix = "_backward";
-    const bool is_gradient = name.ends_with(suffix);
-    const std::string bare = is_gradient ? name.substr(0, name.size() - suffix.size()) : name;
-    const auto curve = std::find_if(curves().begin(), curves().end(),
-                                    [&](const ActivationCurve& it) { return it.name == bare; });
-    if (curve == curves().end()) return false;
-    if (is_gradient) {
-        const RowValue dy = row.tensor(dtype), x = row.tensor(dtype);
-        row.store(dtype, dy * select(is_nan(x), x, curve->slope(x, row)));
-    } else {
-        const RowValue x = row.tensor(dtype);
-        row.store(dtype, curve->value(x, row));
+// Under the name of a curve x; y. With "_backward" behind it dy, x; dx.
+RowFamily activation_programs() {
+    RowFamily family;
+    for (const Curve& curve : curves()) {
+        family[curve.name] = [curve](RowBuilder& row, DType dtype) {
+            const RowValue x = row.tensor(dtype);
+            row.store(dtype, curve.value(x, row));
+        };
+        family[std::string(curve.name) + "_backward"] = [curve](RowBuilder& row, DType dtype) {
+            const RowValue dy = row.tensor(dtype), x = row.tensor(dtype);
+            row.store(dtype, dy * select(is_nan(x), x, curve.slope(x, row)));
+        };
     }
-    return true;
+    return family;
 }
 
-std::vector<std::string> activation_program_names() {
-    std::vector<std::string> names;
-    for (const ActivationCurve& curve : curves()) names.push_back(curve.name);
-    return names;
+RowFamily prelu_programs() {
+    return {{"prelu_of_rows", prelu<per_row>},
+            {"prelu_of_rows_backward", prelu_backward<per_row, sum_of_row>},
+            {"prelu_of_columns", prelu<column>},
+            {"prelu_of_columns_backward", prelu_backward<column, add_to_column>}};
 }
 
 }  // namespace dlprim

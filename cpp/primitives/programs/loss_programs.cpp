@@ -1,13 +1,19 @@
-#include "primitives/programs/loss_programs.h"
-
+// What training has beside layers: limits on gradients, and losses of single elements, which are
+// the value, its sum along a row, and the gradient with respect to x, whose factor is a tensor or
+// one number. A factor of one number and the sum may come together, so that training reads its
+// operands once.
 #include <map>
+#include <vector>
 
 #include "primitives/programs/activation_programs.h"
+#include "primitives/programs/row_programs.h"
 
 namespace dlprim {
 namespace {
 
-using Arguments = LossCurve::Arguments;
+struct Arguments {
+    RowValue x, y, weight, positive_weight;
+};
 
 RowValue square(const Arguments& at) { return (at.x - at.y) * (at.x - at.y); }
 RowValue square_slope(const Arguments& at) { return (at.x - at.y) * 2.0F; }
@@ -39,13 +45,13 @@ RowValue logistic_slope(const Arguments& at) {
     return select(at.x < 0.0F, small - it.positive, it.negative - small) * at.weight;
 }
 
-const std::vector<LossCurve>& curves() {
-    static const std::vector<LossCurve> all = {
-        {"mse_loss", false, square, square_slope},
-        {"bce_with_logits", true, logistic, logistic_slope},
-    };
-    return all;
-}
+// A loss of x against the target y, and its slope with respect to x.
+struct Curve {
+    const char* name;
+    bool is_weighted;  // takes both weights, else none
+    RowValue (*value)(const Arguments& at);
+    RowValue (*slope)(const Arguments& at);
+};
 
 // Of the two the first and the second.
 struct Weights {
@@ -53,38 +59,6 @@ struct Weights {
     RowShape positive_weight = RowShape::scalar;
 };
 enum class Form : std::uint8_t { value, sum, backward, slope, with_slope };
-
-struct LossProgram {
-    const LossCurve* curve;
-    Weights weights;
-    Form form;
-};
-
-const std::map<std::string, LossProgram>& programs() {
-    static const std::map<std::string, LossProgram> all = [] {
-        const std::map<std::string, Weights> kinds{
-            {"", {}},
-            {"_columns", {RowShape::column, RowShape::column}},
-            {"_tensor", {RowShape::tensor, RowShape::column}},
-            {"_tensors", {RowShape::tensor, RowShape::tensor}}};
-        const std::map<std::string, Form> forms{{"", Form::value},
-                                                {"_sum", Form::sum},
-                                                {"_backward", Form::backward},
-                                                {"_slope", Form::slope},
-                                                {"_with_slope", Form::with_slope}};
-        std::map<std::string, LossProgram> found;
-        for (const LossCurve& curve : curves()) {
-            for (const auto& [kind, weights] : kinds) {
-                if (!curve.is_weighted && !kind.empty()) continue;
-                for (const auto& [suffix, form] : forms) {
-                    found[curve.name + kind + suffix] = {&curve, weights, form};
-                }
-            }
-        }
-        return found;
-    }();
-    return all;
-}
 
 RowValue weight_of(RowBuilder& row, RowShape shape) {
     switch (shape) {
@@ -94,36 +68,82 @@ RowValue weight_of(RowBuilder& row, RowShape shape) {
     }
 }
 
-}  // namespace
-
-bool write_loss_program(RowBuilder& row, const std::string& name, DType dtype) {
-    const auto found = programs().find(name);
-    if (found == programs().end()) return false;
-    const LossProgram& it = found->second;
+void loss(RowBuilder& row, DType dtype, const Curve& curve, const Weights& weights, Form form) {
     RowValue factor = 1.0F;
-    if (it.form == Form::backward) factor = row.tensor(dtype);
+    if (form == Form::backward) factor = row.tensor(dtype);
     const RowValue x = row.tensor(dtype), y = row.tensor(dtype);
     Arguments at{x, y, 1.0F, 1.0F};
-    if (it.curve->is_weighted) {
-        at.weight = weight_of(row, it.weights.weight);
-        at.positive_weight = weight_of(row, it.weights.positive_weight);
+    if (curve.is_weighted) {
+        at.weight = weight_of(row, weights.weight);
+        at.positive_weight = weight_of(row, weights.positive_weight);
     }
-    if (it.form == Form::value) {
-        row.store(dtype, it.curve->value(at));
-        return true;
-    }
-    if (it.form == Form::slope || it.form == Form::with_slope) factor = row.scalar();
-    if (it.form != Form::sum) row.store(dtype, it.curve->slope(at) * factor);
-    if (it.form == Form::sum || it.form == Form::with_slope) {
-        row.store_per_row(sum(it.curve->value(at)));
-    }
-    return true;
+    if (form == Form::value) return row.store(dtype, curve.value(at));
+    if (form == Form::slope || form == Form::with_slope) factor = row.scalar();
+    if (form != Form::sum) row.store(dtype, curve.slope(at) * factor);
+    if (form == Form::sum || form == Form::with_slope) row.store_per_row(sum(curve.value(at)));
 }
 
-std::vector<std::string> loss_program_names() {
-    std::vector<std::string> names;
-    for (const auto& [name, program] : programs()) names.push_back(name);
-    return names;
+// Between the backward pass and the optimiser's step: the norm of gradients, and a limit on it or
+// on each of them.
+
+// x; per row the sum of squares.
+void square_sum(RowBuilder& row, DType dtype) {
+    const RowValue x = row.tensor(dtype);
+    row.store_per_row(sum(x * x));
+}
+
+// x, a factor; their product.
+void scaled(RowBuilder& row, DType dtype) {
+    const RowValue x = row.tensor(dtype), factor = row.scalar();
+    row.store(dtype, x * factor);
+}
+
+// x, a number that is not negative; x, no further from 0 than that. NaN stays: where one operand of
+// a comparison is NaN, the second is taken.
+void limited(RowBuilder& row, DType dtype) {
+    const RowValue x = row.tensor(dtype), most = row.scalar();
+    row.store(dtype, smaller(most, larger(-most, x)));
+}
+
+}  // namespace
+
+// A name is that of a loss; then what its two weights are, numbers, columns ("_columns"), tensors
+// of float32 ("_tensors") or the first of them one and the second a column ("_tensor"); then what
+// is computed:
+//
+//     ""             x, y, weights; the value
+//     "_sum"         x, y, weights; the value's sum for every row
+//     "_backward"    dy, x, y, weights; dy times the slope
+//     "_slope"       x, y, weights, a number; the number times the slope
+//     "_with_slope"  the same operands; number times slope, and the value's sum for every row
+RowFamily loss_programs() {
+    const std::vector<Curve> curves{{"mse_loss", false, square, square_slope},
+                                    {"bce_with_logits", true, logistic, logistic_slope}};
+    const std::map<std::string, Weights> kinds{{"", {}},
+                                               {"_columns", {RowShape::column, RowShape::column}},
+                                               {"_tensor", {RowShape::tensor, RowShape::column}},
+                                               {"_tensors", {RowShape::tensor, RowShape::tensor}}};
+    const std::map<std::string, Form> forms{{"", Form::value},
+                                            {"_sum", Form::sum},
+                                            {"_backward", Form::backward},
+                                            {"_slope", Form::slope},
+                                            {"_with_slope", Form::with_slope}};
+    RowFamily family;
+    for (const Curve& curve : curves) {
+        for (const auto& [kind, weights] : kinds) {
+            if (!curve.is_weighted && !kind.empty()) continue;
+            for (const auto& [suffix, form] : forms) {
+                family[curve.name + kind + suffix] = [=](RowBuilder& row, DType dtype) {
+                    loss(row, dtype, curve, weights, form);
+                };
+            }
+        }
+    }
+    return family;
+}
+
+RowFamily gradient_programs() {
+    return {{"square_sum", square_sum}, {"scaled", scaled}, {"limited", limited}};
 }
 
 }  // namespace dlprim

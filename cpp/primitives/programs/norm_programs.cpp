@@ -1,54 +1,135 @@
-#include "primitives/programs/norm_programs.h"
+// Normalisation: of rows, alone or of a sum that the same pass makes; of channels and of groups of
+// them, which are rows whose weight and bias are single values.
+#include "primitives/programs/row_programs.h"
 
 namespace dlprim {
 namespace {
 
-// dx = scale (g - mean(g) - h mean(g h)) of the slope g at the normalised h.
-RowValue slope_of_standardized(RowBuilder& row, RowValue slope, const Standardized& it) {
+// The reciprocal of the length is one number for all rows.
+RowValue mean(RowBuilder& row, RowValue x) { return sum(x) * (1.0F / row.columns()); }
+
+RowValue scale_of(RowBuilder& row, RowValue x, RowValue eps) {
+    return 1.0F / sqrt(mean(row, x * x) + eps);
+}
+
+// In two passes, as the mean may be far from 0.
+struct Standardized {
+    Standardized(RowBuilder& row, RowValue x, RowValue eps)
+        : middle(mean(row, x)), centred(x - middle), scale(scale_of(row, centred, eps)) {}
+
+    RowValue middle;
+    RowValue centred;
+    RowValue scale;
+};
+
+// What is normalised: one tensor, or the sum of two, which is a result as well. Of a sum the
+// gradient has a part of its own.
+enum class Of : std::uint8_t { tensor, sum };
+
+RowValue input(RowBuilder& row, DType dtype, Of of) {
+    const RowValue x = row.tensor(dtype);
+    return of == Of::sum ? x + row.tensor(dtype) : x;
+}
+
+struct Gradient {
+    Gradient(RowBuilder& row, DType dtype, Of of)
+        : own(of),
+          dy(row.tensor(dtype)),
+          of_sum(of == Of::sum ? row.tensor(dtype) : 0.0F),
+          x(row.tensor(dtype)),
+          weight(row.column()) {}
+
+    RowValue slope() const { return dy * weight; }
+    RowValue scaled(RowValue factor, RowValue scale) const {
+        return own == Of::sum ? multiply_add(factor, scale, of_sum) : factor * scale;
+    }
+
+    Of own;
+    RowValue dy, of_sum, x, weight;
+};
+
+// x, of a sum a second one, columns weight and bias, eps; of a sum that, y.
+template <Of of>
+void layer_norm(RowBuilder& row, DType dtype) {
+    const RowValue x = input(row, dtype, of), weight = row.column(), bias = row.column();
+    const Standardized it(row, x, row.scalar());
+    if (of == Of::sum) row.store(dtype, x);
+    row.store(dtype, multiply_add(it.centred * it.scale, weight, bias));
+}
+
+// dy, of a sum its own gradient, x, a column weight, eps; dx, sums of columns of weight and bias.
+// With g = dy weight and the normalised h: dx = scale (g - mean(g) - h mean(g h)).
+template <Of of>
+void layer_norm_backward(RowBuilder& row, DType dtype) {
+    const Gradient of_y(row, dtype, of);
+    const Standardized it(row, of_y.x, row.scalar());
+    const RowValue normal = it.centred * it.scale;
+    const RowValue slope = of_y.slope();
     // A factor outside of the sum: it need not wait for the scale.
     const RowValue along = mean(row, slope * it.centred) * it.scale;
-    return (slope - mean(row, slope) - it.centred * it.scale * along) * it.scale;
+    row.store(dtype, of_y.scaled(slope - mean(row, slope) - normal * along, it.scale));
+    row.add_to_column(of_y.dy * normal);
+    row.add_to_column(of_y.dy);
 }
 
-RowValue sum_of_two(RowBuilder& row, DType dtype) {
-    const RowValue x = row.tensor(dtype), residual = row.tensor(dtype);
-    return x + residual;
+// The two above without a mean and a bias.
+template <Of of>
+void rms_norm(RowBuilder& row, DType dtype) {
+    const RowValue x = input(row, dtype, of), weight = row.column();
+    const RowValue scale = scale_of(row, x, row.scalar());
+    if (of == Of::sum) row.store(dtype, x);
+    row.store(dtype, x * scale * weight);
 }
 
-}  // namespace
+template <Of of>
+void rms_norm_backward(RowBuilder& row, DType dtype) {
+    const Gradient of_y(row, dtype, of);
+    const RowValue scale = scale_of(row, of_y.x, row.scalar());
+    const RowValue normal = of_y.x * scale;
+    const RowValue slope = of_y.slope();
+    const RowValue along = mean(row, slope * of_y.x) * scale;
+    row.store(dtype, of_y.scaled(slope - normal * along, scale));
+    row.add_to_column(of_y.dy * normal);
+}
 
-void write_row_moments(RowBuilder& row, DType dtype) {
+// Of rows that are groups: x, eps; per row the mean and 1 / sqrt(var + eps).
+void row_moments(RowBuilder& row, DType dtype) {
     const RowValue x = row.tensor(dtype);
     const Standardized it(row, x, row.scalar());
     row.store_per_row(it.middle);
     row.store_per_row(it.scale);
 }
 
-void write_channel_affine(RowBuilder& row, DType dtype) {
+// Of rows that are channels: x, per row a mean, a scale and a bias; (x - mean) scale + bias.
+void channel_affine(RowBuilder& row, DType dtype) {
     const RowValue x = row.tensor(dtype), middle = row.per_row();
     const RowValue scale = row.per_row(), bias = row.per_row();
     row.store(dtype, multiply_add(x - middle, scale, bias));
 }
 
-void write_channel_sums(RowBuilder& row, DType dtype) {
+// Of rows that are channels: dy, x, per row a mean; per row sum(dy) and sum(dy (x - mean)).
+void channel_sums(RowBuilder& row, DType dtype) {
     const RowValue dy = row.tensor(dtype), x = row.tensor(dtype), middle = row.per_row();
     row.store_per_row(sum(dy));
     row.store_per_row(sum(dy * (x - middle)));
 }
 
-void write_channel_slope(RowBuilder& row, DType dtype) {
+// Of rows that are channels: dy, x, per row a mean and three numbers; dy a + (x - mean) b + c.
+void channel_slope(RowBuilder& row, DType dtype) {
     const RowValue dy = row.tensor(dtype), x = row.tensor(dtype), middle = row.per_row();
     const RowValue of_dy = row.per_row(), of_x = row.per_row(), constant = row.per_row();
     row.store(dtype, multiply_add(dy, of_dy, multiply_add(x - middle, of_x, constant)));
 }
 
-void write_instance_norm(RowBuilder& row, DType dtype) {
+// Groups of one channel. x, per row weight and bias, eps; y.
+void instance_norm(RowBuilder& row, DType dtype) {
     const RowValue x = row.tensor(dtype), weight = row.per_row(), bias = row.per_row();
     const Standardized it(row, x, row.scalar());
     row.store(dtype, multiply_add(it.centred, it.scale * weight, bias));
 }
 
-void write_instance_norm_backward(RowBuilder& row, DType dtype) {
+// dy, x, per row a weight, eps; dx, per row the gradients of weight and bias.
+void instance_norm_backward(RowBuilder& row, DType dtype) {
     const RowValue dy = row.tensor(dtype), x = row.tensor(dtype), weight = row.per_row();
     const Standardized it(row, x, row.scalar());
     const RowValue of_bias = sum(dy), of_weight = sum(dy * it.centred) * it.scale;
@@ -59,37 +140,23 @@ void write_instance_norm_backward(RowBuilder& row, DType dtype) {
     row.store_per_row(of_bias);
 }
 
-void write_add_layer_norm(RowBuilder& row, DType dtype) {
-    const RowValue total = sum_of_two(row, dtype);
-    const RowValue weight = row.column(), bias = row.column();
-    const Standardized it(row, total, row.scalar());
-    row.store(dtype, total);
-    row.store(dtype, multiply_add(it.centred * it.scale, weight, bias));
-}
+}  // namespace
 
-void write_add_layer_norm_backward(RowBuilder& row, DType dtype) {
-    const RowValue dy = row.tensor(dtype), beside = row.tensor(dtype), x = row.tensor(dtype);
-    const RowValue weight = row.column();
-    const Standardized it(row, x, row.scalar());
-    row.store(dtype, slope_of_standardized(row, dy * weight, it) + beside);
-    row.add_to_column(dy * (it.centred * it.scale));
-    row.add_to_column(dy);
-}
-
-void write_add_rms_norm(RowBuilder& row, DType dtype) {
-    const RowValue total = sum_of_two(row, dtype), weight = row.column(), eps = row.scalar();
-    row.store(dtype, total);
-    row.store(dtype, total * (1.0F / sqrt(mean(row, total * total) + eps)) * weight);
-}
-
-void write_add_rms_norm_backward(RowBuilder& row, DType dtype) {
-    const RowValue dy = row.tensor(dtype), beside = row.tensor(dtype), x = row.tensor(dtype);
-    const RowValue weight = row.column();
-    const RowValue scale = 1.0F / sqrt(mean(row, x * x) + row.scalar());
-    const RowValue normal = x * scale, slope = dy * weight;
-    const RowValue along = mean(row, slope * x) * scale;
-    row.store(dtype, multiply_add(slope - normal * along, scale, beside));
-    row.add_to_column(dy * normal);
+RowFamily norm_programs() {
+    return {{"layer_norm", layer_norm<Of::tensor>},
+            {"layer_norm_backward", layer_norm_backward<Of::tensor>},
+            {"add_layer_norm", layer_norm<Of::sum>},
+            {"add_layer_norm_backward", layer_norm_backward<Of::sum>},
+            {"rms_norm", rms_norm<Of::tensor>},
+            {"rms_norm_backward", rms_norm_backward<Of::tensor>},
+            {"add_rms_norm", rms_norm<Of::sum>},
+            {"add_rms_norm_backward", rms_norm_backward<Of::sum>},
+            {"row_moments", row_moments},
+            {"channel_affine", channel_affine},
+            {"channel_sums", channel_sums},
+            {"channel_slope", channel_slope},
+            {"instance_norm", instance_norm},
+            {"instance_norm_backward", instance_norm_backward}};
 }
 
 }  // namespace dlprim

@@ -1,4 +1,7 @@
-#include "primitives/programs/quantization_programs.h"
+// Numbers to 8 bits and back, x = (q - zero) scale, as ONNX's QuantizeLinear and DequantizeLinear:
+// with one scale, or one for each row or column. Operands are the tensor, scale and zero in
+// float32, and the result; the type of a program is that of x.
+#include "primitives/programs/row_programs.h"
 
 namespace dlprim {
 namespace {
@@ -29,7 +32,7 @@ void dequantize(RowBuilder& row, DType dtype) {
 
 }  // namespace
 
-std::map<std::string, void (*)(RowBuilder&, DType)> quantization_programs() {
+RowFamily quantization_programs() {
     constexpr DType u8 = DType::u8, s8 = DType::s8;
     return {{"quantize_uint8", quantize<u8, single>},
             {"quantize_uint8_by_row", quantize<u8, by_row>},

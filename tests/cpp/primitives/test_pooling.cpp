@@ -34,12 +34,12 @@ TEST_CASE("a maximum and its gradient, worked out by hand") {
     std::array<float, 4> dst = {};
     std::array<std::uint8_t, 4> taps = {};
     const Pooling it = pooling(3, 2, 1, 0);
-    pool_forward(it, src.data(), dst.data(), taps.data());
+    pool_forward(it)({.src = src.data(), .dst = dst.data(), .taps_out = taps.data()});
     CHECK(dst == std::array<float, 4>{5, 5, 6, 6});
     CHECK(taps == std::array<std::uint8_t, 4>{1, 0, 3, 2});
     const std::array<float, 4> diff_dst = {1, 2, 4, 8};
     std::array<float, 9> diff_src = {};
-    pool_backward(it, diff_dst.data(), taps.data(), diff_src.data());
+    pool_backward(it)({.src = diff_dst.data(), .dst = diff_src.data(), .taps = taps.data()});
     CHECK(diff_src == std::array<float, 9>{0, 3, 0, 0, 0, 0, 0, 12, 0});
 }
 

@@ -57,6 +57,35 @@ TEST_CASE("layer norm computes differences again rather than keep them") {
     CHECK(make_row_plan(row_program("layer_norm", DType::f32), Isa::avx512).kept_rows == 0);
 }
 
+TEST_CASE("what is carried along a list is overwritten where it lies") {
+    RowBuilder row;
+    const RowValue x = row.listed(DType::f32), best = row.carried(-kInfinity);
+    const RowValue place = row.carried(-1);
+    row.carry(place, select(beats(x, best), row.number(), place));
+    row.carry(best, select(beats(x, best), x, best));
+    row.store(DType::f32, last(best));
+    row.store(DType::u8, last(place));
+    const RowPlan plan = make_row_plan(row.spec(), Isa::avx512);
+    CHECK(plan.passes.front().body.size() == 3);  // a load and what selects
+    CHECK(plan.unroll == 8);
+}
+
+TEST_CASE("programs that confuse listed rows with those of results are refused") {
+    RowBuilder none;
+    const RowValue state = none.carried(0);
+    none.carry(state, state + none.tensor(DType::f32));
+    CHECK_THROWS_AS(none.spec(), std::invalid_argument);
+    RowBuilder early;
+    const RowValue x = early.listed(DType::f32);
+    early.store(DType::f32, x);
+    CHECK_THROWS_AS(early.spec(), std::invalid_argument);
+    RowBuilder stale;
+    const RowValue total = stale.carried(0), y = stale.listed(DType::f32);
+    stale.carry(total, total + y);
+    stale.store(DType::f32, last(total) + y);
+    CHECK_THROWS_AS(stale.spec(), std::invalid_argument);
+}
+
 TEST_CASE("the reciprocal of a row's length is computed once for all rows") {
     const RowPlan plan = make_row_plan(row_program("layer_norm", DType::f32), Isa::avx512);
     const auto divides = [](const RowStep& step) { return step.op == RowOp::divide; };
