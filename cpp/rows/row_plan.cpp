@@ -24,14 +24,6 @@ constexpr int kNarrowestStrip = 32;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
-int cost_of(const RowInstruction& it) {
-    switch (it.op) {
-        case RowOp::divide:
-        case RowOp::square_root: return 5;
-        default: return has_polynomial(it) ? 15 : 1;
-    }
-}
-
 class Planner {
 public:
     // So many of the columns that are read stay in registers, at most; below 0, there are no
@@ -55,7 +47,7 @@ public:
         plan_.passes.resize(at(passes_ + 1));
         for (int pass = passes_ - 1; pass >= 0; --pass) collect(pass);
         for (int pass = 0; pass < passes_; ++pass) write_body(pass);
-        if (streams()) fetch_next_rows();
+        if (goes_around_caches(spec_)) fetch_next_rows();
         write_single_steps();
         const bool fits = assign_registers(plan_, {.vectors = vectors_,
                                                    .columns = column_values_,
@@ -255,12 +247,6 @@ private:
         vectors_ = std::max(vectors_, static_cast<int>(taken.size()));
     }
 
-    bool streams() const {
-        return std::any_of(
-            spec_.instructions.begin(), spec_.instructions.end(),
-            [](const RowInstruction& it) { return it.op == RowOp::store && it.bits != 0; });
-    }
-
     // What no cache has: while the last pass that reads a tensor finds it in one, the next row is
     // on its way.
     void fetch_next_rows() {
@@ -389,13 +375,6 @@ private:
     // Of each pass and instruction.
     std::vector<std::vector<bool>> needed_;
 };
-
-int columns_read(const RowSpec& spec) {
-    const auto is_read = [](const RowOperand& it) {
-        return it.shape == RowShape::column && !it.written;
-    };
-    return static_cast<int>(std::count_if(spec.operands.begin(), spec.operands.end(), is_read));
-}
 
 }  // namespace
 

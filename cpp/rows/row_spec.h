@@ -6,6 +6,7 @@
 // loaded and rounded to nearest even when they are stored.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -140,8 +141,30 @@ std::vector<std::int16_t> joined_products(const RowSpec& spec);
 // The same program with all tensors of float32 stored around the caches.
 RowSpec streaming(RowSpec spec);
 
+inline bool goes_around_caches(const RowSpec& spec) {
+    return std::any_of(
+        spec.instructions.begin(), spec.instructions.end(),
+        [](const RowInstruction& it) { return it.op == RowOp::store && it.bits != 0; });
+}
+
 // Whether it is a long chain of dependent steps.
 bool has_polynomial(const RowInstruction& it);
+
+// In additions.
+inline int cost_of(const RowInstruction& it) {
+    switch (it.op) {
+        case RowOp::divide:
+        case RowOp::square_root: return 5;
+        default: return has_polynomial(it) ? 15 : 1;
+    }
+}
+
+// How many columns are read.
+inline int columns_read(const RowSpec& spec) {
+    return static_cast<int>(std::count_if(
+        spec.operands.begin(), spec.operands.end(),
+        [](const RowOperand& it) { return it.shape == RowShape::column && !it.written; }));
+}
 
 // Short and unique: how many operands and operations, and a hash of all.
 std::string to_string(const RowSpec& spec);
