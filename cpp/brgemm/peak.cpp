@@ -52,7 +52,7 @@ public:
 
     // Products of whole tiles of numbers in memory: the clock falls with the bits that change.
     Code tile_products(DType operands) {
-        constexpr int kSums = 4;
+        constexpr int kChains = 4;
         Xbyak::Label next, configuration;
         ldtilecfg(ptr[rip + configuration]);
         mov(eax, kTileRowBytes);
@@ -61,9 +61,9 @@ public:
         }
         L(next);
         for (int i = 0; i < kFmasPerLoop; ++i) {
-            const Xbyak::Tmm to(i % kSums);
-            const Xbyak::Tmm a(kSums + i / 2 % 2);
-            const Xbyak::Tmm b(kSums + 2 + i % 2);
+            const Xbyak::Tmm to(i % kChains);
+            const Xbyak::Tmm a(kChains + i / 2 % 2);
+            const Xbyak::Tmm b(kChains + 2 + i % 2);
             is_int8(operands) ? tdpbusd(to, a, b) : tdpbf16ps(to, a, b);
         }
         dec(rdi);
@@ -74,8 +74,8 @@ public:
         L(configuration);
         const BrgemmSpec spec = {.m = 32, .n = 32, .k = 32, .a_type = DType::bf16};
         const Tile tile = {.rows = 2 * kMostTileRows, .vectors = 2};
-        for (const std::uint8_t byte : tile_configuration(spec, tile, kMostTileRows).bytes) {
-            db(byte);
+        for (const std::uint8_t value : tile_configuration(spec, tile, kMostTileRows).bytes) {
+            db(value);
         }
         return Code({getCode(), getSize()});
     }

@@ -112,7 +112,7 @@ void BrgemmEmitter::emit_configurations() {
     for (auto& [bytes, label] : configurations_) {
         align(kTileRowBytes);
         L(label);
-        for (const std::uint8_t byte : bytes) db(byte);
+        for (const std::uint8_t value : bytes) db(value);
     }
 }
 
@@ -159,15 +159,14 @@ void BrgemmEmitter::copy_last_step(int step) {
         vmovdqu8(vector(0) | last_bytes_ | T_z, ptr[a_at(row, step)]);
         vmovaps(ptr[rsp + kLastA + row * kTileRowBytes], vector(0));
     }
-    for (std::int64_t word = 0; word * group < elements; ++word) {
-        const auto valid = static_cast<int>(std::min(group, elements - word * group));
+    for (std::int64_t w = 0; w * group < elements; ++w) {
+        const auto valid = static_cast<int>(std::min(group, elements - w * group));
         for (int v = 0; v < tile_.vectors; ++v) {
             load(0,
-                 b_ + displacement(step * b_step_ + word * spec_.ldb * kWordBytes +
-                                   v * kTileRowBytes),
+                 b_ + displacement(step * b_step_ + w * spec_.ldb * kWordBytes + v * kTileRowBytes),
                  is_tail(v));
             if (valid < group) and_constant(0, valid_bits(spec_.b_type, valid));
-            vmovaps(ptr[rsp + kLastB + displacement(v * kTileBytes + word * kTileRowBytes)],
+            vmovaps(ptr[rsp + kLastB + displacement(v * kTileBytes + w * kTileRowBytes)],
                     vector(0));
         }
     }
@@ -194,16 +193,15 @@ void BrgemmEmitter::transpose_a_tile(int row_tile, int step, bool last) {
     const int elements = last ? static_cast<int>(spec_.k % (depth * group)) : depth * group;
     const std::int64_t from = step * a_step_ + rows.first * kWordBytes;
     const Xbyak::Opmask& mask = row_tile + 1 < tiles_map_.row_tiles ? row_words_ : last_row_words_;
-    for (int word = 0; word < kMostTileRows; ++word) {
-        const int valid = std::clamp(elements - word * group, 0, group);
+    for (int w = 0; w < kMostTileRows; ++w) {
+        const int valid = std::clamp(elements - w * group, 0, group);
         if (valid == 0) {
-            zero(word);
+            zero(w);
             continue;
         }
-        const auto at = ptr[a_ + displacement(from + word * spec_.lda * kWordBytes)];
-        rows.count < kMostTileRows ? vmovups(vector(word) | mask | T_z, at)
-                                   : vmovups(vector(word), at);
-        if (valid < group) and_constant(word, valid_bits(spec_.a_type, valid));
+        const auto at = ptr[a_ + displacement(from + w * spec_.lda * kWordBytes)];
+        rows.count < kMostTileRows ? vmovups(vector(w) | mask | T_z, at) : vmovups(vector(w), at);
+        if (valid < group) and_constant(w, valid_bits(spec_.a_type, valid));
     }
     transpose_words();
     for (int row = 0; row < rows.count; ++row) {
@@ -213,27 +211,27 @@ void BrgemmEmitter::transpose_a_tile(int row_tile, int step, bool last) {
 
 // Sixteen registers of sixteen words; sixteen more are overwritten.
 void BrgemmEmitter::transpose_words() {
-    const auto word = [](int i) { return Xbyak::Zmm(i); };
+    const auto row = [](int i) { return Xbyak::Zmm(i); };
     const auto other = [](int i) { return Xbyak::Zmm(kMostTileRows + i); };
     constexpr std::uint8_t kEvenQuarters = 0x88;
     constexpr std::uint8_t kOddQuarters = 0xdd;
     for (int i = 0; i < kMostTileRows; i += 2) {
-        vunpcklps(other(i), word(i), word(i + 1));
-        vunpckhps(other(i + 1), word(i), word(i + 1));
+        vunpcklps(other(i), row(i), row(i + 1));
+        vunpckhps(other(i + 1), row(i), row(i + 1));
     }
     for (int i = 0; i < kMostTileRows; i += 4) {
         for (int half = 0; half < 2; ++half) {
-            vunpcklpd(word(i + 2 * half), other(i + half), other(i + half + 2));
-            vunpckhpd(word(i + 2 * half + 1), other(i + half), other(i + half + 2));
+            vunpcklpd(row(i + 2 * half), other(i + half), other(i + half + 2));
+            vunpckhpd(row(i + 2 * half + 1), other(i + half), other(i + half + 2));
         }
     }
     for (const int i : {0, 1, 2, 3, 8, 9, 10, 11}) {
-        vshuff32x4(other(i), word(i), word(i + 4), kEvenQuarters);
-        vshuff32x4(other(i + 4), word(i), word(i + 4), kOddQuarters);
+        vshuff32x4(other(i), row(i), row(i + 4), kEvenQuarters);
+        vshuff32x4(other(i + 4), row(i), row(i + 4), kOddQuarters);
     }
     for (int i = 0; i < kMostTileRows / 2; ++i) {
-        vshuff32x4(word(i), other(i), other(i + 8), kEvenQuarters);
-        vshuff32x4(word(i + 8), other(i), other(i + 8), kOddQuarters);
+        vshuff32x4(row(i), other(i), other(i + 8), kEvenQuarters);
+        vshuff32x4(row(i + 8), other(i), other(i + 8), kOddQuarters);
     }
 }
 
@@ -288,8 +286,8 @@ void BrgemmEmitter::fetch_for_tiles(int step) {
     for (int row = 0; spec_.prefetch_a && row < rows_of_a; ++row) {
         prefetcht1(ptr[a_ahead_ + displacement(row * row_of_a + step * a_step_)]);
     }
-    for (int word = 0; fetched_lines_ > 0 && word < tile_depth(spec_); ++word) {
-        const std::int64_t row = step * b_step_ + word * spec_.ldb * kWordBytes;
+    for (int w = 0; fetched_lines_ > 0 && w < tile_depth(spec_); ++w) {
+        const std::int64_t row = step * b_step_ + w * spec_.ldb * kWordBytes;
         for (int line = 0; line < fetched_lines_; ++line) {
             prefetcht1(ptr[b_ahead_ + displacement(row + line * kLineBytes)]);
         }

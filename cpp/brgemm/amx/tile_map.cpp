@@ -107,7 +107,7 @@ TileCost tile_cost(const BrgemmSpec& spec, const Tile& tile) {
     for (int r = 0; r < map.row_tiles; ++r) {
         products += columns * product_cycles(tile_rows(tile, r).count);
     }
-    const double rows_loaded = tile.rows + double{map.column_tiles} * depth;
+    const double rows_loaded = tile.rows + static_cast<double>(map.column_tiles * depth);
     return {.multiplies = products / depth,
             .from_l2 = rows_loaded * kTileRowBytes / kBytesFromL2PerCycle / depth,
             .shuffles = spec.trans_a ? kCyclesToTranspose * map.row_tiles / depth : 0,
