@@ -145,6 +145,7 @@ private:
     }
 
     // What the pass computes, in the order of the program. Later passes have said what they need.
+    // Nothing is kept for what follows a list, which may be empty.
     void collect(int pass) {
         if (needed_.empty()) needed_.assign(at(passes_), std::vector<bool>(at(count_), false));
         if (kept_.empty()) kept_.assign(at(count_), kNoValue);
@@ -159,7 +160,8 @@ private:
             for_inputs(source(i), [&](int input) {
                 if (uniform_[at(input)]) return;
                 needed[at(input)] = true;
-                if (pass_[at(input)] < pass && costs_[at(input)] > kMostComputedAgain) {
+                const bool is_dear = costs_[at(input)] > kMostComputedAgain;
+                if (pass_[at(input)] < pass && is_dear && !plan_.is_listed) {
                     if (kept_[at(input)] == kNoValue) kept_[at(input)] = plan_.kept_rows++;
                     needed_[at(pass_[at(input)])][at(input)] = true;
                 }

@@ -136,6 +136,26 @@ void validate_carrying(const RowSpec& spec, std::size_t index) {
     }
 }
 
+// Where its inputs are as `exact` says.
+bool is_exact(const RowSpec& spec, const RowInstruction& it, const std::vector<bool>& exact) {
+    const auto input = [&](std::size_t i) { return exact[static_cast<std::size_t>(it.inputs[i])]; };
+    switch (it.op) {
+        case RowOp::load: return size_of(spec.operands[it.detail].dtype) < 4 && it.bits == 0;
+        case RowOp::constant:
+        case RowOp::carried: return (it.bits & 0xFFFF) == 0;
+        case RowOp::rounded: return true;
+        case RowOp::carry:
+        case RowOp::last:
+        case RowOp::gate:
+        case RowOp::negate:
+        case RowOp::absolute: return input(0);
+        case RowOp::smaller:
+        case RowOp::larger: return input(0) && input(1);
+        case RowOp::select: return input(2) && input(3);
+        default: return false;
+    }
+}
+
 }  // namespace
 
 bool is_listed(const RowSpec& spec) {
@@ -238,30 +258,14 @@ std::vector<bool> uniform_values(const RowSpec& spec) {
 }
 
 std::vector<bool> exact_values(const RowSpec& spec) {
-    std::vector<bool> exact;
-    for (const RowInstruction& it : spec.instructions) {
-        const auto input = [&](std::size_t i) {
-            return static_cast<bool>(exact[static_cast<std::size_t>(it.inputs[i])]);
-        };
-        switch (it.op) {
-            case RowOp::load:
-                exact.push_back(size_of(spec.operands[it.detail].dtype) < 4 && it.bits == 0);
-                break;
-            case RowOp::constant: exact.push_back((it.bits & 0xFFFF) == 0); break;
-            case RowOp::rounded: exact.push_back(true); break;
-            case RowOp::carried: exact.push_back((it.bits & 0xFFFF) == 0); break;
-            case RowOp::carry:
-                exact[it.bits] = exact[it.bits] && input(0);
-                exact.push_back(false);
-                break;
-            case RowOp::last:
-            case RowOp::gate:
-            case RowOp::negate:
-            case RowOp::absolute: exact.push_back(input(0)); break;
-            case RowOp::smaller:
-            case RowOp::larger: exact.push_back(input(0) && input(1)); break;
-            case RowOp::select: exact.push_back(input(2) && input(3)); break;
-            default: exact.push_back(false);
+    // Until what is carried from one row to the next changes nothing any more.
+    std::vector<bool> exact(spec.instructions.size(), true), before;
+    while (before != exact) {
+        before = exact;
+        for (std::size_t i = 0; i < exact.size(); ++i) {
+            const RowInstruction& it = spec.instructions[i];
+            exact[i] = exact[i] && is_exact(spec, it, exact);
+            if (it.op == RowOp::carry) exact[it.bits] = exact[it.bits] && exact[i];
         }
     }
     return exact;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <stdexcept>
 
 #include "jit/machine.h"
 #include "primitives/tensor/parallel.h"
@@ -54,22 +55,24 @@ public:
         return args_.rows * args_.columns <= kSmall && kernel_.scratch_floats(1) == 0;
     }
 
-    void run() const {
+    // By `kernel`, which may store around the caches: this one's kernel takes what lies in front of
+    // a cache line.
+    void run(const RowKernel& kernel) const {
         const WorkOf work(operations(), bytes());
         if (is_elementwise()) {
             const std::int64_t first = unaligned_elements();
             const Blocks tasks{args_.columns * args_.rows - first, kTaskElements};
-            if (first > 0) run_elements({0, first});
+            if (first > 0) run_elements(kernel_, {0, first});
             parallel_for(tasks.count(), [&](std::int64_t task) {
                 const Range part = tasks.at(task);
-                run_elements({first + part.begin, first + part.end});
+                run_elements(kernel, {first + part.begin, first + part.end});
             });
         } else if (sums_columns()) {
-            run_parts();
+            run_parts(kernel);
         } else {
             const Blocks tasks{args_.rows, std::max<std::int64_t>(1, kTaskElements / width())};
             parallel_for(tasks.count(),
-                         [&](std::int64_t task) { run_range(part_of(tasks.at(task))); });
+                         [&](std::int64_t task) { run_range(kernel, part_of(tasks.at(task))); });
         }
     }
 
@@ -139,7 +142,7 @@ private:
         return part;
     }
 
-    void run_elements(Range columns) const {
+    void run_elements(const RowKernel& kernel, Range columns) const {
         RowArgs part = args_;
         part.rows = 1;
         part.columns = columns.size();
@@ -148,18 +151,18 @@ private:
             RowArgs::Operand& it = part.operands.at(i);
             it.data = static_cast<char*>(it.data) + columns.begin * size_of(operands_[i].dtype);
         }
-        run_range(part);
+        run_range(kernel, part);
     }
 
-    void run_range(RowArgs part) const {
-        const std::int64_t floats = kernel_.scratch_floats(part.columns);
+    static void run_range(const RowKernel& kernel, RowArgs part) {
+        const std::int64_t floats = kernel.scratch_floats(part.columns);
         const WorkspacePool::Lease scratch(WorkspacePool::lasting(), floats * size_of(DType::f32));
         part.scratch = reinterpret_cast<float*>(scratch.data());
-        kernel_(part);
+        kernel(part);
     }
 
     // Every part adds its rows to columns of its own.
-    void run_parts() const {
+    void run_parts(const RowKernel& kernel) const {
         const Blocks parts{args_.rows,
                            std::max(kFewestRows, (args_.rows + kMostParts - 1) / kMostParts)};
         const std::int64_t line = aligned(args_.columns * size_of(DType::f32));
@@ -174,7 +177,7 @@ private:
                 part.operands.at(i).data = next;
                 next += line;
             }
-            run_range(part);
+            run_range(kernel, part);
         });
         for (std::int64_t index = 0; index < parts.count(); ++index) {
             const char* next = own.data() + index * sums * line;
@@ -199,10 +202,14 @@ private:
 }  // namespace
 
 void run_rows(const RowKernel& kernel, const RowArgs& args) {
+    if (is_listed(kernel.spec())) {
+        throw std::invalid_argument(
+            "a row program has listed rows, expected rows that may be shared among threads");
+    }
     const Run run(kernel, args);
     if (run.is_small()) return kernel(args);
-    if (!run.exceeds_caches()) return run.run();
-    Run(*row_kernel(streaming(kernel.spec()), kernel.isa()), args).run();
+    if (!run.exceeds_caches()) return run.run(kernel);
+    run.run(*row_kernel(streaming(kernel.spec()), kernel.isa()));
 }
 
 }  // namespace dlprim

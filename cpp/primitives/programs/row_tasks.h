@@ -8,7 +8,8 @@
 namespace dlprim {
 
 // Runs `kernel` on all rows; `args.scratch` is not looked at. Rows of elements that are next to
-// each other must be so in every tensor where columns of sums are among the operands.
+// each other must be so in every tensor where columns of sums are among the operands. Throws
+// std::invalid_argument where rows are listed: their kernel runs on the thread that calls it.
 void run_rows(const RowKernel& kernel, const RowArgs& args);
 
 }  // namespace dlprim

@@ -1,6 +1,7 @@
 // Row programs: what plans make of them on any machine, that generated code and interpreter agree,
 // and how exact the functions are that only rows have.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -14,6 +15,7 @@
 
 #include "draw.h"
 #include "primitives/programs/row_programs.h"
+#include "primitives/programs/row_tasks.h"
 #include "row_problem.h"
 #include "rows/row_builder.h"
 #include "rows/row_kernel.h"
@@ -84,6 +86,57 @@ TEST_CASE("programs that confuse listed rows with those of results are refused")
     stale.carry(total, total + y);
     stale.store(DType::f32, last(total) + y);
     CHECK_THROWS_AS(stale.spec(), std::invalid_argument);
+}
+
+// Of x, one number in three rows of results: of two entries, of none, and of one.
+void run_on_list(const RowKernel& kernel, const float* x, const float* column, void* out) {
+    const std::array<RowArgs::Listed, 3> list{};
+    const std::array<std::int64_t, 3> counts{2, 0, 1};
+    RowArgs args{.list = list.data(), .counts = counts.data(), .rows = 3, .columns = 1};
+    args.operands[0] = {const_cast<float*>(x), 0};
+    args.operands[1] = {const_cast<float*>(column), 0};
+    args.operands[2] = {out, 4};
+    kernel(args);
+}
+
+TEST_CASE("what a list does not change is there behind an empty one") {
+    RowBuilder row;
+    const RowValue x = row.listed(DType::f32), power = exp(row.column());
+    const RowValue total = row.carried(0);
+    row.carry(total, multiply_add(x, power, total));
+    row.store(DType::f32, last(total) + power);
+    const float two = 2, none = 0;
+    for (const Isa isa : generated_levels()) {
+        const RowKernel kernel(row.spec(), isa);
+        CHECK(kernel.scratch_floats(1) == 0);
+        std::array<float, 3> out{};
+        run_on_list(kernel, &two, &none, out.data());
+        CHECK(out == std::array{5.0F, 1.0F, 3.0F});
+    }
+}
+
+TEST_CASE("rows of a list are not shared among threads") {
+    RowBuilder row;
+    const RowValue x = row.listed(DType::f32);
+    const RowValue best = row.carried(0);
+    row.carry(best, larger(best, x));
+    row.store(DType::f32, last(best));
+    CHECK_THROWS_AS(run_rows(*row_kernel(row.spec()), RowArgs{}), std::invalid_argument);
+}
+
+TEST_CASE("what is carried is rounded where it comes from another state that is not exact") {
+    RowBuilder row;
+    const RowValue x = row.listed(DType::f32), one = row.column();
+    const RowValue negated = row.carried(0), product = row.carried(0);
+    row.carry(negated, -product);
+    row.carry(product, x * one);
+    row.store(DType::bf16, last(negated));
+    const float odd = 0x1.01fp0F, factor = 1;
+    for (const Isa isa : generated_levels()) {
+        std::array<std::uint32_t, 3> out{};
+        run_on_list(RowKernel(row.spec(), isa), &odd, &factor, out.data());
+        CHECK(out == std::array{0xBF81U, 0U, 0x8000U});
+    }
 }
 
 TEST_CASE("the reciprocal of a row's length is computed once for all rows") {
@@ -194,6 +247,26 @@ TEST_CASE("stores around the caches write what stores write") {
         args.operands[1].data = streamed.data();
         RowKernel(streaming(row.spec()), isa)(args);
         CHECK(std::memcmp(out.data(), streamed.data(), out.size() * sizeof(Line)) == 0);
+    }
+}
+
+TEST_CASE("what lies in front of a cache line is not stored around the caches") {
+    constexpr std::size_t kElements = 1 << 22, kInFront = 12;
+    struct alignas(64) Line {
+        float values[16];
+    };
+    RowBuilder row;
+    row.store(DType::f32, row.tensor(DType::f32) * 2.0F);
+    std::vector<Line> lines(kElements / 16 + 1);
+    for (const Isa isa : generated_levels()) {
+        std::fill_n(lines.front().values, kElements, 3.0F);
+        float* const first = lines.front().values + 16 - kInFront;
+        RowArgs args{.rows = 1, .columns = kElements - 16};
+        args.operands[0] = args.operands[1] = {first, 0};
+        run_rows(*row_kernel(row.spec(), isa), args);
+        CHECK(first[-1] == 3);
+        CHECK(std::count(first, first + args.columns, 6.0F) == args.columns);
+        CHECK(first[args.columns] == 3);
     }
 }
 
