@@ -53,7 +53,10 @@ def test_environment_variable_lowers_the_level(run_python: RunPython, level: str
 
 
 @pytest.mark.parametrize("level", BYTE_LEVELS)
-@pytest.mark.skipif(LEVELS.index(dlprim.isa()) < LEVELS.index("avx512"), reason="no higher level")
+@pytest.mark.skipif(
+    LEVELS.index(dlprim.isa()) < LEVELS.index("avx512"),
+    reason=f"needs a level above AVX2, and dlprim.isa() is {dlprim.isa()}",
+)
 def test_level_between_that_the_cpu_lacks_is_a_lower_one(run_python: RunPython, level: str) -> None:
     """One answer for kernels and for the whole process; a kernel of this level runs or is lower."""
     kernel = dlprim.Brgemm(5, 50, 7, "int8", isa=level)

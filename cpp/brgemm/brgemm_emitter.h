@@ -71,7 +71,7 @@ private:
 
     // amx/emit_amx.cpp
     bool uses_tiles() const { return plan_.multiply == Multiply::tiles; }
-    bool stages_last_step() const;
+    std::int64_t elements_of_last_step() const;  // 0 where all steps are whole
     bool stores_tiles() const;
     void open_tiles();
     void close_tiles();

@@ -13,7 +13,6 @@ constexpr int kMostRowsAtOnce = 8;
 constexpr std::uint32_t kBytesOfOne = 0x01010101;
 
 // What lies where from the stack pointer up.
-constexpr int kMostTilesAcross = 6;
 constexpr int kSums = 0;  // the block of C, row by row
 constexpr int kSumsOfB = kSums + kMostTilesAcross * kTileBytes;
 constexpr int kSumsOfA = kSumsOfB + kMostTilesAcross * kTileRowBytes;
@@ -46,8 +45,8 @@ const Xbyak::Operand& BrgemmEmitter::column_counter() const {
     return uses_tiles() ? static_cast<const Xbyak::Operand&>(slot) : column_counter_;
 }
 
-bool BrgemmEmitter::stages_last_step() const {
-    return spec_.k % (tile_depth(spec_) * elements_per_word(spec_.a_type)) != 0;
+std::int64_t BrgemmEmitter::elements_of_last_step() const {
+    return spec_.k % (tile_depth(spec_) * elements_per_word(spec_.a_type));
 }
 
 // Whether finished tiles are C as they are.
@@ -82,7 +81,7 @@ void BrgemmEmitter::open_tiles() {
             vmovaps(ptr[rsp + kOnes + row * kTileRowBytes], vector(0));
         }
     }
-    if (stages_last_step()) start_last_step();
+    if (elements_of_last_step() > 0) start_last_step();
     if (!changes_configuration_) configure_tiles(plan_.columns[0], plan_.columns[0].rows[0].tile);
 }
 
@@ -143,10 +142,8 @@ void BrgemmEmitter::start_last_step() {
     for (int row = 0; row < kMostTilesAcross * kMostTileRows; ++row) {
         vmovaps(ptr[rsp + kLastB + row * kTileRowBytes], vector(0));
     }
-    const std::int64_t element = size_of(spec_.a_type);
-    const std::int64_t last =
-        spec_.k % (tile_depth(spec_) * elements_per_word(spec_.a_type)) * element;
-    mov(k_, last == kTileRowBytes ? ~std::uint64_t{0} : (std::uint64_t{1} << last) - 1);
+    // Less than a row of a tile.
+    mov(k_, (std::uint64_t{1} << elements_of_last_step() * size_of(spec_.a_type)) - 1);
     kmovq(last_bytes_, k_);
 }
 
@@ -154,7 +151,7 @@ void BrgemmEmitter::start_last_step() {
 // and what stands behind that of B may be anything, NaN included.
 void BrgemmEmitter::copy_last_step(int step) {
     const std::int64_t group = elements_per_word(spec_.a_type);
-    const std::int64_t elements = spec_.k % (tile_depth(spec_) * group);
+    const std::int64_t elements = elements_of_last_step();
     for (int row = 0; row < tile_.rows && !spec_.trans_a; ++row) {
         vmovdqu8(vector(0) | last_bytes_ | T_z, ptr[a_at(row, step)]);
         vmovaps(ptr[rsp + kLastA + row * kTileRowBytes], vector(0));
@@ -189,8 +186,8 @@ void BrgemmEmitter::load_a_tile(int row_tile, int step, bool last) {
 void BrgemmEmitter::transpose_a_tile(int row_tile, int step, bool last) {
     const TileRows rows = tile_rows(tile_, row_tile);
     const int group = static_cast<int>(elements_per_word(spec_.a_type));
-    const int depth = tile_depth(spec_);
-    const int elements = last ? static_cast<int>(spec_.k % (depth * group)) : depth * group;
+    const int elements =
+        last ? static_cast<int>(elements_of_last_step()) : tile_depth(spec_) * group;
     const std::int64_t from = step * a_step_ + rows.first * kWordBytes;
     const Xbyak::Opmask& mask = row_tile + 1 < tiles_map_.row_tiles ? row_words_ : last_row_words_;
     for (int w = 0; w < kMostTileRows; ++w) {
@@ -274,7 +271,7 @@ void BrgemmEmitter::keep_awake(const Reg& turns, int steps) {
     Xbyak::Label not_now;
     const auto period = static_cast<int>(std::bit_ceil(kStepsAwake / static_cast<unsigned>(steps)));
     test(turns.cvt8(), period - 1);
-    if (period > 1) jnz(not_now);
+    jnz(not_now);
     tilestored(ptr[rsp + kAwake], Tmm(tiles_map_.b_at(0)));  // no index: all rows to one line
     L(not_now);
 }

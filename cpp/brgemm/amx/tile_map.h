@@ -1,6 +1,6 @@
 // Which AMX tile register holds what while a block of C is computed, and the configuration that
 // gives the registers their shapes. Eight tiles are another register file than the vectors', but
-// no other design: a plan's Tile of up to 64 rows and four vectors is cut into tiles of 16 rows
+// no other design: a plan's Tile of up to 80 rows and four vectors is cut into tiles of 16 rows
 // and 16 columns, and everything that counts tiles is here, as registers.h counts vectors.
 //
 // A product of two tiles takes 16 cycles, 9 at least, however little of its depth is used, and a
@@ -17,6 +17,7 @@
 namespace dlprim {
 
 inline constexpr int kTileRegisters = 8;
+inline constexpr int kMostTilesAcross = 5;  // of rows or of columns of a block
 inline constexpr int kMostTileRows = 16;
 inline constexpr int kTileRowBytes = 64;
 inline constexpr int kTileBytes = kMostTileRows * kTileRowBytes;

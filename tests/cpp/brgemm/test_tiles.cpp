@@ -67,6 +67,7 @@ const std::vector<BrgemmSpec> kSpecs = {spec_of(3, DType::bf16),
 
 TEST_CASE("row tiles cover a block and fit their registers") {
     for_each_tile_that_fits(kSpecs[0], [](const Tile& tile) {
+        CHECK(tile_map(kSpecs[0], tile).row_tiles <= kMostTilesAcross);
         int next = 0;
         for (int r = 0; r < tile_map(kSpecs[0], tile).row_tiles; ++r) {
             const TileRows rows = tile_rows(tile, r);
