@@ -113,7 +113,9 @@ def test_average(case, layout, dtype, counted):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
-    "case", [((2, 70, 40, 31), 11, 1, 5), ((1, 40, 80, 71), 35, 35, 3)], ids=["overlapping", "apart"]
+    "case",
+    [((2, 70, 40, 31), 11, 1, 5), ((1, 40, 80, 71), 35, 35, 3)],
+    ids=["overlapping", "apart"],
 )
 def test_averages_of_large_windows(case, layout, dtype, counted):
     test_average(case, layout, dtype, counted)
