@@ -19,8 +19,12 @@ constexpr std::int64_t kEpilogueOnly = 3;
 constexpr std::int64_t kRounded = 1;
 
 constexpr const char* kEpilogueSchedule = "K N64";
-// Rows of plain weights in the order of storage, a few at a time.
-constexpr const char* kStreamingSchedule = "K12 C n";
+// Rows of plain weights in the order of storage, a few at a time: written, or read, 32 side by side
+// where arithmetic is short (the hardware follows as many streams), and 64 where it is longer.
+constexpr const char* kWrittenRows = "K12 C n";
+constexpr const char* kStreamedRows = "k2 C N32";
+constexpr const char* kReadRows = "k4 C N128";
+constexpr const char* kReadRowsOfBlocks = "k C N128";  // of 64 of them
 
 // Where registers are few and many long rows of the result are far apart: 28 of them at a time,
 // whose lines a large power of two between them does not drive out of the caches, and sums of 256
@@ -71,13 +75,17 @@ Schedule with_whole_sum(const Schedule& schedule) {
     return whole;
 }
 
+std::function<std::vector<Schedule>(const Contraction&, int)> always(const char* schedule) {
+    return [=](const Contraction&, int) { return std::vector{parse_schedule(schedule)}; };
+}
+
 // Schedules of a product whose result is a plain array.
 std::function<std::vector<Schedule>(const Contraction&, int)> plain_candidates(
     const LinearProblem& problem, std::int64_t columns, const char* schedule) {
     const bool large = problem.shape.N >= kManyRows && columns >= kLongRow;
     const bool few = problem.dtype == DType::f32 && this_machine().few_registers();
     if (!problem.plain_results || problem.plain_weights || !large || !few) return {};
-    return [=](const Contraction&, int) { return std::vector{parse_schedule(schedule)}; };
+    return always(schedule);
 }
 
 ContractionRules forward_rules(const LinearSpec& spec, const LinearProblem& problem) {
@@ -93,8 +101,15 @@ ContractionRules forward_rules(const LinearSpec& spec, const LinearProblem& prob
 }
 
 ContractionRules data_rules(const LinearProblem& problem) {
-    return {.contraction = [=](std::int64_t) { return linear_data_contraction(problem); },
-            .candidates = plain_candidates(problem, problem.shape.C, kPlainData)};
+    ContractionRules rules{
+        .contraction = [=](std::int64_t) { return linear_data_contraction(problem); },
+        .candidates = plain_candidates(problem, problem.shape.C, kPlainData)};
+    if (problem.plain_weights) {
+        rules.candidates = always(problem.layout == Format::blocked ? kReadRowsOfBlocks
+                                  : problem.streams_weights()       ? kStreamedRows
+                                                                    : kReadRows);
+    }
+    return rules;
 }
 
 ContractionRules weights_rules(const LinearProblem& problem) {
@@ -104,11 +119,7 @@ ContractionRules weights_rules(const LinearProblem& problem) {
             [](std::int64_t variant, const Schedule& schedule) {
                 return variant == kRounded ? with_whole_sum(schedule) : schedule;
             }};
-    if (problem.plain_weights) {
-        rules.candidates = [](const Contraction&, int) {
-            return std::vector{parse_schedule(kStreamingSchedule)};
-        };
-    }
+    if (problem.streams_weights()) rules.candidates = always(kWrittenRows);
     return rules;
 }
 

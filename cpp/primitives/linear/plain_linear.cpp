@@ -13,9 +13,9 @@ namespace {
 constexpr std::int64_t kFewVectors = 7;
 // Samples up to which weights are read once by the swapped product rather than packed.
 constexpr std::int64_t kFewSamples = 192;
-// Samples up to which backward passes use float32 weights in place.
-constexpr std::int64_t kInPlaceSamples = 32;
-// Channels from which on more samples than these earn packed activations.
+// Samples up to which the backward-data pass reads float32 weights in place.
+constexpr std::int64_t kInPlaceSamples = 192;
+// Channels from which on more than a few samples earn packed activations.
 constexpr std::int64_t kPackedChannels = 256;
 
 PlainLinear::Way way_of(const LinearSpec& spec, bool fortran_weights) {
@@ -53,7 +53,7 @@ bool packs_src(const LinearSpec& spec, PlainLinear::Way way) {
 }
 
 bool packs_gradients(const LinearSpec& spec) {
-    return spec.dtype == DType::f32 && spec.shape.N > kInPlaceSamples &&
+    return spec.dtype == DType::f32 && spec.shape.N > LinearProblem::kStreamingSamples &&
            std::min(spec.shape.C, spec.shape.K) >= kPackedChannels;
 }
 
@@ -112,8 +112,8 @@ LinearSpec with_plain_weights(LinearSpec spec) {
 
 // As the backward-data pass reads its operands.
 LinearSpec backward_spec(const LinearSpec& spec) {
-    if (reads_weights_in_place(spec)) return with_plain_weights(spec);
-    return packs_gradients(spec) ? with_packed_activations(spec) : spec;
+    const LinearSpec packed = packs_gradients(spec) ? with_packed_activations(spec) : spec;
+    return reads_weights_in_place(spec) ? with_plain_weights(packed) : packed;
 }
 
 // What the product of the forward pass is.
