@@ -24,7 +24,7 @@ WAYS = [
     Linear(193, 40, 200),
     Linear(192, 300, 260),
     Linear(193, 300, 260),
-    Linear(1100, 300, 20),  # src beyond the L2 cache
+    Linear(1100, 300, 20),
 ]
 
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "jit/machine.h"
 #include "primitives/linear/narrow_product.h"
 #include "primitives/tensor/parallel.h"
 
@@ -44,12 +43,6 @@ double bytes_of(const LinearSpec& spec) {
     const LinearShape& shape = spec.shape;
     const std::int64_t elements = shape.N * shape.C + shape.C * shape.K + shape.N * shape.K;
     return static_cast<double>(elements * size_of(spec.dtype));
-}
-
-// Rows of a large array are too far apart to be read side by side.
-bool packs_src(const LinearSpec& spec, PlainLinear::Way way) {
-    const double bytes = static_cast<double>(spec.shape.N * spec.shape.C * size_of(spec.dtype));
-    return way == PlainLinear::Way::packed && bytes > this_machine().l2;
 }
 
 bool packs_gradients(const LinearSpec& spec) {
@@ -119,8 +112,7 @@ LinearSpec backward_spec(const LinearSpec& spec) {
 // What the product of the forward pass is.
 LinearSpec product_of(const LinearSpec& spec, PlainLinear::Way way) {
     if (way == PlainLinear::Way::rows) return backward_spec(reversed(spec));
-    if (way == PlainLinear::Way::swapped) return swapped(spec);
-    return packs_src(spec, way) ? with_packed_activations(spec) : spec;
+    return way == PlainLinear::Way::swapped ? swapped(spec) : spec;
 }
 
 }  // namespace
@@ -233,10 +225,9 @@ void PlainLinear::run_swapped(const LinearForward& it) const {
 
 void PlainLinear::run_packed(const LinearForward& it) const {
     const Forward& passes = forward_passes();
-    const WorkspacePool::Lease scratch(*workspaces_, passes.src.bytes + passes.matrix.bytes);
+    const WorkspacePool::Lease scratch(*workspaces_, passes.matrix.bytes);
     LinearForward tensors = it;
-    tensors.src = passes.src.run(it.src, scratch.data());
-    tensors.weights = passes.matrix.run(it.weights, scratch.data() + passes.src.bytes);
+    tensors.weights = passes.matrix.run(it.weights, scratch.data());
     passes.product.forward(tensors);
 }
 
