@@ -291,13 +291,6 @@ def test_no_two_headers_define_a_function_of_one_signature() -> None:
     assert len(places) > 60  # what the pattern finds, so that it cannot come to find nothing
 
 
-def test_fetches_ahead_are_no_empty_function_to_their_callers() -> None:
-    """GCC leaves out calls of a function that it sees only prefetch."""
-    text = (CPP / "primitives" / "depthwise" / "depthwise_rows.cpp").read_text()
-    assert re.search(r"DLPRIM_OPAQUE __attribute__\(\(noipa\)\)", text)
-    assert re.search(r"^DLPRIM_OPAQUE void fetch_ahead\(", text, re.MULTILINE)
-
-
 # ---------------------------------------------------------------- absent
 
 

@@ -19,7 +19,8 @@ constexpr int kMostComputedAgain = 8;
 // Elements of a strip, at least: as many channels as blocks of activations have, so that a row of
 // one is a strip. Rather than have fewer, columns are loaded again for every row.
 constexpr int kFewestInStrip = 64;
-// Rather than have fewer than these, rows are outside, and columns are in memory.
+// Rather than have fewer than these, rows are outside, and columns are in memory: unless a row adds
+// several times to one.
 constexpr int kNarrowestStrip = 32;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
@@ -42,7 +43,7 @@ public:
 
     RowPlan planned() {
         place_in_time();
-        plan_.by_strips = most_held_ >= 0 && runs_by_strips();
+        plan_.by_strips = most_held_ >= 0 && has_columns_alone(spec_);
         place_single_values();
         plan_.passes.resize(at(passes_ + 1));
         for (int pass = passes_ - 1; pass >= 0; --pass) collect(pass);
@@ -107,20 +108,6 @@ private:
         if (it.op == RowOp::store) return spec_.operands[it.detail].shape == RowShape::tensor;
         if (it.op == RowOp::store_bits || it.op == RowOp::fetch) return true;
         return !uniform_[at(i)] || is_reduction(it.op) || it.op == RowOp::add_to_column;
-    }
-
-    bool runs_by_strips() const {
-        const auto any = [&](const auto& holds) {
-            return std::any_of(spec_.instructions.begin(), spec_.instructions.end(), holds);
-        };
-        if (plan_.is_listed) return false;
-        return any([&](const RowInstruction& it) { return touches_column(it); }) &&
-               !any([](const RowInstruction& it) { return is_reduction(it.op); });
-    }
-
-    bool touches_column(const RowInstruction& it) const {
-        return it.op == RowOp::add_to_column ||
-               (it.op == RowOp::load && spec_.operands[it.detail].shape == RowShape::column);
     }
 
     void place_single_values() {
@@ -210,8 +197,10 @@ private:
         RowPass& it = plan_.passes[at(pass)];
         std::vector<RowStep> carried;
         std::vector<bool> taken;
-        const auto take = [&] {
-            const auto free = std::find(taken.begin(), taken.end(), false) - taken.begin();
+        // The register of what is added to, if it is free then: the instruction writes there.
+        const auto take = [&](const RowPlace& wanted) {
+            auto free = std::find(taken.begin(), taken.end(), false) - taken.begin();
+            if (wanted.kind == Kind::vectors && !taken[at(wanted.index)]) free = wanted.index;
             if (free == std::ssize(taken)) taken.push_back(true);
             taken[static_cast<std::size_t>(free)] = true;
             return static_cast<int>(free);
@@ -259,9 +248,8 @@ private:
             int last = passes_ - 1;
             while (last > 0 && !needed_[at(last)][at(i)]) --last;
             if (last == 0) continue;
-            RowStep step;
+            RowStep step = placed(i);
             step.op = RowOp::fetch;
-            step.detail = it.detail;
             step.streams = true;
             plan_.passes[at(last)].body.push_back(step);
         }
@@ -271,7 +259,7 @@ private:
     bool hoisted(int i) {
         const RowInstruction& it = instruction(i);
         if (it.op == RowOp::carried || it.op == RowOp::last) return true;
-        if (!plan_.by_strips || it.op != RowOp::load || !touches_column(it)) return false;
+        if (!plan_.by_strips || it.op != RowOp::load || !touches_column(spec_, it)) return false;
         if (held_ == most_held_) return false;
         ++held_;
         places_[at(i)] = {.kind = Kind::columns, .index = column_values_++};
@@ -300,7 +288,9 @@ private:
         for (int between = i + 1; between < reader; ++between) {
             if (!has_result(instruction(between).op)) return false;
         }
-        places_[at(i)] = {.kind = Kind::operand, .index = it.detail};
+        places_[at(i)] = {.kind = Kind::operand,
+                          .index = it.detail,
+                          .bits = static_cast<std::uint32_t>(it.offset)};
         has_operands_ = true;
         return true;
     }
@@ -311,13 +301,21 @@ private:
             step.to = {.index = static_cast<int>(pass.reductions.size())};
             pass.reductions.push_back({step.op, places_[at(i)]});
         } else if (step.op == RowOp::add_to_column) {
-            if (!plan_.by_strips) return;
-            step.to = {.kind = Kind::columns, .index = column_values_++};
-            plan_.columns.push_back(step);
+            if (plan_.by_strips) step.to = sum_of(step);
         } else if (has_result(step.op)) {
-            step.to = {.kind = Kind::vectors, .index = take()};
+            step.to = {.kind = Kind::vectors, .index = take(step.from[2])};
             places_[at(i)] = step.to;
         }
+    }
+
+    // Where a strip has the sum of a column, which several steps may add to.
+    RowPlace sum_of(const RowStep& step) {
+        for (const RowStep& it : plan_.columns) {
+            const bool is_same = it.op == step.op && it.detail == step.detail;
+            if (is_same && it.offset == step.offset) return it.to;
+        }
+        plan_.columns.push_back(step);
+        return plan_.columns.back().to = {.kind = Kind::columns, .index = column_values_++};
     }
 
     RowStep placed(int i) const {
@@ -325,6 +323,7 @@ private:
         RowStep step;
         step.op = it.op;
         step.detail = it.detail;
+        step.offset = it.offset;
         step.streams = it.op == RowOp::store && it.bits != 0;
         step.exact = it.op == RowOp::store && exact_[at(it.inputs[0])];
         const auto& inputs = instruction(source(i)).inputs;
@@ -383,10 +382,12 @@ private:
 RowPlan make_row_plan(const RowSpec& spec, Isa isa) {
     validate(spec);
     if (isa < Isa::avx2) throw std::invalid_argument("a plan of a row program needs vectors");
-    for (int held = kMostRowOperands;; held = std::min(held, columns_read(spec)) - 1) {
+    const int first = adds_repeatedly(spec) ? 0 : kMostRowOperands;
+    for (int held = first;; held = std::min(held, columns_read(spec)) - 1) {
         RowPlan plan = Planner(spec, isa, held).planned();
         const int width = plan.unroll * vector_file(isa).bytes / 4;
-        if (!plan.by_strips || width >= (held > 0 ? kFewestInStrip : kNarrowestStrip)) return plan;
+        const int narrowest = adds_repeatedly(spec) ? 1 : kNarrowestStrip;
+        if (!plan.by_strips || width >= (held > 0 ? kFewestInStrip : narrowest)) return plan;
     }
 }
 

@@ -298,7 +298,7 @@ bool has_polynomial(const RowInstruction& it) {
 
 RowSpec streaming(RowSpec spec) {
     for (RowInstruction& it : spec.instructions) {
-        if (it.op != RowOp::store) continue;
+        if (it.op != RowOp::store || it.offset != 0) continue;
         const RowOperand& operand = spec.operands[it.detail];
         if (operand.shape == RowShape::tensor && operand.dtype == DType::f32) it.bits = 1;
     }
@@ -329,7 +329,7 @@ std::size_t std::hash<dlprim::RowSpec>::operator()(const dlprim::RowSpec& spec) 
         mix(it.op);
         for (const std::int16_t input : it.inputs) mix(static_cast<std::uint16_t>(input));
         mix(it.detail);
-        mix(it.bits);
+        for (const auto value : {it.bits, static_cast<std::uint32_t>(it.offset)}) mix(value);
     }
     mix(spec.ahead);
     return static_cast<std::size_t>(mixed);

@@ -4,7 +4,6 @@
 #include <stdexcept>
 
 #include "jit/machine.h"
-#include "primitives/linear/narrow_product.h"
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {
@@ -129,6 +128,21 @@ bool is_narrow(const LinearSpec& spec) {
                                                               spec.activation == Activation::none));
 }
 
+NarrowShape narrow_shape(const LinearSpec& spec) {
+    const LinearShape& shape = spec.shape;
+    const ChannelBlocks in = linear_blocks(shape.C);
+    const SampleStrides from = sample_strides(spec.layout, shape.N, in);
+    const Format to = spec.plain_results ? Format::nhwc : spec.layout;
+    return {.dtype = spec.dtype,
+            .rows = shape.N,
+            .columns = shape.C,
+            .block = in.block,
+            .row_step = from.sample,
+            .block_step = from.block,
+            .bias = spec.bias,
+            .out_row_step = sample_strides(to, shape.N, linear_blocks(1)).sample};
+}
+
 float widened(float value) { return value; }
 float widened(std::uint16_t value) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);
@@ -163,7 +177,7 @@ Linear::Linear(const LinearSpec& spec)
     : spec_(validated(spec)),
       problem_{spec.shape,  spec.dtype,         spec.dst_dtype,
                spec.layout, spec.plain_weights, spec.plain_results},
-      is_narrow_(is_narrow(spec)),
+      narrow_(is_narrow(spec) ? std::make_shared<NarrowProduct>(narrow_shape(spec_)) : nullptr),
       src_pairs_bytes_(pairs_bytes(problem_, spec.shape.C)),
       dst_pairs_bytes_(pairs_bytes(problem_, spec.shape.K)),
       src_pairs_(samples_of(problem_, spec.shape.C), pairs_of(problem_, spec.shape.C)),
@@ -190,7 +204,7 @@ void Linear::run(PassKind pass, std::int64_t variant, const ContractionOperands&
 void Linear::forward(const LinearForward& tensors) const {
     const bool keeps_argument = tensors.before_activation != nullptr;
     void* const product = keeps_argument ? tensors.before_activation : tensors.dst;
-    if (is_narrow_) {
+    if (narrow_ != nullptr) {
         run_narrow(tensors, product);
     } else {
         run(PassKind::forward, keeps_argument ? kWithoutActivation : kComplete,
@@ -200,7 +214,7 @@ void Linear::forward(const LinearForward& tensors) const {
              .scale = tensors.scale,
              .bias = tensors.bias});
     }
-    if (keeps_argument || (is_narrow_ && spec_.activation != Activation::none)) {
+    if (keeps_argument || (narrow_ != nullptr && spec_.activation != Activation::none)) {
         run(PassKind::forward, kActivationOnly, {.c = tensors.dst, .residual = product});
     }
 }
@@ -212,20 +226,7 @@ void Linear::run_narrow(const LinearForward& tensors, void* product) const {
     const auto widen =
         spec_.dtype == DType::f32 ? widen_channel<float> : widen_channel<std::uint16_t>;
     widen(shape, tensors.weights, weights);
-    const ChannelBlocks in = linear_blocks(shape.C);
-    const SampleStrides from = sample_strides(spec_.layout, shape.N, in);
-    const Format to = spec_.plain_results ? Format::nhwc : spec_.layout;
-    narrow_product({.dtype = spec_.dtype,
-                    .rows = shape.N,
-                    .columns = shape.C,
-                    .matrix = tensors.src,
-                    .block = in.block,
-                    .row_step = from.sample,
-                    .block_step = from.block,
-                    .vectors = weights,
-                    .bias = tensors.bias,
-                    .out = product,
-                    .out_row_step = sample_strides(to, shape.N, linear_blocks(1)).sample});
+    narrow_->run({tensors.src, weights, tensors.bias, product});
 }
 
 void Linear::finish(const float* bias, void* dst) const {
@@ -263,7 +264,7 @@ void Linear::backward_activation(ActivationBackward problem) const {
 }
 
 std::int64_t Linear::scratch_bytes(PassKind pass) const {
-    if (pass == PassKind::forward && is_narrow_) {
+    if (pass == PassKind::forward && narrow_ != nullptr) {
         return spec_.shape.C * size_of(DType::f32);
     }
     const bool pairs = pass == PassKind::backward_weights;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "primitives/linear/narrow_product.h"
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {
@@ -115,6 +114,32 @@ LinearSpec product_of(const LinearSpec& spec, PlainLinear::Way way) {
     return way == PlainLinear::Way::swapped ? swapped(spec) : spec;
 }
 
+// The fewer of samples and output channels are the vectors.
+NarrowShape narrow_shape(const LinearSpec& spec) {
+    const LinearShape& shape = spec.shape;
+    NarrowShape made{.dtype = spec.dtype,
+                     .columns = shape.C,
+                     .block = shape.C,
+                     .row_step = shape.C,
+                     .block_step = shape.C,
+                     .vector_step = shape.C,
+                     .bias = spec.bias && spec.activation == Activation::none};
+    if (shape.N < shape.K) {
+        made.rows = shape.K;
+        made.vector_count = shape.N;
+        made.bias_row_step = 1;
+        made.out_row_step = 1;
+        made.out_vector_step = shape.K;
+    } else {
+        made.rows = shape.N;
+        made.vector_count = shape.K;
+        made.bias_vector_step = 1;
+        made.out_row_step = shape.K;
+        made.out_vector_step = 1;
+    }
+    return made;
+}
+
 }  // namespace
 
 struct PlainLinear::Forward {
@@ -179,36 +204,13 @@ void PlainLinear::forward(const LinearForward& tensors) const {
     }
 }
 
-// The fewer of samples and output channels are the vectors.
 void PlainLinear::run_narrow(const LinearForward& it) const {
-    const LinearShape& shape = spec_.shape;
-    const bool activates = spec_.activation != Activation::none;
-    NarrowProduct product{.dtype = spec_.dtype,
-                          .columns = shape.C,
-                          .block = std::max<std::int64_t>(shape.C, 1),
-                          .row_step = shape.C,
-                          .vector_step = shape.C,
-                          .bias = activates ? nullptr : it.bias,
-                          .out = it.dst};
-    if (shape.N < shape.K) {
-        product.rows = shape.K;
-        product.matrix = it.weights;
-        product.vectors = static_cast<const float*>(it.src);
-        product.vector_count = shape.N;
-        product.bias_row_step = 1;
-        product.out_row_step = 1;
-        product.out_vector_step = shape.K;
-    } else {
-        product.rows = shape.N;
-        product.matrix = it.src;
-        product.vectors = static_cast<const float*>(it.weights);
-        product.vector_count = shape.K;
-        product.bias_vector_step = 1;
-        product.out_row_step = shape.K;
-        product.out_vector_step = 1;
-    }
-    narrow_product(product);
-    if (activates) forward_passes().layer.finish(it.bias, it.dst);
+    if (spec_.shape.N * spec_.shape.K == 0) return;
+    std::call_once(narrow_made_, [&] { narrow_.emplace(narrow_shape(spec_)); });
+    const bool swaps = spec_.shape.N < spec_.shape.K;
+    narrow_->run({swaps ? it.weights : it.src,
+                  static_cast<const float*>(swaps ? it.src : it.weights), it.bias, it.dst});
+    if (spec_.activation != Activation::none) forward_passes().layer.finish(it.bias, it.dst);
 }
 
 void PlainLinear::run_swapped(const LinearForward& it) const {
