@@ -11,14 +11,15 @@ std::size_t bytes(std::int64_t count) { return static_cast<std::size_t>(count); 
 }  // namespace
 
 // Overwrites rax where the operand has no register.
-RowEmitter::Place RowEmitter::place_of(int operand, int lane) {
+RowEmitter::Place RowEmitter::place_of(int operand, int lane, std::int32_t distance) {
     const int pointer = pointers_.at(bytes(operand));
     if (pointer < 0) mov(rax, pointer_of(operand));
     const RowOperand& it = plan_.spec.operands[bytes(operand)];
     const auto size = static_cast<int>(size_of(it.dtype));
     const Xbyak::Reg64 base(pointer < 0 ? 0 : pointer);
     const bool listed = it.shape == RowShape::listed;
-    return base + (listed ? r15 : rsi) * size + bytes(std::int64_t{lane} * lanes_ * size);
+    return base + (listed ? r15 : rsi) * size +
+           bytes((std::int64_t{lane} * lanes_ + distance) * size);
 }
 
 // The same.
@@ -43,9 +44,9 @@ RowEmitter::Place RowEmitter::argument(int operand) const {
     return rdi + offsetof(RowArgs, operands) + bytes(operand) * sizeof(RowArgs::Operand);
 }
 
-void RowEmitter::load_elements_of(int operand, int to, Lane lane) {
+void RowEmitter::load_elements_of(int operand, int to, Lane lane, std::int32_t distance) {
     const DType dtype = plan_.spec.operands[bytes(operand)].dtype;
-    const Place from = place_of(operand, lane.index);
+    const Place from = place_of(operand, lane.index, distance);
     fetch_ahead(operand, from, lane.index);
     if (lane.masked && !avx512()) {
         load_part(to, from, dtype);
@@ -87,7 +88,7 @@ void RowEmitter::store_tensor(const RowStep& step, Lane lane) {
     const bool rounds = dtype == DType::bf16 && !step.exact;
     if (rounds && has_bf16()) {
         narrow(0, from);
-        const Place to = place_of(step.detail, lane.index);
+        const Place to = place_of(step.detail, lane.index, step.distance);
         fetch_ahead(step.detail, to, lane.index);
         if (lane.masked) {
             vmovdqu16(ptr[to] | tail_mask(), Xbyak::Ymm(0));
@@ -100,7 +101,7 @@ void RowEmitter::store_tensor(const RowStep& step, Lane lane) {
         copy(0, from);
         from = 0;
     }
-    const Place to = place_of(step.detail, lane.index);
+    const Place to = place_of(step.detail, lane.index, step.distance);
     fetch_ahead(step.detail, to, lane.index);
     if (step.streams && !lane.masked) {
         store_around_caches(to, from, lanes_ * 4);
@@ -172,7 +173,7 @@ void RowEmitter::fetch_ahead(int operand, const Place& from, int lane) {
 // A row may be longer than the first cache.
 void RowEmitter::fetch(const RowStep& step, int lane) {
     if (!begins_line(step.detail, lane)) return;
-    const Place place = place_of(step.detail, lane);
+    const Place place = place_of(step.detail, lane, step.distance);
     if (!step.streams) return prefetcht0(ptr[place]);
     lea(rax, ptr[place]);
     add(rax, ptr[argument(step.detail) + offsetof(RowArgs::Operand, stride)]);

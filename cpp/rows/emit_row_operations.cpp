@@ -67,7 +67,7 @@ int RowEmitter::in_register(const RowPlace& place, int lane, int scratch) {
         return scratch;
     }
     if (place.kind == Kind::operand) {
-        load_elements_of(place.index, scratch, {lane, masked_});
+        load_elements_of(place.index, scratch, {lane, masked_}, place.distance);
         return scratch;
     }
     return register_of(place, lane);

@@ -54,6 +54,37 @@ RowValue RowBuilder::gated(std::uint8_t bits, RowValue value) {
     return instruction(it);
 }
 
+std::uint8_t RowBuilder::parts(DType dtype, bool written) {
+    spec_.operands.push_back({RowShape::tensor, dtype, written});
+    return static_cast<std::uint8_t>(spec_.operands.size() - 1);
+}
+
+RowValue RowBuilder::load(std::uint8_t parts, std::int64_t distance) {
+    return part(RowOp::load, parts, distance);
+}
+
+void RowBuilder::store(std::uint8_t parts, std::int64_t distance, RowValue value) {
+    const std::int16_t stored = index_of(value);
+    part(RowOp::store, parts, distance);
+    spec_.instructions.back().inputs[0] = stored;
+}
+
+void RowBuilder::fetch(std::uint8_t parts, std::int64_t distance) {
+    part(RowOp::fetch, parts, distance);
+}
+
+// Not instruction(): two loads of the same are two.
+RowValue RowBuilder::part(RowOp op, std::uint8_t parts, std::int64_t distance) {
+    const std::int64_t bytes = distance * size_of(spec_.operands.at(parts).dtype);
+    if (bytes != static_cast<std::int32_t>(bytes)) {
+        throw std::invalid_argument("a part of a row lies " + std::to_string(bytes) +
+                                    " bytes from it, expected less than 2 GB");
+    }
+    spec_.instructions.push_back(
+        {.op = op, .detail = parts, .distance = static_cast<std::int32_t>(distance)});
+    return {this, static_cast<std::int16_t>(spec_.instructions.size() - 1)};
+}
+
 RowValue RowBuilder::columns() { return instruction({.op = RowOp::columns}); }
 
 void RowBuilder::store(DType dtype, RowValue value) {

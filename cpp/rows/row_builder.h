@@ -71,6 +71,14 @@ public:
     // The length of a row.
     RowValue columns();
 
+    // Parts of a row that lie at distances from each other, in elements: loads and stores of one
+    // operand, a tensor. Each load is another, as late as it is asked for, so that none waits in a
+    // register; results must not lie where a later load is.
+    std::uint8_t parts(DType dtype, bool written);
+    RowValue load(std::uint8_t parts, std::int64_t distance);
+    void store(std::uint8_t parts, std::int64_t distance, RowValue value);
+    void fetch(std::uint8_t parts, std::int64_t distance);
+
     // Operands that are written. A result may be stored where an operand of the same type lies, if
     // no later pass over the row reads that.
     void store(DType dtype, RowValue value);
@@ -96,6 +104,7 @@ private:
     RowValue loaded(std::size_t operand);
     void write(RowOperand operand, RowOp op, RowValue value);
     RowValue instruction(const RowInstruction& it);
+    RowValue part(RowOp op, std::uint8_t parts, std::int64_t distance);
     std::int16_t index_of(RowValue value);
 
     RowSpec spec_;

@@ -69,13 +69,13 @@ private:
     bool has_bf16() const { return isa() >= Isa::avx512_bf16; }
 
     // emit_row_memory.cpp
-    Place place_of(int operand, int lane);
+    Place place_of(int operand, int lane, std::int32_t distance = 0);
     Place kept_place(int row, int lane);
     Place stack_vector(int index) const;
     Xbyak::Address number_of_call(Number number);
     Xbyak::Address pointer_of(int operand);
     Place argument(int operand) const;
-    void load_elements_of(int operand, int to, Lane lane);
+    void load_elements_of(int operand, int to, Lane lane, std::int32_t distance = 0);
     void add_chosen(const RowStep& step, int to, Lane lane);
     void store_tensor(const RowStep& step, Lane lane);
     void add_to_column(const RowStep& step, Lane lane);
@@ -166,7 +166,7 @@ void RowEmitter::with(const RowPlace& place, int lane, const Body& body) {
     if (place.kind == RowPlace::Kind::constant) {
         body(constant(place.bits));
     } else if (place.kind == RowPlace::Kind::operand && !masked_) {
-        const Place memory = place_of(place.index, lane);
+        const Place memory = place_of(place.index, lane, place.distance);
         fetch_ahead(place.index, memory, lane);
         body(ptr[memory]);
     } else if (place.kind == RowPlace::Kind::operand) {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <stdexcept>
-#include <string>
 #include <utility>
 
 #include "rows/row_registers.h"
@@ -27,10 +27,11 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 class Planner {
 public:
     // So many of the columns that are read stay in registers, at most; below 0, there are no
-    // strips.
-    Planner(const RowSpec& spec, Isa isa, int most_held)
+    // strips. Of one vector's values at most `most_vectors` do.
+    Planner(const RowSpec& spec, Isa isa, int most_held, int most_vectors)
         : spec_(spec),
           most_held_(most_held),
+          most_vectors_(most_vectors),
           uniform_(uniform_values(spec)),
           count_(static_cast<int>(uniform_.size())),
           products_(joined_products(spec)),
@@ -49,17 +50,8 @@ public:
         for (int pass = 0; pass < passes_; ++pass) write_body(pass);
         if (goes_around_caches(spec_)) fetch_next_rows();
         write_single_steps();
-        const bool fits = assign_registers(plan_, {.vectors = vectors_,
-                                                   .columns = column_values_,
-                                                   .singles = singles_,
-                                                   .operands = has_operands_});
-        // Strips may be narrower, or none.
-        if (!fits && !plan_.by_strips) {
-            throw std::invalid_argument(
-                "a row program needs " + std::to_string(plan_.registers.singles) +
-                " registers, expected at most " + std::to_string(vector_file(plan_.isa).registers));
-        }
-        if (!fits) plan_.unroll = 0;
+        // Strips may be narrower, or none, and values on the stack.
+        if (!assign_registers(plan_, demand_)) plan_.unroll = 0;
         return std::move(plan_);
     }
 
@@ -130,16 +122,14 @@ private:
             if (it.op == RowOp::constant) {
                 places_[at(i)] = {.kind = Kind::constant, .bits = it.bits};
             } else if (it.op == RowOp::carried) {
-                places_[at(i)] = {.kind = Kind::columns, .index = column_values_++};
-                RowStep step;
-                step.op = it.op;
-                step.to = places_[at(i)];
+                places_[at(i)] = {.kind = Kind::columns, .index = demand_.columns++};
+                RowStep step{.op = it.op, .to = places_[at(i)]};
                 step.from[0] = {.kind = Kind::constant, .bits = it.bits};
                 plan_.carried.push_back(step);
             } else if (it.op == RowOp::last) {
                 places_[at(i)] = places_[at(it.inputs[0])];
             } else if (uniform_[at(i)] && has_result(it.op)) {
-                places_[at(i)] = {.kind = Kind::single, .index = singles_++};
+                places_[at(i)] = {.kind = Kind::single, .index = demand_.singles++};
             }
         }
     }
@@ -209,12 +199,10 @@ private:
         const Uses uses = uses_in(pass);
         RowPass& it = plan_.passes[at(pass)];
         std::vector<RowStep> carried;
-        std::vector<bool> taken;
-        const auto take = [&] {
-            const auto free = std::find(taken.begin(), taken.end(), false) - taken.begin();
-            if (free == std::ssize(taken)) taken.push_back(true);
-            taken[static_cast<std::size_t>(free)] = true;
-            return static_cast<int>(free);
+        VectorHolders holders(most_vectors_);
+        const auto take = [&](int i) {
+            if (holders.is_full()) make_room(holders, uses, it.body);
+            return holders.take(i);
         };
         for (int i = 0; i < count_; ++i) {
             if (!needed_[at(pass)][at(i)] || hoisted(i)) continue;
@@ -224,7 +212,7 @@ private:
                 for_inputs(source(i), [&](int input) {
                     const RowPlace& place = places_[at(input)];
                     if (place.kind == Kind::vectors && uses.last[at(input)] == i) {
-                        taken[at(place.index)] = false;
+                        holders.release(place.index);
                     }
                 });
             }
@@ -242,11 +230,23 @@ private:
             if (kept_[at(i)] != kNoValue && pass_[at(i)] == pass)
                 it.body.push_back(of_scratch(RowOp::keep, i));
             if (places_[at(i)].kind == Kind::vectors && uses.last[at(i)] < 0) {
-                taken[at(places_[at(i)].index)] = false;
+                holders.release(places_[at(i)].index);
             }
         }
         it.body.insert(it.body.end(), carried.begin(), carried.end());
-        vectors_ = std::max(vectors_, static_cast<int>(taken.size()));
+        demand_.vectors = std::max(demand_.vectors, holders.count());
+    }
+
+    // Of values in registers the one that is needed longest goes to the stack. What is carried is
+    // read from its register.
+    void make_room(VectorHolders& holders, const Uses& uses, std::vector<RowStep>& body) {
+        const int value = holders.release_most(
+            [&](int it) { return uses.carry[at(it)] == kNoValue ? uses.last[at(it)] : -1; });
+        RowStep step{.op = RowOp::keep};
+        step.from[0] = places_[at(value)];
+        step.to = places_[at(value)] = {.kind = Kind::stack, .index = plan_.stack_vectors++};
+        body.push_back(step);
+        demand_.spills = true;
     }
 
     // What no cache has: while the last pass that reads a tensor finds it in one, the next row is
@@ -259,10 +259,7 @@ private:
             int last = passes_ - 1;
             while (last > 0 && !needed_[at(last)][at(i)]) --last;
             if (last == 0) continue;
-            RowStep step;
-            step.op = RowOp::fetch;
-            step.detail = it.detail;
-            step.streams = true;
+            const RowStep step{.op = RowOp::fetch, .detail = it.detail, .streams = true};
             plan_.passes[at(last)].body.push_back(step);
         }
     }
@@ -274,7 +271,7 @@ private:
         if (!plan_.by_strips || it.op != RowOp::load || !touches_column(it)) return false;
         if (held_ == most_held_) return false;
         ++held_;
-        places_[at(i)] = {.kind = Kind::columns, .index = column_values_++};
+        places_[at(i)] = {.kind = Kind::columns, .index = demand_.columns++};
         RowStep step = placed(i);
         step.to = places_[at(i)];
         plan_.columns.push_back(step);
@@ -300,8 +297,8 @@ private:
         for (int between = i + 1; between < reader; ++between) {
             if (!has_result(instruction(between).op)) return false;
         }
-        places_[at(i)] = {.kind = Kind::operand, .index = it.detail};
-        has_operands_ = true;
+        places_[at(i)] = {.kind = Kind::operand, .index = it.detail, .distance = it.distance};
+        demand_.operands = true;
         return true;
     }
 
@@ -312,19 +309,17 @@ private:
             pass.reductions.push_back({step.op, places_[at(i)]});
         } else if (step.op == RowOp::add_to_column) {
             if (!plan_.by_strips) return;
-            step.to = {.kind = Kind::columns, .index = column_values_++};
+            step.to = {.kind = Kind::columns, .index = demand_.columns++};
             plan_.columns.push_back(step);
         } else if (has_result(step.op)) {
-            step.to = {.kind = Kind::vectors, .index = take()};
+            step.to = {.kind = Kind::vectors, .index = take(i)};
             places_[at(i)] = step.to;
         }
     }
 
     RowStep placed(int i) const {
         const RowInstruction& it = instruction(i);
-        RowStep step;
-        step.op = it.op;
-        step.detail = it.detail;
+        RowStep step{.op = it.op, .detail = it.detail, .distance = it.distance};
         step.streams = it.op == RowOp::store && it.bits != 0;
         step.exact = it.op == RowOp::store && exact_[at(it.inputs[0])];
         const auto& inputs = instruction(source(i)).inputs;
@@ -337,9 +332,7 @@ private:
     }
 
     RowStep of_scratch(RowOp op, int i) const {
-        RowStep step;
-        step.op = op;
-        step.detail = static_cast<std::uint8_t>(kept_[at(i)]);
+        RowStep step{.op = op, .detail = static_cast<std::uint8_t>(kept_[at(i)])};
         if (op == RowOp::keep) step.from[0] = places_[at(i)];
         return step;
     }
@@ -356,6 +349,7 @@ private:
 
     const RowSpec& spec_;
     int most_held_;
+    int most_vectors_;
     int held_ = 0;
     std::vector<bool> uniform_;
     int count_;
@@ -363,10 +357,7 @@ private:
     std::vector<bool> exact_;             // what bfloat16 holds
     RowPlan plan_;
     int passes_ = 0;
-    int singles_ = 0;
-    int vectors_ = 0;
-    int column_values_ = 0;
-    bool has_operands_ = false;
+    RowDemand demand_;
     // Of each instruction.
     std::vector<int> pass_;
     std::vector<int> ready_;
@@ -383,10 +374,18 @@ private:
 RowPlan make_row_plan(const RowSpec& spec, Isa isa) {
     validate(spec);
     if (isa < Isa::avx2) throw std::invalid_argument("a plan of a row program needs vectors");
-    for (int held = kMostRowOperands;; held = std::min(held, columns_read(spec)) - 1) {
-        RowPlan plan = Planner(spec, isa, held).planned();
+    constexpr int all = std::numeric_limits<int>::max();
+    int held = kMostRowOperands, vectors = all;
+    while (true) {
+        RowPlan plan = Planner(spec, isa, held, vectors).planned();
         const int width = plan.unroll * vector_file(isa).bytes / 4;
-        if (!plan.by_strips || width >= (held > 0 ? kFewestInStrip : kNarrowestStrip)) return plan;
+        if (plan.by_strips && width < (held > 0 ? kFewestInStrip : kNarrowestStrip)) {
+            held = std::min(held, columns_read(spec)) - 1;
+        } else if (plan.unroll == 0) {
+            vectors = vectors_that_fit(plan);
+        } else {
+            return plan;
+        }
     }
 }
 

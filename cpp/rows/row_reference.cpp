@@ -225,7 +225,7 @@ private:
     void load(const RowInstruction& it, std::int64_t row, std::vector<float>& to) const {
         for (std::size_t column = 0; column < to.size(); ++column) {
             to[column] = element_at(spec_.operands[it.detail].dtype, data(it.detail, row),
-                                    static_cast<std::int64_t>(column));
+                                    static_cast<std::int64_t>(column) + it.distance);
         }
     }
 
@@ -246,7 +246,7 @@ private:
     void write(const RowInstruction& it, std::int64_t row, std::int16_t product,
                bool is_exact) const {
         const RowOperand& operand = spec_.operands[it.detail];
-        void* const to = data(it.detail, row);
+        void* const to = data(it.detail, row) + it.distance * size_of(operand.dtype);
         const Input x = input(it, 0);
         if (it.op == RowOp::add_to_column) {
             return add(static_cast<float*>(to), x, product);

@@ -72,15 +72,14 @@ bool names_operand(RowOp op) {
 void validate_access(const RowSpec& spec, std::size_t index, const std::vector<bool>& uniform) {
     const RowInstruction& it = spec.instructions[index];
     const RowOperand& operand = spec.operands[it.detail];
-    const bool is_single = is_single_value(operand.shape);
     if (operand.dtype == DType::s32) refuse(index, "has an int32 operand: arithmetic is float32");
-    if (is_single && operand.dtype != DType::f32) {
+    if (is_single_value(operand.shape) && operand.dtype != DType::f32) {
         refuse(index, "has single values that are not float32");
     }
     const bool of_bits = it.op == RowOp::gate || it.op == RowOp::store_bits;
     if (of_bits != (operand.shape == RowShape::bits)) refuse(index, "takes numbers for bits");
-    if (it.op == RowOp::fetch && operand.shape != RowShape::tensor) {
-        refuse(index, "fetches what is no tensor");
+    if ((it.op == RowOp::fetch || it.distance != 0) && operand.shape != RowShape::tensor) {
+        refuse(index, "is at a distance from what is no tensor, or fetches it");
     }
     if (it.op == RowOp::add_chosen && operand.dtype != DType::u8) {
         refuse(index, "chooses by what are no bytes");
@@ -330,6 +329,7 @@ std::size_t std::hash<dlprim::RowSpec>::operator()(const dlprim::RowSpec& spec) 
         for (const std::int16_t input : it.inputs) mix(static_cast<std::uint16_t>(input));
         mix(it.detail);
         mix(it.bits);
+        mix(it.distance);
     }
     mix(spec.ahead);
     return static_cast<std::size_t>(mixed);

@@ -80,7 +80,7 @@ enum class RowOp : std::uint8_t {
     carried,     // the float32 in `bits` at first
     carry,       // the input is what the instruction `bits` is at the next one
     last,        // what is carried, the input, behind the last of them
-    // Made by plans alone: to and from scratch, across passes over the row.
+    // Made by plans alone: to and from scratch, across passes over the row, or to the stack.
     keep,
     reload,
 };
@@ -103,6 +103,8 @@ struct RowInstruction {
     std::array<std::int16_t, 4> inputs = {kNoValue, kNoValue, kNoValue, kNoValue};
     std::uint8_t detail = 0;
     std::uint32_t bits = 0;
+    // Elements of a tensor from those of its row to what is loaded, stored or fetched.
+    std::int32_t distance = 0;
 
     friend bool operator==(const RowInstruction&, const RowInstruction&) = default;
 };
