@@ -1,7 +1,7 @@
 """Winograd's transforms in exact arithmetic, twice: from the points, and as the C++ states them.
 
 Numbers are p + q * sqrt(2) with fractions, which hold every point and constant that is used. The
-second part reads the bodies of the transforms in ``winograd_axis-inl.h`` and evaluates them on
+second part reads the bodies of the transforms in ``winograd_axis.cpp`` and evaluates them on
 linear forms, so that it cannot go stale.
 """
 
@@ -15,7 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-HEADER = "winograd_axis-inl.h"
+SOURCE = "winograd_axis.cpp"
 NONE = "kNone"
 TAPS = 3
 
@@ -165,9 +165,9 @@ def minus(x: Vector, y: Vector) -> Vector:
 
 
 def python_expression(cpp: str) -> str:
-    """Numbers exact, ``?:`` as ``if else``, scopes as attributes."""
+    """Numbers exact, ``?:`` as ``if else``."""
     cpp = re.sub(r"(\d+\.\d+)F", r'number("\1")', " ".join(cpp.split()))
-    cpp = re.sub(r"\bpass\b", "which", cpp.replace("::", "."))
+    cpp = re.sub(r"\bpass\b", "which", cpp)
     condition, question, rest = cpp.partition(" ? ")
     if not question:
         return cpp
@@ -183,7 +183,7 @@ def python_body(cpp: str) -> str:
         if text == "}":
             depth -= 1
         elif text.endswith("{"):
-            branch = re.sub(r"(else )?if constexpr \((.*)\) {", r"\1if \2:", text)
+            branch = re.sub(r"(else )?if \(pass (.*)\) {", r"\1if which \2:", text)
             lines.append(
                 "    " * depth + branch.replace("else if", "elif").replace("else {", "else:")
             )
@@ -198,23 +198,30 @@ Transform = Callable[[list[Vector], int], tuple[Vector | None, Vector | None]]
 
 
 class Transforms:
-    """The structs of the header by name, ``Input4`` for example, as matrices."""
+    """The axes of the source by name, ``Input4`` for example, as matrices."""
 
     def __init__(self, folder: Path) -> None:
-        text = re.sub(r"//.*", "", (folder / HEADER).read_text())
-        self.literals = dict(re.findall(r"inline constexpr float (k[AB]) = ([\d.]+)F;", text))
-        structs = re.findall(
-            r"^struct (\w+)(?: : (\w+), Axis<(\d), \d>)? {\n(.*?)^};",
-            text,
-            re.MULTILINE | re.DOTALL,
-        )
+        text = re.sub(r"//.*", "", (folder / SOURCE).read_text())
+
+        def found(pattern: str) -> list[tuple[str, ...]]:
+            return re.findall(f"^{pattern}", text, re.MULTILINE | re.DOTALL)
+
+        self.literals = dict(found(r"constexpr float (k[AB]) = ([\d.]+)F;"))
         given = {
-            name: re.findall(r"{(\d), (\w+)}", body) for name, base, _, body in structs if not base
+            name: re.findall(r"{(\d), (\w+)}", passes)
+            for name, passes in found(r"constexpr Given (\w+)\[\] = {([^;]*)};")
+        }
+        formulas = {
+            name: apply_of(operand, body)
+            for name, operand, body in found(
+                r"void (\w+)\(int[^,]*, const Values& (\w), [^)]*\) {\n(.*?)^}"
+            )
         }
         self._rows = {
-            name: rows_of(apply_of(body), int(operands), given[base])
-            for name, base, operands, body in structs
-            if base
+            name: rows_of(formulas[formula], int(operands), given[passes])
+            for name, operands, passes, formula in found(
+                r"constexpr Axis k(\w+) = {(\d), (\w+), (\w+)};"
+            )
         }
 
     def matrix(self, name: str) -> Matrix:
@@ -222,17 +229,12 @@ class Transforms:
         return self._rows[name]
 
 
-def apply_of(body: str) -> Transform:
+def apply_of(operand: str, statements: str) -> Transform:
     scope: dict[str, Any] = {
         "kA": A, "kB": B, "number": number, "times": times, "plus": plus, "minus": minus,
     }  # fmt: skip
-    ((operand, statements),) = re.findall(
-        r"    static HWY_INLINE void apply\(const FloatVector\* (\w), .*?\) {\n(.*?)^    }",
-        body,
-        re.MULTILINE | re.DOTALL,
-    )
     lines = f"x = y = None\n{python_body(statements)}\nreturn x, y"
-    exec(f"def apply({operand}, kPass):\n{textwrap.indent(lines, '    ')}\n", scope)
+    exec(f"def apply({operand}, which):\n{textwrap.indent(lines, '    ')}\n", scope)
     transform: Transform = scope["apply"]
     return transform
 

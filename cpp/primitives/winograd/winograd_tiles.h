@@ -63,7 +63,8 @@ public:
     static bool is_large_h(int which) { return which < 2; }
     static bool is_large_w(int which) { return which == 1 || which == 2; }
 
-    // Calls visit(t, image, row, column) for every tile of a class; t is its place in the block.
+    // Calls visit(t, image, row, columns) for every row of tiles of a class; t is the place of the
+    // first in the block.
     template <class Visit>
     void for_each(int which, const Visit& visit) const;
 
@@ -105,9 +106,8 @@ void TileBlock::for_each(int which, const Visit& visit) const {
     const Range columns = columns_of(which);
     for (std::int64_t image = images_.begin; image < images_.end; ++image) {
         for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-            for (std::int64_t column = columns.begin; column < columns.end; ++column) {
-                visit(place++, image, row, column);
-            }
+            visit(place, image, row, columns);
+            place += columns.size();
         }
     }
 }
