@@ -149,9 +149,11 @@ void RowBuilder::write(RowOperand operand, RowOp op, RowValue value) {
     spec_.instructions.push_back(it);
 }
 
+// The same one stands behind its inputs.
 RowValue RowBuilder::instruction(const RowInstruction& it) {
     const auto begin = spec_.instructions.begin();
-    const auto found = std::find(begin, spec_.instructions.end(), it);
+    const auto first = begin + *std::max_element(it.inputs.begin(), it.inputs.end()) + 1;
+    const auto found = std::find(first, spec_.instructions.end(), it);
     const auto index = static_cast<std::int16_t>(found - begin);
     if (found == spec_.instructions.end()) spec_.instructions.push_back(it);
     return {this, index};
