@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 SOURCE = "winograd_axis.cpp"
 NONE = "kNone"
@@ -164,10 +164,21 @@ def minus(x: Vector, y: Vector) -> Vector:
     return plus(x, -ONE, y)
 
 
+def at_both(point: Surd, even: Vector, odd: Vector) -> Given:
+    return Given(plus(even, point, odd), plus(even, -point, odd))
+
+
+class Given(NamedTuple):
+    first: Vector
+    second: Vector | None
+
+
+Transform = Callable[[list[Vector], int], Given]
+
+
 def python_expression(cpp: str) -> str:
     """Numbers exact, ``?:`` as ``if else``."""
-    cpp = re.sub(r"(\d+\.\d+)F", r'number("\1")', " ".join(cpp.split()))
-    cpp = re.sub(r"\bpass\b", "which", cpp)
+    cpp = re.sub(r"(\d+\.\d+)F", r'number("\1")', cpp)
     condition, question, rest = cpp.partition(" ? ")
     if not question:
         return cpp
@@ -176,52 +187,44 @@ def python_expression(cpp: str) -> str:
 
 
 def python_body(cpp: str) -> str:
-    """Statements of a transform: branches on the pass, definitions and assignments."""
+    """Statements of a transform: branches on the pass, definitions and what is returned."""
+    cpp = re.sub(r"return {(.*?)};", r"return Given(\1);", " ".join(cpp.split()))
+    cpp = re.sub(r"\bpass\b", "which", cpp.replace("{}", "None"))
     lines, depth = [], 0
     for statement in re.findall(r"[^;{}]+[;{]|}", cpp):
-        text = " ".join(statement.split())
-        if text == "}":
-            depth -= 1
-        elif text.endswith("{"):
-            branch = re.sub(r"(else )?if \(pass (.*)\) {", r"\1if which \2:", text)
-            lines.append(
-                "    " * depth + branch.replace("else if", "elif").replace("else {", "else:")
-            )
-            depth += 1
-        else:
-            name, _, value = text.rstrip(";").partition(" = ")
-            lines.append("    " * depth + f"{name.split()[-1]} = {python_expression(value)}")
+        text = re.sub(r"^if \((.*?)\)( {)?", r"if \1:", statement.strip().rstrip(";"))
+        if text != "}":
+            name, defines, value = text.partition(" = ")
+            if defines:
+                text = f"{name.split()[-1]} = {python_expression(value)}"
+            lines.append("    " * depth + python_expression(text))
+        depth += statement.count("{") - statement.count("}")
     return "\n".join(lines)
 
 
-Transform = Callable[[list[Vector], int], tuple[Vector | None, Vector | None]]
-
-
 class Transforms:
-    """The axes of the source by name, ``Input4`` for example, as matrices."""
+    """The axes of the source by name, ``input4`` for example, as matrices."""
 
     def __init__(self, folder: Path) -> None:
         text = re.sub(r"//.*", "", (folder / SOURCE).read_text())
 
         def found(pattern: str) -> list[tuple[str, ...]]:
-            return re.findall(f"^{pattern}", text, re.MULTILINE | re.DOTALL)
+            return re.findall(pattern, text, re.MULTILINE | re.DOTALL)
 
-        self.literals = dict(found(r"constexpr float (k[AB]) = ([\d.]+)F;"))
-        given = {
+        self.literals = dict(found(r"^constexpr float (k[AB]) = ([\d.]+)F;"))
+        places = {
             name: re.findall(r"{(\d), (\w+)}", passes)
-            for name, passes in found(r"constexpr Given (\w+)\[\] = {([^;]*)};")
+            for name, passes in found(r"^constexpr GivenPlaces (\w+)\[\] = {([^;]*)};")
         }
-        formulas = {
-            name: apply_of(operand, body)
+        transforms = {
+            name: transform_of(operand, body)
             for name, operand, body in found(
-                r"void (\w+)\(int[^,]*, const Values& (\w), [^)]*\) {\n(.*?)^}"
+                r"^Given (\w+)\(int[^,]*, const Values& (\w)\) {\n(.*?)^}"
             )
         }
         self._rows = {
-            name: rows_of(formulas[formula], int(operands), given[passes])
-            for name, operands, passes, formula in found(
-                r"constexpr Axis k(\w+) = {(\d), (\w+), (\w+)};"
-            )
+            name: rows_of(transforms[name], int(operands), places[passes])
+            for operands, passes, name in found(r"{(\d), (k\w+), (\w+)}")
         }
 
     def matrix(self, name: str) -> Matrix:
@@ -229,13 +232,14 @@ class Transforms:
         return self._rows[name]
 
 
-def apply_of(operand: str, statements: str) -> Transform:
+def transform_of(operand: str, statements: str) -> Transform:
     scope: dict[str, Any] = {
         "kA": A, "kB": B, "number": number, "times": times, "plus": plus, "minus": minus,
+        "at_both": at_both, "Given": Given,
     }  # fmt: skip
-    lines = f"x = y = None\n{python_body(statements)}\nreturn x, y"
-    exec(f"def apply({operand}, which):\n{textwrap.indent(lines, '    ')}\n", scope)
-    transform: Transform = scope["apply"]
+    body = textwrap.indent(python_body(statements), "    ")
+    exec(f"def transform({operand}, which):\n{body}\n", scope)
+    transform: Transform = scope["transform"]
     return transform
 
 

@@ -35,17 +35,21 @@ enum class TileKind : std::uint8_t {
 using AxisValue = std::optional<RowValue>;
 using AxisValues = std::array<AxisValue, kMostOnAxis>;
 
-// The slots, or results, that a pass gives: one or two, so that a two-dimensional transform can
-// hold their rows in registers.
+// What a pass gives, one or two values, so that a two-dimensional transform can hold their rows in
+// registers; and which slots, or results, these are.
 struct Given {
+    AxisValue first;
+    AxisValue second;
+};
+struct GivenPlaces {
     int first;
     int second;
 };
 
 struct Axis {
     int operands;
-    std::span<const Given> passes;
-    void (*apply)(int pass, const AxisValues& of, AxisValue& x, AxisValue& y);
+    std::span<const GivenPlaces> passes;
+    Given (*apply)(int pass, const AxisValues& of);
 };
 
 // Of a filter the tile is 4, which serves 3 too, or 2.

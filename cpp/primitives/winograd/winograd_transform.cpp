@@ -73,7 +73,9 @@ private:
             AxisValues first, second, column;
             for (int j = 0; j < w_.operands; ++j) {
                 for (int i = 0; i < h_.operands; ++i) column.at(at(i)) = source(i, j);
-                h_.apply(static_cast<int>(pass), column, first.at(at(j)), second.at(at(j)));
+                const Given given = h_.apply(static_cast<int>(pass), column);
+                first.at(at(j)) = given.first;
+                second.at(at(j)) = given.second;
             }
             along_row(h_.passes[pass].first, first, sink);
             if (h_.passes[pass].second != kNone) along_row(h_.passes[pass].second, second, sink);
@@ -83,10 +85,9 @@ private:
     template <class Sink>
     void along_row(int i, const AxisValues& row, const Sink& sink) {
         for (std::size_t pass = 0; pass < w_.passes.size(); ++pass) {
-            AxisValue x, y;
-            w_.apply(static_cast<int>(pass), row, x, y);
-            sink(i, w_.passes[pass].first, x);
-            if (w_.passes[pass].second != kNone) sink(i, w_.passes[pass].second, y);
+            const Given given = w_.apply(static_cast<int>(pass), row);
+            sink(i, w_.passes[pass].first, given.first);
+            if (w_.passes[pass].second != kNone) sink(i, w_.passes[pass].second, given.second);
         }
     }
 
