@@ -1,4 +1,5 @@
-#include "primitives/winograd/winograd_axis.h"
+// The one-dimensional transforms as formulas on values of row programs.
+#include "primitives/winograd/winograd_transform.h"
 
 namespace dlprim {
 namespace {

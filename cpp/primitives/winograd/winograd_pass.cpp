@@ -195,8 +195,6 @@ WinogradPass::Filters WinogradPass::filters_to(const SlotPanels& panels) const {
     const std::int64_t pixel = (turned ? -1 : 1) * tap_elements();
     TileTransform it{.tile_h = problem_.tile,
                      .tile_w = problem_.tile,
-                     .rows = {0, kWinogradTaps},
-                     .columns = {0, kWinogradTaps},
                      .row = kWinogradTaps * pixel,
                      .pixel = pixel,
                      .slot_stride = panels.stride};

@@ -15,16 +15,13 @@ namespace dlprim {
 // Slot of the point -b, which tiles of 3 lack.
 inline constexpr int kSlotOfFour = 4;
 
-// Results along an axis of a tile of a class (TileBlock), where the large ones have `large`.
-constexpr int tile_side(int large, bool is_large) { return large == 2 || is_large ? large : 3; }
-
 struct AxisTiles {
     int large = 4;  // 4, or 2: tiles of 2 are alone
     std::int64_t larges = 0;
     std::int64_t threes = 0;  // behind the large ones
 
     std::int64_t count() const { return larges + threes; }
-    int size(std::int64_t tile) const { return tile_side(large, tile < larges); }
+    int size(std::int64_t tile) const { return tile < larges ? large : 3; }
     std::int64_t begin(std::int64_t tile) const {
         return tile < larges ? tile * large : larges * large + (tile - larges) * 3;
     }

@@ -65,8 +65,6 @@ WinogradWeightsPass::WinogradWeightsPass(const WinogradProblem& problem, const S
         reduce_[adds ? 1 : 0] = row_kernel(tile_program({.kind = TileKind::filter_gradient,
                                                          .tile_h = problem.tile,
                                                          .tile_w = problem.tile,
-                                                         .rows = {0, kWinogradTaps},
-                                                         .columns = {0, kWinogradTaps},
                                                          .row = kWinogradTaps * tap,
                                                          .pixel = tap,
                                                          .slot_stride = sums_.stride,
