@@ -68,6 +68,7 @@ def test_auto_takes_what_is_faster_by_estimate() -> None:
         ({"dilation": 2}, "the dilation is 2x2, expected 1"),
         ({"w_shape": (8, 1, 3, 3), "groups": 8}, "it is depthwise"),
         ({"dtype": "bfloat16", "activation": "gelu"}, "the activation of a bfloat16 result"),
+        ({"x_shape": (1, 40000, 9, 9), "w_shape": (8, 40000, 3, 3)}, "a block of tiles takes more"),
     ],
 )
 def test_what_it_cannot_do_is_refused_by_name(change: dict, reason: str) -> None:

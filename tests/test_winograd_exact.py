@@ -23,12 +23,12 @@ every_tile = pytest.mark.parametrize("tile", [4, 3, 2])
 
 def filter_of(tile: int) -> Matrix:
     """The filter's transform, of a tile of 3 the slots that it has of that of a tile of 4."""
-    matrix = TRANSFORMS.matrix(f"Filter{2 if tile == 2 else 4}")
+    matrix = TRANSFORMS.matrix(f"filter{2 if tile == 2 else 4}")
     return [matrix[slot] for slot in SLOTS[tile]]
 
 
 def results_of(tile: int) -> Matrix:
-    rows = TRANSFORMS.matrix(f"Result{tile}")
+    rows = TRANSFORMS.matrix(f"result{tile}")
     absent = set(range(len(rows[0]))) - set(SLOTS[tile])
     assert not any(row[slot] for row in rows for slot in absent)
     return [tuple(row[slot] for slot in SLOTS[tile]) for row in rows]
@@ -78,7 +78,7 @@ def test_filter_is_its_value_at_the_points_over_lagranges_denominator(tile: int)
 
 @every_tile
 def test_input_is_what_the_other_two_leave(tile: int) -> None:
-    rows = TRANSFORMS.matrix(f"Input{tile}")
+    rows = TRANSFORMS.matrix(f"input{tile}")
     assert rows == exact.input_transform(results_of(tile), filter_of(tile))
 
 
@@ -86,7 +86,7 @@ def test_input_is_what_the_other_two_leave(tile: int) -> None:
 def test_identity(tile: int) -> None:
     """Results times filter times input, summed over the slots, is the correlation."""
     results, filters = results_of(tile), filter_of(tile)
-    inputs = TRANSFORMS.matrix(f"Input{tile}")
+    inputs = TRANSFORMS.matrix(f"input{tile}")
     slots = range(len(filters))
     for i in range(tile):
         for j in range(TAPS):
@@ -97,13 +97,13 @@ def test_identity(tile: int) -> None:
 
 @every_tile
 def test_gradient_is_the_transpose_of_results(tile: int) -> None:
-    gradient = TRANSFORMS.matrix(f"Gradient{tile}")
+    gradient = TRANSFORMS.matrix(f"gradient{tile}")
     assert gradient == exact.transposed(results_of(tile))
 
 
 @pytest.mark.parametrize("tile", [4, 2])
 def test_gradient_of_the_filter_is_the_transpose_of_the_filter(tile: int) -> None:
-    gradient = TRANSFORMS.matrix(f"FilterGradient{tile}")
+    gradient = TRANSFORMS.matrix(f"filter_gradient{tile}")
     assert gradient == exact.transposed(filter_of(tile))
 
 
@@ -125,7 +125,7 @@ def test_two_dimensions(high: int, wide: int) -> None:
 
     taps, pixels = drawn(TAPS, TAPS), drawn(high + 2, wide + 2)
     u = both_sides(filter_of(high), taps, filter_of(wide))
-    inputs = [TRANSFORMS.matrix(f"Input{tile}") for tile in (high, wide)]
+    inputs = [TRANSFORMS.matrix(f"input{tile}") for tile in (high, wide)]
     v = both_sides(inputs[0], pixels, inputs[1])
     m = [tuple(a * b for a, b in zip(*rows, strict=True)) for rows in zip(u, v, strict=True)]
     expected = [

@@ -1,7 +1,7 @@
 """Winograd's transforms in exact arithmetic, twice: from the points, and as the C++ states them.
 
 Numbers are p + q * sqrt(2) with fractions, which hold every point and constant that is used. The
-second part reads the bodies of the transforms in ``winograd_axis-inl.h`` and evaluates them on
+second part reads the bodies of the transforms in ``winograd_axis.cpp`` and evaluates them on
 linear forms, so that it cannot go stale.
 """
 
@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-HEADER = "winograd_axis-inl.h"
+SOURCE = "winograd_axis.cpp"
 NONE = "kNone"
 TAPS = 3
 
@@ -164,10 +164,21 @@ def minus(x: Vector, y: Vector) -> Vector:
     return plus(x, -ONE, y)
 
 
+def at_both(point: Surd, even: Vector, odd: Vector) -> Given:
+    return Given(plus(even, point, odd), plus(even, -point, odd))
+
+
+class Given(NamedTuple):
+    first: Vector
+    second: Vector | None
+
+
+Transform = Callable[[list[Vector], int], Given]
+
+
 def python_expression(cpp: str) -> str:
-    """Numbers exact, ``?:`` as ``if else``, scopes as attributes."""
-    cpp = re.sub(r"(\d+\.\d+)F", r'number("\1")', " ".join(cpp.split()))
-    cpp = re.sub(r"\bpass\b", "which", cpp.replace("::", "."))
+    """Numbers exact, ``?:`` as ``if else``."""
+    cpp = re.sub(r"(\d+\.\d+)F", r'number("\1")', cpp)
     condition, question, rest = cpp.partition(" ? ")
     if not question:
         return cpp
@@ -176,45 +187,44 @@ def python_expression(cpp: str) -> str:
 
 
 def python_body(cpp: str) -> str:
-    """Statements of a transform: branches on the pass, definitions and assignments."""
+    """Statements of a transform: branches on the pass, definitions and what is returned."""
+    cpp = re.sub(r"return {(.*?)};", r"return Given(\1);", " ".join(cpp.split()))
+    cpp = re.sub(r"\bpass\b", "which", cpp.replace("{}", "None"))
     lines, depth = [], 0
     for statement in re.findall(r"[^;{}]+[;{]|}", cpp):
-        text = " ".join(statement.split())
-        if text == "}":
-            depth -= 1
-        elif text.endswith("{"):
-            branch = re.sub(r"(else )?if constexpr \((.*)\) {", r"\1if \2:", text)
-            lines.append(
-                "    " * depth + branch.replace("else if", "elif").replace("else {", "else:")
-            )
-            depth += 1
-        else:
-            name, _, value = text.rstrip(";").partition(" = ")
-            lines.append("    " * depth + f"{name.split()[-1]} = {python_expression(value)}")
+        text = re.sub(r"^if \((.*?)\)( {)?", r"if \1:", statement.strip().rstrip(";"))
+        if text != "}":
+            name, defines, value = text.partition(" = ")
+            if defines:
+                text = f"{name.split()[-1]} = {python_expression(value)}"
+            lines.append("    " * depth + python_expression(text))
+        depth += statement.count("{") - statement.count("}")
     return "\n".join(lines)
 
 
-Transform = Callable[[list[Vector], int], tuple[Vector | None, Vector | None]]
-
-
 class Transforms:
-    """The structs of the header by name, ``Input4`` for example, as matrices."""
+    """The axes of the source by name, ``input4`` for example, as matrices."""
 
     def __init__(self, folder: Path) -> None:
-        text = re.sub(r"//.*", "", (folder / HEADER).read_text())
-        self.literals = dict(re.findall(r"inline constexpr float (k[AB]) = ([\d.]+)F;", text))
-        structs = re.findall(
-            r"^struct (\w+)(?: : (\w+), Axis<(\d), \d>)? {\n(.*?)^};",
-            text,
-            re.MULTILINE | re.DOTALL,
-        )
-        given = {
-            name: re.findall(r"{(\d), (\w+)}", body) for name, base, _, body in structs if not base
+        text = re.sub(r"//.*", "", (folder / SOURCE).read_text())
+
+        def found(pattern: str) -> list[tuple[str, ...]]:
+            return re.findall(pattern, text, re.MULTILINE | re.DOTALL)
+
+        self.literals = dict(found(r"^constexpr float (k[AB]) = ([\d.]+)F;"))
+        places = {
+            name: re.findall(r"{(\d), (\w+)}", passes)
+            for name, passes in found(r"^constexpr GivenPlaces (\w+)\[\] = {([^;]*)};")
+        }
+        transforms = {
+            name: transform_of(operand, body)
+            for name, operand, body in found(
+                r"^Given (\w+)\(int[^,]*, const Values& (\w)\) {\n(.*?)^}"
+            )
         }
         self._rows = {
-            name: rows_of(apply_of(body), int(operands), given[base])
-            for name, base, operands, body in structs
-            if base
+            name: rows_of(transforms[name], int(operands), places[passes])
+            for operands, passes, name in found(r"{(\d), (k\w+), (\w+)}")
         }
 
     def matrix(self, name: str) -> Matrix:
@@ -222,18 +232,14 @@ class Transforms:
         return self._rows[name]
 
 
-def apply_of(body: str) -> Transform:
+def transform_of(operand: str, statements: str) -> Transform:
     scope: dict[str, Any] = {
         "kA": A, "kB": B, "number": number, "times": times, "plus": plus, "minus": minus,
+        "at_both": at_both, "Given": Given,
     }  # fmt: skip
-    ((operand, statements),) = re.findall(
-        r"    static HWY_INLINE void apply\(const FloatVector\* (\w), .*?\) {\n(.*?)^    }",
-        body,
-        re.MULTILINE | re.DOTALL,
-    )
-    lines = f"x = y = None\n{python_body(statements)}\nreturn x, y"
-    exec(f"def apply({operand}, kPass):\n{textwrap.indent(lines, '    ')}\n", scope)
-    transform: Transform = scope["apply"]
+    body = textwrap.indent(python_body(statements), "    ")
+    exec(f"def transform({operand}, which):\n{body}\n", scope)
+    transform: Transform = scope["transform"]
     return transform
 
 

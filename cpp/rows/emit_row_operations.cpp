@@ -166,12 +166,14 @@ void RowEmitter::multiply_and_add(const RowStep& step, int to, int lane) {
     RowPlace second = step.from[1];
     const RowPlace& addend = step.from[2];
     if (first.in_memory()) std::swap(first, second);
-    const Vector a = vector(in_register(first, lane, 0));
+    const bool is_second = !second.in_memory() && register_of(second, lane) == to;
+    const int loaded = addend.in_memory() && !is_second ? to : 0;
+    const Vector a = vector(in_register(first, lane, loaded));
     const Vector d = vector(to);
     if (addend.in_memory()) {
-        const Vector b = vector(in_register(second, lane, a.getIdx() == 0 ? 1 : 0));
-        if (to != a.getIdx() && to != b.getIdx()) vmovaps(d, a);
-        const Vector& other = to == b.getIdx() && to != a.getIdx() ? a : b;
+        const Vector b = vector(in_register(second, lane, 1));
+        if (to != a.getIdx() && !is_second) vmovaps(d, a);
+        const Vector& other = is_second && to != a.getIdx() ? a : b;
         with(addend, lane, [&](const Xbyak::Operand& c) { vfmadd213ps(d, other, c); });
         return;
     }

@@ -373,7 +373,9 @@ void RowEmitter::body_step(const RowStep& step, Lane lane) {
         case RowOp::carry:
             return copy(register_of(step.to, lane.index), in_register(step.from[0], lane.index, 0));
         case RowOp::keep:
-            return vmovups(ptr[kept_place(step.detail, lane.index)],
+            return vmovups(step.to.kind == RowPlace::Kind::stack
+                               ? ptr[stack_vector(step.to.index)]
+                               : ptr[kept_place(step.detail, lane.index)],
                            vector(register_of(step.from[0], lane.index)));
         case RowOp::reload:
             return vmovups(vector(register_of(step.to, lane.index)),
@@ -388,6 +390,10 @@ void RowEmitter::single_steps(const std::vector<RowStep>& steps) {
         compared_ = {};
         if (step.op == RowOp::store) {
             store_single(step);
+            continue;
+        }
+        if (step.op == RowOp::constant) {
+            load_constant(step.to.index, step.from[0].bits);
             continue;
         }
         const bool on_stack = step.to.kind == RowPlace::Kind::stack;

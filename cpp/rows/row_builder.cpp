@@ -90,8 +90,7 @@ std::uint8_t RowBuilder::result(RowShape shape, DType dtype) {
 }
 
 std::uint8_t RowBuilder::fetch(DType dtype) {
-    spec_.operands.push_back({RowShape::tensor, dtype, false});
-    const auto tensor = static_cast<std::uint8_t>(spec_.operands.size() - 1);
+    const std::uint8_t tensor = parts(dtype);
     fetch(tensor, 0);
     return tensor;
 }
@@ -132,6 +131,17 @@ RowValue RowBuilder::at(RowValue operand, std::int64_t offset) {
     return loaded(index, offset);
 }
 
+std::uint8_t RowBuilder::parts(DType dtype) {
+    spec_.operands.push_back({RowShape::tensor, dtype, false});
+    return static_cast<std::uint8_t>(spec_.operands.size() - 1);
+}
+
+// Not instruction(): two loads of the same are two.
+RowValue RowBuilder::load(std::uint8_t parts, std::int64_t offset) {
+    spec_.instructions.push_back({.op = RowOp::load, .detail = parts, .offset = near(offset)});
+    return {this, static_cast<std::int16_t>(spec_.instructions.size() - 1)};
+}
+
 RowValue RowBuilder::loaded(std::size_t operand, std::int64_t offset) {
     return instruction(
         {.op = RowOp::load, .detail = static_cast<std::uint8_t>(operand), .offset = near(offset)});
@@ -146,9 +156,11 @@ void RowBuilder::write(RowOp op, std::uint8_t result, std::int64_t offset, RowVa
     spec_.instructions.push_back(it);
 }
 
+// The same one stands behind its inputs.
 RowValue RowBuilder::instruction(const RowInstruction& it) {
     const auto begin = spec_.instructions.begin();
-    const auto found = std::find(begin, spec_.instructions.end(), it);
+    const auto first = begin + *std::max_element(it.inputs.begin(), it.inputs.end()) + 1;
+    const auto found = std::find(first, spec_.instructions.end(), it);
     const auto index = static_cast<std::int16_t>(found - begin);
     if (found == spec_.instructions.end()) spec_.instructions.push_back(it);
     return {this, index};

@@ -57,6 +57,10 @@ public:
     // Elements of the operand that are so many bytes from its own, loaded here. Throws
     // std::invalid_argument where those are 2^31 or more, as do write() and fetch().
     RowValue at(RowValue operand, std::int64_t offset);
+    // A tensor of which parts are loaded, each as late as it is asked for and anew each time, so
+    // that none waits in a register; results must not lie where a later load is.
+    std::uint8_t parts(DType dtype);
+    RowValue load(std::uint8_t parts, std::int64_t offset);
     // `value` where a bit of this new operand is set, else 0; several values may ask the same bits.
     std::uint8_t bits();
     RowValue gated(std::uint8_t bits, RowValue value);

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <stdexcept>
-#include <string>
 #include <utility>
 
 #include "rows/row_registers.h"
@@ -28,10 +28,11 @@ std::size_t at(int index) { return static_cast<std::size_t>(index); }
 class Planner {
 public:
     // So many of the columns that are read stay in registers, at most; below 0, there are no
-    // strips.
-    Planner(const RowSpec& spec, Isa isa, int most_held)
+    // strips. Of one vector's values at most `most_vectors` do.
+    Planner(const RowSpec& spec, Isa isa, int most_held, int most_vectors)
         : spec_(spec),
           most_held_(most_held),
+          most_vectors_(most_vectors),
           uniform_(uniform_values(spec)),
           count_(static_cast<int>(uniform_.size())),
           products_(joined_products(spec)),
@@ -50,17 +51,8 @@ public:
         for (int pass = 0; pass < passes_; ++pass) write_body(pass);
         if (goes_around_caches(spec_)) fetch_next_rows();
         write_single_steps();
-        const bool fits = assign_registers(plan_, {.vectors = vectors_,
-                                                   .columns = column_values_,
-                                                   .singles = singles_,
-                                                   .operands = has_operands_});
-        // Strips may be narrower, or none.
-        if (!fits && !plan_.by_strips) {
-            throw std::invalid_argument(
-                "a row program needs " + std::to_string(plan_.registers.singles) +
-                " registers, expected at most " + std::to_string(vector_file(plan_.isa).registers));
-        }
-        if (!fits) plan_.unroll = 0;
+        // Strips may be narrower, or none, and values on the stack.
+        if (!assign_registers(plan_, demand_)) plan_.unroll = 0;
         return std::move(plan_);
     }
 
@@ -117,16 +109,14 @@ private:
             if (it.op == RowOp::constant) {
                 places_[at(i)] = {.kind = Kind::constant, .bits = it.bits};
             } else if (it.op == RowOp::carried) {
-                places_[at(i)] = {.kind = Kind::columns, .index = column_values_++};
-                RowStep step;
-                step.op = it.op;
-                step.to = places_[at(i)];
+                places_[at(i)] = {.kind = Kind::columns, .index = demand_.columns++};
+                RowStep step{.op = it.op, .to = places_[at(i)]};
                 step.from[0] = {.kind = Kind::constant, .bits = it.bits};
                 plan_.carried.push_back(step);
             } else if (it.op == RowOp::last) {
                 places_[at(i)] = places_[at(it.inputs[0])];
             } else if (uniform_[at(i)] && has_result(it.op)) {
-                places_[at(i)] = {.kind = Kind::single, .index = singles_++};
+                places_[at(i)] = {.kind = Kind::single, .index = demand_.singles++};
             }
         }
     }
@@ -196,14 +186,11 @@ private:
         const Uses uses = uses_in(pass);
         RowPass& it = plan_.passes[at(pass)];
         std::vector<RowStep> carried;
-        std::vector<bool> taken;
-        // The register of what is added to, if it is free then: the instruction writes there.
-        const auto take = [&](const RowPlace& wanted) {
-            auto free = std::find(taken.begin(), taken.end(), false) - taken.begin();
-            if (wanted.kind == Kind::vectors && !taken[at(wanted.index)]) free = wanted.index;
-            if (free == std::ssize(taken)) taken.push_back(true);
-            taken[static_cast<std::size_t>(free)] = true;
-            return static_cast<int>(free);
+        VectorHolders holders(most_vectors_);
+        // In the register of what is added to, if it is free then: the instruction writes there.
+        const auto take = [&](int i, const RowPlace& wanted) {
+            if (holders.is_full()) make_room(holders, uses, it.body);
+            return holders.take(i, wanted.kind == Kind::vectors ? wanted.index : kNoValue);
         };
         for (int i = 0; i < count_; ++i) {
             if (!needed_[at(pass)][at(i)] || hoisted(i)) continue;
@@ -213,7 +200,7 @@ private:
                 for_inputs(source(i), [&](int input) {
                     const RowPlace& place = places_[at(input)];
                     if (place.kind == Kind::vectors && uses.last[at(input)] == i) {
-                        taken[at(place.index)] = false;
+                        holders.release(place.index);
                     }
                 });
             }
@@ -231,11 +218,23 @@ private:
             if (kept_[at(i)] != kNoValue && pass_[at(i)] == pass)
                 it.body.push_back(of_scratch(RowOp::keep, i));
             if (places_[at(i)].kind == Kind::vectors && uses.last[at(i)] < 0) {
-                taken[at(places_[at(i)].index)] = false;
+                holders.release(places_[at(i)].index);
             }
         }
         it.body.insert(it.body.end(), carried.begin(), carried.end());
-        vectors_ = std::max(vectors_, static_cast<int>(taken.size()));
+        demand_.vectors = std::max(demand_.vectors, holders.count());
+    }
+
+    // Of values in registers the one that is needed longest goes to the stack. What is carried is
+    // read from its register.
+    void make_room(VectorHolders& holders, const Uses& uses, std::vector<RowStep>& body) {
+        const int value = holders.release_most(
+            [&](int it) { return uses.carry[at(it)] == kNoValue ? uses.last[at(it)] : -1; });
+        RowStep step{.op = RowOp::keep};
+        step.from[0] = places_[at(value)];
+        step.to = places_[at(value)] = {.kind = Kind::stack, .index = plan_.stack_vectors++};
+        body.push_back(step);
+        demand_.spills = true;
     }
 
     // What no cache has: while the last pass that reads a tensor finds it in one, the next row is
@@ -262,7 +261,7 @@ private:
         if (!plan_.by_strips || it.op != RowOp::load || !touches_column(spec_, it)) return false;
         if (held_ == most_held_) return false;
         ++held_;
-        places_[at(i)] = {.kind = Kind::columns, .index = column_values_++};
+        places_[at(i)] = {.kind = Kind::columns, .index = demand_.columns++};
         RowStep step = placed(i);
         step.to = places_[at(i)];
         plan_.columns.push_back(step);
@@ -291,7 +290,7 @@ private:
         places_[at(i)] = {.kind = Kind::operand,
                           .index = it.detail,
                           .bits = static_cast<std::uint32_t>(it.offset)};
-        has_operands_ = true;
+        demand_.operands = true;
         return true;
     }
 
@@ -303,7 +302,7 @@ private:
         } else if (step.op == RowOp::add_to_column) {
             if (plan_.by_strips) step.to = sum_of(step);
         } else if (has_result(step.op)) {
-            step.to = {.kind = Kind::vectors, .index = take(step.from[2])};
+            step.to = {.kind = Kind::vectors, .index = take(i, step.from[2])};
             places_[at(i)] = step.to;
         }
     }
@@ -315,15 +314,12 @@ private:
             if (is_same && it.offset == step.offset) return it.to;
         }
         plan_.columns.push_back(step);
-        return plan_.columns.back().to = {.kind = Kind::columns, .index = column_values_++};
+        return plan_.columns.back().to = {.kind = Kind::columns, .index = demand_.columns++};
     }
 
     RowStep placed(int i) const {
         const RowInstruction& it = instruction(i);
-        RowStep step;
-        step.op = it.op;
-        step.detail = it.detail;
-        step.offset = it.offset;
+        RowStep step{.op = it.op, .detail = it.detail, .offset = it.offset};
         step.streams = it.op == RowOp::store && it.bits != 0;
         step.exact = it.op == RowOp::store && exact_[at(it.inputs[0])];
         const auto& inputs = instruction(source(i)).inputs;
@@ -336,9 +332,7 @@ private:
     }
 
     RowStep of_scratch(RowOp op, int i) const {
-        RowStep step;
-        step.op = op;
-        step.detail = static_cast<std::uint8_t>(kept_[at(i)]);
+        RowStep step{.op = op, .detail = static_cast<std::uint8_t>(kept_[at(i)])};
         if (op == RowOp::keep) step.from[0] = places_[at(i)];
         return step;
     }
@@ -355,6 +349,7 @@ private:
 
     const RowSpec& spec_;
     int most_held_;
+    int most_vectors_;
     int held_ = 0;
     std::vector<bool> uniform_;
     int count_;
@@ -362,10 +357,7 @@ private:
     std::vector<bool> exact_;             // what bfloat16 holds
     RowPlan plan_;
     int passes_ = 0;
-    int singles_ = 0;
-    int vectors_ = 0;
-    int column_values_ = 0;
-    bool has_operands_ = false;
+    RowDemand demand_;
     // Of each instruction.
     std::vector<int> pass_;
     std::vector<int> ready_;
@@ -382,12 +374,19 @@ private:
 RowPlan make_row_plan(const RowSpec& spec, Isa isa) {
     validate(spec);
     if (isa < Isa::avx2) throw std::invalid_argument("a plan of a row program needs vectors");
-    const int first = adds_repeatedly(spec) ? 0 : kMostRowOperands;
-    for (int held = first;; held = std::min(held, columns_read(spec)) - 1) {
-        RowPlan plan = Planner(spec, isa, held).planned();
+    constexpr int all = std::numeric_limits<int>::max();
+    const int narrowest = adds_repeatedly(spec) ? 1 : kNarrowestStrip;
+    int held = adds_repeatedly(spec) ? 0 : kMostRowOperands, vectors = all;
+    while (true) {
+        RowPlan plan = Planner(spec, isa, held, vectors).planned();
         const int width = plan.unroll * vector_file(isa).bytes / 4;
-        const int narrowest = adds_repeatedly(spec) ? 1 : kNarrowestStrip;
-        if (!plan.by_strips || width >= (held > 0 ? kFewestInStrip : narrowest)) return plan;
+        if (plan.by_strips && width < (held > 0 ? kFewestInStrip : narrowest)) {
+            held = std::min(held, columns_read(spec)) - 1;
+        } else if (plan.unroll == 0) {
+            vectors = vectors_that_fit(plan);
+        } else {
+            return plan;
+        }
     }
 }
 

@@ -24,7 +24,7 @@ struct RowPlace {
         vectors,   // a register for each of the vectors that take turns
         columns,   // one for each vector of a strip, through all rows
         single,    // one register for all
-        stack,     // one vector in memory for all
+        stack,     // one vector in memory for all; or for each of those that take no turns
         constant,  // in memory behind the code; its bits are in `bits`
         operand,   // where it lies: a float32 value that one instruction reads
     };
@@ -45,8 +45,8 @@ struct RowPlace {
 // keep and reload, `detail` is the row of scratch. What is carried begins as `from`.
 struct RowStep {
     RowOp op = RowOp::load;
-    RowPlace to;
-    std::array<RowPlace, 4> from;
+    RowPlace to = {};
+    std::array<RowPlace, 4> from = {};
     std::uint8_t detail = 0;
     std::int32_t offset = 0;
     bool streams = false;  // a store around the caches; a fetch of the next row

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <numeric>
+#include <stdexcept>
+#include <string>
 
 #include "jit/activation.h"
 
@@ -124,6 +127,34 @@ void deal_singles(RowPlan& plan, int singles) {
     }
 }
 
+// What is left goes to the constants that vectors' steps read most.
+void deal_constants(RowPlan& plan) {
+    const auto for_constants = [&](const auto& body) {
+        for (RowPass& pass : plan.passes) {
+            for (RowStep& step : pass.body) {
+                for (RowPlace& place : step.from) {
+                    if (place.kind == Kind::constant) body(place);
+                }
+            }
+        }
+    };
+    std::map<std::uint32_t, int> uses;
+    for_constants([&](const RowPlace& place) { ++uses[place.bits]; });
+    while (plan.registers.total < vector_file(plan.isa).registers && !uses.empty()) {
+        const auto most =
+            std::max_element(uses.begin(), uses.end(),
+                             [](const auto& a, const auto& b) { return a.second < b.second; });
+        RowStep step{.op = RowOp::constant,
+                     .to = {.kind = Kind::single, .index = plan.registers.total++}};
+        step.from[0] = {.kind = Kind::constant, .bits = most->first};
+        plan.once.push_back(step);
+        for_constants([&](RowPlace& place) {
+            if (place.bits == most->first) place = step.to;
+        });
+        uses.erase(most);
+    }
+}
+
 bool is_narrow(DType dtype) { return size_of(dtype) < 4; }
 
 }  // namespace
@@ -142,16 +173,17 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand) {
     }
     const auto& all_steps = plan.spec.instructions;
     const bool heavy = std::any_of(all_steps.begin(), all_steps.end(), has_polynomial);
+    const bool turns = heavy && !demand.spills;
     const auto at_unroll = [&](int unroll) {
         RowRegisters map;
         map.operand = scratch;
         map.vectors = map.operand + (demand.operands ? 1 : 0);
-        map.columns = map.vectors + std::max(demand.vectors, 1) * (heavy ? unroll : 1);
+        map.columns = map.vectors + std::max(demand.vectors, 1) * (turns ? unroll : 1);
         map.accumulators = map.columns + demand.columns * unroll;
         map.singles = map.accumulators + accumulators * unroll;
         return map;
     };
-    plan.takes_turns = heavy;
+    plan.takes_turns = turns;
     plan.unroll = heavy || accumulators > 1 ? kMostUnrolledHeavy : kMostUnrolled;
     const auto is_too_much = [&](int unroll) {
         return at_unroll(unroll).singles > all || steps * at(unroll) > kMostSteps;
@@ -162,7 +194,21 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand) {
     plan.totals = plan.stack_vectors;
     plan.stack_vectors += 2 * totals;
     deal_singles(plan, demand.singles);
+    deal_constants(plan);
     return true;
+}
+
+// Of a plan that needs too many registers.
+int vectors_that_fit(const RowPlan& plan) {
+    constexpr int kFewest = 4;
+    const RowRegisters& map = plan.registers;
+    const int all = vector_file(plan.isa).registers;
+    const int vectors = map.columns - map.vectors - (map.singles - all);
+    if (vectors < kFewest) {
+        throw std::invalid_argument("a row program needs " + std::to_string(map.singles) +
+                                    " registers, expected at most " + std::to_string(all));
+    }
+    return vectors;
 }
 
 int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa) {

@@ -72,9 +72,8 @@ bool names_operand(RowOp op) {
 void validate_access(const RowSpec& spec, std::size_t index, const std::vector<bool>& uniform) {
     const RowInstruction& it = spec.instructions[index];
     const RowOperand& operand = spec.operands[it.detail];
-    const bool is_single = is_single_value(operand.shape);
     if (operand.dtype == DType::s32) refuse(index, "has an int32 operand: arithmetic is float32");
-    if (is_single && operand.dtype != DType::f32) {
+    if (is_single_value(operand.shape) && operand.dtype != DType::f32) {
         refuse(index, "has single values that are not float32");
     }
     const bool of_bits = it.op == RowOp::gate || it.op == RowOp::store_bits;

@@ -80,7 +80,7 @@ enum class RowOp : std::uint8_t {
     carried,     // the float32 in `bits` at first
     carry,       // the input is what the instruction `bits` is at the next one
     last,        // what is carried, the input, behind the last of them
-    // Made by plans alone: to and from scratch, across passes over the row.
+    // Made by plans alone: to and from scratch, across passes over the row, or to the stack.
     keep,
     reload,
 };

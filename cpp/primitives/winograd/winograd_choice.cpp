@@ -1,6 +1,8 @@
 #include "primitives/winograd/winograd_choice.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -31,6 +33,14 @@ bool tiles_of_four(const ConvSpec& spec, PassKind pass) {
     return !spec.high_accuracy && terms_of(spec.shape, pass) >= terms;
 }
 
+// Of all channels, at most: programs hold distances within these.
+std::int64_t bytes_of_block(const ConvShape& shape) {
+    const std::int64_t tiles = std::max(kMostTiles, std::max(shape.W, shape.Q()) / 2);
+    const std::int64_t channels =
+        shape.groups * whole_vectors(std::max(shape.group_C(), shape.group_K())) + kWinogradLanes;
+    return slots_of(4) * slots_of(4) * tiles * channels * size_of(DType::f32);
+}
+
 // Why Winograd cannot compute a convolution, empty where it can.
 std::string obstacle_to(const ConvSpec& spec) {
     const ConvShape& shape = spec.shape;
@@ -47,6 +57,9 @@ std::string obstacle_to(const ConvSpec& spec) {
         return "the dilation is " + pair(shape.dilation_h, shape.dilation_w) + ", expected 1";
     }
     if (shape.is_depthwise()) return "it is depthwise, which is no product of matrices";
+    if (bytes_of_block(shape) > std::numeric_limits<std::int32_t>::max()) {
+        return "a block of tiles takes more than 2 GB";
+    }
     const bool fuses = spec.activation == Activation::none || spec.activation == Activation::relu;
     if (spec.dtype != DType::f32 && !fuses) {
         return "the activation of a bfloat16 result is '" + std::string(name_of(spec.activation)) +

@@ -9,6 +9,9 @@
 namespace dlprim {
 namespace {
 
+constexpr std::int64_t kFloat = 4;   // bytes
+constexpr std::int64_t kWeight = 4;  // of a float32, or of a pair of bfloat16
+
 std::vector<Loop> block_loops(const WinogradProblem& problem) {
     std::vector<Loop> loops = WinogradPass::loops(problem);
     loops.pop_back();
@@ -64,9 +67,7 @@ WinogradPass::WinogradPass(const WinogradProblem& problem, const Schedule& sched
       schedule_(schedule),
       grid_(problem.grid()),
       blocks_(block_loops(problem), levels_of(schedule, false)),
-      channels_({loops(problem).back()}, levels_of(schedule, true)),
-      in_(problem, problem.in),
-      out_(problem, problem.out) {
+      channels_({loops(problem).back()}, levels_of(schedule, true)) {
     require_order(schedule, loops(problem));
     shares_blocks_ = !is_shared(channels_.schedule());
     if (!shares_blocks_ && is_shared(blocks_.schedule())) {
@@ -74,13 +75,11 @@ WinogradPass::WinogradPass(const WinogradProblem& problem, const Schedule& sched
                                     "' shares both blocks of tiles and channels, expected capital "
                                     "letters among g, n, h and w or k alone");
     }
-    const bool pairs = problem.dtype == DType::bf16;
-    const TileKind even = pairs ? TileKind::even_pair_filter : TileKind::filter;
-    for (const TileKind kind : {even, TileKind::odd_pair_filter}) {
-        filter_functions_[kind == even ? 0 : 1] =
-            tile_function(usable_isa(), kind, problem.dtype, problem.tile, problem.tile, true);
-    }
     find_blocks();
+    in_.emplace(problem, problem.in, slots_.stride);
+    out_.emplace(problem, problem.out, sums_.stride);
+    filters_ = filters_to(filter_);
+    if (on_the_fly()) panel_filters_ = filters_to(panel_);
 }
 
 WinogradPass::Task WinogradPass::task_at(const LoopNest::Ranges& ranges,
@@ -189,48 +188,59 @@ void WinogradPass::run_sharing_channels(const ConvTensors& tensors, float* scrat
 
 // ---------------------------------------------------------------- one block of tiles
 
-// Channels [begin, end) of the sum, one after the other, to rows of U.
-void WinogradPass::transform_block(const void* weights, std::int64_t out_block, Range channels,
-                                   std::int64_t slot_stride, float* transformed) const {
-    const std::int64_t width = out().block;
+// From the last tap to the first in backward-data.
+WinogradPass::Filters WinogradPass::filters_to(const SlotPanels& panels) const {
     const bool pairs = problem_.dtype == DType::bf16;
-    const std::int64_t element = pairs ? 2 * size_of(DType::bf16) : size_of(DType::f32);
-    const std::int64_t rows = pairs ? (in().block + 1) / 2 : in().block;
-    const std::int64_t tap = rows * width;
-    const std::int64_t filter = kWinogradTaps * kWinogradTaps * tap;
-    // From the last tap to the first in backward-data.
     const bool turned = problem_.pass == PassKind::backward_data;
-    const std::int64_t step = turned ? -tap : tap;
-    for (std::int64_t c = channels.begin; c < channels.end; ++c) {
-        const std::int64_t block = out_block * in().per_group() + c / in().block;
-        const std::int64_t inner = c % in().block;
-        const std::int64_t row = pairs ? inner / 2 : inner;
-        const std::int64_t first = block * filter + (turned ? filter - tap : 0) + row * width;
-        filter_functions_[pairs ? inner % 2 : 0](
-            {.src = static_cast<const char*>(weights) + first * element,
-             .dst = transformed + (c - channels.begin) * filter_.ld,
-             .row = kWinogradTaps * step,
-             .pixel = step,
-             .channels = width,
-             .slot_stride = slot_stride});
+    const std::int64_t pixel = (turned ? -1 : 1) * tap_elements();
+    TileTransform it{.tile_h = problem_.tile,
+                     .tile_w = problem_.tile,
+                     .row = kWinogradTaps * pixel,
+                     .pixel = pixel,
+                     .slot_stride = panels.stride};
+    Filters filters;
+    for (const TileKind kind :
+         {TileKind::filter, TileKind::even_pair_filter, TileKind::odd_pair_filter}) {
+        it.kind = kind;
+        if (pairs == (kind != TileKind::filter)) filters.push_back(row_kernel(tile_program(it)));
+    }
+    return filters;
+}
+
+// A block of weights to rows of U, one for each channel of the sum.
+void WinogradPass::transform_block(const void* weights, std::int64_t block, const Filters& filters,
+                                   float* transformed) const {
+    const std::int64_t first_tap =
+        problem_.pass == PassKind::backward_data ? kWinogradTaps * kWinogradTaps - 1 : 0;
+    const std::int64_t place =
+        (block * kWinogradTaps * kWinogradTaps + first_tap) * tap_elements() * kWeight;
+    const auto halves = static_cast<std::int64_t>(filters.size());
+    RowArgs args;
+    args.columns = out().block;
+    for (std::int64_t half = 0; half < halves; ++half) {
+        args.rows = (in().in_block(block % in().per_group()) + halves - 1 - half) / halves;
+        args.operands[0] = {const_cast<char*>(static_cast<const char*>(weights)) + place,
+                            out().block * kWeight};
+        args.operands[1] = {transformed + half * filter_.ld, halves * filter_.ld * kFloat};
+        (*filters[static_cast<std::size_t>(half)])(args);
     }
 }
 
 void WinogradPass::transform_weights(const void* weights, float* transformed) const {
     parallel_for(out().count(), [&](std::int64_t block) {
-        transform_block(weights, block, {0, in().channels}, filter_.stride,
-                        transformed + block * floats(filter_));
+        for (std::int64_t c = 0; c < in().per_group(); ++c) {
+            transform_block(weights, block * in().per_group() + c, filters_,
+                            transformed + block * floats(filter_) + c * in().block * filter_.ld);
+        }
     });
 }
 
 // A piece is a class of tiles of a block of channels.
 void WinogradPass::expand(const Task& task, std::int64_t piece) const {
     const std::int64_t block = piece / TileBlock::kClasses;
-    in_.transform({.src = task.tensors.src,
-                   .dst = task.slots + block * in().block,
-                   .slot_stride = slots_.stride},
-                  slots_.ld, task.tiles, static_cast<int>(piece % TileBlock::kClasses),
-                  task.group * in().per_group() + block);
+    in_->transform({.pixels = task.tensors.src, .slots = task.slots + block * in().block},
+                   slots_.ld, task.tiles, static_cast<int>(piece % TileBlock::kClasses),
+                   task.group * in().per_group() + block);
 }
 
 // The result channels of some tasks of their nest.
@@ -256,9 +266,10 @@ void WinogradPass::multiply(const Task& task, std::int64_t k) const {
         return;
     }
     for (std::int64_t c = 0; c < channels; c += in().block) {
-        const Range now{c, std::min(c + in().block, channels)};
-        transform_block(task.tensors.weights, out_block, now, panel_.stride, task.filter);
-        products_.plan({task.tiles.counts(), columns, now.size(), false, true})
+        const std::int64_t block = c / in().block;
+        transform_block(task.tensors.weights, out_block * in().per_group() + block, panel_filters_,
+                        task.filter);
+        products_.plan({task.tiles.counts(), columns, in().in_block(block), false, true})
             .run({.a = task.slots + c, .b = task.filter, .c = task.sums, .accumulate = c > 0},
                  nullptr, 1);
     }
@@ -268,13 +279,11 @@ void WinogradPass::reduce(const Task& task, std::int64_t k) const {
     const float* bias = task.tensors.bias;
     if (bias != nullptr) bias += task.group * out().channels + k * out().block;
     for (int which = 0; which < TileBlock::kClasses; ++which) {
-        out_.transform({.src = task.sums,
-                        .dst = task.tensors.result,
-                        .slot_stride = sums_.stride,
-                        .bias = bias,
-                        .residual = task.tensors.residual,
-                        .relu = problem_.relu},
-                       sums_.ld, task.tiles, which, task.group * out().per_group() + k);
+        out_->transform({.pixels = task.tensors.result,
+                         .slots = task.sums,
+                         .bias = bias,
+                         .residual = task.tensors.residual},
+                        sums_.ld, task.tiles, which, task.group * out().per_group() + k);
     }
 }
 

@@ -12,6 +12,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,6 +54,9 @@ private:
         float* filter = nullptr;  // one panel, where weights are transformed on the fly
     };
 
+    // Programs for filters: one, or for the first of pairs of channels and for the second.
+    using Filters = std::vector<std::shared_ptr<const RowKernel>>;
+
     Task task_at(const LoopNest::Ranges& ranges, const ConvTensors& tensors) const;
     void find_blocks();
     void prepare(const TileBlock::Counts& counts);
@@ -60,9 +65,14 @@ private:
     const ChannelBlocks& in() const { return problem_.in.blocks; }
     const ChannelBlocks& out() const { return problem_.out.blocks; }
     std::int64_t place_floats() const;
+    // Weights of a tap, pairs of them in bfloat16.
+    std::int64_t tap_elements() const {
+        return (problem_.dtype == DType::bf16 ? (in().block + 1) / 2 : in().block) * out().block;
+    }
     std::int64_t floats(const SlotPanels& panels) const { return grid_.slots() * panels.stride; }
-    void transform_block(const void* weights, std::int64_t out_block, Range channels,
-                         std::int64_t slot_stride, float* transformed) const;
+    Filters filters_to(const SlotPanels& panels) const;
+    void transform_block(const void* weights, std::int64_t block, const Filters& filters,
+                         float* transformed) const;
     void expand(const Task& task, std::int64_t piece) const;
     void compute(const Task& task, Range channels) const;
     void multiply(const Task& task, std::int64_t k) const;
@@ -79,15 +89,16 @@ private:
     // With one block of result channels nothing reads a slot of V again, so M is one slot before V
     // and overwrites what was just read: half the scratch, and no line of M comes from afar.
     bool overlays_ = false;
-    TensorTiles in_;
-    TensorTiles out_;
+    std::optional<TensorTiles> in_;
+    std::optional<TensorTiles> out_;
     std::int64_t boxes_ = 0;
     SlotPanels slots_;   // V
     SlotPanels filter_;  // U
     SlotPanels panel_;   // U of one block of in channels
     SlotPanels sums_;    // M
     WinogradProducts products_;
-    TileFunction filter_functions_[2] = {};  // of each other channel in pairs
+    Filters filters_;        // to U
+    Filters panel_filters_;  // to U of one block of in channels
 };
 
 }  // namespace dlprim

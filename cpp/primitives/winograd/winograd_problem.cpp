@@ -1,5 +1,9 @@
 #include "primitives/winograd/winograd_problem.h"
 
+#include <algorithm>
+#include <array>
+#include <utility>
+
 namespace dlprim {
 
 WinogradProblem winograd_problem(const ConvProblem& problem, PassKind pass, int tile) {
@@ -29,50 +33,102 @@ TileGrid WinogradProblem::grid() const {
     return {images, axis_tiles(out.height, tile), axis_tiles(out.width, tile)};
 }
 
-TensorTiles::TensorTiles(const WinogradProblem& problem, const WinogradTensor& tensor)
+TensorTiles::TensorTiles(const WinogradProblem& problem, const WinogradTensor& tensor,
+                         std::int64_t slot_stride)
     : tensor_(tensor),
       grid_(problem.grid()),
-      dtype_(problem.dtype),
-      tile_(problem.tile),
-      rim_(tensor.kind == TileKind::input ? kWinogradTaps - 1 : 0),
-      strides_(activation_strides(problem.layout, tensor.blocks, tensor.height, tensor.width)) {
-    for (int which = 0; which < TileBlock::kClasses; ++which) {
-        for (const bool inside : {false, true}) {
-            functions_[which][inside ? 1 : 0] = tile_function(
-                usable_isa(), tensor.kind, dtype_, tile_side(tile_, TileBlock::is_large_h(which)),
-                tile_side(tile_, TileBlock::is_large_w(which)), inside);
+      element_(size_of(problem.dtype)),
+      strides_(activation_strides(problem.layout, tensor.blocks, tensor.height, tensor.width)),
+      rows_(sides(grid_.rows, tensor.offset_h, tensor.height)),
+      columns_(sides(grid_.columns, tensor.offset_w, tensor.width)) {
+    TileTransform it{.kind = tensor.kind,
+                     .dtype = problem.dtype,
+                     .row = strides_.row,
+                     .pixel = strides_.pixel,
+                     .slot_stride = slot_stride,
+                     .relu = problem.relu && tensor.kind == TileKind::result};
+    const bool may_add = problem.pass == PassKind::forward && tensor.kind == TileKind::result;
+    for (const bool residual : {false, true}) {
+        if (residual && !may_add) continue;
+        for (const Side& high : rows_.kinds) {
+            for (const Side& wide : columns_.kinds) {
+                it.tile_h = high.results;
+                it.tile_w = wide.results;
+                it.rows = high.pixels;
+                it.columns = wide.pixels;
+                it.residual = residual;
+                kernels_.push_back(row_kernel(tile_program(it)));
+            }
         }
     }
 }
 
-void TensorTiles::transform(TileTransform it, std::int64_t ld, const TileBlock& tiles, int which,
+TensorTiles::Sides TensorTiles::sides(const AxisTiles& axis, std::int64_t offset,
+                                      std::int64_t extent) const {
+    Sides sides;
+    const std::int64_t rim = tensor_.kind == TileKind::input ? kWinogradTaps - 1 : 0;
+    for (std::int64_t tile = 0; tile < axis.count(); ++tile) {
+        const int results = axis.size(tile);
+        const Side side{results, existing(axis.begin(tile) + offset, results + rim, extent)};
+        const auto known = std::find(sides.kinds.begin(), sides.kinds.end(), side);
+        sides.of.push_back(static_cast<std::size_t>(known - sides.kinds.begin()));
+        if (known == sides.kinds.end()) sides.kinds.push_back(side);
+    }
+    return sides;
+}
+
+const RowKernel& TensorTiles::kernel(std::int64_t row, std::int64_t column, bool residual) const {
+    const std::size_t high = rows_.of[static_cast<std::size_t>(row)];
+    const std::size_t wide = columns_.of[static_cast<std::size_t>(column)];
+    const std::size_t first = residual ? kernels_.size() / 2 : 0;
+    return *kernels_[first + high * columns_.kinds.size() + wide];
+}
+
+void TensorTiles::transform(const Operands& it, std::int64_t ld, const TileBlock& tiles, int which,
                             std::int64_t block) const {
-    const bool to_slots = tensor_.kind != TileKind::result;
-    const auto* const src = static_cast<const char*>(it.src);
-    auto* const dst = static_cast<char*>(it.dst);
-    const auto* const residual = static_cast<const char*>(it.residual);
+    static constexpr std::array<float, 64> kNoBias{};
     const std::int64_t inner = block % tensor_.blocks.per_group();
     const std::int64_t first =
         block / tensor_.blocks.per_group() * strides_.group + inner * strides_.block;
-    const std::int64_t element = size_of(dtype_);
-    const int high = tile_side(tile_, TileBlock::is_large_h(which)) + rim_;
-    const int wide = tile_side(tile_, TileBlock::is_large_w(which)) + rim_;
-    it.row = strides_.row;
-    it.pixel = strides_.pixel;
-    it.channels = tensor_.blocks.in_block(inner);
-    tiles.for_each(which, [&](std::int64_t t, std::int64_t n, std::int64_t h, std::int64_t w) {
+    RowArgs args;
+    args.columns = tensor_.blocks.in_block(inner);
+    const auto visit = [&](std::int64_t t, std::int64_t n, std::int64_t h, Range w) {
         const std::int64_t y = grid_.rows.begin(h) + tensor_.offset_h;
-        const std::int64_t x = grid_.columns.begin(w) + tensor_.offset_w;
-        const std::int64_t pixels =
-            (first + n * strides_.image + y * strides_.row + x * strides_.pixel) * element;
-        const std::int64_t slots = t * ld * size_of(DType::f32);
-        it.src = src + (to_slots ? pixels : slots);
-        it.dst = dst + (to_slots ? slots : pixels);
-        if (residual != nullptr) it.residual = residual + pixels;
-        it.rows = existing(y, high, tensor_.height);
-        it.columns = existing(x, wide, tensor_.width);
-        const bool inside = it.rows.size() == high && it.columns.size() == wide;
-        functions_[which][inside ? 1 : 0](it);
+        const std::int64_t x = grid_.columns.begin(w.begin) + tensor_.offset_w;
+        const std::int64_t place =
+            (first + n * strides_.image + y * strides_.row + x * strides_.pixel) * element_;
+        const std::int64_t step = grid_.columns.size(w.begin) * strides_.pixel * element_;
+        const auto at = [&](const void* tensor) {
+            return RowArgs::Operand(const_cast<char*>(static_cast<const char*>(tensor)) + place,
+                                    step);
+        };
+        const RowArgs::Operand slots(const_cast<float*>(it.slots) + t * ld,
+                                     ld * size_of(DType::f32));
+        args.rows = w.size();
+        std::size_t next = 0;
+        if (tensor_.kind != TileKind::result) {
+            args.operands[next++] = at(it.pixels);
+            args.operands[next++] = slots;
+        } else {
+            args.operands[next++] = slots;
+            if (it.residual != nullptr) args.operands[next++] = at(it.residual);
+            const float* const bias = it.bias == nullptr ? kNoBias.data() : it.bias;
+            args.operands[next++] = {const_cast<float*>(bias), 0};
+            args.operands[next++] = at(it.pixels);
+        }
+        kernel(h, w.begin, it.residual != nullptr)(args);
+    };
+    tiles.for_each(which, [&](std::int64_t t, std::int64_t n, std::int64_t h, Range columns) {
+        while (columns.size() > 0) {
+            Range run{columns.begin, columns.begin + 1};
+            const auto kind = [&](std::int64_t w) {
+                return columns_.of[static_cast<std::size_t>(w)];
+            };
+            while (run.end < columns.end && kind(run.end) == kind(run.begin)) ++run.end;
+            visit(t, n, h, run);
+            t += run.size();
+            columns.begin = run.end;
+        }
     });
 }
 

@@ -3,12 +3,16 @@
 // turned and another padding; backward-weights reads both.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "primitives/conv/conv_contraction.h"
 #include "primitives/nest/scheduled_pass.h"
 #include "primitives/winograd/winograd_tiles.h"
 #include "primitives/winograd/winograd_transform.h"
+#include "rows/row_kernel.h"
 
 namespace dlprim {
 
@@ -39,22 +43,46 @@ WinogradProblem winograd_problem(const ConvProblem& problem, PassKind pass, int 
 // The tiles of one tensor: pixels become slots, or come from slots.
 class TensorTiles {
 public:
-    TensorTiles(const WinogradProblem& problem, const WinogradTensor& tensor);
+    // `slot_stride`: floats from slot to slot.
+    TensorTiles(const WinogradProblem& problem, const WinogradTensor& tensor,
+                std::int64_t slot_stride);
 
-    // The tiles of a class, and a block of channels, counted over all groups. `it` has src, dst and
-    // residual where tensors begin, and the slots of the block; what else tiles share is its
-    // slot_stride, bias and relu. `ld`: floats from tile to tile in a slot.
-    void transform(TileTransform it, std::int64_t ld, const TileBlock& tiles, int which,
+    // Where tensors and the slots of a block of tiles begin. Bias and residual are of results.
+    struct Operands {
+        const void* pixels = nullptr;
+        const float* slots = nullptr;
+        const float* bias = nullptr;     // or null; as many as channels of the block
+        const void* residual = nullptr;  // or null
+    };
+
+    // The tiles of a class, and a block of channels, counted over all groups. `ld`: floats from
+    // tile to tile in a slot.
+    void transform(const Operands& it, std::int64_t ld, const TileBlock& tiles, int which,
                    std::int64_t block) const;
 
 private:
+    // How tiles along an axis differ: in their results, and in the pixels that exist.
+    struct Side {
+        int results = 0;
+        Range pixels;
+
+        friend bool operator==(const Side&, const Side&) = default;
+    };
+    struct Sides {
+        std::vector<Side> kinds;
+        std::vector<std::size_t> of;  // each tile
+    };
+
+    Sides sides(const AxisTiles& axis, std::int64_t offset, std::int64_t extent) const;
+    const RowKernel& kernel(std::int64_t row, std::int64_t column, bool residual) const;
+
     WinogradTensor tensor_;
     TileGrid grid_;
-    DType dtype_;
-    int tile_;
-    int rim_;  // pixels of a tile's side beyond its results
+    std::int64_t element_;  // bytes
     ActivationStrides strides_;
-    TileFunction functions_[TileBlock::kClasses][2] = {};  // with pixels outside, without
+    Sides rows_;
+    Sides columns_;
+    std::vector<std::shared_ptr<const RowKernel>> kernels_;  // without a residual, then with one
 };
 
 }  // namespace dlprim

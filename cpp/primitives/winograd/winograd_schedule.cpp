@@ -42,8 +42,6 @@ struct Team {
 constexpr Team kTeams[] = {{2, 0.1}, {4, 0.1}, {8, 0.06}};
 // Cycles until a block of tiles has begun.
 constexpr double kCyclesPerBlock = 1500;
-// More tiles than these in a block are never faster.
-constexpr std::int64_t kMostTiles = 512;
 // How often a block of tiles moves the sums of a gradient, which its products read and write while
 // little is computed with them.
 constexpr double kCallsOfSums = 6;

@@ -11,6 +11,9 @@
 
 namespace dlprim {
 
+// More tiles than these in a block are never faster; but a row of them may be one.
+inline constexpr std::int64_t kMostTiles = 512;
+
 struct WinogradPlan {
     Schedule schedule;
     double cycles = 0;         // of one thread

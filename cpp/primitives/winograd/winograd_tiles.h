@@ -15,16 +15,13 @@ namespace dlprim {
 // Slot of the point -b, which tiles of 3 lack.
 inline constexpr int kSlotOfFour = 4;
 
-// Results along an axis of a tile of a class (TileBlock), where the large ones have `large`.
-constexpr int tile_side(int large, bool is_large) { return large == 2 || is_large ? large : 3; }
-
 struct AxisTiles {
     int large = 4;  // 4, or 2: tiles of 2 are alone
     std::int64_t larges = 0;
     std::int64_t threes = 0;  // behind the large ones
 
     std::int64_t count() const { return larges + threes; }
-    int size(std::int64_t tile) const { return tile_side(large, tile < larges); }
+    int size(std::int64_t tile) const { return tile < larges ? large : 3; }
     std::int64_t begin(std::int64_t tile) const {
         return tile < larges ? tile * large : larges * large + (tile - larges) * 3;
     }
@@ -63,7 +60,8 @@ public:
     static bool is_large_h(int which) { return which < 2; }
     static bool is_large_w(int which) { return which == 1 || which == 2; }
 
-    // Calls visit(t, image, row, column) for every tile of a class; t is its place in the block.
+    // Calls visit(t, image, row, columns) for every row of tiles of a class; t is the place of the
+    // first in the block.
     template <class Visit>
     void for_each(int which, const Visit& visit) const;
 
@@ -105,9 +103,8 @@ void TileBlock::for_each(int which, const Visit& visit) const {
     const Range columns = columns_of(which);
     for (std::int64_t image = images_.begin; image < images_.end; ++image) {
         for (std::int64_t row = rows.begin; row < rows.end; ++row) {
-            for (std::int64_t column = columns.begin; column < columns.end; ++column) {
-                visit(place++, image, row, column);
-            }
+            visit(place, image, row, columns);
+            place += columns.size();
         }
     }
 }

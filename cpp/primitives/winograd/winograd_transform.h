@@ -1,29 +1,38 @@
-// The two-dimensional transforms of Winograd convolution: a tile of pixels (or a filter, or
-// gradients) to one value per slot, and slots back to pixels, for one tile and a run of channels,
-// vectors along the channels. Slot (i, j) is number i * slots_of(tile) + j. The code behind is
-// Highway, compiled once per vector width as per_isa.h describes; the tables here choose it.
+// The transforms of Winograd convolution as row programs: a tile of pixels (or a filter, or
+// gradients) to one value per slot, and slots back to pixels. A row is a tile and its columns are
+// channels, so that a call transforms a run of tiles at equal distances. What lies how far from a
+// tile's first pixel is part of the program, and so is which of its pixels exist: at the rim of an
+// image programs read and compute less.
+//
+// A tile of M results of a filter of 3 taps needs, along an axis, M + 2 inputs and as many
+// products, one per interpolation point ("slot"). Tiles of 4 use the points 0, +-a, +-b, infinity
+// with a = sqrt(1/2), b = sqrt(2): the products of their squares are small, so float32 loses
+// little. Tiles of 3 leave out -b and so share the transformed filter. Tiles of 2 use 0, 1, -1,
+// infinity and a filter of their own. All normalisation is in the filter's transform. Derivation:
+// docs/winograd.md; tests/winograd_exact.py checks every constant in exact arithmetic.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
+#include <span>
 
 #include "jit/dtype.h"
-#include "jit/isa.h"
 #include "primitives/tensor/partition.h"
+#include "rows/row_builder.h"
 
 namespace dlprim {
 
 inline constexpr std::int64_t kWinogradTaps = 3;  // of a filter, along an axis
-// Most channels of one call, and how many the zeros for absent pixels stand for.
-inline constexpr std::int64_t kWinogradChannels = 64;
-// What vectors write beyond the channels stays within a multiple of this many floats.
+// Channels of products are a multiple of this many.
 inline constexpr std::int64_t kWinogradLanes = 16;
 
-// Channels in whole vectors of any width.
 constexpr std::int64_t whole_vectors(std::int64_t channels) {
     return rounded_up(channels, kWinogradLanes);
 }
 
-// Points of one axis: 6 for tiles of 4 and 3, 4 for tiles of 2.
+// Points of one axis: 6 for tiles of 4 and 3, 4 for tiles of 2. Slot (i, j) is number
+// i * slots_of(tile) + j.
 constexpr int slots_of(int tile) { return tile == 2 ? 4 : 6; }
 
 enum class TileKind : std::uint8_t {
@@ -36,30 +45,53 @@ enum class TileKind : std::uint8_t {
     filter_gradient,   // slots to 3 x 3 taps of float32
 };
 
-// One tile, pixels to slots or slots to pixels.
 struct TileTransform {
-    // Slots, or pixel (0, 0), which may lie outside of the tensor. Slots are written in whole
-    // vectors, of kWinogradLanes channels at most.
-    const void* src = nullptr;
-    void* dst = nullptr;
+    TileKind kind = TileKind::input;
+    DType dtype = DType::f32;  // of pixels
+    // Of filters 4, which serves 3 too, or 2.
+    int tile_h = 4;
+    int tile_w = 4;
+    // Pixels, or taps, that exist: others are read as zeros and not written. Results begin with 0.
+    Range rows = {0, kWinogradTaps};
+    Range columns = {0, kWinogradTaps};
     std::int64_t row = 0;  // elements from row to row of pixels, and from pixel to pixel
     std::int64_t pixel = 0;
-    // Pixels that exist: others are read as zeros and not written. Results begin with 0.
-    Range rows = {};
-    Range columns = {};
-    std::int64_t channels = 0;     // at most kWinogradChannels
     std::int64_t slot_stride = 0;  // floats
-    // Of results.
-    const float* bias = nullptr;     // or null; as many as channels
-    const void* residual = nullptr;  // or null; at result (0, 0), where results are in theirs
+    // Of results: added before they are stored, from where results are in theirs.
+    bool residual = false;
     bool relu = false;
 };
 
-using TileFunction = void (*)(const TileTransform&);
+// Operands: pixels, at pixel (0, 0), which may lie outside of the tensor, and slots; or slots, the
+// residual where there is one, the bias of results, whose rows are all the same, and pixels.
+RowSpec tile_program(const TileTransform& it);
 
-// For an ISA level that this machine can run; pixels of type `dtype`. The tile of a filter is 4
-// (which serves 3 too) or 2. `inside`: all pixels exist.
-TileFunction tile_function(Isa isa, TileKind kind, DType dtype, int tile_h, int tile_w,
-                           bool inside);
+// ---------------------------------------------------------------- one axis (winograd_axis.cpp)
+
+inline constexpr int kMostOnAxis = 6;  // pixels or slots
+inline constexpr int kNone = -1;
+
+// Of what a program reads, or makes of it; without one, 0.
+using AxisValue = std::optional<RowValue>;
+using AxisValues = std::array<AxisValue, kMostOnAxis>;
+
+// What a pass gives, one or two values, so that a two-dimensional transform can hold their rows in
+// registers; and which slots, or results, these are.
+struct Given {
+    AxisValue first;
+    AxisValue second;
+};
+struct GivenPlaces {
+    int first;
+    int second;
+};
+
+struct Axis {
+    int operands;
+    std::span<const GivenPlaces> passes;
+    Given (*apply)(int pass, const AxisValues& of);
+};
+
+const Axis& axis_of(TileKind kind, int tile);
 
 }  // namespace dlprim

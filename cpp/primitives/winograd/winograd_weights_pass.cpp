@@ -45,12 +45,10 @@ WinogradWeightsPass::WinogradWeightsPass(const WinogradProblem& problem, const S
     : grid_(problem.grid()),
       sum_(sum_schedule(schedule, loops(problem).front(), most_parts(problem))),
       blocks_(loops(problem), sum_.within),
-      in_{TensorTiles(problem, problem.in), problem.in.blocks},
-      out_{TensorTiles(problem, problem.out), problem.out.blocks},
+      in_{problem.in.blocks},
+      out_{problem.out.blocks},
       pairs_(pairs_of(problem)),
-      keeps_sums_(pairs_ <= kPairsToKeep),
-      reduce_(tile_function(usable_isa(), TileKind::filter_gradient, DType::f32, problem.tile,
-                            problem.tile, true)) {
+      keeps_sums_(pairs_ <= kPairsToKeep) {
     for (const Level& level : sum_.within.levels) {
         if (level.parallel) {
             throw std::invalid_argument("schedule '" + to_string(schedule) + "' shares loop " +
@@ -60,6 +58,18 @@ WinogradWeightsPass::WinogradWeightsPass(const WinogradProblem& problem, const S
         }
     }
     find_blocks();
+    in_.tiles.emplace(problem, problem.in, in_.slots.stride);
+    out_.tiles.emplace(problem, problem.out, out_.slots.stride);
+    const std::int64_t tap = in_.blocks.block * out_.blocks.block;
+    for (const bool adds : {false, true}) {
+        reduce_[adds ? 1 : 0] = row_kernel(tile_program({.kind = TileKind::filter_gradient,
+                                                         .tile_h = problem.tile,
+                                                         .tile_w = problem.tile,
+                                                         .row = kWinogradTaps * tap,
+                                                         .pixel = tap,
+                                                         .slot_stride = sums_.stride,
+                                                         .residual = adds}));
+    }
 }
 
 template <class Visit>
@@ -166,10 +176,8 @@ void WinogradWeightsPass::sum_block(const TileBlock& tiles, bool first, const Pa
 void WinogradWeightsPass::expand(const Operand& operand, const void* from, const TileBlock& tiles,
                                  std::int64_t block, float* slots) const {
     for (int which = 0; which < TileBlock::kClasses; ++which) {
-        operand.tiles.transform({.src = from,
-                                 .dst = slots + operand.column(block),
-                                 .slot_stride = operand.slots.stride},
-                                operand.slots.ld, tiles, which, block);
+        operand.tiles->transform({.pixels = from, .slots = slots + operand.column(block)},
+                                 operand.slots.ld, tiles, which, block);
     }
 }
 
@@ -193,20 +201,14 @@ void WinogradWeightsPass::reduce(std::int64_t pair, const float* sums, bool firs
     const std::int64_t out = pair / in_.blocks.per_group();
     const std::int64_t in = pair % in_.blocks.per_group();
     const std::int64_t width = out_.blocks.block;
-    const std::int64_t tap = in_.blocks.block * width;
-    float* const block = diff_weights + pair * kWinogradTaps * kWinogradTaps * tap;
-    for (std::int64_t c = 0; c < in_.blocks.in_block(in); ++c) {
-        float* const row = block + c * width;
-        reduce_({.src = sums + c * sums_.ld,
-                 .dst = row,
-                 .row = kWinogradTaps * tap,
-                 .pixel = tap,
-                 .rows = {0, kWinogradTaps},
-                 .columns = {0, kWinogradTaps},
-                 .channels = out_.blocks.in_block(out % out_.blocks.per_group()),
-                 .slot_stride = sums_.stride,
-                 .residual = first ? nullptr : row});
-    }
+    const std::int64_t filters = kWinogradTaps * kWinogradTaps * in_.blocks.block * width;
+    const RowArgs::Operand gradient(diff_weights + pair * filters, width * size_of(DType::f32));
+    RowArgs args;
+    args.rows = in_.blocks.in_block(in);
+    args.columns = out_.blocks.in_block(out % out_.blocks.per_group());
+    args.operands[0] = {const_cast<float*>(sums), sums_.ld * size_of(DType::f32)};
+    args.operands[1] = args.operands[2] = gradient;
+    (*reduce_[first ? 0 : 1])(args);
 }
 
 }  // namespace dlprim

@@ -11,7 +11,10 @@
 // for any number of threads.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,9 +42,9 @@ public:
 private:
     // One of the two operands of the products.
     struct Operand {
-        TensorTiles tiles;
         ChannelBlocks blocks = {};
         SlotPanels slots = {};
+        std::optional<TensorTiles> tiles = {};
 
         // Columns of a group: whole vectors, so that none writes into the next group.
         std::int64_t width_of_group() const { return whole_vectors(blocks.channels); }
@@ -93,7 +96,7 @@ private:
     WinogradProducts products_;
     std::int64_t pairs_;  // of blocks of channels
     bool keeps_sums_;     // over the blocks of tiles, of all pairs
-    TileFunction reduce_;
+    std::array<std::shared_ptr<const RowKernel>, 2> reduce_;  // which add to what is there, or not
 };
 
 }  // namespace dlprim

@@ -22,10 +22,12 @@ struct Tile {
 std::vector<Tile> tiles_in(const TileBlock& block) {
     std::vector<Tile> tiles;
     for (int which = 0; which < TileBlock::kClasses; ++which) {
-        block.for_each(
-            which, [&](std::int64_t t, std::int64_t image, std::int64_t row, std::int64_t column) {
-                tiles.push_back({t, image, row, column, which});
-            });
+        block.for_each(which,
+                       [&](std::int64_t t, std::int64_t image, std::int64_t row, Range columns) {
+                           for (; columns.begin < columns.end; ++columns.begin) {
+                               tiles.push_back({t++, image, row, columns.begin, which});
+                           }
+                       });
     }
     return tiles;
 }

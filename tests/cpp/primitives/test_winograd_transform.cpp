@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 
 #include "primitives/winograd/winograd_transform.h"
+#include "rows/row_kernel.h"
 #include "typed_numbers.h"
 #include "winograd_matrices.h"
 
@@ -40,10 +41,6 @@ std::vector<Isa> isas() {
     return usable;
 }
 
-std::int64_t whole_lanes(std::int64_t channels) {
-    return (channels + kWinogradLanes - 1) / kWinogradLanes * kWinogradLanes;
-}
-
 bool is_zero(const std::vector<double>& row) {
     return std::all_of(row.begin(), row.end(), [](double each) { return each == 0; });
 }
@@ -67,22 +64,19 @@ std::pair<double, double> both_sides(const std::vector<double>& h, const std::ve
 // ---------------------------------------------------------------- to slots
 
 struct Expansion {
-    TileKind kind;
-    DType dtype;  // as stored
-    std::pair<int, int> tile;
+    TileTransform patch;  // but for where pixels and slots lie
     Matrix h;
     Matrix w;
-    TileTransform patch;  // which pixels exist, and channels
-    bool inside;
+    std::int64_t channels;
 
     // Elements of the storage for one that is counted.
     bool in_pairs() const {
-        return kind == TileKind::even_pair_filter || kind == TileKind::odd_pair_filter;
+        return patch.kind == TileKind::even_pair_filter || patch.kind == TileKind::odd_pair_filter;
     }
     std::int64_t high() const { return patch.rows.end - patch.rows.begin; }
     std::int64_t wide() const { return patch.columns.end - patch.columns.begin; }
     std::int64_t slots() const { return static_cast<std::int64_t>(h.rows.size() * w.rows.size()); }
-    std::int64_t stride() const { return whole_lanes(patch.channels) + kWinogradLanes; }
+    std::int64_t stride() const { return whole_vectors(channels) + kWinogradLanes; }
 };
 
 // Empty where slots hold what they should, and nothing else was written.
@@ -93,20 +87,19 @@ std::string fault(const Expansion& it, const Numbers& src, const Numbers& out) {
         const auto& column = it.w.rows[at(slot) % it.w.rows.size()];
         for (std::int64_t c = 0; c < it.stride(); ++c) {
             const float actual = out.get(slot * it.stride() + c);
-            if (is_zero(row) || is_zero(column) || c >= whole_lanes(patch.channels)) {
+            if (is_zero(row) || is_zero(column) || c >= it.channels) {
                 if (actual != kPoison) return "slot " + std::to_string(slot) + " overwritten";
                 continue;
             }
-            if (c >= patch.channels) continue;
             const auto [sum, magnitude] = both_sides(row, column, [&](int i, int j) {
                 const bool exists = i >= patch.rows.begin && i < patch.rows.end &&
                                     j >= patch.columns.begin && j < patch.columns.end;
                 if (!exists) return 0.0F;
                 const std::int64_t pixel =
                     (i - patch.rows.begin) * it.wide() + j - patch.columns.begin;
-                const std::int64_t element = pixel * patch.channels + c;
+                const std::int64_t element = pixel * it.channels + c;
                 if (!it.in_pairs()) return src.get(element);
-                return src.get(2 * element + (it.kind == TileKind::odd_pair_filter ? 1 : 0));
+                return src.get(2 * element + (patch.kind == TileKind::odd_pair_filter ? 1 : 0));
             });
             if (!(std::abs(actual - sum) <= kPerTerm * magnitude)) {
                 return "slot " + std::to_string(slot) + " channel " + std::to_string(c);
@@ -116,29 +109,38 @@ std::string fault(const Expansion& it, const Numbers& src, const Numbers& out) {
     return "";
 }
 
+RowArgs args_of(std::int64_t channels, const std::vector<const void*>& operands) {
+    RowArgs args;
+    args.rows = 1;
+    args.columns = channels;
+    std::size_t next = 0;
+    for (const void* operand : operands) args.operands[next++] = {const_cast<void*>(operand), 0};
+    return args;
+}
+
 // Only the pixels that exist are in memory, flush with the fence; behind the slots is one, too.
 void check_expand(const Expansion& it) {
     const std::int64_t each = it.in_pairs() ? 2 : 1;
     TileTransform patch = it.patch;
-    patch.row = it.wide() * patch.channels;
-    patch.pixel = patch.channels;
+    patch.row = it.wide() * it.channels;
+    patch.pixel = it.channels;
     patch.slot_stride = it.stride();
     const std::int64_t first = patch.rows.begin * patch.row + patch.columns.begin * patch.pixel;
     for (const Fence fence : {Fence::before, Fence::after}) {
-        const Numbers src(it.dtype, it.high() * patch.row * each, fence);
+        const Numbers src(patch.dtype, it.high() * patch.row * each, fence);
         const Numbers out(DType::f32, it.slots() * it.stride(), fence);
-        src.draw(static_cast<unsigned>(patch.channels));
-        patch.src =
-            reinterpret_cast<const char*>(src.address(0)) - first * each * size_of(it.dtype);
-        patch.dst = out.floats();
+        src.draw(static_cast<unsigned>(it.channels));
+        const RowArgs args = args_of(it.channels, {reinterpret_cast<const char*>(src.address(0)) -
+                                                       first * each * size_of(patch.dtype),
+                                                   out.floats()});
         for (const Isa isa : isas()) {
             CAPTURE(name_of(isa));
-            CAPTURE(name_of(it.dtype));
-            CAPTURE(patch.channels);
-            CAPTURE(it.tile.first);
-            CAPTURE(it.tile.second);
+            CAPTURE(name_of(patch.dtype));
+            CAPTURE(it.channels);
+            CAPTURE(patch.tile_h);
+            CAPTURE(patch.tile_w);
             out.poison();
-            tile_function(isa, it.kind, it.dtype, it.tile.first, it.tile.second, it.inside)(patch);
+            (*row_kernel(tile_program(patch), isa))(args);
             CHECK(fault(it, src, out) == "");
         }
     }
@@ -148,19 +150,22 @@ void check_expand(const Expansion& it) {
 void check_rims(TileKind kind, int rim, Matrix (*matrix)(int)) {
     for (const auto& [tile_h, tile_w] : kTiles) {
         const int high = tile_h + rim, wide = tile_w + rim;
-        const TileTransform patches[] = {{.rows = {0, high}, .columns = {0, wide}},
-                                         {.rows = {1, high}, .columns = {1, wide}},
-                                         {.rows = {0, high - 1}, .columns = {1, 2}},
-                                         {.rows = {high - 1, high}, .columns = {0, wide - 1}}};
+        const std::pair<Range, Range> patches[] = {{{0, high}, {0, wide}},
+                                                   {{1, high}, {1, wide}},
+                                                   {{0, high - 1}, {1, 2}},
+                                                   {{high - 1, high}, {0, wide - 1}}};
         for (const DType dtype : {DType::f32, DType::bf16}) {
             for (const std::int64_t channels : kChannels) {
-                for (TileTransform patch : patches) {
-                    patch.channels = channels;
-                    const std::pair tile{tile_h, tile_w};
-                    Expansion it{kind, dtype, tile, matrix(tile_h), matrix(tile_w), patch, false};
-                    check_expand(it);
-                    it.inside = it.high() == high && it.wide() == wide;
-                    if (it.inside) check_expand(it);
+                for (const auto& [rows, columns] : patches) {
+                    check_expand({{.kind = kind,
+                                   .dtype = dtype,
+                                   .tile_h = tile_h,
+                                   .tile_w = tile_w,
+                                   .rows = rows,
+                                   .columns = columns},
+                                  matrix(tile_h),
+                                  matrix(tile_w),
+                                  channels});
                 }
             }
         }
@@ -180,8 +185,15 @@ TEST_CASE("filters to slots") {
         for (const int tile : {4, 2}) {
             for (const std::int64_t channels : kChannels) {
                 const Matrix matrix = filter_matrix(tile);
-                const TileTransform patch{.rows = {0, 3}, .columns = {0, 3}, .channels = channels};
-                check_expand({kind, dtype, {tile, tile}, matrix, matrix, patch, true});
+                check_expand({{.kind = kind,
+                               .dtype = dtype,
+                               .tile_h = tile,
+                               .tile_w = tile,
+                               .rows = {0, 3},
+                               .columns = {0, 3}},
+                              matrix,
+                              matrix,
+                              channels});
             }
         }
     }
@@ -190,20 +202,18 @@ TEST_CASE("filters to slots") {
 // ---------------------------------------------------------------- from slots
 
 struct Reduction {
-    DType dtype;
-    Matrix h;  // a row for each result
+    TileTransform patch;  // but for where pixels and slots lie
+    Matrix h;             // a row for each result
     Matrix w;
-    int rows;  // that exist
-    int columns;
     std::int64_t channels;
-    bool fused;  // bias, residual and relu
+    bool biased;
 
     std::int64_t pixel() const { return channels + kGap; }
-    std::int64_t row() const { return columns * pixel(); }
+    std::int64_t row() const { return patch.columns.end * pixel(); }
     // The gap behind the last pixel is not there.
-    std::int64_t size() const { return rows * row() - kGap; }
+    std::int64_t size() const { return patch.rows.end * row() - kGap; }
     std::int64_t slots() const { return h.columns * w.columns; }
-    std::int64_t stride() const { return whole_lanes(channels); }
+    std::int64_t stride() const { return whole_vectors(channels); }
 };
 
 struct Sources {
@@ -223,45 +233,44 @@ std::string fault(const Reduction& it, const Sources& from, const Numbers& dst) 
         auto [sum, bound] = both_sides(
             it.h.rows[at(element / it.row())], it.w.rows[at(element % it.row() / it.pixel())],
             [&](int i, int j) { return from.slots.get((i * it.w.columns + j) * it.stride() + c); });
-        if (it.fused) {
-            sum = std::max(0.0, sum + from.bias.get(c) + from.residual.get(element));
-            bound += std::abs(from.bias.get(c)) + std::abs(from.residual.get(element));
+        for (const double added : {it.biased ? from.bias.get(c) : 0.0F,
+                                   it.patch.residual ? from.residual.get(element) : 0.0F}) {
+            sum += added;
+            bound += std::abs(added);
         }
-        bound = kPerTerm * bound + (it.dtype == DType::bf16 ? kHalf * std::abs(sum) : 0);
+        if (it.patch.relu) sum = std::max(0.0, sum);
+        bound = kPerTerm * bound + (it.patch.dtype == DType::bf16 ? kHalf * std::abs(sum) : 0);
         if (!(std::abs(actual - sum) <= bound)) return "element " + std::to_string(element);
     }
     return "";
 }
 
-// `function(isa)` is the transform. Memory ends with the last channel of the last result.
-template <class Function>
-void check_reduce(const Reduction& it, const Function& function) {
+// Memory ends with the last channel of the last result.
+void check_reduce(const Reduction& it) {
+    TileTransform patch = it.patch;
+    patch.row = it.row();
+    patch.pixel = it.pixel();
+    patch.slot_stride = it.stride();
     for (const Fence fence : {Fence::before, Fence::after}) {
         const Sources from{{DType::f32, it.slots() * it.stride(), fence},
                            {DType::f32, it.channels, fence},
-                           {it.dtype, it.size(), fence}};
+                           {patch.dtype, it.size(), fence}};
         from.slots.draw(1);
         from.bias.draw(2);
         from.residual.draw(3);
-        const Numbers dst(it.dtype, it.size(), fence);
+        const Numbers dst(patch.dtype, it.size(), fence);
+        std::vector<const void*> operands = {from.slots.floats()};
+        if (patch.residual) operands.push_back(from.residual.address(0));
+        if (it.biased) operands.push_back(from.bias.floats());
+        operands.push_back(dst.address(0));
         for (const Isa isa : isas()) {
             CAPTURE(name_of(isa));
-            CAPTURE(name_of(it.dtype));
+            CAPTURE(name_of(patch.dtype));
             CAPTURE(it.channels);
-            CAPTURE(it.rows);
-            CAPTURE(it.columns);
+            CAPTURE(patch.rows.end);
+            CAPTURE(patch.columns.end);
             dst.poison();
-            function(isa)({.src = from.slots.floats(),
-                           .dst = dst.address(0),
-                           .row = it.row(),
-                           .pixel = it.pixel(),
-                           .rows = {0, it.rows},
-                           .columns = {0, it.columns},
-                           .channels = it.channels,
-                           .slot_stride = it.stride(),
-                           .bias = it.fused ? from.bias.floats() : nullptr,
-                           .residual = it.fused ? from.residual.address(0) : nullptr,
-                           .relu = it.fused});
+            (*row_kernel(tile_program(patch), isa))(args_of(it.channels, operands));
             CHECK(fault(it, from, dst) == "");
         }
     }
@@ -270,16 +279,21 @@ void check_reduce(const Reduction& it, const Function& function) {
 TEST_CASE("slots to results") {
     for (const auto& [tile_h, tile_w] : kTiles) {
         const Matrix h = transposed(powers(tile_h, tile_h)), w = transposed(powers(tile_w, tile_w));
-        const auto function = [&, high = tile_h, wide = tile_w](DType dtype) {
-            return [=](Isa isa) {
-                return tile_function(isa, TileKind::result, dtype, high, wide, true);
-            };
-        };
         for (const DType dtype : {DType::f32, DType::bf16}) {
             for (const std::int64_t channels : kChannels) {
                 for (const bool fused : {false, true}) {
-                    check_reduce({dtype, h, w, tile_h, tile_w, channels, fused}, function(dtype));
-                    check_reduce({dtype, h, w, tile_h - 1, 1, channels, fused}, function(dtype));
+                    TileTransform patch{.kind = TileKind::result,
+                                        .dtype = dtype,
+                                        .tile_h = tile_h,
+                                        .tile_w = tile_w,
+                                        .rows = {0, tile_h},
+                                        .columns = {0, tile_w},
+                                        .residual = fused,
+                                        .relu = fused};
+                    check_reduce({patch, h, w, channels, true});
+                    patch.rows.end = tile_h - 1;
+                    patch.columns.end = 1;
+                    check_reduce({patch, h, w, channels, true});
                 }
             }
         }
@@ -290,9 +304,18 @@ TEST_CASE("slots to the gradient of a filter") {
     for (const int tile : {4, 2}) {
         const Matrix matrix = transposed(filter_matrix(tile));
         for (const std::int64_t channels : kChannels) {
-            check_reduce({DType::f32, matrix, matrix, 3, 3, channels, false}, [&](Isa isa) {
-                return tile_function(isa, TileKind::filter_gradient, DType::f32, tile, tile, true);
-            });
+            for (const bool adds : {false, true}) {
+                check_reduce({{.kind = TileKind::filter_gradient,
+                               .tile_h = tile,
+                               .tile_w = tile,
+                               .rows = {0, 3},
+                               .columns = {0, 3},
+                               .residual = adds},
+                              matrix,
+                              matrix,
+                              channels,
+                              false});
+            }
         }
     }
 }
