@@ -47,8 +47,9 @@ TEST_CASE("plans for AVX2 where a multiply-add takes four cycles do without tile
 TEST_CASE("tiles have no more rows of A than stay in the cache when they share its sets") {
     const auto most_rows = [](std::int64_t lda, const Machine& machine) {
         const BrgemmSpec spec = validated({.m = 64, .n = 16, .k = 64, .lda = lda});
+        const BrgemmPlan plan = make_plan(spec, Isa::avx512, machine);
         int most = 0;
-        for (const RowGroup& rows : make_plan(spec, Isa::avx512, machine).columns.front().rows) {
+        for (const RowGroup& rows : plan.columns.front().rows) {
             most = std::max(most, rows.tile.rows);
         }
         return most;
