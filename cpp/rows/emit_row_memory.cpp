@@ -1,4 +1,5 @@
 // Memory of a row program: operands, scratch, single values, and partial vectors.
+#include <algorithm>
 #include <cstddef>
 
 #include "rows/row_emitter.h"
@@ -49,8 +50,53 @@ void RowEmitter::load_elements_of(int operand, std::int32_t offset, int to, Lane
     fetch_ahead(operand, from, lane.index);
     if (lane.masked && !avx512()) {
         load_part(to, from, dtype);
+    } else if (dtype == DType::bf16 && widens_) {
+        widen(to, from, lane.masked);
     } else {
         load_elements(to, from, dtype, lane.masked);
+    }
+}
+
+// One shuffle in place of one and a shift. On AVX-512 what it does lies in the last register, if
+// the program leaves that.
+void RowEmitter::prepare_widening() {
+    const auto& operands = plan_.spec.operands;
+    const bool has_halves = std::any_of(operands.begin(), operands.end(), [](const auto& it) {
+        return it.dtype == DType::bf16 && !it.written;
+    });
+    widens_ = has_halves && (!avx512() || plan_.registers.total <= kWidening);
+    if (!widens_ || !avx512()) return;
+    mov(eax, 0xAAAAAAAA);
+    kmovd(k4, eax);
+    vmovups(vector(kWidening), ptr[rip + upper_halves_]);
+}
+
+void RowEmitter::widen(int to, const Place& from, bool masked) {
+    const Vector v = vector(to);
+    if (!avx512()) {
+        vbroadcastf128(Xbyak::Ymm(to), ptr[from]);
+        return vpshufb(v, v, ptr[rip + upper_halves_]);
+    }
+    const Xbyak::Ymm halves(to);
+    if (masked) {
+        vmovdqu16(halves | tail_mask() | T_z, ptr[from]);
+    } else {
+        vmovups(halves, ptr[from]);
+    }
+    vpermw(v | k4 | T_z, vector(kWidening), v);
+}
+
+void RowEmitter::emit_upper_halves() {
+    if (!widens_) return;
+    align(64);
+    L(upper_halves_);
+    for (int lane = 0; lane < lanes_; ++lane) {
+        if (avx512()) {
+            dd(static_cast<std::uint32_t>(lane * 0x10001));
+        } else {
+            constexpr std::uint32_t kZeros = 0x8080, kFirst = 0x0100;
+            dd((kFirst + static_cast<std::uint32_t>(lane) * 0x0202) << 16 | kZeros);
+        }
     }
 }
 

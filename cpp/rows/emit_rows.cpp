@@ -57,6 +57,7 @@ std::vector<std::uint8_t> RowEmitter::emit() {
     epilogue();
     narrow_subnormals();
     emit_constants();
+    emit_upper_halves();
     if (!avx512()) {
         align(32);
         L(partial_masks_);
@@ -75,6 +76,7 @@ void RowEmitter::prologue() {
     sub(rsp, frame_bytes(plan_));
     and_(rsp, -64);
     ends_of_row();
+    prepare_widening();
     point_at_operands();
     point_at_scratch();
 }

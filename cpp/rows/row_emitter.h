@@ -25,6 +25,7 @@ inline constexpr std::uint8_t kOrdered = 7;
 class RowEmitter : private ElementAssembler {
 public:
     static constexpr std::size_t kMostCodeBytes = 1 << 19;
+    static constexpr int kWidening = 31;  // AVX-512
 
     // `plan` and the buffer of kMostCodeBytes must outlive the emitter.
     RowEmitter(const RowPlan& plan, void* buffer);
@@ -79,6 +80,9 @@ private:
     Xbyak::Address pointer_of(int operand);
     Place argument(int operand) const;
     void load_elements_of(int operand, std::int32_t offset, int to, Lane lane);
+    void prepare_widening();
+    void widen(int to, const Place& from, bool masked);
+    void emit_upper_halves();
     void add_chosen(const RowStep& step, int to, Lane lane);
     void store_tensor(const RowStep& step, Lane lane);
     void add_to_column(const RowStep& step, Lane lane);
@@ -161,6 +165,8 @@ private:
     std::deque<Narrowing> narrowings_;
     Xbyak::Label partial_masks_;
     Xbyak::Label lane_bits_;
+    Xbyak::Label upper_halves_;
+    bool widens_ = false;  // bfloat16 by a shuffle
 };
 
 // A value as an operand of an instruction, wherever it is.

@@ -67,6 +67,19 @@ void finish(RowBuilder& row, DType dtype, Sums& sums, const DepthwiseDistances& 
     write_each(row, {RowOp::store_bits, RowShape::bits, DType::u8}, apart.mask_pixel, sums);
 }
 
+// What the next row of results will be the first to read.
+void fetch_rows(RowBuilder& row, const DepthwiseTile& tile, std::int64_t rows,
+                const DepthwiseDistances& apart) {
+    constexpr std::uint8_t kSrc = 0;
+    const std::int64_t end = std::min(tile.columns.end, tile.results * tile.step);
+    for (std::int64_t r = 0; r < apart.fetched_rows; ++r) {
+        const std::int64_t below = (rows - 1) * apart.src_row + (r + 1) * apart.fetched_row;
+        for (std::int64_t column = tile.columns.begin; column < end; ++column) {
+            row.fetch(kSrc, below + column * apart.src_pixel);
+        }
+    }
+}
+
 }  // namespace
 
 RowSpec convolution_program(DType dtype, const DepthwiseTile& tile, const DepthwiseSums& part,
@@ -90,6 +103,7 @@ RowSpec convolution_program(DType dtype, const DepthwiseTile& tile, const Depthw
             sum = sum ? multiply_add(x, w, *sum) : x * w;
         });
     }
+    if (part.end) fetch_rows(row, tile, part.rows, apart);
     if (part.end) {
         finish(row, dtype, sums, apart, epilogue);
     } else {

@@ -37,6 +37,9 @@ struct DepthwiseDistances {
     std::int64_t dst_pixel = 0;
     std::int64_t sums_pixel = 0;
     std::int64_t mask_pixel = 0;
+    // Rows of src behind those of the filter that are fetched for the next row of results.
+    std::int64_t fetched_rows = 0;
+    std::int64_t fetched_row = 0;
 };
 
 // Where the filter has more rows than a program, float32 sums go from one to the next.
