@@ -8,7 +8,7 @@
 #include "primitives/depthwise/depthwise_geometry.h"
 #include "primitives/depthwise/depthwise_rows.h"
 #include "primitives/nest/fixed_parts.h"
-#include "primitives/reorder/pack_rows.h"
+#include "primitives/reorder/serial_moves.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
 
@@ -111,14 +111,13 @@ private:
     void write_block(std::int64_t b) const {
         const DType to = tensors_.to;
         const std::int64_t taps = problem_.shape.R * problem_.shape.S;
-        const auto round = row_functions(usable_isa()).round;
         for (std::int64_t tap = 0; tap < taps; ++tap) {
             const float* const sum = sums(0, b) + tap * tap_distance_;
             char* const dst = at(tensors_.result, (b * taps + tap) * blocks_.block * size_of(to));
             if (to == DType::f32) {
                 std::memcpy(dst, sum, static_cast<std::size_t>(blocks_.block) * sizeof(float));
             } else {
-                round(sum, reinterpret_cast<std::uint16_t*>(dst), blocks_.block);
+                round_row(sum, reinterpret_cast<std::uint16_t*>(dst), blocks_.block);
             }
         }
     }

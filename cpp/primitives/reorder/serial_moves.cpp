@@ -1,0 +1,126 @@
+#include "primitives/reorder/serial_moves.h"
+
+#include <cstring>
+#include <memory>
+
+#include "primitives/tensor/partition.h"
+#include "rows/row_builder.h"
+#include "rows/row_kernel.h"
+
+namespace dlprim {
+namespace {
+
+// Tiles of one size, from a place in a row of src and one in a row of dst on, that follow each
+// other along one of these. It is passed as it is: to copy what was just written in parts waits for
+// all stores before it, those of tiles.
+struct Strip {
+    std::int64_t across = 0;
+    std::int64_t down = 0;
+    std::int64_t src_bytes = kTileSide;
+    std::int64_t dst_bytes = kTileSide;
+    std::int64_t count = 1;
+    bool goes_down = true;
+};
+
+void move(const TransposedMatrix& it, const Strip& strip) {
+    const std::int64_t unit = it.tile.unit, units = kTileSide / unit;
+    const std::int64_t row = strip.down / unit, column = strip.across / unit;
+    const bool lists_src = it.src_rows.list != nullptr, lists_dst = it.dst_rows.list != nullptr;
+    const bool goes_down = strip.goes_down;
+    const std::int64_t list_step = units * std::int64_t{sizeof(std::int64_t)};
+    move_kernel({.unit = it.tile.unit,
+                 .rounds = it.tile.rounds,
+                 .second_is_zero = it.tile.second_is_zero,
+                 .lists_src = lists_src,
+                 .lists_dst = lists_dst,
+                 .reads_ahead = it.tile.reads_ahead,
+                 .src_bytes = static_cast<std::uint8_t>(strip.src_bytes),
+                 .dst_bytes = strip.dst_bytes})(
+        {.src = it.src + strip.across * it.tile.scale() + it.src_rows.offset(row),
+         .dst = it.dst + strip.down + it.dst_rows.offset(column),
+         .src_row = it.src_rows.stride,
+         .dst_row = it.dst_rows.stride,
+         .src_rows = lists_src ? it.src_rows.list + row : nullptr,
+         .dst_rows = lists_dst ? it.dst_rows.list + column : nullptr,
+         .count = strip.count,
+         .src_step = goes_down ? it.src_rows.offset(units) : kTileSide * it.tile.scale(),
+         .dst_step = goes_down ? kTileSide : it.dst_rows.offset(units),
+         .src_rows_step = goes_down ? list_step : 0,
+         .dst_rows_step = goes_down ? 0 : list_step});
+}
+
+std::shared_ptr<const RowKernel> conversion(DType from, DType to) {
+    RowBuilder row;
+    row.store(to, row.tensor(from));
+    return row_kernel(row.spec());
+}
+
+void convert(const RowKernel& kernel, const ConvertedRows& it) {
+    if (it.rows == 0 || it.columns == 0) return;
+    RowArgs args;
+    args.rows = it.rows;
+    args.columns = it.columns;
+    args.operands[0] = {const_cast<void*>(it.src), it.src_row};
+    args.operands[1] = {it.dst, it.dst_row};
+    kernel(args);
+}
+
+}  // namespace
+
+// Down, so that neighbours in dst follow each other.
+void transpose(const TransposedMatrix& it) {
+    const Blocks across{it.src_bytes, kTileSide};
+    if (it.dst_bytes <= kTileSide) {
+        const std::int64_t whole = it.src_bytes / kTileSide, begin = whole * kTileSide;
+        if (whole > 0) move(it, {0, 0, kTileSide, it.dst_bytes, whole, false});
+        if (begin < it.src_bytes) move(it, {begin, 0, it.src_bytes - begin, it.dst_bytes});
+        return;
+    }
+    const std::int64_t whole = it.dst_bytes / kTileSide;
+    const std::int64_t left = it.dst_bytes % kTileSide;
+    std::int64_t begin = whole * kTileSide;
+    // Stores of parts of a vector that lie in two lines take several times as long as whole ones:
+    // the last tile overlaps the one before it.
+    if (left % it.tile.unit == 0) begin = it.dst_bytes - kTileSide;
+    for (std::int64_t i = 0; i < across.count(); ++i) {
+        const Range columns = across.at(i);
+        move(it, {columns.begin, 0, columns.size(), kTileSide, whole});
+        if (left > 0) move(it, {columns.begin, begin, columns.size(), it.dst_bytes - begin});
+    }
+}
+
+void group(const GroupedRows& it) {
+    const std::int64_t size = elements_per_word(it.to);
+    MoveSpec spec{.way = MoveSpec::Way::group,
+                  .unit = static_cast<std::uint8_t>(size_of(it.to)),
+                  .rounds = it.from != it.to,
+                  .src_bytes = 4,
+                  .dst_bytes = it.columns * 4};
+    const std::int64_t whole = it.rows / size;
+    MoveArgs args{.src = static_cast<const char*>(it.src),
+                  .dst = static_cast<char*>(it.dst),
+                  .src_row = it.src_row,
+                  .count = whole,
+                  .src_step = size * it.src_row,
+                  .dst_step = it.dst_row};
+    if (it.columns == 0) return;
+    if (whole > 0) move_kernel(spec)(args);
+    if (it.rows % size == 0) return;
+    spec.src_bytes = static_cast<std::uint8_t>(it.rows % size * size_of(it.to));
+    args.src += whole * args.src_step;
+    args.dst += whole * args.dst_step;
+    args.count = 1;
+    move_kernel(spec)(args);
+}
+
+void round_rows(const ConvertedRows& it) {
+    static const auto& kernel = *new auto(conversion(DType::f32, DType::bf16));
+    convert(*kernel, it);
+}
+
+void widen_rows(const ConvertedRows& it) {
+    static const auto& kernel = *new auto(conversion(DType::bf16, DType::f32));
+    convert(*kernel, it);
+}
+
+}  // namespace dlprim
