@@ -31,9 +31,9 @@ struct MoveKey {
 struct MoveKeyHash {
     std::size_t operator()(const MoveKey& key) const noexcept {
         const MoveSpec& spec = key.spec;
-        const unsigned flags = static_cast<unsigned>(spec.way) + 2U * spec.rounds +
-                               4U * spec.second_is_zero + 8U * spec.reads_ahead +
-                               16U * spec.lists_src + 32U * spec.lists_dst;
+        const unsigned flags = spec.rounds + 2U * spec.second_is_zero + 4U * spec.reads_ahead +
+                               8U * spec.lists_src + 16U * spec.lists_dst +
+                               32U * static_cast<unsigned>(spec.way);
         const std::uint64_t packed =
             ((static_cast<std::uint64_t>(spec.dst_bytes) * 128 + flags) * 128 + spec.src_bytes) *
                 16 +
@@ -118,6 +118,19 @@ void reference_groups(const MoveSpec& spec, const char* src, char* dst, const Mo
     }
 }
 
+void reference_threes(const MoveSpec& spec, const char* src, char* dst, const MoveArgs& args) {
+    const std::int64_t unit = spec.unit;
+    const bool joins = spec.way == MoveSpec::Way::join_three;
+    for (std::int64_t i = 0; i < kTileSide / unit; ++i) {
+        for (std::int64_t part = 0; part < 3; ++part) {
+            const std::int64_t triple = (3 * i + part) * unit;
+            const std::int64_t row = part * (joins ? args.src_row : args.dst_row) + i * unit;
+            std::memcpy(dst + (joins ? triple : row), src + (joins ? row : triple),
+                        static_cast<std::size_t>(unit));
+        }
+    }
+}
+
 }  // namespace
 
 void reference_move(const MoveSpec& spec, const MoveArgs& args) {
@@ -127,8 +140,11 @@ void reference_move(const MoveSpec& spec, const MoveArgs& args) {
         char* const dst = args.dst + i * args.dst_step;
         it.src_rows = args.src_rows + i * args.src_rows_step / 8;
         it.dst_rows = args.dst_rows + i * args.dst_rows_step / 8;
-        const bool transposes = spec.way == MoveSpec::Way::transpose;
-        transposes ? reference_tile(spec, src, dst, it) : reference_groups(spec, src, dst, it);
+        switch (spec.way) {
+            case MoveSpec::Way::transpose: reference_tile(spec, src, dst, it); break;
+            case MoveSpec::Way::group: reference_groups(spec, src, dst, it); break;
+            default: reference_threes(spec, src, dst, it);
+        }
     }
 }
 
@@ -147,8 +163,8 @@ void MoveKernel::operator()(const MoveArgs& args) const {
 }
 
 std::string MoveKernel::name() const {
-    const bool transposes = spec_.way == MoveSpec::Way::transpose;
-    return "move_" + std::string(name_of(isa_)) + (transposes ? "_transpose" : "_group") +
+    constexpr std::array kWays = {"_transpose", "_group", "_join", "_split"};
+    return "move_" + std::string(name_of(isa_)) + kWays.at(static_cast<std::size_t>(spec_.way)) +
            std::to_string(spec_.unit) + "_" + std::to_string(spec_.src_bytes) + "x" +
            std::to_string(spec_.dst_bytes) + (spec_.rounds ? "_rounded" : "") +
            (spec_.second_is_zero ? "_alone" : "") + (spec_.lists_src ? "_from_list" : "") +

@@ -24,6 +24,10 @@ struct MoveSpec {
         transpose,
         // dst[j] is the word of src[0][j], src[1][j] and so on, in units of one byte or two.
         group,
+        // Three rows to triples, as the channels of an image are, and back: too narrow for tiles,
+        // whose rows are 64 bytes here, too.
+        join_three,
+        split_three,
     };
 
     Way way = Way::transpose;

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "hwy/cache_control.h"
 #include "jit/isa.h"
 #include "primitives/conv/conv_weights.h"
 #include "primitives/reorder/serial_moves.h"
@@ -12,7 +11,7 @@ namespace {
 void fetch(const float* pixel, std::size_t bytes) {
     constexpr std::size_t kLine = 64;
     const auto* const first = reinterpret_cast<const char*>(pixel);
-    for (std::size_t line = 0; line < bytes; line += kLine) hwy::Prefetch(first + line);
+    for (std::size_t line = 0; line < bytes; line += kLine) __builtin_prefetch(first + line);
 }
 
 // Elements from the first block of channels of an image to another one.

@@ -168,6 +168,7 @@ void transpose_piece(const ReorderPlan& plan, const Piece& piece, const RowPlace
         .dst_rows = dst_rows,
         .src_bytes = elements * to,
         .dst_bytes = rows * (plan.pairs_channels ? kWord : std::min(unit, kWord))};
+    matrix.goes_across = plan.goes_across;
     if (!plan.pairs_channels) return transpose(matrix);
     const std::int64_t channel_bytes = plan.taps * from;
     matrix.src_bytes = plan.taps * to;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "jit/machine.h"
 #include "primitives/reorder/joint_digits.h"
 #include "primitives/tensor/partition.h"
 
@@ -43,6 +44,9 @@ public:
         }
         sort_loops();
         plan_.pieces = blocks();
+        const auto bytes = static_cast<double>(plan_.pieces * plan_.rows.cut * plan_.columns.cut *
+                                               plan_.taps * from_bytes_);
+        plan_.goes_across = is_plain_from_ && bytes > this_machine().l2;
         return plan_;
     }
 

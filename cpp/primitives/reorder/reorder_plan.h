@@ -58,6 +58,7 @@ struct ReorderPlan {
     bool has_row_taps = false;  // else they are the columns'
     // Neighbouring channels share a word. Elsewhere it is taps of a column that are neighbours.
     bool pairs_channels = false;
+    bool goes_across = false;                  // see TransposedMatrix
     std::array<PieceLoop, kLoops> loops = {};  // from the outside in
     int loop_count = 0;
     std::int64_t pieces = 1;

@@ -10,6 +10,8 @@
 namespace dlprim {
 namespace {
 
+constexpr std::int64_t kFewTiles = 4;  // too few to be worth a call
+
 // Tiles of one size, from a place in a row of src and one in a row of dst on, that follow each
 // other along one of these. It is passed as it is: to copy what was just written in parts waits for
 // all stores before it, those of tiles.
@@ -49,6 +51,35 @@ void move(const TransposedMatrix& it, const Strip& strip) {
          .dst_rows_step = goes_down ? 0 : list_step});
 }
 
+// One side is three long and dense. Whole vectors, of which the last ones overlap those before.
+void move_triples(const TransposedMatrix& it, MoveSpec::Way way) {
+    const std::int64_t unit = it.tile.unit, triple = 3 * unit;
+    const bool joins = way == MoveSpec::Way::join_three;
+    const std::int64_t bytes = joins ? it.src_bytes : it.dst_bytes;
+    MoveArgs args{.src = it.src,
+                  .dst = it.dst,
+                  .src_row = it.src_rows.stride,
+                  .dst_row = it.dst_rows.stride,
+                  .count = bytes / kTileSide,
+                  .src_step = joins ? kTileSide : 3 * kTileSide,
+                  .dst_step = joins ? 3 * kTileSide : kTileSide};
+    const MoveKernel& kernel = move_kernel({.way = way, .unit = it.tile.unit});
+    kernel(args);
+    if (bytes % kTileSide == 0) return;
+    const std::int64_t last = (bytes - kTileSide) / unit;
+    args.src += last * (joins ? unit : triple);
+    args.dst += last * (joins ? triple : unit);
+    args.count = 1;
+    kernel(args);
+}
+
+bool is_dense_triple(const TransposedMatrix& it, std::int64_t bytes, const RowPlaces& rows,
+                     std::int64_t others) {
+    const std::int64_t triple = 3 * it.tile.unit;
+    return it.tile.unit < 8 && !it.tile.rounds && bytes == triple && rows.stride == triple &&
+           others >= kTileSide && it.src_rows.list == nullptr && it.dst_rows.list == nullptr;
+}
+
 std::shared_ptr<const RowKernel> conversion(DType from, DType to) {
     RowBuilder row;
     row.store(to, row.tensor(from));
@@ -67,25 +98,41 @@ void convert(const RowKernel& kernel, const ConvertedRows& it) {
 
 }  // namespace
 
-// Down, so that neighbours in dst follow each other.
 void transpose(const TransposedMatrix& it) {
-    const Blocks across{it.src_bytes, kTileSide};
-    if (it.dst_bytes <= kTileSide) {
-        const std::int64_t whole = it.src_bytes / kTileSide, begin = whole * kTileSide;
-        if (whole > 0) move(it, {0, 0, kTileSide, it.dst_bytes, whole, false});
-        if (begin < it.src_bytes) move(it, {begin, 0, it.src_bytes - begin, it.dst_bytes});
-        return;
+    if (is_dense_triple(it, it.dst_bytes, it.dst_rows, it.src_bytes)) {
+        return move_triples(it, MoveSpec::Way::join_three);
     }
-    const std::int64_t whole = it.dst_bytes / kTileSide;
-    const std::int64_t left = it.dst_bytes % kTileSide;
-    std::int64_t begin = whole * kTileSide;
+    if (is_dense_triple(it, it.src_bytes, it.src_rows, it.dst_bytes)) {
+        return move_triples(it, MoveSpec::Way::split_three);
+    }
+    const Blocks across{it.src_bytes, kTileSide}, down{it.dst_bytes, kTileSide};
+    const std::int64_t whole_across = it.src_bytes / kTileSide;
+    const std::int64_t whole_down = it.dst_bytes / kTileSide;
     // Stores of parts of a vector that lie in two lines take several times as long as whole ones:
     // the last tile overlaps the one before it.
-    if (left % it.tile.unit == 0) begin = it.dst_bytes - kTileSide;
+    const bool overlaps = whole_down > 0 && it.dst_bytes % kTileSide % it.tile.unit == 0;
+    const auto rows_at = [&](std::int64_t index) {
+        const Range rows = down.at(index);
+        return overlaps && index == whole_down ? Range{rows.end - kTileSide, rows.end} : rows;
+    };
+    if (it.goes_across || (whole_down < kFewTiles && whole_down < whole_across)) {
+        for (std::int64_t i = 0; i < down.count(); ++i) {
+            const Range rows = rows_at(i);
+            if (whole_across > 0) {
+                move(it, {0, rows.begin, kTileSide, rows.size(), whole_across, false});
+            }
+            if (whole_across == across.count()) continue;
+            const Range columns = across.at(whole_across);
+            move(it, {columns.begin, rows.begin, columns.size(), rows.size()});
+        }
+        return;
+    }
     for (std::int64_t i = 0; i < across.count(); ++i) {
         const Range columns = across.at(i);
-        move(it, {columns.begin, 0, columns.size(), kTileSide, whole});
-        if (left > 0) move(it, {columns.begin, begin, columns.size(), it.dst_bytes - begin});
+        if (whole_down > 0) move(it, {columns.begin, 0, columns.size(), kTileSide, whole_down});
+        if (whole_down == down.count()) continue;
+        const Range rows = rows_at(whole_down);
+        move(it, {columns.begin, rows.begin, columns.size(), rows.size()});
     }
 }
 

@@ -28,6 +28,9 @@ struct TransposedMatrix {
     RowPlaces dst_rows = {};
     std::int64_t src_bytes = 0;  // of a row
     std::int64_t dst_bytes = 0;
+    // Few rows of src at a time, as hardware fetches them from memory; else neighbours in dst
+    // follow each other.
+    bool goes_across = false;
 };
 
 void transpose(const TransposedMatrix& matrix);
