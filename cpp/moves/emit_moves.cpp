@@ -127,7 +127,10 @@ private:
     void load_tile(int down, int across) {
         if (!spec_.lists_src) {
             mov(first_row_, src_);
-            if (down > 0) lea(first_row_, ptr[src_ + next_square_ * 2]);
+            if (down > 0) {
+                imul(row_, src_rows_, down / spec_.unit);
+                add(first_row_, row_);
+            }
         }
         for (int square = 0; square < width_; ++square) {
             for (int i = 0; i < units_; ++i) load_rows(square, i, down, across);

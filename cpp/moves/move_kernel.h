@@ -40,7 +40,7 @@ struct MoveSpec {
     bool lists_dst = false;
     bool reads_ahead = false;  // rows are too many or too short for hardware to fetch them
     std::uint8_t src_bytes = kTileSide;  // of a row of src in a tile, or of those in a word
-    std::int64_t dst_bytes = kTileSide;  // of a row of dst; a whole tile's at most, or any
+    std::int64_t dst_bytes = kTileSide;  // of a row of dst: of a tile, or any
 
     std::int64_t scale() const { return rounds ? 2 : 1; }  // bytes of src for one of dst
 

@@ -10,7 +10,7 @@
 namespace dlprim {
 namespace {
 
-constexpr std::int64_t kFewTiles = 4;  // too few to be worth a call
+constexpr std::int64_t kFewTiles = 3;  // less of them on each other are one
 
 // Tiles of one size, from a place in a row of src and one in a row of dst on, that follow each
 // other along one of these. It is passed as it is: to copy what was just written in parts waits for
@@ -105,17 +105,19 @@ void transpose(const TransposedMatrix& it) {
     if (is_dense_triple(it, it.src_bytes, it.src_rows, it.dst_bytes)) {
         return move_triples(it, MoveSpec::Way::split_three);
     }
-    const Blocks across{it.src_bytes, kTileSide}, down{it.dst_bytes, kTileSide};
+    const bool is_short = it.dst_bytes < kFewTiles * kTileSide;
+    const Blocks across{it.src_bytes, kTileSide};
+    const Blocks down{it.dst_bytes, is_short ? it.dst_bytes : kTileSide};
     const std::int64_t whole_across = it.src_bytes / kTileSide;
     const std::int64_t whole_down = it.dst_bytes / kTileSide;
     // Stores of parts of a vector that lie in two lines take several times as long as whole ones:
     // the last tile overlaps the one before it.
-    const bool overlaps = whole_down > 0 && it.dst_bytes % kTileSide % it.tile.unit == 0;
+    const bool overlaps = !is_short && it.dst_bytes % kTileSide % it.tile.unit == 0;
     const auto rows_at = [&](std::int64_t index) {
         const Range rows = down.at(index);
         return overlaps && index == whole_down ? Range{rows.end - kTileSide, rows.end} : rows;
     };
-    if (it.goes_across || (whole_down < kFewTiles && whole_down < whole_across)) {
+    if (it.goes_across || is_short) {
         for (std::int64_t i = 0; i < down.count(); ++i) {
             const Range rows = rows_at(i);
             if (whole_across > 0) {
@@ -129,7 +131,7 @@ void transpose(const TransposedMatrix& it) {
     }
     for (std::int64_t i = 0; i < across.count(); ++i) {
         const Range columns = across.at(i);
-        if (whole_down > 0) move(it, {columns.begin, 0, columns.size(), kTileSide, whole_down});
+        move(it, {columns.begin, 0, columns.size(), kTileSide, whole_down});
         if (whole_down == down.count()) continue;
         const Range rows = rows_at(whole_down);
         move(it, {columns.begin, rows.begin, columns.size(), rows.size()});
