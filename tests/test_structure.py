@@ -29,8 +29,9 @@ LAYERS = {
     "jit": {"jit", "xbyak"},
     "brgemm": {"jit", "brgemm", "xbyak"},
     "rows": {"jit", "rows", "xbyak"},
-    "primitives": {"jit", "brgemm", "rows", "primitives", "hwy"},
-    "bindings": {"jit", "brgemm", "rows", "primitives", "bindings", "pybind11"},
+    "moves": {"jit", "moves", "xbyak"},
+    "primitives": {"jit", "brgemm", "rows", "moves", "primitives", "hwy"},
+    "bindings": {"jit", "brgemm", "rows", "moves", "primitives", "bindings", "pybind11"},
 }
 # Parts of under 40 lines, a header with its source, and why they stand alone.
 SMALL_PARTS = {
@@ -111,7 +112,7 @@ def test_each_dependency_has_one_place(path: Path) -> None:
         assert not re.search(r"\bstd::(thread|jthread|async)\b", text)
     if path.relative_to(CPP).parts[0] != "bindings":
         assert not re.search(r"\bpy(bind11)?::|\bPy(Object|_)", text)
-    if path.relative_to(CPP).parts[0] not in {"jit", "brgemm", "rows"} or path in INSTALLED:
+    if path.relative_to(CPP).parts[0] not in {"jit", "brgemm", "rows", "moves"} or path in INSTALLED:
         assert "xbyak" not in text.lower()
     if path in INSTALLED:
         assert not any(name.startswith("hwy/") for name in names)

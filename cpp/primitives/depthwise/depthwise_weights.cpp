@@ -11,7 +11,7 @@
 #include "primitives/depthwise/depthwise_geometry.h"
 #include "primitives/depthwise/depthwise_programs.h"
 #include "primitives/nest/fixed_parts.h"
-#include "primitives/reorder/pack.h"
+#include "primitives/reorder/serial_moves.h"
 #include "primitives/tensor/parallel.h"
 #include "rows/row_kernel.h"
 
@@ -191,7 +191,7 @@ private:
         if (call.tensors.to == DType::f32) {
             std::memcpy(dst, sums(call, 0, b), static_cast<std::size_t>(size_) * sizeof(float));
         } else {
-            round_to_bf16(sums(call, 0, b), reinterpret_cast<std::uint16_t*>(dst), size_);
+            round_row(sums(call, 0, b), reinterpret_cast<std::uint16_t*>(dst), size_);
         }
     }
 

@@ -5,7 +5,6 @@
 
 #include "jit/element_reference.h"
 #include "primitives/tensor/parallel.h"
-#include "primitives/tensor/workspace.h"
 #include "rows/row_builder.h"
 
 namespace dlprim {
@@ -84,7 +83,7 @@ void NarrowProduct::run(const NarrowOperands& operands) const {
 void NarrowProduct::run_task(const NarrowOperands& operands, Range rows) const {
     const bool narrows = shape_.dtype != DType::f32;
     const std::int64_t count = narrows ? rows.size() * shape_.vector_count : 0;
-    const WorkspacePool::Lease scratch(WorkspacePool::lasting(), count * kFloat);
+    const WorkspacePool::Lease scratch(*workspaces_, count * kFloat);
     Sums sums = sums_;
     sums.first = narrows ? reinterpret_cast<float*>(scratch.data())
                          : static_cast<float*>(operands.out) + rows.begin * sums.row_step;

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "primitives/tensor/partition.h"
+#include "primitives/tensor/workspace.h"
 #include "rows/row_kernel.h"
 
 namespace dlprim {
@@ -63,6 +64,7 @@ private:
     Sums sums_;              // distances
     // Of the first block and of the others, for rows together and for single ones.
     std::array<std::array<std::shared_ptr<const RowKernel>, 2>, 2> kernels_;
+    std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };
 
 }  // namespace dlprim
