@@ -30,7 +30,7 @@ LAYERS = {
     "brgemm": {"jit", "brgemm", "xbyak"},
     "rows": {"jit", "rows", "xbyak"},
     "moves": {"jit", "moves", "xbyak"},
-    "primitives": {"jit", "brgemm", "rows", "moves", "primitives", "hwy"},
+    "primitives": {"jit", "brgemm", "rows", "moves", "primitives"},
     "bindings": {"jit", "brgemm", "rows", "moves", "primitives", "bindings", "pybind11"},
 }
 # Parts of under 40 lines, a header with its source, and why they stand alone.
@@ -114,8 +114,6 @@ def test_each_dependency_has_one_place(path: Path) -> None:
         assert not re.search(r"\bpy(bind11)?::|\bPy(Object|_)", text)
     if "xbyak" not in LAYERS[path.relative_to(CPP).parts[0]] or path in INSTALLED:
         assert "xbyak" not in text.lower()
-    if path in INSTALLED:
-        assert not any(name.startswith("hwy/") for name in names)
 
 
 def test_folders_of_primitives_build_on_each_other_in_order() -> None:
@@ -154,7 +152,7 @@ def test_only_headers_for_users_are_installed() -> None:
     """None that needs a third party, and the parts that have no use of their own stay inside."""
     names = {name_of(path) for path in INSTALLED}
     assert {"cpp/brgemm/brgemm.h", "cpp/primitives/conv/conv2d.h"} <= names
-    assert not any(name.endswith(("-inl.h", "_rows.h", "_assembler.h")) for name in names)
+    assert not any(name.endswith(("_rows.h", "_assembler.h")) for name in names)
     assert len(names) < len(list(CPP.rglob("*.h"))) / 2
 
 
@@ -175,8 +173,7 @@ def test_only_distributed_knows_mpi() -> None:
 @pytest.mark.parametrize("path", sorted(CPP.rglob("*.h")), ids=name_of)
 def test_header_has_a_guard_and_says_why_it_is_there(path: Path) -> None:
     lines = path.read_text().splitlines()
-    repeated = path.name.endswith("-inl.h")  # Highway's: included once per target
-    guard = lines.index("#pragma once") if not repeated else 2
+    guard = lines.index("#pragma once")
     assert 1 <= guard <= 15
     assert all(line.startswith("//") for line in lines[:guard])
 
@@ -273,7 +270,7 @@ def test_python_functions_are_short_and_modules_say_why(path: Path) -> None:
 def free_functions(text: str) -> list[str]:
     """Names and parameter types of the functions that a header defines outside of classes."""
     text = re.sub(r"//.*", "", text)
-    pattern = r"^(?:inline|constexpr|HWY_INLINE)\b[^;={}()]*?\b(\w+)\(([^()]*)\)[^;{}()]*\{"
+    pattern = r"^(?:inline|constexpr)\b[^;={}()]*?\b(\w+)\(([^()]*)\)[^;{}()]*\{"
     found = []
     for name, parameters in re.findall(pattern, text, re.MULTILINE):
         types = [re.sub(r"\s*\b\w+\s*(=.*)?$", "", one.strip()) for one in parameters.split(",")]
