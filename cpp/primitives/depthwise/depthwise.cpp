@@ -76,7 +76,7 @@ public:
         for_rows(single_tiles, [&](Rows rows) {
             const std::int64_t taps = rows_[static_cast<std::size_t>(rows.first)].taps;
             const std::int64_t pixels = taps > rows_together_ ? rows.count * columns_ : 0;
-            const WorkspacePool::Lease sums(WorkspacePool::lasting(), pixels * sums_pixel());
+            const WorkspacePool::Lease sums(workspaces(), pixels * sums_pixel());
             rows.sums = sums.data();
             for (const Run& run : runs) {
                 for (std::int64_t r = 0; r == 0 || r < taps; r += rows_together_) {
@@ -86,7 +86,10 @@ public:
         });
     }
 
-    std::int64_t scratch_bytes() const override { return 0; }
+    std::int64_t scratch_bytes() const override {
+        if (problem_.shape.R <= rows_together_) return 0;
+        return num_threads() * rows_of_task() * columns_ * sums_pixel();
+    }
 
 private:
     // Some rows of a block of channels of an image that see the same taps.
@@ -219,11 +222,13 @@ private:
     // Of what is read, from a row of results to the next that sees the same taps.
     std::int64_t row_step() const { return forward_ ? problem_.shape.stride_h : 1; }
 
+    std::int64_t rows_of_task() const { return std::max<std::int64_t>(kTaskBytes / to_.row, 1); }
+
     // body(rows) for all rows of results. Neighbouring rows go to one thread, since they read the
     // same rows.
     template <class Body>
     void for_rows(bool together, const Body& body) const {
-        const Blocks bands{std::ssize(rows_), std::max<std::int64_t>(kTaskBytes / to_.row, 1)};
+        const Blocks bands{std::ssize(rows_), rows_of_task()};
         const Blocks groups = block_groups(problem_);
         // Blocked, a block of an image is contiguous; channels-last, a row of all blocks is.
         const std::int64_t inner = is_blocked() ? bands.count() : groups.count();
