@@ -87,9 +87,8 @@ public:
     }
 
     std::int64_t scratch_bytes() const override {
-        const bool adds = std::any_of(rows_.begin(), rows_.end(),
-                                      [&](const SeenTaps& it) { return it.taps > rows_together_; });
-        return adds ? num_threads() * band_rows() * columns_ * sums_pixel() : 0;
+        if (problem_.shape.R <= rows_together_) return 0;
+        return num_threads() * rows_of_task() * columns_ * sums_pixel();
     }
 
 private:
@@ -223,15 +222,13 @@ private:
     // Of what is read, from a row of results to the next that sees the same taps.
     std::int64_t row_step() const { return forward_ ? problem_.shape.stride_h : 1; }
 
-    std::int64_t band_rows() const {
-        return std::max<std::int64_t>(std::min(kTaskBytes / to_.row, std::ssize(rows_)), 1);
-    }
+    std::int64_t rows_of_task() const { return std::max<std::int64_t>(kTaskBytes / to_.row, 1); }
 
     // body(rows) for all rows of results. Neighbouring rows go to one thread, since they read the
     // same rows.
     template <class Body>
     void for_rows(bool together, const Body& body) const {
-        const Blocks bands{std::ssize(rows_), band_rows()};
+        const Blocks bands{std::ssize(rows_), rows_of_task()};
         const Blocks groups = block_groups(problem_);
         // Blocked, a block of an image is contiguous; channels-last, a row of all blocks is.
         const std::int64_t inner = is_blocked() ? bands.count() : groups.count();

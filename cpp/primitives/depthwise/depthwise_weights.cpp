@@ -18,6 +18,9 @@
 namespace dlprim {
 namespace {
 
+// What one block of channels after the other reads, part of the rows at a time: it stays in the L1
+// cache.
+constexpr std::int64_t kBandBytes = 24 * 1024;
 // Tasks that are enough for any number of threads.
 constexpr std::int64_t kTasks = 64;
 // Pixels of a part: enough that its sums cost little, few enough for one chain of float32.
@@ -25,6 +28,12 @@ constexpr std::int64_t kFewestPixels = 1024;
 constexpr std::int64_t kMostPixels = 16 * 1024;
 // Filter rows whose gradients are summed together.
 constexpr std::int64_t kSummedRows = 3;
+
+// Rows of diff_dst.
+std::int64_t rows_of_band(const ConvProblem& problem, const ChannelBlocks& blocks) {
+    const std::int64_t pixels = problem.shape.W * problem.shape.stride_h + problem.shape.Q();
+    return std::max<std::int64_t>(kBandBytes / (pixels * blocks.block * size_of(problem.dtype)), 1);
+}
 
 std::int64_t parts_of(const ConvShape& shape, const ChannelBlocks& blocks) {
     const std::int64_t pixels = shape.N * shape.P() * shape.Q();
@@ -42,6 +51,7 @@ public:
           across_(horizontal(problem.shape)),
           src_(src_plane(problem)),
           dst_(dst_plane(problem)),
+          band_(rows_of_band(problem, blocks_)),
           parts_(parts_of(problem.shape, blocks_)),
           size_(problem.shape.R * problem.shape.S * blocks_.block) {}
 
@@ -131,7 +141,7 @@ private:
         const Range rows = chunk(problem_.shape.N * P, parts_, part);
         for (std::int64_t row = rows.begin; row < rows.end;) {
             const std::int64_t n = row / P;
-            const std::int64_t end = single_tiles_ ? std::min(rows.end, (n + 1) * P) : row + 1;
+            const std::int64_t end = std::min({rows.end, (n + 1) * P, row + band_});
             for (std::int64_t b = group.begin; b < group.end; ++b) {
                 sum_rows(call, {n, b, {row - n * P, end - n * P}, {}, sums(call, part, b)});
             }
@@ -201,6 +211,7 @@ private:
     DepthwiseAxis across_;
     Plane src_;
     Plane dst_;
+    std::int64_t band_;
     std::int64_t parts_;
     std::int64_t size_;  // of the sums of one part of one block
     mutable std::once_flag programs_made_;

@@ -221,7 +221,7 @@ void Linear::forward(const LinearForward& tensors) const {
 
 void Linear::run_narrow(const LinearForward& tensors, void* product) const {
     const LinearShape& shape = spec_.shape;
-    const WorkspacePool::Lease scratch(*workspaces_, scratch_bytes(PassKind::forward));
+    const WorkspacePool::Lease scratch(*workspaces_, spec_.shape.C * size_of(DType::f32));
     float* const weights = reinterpret_cast<float*>(scratch.data());
     const auto widen =
         spec_.dtype == DType::f32 ? widen_channel<float> : widen_channel<std::uint16_t>;
@@ -265,7 +265,7 @@ void Linear::backward_activation(ActivationBackward problem) const {
 
 std::int64_t Linear::scratch_bytes(PassKind pass) const {
     if (pass == PassKind::forward && narrow_ != nullptr) {
-        return spec_.shape.C * size_of(DType::f32);
+        return spec_.shape.C * size_of(DType::f32) + narrow_->scratch_bytes();
     }
     const bool pairs = pass == PassKind::backward_weights;
     return (pairs ? dst_pairs_bytes_ + src_pairs_bytes_ : 0) +

@@ -24,6 +24,11 @@ std::int64_t rows_together(std::int64_t vectors) {
     return std::clamp<std::int64_t>(sums / std::max<std::int64_t>(vectors, 1), 1, kMostTogether);
 }
 
+std::int64_t rows_of_task(const NarrowShape& shape) {
+    const std::int64_t products = std::max<std::int64_t>(shape.columns * shape.vector_count, 1);
+    return std::max(kTaskRows, kTaskProducts / products);
+}
+
 constexpr std::int64_t kFloat = sizeof(float);
 
 }  // namespace
@@ -32,7 +37,8 @@ NarrowProduct::NarrowProduct(const NarrowShape& shape)
     : shape_(shape),
       blocks_{shape.columns, std::max<std::int64_t>(shape.block, 1)},
       together_(rows_together(shape.vector_count)),
-      sums_{nullptr, shape.out_row_step, shape.out_vector_step} {
+      sums_{nullptr, shape.out_row_step, shape.out_vector_step},
+      tasks_{shape.rows, rows_of_task(shape)} {
     if (shape.block_step == shape.block) blocks_.block = std::max<std::int64_t>(shape.columns, 1);
     if (shape.dtype != DType::f32) sums_ = {nullptr, shape.vector_count, 1};
     const Sums bias{nullptr, shape.bias_row_step, shape.bias_vector_step};
@@ -75,9 +81,12 @@ std::shared_ptr<const RowKernel> NarrowProduct::kernel(std::int64_t rows,
 }
 
 void NarrowProduct::run(const NarrowOperands& operands) const {
-    const std::int64_t products = std::max<std::int64_t>(shape_.columns * shape_.vector_count, 1);
-    const Blocks tasks{shape_.rows, std::max(kTaskRows, kTaskProducts / products)};
-    parallel_for(tasks.count(), [&](std::int64_t task) { run_task(operands, tasks.at(task)); });
+    parallel_for(tasks_.count(), [&](std::int64_t task) { run_task(operands, tasks_.at(task)); });
+}
+
+std::int64_t NarrowProduct::scratch_bytes() const {
+    const std::int64_t rows = std::min(tasks_.block, tasks_.extent);
+    return shape_.dtype == DType::f32 ? 0 : num_threads() * rows * shape_.vector_count * kFloat;
 }
 
 void NarrowProduct::run_task(const NarrowOperands& operands, Range rows) const {

@@ -45,6 +45,9 @@ public:
     // The same bits for any number of threads.
     void run(const NarrowOperands& operands) const;
 
+    // With the present number of threads.
+    std::int64_t scratch_bytes() const;
+
 private:
     // Where sums are, float32.
     struct Sums {
@@ -62,6 +65,7 @@ private:
     Blocks blocks_;
     std::int64_t together_;  // rows that share what is loaded of the vectors
     Sums sums_;              // distances
+    Blocks tasks_;           // of rows
     // Of the first block and of the others, for rows together and for single ones.
     std::array<std::array<std::shared_ptr<const RowKernel>, 2>, 2> kernels_;
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
