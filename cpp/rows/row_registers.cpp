@@ -133,7 +133,7 @@ void deal_constants(RowPlan& plan) {
         for (RowPass& pass : plan.passes) {
             for (RowStep& step : pass.body) {
                 for (RowPlace& place : step.from) {
-                    if (place.kind == Kind::constant) body(place);
+                    if (place.kind == Kind::constant && !is_shift(step)) body(place);
                 }
             }
         }
