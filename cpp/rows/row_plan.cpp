@@ -123,9 +123,8 @@ private:
                 places_[at(i)] = {.kind = Kind::constant, .bits = it.bits};
             } else if (it.op == RowOp::carried) {
                 places_[at(i)] = {.kind = Kind::columns, .index = demand_.columns++};
-                RowStep step{.op = it.op, .to = places_[at(i)]};
-                step.from[0] = {.kind = Kind::constant, .bits = it.bits};
-                plan_.carried.push_back(step);
+                const RowPlace first{.kind = Kind::constant, .bits = it.bits};
+                plan_.carried.push_back({.op = it.op, .to = places_[at(i)], .from = {first}});
             } else if (it.op == RowOp::last) {
                 places_[at(i)] = places_[at(it.inputs[0])];
             } else if (uniform_[at(i)] && has_result(it.op)) {
@@ -199,11 +198,8 @@ private:
         const Uses uses = uses_in(pass);
         RowPass& it = plan_.passes[at(pass)];
         std::vector<RowStep> carried;
-        VectorHolders holders(most_vectors_);
-        const auto take = [&](int i) {
-            if (holders.is_full()) make_room(holders, uses, it.body);
-            return holders.take(i);
-        };
+        std::vector<int> holders;  // of each register the value, or none
+        const auto take = [&](int i) { return held_at(i, holders, uses, it.body); };
         for (int i = 0; i < count_; ++i) {
             if (!needed_[at(pass)][at(i)] || hoisted(i)) continue;
             if (stays_in_place(i, uses)) continue;
@@ -212,7 +208,7 @@ private:
                 for_inputs(source(i), [&](int input) {
                     const RowPlace& place = places_[at(input)];
                     if (place.kind == Kind::vectors && uses.last[at(input)] == i) {
-                        holders.release(place.index);
+                        holders[at(place.index)] = kNoValue;
                     }
                 });
             }
@@ -230,23 +226,31 @@ private:
             if (kept_[at(i)] != kNoValue && pass_[at(i)] == pass)
                 it.body.push_back(of_scratch(RowOp::keep, i));
             if (places_[at(i)].kind == Kind::vectors && uses.last[at(i)] < 0) {
-                holders.release(places_[at(i)].index);
+                holders[at(places_[at(i)].index)] = kNoValue;
             }
         }
         it.body.insert(it.body.end(), carried.begin(), carried.end());
-        demand_.vectors = std::max(demand_.vectors, holders.count());
+        demand_.vectors = std::max(demand_.vectors, static_cast<int>(holders.size()));
     }
 
-    // Of values in registers the one that is needed longest goes to the stack. What is carried is
-    // read from its register.
-    void make_room(VectorHolders& holders, const Uses& uses, std::vector<RowStep>& body) {
-        const int value = holders.release_most(
-            [&](int it) { return uses.carry[at(it)] == kNoValue ? uses.last[at(it)] : -1; });
-        RowStep step{.op = RowOp::keep};
-        step.from[0] = places_[at(value)];
-        step.to = places_[at(value)] = {.kind = Kind::stack, .index = plan_.stack_vectors++};
-        body.push_back(step);
-        demand_.spills = true;
+    // The register that a value takes. Where all hold values, the one that is needed longest goes
+    // to the stack; what is carried is read from its register.
+    int held_at(int i, std::vector<int>& holders, const Uses& uses, std::vector<RowStep>& body) {
+        auto place = std::find(holders.begin(), holders.end(), kNoValue);
+        const bool may_grow = std::ssize(holders) < most_vectors_;
+        if (place == holders.end() && may_grow) place = holders.insert(place, kNoValue);
+        if (place == holders.end()) {
+            const auto end_of = [&](int value) {
+                return uses.carry[at(value)] == kNoValue ? uses.last[at(value)] : -1;
+            };
+            place = std::max_element(holders.begin(), holders.end(),
+                                     [&](int a, int b) { return end_of(a) < end_of(b); });
+            const RowPlace stack{.kind = Kind::stack, .index = plan_.stack_vectors++};
+            body.push_back({.op = RowOp::keep, .to = stack, .from = {places_[at(*place)]}});
+            places_[at(*place)] = stack;
+        }
+        *place = i;
+        return static_cast<int>(place - holders.begin());
     }
 
     // What no cache has: while the last pass that reads a tensor finds it in one, the next row is
@@ -259,8 +263,8 @@ private:
             int last = passes_ - 1;
             while (last > 0 && !needed_[at(last)][at(i)]) --last;
             if (last == 0) continue;
-            const RowStep step{.op = RowOp::fetch, .detail = it.detail, .streams = true};
-            plan_.passes[at(last)].body.push_back(step);
+            plan_.passes[at(last)].body.push_back(
+                {.op = RowOp::fetch, .detail = it.detail, .streams = true});
         }
     }
 
@@ -374,9 +378,7 @@ private:
 RowPlan make_row_plan(const RowSpec& spec, Isa isa) {
     validate(spec);
     if (isa < Isa::avx2) throw std::invalid_argument("a plan of a row program needs vectors");
-    constexpr int all = std::numeric_limits<int>::max();
-    int held = kMostRowOperands, vectors = all;
-    while (true) {
+    for (int held = kMostRowOperands, vectors = std::numeric_limits<int>::max();;) {
         RowPlan plan = Planner(spec, isa, held, vectors).planned();
         const int width = plan.unroll * vector_file(isa).bytes / 4;
         if (plan.by_strips && width < (held > 0 ? kFewestInStrip : kNarrowestStrip)) {
