@@ -127,8 +127,13 @@ void RowEmitter::arithmetic(const RowStep& step, int to, int lane) {
 // The upper halves are those of the products of elements with even numbers and with odd ones.
 void RowEmitter::word_product(const RowStep& step, int to, int lane) {
     const Vector a = vector(in_register(step.from[0], lane, 0));
-    const Vector b = vector(in_register(step.from[1], lane, 1));
     const Vector d = vector(to), even = vector(2), odd = vector(3);
+    if (is_shift(step)) {
+        const auto bits = static_cast<std::uint8_t>(std::countr_zero(step.from[1].bits));
+        if (step.op == RowOp::low_product) return vpslld(d, a, bits);
+        return vpsrld(d, a, static_cast<std::uint8_t>(32 - bits));
+    }
+    const Vector b = vector(in_register(step.from[1], lane, 1));
     if (step.op == RowOp::low_product) return vpmulld(d, a, b);
     const bool is_same = step.from[1].is_single() || step.from[1].kind == Kind::constant;
     vpmuludq(even, a, b);

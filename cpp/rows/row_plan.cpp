@@ -110,9 +110,8 @@ private:
                 places_[at(i)] = {.kind = Kind::constant, .bits = it.bits};
             } else if (it.op == RowOp::carried) {
                 places_[at(i)] = {.kind = Kind::columns, .index = demand_.columns++};
-                RowStep step{.op = it.op, .to = places_[at(i)]};
-                step.from[0] = {.kind = Kind::constant, .bits = it.bits};
-                plan_.carried.push_back(step);
+                const RowPlace first{.kind = Kind::constant, .bits = it.bits};
+                plan_.carried.push_back({.op = it.op, .to = places_[at(i)], .from = {first}});
             } else if (it.op == RowOp::last) {
                 places_[at(i)] = places_[at(it.inputs[0])];
             } else if (uniform_[at(i)] && has_result(it.op)) {
@@ -186,11 +185,14 @@ private:
         const Uses uses = uses_in(pass);
         RowPass& it = plan_.passes[at(pass)];
         std::vector<RowStep> carried;
-        VectorHolders holders(most_vectors_);
-        // In the register of what is added to, if it is free then: the instruction writes there.
+        std::vector<int> holders;  // of each register the value, or none
+        // The register of what is added to, if it is free then: the instruction writes there.
         const auto take = [&](int i, const RowPlace& wanted) {
-            if (holders.is_full()) make_room(holders, uses, it.body);
-            return holders.take(i, wanted.kind == Kind::vectors ? wanted.index : kNoValue);
+            const bool is_free =
+                wanted.kind == Kind::vectors && holders[at(wanted.index)] == kNoValue;
+            if (!is_free) return held_at(i, holders, uses, it.body);
+            holders[at(wanted.index)] = i;
+            return wanted.index;
         };
         for (int i = 0; i < count_; ++i) {
             if (!needed_[at(pass)][at(i)] || hoisted(i)) continue;
@@ -200,7 +202,7 @@ private:
                 for_inputs(source(i), [&](int input) {
                     const RowPlace& place = places_[at(input)];
                     if (place.kind == Kind::vectors && uses.last[at(input)] == i) {
-                        holders.release(place.index);
+                        holders[at(place.index)] = kNoValue;
                     }
                 });
             }
@@ -218,23 +220,31 @@ private:
             if (kept_[at(i)] != kNoValue && pass_[at(i)] == pass)
                 it.body.push_back(of_scratch(RowOp::keep, i));
             if (places_[at(i)].kind == Kind::vectors && uses.last[at(i)] < 0) {
-                holders.release(places_[at(i)].index);
+                holders[at(places_[at(i)].index)] = kNoValue;
             }
         }
         it.body.insert(it.body.end(), carried.begin(), carried.end());
-        demand_.vectors = std::max(demand_.vectors, holders.count());
+        demand_.vectors = std::max(demand_.vectors, static_cast<int>(holders.size()));
     }
 
-    // Of values in registers the one that is needed longest goes to the stack. What is carried is
-    // read from its register.
-    void make_room(VectorHolders& holders, const Uses& uses, std::vector<RowStep>& body) {
-        const int value = holders.release_most(
-            [&](int it) { return uses.carry[at(it)] == kNoValue ? uses.last[at(it)] : -1; });
-        RowStep step{.op = RowOp::keep};
-        step.from[0] = places_[at(value)];
-        step.to = places_[at(value)] = {.kind = Kind::stack, .index = plan_.stack_vectors++};
-        body.push_back(step);
-        demand_.spills = true;
+    // The register that a value takes. Where all hold values, the one that is needed longest goes
+    // to the stack; what is carried is read from its register.
+    int held_at(int i, std::vector<int>& holders, const Uses& uses, std::vector<RowStep>& body) {
+        auto place = std::find(holders.begin(), holders.end(), kNoValue);
+        const bool may_grow = std::ssize(holders) < most_vectors_;
+        if (place == holders.end() && may_grow) place = holders.insert(place, kNoValue);
+        if (place == holders.end()) {
+            const auto end_of = [&](int value) {
+                return uses.carry[at(value)] == kNoValue ? uses.last[at(value)] : -1;
+            };
+            place = std::max_element(holders.begin(), holders.end(),
+                                     [&](int a, int b) { return end_of(a) < end_of(b); });
+            const RowPlace stack{.kind = Kind::stack, .index = plan_.stack_vectors++};
+            body.push_back({.op = RowOp::keep, .to = stack, .from = {places_[at(*place)]}});
+            places_[at(*place)] = stack;
+        }
+        *place = i;
+        return static_cast<int>(place - holders.begin());
     }
 
     // What no cache has: while the last pass that reads a tensor finds it in one, the next row is
@@ -374,10 +384,9 @@ private:
 RowPlan make_row_plan(const RowSpec& spec, Isa isa) {
     validate(spec);
     if (isa < Isa::avx2) throw std::invalid_argument("a plan of a row program needs vectors");
-    constexpr int all = std::numeric_limits<int>::max();
     const int narrowest = adds_repeatedly(spec) ? 1 : kNarrowestStrip;
-    int held = adds_repeatedly(spec) ? 0 : kMostRowOperands, vectors = all;
-    while (true) {
+    int held = adds_repeatedly(spec) ? 0 : kMostRowOperands;
+    for (int vectors = std::numeric_limits<int>::max();;) {
         RowPlan plan = Planner(spec, isa, held, vectors).planned();
         const int width = plan.unroll * vector_file(isa).bytes / 4;
         if (plan.by_strips && width < (held > 0 ? kFewestInStrip : narrowest)) {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <vector>
 
@@ -54,6 +55,13 @@ struct RowStep {
 
     friend bool operator==(const RowStep&, const RowStep&) = default;
 };
+
+// Whether it is a product of words with a power of two that it knows.
+inline bool is_shift(const RowStep& step) {
+    const bool of_words = step.op == RowOp::low_product || step.op == RowOp::high_product;
+    return of_words && step.from[1].kind == RowPlace::Kind::constant &&
+           std::has_single_bit(step.from[1].bits);
+}
 
 struct RowReduction {
     RowOp op = RowOp::sum;

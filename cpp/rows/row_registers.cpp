@@ -133,7 +133,7 @@ void deal_constants(RowPlan& plan) {
         for (RowPass& pass : plan.passes) {
             for (RowStep& step : pass.body) {
                 for (RowPlace& place : step.from) {
-                    if (place.kind == Kind::constant) body(place);
+                    if (place.kind == Kind::constant && !is_shift(step)) body(place);
                 }
             }
         }
@@ -173,7 +173,8 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand) {
     }
     const auto& all_steps = plan.spec.instructions;
     const bool heavy = std::any_of(all_steps.begin(), all_steps.end(), has_polynomial);
-    const bool turns = heavy && !demand.spills;
+    // On the stack there is room for the values of one vector.
+    const bool turns = heavy && plan.stack_vectors == 0;
     const auto at_unroll = [&](int unroll) {
         RowRegisters map;
         map.operand = scratch;

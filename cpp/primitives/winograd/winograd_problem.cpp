@@ -77,13 +77,7 @@ TensorTiles::Sides TensorTiles::sides(const AxisTiles& axis, std::int64_t offset
     return sides;
 }
 
-const RowKernel& TensorTiles::kernel(std::int64_t row, std::int64_t column, bool residual) const {
-    const std::size_t high = rows_.of[static_cast<std::size_t>(row)];
-    const std::size_t wide = columns_.of[static_cast<std::size_t>(column)];
-    const std::size_t first = residual ? kernels_.size() / 2 : 0;
-    return *kernels_[first + high * columns_.kinds.size() + wide];
-}
-
+// One call for each run of tiles of a kind.
 void TensorTiles::transform(const Operands& it, std::int64_t ld, const TileBlock& tiles, int which,
                             std::int64_t block) const {
     static constexpr std::array<float, 64> kNoBias{};
@@ -92,42 +86,32 @@ void TensorTiles::transform(const Operands& it, std::int64_t ld, const TileBlock
         block / tensor_.blocks.per_group() * strides_.group + inner * strides_.block;
     RowArgs args;
     args.columns = tensor_.blocks.in_block(inner);
-    const auto visit = [&](std::int64_t t, std::int64_t n, std::int64_t h, Range w) {
-        const std::int64_t y = grid_.rows.begin(h) + tensor_.offset_h;
-        const std::int64_t x = grid_.columns.begin(w.begin) + tensor_.offset_w;
-        const std::int64_t place =
-            (first + n * strides_.image + y * strides_.row + x * strides_.pixel) * element_;
-        const std::int64_t step = grid_.columns.size(w.begin) * strides_.pixel * element_;
-        const auto at = [&](const void* tensor) {
-            return RowArgs::Operand(const_cast<char*>(static_cast<const char*>(tensor)) + place,
-                                    step);
-        };
-        const RowArgs::Operand slots(const_cast<float*>(it.slots) + t * ld,
-                                     ld * size_of(DType::f32));
-        args.rows = w.size();
-        std::size_t next = 0;
-        if (tensor_.kind != TileKind::result) {
-            args.operands[next++] = at(it.pixels);
-            args.operands[next++] = slots;
-        } else {
-            args.operands[next++] = slots;
-            if (it.residual != nullptr) args.operands[next++] = at(it.residual);
-            const float* const bias = it.bias == nullptr ? kNoBias.data() : it.bias;
-            args.operands[next++] = {const_cast<float*>(bias), 0};
-            args.operands[next++] = at(it.pixels);
-        }
-        kernel(h, w.begin, it.residual != nullptr)(args);
-    };
     tiles.for_each(which, [&](std::int64_t t, std::int64_t n, std::int64_t h, Range columns) {
+        const std::int64_t y = grid_.rows.begin(h) + tensor_.offset_h;
         while (columns.size() > 0) {
-            Range run{columns.begin, columns.begin + 1};
-            const auto kind = [&](std::int64_t w) {
-                return columns_.of[static_cast<std::size_t>(w)];
+            const std::int64_t w = columns.begin;
+            const std::int64_t x = grid_.columns.begin(w) + tensor_.offset_w;
+            const std::int64_t place =
+                (first + n * strides_.image + y * strides_.row + x * strides_.pixel) * element_;
+            const std::int64_t step = grid_.columns.size(w) * strides_.pixel * element_;
+            const auto at = [&](const void* tensor) {
+                return RowArgs::Operand(const_cast<char*>(static_cast<const char*>(tensor)) + place,
+                                        step);
             };
-            while (run.end < columns.end && kind(run.end) == kind(run.begin)) ++run.end;
-            visit(t, n, h, run);
-            t += run.size();
-            columns.begin = run.end;
+            auto* next = args.operands.begin();
+            if (tensor_.kind != TileKind::result) *next++ = at(it.pixels);
+            *next++ = {const_cast<float*>(it.slots) + t * ld, ld * size_of(DType::f32)};
+            if (tensor_.kind == TileKind::result) {
+                if (it.residual != nullptr) *next++ = at(it.residual);
+                *next++ = {const_cast<float*>(it.bias == nullptr ? kNoBias.data() : it.bias), 0};
+                *next++ = at(it.pixels);
+            }
+            const std::size_t kind = columns_.kind(w);
+            while (columns.size() > 0 && columns_.kind(columns.begin) == kind) ++columns.begin;
+            args.rows = columns.begin - w;
+            t += args.rows;
+            const std::size_t added = it.residual != nullptr ? kernels_.size() / 2 : 0;
+            (*kernels_[added + rows_.kind(h) * columns_.kinds.size() + kind])(args);
         }
     });
 }

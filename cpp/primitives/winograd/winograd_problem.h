@@ -71,10 +71,11 @@ private:
     struct Sides {
         std::vector<Side> kinds;
         std::vector<std::size_t> of;  // each tile
+
+        std::size_t kind(std::int64_t tile) const { return of[static_cast<std::size_t>(tile)]; }
     };
 
     Sides sides(const AxisTiles& axis, std::int64_t offset, std::int64_t extent) const;
-    const RowKernel& kernel(std::int64_t row, std::int64_t column, bool residual) const;
 
     WinogradTensor tensor_;
     TileGrid grid_;

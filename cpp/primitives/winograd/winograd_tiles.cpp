@@ -17,15 +17,16 @@ Range existing(std::int64_t first, std::int64_t count, std::int64_t extent) {
 }
 
 TileBlock::TileBlock(const TileGrid& grid, Range images, Range rows, Range columns)
-    : images_(images),
-      large_rows_{rows.begin, std::max(rows.begin, std::min(rows.end, grid.rows.larges))},
-      three_rows_{large_rows_.end, rows.end},
-      large_columns_{columns.begin,
-                     std::max(columns.begin, std::min(columns.end, grid.columns.larges))},
-      three_columns_{large_columns_.end, columns.end} {
+    : images_(images) {
+    const auto part = [](Range tiles, std::int64_t larges, bool is_large) {
+        const std::int64_t middle = std::clamp(larges, tiles.begin, tiles.end);
+        return is_large ? Range{tiles.begin, middle} : Range{middle, tiles.end};
+    };
     for (int which = 0; which < kClasses; ++which) {
-        counts_[static_cast<std::size_t>(which)] =
-            images.size() * rows_of(which).size() * columns_of(which).size();
+        const auto index = static_cast<std::size_t>(which);
+        rows_[index] = part(rows, grid.rows.larges, is_large_h(which));
+        columns_[index] = part(columns, grid.columns.larges, is_large_w(which));
+        counts_[index] = images.size() * rows_[index].size() * columns_[index].size();
     }
 }
 

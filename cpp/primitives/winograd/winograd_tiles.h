@@ -5,7 +5,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "primitives/tensor/partition.h"
@@ -66,16 +68,9 @@ public:
     void for_each(int which, const Visit& visit) const;
 
 private:
-    Range rows_of(int which) const { return is_large_h(which) ? large_rows_ : three_rows_; }
-    Range columns_of(int which) const {
-        return is_large_w(which) ? large_columns_ : three_columns_;
-    }
-
     Range images_;
-    Range large_rows_;
-    Range three_rows_;
-    Range large_columns_;
-    Range three_columns_;
+    std::array<Range, kClasses> rows_ = {};
+    std::array<Range, kClasses> columns_ = {};
     Counts counts_ = {};
 };
 
@@ -95,12 +90,9 @@ Range tiles_of_slot(const TileBlock::Counts& counts, int i, int j);
 
 template <class Visit>
 void TileBlock::for_each(int which, const Visit& visit) const {
-    std::int64_t place = 0;
-    for (int before = 0; before < which; ++before) {
-        place += counts_[static_cast<std::size_t>(before)];
-    }
-    const Range rows = rows_of(which);
-    const Range columns = columns_of(which);
+    const auto index = static_cast<std::size_t>(which);
+    std::int64_t place = std::accumulate(counts_.begin(), counts_.begin() + which, std::int64_t{0});
+    const Range rows = rows_[index], columns = columns_[index];
     for (std::int64_t image = images_.begin; image < images_.end; ++image) {
         for (std::int64_t row = rows.begin; row < rows.end; ++row) {
             visit(place, image, row, columns);

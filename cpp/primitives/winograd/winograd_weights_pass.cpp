@@ -97,7 +97,7 @@ void WinogradWeightsPass::find_blocks() {
         for (const std::int64_t in : {in_.blocks.block, in_.blocks.last()}) {
             for (const std::int64_t out : {out_.blocks.block, out_.blocks.last()}) {
                 products_.prepare(grid_, {in_.slots, out_.slots, sums_},
-                                  {counts, whole_vectors(out), in, true, true});
+                                  {counts, out, in, true, true});
             }
         }
     }
@@ -187,7 +187,7 @@ void WinogradWeightsPass::multiply(const TileBlock& tiles, std::int64_t pair, bo
     const std::int64_t group = out / out_.blocks.per_group();
     const std::int64_t in = pair % in_.blocks.per_group();
     products_
-        .plan({tiles.counts(), whole_vectors(out_.blocks.in_block(out % out_.blocks.per_group())),
+        .plan({tiles.counts(), out_.blocks.in_block(out % out_.blocks.per_group()),
                in_.blocks.in_block(in), true, true})
         .run({.a = part.inputs + in_.column(group * in_.blocks.per_group() + in),
               .b = part.gradients + out_.column(out),

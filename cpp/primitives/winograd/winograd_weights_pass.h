@@ -46,7 +46,7 @@ private:
         SlotPanels slots = {};
         std::optional<TensorTiles> tiles = {};
 
-        // Columns of a group: whole vectors, so that none writes into the next group.
+        // Columns of a group, so that each begins on a cache line.
         std::int64_t width_of_group() const { return whole_vectors(blocks.channels); }
         // Of a block, counted over all groups, in a row of slots.
         std::int64_t column(std::int64_t block) const {
