@@ -40,16 +40,11 @@ public:
     std::vector<std::uint8_t> emit() {
         push(column_);
         mov(dst_, field(offsetof(MoveArgs, dst)));
-        switch (spec_.way) {
-            case MoveSpec::Way::transpose: tiles(); break;
-            case MoveSpec::Way::group: groups(); break;
-            default: threes();
-        }
+        spec_.way == MoveSpec::Way::transpose ? tiles() : groups();
         pop(column_);
         vzeroupper();
         ret();
         emit_constants();
-        emit_orders();
         if (spec_.unit == 8) {
             L(order_);
             for (const int from : {0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15}) db(from);
@@ -380,121 +375,6 @@ private:
         spec_.unit == 1 ? vpmovzxbd(v, elements) : vpmovzxwd(v, elements);
     }
 
-    // ---------------------------------------------------------------- threes
-
-    // Three and the lanes of a vector have no common divisor. So of three vectors of triples every
-    // lane has each part once, and each part comes from lanes that no other one needs: parts are
-    // chosen by lane and put in order by one permutation.
-    void threes() {
-        const bool joins = spec_.way == MoveSpec::Way::join_three;
-        mov(src_, field(offsetof(MoveArgs, src)));
-        mov(row_, field(joins ? offsetof(MoveArgs, src_row) : offsetof(MoveArgs, dst_row)));
-        mov(count_, field(offsetof(MoveArgs, count)));
-        for (int part = 0; part < 3; ++part) {
-            vmovups(triple(order_of(part)), ptr[rip + orders_.at(static_cast<std::size_t>(part))]);
-            std::uint32_t lanes = 0;
-            for (int lane = part; lane < triple_lanes(); lane += 3) lanes |= 1U << lane;
-            lanes_.at(static_cast<std::size_t>(part)) = lanes;
-            if (!avx512()) continue;
-            mov(third_.cvt32(), lanes);
-            kmovd(Xbyak::Opmask(part + 1), third_.cvt32());
-        }
-        Xbyak::Label next;
-        L(next);
-        for (int done = 0; done < kTileSide; done += triple_bytes()) {
-            joins ? join(done) : split(done);
-        }
-        add(src_, field(offsetof(MoveArgs, src_step)));
-        add(dst_, field(offsetof(MoveArgs, dst_step)));
-        dec(count_);
-        jnz(next, T_NEAR);
-    }
-
-    void join(int done) {
-        mov(third_, src_);
-        for (int part = 0; part < 3; ++part) {
-            if (part > 0) add(third_, row_);
-            vmovups(triple(part), ptr[third_ + done]);
-            put_in_order(part, part);
-        }
-        for (int v = 0; v < 3; ++v) {
-            vmovaps(triple(3), triple(0));
-            for (int part = 1; part < 3; ++part) choose(3, part, part, v);
-            vmovups(ptr[dst_ + (3 * done + v * triple_bytes())], triple(3));
-        }
-    }
-
-    void split(int done) {
-        for (int v = 0; v < 3; ++v) {
-            vmovups(triple(v), ptr[src_ + (3 * done + v * triple_bytes())]);
-        }
-        mov(third_, dst_);
-        for (int part = 0; part < 3; ++part) {
-            vmovaps(triple(3), triple(0));
-            for (int v = 1; v < 3; ++v) choose(3, v, part, v);
-            put_in_order(3, part);
-            if (part > 0) add(third_, row_);
-            vmovups(ptr[third_ + done], triple(3));
-        }
-    }
-
-    // AVX2 permutes halves in 128 bits alone.
-    int triple_bytes() const { return !avx512() && spec_.unit == 2 ? kLaneBytes : vector_bytes(); }
-    int triple_lanes() const { return triple_bytes() / spec_.unit; }
-    Xbyak::Xmm triple(int index) const {
-        return triple_bytes() == kLaneBytes ? Xbyak::Xmm(index) : vector(index);
-    }
-    static int order_of(int part) { return 4 + part; }
-
-    // Of `from`, the lanes in which vector `v` of the triples has such a part.
-    void choose(int to, int from, int part, int v) {
-        const int first = ((part - v * triple_lanes()) % 3 + 3) % 3;
-        const Xbyak::Xmm a = triple(to), b = triple(from);
-        const auto lanes = static_cast<std::uint8_t>(lanes_.at(static_cast<std::size_t>(first)));
-        if (!avx512()) {
-            spec_.unit == 4 ? vpblendd(a, a, b, lanes) : vpblendw(a, a, b, lanes);
-        } else if (spec_.unit == 4) {
-            vmovdqa32(a | Xbyak::Opmask(first + 1), b);
-        } else {
-            vmovdqu16(a | Xbyak::Opmask(first + 1), b);
-        }
-    }
-
-    void put_in_order(int index, int part) {
-        const Xbyak::Xmm v = triple(index), order = triple(order_of(part));
-        if (spec_.unit == 4) {
-            avx512() ? vpermd(Xbyak::Zmm(index), Xbyak::Zmm(order.getIdx()), v)
-                     : vpermd(Xbyak::Ymm(index), Xbyak::Ymm(order.getIdx()), v);
-        } else if (avx512()) {
-            vpermw(Xbyak::Zmm(index), Xbyak::Zmm(order.getIdx()), v);
-        } else {
-            vpshufb(v, v, order);
-        }
-    }
-
-    // Lane `lane` of a part of a vector is number (3 lane + part) modulo lanes of the triples.
-    void emit_orders() {
-        if (spec_.way == MoveSpec::Way::transpose || spec_.way == MoveSpec::Way::group) return;
-        const int lanes = triple_lanes();
-        const bool splits = spec_.way == MoveSpec::Way::split_three;
-        for (int part = 0; part < 3; ++part) {
-            L(orders_.at(static_cast<std::size_t>(part)));
-            for (int to = 0; to < lanes; ++to) {
-                int from = (3 * to + part) % lanes;
-                for (int i = 0; !splits && i < lanes; ++i) {
-                    if ((3 * i + part) % lanes == to) from = i;
-                }
-                if (spec_.unit == 4) {
-                    dd(static_cast<std::uint32_t>(from));
-                } else if (avx512()) {
-                    dw(static_cast<std::uint32_t>(from));
-                } else {
-                    dw(static_cast<std::uint32_t>(2 * from + ((2 * from + 1) << 8)));
-                }
-            }
-        }
-    }
-
     MoveSpec spec_;
     int dst_bytes_;
     int src_scale_;  // bytes of src for one of a result
@@ -515,15 +395,16 @@ private:
     Reg first_row_ = rdx, third_ = rdx;     // of those that share a register
     Reg next_square_ = rsi, fourth_ = rsi;  // the distance of squares
     Reg column_ = rbx;
-    Xbyak::Opmask part_mask_ = k3;             // of a piece
-    std::array<std::uint32_t, 3> lanes_ = {};  // every third
-    std::array<Xbyak::Label, 3> orders_;
+    Xbyak::Opmask part_mask_ = k3;  // of a piece
     Xbyak::Label order_;
 };
 
 }  // namespace
 
 std::vector<std::uint8_t> emit_move(const MoveSpec& spec, Isa isa) {
+    if (spec.way == MoveSpec::Way::join_three || spec.way == MoveSpec::Way::split_three) {
+        return emit_triples(spec, isa);
+    }
     const auto buffer = std::make_unique_for_overwrite<std::uint8_t[]>(MoveEmitter::kMostCodeBytes);
     return MoveEmitter(spec, isa, buffer.get()).emit();
 }

@@ -10,5 +10,7 @@ namespace dlprim {
 
 // Position-independent code of type void(const MoveArgs*), System V calling convention.
 std::vector<std::uint8_t> emit_move(const MoveSpec& spec, Isa isa);
+// Where three rows become triples, or triples rows.
+std::vector<std::uint8_t> emit_triples(const MoveSpec& spec, Isa isa);
 
 }  // namespace dlprim

@@ -88,7 +88,8 @@ void FixedParts::add(void* result, char* scratch) const {
             dlprim::add(sums(part, result, scratch), range, total);
         }
         if (to_ == DType::f32) return;
-        round_row(total + range.begin, static_cast<std::uint16_t*>(result) + range.begin, range.size());
+        round_row(total + range.begin, static_cast<std::uint16_t*>(result) + range.begin,
+                  range.size());
     });
 }
 

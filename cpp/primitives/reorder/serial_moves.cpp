@@ -77,7 +77,8 @@ bool is_dense_triple(const TransposedMatrix& it, std::int64_t bytes, const RowPl
                      std::int64_t others) {
     const std::int64_t triple = 3 * it.tile.unit;
     return it.tile.unit < 8 && !it.tile.rounds && bytes == triple && rows.stride == triple &&
-           others >= kTileSide && others % it.tile.unit == 0 && it.src_rows.list == nullptr && it.dst_rows.list == nullptr;
+           others >= kTileSide && others % it.tile.unit == 0 && it.src_rows.list == nullptr &&
+           it.dst_rows.list == nullptr;
 }
 
 std::shared_ptr<const RowKernel> conversion(DType from, DType to) {

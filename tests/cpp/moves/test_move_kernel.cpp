@@ -62,8 +62,7 @@ private:
         const std::int64_t stored = std::min<std::int64_t>(spec_.unit, 4);
         spec_.src_bytes =
             static_cast<std::uint8_t>(any(0, 2) == 0 ? kTileSide : any(1, kTileSide / step) * step);
-        spec_.dst_bytes =
-            any(0, 2) == 0 ? kTileSide : any(1, 3 * kTileSide / stored) * stored;
+        spec_.dst_bytes = any(0, 2) == 0 ? kTileSide : any(1, 3 * kTileSide / stored) * stored;
         const std::int64_t rows = (spec_.dst_bytes + spec_.unit - 1) / spec_.unit;
         const std::int64_t columns = (spec_.src_bytes + spec_.unit - 1) / spec_.unit;
         args_.count = spec_.dst_bytes == kTileSide ? any(1, 3) : 1;
