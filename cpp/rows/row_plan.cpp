@@ -80,14 +80,13 @@ private:
             if (it.op == RowOp::load || it.op == RowOp::store) {
                 once = once && spec_.operands[it.detail].shape == RowShape::scalar;
             }
-            int cost = cost_of(it);
+            costs_[at(i)] = cost_of(it);
             for_inputs(i, [&](int input) {
                 pass_[at(i)] = std::max(pass_[at(i)], ready_[at(input)]);
                 once = once && once_[at(input)];
-                if (!uniform_[at(input)]) cost += costs_[at(input)];
+                if (!uniform_[at(input)]) costs_[at(i)] += costs_[at(input)];
             });
             if (plan_.is_listed && times[at(i)] == RowTime::result) pass_[at(i)] = 1;
-            costs_[at(i)] = cost;
             once_[at(i)] = once;
             ready_[at(i)] = pass_[at(i)] + (is_reduction(it.op) ? 1 : 0);
             if (runs_per_vector(i)) passes_ = std::max(passes_, pass_[at(i)] + 1);
@@ -96,10 +95,8 @@ private:
 
     bool runs_per_vector(int i) const {
         const RowInstruction& it = instruction(i);
-        if (it.op == RowOp::carry) return true;
         if (it.op == RowOp::store) return spec_.operands[it.detail].shape == RowShape::tensor;
-        if (it.op == RowOp::store_bits || it.op == RowOp::fetch) return true;
-        return !uniform_[at(i)] || is_reduction(it.op) || it.op == RowOp::add_to_column;
+        return !uniform_[at(i)] || is_reduction(it.op) || !has_result(it.op);
     }
 
     void place_single_values() {
@@ -186,17 +183,11 @@ private:
         RowPass& it = plan_.passes[at(pass)];
         std::vector<RowStep> carried;
         std::vector<int> holders;  // of each register the value, or none
-        // The register of what is added to, if it is free then: the instruction writes there.
         const auto take = [&](int i, const RowPlace& wanted) {
-            const bool is_free =
-                wanted.kind == Kind::vectors && holders[at(wanted.index)] == kNoValue;
-            if (!is_free) return held_at(i, holders, uses, it.body);
-            holders[at(wanted.index)] = i;
-            return wanted.index;
+            return held_at(i, wanted, holders, uses, it.body);
         };
         for (int i = 0; i < count_; ++i) {
-            if (!needed_[at(pass)][at(i)] || hoisted(i)) continue;
-            if (stays_in_place(i, uses)) continue;
+            if (!needed_[at(pass)][at(i)] || hoisted(i) || stays_in_place(i, uses)) continue;
             RowStep step = is_reloaded(i, pass) ? of_scratch(RowOp::reload, i) : placed(i);
             if (step.op != RowOp::reload) {
                 for_inputs(source(i), [&](int input) {
@@ -227,10 +218,15 @@ private:
         demand_.vectors = std::max(demand_.vectors, static_cast<int>(holders.size()));
     }
 
-    // The register that a value takes. Where all hold values, the one that is needed longest goes
-    // to the stack; what is carried is read from its register.
-    int held_at(int i, std::vector<int>& holders, const Uses& uses, std::vector<RowStep>& body) {
+    // The register that a value takes: that of what is added to, if it is free then, as the
+    // instruction writes there. Where all hold values, the one that is needed longest goes to the
+    // stack; what is carried is read from its register.
+    int held_at(int i, const RowPlace& wanted, std::vector<int>& holders, const Uses& uses,
+                std::vector<RowStep>& body) {
         auto place = std::find(holders.begin(), holders.end(), kNoValue);
+        const bool has_one = wanted.kind == Kind::vectors;
+        if (has_one && holders[at(wanted.index)] == kNoValue)
+            place = holders.begin() + wanted.index;
         const bool may_grow = std::ssize(holders) < most_vectors_;
         if (place == holders.end() && may_grow) place = holders.insert(place, kNoValue);
         if (place == holders.end()) {
@@ -257,10 +253,8 @@ private:
             int last = passes_ - 1;
             while (last > 0 && !needed_[at(last)][at(i)]) --last;
             if (last == 0) continue;
-            RowStep step = placed(i);
-            step.op = RowOp::fetch;
-            step.streams = true;
-            plan_.passes[at(last)].body.push_back(step);
+            plan_.passes[at(last)].body.push_back(
+                {.op = RowOp::fetch, .detail = it.detail, .offset = it.offset, .streams = true});
         }
     }
 
