@@ -1,7 +1,8 @@
 """What libraries read once, when they are loaded: import it before dlprim, torch and NumPy.
 
-`--isa LEVEL` holds dlprim, PyTorch and NumPy's OpenBLAS to one ISA level, `--threads N` OpenBLAS to
-so many threads; dlprim takes the model's schedules, whatever this machine has stored.
+`--isa LEVEL` holds dlprim, PyTorch (its oneDNN and MKL, too) and NumPy's OpenBLAS to one ISA level,
+`--threads N` OpenBLAS to so many threads; dlprim takes the model's schedules, whatever this machine
+has stored.
 """
 
 import argparse
@@ -13,6 +14,7 @@ _PEERS = {
     isa: {
         "ATEN_CPU_CAPABILITY": "avx2",
         "ONEDNN_MAX_CPU_ISA": level,
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
         "OPENBLAS_CORETYPE": "Haswell",
     }
     for isa, level in _ONEDNN.items()

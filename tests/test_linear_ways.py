@@ -22,7 +22,9 @@ WAYS = [
     Linear(33, 300, 270),
     Linear(192, 33, 193),
     Linear(193, 40, 200),
-    Linear(1100, 300, 20),  # src beyond the L2 cache
+    Linear(192, 300, 260),
+    Linear(193, 300, 260),
+    Linear(1100, 300, 20),
 ]
 
 

@@ -109,6 +109,18 @@ def test_average(case, layout, dtype, counted):
     np.testing.assert_allclose(got, gradient, tolerance, tolerance)
 
 
+@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "case",
+    [((2, 70, 40, 31), 11, 1, 5), ((1, 40, 80, 71), 35, 35, 3)],
+    ids=["overlapping", "apart"],
+)
+def test_averages_of_large_windows(case, layout, dtype, counted):
+    test_average(case, layout, dtype, counted)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("channels", [64, 70, 2048])

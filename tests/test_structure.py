@@ -29,8 +29,9 @@ LAYERS = {
     "jit": {"jit", "xbyak"},
     "brgemm": {"jit", "brgemm", "xbyak"},
     "rows": {"jit", "rows", "xbyak"},
-    "primitives": {"jit", "brgemm", "rows", "primitives", "hwy"},
-    "bindings": {"jit", "brgemm", "rows", "primitives", "bindings", "pybind11"},
+    "moves": {"jit", "moves", "xbyak"},
+    "primitives": {"jit", "brgemm", "rows", "moves", "primitives"},
+    "bindings": {"jit", "brgemm", "rows", "moves", "primitives", "bindings", "pybind11"},
 }
 # Parts of under 40 lines, a header with its source, and why they stand alone.
 SMALL_PARTS = {
@@ -111,10 +112,8 @@ def test_each_dependency_has_one_place(path: Path) -> None:
         assert not re.search(r"\bstd::(thread|jthread|async)\b", text)
     if path.relative_to(CPP).parts[0] != "bindings":
         assert not re.search(r"\bpy(bind11)?::|\bPy(Object|_)", text)
-    if path.relative_to(CPP).parts[0] not in {"jit", "brgemm", "rows"} or path in INSTALLED:
+    if "xbyak" not in LAYERS[path.relative_to(CPP).parts[0]] or path in INSTALLED:
         assert "xbyak" not in text.lower()
-    if path in INSTALLED:
-        assert not any(name.startswith("hwy/") for name in names)
 
 
 def test_folders_of_primitives_build_on_each_other_in_order() -> None:
@@ -153,7 +152,7 @@ def test_only_headers_for_users_are_installed() -> None:
     """None that needs a third party, and the parts that have no use of their own stay inside."""
     names = {name_of(path) for path in INSTALLED}
     assert {"cpp/brgemm/brgemm.h", "cpp/primitives/conv/conv2d.h"} <= names
-    assert not any(name.endswith(("-inl.h", "_rows.h", "_assembler.h")) for name in names)
+    assert not any(name.endswith(("_rows.h", "_assembler.h")) for name in names)
     assert len(names) < len(list(CPP.rglob("*.h"))) / 2
 
 
@@ -174,8 +173,7 @@ def test_only_distributed_knows_mpi() -> None:
 @pytest.mark.parametrize("path", sorted(CPP.rglob("*.h")), ids=name_of)
 def test_header_has_a_guard_and_says_why_it_is_there(path: Path) -> None:
     lines = path.read_text().splitlines()
-    repeated = path.name.endswith("-inl.h")  # Highway's: included once per target
-    guard = lines.index("#pragma once") if not repeated else 2
+    guard = lines.index("#pragma once")
     assert 1 <= guard <= 15
     assert all(line.startswith("//") for line in lines[:guard])
 
@@ -272,7 +270,7 @@ def test_python_functions_are_short_and_modules_say_why(path: Path) -> None:
 def free_functions(text: str) -> list[str]:
     """Names and parameter types of the functions that a header defines outside of classes."""
     text = re.sub(r"//.*", "", text)
-    pattern = r"^(?:inline|constexpr|HWY_INLINE)\b[^;={}()]*?\b(\w+)\(([^()]*)\)[^;{}()]*\{"
+    pattern = r"^(?:inline|constexpr)\b[^;={}()]*?\b(\w+)\(([^()]*)\)[^;{}()]*\{"
     found = []
     for name, parameters in re.findall(pattern, text, re.MULTILINE):
         types = [re.sub(r"\s*\b\w+\s*(=.*)?$", "", one.strip()) for one in parameters.split(",")]
@@ -289,13 +287,6 @@ def test_no_two_headers_define_a_function_of_one_signature() -> None:
             other = places.setdefault(f"{folder == 'bindings'} {signature}", path)
             assert other == path, f"{signature} is defined in {name_of(other)} and {name_of(path)}"
     assert len(places) > 60  # what the pattern finds, so that it cannot come to find nothing
-
-
-def test_fetches_ahead_are_no_empty_function_to_their_callers() -> None:
-    """GCC leaves out calls of a function that it sees only prefetch."""
-    text = (CPP / "primitives" / "depthwise" / "depthwise_rows.cpp").read_text()
-    assert re.search(r"DLPRIM_OPAQUE __attribute__\(\(noipa\)\)", text)
-    assert re.search(r"^DLPRIM_OPAQUE void fetch_ahead\(", text, re.MULTILINE)
 
 
 # ---------------------------------------------------------------- absent

@@ -44,6 +44,14 @@ double l2_cycles_per_step(const BrgemmSpec& spec, Isa isa, const Machine& machin
     return (is_whole_row ? bytes : lines * kLineBytes) / rate;
 }
 
+// In which a tile reads its lines of A from the L2 cache step by step, where they are so far apart
+// that they drive each other out of the L1 cache: rows a power of two apart share its sets.
+double conflict_cycles(const BrgemmSpec& spec, const Machine& machine, const Tile& tile) {
+    const double rows = machine.lines_kept(spec.lda * size_of(spec.a_type));
+    if (spec.trans_a || tile.rows <= rows) return 0;
+    return tile.rows * kLineBytes / machine.bytes_from_l2_per_cycle;
+}
+
 // Float32 on AVX2: sixteen, and loads beside nearly every multiply-add.
 bool has_few_registers(const BrgemmSpec& spec, Isa isa) {
     return isa < Isa::avx512 && multiply_of(spec, isa) == Multiply::fma;
@@ -79,7 +87,8 @@ StepCost step_cost(const BrgemmSpec& spec, Isa isa, const Machine& machine, cons
     const double latency = latency_of(spec, isa, machine);
     const bool hides = !few || tile.accumulators() >= latency * machine.fmas_per_cycle;
     const double chain = latency + (hides ? 0 : 1);
-    const double exposed = machine.l2_exposed * from_l2 + (few ? kLoadsExposed * loads : 0);
+    const double exposed = machine.l2_exposed * from_l2 + (few ? kLoadsExposed * loads : 0) +
+                           conflict_cycles(spec, machine, tile);
     const std::array<StepCost, 5> needs = {
         {{multiplies / machine.fmas_per_cycle, "multiplies"},
          {loads, "loads"},

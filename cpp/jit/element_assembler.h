@@ -27,12 +27,15 @@ protected:
     // quiet. Overwrites the two registers from `scratch` on.
     void round_to_bf16(int index, int scratch);
 
+    // `count` elements in at most 16 bytes, one of the first 16 registers, which stores overwrite;
+    // zeros are behind what is loaded.
+    void store_low(const Xbyak::RegExp& to, int index, int element, int count);
+    void load_low(int index, const Xbyak::RegExp& from, int element, int count);
+
 private:
     void clamp_to_int8(int index, DType dtype);
     void narrow_and_store(const Xbyak::RegExp& to, int index, DType dtype, bool masked);
     void pack_low(int index, DType dtype);
-    void store_low(const Xbyak::RegExp& to, int index, int element, int count);
-    void load_low(int index, const Xbyak::RegExp& from, int element, int count);
 };
 
 }  // namespace dlprim

@@ -124,11 +124,10 @@ Machine read_machine() {
 
 }  // namespace
 
-double Machine::rows_kept(std::int64_t row_bytes) const {
+double Machine::lines_kept(std::int64_t bytes_apart) const {
     const auto sets = static_cast<std::int64_t>(l1) / kLineBytes / l1_ways;
-    const std::int64_t lines_apart = std::max<std::int64_t>(row_bytes / kLineBytes, 1);
-    constexpr std::int64_t kOperands = 2;
-    return static_cast<double>(sets / std::gcd(sets, lines_apart) * l1_ways / kOperands);
+    const std::int64_t lines_apart = std::max<std::int64_t>(bytes_apart / kLineBytes, 1);
+    return static_cast<double>(sets / std::gcd(sets, lines_apart) * l1_ways);
 }
 
 const Machine& this_machine() {

@@ -34,9 +34,11 @@ struct Machine {
     int vector_registers = 32;
     // Small tiles read their operands again and again, and a load shows beside a multiply-add.
     bool few_registers() const { return vector_registers < 32; }
+    // Lines so many bytes apart of which the L1 cache keeps that many.
+    double lines_kept(std::int64_t bytes_apart) const;
     // A transposed product walks down two operands whose rows are `row_bytes` apart: so many rows
     // of each keep their lines in the L1 cache.
-    double rows_kept(std::int64_t row_bytes) const;
+    double rows_kept(std::int64_t row_bytes) const { return lines_kept(row_bytes) / 2; }
     // Bfloat16 multiplications for one of float32: 2 where an instruction takes pairs; with tiles 8
     // of the 16 that would be, which is what their loads leave.
     double halves_rate = 1;

@@ -1,4 +1,5 @@
 // Memory of a row program: operands, scratch, single values, and partial vectors.
+#include <algorithm>
 #include <cstddef>
 
 #include "rows/row_emitter.h"
@@ -11,15 +12,14 @@ std::size_t bytes(std::int64_t count) { return static_cast<std::size_t>(count); 
 }  // namespace
 
 // Overwrites rax where the operand has no register.
-RowEmitter::Place RowEmitter::place_of(int operand, int lane, std::int32_t distance) {
+RowEmitter::Place RowEmitter::place_of(int operand, std::int32_t offset, int lane) {
     const int pointer = pointers_.at(bytes(operand));
     if (pointer < 0) mov(rax, pointer_of(operand));
     const RowOperand& it = plan_.spec.operands[bytes(operand)];
     const auto size = static_cast<int>(size_of(it.dtype));
     const Xbyak::Reg64 base(pointer < 0 ? 0 : pointer);
     const bool listed = it.shape == RowShape::listed;
-    return base + (listed ? r15 : rsi) * size +
-           bytes((std::int64_t{lane} * lanes_ + distance) * size);
+    return base + (listed ? r15 : rsi) * size + bytes(std::int64_t{lane} * lanes_ * size + offset);
 }
 
 // The same.
@@ -44,14 +44,59 @@ RowEmitter::Place RowEmitter::argument(int operand) const {
     return rdi + offsetof(RowArgs, operands) + bytes(operand) * sizeof(RowArgs::Operand);
 }
 
-void RowEmitter::load_elements_of(int operand, int to, Lane lane, std::int32_t distance) {
+void RowEmitter::load_elements_of(int operand, std::int32_t offset, int to, Lane lane) {
     const DType dtype = plan_.spec.operands[bytes(operand)].dtype;
-    const Place from = place_of(operand, lane.index, distance);
+    const Place from = place_of(operand, offset, lane.index);
     fetch_ahead(operand, from, lane.index);
     if (lane.masked && !avx512()) {
         load_part(to, from, dtype);
+    } else if (dtype == DType::bf16 && widens_) {
+        widen(to, from, lane.masked);
     } else {
         load_elements(to, from, dtype, lane.masked);
+    }
+}
+
+// One shuffle in place of one and a shift. On AVX-512 what it does lies in the last register, if
+// the program leaves that.
+void RowEmitter::prepare_widening() {
+    const auto& operands = plan_.spec.operands;
+    const bool has_halves = std::any_of(operands.begin(), operands.end(), [](const auto& it) {
+        return it.dtype == DType::bf16 && !it.written;
+    });
+    widens_ = has_halves && (!avx512() || plan_.registers.total <= kWidening);
+    if (!widens_ || !avx512()) return;
+    mov(eax, 0xAAAAAAAA);
+    kmovd(k4, eax);
+    vmovups(vector(kWidening), ptr[rip + upper_halves_]);
+}
+
+void RowEmitter::widen(int to, const Place& from, bool masked) {
+    const Vector v = vector(to);
+    if (!avx512()) {
+        vbroadcastf128(Xbyak::Ymm(to), ptr[from]);
+        return vpshufb(v, v, ptr[rip + upper_halves_]);
+    }
+    const Xbyak::Ymm halves(to);
+    if (masked) {
+        vmovdqu16(halves | tail_mask() | T_z, ptr[from]);
+    } else {
+        vmovups(halves, ptr[from]);
+    }
+    vpermw(v | k4 | T_z, vector(kWidening), v);
+}
+
+void RowEmitter::emit_upper_halves() {
+    if (!widens_) return;
+    align(64);
+    L(upper_halves_);
+    for (int lane = 0; lane < lanes_; ++lane) {
+        if (avx512()) {
+            dd(static_cast<std::uint32_t>(lane * 0x10001));
+        } else {
+            constexpr std::uint32_t kZeros = 0x8080, kFirst = 0x0100;
+            dd((kFirst + static_cast<std::uint32_t>(lane) * 0x0202) << 16 | kZeros);
+        }
     }
 }
 
@@ -60,7 +105,7 @@ void RowEmitter::add_chosen(const RowStep& step, int to, Lane lane) {
     const Xbyak::Xmm wanted(in_register(step.from[0], lane.index, 3)), bytes(1);
     const Vector x = vector(in_register(step.from[1], lane.index, 0));
     const Vector total = vector(in_register(step.from[2], lane.index, 2));
-    Place from = place_of(step.detail, lane.index);
+    Place from = place_of(step, lane.index);
     if (avx512()) {
         vpcmpeqb(lane.masked ? k2 | tail_mask() : k2, wanted, ptr[from]);
         const Vector sum = total.getIdx() == to ? total : vector(2);
@@ -88,7 +133,7 @@ void RowEmitter::store_tensor(const RowStep& step, Lane lane) {
     const bool rounds = dtype == DType::bf16 && !step.exact;
     if (rounds && has_bf16()) {
         narrow(0, from);
-        const Place to = place_of(step.detail, lane.index, step.distance);
+        const Place to = place_of(step, lane.index);
         fetch_ahead(step.detail, to, lane.index);
         if (lane.masked) {
             vmovdqu16(ptr[to] | tail_mask(), Xbyak::Ymm(0));
@@ -101,7 +146,7 @@ void RowEmitter::store_tensor(const RowStep& step, Lane lane) {
         copy(0, from);
         from = 0;
     }
-    const Place to = place_of(step.detail, lane.index, step.distance);
+    const Place to = place_of(step, lane.index);
     fetch_ahead(step.detail, to, lane.index);
     if (step.streams && !lane.masked) {
         store_around_caches(to, from, lanes_ * 4);
@@ -117,7 +162,7 @@ void RowEmitter::store_tensor(const RowStep& step, Lane lane) {
 void RowEmitter::add_to_column(const RowStep& step, Lane lane) {
     const bool in_strips = step.to.kind == RowPlace::Kind::columns;
     const int sum = in_strips ? register_of(step.to, lane.index) : 0;
-    if (!in_strips) load_elements_of(step.detail, sum, lane);
+    if (!in_strips) load_elements_of(step.detail, step.offset, sum, lane);
     if (step.from[1].kind == RowPlace::Kind::none) {
         with(step.from[0], lane.index,
              [&](const Xbyak::Operand& x) { vaddps(vector(sum), vector(sum), x); });
@@ -127,7 +172,7 @@ void RowEmitter::add_to_column(const RowStep& step, Lane lane) {
              [&](const Xbyak::Operand& y) { vfmadd231ps(vector(sum), vector(x), y); });
     }
     if (in_strips) return;
-    const Place to = place_of(step.detail, lane.index);
+    const Place to = place_of(step, lane.index);
     if (lane.masked && !avx512()) {
         store_part(to, sum, DType::f32);
     } else {
@@ -173,7 +218,7 @@ void RowEmitter::fetch_ahead(int operand, const Place& from, int lane) {
 // A row may be longer than the first cache.
 void RowEmitter::fetch(const RowStep& step, int lane) {
     if (!begins_line(step.detail, lane)) return;
-    const Place place = place_of(step.detail, lane, step.distance);
+    const Place place = place_of(step, lane);
     if (!step.streams) return prefetcht0(ptr[place]);
     lea(rax, ptr[place]);
     add(rax, ptr[argument(step.detail) + offsetof(RowArgs::Operand, stride)]);
@@ -182,7 +227,8 @@ void RowEmitter::fetch(const RowStep& step, int lane) {
 
 // The bytes of a vector's bits, in rax. Overwrites rcx, which is where they are when they have been
 // changed.
-RowEmitter::Place RowEmitter::point_at_bits(int operand, int lane) {
+RowEmitter::Place RowEmitter::point_at_bits(const RowStep& step, int lane) {
+    const int operand = step.detail;
     const int pointer = pointers_.at(bytes(operand));
     if (pointer < 0) {
         mov(rcx, pointer_of(operand));
@@ -190,13 +236,13 @@ RowEmitter::Place RowEmitter::point_at_bits(int operand, int lane) {
     const Xbyak::Reg64 base(pointer < 0 ? rcx.getIdx() : pointer);
     mov(rax, rsi);
     shr(rax, 3);
-    return base + rax + bytes(lane * lanes_ / 8);
+    return base + rax + bytes(std::int64_t{lane} * lanes_ / 8 + step.offset);
 }
 
 // Zeros where bits are not set.
 void RowEmitter::gate(const RowStep& step, int to, Lane lane) {
     const int x = in_register(step.from[0], lane.index, 0);
-    const Place from = point_at_bits(step.detail, lane.index);
+    const Place from = point_at_bits(step, lane.index);
     if (lane.masked && avx512()) {
         Xbyak::Label short_one;
         lea(r11, ptr[from]);
@@ -227,7 +273,7 @@ void RowEmitter::gate(const RowStep& step, int to, Lane lane) {
 void RowEmitter::store_bits(const RowStep& step, Lane lane) {
     constexpr std::uint8_t kNotLessEqual = 6;
     const int x = in_register(step.from[0], lane.index, 0);
-    const Place to = point_at_bits(step.detail, lane.index);
+    const Place to = point_at_bits(step, lane.index);
     if (!avx512()) {
         vcmpps(vector(1), vector(x), constant(0), kNotLessEqual);
         if (lane.masked) {
@@ -328,14 +374,15 @@ void RowEmitter::load_single(const RowStep& step, int to) {
     }
     const int pointer = pointers_.at(step.detail);
     if (pointer < 0) mov(rax, pointer_of(step.detail));
-    broadcast(to, Place(Xbyak::Reg64(pointer < 0 ? 0 : pointer)));
+    broadcast(to, Xbyak::Reg64(pointer < 0 ? 0 : pointer) + bytes(step.offset));
 }
 
 void RowEmitter::store_single(const RowStep& step) {
     const int from = in_register(step.from[0], 0, 0);
     const int pointer = pointers_.at(step.detail);
     if (pointer < 0) mov(rax, pointer_of(step.detail));
-    vmovss(dword[Xbyak::Reg64(pointer < 0 ? 0 : pointer)], Xbyak::Xmm(from));
+    const Place to = Xbyak::Reg64(pointer < 0 ? 0 : pointer) + bytes(step.offset);
+    vmovss(dword[to], Xbyak::Xmm(from));
 }
 
 }  // namespace dlprim

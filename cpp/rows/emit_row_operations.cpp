@@ -67,7 +67,8 @@ int RowEmitter::in_register(const RowPlace& place, int lane, int scratch) {
         return scratch;
     }
     if (place.kind == Kind::operand) {
-        load_elements_of(place.index, scratch, {lane, masked_}, place.distance);
+        load_elements_of(place.index, static_cast<std::int32_t>(place.bits), scratch,
+                         {lane, masked_});
         return scratch;
     }
     return register_of(place, lane);

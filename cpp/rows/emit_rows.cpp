@@ -57,6 +57,7 @@ std::vector<std::uint8_t> RowEmitter::emit() {
     epilogue();
     narrow_subnormals();
     emit_constants();
+    emit_upper_halves();
     if (!avx512()) {
         align(32);
         L(partial_masks_);
@@ -75,6 +76,7 @@ void RowEmitter::prologue() {
     sub(rsp, frame_bytes(plan_));
     and_(rsp, -64);
     ends_of_row();
+    prepare_widening();
     point_at_operands();
     point_at_scratch();
 }
@@ -333,11 +335,11 @@ void RowEmitter::strip_columns(int vectors, bool masked, bool at_end) {
         for (int i = 0; i < vectors; ++i) {
             const int index = register_of(step.to, i);
             if (!at_end) {
-                load_elements_of(step.detail, index, {i, masked});
+                load_elements_of(step.detail, step.offset, index, {i, masked});
             } else if (masked && !avx512()) {
-                store_part(place_of(step.detail, i), index, DType::f32);
+                store_part(place_of(step, i), index, DType::f32);
             } else {
-                store(place_of(step.detail, i), index, masked, 0);
+                store(place_of(step, i), index, masked, 0);
             }
         }
     }
@@ -362,8 +364,8 @@ void RowEmitter::body_step(const RowStep& step, Lane lane) {
     if (is_reduction(step.op)) return accumulate(step, lane);
     switch (step.op) {
         case RowOp::load:
-            return load_elements_of(step.detail, register_of(step.to, lane.index), lane,
-                                    step.distance);
+            return load_elements_of(step.detail, step.offset, register_of(step.to, lane.index),
+                                    lane);
         case RowOp::store: return store_tensor(step, lane);
         case RowOp::add_to_column: return add_to_column(step, lane);
         case RowOp::fetch: return fetch(step, lane.index);

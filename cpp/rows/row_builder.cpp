@@ -6,6 +6,18 @@
 #include <stdexcept>
 
 namespace dlprim {
+namespace {
+
+std::int32_t near(std::int64_t offset) {
+    const auto reached = static_cast<std::int32_t>(offset);
+    if (reached != offset) {
+        throw std::invalid_argument("a row program looks " + std::to_string(offset) +
+                                    " bytes from an element, expected less than 2^31");
+    }
+    return reached;
+}
+
+}  // namespace
 
 RowValue RowBuilder::tensor(DType dtype) { return operand({RowShape::tensor, dtype, false}); }
 
@@ -54,59 +66,37 @@ RowValue RowBuilder::gated(std::uint8_t bits, RowValue value) {
     return instruction(it);
 }
 
-std::uint8_t RowBuilder::parts(DType dtype, bool written) {
-    spec_.operands.push_back({RowShape::tensor, dtype, written});
-    return static_cast<std::uint8_t>(spec_.operands.size() - 1);
-}
-
-RowValue RowBuilder::load(std::uint8_t parts, std::int64_t distance) {
-    return part(RowOp::load, parts, distance);
-}
-
-void RowBuilder::store(std::uint8_t parts, std::int64_t distance, RowValue value) {
-    const std::int16_t stored = index_of(value);
-    part(RowOp::store, parts, distance);
-    spec_.instructions.back().inputs[0] = stored;
-}
-
-void RowBuilder::fetch(std::uint8_t parts, std::int64_t distance) {
-    part(RowOp::fetch, parts, distance);
-}
-
-// Not instruction(): two loads of the same are two.
-RowValue RowBuilder::part(RowOp op, std::uint8_t parts, std::int64_t distance) {
-    const std::int64_t bytes = distance * size_of(spec_.operands.at(parts).dtype);
-    if (bytes != static_cast<std::int32_t>(bytes)) {
-        throw std::invalid_argument("a part of a row lies " + std::to_string(bytes) +
-                                    " bytes from it, expected less than 2 GB");
-    }
-    spec_.instructions.push_back(
-        {.op = op, .detail = parts, .distance = static_cast<std::int32_t>(distance)});
-    return {this, static_cast<std::int16_t>(spec_.instructions.size() - 1)};
-}
-
 RowValue RowBuilder::columns() { return instruction({.op = RowOp::columns}); }
 
 void RowBuilder::store(DType dtype, RowValue value) {
-    write({RowShape::tensor, dtype, true}, RowOp::store, value);
+    write(RowOp::store, result(RowShape::tensor, dtype), 0, value);
 }
 
 void RowBuilder::store_per_row(RowValue value) {
-    write({RowShape::row, DType::f32, true}, RowOp::store, value);
+    write(RowOp::store, result(RowShape::row, DType::f32), 0, value);
 }
 
 void RowBuilder::add_to_column(RowValue value) {
-    write({RowShape::column, DType::f32, true}, RowOp::add_to_column, value);
+    write(RowOp::add_to_column, result(RowShape::column, DType::f32), 0, value);
 }
 
 void RowBuilder::store_bits(RowValue value) {
-    write({RowShape::bits, DType::u8, true}, RowOp::store_bits, value);
+    write(RowOp::store_bits, result(RowShape::bits, DType::u8), 0, value);
 }
 
-void RowBuilder::fetch(DType dtype) {
-    spec_.operands.push_back({RowShape::tensor, dtype, false});
-    const auto operand = static_cast<std::uint8_t>(spec_.operands.size() - 1);
-    spec_.instructions.push_back({.op = RowOp::fetch, .detail = operand});
+std::uint8_t RowBuilder::result(RowShape shape, DType dtype) {
+    spec_.operands.push_back({shape, dtype, true});
+    return static_cast<std::uint8_t>(spec_.operands.size() - 1);
+}
+
+std::uint8_t RowBuilder::fetch(DType dtype) {
+    const std::uint8_t tensor = parts(dtype);
+    fetch(tensor, 0);
+    return tensor;
+}
+
+void RowBuilder::fetch(std::uint8_t tensor, std::int64_t offset) {
+    spec_.instructions.push_back({.op = RowOp::fetch, .detail = tensor, .offset = near(offset)});
 }
 
 RowSpec RowBuilder::spec() const {
@@ -135,16 +125,33 @@ RowValue RowBuilder::operand(RowOperand operand) {
     return value;
 }
 
-RowValue RowBuilder::loaded(std::size_t operand) {
-    return instruction({.op = RowOp::load, .detail = static_cast<std::uint8_t>(operand)});
+RowValue RowBuilder::at(RowValue operand, std::int64_t offset) {
+    const auto index = static_cast<std::size_t>(operand.operand_);
+    std::erase(read_, index);
+    return loaded(index, offset);
 }
 
-void RowBuilder::write(RowOperand operand, RowOp op, RowValue value) {
+std::uint8_t RowBuilder::parts(DType dtype) {
+    spec_.operands.push_back({RowShape::tensor, dtype, false});
+    return static_cast<std::uint8_t>(spec_.operands.size() - 1);
+}
+
+// Not instruction(): two loads of the same are two.
+RowValue RowBuilder::load(std::uint8_t parts, std::int64_t offset) {
+    spec_.instructions.push_back({.op = RowOp::load, .detail = parts, .offset = near(offset)});
+    return {this, static_cast<std::int16_t>(spec_.instructions.size() - 1)};
+}
+
+RowValue RowBuilder::loaded(std::size_t operand, std::int64_t offset) {
+    return instruction(
+        {.op = RowOp::load, .detail = static_cast<std::uint8_t>(operand), .offset = near(offset)});
+}
+
+void RowBuilder::write(RowOp op, std::uint8_t result, std::int64_t offset, RowValue value) {
     for (const std::size_t read : read_) {
-        if (spec_.operands[read].dtype == operand.dtype) loaded(read);
+        if (spec_.operands[read].dtype == spec_.operands.at(result).dtype) loaded(read);
     }
-    spec_.operands.push_back(operand);
-    RowInstruction it{.op = op, .detail = static_cast<std::uint8_t>(spec_.operands.size() - 1)};
+    RowInstruction it{.op = op, .detail = result, .offset = near(offset)};
     it.inputs[0] = index_of(value);
     spec_.instructions.push_back(it);
 }

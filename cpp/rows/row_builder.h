@@ -54,6 +54,13 @@ public:
     RowValue column(DType dtype = DType::f32);
     RowValue per_row();
     RowValue scalar();
+    // Elements of the operand that are so many bytes from its own, loaded here. Throws
+    // std::invalid_argument where those are 2^31 or more, as do write() and fetch().
+    RowValue at(RowValue operand, std::int64_t offset);
+    // A tensor of which parts are loaded, each as late as it is asked for and anew each time, so
+    // that none waits in a register; results must not lie where a later load is.
+    std::uint8_t parts(DType dtype);
+    RowValue load(std::uint8_t parts, std::int64_t offset);
     // `value` where a bit of this new operand is set, else 0; several values may ask the same bits.
     std::uint8_t bits();
     RowValue gated(std::uint8_t bits, RowValue value);
@@ -71,14 +78,6 @@ public:
     // The length of a row.
     RowValue columns();
 
-    // Parts of a row that lie at distances from each other, in elements: loads and stores of one
-    // operand, a tensor. Each load is another, as late as it is asked for, so that none waits in a
-    // register; results must not lie where a later load is.
-    std::uint8_t parts(DType dtype, bool written);
-    RowValue load(std::uint8_t parts, std::int64_t distance);
-    void store(std::uint8_t parts, std::int64_t distance, RowValue value);
-    void fetch(std::uint8_t parts, std::int64_t distance);
-
     // Operands that are written. A result may be stored where an operand of the same type lies, if
     // no later pass over the row reads that.
     void store(DType dtype, RowValue value);
@@ -86,11 +85,15 @@ public:
     void add_to_column(RowValue value);
     // A bit for every element, set where the value is not <= 0.
     void store_bits(RowValue value);
+    // One of them that is written at several offsets, by any of the instructions above.
+    std::uint8_t result(RowShape shape, DType dtype);
+    void write(RowOp op, std::uint8_t result, std::int64_t offset, RowValue value);
 
     // Bytes in front of what is loaded and stored that are fetched for later.
     void fetch_ahead(std::int32_t bytes) { spec_.ahead = bytes; }
-    // A tensor that is only fetched for later, which may lie anywhere.
-    void fetch(DType dtype);
+    // A tensor that is only fetched for later, which may lie anywhere; another part of it.
+    std::uint8_t fetch(DType dtype);
+    void fetch(std::uint8_t tensor, std::int64_t offset);
 
     // The program up to here. Throws what validate() does.
     RowSpec spec() const;
@@ -101,14 +104,12 @@ public:
 
 private:
     RowValue operand(RowOperand operand);
-    RowValue loaded(std::size_t operand);
-    void write(RowOperand operand, RowOp op, RowValue value);
+    RowValue loaded(std::size_t operand, std::int64_t offset = 0);
     RowValue instruction(const RowInstruction& it);
-    RowValue part(RowOp op, std::uint8_t parts, std::int64_t distance);
     std::int16_t index_of(RowValue value);
 
     RowSpec spec_;
-    std::vector<std::size_t> read_;  // operands
+    std::vector<std::size_t> read_;  // operands, but those that at() loads
 };
 
 inline RowValue operator+(RowValue a, RowValue b) { return RowBuilder::apply(RowOp::add, {a, b}); }

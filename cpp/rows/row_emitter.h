@@ -25,6 +25,7 @@ inline constexpr std::uint8_t kOrdered = 7;
 class RowEmitter : private ElementAssembler {
 public:
     static constexpr std::size_t kMostCodeBytes = 1 << 19;
+    static constexpr int kWidening = 31;  // AVX-512
 
     // `plan` and the buffer of kMostCodeBytes must outlive the emitter.
     RowEmitter(const RowPlan& plan, void* buffer);
@@ -69,20 +70,26 @@ private:
     bool has_bf16() const { return isa() >= Isa::avx512_bf16; }
 
     // emit_row_memory.cpp
-    Place place_of(int operand, int lane, std::int32_t distance = 0);
+    Place place_of(int operand, std::int32_t offset, int lane);
+    Place place_of(const RowStep& step, int lane) {
+        return place_of(step.detail, step.offset, lane);
+    }
     Place kept_place(int row, int lane);
     Place stack_vector(int index) const;
     Xbyak::Address number_of_call(Number number);
     Xbyak::Address pointer_of(int operand);
     Place argument(int operand) const;
-    void load_elements_of(int operand, int to, Lane lane, std::int32_t distance = 0);
+    void load_elements_of(int operand, std::int32_t offset, int to, Lane lane);
+    void prepare_widening();
+    void widen(int to, const Place& from, bool masked);
+    void emit_upper_halves();
     void add_chosen(const RowStep& step, int to, Lane lane);
     void store_tensor(const RowStep& step, Lane lane);
     void add_to_column(const RowStep& step, Lane lane);
     bool begins_line(int operand, int lane) const;
     void fetch_ahead(int operand, const Place& from, int lane);
     void fetch(const RowStep& step, int lane);
-    Place point_at_bits(int operand, int lane);
+    Place point_at_bits(const RowStep& step, int lane);
     void gate(const RowStep& step, int to, Lane lane);
     void store_bits(const RowStep& step, Lane lane);
     void load_part(int to, const Place& from, DType dtype);
@@ -158,6 +165,8 @@ private:
     std::deque<Narrowing> narrowings_;
     Xbyak::Label partial_masks_;
     Xbyak::Label lane_bits_;
+    Xbyak::Label upper_halves_;
+    bool widens_ = false;  // bfloat16 by a shuffle
 };
 
 // A value as an operand of an instruction, wherever it is.
@@ -166,7 +175,7 @@ void RowEmitter::with(const RowPlace& place, int lane, const Body& body) {
     if (place.kind == RowPlace::Kind::constant) {
         body(constant(place.bits));
     } else if (place.kind == RowPlace::Kind::operand && !masked_) {
-        const Place memory = place_of(place.index, lane, place.distance);
+        const Place memory = place_of(place.index, static_cast<std::int32_t>(place.bits), lane);
         fetch_ahead(place.index, memory, lane);
         body(ptr[memory]);
     } else if (place.kind == RowPlace::Kind::operand) {

@@ -19,7 +19,8 @@ constexpr int kMostComputedAgain = 8;
 // Elements of a strip, at least: as many channels as blocks of activations have, so that a row of
 // one is a strip. Rather than have fewer, columns are loaded again for every row.
 constexpr int kFewestInStrip = 64;
-// Rather than have fewer than these, rows are outside, and columns are in memory.
+// Rather than have fewer than these, rows are outside, and columns are in memory: unless a row adds
+// several times to one.
 constexpr int kNarrowestStrip = 32;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
@@ -43,7 +44,7 @@ public:
 
     RowPlan planned() {
         place_in_time();
-        plan_.by_strips = most_held_ >= 0 && runs_by_strips();
+        plan_.by_strips = most_held_ >= 0 && has_columns_alone(spec_);
         place_single_values();
         plan_.passes.resize(at(passes_ + 1));
         for (int pass = passes_ - 1; pass >= 0; --pass) collect(pass);
@@ -101,20 +102,6 @@ private:
         return !uniform_[at(i)] || is_reduction(it.op) || it.op == RowOp::add_to_column;
     }
 
-    bool runs_by_strips() const {
-        const auto any = [&](const auto& holds) {
-            return std::any_of(spec_.instructions.begin(), spec_.instructions.end(), holds);
-        };
-        if (plan_.is_listed) return false;
-        return any([&](const RowInstruction& it) { return touches_column(it); }) &&
-               !any([](const RowInstruction& it) { return is_reduction(it.op); });
-    }
-
-    bool touches_column(const RowInstruction& it) const {
-        return it.op == RowOp::add_to_column ||
-               (it.op == RowOp::load && spec_.operands[it.detail].shape == RowShape::column);
-    }
-
     void place_single_values() {
         places_.assign(at(count_), {});
         for (int i = 0; i < count_; ++i) {
@@ -123,8 +110,9 @@ private:
                 places_[at(i)] = {.kind = Kind::constant, .bits = it.bits};
             } else if (it.op == RowOp::carried) {
                 places_[at(i)] = {.kind = Kind::columns, .index = demand_.columns++};
-                const RowPlace first{.kind = Kind::constant, .bits = it.bits};
-                plan_.carried.push_back({.op = it.op, .to = places_[at(i)], .from = {first}});
+                RowStep step{.op = it.op, .to = places_[at(i)]};
+                step.from[0] = {.kind = Kind::constant, .bits = it.bits};
+                plan_.carried.push_back(step);
             } else if (it.op == RowOp::last) {
                 places_[at(i)] = places_[at(it.inputs[0])];
             } else if (uniform_[at(i)] && has_result(it.op)) {
@@ -198,8 +186,12 @@ private:
         const Uses uses = uses_in(pass);
         RowPass& it = plan_.passes[at(pass)];
         std::vector<RowStep> carried;
-        std::vector<int> holders;  // of each register the value, or none
-        const auto take = [&](int i) { return held_at(i, holders, uses, it.body); };
+        VectorHolders holders(most_vectors_);
+        // In the register of what is added to, if it is free then: the instruction writes there.
+        const auto take = [&](int i, const RowPlace& wanted) {
+            if (holders.is_full()) make_room(holders, uses, it.body);
+            return holders.take(i, wanted.kind == Kind::vectors ? wanted.index : kNoValue);
+        };
         for (int i = 0; i < count_; ++i) {
             if (!needed_[at(pass)][at(i)] || hoisted(i)) continue;
             if (stays_in_place(i, uses)) continue;
@@ -208,7 +200,7 @@ private:
                 for_inputs(source(i), [&](int input) {
                     const RowPlace& place = places_[at(input)];
                     if (place.kind == Kind::vectors && uses.last[at(input)] == i) {
-                        holders[at(place.index)] = kNoValue;
+                        holders.release(place.index);
                     }
                 });
             }
@@ -226,31 +218,23 @@ private:
             if (kept_[at(i)] != kNoValue && pass_[at(i)] == pass)
                 it.body.push_back(of_scratch(RowOp::keep, i));
             if (places_[at(i)].kind == Kind::vectors && uses.last[at(i)] < 0) {
-                holders[at(places_[at(i)].index)] = kNoValue;
+                holders.release(places_[at(i)].index);
             }
         }
         it.body.insert(it.body.end(), carried.begin(), carried.end());
-        demand_.vectors = std::max(demand_.vectors, static_cast<int>(holders.size()));
+        demand_.vectors = std::max(demand_.vectors, holders.count());
     }
 
-    // The register that a value takes. Where all hold values, the one that is needed longest goes
-    // to the stack; what is carried is read from its register.
-    int held_at(int i, std::vector<int>& holders, const Uses& uses, std::vector<RowStep>& body) {
-        auto place = std::find(holders.begin(), holders.end(), kNoValue);
-        const bool may_grow = std::ssize(holders) < most_vectors_;
-        if (place == holders.end() && may_grow) place = holders.insert(place, kNoValue);
-        if (place == holders.end()) {
-            const auto end_of = [&](int value) {
-                return uses.carry[at(value)] == kNoValue ? uses.last[at(value)] : -1;
-            };
-            place = std::max_element(holders.begin(), holders.end(),
-                                     [&](int a, int b) { return end_of(a) < end_of(b); });
-            const RowPlace stack{.kind = Kind::stack, .index = plan_.stack_vectors++};
-            body.push_back({.op = RowOp::keep, .to = stack, .from = {places_[at(*place)]}});
-            places_[at(*place)] = stack;
-        }
-        *place = i;
-        return static_cast<int>(place - holders.begin());
+    // Of values in registers the one that is needed longest goes to the stack. What is carried is
+    // read from its register.
+    void make_room(VectorHolders& holders, const Uses& uses, std::vector<RowStep>& body) {
+        const int value = holders.release_most(
+            [&](int it) { return uses.carry[at(it)] == kNoValue ? uses.last[at(it)] : -1; });
+        RowStep step{.op = RowOp::keep};
+        step.from[0] = places_[at(value)];
+        step.to = places_[at(value)] = {.kind = Kind::stack, .index = plan_.stack_vectors++};
+        body.push_back(step);
+        demand_.spills = true;
     }
 
     // What no cache has: while the last pass that reads a tensor finds it in one, the next row is
@@ -263,8 +247,10 @@ private:
             int last = passes_ - 1;
             while (last > 0 && !needed_[at(last)][at(i)]) --last;
             if (last == 0) continue;
-            plan_.passes[at(last)].body.push_back(
-                {.op = RowOp::fetch, .detail = it.detail, .streams = true});
+            RowStep step = placed(i);
+            step.op = RowOp::fetch;
+            step.streams = true;
+            plan_.passes[at(last)].body.push_back(step);
         }
     }
 
@@ -272,7 +258,7 @@ private:
     bool hoisted(int i) {
         const RowInstruction& it = instruction(i);
         if (it.op == RowOp::carried || it.op == RowOp::last) return true;
-        if (!plan_.by_strips || it.op != RowOp::load || !touches_column(it)) return false;
+        if (!plan_.by_strips || it.op != RowOp::load || !touches_column(spec_, it)) return false;
         if (held_ == most_held_) return false;
         ++held_;
         places_[at(i)] = {.kind = Kind::columns, .index = demand_.columns++};
@@ -301,7 +287,9 @@ private:
         for (int between = i + 1; between < reader; ++between) {
             if (!has_result(instruction(between).op)) return false;
         }
-        places_[at(i)] = {.kind = Kind::operand, .index = it.detail, .distance = it.distance};
+        places_[at(i)] = {.kind = Kind::operand,
+                          .index = it.detail,
+                          .bits = static_cast<std::uint32_t>(it.offset)};
         demand_.operands = true;
         return true;
     }
@@ -312,18 +300,26 @@ private:
             step.to = {.index = static_cast<int>(pass.reductions.size())};
             pass.reductions.push_back({step.op, places_[at(i)]});
         } else if (step.op == RowOp::add_to_column) {
-            if (!plan_.by_strips) return;
-            step.to = {.kind = Kind::columns, .index = demand_.columns++};
-            plan_.columns.push_back(step);
+            if (plan_.by_strips) step.to = sum_of(step);
         } else if (has_result(step.op)) {
-            step.to = {.kind = Kind::vectors, .index = take(i)};
+            step.to = {.kind = Kind::vectors, .index = take(i, step.from[2])};
             places_[at(i)] = step.to;
         }
     }
 
+    // Where a strip has the sum of a column, which several steps may add to.
+    RowPlace sum_of(const RowStep& step) {
+        for (const RowStep& it : plan_.columns) {
+            const bool is_same = it.op == step.op && it.detail == step.detail;
+            if (is_same && it.offset == step.offset) return it.to;
+        }
+        plan_.columns.push_back(step);
+        return plan_.columns.back().to = {.kind = Kind::columns, .index = demand_.columns++};
+    }
+
     RowStep placed(int i) const {
         const RowInstruction& it = instruction(i);
-        RowStep step{.op = it.op, .detail = it.detail, .distance = it.distance};
+        RowStep step{.op = it.op, .detail = it.detail, .offset = it.offset};
         step.streams = it.op == RowOp::store && it.bits != 0;
         step.exact = it.op == RowOp::store && exact_[at(it.inputs[0])];
         const auto& inputs = instruction(source(i)).inputs;
@@ -378,10 +374,13 @@ private:
 RowPlan make_row_plan(const RowSpec& spec, Isa isa) {
     validate(spec);
     if (isa < Isa::avx2) throw std::invalid_argument("a plan of a row program needs vectors");
-    for (int held = kMostRowOperands, vectors = std::numeric_limits<int>::max();;) {
+    constexpr int all = std::numeric_limits<int>::max();
+    const int narrowest = adds_repeatedly(spec) ? 1 : kNarrowestStrip;
+    int held = adds_repeatedly(spec) ? 0 : kMostRowOperands, vectors = all;
+    while (true) {
         RowPlan plan = Planner(spec, isa, held, vectors).planned();
         const int width = plan.unroll * vector_file(isa).bytes / 4;
-        if (plan.by_strips && width < (held > 0 ? kFewestInStrip : kNarrowestStrip)) {
+        if (plan.by_strips && width < (held > 0 ? kFewestInStrip : narrowest)) {
             held = std::min(held, columns_read(spec)) - 1;
         } else if (plan.unroll == 0) {
             vectors = vectors_that_fit(plan);

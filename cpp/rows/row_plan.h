@@ -31,8 +31,7 @@ struct RowPlace {
     };
     Kind kind = Kind::none;
     int index = 0;
-    std::uint32_t bits = 0;
-    std::int32_t distance = 0;  // of an operand, as RowInstruction has it
+    std::uint32_t bits = 0;  // of an operand, the offset
 
     bool in_memory() const {
         return kind == Kind::stack || kind == Kind::constant || kind == Kind::operand;
@@ -50,9 +49,9 @@ struct RowStep {
     RowPlace to = {};
     std::array<RowPlace, 4> from = {};
     std::uint8_t detail = 0;
+    std::int32_t offset = 0;
     bool streams = false;  // a store around the caches; a fetch of the next row
     bool exact = false;    // a store of what bfloat16 holds
-    std::int32_t distance = 0;
 
     friend bool operator==(const RowStep&, const RowStep&) = default;
 };

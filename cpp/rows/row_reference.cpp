@@ -70,7 +70,11 @@ public:
           times_(times_of(spec)),
           exact_(spec.instructions.size()) {
         const std::vector<bool> exact = exact_values(spec);
+        is_read_.assign(exact_.size(), false);
         for (std::size_t i = 0; i < exact_.size(); ++i) {
+            for (const std::int16_t input : spec.instructions[i].inputs) {
+                if (input != kNoValue) is_read_[static_cast<std::size_t>(input)] = true;
+            }
             const std::int16_t stored = spec.instructions[i].inputs[0];
             exact_[i] = stored != kNoValue && exact[static_cast<std::size_t>(stored)];
         }
@@ -117,7 +121,9 @@ private:
                 case RowOp::last:
                     values_[i] = values_[static_cast<std::size_t>(it.inputs[0])];
                     break;
-                case RowOp::load: load(it, row, values_[i]); break;
+                case RowOp::load:
+                    if (is_read_[i]) load(it, row, values_[i]);
+                    break;
                 case RowOp::constant: values_[i][0] = std::bit_cast<float>(it.bits); break;
                 case RowOp::columns: values_[i][0] = static_cast<float>(args_.columns); break;
                 case RowOp::sum:
@@ -195,7 +201,7 @@ private:
     }
 
     void gate(const RowInstruction& it, std::int64_t row, std::vector<float>& to) const {
-        const char* const bits = data(it.detail, row);
+        const char* const bits = data(it, row);
         const Input x = input(it, 0);
         for (std::int64_t column = 0; column < args_.columns; ++column) {
             to[static_cast<std::size_t>(column)] = bit_at(bits, column) ? x[column] : 0;
@@ -203,12 +209,16 @@ private:
     }
 
     void add_chosen(const RowInstruction& it, std::int64_t row, std::vector<float>& to) const {
-        const auto* const bytes = reinterpret_cast<const std::uint8_t*>(data(it.detail, row));
+        const auto* const bytes = reinterpret_cast<const std::uint8_t*>(data(it, row));
         const Input wanted = input(it, 0), x = input(it, 1), total = input(it, 2);
         for (std::int64_t i = 0; i < args_.columns; ++i) {
             const bool chosen = bytes[i] == (word(wanted[i]) & 0xFF);
             to[static_cast<std::size_t>(i)] = total[i] + (chosen ? x[i] : 0);
         }
+    }
+
+    char* data(const RowInstruction& it, std::int64_t row) const {
+        return data(it.detail, row) + it.offset;
     }
 
     char* data(std::uint8_t operand, std::int64_t row) const {
@@ -224,13 +234,13 @@ private:
 
     void load(const RowInstruction& it, std::int64_t row, std::vector<float>& to) const {
         for (std::size_t column = 0; column < to.size(); ++column) {
-            to[column] = element_at(spec_.operands[it.detail].dtype, data(it.detail, row),
-                                    static_cast<std::int64_t>(column) + it.distance);
+            to[column] = element_at(spec_.operands[it.detail].dtype, data(it, row),
+                                    static_cast<std::int64_t>(column));
         }
     }
 
     void write_bits(const RowInstruction& it, std::int64_t row) const {
-        auto* const to = reinterpret_cast<std::uint8_t*>(data(it.detail, row));
+        auto* const to = reinterpret_cast<std::uint8_t*>(data(it, row));
         const Input x = input(it, 0);
         for (std::int64_t column = 0; column < args_.columns; ++column) {
             if (column % 8 == 0) to[column / 8] = 0;
@@ -246,7 +256,7 @@ private:
     void write(const RowInstruction& it, std::int64_t row, std::int16_t product,
                bool is_exact) const {
         const RowOperand& operand = spec_.operands[it.detail];
-        void* const to = data(it.detail, row) + it.distance * size_of(operand.dtype);
+        void* const to = data(it, row);
         const Input x = input(it, 0);
         if (it.op == RowOp::add_to_column) {
             return add(static_cast<float*>(to), x, product);
@@ -281,6 +291,7 @@ private:
     std::vector<std::int16_t> joined_;
     std::vector<RowTime> times_;
     std::vector<bool> exact_;                 // whether bfloat16 holds the first input
+    std::vector<bool> is_read_;               // by any instruction
     std::vector<std::vector<float>> values_;  // of each instruction: a row, or one
 };
 

@@ -173,8 +173,7 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand) {
     }
     const auto& all_steps = plan.spec.instructions;
     const bool heavy = std::any_of(all_steps.begin(), all_steps.end(), has_polynomial);
-    // On the stack there is room for the values of one vector.
-    const bool turns = heavy && plan.stack_vectors == 0;
+    const bool turns = heavy && !demand.spills;
     const auto at_unroll = [&](int unroll) {
         RowRegisters map;
         map.operand = scratch;

@@ -78,8 +78,8 @@ void validate_access(const RowSpec& spec, std::size_t index, const std::vector<b
     }
     const bool of_bits = it.op == RowOp::gate || it.op == RowOp::store_bits;
     if (of_bits != (operand.shape == RowShape::bits)) refuse(index, "takes numbers for bits");
-    if ((it.op == RowOp::fetch || it.distance != 0) && operand.shape != RowShape::tensor) {
-        refuse(index, "is at a distance from what is no tensor, or fetches it");
+    if (it.op == RowOp::fetch && operand.shape != RowShape::tensor) {
+        refuse(index, "fetches what is no tensor");
     }
     if (it.op == RowOp::add_chosen && operand.dtype != DType::u8) {
         refuse(index, "chooses by what are no bytes");
@@ -297,7 +297,7 @@ bool has_polynomial(const RowInstruction& it) {
 
 RowSpec streaming(RowSpec spec) {
     for (RowInstruction& it : spec.instructions) {
-        if (it.op != RowOp::store) continue;
+        if (it.op != RowOp::store || it.offset != 0) continue;
         const RowOperand& operand = spec.operands[it.detail];
         if (operand.shape == RowShape::tensor && operand.dtype == DType::f32) it.bits = 1;
     }
@@ -328,8 +328,7 @@ std::size_t std::hash<dlprim::RowSpec>::operator()(const dlprim::RowSpec& spec) 
         mix(it.op);
         for (const std::int16_t input : it.inputs) mix(static_cast<std::uint16_t>(input));
         mix(it.detail);
-        mix(it.bits);
-        mix(it.distance);
+        for (const auto value : {it.bits, static_cast<std::uint32_t>(it.offset)}) mix(value);
     }
     mix(spec.ahead);
     return static_cast<std::size_t>(mixed);

@@ -103,8 +103,8 @@ struct RowInstruction {
     std::array<std::int16_t, 4> inputs = {kNoValue, kNoValue, kNoValue, kNoValue};
     std::uint8_t detail = 0;
     std::uint32_t bits = 0;
-    // Elements of a tensor from those of its row to what is loaded, stored or fetched.
-    std::int32_t distance = 0;
+    // Bytes from an operand's own element to the one that is meant.
+    std::int32_t offset = 0;
 
     friend bool operator==(const RowInstruction&, const RowInstruction&) = default;
 };
@@ -140,7 +140,7 @@ std::vector<bool> exact_values(const RowSpec& spec);
 // kNoValue. The two are one multiplication with addition, rounded once.
 std::vector<std::int16_t> joined_products(const RowSpec& spec);
 
-// The same program with all tensors of float32 stored around the caches.
+// The same program with all tensors of float32 stored around the caches, where rows are their own.
 RowSpec streaming(RowSpec spec);
 
 inline bool goes_around_caches(const RowSpec& spec) {
@@ -166,6 +166,33 @@ inline int columns_read(const RowSpec& spec) {
     return static_cast<int>(std::count_if(
         spec.operands.begin(), spec.operands.end(),
         [](const RowOperand& it) { return it.shape == RowShape::column && !it.written; }));
+}
+
+inline bool touches_column(const RowSpec& spec, const RowInstruction& it) {
+    return it.op == RowOp::add_to_column ||
+           (it.op == RowOp::load && spec.operands[it.detail].shape == RowShape::column);
+}
+
+// Whether there are columns, and neither lists nor anything along the row.
+inline bool has_columns_alone(const RowSpec& spec) {
+    bool found = false;
+    for (const RowInstruction& it : spec.instructions) {
+        if (is_reduction(it.op)) return false;
+        found = found || touches_column(spec, it);
+    }
+    return found && !is_listed(spec);
+}
+
+// Whether there is a column that one row adds to more than once.
+inline bool adds_repeatedly(const RowSpec& spec) {
+    const auto is_repeated = [&](const RowInstruction& it) {
+        const auto is_same = [&](const RowInstruction& other) {
+            return other.op == it.op && other.detail == it.detail && other.offset == it.offset;
+        };
+        const auto& all = spec.instructions;
+        return it.op == RowOp::add_to_column && std::count_if(all.begin(), all.end(), is_same) > 1;
+    };
+    return std::any_of(spec.instructions.begin(), spec.instructions.end(), is_repeated);
 }
 
 // Short and unique: how many operands and operations, and a hash of all.

@@ -92,7 +92,8 @@ private:
     }
 
     void load_another() {
-        switch (draw_.from(0, 6)) {
+        switch (draw_.from(0, 7)) {
+            case 7: return load_elsewhere();
             case 6: row_.fetch(draw_.one_of(kTypes)); return exact_results_.push_back(true);
             case 5: bits_.push_back(row_.bits()); return exact_results_.push_back(true);
             case 0: return load(row_.column(draw_.one_of(kTypes)));
@@ -100,6 +101,14 @@ private:
             case 2: return load(row_.scalar(), true);
             default: return load(row_.tensor(draw_.one_of(kTypes)));
         }
+    }
+
+    // Two parts of one operand.
+    void load_elsewhere() {
+        const DType dtype = draw_.one_of(kTypes);
+        const RowValue operand = draw_.once_in(3) ? row_.column(dtype) : row_.tensor(dtype);
+        load(row_.at(operand, size_of(dtype) * draw_.from(1, 40)));
+        know(row_.at(operand, size_of(dtype) * draw_.from(0, 40)), true, false);
     }
 
     Known any() {
@@ -248,7 +257,15 @@ private:
         } else if (draw_.once_in(6) && a.exact) {
             row_.store_bits(a.value);
         } else if (draw_.once_in(4) && a.exact) {
-            row_.add_to_column(a.value);
+            const std::uint8_t sums = row_.result(RowShape::column, DType::f32);
+            const std::int64_t offset = 4 * draw_.from(0, 40);
+            for (std::int64_t times = draw_.from(1, 3); times > 0; --times) {
+                row_.write(RowOp::add_to_column, sums, offset, a.value);
+            }
+        } else if (draw_.once_in(4)) {
+            const DType dtype = draw_.one_of(kTypes);
+            row_.write(RowOp::store, row_.result(RowShape::tensor, dtype),
+                       size_of(dtype) * draw_.from(0, 40), a.value);
         } else {
             row_.store(draw_.one_of(kTypes), a.value);
         }

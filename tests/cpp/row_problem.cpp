@@ -1,5 +1,6 @@
 #include "row_problem.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -30,6 +31,15 @@ std::int64_t extent_of(const RowOperand& operand, std::int64_t rows, std::int64_
         case RowShape::column: return columns;
         default: return 1;
     }
+}
+
+// Elements from the operand's own to the farthest that the program looks at.
+std::int64_t reach_of(const RowSpec& spec, std::size_t operand) {
+    std::int64_t bytes = 0;
+    for (const RowInstruction& it : spec.instructions) {
+        if (it.detail == operand) bytes = std::max<std::int64_t>(bytes, it.offset);
+    }
+    return bytes / size_of(spec.operands[operand].dtype);
 }
 
 bool agree(float value, float expected, bool exact, DType dtype) {
@@ -67,7 +77,8 @@ RowProblem::RowProblem(const RowProgram& drawn, Draw& draw)
                                                                   : columns;
         strides.push_back(width + (draw.once_in(2) ? 0 : draw.from(1, 20)));
         if (operand.shape == RowShape::listed) strides.back() = listed_stride;
-        const std::int64_t count = extent_of(operand, rows, columns, strides.back());
+        const std::int64_t count = extent_of(operand, rows, columns, strides.back()) +
+                                   reach_of(program.spec, actual.size());
         actual.emplace_back(count, operand.dtype, fence);
         expected.emplace_back(count, operand.dtype, fence);
         for (std::int64_t i = 0; i < count; ++i) {

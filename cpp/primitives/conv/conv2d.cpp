@@ -38,7 +38,10 @@ ConvSpec within_limits(ConvSpec spec) {
 
 std::unique_ptr<ConvPass> make_pass(const ConvSpec& spec, PassKind pass,
                                     const WinogradChoice& choice) {
-    if (spec.shape.is_depthwise()) return depthwise_pass(spec, pass);
+    if (spec.shape.is_depthwise()) {
+        if (pass == PassKind::backward_weights) return depthwise_weights_pass(spec);
+        return depthwise_images_pass(spec, pass);
+    }
     if (choice.tile != 0) return winograd_pass(spec, pass, choice.tile);
     switch (pass) {
         case PassKind::forward: return direct_forward_pass(spec);

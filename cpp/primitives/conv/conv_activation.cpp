@@ -24,9 +24,6 @@ Contraction activation_contraction(const ConvProblem& problem, const Epilogue& e
     return made;
 }
 
-// Of activation_contraction().
-constexpr std::size_t kImages = 1;
-
 ContractionRules activation_rules(const ConvProblem& problem, Activation activation) {
     return {.contraction =
                 [=](std::int64_t variant) {
@@ -37,15 +34,10 @@ ContractionRules activation_rules(const ConvProblem& problem, Activation activat
                              int) { return std::vector<Schedule>{parse_schedule("G N K P")}; }};
 }
 
-std::int64_t mask_image_of(const ConvProblem& problem) {
-    const Contraction activation = activation_contraction(problem, {});
-    return activation.mask_offset(activation.loops[kImages].c);
-}
-
 }  // namespace
 
 ConvActivation::ConvActivation(const ConvProblem& problem, Activation activation)
-    : mask_image_(mask_image_of(problem)), plans_(activation_rules(problem, activation)) {}
+    : plans_(activation_rules(problem, activation)) {}
 
 void ConvActivation::run(void* dst, std::uint8_t* relu_mask) const {
     plans_.plan(relu_mask != nullptr ? 1 : 0)

@@ -1,6 +1,6 @@
 // The activation of a convolution as a pass of its own over dst, for what cannot apply it to its
-// sums: a depthwise convolution is no kernel call and Winograd knows relu alone, without its mask;
-// and groups whose channels share a byte of the mask cannot write it one after the other.
+// sums: Winograd knows relu alone, without its mask; and groups whose channels share a byte of the
+// mask cannot write it one after the other.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,7 @@ public:
     // `relu_mask` may be null.
     void run(void* dst, std::uint8_t* relu_mask) const;
 
-    // Bytes of the mask from one image to the next.
-    std::int64_t mask_image() const { return mask_image_; }
-
 private:
-    std::int64_t mask_image_;
     ScheduledPass plans_;  // variant 1 writes the mask
 };
 

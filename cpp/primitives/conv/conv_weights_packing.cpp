@@ -1,10 +1,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "hwy/cache_control.h"
 #include "jit/isa.h"
 #include "primitives/conv/conv_weights.h"
-#include "primitives/reorder/pack_rows.h"
+#include "primitives/reorder/serial_moves.h"
 
 namespace dlprim {
 namespace {
@@ -12,7 +11,7 @@ namespace {
 void fetch(const float* pixel, std::size_t bytes) {
     constexpr std::size_t kLine = 64;
     const auto* const first = reinterpret_cast<const char*>(pixel);
-    for (std::size_t line = 0; line < bytes; line += kLine) hwy::Prefetch(first + line);
+    for (std::size_t line = 0; line < bytes; line += kLine) __builtin_prefetch(first + line);
 }
 
 // Elements from the first block of channels of an image to another one.
@@ -53,16 +52,14 @@ void pack_pixel_pairs(const PixelPairs& pairs) {
         ++even;
     }
     if (const std::int64_t left = end - even; left > 0) {
-        row_functions(usable_isa())
-            .pack({.from = DType::bf16,
-                   .to = DType::bf16,
-                   .k = left,
-                   .n = pairs.channels,
-                   .src = pixel(even),
-                   .ld_src = pairs.step * pairs.ld,
-                   .dst = pairs.out + even / 2 * pairs.ld_out * 2,
-                   .ld_dst = pairs.ld_out},
-                  {0, left});
+        group({.from = DType::bf16,
+               .to = DType::bf16,
+               .src = pixel(even),
+               .src_row = pairs.step * pairs.ld * 2,
+               .rows = left,
+               .columns = pairs.channels,
+               .dst = pairs.out + even / 2 * pairs.ld_out * 2,
+               .dst_row = pairs.ld_out * 4});
     }
     clear(pairs, {(end + 1) / 2, all});
 }

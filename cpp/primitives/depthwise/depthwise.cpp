@@ -1,13 +1,19 @@
+// Forward and backward-data, row by row.
 #include "primitives/depthwise/depthwise.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
+#include <mutex>
 #include <numeric>
+#include <utility>
 #include <vector>
 
-#include "primitives/conv/conv_activation.h"
+#include "jit/machine.h"
 #include "primitives/depthwise/depthwise_geometry.h"
-#include "primitives/reorder/pack.h"
+#include "primitives/depthwise/depthwise_programs.h"
 #include "primitives/tensor/parallel.h"
+#include "rows/row_kernel.h"
 
 namespace dlprim {
 namespace {
@@ -15,24 +21,16 @@ namespace {
 // What a task writes: long enough to hide the cost of handing it out, short enough for the rows
 // that it reads to stay in the L2 cache.
 constexpr std::int64_t kTaskBytes = 128 * 1024;
+// Taps of a program, as far as whole rows of the filter go: more take too long to generate.
+constexpr std::int64_t kMostTaps = 49;
 
-// What one result sees along an axis, or, in backward-data, the results that are a stride apart and
-// so see the same taps: tap first_tap + i * every at `position` + i * `spread` of what is read.
-struct Phase {
-    std::int64_t taps = 0;
-    std::int64_t first_tap = 0;
-    std::int64_t every = 1;
-    std::int64_t position = 0;  // may be negative
-    std::int64_t spread = 1;
-};
-
-Phase forward_phase(const DepthwiseAxis& axis, std::int64_t result) {
+SeenTaps forward_taps(const DepthwiseAxis& axis, std::int64_t result) {
     return {.taps = axis.taps, .position = axis.position(result, 0), .spread = axis.spread};
 }
 
-Phase backward_phase(const DepthwiseAxis& axis, std::int64_t input) {
+SeenTaps backward_taps(const DepthwiseAxis& axis, std::int64_t input) {
     const std::int64_t common = std::gcd(axis.step, axis.spread);
-    Phase found{.every = -axis.step / common, .spread = axis.spread / common};
+    SeenTaps found{.every = -axis.step / common, .spread = axis.spread / common};
     for (std::int64_t tap = 0; tap < axis.taps; ++tap) {
         const std::int64_t distance = input + axis.before - tap * axis.spread;
         if (distance % axis.step != 0) continue;
@@ -43,237 +41,242 @@ Phase backward_phase(const DepthwiseAxis& axis, std::int64_t input) {
     return found;
 }
 
-// How many of first, first + step, ... (`count` of them) are below `bound`.
-std::int64_t count_below(std::int64_t bound, std::int64_t first, std::int64_t step,
-                         std::int64_t count) {
-    return std::clamp<std::int64_t>((bound - first + step - 1) / step, 0, count);
-}
-
 // Forward: src to dst. Backward-data: diff_dst to diff_src, with the taps from the last to the
-// first, a phase of columns after the other.
-class RowByRow {
+// first, one after the other those results of a row that are a stride apart.
+class DepthwiseImages final : public ConvPass {
 public:
-    RowByRow(const ConvProblem& problem, PassKind pass)
-        : problem_(problem),
-          blocks_(src_blocks(problem.shape)),
-          convolve_(convolve_row_function(usable_isa(), problem.dtype)) {
-        const ConvShape& shape = problem.shape;
-        const bool forward = pass == PassKind::forward;
-        from_ = forward ? src_plane(problem) : dst_plane(problem);
-        to_ = forward ? dst_plane(problem) : src_plane(problem);
-        height_ = forward ? shape.H : shape.P();
-        step_ = forward ? shape.stride_h : 1;
-        const auto phase = forward ? forward_phase : backward_phase;
-        const std::int64_t results = forward ? shape.P() : shape.H;
-        for (std::int64_t row = 0; row < results; ++row) {
-            rows_.push_back(phase(vertical(shape), row));
-        }
-        const std::int64_t apart = forward ? 1 : shape.stride_w;
-        const std::int64_t columns = forward ? shape.Q() : shape.W;
-        for (std::int64_t first = 0; first < std::min(apart, columns); ++first) {
-            RowConvolution row = along(phase(horizontal(shape), first));
-            row.step = forward ? shape.stride_w : 1;
-            row.width = forward ? shape.W : shape.Q();
-            row.dst_distance = apart * to_.pixel;
-            row.results = (columns - first - 1) / apart + 1;
-            row.dst_ahead = rows_ahead(columns) * to_.row;
-            columns_.push_back(row);
+    DepthwiseImages(const ConvSpec& spec, PassKind pass)
+        : problem_(spec.problem()),
+          blocks_(src_blocks(spec.shape)),
+          forward_(pass == PassKind::forward),
+          activation_(forward_ ? spec.activation : Activation::none),
+          from_(forward_ ? src_plane(problem_) : dst_plane(problem_)),
+          to_(forward_ ? dst_plane(problem_) : src_plane(problem_)),
+          mask_(mask_plane(problem_)),
+          columns_(forward_ ? spec.shape.Q() : spec.shape.W),
+          apart_(forward_ ? 1 : spec.shape.stride_w),
+          step_(forward_ ? spec.shape.stride_w : 1),
+          tap_(blocks_.block * size_of(spec.dtype)),
+          rows_together_(std::max<std::int64_t>(kMostTaps / spec.shape.S, 1)) {
+        const std::int64_t height = forward_ ? spec.shape.H : spec.shape.P();
+        const std::int64_t rows = forward_ ? spec.shape.P() : spec.shape.H;
+        for (std::int64_t row = 0; row < rows; ++row) {
+            rows_.push_back(inside(taps(vertical(spec.shape), row), height));
         }
     }
 
-    // `from` is src or diff_dst.
-    void run(const void* from, const ConvTensors& tensors, bool relu) const {
-        for_rows([&](std::int64_t n, std::int64_t b, std::int64_t h) {
-            const Phase& rows = rows_[static_cast<std::size_t>(h)];
-            const std::int64_t before = count_below(0, rows.position, rows.spread, rows.taps);
-            const std::int64_t behind = count_below(height_, rows.position, rows.spread, rows.taps);
-            const std::int64_t r = rows.first_tap + before * rows.every;
-            const std::int64_t tap = (b * problem_.shape.R + r) * problem_.shape.S * blocks_.block;
-            std::int64_t offset = to_.offset(n, b, h, 0);
-            for (RowConvolution row : columns_) {
-                row.src = at(from, from_.offset(n, b, rows.position + before * rows.spread, 0));
-                row.weights = at(tensors.weights, tap * from_.element);
-                row.src_row = rows.spread * from_.row;
-                row.weights_row = rows.every * problem_.shape.S * blocks_.block;
-                row.row_count = behind - before;
-                row.fresh_rows = std::min(row.row_count, row.fresh_rows);
-                row.channels = blocks_.in_block(b);
-                if (tensors.bias != nullptr) row.bias = tensors.bias + b * blocks_.block;
-                if (tensors.residual != nullptr) row.residual = at(tensors.residual, offset);
-                row.relu = relu;
-                row.dst = at(tensors.result, offset);
-                convolve_(row);
-                offset += to_.pixel * to_.element;
+    void run(const ConvTensors& given) const override {
+        // What follows the sums is forward's.
+        const ConvTensors data{
+            .diff_dst = given.diff_dst, .weights = given.weights, .result = given.result};
+        const ConvTensors& tensors = forward_ ? given : data;
+        const std::vector<Run>& runs = runs_for(tensors);
+        const bool single_tiles = std::all_of(runs.begin(), runs.end(),
+                                              [](const Run& run) { return run.tiles.count == 1; });
+        for_rows(single_tiles, [&](Rows rows) {
+            const std::int64_t taps = rows_[static_cast<std::size_t>(rows.first)].taps;
+            const std::int64_t pixels = taps > rows_together_ ? rows.count * columns_ : 0;
+            const WorkspacePool::Lease sums(workspaces(), pixels * sums_pixel());
+            rows.sums = sums.data();
+            for (const Run& run : runs) {
+                for (std::int64_t r = 0; r == 0 || r < taps; r += rows_together_) {
+                    convolve(rows, run, r, tensors);
+                }
             }
         });
     }
 
-private:
-    // What the rows of all results share.
-    RowConvolution along(const Phase& columns) const {
-        return {.fetches = fetches_rows(problem_),
-                .fresh_rows = columns_.empty() ? step_ : 0,
-                .src_ahead = rows_ahead(problem_.shape.Q()) * step_ * from_.row,
-                .taps = columns.taps,
-                .first_tap = columns.first_tap * blocks_.block,
-                .tap_distance = columns.every * blocks_.block,
-                .spread = columns.spread,
-                .column = columns.position,
-                .src_distance = from_.pixel};
+    std::int64_t scratch_bytes() const override {
+        if (problem_.shape.R <= rows_together_) return 0;
+        return num_threads() * rows_of_task() * columns_ * sums_pixel();
     }
 
-    // body(image, block, row) for every row of results. Neighbouring rows go to one thread, since
-    // they read the same rows.
+private:
+    // Some rows of a block of channels of an image that see the same taps.
+    struct Rows {
+        std::int64_t image;
+        std::int64_t block;
+        std::int64_t first;
+        std::int64_t count;
+        char* sums = nullptr;
+    };
+
+    struct Run {
+        DepthwiseRun tiles;
+        std::int64_t column;  // of what is read, under the first tap
+        std::int64_t first_tap;
+        std::int64_t result;
+        std::map<DepthwiseSums, std::shared_ptr<const RowKernel>> kernels;
+    };
+
+    struct Variant {
+        std::once_flag made;
+        std::vector<Run> runs;
+    };
+
+    bool is_blocked() const { return problem_.layout == Format::blocked; }
+
+    std::int64_t sums_pixel() const { return blocks_.block * size_of(DType::f32); }
+
+    SeenTaps taps(const DepthwiseAxis& axis, std::int64_t result) const {
+        return forward_ ? forward_taps(axis, result) : backward_taps(axis, result);
+    }
+
+    const std::vector<Run>& runs_for(const ConvTensors& it) const {
+        const DepthwiseEpilogue epilogue{.bias = it.bias != nullptr,
+                                         .residual = it.residual != nullptr,
+                                         .relu_mask = it.relu_mask != nullptr,
+                                         .activation = activation_};
+        const int index =
+            (epilogue.bias ? 1 : 0) + (epilogue.residual ? 2 : 0) + (epilogue.relu_mask ? 4 : 0);
+        Variant& variant = variants_.at(static_cast<std::size_t>(index));
+        std::call_once(variant.made, [&] { variant.runs = make_runs(epilogue); });
+        return variant.runs;
+    }
+
+    std::vector<Run> make_runs(const DepthwiseEpilogue& epilogue) const {
+        std::vector<Run> runs;
+        const std::int64_t width = forward_ ? problem_.shape.W : problem_.shape.Q();
+        for (std::int64_t first = 0; first < std::min(apart_, columns_); ++first) {
+            const SeenTaps across = taps(horizontal(problem_.shape), first);
+            const DepthwiseTile whole{.results = (columns_ - first - 1) / apart_ + 1,
+                                      .step = step_,
+                                      .taps = across.taps,
+                                      .spread = across.spread,
+                                      .columns = {-across.position, width - across.position}};
+            for (const DepthwiseRun& tiles : runs_of(whole, convolved_together(whole))) {
+                runs.push_back({.tiles = tiles,
+                                .column = across.position + tiles.first * step_,
+                                .first_tap = across.first_tap,
+                                .result = first + tiles.first * apart_,
+                                .kernels = {}});
+                for (const SeenTaps& row : rows_) add_kernels(runs.back(), row, across, epilogue);
+            }
+        }
+        return runs;
+    }
+
+    void add_kernels(Run& run, const SeenTaps& row, const SeenTaps& across,
+                     const DepthwiseEpilogue& epilogue) const {
+        const DepthwiseDistances apart{.src_row = row.spread * from_.row,
+                                       .src_pixel = from_.pixel,
+                                       .weights_row = row.every * problem_.shape.S * tap_,
+                                       .weights_tap = across.every * tap_,
+                                       .dst_pixel = apart_ * to_.pixel,
+                                       .sums_pixel = sums_pixel(),
+                                       .mask_pixel = apart_ * mask_.pixel,
+                                       .fetched_rows = fetches() ? row_step() : 0,
+                                       .fetched_row = from_.row};
+        for (std::int64_t r = 0; r == 0 || r < row.taps; r += rows_together_) {
+            auto& kernel = run.kernels[part(row, r)];
+            if (kernel != nullptr) continue;
+            kernel = row_kernel(
+                convolution_program(problem_.dtype, run.tiles.tile, part(row, r), apart, epilogue));
+        }
+    }
+
+    // From farther away than the L2 cache fetches gain a fifth, from there they cost a tenth.
+    bool fetches() const {
+        const std::int64_t bytes = problem_.shape.N * (from_.image + to_.image);
+        return static_cast<double>(bytes) > 2 * this_machine().l2;
+    }
+
+    // From the filter row r of those seen on.
+    DepthwiseSums part(const SeenTaps& row, std::int64_t r) const {
+        return {std::min(rows_together_, row.taps - r), r == 0, r + rows_together_ >= row.taps};
+    }
+
+    void convolve(const Rows& rows, const Run& run, std::int64_t r, const ConvTensors& it) const {
+        const SeenTaps& seen = rows_[static_cast<std::size_t>(rows.first)];
+        const DepthwiseSums part = this->part(seen, r);
+        const std::int64_t dst = to_.offset(rows.image, rows.block, rows.first, run.result);
+        const std::int64_t dst_stride = run.tiles.stride(apart_ * to_.pixel, to_.row);
+        const std::int64_t tap =
+            (rows.block * problem_.shape.R + seen.first_tap + r * seen.every) * problem_.shape.S +
+            run.first_tap;
+        RowArgs args;
+        args.rows = run.tiles.calls(rows.count);
+        args.columns = blocks_.in_block(rows.block);
+        auto* next = args.operands.data();
+        *next++ = operand(
+            forward_ ? it.src : it.diff_dst,
+            from_.offset(rows.image, rows.block, seen.position + r * seen.spread, run.column),
+            run.tiles.stride(step_ * from_.pixel, row_step() * from_.row));
+        *next++ = operand(it.weights, tap * tap_, 0);
+        const RowArgs::Operand sums(rows.sums, run.tiles.tile.results * sums_pixel());
+        if (!part.begin) {
+            *next++ = sums;
+        } else if (it.bias != nullptr) {
+            *next++ = operand(it.bias, rows.block * sums_pixel(), 0);
+        }
+        if (part.end && it.residual != nullptr) *next++ = operand(it.residual, dst, dst_stride);
+        *next++ = part.end ? operand(it.result, dst, dst_stride) : sums;
+        if (part.end && it.relu_mask != nullptr) {
+            *next++ =
+                operand(it.relu_mask, mask_.offset(rows.image, rows.block, rows.first, run.result),
+                        run.tiles.stride(apart_ * mask_.pixel, mask_.row));
+        }
+        (*run.kernels.at(part))(args);
+    }
+
+    // Of what is read, from a row of results to the next that sees the same taps.
+    std::int64_t row_step() const { return forward_ ? problem_.shape.stride_h : 1; }
+
+    std::int64_t rows_of_task() const { return std::max<std::int64_t>(kTaskBytes / to_.row, 1); }
+
+    // body(rows) for all rows of results. Neighbouring rows go to one thread, since they read the
+    // same rows.
     template <class Body>
-    void for_rows(const Body& body) const {
-        const std::int64_t row_bytes = to_.row * to_.element;
-        const Blocks bands{static_cast<std::int64_t>(rows_.size()),
-                           std::max<std::int64_t>(kTaskBytes / row_bytes, 1)};
+    void for_rows(bool together, const Body& body) const {
+        const Blocks bands{std::ssize(rows_), rows_of_task()};
         const Blocks groups = block_groups(problem_);
         // Blocked, a block of an image is contiguous; channels-last, a row of all blocks is.
-        const bool blocked = problem_.layout == Format::blocked;
-        const std::int64_t inner = blocked ? bands.count() : groups.count();
-        const std::int64_t outer = blocked ? groups.count() : bands.count();
+        const std::int64_t inner = is_blocked() ? bands.count() : groups.count();
+        const std::int64_t outer = is_blocked() ? groups.count() : bands.count();
         parallel_for(problem_.shape.N * inner * outer, [&](std::int64_t task) {
             const std::int64_t n = task / (inner * outer);
             const std::int64_t i = task / inner % outer;
             const std::int64_t j = task % inner;
-            const Range band = bands.at(blocked ? j : i);
-            const Range group = groups.at(blocked ? i : j);
-            for (std::int64_t row = band.begin; row < band.end; ++row) {
-                for (std::int64_t b = group.begin; b < group.end; ++b) body(n, b, row);
+            const Range band = bands.at(is_blocked() ? j : i);
+            const Range group = groups.at(is_blocked() ? i : j);
+            for (std::int64_t row = band.begin; row < band.end;) {
+                const std::int64_t count = together ? alike(row, band.end) : 1;
+                for (std::int64_t b = group.begin; b < group.end; ++b) body({n, b, row, count});
+                row += count;
             }
         });
     }
 
+    // How many rows from `row` on see the same taps.
+    std::int64_t alike(std::int64_t row, std::int64_t end) const {
+        const auto* const first = rows_.data() + row;
+        return std::find_if(first, rows_.data() + end,
+                            [&](const SeenTaps& it) {
+                                return it.taps != first->taps || it.first_tap != first->first_tap;
+                            }) -
+               first;
+    }
+
     ConvProblem problem_;
     ChannelBlocks blocks_;
-    ConvolveRow convolve_;
+    bool forward_;
+    Activation activation_;
     Plane from_;
     Plane to_;
-    std::int64_t height_;  // of what is read
-    std::int64_t step_;    // rows of it from result to result
-    std::vector<Phase> rows_;
-    std::vector<RowConvolution> columns_;
-};
-
-void widen(const void* from, std::int64_t first, std::int64_t elements, float* to) {
-    widen_to_f32(static_cast<const std::uint16_t*>(from) + first, to, elements);
-}
-
-ConvProblem one_float32_image(const ConvProblem& problem) {
-    ConvProblem one{problem.shape, DType::f32, problem.layout};
-    one.shape.N = 1;
-    return one;
-}
-
-class DepthwiseForward final : public ConvPass {
-public:
-    explicit DepthwiseForward(const ConvSpec& spec)
-        : problem_(spec.problem()),
-          activation_(spec.activation),
-          src_(src_plane(problem_).image),
-          dst_(dst_plane(problem_).image),
-          weights_(packed_weights_size(spec.shape, DType::f32)),
-          rows_(spec.problem(), PassKind::forward),
-          image_rows_(one_float32_image(spec.problem()), PassKind::forward),
-          activation_pass_(spec.problem(), spec.activation),
-          image_activation_(one_float32_image(spec.problem()), spec.activation) {}
-
-    void run(const ConvTensors& it) const override {
-        const bool apart = activates_apart(activation_, it.relu_mask != nullptr);
-        if (apart && problem_.dtype != DType::f32) return run_through_float32(it);
-        rows_.run(it.src, it, !apart && activation_ == Activation::relu);
-        if (apart) activation_pass_.run(it.result, it.relu_mask);
-    }
-
-    std::int64_t scratch_bytes() const override {
-        const bool copies = problem_.dtype != DType::f32 && activation_ != Activation::none;
-        return copies ? copies_bytes() : 0;
-    }
-
-private:
-    // In float32, with the residual as well.
-    std::int64_t copies_bytes() const { return (src_ + 2 * dst_ + weights_) * size_of(DType::f32); }
-
-    // An activation apart is a pass of its own, and a result is rounded once: so both passes run in
-    // float32, one image at a time. The image of dst is copied as well, because what stands behind
-    // its last channel stays.
-    void run_through_float32(const ConvTensors& it) const {
-        const WorkspacePool::Lease scratch(workspaces(), copies_bytes());
-        auto* const src = reinterpret_cast<float*>(scratch.data());
-        float* const dst = src + src_;
-        float* const residual = dst + dst_;
-        float* const weights = residual + dst_;
-        if (problem_.shape.N > 0) widen(it.weights, 0, weights_, weights);
-        for (std::int64_t image = 0; image < problem_.shape.N; ++image) {
-            const std::int64_t first_dst = image * dst_;
-            widen(it.src, image * src_, src_, src);
-            widen(it.result, first_dst, dst_, dst);
-            if (it.residual != nullptr) widen(it.residual, first_dst, dst_, residual);
-            image_rows_.run(src,
-                            {.weights = weights,
-                             .bias = it.bias,
-                             .residual = it.residual == nullptr ? nullptr : residual,
-                             .result = dst},
-                            false);
-            image_activation_.run(dst, it.relu_mask == nullptr
-                                           ? nullptr
-                                           : it.relu_mask + image * image_activation_.mask_image());
-            round_to_bf16(dst, static_cast<std::uint16_t*>(it.result) + first_dst, dst_);
-        }
-    }
-
-    ConvProblem problem_;
-    Activation activation_;
-    std::int64_t src_;  // elements of one image
-    std::int64_t dst_;
-    std::int64_t weights_;
-    RowByRow rows_;
-    RowByRow image_rows_;  // of one image in float32
-    ConvActivation activation_pass_;
-    ConvActivation image_activation_;
-};
-
-class DepthwiseData final : public ConvPass {
-public:
-    explicit DepthwiseData(const ConvSpec& spec) : rows_(spec.problem(), PassKind::backward_data) {}
-
-    void run(const ConvTensors& it) const override {
-        rows_.run(it.diff_dst, {.weights = it.weights, .result = it.result}, false);
-    }
-
-    std::int64_t scratch_bytes() const override { return 0; }
-
-private:
-    RowByRow rows_;
-};
-
-class DepthwiseWeights final : public ConvPass {
-public:
-    explicit DepthwiseWeights(const ConvSpec& spec) : problem_(spec.problem()) {}
-
-    void run(const ConvTensors& it) const override {
-        const WorkspacePool::Lease scratch(workspaces(), scratch_bytes());
-        depthwise_backward_weights(problem_, it, scratch.data());
-    }
-
-    std::int64_t scratch_bytes() const override {
-        return depthwise_weights_scratch_bytes(problem_);
-    }
-
-private:
-    ConvProblem problem_;
+    Plane mask_;
+    std::int64_t columns_;        // of results
+    std::int64_t apart_;          // results of a row that see the same taps
+    std::int64_t step_;           // columns from one of them to the next
+    std::int64_t tap_;            // bytes
+    std::int64_t rows_together_;  // of the filter, in a program
+    std::vector<SeenTaps> rows_;
+    mutable std::array<Variant, 8> variants_;
 };
 
 }  // namespace
 
-std::unique_ptr<ConvPass> depthwise_pass(const ConvSpec& spec, PassKind pass) {
-    switch (pass) {
-        case PassKind::forward: return std::make_unique<DepthwiseForward>(spec);
-        case PassKind::backward_data: return std::make_unique<DepthwiseData>(spec);
-        default: return std::make_unique<DepthwiseWeights>(spec);
-    }
+std::unique_ptr<ConvPass> depthwise_images_pass(const ConvSpec& spec, PassKind pass) {
+    return std::make_unique<DepthwiseImages>(spec, pass);
 }
 
 }  // namespace dlprim

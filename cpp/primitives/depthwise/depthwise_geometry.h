@@ -5,12 +5,26 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "jit/machine.h"
 #include "primitives/conv/conv_contraction.h"
-#include "primitives/depthwise/depthwise_rows.h"
 #include "primitives/tensor/partition.h"
+#include "rows/row_args.h"
 
 namespace dlprim {
+
+// One axis of a convolution.
+struct DepthwiseAxis {
+    std::int64_t taps = 0;
+    std::int64_t step = 1;    // stride
+    std::int64_t spread = 1;  // dilation
+    std::int64_t before = 0;  // padding
+    std::int64_t extent = 0;  // of src
+    std::int64_t results = 0;
+
+    // In src; outside of it where there is padding.
+    std::int64_t position(std::int64_t result, std::int64_t tap) const {
+        return result * step + tap * spread - before;
+    }
+};
 
 inline DepthwiseAxis vertical(const ConvShape& shape) {
     return {shape.R, shape.stride_h, shape.dilation_h, shape.pad_top, shape.H, shape.P()};
@@ -20,19 +34,42 @@ inline DepthwiseAxis horizontal(const ConvShape& shape) {
     return {shape.S, shape.stride_w, shape.dilation_w, shape.pad_left, shape.W, shape.Q()};
 }
 
-// Distances in an activation tensor with the problem's channels, in elements.
-struct Plane : ActivationStrides {
-    std::int64_t element = 0;  // bytes
+// What one result sees along an axis, or, in backward-data, the results that are a stride apart and
+// so see the same taps: tap first_tap + i * every at `position` + i * `spread` of what is read.
+struct SeenTaps {
+    std::int64_t taps = 0;
+    std::int64_t first_tap = 0;
+    std::int64_t every = 1;
+    std::int64_t position = 0;  // may be negative
+    std::int64_t spread = 1;
+};
 
-    // In bytes.
+// Without the taps outside of an axis that is so long.
+inline SeenTaps inside(SeenTaps seen, std::int64_t extent) {
+    const auto below = [&](std::int64_t bound) {
+        return std::clamp<std::int64_t>((bound - seen.position + seen.spread - 1) / seen.spread, 0,
+                                        seen.taps);
+    };
+    const std::int64_t before = below(0);
+    seen.taps = below(extent) - before;
+    seen.first_tap += before * seen.every;
+    seen.position += before * seen.spread;
+    return seen;
+}
+
+// Bytes between neighbours of an activation tensor with the problem's channels.
+struct Plane : ActivationStrides {
     std::int64_t offset(std::int64_t n, std::int64_t b, std::int64_t h, std::int64_t w) const {
-        return (n * image + b * block + h * row + w * pixel) * element;
+        return n * image + b * block + h * row + w * pixel;
     }
 };
 
 inline Plane plane(const ConvProblem& problem, std::int64_t height, std::int64_t width) {
-    return {activation_strides(problem.layout, src_blocks(problem.shape), height, width),
-            size_of(problem.dtype)};
+    Plane it{activation_strides(problem.layout, src_blocks(problem.shape), height, width)};
+    for (std::int64_t* const distance : {&it.image, &it.block, &it.row, &it.pixel}) {
+        *distance *= size_of(problem.dtype);
+    }
+    return it;
 }
 
 inline Plane src_plane(const ConvProblem& problem) {
@@ -42,10 +79,17 @@ inline Plane dst_plane(const ConvProblem& problem) {
     return plane(problem, problem.shape.P(), problem.shape.Q());
 }
 
-inline const char* at(const void* tensor, std::int64_t offset) {
-    return static_cast<const char*>(tensor) + offset;
+// Of the bits of dst, eight channels in a byte.
+inline Plane mask_plane(const ConvProblem& problem) {
+    const ChannelBlocks blocks = src_blocks(problem.shape);
+    const ChannelBlocks bytes{1, (blocks.channels + 7) / 8, (blocks.block + 7) / 8};
+    return {activation_strides(problem.layout, bytes, problem.shape.P(), problem.shape.Q())};
 }
-inline char* at(void* tensor, std::int64_t offset) { return static_cast<char*>(tensor) + offset; }
+
+// An operand of a row program, so many bytes from the begin of a tensor.
+inline RowArgs::Operand operand(const void* tensor, std::int64_t offset, std::int64_t stride) {
+    return {const_cast<char*>(static_cast<const char*>(tensor)) + offset, stride};
+}
 
 // Blocks that are worked on together, row by row: those of one pixel lie side by side where the
 // layout is channels-last, share cache lines and arrive as one stream.
@@ -55,23 +99,6 @@ inline Blocks block_groups(const ConvProblem& problem) {
     const std::int64_t bytes = blocks.block * size_of(problem.dtype);
     const bool apart = problem.layout == Format::blocked;
     return {blocks.count(), apart ? 1 : std::max<std::int64_t>(kPixelBytes / bytes, 1)};
-}
-
-// Whether rows are prefetched: from memory it halves the time, from the L2 cache it gains a tenth,
-// from the L3 cache it costs a fifth (Zen 5).
-inline bool fetches_rows(const ConvProblem& problem) {
-    constexpr double kShare = 1.0 / 4;  // of the L3 cache, that is likely to hold activations
-    const Machine& machine = this_machine();
-    const auto bytes = static_cast<double>(problem.shape.N *
-                                           (src_plane(problem).image + dst_plane(problem).image) *
-                                           size_of(problem.dtype));
-    return bytes < machine.l2 / 2 || bytes > kShare * machine.l3;
-}
-
-// How far ahead of its use a row is prefetched: far enough for the latency of memory.
-inline std::int64_t rows_ahead(std::int64_t width) {
-    constexpr std::int64_t kPixels = 28;
-    return (kPixels + width - 1) / width;
 }
 
 }  // namespace dlprim

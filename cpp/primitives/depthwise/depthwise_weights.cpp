@@ -1,149 +1,228 @@
 // The gradient of depthwise weights: sums over all pixels of all images, in parts that depend on
 // the shape alone, which are added up in their order.
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <mutex>
+#include <utility>
+#include <vector>
 
-#include "jit/isa.h"
 #include "primitives/depthwise/depthwise.h"
 #include "primitives/depthwise/depthwise_geometry.h"
-#include "primitives/depthwise/depthwise_rows.h"
+#include "primitives/depthwise/depthwise_programs.h"
 #include "primitives/nest/fixed_parts.h"
-#include "primitives/reorder/pack_rows.h"
+#include "primitives/reorder/serial_moves.h"
 #include "primitives/tensor/parallel.h"
-#include "primitives/tensor/partition.h"
+#include "rows/row_kernel.h"
 
 namespace dlprim {
 namespace {
 
-// What one vector of channels after the other reads from the L1 cache, a part of the rows at a
-// time.
+// What one block of channels after the other reads, part of the rows at a time: it stays in the L1
+// cache.
 constexpr std::int64_t kBandBytes = 24 * 1024;
 // Tasks that are enough for any number of threads.
 constexpr std::int64_t kTasks = 64;
 // Pixels of a part: enough that its sums cost little, few enough for one chain of float32.
 constexpr std::int64_t kFewestPixels = 1024;
 constexpr std::int64_t kMostPixels = 16 * 1024;
+// Filter rows whose gradients are summed together.
+constexpr std::int64_t kSummedRows = 3;
 
-class WeightGradient {
+// Rows of diff_dst.
+std::int64_t rows_of_band(const ConvProblem& problem, const ChannelBlocks& blocks) {
+    const std::int64_t pixels = problem.shape.W * problem.shape.stride_h + problem.shape.Q();
+    return std::max<std::int64_t>(kBandBytes / (pixels * blocks.block * size_of(problem.dtype)), 1);
+}
+
+std::int64_t parts_of(const ConvShape& shape, const ChannelBlocks& blocks) {
+    const std::int64_t pixels = shape.N * shape.P() * shape.Q();
+    const std::int64_t wanted = std::clamp(kTasks / blocks.count(), pixels / kMostPixels,
+                                           std::max(pixels / kFewestPixels, std::int64_t{1}));
+    return std::clamp(wanted, std::int64_t{1}, std::max(shape.N * shape.P(), std::int64_t{1}));
+}
+
+class WeightsPass final : public DepthwiseWeights {
 public:
-    explicit WeightGradient(const ConvProblem& problem)
+    explicit WeightsPass(const ConvProblem& problem)
         : problem_(problem),
           blocks_(src_blocks(problem.shape)),
-          rows_(problem.shape.N * problem.shape.P()),
-          band_(band(problem, blocks_)),
-          parts_(parts(problem.shape, blocks_)),
-          tap_distance_(rounded_up(blocks_.block, kMostChannels)),
-          size_(rounded_up(problem.shape.R, kSummedRows) * problem.shape.S * tap_distance_),
-          correlate_(correlate_rows_function(usable_isa(), problem.dtype)) {}
+          down_(vertical(problem.shape)),
+          across_(horizontal(problem.shape)),
+          src_(src_plane(problem)),
+          dst_(dst_plane(problem)),
+          band_(rows_of_band(problem, blocks_)),
+          parts_(parts_of(problem.shape, blocks_)),
+          size_(problem.shape.R * problem.shape.S * blocks_.block) {}
 
-    std::int64_t scratch_bytes() const {
+    std::int64_t scratch_bytes() const override {
         return parts_ * blocks_.count() * size_ * size_of(DType::f32);
     }
 
-    void write(const ConvTensors& tensors, float* scratch) {
-        tensors_ = tensors;
-        sums_ = scratch;
+    void run(const ConvTensors& tensors) const override {
+        const WorkspacePool::Lease scratch(workspaces(), scratch_bytes());
+        write(tensors, scratch.data());
+    }
+
+    void write(const ConvTensors& tensors, char* scratch) const override {
+        std::call_once(programs_made_, [&] { make_programs(); });
+        const Call call{tensors, reinterpret_cast<float*>(scratch)};
         const Blocks groups = block_groups(problem_);
-        parallel_for(parts_ * groups.count(),
-                     [&](std::int64_t task) { sum_part(task % parts_, groups.at(task / parts_)); });
+        parallel_for(parts_ * groups.count(), [&](std::int64_t task) {
+            sum_part(call, task % parts_, groups.at(task / parts_));
+        });
         parallel_for(blocks_.count(), [&](std::int64_t b) {
-            add_in_order({sums(0, b), parts_, size_}, {0, size_});
-            write_block(b);
+            add_in_order({sums(call, 0, b), parts_, size_}, {0, size_});
+            write_block(call, b);
         });
     }
 
 private:
-    // Rows of diff_dst.
-    static std::int64_t band(const ConvProblem& problem, const ChannelBlocks& blocks) {
-        const ConvShape& shape = problem.shape;
-        const std::int64_t pixels = shape.W * shape.stride_h + shape.Q();
-        const std::int64_t bytes = pixels * blocks.block * size_of(problem.dtype);
-        return std::max<std::int64_t>(kBandBytes / bytes, 1);
-    }
+    struct Call {
+        const ConvTensors& tensors;
+        float* sums;
+    };
 
-    static std::int64_t parts(const ConvShape& shape, const ChannelBlocks& blocks) {
-        const std::int64_t pixels = shape.N * shape.P() * shape.Q();
-        const std::int64_t wanted = std::clamp(kTasks / blocks.count(), pixels / kMostPixels,
-                                               std::max(pixels / kFewestPixels, std::int64_t{1}));
-        return std::clamp(wanted, std::int64_t{1}, std::max(shape.N * shape.P(), std::int64_t{1}));
-    }
+    // Taps of a row of the filter whose sums are made together, and tiles of one form with a
+    // program for each number of rows of the filter.
+    struct Run {
+        Range taps;
+        DepthwiseRun tiles;
+        std::array<std::shared_ptr<const RowKernel>, kSummedRows> kernels;
+    };
 
-    float* sums(std::int64_t part, std::int64_t b) const {
-        return sums_ + (b * parts_ + part) * size_;
-    }
+    // Rows of diff_dst of a block of channels of an image that see the same rows of the filter.
+    struct Rows {
+        std::int64_t image;
+        std::int64_t block;
+        Range rows;
+        SeenTaps seen;
+        float* sums;
+    };
 
-    void sum_part(std::int64_t part, Range group) const {
-        for (std::int64_t b = group.begin; b < group.end; ++b) {
-            std::fill_n(sums(part, b), size_, 0.0F);
+    void make_programs() const {
+        const Correlated together = correlated_together();
+        const std::int64_t groups = (across_.taps + together.taps - 1) / together.taps;
+        const std::int64_t tap = blocks_.block * size_of(DType::f32);
+        const DepthwiseDistances apart{.src_row = down_.spread * src_.row,
+                                       .src_pixel = src_.pixel,
+                                       .weights_row = across_.taps * tap,
+                                       .weights_tap = tap,
+                                       .dst_pixel = dst_.pixel};
+        for (std::int64_t i = 0; i < groups; ++i) {
+            const Range taps = chunk(across_.taps, groups, i);
+            const std::int64_t first = across_.position(0, taps.begin);
+            const DepthwiseTile whole{.results = across_.results,
+                                      .step = across_.step,
+                                      .taps = taps.size(),
+                                      .spread = across_.spread,
+                                      .columns = {-first, across_.extent - first}};
+            for (const DepthwiseRun& tiles : runs_of(whole, together.results)) {
+                Run run{taps, tiles, {}};
+                for (std::int64_t rows = 1; rows <= std::min(kSummedRows, down_.taps); ++rows) {
+                    run.kernels.at(static_cast<std::size_t>(rows - 1)) =
+                        row_kernel(correlation_program(problem_.dtype, tiles.tile, rows, apart));
+                }
+                if (tiles.count > 1) single_tiles_ = false;
+                runs_.push_back(std::move(run));
+            }
         }
-        const std::int64_t P = problem_.shape.P();
-        const Range rows = chunk(rows_, parts_, part);
+    }
+
+    float* sums(const Call& call, std::int64_t part, std::int64_t b) const {
+        return call.sums + (b * parts_ + part) * size_;
+    }
+
+    void sum_part(const Call& call, std::int64_t part, Range group) const {
+        for (std::int64_t b = group.begin; b < group.end; ++b) {
+            std::fill_n(sums(call, part, b), size_, 0.0F);
+        }
+        const std::int64_t P = down_.results;
+        const Range rows = chunk(problem_.shape.N * P, parts_, part);
         for (std::int64_t row = rows.begin; row < rows.end;) {
             const std::int64_t n = row / P;
             const std::int64_t end = std::min({rows.end, (n + 1) * P, row + band_});
             for (std::int64_t b = group.begin; b < group.end; ++b) {
-                sum_rows(n, b, {row - n * P, end - n * P}, sums(part, b));
+                sum_rows(call, {n, b, {row - n * P, end - n * P}, {}, sums(call, part, b)});
             }
             row = end;
         }
     }
 
-    void sum_rows(std::int64_t n, std::int64_t b, Range rows, float* sums) const {
-        const ConvShape& shape = problem_.shape;
-        const Plane src = src_plane(problem_);
-        const Plane dst = dst_plane(problem_);
-        correlate_({.vertical = vertical(shape),
-                    .horizontal = horizontal(shape),
-                    .rows = rows,
-                    .rows_ahead = fetches_rows(problem_) ? rows_ahead(shape.Q()) : 0,
-                    .src = at(tensors_.src, src.offset(n, b, 0, 0)),
-                    .src_row = src.row,
-                    .src_distance = src.pixel,
-                    .diff_dst = at(tensors_.diff_dst, dst.offset(n, b, 0, 0)),
-                    .dst_row = dst.row,
-                    .dst_distance = dst.pixel,
-                    .channels = blocks_.in_block(b),
-                    .sums = sums,
-                    .sums_distance = tap_distance_});
+    // Of the filter rows from r on that have sums together.
+    SeenTaps seen(std::int64_t row, std::int64_t r) const {
+        return inside({.taps = std::min(kSummedRows, down_.taps - r),
+                       .first_tap = r,
+                       .position = down_.position(row, r),
+                       .spread = down_.spread},
+                      down_.extent);
     }
 
-    // The sums of channels that do not exist are zero, and so is the padding of the result.
-    void write_block(std::int64_t b) const {
-        const DType to = tensors_.to;
-        const std::int64_t taps = problem_.shape.R * problem_.shape.S;
-        const auto round = row_functions(usable_isa()).round;
-        for (std::int64_t tap = 0; tap < taps; ++tap) {
-            const float* const sum = sums(0, b) + tap * tap_distance_;
-            char* const dst = at(tensors_.result, (b * taps + tap) * blocks_.block * size_of(to));
-            if (to == DType::f32) {
-                std::memcpy(dst, sum, static_cast<std::size_t>(blocks_.block) * sizeof(float));
-            } else {
-                round(sum, reinterpret_cast<std::uint16_t*>(dst), blocks_.block);
+    void sum_rows(const Call& call, const Rows& all) const {
+        for (std::int64_t r = 0; r < down_.taps; r += kSummedRows) {
+            Rows some = all;
+            for (std::int64_t row = all.rows.begin; row < all.rows.end; row = some.rows.end) {
+                some.seen = seen(row, r);
+                some.rows = {row, row + 1};
+                const auto goes_on = [&](const SeenTaps& next) {
+                    return next.taps == some.seen.taps && next.first_tap == some.seen.first_tap;
+                };
+                while (single_tiles_ && some.rows.end < all.rows.end &&
+                       goes_on(seen(some.rows.end, r))) {
+                    ++some.rows.end;
+                }
+                if (some.seen.taps == 0) continue;
+                for (const Run& run : runs_) correlate(call, some, run);
             }
         }
     }
 
-    const ConvProblem& problem_;
+    void correlate(const Call& call, const Rows& it, const Run& run) const {
+        const std::int64_t first = run.tiles.first;
+        const std::int64_t column = across_.position(first, run.taps.begin);
+        const std::int64_t tap = it.seen.first_tap * across_.taps + run.taps.begin;
+        RowArgs args;
+        args.rows = run.tiles.calls(it.rows.size());
+        args.columns = blocks_.in_block(it.block);
+        args.operands[0] =
+            operand(call.tensors.src, src_.offset(it.image, it.block, it.seen.position, column),
+                    run.tiles.stride(across_.step * src_.pixel, down_.step * src_.row));
+        args.operands[1] =
+            operand(call.tensors.diff_dst, dst_.offset(it.image, it.block, it.rows.begin, first),
+                    run.tiles.stride(dst_.pixel, dst_.row));
+        args.operands[2] = {it.sums + tap * blocks_.block, 0};
+        (*run.kernels.at(static_cast<std::size_t>(it.seen.taps - 1)))(args);
+    }
+
+    // The sums of channels that do not exist are zero, and so is the padding of the result.
+    void write_block(const Call& call, std::int64_t b) const {
+        char* const dst =
+            static_cast<char*>(call.tensors.result) + b * size_ * size_of(call.tensors.to);
+        if (call.tensors.to == DType::f32) {
+            std::memcpy(dst, sums(call, 0, b), static_cast<std::size_t>(size_) * sizeof(float));
+        } else {
+            round_row(sums(call, 0, b), reinterpret_cast<std::uint16_t*>(dst), size_);
+        }
+    }
+
+    ConvProblem problem_;
     ChannelBlocks blocks_;
-    std::int64_t rows_;  // of all images
+    DepthwiseAxis down_;
+    DepthwiseAxis across_;
+    Plane src_;
+    Plane dst_;
     std::int64_t band_;
     std::int64_t parts_;
-    std::int64_t tap_distance_;
     std::int64_t size_;  // of the sums of one part of one block
-    CorrelateRows correlate_;
-    ConvTensors tensors_ = {};
-    float* sums_ = nullptr;
+    mutable std::once_flag programs_made_;
+    mutable std::vector<Run> runs_;
+    mutable bool single_tiles_ = true;
 };
 
 }  // namespace
 
-std::int64_t depthwise_weights_scratch_bytes(const ConvProblem& problem) {
-    return WeightGradient(problem).scratch_bytes();
-}
-
-void depthwise_backward_weights(const ConvProblem& problem, const ConvTensors& tensors,
-                                char* scratch) {
-    WeightGradient(problem).write(tensors, reinterpret_cast<float*>(scratch));
+std::unique_ptr<DepthwiseWeights> depthwise_weights_pass(const ConvSpec& spec) {
+    return std::make_unique<WeightsPass>(spec.problem());
 }
 
 }  // namespace dlprim

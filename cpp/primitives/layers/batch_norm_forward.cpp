@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "primitives/layers/batch_norm_pass.h"
-#include "primitives/reorder/pack_rows.h"
+#include "primitives/reorder/serial_moves.h"
 
 namespace dlprim {
 namespace {
@@ -44,7 +44,6 @@ private:
         PixelRows it = rows_of(piece, block);
         float* const centre = centres_.row(piece) + channels.begin;
         it.mean = centre;
-        const auto widen = row_functions(usable_isa()).widen;
         bool first = true;
         pieces_.for_images(piece, block, [&](std::int64_t bytes, std::int64_t) {
             it.src = at(tensors_.src, bytes);
@@ -52,7 +51,7 @@ private:
                 if (norm_.tensor.dtype == DType::f32) {
                     std::copy_n(static_cast<const float*>(it.src), it.channels, centre);
                 } else {
-                    widen(static_cast<const std::uint16_t*>(it.src), centre, it.channels);
+                    widen_row(static_cast<const std::uint16_t*>(it.src), centre, it.channels);
                 }
                 it.sums = sums_.row(piece) + channels.begin;
                 it.products = products_.row(piece) + channels.begin;

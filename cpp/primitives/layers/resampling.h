@@ -2,7 +2,8 @@
 // width. Weighted sums are pooling to a given size, interpolation, average pooling, and the
 // gradients of all of them; the largest of a window is maximum pooling. Backward, each input
 // gathers from the windows it is in, so that every element is written once and nothing is added up
-// in memory.
+// in memory. Sums over large windows take two steps, along rows and along columns of pixels: a list
+// of all pixels of every window would be larger than the image.
 #pragma once
 
 #include <cstddef>
@@ -64,13 +65,31 @@ private:
         std::vector<float> first;          // of each result
     };
 
+    enum class Steps : std::uint8_t { one, columns_first, rows_first };
+
+    struct Step {
+        std::size_t program;
+        char* from;  // its first pixel
+        char* to;
+        std::int64_t channels;
+    };
+
+    void make_lists();
+    void make_lists_of_steps();
     RowList list_of(std::int64_t row) const;
     void run_row(const FoldOperands& operands, std::int64_t panel, std::int64_t row) const;
+    void run_steps(const FoldOperands& operands, std::int64_t panel, std::int64_t row) const;
+    void fold_columns(const Step& step) const;
+    void fold_rows(const Step& step, std::int64_t row) const;
+    std::int64_t first_read(std::int64_t panel, std::int64_t row) const;  // an element
+    std::int64_t first_written(std::int64_t panel, std::int64_t row) const;
 
     Windows it_;
     Fold fold_;
     ChannelPanels panels_;
-    std::vector<RowList> lists_;  // one for all rows whose windows are alike
+    Steps steps_ = Steps::one;
+    // One for all rows whose windows are alike; of two steps that of columns, then that of rows.
+    std::vector<RowList> lists_;
     std::vector<std::size_t> list_of_row_;
 };
 

@@ -4,7 +4,6 @@
 #include <stdexcept>
 
 #include "jit/machine.h"
-#include "primitives/linear/narrow_product.h"
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {
@@ -19,8 +18,12 @@ constexpr std::int64_t kEpilogueOnly = 3;
 constexpr std::int64_t kRounded = 1;
 
 constexpr const char* kEpilogueSchedule = "K N64";
-// Rows of plain weights in the order of storage, a few at a time.
-constexpr const char* kStreamingSchedule = "K12 C n";
+// Rows of plain weights in the order of storage, a few at a time: written, or read, 32 side by side
+// where arithmetic is short (the hardware follows as many streams), and 64 where it is longer.
+constexpr const char* kWrittenRows = "K12 C n";
+constexpr const char* kStreamedRows = "k2 C N32";
+constexpr const char* kReadRows = "k4 C N128";
+constexpr const char* kReadRowsOfBlocks = "k C N128";  // of 64 of them
 
 // Where registers are few and many long rows of the result are far apart: 28 of them at a time,
 // whose lines a large power of two between them does not drive out of the caches, and sums of 256
@@ -71,13 +74,17 @@ Schedule with_whole_sum(const Schedule& schedule) {
     return whole;
 }
 
+std::function<std::vector<Schedule>(const Contraction&, int)> always(const char* schedule) {
+    return [=](const Contraction&, int) { return std::vector{parse_schedule(schedule)}; };
+}
+
 // Schedules of a product whose result is a plain array.
 std::function<std::vector<Schedule>(const Contraction&, int)> plain_candidates(
     const LinearProblem& problem, std::int64_t columns, const char* schedule) {
     const bool large = problem.shape.N >= kManyRows && columns >= kLongRow;
     const bool few = problem.dtype == DType::f32 && this_machine().few_registers();
     if (!problem.plain_results || problem.plain_weights || !large || !few) return {};
-    return [=](const Contraction&, int) { return std::vector{parse_schedule(schedule)}; };
+    return always(schedule);
 }
 
 ContractionRules forward_rules(const LinearSpec& spec, const LinearProblem& problem) {
@@ -93,8 +100,15 @@ ContractionRules forward_rules(const LinearSpec& spec, const LinearProblem& prob
 }
 
 ContractionRules data_rules(const LinearProblem& problem) {
-    return {.contraction = [=](std::int64_t) { return linear_data_contraction(problem); },
-            .candidates = plain_candidates(problem, problem.shape.C, kPlainData)};
+    ContractionRules rules{
+        .contraction = [=](std::int64_t) { return linear_data_contraction(problem); },
+        .candidates = plain_candidates(problem, problem.shape.C, kPlainData)};
+    if (problem.plain_weights) {
+        rules.candidates = always(problem.layout == Format::blocked ? kReadRowsOfBlocks
+                                  : problem.streams_weights()       ? kStreamedRows
+                                                                    : kReadRows);
+    }
+    return rules;
 }
 
 ContractionRules weights_rules(const LinearProblem& problem) {
@@ -104,11 +118,7 @@ ContractionRules weights_rules(const LinearProblem& problem) {
             [](std::int64_t variant, const Schedule& schedule) {
                 return variant == kRounded ? with_whole_sum(schedule) : schedule;
             }};
-    if (problem.plain_weights) {
-        rules.candidates = [](const Contraction&, int) {
-            return std::vector{parse_schedule(kStreamingSchedule)};
-        };
-    }
+    if (problem.streams_weights()) rules.candidates = always(kWrittenRows);
     return rules;
 }
 
@@ -116,6 +126,21 @@ ContractionRules weights_rules(const LinearProblem& problem) {
 bool is_narrow(const LinearSpec& spec) {
     return spec.shape.K == 1 && (spec.dtype == DType::f32 || (spec.dtype == DType::bf16 &&
                                                               spec.activation == Activation::none));
+}
+
+NarrowShape narrow_shape(const LinearSpec& spec) {
+    const LinearShape& shape = spec.shape;
+    const ChannelBlocks in = linear_blocks(shape.C);
+    const SampleStrides from = sample_strides(spec.layout, shape.N, in);
+    const Format to = spec.plain_results ? Format::nhwc : spec.layout;
+    return {.dtype = spec.dtype,
+            .rows = shape.N,
+            .columns = shape.C,
+            .block = in.block,
+            .row_step = from.sample,
+            .block_step = from.block,
+            .bias = spec.bias,
+            .out_row_step = sample_strides(to, shape.N, linear_blocks(1)).sample};
 }
 
 float widened(float value) { return value; }
@@ -152,7 +177,7 @@ Linear::Linear(const LinearSpec& spec)
     : spec_(validated(spec)),
       problem_{spec.shape,  spec.dtype,         spec.dst_dtype,
                spec.layout, spec.plain_weights, spec.plain_results},
-      is_narrow_(is_narrow(spec)),
+      narrow_(is_narrow(spec) ? std::make_shared<NarrowProduct>(narrow_shape(spec_)) : nullptr),
       src_pairs_bytes_(pairs_bytes(problem_, spec.shape.C)),
       dst_pairs_bytes_(pairs_bytes(problem_, spec.shape.K)),
       src_pairs_(samples_of(problem_, spec.shape.C), pairs_of(problem_, spec.shape.C)),
@@ -179,7 +204,7 @@ void Linear::run(PassKind pass, std::int64_t variant, const ContractionOperands&
 void Linear::forward(const LinearForward& tensors) const {
     const bool keeps_argument = tensors.before_activation != nullptr;
     void* const product = keeps_argument ? tensors.before_activation : tensors.dst;
-    if (is_narrow_) {
+    if (narrow_ != nullptr) {
         run_narrow(tensors, product);
     } else {
         run(PassKind::forward, keeps_argument ? kWithoutActivation : kComplete,
@@ -189,32 +214,19 @@ void Linear::forward(const LinearForward& tensors) const {
              .scale = tensors.scale,
              .bias = tensors.bias});
     }
-    if (keeps_argument || (is_narrow_ && spec_.activation != Activation::none)) {
+    if (keeps_argument || (narrow_ != nullptr && spec_.activation != Activation::none)) {
         run(PassKind::forward, kActivationOnly, {.c = tensors.dst, .residual = product});
     }
 }
 
 void Linear::run_narrow(const LinearForward& tensors, void* product) const {
     const LinearShape& shape = spec_.shape;
-    const WorkspacePool::Lease scratch(*workspaces_, scratch_bytes(PassKind::forward));
+    const WorkspacePool::Lease scratch(*workspaces_, spec_.shape.C * size_of(DType::f32));
     float* const weights = reinterpret_cast<float*>(scratch.data());
     const auto widen =
         spec_.dtype == DType::f32 ? widen_channel<float> : widen_channel<std::uint16_t>;
     widen(shape, tensors.weights, weights);
-    const ChannelBlocks in = linear_blocks(shape.C);
-    const SampleStrides from = sample_strides(spec_.layout, shape.N, in);
-    const Format to = spec_.plain_results ? Format::nhwc : spec_.layout;
-    narrow_product({.dtype = spec_.dtype,
-                    .rows = shape.N,
-                    .columns = shape.C,
-                    .matrix = tensors.src,
-                    .block = in.block,
-                    .row_step = from.sample,
-                    .block_step = from.block,
-                    .vectors = weights,
-                    .bias = tensors.bias,
-                    .out = product,
-                    .out_row_step = sample_strides(to, shape.N, linear_blocks(1)).sample});
+    narrow_->run({tensors.src, weights, tensors.bias, product});
 }
 
 void Linear::finish(const float* bias, void* dst) const {
@@ -252,8 +264,8 @@ void Linear::backward_activation(ActivationBackward problem) const {
 }
 
 std::int64_t Linear::scratch_bytes(PassKind pass) const {
-    if (pass == PassKind::forward && is_narrow_) {
-        return spec_.shape.C * size_of(DType::f32);
+    if (pass == PassKind::forward && narrow_ != nullptr) {
+        return spec_.shape.C * size_of(DType::f32) + narrow_->scratch_bytes();
     }
     const bool pairs = pass == PassKind::backward_weights;
     return (pairs ? dst_pairs_bytes_ + src_pairs_bytes_ : 0) +

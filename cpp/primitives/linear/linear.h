@@ -15,6 +15,7 @@
 
 #include "primitives/layers/activation_backward.h"
 #include "primitives/linear/linear_contraction.h"
+#include "primitives/linear/narrow_product.h"
 #include "primitives/nest/scheduled_pass.h"
 #include "primitives/reorder/reorder.h"
 #include "primitives/tensor/workspace.h"
@@ -91,7 +92,7 @@ private:
 
     LinearSpec spec_;
     LinearProblem problem_;
-    bool is_narrow_;  // the forward pass is a narrow_product()
+    std::shared_ptr<const NarrowProduct> narrow_;  // what the forward pass is, or null
     // Of src and dst as the sums over the minibatch read them: bfloat16 in pairs of samples.
     std::int64_t src_pairs_bytes_ = 0;
     std::int64_t dst_pairs_bytes_ = 0;

@@ -42,24 +42,26 @@ Layout in_blocks(const Layout& plain, char letter) {
     return in_blocks(plain, letter, linear_blocks(plain.dimension(letter).extent).block);
 }
 
-// (K, C), of the type of the result. Used in place by few samples, they are streamed by long pieces
-// of rows.
 Layout plain_weights(const LinearProblem& problem) {
-    const Indices C{'c', problem.shape.C}, K{'k', problem.shape.K};
-    const Layout plain = plain_layout(problem.c_type, {K, C});
-    if (problem.plain_weights) return in_blocks(plain, 'c', kStreamedChannels);
-    return in_blocks(in_blocks(plain, 'c'), 'k');
+    return plain_layout(problem.c_type, {{'k', problem.shape.K}, {'c', problem.shape.C}});
+}
+
+Layout streamed_weights(const LinearProblem& problem) {
+    return in_blocks(plain_weights(problem), 'c', kStreamedChannels);
 }
 
 // As a pass writes it.
 Layout result(LinearProblem problem, std::string_view name) {
-    if (problem.plain_results && name == "diff_weights") return plain_weights(problem);
+    if (problem.plain_results && name == "diff_weights") {
+        return problem.streams_weights() ? streamed_weights(problem)
+                                         : in_blocks(in_blocks(plain_weights(problem), 'c'), 'k');
+    }
     if (problem.plain_results) problem.layout = Format::nhwc;
     return operand(problem, name, problem.c_type);
 }
 
 Layout backward_weights(const LinearProblem& problem) {
-    return problem.plain_weights ? plain_weights(problem)
+    return problem.plain_weights ? streamed_weights(problem)
                                  : operand(problem, "backward_weights", problem.dtype);
 }
 
@@ -104,16 +106,17 @@ Contraction linear_forward_contraction(const LinearProblem& problem, const Epilo
 }
 
 Contraction linear_data_contraction(const LinearProblem& problem) {
-    Contraction made =
-        contraction_from(parse_statement("diff_src(n,c) +=! diff_dst(n,k) * weights(k,c)"),
-                         {.c = result(problem, "diff_src"),
-                          .a = operand(problem, "diff_dst", problem.dtype),
-                          .b = backward_weights(problem)},
-                         {.loops = "cnk",
-                          .rows = "n",
-                          .columns = "c",
-                          .depth = "k",
-                          .depth_unit = problem.plain_weights ? kStreamedRows : 0});
+    Contraction made = contraction_from(
+        parse_statement("diff_src(n,c) +=! diff_dst(n,k) * weights(k,c)"),
+        {.c = result(problem, "diff_src"),
+         .a = operand(problem, "diff_dst", problem.dtype),
+         .b = backward_weights(problem)},
+        {.loops = "cnk",
+         .rows = "n",
+         .columns = "c",
+         .depth = "k",
+         .depth_unit =
+             problem.plain_weights && problem.layout == Format::nhwc ? kStreamedRows : 0});
     weigh_result(problem, made);
     return made;
 }
@@ -137,7 +140,8 @@ Contraction linear_weights_contraction(const LinearProblem& problem) {
          .a = pairs ? sample_pairs(shape, {'k', shape.K})
                     : operand(problem, "diff_dst", problem.dtype),
          .b = pairs ? sample_pairs(shape, {'c', shape.C}) : operand(problem, "src", problem.dtype)},
-        {.loops = "ckn",
+        // Of orders that cost the same, the first goes along the rows of a plain result.
+        {.loops = problem.plain_results ? "kcn" : "ckn",
          .rows = "k",
          .columns = "c",
          .depth = "n",

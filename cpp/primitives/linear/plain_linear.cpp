@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "jit/machine.h"
-#include "primitives/linear/narrow_product.h"
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {
@@ -13,9 +11,9 @@ namespace {
 constexpr std::int64_t kFewVectors = 7;
 // Samples up to which weights are read once by the swapped product rather than packed.
 constexpr std::int64_t kFewSamples = 192;
-// Samples up to which backward passes use float32 weights in place.
-constexpr std::int64_t kInPlaceSamples = 32;
-// Channels from which on more samples than these earn packed activations.
+// Samples up to which the backward-data pass reads float32 weights in place.
+constexpr std::int64_t kInPlaceSamples = 192;
+// Channels from which on more than a few samples earn packed activations.
 constexpr std::int64_t kPackedChannels = 256;
 
 PlainLinear::Way way_of(const LinearSpec& spec, bool fortran_weights) {
@@ -46,14 +44,8 @@ double bytes_of(const LinearSpec& spec) {
     return static_cast<double>(elements * size_of(spec.dtype));
 }
 
-// Rows of a large array are too far apart to be read side by side.
-bool packs_src(const LinearSpec& spec, PlainLinear::Way way) {
-    const double bytes = static_cast<double>(spec.shape.N * spec.shape.C * size_of(spec.dtype));
-    return way == PlainLinear::Way::packed && bytes > this_machine().l2;
-}
-
 bool packs_gradients(const LinearSpec& spec) {
-    return spec.dtype == DType::f32 && spec.shape.N > kInPlaceSamples &&
+    return spec.dtype == DType::f32 && spec.shape.N > LinearProblem::kStreamingSamples &&
            std::min(spec.shape.C, spec.shape.K) >= kPackedChannels;
 }
 
@@ -112,15 +104,40 @@ LinearSpec with_plain_weights(LinearSpec spec) {
 
 // As the backward-data pass reads its operands.
 LinearSpec backward_spec(const LinearSpec& spec) {
-    if (reads_weights_in_place(spec)) return with_plain_weights(spec);
-    return packs_gradients(spec) ? with_packed_activations(spec) : spec;
+    const LinearSpec packed = packs_gradients(spec) ? with_packed_activations(spec) : spec;
+    return reads_weights_in_place(spec) ? with_plain_weights(packed) : packed;
 }
 
 // What the product of the forward pass is.
 LinearSpec product_of(const LinearSpec& spec, PlainLinear::Way way) {
     if (way == PlainLinear::Way::rows) return backward_spec(reversed(spec));
-    if (way == PlainLinear::Way::swapped) return swapped(spec);
-    return packs_src(spec, way) ? with_packed_activations(spec) : spec;
+    return way == PlainLinear::Way::swapped ? swapped(spec) : spec;
+}
+
+// The fewer of samples and output channels are the vectors.
+NarrowShape narrow_shape(const LinearSpec& spec) {
+    const LinearShape& shape = spec.shape;
+    NarrowShape made{.dtype = spec.dtype,
+                     .columns = shape.C,
+                     .block = shape.C,
+                     .row_step = shape.C,
+                     .block_step = shape.C,
+                     .vector_step = shape.C,
+                     .bias = spec.bias && spec.activation == Activation::none};
+    if (shape.N < shape.K) {
+        made.rows = shape.K;
+        made.vector_count = shape.N;
+        made.bias_row_step = 1;
+        made.out_row_step = 1;
+        made.out_vector_step = shape.K;
+    } else {
+        made.rows = shape.N;
+        made.vector_count = shape.K;
+        made.bias_vector_step = 1;
+        made.out_row_step = shape.K;
+        made.out_vector_step = 1;
+    }
+    return made;
 }
 
 }  // namespace
@@ -187,36 +204,13 @@ void PlainLinear::forward(const LinearForward& tensors) const {
     }
 }
 
-// The fewer of samples and output channels are the vectors.
 void PlainLinear::run_narrow(const LinearForward& it) const {
-    const LinearShape& shape = spec_.shape;
-    const bool activates = spec_.activation != Activation::none;
-    NarrowProduct product{.dtype = spec_.dtype,
-                          .columns = shape.C,
-                          .block = std::max<std::int64_t>(shape.C, 1),
-                          .row_step = shape.C,
-                          .vector_step = shape.C,
-                          .bias = activates ? nullptr : it.bias,
-                          .out = it.dst};
-    if (shape.N < shape.K) {
-        product.rows = shape.K;
-        product.matrix = it.weights;
-        product.vectors = static_cast<const float*>(it.src);
-        product.vector_count = shape.N;
-        product.bias_row_step = 1;
-        product.out_row_step = 1;
-        product.out_vector_step = shape.K;
-    } else {
-        product.rows = shape.N;
-        product.matrix = it.src;
-        product.vectors = static_cast<const float*>(it.weights);
-        product.vector_count = shape.K;
-        product.bias_vector_step = 1;
-        product.out_row_step = shape.K;
-        product.out_vector_step = 1;
-    }
-    narrow_product(product);
-    if (activates) forward_passes().layer.finish(it.bias, it.dst);
+    if (spec_.shape.N * spec_.shape.K == 0) return;
+    std::call_once(narrow_made_, [&] { narrow_.emplace(narrow_shape(spec_)); });
+    const bool swaps = spec_.shape.N < spec_.shape.K;
+    narrow_->run({swaps ? it.weights : it.src,
+                  static_cast<const float*>(swaps ? it.src : it.weights), it.bias, it.dst});
+    if (spec_.activation != Activation::none) forward_passes().layer.finish(it.bias, it.dst);
 }
 
 void PlainLinear::run_swapped(const LinearForward& it) const {
@@ -233,10 +227,9 @@ void PlainLinear::run_swapped(const LinearForward& it) const {
 
 void PlainLinear::run_packed(const LinearForward& it) const {
     const Forward& passes = forward_passes();
-    const WorkspacePool::Lease scratch(*workspaces_, passes.src.bytes + passes.matrix.bytes);
+    const WorkspacePool::Lease scratch(*workspaces_, passes.matrix.bytes);
     LinearForward tensors = it;
-    tensors.src = passes.src.run(it.src, scratch.data());
-    tensors.weights = passes.matrix.run(it.weights, scratch.data() + passes.src.bytes);
+    tensors.weights = passes.matrix.run(it.weights, scratch.data());
     passes.product.forward(tensors);
 }
 

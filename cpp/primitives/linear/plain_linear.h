@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string_view>
 
 #include "primitives/linear/linear.h"
@@ -64,8 +65,10 @@ private:
     bool fortran_weights_;
     Way way_;
     // Made by the first call that needs them.
+    mutable std::once_flag narrow_made_;
     mutable std::once_flag forward_made_;
     mutable std::once_flag backward_made_;
+    mutable std::optional<NarrowProduct> narrow_;
     mutable std::shared_ptr<const Forward> forward_ = nullptr;
     mutable std::shared_ptr<const Backward> backward_ = nullptr;
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();

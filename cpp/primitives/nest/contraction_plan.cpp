@@ -7,7 +7,6 @@
 
 #include "brgemm/brgemm.h"
 #include "primitives/nest/schedule_cost.h"
-#include "primitives/reorder/pack_rows.h"
 
 namespace dlprim {
 namespace {
@@ -154,9 +153,6 @@ ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedu
     : contraction_(std::move(contraction)), nest_(loops_of(contraction_), schedule) {
     require_fit(contraction_, schedule);
     row_sizes_ = row_sizes(contraction_, schedule);
-    const RowFunctions functions = row_functions(usable_isa());
-    widen_ = functions.widen;
-    round_ = functions.round;
     for (const int loop : {contraction_.batch.loop, contraction_.entry_loop}) {
         sum_is_split_ =
             sum_is_split_ || (loop >= 0 && is_split(contraction_.loop_at(loop), schedule));

@@ -98,8 +98,6 @@ private:
     bool streams_ = false;  // C exceeds the caches, so zeros bypass them
     std::int64_t block_bytes_ = 0;
     // Between bfloat16 and float32, on this CPU.
-    void (*widen_)(const std::uint16_t* from, float* to, std::int64_t count) = nullptr;
-    void (*round_)(const float* from, std::uint16_t* to, std::int64_t count) = nullptr;
 };
 
 }  // namespace dlprim

@@ -3,6 +3,7 @@
 #include "brgemm/amx/kept_tiles.h"
 #include "brgemm/brgemm.h"
 #include "primitives/nest/contraction_plan.h"
+#include "primitives/reorder/serial_moves.h"
 #include "primitives/reorder/zero_rows.h"
 #include "primitives/tensor/parallel.h"
 
@@ -166,14 +167,23 @@ void ContractionPlan::run_block(const Block& block) const {
     const bool apart = block.terms->sums_apart;
     const std::int64_t row_bytes = contraction_.ldc * size_of(contraction_.c_type);
     // The residual is added first where the sum is float32 and the residual is not.
-    for (std::int64_t row = 0; apart && block.args.residual != nullptr && row < block.rows; ++row) {
-        widen_(reinterpret_cast<const std::uint16_t*>(at(block.args.residual, row * row_bytes)),
-               block.sums + row * block.columns, block.columns);
+    const std::int64_t sums_row = block.columns * size_of(DType::f32);
+    if (apart && block.args.residual != nullptr) {
+        widen_rows({.src = block.args.residual,
+                    .src_row = row_bytes,
+                    .dst = block.sums,
+                    .dst_row = sums_row,
+                    .rows = block.rows,
+                    .columns = block.columns});
     }
     for (const PreparedTerm& term : block.terms->terms) run_term(term, block);
-    for (std::int64_t row = 0; apart && row < block.rows; ++row) {
-        round_(block.sums + row * block.columns,
-               reinterpret_cast<std::uint16_t*>(at(block.args.c, row * row_bytes)), block.columns);
+    if (apart) {
+        round_rows({.src = block.sums,
+                    .src_row = sums_row,
+                    .dst = block.args.c,
+                    .dst_row = row_bytes,
+                    .rows = block.rows,
+                    .columns = block.columns});
     }
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "jit/isa.h"
-#include "primitives/reorder/pack_rows.h"
+#include "primitives/reorder/serial_moves.h"
 
 namespace dlprim {
 namespace {
@@ -80,7 +80,6 @@ float* FixedParts::sums(std::int64_t part, void* result, char* scratch) const {
 void FixedParts::add(void* result, char* scratch) const {
     if (copies() == 0) return;
     const Blocks pieces{elements_, kElementsAtOnce};
-    const auto round = row_functions(usable_isa()).round;
     parallel_for(pieces.count(), [&](std::int64_t piece) {
         const Range range = pieces.at(piece);
         // The first sums of this thread's piece stay in its caches while the others are added.
@@ -89,7 +88,7 @@ void FixedParts::add(void* result, char* scratch) const {
             dlprim::add(sums(part, result, scratch), range, total);
         }
         if (to_ == DType::f32) return;
-        round(total + range.begin, static_cast<std::uint16_t*>(result) + range.begin, range.size());
+        round_row(total + range.begin, static_cast<std::uint16_t*>(result) + range.begin, range.size());
     });
 }
 

@@ -3,9 +3,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "jit/isa.h"
-#include "primitives/reorder/pack_rows.h"
 #include "primitives/reorder/reorder.h"
+#include "primitives/reorder/serial_moves.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
 
@@ -52,16 +51,14 @@ void pack_b(const Packing& packing) {
 }
 
 void round_to_bf16(const float* src, std::uint16_t* dst, std::int64_t count) {
-    const auto round = row_functions(usable_isa()).round;
     for_parts(count, size_of(DType::f32), [&](std::int64_t begin, std::int64_t size) {
-        round(src + begin, dst + begin, size);
+        round_row(src + begin, dst + begin, size);
     });
 }
 
 void widen_to_f32(const std::uint16_t* src, float* dst, std::int64_t count) {
-    const auto widen = row_functions(usable_isa()).widen;
     for_parts(count, size_of(DType::bf16), [&](std::int64_t begin, std::int64_t size) {
-        widen(src + begin, dst + begin, size);
+        widen_row(src + begin, dst + begin, size);
     });
 }
 

@@ -1,7 +1,7 @@
 // Operands brought into the form that kernels read: B of low precision in groups of neighbours
 // along k that share a 32-bit word (VNNI form), float32 rounded to bfloat16, weights transposed.
 // Packing reads and writes everything once, so it is worth its cost only if it runs at the speed
-// of a plain copy; the vector code for that is in pack_rows.*. Everything here moves or rounds
+// of a plain copy. Everything here moves or rounds
 // single elements: the result is the same bits at every ISA level and for any number of threads.
 #pragma once
 

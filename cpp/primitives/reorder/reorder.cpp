@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "jit/isa.h"
-#include "primitives/reorder/pack_rows.h"
+#include "primitives/reorder/serial_moves.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
 
@@ -80,6 +79,8 @@ private:
     std::array<std::int64_t, 5> places_ = {};  // by what a loop is of
 };
 
+constexpr std::int64_t kWord = 4;  // bytes
+
 std::size_t size(std::int64_t bytes) { return static_cast<std::size_t>(bytes); }
 
 // Zeros where no element is: behind the last row of every column, and behind the last column.
@@ -100,49 +101,83 @@ void clear_padding(const ReorderPlan& plan, const Piece& piece) {
     }
 }
 
-void copy(const ReorderPlan& plan, const Piece& piece, const RowFunctions& functions) {
+void copy_piece(const ReorderPlan& plan, const Piece& piece) {
+    if (plan.from != plan.to) {
+        return round_rows({.src = piece.src,
+                           .src_row = plan.columns.from,
+                           .dst = piece.dst,
+                           .dst_row = plan.columns.to,
+                           .rows = piece.columns.exists,
+                           .columns = piece.rows.exists});
+    }
     for (std::int64_t i = 0; i < piece.columns.exists; ++i) {
-        const char* const src = piece.src + i * plan.columns.from;
-        char* const dst = piece.dst + i * plan.columns.to;
-        if (plan.from == plan.to) {
-            std::memcpy(dst, src, size(piece.rows.exists * size_of(plan.to)));
-        } else {
-            functions.round(reinterpret_cast<const float*>(src),
-                            reinterpret_cast<std::uint16_t*>(dst), piece.rows.exists);
-        }
+        std::memcpy(piece.dst + i * plan.columns.to, piece.src + i * plan.columns.from,
+                    size(piece.rows.exists * size_of(plan.to)));
     }
 }
 
-void group(const ReorderPlan& plan, const Piece& piece, const RowFunctions& functions) {
-    functions.pack({.from = plan.from,
-                    .to = plan.to,
-                    .k = piece.columns.exists,
-                    .n = piece.rows.exists,
-                    .src = piece.src,
-                    .ld_src = plan.columns.from / size_of(plan.from),
-                    .dst = piece.dst,
-                    .ld_dst = plan.columns.to / (plan.columns.to_step * size_of(plan.to))},
-                   {0, piece.columns.exists});
+void group_piece(const ReorderPlan& plan, const Piece& piece) {
+    group({.from = plan.from,
+           .to = plan.to,
+           .src = piece.src,
+           .src_row = plan.columns.from,
+           .rows = piece.columns.exists,
+           .columns = piece.rows.exists,
+           .dst = piece.dst,
+           .dst_row = plan.columns.to});
 }
 
-void transpose(const ReorderPlan& plan, const Piece& piece, TransposeFunction function) {
-    Transposition matrix{.src = piece.src,
-                         .src_rows = {.near = plan.rows.from},
-                         .rows = piece.rows.exists,
-                         .columns = piece.columns.exists,
-                         .dst = piece.dst,
-                         .dst_rows = {.near = plan.columns.to},
-                         .element = size_of(plan.from),
-                         .taps = plan.taps,
-                         .is_read_ahead = plan.is_read_ahead};
-    if (plan.has_row_taps) {
-        matrix.rows *= plan.taps;
-        matrix.src_rows = {plan.taps_from, plan.taps, plan.rows.from};
-    } else if (plan.taps > 1) {
-        matrix.columns *= plan.taps;
-        matrix.dst_rows = {plan.taps_to, plan.taps, plan.columns.to};
+// Where rows begin that are made of steps, each with taps.
+std::vector<std::int64_t> places(std::int64_t steps, std::int64_t step, std::int64_t taps,
+                                 std::int64_t tap) {
+    std::vector<std::int64_t> made(size(steps * taps));
+    auto place = made.begin();
+    for (std::int64_t i = 0; i < steps; ++i) {
+        for (std::int64_t t = 0; t < taps; ++t) *place++ = i * step + t * tap;
     }
-    function(matrix);
+    return made;
+}
+
+std::vector<std::int64_t> src_places(const ReorderPlan& plan) {
+    const std::int64_t steps = Blocks{plan.rows.cut, plan.rows.from_step}.count();
+    if (plan.pairs_channels) {
+        return places(steps, plan.rows.from, 2, plan.taps * size_of(plan.from));
+    }
+    if (plan.taps == 1 || !plan.has_row_taps) return {};
+    return places(steps, plan.rows.from, plan.taps, plan.taps_from);
+}
+
+std::vector<std::int64_t> dst_places(const ReorderPlan& plan) {
+    if (plan.taps == 1 || plan.has_row_taps || plan.pairs_channels) return {};
+    const std::int64_t steps = Blocks{plan.columns.cut, plan.columns.to_step}.count();
+    return places(steps, plan.columns.to, plan.taps, plan.taps_to);
+}
+
+void transpose_piece(const ReorderPlan& plan, const Piece& piece, const RowPlaces& src_rows,
+                     const RowPlaces& dst_rows) {
+    const std::int64_t from = size_of(plan.from), to = size_of(plan.to), unit = plan.tile.unit;
+    const std::int64_t rows = piece.rows.exists * (plan.has_row_taps ? plan.taps : 1);
+    // Of a row of src; in units of eight bytes they are words.
+    const std::int64_t elements =
+        piece.columns.exists * (plan.has_row_taps ? 1 : plan.taps) * (unit == 8 ? 2 : 1);
+    TransposedMatrix matrix{
+        .tile = plan.tile,
+        .src = piece.src,
+        .dst = piece.dst,
+        .src_rows = src_rows,
+        .dst_rows = dst_rows,
+        .src_bytes = elements * to,
+        .dst_bytes = rows * (plan.pairs_channels ? kWord : std::min(unit, kWord))};
+    matrix.goes_across = plan.goes_across;
+    if (!plan.pairs_channels) return transpose(matrix);
+    const std::int64_t channel_bytes = plan.taps * from;
+    matrix.src_bytes = plan.taps * to;
+    for (std::int64_t channel = 0; channel < piece.columns.exists; channel += 2) {
+        matrix.tile.second_is_zero = channel + 1 == piece.columns.exists;
+        transpose(matrix);
+        matrix.src += 2 * channel_bytes;
+        matrix.dst += plan.columns.to;
+    }
 }
 
 void require_types(DType from, DType to) {
@@ -155,6 +190,10 @@ void require_types(DType from, DType to) {
 
 Reorder::Reorder(const Layout& from, const Layout& to) : plan_(plan_reorder(from, to)) {
     require_types(from.dtype, to.dtype);
+    if (plan_.move == Move::transposition) {
+        src_rows_ = src_places(plan_);
+        dst_rows_ = dst_places(plan_);
+    }
     if (plan_.move != Move::single) return;
     for (const LayoutDimension& dimension : to.dimensions) {
         Distances& distances = distances_.emplace_back();
@@ -171,11 +210,12 @@ void Reorder::run(const void* src, void* dst) const {
     const auto* const from = static_cast<const char*>(src);
     auto* const to = static_cast<char*>(dst);
     if (plan_.move == Move::single) return run_singly(from, to);
-    const RowFunctions functions = row_functions(usable_isa());
-    const TransposeFunction function =
-        plan_.move == Move::transposition
-            ? transpose_function(usable_isa(), plan_.way, size_of(plan_.from))
-            : nullptr;
+    const auto listed = [](std::int64_t stride, const std::vector<std::int64_t>& list) {
+        return RowPlaces{stride, list.empty() ? nullptr : list.data()};
+    };
+    const RowPlaces src_rows = listed(plan_.rows.from, src_rows_);
+    const RowPlaces dst_rows =
+        listed(plan_.pairs_channels ? plan_.taps_to : plan_.columns.to, dst_rows_);
     const Blocks tasks{plan_.pieces, plan_.pieces_of_task};
     parallel_for(tasks.count(), [&](std::int64_t task) {
         const Range range = tasks.at(task);
@@ -186,9 +226,9 @@ void Reorder::run(const void* src, void* dst) const {
             if (piece.rows.exists == 0 || piece.columns.exists == 0) continue;
             switch (plan_.move) {
                 case Move::single: break;
-                case Move::copy: copy(plan_, piece, functions); break;
-                case Move::groups: group(plan_, piece, functions); break;
-                case Move::transposition: transpose(plan_, piece, function); break;
+                case Move::copy: copy_piece(plan_, piece); break;
+                case Move::groups: group_piece(plan_, piece); break;
+                case Move::transposition: transpose_piece(plan_, piece, src_rows, dst_rows); break;
             }
         }
     });
@@ -231,7 +271,6 @@ void Reorder::move_singly(const Distances& it, const char* src, char* dst) const
             std::memcpy(at(i), src + it.from[i] * size_of(plan_.from), element);
         }
     } else {
-        const auto round = row_functions(usable_isa()).round;
         std::array<float, kTogether> values = {};
         std::array<std::uint16_t, kTogether> halves = {};
         for (std::size_t begin = 0; begin < exist; begin += kTogether) {
@@ -239,7 +278,7 @@ void Reorder::move_singly(const Distances& it, const char* src, char* dst) const
             for (std::size_t i = 0; i < count; ++i) {
                 values[i] = reinterpret_cast<const float*>(src)[it.from[begin + i]];
             }
-            round(values.data(), halves.data(), static_cast<std::int64_t>(count));
+            round_row(values.data(), halves.data(), static_cast<std::int64_t>(count));
             for (std::size_t i = 0; i < count; ++i) std::memcpy(at(begin + i), &halves[i], element);
         }
     }

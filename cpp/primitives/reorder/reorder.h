@@ -33,6 +33,9 @@ private:
     void move_singly(const Distances& it, const char* src, char* dst) const;
 
     ReorderPlan plan_;
+    // Of transpositions: where rows of the largest piece begin in either storage.
+    std::vector<std::int64_t> src_rows_ = {};
+    std::vector<std::int64_t> dst_rows_ = {};
     std::vector<Distances> distances_ = {};
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "jit/machine.h"
 #include "primitives/reorder/joint_digits.h"
 #include "primitives/tensor/partition.h"
 
@@ -34,6 +35,7 @@ public:
           plain_(levels_of(to) - levels_of(from)) {
         plan_.from = from.dtype;
         plan_.to = to.dtype;
+        plan_.tile.rounds = converts_;
     }
 
     ReorderPlan plan() {
@@ -42,6 +44,9 @@ public:
         }
         sort_loops();
         plan_.pieces = blocks();
+        const auto bytes = static_cast<double>(plan_.pieces * plan_.rows.cut * plan_.columns.cut *
+                                               plan_.taps * from_bytes_);
+        plan_.goes_across = is_plain_from_ && bytes > this_machine().l2;
         return plan_;
     }
 
@@ -131,9 +136,9 @@ private:
             return true;
         }
         plan_.move = Move::transposition;
-        plan_.way = converts_ ? Transposing::rounded_words : Transposing::words;
         if (inner_from == group || inner_from == kNone) return from == 1;
-        plan_.way = converts_ ? Transposing::rounded_tap_pairs : Transposing::tap_pairs;
+        plan_.tile.unit = 2;
+        plan_.pairs_channels = true;
         return size == 2 && take_taps(inner_from, from, false);
     }
 
@@ -152,14 +157,14 @@ private:
         plan_.columns.to_step = 2;
         plan_.columns.to = column_digits == 2 ? digit(column, 1).to * to_bytes_ : 0;
         plan_.move = Move::transposition;
-        plan_.way = Transposing::pairs;
+        plan_.tile.unit = 8;
         return true;
     }
 
     bool find_transposition(int inner_to, int inner_from) {
-        if (converts_ || to_bytes_ == 1) return false;
+        if (to_bytes_ == 1) return false;
         plan_.move = Move::transposition;
-        plan_.way = to_bytes_ == kWord ? Transposing::words : Transposing::halves;
+        plan_.tile.unit = static_cast<std::uint8_t>(to_bytes_);
         // The channels of a filter go on where its taps end, which are the shorter of both.
         const bool has_row_taps = dimension(inner_to).extent < dimension(inner_from).extent;
         const int taps = has_row_taps ? inner_to : inner_from;
@@ -175,14 +180,6 @@ private:
         }
         set_rows(inner_to);
         set_columns(inner_from);
-        // Three rows or columns side by side.
-        if (plan_.rows.extent == kThree && plan_.rows.block == kThree &&
-            plan_.columns.to == kThree * to_bytes_) {
-            plan_.way = Transposing::join_three;
-        } else if (plan_.columns.extent == kThree && plan_.columns.block == kThree &&
-                   plan_.rows.from == kThree * from_bytes_) {
-            plan_.way = Transposing::split_three;
-        }
         return true;
     }
 
@@ -248,7 +245,7 @@ private:
             const std::int64_t least = kTaskBytes / (far.cut * plan_.taps * from_bytes_);
             near.cut =
                 near.is_blocked ? near.block : std::min(near.block, rounded(least, kCutStep));
-            plan_.is_read_ahead = is_plain_from_ && (near.is_blocked || plan_.taps > 1);
+            plan_.tile.reads_ahead = is_plain_from_ && (near.is_blocked || plan_.taps > 1);
         }
         const std::int64_t bytes = rows.cut * columns.cut * plan_.taps * from_bytes_;
         plan_.pieces_of_task = std::max<std::int64_t>(kTaskBytes / bytes, 1);
@@ -279,7 +276,6 @@ private:
     }
 
     static constexpr std::int64_t kWord = 4;  // bytes
-    static constexpr std::int64_t kThree = 3;
 
     JointDimensions it_;
     std::int64_t from_bytes_;

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include "primitives/reorder/transpose_tiles.h"
+#include "moves/move_kernel.h"
 #include "primitives/tensor/layout.h"
 
 namespace dlprim {
@@ -15,7 +15,7 @@ enum class Move : std::uint8_t {
     single,         // element by element, for what nothing else fits
     copy,           // rows that are contiguous on both sides
     groups,         // rows to groups of neighbouring rows (VNNI form)
-    transposition,  // by ReorderPlan::way
+    transposition,  // by ReorderPlan::tile
 };
 
 // One side of a piece. Steps are groups of indices, where some share a word, and strides are bytes
@@ -46,7 +46,7 @@ struct ReorderPlan {
     static constexpr int kLoops = 16;
 
     Move move = Move::single;
-    Transposing way = Transposing::words;
+    MoveSpec tile = {};
     DType from = DType::f32;
     DType to = DType::f32;
     PieceAxis rows = {};     // contiguous in `to`, or in groups of columns
@@ -55,8 +55,10 @@ struct ReorderPlan {
     std::int64_t taps = 1;
     std::int64_t taps_from = 0;
     std::int64_t taps_to = 0;
-    bool has_row_taps = false;                 // else they are the columns'
-    bool is_read_ahead = false;                // see Transposition
+    bool has_row_taps = false;  // else they are the columns'
+    // Neighbouring channels share a word. Elsewhere it is taps of a column that are neighbours.
+    bool pairs_channels = false;
+    bool goes_across = false;                  // see TransposedMatrix
     std::array<PieceLoop, kLoops> loops = {};  // from the outside in
     int loop_count = 0;
     std::int64_t pieces = 1;

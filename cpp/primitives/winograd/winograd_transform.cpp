@@ -27,42 +27,41 @@ private:
         const bool pairs =
             it_.kind == TileKind::even_pair_filter || it_.kind == TileKind::odd_pair_filter;
         const DType dtype = pairs ? DType::f32 : it_.dtype;
-        const std::uint8_t pixels = row_.parts(dtype, false);
-        const std::uint8_t slots = row_.parts(DType::f32, true);
+        const std::uint8_t pixels = row_.parts(dtype);
+        const std::uint8_t slots = row_.result(RowShape::tensor, DType::f32);
         const bool is_tile = it_.kind == TileKind::input || it_.kind == TileKind::gradient;
-        if (is_tile) fetch(pixels, it_.rows, w_.operands);
+        if (is_tile) fetch(pixels, dtype, it_.rows, w_.operands);
         std::array<AxisValue, kMostOnAxis * kMostOnAxis> known;
         transform(
             [&](int i, int j) -> AxisValue {
                 if (!exists(i, j)) return {};
                 // Widening costs more than keeping what was widened.
                 AxisValue& value = known.at(static_cast<std::size_t>(i * kMostOnAxis + j));
-                if (!value || size_of(dtype) == 4) value = half(row_.load(pixels, place(i, j)));
+                if (!value || size_of(dtype) == 4)
+                    value = half(row_.load(pixels, place(i, j, dtype)));
                 return value;
             },
             [&](int i, int j, const AxisValue& value) {
-                row_.store(slots, (i * slots_of(it_.tile_w) + j) * it_.slot_stride,
+                row_.write(RowOp::store, slots, slot(i * slots_of(it_.tile_w) + j),
                            value.value_or(0.0F));
             });
     }
 
     void reduce() {
-        const std::uint8_t slots = row_.parts(DType::f32, false);
-        const std::uint8_t residual = it_.residual ? row_.parts(it_.dtype, false) : slots;
+        const std::uint8_t slots = row_.parts(DType::f32);
+        const std::uint8_t residual = it_.residual ? row_.parts(it_.dtype) : slots;
         AxisValue bias;
         if (it_.kind == TileKind::result) bias = row_.tensor(DType::f32);
-        const std::uint8_t pixels = row_.parts(it_.dtype, true);
-        if (bias) fetch(pixels, it_.rows, it_.tile_w);
+        const std::uint8_t pixels = row_.result(RowShape::tensor, it_.dtype);
+        if (bias) fetch(pixels, it_.dtype, it_.rows, it_.tile_w);
         transform(
-            [&](int i, int j) -> AxisValue {
-                return row_.load(slots, (i * w_.operands + j) * it_.slot_stride);
-            },
+            [&](int i, int j) -> AxisValue { return row_.load(slots, slot(i * w_.operands + j)); },
             [&](int i, int j, AxisValue value) {
                 if (!exists(i, j)) return;
                 if (bias) value = *value + *bias;
-                if (it_.residual) value = *value + row_.load(residual, place(i, j));
+                if (it_.residual) value = *value + row_.load(residual, place(i, j, it_.dtype));
                 if (it_.relu) value = activated(Activation::relu, *value);
-                row_.store(pixels, place(i, j), *value);
+                row_.write(RowOp::store, pixels, place(i, j, it_.dtype), *value);
             });
     }
 
@@ -93,10 +92,10 @@ private:
 
     // Lines of the pixels that the next tile will use: hardware foresees no jumps from pixel to
     // pixel.
-    void fetch(std::uint8_t pixels, Range rows, int first) {
+    void fetch(std::uint8_t pixels, DType dtype, Range rows, int first) {
         for (auto i = rows.begin; i < rows.end; ++i) {
             for (int j = first; j < first + it_.tile_w; ++j) {
-                row_.fetch(pixels, i * it_.row + j * it_.pixel);
+                row_.fetch(pixels, place(i, j, dtype));
             }
         }
     }
@@ -116,7 +115,11 @@ private:
         return i >= it_.rows.begin && i < it_.rows.end && j >= it_.columns.begin &&
                j < it_.columns.end;
     }
-    std::int64_t place(int i, int j) const { return i * it_.row + j * it_.pixel; }
+    // In bytes.
+    std::int64_t place(std::int64_t i, int j, DType dtype) const {
+        return (i * it_.row + j * it_.pixel) * size_of(dtype);
+    }
+    std::int64_t slot(int index) const { return index * it_.slot_stride * size_of(DType::f32); }
     static std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
     const TileTransform& it_;

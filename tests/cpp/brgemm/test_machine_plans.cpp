@@ -1,4 +1,5 @@
 // What was fastest on a machine, tried tile by tile there, is what is planned for it.
+#include <algorithm>
 #include <string>
 
 #include <doctest/doctest.h>
@@ -41,6 +42,25 @@ TEST_CASE("plans for AVX2 where a multiply-add takes four cycles do without tile
     CHECK(tiles_of(14, 64, false, kIntel) == "2*[4*3x4][1*2x4]");
     CHECK(tiles_of(7, 64, false, kIntel) == "2*[1*4x3][1*3x3] 1*[1*4x2][1*3x2]");
     CHECK(tiles_of(28, 64, false, kIntel) == "2*[7*4x3] 1*[4*6x2][1*4x2]");
+}
+
+TEST_CASE("tiles have no more rows of A than stay in the cache when they share its sets") {
+    const auto most_rows = [](std::int64_t lda, const Machine& machine) {
+        const BrgemmSpec spec = validated({.m = 64, .n = 16, .k = 64, .lda = lda});
+        const BrgemmPlan plan = make_plan(spec, Isa::avx512, machine);
+        int most = 0;
+        for (const RowGroup& rows : plan.columns.front().rows) {
+            most = std::max(most, rows.tile.rows);
+        }
+        return most;
+    };
+    CHECK(most_rows(1040, kIntel) > 12);
+    CHECK(most_rows(1024, kIntel) <= 12);
+    CHECK(most_rows(512, kIntel) <= 24);
+    CHECK(most_rows(2048, kZen3) <= 8);
+    CHECK(kIntel.lines_kept(4096) == 12);
+    CHECK(kIntel.lines_kept(2048) == 24);
+    CHECK(kIntel.lines_kept(4096 + 64) == 768);
 }
 
 TEST_CASE("tiles are wide where preparing an element of A takes a turn from the multiplications") {

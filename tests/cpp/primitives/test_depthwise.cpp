@@ -143,12 +143,12 @@ Results computed(const ConvProblem& problem, const Tensors& given, bool epilogue
                         .dtype = problem.dtype,
                         .layout = problem.layout,
                         .activation = epilogue ? Activation::relu : Activation::none};
-    depthwise_pass(spec, PassKind::forward)->run(tensors);
+    depthwise_images_pass(spec, PassKind::forward)->run(tensors);
     tensors.result = diff_src.data();
-    depthwise_pass(spec, PassKind::backward_data)->run(tensors);
+    depthwise_images_pass(spec, PassKind::backward_data)->run(tensors);
     tensors.result = diff_weights.data();
-    depthwise_backward_weights(problem, tensors,
-                               scratch({depthwise_weights_scratch_bytes(problem), fence}));
+    const auto gradient = depthwise_weights_pass(spec);
+    gradient->write(tensors, scratch({gradient->scratch_bytes(), fence}));
     Results results{dst.read(), diff_src.read(), diff_weights.read()};
     CHECK(dst.padding_is(kUntouched));
     CHECK(diff_src.padding_is(kUntouched));
@@ -291,9 +291,10 @@ TEST_CASE("the gradient of bfloat16 weights comes in float32 too, with zeros as 
     const StoredTensor diff_dst = stored(given.diff_dst, dst_extents(shape), problem, Fence::after);
     StoredTensor diff_weights(weights_extents(shape), DType::f32, Format::blocked, Fence::after);
     diff_weights.fill(kUntouched);
-    depthwise_backward_weights(
-        problem, {.src = src.data(), .diff_dst = diff_dst.data(), .result = diff_weights.data()},
-        scratch({depthwise_weights_scratch_bytes(problem), Fence::after}));
+    const auto gradient =
+        depthwise_weights_pass({.shape = shape, .dtype = problem.dtype, .layout = problem.layout});
+    gradient->write({.src = src.data(), .diff_dst = diff_dst.data(), .result = diff_weights.data()},
+                    scratch({gradient->scratch_bytes(), Fence::after}));
     const ConvProblem in_float{shape, DType::f32, Format::nhwc};
     CHECK(diff_weights.read() == expected(in_float, given, false).diff_weights);
     CHECK(diff_weights.padding_is(std::byte{0}));

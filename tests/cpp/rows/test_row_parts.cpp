@@ -16,15 +16,17 @@ namespace {
 // Products of the first and the last part, and so on: all are there before any is used.
 RowSpec products_of_parts(std::int64_t count, std::int64_t distance) {
     RowBuilder row;
-    const std::uint8_t from = row.parts(DType::bf16, false), to = row.parts(DType::f32, true);
+    const std::uint8_t from = row.parts(DType::bf16);
+    const std::uint8_t to = row.result(RowShape::tensor, DType::f32);
     std::vector<RowValue> values;
     for (std::int64_t i = 0; i < count; ++i) {
-        row.fetch(from, i * distance);
-        values.push_back(exp(row.load(from, i * distance)));
+        row.fetch(from, i * distance * 2);
+        values.push_back(exp(row.load(from, i * distance * 2)));
     }
     for (std::int64_t i = 0; i < count; ++i) {
         const auto at = static_cast<std::size_t>(i);
-        row.store(to, i * distance, multiply_add(values[at], values[values.size() - 1 - at], 0.5F));
+        row.write(RowOp::store, to, i * distance * 4,
+                  multiply_add(values[at], values[values.size() - 1 - at], 0.5F));
     }
     return row.spec();
 }
@@ -56,10 +58,10 @@ TEST_CASE("values that find no register wait on the stack") {
 
 TEST_CASE("parts of a row are loaded as often as they are asked for") {
     RowBuilder row;
-    const std::uint8_t parts = row.parts(DType::f32, false);
+    const std::uint8_t parts = row.parts(DType::f32);
     row.store(DType::f32, row.load(parts, 16) + row.load(parts, 16));
     CHECK(row.spec().instructions.size() == 4);
-    CHECK_THROWS_AS(row.load(parts, 1 << 29), std::invalid_argument);
+    CHECK_THROWS_AS(row.load(parts, std::int64_t{1} << 31), std::invalid_argument);
 }
 
 }  // namespace

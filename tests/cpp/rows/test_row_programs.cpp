@@ -164,6 +164,24 @@ TEST_CASE("columns without sums along rows stay in registers") {
     CHECK(narrow.unroll == 8);
 }
 
+TEST_CASE("a sum that a row adds to several times is one register, in however narrow a strip") {
+    RowBuilder row;
+    const RowValue x = row.tensor(DType::f32);
+    const std::uint8_t sums = row.result(RowShape::column, DType::f32);
+    for (int tap = 0; tap < 9; ++tap) {
+        for (int pixel = 0; pixel < 2; ++pixel) {
+            const RowValue product = row.at(x, pixel * 256) * row.at(x, (pixel + tap) * 256);
+            row.write(RowOp::add_to_column, sums, tap * 256, product);
+        }
+    }
+    for (const Isa isa : generated_levels()) {
+        const RowPlan plan = make_row_plan(row.spec(), isa);
+        CHECK(plan.by_strips);
+        CHECK(plan.columns.size() == 9);
+    }
+    CHECK_THROWS_AS(row.at(x, std::int64_t{1} << 31), std::invalid_argument);
+}
+
 TEST_CASE("single values that find no register wait on the stack") {
     RowBuilder row;
     RowValue x = row.tensor(DType::f32);

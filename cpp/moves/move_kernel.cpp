@@ -1,0 +1,194 @@
+#include "moves/move_kernel.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "jit/cache.h"
+#include "jit/element_reference.h"
+#include "jit/profile.h"
+#include "jit/verbose.h"
+#include "moves/emit_moves.h"
+
+namespace dlprim {
+namespace {
+
+constexpr std::int64_t kMostKernels = 4096;
+constexpr std::int64_t kMostKernelBytes = std::int64_t{64} << 20;
+
+struct MoveKey {
+    MoveSpec spec = {};
+    Isa isa = Isa::scalar;
+
+    friend bool operator==(const MoveKey&, const MoveKey&) = default;
+};
+
+struct MoveKeyHash {
+    std::size_t operator()(const MoveKey& key) const noexcept {
+        const MoveSpec& spec = key.spec;
+        const unsigned flags = spec.rounds + 2U * spec.second_is_zero + 4U * spec.reads_ahead +
+                               8U * spec.lists_src + 16U * spec.lists_dst +
+                               32U * static_cast<unsigned>(spec.way);
+        const std::uint64_t packed =
+            ((static_cast<std::uint64_t>(spec.dst_bytes) * 128 + flags) * 128 + spec.src_bytes) *
+                16 +
+            spec.unit;
+        return (packed * 8 + static_cast<unsigned>(key.isa)) * 0x9e3779b97f4a7c15;
+    }
+};
+
+using MoveCache = Cache<MoveKey, MoveKernel, MoveKeyHash>;
+
+// Never destroyed: kernels may still be called while the process exits.
+MoveCache& cache() {
+    static MoveCache& instance = *[] {
+        pthread_atfork([] { cache().before_fork(); }, [] { cache().after_fork_in_parent(); },
+                       [] { cache().after_fork_in_child(); });
+        return new MoveCache(kMostKernels, kMostKernelBytes);
+    }();
+    return instance;
+}
+
+std::shared_ptr<const MoveKernel> generated(const MoveKey& key) {
+    const auto start = std::chrono::steady_clock::now();
+    auto kernel = std::make_shared<const MoveKernel>(key.spec, key.isa);
+    const std::chrono::duration<double, std::micro> elapsed =
+        std::chrono::steady_clock::now() - start;
+    if (profiles()) profile(kernel->name(), kernel->code());
+    if (verbose()) {
+        report_machine();
+        report("generated " + kernel->name() + ": " + std::to_string(kernel->bytes()) + " bytes, " +
+               std::to_string(std::llround(elapsed.count())) + " us");
+    }
+    return kernel;
+}
+
+// The level of the code for a level.
+Isa move_isa(Isa isa) { return isa >= Isa::avx512 ? Isa::avx512 : std::min(isa, Isa::avx2); }
+
+// `bytes` of a result from the one at `at` on, from a row of src.
+void take(const MoveSpec& spec, const char* row, std::int64_t at, std::int64_t bytes, char* to) {
+    if (!spec.rounds) {
+        std::memcpy(to, row + at, static_cast<std::size_t>(bytes));
+        return;
+    }
+    for (std::int64_t i = 0; i < bytes / 2; ++i) {
+        float value = 0;
+        std::memcpy(&value, row + 2 * at + 4 * i, sizeof value);
+        set_element(DType::bf16, to, i, value);
+    }
+}
+
+void reference_tile(const MoveSpec& spec, const char* src, char* dst, const MoveArgs& args) {
+    constexpr std::int64_t kHalf = 2;
+    const std::int64_t unit = std::min<std::int64_t>(spec.unit, 4);
+    const std::int64_t halves = spec.unit / unit;  // of a square on either side
+    for (std::int64_t column = 0; column * spec.unit < spec.src_bytes; ++column) {
+        for (std::int64_t row = 0; row * unit < spec.dst_bytes; ++row) {
+            alignas(kHalf) char made[4] = {};
+            const std::int64_t line = row / halves;
+            const char* const from =
+                src + (spec.lists_src ? args.src_rows[line] : line * args.src_row);
+            for (std::int64_t i = 0; i < halves && !(spec.second_is_zero && row % 2 == 1); ++i) {
+                const std::int64_t at = column * spec.unit + i * unit;
+                const std::int64_t left =
+                    std::min<std::int64_t>(spec.src_bytes - at, unit / halves);
+                if (left > 0) take(spec, from, at + row % halves * kHalf, left, made + i * kHalf);
+            }
+            std::memcpy(
+                dst + (spec.lists_dst ? args.dst_rows[column] : column * args.dst_row) + row * unit,
+                made, static_cast<std::size_t>(unit));
+        }
+    }
+}
+
+void reference_groups(const MoveSpec& spec, const char* src, char* dst, const MoveArgs& args) {
+    for (std::int64_t word = 0; word * 4 < spec.dst_bytes; ++word) {
+        char made[4] = {};
+        for (std::int64_t byte = 0; byte < spec.src_bytes; byte += spec.unit) {
+            take(spec, src + byte / spec.unit * args.src_row, word * spec.unit, spec.unit,
+                 made + byte);
+        }
+        std::memcpy(dst + word * 4, made, sizeof made);
+    }
+}
+
+void reference_threes(const MoveSpec& spec, const char* src, char* dst, const MoveArgs& args) {
+    const std::int64_t unit = spec.unit;
+    const bool joins = spec.way == MoveSpec::Way::join_three;
+    for (std::int64_t i = 0; i < kTileSide / unit; ++i) {
+        for (std::int64_t part = 0; part < 3; ++part) {
+            const std::int64_t triple = (3 * i + part) * unit;
+            const std::int64_t row = part * (joins ? args.src_row : args.dst_row) + i * unit;
+            std::memcpy(dst + (joins ? triple : row), src + (joins ? row : triple),
+                        static_cast<std::size_t>(unit));
+        }
+    }
+}
+
+}  // namespace
+
+void reference_move(const MoveSpec& spec, const MoveArgs& args) {
+    MoveArgs it = args;
+    for (std::int64_t i = 0; i < args.count; ++i) {
+        const char* const src = args.src + i * args.src_step;
+        char* const dst = args.dst + i * args.dst_step;
+        it.src_rows = args.src_rows + i * args.src_rows_step / 8;
+        it.dst_rows = args.dst_rows + i * args.dst_rows_step / 8;
+        switch (spec.way) {
+            case MoveSpec::Way::transpose: reference_tile(spec, src, dst, it); break;
+            case MoveSpec::Way::group: reference_groups(spec, src, dst, it); break;
+            default: reference_threes(spec, src, dst, it);
+        }
+    }
+}
+
+MoveKernel::MoveKernel(const MoveSpec& spec, Isa isa) : spec_(spec), isa_(isa) {
+    if (isa_ == Isa::scalar) return;
+    code_ = Code(emit_move(spec_, isa_), pages_for_profile());
+    entry_ = code_.entry<Function>();
+}
+
+void MoveKernel::operator()(const MoveArgs& args) const {
+    if (entry_ != nullptr) {
+        entry_(&args);
+    } else {
+        reference_move(spec_, args);
+    }
+}
+
+std::string MoveKernel::name() const {
+    constexpr std::array kWays = {"_transpose", "_group", "_join", "_split"};
+    return "move_" + std::string(name_of(isa_)) + kWays.at(static_cast<std::size_t>(spec_.way)) +
+           std::to_string(spec_.unit) + "_" + std::to_string(spec_.src_bytes) + "x" +
+           std::to_string(spec_.dst_bytes) + (spec_.rounds ? "_rounded" : "") +
+           (spec_.second_is_zero ? "_alone" : "") + (spec_.lists_src ? "_from_list" : "") +
+           (spec_.lists_dst ? "_to_list" : "") + (spec_.reads_ahead ? "_ahead" : "");
+}
+
+std::span<const std::uint8_t> MoveKernel::code() const { return code_.bytes(); }
+
+std::int64_t MoveKernel::bytes() const { return static_cast<std::int64_t>(code_.bytes().size()); }
+
+std::shared_ptr<const MoveKernel> move_kernel(const MoveSpec& spec, Isa isa) {
+    const MoveKey key{spec, move_isa(isa)};
+    return cache().get_or_create(key, [&] { return generated(key); });
+}
+
+const MoveKernel& move_kernel(const MoveSpec& spec) {
+    struct Recent {
+        MoveSpec spec = {};
+        std::shared_ptr<const MoveKernel> kernel = nullptr;
+    };
+    static thread_local std::array<Recent, 64> recent;
+    Recent& it = recent[MoveKeyHash()({spec, Isa::scalar}) >> 58];
+    if (it.kernel == nullptr || !(it.spec == spec)) it = {spec, move_kernel(spec, usable_isa())};
+    return *it.kernel;
+}
+
+}  // namespace dlprim
