@@ -39,23 +39,22 @@ public:
     // `make` returns a Pointer; Value::bytes() is what it counts against the bound.
     template <typename Make>
     Pointer get_or_create(const Key& key, Make&& make) {
-        std::promise<Pointer> promise;
-        {
-            std::unique_lock lock(mutex_);
-            const auto found = index_.find(key);
-            if (found != index_.end()) {
-                ++info_.hits;
-                order_.splice(order_.begin(), order_, found->second);
-                const std::shared_future<Pointer> value = found->second->value;
-                lock.unlock();
-                return value.get();
-            }
-            ++info_.misses;
-            Order entry;
-            entry.push_front({key, promise.get_future().share(), 0, false});
-            index_.emplace(key, entry.begin());
-            order_.splice(order_.begin(), entry);
+        std::unique_lock lock(mutex_);
+        const auto found = index_.find(key);
+        if (found != index_.end()) {
+            ++info_.hits;
+            order_.splice(order_.begin(), order_, found->second);
+            const std::shared_future<Pointer> value = found->second->value;
+            lock.unlock();
+            return value.get();
         }
+        ++info_.misses;
+        std::promise<Pointer> promise;
+        Order entry;
+        entry.push_front({key, promise.get_future().share(), 0, false});
+        index_.emplace(key, entry.begin());
+        order_.splice(order_.begin(), entry);
+        lock.unlock();
         return fill(key, promise, std::forward<Make>(make));
     }
 

@@ -185,9 +185,17 @@ const MoveKernel& move_kernel(const MoveSpec& spec) {
         MoveSpec spec = {};
         std::shared_ptr<const MoveKernel> kernel = nullptr;
     };
-    static thread_local std::array<Recent, 64> recent;
-    Recent& it = recent[MoveKeyHash()({spec, Isa::scalar}) >> 58];
-    if (it.kernel == nullptr || !(it.spec == spec)) it = {spec, move_kernel(spec, usable_isa())};
+    struct Set {
+        std::array<Recent, 4> kernels = {};
+        std::size_t next = 0;
+    };
+    static thread_local std::array<Set, 16> sets;
+    Set& set = sets[MoveKeyHash()({spec, Isa::scalar}) >> 60];
+    for (const Recent& it : set.kernels) {
+        if (it.spec == spec && it.kernel != nullptr) return *it.kernel;
+    }
+    Recent& it = set.kernels[set.next++ % set.kernels.size()];
+    it = {spec, move_kernel(spec, usable_isa())};
     return *it.kernel;
 }
 
