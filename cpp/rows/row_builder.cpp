@@ -159,7 +159,7 @@ void RowBuilder::write(RowOp op, std::uint8_t result, std::int64_t offset, RowVa
 // The same one stands behind its inputs.
 RowValue RowBuilder::instruction(const RowInstruction& it) {
     const auto begin = spec_.instructions.begin();
-    const auto first = begin + *std::max_element(it.inputs.begin(), it.inputs.end()) + 1;
+    const auto first = begin + (*std::max_element(it.inputs.begin(), it.inputs.end()) + 1);
     const auto found = std::find(first, spec_.instructions.end(), it);
     const auto index = static_cast<std::int16_t>(found - begin);
     if (found == spec_.instructions.end()) spec_.instructions.push_back(it);
