@@ -77,8 +77,11 @@ bool is_masked(py::handle object) {
     PyTypeObject* const type = Py_TYPE(object.ptr());
     if (type == py::detail::npy_api::get().PyArray_Type_ || object.is_none()) return false;
     if (!py::isinstance<py::array>(object)) return false;
-    static PyObject* const masked =
-        py::object(py::module_::import("numpy").attr("ma").attr("MaskedArray")).release().ptr();
+    static PyObject* masked = nullptr;  // guarded by the GIL, which an import may let go of
+    if (masked == nullptr) {
+        const py::object ma = py::module_::import("numpy").attr("ma");
+        masked = py::object(ma.attr("MaskedArray")).release().ptr();
+    }
     return PyObject_TypeCheck(object.ptr(), reinterpret_cast<PyTypeObject*>(masked)) != 0;
 }
 

@@ -69,7 +69,8 @@ bool is_blocked(const Layout& layout) {
 
 py::array bytes_of(std::int64_t size, bool zeros) {
     if (!zeros) {  // not py::array_t, whose constructor allocates a shape and strides of its own
-        static PyObject* const element = py::dtype::of<std::uint8_t>().release().ptr();
+        static PyObject* element = nullptr;  // guarded by the GIL
+        if (element == nullptr) element = py::dtype::of<std::uint8_t>().release().ptr();
         const py::detail::npy_api& numpy = py::detail::npy_api::get();
         const Py_intptr_t extent = size;
         Py_INCREF(element);  // which the array takes
@@ -78,8 +79,10 @@ py::array bytes_of(std::int64_t size, bool zeros) {
         if (!made) throw py::error_already_set();
         return made;
     }
-    static PyObject* const make =
-        py::object(py::module_::import("numpy").attr("zeros")).release().ptr();
+    static PyObject* make = nullptr;  // the same, which an import may let go of
+    if (make == nullptr) {
+        make = py::object(py::module_::import("numpy").attr("zeros")).release().ptr();
+    }
     return py::handle(make)(size, py::dtype::of<std::uint8_t>());
 }
 

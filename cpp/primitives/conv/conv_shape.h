@@ -33,8 +33,12 @@ struct ConvShape {
     }
     std::int64_t group_C() const { return C / groups; }
     std::int64_t group_K() const { return K / groups; }
-    // One filter per channel: no product of matrices, so it has a nest of its own.
-    bool is_depthwise() const { return groups > 1 && groups == C && groups == K; }
+    // One filter per channel: no product of matrices, so it has a nest of its own. Longer rows of a
+    // filter would take long to generate.
+    bool is_depthwise() const {
+        constexpr std::int64_t kMostInRow = 64;
+        return groups > 1 && groups == C && groups == K && S <= kMostInRow;
+    }
     // Multiplications and additions of one pass, taps in the padding included.
     double flops() const;
 

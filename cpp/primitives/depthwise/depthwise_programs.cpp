@@ -67,11 +67,14 @@ void finish(RowBuilder& row, DType dtype, Sums& sums, const DepthwiseDistances& 
     write_each(row, {RowOp::store_bits, RowShape::bits, DType::u8}, apart.mask_pixel, sums);
 }
 
-// What the next row of results will be the first to read.
+// What the next row of results will be the first to read, but with steps so long that most of it is
+// read by none.
 void fetch_rows(RowBuilder& row, const DepthwiseTile& tile, std::int64_t rows,
                 const DepthwiseDistances& apart) {
     constexpr std::uint8_t kSrc = 0;
+    constexpr std::int64_t kMostFetched = 64;
     const std::int64_t end = std::min(tile.columns.end, tile.results * tile.step);
+    if (apart.fetched_rows * (end - tile.columns.begin) > kMostFetched) return;
     for (std::int64_t r = 0; r < apart.fetched_rows; ++r) {
         const std::int64_t below = (rows - 1) * apart.src_row + (r + 1) * apart.fetched_row;
         for (std::int64_t column = tile.columns.begin; column < end; ++column) {

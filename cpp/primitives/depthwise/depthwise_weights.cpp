@@ -109,6 +109,7 @@ private:
                                        .weights_row = across_.taps * tap,
                                        .weights_tap = tap,
                                        .dst_pixel = dst_.pixel};
+        std::vector<Run> runs;
         for (std::int64_t i = 0; i < groups; ++i) {
             const Range taps = chunk(across_.taps, groups, i);
             const std::int64_t first = across_.position(0, taps.begin);
@@ -123,10 +124,12 @@ private:
                     run.kernels.at(static_cast<std::size_t>(rows - 1)) =
                         row_kernel(correlation_program(problem_.dtype, tiles.tile, rows, apart));
                 }
-                if (tiles.count > 1) single_tiles_ = false;
-                runs_.push_back(std::move(run));
+                runs.push_back(std::move(run));
             }
         }
+        single_tiles_ = std::all_of(runs.begin(), runs.end(),
+                                    [](const Run& run) { return run.tiles.count == 1; });
+        runs_ = std::move(runs);
     }
 
     float* sums(const Call& call, std::int64_t part, std::int64_t b) const {

@@ -21,7 +21,7 @@ constexpr const char* kEpilogueSchedule = "K N64";
 // Rows of plain weights in the order of storage, a few at a time: written, or read, 32 side by side
 // where arithmetic is short (the hardware follows as many streams), and 64 where it is longer.
 constexpr const char* kWrittenRows = "K12 C n";
-constexpr const char* kStreamedRows = "k2 C N32";
+constexpr const char* kReadFewSamples = "k2 C N32";
 constexpr const char* kReadRows = "k4 C N128";
 constexpr const char* kReadRowsOfBlocks = "k C N128";  // of 64 of them
 
@@ -105,7 +105,7 @@ ContractionRules data_rules(const LinearProblem& problem) {
         .candidates = plain_candidates(problem, problem.shape.C, kPlainData)};
     if (problem.plain_weights) {
         rules.candidates = always(problem.layout == Format::blocked ? kReadRowsOfBlocks
-                                  : problem.streams_weights()       ? kStreamedRows
+                                  : problem.streams_weights()       ? kReadFewSamples
                                                                     : kReadRows);
     }
     return rules;

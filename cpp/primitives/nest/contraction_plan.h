@@ -97,7 +97,6 @@ private:
     bool sums_pass_through_c_ = false;
     bool streams_ = false;  // C exceeds the caches, so zeros bypass them
     std::int64_t block_bytes_ = 0;
-    // Between bfloat16 and float32, on this CPU.
 };
 
 }  // namespace dlprim
