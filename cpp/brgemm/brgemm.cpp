@@ -1,22 +1,17 @@
 #include "brgemm/brgemm.h"
 
-#include <pthread.h>
-
-#include <chrono>
-#include <cmath>
 #include <stdexcept>
 #include <utility>
 
 #include "brgemm/emit.h"
 #include "brgemm/reference.h"
+#include "jit/cache.h"
 #include "jit/profile.h"
-#include "jit/verbose.h"
 
 namespace dlprim {
 namespace {
 
-constexpr std::int64_t kMaxKernels = 16384;
-constexpr std::int64_t kMaxCodeBytes = std::int64_t{256} << 20;
+constexpr CacheBounds kBounds{.entries = 16384, .bytes = std::int64_t{256} << 20};
 
 struct KernelKey {
     BrgemmSpec spec;
@@ -33,15 +28,7 @@ struct KernelKeyHash {
 
 using KernelCache = Cache<KernelKey, Brgemm, KernelKeyHash>;
 
-// Never destroyed: kernels may still be called while the process exits.
-KernelCache& cache() {
-    static KernelCache& instance = *[] {
-        pthread_atfork([] { cache().before_fork(); }, [] { cache().after_fork_in_parent(); },
-                       [] { cache().after_fork_in_child(); });
-        return new KernelCache(kMaxKernels, kMaxCodeBytes);
-    }();
-    return instance;
-}
+KernelCache& cache() { return process_cache<KernelCache, kBounds>(); }
 
 KernelKey checked_key(const BrgemmSpec& spec, Isa isa) {
     if (isa > usable_isa()) {
@@ -77,23 +64,19 @@ std::string reason_for_isa(const Brgemm& kernel, Isa asked) {
     return std::string(reason_for_lower_isa());
 }
 
-// Why the kernel is for this ISA when `asked` was the limit, and what it took.
-void report_generated(const Brgemm& kernel, Isa asked, double microseconds) {
+// Why the kernel is for this ISA when `asked` was the limit, and its tile.
+std::string said_of(const Brgemm& kernel, Isa asked) {
     const Tile tile = kernel.plan().main_tile();
-    report("generated " + kernel.name() + ": " + std::string(name_of(kernel.isa())) + " (" +
-           reason_for_isa(kernel, asked) + "), tile " + std::to_string(tile.rows) + "x" +
-           std::to_string(tile.vectors) + ", " + std::to_string(kernel.bytes()) + " bytes, " +
-           std::to_string(std::llround(microseconds)) + " us");
+    return std::string(name_of(kernel.isa())) + " (" + reason_for_isa(kernel, asked) + "), tile " +
+           std::to_string(tile.rows) + "x" + std::to_string(tile.vectors) + ", ";
 }
 
 std::shared_ptr<const Brgemm> generated(const KernelKey& key, Isa asked) {
-    const auto start = std::chrono::steady_clock::now();
-    auto kernel = std::make_shared<const Brgemm>(make_plan(key.spec, key.isa, this_machine()));
-    const std::chrono::duration<double, std::micro> elapsed =
-        std::chrono::steady_clock::now() - start;
-    if (profiles()) profile(kernel->name(), kernel->code());
-    if (verbose()) report_generated(*kernel, asked, elapsed.count());
-    return kernel;
+    return generated_kernel(
+        [&] {
+            return std::make_shared<const Brgemm>(make_plan(key.spec, key.isa, this_machine()));
+        },
+        [&](const Brgemm& kernel) { return said_of(kernel, asked); });
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 // The least recently used values go first when a bound is exceeded, but never one in use.
 #pragma once
 
+#include <pthread.h>
+
 #include <cstdint>
 #include <exception>
 #include <future>
@@ -144,5 +146,23 @@ private:
     std::unordered_map<Key, typename Order::iterator, Hash> index_;
     CacheInfo info_;
 };
+
+struct CacheBounds {
+    std::int64_t entries = 0;
+    std::int64_t bytes = 0;
+};
+
+// The one of the process, which survives fork(). Never destroyed: what it holds may still be called
+// while the process exits.
+template <class Shared, CacheBounds kBounds>
+Shared& process_cache() {
+    static Shared& instance = *[] {
+        pthread_atfork([] { process_cache<Shared, kBounds>().before_fork(); },
+                       [] { process_cache<Shared, kBounds>().after_fork_in_parent(); },
+                       [] { process_cache<Shared, kBounds>().after_fork_in_child(); });
+        return new Shared(kBounds.entries, kBounds.bytes);
+    }();
+    return instance;
+}
 
 }  // namespace dlprim

@@ -8,11 +8,14 @@
 // Profiling is a side of the work, never the work: a file that cannot be written is a warning.
 #pragma once
 
+#include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string>
 
 #include "jit/code.h"
+#include "jit/verbose.h"
 
 namespace dlprim {
 
@@ -27,5 +30,27 @@ bool profiles();
 
 // Called once per generated function. Thread-safe, and a forked child writes files of its own.
 void profile(const std::string& name, std::span<const std::uint8_t> code);
+
+// The kernel that `make` generates, timed, profiled and reported as asked for; said_of(kernel)
+// stands in the report between its name and its size.
+template <class Make, class SaidOf>
+auto generated_kernel(const Make& make, const SaidOf& said_of) {
+    const auto start = std::chrono::steady_clock::now();
+    auto kernel = make();
+    const std::chrono::duration<double, std::micro> elapsed =
+        std::chrono::steady_clock::now() - start;
+    if (profiles()) profile(kernel->name(), kernel->code());
+    if (verbose()) {
+        report_machine();
+        report("generated " + kernel->name() + ": " + said_of(*kernel) +
+               std::to_string(kernel->bytes()) + " bytes, " +
+               std::to_string(std::llround(elapsed.count())) + " us");
+    }
+    return kernel;
+}
+template <class Make>
+auto generated_kernel(const Make& make) {
+    return generated_kernel(make, [](const auto& /*kernel*/) { return std::string(); });
+}
 
 }  // namespace dlprim

@@ -1,25 +1,19 @@
 #include "moves/move_kernel.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <array>
-#include <chrono>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
 #include "jit/cache.h"
 #include "jit/element_reference.h"
 #include "jit/profile.h"
-#include "jit/verbose.h"
 #include "moves/emit_moves.h"
 
 namespace dlprim {
 namespace {
 
-constexpr std::int64_t kMostKernels = 4096;
-constexpr std::int64_t kMostKernelBytes = std::int64_t{64} << 20;
+constexpr CacheBounds kBounds{.entries = 4096, .bytes = std::int64_t{64} << 20};
 
 struct MoveKey {
     MoveSpec spec = {};
@@ -43,30 +37,6 @@ struct MoveKeyHash {
 };
 
 using MoveCache = Cache<MoveKey, MoveKernel, MoveKeyHash>;
-
-// Never destroyed: kernels may still be called while the process exits.
-MoveCache& cache() {
-    static MoveCache& instance = *[] {
-        pthread_atfork([] { cache().before_fork(); }, [] { cache().after_fork_in_parent(); },
-                       [] { cache().after_fork_in_child(); });
-        return new MoveCache(kMostKernels, kMostKernelBytes);
-    }();
-    return instance;
-}
-
-std::shared_ptr<const MoveKernel> generated(const MoveKey& key) {
-    const auto start = std::chrono::steady_clock::now();
-    auto kernel = std::make_shared<const MoveKernel>(key.spec, key.isa);
-    const std::chrono::duration<double, std::micro> elapsed =
-        std::chrono::steady_clock::now() - start;
-    if (profiles()) profile(kernel->name(), kernel->code());
-    if (verbose()) {
-        report_machine();
-        report("generated " + kernel->name() + ": " + std::to_string(kernel->bytes()) + " bytes, " +
-               std::to_string(std::llround(elapsed.count())) + " us");
-    }
-    return kernel;
-}
 
 // The level of the code for a level.
 Isa move_isa(Isa isa) { return isa >= Isa::avx512 ? Isa::avx512 : std::min(isa, Isa::avx2); }
@@ -177,7 +147,10 @@ std::int64_t MoveKernel::bytes() const { return static_cast<std::int64_t>(code_.
 
 std::shared_ptr<const MoveKernel> move_kernel(const MoveSpec& spec, Isa isa) {
     const MoveKey key{spec, move_isa(isa)};
-    return cache().get_or_create(key, [&] { return generated(key); });
+    return process_cache<MoveCache, kBounds>().get_or_create(key, [&] {
+        return generated_kernel(
+            [&] { return std::make_shared<const MoveKernel>(key.spec, key.isa); });
+    });
 }
 
 const MoveKernel& move_kernel(const MoveSpec& spec) {

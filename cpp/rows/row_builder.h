@@ -67,7 +67,6 @@ public:
     // Rows that a list names, as numbers or as words, and the two numbers that it has for each.
     // What is carried from one to the next begins as `initial`, and results know its last value.
     RowValue listed(DType dtype);
-    RowValue listed_bytes();
     RowValue number();
     RowValue factor();
     RowValue carried(float initial);

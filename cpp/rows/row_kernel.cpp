@@ -1,15 +1,11 @@
 #include "rows/row_kernel.h"
 
-#include <pthread.h>
-
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <stdexcept>
 #include <utility>
 
+#include "jit/cache.h"
 #include "jit/profile.h"
-#include "jit/verbose.h"
 #include "rows/emit_rows.h"
 #include "rows/row_plan.h"
 #include "rows/row_reference.h"
@@ -17,8 +13,7 @@
 namespace dlprim {
 namespace {
 
-constexpr std::int64_t kMostKernels = 4096;
-constexpr std::int64_t kMostCodeBytes = std::int64_t{64} << 20;
+constexpr CacheBounds kBounds{.entries = 4096, .bytes = std::int64_t{64} << 20};
 
 struct RowKey {
     RowSpec spec;
@@ -35,34 +30,12 @@ struct RowKeyHash {
 
 using RowCache = Cache<RowKey, RowKernel, RowKeyHash>;
 
-// Never destroyed: kernels may still be called while the process exits.
-RowCache& cache() {
-    static RowCache& instance = *[] {
-        pthread_atfork([] { cache().before_fork(); }, [] { cache().after_fork_in_parent(); },
-                       [] { cache().after_fork_in_child(); });
-        return new RowCache(kMostKernels, kMostCodeBytes);
-    }();
-    return instance;
-}
+RowCache& cache() { return process_cache<RowCache, kBounds>(); }
 
 // The level of the code for a level: products of 8 bits and of tiles mean nothing to rows.
 Isa row_isa(Isa isa) {
     if (isa >= Isa::avx512_bf16) return Isa::avx512_bf16;
     return isa >= Isa::avx512 ? Isa::avx512 : std::min(isa, Isa::avx2);
-}
-
-std::shared_ptr<const RowKernel> generated(const RowKey& key) {
-    const auto start = std::chrono::steady_clock::now();
-    auto kernel = std::make_shared<const RowKernel>(key.spec, key.isa);
-    const std::chrono::duration<double, std::micro> elapsed =
-        std::chrono::steady_clock::now() - start;
-    if (profiles()) profile(kernel->name(), kernel->code());
-    if (verbose()) {
-        report_machine();
-        report("generated " + kernel->name() + ": " + std::to_string(kernel->bytes()) + " bytes, " +
-               std::to_string(std::llround(elapsed.count())) + " us");
-    }
-    return kernel;
 }
 
 }  // namespace
@@ -103,7 +76,10 @@ std::shared_ptr<const RowKernel> row_kernel(const RowSpec& spec, Isa isa) {
                                     std::string(name_of(usable_isa())) + "'");
     }
     const RowKey key{spec, row_isa(isa)};
-    return cache().get_or_create(key, [&] { return generated(key); });
+    return cache().get_or_create(key, [&] {
+        return generated_kernel(
+            [&] { return std::make_shared<const RowKernel>(key.spec, key.isa); });
+    });
 }
 
 std::shared_ptr<const RowKernel> row_kernel(const RowSpec& spec) {

@@ -6,12 +6,12 @@
 //   swapped  fewer samples than output channels: y^T = weights * x^T, where the small x is packed
 //            and the large weights are read in place, once; y is transposed at the end
 //   packed   the weights are packed in front of the product
-//   rows     weights in Fortran's order, whose rows are those of the product: read in place by a
-//            few samples, else packed, which takes no transposing
+//   rows     weights in Fortran's order, whose rows are those of the product: read in place by up
+//            to 192 samples in float32, else packed, which takes no transposing
 //
 // Gradients of float32 weights are written in place, and weights are read in place for the gradient
-// of a few samples. Results are the same bits for any number of threads. An object may be used by
-// several threads at once.
+// of up to 192 samples. Results are the same bits for any number of threads. An object may be used
+// by several threads at once.
 #pragma once
 
 #include <cstdint>
