@@ -30,13 +30,15 @@ LAYERS = {
     "brgemm": {"jit", "brgemm", "xbyak"},
     "rows": {"jit", "rows", "xbyak"},
     "moves": {"jit", "moves", "xbyak"},
-    "primitives": {"jit", "brgemm", "rows", "moves", "primitives"},
-    "bindings": {"jit", "brgemm", "rows", "moves", "primitives", "bindings", "pybind11"},
+    "lang": {"lang"},
+    "primitives": {"jit", "brgemm", "rows", "moves", "lang", "primitives"},
+    "bindings": {"jit", "brgemm", "rows", "moves", "lang", "primitives", "bindings", "pybind11"},
 }
 # Parts of under 40 lines, a header with its source, and why they stand alone.
 SMALL_PARTS = {
     "jit/activation": "named by specs of every layer; the code for it needs Xbyak",
     "jit/dtype": "the same",
+    "lang/expression": "a value that passes over definitions share",
     "brgemm/amx/kept_tiles": "what callers of kernels hold",
     "brgemm/args": "the memory layout that generated code reads",
     "brgemm/emit": "keeps Xbyak out of brgemm.cpp",

@@ -18,7 +18,7 @@ Contraction activation_contraction(const ConvProblem& problem, const Epilogue& e
         dst.dimensions[1] = {'g', 1, {{1, 0}}};
         dst.dimensions[2] = {'k', shape.K, {{blocks.count(), blocks.block}, {blocks.block, 1}}};
     }
-    Contraction made = contraction_from(parse_statement("dst(n,g,k,p,q) += 0"), {.c = dst},
+    Contraction made = contraction_from(parse_product("dst(n,g,k,p,q) += 0"), {.c = dst},
                                         {.loops = "gnkp", .rows = "q", .columns = "k"});
     made.epilogue = epilogue;
     return made;

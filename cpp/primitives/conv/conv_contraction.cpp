@@ -32,7 +32,7 @@ Contraction data_contraction(const ConvProblem& problem, const ConvShape& shape,
                              const Layout& weights, const Mapping& mapping) {
     const ConvImages images(problem, shape);
     return contraction_from(
-        parse_statement(
+        parse_product(
             "diff_src?(n,g,c,u*p+d*r-t,v*q+e*s-l) +=! diff_dst(n,g,k,p,q) * weights(g,k,c,r,s)",
             geometry(shape)),
         {.c = images.src, .a = images.dst, .b = weights}, mapping);
@@ -68,8 +68,8 @@ Contraction forward_contraction(const ConvProblem& problem, const Epilogue& epil
     const ConvImages images(problem, shape);
     const ChannelBlocks in = src_blocks(shape);
     Contraction made = contraction_from(
-        parse_statement("dst(n,g,k,p,q) +=! src?(n,g,c,u*p+d*r-t,v*q+e*s-l) * weights(g,k,c,r,s)",
-                        geometry(shape)),
+        parse_product("dst(n,g,k,p,q) +=! src?(n,g,c,u*p+d*r-t,v*q+e*s-l) * weights(g,k,c,r,s)",
+                      geometry(shape)),
         {.c = images.dst,
          .a = images.src,
          .b = needs_joined_weights(problem) ? joined_weights_layout(problem)
@@ -115,8 +115,8 @@ Contraction cell_data_contraction(const ConvProblem& problem) {
     const ConvShape& shape = problem.shape;
     const ConvImages images(problem, shape);
     Contraction made = contraction_from(
-        parse_statement("diff_src(n,g,c,u*p,v*q) +=! diff_dst(n,g,k,p,q) * weights(g,k,c,0,0)",
-                        geometry(shape)),
+        parse_product("diff_src(n,g,c,u*p,v*q) +=! diff_dst(n,g,k,p,q) * weights(g,k,c,0,0)",
+                      geometry(shape)),
         {.c = images.src, .a = images.dst, .b = transposed_weights_layout(shape, problem.dtype)},
         {.loops = "gnckp", .rows = "q", .columns = "c", .depth = "k"});
     made.gaps = {.rows = static_cast<int>(shape.stride_w) - 1,

@@ -27,8 +27,8 @@ Contraction in_place(const ConvProblem& problem, const WeightsImages& it, std::i
     if (it.src_bytes > 0) tensors.src = copies.src;
     if (it.dst_bytes > 0) tensors.dst = copies.dst;
     return contraction_from(
-        parse_statement("weights(g,k,c,r,s) += src?(n,g,c,u*p+d*r-t,v*q+e*s-l) * dst(n,g,k,p,q)",
-                        geometry(shape)),
+        parse_product("weights(g,k,c,r,s) += src?(n,g,c,u*p+d*r-t,v*q+e*s-l) * dst(n,g,k,p,q)",
+                      geometry(shape)),
         {.c = weights_layout(shape, DType::f32), .a = tensors.src, .b = tensors.dst},
         mapping_of(it.windows));
 }
@@ -94,8 +94,8 @@ Layout dst_pairs_layout(const WeightsImages& paired, Indices bands) {
 Contraction in_pairs(const ConvProblem& problem, const WeightsImages& paired, std::int64_t bands) {
     const ConvShape& shape = paired.shape;
     Contraction made = contraction_from(
-        parse_statement("weights(g,k,c,r,s) += pairs?(n,g,c,u*p+d*r-t,s,q) * dst(n,g,k,p,q)",
-                        geometry(shape)),
+        parse_product("weights(g,k,c,r,s) += pairs?(n,g,c,u*p+d*r-t,s,q) * dst(n,g,k,p,q)",
+                      geometry(shape)),
         {.c = weights_layout(shape, DType::f32),
          .a = src_pairs_layout(paired, {'n', bands}),
          .b = dst_pairs_layout(paired, {'n', bands})},

@@ -95,7 +95,7 @@ std::int64_t sample_block(std::int64_t samples, DType dtype) {
 
 Contraction linear_forward_contraction(const LinearProblem& problem, const Epilogue& epilogue) {
     Contraction made =
-        contraction_from(parse_statement("dst(n,k) +=! src(n,c) * weights(k,c)"),
+        contraction_from(parse_product("dst(n,k) +=! src(n,c) * weights(k,c)"),
                          {.c = result(problem, "dst"),
                           .a = operand(problem, "src", problem.dtype),
                           .b = operand(problem, "weights", problem.dtype)},
@@ -107,7 +107,7 @@ Contraction linear_forward_contraction(const LinearProblem& problem, const Epilo
 
 Contraction linear_data_contraction(const LinearProblem& problem) {
     Contraction made = contraction_from(
-        parse_statement("diff_src(n,c) +=! diff_dst(n,k) * weights(k,c)"),
+        parse_product("diff_src(n,c) +=! diff_dst(n,k) * weights(k,c)"),
         {.c = result(problem, "diff_src"),
          .a = operand(problem, "diff_dst", problem.dtype),
          .b = backward_weights(problem)},
@@ -124,7 +124,7 @@ Contraction linear_data_contraction(const LinearProblem& problem) {
 Contraction linear_epilogue_contraction(const LinearProblem& problem, Epilogue epilogue) {
     // There are no weights whose blocks plain rows would be cut into.
     const Layout dst = in_blocks(result(problem, "dst"), 'k');
-    Contraction made = contraction_from(parse_statement("dst(n,k) +=! 0"), {.c = dst},
+    Contraction made = contraction_from(parse_product("dst(n,k) +=! 0"), {.c = dst},
                                         {.loops = "kn", .rows = "n", .columns = "k", .bias = "k"});
     epilogue.residual = true;
     made.epilogue = epilogue;
@@ -135,7 +135,7 @@ Contraction linear_weights_contraction(const LinearProblem& problem) {
     const LinearShape& shape = problem.shape;
     const bool pairs = problem.dtype == DType::bf16;
     return contraction_from(
-        parse_statement("diff_weights(k,c) +=! diff_dst(n,k) * src(n,c)"),
+        parse_product("diff_weights(k,c) +=! diff_dst(n,k) * src(n,c)"),
         {.c = result(problem, "diff_weights"),
          .a = pairs ? sample_pairs(shape, {'k', shape.K})
                     : operand(problem, "diff_dst", problem.dtype),

@@ -11,7 +11,8 @@ namespace {
 // Derives the loops and the dimensions of the kernel; the terms are contraction_terms.cpp's.
 class Builder {
 public:
-    Builder(const Statement& statement, const ContractionLayouts& layouts, const Mapping& mapping)
+    Builder(const ProductFormula& statement, const ContractionLayouts& layouts,
+            const Mapping& mapping)
         : statement_(statement), mapping_(mapping), product_(statement, layouts, mapping) {}
 
     Contraction build() {
@@ -128,7 +129,7 @@ private:
         }
     }
 
-    const Statement& statement_;
+    const ProductFormula& statement_;
     const Mapping& mapping_;
     IndexedProduct product_;
     Contraction made_;
@@ -136,7 +137,7 @@ private:
 
 }  // namespace
 
-Contraction contraction_from(const Statement& statement, const ContractionLayouts& layouts,
+Contraction contraction_from(const ProductFormula& statement, const ContractionLayouts& layouts,
                              const Mapping& mapping) {
     return Builder(statement, layouts, mapping).build();
 }

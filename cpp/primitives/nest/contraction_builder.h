@@ -46,7 +46,7 @@ struct ContractionLayouts {
 // The dimensions of a layout are the places of its access, in their order. Throws
 // std::invalid_argument that quotes the statement where these do not fit, where an index has no
 // place of its own and so no extent, or where a place lies outside an array and has no "?".
-Contraction contraction_from(const Statement& statement, const ContractionLayouts& layouts,
+Contraction contraction_from(const ProductFormula& statement, const ContractionLayouts& layouts,
                              const Mapping& mapping);
 
 }  // namespace dlprim

@@ -1,33 +1,17 @@
-// One statement in the notation of Tensor Comprehensions (arXiv 1802.04730), as a value:
+// What the drivers run: a statement of the language (lang/definition.h) that is a product,
 //   dst(n,k,p,q) +=! src?(n,c,2*p+r-1,2*q+s-1) * weights(k,c,r,s)
-// says which elements of two operands are multiplied and which element of the result the product
-// adds to. Indices that stand on the right only are summed. `+=!` writes the result, `+=` adds to
-// what stands there, and `+= 0` adds nothing, for those who only want what comes afterwards. `?`
-// says that a place may lie outside the array: zero is read there, and nothing is written.
+// of two operands or one, or `+= 0`, which adds nothing, for those who only want what comes
+// afterwards; all places are sums of indices. Its result may scatter: a `?` on the left says that
+// nothing is written where a place lies outside the array.
 #pragma once
 
-#include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "lang/affine.h"
+
 namespace dlprim {
-
-struct AffineTerm {
-    std::int64_t factor = 1;
-    std::string index = {};
-
-    friend bool operator==(const AffineTerm&, const AffineTerm&) = default;
-};
-
-// Sum of indices times integers, each index once and none times zero, and a constant.
-struct AffineSum {
-    std::vector<AffineTerm> terms = {};
-    std::int64_t constant = 0;
-
-    friend bool operator==(const AffineSum&, const AffineSum&) = default;
-};
 
 struct Access {
     std::string tensor = {};
@@ -35,17 +19,14 @@ struct Access {
     std::vector<AffineSum> places = {};
 };
 
-struct Statement {
+struct ProductFormula {
     std::string text = {};  // as it was written
     Access result = {};
     bool adds_to_result = true;        // "+=", else "+=!"
     std::vector<Access> factors = {};  // none, one or two
 };
 
-// Names that stand for numbers in a statement.
-using Constants = std::map<std::string, std::int64_t, std::less<>>;
-
-// Throws std::invalid_argument that quotes the text and says what is wrong at which position.
-Statement parse_statement(std::string_view text, const Constants& constants = {});
+// Throws std::invalid_argument as refuse_at (lang/lexer.h) says.
+ProductFormula parse_product(std::string_view text, const Constants& constants = {});
 
 }  // namespace dlprim

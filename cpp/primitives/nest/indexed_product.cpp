@@ -111,7 +111,7 @@ double IndexedOperand::bytes() const {
     return bytes;
 }
 
-IndexedProduct::IndexedProduct(const Statement& statement, const ContractionLayouts& layouts,
+IndexedProduct::IndexedProduct(const ProductFormula& statement, const ContractionLayouts& layouts,
                                const Mapping& how)
     : mapping(how), c(statement.result, layouts.c) {
     if (!statement.factors.empty()) a = {statement.factors[0], layouts.a};
@@ -197,7 +197,7 @@ std::int64_t IndexedProduct::block(char index) const {
 }
 
 // Every index has an extent, and no place without "?" lies outside.
-void IndexedProduct::require_places(const Statement& statement) const {
+void IndexedProduct::require_places(const ProductFormula& statement) const {
     const auto refuse = [&](const std::string& what) {
         throw std::invalid_argument("The formula \"" + statement.text + "\" " + what + ".");
     };

@@ -69,7 +69,7 @@ struct Line {
 
 struct IndexedProduct {
     // The layouts must outlive it.
-    IndexedProduct(const Statement& statement, const ContractionLayouts& layouts,
+    IndexedProduct(const ProductFormula& statement, const ContractionLayouts& layouts,
                    const Mapping& mapping);
 
     std::int64_t extent(char index) const;
@@ -103,7 +103,7 @@ struct IndexedProduct {
     std::vector<std::vector<AxisPiece>> pieces;  // of the rows, by phase
 
 private:
-    void require_places(const Statement& statement) const;
+    void require_places(const ProductFormula& statement) const;
     Line line_of(char index, bool solved) const;
 };
 

@@ -62,7 +62,7 @@ Layout gate_sums(const RnnShape& shape, std::int64_t rows) {
 Contraction projection(const RnnShape& shape, std::int64_t rows) {
     const Panels src = whole(shape.src());
     Contraction made = contraction_from(
-        parse_statement("sums(n,k,g) +=! src(n,c) * w_ih(k,c,g)"),
+        parse_product("sums(n,k,g) +=! src(n,c) * w_ih(k,c,g)"),
         {.c = gate_sums(shape, rows),
          .a = panel_layout(src, shape.dtype, {'n', rows}, shape.rows()),
          .b = weights(shape.dtype, shape.state(), shape.gates(), src)},
@@ -73,7 +73,7 @@ Contraction projection(const RnnShape& shape, std::int64_t rows) {
 
 Contraction recurrence(const RnnShape& shape) {
     const Panels state = whole(shape.state());
-    return contraction_from(parse_statement("sums(n,k,g) += hidden(n,c) * w_hh(k,c,g)"),
+    return contraction_from(parse_product("sums(n,k,g) += hidden(n,c) * w_hh(k,c,g)"),
                             {.c = gate_sums(shape, shape.N),
                              .a = panel_layout(state, shape.dtype, {'n', shape.N}, shape.N),
                              .b = weights(shape.dtype, shape.state(), shape.gates(), state)},
@@ -84,7 +84,7 @@ Contraction recurrence(const RnnShape& shape) {
 Contraction diff_recurrence(const RnnShape& shape) {
     const Panels state = whole(shape.state()), deltas = whole(state, shape.gates());
     Contraction made =
-        contraction_from(parse_statement("tile(n,k) +=! deltas(n,s) * w_hh(k,s,0)"),
+        contraction_from(parse_product("tile(n,k) +=! deltas(n,s) * w_hh(k,s,0)"),
                          {.c = panel_layout(state, DType::f32, {'n', shape.N}, shape.N, 'k'),
                           .a = panel_layout(deltas, shape.dtype, {'n', shape.N}, shape.rows(), 's'),
                           .b = weights(shape.dtype, state, 1, deltas)},
@@ -96,7 +96,7 @@ Contraction diff_recurrence(const RnnShape& shape) {
 Contraction diff_src(const RnnShape& shape) {
     const Panels deltas = whole(shape.state(), shape.gates());
     const std::int64_t rows = shape.rows();
-    return contraction_from(parse_statement("diff_src(n,c) +=! deltas(n,s) * w_ih(c,s,0)"),
+    return contraction_from(parse_product("diff_src(n,c) +=! deltas(n,s) * w_ih(c,s,0)"),
                             {.c = plain_layout(shape.dtype, {{'n', rows}, {'c', shape.C}}),
                              .a = panel_layout(deltas, shape.dtype, {'n', rows}, rows, 's'),
                              .b = weights(shape.dtype, shape.src(), 1, deltas)},
@@ -112,7 +112,7 @@ std::int64_t most_summed_rows(DType dtype) {
 Contraction diff_weights(const RnnShape& shape, const Panels& input, std::int64_t input_rows) {
     const std::int64_t rows = summed_rows(shape), word = elements_per_word(shape.dtype);
     return contraction_from(
-        parse_statement("diff_weights(k,c) +=! deltas(r,k) * input(r,c)"),
+        parse_product("diff_weights(k,c) +=! deltas(r,k) * input(r,c)"),
         {.c = plain_layout(DType::f32, {{'k', shape.K}, {'c', input.channels}}),
          .a = panel_layout(shape.state(), shape.dtype, {'r', rows}, rows, 'k', word),
          .b = panel_layout(input, shape.dtype, {'r', rows}, input_rows, 'c', word)},

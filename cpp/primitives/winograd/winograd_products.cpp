@@ -76,8 +76,8 @@ Contraction contraction_of(const TileGrid& grid, const Panels& panels, const Kin
     const std::int64_t rows = kind.over_tiles ? kind.channels : tiles;
     const std::int64_t depth = kind.over_tiles ? 1 : kind.channels;
     Contraction it =
-        contraction_from(parse_statement(kind.over_tiles ? "m(s,t,k) +=! v(s,c,t) * y(s,c,k)"
-                                                         : "m(s,t,k) +=! v(s,t,c) * u(s,c,k)"),
+        contraction_from(parse_product(kind.over_tiles ? "m(s,t,k) +=! v(s,c,t) * y(s,c,k)"
+                                                       : "m(s,t,k) +=! v(s,t,c) * u(s,c,k)"),
                          {.c = slots(count, rows, kind.columns, panels.c),
                           .a = kind.over_tiles ? slots(count, 1, rows, panels.a)
                                                : slots(count, rows, depth, panels.a),

@@ -21,16 +21,16 @@ std::string refusal_of(const std::function<void()>& body) {
 }
 
 std::string refusal(const std::string& text, const Constants& constants = {}) {
-    return refusal_of([&] { parse_statement(text, constants); });
+    return refusal_of([&] { parse_product(text, constants); });
 }
 
 std::vector<AffineSum> places_of(const std::string& text, const Constants& constants = {}) {
-    return parse_statement(text, constants).factors.at(0).places;
+    return parse_product(text, constants).factors.at(0).places;
 }
 
 TEST_CASE("a statement is a value that knows how it was written") {
     const std::string text = "dst(g,n,k,p,q) +=! src?(g,n,c,2*p+r-1,2*q+s-3) * weights(g,k,c,r,s)";
-    const Statement statement = parse_statement(text);
+    const ProductFormula statement = parse_product(text);
     CHECK(statement.text == text);
     CHECK(statement.result.tensor == "dst");
     CHECK(statement.result.places.size() == 5);
@@ -47,13 +47,13 @@ TEST_CASE("a statement is a value that knows how it was written") {
 }
 
 TEST_CASE("places may be missing, negative, numbers or longer names, and factors too") {
-    CHECK(parse_statement("v() += a()").result.places.empty());
+    CHECK(parse_product("v() += a()").result.places.empty());
     CHECK(places_of("v() += a()").empty());
-    CHECK(parse_statement("y(n) += 0").factors.empty());
-    CHECK(parse_statement("y(n) += 0").adds_to_result);
+    CHECK(parse_product("y(n) += 0").factors.empty());
+    CHECK(parse_product("y(n) += 0").adds_to_result);
     CHECK(places_of("y(n) += x(n,kh) * w(kh)")[1] == AffineSum{{{1, "kh"}}, 0});
     CHECK(places_of("y(i) += x(-i+7) * w(0,-2*i)") == std::vector{AffineSum{{{-1, "i"}}, 7}});
-    CHECK(parse_statement("y(i) += x(-i+7) * w(0,-2*i)").factors[1].places ==
+    CHECK(parse_product("y(i) += x(-i+7) * w(0,-2*i)").factors[1].places ==
           std::vector{AffineSum{}, AffineSum{{{-2, "i"}}, 0}});
 }
 
@@ -64,32 +64,42 @@ TEST_CASE("sums are brought together, and constants are put in") {
                       AffineSum{{{2, "i"}}, 1}});
 }
 
-TEST_CASE("what is wrong is quoted with its position") {
+TEST_CASE("what is no product of sums of indices is quoted with its position") {
     CHECK(refusal("y(n) = x(n)") ==
-          "The formula \"y(n) = x(n)\" has '=' at position 5, expected '+=' or '+=!'.");
+          "The formula is no sum with '+=' or '+=!' alone (line 1, column 1).\n"
+          "    y(n) = x(n)\n"
+          "    ^");
+    CHECK(refusal("y(n) += x(n) where n in 0:2") ==
+          "The formula is no sum with '+=' or '+=!' alone (line 1, column 1).\n"
+          "    y(n) += x(n) where n in 0:2\n"
+          "    ^");
     CHECK(refusal("y(n) += ") ==
-          "The formula \"y(n) += \" has nothing more at position 8, "
-          "expected the name of a tensor.");
-    CHECK(refusal("y(n) += x(n") ==
-          "The formula \"y(n) += x(n\" has nothing more at position 11, expected ',' or ')'.");
+          "The formula has nothing more, expected a name, a number or '(' (line 1, column 9).\n"
+          "    y(n) += \n"
+          "            ^");
     CHECK(refusal("y(n) += x(n) * w(n) * b(n)") ==
-          "The formula \"y(n) += x(n) * w(n) * b(n)\" has '*' at position 20, expected the end of "
-          "the statement.");
-    CHECK(
-        refusal("y(n) += x(n*k)") ==
-        "The formula \"y(n) += x(n*k)\" has 'k' at position 12, expected one index in a product.");
-    CHECK(refusal("y(n) += x(+n)") ==
-          "The formula \"y(n) += x(+n)\" has '+' at position 10, "
-          "expected an index, a constant or a number.");
+          "The factor is no read of a tensor (line 1, column 9).\n"
+          "    y(n) += x(n) * w(n) * b(n)\n"
+          "            ^");
+    const auto place = [](const std::string& text, const std::string& column,
+                          const Constants& constants = {}) {
+        return refusal(text, constants)
+                   .find(
+                       "The place is no sum of indices times numbers of at most 2^31 (line 1, "
+                       "column " +
+                       column + ").") == 0;
+    };
+    CHECK(place("y(n) += x(n*k)", "11"));
+    CHECK(place("y(n) += x(n, w(n))", "14"));
+    CHECK(place("y(n/2) += x(n)", "3"));
+    CHECK(place("y(n) += x(65536*65536*n)", "11"));
+    CHECK(place("y(n) += x(u*n)", "11", {{"u", std::int64_t{1} << 40}}));
     CHECK(refusal("y(n) += x(9999999999*n)") ==
-          "The formula \"y(n) += x(9999999999*n)\" has '9' at position 10, expected a number of at "
-          "most 2^31.");
-    CHECK(refusal("y(n) += x(65536*65536*n)") ==
-          "The formula \"y(n) += x(65536*65536*n)\" has '6' at position 16, expected a product of "
-          "at most 2^31.");
-    CHECK(refusal("y(n) += x(u*n)", {{"u", std::int64_t{1} << 40}}) ==
-          "The formula \"y(n) += x(u*n)\" has 'u' at position 10, expected a constant of at most "
-          "2^31.");
+          "The formula has '9999999999', expected a number of at most 2^31 (line 1, column 11).\n"
+          "    y(n) += x(9999999999*n)\n"
+          "              ^");
+    CHECK(refusal("y(n) += x(u*u*n)", {{"u", std::int64_t{1} << 40}}) ==
+          "A number of the formula does not fit 64 bits, expected less.");
 }
 
 TEST_CASE("layouts have to fit the statement") {
@@ -98,7 +108,7 @@ TEST_CASE("layouts have to fit the statement") {
     };
     const auto refused = [&](const std::string& text, std::int64_t inputs) {
         return refusal_of([&] {
-            contraction_from(parse_statement(text),
+            contraction_from(parse_product(text),
                              {vector('k', 5), vector('x', inputs),
                               plain_layout(DType::f32, {{'r', 3}, {'k', 5}})},
                              {.loops = "k", .rows = "k", .columns = "k", .depth = "r"});

@@ -1,0 +1,132 @@
+#include "lang/functions.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
+#include <stdexcept>
+#include <string>
+
+namespace dlprim {
+namespace {
+
+using Rule = Function::Rule;
+using X = std::span<const double>;
+
+constexpr double kPi = std::numbers::pi;
+
+double floor_divided(double a, double b) { return std::floor(a / b); }
+double truncated(X x) { return std::trunc(x[0]); }
+double same(X x) { return x[0]; }
+
+// In the order of their names.
+constexpr Function kFunctions[] = {
+    {"!", 1, Rule::logic, [](X x) -> double { return x[0] == 0; }},
+    {"!=", 2, Rule::compares, [](X x) -> double { return x[0] != x[1]; }},
+    {"%", 2, Rule::promotes, [](X x) { return x[0] - x[1] * floor_divided(x[0], x[1]); }},
+    {"&&", 2, Rule::logic, [](X x) -> double { return x[0] != 0 && x[1] != 0; }},
+    {"*", 2, Rule::promotes, [](X x) { return x[0] * x[1]; }},
+    {"+", 2, Rule::promotes, [](X x) { return x[0] + x[1]; }},
+    {"-", 2, Rule::promotes, [](X x) { return x.size() == 1 ? -x[0] : x[0] - x[1]; }},
+    {"/", 2, Rule::promotes, [](X x) { return x[0] / x[1]; }},
+    {"<", 2, Rule::compares, [](X x) -> double { return x[0] < x[1]; }},
+    {"<=", 2, Rule::compares, [](X x) -> double { return x[0] <= x[1]; }},
+    {"==", 2, Rule::compares, [](X x) -> double { return x[0] == x[1]; }},
+    {">", 2, Rule::compares, [](X x) -> double { return x[0] > x[1]; }},
+    {">=", 2, Rule::compares, [](X x) -> double { return x[0] >= x[1]; }},
+    {"?:", 3, Rule::selects, [](X x) { return x[0] != 0 ? x[1] : x[2]; }},
+    {"acos", 1, Rule::real, [](X x) { return std::acos(x[0]); }},
+    {"acosh", 1, Rule::real, [](X x) { return std::acosh(x[0]); }},
+    {"asin", 1, Rule::real, [](X x) { return std::asin(x[0]); }},
+    {"asinh", 1, Rule::real, [](X x) { return std::asinh(x[0]); }},
+    {"atan", 1, Rule::real, [](X x) { return std::atan(x[0]); }},
+    {"atan2", 2, Rule::real, [](X x) { return std::atan2(x[0], x[1]); }},
+    {"atanh", 1, Rule::real, [](X x) { return std::atanh(x[0]); }},
+    {"bfloat16", 1, Rule::cast, same},
+    {"bool", 1, Rule::cast, [](X x) -> double { return x[0] != 0; }},
+    {"cbrt", 1, Rule::real, [](X x) { return std::cbrt(x[0]); }},
+    {"ceil", 1, Rule::real, [](X x) { return std::ceil(x[0]); }},
+    {"copysign", 2, Rule::real, [](X x) { return std::copysign(x[0], x[1]); }},
+    {"cos", 1, Rule::real, [](X x) { return std::cos(x[0]); }},
+    {"cosh", 1, Rule::real, [](X x) { return std::cosh(x[0]); }},
+    {"cospi", 1, Rule::real, [](X x) { return std::cos(kPi * x[0]); }},
+    {"double", 1, Rule::cast, same},
+    {"erf", 1, Rule::real, [](X x) { return std::erf(x[0]); }},
+    {"erfc", 1, Rule::real, [](X x) { return std::erfc(x[0]); }},
+    {"exp", 1, Rule::real, [](X x) { return std::exp(x[0]); }},
+    {"exp10", 1, Rule::real, [](X x) { return std::pow(10, x[0]); }},
+    {"exp2", 1, Rule::real, [](X x) { return std::exp2(x[0]); }},
+    {"expm1", 1, Rule::real, [](X x) { return std::expm1(x[0]); }},
+    {"fabs", 1, Rule::real, [](X x) { return std::fabs(x[0]); }},
+    {"fdim", 2, Rule::real, [](X x) { return std::fdim(x[0], x[1]); }},
+    {"fdivide", 2, Rule::real, [](X x) { return x[0] / x[1]; }},
+    {"float", 1, Rule::cast, same},
+    {"float16", 1, Rule::cast, same},
+    {"float32", 1, Rule::cast, same},
+    {"float64", 1, Rule::cast, same},
+    {"floor", 1, Rule::real, [](X x) { return std::floor(x[0]); }},
+    {"fma", 3, Rule::real, [](X x) { return std::fma(x[0], x[1], x[2]); }},
+    {"fmax", 2, Rule::real, [](X x) { return std::fmax(x[0], x[1]); }},
+    {"fmin", 2, Rule::real, [](X x) { return std::fmin(x[0], x[1]); }},
+    {"fmod", 2, Rule::real, [](X x) { return std::fmod(x[0], x[1]); }},
+    {"gelu", 1, Rule::real,
+     [](X x) { return x[0] * 0.5 * std::erfc(-x[0] / std::numbers::sqrt2); }},
+    {"half", 1, Rule::cast, same},
+    {"hypot", 2, Rule::real, [](X x) { return std::hypot(x[0], x[1]); }},
+    {"int", 1, Rule::cast, truncated},
+    {"int16", 1, Rule::cast, truncated},
+    {"int32", 1, Rule::cast, truncated},
+    {"int64", 1, Rule::cast, truncated},
+    {"int8", 1, Rule::cast, truncated},
+    {"lgamma", 1, Rule::real, [](X x) { return std::lgamma(x[0]); }},
+    {"log", 1, Rule::real, [](X x) { return std::log(x[0]); }},
+    {"log10", 1, Rule::real, [](X x) { return std::log10(x[0]); }},
+    {"log1p", 1, Rule::real, [](X x) { return std::log1p(x[0]); }},
+    {"log2", 1, Rule::real, [](X x) { return std::log2(x[0]); }},
+    {"max", 2, Rule::promotes, [](X x) { return x[0] < x[1] ? x[1] : x[0]; }},
+    {"min", 2, Rule::promotes, [](X x) { return x[1] < x[0] ? x[1] : x[0]; }},
+    {"normcdf", 1, Rule::real, [](X x) { return 0.5 * std::erfc(-x[0] / std::numbers::sqrt2); }},
+    {"pow", 2, Rule::real, [](X x) { return std::pow(x[0], x[1]); }},
+    {"rcbrt", 1, Rule::real, [](X x) { return 1 / std::cbrt(x[0]); }},
+    {"relu", 1, Rule::real, [](X x) { return std::fmax(x[0], 0.0); }},
+    {"rhypot", 2, Rule::real, [](X x) { return 1 / std::hypot(x[0], x[1]); }},
+    {"rint", 1, Rule::real, [](X x) { return std::rint(x[0]); }},
+    {"round", 1, Rule::real, [](X x) { return std::round(x[0]); }},
+    {"rsqrt", 1, Rule::real, [](X x) { return 1 / std::sqrt(x[0]); }},
+    {"sigmoid", 1, Rule::real, [](X x) { return 1 / (1 + std::exp(-x[0])); }},
+    {"sin", 1, Rule::real, [](X x) { return std::sin(x[0]); }},
+    {"sinh", 1, Rule::real, [](X x) { return std::sinh(x[0]); }},
+    {"sinpi", 1, Rule::real, [](X x) { return std::sin(kPi * x[0]); }},
+    {"sqrt", 1, Rule::real, [](X x) { return std::sqrt(x[0]); }},
+    {"tan", 1, Rule::real, [](X x) { return std::tan(x[0]); }},
+    {"tanh", 1, Rule::real, [](X x) { return std::tanh(x[0]); }},
+    {"tgamma", 1, Rule::real, [](X x) { return std::tgamma(x[0]); }},
+    {"trunc", 1, Rule::real, [](X x) { return std::trunc(x[0]); }},
+    {"uint16", 1, Rule::cast, truncated},
+    {"uint32", 1, Rule::cast, truncated},
+    {"uint64", 1, Rule::cast, truncated},
+    {"uint8", 1, Rule::cast, truncated},
+    {"||", 2, Rule::logic, [](X x) -> double { return x[0] != 0 || x[1] != 0; }},
+};
+static_assert(std::ranges::is_sorted(kFunctions, {}, &Function::name));
+
+}  // namespace
+
+const Function* find_function(std::string_view name) {
+    const Function* const found = std::ranges::lower_bound(kFunctions, name, {}, &Function::name);
+    return found != std::end(kFunctions) && found->name == name ? found : nullptr;
+}
+
+bool is_type(std::string_view name) {
+    const Function* const function = find_function(name);
+    return function != nullptr && function->rule == Rule::cast;
+}
+
+ValueType type_named(std::string_view name) {
+    if (name.empty()) return ValueType::real;
+    if (!is_type(name)) throw std::out_of_range("'" + std::string(name) + "' is no type.");
+    if (name == "bool") return ValueType::truth;
+    return name.find("int") != std::string_view::npos ? ValueType::integer : ValueType::real;
+}
+
+}  // namespace dlprim
