@@ -26,9 +26,8 @@ ValueType type_of_call(const Expression& call, const Symbols& symbols, const std
     const Function* const function = find_function(call.name);
     const std::size_t count = call.operands.size();
     if (count != function->operands && !(call.name == "-" && count == 1)) {
-        refuse_at(text, call.position,
-                  "The function " + call.name + " has " + counted(count, "operand") +
-                      ", expected " + std::to_string(function->operands));
+        refuse_at(text, call.position, "The function ", call.name, " has ",
+                  counted(count, "operand"), ", expected ", function->operands);
     }
     std::vector<ValueType> types;
     for (const Expression& operand : call.operands) {
@@ -51,22 +50,18 @@ ValueType type_of_call(const Expression& call, const Symbols& symbols, const std
 ValueType type_of_read(const Expression& read, const Symbols& symbols, const std::string& text) {
     const auto tensor = symbols.tensors.find(read.name);
     if (tensor == symbols.tensors.end()) {
-        refuse_at(text, read.position,
-                  "The name " + read.name + " is no tensor and no function, expected one of them");
+        refuse_at(text, read.position, "The name ", read.name,
+                  " is no tensor and no function, expected one of them");
     }
     if (tensor->second.rank != read.operands.size()) {
-        refuse_at(text, read.position,
-                  "The tensor " + read.name + " has " + counted(tensor->second.rank, "dimension") +
-                      ", expected as many places and "
-                      "not " +
-                      std::to_string(read.operands.size()));
+        refuse_at(text, read.position, "The tensor ", read.name, " has ",
+                  counted(tensor->second.rank, "dimension"), ", expected as many places and not ",
+                  read.operands.size());
     }
     for (const Expression& place : read.operands) {
         if (type_of(place, symbols, text) == ValueType::integer) continue;
-        refuse_at(text, place.position,
-                  "A place of " + read.name +
-                      " is no integer, expected sums of indices or a tensor "
-                      "of integers");
+        refuse_at(text, place.position, "A place of ", read.name,
+                  " is no integer, expected sums of indices or a tensor of integers");
     }
     return tensor->second.type;
 }
@@ -92,24 +87,25 @@ public:
         }
         for (const std::string& name : it_.returns) {
             if (!written_.contains(name)) {
-                refuse(it_.statements.empty() ? 0 : it_.statements.back().position,
-                       "The result " + name + " is never written");
+                refuse(it_.statements.empty() ? 0 : it_.statements.back().position, "The result ",
+                       name, " is never written");
             }
             if (std::count(it_.returns.begin(), it_.returns.end(), name) > 1) {
-                refuse(0, "The result " + name + " is returned twice");
+                refuse(0, "The result ", name, " is returned twice");
             }
         }
         return std::move(symbols_);
     }
 
 private:
-    [[noreturn]] void refuse(std::int64_t position, const std::string& what) const {
-        refuse_at(it_.text, position, what);
+    template <typename... Parts>
+    [[noreturn]] void refuse(std::int64_t position, const Parts&... parts) const {
+        refuse_at(it_.text, position, parts...);
     }
 
     void require_no_function(const std::string& name, std::int64_t position) const {
         if (find_function(name) == nullptr) return;
-        refuse(position, "The name " + name + " is a function's, expected another one");
+        refuse(position, "The name ", name, " is a function's, expected another one");
     }
 
     void parameters() {
@@ -117,15 +113,15 @@ private:
             require_no_function(parameter.name, parameter.position);
             const Tensor tensor{parameter.dimensions.size(), type_named(parameter.type), true};
             if (!symbols_.tensors.emplace(parameter.name, tensor).second) {
-                refuse(parameter.position, "The name " + parameter.name + " is defined twice");
+                refuse(parameter.position, "The name ", parameter.name, " is defined twice");
             }
         }
         for (const Parameter& parameter : it_.parameters) {
             for (const Expression& size : parameter.dimensions) {
                 if (size.kind == Kind::number) continue;
                 if (size.kind != Kind::name || symbols_.tensors.contains(size.name)) {
-                    refuse(size.position,
-                           "The tensor " + size.name + " stands where a size was expected");
+                    refuse(size.position, "The tensor ", size.name,
+                           " stands where a size was expected");
                 }
                 require_no_function(size.name, size.position);
                 symbols_.sizes.insert(size.name);
@@ -138,19 +134,18 @@ private:
         const std::string& name = statement.result;
         require_no_function(name, statement.position);
         if (symbols_.sizes.contains(name)) {
-            refuse(statement.position, "The name " + name + " is a size's, expected another one");
+            refuse(statement.position, "The name ", name, " is a size's, expected another one");
         }
         const std::size_t rank = statement.target.operands.size();
         const Tensor& tensor = symbols_.tensors.emplace(name, Tensor{rank}).first->second;
         if (tensor.is_parameter) {
-            refuse(statement.position, "The parameter " + name +
-                                           " is written, expected another name: arguments are "
-                                           "left as they are");
+            refuse(statement.position, "The parameter ", name,
+                   " is written, expected another name: arguments are left as they are");
         }
         if (tensor.rank != rank) {
-            refuse(statement.position,
-                   "The result " + name + " had " + counted(tensor.rank, "dimension") +
-                       " before, expected as many indices and not " + std::to_string(rank));
+            refuse(statement.position, "The result ", name, " had ",
+                   counted(tensor.rank, "dimension"), " before, expected as many indices and not ",
+                   rank);
         }
     }
 
@@ -162,9 +157,8 @@ private:
         for (const Expression& place : statement.target.operands) {
             if (place.kind != Kind::name || !symbols_.is_index(place.name) ||
                 !known.insert(place.name).second) {
-                refuse(place.position, "A place of the result " + statement.result +
-                                           " is no index of its own, expected another name at "
-                                           "every place");
+                refuse(place.position, "A place of the result ", statement.result,
+                       " is no index of its own, expected another name at every place");
             }
         }
     }
@@ -178,9 +172,8 @@ private:
         const auto visit = [&](const Expression& it) { use(it, statement, reduces); };
         for_each_name(statement.value, visit);
         if (reduces && statement.reduction == Reduction::none) {
-            refuse(statement.position, "The index " + indices[statement.indices.size()] +
-                                           " stands on the right only, expected '+=!' or another "
-                                           "reduction instead of '='");
+            refuse(statement.position, "The index ", indices[statement.indices.size()],
+                   " stands on the right only, expected '+=!' or another reduction instead of '='");
         }
         for (const Expression& read : statement.exists) exists(read, statement, visit);
         for (const RangeClause& range : statement.ranges) bounds(range, statement);
@@ -212,9 +205,9 @@ private:
             same = it.operands[i].kind == Kind::name && it.operands[i].name == statement.indices[i];
         }
         if (!same) {
-            refuse(it.position, "The result " + it.name +
-                                    " is read while it is written, expected "
-                                    "its own indices and no reduction, or another name");
+            refuse(it.position, "The result ", it.name,
+                   " is read while it is written, expected its own indices and no reduction, or "
+                   "another name");
         }
     }
 
@@ -222,9 +215,9 @@ private:
         Tensor& tensor = symbols_.tensors.at(name);
         if (tensor.is_parameter || written_.contains(name)) return;
         if (std::find(it_.returns.begin(), it_.returns.end(), name) == it_.returns.end()) {
-            refuse(position, "The tensor " + name +
-                                 " is read or added to before it is written, "
-                                 "expected a statement for it in front, or '+=!'");
+            refuse(position, "The tensor ", name,
+                   " is read or added to before it is written, expected a statement for it in "
+                   "front, or '+=!'");
         }
         tensor.is_in_out = true;
     }
@@ -237,9 +230,8 @@ private:
                 std::find(own.begin(), own.end(), it.name) != own.end()) {
                 return;
             }
-            refuse(it.position, "The index " + it.name +
-                                    " has a range only, expected it on a side "
-                                    "of the statement, too");
+            refuse(it.position, "The index ", it.name,
+                   " has a range only, expected it on a side of the statement, too");
         });
     }
 
@@ -256,22 +248,22 @@ private:
     void bounds(const RangeClause& range, const Statement& statement) const {
         const Expression index{.kind = Kind::name, .name = range.index, .position = range.position};
         if (!symbols_.is_index(range.index)) {
-            refuse(range.position, "The name " + range.index + " is no index, expected one");
+            refuse(range.position, "The name ", range.index, " is no index, expected one");
         }
         require_own_indices(index, statement);
         const auto same = [&](const RangeClause& it) { return it.index == range.index; };
         if (std::count_if(statement.ranges.begin(), statement.ranges.end(), same) > 1) {
-            refuse(range.position, "The index " + range.index + " has two ranges, expected one");
+            refuse(range.position, "The index ", range.index, " has two ranges, expected one");
         }
         for (const Expression* const bound : {&range.first, &range.end}) {
             for_each_name(*bound, [&](const Expression& it) {
                 if (symbols_.sizes.contains(it.name)) return;
-                refuse(it.position, "The name " + it.name + " stands in the range of " +
-                                        range.index + ", expected numbers and sizes");
+                refuse(it.position, "The name ", it.name, " stands in the range of ", range.index,
+                       ", expected numbers and sizes");
             });
             if (type_of(*bound, symbols_, it_.text) != ValueType::integer) {
-                refuse(bound->position, "The range of " + range.index +
-                                            " has a bound that is no integer, expected one");
+                refuse(bound->position, "The range of ", range.index,
+                       " has a bound that is no integer, expected one");
             }
         }
     }

@@ -159,10 +159,9 @@ private:
             const double place = evaluate(node.operands[i]);
             if (!(place >= 0 && place < static_cast<double>(array.shape[i]))) {
                 if (node.expression->may_lie_outside) return 0;
-                refuse_at(text_, node.operands[i].expression->position,
-                          "The place " + std::to_string(place) + " of " + node.expression->name +
-                              " is not in its dimension of " + std::to_string(array.shape[i]) +
-                              ", expected one that is, or '?' for zeros outside");
+                refuse_at(text_, node.operands[i].expression->position, "The place ", place, " of ",
+                          node.expression->name, " is not in its dimension of ", array.shape[i],
+                          ", expected one that is, or '?' for zeros outside");
             }
             offset = offset * array.shape[i] + static_cast<std::int64_t>(place);
         }
@@ -199,9 +198,9 @@ void interpret(const Definition& definition, Arrays& arrays, const Constants& gi
     for (const auto& [name, tensor] : symbols.tensors) {
         if (tensor.is_parameter) continue;
         if (tensor.is_in_out && !arrays.contains(name)) {
-            throw std::invalid_argument("The result " + name +
-                                        " is read or added to before it is written, expected an "
-                                        "array for it.");
+            throw std::invalid_argument(
+                "The result " + name +
+                " is read or added to before it is written, expected an array for it.");
         }
         const Shape& shape = ranges.shapes.at(name);
         if (!tensor.is_in_out) arrays[name] = {shape, std::vector<double>(elements_of(shape))};

@@ -83,9 +83,8 @@ private:
         if (std::string_view("=<>+-*/%!?:(){},").find(ahead()) == std::string_view::npos) {
             const std::size_t begin = at_++;
             while (at_ < text_.size() && continues_character(ahead())) ++at_;
-            refuse_at(text_, static_cast<std::int64_t>(begin),
-                      "The formula has '" + std::string(text_.substr(begin, at_ - begin)) +
-                          "', which is no part of any");
+            refuse_at(text_, static_cast<std::int64_t>(begin), "The formula has '",
+                      text_.substr(begin, at_ - begin), "', which is no part of any");
         }
         ++at_;
     }
@@ -116,7 +115,7 @@ std::vector<Token> tokens_of(std::string_view text) {
     return Lexer(text).tokens();
 }
 
-void refuse_at(std::string_view text, std::int64_t position, const std::string& what) {
+void refuse_sentence(std::string_view text, std::int64_t position, const std::string& sentence) {
     const auto at = std::min(static_cast<std::size_t>(position), text.size());
     const std::size_t before = at == 0 ? std::string_view::npos : text.rfind('\n', at - 1);
     const std::size_t begin = before == std::string_view::npos ? 0 : before + 1;
@@ -126,7 +125,7 @@ void refuse_at(std::string_view text, std::int64_t position, const std::string& 
         if (!continues_character(c)) blanks += c == '\t' ? '\t' : ' ';
     }
     throw std::invalid_argument(
-        what + " (line " +
+        sentence + " (line " +
         std::to_string(1 + std::count(text.begin(), text.begin() + begin, '\n')) + ", column " +
         std::to_string(blanks.size() + 1) + ").\n    " + std::string(line) + "\n    " + blanks +
         "^");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,8 +22,17 @@ struct Token {
 // point into the text.
 std::vector<Token> tokens_of(std::string_view text);
 
-// Throws std::invalid_argument: `what`, which is a sentence without its full stop, line and column
-// of the position, the line, and a mark below it.
-[[noreturn]] void refuse_at(std::string_view text, std::int64_t position, const std::string& what);
+// Throws std::invalid_argument: a sentence without its full stop, line and column of the position,
+// the line, and a mark below it.
+[[noreturn]] void refuse_sentence(std::string_view text, std::int64_t position,
+                                  const std::string& sentence);
+
+// The same of a sentence in parts, which may be numbers.
+template <typename... Parts>
+[[noreturn]] void refuse_at(std::string_view text, std::int64_t position, const Parts&... parts) {
+    std::ostringstream sentence;
+    (sentence << ... << parts);
+    refuse_sentence(text, position, sentence.str());
+}
 
 }  // namespace dlprim

@@ -42,12 +42,14 @@ constexpr std::array<Assignment, 9> kAssignments = {{
 
 // How tightly an operator with two operands binds; 0: it is none.
 int tightness(std::string_view text) {
-    if (text == "*" || text == "/" || text == "%") return 5;
-    if (text == "+" || text == "-") return 4;
+    const auto is_one_of = [&](std::string_view first) {
+        return first.find(text.front()) != std::string_view::npos;
+    };
+    if (text.size() == 1)
+        return is_one_of("*/%") ? 5 : is_one_of("+-") ? 4 : is_one_of("<>") ? 3 : 0;
     if (text == "&&") return 2;
     if (text == "||") return 1;
-    const Function* const function = find_function(text);
-    return function != nullptr && function->rule == Function::Rule::compares ? 3 : 0;
+    return text.size() == 2 && text.back() == '=' && is_one_of("<>=!") ? 3 : 0;
 }
 
 std::int64_t nodes_of(const Expression& tree) {

@@ -12,8 +12,6 @@ namespace {
 
 using Kind = Expression::Kind;
 
-std::string text_of(std::int64_t value) { return std::to_string(value); }
-
 // An access that bounds ranges: a sum of indices which has to be at least 0 and less than `size`.
 struct Constraint {
     // Which constraints are asked where the ones in front say nothing of an index.
@@ -67,8 +65,9 @@ public:
     }
 
 private:
-    [[noreturn]] void refuse(std::int64_t position, const std::string& what) const {
-        refuse_at(text_, position, what);
+    template <typename... Parts>
+    [[noreturn]] void refuse(std::int64_t position, const Parts&... parts) const {
+        refuse_at(text_, position, parts...);
     }
 
     std::int64_t bound(const Expression& expression) const {
@@ -81,21 +80,18 @@ private:
         const std::int64_t first = bound(range.first), end = bound(range.end);
         if (first != 0) refuse_shifted(range.index, first, range.position);
         if (end < 0) {
-            refuse(range.position, "The range of " + range.index + " goes from 0 to " +
-                                       text_of(end) + ", expected an end of at least 0");
+            refuse(range.position, "The range of ", range.index, " goes from 0 to ", end,
+                   ", expected an end of at least 0");
         }
         extents_[range.index] = end;
     }
 
     [[noreturn]] void refuse_shifted(const std::string& index, std::int64_t first,
                                      std::int64_t position) const {
-        const std::string sign = first < 0 ? " - " : " + ";
-        refuse(position, "The range of " + index + " would begin at " + text_of(first) +
-                             ", expected 0: write (" + index + sign +
-                             text_of(first < 0 ? -first : first) + ") for " + index +
-                             ", say 'where " + index +
-                             " in 0:..', or read with '?', which gives "
-                             "zero outside");
+        const std::string digits = std::to_string(first).substr(first < 0 ? 1 : 0);
+        refuse(position, "The range of ", index, " would begin at ", first, ", expected 0: write (",
+               index, first < 0 ? " - " : " + ", digits, ") for ", index, ", say 'where ", index,
+               " in 0:..', or read with '?', which gives zero outside");
     }
 
     void take_given(const std::string& name, const Constants& given) {
@@ -103,9 +99,8 @@ private:
         if (found == given.end()) return;
         const auto [extent, is_new] = extents_.emplace(name, found->second);
         if (found->second < 0 || extent->second != found->second) {
-            refuse(statement_.position, "The extent of " + name + " is given as " +
-                                            text_of(found->second) + ", expected " +
-                                            (is_new ? "at least 0" : text_of(extent->second)));
+            refuse(statement_.position, "The extent of ", name, " is given as ", found->second,
+                   ", expected ", (is_new ? "at least 0" : std::to_string(extent->second)));
         }
     }
 
@@ -187,10 +182,8 @@ private:
             const std::int64_t position = last->place->position;
             if (bounds.first != 0) refuse_shifted(name, bounds.first, position);
             if (bounds.last < -1) {
-                refuse(position, "The range of " + name + " would end at " +
-                                     text_of(bounds.last + 1) +
-                                     ", expected tensors of which the larger ones hold the "
-                                     "smaller ones");
+                refuse(position, "The range of ", name, " would end at ", bounds.last + 1,
+                       ", expected tensors of which the larger ones hold the smaller ones");
             }
             extents_[name] = bounds.last + 1;
         }
@@ -203,9 +196,8 @@ private:
             if (!extents_.contains(name)) open += (open.empty() ? "" : ", ") + name;
         }
         if (open.empty()) return;
-        refuse(statement_.position, "The shapes of the tensors could not infer ranges of " + open +
-                                        ", expected a clause such as 'where i in 0:10', or sizes "
-                                        "for them");
+        refuse(statement_.position, "The shapes of the tensors could not infer ranges of ", open,
+               ", expected a clause such as 'where i in 0:10', or sizes for them");
     }
 
     void require_inside(const Constraint& it) const {
@@ -216,10 +208,9 @@ private:
         }
         const Bounds places = corners(it.sum);
         if (places.first >= 0 && places.last < it.size) return;
-        refuse(it.place->position,
-               "The places " + text_of(places.first) + " to " + text_of(places.last) + " of " +
-                   *it.tensor + " are not all in its dimension of " + text_of(it.size) +
-                   ", expected ranges that fit, or '?' behind its name for zeros outside");
+        refuse(it.place->position, "The places ", places.first, " to ", places.last, " of ",
+               *it.tensor, " are not all in its dimension of ", it.size,
+               ", expected ranges that fit, or '?' behind its name for zeros outside");
     }
 
     const std::string& text_;
@@ -239,10 +230,9 @@ void bind(const Definition& definition, const Parameter& parameter, const Shape&
                                           ? static_cast<std::int64_t>(size.number)
                                           : sizes.emplace(size.name, shape[i]).first->second;
         if (shape[i] == expected) continue;
-        refuse_at(definition.text, parameter.position,
-                  "The argument " + parameter.name + " has a dimension " + std::to_string(i) +
-                      " of " + text_of(shape[i]) + ", expected " +
-                      (size.kind == Kind::name ? size.name + " = " : "") + text_of(expected));
+        refuse_at(definition.text, parameter.position, "The argument ", parameter.name,
+                  " has a dimension ", i, " of ", shape[i], ", expected ",
+                  (size.kind == Kind::name ? size.name + " = " : ""), expected);
     }
 }
 

@@ -32,7 +32,7 @@ TEST_CASE("tables that are looked up") {
               run("def f(float(N) x, int32(K) I) -> (y) { y(k) = x(I(k)) }",
                   {{"x", array_of({2})}, {"I", array_of({3}, 9)}});
           }) ==
-          "The place 3.000000 of x is not in its dimension of 2, expected one that is, or '?' "
+          "The place 3 of x is not in its dimension of 2, expected one that is, or '?' "
           "for zeros outside (line 1, column 49).");
     CHECK(refusal_of([] {
               run("def f(float(N) x, int32(K) I) -> (y) { y(k) = x(I(k)) }",
