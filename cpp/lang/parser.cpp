@@ -64,14 +64,14 @@ public:
 
     std::vector<Definition> definitions() {
         std::vector<Definition> made;
-        while (!at_end()) {
+        Names known;
+        do {
+            const std::int64_t position = token(1).position;
             made.push_back(definition());
-            const auto same = [&](const Definition& it) { return it.name == made.back().name; };
-            if (std::count_if(made.begin(), made.end(), same) > 1) {
-                refuse_at(text_, name_at_, "The name " + made.back().name + " is defined twice");
+            if (!known.insert(made.back().name).second) {
+                refuse_at(text_, position, "The name ", made.back().name, " is defined twice");
             }
-        }
-        if (made.empty()) expect("def");
+        } while (!at_end());
         return made;
     }
 
@@ -92,7 +92,7 @@ private:
 
     [[noreturn]] void refuse(const std::string& expected) const {
         const std::string found = at_end() ? "nothing more" : "'" + std::string(token().text) + "'";
-        refuse_at(text_, token().position, "The formula has " + found + ", expected " + expected);
+        refuse_at(text_, token().position, "The formula has ", found, ", expected ", expected);
     }
 
     bool takes(std::string_view text) {
@@ -125,7 +125,6 @@ private:
     Definition definition() {
         Definition made{.text = std::string(text_)};
         expect("def");
-        name_at_ = token().position;
         made.name = name("the name of a definition");
         scalars_.clear();
         list([&] { made.parameters.push_back(parameter()); });
@@ -336,7 +335,6 @@ private:
     std::vector<Token> tokens_;
     std::size_t at_ = 0;
     Names scalars_;  // of the definition, as far as it is read
-    std::int64_t name_at_ = 0;
     std::int64_t nodes_ = 0;
     int depth_ = 0;
 };
