@@ -276,6 +276,15 @@ Ranges ranges_of(const Definition& definition, const Symbols& symbols, const Sha
         }
         made.shapes.emplace(statement.result, std::move(shape));
     }
+    for (const auto& [name, value] : given) {
+        const auto has = [&](const std::vector<IndexRange>& indices) {
+            return std::ranges::find(indices, name, &IndexRange::name) != indices.end();
+        };
+        if (symbols.sizes.contains(name) || std::ranges::any_of(made.statements, has)) continue;
+        throw std::invalid_argument("The formula has no size and no index " + name +
+                                    ", expected one of them for the given " +
+                                    std::to_string(value) + ".");
+    }
     return made;
 }
 

@@ -64,6 +64,8 @@ TEST_CASE("clauses and sizes come first") {
           "'?' behind its name for zeros outside (line 1, column 10).");
     CHECK(refused("O(i) = 3 where i in 0:4", {}, {{"i", 5}}) ==
           "The extent of i is given as 5, expected 4 (line 1, column 1).");
+    CHECK(refused("O(i) = 3", {}, {{"i", 5}, {"k", 4}}) ==
+          "The formula has no size and no index k, expected one of them for the given 4.");
     CHECK(refused("O(i) = 3", {}, {{"i", -1}}).find("given as -1, expected at least 0") !=
           std::string::npos);
 }
