@@ -21,8 +21,6 @@ constexpr int kDeepest = 200;                              // parentheses within
 constexpr std::int64_t kMostNodes = 4096;                  // of the expressions of a statement
 constexpr double kLargestInteger = std::int64_t{1} << 31;  // sums and products fit 64 bits
 
-constexpr std::array<std::string_view, 6> kWords = {"def", "where", "in", "exists", "min", "max"};
-
 struct Assignment {
     std::string_view text;
     Reduction reduction;
@@ -117,8 +115,9 @@ private:
     }
 
     std::string name(const std::string& expected) {
-        const bool is_word = std::find(kWords.begin(), kWords.end(), token().text) != kWords.end();
-        if (token().kind != Token::Kind::name || is_word || is_type(token().text)) refuse(expected);
+        // "in" and "exists" mean something at one place only: the language's paper calls inputs so.
+        const bool is_word = is("def") || is("where") || is_type(token().text);
+        if (token().kind != Token::Kind::name || is_word) refuse(expected);
         return std::string(tokens_[at_++].text);
     }
 

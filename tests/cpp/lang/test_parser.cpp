@@ -109,6 +109,16 @@ TEST_CASE("clauses give ranges, bound ranges, and name expressions") {
     CHECK(shown(it.value) == "*(x[i,k],+(3,1))");
 }
 
+TEST_CASE("inputs may be called in, as in the paper of the language") {
+    const Definition it = definition_of(
+        "def fcrelu(float(B,I) in, float(O,I) weight, float(O) bias) -> (out) {\n"
+        "    out(i,j) = bias(j) where i in 0:B\n"
+        "    out(i,j) += in(i,k) * weight(j,k) where exists in(i,k)\n"
+        "    out(i,j) = fmax(out(i,j), 0) }");
+    CHECK(shown(it.statements[1].value) == "*(in[i,k],weight[j,k])");
+    CHECK_NOTHROW(checked(it));
+}
+
 TEST_CASE("a question mark behind a scalar is a condition, else a read") {
     const Definition it = definition_of(
         "def f(float(N) x, bool c) -> (y) {\n"
