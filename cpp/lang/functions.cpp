@@ -117,6 +117,17 @@ const Function* find_function(std::string_view name) {
     return found != std::end(kFunctions) && found->name == name ? found : nullptr;
 }
 
+int tightness(std::string_view text) {
+    const auto is_one_of = [&](std::string_view first) {
+        return first.find(text.front()) != std::string_view::npos;
+    };
+    if (text.size() == 1)
+        return is_one_of("*/%") ? 5 : is_one_of("+-") ? 4 : is_one_of("<>") ? 3 : 0;
+    if (text == "&&") return 2;
+    if (text == "||") return 1;
+    return text.size() == 2 && text.back() == '=' && is_one_of("<>=!") ? 3 : 0;
+}
+
 bool is_type(std::string_view name) {
     const Function* const function = find_function(name);
     return function != nullptr && function->rule == Rule::cast;

@@ -32,6 +32,9 @@ struct Function {
 // Null where no function has this name.
 const Function* find_function(std::string_view name);
 
+// How tightly an operator with two operands binds; 0: it is none.
+int tightness(std::string_view text);
+
 // Of tensors, and of casts: throws std::out_of_range unless it is the name of one. Without a name,
 // as the operands of one statement are, real.
 ValueType type_named(std::string_view name);

@@ -15,6 +15,7 @@ constexpr std::array<std::string_view, 4> kNamed = {"max=!", "min=!", "max=", "m
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool begins_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
 class Lexer {
@@ -38,7 +39,7 @@ private:
         while (at_ < text_.size()) {
             if (ahead() == '#') {
                 at_ = std::min(text_.find('\n', at_), text_.size());
-            } else if (std::string_view(" \t\r\n").find(ahead()) != std::string_view::npos) {
+            } else if (is_blank(ahead())) {
                 ++at_;
             } else {
                 break;
@@ -76,23 +77,30 @@ private:
     }
 
     void pass_symbol() {
-        if (std::string_view("=&|>.!").find(ahead(1)) != std::string_view::npos &&
-            passes_one_of(kLong)) {
-            return;
+        switch (ahead()) {
+            case '(':
+            case ')':
+            case ',':
+            case '?':
+            case ':':
+            case '/':
+            case '%':
+            case '{':
+            case '}': ++at_; return;
+            default: break;
         }
-        if (std::string_view("=<>+-*/%!?:(){},").find(ahead()) == std::string_view::npos) {
-            const std::size_t begin = at_++;
-            while (at_ < text_.size() && continues_character(ahead())) ++at_;
-            refuse_at(text_, static_cast<std::int64_t>(begin), "The formula has '",
-                      text_.substr(begin, at_ - begin), "', which is no part of any");
-        }
-        ++at_;
+        if (passes_one_of(kLong)) return;
+        const std::size_t begin = at_++;
+        if (std::string_view("=<>+-*!").find(text_[begin]) != std::string_view::npos) return;
+        while (at_ < text_.size() && continues_character(ahead())) ++at_;
+        refuse_at(text_, static_cast<std::int64_t>(begin), "The formula has '",
+                  text_.substr(begin, at_ - begin), "', which is no part of any");
     }
 
     template <std::size_t count>
     bool passes_one_of(const std::array<std::string_view, count>& texts) {
         for (const std::string_view text : texts) {
-            if (text_.substr(at_, text.size()) != text) continue;
+            if (text.front() != ahead() || text_.substr(at_, text.size()) != text) continue;
             // "max==" compares what is called max.
             if (text.back() == '=' && text.size() == 4 && ahead(4) == '=') return false;
             at_ += text.size();

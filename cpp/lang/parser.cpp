@@ -38,18 +38,6 @@ constexpr std::array<Assignment, 9> kAssignments = {{
     {"min=", Reduction::smallest, false},
 }};
 
-// How tightly an operator with two operands binds; 0: it is none.
-int tightness(std::string_view text) {
-    const auto is_one_of = [&](std::string_view first) {
-        return first.find(text.front()) != std::string_view::npos;
-    };
-    if (text.size() == 1)
-        return is_one_of("*/%") ? 5 : is_one_of("+-") ? 4 : is_one_of("<>") ? 3 : 0;
-    if (text == "&&") return 2;
-    if (text == "||") return 1;
-    return text.size() == 2 && text.back() == '=' && is_one_of("<>=!") ? 3 : 0;
-}
-
 std::int64_t nodes_of(const Expression& tree) {
     std::int64_t count = 1;
     for (const Expression& operand : tree.operands) count += nodes_of(operand);
@@ -85,7 +73,8 @@ private:
     }
     bool at_end() const { return token().kind == Token::Kind::end; }
     bool is(std::string_view text, std::size_t ahead = 0) const {
-        return token(ahead).text == text;
+        const std::string_view found = token(ahead).text;
+        return found.size() == text.size() && found.front() == text.front() && found == text;
     }
 
     [[noreturn]] void refuse(const std::string& expected) const {
@@ -116,8 +105,7 @@ private:
 
     std::string name(const std::string& expected) {
         // "in" and "exists" mean something at one place only: the language's paper calls inputs so.
-        const bool is_word = is("def") || is("where") || is_type(token().text);
-        if (token().kind != Token::Kind::name || is_word) refuse(expected);
+        if (token().kind != Token::Kind::name || is("def") || is("where")) refuse(expected);
         return std::string(tokens_[at_++].text);
     }
 
@@ -128,7 +116,11 @@ private:
         scalars_.clear();
         list([&] { made.parameters.push_back(parameter()); });
         expect("->");
-        const auto result = [&] { made.returns.push_back(name("the name of a result")); };
+        const auto result = [&] {
+            const std::string expected = "the name of a result, whose type follows from its value";
+            if (is_type(token().text)) refuse(expected);
+            made.returns.push_back(name(expected));
+        };
         is("(") ? list(result) : result();
         expect("{");
         while (!takes("}")) {
@@ -231,6 +223,7 @@ private:
 
     std::vector<Expression> expressions() {
         std::vector<Expression> made;
+        made.reserve(4);
         list([&] { made.push_back(expression()); });
         return made;
     }

@@ -171,8 +171,10 @@ TEST_CASE("what is wrong is quoted with its line and a mark") {
           "The formula has 'x', expected a type such as float (line 1, column 7).");
     CHECK(refused("def f(float(2.5) x) -> (y) {}") ==
           "A size is no whole number (line 1, column 13).");
-    CHECK(refused("def f(float x) -> (float y) {}") ==
-          "The formula has 'float', expected the name of a result (line 1, column 20).");
+    CHECK(
+        refused("def f(float x) -> (float y) {}") ==
+        "The formula has 'float', expected the name of a result, whose type follows from its value "
+        "(line 1, column 20).");
     CHECK(refused("def f(float x) -> (y) {") ==
           "The formula has nothing more, expected the name of a result (line 1, column 24).");
 }
