@@ -30,7 +30,7 @@ struct Statement {
     std::string result = {};
     std::vector<std::string> indices = {};  // of the result: the places of `target` that are names
     // The left side as a read. What a definition writes has an index at every place (check.h says
-    // so); the drivers' own products may scatter, dst?(2*p+r-1) +=! .. (nest/formula.h).
+    // so); products that drivers write for themselves may scatter, dst?(2*p+r-1) +=! ..
     Expression target = {};
     Reduction reduction = Reduction::none;
     bool initializes = true;  // "+=!" and "=", else what stands in the result is joined, too

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -194,6 +195,87 @@ TEST_CASE("softmax, pooling and the place of the smallest") {
     CHECK(it.at("v").values == std::vector<double>{*smallest});
     CHECK(it.at("place").values ==
           std::vector<double>{static_cast<double>(smallest - values.begin())});
+}
+
+TEST_CASE("groups and batches are normalised, in one definition") {
+    const Arrays it =
+        run("def group(float(N,G,D,H,W) I, float(G,D) gamma, float(G,D) beta) -> (O, mean, var) {\n"
+            "    mean(n,g) +=! I(n,g,d,h,w)\n"
+            "    var(n,g) +=! I(n,g,d,h,w) * I(n,g,d,h,w)\n"
+            "    O(n,g,d,h,w) = gamma(g,d) * (I(n,g,d,h,w) - mean(n,g) / (D*H*W))\n"
+            "        * rsqrt(var(n,g) / (D*H*W) - mean(n,g)*mean(n,g) / (D*H*W*D*H*W) + 1e-5)\n"
+            "        + beta(g,d) }",
+            {{"I", array_of({2, 3, 2, 3, 2})},
+             {"gamma", array_of({3, 2})},
+             {"beta", array_of({3, 2})}});
+    const auto in_group = [&](const Shape& p, std::int64_t i) {
+        return at(it.at("I"), {p[0], p[1], i / 6, i / 2 % 3, i % 2});
+    };
+    check_array(it.at("O"), {2, 3, 2, 3, 2}, [&](const Shape& p) {
+        const double mean = sum(12, [&](auto i) { return in_group(p, i); }) / 12;
+        const double square = sum(12, [&](auto i) { return std::pow(in_group(p, i), 2); }) / 12;
+        return at(it.at("gamma"), {p[1], p[2]}) * (at(it.at("I"), p) - mean) /
+                   std::sqrt(square - mean * mean + 1e-5) +
+               at(it.at("beta"), {p[1], p[2]});
+    });
+    const Arrays batch = run(
+        "def batch(float momentum, float eps, float(N,C,H) I, float(C) rMeanIn, float(C) rVarIn)\n"
+        "    -> (O, rMeanOut, rVarOut, mean, centered, var, expected, normalised) {\n"
+        "    mean(c) +=! I(nn,c,hh)\n"
+        "    mean(c) = mean(c) / (N*H)\n"
+        "    rMeanOut(c) = (1 - momentum) * rMeanIn(c) + momentum * mean(c)\n"
+        "    centered(n,c,h) = I(n,c,h) - rMeanOut(c)\n"
+        "    var(n,c,h) = centered(n,c,h) * centered(n,c,h)\n"
+        "    expected(c) +=! (var(n,c,h) + eps) / (N*H)\n"
+        "    rVarOut(c) = rsqrt((1 - momentum) * rVarIn(c) + momentum * expected(c))\n"
+        "    O(n,c,h) = centered(n,c,h) * rVarOut(c)\n"
+        "    normalised(n,c,h) = O(n,c,h) }",
+        {{"momentum", {{}, {1}}},
+         {"eps", {{}, {0.01}}},
+         {"I", array_of({3, 2, 4})},
+         {"rMeanIn", array_of({2})},
+         {"rVarIn", array_of({2})}});
+    check_array(batch.at("normalised"), {3, 2, 4}, [&](const Shape& p) {
+        const auto of_channel = [&](auto i) { return at(batch.at("I"), {i / 4, p[1], i % 4}); };
+        const double mean = sum(12, of_channel) / 12;
+        const double variance =
+            sum(12, [&](auto i) { return std::pow(of_channel(i) - mean, 2) + 0.01; }) / 12;
+        return (at(batch.at("I"), p) - mean) / std::sqrt(variance);
+    });
+}
+
+TEST_CASE("a recommender: tables beside layers") {
+    const std::string text =
+        "def dper(float(E1,D) LUT1, int32(B,L1) I1, float(E2,D) LUT2, int32(B,L2) I2,\n"
+        "         float(B,WX) I, float(WY,WX) W) -> (C1, C2, C3) {\n"
+        "    C1(b,d) +=! LUT1(I1(b,l),d)\n"
+        "    C2(b,d) +=! LUT2(I2(b,l),d)\n"
+        "    C3(b,wy) +=! I(b,wxx) * W(wy,wxx) }\n"
+        "def mlp3(float(B,N) I, float(O,N) W2, float(O) B2, float(P,O) W3, float(P) B3) -> (O2, "
+        "O3) {\n"
+        "    O2(b,o) +=! I(b,n) * W2(o,n)\n"
+        "    O2(b,o) = O2(b,o) + B2(o)\n"
+        "    O2(b,o) = fmax(O2(b,o), 0)\n"
+        "    O3(b,p) +=! O2(b,o) * W3(p,o)\n"
+        "    O3(b,p) = fmax(O3(b,p) + B3(p), 0) }";
+    const Arrays it = run(text, {{"LUT1", array_of({6, 3})},
+                                 {"I1", array_of({4, 5}, 6)},
+                                 {"LUT2", array_of({4, 3})},
+                                 {"I2", array_of({4, 2}, 4)},
+                                 {"I", array_of({4, 3})},
+                                 {"W", array_of({2, 3})}});
+    for (const std::string number : {"1", "2"}) {
+        const Array& places = it.at("I" + number);
+        check_array(it.at("C" + number), {4, 3}, [&](const Shape& p) {
+            return sum(places.shape[1], [&](auto l) {
+                const auto row = static_cast<std::int64_t>(at(places, {p[0], l}));
+                return at(it.at("LUT" + number), {row, p[1]});
+            });
+        });
+    }
+    const Definition mlp3 = parse_definitions(text).at(1);
+    const Shapes shapes{{"I", {4, 5}}, {"W2", {3, 5}}, {"B2", {3}}, {"W3", {2, 3}}, {"B3", {2}}};
+    CHECK(ranges_of(mlp3, checked(mlp3), shapes).shapes.at("O3") == Shape{4, 2});
 }
 
 TEST_CASE("products of Kronecker's kind, with temporaries") {
