@@ -30,8 +30,9 @@ LAYERS = {
     "brgemm": {"jit", "brgemm", "xbyak"},
     "rows": {"jit", "rows", "xbyak"},
     "moves": {"jit", "moves", "xbyak"},
-    "primitives": {"jit", "brgemm", "rows", "moves", "primitives"},
-    "bindings": {"jit", "brgemm", "rows", "moves", "primitives", "bindings", "pybind11"},
+    "lang": {"lang"},
+    "primitives": {"jit", "brgemm", "rows", "moves", "lang", "primitives"},
+    "bindings": {"jit", "brgemm", "rows", "moves", "lang", "primitives", "bindings", "pybind11"},
 }
 # Parts of under 40 lines, a header with its source, and why they stand alone.
 SMALL_PARTS = {
@@ -53,6 +54,7 @@ FOLDERS: dict[str, set[str]] = {
     "reorder": {"tensor"},
     "nest": {"tensor", "reorder"},
     "programs": {"tensor"},
+    "formulas": {"tensor", "reorder", "nest", "programs"},
     "layers": {"tensor", "reorder", "nest", "programs"},
     "linear": {"tensor", "reorder", "nest", "layers"},
     "rnn": {"tensor", "reorder", "nest", "programs"},

@@ -1,0 +1,56 @@
+// A layer as a user writes it, in the notation of Tensor Comprehensions (arXiv 1802.04730):
+//   def fcrelu(float(B,I) x, float(O,I) w, float(O) b) -> (y) {
+//       y(n,o) +=! x(n,i) * w(o,i)
+//       y(n,o) = fmax(y(n,o) + b(o), 0)
+//   }
+// A statement holds for all values of its indices; an index that stands on the right only is
+// reduced over. What is here is the text as a value; nothing is known of sizes or of memory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lang/expression.h"
+
+namespace dlprim {
+
+// How a statement joins what falls on one element of its result.
+enum class Reduction : std::uint8_t { none, sum, product, largest, smallest };
+
+// "where i in 0:10": index, first value, one behind the last.
+struct RangeClause {
+    std::string index = {};
+    Expression first = {};
+    Expression end = {};
+    std::int64_t position = 0;
+};
+
+struct Statement {
+    std::string result = {};
+    std::vector<std::string> indices = {};  // of the result
+    Reduction reduction = Reduction::none;
+    bool initializes = true;  // "+=!" and "=", else what stands in the result is joined, too
+    Expression value = {};
+    std::vector<RangeClause> ranges = {};
+    std::vector<Expression> exists = {};  // "where exists x(i)": reads that only bound ranges
+    std::int64_t position = 0;
+};
+
+// "float(N,C) x": a dimension is a name of a size, or a number.
+struct Parameter {
+    std::string type = {};
+    std::string name = {};
+    std::vector<Expression> dimensions = {};
+    std::int64_t position = 0;
+};
+
+struct Definition {
+    std::string text = {};  // all of what was parsed, which positions count in
+    std::string name = {};
+    std::vector<Parameter> parameters = {};
+    std::vector<std::string> returns = {};
+    std::vector<Statement> statements = {};
+};
+
+}  // namespace dlprim
