@@ -17,6 +17,9 @@ namespace {
 constexpr std::int64_t kTaskElements = 32 * 1024;
 // Rows and columns that are shared among threads one set after the other.
 constexpr std::int64_t kSharedElements = 512 * 1024;
+// In front of what is read along rows, in bytes: one operand alone is too little for the hardware's
+// own fetching.
+constexpr std::int32_t kAhead = 1024;
 // Strips of columns are this wide at least.
 constexpr std::int64_t kFewestColumns = 256;
 
@@ -74,6 +77,7 @@ public:
     }
 
     RowSpec spec() {
+        if (roles_.kind == PassKind::along_rows) row_.fetch_ahead(kAhead);
         std::int64_t places = 1;
         for (const std::size_t it : roles_.unrolled) places *= statement_.indices[it].extent;
         RowValue before = 0;
