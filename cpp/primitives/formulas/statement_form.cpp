@@ -100,7 +100,9 @@ std::int64_t extent_of(const BoundStatement& statement, bool reduced) {
 }
 
 std::int64_t length_of(const Expression& value) {
-    std::int64_t length = 1;
+    // Functions of one operand are polynomials, most of them.
+    constexpr std::int64_t kFunction = 8;
+    std::int64_t length = value.operands.size() == 1 ? kFunction : 1;
     for (const Expression& it : value.operands) length += length_of(it);
     return length;
 }

@@ -212,6 +212,18 @@ TEST_CASE("functions are those of their names") {
                  call("fma", {read(0), read(1), call("/", {read(2), positive})})));
 }
 
+TEST_CASE("long expressions are not written out too often") {
+    Expression value = read(0);
+    for (int i = 0; i < 6; ++i) {
+        value = call("+", {call("gelu", {call("tanh", {value})}), call("exp", {value})});
+        value = call("fmin", {value, number(1)});
+    }
+    for (const std::string formula : {"ij->i", "ij->j", "ji->i", "ij->"}) {
+        check(einsum(formula, {{'i', 32}, {'j', 32}}, Reduction::sum, value));
+        check(einsum(formula, {{'i', 32}, {'j', 32}}, Reduction::largest, value));
+    }
+}
+
 TEST_CASE("whole numbers are divided downwards") {
     BoundStatement it = einsum("->i", {{'i', 40}}, Reduction::none, {});
     it.value = call("/", {call("-", {index("i"), whole(20)}), whole(7)});
