@@ -39,7 +39,10 @@ RowValue named(RowBuilder& row, const BoundOperand& of, const PassRoles& roles, 
     return moves_down || !sums_columns ? row.tensor(of.dtype) : row.column(of.dtype);
 }
 
-class Runner {
+}  // namespace
+
+// A kernel with its scratch.
+class RowPass::Runner {
 public:
     Runner(const RowKernel& kernel, std::int64_t columns)
         : kernel_(kernel),
@@ -55,8 +58,6 @@ private:
     const RowKernel& kernel_;
     WorkspacePool::Lease scratch_;
 };
-
-}  // namespace
 
 // The expression at every place of what is written out, and its way into the result.
 class RowPass::Program {
@@ -231,32 +232,41 @@ void RowPass::run_outside(const RowArgs& args) const {
     });
 }
 
-// Every task has some columns of one result, and all that falls on them.
+// Every task has some columns of results, and all that falls on them.
 void RowPass::run_columns(const RowArgs& args) const {
-    const std::int64_t all = outer_count_ * inner_count_ * rows_ * columns_;
-    const std::int64_t wanted = std::max<std::int64_t>(1, all / kTaskElements / outer_count_);
-    const Blocks strips{columns_,
-                        rounded_up(std::max(columns_ / wanted, kFewestColumns), kCacheLineBytes)};
-    parallel_for(outer_count_ * strips.count(), [&](std::int64_t task) {
-        const Range range = strips.at(task % strips.count());
-        const Runner runner(*kernel_, range.size());
-        RowArgs strip = args;
-        strip.columns = range.size();
-        move(strip, outer_, task / strips.count());
-        for (std::size_t i = 0; i < slots_.size(); ++i) {
-            RowArgs::Operand& it = strip.operands[i];
-            it.data = static_cast<char*>(it.data) + range.begin * slots_[i].column;
-        }
-        if (fills_) {
-            std::fill_n(static_cast<float*>(strip.operands[slots_.size() - 1].data), range.size(),
-                        nothing_);
-        }
-        for (std::int64_t i = 0; i < inner_count_; ++i) {
-            RowArgs part = strip;
-            move(part, inner_, i);
-            runner.run(part);
+    const std::int64_t rows = inner_count_ * rows_;
+    const std::int64_t width =
+        rounded_up(std::max(kTaskElements / rows, kFewestColumns), kCacheLineBytes);
+    const Blocks strips{columns_, width};
+    const std::int64_t elements = rows * std::min(width, columns_);
+    const Blocks tasks{outer_count_ * strips.count(),
+                       std::max<std::int64_t>(1, kTaskElements / elements)};
+    parallel_for(tasks.count(), [&](std::int64_t task) {
+        const Runner runner(*kernel_, strips.at(0).size());
+        const Range range = tasks.at(task);
+        for (std::int64_t i = range.begin; i < range.end; ++i) {
+            RowArgs part = args;
+            move(part, outer_, i / strips.count());
+            run_strip(runner, part, strips.at(i % strips.count()));
         }
     });
+}
+
+void RowPass::run_strip(const Runner& runner, RowArgs strip, Range columns) const {
+    strip.columns = columns.size();
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+        RowArgs::Operand& it = strip.operands[i];
+        it.data = static_cast<char*>(it.data) + columns.begin * slots_[i].column;
+    }
+    if (fills_) {
+        std::fill_n(static_cast<float*>(strip.operands[slots_.size() - 1].data), columns.size(),
+                    nothing_);
+    }
+    for (std::int64_t i = 0; i < inner_count_; ++i) {
+        RowArgs part = strip;
+        move(part, inner_, i);
+        runner.run(part);
+    }
 }
 
 }  // namespace dlprim

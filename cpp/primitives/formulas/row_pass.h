@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "primitives/formulas/bound_statement.h"
+#include "primitives/tensor/partition.h"
 #include "rows/row_kernel.h"
 
 namespace dlprim {
@@ -53,12 +54,14 @@ private:
     };
 
     class Program;
+    class Runner;
 
     void add_loops(const BoundStatement& statement, const PassRoles& roles,
                    const std::vector<const BoundOperand*>& named);
     void move(RowArgs& args, const std::vector<Loop>& loops, std::int64_t index) const;
     void run_outside(const RowArgs& args) const;
     void run_columns(const RowArgs& args) const;
+    void run_strip(const Runner& runner, RowArgs strip, Range columns) const;
 
     std::shared_ptr<const RowKernel> kernel_;
     PassKind kind_;

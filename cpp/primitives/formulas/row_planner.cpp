@@ -116,11 +116,13 @@ void RowPlanner::copy(const PlacedStatement& statement) {
         .reorder = Reorder(layout_of(it, from, order), layout_of(it, it.result, order)),
         .from = from.offset * size_of(from.dtype),
         .to = it.result.offset * size_of(it.result.dtype)};
-    std::string described = "a copy in the order ";
-    for (const std::size_t i : order) described += it.indices[i].name + " ";
-    described += "of " + std::to_string(elements_of(it, from)) + " elements";
-    steps.push_back(
-        {std::move(made), {statement.operands[operand]}, statement.result, std::move(described)});
+    const Memory& memory = statement.operands[operand];
+    std::string described =
+        memory.of == Memory::Of::operand ? "operand " + std::to_string(memory.place) : "a part";
+    described += " copied in the order";
+    for (const std::size_t i : order) described += " " + it.indices[i].name;
+    described += " (" + std::to_string(elements_of(it, from)) + " elements)";
+    steps.push_back({std::move(made), {memory}, statement.result, std::move(described)});
 }
 
 void RowPlanner::copy_operands(PlacedStatement& statement, std::size_t column) {
