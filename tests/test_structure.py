@@ -55,6 +55,7 @@ FOLDERS: dict[str, set[str]] = {
     "reorder": {"tensor"},
     "nest": {"tensor", "reorder"},
     "programs": {"tensor"},
+    "formulas": {"tensor", "reorder", "nest", "programs"},
     "layers": {"tensor", "reorder", "nest", "programs"},
     "linear": {"tensor", "reorder", "nest", "layers"},
     "rnn": {"tensor", "reorder", "nest", "programs"},

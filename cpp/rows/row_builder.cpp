@@ -68,6 +68,8 @@ RowValue RowBuilder::gated(std::uint8_t bits, RowValue value) {
 
 RowValue RowBuilder::columns() { return instruction({.op = RowOp::columns}); }
 
+RowValue RowBuilder::constant(float number) { return {this, index_of(number)}; }
+
 void RowBuilder::store(DType dtype, RowValue value) {
     write(RowOp::store, result(RowShape::tensor, dtype), 0, value);
 }

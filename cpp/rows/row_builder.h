@@ -76,6 +76,8 @@ public:
     RowValue add_chosen(RowValue wanted, RowValue x, RowValue total);
     // The length of a row.
     RowValue columns();
+    // A number as a value of this program: an operation that has numbers only takes one of these.
+    RowValue constant(float number);
 
     // Operands that are written. A result may be stored where an operand of the same type lies, if
     // no later pass over the row reads that.

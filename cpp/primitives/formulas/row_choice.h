@@ -1,0 +1,38 @@
+// Which index of a statement becomes the columns of a program, and which the rows: what each choice
+// costs, in vectors that are computed or copied. Arithmetic on extents and distances alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "primitives/formulas/bound_statement.h"
+#include "primitives/formulas/row_pass.h"
+
+namespace dlprim {
+
+// Places that are written out in a program at most.
+inline constexpr std::int64_t kMostPlaces = 32;
+
+struct RowChoice {
+    PassKind kind = PassKind::map;
+    std::size_t column = 0;
+    double cost = 0;
+};
+
+RowChoice best_choice(const BoundStatement& it);
+
+// Elements that an operand has for all values of the indices.
+std::int64_t elements_of(const BoundStatement& it, const BoundOperand& operand);
+// Whether a program takes it as it is.
+bool lies_well(const BoundOperand& operand, std::size_t column);
+bool can_be_written_out(const BoundStatement& it, std::size_t index);
+// Reduced indices but `kept`, the shortest first, as long as they are few.
+std::vector<std::size_t> written_out(const BoundStatement& it, std::size_t kept, std::int64_t most);
+// PassRoles::kNone where none is.
+std::size_t longest_reduced(const BoundStatement& it);
+// Of which there are enough for a call, and of these the ones that are closest to each other.
+std::size_t best_row(const BoundStatement& it, std::size_t column,
+                     const std::vector<std::size_t>& taken);
+
+}  // namespace dlprim

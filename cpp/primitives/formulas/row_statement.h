@@ -1,0 +1,57 @@
+// A statement that is no product of matrices, at the speed of memory: programs of the row engine
+// with as long rows as there are. Indices that are one as far as every operand is concerned become
+// one. The index along which most elements are neighbours is the columns of a program; an operand
+// that lies otherwise is copied first, and sums that are too long for one chain, or for one thread,
+// are made in parts which a statement of their own adds up. So results are the same bits for any
+// number of threads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "primitives/formulas/bound_statement.h"
+#include "primitives/formulas/row_pass.h"
+#include "primitives/reorder/reorder.h"
+
+namespace dlprim {
+
+class RowStatement {
+public:
+    // Throws std::invalid_argument where an operand is neither float32 nor bfloat16, where elements
+    // of the result lie on each other, and where the row engine lacks a function.
+    explicit RowStatement(const BoundStatement& statement);
+
+    // First elements of the arrays. The result may lie on an operand that has the same strides.
+    void run(const std::vector<const void*>& operands, void* result) const;
+
+    // A line for each program and each copy.
+    std::string described() const;
+
+    // An operand is the result, one of the statement's, the numbers 0, 1, 2, .., or scratch.
+    struct Memory {
+        enum class Of : std::uint8_t { result, operand, numbers, scratch };
+
+        Of of = Of::result;
+        std::int64_t place = 0;  // which operand, or bytes in scratch
+    };
+    struct Copy {
+        Reorder reorder;
+        std::int64_t from = 0;  // bytes
+        std::int64_t to = 0;
+    };
+    struct Step {
+        std::variant<RowPass, Copy> what;
+        std::vector<Memory> operands = {};
+        Memory result = {};
+        std::string described = {};
+    };
+
+private:
+    std::vector<Step> steps_ = {};
+    std::vector<float> numbers_ = {};
+    std::int64_t scratch_bytes_ = 0;
+};
+
+}  // namespace dlprim
