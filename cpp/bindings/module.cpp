@@ -51,6 +51,7 @@ PYBIND11_MODULE(_core, module) {
     dlprim::bindings::register_arrays(module);
     dlprim::bindings::register_kernel(module);
     dlprim::bindings::register_linear(module);
+    dlprim::bindings::register_definition(module);
     dlprim::bindings::register_plain_linear(module);
     dlprim::bindings::register_conv2d(module);
     dlprim::bindings::register_rnn(module);

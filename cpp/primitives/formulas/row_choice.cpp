@@ -90,19 +90,19 @@ RowChoice choice_for(const BoundStatement& it, std::size_t column) {
             choice.cost = std::numeric_limits<double>::infinity();
             return choice;
         }
-        choice.kind = PassKind::along_rows;
+        choice.kind = RowWalk::along_rows;
     } else if (extent_of(it, true) > 1) {
         const auto taken = written_out(it, PassRoles::kNone, kMostPlaces);
         const auto reduced = std::count_if(it.indices.begin(), it.indices.end(),
                                            [](const BoundIndex& index) { return index.reduced; });
         const bool all = std::cmp_equal(taken.size(), reduced);
-        choice.kind = all ? PassKind::map : PassKind::down_columns;
+        choice.kind = all ? RowWalk::map : RowWalk::down_columns;
     }
-    const bool sums_along = choice.kind == PassKind::along_rows;
+    const bool sums_along = choice.kind == RowWalk::along_rows;
     std::int64_t most_rows = 1;
     for (std::size_t i = 0; i < it.indices.size(); ++i) {
         const bool can_be_row =
-            sums_along || it.indices[i].reduced == (choice.kind == PassKind::down_columns);
+            sums_along || it.indices[i].reduced == (choice.kind == RowWalk::down_columns);
         if (i != column && can_be_row) most_rows = std::max(most_rows, it.indices[i].extent);
     }
     const auto columns = static_cast<double>(it.indices[column].extent);

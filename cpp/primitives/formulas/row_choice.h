@@ -15,7 +15,7 @@ namespace dlprim {
 inline constexpr std::int64_t kMostPlaces = 32;
 
 struct RowChoice {
-    PassKind kind = PassKind::map;
+    RowWalk kind = RowWalk::map;
     std::size_t column = 0;
     double cost = 0;
 };

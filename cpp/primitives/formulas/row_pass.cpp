@@ -65,7 +65,7 @@ public:
     Program(const BoundStatement& statement, const PassRoles& roles)
         : statement_(statement),
           roles_(roles),
-          sums_columns_(roles.kind == PassKind::down_columns &&
+          sums_columns_(roles.kind == RowWalk::down_columns &&
                         statement.reduction == Reduction::sum) {
         for (const BoundOperand& it : statement.operands) {
             operands_.push_back(named(row_, it, roles, sums_columns_));
@@ -74,27 +74,27 @@ public:
 
     bool reads_result() const {
         if (sums_columns_) return false;
-        return roles_.kind == PassKind::down_columns || joins();
+        return roles_.kind == RowWalk::down_columns || joins();
     }
 
     RowSpec spec() {
-        if (roles_.kind == PassKind::along_rows) row_.fetch_ahead(kAhead);
+        if (roles_.kind == RowWalk::along_rows) row_.fetch_ahead(kAhead);
         std::int64_t places = 1;
         for (const std::size_t it : roles_.unrolled) places *= statement_.indices[it].extent;
         RowValue before = 0;
         if (reads_result()) {
-            before = roles_.kind == PassKind::along_rows ? row_.per_row()
+            before = roles_.kind == RowWalk::along_rows ? row_.per_row()
                                                          : row_.tensor(statement_.result.dtype);
         }
         RowValue all = value_at(0);
         for (std::int64_t i = 1; i < places; ++i) {
             all = joined(statement_.reduction, all, value_at(i));
         }
-        if (roles_.kind == PassKind::along_rows) all = joined_row(statement_.reduction, all);
+        if (roles_.kind == RowWalk::along_rows) all = joined_row(statement_.reduction, all);
         if (reads_result()) all = joined(statement_.reduction, before, all);
         if (sums_columns_) {
             row_.add_to_column(all);
-        } else if (roles_.kind == PassKind::along_rows) {
+        } else if (roles_.kind == RowWalk::along_rows) {
             row_.store_per_row(all);
         } else {
             row_.store(statement_.result.dtype, all);
@@ -139,7 +139,7 @@ RowPass::RowPass(const BoundStatement& statement, const PassRoles& roles)
     kernel_ = row_kernel(spec);
     columns_ = statement.indices[roles.column].extent;
     if (roles.row != PassRoles::kNone) rows_ = statement.indices[roles.row].extent;
-    fills_ = kind_ == PassKind::down_columns && statement.initializes;
+    fills_ = kind_ == RowWalk::down_columns && statement.initializes;
     std::vector<const BoundOperand*> named;
     for (std::size_t i = 0; i < statement.operands.size(); ++i) {
         named.push_back(&statement.operands[i]);
@@ -176,7 +176,7 @@ void RowPass::add_loops(const BoundStatement& statement, const PassRoles& roles,
         Loop loop{.extent = statement.indices[i].extent};
         for (const BoundOperand* it : named)
             loop.steps.push_back(it->strides[i] * size_of(it->dtype));
-        const bool within = kind_ == PassKind::down_columns && statement.indices[i].reduced;
+        const bool within = kind_ == RowWalk::down_columns && statement.indices[i].reduced;
         (within ? inner_count_ : outer_count_) *= loop.extent;
         (within ? inner_ : outer_).push_back(std::move(loop));
     }
@@ -206,7 +206,7 @@ void RowPass::run(const std::vector<char*>& operands, char* result) const {
         static_cast<double>(rows_ * columns_) * static_cast<double>(outer_count_ * inner_count_);
     const WorkOf work(elements * static_cast<double>(kernel_->spec().instructions.size()),
                       elements * static_cast<double>(slots_.size() * sizeof(float)));
-    if (kind_ == PassKind::down_columns) return run_columns(args);
+    if (kind_ == RowWalk::down_columns) return run_columns(args);
     run_outside(args);
 }
 

@@ -16,12 +16,12 @@
 namespace dlprim {
 
 // Where the columns are reduced, and where nothing is but what is written out, and where rows are.
-enum class PassKind : std::uint8_t { along_rows, map, down_columns };
+enum class RowWalk : std::uint8_t { along_rows, map, down_columns };
 
 struct PassRoles {
     static constexpr std::size_t kNone = ~std::size_t{0};
 
-    PassKind kind = PassKind::map;
+    RowWalk kind = RowWalk::map;
     std::size_t column = 0;  // of BoundStatement::indices
     std::size_t row = kNone;
     std::vector<std::size_t> unrolled = {};
@@ -64,7 +64,7 @@ private:
     void run_strip(const Runner& runner, RowArgs strip, Range columns) const;
 
     std::shared_ptr<const RowKernel> kernel_;
-    PassKind kind_;
+    RowWalk kind_;
     std::int64_t rows_ = 1;
     std::int64_t columns_ = 1;
     bool fills_ = false;  // the result is what nothing gives, before the first row

@@ -150,8 +150,8 @@ void RowPlanner::pass(const PlacedStatement& statement, const RowChoice& choice)
     const BoundStatement& it = statement.it;
     const std::size_t column = choice.column;
     const std::int64_t columns = it.indices[column].extent, reduced = extent_of(it, true);
-    const bool sums_along = choice.kind == PassKind::along_rows;
-    const bool is_sum = choice.kind != PassKind::map;
+    const bool sums_along = choice.kind == RowWalk::along_rows;
+    const bool is_sum = choice.kind != RowWalk::map;
     const bool fits = (!is_sum || it.result.dtype == DType::f32) &&
                       (sums_along ? reduced == columns : it.result.strides[column] == 1);
     if (!fits) return pass_to_scratch(statement, choice);
@@ -215,8 +215,8 @@ void RowPlanner::pass_in_parts(const PlacedStatement& statement, const RowChoice
 void RowPlanner::pass_to_scratch(const PlacedStatement& statement, const RowChoice& choice,
                                  std::size_t parts) {
     const BoundStatement& it = statement.it;
-    const bool sums_along = choice.kind == PassKind::along_rows;
-    const bool is_map = choice.kind == PassKind::map;
+    const bool sums_along = choice.kind == RowWalk::along_rows;
+    const bool is_map = choice.kind == RowWalk::map;
     PlacedStatement next = statement;
     auto order = order_of(it.result, sums_along ? PassRoles::kNone : choice.column);
     for (std::size_t i = 0; i < it.indices.size(); ++i) {

@@ -1,0 +1,136 @@
+// Formulas: a text is parsed once, compiled for the shapes, strides and types of its arrays, and
+// then called on arrays that have exactly those.
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <pybind11/stl.h>
+
+#include "bindings/arrays/array.h"
+#include "bindings/arrays/call.h"
+#include "bindings/register.h"
+#include "lang/parser.h"
+#include "primitives/formulas/compiled_definition.h"
+
+namespace dlprim::bindings {
+namespace {
+
+using Arrays = std::vector<py::array>;
+
+TensorView view_of(const std::string& name, const py::array& array, DType dtype) {
+    TensorView made{.name = name, .dtype = dtype};
+    for (py::ssize_t axis = 0; axis < array.ndim(); ++axis) {
+        made.shape.push_back(array.shape(axis));
+        made.strides.push_back(array.strides(axis) / size_of(dtype));
+    }
+    return made;
+}
+
+DType float_type(const std::string& name, const py::array& array) {
+    if (is_bfloat16_array(array)) return DType::bf16;
+    if (array.dtype().is(py::dtype::of<float>())) return DType::f32;
+    throw py::type_error(name + " has dtype " + std::string(py::str(array.dtype())) +
+                         ", expected float32 or bfloat16");
+}
+
+class Formula {
+public:
+    Formula(Definition definition, const Arrays& parameters, const Constants& given,
+            const std::string& result_type)
+        : views_(views_of(definition, parameters)),
+          compiled_(std::move(definition), views_, given, parse_dtype(result_type)) {}
+
+    void run(const Arrays& parameters, const Arrays& results) const {
+        std::vector<const void*> operands;
+        std::vector<void*> written;
+        require_count(parameters.size(), views_.size());
+        require_count(results.size(), compiled_.results().size());
+        for (std::size_t i = 0; i < views_.size(); ++i) {
+            require(parameters[i], views_[i]);
+            operands.push_back(parameters[i].data());
+        }
+        for (std::size_t i = 0; i < results.size(); ++i) {
+            require(results[i], compiled_.results()[i]);
+            written.push_back(const_cast<void*>(results[i].data()));
+            if (!results[i].writeable()) {
+                throw py::value_error("the result is read-only, expected a writeable array");
+            }
+        }
+        run_without_gil(compiled_.flops(), [&] { compiled_.run(operands, written); });
+    }
+
+    // Name, dtype, shape, and whether it is read: of every result.
+    std::vector<py::tuple> results() const {
+        std::vector<py::tuple> made;
+        for (std::size_t i = 0; i < compiled_.results().size(); ++i) {
+            const TensorView& it = compiled_.results()[i];
+            made.push_back(py::make_tuple(it.name, std::string(name_of(it.dtype)),
+                                          py::tuple(py::cast(it.shape)), compiled_.is_in_out(i)));
+        }
+        return made;
+    }
+
+    std::string described() const { return compiled_.described(); }
+    double flops() const { return compiled_.flops(); }
+
+private:
+    static std::vector<TensorView> views_of(const Definition& definition,
+                                            const Arrays& parameters) {
+        require_count(parameters.size(), definition.parameters.size());
+        std::vector<TensorView> views;
+        for (std::size_t i = 0; i < parameters.size(); ++i) {
+            const std::string& name = definition.parameters[i].name;
+            views.push_back(view_of(name, parameters[i], float_type(name, parameters[i])));
+        }
+        return views;
+    }
+
+    static void require_count(std::size_t given, std::size_t expected) {
+        if (given == expected) return;
+        throw py::type_error(std::to_string(given) + " arrays were given, expected " +
+                             std::to_string(expected));
+    }
+
+    static void require(const py::array& array, const TensorView& expected) {
+        const int aligned = py::detail::npy_api::NPY_ARRAY_ALIGNED_;
+        const TensorView given = view_of(expected.name, array, expected.dtype);
+        const bool fits = array.itemsize() == size_of(expected.dtype) &&
+                          given.shape == expected.shape && given.strides == expected.strides &&
+                          (array.flags() & aligned) != 0;
+        if (fits || (given.shape == expected.shape && array.size() == 0)) return;
+        throw py::value_error(expected.name +
+                              " is another array than the formula was compiled for");
+    }
+
+    std::vector<TensorView> views_;
+    CompiledDefinition compiled_;
+};
+
+}  // namespace
+
+void register_definition(py::module_& module) {
+    py::class_<Definition>(module, "Definition")
+        .def_readonly("name", &Definition::name)
+        .def_property_readonly("parameters",
+                               [](const Definition& it) {
+                                   std::vector<std::string> names;
+                                   for (const Parameter& parameter : it.parameters) {
+                                       names.push_back(parameter.name);
+                                   }
+                                   return names;
+                               })
+        .def_readonly("returns", &Definition::returns);
+    module.def("parse_definitions", &parse_definitions, py::arg("text"));
+    module.def("parse_contraction", &parse_contraction, py::arg("text"));
+    py::class_<Formula>(module, "Formula")
+        .def(py::init<Definition, const Arrays&, const Constants&, const std::string&>(),
+             py::arg("definition"), py::arg("parameters"), py::arg("given"),
+             py::arg("result_type"))
+        .def("run", &Formula::run, py::arg("parameters"), py::arg("results"))
+        .def("results", &Formula::results)
+        .def("described", &Formula::described)
+        .def_property_readonly("flops", &Formula::flops);
+}
+
+}  // namespace dlprim::bindings

@@ -1,0 +1,345 @@
+#include "primitives/formulas/product_mapping.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "primitives/tensor/channel_blocks.h"
+
+namespace dlprim {
+namespace {
+
+// Rows up to which B is read in place at full speed, and of a B that comes from memory then: rows
+// and columns of a call, and the order, in which as many rows of B stream side by side as the
+// hardware follows.
+constexpr std::int64_t kFewRows = 192;
+constexpr std::int64_t kStreamedRows = 16;
+constexpr std::int64_t kStreamedColumns = 256;
+constexpr double kStreamedPartOfL2 = 0.5;
+// Of a sum, that one call goes through at most.
+constexpr std::int64_t kLongestDepth = 256;
+constexpr std::int64_t kLongestTransposedDepth = 128;
+
+// Cycles of a byte that is packed, of a call, and how much longer arithmetic takes on a B whose
+// rows are far apart, where it is used again and again.
+constexpr double kPackedByte = 0.3;
+constexpr double kCall = 60;
+constexpr double kFarRows = 1.15;
+
+using Indices = std::vector<ProductIndex>;
+using Stride = std::int64_t ProductIndex::*;
+
+// Indices of an operand, the farthest first.
+struct OperandOrder {
+    Stride stride;
+    std::vector<Indices*> classes;
+};
+
+LayoutDimension dimension_of(const ProductIndex& index, std::int64_t stride) {
+    return {index.letter, index.extent, {{index.extent, stride}}};
+}
+
+// Index among `indices` that the operand moves along by one element.
+const ProductIndex* neighbours(const Indices& indices, Stride stride, std::int64_t distance = 1) {
+    const auto found = std::find_if(indices.begin(), indices.end(),
+                                    [&](const ProductIndex& it) { return it.*stride == distance; });
+    return found == indices.end() ? nullptr : &*found;
+}
+
+const ProductIndex* longest(const Indices& indices) {
+    const auto found = std::max_element(indices.begin(), indices.end(),
+                                        [](const ProductIndex& left, const ProductIndex& right) {
+                                            return left.extent < right.extent;
+                                        });
+    return found == indices.end() ? nullptr : &*found;
+}
+
+// Equal parts of an extent, none longer than `most`.
+std::int64_t equal_part(std::int64_t extent, std::int64_t most, std::int64_t unit) {
+    const std::int64_t parts = (extent + most - 1) / most;
+    return rounded_up((extent + parts - 1) / parts, unit);
+}
+
+class Mapper {
+public:
+    Mapper(const StridedProduct& product, const ProductWay& way, const Machine& machine)
+        : way_(way), machine_(machine) {
+        it_ = way.exchanges ? exchanged(product) : product;
+        word_ = elements_per_word(it_.dtype);
+        for (Indices* indices : {&it_.outer, &it_.rows, &it_.columns, &it_.sums}) {
+            *indices = merged(std::move(*indices));
+        }
+        if (way.packs_a) pack(made_.a, {&ProductIndex::a, {&it_.outer, &it_.rows, &it_.sums}});
+        if (way.packs_c) pack(made_.c, {&ProductIndex::c, {&it_.outer, &it_.rows, &it_.columns}});
+        if (way.packs_b) pack_b();
+        for (Indices* indices : {&it_.outer, &it_.rows, &it_.columns, &it_.sums}) {
+            *indices = merged(std::move(*indices));
+        }
+        is_possible_ = choose();
+    }
+
+    bool is_possible() const { return is_possible_; }
+
+    double cycles() const {
+        const double lanes = machine_.lanes;
+        const auto rows = static_cast<double>(m_.extent);
+        const auto columns = static_cast<double>(std::min(column_unit_, n_.extent));
+        const double vectors = std::ceil(columns / lanes);
+        const double products = it_.flops() / 2;
+        const double per_step = std::max(rows * vectors / machine_.fmas_per_cycle,
+                                         (rows + vectors) / machine_.loads_per_cycle);
+        const bool far = !way_.packs_b && extent_of(it_.rows) > kFewRows;
+        const double steps = products / (rows * columns);
+        const double sum = static_cast<double>(extent_of(it_.sums));
+        double packed = 0;
+        for (const auto* operand : {&made_.a, &made_.b, &made_.c}) {
+            if (operand->has_value()) packed += static_cast<double>((*operand)->packed.bytes());
+        }
+        return steps * per_step * (far ? kFarRows : 1) +
+               steps / sum * (kCall + 2 * rows * vectors) + packed * kPackedByte;
+    }
+
+    ProductMapping mapping() {
+        made_.product = it_;
+        describe();
+        return std::move(made_);
+    }
+
+private:
+    // Densely, in the order of the classes.
+    void pack(std::optional<PackedOperand>& packed, const OperandOrder& order) const {
+        packed = PackedOperand{{order.stride == &ProductIndex::c ? it_.c_type : it_.dtype, {}}, {}};
+        packed->packed.dtype = packed->plain.dtype;
+        std::int64_t stride = 1;
+        for (auto among = order.classes.rbegin(); among != order.classes.rend(); ++among) {
+            for (auto index = (*among)->rbegin(); index != (*among)->rend(); ++index) {
+                packed->plain.dimensions.push_back(dimension_of(*index, (*index).*(order.stride)));
+                packed->packed.dimensions.push_back(dimension_of(*index, stride));
+                (*index).*(order.stride) = stride;
+                stride *= index->extent;
+            }
+        }
+    }
+
+    // [outer][blocks of columns][sums / word][columns of the block][word], or all columns in one
+    // block where they are several indices.
+    void pack_b() {
+        made_.b = PackedOperand{{it_.dtype, {}}, {it_.dtype, {}}};
+        const auto add = [&](const ProductIndex& index, LayoutDimension packed) {
+            made_.b->plain.dimensions.push_back(dimension_of(index, index.b));
+            made_.b->packed.dimensions.push_back(std::move(packed));
+        };
+        std::int64_t stride = word_;
+        const bool blocks = it_.columns.size() == 1;
+        block_ = blocks ? linear_blocks(it_.columns.front().extent).block : 0;
+        for (auto index = it_.columns.rbegin(); !blocks && index != it_.columns.rend(); ++index) {
+            add(*index, dimension_of(*index, stride));
+            index->b = stride;
+            stride *= index->extent;
+        }
+        if (blocks) stride *= block_;
+        const std::int64_t row = stride;
+        for (auto index = it_.sums.rbegin(); index != it_.sums.rend(); ++index) {
+            const bool is_depth = index == it_.sums.rbegin();
+            LayoutDimension packed = dimension_of(*index, stride);
+            if (is_depth && word_ > 1) {
+                packed.levels = {{(index->extent + word_ - 1) / word_, stride}, {word_, 1}};
+            }
+            add(*index, packed);
+            index->b = is_depth ? row / word_ : stride;
+            stride *= is_depth ? (index->extent + word_ - 1) / word_ : index->extent;
+        }
+        if (blocks) {
+            ProductIndex& columns = it_.columns.front();
+            const std::int64_t count = Blocks{columns.extent, block_}.count();
+            LayoutDimension packed = dimension_of(columns, word_);
+            packed.levels = {{count, stride}, {block_, word_}};
+            add(columns, packed);
+            columns.b = word_;
+            block_stride_ = stride;
+            stride *= count;
+        }
+        for (auto index = it_.outer.rbegin(); index != it_.outer.rend(); ++index) {
+            add(*index, dimension_of(*index, stride));
+            index->b = stride;
+            stride *= index->extent;
+        }
+    }
+
+    // m, n and k. False where the kernel cannot go along any.
+    bool choose() {
+        if (it_.sums.empty() || (word_ > 1 && !way_.packs_b)) return false;
+        if (!it_.columns.empty()) {
+            const ProductIndex* const n = neighbours(it_.columns, &ProductIndex::c);
+            if (n == nullptr || n->b != word_) return false;
+            n_ = *n;
+        }
+        const ProductIndex* k = neighbours(it_.sums, &ProductIndex::a);
+        const ProductIndex* m = longest(it_.rows);
+        if (k == nullptr) {
+            if (word_ > 1) return false;
+            m = neighbours(it_.rows, &ProductIndex::a);
+            if (m == nullptr && !it_.rows.empty()) return false;
+            k = longest(it_.sums);
+            transposes_ = true;
+        }
+        // Words hold neighbours of the last sum.
+        if (word_ > 1 && k != &it_.sums.back()) return false;
+        k_ = *k;
+        if (m != nullptr) m_ = *m;
+        return has_rows_apart() && set_units();
+    }
+
+    // Rows of B and of C lie behind each other, and so do those of A, which may overlap.
+    bool has_rows_apart() const {
+        const std::int64_t columns = n_.extent;
+        const bool a = transposes_ ? k_.a >= m_.extent : m_.a > 0 || m_.extent == 1;
+        const bool c = m_.c >= columns || m_.extent == 1;
+        const bool b = k_.b * word_ >= columns || block_stride_ > 0 || k_.extent == 1;
+        return a && b && c && k_.b > 0;
+    }
+
+    bool set_units() {
+        column_unit_ = block_ > 0 ? block_ : linear_blocks(n_.extent).block;
+        depth_unit_ =
+            equal_part(k_.extent, transposes_ ? kLongestTransposedDepth : kLongestDepth, word_);
+        const double bytes_b = static_cast<double>(k_.extent) * static_cast<double>(n_.extent) *
+                               static_cast<double>(size_of(it_.dtype));
+        if (!way_.packs_b && extent_of(it_.rows) <= kFewRows && it_.sums.size() == 1 &&
+            bytes_b > kStreamedPartOfL2 * machine_.l2) {
+            column_unit_ = std::min(n_.extent, kStreamedColumns);
+            depth_unit_ = std::min(k_.extent, kStreamedRows);
+            streams_ = true;
+        }
+        return true;
+    }
+
+    ContractionLoop loop_along(const ProductIndex& index, std::int64_t unit = 1) const {
+        const std::int64_t element = size_of(it_.dtype);
+        return {.letter = index.letter,
+                .extent = Blocks{index.extent, unit}.count(),
+                .a = index.a * unit * element,
+                .b = index.b * unit * element,
+                .c = index.c * unit * size_of(it_.c_type)};
+    }
+
+    Dimension add_loop(const ProductIndex& index, std::int64_t unit) {
+        Contraction& made = made_.contraction;
+        made.loops.push_back(loop_along(index, unit));
+        return {.loop = static_cast<int>(made.loops.size()) - 1,
+                .unit = std::min(unit, index.extent),
+                .total = index.extent};
+    }
+
+    void describe() {
+        Contraction& made = made_.contraction;
+        made.dtype = it_.dtype;
+        made.c_type = it_.c_type;
+        made.rows = add_loop(m_, 1);
+        made.columns = add_loop(n_, column_unit_);
+        if (block_stride_ > 0) made.loops.back().b = block_stride_ * size_of(it_.dtype);
+        made.batch = add_loop(k_, depth_unit_);
+        made.loops.back().sum = true;
+        for (const Indices* indices : {&it_.rows, &it_.columns}) {
+            for (const ProductIndex& index : *indices) {
+                if (index.letter != m_.letter && index.letter != n_.letter) add_loop(index, 1);
+            }
+        }
+        made_.outer_loops = static_cast<int>(it_.outer.size());
+        for (const ProductIndex& index : it_.outer) add_loop(index, 1);
+        made.trans_a = transposes_;
+        made.ldb = k_.b;
+        made.ldc = std::max(m_.c, n_.extent);
+        made.sliding_a = !transposes_ && m_.a < k_.extent;
+        made.accumulates = it_.accumulates;
+        if (it_.scale != 1) made.epilogue.scale = Scale::tensor;
+        made.selections = {{}};
+        made.classes = {{term()}};
+        if (streams_) {
+            made_.schedule = std::string() + k_.letter + "2 " + n_.letter + ' ' + m_.letter + "32";
+        }
+        weigh();
+    }
+
+    // An entry for every value of the sums that are not the kernel's.
+    Term term() const {
+        Term made{.lda = transposes_ ? k_.a : m_.a,
+                  .entries_a = {0},
+                  .entries_b = {0},
+                  .first = true,
+                  .last = true};
+        for (const ProductIndex& sum : it_.sums) {
+            if (sum.letter == k_.letter) continue;
+            const auto entries = made.entries_a.size();
+            for (std::int64_t i = 1; i < sum.extent; ++i) {
+                for (std::size_t entry = 0; entry < entries; ++entry) {
+                    const std::int64_t element = size_of(it_.dtype);
+                    made.entries_a.push_back(made.entries_a[entry] + i * sum.a * element);
+                    made.entries_b.push_back(made.entries_b[entry] + i * sum.b * element);
+                }
+            }
+        }
+        return made;
+    }
+
+    // Of one of the products apart from each other.
+    void weigh() {
+        const auto rows = static_cast<double>(extent_of(it_.rows));
+        const auto columns = static_cast<double>(extent_of(it_.columns));
+        const auto sums = static_cast<double>(extent_of(it_.sums));
+        const auto element = static_cast<double>(size_of(it_.dtype));
+        made_.contraction.bytes_a = rows * sums * element;
+        made_.contraction.bytes_b = columns * sums * element;
+        made_.contraction.bytes_c = rows * columns * static_cast<double>(size_of(it_.c_type));
+        made_.contraction.flops = 2 * rows * columns * sums;
+    }
+
+    ProductWay way_;
+    const Machine& machine_;
+    StridedProduct it_;
+    ProductMapping made_;
+    std::int64_t word_ = 1;
+    std::int64_t block_ = 0;         // of columns in a packed B; 0: not cut
+    std::int64_t block_stride_ = 0;  // elements from one block to the next
+    ProductIndex m_ = {.letter = 'y'};
+    ProductIndex n_ = {.letter = 'z', .c = 1};
+    ProductIndex k_ = {};
+    bool transposes_ = false;
+    bool streams_ = false;
+    std::int64_t column_unit_ = 1;
+    std::int64_t depth_unit_ = 1;
+    bool is_possible_ = false;
+};
+
+}  // namespace
+
+std::vector<ProductWay> product_ways(const StridedProduct& product, const Machine& machine) {
+    std::vector<ProductWay> ways;
+    // What is rounded once is summed elsewhere, without what stood in C.
+    if (product.accumulates && product.c_type != DType::f32) return ways;
+    for (int bits = 0; bits < 16; ++bits) {
+        ProductWay way{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0};
+        if (way.packs_c && product.accumulates) continue;
+        const Mapper mapper(product, way, machine);
+        if (!mapper.is_possible()) continue;
+        way.cycles = mapper.cycles();
+        ways.push_back(way);
+    }
+    std::stable_sort(ways.begin(), ways.end(), [](const ProductWay& left, const ProductWay& right) {
+        return left.cycles < right.cycles;
+    });
+    return ways;
+}
+
+ProductMapping mapping_of(const StridedProduct& product, const ProductWay& way,
+                          const Machine& machine) {
+    return Mapper(product, way, machine).mapping();
+}
+
+std::string to_string(const ProductWay& way) {
+    const auto how = [](bool packs) { return packs ? "packed" : "in place"; };
+    return std::string(way.exchanges ? "transposed product, " : "") + "A " + how(way.packs_a) +
+           ", B " + how(way.packs_b) + ", C " + how(way.packs_c);
+}
+
+}  // namespace dlprim

@@ -1,0 +1,54 @@
+// How a product of matrices becomes calls of the kernel. Which index is the kernel's m, n and k
+// follows from where elements are neighbours: n in B and in C, k or m in A. Where that holds for
+// no index an operand is packed, and it may pay elsewhere, too; of a product and the transposed one
+// either may be cheaper. So there are a few ways, each with the cycles that it is expected to take.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "jit/machine.h"
+#include "primitives/formulas/strided_product.h"
+#include "primitives/nest/contraction.h"
+#include "primitives/tensor/layout.h"
+
+namespace dlprim {
+
+struct ProductWay {
+    bool exchanges = false;  // computes the transposed product
+    bool packs_a = false;    // A and B as the kernel sees them, so after exchanging
+    bool packs_b = false;
+    bool packs_c = false;  // the result is computed elsewhere and then moved
+    double cycles = 0;
+};
+
+// An array as it is, and as the kernel reads or writes it.
+struct PackedOperand {
+    Layout plain = {};
+    Layout packed = {};
+};
+
+struct ProductMapping {
+    StridedProduct product = {};  // as the kernel sees it
+    std::optional<PackedOperand> a = {};
+    std::optional<PackedOperand> b = {};
+    std::optional<PackedOperand> c = {};
+    // Its last loops, so many, are the products apart from each other.
+    Contraction contraction = {};
+    int outer_loops = 0;
+    std::string schedule = {};  // of the loops in front of these; empty: the cost model's choice
+};
+
+// The ways that exist, from the cheapest on. None where there is no row or no sum that the kernel
+// could go along, or where C is added to and not as the kernel writes.
+std::vector<ProductWay> product_ways(const StridedProduct& product, const Machine& machine);
+
+ProductMapping mapping_of(const StridedProduct& product, const ProductWay& way,
+                          const Machine& machine);
+
+// "A in place, B packed, the result transposed: ..."
+std::string to_string(const ProductWay& way);
+
+}  // namespace dlprim

@@ -1,0 +1,102 @@
+#include "primitives/formulas/product_pass.h"
+
+#include <cmath>
+#include <utility>
+
+#include "jit/machine.h"
+#include "primitives/nest/schedule_cost.h"
+#include "primitives/tensor/parallel.h"
+
+namespace dlprim {
+namespace {
+
+// The products apart from each other outside, and shared by threads; each in the order that is best
+// for one of them.
+std::vector<Schedule> candidates(const ProductMapping& mapping, const Contraction& whole,
+                                 int count) {
+    const auto inner_loops = static_cast<std::ptrdiff_t>(whole.loops.size()) - mapping.outer_loops;
+    Contraction one = whole;
+    one.loops.erase(one.loops.begin() + inner_loops, one.loops.end());
+    std::vector<Schedule> found;
+    if (mapping.schedule.empty()) {
+        found = ranked_schedules(one, this_machine(), count);
+    } else {
+        // Every loop that the order leaves out is outside.
+        Schedule schedule = parse_schedule(mapping.schedule);
+        for (const ContractionLoop& loop : one.loops) {
+            if (mapping.schedule.find(loop.letter) == std::string::npos) {
+                schedule.levels.insert(schedule.levels.begin(), {loop.letter, 1, true});
+            }
+            for (Level& level : schedule.levels) {
+                if (level.letter == loop.letter) level.parallel = !loop.sum;
+            }
+        }
+        found = {schedule};
+    }
+    for (Schedule& schedule : found) {
+        for (auto loop = whole.loops.rbegin(); loop != whole.loops.rend() - inner_loops; ++loop) {
+            schedule.levels.insert(schedule.levels.begin(), {loop->letter, 1, true});
+        }
+    }
+    return found;
+}
+
+char* at(const void* base, std::int64_t elements, DType dtype) {
+    return static_cast<char*>(const_cast<void*>(base)) + elements * size_of(dtype);
+}
+
+}  // namespace
+
+ProductPass::Packing::Packing(const std::optional<PackedOperand>& operand, bool unpacks) {
+    if (!operand) return;
+    const Layout& from = unpacks ? operand->packed : operand->plain;
+    reorder.emplace(from, unpacks ? operand->plain : operand->packed);
+    bytes = aligned(operand->packed.bytes());
+}
+
+const void* ProductPass::Packing::pack(const void* plain, char* scratch) const {
+    if (!reorder) return plain;
+    reorder->run(plain, scratch);
+    return scratch;
+}
+
+ProductPass::ProductPass(const StridedProduct& product, const ProductWay& way)
+    : product_(way.exchanges ? exchanged(product) : product),
+      way_(way),
+      mapping_(mapping_of(product, way, this_machine())),
+      a_(mapping_.a),
+      b_(mapping_.b),
+      c_(mapping_.c, true),
+      nest_({.contraction = [this](std::int64_t) { return mapping_.contraction; },
+             .candidates = [this](const Contraction& whole,
+                                  int count) { return candidates(mapping_, whole, count); }}) {}
+
+void ProductPass::run(const void* a, const void* b, void* c) const {
+    const Contraction& whole = mapping_.contraction;
+    const double bytes = whole.bytes_a + whole.bytes_b + whole.bytes_c;
+    const WorkOf work(product_.flops(), bytes * static_cast<double>(extent_of(product_.outer)));
+    const auto plan = nest_.typical_plan();
+    const int threads = num_threads();
+    const WorkspacePool::Lease scratch(
+        *workspaces_, a_.bytes + b_.bytes + c_.bytes + threads * plan->scratch_bytes());
+    ScratchCutter cutter(scratch.data());
+    if (way_.exchanges) std::swap(a, b);
+    const void* const plain_a = at(a, product_.offset_a, product_.dtype);
+    const void* const plain_b = at(b, product_.offset_b, product_.dtype);
+    char* const result = at(c, product_.offset_c, product_.c_type);
+    const ContractionOperands operands{
+        .a = a_.pack(plain_a, cutter.take(a_.bytes)),
+        .b = b_.pack(plain_b, cutter.take(b_.bytes)),
+        .c = c_.reorder ? cutter.take(c_.bytes) : result,
+        .scale = product_.scale == 1 ? nullptr : &product_.scale,
+        .accumulate = product_.accumulates,
+    };
+    plan->run(operands, cutter.take(threads * plan->scratch_bytes()), threads);
+    if (c_.reorder) c_.reorder->run(operands.c, result);
+}
+
+std::string ProductPass::described() const {
+    return dlprim::described("product", nest_, {to_string(way_)});
+}
+
+}  // namespace dlprim

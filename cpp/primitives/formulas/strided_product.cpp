@@ -1,0 +1,129 @@
+#include "primitives/formulas/strided_product.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <utility>
+
+namespace dlprim {
+namespace {
+
+bool collect(const Expression& value, ProductFactors& factors) {
+    if (value.kind == Expression::Kind::number) {
+        factors.scale *= value.number;
+        return true;
+    }
+    if (value.kind == Expression::Kind::read) {
+        factors.operands.push_back(static_cast<int>(value.number));
+        return true;
+    }
+    if (value.kind != Expression::Kind::call || value.name != "*") return false;
+    return std::all_of(value.operands.begin(), value.operands.end(),
+                       [&](const Expression& it) { return collect(it, factors); });
+}
+
+// The class of an index; null where operands move along it that no class has.
+std::vector<ProductIndex>* class_of(const ProductIndex& index, StridedProduct& product) {
+    const bool a = index.a != 0, b = index.b != 0, c = index.c != 0;
+    if (a && b) return c ? &product.outer : &product.sums;
+    if (c && a) return &product.rows;
+    return c && b ? &product.columns : nullptr;
+}
+
+void sort_by(std::int64_t ProductIndex::* stride, std::vector<ProductIndex>& indices) {
+    std::stable_sort(indices.begin(), indices.end(),
+                     [&](const ProductIndex& left, const ProductIndex& right) {
+                         return std::abs(left.*stride) > std::abs(right.*stride);
+                     });
+}
+
+}  // namespace
+
+std::optional<ProductFactors> factors_of(const BoundStatement& statement) {
+    ProductFactors factors;
+    const bool sums =
+        statement.reduction == Reduction::sum || statement.reduction == Reduction::none;
+    if (!sums || !collect(statement.value, factors)) return {};
+    return factors;
+}
+
+double StridedProduct::flops() const {
+    double product = 2;
+    for (const auto* indices : {&outer, &rows, &columns, &sums}) {
+        product *= static_cast<double>(extent_of(*indices));
+    }
+    return product;
+}
+
+std::int64_t extent_of(const std::vector<ProductIndex>& indices) {
+    std::int64_t product = 1;
+    for (const ProductIndex& index : indices) product *= index.extent;
+    return product;
+}
+
+std::vector<ProductIndex> merged(std::vector<ProductIndex> indices) {
+    for (std::size_t i = indices.size(); i-- > 1;) {
+        const ProductIndex outer = indices[i - 1];
+        ProductIndex& inner = indices[i];
+        const std::int64_t extent = inner.extent;
+        if (outer.c != extent * inner.c || outer.a != extent * inner.a ||
+            outer.b != extent * inner.b) {
+            continue;
+        }
+        inner.extent *= outer.extent;
+        indices.erase(indices.begin() + static_cast<std::ptrdiff_t>(i) - 1);
+    }
+    return indices;
+}
+
+StridedProduct exchanged(const StridedProduct& product) {
+    StridedProduct made = product;
+    std::swap(made.operand_a, made.operand_b);
+    std::swap(made.offset_a, made.offset_b);
+    std::swap(made.rows, made.columns);
+    for (auto* indices : {&made.outer, &made.rows, &made.columns, &made.sums}) {
+        for (ProductIndex& index : *indices) std::swap(index.a, index.b);
+    }
+    sort_by(&ProductIndex::a, made.sums);
+    return made;
+}
+
+std::optional<StridedProduct> product_in(const BoundStatement& statement) {
+    const auto factors = factors_of(statement);
+    if (!factors || factors->operands.size() != 2) return {};
+    const auto operand = [&](int which) -> const BoundOperand& {
+        return statement
+            .operands[static_cast<std::size_t>(factors->operands[static_cast<std::size_t>(which)])];
+    };
+    const BoundOperand &a = operand(0), &b = operand(1);
+    if (a.dtype != b.dtype) return {};
+    // An epilogue scales what stood in C, too.
+    if (!statement.initializes && factors->scale != 1) return {};
+    StridedProduct made{.dtype = a.dtype,
+                        .c_type = statement.result.dtype,
+                        .accumulates = !statement.initializes,
+                        .scale = static_cast<float>(factors->scale),
+                        .operand_a = factors->operands[0],
+                        .operand_b = factors->operands[1],
+                        .offset_a = a.offset,
+                        .offset_b = b.offset,
+                        .offset_c = statement.result.offset};
+    char letter = 'a';
+    for (std::size_t i = 0; i < statement.indices.size(); ++i) {
+        const std::int64_t extent = statement.indices[i].extent;
+        if (extent == 0) return {};
+        if (extent == 1) continue;
+        const ProductIndex index{letter++, extent, statement.result.strides[i], a.strides[i],
+                                 b.strides[i]};
+        auto* const among = class_of(index, made);
+        if (among == nullptr || letter > 'z') return {};
+        among->push_back(index);
+    }
+    for (auto* indices : {&made.outer, &made.rows, &made.columns}) {
+        sort_by(&ProductIndex::c, *indices);
+    }
+    sort_by(&ProductIndex::a, made.sums);
+    return made;
+}
+
+}  // namespace dlprim

@@ -1,0 +1,73 @@
+// The product of matrices that hides in a statement. What an index is follows from which operands
+// move along it: C and A, a row; C and B, a column; A and B, summed; all three, a further product.
+// Nothing else of a statement matters to the kernel, so a convolution, a batch of transposed
+// matrices and a tensor network all come here as the same few numbers.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "jit/dtype.h"
+#include "primitives/formulas/bound_statement.h"
+
+namespace dlprim {
+
+// Elements of each operand from one value of the index to the next.
+struct ProductIndex {
+    char letter = 'a';
+    std::int64_t extent = 1;
+    std::int64_t c = 0;
+    std::int64_t a = 0;
+    std::int64_t b = 0;
+
+    friend bool operator==(const ProductIndex&, const ProductIndex&) = default;
+};
+
+// C[outer][rows][columns] (+)= scale * sum of A[outer][rows][sums] * B[outer][sums][columns].
+// Indices of a class from the one that C, or of sums A, moves farthest along to the nearest.
+struct StridedProduct {
+    DType dtype = DType::f32;  // of A and B
+    DType c_type = DType::f32;
+    bool accumulates = false;
+    float scale = 1;
+    // Operands of the statement that A and B are, and how many elements lie in front of what is
+    // read of them, and of C.
+    int operand_a = 0;
+    int operand_b = 1;
+    std::int64_t offset_a = 0;
+    std::int64_t offset_b = 0;
+    std::int64_t offset_c = 0;
+    std::vector<ProductIndex> outer = {};
+    std::vector<ProductIndex> rows = {};
+    std::vector<ProductIndex> columns = {};
+    std::vector<ProductIndex> sums = {};
+
+    // Of matrices: without one of these it is as much as a sum of products of elements.
+    bool is_of_matrices() const { return !sums.empty() && !(rows.empty() && columns.empty()); }
+    double flops() const;
+};
+
+// What a sum of products is made of: a number, and operands of the statement.
+struct ProductFactors {
+    double scale = 1;
+    std::vector<int> operands = {};
+};
+
+// None where the statement is something else.
+std::optional<ProductFactors> factors_of(const BoundStatement& statement);
+
+std::int64_t extent_of(const std::vector<ProductIndex>& indices);
+
+// Neighbours of which every operand moves along the outer one as many inner ones as there are, as
+// one index, which has the letter of the inner one.
+std::vector<ProductIndex> merged(std::vector<ProductIndex> indices);
+
+// A and B, rows and columns exchanged: the transposed product.
+StridedProduct exchanged(const StridedProduct& product);
+
+// None where the statement is no sum of products of two operands, where an operand moves along an
+// index alone, or where an extent is 0.
+std::optional<StridedProduct> product_in(const BoundStatement& statement);
+
+}  // namespace dlprim

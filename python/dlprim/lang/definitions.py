@@ -1,0 +1,258 @@
+"""Formulas in the notation of Tensor Comprehensions, compiled for the arrays they are called on."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlprim import _core
+from dlprim.arguments.arrays import Array, aligned, contiguous, result_array
+from dlprim.arguments.floats import bfloat16_dtype, float_view
+
+# Shapes that a definition stays compiled for.
+_MOST_COMPILED = 64
+
+
+def _readable(name: str, value: Any) -> Array:
+    """``value`` as the core can read it: in place, but where strides are negative or no multiple."""
+    if isinstance(value, float | int):
+        return np.asarray(value, np.float32)
+    array = float_view(name, value)
+    size = array.itemsize
+    if array.flags.aligned and all(it >= 0 and it % size == 0 for it in array.strides):
+        return array
+    return contiguous(array)
+
+
+def _dtype_of(name: str) -> np.dtype[Any]:
+    return bfloat16_dtype() if name == "bfloat16" else np.dtype(name)
+
+
+class CompiledFormula:
+    """A definition for arrays of given shapes, strides and dtypes; made by `Definition.compile`.
+
+    Attributes
+    ----------
+    flops : float
+        Multiplications and additions of a call, those of the order that is computed in.
+    """
+
+    def __init__(
+        self,
+        definition: _core.Definition,
+        arrays: Sequence[Array],
+        sizes: Mapping[str, int],
+    ) -> None:
+        is_half = bool(arrays) and all(array.itemsize == 2 for array in arrays)
+        result_type = "bfloat16" if is_half else "float32"
+        self._formula = _core.Formula(definition, arrays, dict(sizes), result_type)
+        self._names = definition.parameters
+        self._results = [
+            (name, _dtype_of(dtype), shape, is_read)
+            for name, dtype, shape, is_read in self._formula.results()
+        ]
+        self.flops = self._formula.flops
+
+    def __call__(self, *arrays: Any, out: Any = None) -> Any:
+        """The results of the definition for arrays like those it was compiled for."""
+        return self._run([_readable(*it) for it in zip(self._names, arrays, strict=True)], out)
+
+    def _run(self, arrays: Sequence[Array], out: Any) -> Any:
+        outs = out if len(self._results) > 1 and out is not None else [out] * len(self._results)
+        if len(outs) != len(self._results):
+            raise ValueError(f"out has {len(outs)} arrays, expected {len(self._results)}")
+        written = []
+        for (name, dtype, shape, is_read), given in zip(self._results, outs, strict=True):
+            if is_read and given is None:
+                raise ValueError(
+                    f"{name} is read before it is written, expected an array as out that holds it"
+                )
+            if given is None:
+                written.append(aligned(shape, dtype))
+                continue
+            operands = dict(zip(self._names, arrays, strict=True))
+            written.append(result_array(given, shape, operands, dtype))
+        self._formula.run(arrays, written)
+        return written[0] if len(written) == 1 else tuple(written)
+
+    def explain(self) -> str:
+        """What runs: for every statement its products of matrices, row programs and copies."""
+        return self._formula.described()
+
+
+class Definition:
+    """One layer of a text; call it on arrays.
+
+    Parameters
+    ----------
+    definition
+        As `define` makes it.
+
+    Attributes
+    ----------
+    name : str
+    parameters, returns : list of str
+        Names of the arrays that go in and come out.
+    """
+
+    def __init__(self, definition: _core.Definition) -> None:
+        self._definition = definition
+        self.name = definition.name
+        self.parameters = definition.parameters
+        self.returns = definition.returns
+        self._compiled: OrderedDict[Any, CompiledFormula] = OrderedDict()
+
+    def __call__(self, *arrays: Any, out: Any = None, **sizes: int) -> Any:
+        """The results for these arrays, compiled for their shapes on the first call.
+
+        Parameters
+        ----------
+        arrays
+            float32 or bfloat16, one for each parameter, with any strides. A number stands for a
+            scalar.
+        out : ndarray, or a sequence of them, optional
+            C-contiguous arrays that receive the results and share no memory with an operand.
+        sizes
+            Extents of indices, or values of sizes, that the arrays do not say.
+
+        Returns
+        -------
+        ndarray, or a tuple of them
+            bfloat16 where all arrays are, else float32.
+        """
+        self._require_count(len(arrays))
+        views = [_readable(*it) for it in zip(self.parameters, arrays, strict=True)]
+        return self._compiled_for(views, sizes)._run(views, out)
+
+    def compile(
+        self, *shapes: Sequence[int], dtype: npt.DTypeLike = np.float32, **sizes: int
+    ) -> CompiledFormula:
+        """The definition for C-contiguous arrays of these shapes, ready to be called."""
+        self._require_count(len(shapes))
+        views = [np.empty(tuple(shape), dtype) for shape in shapes]
+        return self._compiled_for(views, sizes)
+
+    def _require_count(self, count: int) -> None:
+        if count != len(self.parameters):
+            raise TypeError(
+                f"{self.name or 'the formula'} was given {count} arrays, expected "
+                f"{len(self.parameters)}: {', '.join(self.parameters)}"
+            )
+
+    def _compiled_for(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> CompiledFormula:
+        key = (
+            tuple((array.shape, array.strides, array.dtype.num) for array in arrays),
+            tuple(sizes.items()),
+        )
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            compiled = CompiledFormula(self._definition, arrays, sizes)
+            self._compiled[key] = compiled
+            if len(self._compiled) > _MOST_COMPILED:
+                self._compiled.popitem(last=False)
+        return compiled
+
+
+class Definitions:
+    """The layers of a text, by name as attributes: `define` makes it."""
+
+    def __init__(self, definitions: Sequence[Definition]) -> None:
+        self._definitions = {definition.name: definition for definition in definitions}
+
+    def __getattr__(self, name: str) -> Definition:
+        try:
+            return self.__dict__["_definitions"][name]
+        except KeyError:
+            known = ", ".join(self.__dict__.get("_definitions", {}))
+            raise AttributeError(f"no definition is called {name}, expected {known}") from None
+
+    def __iter__(self) -> Iterator[Definition]:
+        return iter(self._definitions.values())
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._definitions]
+
+
+@lru_cache(maxsize=256)
+def define(text: str) -> Definitions:
+    """Layers from their formulas, in the notation of Tensor Comprehensions (arXiv 1802.04730).
+
+    Parameters
+    ----------
+    text : str
+        ``def name(float(N,C) x, ..) -> (y) { statements }``, any number of them. A statement holds
+        for all values of its indices. Those that stand on its right alone are reduced over:
+        ``+=!``, ``*=!``, ``max=!`` and ``min=!`` begin anew, without ``!`` they continue what
+        stands in the result. ``x?(i - 1)`` reads 0 outside the array; ``where i in 0:3`` says how
+        far an index goes where the arrays do not.
+
+    Returns
+    -------
+    Definitions
+        Callables by name.
+
+    Raises
+    ------
+    ValueError
+        Where the text makes no sense; the message quotes the line and marks the place.
+
+    Examples
+    --------
+    >>> layers = dlprim.define('''
+    ... def fcrelu(float(B,I) x, float(O,I) w, float(O) b) -> (y) {
+    ...     y(n,o) +=! x(n,i) * w(o,i)
+    ...     y(n,o) = fmax(y(n,o) + b(o), 0)
+    ... }''')
+    >>> x = np.ones((2, 3), np.float32)
+    >>> layers.fcrelu(x, x, np.ones(2, np.float32))
+    array([[4., 4.],
+           [4., 4.]], dtype=float32)
+    """
+    return Definitions([Definition(it) for it in _core.parse_definitions(text)])
+
+
+@lru_cache(maxsize=1024)
+def contraction(formula: str) -> Definition:
+    """One statement as a definition whose parameters are its tensors in order of appearance."""
+    return Definition(_core.parse_contraction(formula))
+
+
+def contract(
+    formula: str, *arrays: Any, out: Any = None, sizes: Mapping[str, int] | None = None
+) -> Array:
+    """One formula on arrays: products, sums, maxima, convolutions, maps.
+
+    Parameters
+    ----------
+    formula : str
+        A statement as `define` has them, such as ``"y(n,k) +=! x(n,c) * w(k,c)"``.
+    arrays
+        float32 or bfloat16, with any strides, in the order in which the formula names them.
+    out : ndarray, optional
+        Receives the result; with ``+=`` it holds what is added to.
+    sizes : mapping of str to int, optional
+        Extents of indices that the arrays do not say.
+
+    Returns
+    -------
+    ndarray
+        Of the dtype of the arrays.
+
+    Raises
+    ------
+    ValueError
+        Where the formula makes no sense, or does not fit the arrays.
+
+    Examples
+    --------
+    >>> x, w = np.ones((2, 3), np.float32), np.ones((4, 3), np.float32)
+    >>> dlprim.contract("y(n,k) +=! x(n,c) * w(k,c)", x, w).shape
+    (2, 4)
+    """
+    result: Array = contraction(formula)(*arrays, out=out, **(sizes or {}))
+    return result
