@@ -10,8 +10,9 @@
 namespace dlprim {
 namespace {
 
-// Multiplications and additions of the row engine in a cycle, about, where both operands of a sum
-// of products are read as they come.
+// Vectors at most, with which a matrix is multiplied by sums along its rows, and the
+// multiplications of these in a cycle, about.
+constexpr std::int64_t kFewVectors = 7;
 constexpr double kRowLanes = 16;
 
 BoundIndex bound(const IndexRange& range) { return {range.name, range.extent, range.reduced}; }
@@ -21,7 +22,13 @@ std::shared_ptr<const ProductPass> product_of(const BoundStatement& statement) {
     const auto product = product_in(statement);
     if (!product || !product->is_of_matrices()) return {};
     const auto ways = product_ways(*product, this_machine());
-    if (ways.empty() || ways.front().cycles > product->flops() / 2 / kRowLanes) return {};
+    if (ways.empty()) return {};
+    const bool few = std::min(extent_of(product->rows), extent_of(product->columns)) <= kFewVectors;
+    const ProductIndex& inner = product->sums.back();
+    if (few && inner.a == 1 && inner.b == 1 &&
+        ways.front().cycles > product->flops() / 2 / kRowLanes) {
+        return {};
+    }
     return std::make_shared<const ProductPass>(*product, ways.front());
 }
 

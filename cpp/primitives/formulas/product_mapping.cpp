@@ -21,10 +21,15 @@ constexpr std::int64_t kLongestDepth = 256;
 constexpr std::int64_t kLongestTransposedDepth = 128;
 
 // Cycles of a byte that is packed, of a call, and how much longer arithmetic takes on a B whose
-// rows are far apart, where it is used again and again.
+// rows are far apart, where it is used again and again, and on a transposed A that comes from
+// memory (measured: 2.5 to 5).
 constexpr double kPackedByte = 0.3;
 constexpr double kCall = 60;
 constexpr double kFarRows = 1.15;
+constexpr double kFarColumns = 2.5;
+constexpr std::int64_t kFarApart = 4096;  // bytes: every row on a page of its own
+// Rows of a call on a B that streams.
+constexpr std::int64_t kStreamingRows = 40;
 
 using Indices = std::vector<ProductIndex>;
 using Stride = std::int64_t ProductIndex::*;
@@ -89,13 +94,18 @@ public:
         const double per_step = std::max(rows * vectors / machine_.fmas_per_cycle,
                                          (rows + vectors) / machine_.loads_per_cycle);
         const bool far = !way_.packs_b && extent_of(it_.rows) > kFewRows;
+        const double bytes_a = static_cast<double>(extent_of(it_.rows) * extent_of(it_.sums)) *
+                               static_cast<double>(size_of(it_.dtype));
+        const bool far_columns = transposes_ && bytes_a > kStreamedPartOfL2 * machine_.l2 &&
+                                 extent_of(it_.rows) * size_of(it_.dtype) > kFarApart;
+        const double waits = (far ? kFarRows : 1) * (far_columns ? kFarColumns : 1);
         const double steps = products / (rows * columns);
         const double sum = static_cast<double>(extent_of(it_.sums));
         double packed = 0;
         for (const auto* operand : {&made_.a, &made_.b, &made_.c}) {
             if (operand->has_value()) packed += static_cast<double>((*operand)->packed.bytes());
         }
-        return steps * per_step * (far ? kFarRows : 1) +
+        return steps * per_step * waits +
                steps / sum * (kCall + 2 * rows * vectors) + packed * kPackedByte;
     }
 
@@ -256,7 +266,8 @@ private:
         made.selections = {{}};
         made.classes = {{term()}};
         if (streams_) {
-            made_.schedule = std::string() + k_.letter + "2 " + n_.letter + ' ' + m_.letter + "32";
+            made_.schedule = std::string() + k_.letter + "2 " + n_.letter + ' ' + m_.letter +
+                             std::to_string(equal_part(m_.extent, kStreamingRows, 1));
         }
         weigh();
     }
