@@ -97,6 +97,7 @@ from dlprim.functions.rows.softmax import (
 from dlprim.kernel.brgemm import Brgemm, brgemm
 from dlprim.kernel.cache import kernel_cache_clear, kernel_cache_info, warmup
 from dlprim.kernel.machine import get_num_threads, isa, set_num_threads, threads
+from dlprim.lang import contract, define, einsum, matmul
 from dlprim.primitives.activations import Activations
 from dlprim.primitives.batch_norm import BatchNorm
 from dlprim.primitives.conv import Conv2d
@@ -145,10 +146,13 @@ __all__ = [
     "binary_cross_entropy_with_logits_backward",
     "brgemm",
     "concat",
+    "contract",
     "conv2d",
     "conv2d_backward",
+    "define",
     "dequantize",
     "dropout",
+    "einsum",
     "elu",
     "elu_backward",
     "embedding",
@@ -183,6 +187,7 @@ __all__ = [
     "log_softmax_backward",
     "lstm",
     "lstm_backward",
+    "matmul",
     "mish",
     "mish_backward",
     "mse_loss",

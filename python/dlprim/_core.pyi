@@ -246,6 +246,7 @@ class Formula:
         self,
         definition: Definition,
         parameters: Sequence[npt.NDArray[Any]],
+        shapes: Mapping[str, Sequence[int]],
         given: Mapping[str, int],
         result_type: str,
     ) -> None: ...

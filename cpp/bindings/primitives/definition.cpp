@@ -36,10 +36,13 @@ DType float_type(const std::string& name, const py::array& array) {
 
 class Formula {
 public:
-    Formula(Definition definition, const Arrays& parameters, const Constants& given,
-            const std::string& result_type)
+    Formula(Definition definition, const Arrays& parameters, const Shapes& results,
+            const Constants& given, const std::string& result_type)
         : views_(views_of(definition, parameters)),
-          compiled_(std::move(definition), views_, given, parse_dtype(result_type)) {}
+          compiled_(std::move(definition), {.parameters = views_,
+                                            .results = results,
+                                            .given = given,
+                                            .result_type = parse_dtype(result_type)}) {}
 
     void run(const Arrays& parameters, const Arrays& results) const {
         std::vector<const void*> operands;
@@ -124,8 +127,9 @@ void register_definition(py::module_& module) {
     module.def("parse_definitions", &parse_definitions, py::arg("text"));
     module.def("parse_contraction", &parse_contraction, py::arg("text"));
     py::class_<Formula>(module, "Formula")
-        .def(py::init<Definition, const Arrays&, const Constants&, const std::string&>(),
-             py::arg("definition"), py::arg("parameters"), py::arg("given"),
+        .def(py::init<Definition, const Arrays&, const Shapes&, const Constants&,
+                      const std::string&>(),
+             py::arg("definition"), py::arg("parameters"), py::arg("shapes"), py::arg("given"),
              py::arg("result_type"))
         .def("run", &Formula::run, py::arg("parameters"), py::arg("results"))
         .def("results", &Formula::results)

@@ -11,9 +11,10 @@ namespace dlprim {
 namespace {
 
 // Vectors at most, with which a matrix is multiplied by sums along its rows, and the
-// multiplications of these in a cycle, about.
+// multiplications of these in a cycle and the cycles of a call, about.
 constexpr std::int64_t kFewVectors = 7;
 constexpr double kRowLanes = 16;
+constexpr double kRowCall = 500;
 
 BoundIndex bound(const IndexRange& range) { return {range.name, range.extent, range.reduced}; }
 
@@ -26,7 +27,7 @@ std::shared_ptr<const ProductPass> product_of(const BoundStatement& statement) {
     const bool few = std::min(extent_of(product->rows), extent_of(product->columns)) <= kFewVectors;
     const ProductIndex& inner = product->sums.back();
     if (few && inner.a == 1 && inner.b == 1 &&
-        ways.front().cycles > product->flops() / 2 / kRowLanes) {
+        ways.front().cycles > product->flops() / 2 / kRowLanes + kRowCall) {
         return {};
     }
     return std::make_shared<const ProductPass>(*product, ways.front());
@@ -165,16 +166,20 @@ private:
     Place result_;
 };
 
-CompiledDefinition::CompiledDefinition(Definition definition,
-                                       const std::vector<TensorView>& parameters,
-                                       const Constants& given, DType result_type)
+CompiledDefinition::CompiledDefinition(Definition definition, const Arrays& arrays)
     : definition_(std::move(definition)), symbols_(checked(definition_)) {
+    const DType result_type = arrays.result_type;
     Shapes shapes;
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-        shapes[parameters[i].name] = parameters[i].shape;
-        arrays_.push_back({parameters[i], {Place::Of::parameter, static_cast<std::int64_t>(i)}});
+    for (std::size_t i = 0; i < arrays.parameters.size(); ++i) {
+        const TensorView& parameter = arrays.parameters[i];
+        shapes[parameter.name] = parameter.shape;
+        arrays_.push_back({parameter, {Place::Of::parameter, static_cast<std::int64_t>(i)}});
     }
-    ranges_ = ranges_of(definition_, symbols_, shapes, given);
+    for (const auto& [name, shape] : arrays.results) {
+        const auto tensor = symbols_.tensors.find(name);
+        if (tensor != symbols_.tensors.end() && tensor->second.is_in_out) shapes[name] = shape;
+    }
+    ranges_ = ranges_of(definition_, symbols_, shapes, arrays.given);
     for (const std::string& name : definition_.returns) {
         const auto number = static_cast<std::int64_t>(results_.size());
         results_.push_back(dense_view(name, result_type, ranges_.shapes.at(name)));

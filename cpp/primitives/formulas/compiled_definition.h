@@ -37,10 +37,18 @@ TensorView dense_view(std::string name, DType dtype, const Shape& shape);
 
 class CompiledDefinition {
 public:
-    // `parameters` in the definition's order; `given` as ranges_of() has it. Results are dense and
-    // of `result_type`. Throws std::invalid_argument for what cannot be compiled, as a sentence.
-    CompiledDefinition(Definition definition, const std::vector<TensorView>& parameters,
-                       const Constants& given, DType result_type);
+    // What is known besides the definition: its parameters in their order, shapes of results that
+    // it adds to or reads (of others they are not looked at), `given` as ranges_of() has it. Results
+    // are dense.
+    struct Arrays {
+        std::vector<TensorView> parameters = {};
+        Shapes results = {};
+        Constants given = {};
+        DType result_type = DType::f32;
+    };
+
+    // Throws std::invalid_argument for what cannot be compiled, as a sentence.
+    CompiledDefinition(Definition definition, const Arrays& arrays);
 
     const std::vector<TensorView>& results() const { return results_; }
     // Whether a result's array is read: the definition adds to it, or reads it before it is written.

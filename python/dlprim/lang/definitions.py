@@ -19,7 +19,7 @@ _MOST_COMPILED = 64
 
 
 def _readable(name: str, value: Any) -> Array:
-    """``value`` as the core can read it: in place, but where strides are negative or no multiple."""
+    """``value`` in place, or a copy where strides are negative or no multiple of an element."""
     if isinstance(value, float | int):
         return np.asarray(value, np.float32)
     array = float_view(name, value)
@@ -47,10 +47,11 @@ class CompiledFormula:
         definition: _core.Definition,
         arrays: Sequence[Array],
         sizes: Mapping[str, int],
+        shapes: Mapping[str, tuple[int, ...]],
     ) -> None:
         is_half = bool(arrays) and all(array.itemsize == 2 for array in arrays)
         result_type = "bfloat16" if is_half else "float32"
-        self._formula = _core.Formula(definition, arrays, dict(sizes), result_type)
+        self._formula = _core.Formula(definition, arrays, dict(shapes), dict(sizes), result_type)
         self._names = definition.parameters
         self._results = [
             (name, _dtype_of(dtype), shape, is_read)
@@ -127,7 +128,7 @@ class Definition:
         """
         self._require_count(len(arrays))
         views = [_readable(*it) for it in zip(self.parameters, arrays, strict=True)]
-        return self._compiled_for(views, sizes)._run(views, out)
+        return self._compiled_for(views, sizes, self._shapes_of(out))._run(views, out)
 
     def compile(
         self, *shapes: Sequence[int], dtype: npt.DTypeLike = np.float32, **sizes: int
@@ -135,7 +136,7 @@ class Definition:
         """The definition for C-contiguous arrays of these shapes, ready to be called."""
         self._require_count(len(shapes))
         views = [np.empty(tuple(shape), dtype) for shape in shapes]
-        return self._compiled_for(views, sizes)
+        return self._compiled_for(views, sizes, ())
 
     def _require_count(self, count: int) -> None:
         if count != len(self.parameters):
@@ -144,14 +145,26 @@ class Definition:
                 f"{len(self.parameters)}: {', '.join(self.parameters)}"
             )
 
-    def _compiled_for(self, arrays: Sequence[Array], sizes: Mapping[str, int]) -> CompiledFormula:
+    def _shapes_of(self, out: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Names and shapes of the results that the caller holds."""
+        outs = [out] if isinstance(out, np.ndarray) else out or []
+        pairs = zip(self.returns, outs, strict=False)
+        return tuple((name, it.shape) for name, it in pairs if isinstance(it, np.ndarray))
+
+    def _compiled_for(
+        self,
+        arrays: Sequence[Array],
+        sizes: Mapping[str, int],
+        shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    ) -> CompiledFormula:
         key = (
             tuple((array.shape, array.strides, array.dtype.num) for array in arrays),
             tuple(sizes.items()),
+            shapes,
         )
         compiled = self._compiled.get(key)
         if compiled is None:
-            compiled = CompiledFormula(self._definition, arrays, sizes)
+            compiled = CompiledFormula(self._definition, arrays, sizes, dict(shapes))
             self._compiled[key] = compiled
             if len(self._compiled) > _MOST_COMPILED:
                 self._compiled.popitem(last=False)
