@@ -192,14 +192,17 @@ CALLS: dict[str, dict[str, Any]] = {
     "AvgPool2d": {"shape": IMAGE, "kernel": 2, "stride": 2, "padding": 0,
                   "count_include_pad": True},
     "GlobalAvgPool2d": {"shape": IMAGE, "layout": "NHWC", "dtype": "float32", "groups": 1},
+    "matmul": {"a": ones(N, C), "b": ones(C, K), "out": ones(N, K)},
     "set_num_threads": {"n": 1},
     "threads": {"n": 1},
     "set_conv_algorithm": {"algorithm": "auto"},
     "warmup": {"specs": [{"m": 4, "n": 4, "k": 4}]},
 }  # fmt: skip
-# Of no argument that could be wrong, or one that takes seconds: `tune` has tests of its own.
+# Of no argument that could be wrong, one that takes seconds, or any number of arrays: `tune` and
+# formulas have tests of their own.
 OTHERS = {"get_conv_algorithm", "get_num_threads", "isa", "kernel_cache_clear", "kernel_cache_info"}
 OTHERS |= {"lstm_backward", "gru_backward", "tune", "__version__"}
+OTHERS |= {"contract", "define", "einsum"}
 assert len(WRONG) >= 40
 assert set(CALLS) | OTHERS == set(dlprim.__all__)
 

@@ -230,6 +230,7 @@ def softmax_cross_entropy(
     out: npt.NDArray[Any] | None,
     terms: tuple[Any, ...],
 ) -> float: ...
+
 class Definition:
     @property
     def name(self) -> str: ...

@@ -55,8 +55,9 @@ TensorView dense_view(std::string name, DType dtype, const Shape& shape) {
 class CompiledDefinition::Binding {
 public:
     Binding(CompiledDefinition& definition, int number)
-        : it_(definition), number_(number), statement_(definition.definition_.statements.at(
-                                                static_cast<std::size_t>(number))) {
+        : it_(definition),
+          number_(number),
+          statement_(definition.definition_.statements.at(static_cast<std::size_t>(number))) {
         for (const IndexRange& range :
              definition.ranges_.statements.at(static_cast<std::size_t>(number))) {
             bound_.indices.push_back(bound(range));
@@ -142,8 +143,8 @@ private:
             bool outside = false;
             for (std::size_t i = 0; i < places.size(); ++i) {
                 ranges.push_back(range_of(places[i]));
-                outside = outside || ranges.back().first < 0 ||
-                          ranges.back().last >= array.view.shape[i];
+                outside =
+                    outside || ranges.back().first < 0 || ranges.back().last >= array.view.shape[i];
             }
             if (outside) {
                 array = it_.padded(array, ranges, number_);
@@ -225,8 +226,8 @@ CompiledDefinition::Array CompiledDefinition::padded(const Array& array,
     for (std::size_t i = 0; i < places.size(); ++i) {
         const std::int64_t first = std::max<std::int64_t>(places[i].first, 0);
         const std::int64_t last = std::min(places[i].last, array.view.shape[i] - 1);
-        copy.indices.push_back({.name = std::to_string(i),
-                                .extent = std::max<std::int64_t>(last - first + 1, 0)});
+        copy.indices.push_back(
+            {.name = std::to_string(i), .extent = std::max<std::int64_t>(last - first + 1, 0)});
         from.offset += first * array.view.strides[i];
         from.strides.push_back(array.view.strides[i]);
         copy.result.offset += (first - places[i].first) * made.view.strides[i];
@@ -235,9 +236,11 @@ CompiledDefinition::Array CompiledDefinition::padded(const Array& array,
     }
     copy.operands = {from};
     made.place = scratch(elements * size_of(array.view.dtype));
-    steps_.push_back(std::make_shared<const Step>(
-        Step{RowStatement(copy), {array.place}, made.place,
-             elements * size_of(array.view.dtype), number}));
+    steps_.push_back(std::make_shared<const Step>(Step{RowStatement(copy),
+                                                       {array.place},
+                                                       made.place,
+                                                       elements * size_of(array.view.dtype),
+                                                       number}));
     return made;
 }
 
@@ -251,9 +254,9 @@ void CompiledDefinition::add_statement(int number) {
             operands.push_back(places.at(static_cast<std::size_t>(operand)));
         }
         const bool is_last = &link == &chain.back();
-        const Place result =
-            is_last ? binding.result()
-                    : scratch(link.elements * size_of(link.statement.result.dtype));
+        const Place result = is_last
+                                 ? binding.result()
+                                 : scratch(link.elements * size_of(link.statement.result.dtype));
         add_step(link, operands, result, number);
         places.push_back(result);
     }
@@ -263,8 +266,8 @@ void CompiledDefinition::add_step(const ChainStep& link, const std::vector<Place
                                   const Place& result, int number) {
     flops_ += operations(link.statement);
     if (auto product = product_of(link.statement)) {
-        steps_.push_back(std::make_shared<const Step>(
-            Step{std::move(product), operands, result, 0, number}));
+        steps_.push_back(
+            std::make_shared<const Step>(Step{std::move(product), operands, result, 0, number}));
     } else {
         steps_.push_back(std::make_shared<const Step>(
             Step{RowStatement(link.statement), operands, result, 0, number}));

@@ -38,8 +38,8 @@ TensorView dense_view(std::string name, DType dtype, const Shape& shape);
 class CompiledDefinition {
 public:
     // What is known besides the definition: its parameters in their order, shapes of results that
-    // it adds to or reads (of others they are not looked at), `given` as ranges_of() has it. Results
-    // are dense.
+    // it adds to or reads (of others they are not looked at), `given` as ranges_of() has it.
+    // Results are dense.
     struct Arrays {
         std::vector<TensorView> parameters = {};
         Shapes results = {};
@@ -51,7 +51,8 @@ public:
     CompiledDefinition(Definition definition, const Arrays& arrays);
 
     const std::vector<TensorView>& results() const { return results_; }
-    // Whether a result's array is read: the definition adds to it, or reads it before it is written.
+    // Whether a result's array is read: the definition adds to it, or reads it before it is
+    // written.
     bool is_in_out(std::size_t result) const;
     double flops() const { return flops_; }
 

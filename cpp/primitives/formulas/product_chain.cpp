@@ -146,9 +146,9 @@ private:
         ChainStep step{.statement = whole_};
         // What an earlier step has summed.
         for (std::size_t i = 0; i < indices(); ++i) {
-            const bool was_there = std::any_of(
-                whole_.operands.begin(), whole_.operands.end(),
-                [&](const BoundOperand& operand) { return operand.strides[i] != 0; });
+            const bool was_there =
+                std::any_of(whole_.operands.begin(), whole_.operands.end(),
+                            [&](const BoundOperand& operand) { return operand.strides[i] != 0; });
             if (was_there && is_reduced(i) && !is_kept(i, factors_)) {
                 step.statement.indices[i].extent = 1;
             }

@@ -105,8 +105,8 @@ public:
         for (const auto* operand : {&made_.a, &made_.b, &made_.c}) {
             if (operand->has_value()) packed += static_cast<double>((*operand)->packed.bytes());
         }
-        return steps * per_step * waits +
-               steps / sum * (kCall + 2 * rows * vectors) + packed * kPackedByte;
+        return steps * per_step * waits + steps / sum * (kCall + 2 * rows * vectors) +
+               packed * kPackedByte;
     }
 
     ProductMapping mapping() {

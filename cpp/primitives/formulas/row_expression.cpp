@@ -186,7 +186,7 @@ private:
             if (rest % 2 == 1) product = product * factor;
             if (rest > 1) factor = factor * factor;
         }
-        return is_negative != number < 0 ? 1.0F / product : product;
+        return is_negative != (number < 0) ? 1.0F / product : product;
     }
 
     RowBuilder& row_;

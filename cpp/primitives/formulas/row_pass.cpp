@@ -84,7 +84,7 @@ public:
         RowValue before = 0;
         if (reads_result()) {
             before = roles_.kind == RowWalk::along_rows ? row_.per_row()
-                                                         : row_.tensor(statement_.result.dtype);
+                                                        : row_.tensor(statement_.result.dtype);
         }
         RowValue all = value_at(0);
         for (std::int64_t i = 1; i < places; ++i) {

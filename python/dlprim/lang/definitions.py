@@ -178,11 +178,12 @@ class Definitions:
         self._definitions = {definition.name: definition for definition in definitions}
 
     def __getattr__(self, name: str) -> Definition:
-        try:
-            return self.__dict__["_definitions"][name]
-        except KeyError:
-            known = ", ".join(self.__dict__.get("_definitions", {}))
-            raise AttributeError(f"no definition is called {name}, expected {known}") from None
+        # A copy in the making has no attribute yet.
+        definitions: dict[str, Definition] = self.__dict__.get("_definitions", {})
+        if name not in definitions:
+            known = ", ".join(definitions)
+            raise AttributeError(f"no definition is called {name}, expected {known}")
+        return definitions[name]
 
     def __iter__(self) -> Iterator[Definition]:
         return iter(self._definitions.values())

@@ -52,7 +52,8 @@ def einsum(subscripts: str, *arrays: Any, out: Any = None) -> Array:
         view if len(axes) == view.ndim else _without(view, axes)
         for view, axes in zip(views, kept, strict=True)
     ]
-    return definition(*squeezed, out=out, **letters)
+    result: Array = definition(*squeezed, out=out, **letters)
+    return result
 
 
 def matmul(a: Any, b: Any, out: Any = None) -> Array:
@@ -70,6 +71,13 @@ def matmul(a: Any, b: Any, out: Any = None) -> Array:
     -------
     ndarray
         (..., m, n), without m where a is a vector and without n where b is one.
+
+    Raises
+    ------
+    ValueError
+        Where shapes do not fit.
+    TypeError
+        For an array that is neither float32 nor bfloat16.
     """
     a, b = float_view("a", a), float_view("b", b)
     for name, operand in (("a", a), ("b", b)):
