@@ -109,6 +109,8 @@ TEST_CASE("leases of many threads never overlap") {
 
 TEST_CASE("who shares a pool gets what another one has returned, and the last takes it along") {
     std::shared_ptr<WorkspacePool> one = WorkspacePool::shared();
+    // Another suite of the same process may have asked for one that lasts.
+    const long lasting = one.use_count() - 1;
     const std::weak_ptr<WorkspacePool> seen = one;
     std::shared_ptr<WorkspacePool> other = WorkspacePool::shared();
     const char* first = nullptr;
@@ -119,7 +121,7 @@ TEST_CASE("who shares a pool gets what another one has returned, and the last ta
     one.reset();
     CHECK(Lease(*other, 500).data() == first);
     other.reset();
-    CHECK(seen.expired());
+    CHECK(seen.use_count() == lasting);
 }
 
 // Whether children that do `call` come to an end while another thread of the parent is at it.
