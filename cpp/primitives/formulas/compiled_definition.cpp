@@ -136,7 +136,8 @@ private:
         std::vector<AffineSum> places = places_of(from);
         const bool is_empty = std::any_of(bound_.indices.begin(), bound_.indices.end(),
                                           [](const BoundIndex& it) { return it.extent == 0; });
-        if (from.may_lie_outside && !is_empty) {
+        // Without "?" it is a branch that is not always taken, but always read.
+        if (!is_empty) {
             std::vector<PlaceRange> ranges;
             bool outside = false;
             for (std::size_t i = 0; i < places.size(); ++i) {

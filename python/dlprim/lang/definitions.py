@@ -66,7 +66,7 @@ class CompiledFormula:
         outs = out if len(self._results) > 1 and out is not None else [out] * len(self._results)
         if len(outs) != len(self._results):
             raise ValueError(f"out has {len(outs)} arrays, expected {len(self._results)}")
-        written = []
+        written: list[Array] = []
         for (name, dtype, shape, is_read), given in zip(self._results, outs, strict=True):
             if is_read and given is None:
                 raise ValueError(
@@ -76,7 +76,12 @@ class CompiledFormula:
                 written.append(aligned(shape, dtype))
                 continue
             operands = dict(zip(self._names, arrays, strict=True))
-            written.append(result_array(given, shape, operands, dtype))
+            array = result_array(given, shape, operands, dtype)
+            if any(np.may_share_memory(array, it) for it in written):
+                raise ValueError(
+                    f"{name} shares memory with another result, expected separate arrays"
+                )
+            written.append(array)
         self._formula.run(arrays, written)
         return written[0] if len(written) == 1 else tuple(written)
 

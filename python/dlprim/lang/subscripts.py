@@ -75,6 +75,9 @@ def matmul(a: Any, b: Any, out: Any = None) -> Array:
     for name, operand in (("a", a), ("b", b)):
         if operand.ndim == 0:
             raise ValueError(f"{name} is a number, expected a vector, a matrix or several matrices")
+    terms, extent = a.shape[-1], b.shape[0 if b.ndim == 1 else -2]
+    if extent != terms:
+        raise ValueError(f"b has {extent} rows, expected {terms} as a has columns")
     left = "k" if a.ndim == 1 else "...mk"
     right = "k" if b.ndim == 1 else "...kn"
     row, column = "" if a.ndim == 1 else "m", "" if b.ndim == 1 else "n"
@@ -104,11 +107,7 @@ def _prepared(
                     f"expected {known} as before"
                 )
     kept = [
-        tuple(
-            axis
-            for axis, letter in enumerate(term)
-            if shape[axis] == extents[letter] or len(shape) != len(set(term))
-        )
+        tuple(axis for axis, letter in enumerate(term) if shape[axis] == extents[letter])
         for term, shape in zip(terms, shapes, strict=True)
     ]
     names = {letter: f"i{number}" for number, letter in enumerate(extents)}
