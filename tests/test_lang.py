@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import dlprim
+from guarded import guarded
 
 RNG = np.random.default_rng(7)
 
@@ -166,6 +167,13 @@ def test_definitions_of_several_statements() -> None:
     np.testing.assert_array_equal(fc(x, w, b), layers.fcrelu(x, w, b))
 
 
+def test_sizes_may_have_any_name_and_scalars_any_type() -> None:
+    x = normal(8)
+    np.testing.assert_array_equal(dlprim.contract("y(out) = x(out)", x, sizes={"out": 8}), x)
+    scaled = dlprim.define("def f(float a, float(N) x) -> (y) { y(i) = a * x(i) }").f
+    np.testing.assert_array_equal(scaled(np.int64(2), x), 2 * x)
+
+
 def test_threads_get_the_same_bits() -> None:
     a, b = normal(4, 200, 150), normal(4, 150, 170)
     with dlprim.threads(1):
@@ -213,9 +221,52 @@ def test_what_is_refused(call: Any, message: str) -> None:
 
 
 def test_types_are_named() -> None:
+    x = normal(5, 5)
+    with pytest.raises(TypeError, match="formula is of type int"):
+        dlprim.contract(3, x)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="subscripts is of type ndarray"):
+        dlprim.einsum(x, x)
+    with pytest.raises(TypeError, match=r"size i is '5', expected an integer"):
+        dlprim.contract("y(i) +=! x(i,j)", x, sizes={"i": "5"})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="out is of type int, expected a sequence of 2 arrays"):
+        dlprim.define(LAYERS).moments(x, out=3)
+    with pytest.raises(ValueError, match=r"would have 4[0-9]+ elements"):
+        dlprim.contract("y(i) = x?(2000000000*i, 0)", x, sizes={"i": 3})
     with pytest.raises(TypeError, match="operand 0 has dtype float64"):
         dlprim.einsum("ij->i", np.ones((2, 2)))
     with pytest.raises(TypeError, match="x has dtype int64"):
         dlprim.contract("y(i) +=! x(i,j)", np.ones((2, 2), np.int64))
     with pytest.raises(AttributeError, match="no definition is called missing"):
         _ = dlprim.define("def f(float(N) x) -> (y) { y(n) = x(n) }").missing
+
+
+@pytest.mark.parametrize("edge", ["begin", "end"])
+def test_branches_read_nothing_outside(edge: str) -> None:
+    x = guarded(2048, edge)
+    x[:] = np.arange(2048)
+    behind = dlprim.contract("y(i) = i < 2048 ? x(i) : 7 where i in 0:4096", x)
+    np.testing.assert_array_equal(behind[:2048], x)
+    assert np.all(behind[2048:] == 7)
+    before = dlprim.contract("y(i) = i >= 1500 ? x(i - 1500) : 7 where i in 0:2048", x)
+    np.testing.assert_array_equal(before[1500:], x[:548])
+    assert np.all(before[:1500] == 7)
+
+
+def test_diagonals_broadcast() -> None:
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((3, 3, 1)).astype(np.float32)
+    b = rng.standard_normal(5).astype(np.float32)
+    expected = np.einsum("iij,j->ij", a, b)
+    np.testing.assert_allclose(dlprim.einsum("iij,j->ij", a, b), expected, rtol=1e-6)
+
+
+def test_matmul_does_not_broadcast_what_it_sums_over() -> None:
+    with pytest.raises(ValueError, match=r"^b has 4 rows, expected 1 as a has columns"):
+        dlprim.matmul(np.ones((2, 1), np.float32), np.ones((4, 5), np.float32))
+
+
+def test_results_are_separate() -> None:
+    layers = dlprim.define("def f(float(N) x) -> (a, b) { a(i) = x(i)\n b(i) = 2 * x(i) }")
+    x, out = np.ones(4, np.float32), np.ones(4, np.float32)
+    with pytest.raises(ValueError, match="b shares memory with another result, expected"):
+        layers.f(x, out=(out, out))

@@ -114,6 +114,7 @@ private:
 
 void register_definition(py::module_& module) {
     py::class_<Definition>(module, "Definition")
+        .def(py::init(&parse_contraction), py::arg("formula"))
         .def_readonly("name", &Definition::name)
         .def_property_readonly("parameters",
                                [](const Definition& it) {
@@ -125,7 +126,6 @@ void register_definition(py::module_& module) {
                                })
         .def_readonly("returns", &Definition::returns);
     module.def("parse_definitions", &parse_definitions, py::arg("text"));
-    module.def("parse_contraction", &parse_contraction, py::arg("text"));
     py::class_<Formula>(module, "Formula")
         .def(py::init<Definition, const Arrays&, const Shapes&, const Constants&,
                       const std::string&>(),

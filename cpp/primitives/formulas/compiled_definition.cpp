@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 #include <utility>
 
 #include "lang/affine.h"
@@ -15,6 +16,9 @@ namespace {
 constexpr std::int64_t kFewVectors = 7;
 constexpr double kRowLanes = 16;
 constexpr double kRowCall = 500;
+
+// Elements of a copy with zeros around it.
+constexpr std::int64_t kMostPadded = std::int64_t{1} << 31;
 
 BoundIndex bound(const IndexRange& range) { return {range.name, range.extent, range.reduced}; }
 
@@ -138,7 +142,8 @@ private:
         std::vector<AffineSum> places = places_of(from);
         const bool is_empty = std::any_of(bound_.indices.begin(), bound_.indices.end(),
                                           [](const BoundIndex& it) { return it.extent == 0; });
-        if (from.may_lie_outside && !is_empty) {
+        // Without "?" it is a branch that is not always taken, but always read.
+        if (!is_empty) {
             std::vector<PlaceRange> ranges;
             bool outside = false;
             for (std::size_t i = 0; i < places.size(); ++i) {
@@ -232,7 +237,12 @@ CompiledDefinition::Array CompiledDefinition::padded(const Array& array,
         from.strides.push_back(array.view.strides[i]);
         copy.result.offset += (first - places[i].first) * made.view.strides[i];
         copy.result.strides.push_back(made.view.strides[i]);
-        elements *= shape[i];
+        elements = checked_product(elements, shape[i]);
+    }
+    if (elements > kMostPadded) {
+        throw std::invalid_argument("a copy of " + array.view.name +
+                                    " with zeros around it would have " + std::to_string(elements) +
+                                    " elements, expected at most 2^31");
     }
     copy.operands = {from};
     made.place = scratch(elements * size_of(array.view.dtype));

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from numbers import Real
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -15,18 +17,42 @@ from dlprim.arguments.arrays import Array, aligned, contiguous, result_array
 from dlprim.arguments.floats import bfloat16_dtype, float_view
 
 # Shapes that a definition stays compiled for.
-_MOST_COMPILED = 64
+_MOST_COMPILED = 32
 
 
 def _readable(name: str, value: Any) -> Array:
     """``value`` in place, or a copy where strides are negative or no multiple of an element."""
-    if isinstance(value, float | int):
+    if isinstance(value, Real):
         return np.asarray(value, np.float32)
     array = float_view(name, value)
     size = array.itemsize
     if array.flags.aligned and all(it >= 0 and it % size == 0 for it in array.strides):
         return array
     return contiguous(array)
+
+
+def _results_in(out: Any, count: int) -> Sequence[Any]:
+    """One array, or None, for each result."""
+    if count == 1:
+        return [out]
+    if out is None:
+        return [None] * count
+    if not isinstance(out, list | tuple):
+        kind = type(out).__name__
+        raise TypeError(f"out is of type {kind}, expected a sequence of {count} arrays")
+    if len(out) != count:
+        raise ValueError(f"out has {len(out)} arrays, expected {count}")
+    return out
+
+
+def _integers(sizes: Mapping[str, Any]) -> dict[str, int]:
+    checked = {}
+    for name, size in sizes.items():
+        try:
+            checked[name] = index(size)
+        except TypeError:
+            raise TypeError(f"size {name} is {size!r}, expected an integer") from None
+    return checked
 
 
 def _dtype_of(name: str) -> np.dtype[Any]:
@@ -64,10 +90,8 @@ class CompiledFormula:
         return self._run([_readable(*it) for it in zip(self._names, arrays, strict=True)], out)
 
     def _run(self, arrays: Sequence[Array], out: Any) -> Any:
-        outs = out if len(self._results) > 1 and out is not None else [out] * len(self._results)
-        if len(outs) != len(self._results):
-            raise ValueError(f"out has {len(outs)} arrays, expected {len(self._results)}")
-        written = []
+        outs = _results_in(out, len(self._results))
+        written: list[Array] = []
         for (name, dtype, shape, is_read), given in zip(self._results, outs, strict=True):
             if is_read and given is None:
                 raise ValueError(
@@ -77,7 +101,12 @@ class CompiledFormula:
                 written.append(aligned(shape, dtype))
                 continue
             operands = dict(zip(self._names, arrays, strict=True))
-            written.append(result_array(given, shape, operands, dtype))
+            array = result_array(given, shape, operands, dtype)
+            if any(np.may_share_memory(array, it) for it in written):
+                raise ValueError(
+                    f"{name} shares memory with another result, expected separate arrays"
+                )
+            written.append(array)
         self._formula.run(arrays, written)
         return written[0] if len(written) == 1 else tuple(written)
 
@@ -126,9 +155,13 @@ class Definition:
         ndarray, or a tuple of them
             bfloat16 where all arrays are, else float32.
         """
+        return self._run(arrays, out, sizes)
+
+    def _run(self, arrays: Sequence[Any], out: Any, sizes: Mapping[str, int]) -> Any:
         self._require_count(len(arrays))
         views = [_readable(*it) for it in zip(self.parameters, arrays, strict=True)]
-        return self._compiled_for(views, sizes, self._shapes_of(out))._run(views, out)
+        compiled = self._compiled_for(views, _integers(sizes), self._shapes_of(out))
+        return compiled._run(views, out)
 
     def compile(
         self, *shapes: Sequence[int], dtype: npt.DTypeLike = np.float32, **sizes: int
@@ -136,7 +169,7 @@ class Definition:
         """The definition for C-contiguous arrays of these shapes, ready to be called."""
         self._require_count(len(shapes))
         views = [np.empty(tuple(shape), dtype) for shape in shapes]
-        return self._compiled_for(views, sizes, ())
+        return self._compiled_for(views, _integers(sizes), ())
 
     def _require_count(self, count: int) -> None:
         if count != len(self.parameters):
@@ -147,8 +180,7 @@ class Definition:
 
     def _shapes_of(self, out: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Names and shapes of the results that the caller holds."""
-        outs = [out] if isinstance(out, np.ndarray) else out or []
-        pairs = zip(self.returns, outs, strict=False)
+        pairs = zip(self.returns, _results_in(out, len(self.returns)), strict=True)
         return tuple((name, it.shape) for name, it in pairs if isinstance(it, np.ndarray))
 
     def _compiled_for(
@@ -192,7 +224,7 @@ class Definitions:
         return [*super().__dir__(), *self._definitions]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def define(text: str) -> Definitions:
     """Layers from their formulas, in the notation of Tensor Comprehensions (arXiv 1802.04730).
 
@@ -230,10 +262,10 @@ def define(text: str) -> Definitions:
     return Definitions([Definition(it) for it in _core.parse_definitions(text)])
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def contraction(formula: str) -> Definition:
     """One statement as a definition whose parameters are its tensors in order of appearance."""
-    return Definition(_core.parse_contraction(formula))
+    return Definition(_core.Definition(formula))
 
 
 def contract(
@@ -268,5 +300,7 @@ def contract(
     >>> dlprim.contract("y(n,k) +=! x(n,c) * w(k,c)", x, w).shape
     (2, 4)
     """
-    result: Array = contraction(formula)(*arrays, out=out, **(sizes or {}))
+    if not isinstance(formula, str):
+        raise TypeError(f"formula is of type {type(formula).__name__}, expected a str")
+    result: Array = contraction(formula)._run(arrays, out, sizes or {})
     return result

@@ -46,13 +46,15 @@ def einsum(subscripts: str, *arrays: Any, out: Any = None) -> Array:
     >>> dlprim.einsum("bij,bjk->bik", a, b).shape
     (5, 2, 4)
     """
+    if not isinstance(subscripts, str):
+        raise TypeError(f"subscripts is of type {type(subscripts).__name__}, expected a str")
     views = [float_view(f"operand {i}", array) for i, array in enumerate(arrays)]
     letters, kept, definition = _prepared(subscripts, tuple(view.shape for view in views))
     squeezed = [
         view if len(axes) == view.ndim else _without(view, axes)
         for view, axes in zip(views, kept, strict=True)
     ]
-    result: Array = definition(*squeezed, out=out, **letters)
+    result: Array = definition._run(squeezed, out, letters)
     return result
 
 
@@ -83,6 +85,9 @@ def matmul(a: Any, b: Any, out: Any = None) -> Array:
     for name, operand in (("a", a), ("b", b)):
         if operand.ndim == 0:
             raise ValueError(f"{name} is a number, expected a vector, a matrix or several matrices")
+    terms, extent = a.shape[-1], b.shape[0 if b.ndim == 1 else -2]
+    if extent != terms:
+        raise ValueError(f"b has {extent} rows, expected {terms} as a has columns")
     left = "k" if a.ndim == 1 else "...mk"
     right = "k" if b.ndim == 1 else "...kn"
     row, column = "" if a.ndim == 1 else "m", "" if b.ndim == 1 else "n"
@@ -112,11 +117,7 @@ def _prepared(
                     f"expected {known} as before"
                 )
     kept = [
-        tuple(
-            axis
-            for axis, letter in enumerate(term)
-            if shape[axis] == extents[letter] or len(shape) != len(set(term))
-        )
+        tuple(axis for axis, letter in enumerate(term) if shape[axis] == extents[letter])
         for term, shape in zip(terms, shapes, strict=True)
     ]
     names = {letter: f"i{number}" for number, letter in enumerate(extents)}
