@@ -11,6 +11,9 @@
 namespace dlprim {
 namespace {
 
+// Squares of squares double what computing a value again costs.
+constexpr int kMostCost = 1 << 20;
+
 using Kind = RowPlace::Kind;
 
 // Operations that a value may take to be computed again rather than kept, in additions.
@@ -84,7 +87,8 @@ private:
             for_inputs(i, [&](int input) {
                 pass_[at(i)] = std::max(pass_[at(i)], ready_[at(input)]);
                 once = once && once_[at(input)];
-                if (!uniform_[at(input)]) costs_[at(i)] += costs_[at(input)];
+                if (uniform_[at(input)]) return;
+                costs_[at(i)] = std::min(costs_[at(i)] + costs_[at(input)], kMostCost);
             });
             if (plan_.is_listed && times[at(i)] == RowTime::result) pass_[at(i)] = 1;
             once_[at(i)] = once;
