@@ -11,13 +11,10 @@
 namespace dlprim {
 namespace {
 
-// Squares of squares double what computing a value again costs.
-constexpr int kMostCost = 1 << 20;
-
 using Kind = RowPlace::Kind;
 
-// Operations that a value may take to be computed again rather than kept, in additions.
-constexpr int kMostComputedAgain = 8;
+// Operations of a value, in additions, from which on it is kept rather than computed again.
+constexpr int kDear = 9;
 
 // Elements of a strip, at least: as many channels as blocks of activations have, so that a row of
 // one is a strip. Rather than have fewer, columns are loaded again for every row.
@@ -87,8 +84,7 @@ private:
             for_inputs(i, [&](int input) {
                 pass_[at(i)] = std::max(pass_[at(i)], ready_[at(input)]);
                 once = once && once_[at(input)];
-                if (uniform_[at(input)]) return;
-                costs_[at(i)] = std::min(costs_[at(i)] + costs_[at(input)], kMostCost);
+                if (!uniform_[at(input)]) costs_[at(i)] += std::min(costs_[at(input)], kDear);
             });
             if (plan_.is_listed && times[at(i)] == RowTime::result) pass_[at(i)] = 1;
             once_[at(i)] = once;
@@ -137,7 +133,7 @@ private:
             for_inputs(source(i), [&](int input) {
                 if (uniform_[at(input)]) return;
                 needed[at(input)] = true;
-                const bool is_dear = costs_[at(input)] > kMostComputedAgain;
+                const bool is_dear = costs_[at(input)] >= kDear;
                 if (pass_[at(input)] < pass && is_dear && !plan_.is_listed) {
                     if (kept_[at(input)] == kNoValue) kept_[at(input)] = plan_.kept_rows++;
                     needed_[at(pass_[at(input)])][at(input)] = true;
