@@ -12,7 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import held_isa
+# Before NumPy, which then reads what --isa says.
+from torch_peer import beside_torch
 
 # isort: split
 
@@ -20,8 +21,6 @@ import numpy as np
 
 import dlprim
 import harness
-import machine
-from torch_peer import load_torch
 
 SHAPES = Path(__file__).parent / "shapes" / "einsum.csv"
 Call = Callable[[], Any]
@@ -58,17 +57,7 @@ def verify(ours: Call, theirs: Call) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9, help="turns of each side per row")
-    parser.add_argument("--core", type=int, default=0, help="core to run on")
-    held_isa.add_to(parser)
-    options = parser.parse_args()
-    torch = load_torch(1)
-    if torch is None:
-        raise SystemExit("PyTorch is one of the other sides: pip install torch==2.13.0")
-    harness.pin(options.core)
-    dlprim.set_num_threads(1)
-    print(f"{dlprim.isa()} on {machine.cpu_name()}")
+    options, torch = beside_torch(argparse.ArgumentParser(description=__doc__))
     ratios = []
     for row in contractions():
         ours, numpy_side, torch_side = sides(torch, row)

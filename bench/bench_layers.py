@@ -11,16 +11,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import held_isa
+# Before NumPy, which then reads what --isa says.
+from torch_peer import beside_torch
 
 # isort: split
-import dlprim
-from harness import alternate, median_ratio, pin, repeats_for, seconds_per_call
+from harness import alternate, median_ratio, repeats_for, seconds_per_call
 from layer_case import Case
 from layer_flat import embedding_cases, flat_cases, optimizer_cases
 from layer_images import batch_norm_cases, mean_cases, pool_cases
 from machine import environment, stream_bandwidth
-from torch_peer import load_torch
 
 _SHAPES = {"bn 56x56x256": (8, 256, 56, 56), "bn 14x14x1024": (8, 1024, 14, 14)}
 
@@ -42,18 +41,10 @@ def cases(torch: Any, dtype: str, layout: str) -> list[Case]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--core", type=int, default=0)
-    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--dtype", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--layouts", nargs="+", default=["blocked", "NHWC"])
     parser.add_argument("--json", type=Path, help="append a record per row")
-    held_isa.add_to(parser)
-    options = parser.parse_args()
-    pin(options.core)
-    dlprim.set_num_threads(1)
-    torch = load_torch(1)
-    if torch is None:
-        raise SystemExit("PyTorch is not installed")
+    options, torch = beside_torch(parser)
     roof = stream_bandwidth()
     print(f"memory {roof * 1e-9:.1f} GB/s\n{'':46s} GB/s  of memory  x torch")
     for dtype in options.dtype:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-import held_isa
+# Before NumPy, which then reads what --isa says.
+from torch_peer import beside_torch, tensor_on
 
 # isort: split
 
@@ -17,8 +18,6 @@ import numpy as np
 
 import dlprim
 import harness
-import machine
-from torch_peer import load_torch, tensor_on
 
 SHAPES = ((256, 64), (16, 1024), (16384, 64), (4096, 1024), (256, 16384))
 Call = Callable[[], Any]
@@ -61,17 +60,7 @@ def verify(ours: Call, theirs: Call, dtype: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9, help="turns of each side per row")
-    parser.add_argument("--core", type=int, default=0, help="core to run on")
-    held_isa.add_to(parser)
-    options = parser.parse_args()
-    torch = load_torch(1)
-    if torch is None:
-        raise SystemExit("PyTorch is the other side: pip install torch==2.13.0")
-    harness.pin(options.core)
-    dlprim.set_num_threads(1)
-    print(f"{dlprim.isa()} on {machine.cpu_name()}")
+    options, torch = beside_torch(argparse.ArgumentParser(description=__doc__))
     for dtype in ("float32", "bfloat16"):
         for rows, columns in SHAPES:
             for name, pair in sides(torch, rows, columns, dtype).items():

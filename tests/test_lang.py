@@ -75,7 +75,7 @@ def test_einsum_of_bfloat16(case: tuple[Any, ...]) -> None:
     subscripts, *shapes = case
     halves = [dlprim.to_bfloat16(normal(*shape)) for shape in shapes]
     if halves[0].dtype == np.uint16:
-        pytest.skip("ml_dtypes is not installed")
+        pytest.skip("without ml_dtypes there is no bfloat16 array that einsum takes")
     exact = [array.astype(np.float64) for array in halves]
     found = dlprim.einsum(subscripts, *halves)
     assert found.dtype == halves[0].dtype
@@ -270,3 +270,33 @@ def test_results_are_separate() -> None:
     x, out = np.ones(4, np.float32), np.ones(4, np.float32)
     with pytest.raises(ValueError, match="b shares memory with another result, expected"):
         layers.f(x, out=(out, out))
+
+
+def test_equal_indices_need_equal_extents() -> None:
+    x, w = normal(8, 64), normal(32, 60)
+    with pytest.raises(
+        ValueError, match=r"w has a dimension 1 of 60, expected 64 as another dimension along c has"
+    ):
+        dlprim.contract("y(n,k) +=! x(n,c) * w(k,c)", x, w)
+    shorter = dlprim.contract("y(n,k) +=! x(n,c) * w(k,c) where c in 0:60", x, w)
+    np.testing.assert_allclose(shorter, x[:, :60] @ w.T, rtol=1e-4, atol=1e-4)
+
+
+def test_a_number_leaves_halves_halves() -> None:
+    layers = dlprim.define("def f(float a, float(N) x) -> (y) { y(i) = a * x(i) }")
+    halves = dlprim.to_bfloat16(normal(40))
+    if halves.dtype == np.uint16:
+        pytest.skip("without ml_dtypes there is no bfloat16 array that a formula takes")
+    assert layers.f(2, halves).dtype == halves.dtype
+    assert layers.f(2, normal(40)).dtype == np.float32
+
+
+def test_a_compiled_formula_says_which_arrays_it_takes() -> None:
+    layers = dlprim.define("def f(float(N,C) x, float(N,C) z) -> (y) { y(n,c) = x(n,c) - z(n,c) }")
+    compiled = layers.f.compile((2, 3), (2, 3))
+    with pytest.raises(TypeError, match=r"f was given 1 arrays, expected 2: x, z"):
+        compiled(normal(2, 3))
+    with pytest.raises(
+        ValueError, match=r"z is an array of shape \(3, 2\), strides \(2, 1\) and 4"
+    ):
+        compiled(normal(2, 3), normal(3, 2))

@@ -56,4 +56,7 @@ struct Definition {
     std::vector<Statement> statements = {};
 };
 
+// As parse_contraction() (parser.h) has it.
+Definition definition_of(std::string text, Statement only);
+
 }  // namespace dlprim

@@ -340,26 +340,7 @@ std::vector<Definition> parse_definitions(std::string_view text) {
 Statement parse_statement(std::string_view text) { return Parser(text).only_statement(); }
 
 Definition parse_contraction(std::string_view text) {
-    Definition made{.text = std::string(text)};
-    made.statements.push_back(parse_statement(text));
-    const Statement& statement = made.statements.front();
-    made.returns.push_back(statement.result);
-    const auto visit = [&](const auto& self, const Expression& tree) -> void {
-        const auto same = [&](const Parameter& it) { return it.name == tree.name; };
-        if (tree.kind == Kind::read && tree.name != statement.result &&
-            std::none_of(made.parameters.begin(), made.parameters.end(), same)) {
-            Parameter parameter{.name = tree.name, .position = tree.position};
-            for (std::size_t i = 0; i < tree.operands.size(); ++i) {
-                parameter.dimensions.push_back(
-                    {.kind = Kind::name, .name = tree.name + "." + std::to_string(i)});
-            }
-            made.parameters.push_back(std::move(parameter));
-        }
-        for (const Expression& operand : tree.operands) self(self, operand);
-    };
-    visit(visit, statement.value);
-    for (const Expression& read : statement.exists) visit(visit, read);
-    return made;
+    return definition_of(std::string(text), parse_statement(text));
 }
 
 }  // namespace dlprim

@@ -20,7 +20,8 @@ std::vector<Definition> parse_definitions(std::string_view text);
 Statement parse_statement(std::string_view text);
 
 // One statement as a definition: its parameters are the tensors that it reads, in order of
-// appearance, of no type and with sizes that no formula can name. A scalar is read as "a()".
+// appearance, of no type and with sizes that no formula can name: dimensions that the same index
+// alone goes along are equal. A scalar is read as "a()".
 Definition parse_contraction(std::string_view text);
 
 }  // namespace dlprim

@@ -230,9 +230,13 @@ void bind(const Definition& definition, const Parameter& parameter, const Shape&
                                           ? static_cast<std::int64_t>(size.number)
                                           : sizes.emplace(size.name, shape[i]).first->second;
         if (shape[i] == expected) continue;
+        const bool is_named = size.kind == Kind::name && size.name.front() != '.';
         refuse_at(definition.text, parameter.position, "The argument ", parameter.name,
                   " has a dimension ", i, " of ", shape[i], ", expected ",
-                  (size.kind == Kind::name ? size.name + " = " : ""), expected);
+                  (is_named ? size.name + " = " : ""), expected,
+                  (size.kind == Kind::name && !is_named
+                       ? " as another dimension along " + size.name.substr(1) + " has"
+                       : ""));
     }
 }
 

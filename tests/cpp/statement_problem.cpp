@@ -90,7 +90,7 @@ private:
     double named(const std::string& name, const Place& place) const {
         const auto& all = problem_.it.indices;
         const auto found = std::find_if(all.begin(), all.end(),
-                                        [&](const BoundIndex& i) { return i.name == name; });
+                                        [&](const IndexRange& i) { return i.name == name; });
         return static_cast<double>(place[static_cast<std::size_t>(found - all.begin())]);
     }
 

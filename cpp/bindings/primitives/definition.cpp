@@ -102,8 +102,18 @@ private:
                           given.shape == expected.shape && given.strides == expected.strides &&
                           (array.flags() & aligned) != 0;
         if (fits || (given.shape == expected.shape && array.size() == 0)) return;
-        throw py::value_error(expected.name +
-                              " is another array than the formula was compiled for");
+        throw py::value_error(expected.name + " is " + to_string(given, array.itemsize()) +
+                              ", expected " + to_string(expected, size_of(expected.dtype)) +
+                              " that the formula was compiled for");
+    }
+
+    // "an array of shape (2, 3), strides (3, 1) and 4 bytes an element"
+    static std::string to_string(const TensorView& view, py::ssize_t bytes) {
+        const auto tuple = [](const std::vector<std::int64_t>& numbers) {
+            return std::string(py::str(py::tuple(py::cast(numbers))));
+        };
+        return "an array of shape " + tuple(view.shape) + ", strides " + tuple(view.strides) +
+               " and " + std::to_string(bytes) + " bytes an element";
     }
 
     std::vector<TensorView> views_;

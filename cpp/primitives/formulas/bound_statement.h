@@ -5,20 +5,15 @@
 // places that are read from a tensor, are steps of their own in front of the statement.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "jit/dtype.h"
 #include "lang/definition.h"
+#include "lang/ranges.h"
 
 namespace dlprim {
-
-struct BoundIndex {
-    std::string name = {};
-    std::int64_t extent = 0;
-    bool reduced = false;
-};
 
 // Elements: from the first one of the array to the one where all indices are 0, and from there
 // along each index, as BoundStatement::indices has them. 0 for an index that it does not have.
@@ -29,7 +24,7 @@ struct BoundOperand {
 };
 
 struct BoundStatement {
-    std::vector<BoundIndex> indices = {};
+    std::vector<IndexRange> indices = {};
     BoundOperand result = {};
     std::vector<BoundOperand> operands = {};
     Reduction reduction = Reduction::none;
@@ -37,5 +32,24 @@ struct BoundStatement {
     // A read has no places, its `number` says which operand it is; a name is an index, by its name.
     Expression value = {};
 };
+
+// Without indices of one value, with the result's distances above 0, and with one index for two
+// wherever the outer one goes on where the inner one ends.
+void simplify(BoundStatement& statement);
+
+void remove_index(BoundStatement& statement, std::size_t index);
+// The last one; without a distance in any operand.
+std::size_t add_index(BoundStatement& statement, IndexRange index);
+
+// The values of an index that begin at `first`, so many.
+BoundStatement restricted(BoundStatement statement, std::size_t index, std::int64_t first,
+                          std::int64_t count);
+// As two: `part` values of it, and how often these are, which becomes the last index.
+BoundStatement cut(BoundStatement statement, std::size_t index, std::int64_t part);
+
+// Of all indices that are reduced, or of all others.
+std::int64_t extent_of(const BoundStatement& statement, bool reduced);
+// Instructions, about.
+std::int64_t length_of(const Expression& value);
 
 }  // namespace dlprim

@@ -20,8 +20,6 @@ constexpr double kRowCall = 500;
 // Elements of a copy with zeros around it.
 constexpr std::int64_t kMostPadded = std::int64_t{1} << 31;
 
-BoundIndex bound(const IndexRange& range) { return {range.name, range.extent, range.reduced}; }
-
 // The cheapest way to compute a statement as a product of matrices; null where rows are cheaper.
 std::shared_ptr<const ProductPass> product_of(const BoundStatement& statement) {
     const auto product = product_in(statement);
@@ -39,7 +37,7 @@ std::shared_ptr<const ProductPass> product_of(const BoundStatement& statement) {
 
 double operations(const BoundStatement& statement) {
     double product = 2;
-    for (const BoundIndex& index : statement.indices) product *= static_cast<double>(index.extent);
+    for (const IndexRange& index : statement.indices) product *= static_cast<double>(index.extent);
     return product;
 }
 
@@ -50,7 +48,7 @@ TensorView dense_view(std::string name, DType dtype, const Shape& shape) {
     std::int64_t stride = 1;
     for (std::size_t i = shape.size(); i-- > 0;) {
         made.strides[i] = stride;
-        stride *= std::max<std::int64_t>(shape[i], 1);
+        stride = checked_product(stride, std::max<std::int64_t>(shape[i], 1));
     }
     return made;
 }
@@ -62,10 +60,7 @@ public:
         : it_(definition),
           number_(number),
           statement_(definition.definition_.statements.at(static_cast<std::size_t>(number))) {
-        for (const IndexRange& range :
-             definition.ranges_.statements.at(static_cast<std::size_t>(number))) {
-            bound_.indices.push_back(bound(range));
-        }
+        bound_.indices = definition.ranges_.statements.at(static_cast<std::size_t>(number));
         bound_.reduction = statement_.reduction;
         bound_.initializes = statement_.initializes;
         bound_.value = expression(statement_.value);
@@ -109,7 +104,7 @@ private:
 
     std::int64_t extent_of(const std::string& index) const {
         const auto found = std::find_if(bound_.indices.begin(), bound_.indices.end(),
-                                        [&](const BoundIndex& it) { return it.name == index; });
+                                        [&](const IndexRange& it) { return it.name == index; });
         return found->extent;
     }
 
@@ -141,7 +136,7 @@ private:
         Array array = it_.array_of(from.name);
         std::vector<AffineSum> places = places_of(from);
         const bool is_empty = std::any_of(bound_.indices.begin(), bound_.indices.end(),
-                                          [](const BoundIndex& it) { return it.extent == 0; });
+                                          [](const IndexRange& it) { return it.extent == 0; });
         // Without "?" it is a branch that is not always taken, but always read.
         if (!is_empty) {
             std::vector<PlaceRange> ranges;
@@ -197,8 +192,8 @@ CompiledDefinition::CompiledDefinition(Definition definition, const Arrays& arra
         if (known) continue;
         const TensorView view = dense_view(name, result_type, shape);
         std::int64_t elements = 1;
-        for (const std::int64_t extent : shape) elements *= extent;
-        arrays_.push_back({view, scratch(elements * size_of(result_type))});
+        for (const std::int64_t extent : shape) elements = checked_product(elements, extent);
+        arrays_.push_back({view, scratch(checked_product(elements, size_of(result_type)))});
     }
     for (int i = 0; i < static_cast<int>(definition_.statements.size()); ++i) add_statement(i);
 }

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "lang/affine.h"
 #include "primitives/formulas/strided_product.h"
 
 namespace dlprim {
@@ -71,7 +72,7 @@ private:
                                            [&](const Factor& factor) { return has(factor, i); });
             if (!there || !is_kept(i, others)) continue;
             made.strides[i] = stride;
-            stride *= whole_.indices[i].extent;
+            stride = checked_product(stride, whole_.indices[i].extent);
         }
         return made;
     }
@@ -124,7 +125,7 @@ private:
     Factor add_step(const std::vector<Factor>& from, const BoundOperand& result) {
         ChainStep step{.statement = {.reduction = Reduction::sum}};
         for (std::size_t i = 0; i < indices(); ++i) {
-            BoundIndex index = whole_.indices[i];
+            IndexRange index = whole_.indices[i];
             index.reduced = result.strides[i] == 0;
             const bool there = std::any_of(from.begin(), from.end(),
                                            [&](const Factor& factor) { return has(factor, i); });
@@ -134,7 +135,8 @@ private:
         step.statement.result = result;
         step.elements = 1;
         for (std::size_t i = 0; i < indices(); ++i) {
-            if (result.strides[i] != 0) step.elements *= whole_.indices[i].extent;
+            if (result.strides[i] == 0) continue;
+            step.elements = checked_product(step.elements, whole_.indices[i].extent);
         }
         set_operands(step, from);
         steps_.push_back(std::move(step));
@@ -187,9 +189,9 @@ std::vector<ChainStep> chain_of(const BoundStatement& statement) {
     const auto factors = factors_of(statement);
     const auto& indices = statement.indices;
     const bool is_empty = std::any_of(indices.begin(), indices.end(),
-                                      [](const BoundIndex& it) { return it.extent == 0; });
+                                      [](const IndexRange& it) { return it.extent == 0; });
     const bool sums = std::any_of(indices.begin(), indices.end(),
-                                  [](const BoundIndex& it) { return it.reduced; });
+                                  [](const IndexRange& it) { return it.reduced; });
     if (factors && factors->operands.size() >= 2 && sums && !is_empty) {
         return Chain(statement, *factors).steps();
     }

@@ -12,6 +12,7 @@
 #include "jit/machine.h"
 #include "primitives/formulas/strided_product.h"
 #include "primitives/nest/contraction.h"
+#include "primitives/nest/loop_nest.h"
 #include "primitives/tensor/layout.h"
 
 namespace dlprim {
@@ -38,7 +39,7 @@ struct ProductMapping {
     // Its last loops, so many, are the products apart from each other.
     Contraction contraction = {};
     int outer_loops = 0;
-    std::string schedule = {};  // of the loops in front of these; empty: the cost model's choice
+    std::optional<Schedule> schedule = {};  // of all loops; none: the cost model's choice
 };
 
 // The ways that exist, from the cheapest on. None where there is no row or no sum that the kernel

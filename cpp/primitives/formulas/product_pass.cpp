@@ -14,25 +14,11 @@ namespace {
 // for one of them.
 std::vector<Schedule> candidates(const ProductMapping& mapping, const Contraction& whole,
                                  int count) {
+    if (mapping.schedule) return {*mapping.schedule};
     const auto inner_loops = static_cast<std::ptrdiff_t>(whole.loops.size()) - mapping.outer_loops;
     Contraction one = whole;
     one.loops.erase(one.loops.begin() + inner_loops, one.loops.end());
-    std::vector<Schedule> found;
-    if (mapping.schedule.empty()) {
-        found = ranked_schedules(one, this_machine(), count);
-    } else {
-        // Every loop that the order leaves out is outside.
-        Schedule schedule = parse_schedule(mapping.schedule);
-        for (const ContractionLoop& loop : one.loops) {
-            if (mapping.schedule.find(loop.letter) == std::string::npos) {
-                schedule.levels.insert(schedule.levels.begin(), {loop.letter, 1, true});
-            }
-            for (Level& level : schedule.levels) {
-                if (level.letter == loop.letter) level.parallel = !loop.sum;
-            }
-        }
-        found = {schedule};
-    }
+    std::vector<Schedule> found = ranked_schedules(one, this_machine(), count);
     for (Schedule& schedule : found) {
         for (auto loop = whole.loops.rbegin(); loop != whole.loops.rend() - inner_loops; ++loop) {
             schedule.levels.insert(schedule.levels.begin(), {loop->letter, 1, true});

@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-#include "primitives/formulas/statement_form.h"
+#include "primitives/formulas/bound_statement.h"
 
 namespace dlprim {
 namespace {
@@ -94,7 +94,7 @@ RowChoice choice_for(const BoundStatement& it, std::size_t column) {
     } else if (extent_of(it, true) > 1) {
         const auto taken = written_out(it, PassRoles::kNone, kMostPlaces);
         const auto reduced = std::count_if(it.indices.begin(), it.indices.end(),
-                                           [](const BoundIndex& index) { return index.reduced; });
+                                           [](const IndexRange& index) { return index.reduced; });
         const bool all = std::cmp_equal(taken.size(), reduced);
         choice.kind = all ? RowWalk::map : RowWalk::down_columns;
     }

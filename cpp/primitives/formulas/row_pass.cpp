@@ -157,7 +157,7 @@ RowPass::RowPass(const BoundStatement& statement, const PassRoles& roles)
     add_loops(statement, roles, named);
     const auto extent = [&](const char* role, std::size_t index) {
         if (index == PassRoles::kNone) return std::string();
-        const BoundIndex& it = statement.indices[index];
+        const IndexRange& it = statement.indices[index];
         return std::string(role) + it.name + " (" + std::to_string(it.extent) + ")";
     };
     described_ = extent("columns ", roles.column) + extent(", rows ", roles.row);

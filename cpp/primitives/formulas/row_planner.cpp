@@ -7,9 +7,9 @@
 #include <numeric>
 #include <utility>
 
+#include "primitives/formulas/bound_statement.h"
 #include "primitives/formulas/row_choice.h"
 #include "primitives/formulas/row_expression.h"
-#include "primitives/formulas/statement_form.h"
 #include "primitives/tensor/partition.h"
 
 namespace dlprim {
@@ -141,7 +141,7 @@ void RowPlanner::copy_operands(PlacedStatement& statement, std::size_t column) {
         for (std::size_t index = it.indices.size(); index-- > 0;) {
             if (copied.it.result.strides[index] == 0) remove_index(copied.it, index);
         }
-        for (BoundIndex& index : copied.it.indices) index.reduced = false;
+        for (IndexRange& index : copied.it.indices) index.reduced = false;
         plan(std::move(copied));
     }
 }

@@ -25,7 +25,7 @@ void require_known(const BoundStatement& statement) {
         require_floats(statement.operands[i], "operand " + std::to_string(i));
     }
     for (std::size_t i = 0; i < statement.indices.size(); ++i) {
-        const BoundIndex& it = statement.indices[i];
+        const IndexRange& it = statement.indices[i];
         if (!it.reduced && it.extent > 1 && statement.result.strides[i] == 0) {
             throw std::invalid_argument("the result has no distance along index " + it.name +
                                         ", expected a place for each of its elements");
@@ -47,7 +47,7 @@ public:
         if (value.kind != Expression::Kind::name) return;
         BoundStatement& it = statement_.it;
         const auto found = std::find_if(it.indices.begin(), it.indices.end(),
-                                        [&](const BoundIndex& i) { return i.name == value.name; });
+                                        [&](const IndexRange& i) { return i.name == value.name; });
         if (found == it.indices.end()) {
             throw std::invalid_argument("a statement names \"" + value.name +
                                         "\", expected one of its indices");

@@ -11,13 +11,6 @@ namespace {
 constexpr std::array<std::int64_t, 4> kRowSteps = {28, 56, 112, 224};
 constexpr std::array<std::int64_t, 4> kBlocksTogether = {2, 4, 8, 16};
 
-// Equal parts of `extent`, none longer than about `step`, whole multiples of `unit` but the last.
-std::int64_t equal_step(std::int64_t extent, std::int64_t step, std::int64_t unit) {
-    const std::int64_t parts = std::max<std::int64_t>((extent + step - 1) / step, 1);
-    const std::int64_t even = (extent + parts - 1) / parts;
-    return std::min((even + unit - 1) / unit * unit, std::max<std::int64_t>(extent, 1));
-}
-
 void add_once(std::vector<std::int64_t>& steps, std::int64_t step) {
     if (std::find(steps.begin(), steps.end(), step) == steps.end()) steps.push_back(step);
 }

@@ -38,6 +38,13 @@ struct Blocks {
     }
 };
 
+// Equal parts of `extent`, none longer than about `step`, whole multiples of `unit` but the last.
+constexpr std::int64_t equal_step(std::int64_t extent, std::int64_t step, std::int64_t unit) {
+    const std::int64_t parts = std::max<std::int64_t>((extent + step - 1) / step, 1);
+    return std::min(rounded_up((extent + parts - 1) / parts, unit),
+                    std::max<std::int64_t>(extent, 1));
+}
+
 // The part of [0, total) that falls to `part` of `parts`: contiguous, sizes differ by at most one.
 constexpr Range chunk(std::int64_t total, std::int64_t parts, std::int64_t part) {
     const std::int64_t small = total / parts;

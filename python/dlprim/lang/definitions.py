@@ -45,6 +45,14 @@ def _results_in(out: Any, count: int) -> Sequence[Any]:
     return out
 
 
+def _require_count(name: str, parameters: Sequence[str], count: int) -> None:
+    if count != len(parameters):
+        raise TypeError(
+            f"{name or 'the formula'} was given {count} arrays, expected "
+            f"{len(parameters)}: {', '.join(parameters)}"
+        )
+
+
 def _integers(sizes: Mapping[str, Any]) -> dict[str, int]:
     checked = {}
     for name, size in sizes.items():
@@ -75,9 +83,12 @@ class CompiledFormula:
         sizes: Mapping[str, int],
         shapes: Mapping[str, tuple[int, ...]],
     ) -> None:
-        is_half = bool(arrays) and all(array.itemsize == 2 for array in arrays)
+        # A number is float32 whatever it is multiplied with.
+        sizes_of_elements = {array.itemsize for array in arrays if array.ndim > 0}
+        is_half = (sizes_of_elements or {it.itemsize for it in arrays}) == {2}
         result_type = "bfloat16" if is_half else "float32"
         self._formula = _core.Formula(definition, arrays, dict(shapes), dict(sizes), result_type)
+        self._name = definition.name
         self._names = definition.parameters
         self._results = [
             (name, _dtype_of(dtype), shape, is_read)
@@ -87,6 +98,7 @@ class CompiledFormula:
 
     def __call__(self, *arrays: Any, out: Any = None) -> Any:
         """The results of the definition for arrays like those it was compiled for."""
+        _require_count(self._name, self._names, len(arrays))
         return self._run([_readable(*it) for it in zip(self._names, arrays, strict=True)], out)
 
     def _run(self, arrays: Sequence[Array], out: Any) -> Any:
@@ -158,7 +170,7 @@ class Definition:
         return self._run(arrays, out, sizes)
 
     def _run(self, arrays: Sequence[Any], out: Any, sizes: Mapping[str, int]) -> Any:
-        self._require_count(len(arrays))
+        _require_count(self.name, self.parameters, len(arrays))
         views = [_readable(*it) for it in zip(self.parameters, arrays, strict=True)]
         compiled = self._compiled_for(views, _integers(sizes), self._shapes_of(out))
         return compiled._run(views, out)
@@ -167,16 +179,9 @@ class Definition:
         self, *shapes: Sequence[int], dtype: npt.DTypeLike = np.float32, **sizes: int
     ) -> CompiledFormula:
         """The definition for C-contiguous arrays of these shapes, ready to be called."""
-        self._require_count(len(shapes))
+        _require_count(self.name, self.parameters, len(shapes))
         views = [np.empty(tuple(shape), dtype) for shape in shapes]
         return self._compiled_for(views, _integers(sizes), ())
-
-    def _require_count(self, count: int) -> None:
-        if count != len(self.parameters):
-            raise TypeError(
-                f"{self.name or 'the formula'} was given {count} arrays, expected "
-                f"{len(self.parameters)}: {', '.join(self.parameters)}"
-            )
 
     def _shapes_of(self, out: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Names and shapes of the results that the caller holds."""

@@ -131,8 +131,11 @@ TEST_CASE("one statement is a definition of the tensors that it reads") {
     const Definition it = parse_contraction("y(n) += x?(n-1,k) * w(k) * s() + x(n,k) + y(n)");
     REQUIRE(it.parameters.size() == 3);
     CHECK(it.parameters[0].name == "x");
-    CHECK(it.parameters[0].dimensions.size() == 2);
+    REQUIRE(it.parameters[0].dimensions.size() == 2);
+    CHECK(it.parameters[0].dimensions[0].name == "x.0");
+    CHECK(it.parameters[0].dimensions[1].name == "x.1");
     CHECK(it.parameters[1].name == "w");
+    CHECK(it.parameters[1].dimensions[0].name == ".k");
     CHECK(it.parameters[2].dimensions.empty());
     CHECK(it.returns == std::vector<std::string>{"y"});
     CHECK_THROWS_AS(parse_contraction("y(n) = x(n) z(n) = x(n)"), std::invalid_argument);

@@ -37,7 +37,12 @@ TEST_CASE("accesses bound what stands in them") {
     CHECK(extents_of("O(i) +=! I(i+kh) * W(kh)", {{"I", {10}}, {"W", {3}}}) == "i=8 kh+=3");
     CHECK(extents_of("O(i) +=! I(2*i+kh) * W(kh)", {{"I", {10}}, {"W", {3}}}) == "i=4 kh+=3");
     CHECK(extents_of("O(i,j,k) = I(j, i+j, k)", {{"I", {4, 10, 5}}}) == "i=7 j=4 k=5");
-    CHECK(extents_of("O(i) = A(i) + B(i)", {{"A", {10}}, {"B", {7}}}) == "i=7");
+    CHECK(extents_of("O(i) = A(i) + B(0+i)", {{"A", {10}}, {"B", {10}}}) == "i=10");
+    CHECK(extents_of("O(i) = A(i) + B(0+i)", {{"A", {10}}, {"B", {7}}}) == "i=7");
+    CHECK(refused("O(i) = A(i) + B(i)", {{"A", {10}}, {"B", {7}}}) ==
+          "The argument B has a dimension 0 of 7, expected 10 as another dimension along i has "
+          "(line 1, column 15).");
+    CHECK(extents_of("O(i) = A(i) + B?(i)", {{"A", {10}}, {"B", {7}}}) == "i=10");
     CHECK(extents_of("O(h,w) +=! I(2*h+3*w+kh, 2*w+kw) * W(kh,kw)",
                      {{"I", {20, 9}}, {"W", {3, 2}}}) == "h=5 w=4 kh+=3 kw+=2");
     CHECK(extents_of("O(m,n) +=! A(m,k) * B(k,n)", {{"A", {4, 6}}, {"B", {6, 5}}}) ==

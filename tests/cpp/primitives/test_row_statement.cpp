@@ -31,7 +31,7 @@ using testing::StatementProblem;
 using testing::whole;
 
 // An operand whose elements are in a random order of the indices, some of which it does not have.
-BoundOperand drawn_operand(Draw& draw, const std::vector<BoundIndex>& indices, bool is_result) {
+BoundOperand drawn_operand(Draw& draw, const std::vector<IndexRange>& indices, bool is_result) {
     BoundOperand made{.dtype = draw.once_in(3) ? DType::bf16 : DType::f32,
                       .strides = std::vector<std::int64_t>(indices.size())};
     std::vector<std::size_t> order(indices.size());
@@ -44,7 +44,7 @@ BoundOperand drawn_operand(Draw& draw, const std::vector<BoundIndex>& indices, b
     }
     std::int64_t stride = draw.once_in(6) ? draw.from(2, 3) : 1;
     for (std::size_t i = order.size(); i-- > 0;) {
-        const BoundIndex& it = indices[order[i]];
+        const IndexRange& it = indices[order[i]];
         if (is_result ? it.reduced : draw.once_in(4)) continue;
         made.strides[order[i]] = draw.once_in(8) ? -stride : stride;
         stride *= std::max<std::int64_t>(it.extent, 1);

@@ -40,8 +40,8 @@ Expression product_of_two() {
     return product;
 }
 
-// Strides of the indices that are there, in a random order, some with gaps. What the last element
-// is behind.
+// Strides of the indices that are there, in a random order, some with gaps, some backwards. What
+// the last element is behind.
 std::int64_t lay_out(Draw& draw, const BoundStatement& statement, const std::vector<bool>& has,
                      BoundOperand& operand) {
     std::vector<std::size_t> order;
@@ -56,7 +56,13 @@ std::int64_t lay_out(Draw& draw, const BoundStatement& statement, const std::vec
         stride = stride * statement.indices[i].extent + (draw.once_in(4) ? draw.from(1, 5) : 0);
     }
     operand.offset = draw.once_in(4) ? draw.from(0, 7) : 0;
-    return operand.offset + last + 1;
+    const std::int64_t elements = operand.offset + last + 1;
+    for (const std::size_t i : order) {
+        if (!draw.once_in(12)) continue;
+        operand.offset += (statement.indices[i].extent - 1) * operand.strides[i];
+        operand.strides[i] = -operand.strides[i];
+    }
+    return elements;
 }
 
 struct Problem {
@@ -71,11 +77,14 @@ Problem drawn(Draw& draw) {
     it.reduction = Reduction::sum;
     it.initializes = !draw.once_in(4);
     std::vector<bool> in[3];
-    const std::int64_t count = draw.from(1, 5);
+    const bool is_network = draw.once_in(4);
+    const std::int64_t count = is_network ? draw.from(6, 9) : draw.from(1, 5);
     for (std::int64_t i = 0; i < count; ++i) {
         constexpr std::array<int, 6> kinds = {3, 5, 5, 6, 6, 7};  // bits: a, b, c
         const int kind = draw.one_of(kinds);
-        const std::int64_t extent = draw.once_in(4) ? draw.from(1, 70) : draw.from(1, 9);
+        const std::int64_t extent = is_network        ? draw.from(1, 3)
+                                    : draw.once_in(4) ? draw.from(1, 70)
+                                                      : draw.from(1, 9);
         it.indices.push_back({std::string(1, char('i' + i)), extent, (kind & 4) == 0});
         for (int operand = 0; operand < 3; ++operand) {
             in[operand].push_back((kind >> operand & 1) != 0);

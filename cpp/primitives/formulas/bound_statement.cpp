@@ -1,4 +1,4 @@
-#include "primitives/formulas/statement_form.h"
+#include "primitives/formulas/bound_statement.h"
 
 #include <algorithm>
 #include <utility>
@@ -21,7 +21,7 @@ bool goes_down(const BoundStatement& statement, std::size_t index) {
 }
 
 bool continues(BoundStatement& statement, std::size_t outer, std::size_t inner) {
-    const BoundIndex &a = statement.indices[outer], &b = statement.indices[inner];
+    const IndexRange &a = statement.indices[outer], &b = statement.indices[inner];
     bool does = outer != inner && a.reduced == b.reduced;
     for_operands(statement, [&](const BoundOperand& it) {
         does = does && it.strides[outer] == b.extent * it.strides[inner];
@@ -33,7 +33,7 @@ bool merge_two(BoundStatement& statement) {
     for (std::size_t outer = 0; outer < statement.indices.size(); ++outer) {
         for (std::size_t inner = 0; inner < statement.indices.size(); ++inner) {
             if (!continues(statement, outer, inner)) continue;
-            BoundIndex& it = statement.indices[inner];
+            IndexRange& it = statement.indices[inner];
             it.extent *= statement.indices[outer].extent;
             it.name = statement.indices[outer].name + it.name;
             remove_index(statement, outer);
@@ -67,7 +67,7 @@ void remove_index(BoundStatement& statement, std::size_t index) {
                  [&](BoundOperand& it) { it.strides.erase(it.strides.begin() + place); });
 }
 
-std::size_t add_index(BoundStatement& statement, BoundIndex index) {
+std::size_t add_index(BoundStatement& statement, IndexRange index) {
     statement.indices.push_back(std::move(index));
     for_operands(statement, [](BoundOperand& it) { it.strides.push_back(0); });
     return statement.indices.size() - 1;
@@ -81,7 +81,7 @@ BoundStatement restricted(BoundStatement statement, std::size_t index, std::int6
 }
 
 BoundStatement cut(BoundStatement statement, std::size_t index, std::int64_t part) {
-    BoundIndex parts = statement.indices[index];
+    IndexRange parts = statement.indices[index];
     parts.extent /= part;
     parts.name += "/" + std::to_string(part);
     statement.indices[index].extent = part;
@@ -93,7 +93,7 @@ BoundStatement cut(BoundStatement statement, std::size_t index, std::int64_t par
 
 std::int64_t extent_of(const BoundStatement& statement, bool reduced) {
     std::int64_t extent = 1;
-    for (const BoundIndex& it : statement.indices) {
+    for (const IndexRange& it : statement.indices) {
         if (it.reduced == reduced) extent *= it.extent;
     }
     return extent;
