@@ -7,7 +7,7 @@
 #include <doctest/doctest.h>
 
 #include "jit/element_reference.h"
-#include "primitives/formulas/row_statement.h"
+#include "primitives/statements/row_statement.h"
 
 namespace dlprim::testing {
 namespace {

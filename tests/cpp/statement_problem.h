@@ -11,7 +11,7 @@
 
 #include "draw.h"
 #include "guarded_elements.h"
-#include "primitives/formulas/bound_statement.h"
+#include "primitives/statements/bound_statement.h"
 
 namespace dlprim::testing {
 

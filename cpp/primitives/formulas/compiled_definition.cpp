@@ -1,12 +1,12 @@
 #include "primitives/formulas/compiled_definition.h"
 
 #include <algorithm>
-#include <cstring>
-#include <stdexcept>
 #include <utility>
 
-#include "lang/affine.h"
-#include "lang/lexer.h"
+#include "primitives/formulas/piece_loops.h"
+#include "primitives/formulas/product_chain.h"
+#include "primitives/formulas/product_pass.h"
+#include "primitives/statements/row_statement.h"
 
 namespace dlprim {
 namespace {
@@ -17,13 +17,14 @@ constexpr std::int64_t kFewVectors = 7;
 constexpr double kRowLanes = 16;
 constexpr double kRowCall = 500;
 
-// Elements of a copy with zeros around it.
-constexpr std::int64_t kMostPadded = std::int64_t{1} << 31;
-
 // The cheapest way to compute a statement as a product of matrices; null where rows are cheaper.
-std::shared_ptr<const ProductPass> product_of(const BoundStatement& statement) {
-    const auto product = product_in(statement);
+// `uses`: of each operand, how many calls share what is packed of it.
+std::shared_ptr<const ProductPass> product_of(const BoundStatement& statement,
+                                              const std::vector<double>& uses) {
+    auto product = product_in(statement);
     if (!product || !product->is_of_matrices()) return {};
+    product->uses_a = uses[static_cast<std::size_t>(product->operand_a)];
+    product->uses_b = uses[static_cast<std::size_t>(product->operand_b)];
     const auto ways = product_ways(*product, this_machine());
     if (ways.empty()) return {};
     const bool few = std::min(extent_of(product->rows), extent_of(product->columns)) <= kFewVectors;
@@ -41,276 +42,224 @@ double operations(const BoundStatement& statement) {
     return product;
 }
 
-}  // namespace
+// Scratch that nothing has needed yet.
+const Place kNowhere = {.of = Place::Of::scratch, .number = -1};
 
-TensorView dense_view(std::string name, DType dtype, const Shape& shape) {
-    TensorView made{std::move(name), dtype, shape, std::vector<std::int64_t>(shape.size())};
-    std::int64_t stride = 1;
-    for (std::size_t i = shape.size(); i-- > 0;) {
-        made.strides[i] = stride;
-        stride = checked_product(stride, std::max<std::int64_t>(shape[i], 1));
-    }
-    return made;
+bool reads(const Expression& tree, const std::string& tensor) {
+    const bool is_it = tree.kind != Expression::Kind::call && tree.name == tensor;
+    return is_it || std::any_of(tree.operands.begin(), tree.operands.end(),
+                                [&](const Expression& it) { return reads(it, tensor); });
 }
 
-// Puts arrays in the place of names in one statement.
-class CompiledDefinition::Binding {
-public:
-    Binding(CompiledDefinition& definition, int number)
-        : it_(definition),
-          number_(number),
-          statement_(definition.definition_.statements.at(static_cast<std::size_t>(number))) {
-        bound_.indices = definition.ranges_.statements.at(static_cast<std::size_t>(number));
-        bound_.reduction = statement_.reduction;
-        bound_.initializes = statement_.initializes;
-        bound_.value = expression(statement_.value);
-        const Array& result = it_.array_of(statement_.result);
-        result_ = result.place;
-        bound_.result = operand_of(result, places_of(statement_.target));
+std::int64_t elements_of(const Shape& shape) {
+    std::int64_t elements = 1;
+    for (const std::int64_t extent : shape) elements = checked_product(elements, extent);
+    return elements;
+}
+
+std::size_t position_of(const std::string& index, const std::vector<IndexRange>& indices) {
+    const auto found = std::find_if(indices.begin(), indices.end(),
+                                    [&](const IndexRange& it) { return it.name == index; });
+    return static_cast<std::size_t>(found - indices.begin());
+}
+
+void set_moves(Place& place, const BoundOperand& operand,
+               const std::vector<std::size_t>& positions) {
+    if (place.of == Place::Of::own) return;
+    for (const std::size_t i : positions) {
+        place.moves.push_back(operand.strides[i] * size_of(operand.dtype));
     }
+}
 
-    const BoundStatement& statement() const { return bound_; }
-    const std::vector<Place>& operands() const { return operands_; }
-    const Place& result() const { return result_; }
-
-private:
-    Expression expression(const Expression& from) {
-        if (from.kind == Expression::Kind::name) {
-            const auto size = it_.ranges_.sizes.find(from.name);
-            if (size != it_.ranges_.sizes.end()) {
-                return {.number = static_cast<double>(size->second), .is_integer = true};
-            }
-            return it_.symbols_.tensors.contains(from.name) ? read(from) : from;
-        }
-        if (from.kind == Expression::Kind::read) return read(from);
-        Expression made = from;
-        for (Expression& operand : made.operands) operand = expression(operand);
-        return made;
+// Of the first values of the loops; its places move along them.
+StatementBinding first_piece(StatementBinding binding, const std::vector<StepGroup::Loop>& loops) {
+    std::vector<std::size_t> positions;
+    for (const StepGroup::Loop& loop : loops) {
+        positions.push_back(position_of(loop.index, binding.statement.indices));
+        binding.statement =
+            restricted(std::move(binding.statement), positions.back(), 0, loop.step);
     }
-
-    std::vector<AffineSum> places_of(const Expression& read) const {
-        std::vector<AffineSum> places;
-        for (const Expression& place : read.operands) {
-            auto sum = affine_of(place, it_.ranges_.sizes);
-            if (!sum) {
-                refuse_at(it_.definition_.text, place.position, "A place of ", read.name,
-                          " is no sum of indices times numbers, which only the interpreter "
-                          "computes");
-            }
-            places.push_back(*std::move(sum));
-        }
-        return places;
+    for (std::size_t i = 0; i < binding.operands.size(); ++i) {
+        set_moves(binding.operands[i], binding.statement.operands[i], positions);
     }
+    set_moves(binding.result, binding.statement.result, positions);
+    return binding;
+}
 
-    std::int64_t extent_of(const std::string& index) const {
-        const auto found = std::find_if(bound_.indices.begin(), bound_.indices.end(),
-                                        [&](const IndexRange& it) { return it.name == index; });
-        return found->extent;
-    }
-
-    PlaceRange range_of(const AffineSum& place) const {
-        PlaceRange made{place.constant, place.constant};
-        for (const AffineTerm& term : place.terms) {
-            const std::int64_t farthest = term.factor * (extent_of(term.index) - 1);
-            (farthest < 0 ? made.first : made.last) += farthest;
-        }
-        return made;
-    }
-
-    BoundOperand operand_of(const Array& array, const std::vector<AffineSum>& places) const {
-        BoundOperand made{.dtype = array.view.dtype};
-        made.strides.assign(bound_.indices.size(), 0);
-        for (std::size_t i = 0; i < places.size(); ++i) {
-            made.offset += places[i].constant * array.view.strides[i];
-            for (const AffineTerm& term : places[i].terms) {
-                for (std::size_t index = 0; index < bound_.indices.size(); ++index) {
-                    if (bound_.indices[index].name != term.index) continue;
-                    made.strides[index] += term.factor * array.view.strides[i];
-                }
-            }
-        }
-        return made;
-    }
-
-    Expression read(const Expression& from) {
-        Array array = it_.array_of(from.name);
-        std::vector<AffineSum> places = places_of(from);
-        const bool is_empty = std::any_of(bound_.indices.begin(), bound_.indices.end(),
-                                          [](const IndexRange& it) { return it.extent == 0; });
-        // Without "?" it is a branch that is not always taken, but always read.
-        if (!is_empty) {
-            std::vector<PlaceRange> ranges;
-            bool outside = false;
-            for (std::size_t i = 0; i < places.size(); ++i) {
-                ranges.push_back(range_of(places[i]));
-                outside =
-                    outside || ranges.back().first < 0 || ranges.back().last >= array.view.shape[i];
-            }
-            if (outside) {
-                array = it_.padded(array, ranges, number_);
-                for (std::size_t i = 0; i < places.size(); ++i) {
-                    places[i].constant -= ranges[i].first;
-                }
-            }
-        }
-        operands_.push_back(array.place);
-        bound_.operands.push_back(operand_of(array, places));
-        return {.kind = Expression::Kind::read,
-                .number = static_cast<double>(operands_.size() - 1)};
-    }
-
-    CompiledDefinition& it_;
-    int number_;
-    const Statement& statement_;
-    BoundStatement bound_;
-    std::vector<Place> operands_;
-    Place result_;
-};
+}  // namespace
 
 CompiledDefinition::CompiledDefinition(Definition definition, const Arrays& arrays)
     : definition_(std::move(definition)), symbols_(checked(definition_)) {
-    const DType result_type = arrays.result_type;
     Shapes shapes;
-    for (std::size_t i = 0; i < arrays.parameters.size(); ++i) {
-        const TensorView& parameter = arrays.parameters[i];
-        shapes[parameter.name] = parameter.shape;
-        arrays_.push_back({parameter, {Place::Of::parameter, static_cast<std::int64_t>(i)}});
-    }
+    for (const TensorView& parameter : arrays.parameters) shapes[parameter.name] = parameter.shape;
     for (const auto& [name, shape] : arrays.results) {
         const auto tensor = symbols_.tensors.find(name);
         if (tensor != symbols_.tensors.end() && tensor->second.is_in_out) shapes[name] = shape;
     }
     ranges_ = ranges_of(definition_, symbols_, shapes, arrays.given);
+    add_tensors(arrays);
+    for (const StatementGroup& group : groups_of(definition_, ranges_)) {
+        add_group(group, arrays.machine);
+    }
+}
+
+void CompiledDefinition::add_tensors(const Arrays& arrays) {
+    for (const TensorView& parameter : arrays.parameters) {
+        const auto number = static_cast<std::int64_t>(tensors_.size());
+        tensors_.push_back({parameter, {.of = Place::Of::parameter, .number = number}});
+    }
     for (const std::string& name : definition_.returns) {
         const auto number = static_cast<std::int64_t>(results_.size());
-        results_.push_back(dense_view(name, result_type, ranges_.shapes.at(name)));
-        arrays_.push_back({results_.back(), {Place::Of::result, number}});
+        results_.push_back(dense_view(name, arrays.result_type, ranges_.shapes.at(name)));
+        tensors_.push_back({results_.back(), {.of = Place::Of::result, .number = number}});
     }
     for (const auto& [name, shape] : ranges_.shapes) {
-        const bool known = std::any_of(arrays_.begin(), arrays_.end(),
-                                       [&](const Array& it) { return it.view.name == name; });
+        const bool known =
+            std::any_of(tensors_.begin(), tensors_.end(),
+                        [&](const PlacedTensor& it) { return it.view.name == name; });
         if (known) continue;
-        const TensorView view = dense_view(name, result_type, shape);
-        std::int64_t elements = 1;
-        for (const std::int64_t extent : shape) elements = checked_product(elements, extent);
-        arrays_.push_back({view, scratch(checked_product(elements, size_of(result_type)))});
+        tensors_.push_back({dense_view(name, arrays.result_type, shape), kNowhere});
     }
-    for (int i = 0; i < static_cast<int>(definition_.statements.size()); ++i) add_statement(i);
 }
 
 bool CompiledDefinition::is_in_out(std::size_t result) const {
     return symbols_.tensors.at(results_[result].name).is_in_out;
 }
 
-CompiledDefinition::Place CompiledDefinition::scratch(std::int64_t bytes) {
-    const Place made{Place::Of::scratch, scratch_bytes_};
+Place CompiledDefinition::scratch(std::int64_t bytes) {
+    Place made{.of = Place::Of::scratch, .number = scratch_bytes_};
     scratch_bytes_ += aligned(bytes);
     return made;
 }
 
-const CompiledDefinition::Array& CompiledDefinition::array_of(const std::string& name) const {
-    return *std::find_if(arrays_.begin(), arrays_.end(),
-                         [&](const Array& it) { return it.view.name == name; });
+StepGroup& CompiledDefinition::steps_in_turn() {
+    if (groups_.empty() || groups_.back().has_loops()) groups_.emplace_back();
+    return groups_.back();
 }
 
-CompiledDefinition::Array CompiledDefinition::padded(const Array& array,
-                                                     const std::vector<PlaceRange>& places,
-                                                     int number) {
-    Shape shape;
-    for (const PlaceRange& place : places) shape.push_back(place.last - place.first + 1);
-    Array made{dense_view(array.view.name, array.view.dtype, shape), {}};
-    BoundStatement copy{.value = {.kind = Expression::Kind::read}};
-    BoundOperand from{.dtype = array.view.dtype};
-    copy.result.dtype = array.view.dtype;
-    std::int64_t elements = 1;
-    for (std::size_t i = 0; i < places.size(); ++i) {
-        const std::int64_t first = std::max<std::int64_t>(places[i].first, 0);
-        const std::int64_t last = std::min(places[i].last, array.view.shape[i] - 1);
-        copy.indices.push_back(
-            {.name = std::to_string(i), .extent = std::max<std::int64_t>(last - first + 1, 0)});
-        from.offset += first * array.view.strides[i];
-        from.strides.push_back(array.view.strides[i]);
-        copy.result.offset += (first - places[i].first) * made.view.strides[i];
-        copy.result.strides.push_back(made.view.strides[i]);
-        elements = checked_product(elements, shape[i]);
-    }
-    if (elements > kMostPadded) {
-        throw std::invalid_argument("a copy of " + array.view.name +
-                                    " with zeros around it would have " + std::to_string(elements) +
-                                    " elements, expected at most 2^31");
-    }
-    copy.operands = {from};
-    made.place = scratch(elements * size_of(array.view.dtype));
-    steps_.push_back(std::make_shared<const Step>(Step{RowStatement(copy),
-                                                       {array.place},
-                                                       made.place,
-                                                       elements * size_of(array.view.dtype),
-                                                       number}));
+std::vector<StatementBinding> CompiledDefinition::bound_group(
+    const StatementGroup& group, const std::vector<PlacedTensor>& inner) {
+    const auto tensor = [&](const std::string& name) -> const PlacedTensor& {
+        const auto is_it = [&](const PlacedTensor& it) { return it.view.name == name; };
+        const auto found = std::find_if(inner.begin(), inner.end(), is_it);
+        if (found != inner.end()) return *found;
+        PlacedTensor& it = *std::find_if(tensors_.begin(), tensors_.end(), is_it);
+        if (it.place.number < 0) {
+            it.place = scratch(checked_product(elements_of(it.view.shape), size_of(it.view.dtype)));
+        }
+        return it;
+    };
+    const BoundDefinition whole{definition_, symbols_, ranges_, tensor,
+                                [this](std::int64_t bytes) { return scratch(bytes); }};
+    std::vector<StatementBinding> made;
+    for (int i = 0; i < group.count; ++i) made.push_back(bound(whole, group.first + i));
     return made;
 }
 
-void CompiledDefinition::add_statement(int number) {
-    const Binding binding(*this, number);
-    const std::vector<ChainStep> chain = chain_of(binding.statement());
-    std::vector<Place> places = binding.operands();
-    for (const ChainStep& link : chain) {
-        std::vector<Place> operands;
-        for (const int operand : link.operands) {
-            operands.push_back(places.at(static_cast<std::size_t>(operand)));
-        }
-        const bool is_last = &link == &chain.back();
-        const Place result = is_last
-                                 ? binding.result()
-                                 : scratch(link.elements * size_of(link.statement.result.dtype));
-        add_step(link, operands, result, number);
-        places.push_back(result);
+void CompiledDefinition::add_group(const StatementGroup& group, const Machine& machine) {
+    const std::vector<PlacedTensor> known = tensors_;
+    const std::int64_t before = scratch_bytes_;
+    const auto bindings = bound_group(group, {});
+    for (const StatementBinding& it : bindings) flops_ += operations(it.statement);
+    const auto loops = piece_loops(group, bindings, machine);
+    if (!loops.empty()) {
+        tensors_ = known;
+        scratch_bytes_ = before;
+        return add_pieces(group, loops);
+    }
+    for (const StatementBinding& binding : bindings) {
+        for (const Step& copy : binding.copies) steps_in_turn().add(copy);
+        add_steps(steps_in_turn(), binding, [this](std::int64_t bytes) { return scratch(bytes); });
     }
 }
 
-void CompiledDefinition::add_step(const ChainStep& link, const std::vector<Place>& operands,
-                                  const Place& result, int number) {
-    flops_ += operations(link.statement);
-    if (auto product = product_of(link.statement)) {
-        steps_.push_back(
-            std::make_shared<const Step>(Step{std::move(product), operands, result, 0, number}));
-    } else {
-        steps_.push_back(std::make_shared<const Step>(
-            Step{RowStatement(link.statement), operands, result, 0, number}));
+bool CompiledDefinition::is_used_outside(const std::string& tensor,
+                                         const StatementGroup& group) const {
+    for (int i = 0; i < static_cast<int>(definition_.statements.size()); ++i) {
+        if (i >= group.first && i < group.first + group.count) continue;
+        const Statement& it = definition_.statements[static_cast<std::size_t>(i)];
+        if (it.result == tensor || reads(it.value, tensor)) return true;
+    }
+    return false;
+}
+
+// What nothing but the group uses, as large as a piece.
+std::vector<PlacedTensor> CompiledDefinition::inner_tensors(const StatementGroup& group,
+                                                            const Loops& loops,
+                                                            StepGroup& to) const {
+    std::vector<PlacedTensor> inner;
+    for (const PlacedTensor& it : tensors_) {
+        const std::string& name = it.view.name;
+        const auto first = definition_.statements.begin() + group.first;
+        const auto writer =
+            std::find_if(first, first + group.count,
+                         [&](const Statement& statement) { return statement.result == name; });
+        const bool is_inner = writer != first + group.count && it.place.of == Place::Of::scratch &&
+                              !is_used_outside(name, group);
+        if (!is_inner) continue;
+        Shape shape = it.view.shape;
+        for (const StepGroup::Loop& loop : loops) {
+            const auto at = std::find(writer->indices.begin(), writer->indices.end(), loop.index);
+            shape[static_cast<std::size_t>(at - writer->indices.begin())] = loop.step;
+        }
+        inner.push_back({dense_view(name, it.view.dtype, shape),
+                         to.own(elements_of(shape) * size_of(it.view.dtype))});
+    }
+    return inner;
+}
+
+void CompiledDefinition::add_pieces(const StatementGroup& group, const Loops& loops) {
+    Loops whole = loops, rest = loops;
+    const std::int64_t extent = loops.back().end, step = loops.back().step;
+    whole.back().end = rest.back().first = extent / step * step;
+    rest.back().step = extent % step;
+    for (const Loops& part : {whole, rest}) {
+        if (part.back().first == part.back().end) continue;
+        StepGroup made(part);
+        const auto bindings = bound_group(group, inner_tensors(group, part, made));
+        for (const StatementBinding& binding : bindings) {
+            for (const Step& copy : binding.copies) steps_in_turn().add(copy);
+            add_steps(made, first_piece(binding, part),
+                      [&](std::int64_t bytes) { return made.own(bytes); });
+        }
+        groups_.push_back(std::move(made));
+    }
+}
+
+void CompiledDefinition::add_steps(StepGroup& to, const StatementBinding& binding,
+                                   const Scratch& scratch) const {
+    const std::vector<ChainStep> chain = chain_of(binding.statement);
+    std::vector<Place> places = binding.operands;
+    for (const ChainStep& link : chain) {
+        Step step;
+        step.statement = binding.number;
+        std::vector<double> uses;
+        for (const int operand : link.operands) {
+            step.operands.push_back(places.at(static_cast<std::size_t>(operand)));
+            uses.push_back(to.uses_of_packed(step.operands.back()));
+        }
+        const bool is_last = &link == &chain.back();
+        step.result = is_last ? binding.result
+                              : scratch(link.elements * size_of(link.statement.result.dtype));
+        places.push_back(step.result);
+        if (auto product = product_of(link.statement, uses)) {
+            step.what = std::move(product);
+        } else {
+            step.what = std::make_shared<const RowStatement>(link.statement);
+        }
+        to.add(std::move(step));
     }
 }
 
 void CompiledDefinition::run(const std::vector<const void*>& parameters,
                              const std::vector<void*>& results) const {
     const WorkspacePool::Lease own(*workspaces_, scratch_bytes_);
-    const auto at = [&](const Place& place) -> void* {
-        const auto number = static_cast<std::size_t>(place.number);
-        if (place.of == Place::Of::parameter) return const_cast<void*>(parameters[number]);
-        return place.of == Place::Of::result ? results[number] : own.data() + place.number;
-    };
-    for (const auto& step : steps_) {
-        void* const result = at(step->result);
-        if (step->zeroed_bytes > 0) {
-            std::memset(result, 0, static_cast<std::size_t>(step->zeroed_bytes));
-        }
-        if (const auto* product = std::get_if<std::shared_ptr<const ProductPass>>(&step->what)) {
-            (*product)->run(at(step->operands[0]), at(step->operands[1]), result);
-            continue;
-        }
-        std::vector<const void*> operands;
-        for (const Place& operand : step->operands) operands.push_back(at(operand));
-        std::get<RowStatement>(step->what).run(operands, result);
-    }
+    for (const StepGroup& group : groups_) group.run({parameters, results, own.data()});
 }
 
 std::string CompiledDefinition::described() const {
     std::string text;
-    for (const auto& step : steps_) {
-        const auto* product = std::get_if<std::shared_ptr<const ProductPass>>(&step->what);
-        text += "statement " + std::to_string(step->statement + 1) + ": " +
-                (product != nullptr ? (*product)->described()
-                                    : std::get<RowStatement>(step->what).described());
-        if (text.back() != '\n') text += '\n';
-    }
+    for (const StepGroup& group : groups_) text += group.described();
     return text;
 }
 

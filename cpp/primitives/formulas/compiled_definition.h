@@ -1,39 +1,23 @@
-// A definition for arrays of known shapes and strides: a list of steps, each a product of matrices
-// or a statement of the row engine, and where between them results lie. Nothing is parsed, planned
-// or generated when it is called.
+// A definition for arrays of known shapes and strides: groups of steps, each step a product of
+// matrices or a statement of the row engine, and where between them results lie. Nothing is parsed,
+// planned or generated when it is called.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <variant>
 #include <vector>
 
+#include "jit/machine.h"
 #include "lang/check.h"
 #include "lang/definition.h"
+#include "lang/fusion.h"
 #include "lang/ranges.h"
-#include "primitives/formulas/product_chain.h"
-#include "primitives/formulas/product_pass.h"
-#include "primitives/formulas/row_statement.h"
+#include "primitives/formulas/statement_binding.h"
+#include "primitives/formulas/step_group.h"
 #include "primitives/tensor/workspace.h"
 
 namespace dlprim {
-
-// An array; strides in elements.
-struct TensorView {
-    std::string name = {};
-    DType dtype = DType::f32;
-    Shape shape = {};
-    std::vector<std::int64_t> strides = {};
-};
-
-// The first and the last place along a dimension that is read.
-struct PlaceRange {
-    std::int64_t first = 0;
-    std::int64_t last = 0;
-};
-
-TensorView dense_view(std::string name, DType dtype, const Shape& shape);
 
 class CompiledDefinition {
 public:
@@ -45,6 +29,7 @@ public:
         Shapes results = {};
         Constants given = {};
         DType result_type = DType::f32;
+        Machine machine = this_machine();  // whose caches pieces are made for
     };
 
     // Throws std::invalid_argument for what cannot be compiled, as a sentence.
@@ -64,42 +49,29 @@ public:
     std::string described() const;
 
 private:
-    // Where an array is: a parameter, a result, or scratch of that many bytes from its first one.
-    struct Place {
-        enum class Of : std::uint8_t { parameter, result, scratch };
+    // Where memory for what is between statements is taken from.
+    using Scratch = std::function<Place(std::int64_t bytes)>;
+    using Loops = std::vector<StepGroup::Loop>;
 
-        Of of = Of::scratch;
-        std::int64_t number = 0;
-    };
-    struct Step {
-        std::variant<std::shared_ptr<const ProductPass>, RowStatement> what;
-        std::vector<Place> operands = {};
-        Place result = {};
-        std::int64_t zeroed_bytes = 0;  // of the result, before it is written
-        int statement = 0;
-    };
-    struct Array {
-        TensorView view = {};
-        Place place = {};
-    };
-
-    void add_statement(int number);
-    void add_step(const ChainStep& link, const std::vector<Place>& operands, const Place& result,
-                  int number);
+    void add_tensors(const Arrays& arrays);
+    void add_group(const StatementGroup& group, const Machine& machine);
+    void add_pieces(const StatementGroup& group, const Loops& loops);
+    void add_steps(StepGroup& to, const StatementBinding& binding, const Scratch& scratch) const;
+    std::vector<StatementBinding> bound_group(const StatementGroup& group,
+                                              const std::vector<PlacedTensor>& inner);
+    std::vector<PlacedTensor> inner_tensors(const StatementGroup& group, const Loops& loops,
+                                            StepGroup& to) const;
+    bool is_used_outside(const std::string& tensor, const StatementGroup& group) const;
+    // Of steps one after the other, to which more are added.
+    StepGroup& steps_in_turn();
     Place scratch(std::int64_t bytes);
-    const Array& array_of(const std::string& name) const;
-    // A copy of what an access reads, with zeros where that is outside the array: from the first
-    // to the last place of every dimension.
-    Array padded(const Array& array, const std::vector<PlaceRange>& places, int number);
-
-    class Binding;
 
     Definition definition_;
     Symbols symbols_;
     Ranges ranges_;
-    std::vector<Array> arrays_;
+    std::vector<PlacedTensor> tensors_;
     std::vector<TensorView> results_;
-    std::vector<std::shared_ptr<const Step>> steps_;
+    std::vector<StepGroup> groups_;
     std::int64_t scratch_bytes_ = 0;
     double flops_ = 0;
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();

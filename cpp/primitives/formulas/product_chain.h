@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "primitives/formulas/bound_statement.h"
+#include "primitives/statements/bound_statement.h"
 
 namespace dlprim {
 

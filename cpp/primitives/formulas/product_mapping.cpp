@@ -99,10 +99,11 @@ public:
         const double waits = (far ? kFarRows : 1) * (far_columns ? kFarColumns : 1);
         const double steps = products / (rows * columns);
         const double sum = static_cast<double>(extent_of(it_.sums));
-        double packed = 0;
-        for (const auto* operand : {&made_.a, &made_.b, &made_.c}) {
-            if (operand->has_value()) packed += static_cast<double>((*operand)->packed.bytes());
-        }
+        const auto bytes = [](const std::optional<PackedOperand>& operand) {
+            return operand ? static_cast<double>(operand->packed.bytes()) : 0.0;
+        };
+        const double packed =
+            bytes(made_.a) / it_.uses_a + bytes(made_.b) / it_.uses_b + bytes(made_.c);
         return steps * per_step * waits + steps / sum * (kCall + 2 * rows * vectors) +
                packed * kPackedByte;
     }

@@ -57,7 +57,16 @@ ProductPass::ProductPass(const StridedProduct& product, const ProductWay& way)
              .candidates = [this](const Contraction& whole,
                                   int count) { return candidates(mapping_, whole, count); }}) {}
 
-void ProductPass::run(const void* a, const void* b, void* c) const {
+const void* ProductPass::first_of(int operand, const void* array) const {
+    const bool is_a = (operand == 0) != way_.exchanges;
+    return at(array, is_a ? product_.offset_a : product_.offset_b, product_.dtype);
+}
+
+void ProductPass::pack(int operand, const void* array, char* scratch) const {
+    packing(operand).pack(first_of(operand, array), scratch);
+}
+
+void ProductPass::run(const Operands& arrays, void* c, const Operands& packed) const {
     const Contraction& whole = mapping_.contraction;
     const double bytes = whole.bytes_a + whole.bytes_b + whole.bytes_c;
     const WorkOf work(product_.flops(), bytes * static_cast<double>(extent_of(product_.outer)));
@@ -66,13 +75,17 @@ void ProductPass::run(const void* a, const void* b, void* c) const {
     const WorkspacePool::Lease scratch(
         *workspaces_, a_.bytes + b_.bytes + c_.bytes + threads * plan->scratch_bytes());
     ScratchCutter cutter(scratch.data());
-    if (way_.exchanges) std::swap(a, b);
-    const void* const plain_a = at(a, product_.offset_a, product_.dtype);
-    const void* const plain_b = at(b, product_.offset_b, product_.dtype);
+    Operands ready = packed;
+    for (int i = 0; i < 2; ++i) {
+        const auto operand = static_cast<std::size_t>(i);
+        if (ready[operand] != nullptr) continue;
+        ready[operand] =
+            packing(i).pack(first_of(i, arrays[operand]), cutter.take(packed_bytes(i)));
+    }
     char* const result = at(c, product_.offset_c, product_.c_type);
     const ContractionOperands operands{
-        .a = a_.pack(plain_a, cutter.take(a_.bytes)),
-        .b = b_.pack(plain_b, cutter.take(b_.bytes)),
+        .a = ready[way_.exchanges ? 1 : 0],
+        .b = ready[way_.exchanges ? 0 : 1],
         .c = c_.reorder ? cutter.take(c_.bytes) : result,
         .scale = product_.scale == 1 ? nullptr : &product_.scale,
         .accumulate = product_.accumulates,

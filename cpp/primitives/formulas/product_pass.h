@@ -2,6 +2,8 @@
 // kernel.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -18,8 +20,14 @@ public:
     ProductPass(const StridedProduct& product, const ProductWay& way);
 
     // First elements of the arrays, as the statement has them. Results must not overlap operands.
-    // The same bits for any number of threads.
-    void run(const void* a, const void* b, void* c) const;
+    // The same bits for any number of threads. `packed`: what pack() made of them, or null.
+    using Operands = std::array<const void*, 2>;
+    void run(const Operands& arrays, void* c, const Operands& packed = {}) const;
+
+    // Of an operand, 0 or 1: how many bytes it is packed into by each run, 0 for none, and that in
+    // front of several.
+    std::int64_t packed_bytes(int operand) const { return packing(operand).bytes; }
+    void pack(int operand, const void* array, char* scratch) const;
 
     const ScheduledNest& nest() const { return nest_; }
     std::string described() const;
@@ -34,6 +42,9 @@ private:
         std::optional<Reorder> reorder = {};
         std::int64_t bytes = 0;  // of scratch
     };
+
+    const Packing& packing(int operand) const { return (operand == 0) != way_.exchanges ? a_ : b_; }
+    const void* first_of(int operand, const void* array) const;
 
     StridedProduct product_;
     ProductWay way_;

@@ -80,6 +80,7 @@ StridedProduct exchanged(const StridedProduct& product) {
     StridedProduct made = product;
     std::swap(made.operand_a, made.operand_b);
     std::swap(made.offset_a, made.offset_b);
+    std::swap(made.uses_a, made.uses_b);
     std::swap(made.rows, made.columns);
     for (auto* indices : {&made.outer, &made.rows, &made.columns, &made.sums}) {
         for (ProductIndex& index : *indices) std::swap(index.a, index.b);

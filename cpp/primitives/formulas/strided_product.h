@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "jit/dtype.h"
-#include "primitives/formulas/bound_statement.h"
+#include "primitives/statements/bound_statement.h"
 
 namespace dlprim {
 
@@ -31,6 +31,9 @@ struct StridedProduct {
     DType c_type = DType::f32;
     bool accumulates = false;
     float scale = 1;
+    // Calls that share what is packed of A, and of B.
+    double uses_a = 1;
+    double uses_b = 1;
     // Operands of the statement that A and B are, and how many elements lie in front of what is
     // read of them, and of C.
     int operand_a = 0;

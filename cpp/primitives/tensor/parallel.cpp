@@ -45,7 +45,7 @@ void run_range(Range range, TaskBody body, TaskOrder order) {
 }  // namespace
 
 int num_threads() {
-    if (forked_with_team || works_alone) return 1;
+    if (forked_with_team || works_alone || omp_in_parallel()) return 1;
     const std::uint64_t latest = requested.load();
     if (latest != adopted) {
         adopted = latest;

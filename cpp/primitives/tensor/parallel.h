@@ -7,7 +7,7 @@
 
 namespace dlprim {
 
-// Threads that the next parallel_for of this thread uses. Starts from OMP_NUM_THREADS and follows
+// Threads that the next parallel_for of this thread uses; 1 within a task. Starts from OMP_NUM_THREADS and follows
 // whoever sets OpenMP's thread count of the calling thread (threadpoolctl does).
 int num_threads();
 

@@ -13,7 +13,7 @@
 
 #include "draw.h"
 #include "jit/element_reference.h"
-#include "primitives/formulas/row_statement.h"
+#include "primitives/statements/row_statement.h"
 #include "primitives/tensor/parallel.h"
 #include "statement_problem.h"
 

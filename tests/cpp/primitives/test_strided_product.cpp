@@ -153,7 +153,7 @@ TEST_CASE("every way to compute a product of matrices gives its sums and touches
             CAPTURE(pass.described());
             Elements c(problem.elements[2], type, Fence::after);
             for (std::int64_t i = 0; i < c.count(); ++i) c.set(i, before.at(i));
-            pass.run(a.data(), b.data(), c.data());
+            pass.run({a.data(), b.data()}, c.data());
             int wrong = 0;
             for (std::int64_t i = 0; i < c.count(); ++i) {
                 wrong += c.at(i) != bits_of(float(sums[std::size_t(i)]), type);

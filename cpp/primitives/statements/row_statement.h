@@ -11,8 +11,8 @@
 #include <variant>
 #include <vector>
 
-#include "primitives/formulas/bound_statement.h"
-#include "primitives/formulas/row_pass.h"
+#include "primitives/statements/bound_statement.h"
+#include "primitives/statements/row_pass.h"
 #include "primitives/reorder/reorder.h"
 
 namespace dlprim {

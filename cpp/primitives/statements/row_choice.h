@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "primitives/formulas/bound_statement.h"
-#include "primitives/formulas/row_pass.h"
+#include "primitives/statements/bound_statement.h"
+#include "primitives/statements/row_pass.h"
 
 namespace dlprim {
 

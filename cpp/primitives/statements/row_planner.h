@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "primitives/formulas/row_choice.h"
-#include "primitives/formulas/row_statement.h"
+#include "primitives/statements/row_choice.h"
+#include "primitives/statements/row_statement.h"
 
 namespace dlprim {
 

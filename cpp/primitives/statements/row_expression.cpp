@@ -1,4 +1,4 @@
-#include "primitives/formulas/row_expression.h"
+#include "primitives/statements/row_expression.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "primitives/formulas/bound_statement.h"
+#include "primitives/statements/bound_statement.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,10 +1,10 @@
-#include "primitives/formulas/row_statement.h"
+#include "primitives/statements/row_statement.h"
 
 #include <algorithm>
 #include <numeric>
 #include <stdexcept>
 
-#include "primitives/formulas/row_planner.h"
+#include "primitives/statements/row_planner.h"
 #include "primitives/tensor/workspace.h"
 
 namespace dlprim {

@@ -1,4 +1,4 @@
-#include "primitives/formulas/row_choice.h"
+#include "primitives/statements/row_choice.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-#include "primitives/formulas/bound_statement.h"
+#include "primitives/statements/bound_statement.h"
 
 namespace dlprim {
 namespace {

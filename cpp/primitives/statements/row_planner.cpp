@@ -1,4 +1,4 @@
-#include "primitives/formulas/row_planner.h"
+#include "primitives/statements/row_planner.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,9 +7,9 @@
 #include <numeric>
 #include <utility>
 
-#include "primitives/formulas/bound_statement.h"
-#include "primitives/formulas/row_choice.h"
-#include "primitives/formulas/row_expression.h"
+#include "primitives/statements/bound_statement.h"
+#include "primitives/statements/row_choice.h"
+#include "primitives/statements/row_expression.h"
 #include "primitives/tensor/partition.h"
 
 namespace dlprim {

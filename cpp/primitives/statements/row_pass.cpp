@@ -1,9 +1,9 @@
-#include "primitives/formulas/row_pass.h"
+#include "primitives/statements/row_pass.h"
 
 #include <algorithm>
 #include <cstddef>
 
-#include "primitives/formulas/row_expression.h"
+#include "primitives/statements/row_expression.h"
 #include "primitives/programs/row_tasks.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "primitives/formulas/bound_statement.h"
+#include "primitives/statements/bound_statement.h"
 #include "primitives/tensor/partition.h"
 #include "rows/row_kernel.h"
 

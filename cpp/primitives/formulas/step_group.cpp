@@ -1,0 +1,144 @@
+#include "primitives/formulas/step_group.h"
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "primitives/formulas/product_pass.h"
+#include "primitives/statements/row_statement.h"
+#include "primitives/tensor/parallel.h"
+#include "primitives/tensor/workspace.h"
+
+namespace dlprim {
+namespace {
+
+using Product = std::shared_ptr<const ProductPass>;
+
+void* address(const Place& place, const StepArrays& arrays, const std::vector<std::int64_t>& values,
+              char* own) {
+    const auto number = static_cast<std::size_t>(place.number);
+    char* base = nullptr;
+    switch (place.of) {
+        case Place::Of::parameter:
+            base = static_cast<char*>(const_cast<void*>(arrays.parameters[number]));
+            break;
+        case Place::Of::result: base = static_cast<char*>(arrays.results[number]); break;
+        case Place::Of::scratch: base = arrays.scratch + place.number; break;
+        case Place::Of::own: base = own + place.number; break;
+    }
+    for (std::size_t i = 0; i < place.moves.size(); ++i) base += values[i] * place.moves[i];
+    return base;
+}
+
+}  // namespace
+
+Place StepGroup::own(std::int64_t bytes) {
+    Place made{.of = Place::Of::own, .number = own_bytes_};
+    own_bytes_ += aligned(bytes);
+    return made;
+}
+
+double StepGroup::uses_of_packed(const Place& place) const {
+    const bool moves = !has_loops() || place.of == Place::Of::own || place.moves.back() != 0;
+    return moves ? 1 : static_cast<double>(loops_.back().count());
+}
+
+void StepGroup::add(Step step) {
+    const auto* const product = std::get_if<Product>(&step.what);
+    for (int operand = 0; product != nullptr && has_loops() && operand < 2; ++operand) {
+        const Place& place = step.operands[static_cast<std::size_t>(operand)];
+        const std::int64_t bytes = (*product)->packed_bytes(operand);
+        if (bytes > 0 && uses_of_packed(place) > 1)
+            packed_.push_back({steps_.size(), operand, own(bytes).number});
+    }
+    steps_.push_back(std::make_shared<const Step>(std::move(step)));
+}
+
+std::int64_t StepGroup::pieces() const {
+    std::int64_t count = 1;
+    for (const Loop& loop : loops_) count *= loop.count();
+    return count;
+}
+
+StepGroup::Piece StepGroup::piece(std::int64_t number, char* own) const {
+    Piece made{.values = std::vector<std::int64_t>(loops_.size()), .own = own};
+    for (std::size_t i = loops_.size(); i-- > 0;) {
+        const Loop& loop = loops_[i];
+        made.values[i] = loop.first + number % loop.count() * loop.step;
+        number /= loop.count();
+    }
+    return made;
+}
+
+void StepGroup::run(const StepArrays& arrays) const {
+    if (!has_loops()) return run_steps(arrays, {});
+    const int threads = num_threads();
+    parallel_for(threads, [&](std::int64_t thread) {
+        const Range range = chunk(pieces(), threads, thread);
+        const WorkspacePool::Lease own(WorkspacePool::lasting(), own_bytes_);
+        for (std::int64_t i = range.begin; i < range.end; ++i) {
+            const Piece it = piece(i, own.data());
+            if (i == range.begin || i % loops_.back().count() == 0) pack(arrays, it);
+            run_steps(arrays, it);
+        }
+    });
+}
+
+void StepGroup::pack(const StepArrays& arrays, const Piece& piece) const {
+    for (const Packed& it : packed_) {
+        const Step& step = *steps_[it.step];
+        const Place& from = step.operands[static_cast<std::size_t>(it.operand)];
+        std::get<Product>(step.what)->pack(
+            it.operand, address(from, arrays, piece.values, piece.own), piece.own + it.place);
+    }
+}
+
+void StepGroup::run_steps(const StepArrays& arrays, const Piece& piece) const {
+    auto packed = packed_.begin();
+    for (std::size_t number = 0; number < steps_.size(); ++number) {
+        const Step& step = *steps_[number];
+        const auto at = [&](const Place& place) {
+            return address(place, arrays, piece.values, piece.own);
+        };
+        void* const result = at(step.result);
+        if (step.zeroed_bytes > 0) {
+            std::memset(result, 0, static_cast<std::size_t>(step.zeroed_bytes));
+        }
+        if (const auto* const product = std::get_if<Product>(&step.what)) {
+            std::array<const void*, 2> ready = {};
+            for (; packed != packed_.end() && packed->step == number; ++packed) {
+                ready.at(static_cast<std::size_t>(packed->operand)) = piece.own + packed->place;
+            }
+            (*product)->run({at(step.operands[0]), at(step.operands[1])}, result, ready);
+            continue;
+        }
+        std::vector<const void*> operands;
+        for (const Place& operand : step.operands) operands.push_back(at(operand));
+        std::get<std::shared_ptr<const RowStatement>>(step.what)->run(operands, result);
+    }
+}
+
+std::string StepGroup::described() const {
+    std::string text, indent;
+    if (has_loops()) {
+        indent = "  ";
+        text = "for";
+        for (const Loop& loop : loops_) {
+            text += " " + loop.index + " in " + std::to_string(loop.first) + ":" +
+                    std::to_string(loop.end) +
+                    (loop.step > 1 ? " by " + std::to_string(loop.step) : "");
+        }
+        text += ":\n";
+    }
+    for (const auto& step : steps_) {
+        const auto* const product = std::get_if<Product>(&step->what);
+        text += indent + "statement " + std::to_string(step->statement + 1) + ": " +
+                (product != nullptr
+                     ? (*product)->described()
+                     : std::get<std::shared_ptr<const RowStatement>>(step->what)->described());
+        if (text.back() != '\n') text += '\n';
+    }
+    return text;
+}
+
+}  // namespace dlprim

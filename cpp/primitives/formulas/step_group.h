@@ -1,0 +1,93 @@
+// What a definition runs: steps one after the other, each a product of matrices or a statement of
+// the row engine, and where their arrays are. Steps that share loops run for a piece of their
+// arrays at a time: what lies between them is then as small as a piece, is the thread's own, and
+// does not leave its caches. What a product packs of an operand that the last loop does not move is
+// packed in front of it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace dlprim {
+
+class ProductPass;
+class RowStatement;
+
+// Where an array is: a parameter, a result, or scratch of the call or of a thread, of which the
+// number is the first byte.
+struct Place {
+    enum class Of : std::uint8_t { parameter, result, scratch, own };
+
+    Of of = Of::scratch;
+    std::int64_t number = 0;
+    std::vector<std::int64_t> moves = {};  // bytes, from one value of each loop to the next
+};
+
+struct Step {
+    std::variant<std::shared_ptr<const ProductPass>, std::shared_ptr<const RowStatement>> what;
+    std::vector<Place> operands = {};
+    Place result = {};
+    std::int64_t zeroed_bytes = 0;  // of the result, before it is written
+    int statement = 0;
+};
+
+// Of a call.
+struct StepArrays {
+    const std::vector<const void*>& parameters;
+    const std::vector<void*>& results;
+    char* scratch;
+};
+
+class StepGroup {
+public:
+    // Pieces of `step` values from the first one to the end, which is a piece's.
+    struct Loop {
+        std::string index = {};
+        std::int64_t first = 0;
+        std::int64_t end = 1;
+        std::int64_t step = 1;
+
+        std::int64_t count() const { return (end - first) / step; }
+    };
+
+    explicit StepGroup(std::vector<Loop> loops = {}) : loops_(std::move(loops)) {}
+
+    void add(Step step);
+    // How often a step that packs this operand could use what it packs.
+    double uses_of_packed(const Place& place) const;
+    // Scratch of a thread.
+    Place own(std::int64_t bytes);
+
+    bool has_loops() const { return !loops_.empty(); }
+    // Without loops threads share each step, else the pieces. The same bits for any number of them.
+    void run(const StepArrays& arrays) const;
+    std::string described() const;
+
+private:
+    // An operand of a product that is packed in front of the last loop.
+    struct Packed {
+        std::size_t step = 0;
+        int operand = 0;
+        std::int64_t place = 0;  // in the thread's scratch
+    };
+    struct Piece {
+        std::vector<std::int64_t> values;  // of the loops
+        char* own = nullptr;
+    };
+
+    std::int64_t pieces() const;
+    Piece piece(std::int64_t number, char* own) const;
+    void pack(const StepArrays& arrays, const Piece& piece) const;
+    void run_steps(const StepArrays& arrays, const Piece& piece) const;
+
+    std::vector<Loop> loops_;
+    std::vector<std::shared_ptr<const Step>> steps_ = {};
+    std::vector<Packed> packed_ = {};
+    std::int64_t own_bytes_ = 0;
+};
+
+}  // namespace dlprim

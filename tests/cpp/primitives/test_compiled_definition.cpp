@@ -1,0 +1,165 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "draw.h"
+#include "lang/interpreter.h"
+#include "lang/parser.h"
+#include "primitives/formulas/compiled_definition.h"
+#include "primitives/tensor/parallel.h"
+
+namespace dlprim {
+namespace {
+
+using testing::Draw;
+
+struct Layer {
+    std::string text;
+    std::string sizes;       // of its parameters
+    bool has_pieces = true;  // on a machine with small caches
+};
+
+const std::vector<Layer> kLayers = {
+    {"def softmax(float(N,D) x) -> (y) {\n"
+     "    highest(n) max=! x(n,d)\n"
+     "    power(n,d) = exp(x(n,d) - highest(n))\n"
+     "    total(n) +=! power(n,d)\n"
+     "    y(n,d) = power(n,d) / total(n) }",
+     "ND"},
+    {"def attention(float(B,H,Q,D) q, float(B,H,K,D) k, float(B,H,K,D) v) -> (o) {\n"
+     "    s(b,h,i,j) +=! 0.125 * q(b,h,i,d) * k(b,h,j,d)\n"
+     "    highest(b,h,i) max=! s(b,h,i,j)\n"
+     "    s(b,h,i,j) = exp(s(b,h,i,j) - highest(b,h,i))\n"
+     "    total(b,h,i) +=! s(b,h,i,j)\n"
+     "    o(b,h,i,d) +=! s(b,h,i,j) * v(b,h,j,d)\n"
+     "    o(b,h,i,d) = o(b,h,i,d) / total(b,h,i) }",
+     "BHQDK"},
+    {"def norm(float(N,G,D,H) x, float(G,D) gamma) -> (y) {\n"
+     "    sum(n,g) +=! x(n,g,d,h)\n"
+     "    squares(n,g) +=! x(n,g,d,h) * x(n,g,d,h)\n"
+     "    mean(n,g) = sum(n,g) / (D*H)\n"
+     "    scale(n,g) = rsqrt(squares(n,g) / (D*H) - mean(n,g) * mean(n,g) + 1)\n"
+     "    y(n,g,d,h) = gamma(g,d) * (x(n,g,d,h) - mean(n,g)) * scale(n,g) }",
+     "NGDH"},
+    {"def separable(float(N,C,H,W) x, float(C,R,S) d, float(K,C) p) -> (y) {\n"
+     "    m(n,c,h,w) +=! x?(n,c,h+r-1,w+s-1) * d(c,r,s) where h in 0:H, w in 0:W\n"
+     "    m(n,c,h,w) = fmax(m(n,c,h,w), 0)\n"
+     "    y(n,k,h,w) +=! m(n,c,h,w) * p(k,c)\n"
+     "    y(n,k,h,w) = fmax(y(n,k,h,w), 0) }",
+     "NCHWRSK"},
+    {"def chain(float(N,R) x, float(R,S) p, float(S,C) q) -> (y, last) {\n"
+     "    z(n,c) +=! x(n,a) * p(a,b) * q(b,c)\n"
+     "    y(n,c) = tanh(z(n,c)) + z(n,0)\n"
+     "    last(c) +=! z(n,c) }",
+     "NRSC"},
+    // A place that is no index alone keeps its neighbours in the array.
+    {"def neighbours(float(N,D) x) -> (y) {\n"
+     "    a(n,d) = 2 * x(n,d)\n"
+     "    b(n,d) = a(n,d) + 1\n"
+     "    y(n,d) = b(n,d) - b?(n-1,d) + a?(n,d+1) }",
+     "ND"},
+    // An index that is a number has to count from where its piece begins.
+    {"def ramp(float(N,D) x) -> (y) {\n"
+     "    a(n,d) = x(n,d) + n\n"
+     "    y(n,d) = (n > 3 ? a(n,d) : 0) + a(n,d) }",
+     "ND"},
+    {"def triangle(float(N,D) x) -> (y) {\n"
+     "    a(n,d) = x(n,d) + n\n"
+     "    y(n,d) = (n > d ? a(n,d) : 0) + a(n,d) }",
+     "ND", false},
+    {"def swapped(float(N,D) x) -> (y) {\n"
+     "    a(n,d) = exp(x(n,d))\n"
+     "    y(n,d) = a(n,d) + a(n,0)\n"
+     "    a(n,d) = y(n,d) * 2\n"
+     "    y(n,d) = a(n,d) - x(n,d) }",
+     "ND"},
+};
+
+std::int64_t elements(const Shape& shape) {
+    std::int64_t count = 1;
+    for (const std::int64_t extent : shape) count *= extent;
+    return count;
+}
+
+struct Problem {
+    Definition definition;
+    CompiledDefinition::Arrays arrays;
+    Arrays exact;
+    std::vector<std::vector<float>> values;
+};
+
+Problem drawn(Draw& draw, const Layer& layer) {
+    Problem made{.definition = parse_definitions(layer.text).front()};
+    Constants extents;
+    for (const char size : layer.sizes) extents[std::string(1, size)] = draw.from(1, 23);
+    for (const char* size : {"R", "S"}) {
+        if (extents.contains(size)) extents[size] = 3;
+    }
+    for (const Parameter& parameter : made.definition.parameters) {
+        Shape shape;
+        for (const Expression& size : parameter.dimensions) shape.push_back(extents.at(size.name));
+        std::vector<float>& values = made.values.emplace_back();
+        for (std::int64_t i = 0; i < elements(shape); ++i) {
+            values.push_back(float(draw.from(-8, 8)) / 8);
+        }
+        made.exact[parameter.name] = {shape, {values.begin(), values.end()}};
+        made.arrays.parameters.push_back(dense_view(parameter.name, DType::f32, shape));
+    }
+    interpret(made.definition, made.exact);
+    made.arrays.machine.l2 = double(1 << draw.from(8, 14));
+    return made;
+}
+
+std::vector<std::vector<float>> results_of(const Problem& it, const CompiledDefinition& compiled) {
+    std::vector<const void*> parameters;
+    for (const auto& values : it.values) parameters.push_back(values.data());
+    std::vector<std::vector<float>> results;
+    std::vector<void*> written;
+    for (const TensorView& view : compiled.results()) {
+        results.emplace_back(std::size_t(elements(view.shape)), -7.0F);
+    }
+    for (auto& values : results) written.push_back(values.data());
+    compiled.run(parameters, written);
+    return results;
+}
+
+double difference(const std::vector<float>& found, const std::vector<double>& exact) {
+    double largest = found.size() == exact.size() ? 0 : 1;
+    for (std::size_t i = 0; i < std::min(found.size(), exact.size()); ++i) {
+        const double error = std::abs(found[i] - exact[i]) / (1 + std::abs(exact[i]));
+        largest = std::isnan(error) ? 1 : std::max(largest, error);
+    }
+    return largest;
+}
+
+TEST_CASE("statements in pieces give what they give one after the other") {
+    Draw draw(23);
+    for (const Layer& layer : kLayers) {
+        int with_pieces = 0;
+        for (int round = 0; round < 30; ++round) {
+            const Problem it = drawn(draw, layer);
+            const CompiledDefinition compiled(it.definition, it.arrays);
+            CAPTURE(layer.text);
+            CAPTURE(compiled.described());
+            with_pieces += compiled.described().find("for ") != std::string::npos ? 1 : 0;
+            set_num_threads(1);
+            const auto alone = results_of(it, compiled);
+            for (std::size_t i = 0; i < alone.size(); ++i) {
+                REQUIRE(difference(alone[i], it.exact.at(compiled.results()[i].name).values) <
+                        2e-5);
+            }
+            set_num_threads(3);
+            REQUIRE(results_of(it, compiled) == alone);
+            set_num_threads(1);
+        }
+        CAPTURE(layer.text);
+        CHECK((with_pieces > 0) == layer.has_pieces);
+    }
+}
+
+}  // namespace
+}  // namespace dlprim
