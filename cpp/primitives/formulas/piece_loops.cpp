@@ -15,8 +15,8 @@ namespace {
 constexpr double kStays = 0.5;
 constexpr double kPiece = 0.25;
 // Enough pieces for threads to share, as long as there is that much to do in each.
-constexpr double kPieces = 32;
-constexpr double kLeastPiece = 128 * 1024;  // bytes
+constexpr double kPieces = 12;
+constexpr double kLeastPiece = 256 * 1024;  // bytes
 
 // Of an array and a piece.
 struct Use {
