@@ -129,6 +129,21 @@ def test_folders_of_primitives_build_on_each_other_in_order() -> None:
                 assert included.parent.name in below, f"{name_of(path)}: {name_of(included)}"
 
 
+def test_no_two_types_have_one_name() -> None:
+    """The linker keeps one of two functions of templates that differ in such types alone."""
+    pattern = r"^(?:struct|class|enum class) (\w+)(?: final)?(?: : [^{;]*)? \{"
+    known: dict[str, Path] = {}
+    for path in CPP_FILES:
+        space = "bindings" if "bindings" in path.parts else "core"
+        # What a source has in no anonymous namespace is seen elsewhere, too.
+        text = re.sub(
+            r"^namespace \{$.*?^\}  // namespace$", "", path.read_text(), flags=re.M | re.S
+        )
+        for name in re.findall(pattern, text, re.MULTILINE):
+            first = known.setdefault(f"{space} {name}", path)
+            assert first == path, f"{name} is in {name_of(first)} and in {name_of(path)}"
+
+
 def test_no_header_includes_itself_again() -> None:
     def visit(path: Path, above: tuple[Path, ...]) -> None:
         assert path not in above, " -> ".join(map(name_of, [*above, path]))

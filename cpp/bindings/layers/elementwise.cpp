@@ -66,7 +66,7 @@ py::object dropout(py::handle src, py::handle out, const Dropout& it) {
 
 // (weights, gradient, first, second, third, copy), all of one shape and the last four perhaps None,
 // and which parameter it is.
-Parameter parameter_of(const py::tuple& arrays) {
+ParameterState parameter_of(const py::tuple& arrays) {
     const Alike alike(arrays[0]);
     const Expected floats{DType::f32, alike.shape}, halves{DType::bf16, alike.shape};
     Call call;
@@ -82,7 +82,7 @@ Parameter parameter_of(const py::tuple& arrays) {
 
 template <class Step>
 void step(const Step& it, const py::list& arrays) {
-    std::vector<Parameter> parameters;
+    std::vector<ParameterState> parameters;
     for (const py::handle each : arrays) {
         const auto entries = py::reinterpret_borrow<py::tuple>(each);
         const auto where = [&] {

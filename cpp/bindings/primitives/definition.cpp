@@ -18,8 +18,24 @@ namespace {
 
 using Arrays = std::vector<py::array>;
 
+// Integers that are places are int32, or int64 as pairs of these.
+bool is_wide_integer(const py::array& array) {
+    return array.dtype().is(py::dtype::of<std::int64_t>());
+}
+
+DType element_type(const std::string& name, const py::array& array) {
+    if (is_bfloat16_array(array)) return DType::bf16;
+    if (array.dtype().is(py::dtype::of<float>())) return DType::f32;
+    if (array.dtype().is(py::dtype::of<std::int32_t>()) || is_wide_integer(array)) {
+        return DType::s32;
+    }
+    throw py::type_error(name + " has dtype " + std::string(py::str(array.dtype())) +
+                         ", expected float32, bfloat16, int32 or int64");
+}
+
 TensorView view_of(const std::string& name, const py::array& array, DType dtype) {
     TensorView made{.name = name, .dtype = dtype};
+    made.is_wide = is_wide_integer(array);
     for (py::ssize_t axis = 0; axis < array.ndim(); ++axis) {
         made.shape.push_back(array.shape(axis));
         made.strides.push_back(array.strides(axis) / size_of(dtype));
@@ -27,22 +43,19 @@ TensorView view_of(const std::string& name, const py::array& array, DType dtype)
     return made;
 }
 
-DType float_type(const std::string& name, const py::array& array) {
-    if (is_bfloat16_array(array)) return DType::bf16;
-    if (array.dtype().is(py::dtype::of<float>())) return DType::f32;
-    throw py::type_error(name + " has dtype " + std::string(py::str(array.dtype())) +
-                         ", expected float32 or bfloat16");
+std::int64_t element_bytes(const TensorView& view) {
+    return size_of(view.dtype) * (view.is_wide ? 2 : 1);
 }
 
 class Formula {
 public:
-    Formula(Definition definition, const Arrays& parameters, const Shapes& results,
+    Formula(const Definition& definition, const Arrays& parameters, const Shapes& results,
             const Constants& given, const std::string& result_type)
         : views_(views_of(definition, parameters)),
-          compiled_(std::move(definition), {.parameters = views_,
-                                            .results = results,
-                                            .given = given,
-                                            .result_type = parse_dtype(result_type)}) {}
+          compiled_(definition, {.parameters = views_,
+                                 .results = results,
+                                 .given = given,
+                                 .result_type = parse_dtype(result_type)}) {}
 
     void run(const Arrays& parameters, const Arrays& results) const {
         std::vector<const void*> operands;
@@ -84,7 +97,7 @@ private:
         std::vector<TensorView> views;
         for (std::size_t i = 0; i < parameters.size(); ++i) {
             const std::string& name = definition.parameters[i].name;
-            views.push_back(view_of(name, parameters[i], float_type(name, parameters[i])));
+            views.push_back(view_of(name, parameters[i], element_type(name, parameters[i])));
         }
         return views;
     }
@@ -98,12 +111,12 @@ private:
     static void require(const py::array& array, const TensorView& expected) {
         const int aligned = py::detail::npy_api::NPY_ARRAY_ALIGNED_;
         const TensorView given = view_of(expected.name, array, expected.dtype);
-        const bool fits = array.itemsize() == size_of(expected.dtype) &&
+        const bool fits = array.itemsize() == element_bytes(expected) &&
                           given.shape == expected.shape && given.strides == expected.strides &&
                           (array.flags() & aligned) != 0;
         if (fits || (given.shape == expected.shape && array.size() == 0)) return;
         throw py::value_error(expected.name + " is " + to_string(given, array.itemsize()) +
-                              ", expected " + to_string(expected, size_of(expected.dtype)) +
+                              ", expected " + to_string(expected, element_bytes(expected)) +
                               " that the formula was compiled for");
     }
 
@@ -134,10 +147,18 @@ void register_definition(py::module_& module) {
                                    }
                                    return names;
                                })
+        .def_property_readonly("types",
+                               [](const Definition& it) {
+                                   std::vector<std::string> types;
+                                   for (const Parameter& parameter : it.parameters) {
+                                       types.push_back(parameter.type);
+                                   }
+                                   return types;
+                               })
         .def_readonly("returns", &Definition::returns);
     module.def("parse_definitions", &parse_definitions, py::arg("text"));
     py::class_<Formula>(module, "Formula")
-        .def(py::init<Definition, const Arrays&, const Shapes&, const Constants&,
+        .def(py::init<const Definition&, const Arrays&, const Shapes&, const Constants&,
                       const std::string&>(),
              py::arg("definition"), py::arg("parameters"), py::arg("shapes"), py::arg("given"),
              py::arg("result_type"))

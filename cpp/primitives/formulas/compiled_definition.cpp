@@ -1,8 +1,10 @@
 #include "primitives/formulas/compiled_definition.h"
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
+#include "lang/gathers.h"
 #include "primitives/formulas/piece_loops.h"
 #include "primitives/formulas/product_chain.h"
 #include "primitives/formulas/product_pass.h"
@@ -43,7 +45,7 @@ double operations(const BoundStatement& statement) {
 }
 
 // Scratch that nothing has needed yet.
-const Place kNowhere = {.of = Place::Of::scratch, .number = -1};
+const ArrayPlace kNowhere = {.of = ArrayPlace::Of::scratch, .number = -1};
 
 bool reads(const Expression& tree, const std::string& tensor) {
     const bool is_it = tree.kind != Expression::Kind::call && tree.name == tensor;
@@ -63,9 +65,9 @@ std::size_t position_of(const std::string& index, const std::vector<IndexRange>&
     return static_cast<std::size_t>(found - indices.begin());
 }
 
-void set_moves(Place& place, const BoundOperand& operand,
+void set_moves(ArrayPlace& place, const BoundOperand& operand,
                const std::vector<std::size_t>& positions) {
-    if (place.of == Place::Of::own) return;
+    if (place.of == ArrayPlace::Of::own) return;
     for (const std::size_t i : positions) {
         place.moves.push_back(operand.strides[i] * size_of(operand.dtype));
     }
@@ -88,8 +90,8 @@ StatementBinding first_piece(StatementBinding binding, const std::vector<StepGro
 
 }  // namespace
 
-CompiledDefinition::CompiledDefinition(Definition definition, const Arrays& arrays)
-    : definition_(std::move(definition)), symbols_(checked(definition_)) {
+CompiledDefinition::CompiledDefinition(const Definition& definition, const Arrays& arrays)
+    : definition_(with_gathers_apart(definition)), symbols_(checked(definition_)) {
     Shapes shapes;
     for (const TensorView& parameter : arrays.parameters) shapes[parameter.name] = parameter.shape;
     for (const auto& [name, shape] : arrays.results) {
@@ -106,28 +108,39 @@ CompiledDefinition::CompiledDefinition(Definition definition, const Arrays& arra
 void CompiledDefinition::add_tensors(const Arrays& arrays) {
     for (const TensorView& parameter : arrays.parameters) {
         const auto number = static_cast<std::int64_t>(tensors_.size());
-        tensors_.push_back({parameter, {.of = Place::Of::parameter, .number = number}});
+        tensors_.push_back({parameter, {.of = ArrayPlace::Of::parameter, .number = number}});
     }
     for (const std::string& name : definition_.returns) {
         const auto number = static_cast<std::int64_t>(results_.size());
         results_.push_back(dense_view(name, arrays.result_type, ranges_.shapes.at(name)));
-        tensors_.push_back({results_.back(), {.of = Place::Of::result, .number = number}});
+        tensors_.push_back({results_.back(), {.of = ArrayPlace::Of::result, .number = number}});
     }
     for (const auto& [name, shape] : ranges_.shapes) {
         const bool known =
             std::any_of(tensors_.begin(), tensors_.end(),
                         [&](const PlacedTensor& it) { return it.view.name == name; });
         if (known) continue;
-        tensors_.push_back({dense_view(name, arrays.result_type, shape), kNowhere});
+        tensors_.push_back({dense_view(name, type_of_temporary(name, arrays), shape), kNowhere});
     }
+}
+
+// A copy from places that are read has the type of what it copies.
+DType CompiledDefinition::type_of_temporary(const std::string& name, const Arrays& arrays) const {
+    for (const Statement& it : definition_.statements) {
+        if (it.result != name || !gathers(it.value)) continue;
+        for (const TensorView& parameter : arrays.parameters) {
+            if (parameter.name == it.value.name) return parameter.dtype;
+        }
+    }
+    return arrays.result_type;
 }
 
 bool CompiledDefinition::is_in_out(std::size_t result) const {
     return symbols_.tensors.at(results_[result].name).is_in_out;
 }
 
-Place CompiledDefinition::scratch(std::int64_t bytes) {
-    Place made{.of = Place::Of::scratch, .number = scratch_bytes_};
+ArrayPlace CompiledDefinition::scratch(std::int64_t bytes) {
+    ArrayPlace made{.of = ArrayPlace::Of::scratch, .number = scratch_bytes_};
     scratch_bytes_ += aligned(bytes);
     return made;
 }
@@ -160,7 +173,10 @@ void CompiledDefinition::add_group(const StatementGroup& group, const Machine& m
     const std::vector<PlacedTensor> known = tensors_;
     const std::int64_t before = scratch_bytes_;
     const auto bindings = bound_group(group, {});
-    for (const StatementBinding& it : bindings) flops_ += operations(it.statement);
+    for (const StatementBinding& it : bindings) {
+        flops_ += operations(it.statement);
+        add_checks(it);
+    }
     const auto loops = piece_loops(group, bindings, machine);
     if (!loops.empty()) {
         tensors_ = known;
@@ -170,6 +186,27 @@ void CompiledDefinition::add_group(const StatementGroup& group, const Machine& m
     for (const StatementBinding& binding : bindings) {
         for (const Step& copy : binding.copies) steps_in_turn().add(copy);
         add_steps(steps_in_turn(), binding, [this](std::int64_t bytes) { return scratch(bytes); });
+    }
+}
+
+void CompiledDefinition::add_checks(const StatementBinding& binding) {
+    for (std::size_t i = 0; binding.is_checked && i < binding.places.size(); ++i) {
+        const std::size_t operand = i + 1;
+        checks_.push_back(
+            {binding.statement, operand, binding.operands[operand].number, binding.places[i]});
+    }
+}
+
+void CompiledDefinition::require_places(const std::vector<const void*>& parameters) const {
+    for (const Check& it : checks_) {
+        const auto parameter = static_cast<std::size_t>(it.parameter);
+        const auto [least, most] =
+            extremes(it.statement, it.operand, parameters[parameter], it.place.is_wide);
+        if (least >= 0 && most < it.place.extent) continue;
+        throw std::out_of_range(tensors_[parameter].view.name + " has the place " +
+                                std::to_string(least < 0 ? least : most) +
+                                ", expected places from 0 to " +
+                                std::to_string(it.place.extent - 1));
     }
 }
 
@@ -194,7 +231,8 @@ std::vector<PlacedTensor> CompiledDefinition::inner_tensors(const StatementGroup
         const auto writer =
             std::find_if(first, first + group.count,
                          [&](const Statement& statement) { return statement.result == name; });
-        const bool is_inner = writer != first + group.count && it.place.of == Place::Of::scratch &&
+        const bool is_inner = writer != first + group.count &&
+                              it.place.of == ArrayPlace::Of::scratch &&
                               !is_used_outside(name, group);
         if (!is_inner) continue;
         Shape shape = it.view.shape;
@@ -228,8 +266,20 @@ void CompiledDefinition::add_pieces(const StatementGroup& group, const Loops& lo
 
 void CompiledDefinition::add_steps(StepGroup& to, const StatementBinding& binding,
                                    const Scratch& scratch) const {
-    const std::vector<ChainStep> chain = chain_of(binding.statement);
-    std::vector<Place> places = binding.operands;
+    if (!binding.places.empty() && dlprim::extent_of(binding.statement, true) > 0) {
+        to.add({.what = std::make_shared<const Gather>(binding.statement, binding.places),
+                .operands = binding.operands,
+                .result = binding.result,
+                .statement = binding.number});
+        return;
+    }
+    BoundStatement statement = binding.statement;
+    if (!binding.places.empty()) {  // the sum of nothing
+        statement.operands.clear();
+        statement.value = {};
+    }
+    const std::vector<ChainStep> chain = chain_of(statement);
+    std::vector<ArrayPlace> places = binding.operands;
     for (const ChainStep& link : chain) {
         Step step;
         step.statement = binding.number;
@@ -253,6 +303,7 @@ void CompiledDefinition::add_steps(StepGroup& to, const StatementBinding& bindin
 
 void CompiledDefinition::run(const std::vector<const void*>& parameters,
                              const std::vector<void*>& results) const {
+    require_places(parameters);
     const WorkspacePool::Lease own(*workspaces_, scratch_bytes_);
     for (const StepGroup& group : groups_) group.run({parameters, results, own.data()});
 }

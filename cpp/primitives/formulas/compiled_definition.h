@@ -33,7 +33,7 @@ public:
     };
 
     // Throws std::invalid_argument for what cannot be compiled, as a sentence.
-    CompiledDefinition(Definition definition, const Arrays& arrays);
+    CompiledDefinition(const Definition& definition, const Arrays& arrays);
 
     const std::vector<TensorView>& results() const { return results_; }
     // Whether a result's array is read: the definition adds to it, or reads it before it is
@@ -42,7 +42,8 @@ public:
     double flops() const { return flops_; }
 
     // First elements of the arrays; a result shares no memory with a parameter. May be called by
-    // several threads at once. The same bits for any number of threads of a call.
+    // several threads at once. The same bits for any number of threads of a call. Throws
+    // std::out_of_range where a place that is read lies outside, before anything is written.
     void run(const std::vector<const void*>& parameters, const std::vector<void*>& results) const;
 
     // For every statement what runs it.
@@ -50,10 +51,21 @@ public:
 
 private:
     // Where memory for what is between statements is taken from.
-    using Scratch = std::function<Place(std::int64_t bytes)>;
+    using Scratch = std::function<ArrayPlace(std::int64_t bytes)>;
     using Loops = std::vector<StepGroup::Loop>;
 
+    // Places that have to lie in an array.
+    struct Check {
+        BoundStatement statement = {};
+        std::size_t operand = 0;
+        std::int64_t parameter = 0;
+        GatheredPlace place = {};
+    };
+
     void add_tensors(const Arrays& arrays);
+    DType type_of_temporary(const std::string& name, const Arrays& arrays) const;
+    void add_checks(const StatementBinding& binding);
+    void require_places(const std::vector<const void*>& parameters) const;
     void add_group(const StatementGroup& group, const Machine& machine);
     void add_pieces(const StatementGroup& group, const Loops& loops);
     void add_steps(StepGroup& to, const StatementBinding& binding, const Scratch& scratch) const;
@@ -64,7 +76,7 @@ private:
     bool is_used_outside(const std::string& tensor, const StatementGroup& group) const;
     // Of steps one after the other, to which more are added.
     StepGroup& steps_in_turn();
-    Place scratch(std::int64_t bytes);
+    ArrayPlace scratch(std::int64_t bytes);
 
     Definition definition_;
     Symbols symbols_;
@@ -72,6 +84,7 @@ private:
     std::vector<PlacedTensor> tensors_;
     std::vector<TensorView> results_;
     std::vector<StepGroup> groups_;
+    std::vector<Check> checks_;
     std::int64_t scratch_bytes_ = 0;
     double flops_ = 0;
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();

@@ -92,10 +92,10 @@ private:
     }
 
     std::vector<Use> uses(const std::vector<StepGroup::Loop>& loops) const {
-        std::map<std::pair<Place::Of, std::int64_t>, Use> found;
+        std::map<std::pair<ArrayPlace::Of, std::int64_t>, Use> found;
         for (const StatementBinding& binding : bindings_) {
             const BoundStatement& it = binding.statement;
-            const auto add = [&](const BoundOperand& operand, const Place& place) {
+            const auto add = [&](const BoundOperand& operand, const ArrayPlace& place) {
                 bool moves = loops.empty();
                 for (std::size_t i = 0; i < it.indices.size(); ++i) {
                     moves = moves ||

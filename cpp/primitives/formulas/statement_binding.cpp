@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "lang/gathers.h"
 #include "lang/lexer.h"
 #include "primitives/statements/row_statement.h"
 
@@ -30,7 +31,11 @@ public:
         bound.indices = definition.ranges.statements.at(static_cast<std::size_t>(number));
         bound.reduction = statement_.reduction;
         bound.initializes = statement_.initializes;
-        bound.value = expression(statement_.value);
+        if (gathers(statement_.value)) {
+            gather(statement_.value);
+        } else {
+            bound.value = expression(statement_.value);
+        }
         const PlacedTensor& result = it_.tensor(statement_.result);
         made_.result = result.place;
         bound.result = operand_of(result, places_of(statement_.target));
@@ -53,17 +58,18 @@ private:
         return made;
     }
 
+    AffineSum place_of(const Expression& place, const Expression& read) const {
+        auto sum = affine_of(place, it_.ranges.sizes);
+        if (!sum) {
+            refuse_at(it_.definition.text, place.position, "A place of ", read.name,
+                      " is no sum of indices times numbers and no tensor of integers");
+        }
+        return *std::move(sum);
+    }
+
     std::vector<AffineSum> places_of(const Expression& read) const {
         std::vector<AffineSum> places;
-        for (const Expression& place : read.operands) {
-            auto sum = affine_of(place, it_.ranges.sizes);
-            if (!sum) {
-                refuse_at(it_.definition.text, place.position, "A place of ", read.name,
-                          " is no sum of indices times numbers, which only the interpreter "
-                          "computes");
-            }
-            places.push_back(*std::move(sum));
-        }
+        for (const Expression& place : read.operands) places.push_back(place_of(place, read));
         return places;
     }
 
@@ -99,32 +105,65 @@ private:
     }
 
     Expression read(const Expression& from) {
-        PlacedTensor array = it_.tensor(from.name);
+        const PlacedTensor& array = it_.tensor(from.name);
+        if (array.view.dtype == DType::s32) {
+            refuse_at(it_.definition.text, from.position, "The tensor ", from.name,
+                      " has integers, expected it at a place");
+        }
         std::vector<AffineSum> places = places_of(from);
-        const bool is_empty =
-            std::any_of(made_.statement.indices.begin(), made_.statement.indices.end(),
-                        [](const IndexRange& it) { return it.extent == 0; });
-        // Without "?" it is a branch that is not always taken, but always read. What is as large as
-        // a piece is read inside it.
-        if (!is_empty && array.place.of != Place::Of::own) {
-            std::vector<PlaceRange> ranges;
-            bool outside = false;
-            for (std::size_t i = 0; i < places.size(); ++i) {
-                ranges.push_back(range_of(places[i]));
-                outside =
-                    outside || ranges.back().first < 0 || ranges.back().last >= array.view.shape[i];
-            }
-            if (outside) {
-                array = padded(array, ranges);
-                for (std::size_t i = 0; i < places.size(); ++i) {
-                    places[i].constant -= ranges[i].first;
-                }
-            }
+        std::vector<PlaceRange> ranges;
+        for (const AffineSum& place : places) ranges.push_back(range_of(place));
+        add_operand(array, std::move(places), ranges);
+        return {.kind = Expression::Kind::read,
+                .number = static_cast<double>(made_.operands.size() - 1)};
+    }
+
+    // Without "?" what may lie outside is a branch that is not always taken, but always read. What
+    // is as large as a piece is read inside it.
+    void add_operand(PlacedTensor array, std::vector<AffineSum> places,
+                     const std::vector<PlaceRange>& ranges) {
+        const auto& indices = made_.statement.indices;
+        const bool is_empty = std::any_of(indices.begin(), indices.end(),
+                                          [](const IndexRange& it) { return it.extent == 0; });
+        bool outside = false;
+        for (std::size_t i = 0; i < ranges.size(); ++i) {
+            outside = outside || ranges[i].first < 0 || ranges[i].last >= array.view.shape[i];
+        }
+        if (outside && !is_empty && array.place.of != ArrayPlace::Of::own) {
+            array = padded(array, ranges);
+            for (std::size_t i = 0; i < places.size(); ++i) places[i].constant -= ranges[i].first;
         }
         made_.operands.push_back(array.place);
         made_.statement.operands.push_back(operand_of(array, places));
-        return {.kind = Expression::Kind::read,
-                .number = static_cast<double>(made_.operands.size() - 1)};
+        padded_strides_ = array.view.strides;
+    }
+
+    void gather(const Expression& from) {
+        const PlacedTensor& source = it_.tensor(from.name);
+        std::vector<AffineSum> places;
+        std::vector<PlaceRange> ranges;
+        std::vector<std::size_t> read_places;
+        for (std::size_t i = 0; i < from.operands.size(); ++i) {
+            const bool is_read = from.operands[i].kind == Expression::Kind::read;
+            places.push_back(is_read ? AffineSum{} : place_of(from.operands[i], from));
+            ranges.push_back(is_read ? PlaceRange{0, source.view.shape[i] - 1}
+                                     : range_of(places.back()));
+            if (is_read) read_places.push_back(i);
+        }
+        add_operand(source, places, ranges);
+        const std::vector<std::int64_t> strides = padded_strides_;
+        for (const std::size_t i : read_places) {
+            const Expression& place = from.operands[i];
+            const PlacedTensor& array = it_.tensor(place.name);
+            if (array.view.dtype != DType::s32 || place.may_lie_outside) {
+                refuse_at(it_.definition.text, place.position, "The places ", place.name,
+                          " are computed, expected a parameter of int32 or int64 without '?'");
+            }
+            made_.operands.push_back(array.place);
+            made_.statement.operands.push_back(operand_of(array, places_of(place)));
+            made_.places.push_back({source.view.shape[i], strides[i], array.view.is_wide});
+        }
+        made_.is_checked = !from.may_lie_outside;
     }
 
     // A copy of what an access reads, with zeros where that is outside the array: from the first to
@@ -166,12 +205,16 @@ private:
     const BoundDefinition& it_;
     const Statement& statement_;
     StatementBinding made_;
+    std::vector<std::int64_t> padded_strides_;  // of the operand that was added last
 };
 
 }  // namespace
 
 TensorView dense_view(std::string name, DType dtype, const Shape& shape) {
-    TensorView made{std::move(name), dtype, shape, std::vector<std::int64_t>(shape.size())};
+    TensorView made{.name = std::move(name),
+                    .dtype = dtype,
+                    .shape = shape,
+                    .strides = std::vector<std::int64_t>(shape.size())};
     std::int64_t stride = 1;
     for (std::size_t i = shape.size(); i-- > 0;) {
         made.strides[i] = stride;

@@ -12,6 +12,7 @@
 #include "lang/check.h"
 #include "lang/definition.h"
 #include "lang/ranges.h"
+#include "primitives/formulas/gather.h"
 #include "primitives/formulas/step_group.h"
 #include "primitives/statements/bound_statement.h"
 
@@ -23,13 +24,14 @@ struct TensorView {
     DType dtype = DType::f32;
     Shape shape = {};
     std::vector<std::int64_t> strides = {};
+    bool is_wide = false;  // int64, of which strides count halves; the dtype is int32 then
 };
 
 TensorView dense_view(std::string name, DType dtype, const Shape& shape);
 
 struct PlacedTensor {
     TensorView view = {};
-    Place place = {};
+    ArrayPlace place = {};
 };
 
 struct BoundDefinition {
@@ -37,15 +39,19 @@ struct BoundDefinition {
     const Symbols& symbols;
     const Ranges& ranges;
     std::function<const PlacedTensor&(const std::string& name)> tensor;
-    std::function<Place(std::int64_t bytes)> scratch;
+    std::function<ArrayPlace(std::int64_t bytes)> scratch;
 };
 
 struct StatementBinding {
     int number = 0;
     BoundStatement statement = {};
-    std::vector<Place> operands = {};
-    Place result = {};
+    std::vector<ArrayPlace> operands = {};
+    ArrayPlace result = {};
     std::vector<Step> copies = {};  // that come first
+    // Of a statement that gathers, for its operands from 1 on; `is_checked` where no place may lie
+    // outside.
+    std::vector<GatheredPlace> places = {};
+    bool is_checked = false;
 };
 
 // Throws std::invalid_argument for what cannot be bound, as a sentence.

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "primitives/formulas/gather.h"
 #include "primitives/formulas/product_pass.h"
 #include "primitives/statements/row_statement.h"
 #include "primitives/tensor/parallel.h"
@@ -13,18 +14,19 @@ namespace dlprim {
 namespace {
 
 using Product = std::shared_ptr<const ProductPass>;
+using Rows = std::shared_ptr<const RowStatement>;
 
-void* address(const Place& place, const StepArrays& arrays, const std::vector<std::int64_t>& values,
-              char* own) {
+void* address(const ArrayPlace& place, const StepArrays& arrays,
+              const std::vector<std::int64_t>& values, char* own) {
     const auto number = static_cast<std::size_t>(place.number);
     char* base = nullptr;
     switch (place.of) {
-        case Place::Of::parameter:
+        case ArrayPlace::Of::parameter:
             base = static_cast<char*>(const_cast<void*>(arrays.parameters[number]));
             break;
-        case Place::Of::result: base = static_cast<char*>(arrays.results[number]); break;
-        case Place::Of::scratch: base = arrays.scratch + place.number; break;
-        case Place::Of::own: base = own + place.number; break;
+        case ArrayPlace::Of::result: base = static_cast<char*>(arrays.results[number]); break;
+        case ArrayPlace::Of::scratch: base = arrays.scratch + place.number; break;
+        case ArrayPlace::Of::own: base = own + place.number; break;
     }
     for (std::size_t i = 0; i < place.moves.size(); ++i) base += values[i] * place.moves[i];
     return base;
@@ -32,21 +34,21 @@ void* address(const Place& place, const StepArrays& arrays, const std::vector<st
 
 }  // namespace
 
-Place StepGroup::own(std::int64_t bytes) {
-    Place made{.of = Place::Of::own, .number = own_bytes_};
+ArrayPlace StepGroup::own(std::int64_t bytes) {
+    ArrayPlace made{.of = ArrayPlace::Of::own, .number = own_bytes_};
     own_bytes_ += aligned(bytes);
     return made;
 }
 
-double StepGroup::uses_of_packed(const Place& place) const {
-    const bool moves = !has_loops() || place.of == Place::Of::own || place.moves.back() != 0;
+double StepGroup::uses_of_packed(const ArrayPlace& place) const {
+    const bool moves = !has_loops() || place.of == ArrayPlace::Of::own || place.moves.back() != 0;
     return moves ? 1 : static_cast<double>(loops_.back().count());
 }
 
 void StepGroup::add(Step step) {
     const auto* const product = std::get_if<Product>(&step.what);
     for (int operand = 0; product != nullptr && has_loops() && operand < 2; ++operand) {
-        const Place& place = step.operands[static_cast<std::size_t>(operand)];
+        const ArrayPlace& place = step.operands[static_cast<std::size_t>(operand)];
         const std::int64_t bytes = (*product)->packed_bytes(operand);
         if (bytes > 0 && uses_of_packed(place) > 1)
             packed_.push_back({steps_.size(), operand, own(bytes).number});
@@ -87,7 +89,7 @@ void StepGroup::run(const StepArrays& arrays) const {
 void StepGroup::pack(const StepArrays& arrays, const Piece& piece) const {
     for (const Packed& it : packed_) {
         const Step& step = *steps_[it.step];
-        const Place& from = step.operands[static_cast<std::size_t>(it.operand)];
+        const ArrayPlace& from = step.operands[static_cast<std::size_t>(it.operand)];
         std::get<Product>(step.what)->pack(
             it.operand, address(from, arrays, piece.values, piece.own), piece.own + it.place);
     }
@@ -97,24 +99,26 @@ void StepGroup::run_steps(const StepArrays& arrays, const Piece& piece) const {
     auto packed = packed_.begin();
     for (std::size_t number = 0; number < steps_.size(); ++number) {
         const Step& step = *steps_[number];
-        const auto at = [&](const Place& place) {
+        const auto at = [&](const ArrayPlace& place) {
             return address(place, arrays, piece.values, piece.own);
         };
         void* const result = at(step.result);
         if (step.zeroed_bytes > 0) {
             std::memset(result, 0, static_cast<std::size_t>(step.zeroed_bytes));
         }
+        std::vector<const void*> operands;
+        for (const ArrayPlace& operand : step.operands) operands.push_back(at(operand));
         if (const auto* const product = std::get_if<Product>(&step.what)) {
             std::array<const void*, 2> ready = {};
             for (; packed != packed_.end() && packed->step == number; ++packed) {
                 ready.at(static_cast<std::size_t>(packed->operand)) = piece.own + packed->place;
             }
-            (*product)->run({at(step.operands[0]), at(step.operands[1])}, result, ready);
-            continue;
+            (*product)->run({operands[0], operands[1]}, result, ready);
+        } else if (const auto* const rows = std::get_if<Rows>(&step.what)) {
+            (*rows)->run(operands, result);
+        } else {
+            std::get<std::shared_ptr<const Gather>>(step.what)->run(operands, result);
         }
-        std::vector<const void*> operands;
-        for (const Place& operand : step.operands) operands.push_back(at(operand));
-        std::get<std::shared_ptr<const RowStatement>>(step.what)->run(operands, result);
     }
 }
 
@@ -132,10 +136,11 @@ std::string StepGroup::described() const {
     }
     for (const auto& step : steps_) {
         const auto* const product = std::get_if<Product>(&step->what);
+        const auto* const rows = std::get_if<Rows>(&step->what);
         text += indent + "statement " + std::to_string(step->statement + 1) + ": " +
-                (product != nullptr
-                     ? (*product)->described()
-                     : std::get<std::shared_ptr<const RowStatement>>(step->what)->described());
+                (product != nullptr ? (*product)->described()
+                 : rows != nullptr  ? (*rows)->described()
+                                    : "copied from places that are read");
         if (text.back() != '\n') text += '\n';
     }
     return text;

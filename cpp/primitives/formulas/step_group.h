@@ -1,8 +1,8 @@
-// What a definition runs: steps one after the other, each a product of matrices or a statement of
-// the row engine, and where their arrays are. Steps that share loops run for a piece of their
-// arrays at a time: what lies between them is then as small as a piece, is the thread's own, and
-// does not leave its caches. What a product packs of an operand that the last loop does not move is
-// packed in front of it.
+// What a definition runs: steps one after the other, each a product of matrices, a statement of
+// the row engine or a copy from places that are read, and where their arrays are. Steps that share
+// loops run for a piece of their arrays at a time: what lies between them is then as small as a
+// piece, is the thread's own, and does not leave its caches. What a product packs of an operand
+// that the last loop does not move is packed in front of it.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,13 @@
 
 namespace dlprim {
 
+class Gather;
 class ProductPass;
 class RowStatement;
 
 // Where an array is: a parameter, a result, or scratch of the call or of a thread, of which the
 // number is the first byte.
-struct Place {
+struct ArrayPlace {
     enum class Of : std::uint8_t { parameter, result, scratch, own };
 
     Of of = Of::scratch;
@@ -28,9 +29,11 @@ struct Place {
 };
 
 struct Step {
-    std::variant<std::shared_ptr<const ProductPass>, std::shared_ptr<const RowStatement>> what;
-    std::vector<Place> operands = {};
-    Place result = {};
+    std::variant<std::shared_ptr<const ProductPass>, std::shared_ptr<const RowStatement>,
+                 std::shared_ptr<const Gather>>
+        what;
+    std::vector<ArrayPlace> operands = {};
+    ArrayPlace result = {};
     std::int64_t zeroed_bytes = 0;  // of the result, before it is written
     int statement = 0;
 };
@@ -58,9 +61,9 @@ public:
 
     void add(Step step);
     // How often a step that packs this operand could use what it packs.
-    double uses_of_packed(const Place& place) const;
+    double uses_of_packed(const ArrayPlace& place) const;
     // Scratch of a thread.
-    Place own(std::int64_t bytes);
+    ArrayPlace own(std::int64_t bytes);
 
     bool has_loops() const { return !loops_.empty(); }
     // Without loops threads share each step, else the pieces. The same bits for any number of them.

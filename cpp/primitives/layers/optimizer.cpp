@@ -38,7 +38,7 @@ public:
     void finish() { kernel_ = row_kernel(row_.spec()); }
     bool is_finished() const { return kernel_ != nullptr; }
 
-    void run(const Parameter& it, Range range) const {
+    void run(const ParameterState& it, Range range) const {
         RowArgs args{.rows = 1, .columns = range.size()};
         auto number = numbers_.begin();
         for (std::size_t i = 0; i < fields_.size(); ++i) {
@@ -50,7 +50,7 @@ public:
     }
 
 private:
-    static const void* at(const Parameter& it, Field field, std::int64_t element) {
+    static const void* at(const ParameterState& it, Field field, std::int64_t element) {
         switch (field) {
             case Field::weights: return it.weights + element;
             case Field::gradient: return it.gradient + element;
@@ -67,12 +67,12 @@ private:
     std::shared_ptr<const RowKernel> kernel_;
 };
 
-void write_result(StepProgram& program, const Parameter& it, RowValue result) {
+void write_result(StepProgram& program, const ParameterState& it, RowValue result) {
     program.write(Field::weights, result);
     if (it.copy != nullptr) program.write(Field::copy, result);
 }
 
-void write(StepProgram& program, const SgdStep& step, const Parameter& it) {
+void write(StepProgram& program, const SgdStep& step, const ParameterState& it) {
     const RowValue weights = program.read(Field::weights);
     RowValue slope =
         multiply_add(program.number(step.weight_decay), weights, program.read(Field::gradient));
@@ -85,7 +85,7 @@ void write(StepProgram& program, const SgdStep& step, const Parameter& it) {
     write_result(program, it, multiply_add(program.number(-step.learning_rate), slope, weights));
 }
 
-void write(StepProgram& program, const AdamStep& step, const Parameter& it) {
+void write(StepProgram& program, const AdamStep& step, const ParameterState& it) {
     const RowValue weights = program.read(Field::weights);
     RowValue gradient = program.read(Field::gradient);
     if (step.penalty != 0) {
@@ -103,7 +103,7 @@ void write(StepProgram& program, const AdamStep& step, const Parameter& it) {
     write_result(program, it, multiply_add(program.number(-step.step_size), mean / root, decayed));
 }
 
-void write(StepProgram& program, const RmspropStep& step, const Parameter& it) {
+void write(StepProgram& program, const RmspropStep& step, const ParameterState& it) {
     const RowValue weights = program.read(Field::weights);
     const RowValue gradient =
         multiply_add(program.number(step.weight_decay), weights, program.read(Field::gradient));
@@ -130,8 +130,8 @@ void write(StepProgram& program, const RmspropStep& step, const Parameter& it) {
 template <class Step>
 class Programs {
 public:
-    Programs(const Step& step, const std::vector<Parameter>& parameters) {
-        for (const Parameter& it : parameters) {
+    Programs(const Step& step, const std::vector<ParameterState>& parameters) {
+        for (const ParameterState& it : parameters) {
             StepProgram& program = all_[index_of(it)];
             if (program.is_finished()) continue;
             write(program, step, it);
@@ -139,10 +139,10 @@ public:
         }
     }
 
-    const StepProgram& of(const Parameter& it) const { return all_[index_of(it)]; }
+    const StepProgram& of(const ParameterState& it) const { return all_[index_of(it)]; }
 
 private:
-    static std::size_t index_of(const Parameter& it) {
+    static std::size_t index_of(const ParameterState& it) {
         return (it.third != nullptr ? 4U : 0U) + (it.first != nullptr ? 2U : 0U) +
                (it.copy != nullptr ? 1U : 0U);
     }
@@ -151,17 +151,17 @@ private:
 };
 
 template <class Step>
-void run(const Step& step, const std::vector<Parameter>& parameters) {
+void run(const Step& step, const std::vector<ParameterState>& parameters) {
     const Programs<Step> programs(step, parameters);
     // The first task of every parameter, and behind them the number of all tasks.
     std::vector<std::int64_t> first_task{0};
-    for (const Parameter& it : parameters) {
+    for (const ParameterState& it : parameters) {
         first_task.push_back(first_task.back() + Blocks{it.count, kTaskElements}.count());
     }
     parallel_for(first_task.back(), [&](std::int64_t task) {
         const auto after = std::upper_bound(first_task.begin(), first_task.end(), task);
         const auto index = static_cast<std::size_t>(after - first_task.begin()) - 1;
-        const Parameter& it = parameters[index];
+        const ParameterState& it = parameters[index];
         const Blocks blocks{it.count, kTaskElements};
         programs.of(it).run(it, blocks.at(task - first_task[index]));
     });
@@ -169,13 +169,13 @@ void run(const Step& step, const std::vector<Parameter>& parameters) {
 
 }  // namespace
 
-void run_step(const SgdStep& step, const std::vector<Parameter>& parameters) {
+void run_step(const SgdStep& step, const std::vector<ParameterState>& parameters) {
     run(step, parameters);
 }
-void run_step(const AdamStep& step, const std::vector<Parameter>& parameters) {
+void run_step(const AdamStep& step, const std::vector<ParameterState>& parameters) {
     run(step, parameters);
 }
-void run_step(const RmspropStep& step, const std::vector<Parameter>& parameters) {
+void run_step(const RmspropStep& step, const std::vector<ParameterState>& parameters) {
     run(step, parameters);
 }
 

@@ -7,7 +7,7 @@
 
 namespace dlprim {
 
-struct Parameter {
+struct ParameterState {
     std::int64_t count = 0;
     float* weights = nullptr;
     const float* gradient = nullptr;
@@ -55,8 +55,8 @@ struct RmspropStep {
     float epsilon = 0;
 };
 
-void run_step(const SgdStep& step, const std::vector<Parameter>& parameters);
-void run_step(const AdamStep& step, const std::vector<Parameter>& parameters);
-void run_step(const RmspropStep& step, const std::vector<Parameter>& parameters);
+void run_step(const SgdStep& step, const std::vector<ParameterState>& parameters);
+void run_step(const AdamStep& step, const std::vector<ParameterState>& parameters);
+void run_step(const RmspropStep& step, const std::vector<ParameterState>& parameters);
 
 }  // namespace dlprim

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "primitives/statements/bound_statement.h"
-#include "primitives/statements/row_pass.h"
+#include "primitives/statements/statement_pass.h"
 
 namespace dlprim {
 

@@ -248,7 +248,7 @@ void RowPlanner::pass_to_scratch(const PlacedStatement& statement, const RowChoi
 }
 
 void RowPlanner::emit(const PlacedStatement& statement, const PassRoles& roles) {
-    RowPass made(statement.it, roles);
+    StatementPass made(statement.it, roles);
     std::string described = made.described();
     steps.push_back({std::move(made), statement.operands, statement.result, std::move(described)});
 }

@@ -112,7 +112,7 @@ void RowStatement::run(const std::vector<const void*>& operands, void* result) c
     for (const Step& step : steps_) {
         addresses.clear();
         for (const Memory& it : step.operands) addresses.push_back(address(it));
-        if (const auto* const pass = std::get_if<RowPass>(&step.what)) {
+        if (const auto* const pass = std::get_if<StatementPass>(&step.what)) {
             pass->run(addresses, address(step.result));
         } else {
             const Copy& copy = std::get<Copy>(step.what);

@@ -11,9 +11,9 @@
 #include <variant>
 #include <vector>
 
-#include "primitives/statements/bound_statement.h"
-#include "primitives/statements/row_pass.h"
 #include "primitives/reorder/reorder.h"
+#include "primitives/statements/bound_statement.h"
+#include "primitives/statements/statement_pass.h"
 
 namespace dlprim {
 
@@ -42,7 +42,7 @@ public:
         std::int64_t to = 0;
     };
     struct Step {
-        std::variant<RowPass, Copy> what;
+        std::variant<StatementPass, Copy> what;
         std::vector<Memory> operands = {};
         Memory result = {};
         std::string described = {};

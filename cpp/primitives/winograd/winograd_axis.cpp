@@ -141,21 +141,21 @@ constexpr GivenPlaces kThreeResults[] = {{0, 2}, {1, kNone}};
 constexpr GivenPlaces kTwoResults[] = {{0, 1}};
 
 // Of tiles of 2, 3 and 4.
-constexpr Axis kInput[] = {
+constexpr TileAxis kInput[] = {
     {4, kFourSlots, input2}, {5, kFiveSlots, input3}, {6, kSixSlots, input4}};
-constexpr Axis kGradient[] = {
+constexpr TileAxis kGradient[] = {
     {2, kFourSlots, gradient2}, {3, kFiveSlots, gradient3}, {4, kSixSlots, gradient4}};
-constexpr Axis kResult[] = {
+constexpr TileAxis kResult[] = {
     {4, kTwoResults, result2}, {6, kThreeResults, result3}, {6, kFourResults, result4}};
-constexpr Axis kFilter[] = {
+constexpr TileAxis kFilter[] = {
     {3, kFourSlots, filter2}, {3, kSixSlots, filter4}, {3, kSixSlots, filter4}};
-constexpr Axis kFilterGradient[] = {{4, kThreeResults, filter_gradient2},
-                                    {6, kThreeResults, filter_gradient4},
-                                    {6, kThreeResults, filter_gradient4}};
+constexpr TileAxis kFilterGradient[] = {{4, kThreeResults, filter_gradient2},
+                                        {6, kThreeResults, filter_gradient4},
+                                        {6, kThreeResults, filter_gradient4}};
 
 }  // namespace
 
-const Axis& axis_of(TileKind kind, int tile) {
+const TileAxis& axis_of(TileKind kind, int tile) {
     switch (kind) {
         case TileKind::input: return kInput[tile - 2];
         case TileKind::gradient: return kGradient[tile - 2];

@@ -123,8 +123,8 @@ private:
     static std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
     const TileTransform& it_;
-    const Axis& h_;
-    const Axis& w_;
+    const TileAxis& h_;
+    const TileAxis& w_;
     RowBuilder row_;
 };
 

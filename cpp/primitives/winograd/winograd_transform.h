@@ -86,12 +86,12 @@ struct GivenPlaces {
     int second;
 };
 
-struct Axis {
+struct TileAxis {
     int operands;
     std::span<const GivenPlaces> passes;
     Given (*apply)(int pass, const AxisValues& of);
 };
 
-const Axis& axis_of(TileKind kind, int tile);
+const TileAxis& axis_of(TileKind kind, int tile);
 
 }  // namespace dlprim

@@ -13,18 +13,21 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arguments.arrays import Array, aligned, contiguous, result_array
+from dlprim.arguments.arrays import Array, aligned, contiguous, result_array, viewed
 from dlprim.arguments.floats import bfloat16_dtype, float_view
 
 # Shapes that a definition stays compiled for.
 _MOST_COMPILED = 32
 
 
-def _readable(name: str, value: Any) -> Array:
+def _readable(name: str, value: Any, type_name: str) -> Array:
     """``value`` in place, or a copy where strides are negative or no multiple of an element."""
+    is_integer = "int" in type_name
     if isinstance(value, Real):
-        return np.asarray(value, np.float32)
-    array = float_view(name, value)
+        return np.asarray(value, np.int64 if is_integer else np.float32)
+    array = viewed(name, value, "int32 or int64") if is_integer else float_view(name, value)
+    if is_integer and array.dtype not in (np.int32, np.int64):
+        raise TypeError(f"{name} has dtype {array.dtype}, expected int32 or int64")
     size = array.itemsize
     if array.flags.aligned and all(it >= 0 and it % size == 0 for it in array.strides):
         return array
@@ -84,12 +87,14 @@ class CompiledFormula:
         shapes: Mapping[str, tuple[int, ...]],
     ) -> None:
         # A number is float32 whatever it is multiplied with.
-        sizes_of_elements = {array.itemsize for array in arrays if array.ndim > 0}
-        is_half = (sizes_of_elements or {it.itemsize for it in arrays}) == {2}
+        floats = [array for array in arrays if array.dtype.kind != "i"]
+        widths = {array.itemsize for array in floats if array.ndim > 0}
+        is_half = (widths or {array.itemsize for array in floats}) == {2}
         result_type = "bfloat16" if is_half else "float32"
         self._formula = _core.Formula(definition, arrays, dict(shapes), dict(sizes), result_type)
         self._name = definition.name
         self._names = definition.parameters
+        self._types = definition.types
         self._results = [
             (name, _dtype_of(dtype), shape, is_read)
             for name, dtype, shape, is_read in self._formula.results()
@@ -99,7 +104,7 @@ class CompiledFormula:
     def __call__(self, *arrays: Any, out: Any = None) -> Any:
         """The results of the definition for arrays like those it was compiled for."""
         _require_count(self._name, self._names, len(arrays))
-        return self._run([_readable(*it) for it in zip(self._names, arrays, strict=True)], out)
+        return self._run(list(map(_readable, self._names, arrays, self._types)), out)
 
     def _run(self, arrays: Sequence[Array], out: Any) -> Any:
         outs = _results_in(out, len(self._results))
@@ -146,6 +151,7 @@ class Definition:
         self._definition = definition
         self.name = definition.name
         self.parameters = definition.parameters
+        self._types = definition.types
         self.returns = definition.returns
         self._compiled: OrderedDict[Any, CompiledFormula] = OrderedDict()
 
@@ -171,7 +177,7 @@ class Definition:
 
     def _run(self, arrays: Sequence[Any], out: Any, sizes: Mapping[str, int]) -> Any:
         _require_count(self.name, self.parameters, len(arrays))
-        views = [_readable(*it) for it in zip(self.parameters, arrays, strict=True)]
+        views = list(map(_readable, self.parameters, arrays, self._types))
         compiled = self._compiled_for(views, _integers(sizes), self._shapes_of(out))
         return compiled._run(views, out)
 
@@ -180,7 +186,10 @@ class Definition:
     ) -> CompiledFormula:
         """The definition for C-contiguous arrays of these shapes, ready to be called."""
         _require_count(self.name, self.parameters, len(shapes))
-        views = [np.empty(tuple(shape), dtype) for shape in shapes]
+        views = [
+            np.empty(tuple(shape), np.int64 if "int" in type_name else dtype)
+            for shape, type_name in zip(shapes, self._types, strict=True)
+        ]
         return self._compiled_for(views, _integers(sizes), ())
 
     def _shapes_of(self, out: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:

@@ -1,10 +1,10 @@
-#include "primitives/statements/row_pass.h"
+#include "primitives/statements/statement_pass.h"
 
 #include <algorithm>
 #include <cstddef>
 
-#include "primitives/statements/row_expression.h"
 #include "primitives/programs/row_tasks.h"
+#include "primitives/statements/row_expression.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/partition.h"
 #include "primitives/tensor/workspace.h"
@@ -42,7 +42,7 @@ RowValue named(RowBuilder& row, const BoundOperand& of, const PassRoles& roles, 
 }  // namespace
 
 // A kernel with its scratch.
-class RowPass::Runner {
+class StatementPass::Runner {
 public:
     Runner(const RowKernel& kernel, std::int64_t columns)
         : kernel_(kernel),
@@ -60,7 +60,7 @@ private:
 };
 
 // The expression at every place of what is written out, and its way into the result.
-class RowPass::Program {
+class StatementPass::Program {
 public:
     Program(const BoundStatement& statement, const PassRoles& roles)
         : statement_(statement),
@@ -132,7 +132,7 @@ private:
     std::vector<RowValue> operands_ = {};
 };
 
-RowPass::RowPass(const BoundStatement& statement, const PassRoles& roles)
+StatementPass::StatementPass(const BoundStatement& statement, const PassRoles& roles)
     : kind_(roles.kind), nothing_(identity_of(statement.reduction)) {
     Program program(statement, roles);
     const RowSpec spec = program.spec();
@@ -167,10 +167,10 @@ RowPass::RowPass(const BoundStatement& statement, const PassRoles& roles)
     described_ += ": program " + to_string(spec);
 }
 
-std::string RowPass::described() const { return described_; }
+std::string StatementPass::described() const { return described_; }
 
-void RowPass::add_loops(const BoundStatement& statement, const PassRoles& roles,
-                        const std::vector<const BoundOperand*>& named) {
+void StatementPass::add_loops(const BoundStatement& statement, const PassRoles& roles,
+                              const std::vector<const BoundOperand*>& named) {
     for (std::size_t i = 0; i < statement.indices.size(); ++i) {
         if (i == roles.column || i == roles.row || contains(roles.unrolled, i)) continue;
         Loop loop{.extent = statement.indices[i].extent};
@@ -182,7 +182,7 @@ void RowPass::add_loops(const BoundStatement& statement, const PassRoles& roles,
     }
 }
 
-void RowPass::move(RowArgs& args, const std::vector<Loop>& loops, std::int64_t index) const {
+void StatementPass::move(RowArgs& args, const std::vector<Loop>& loops, std::int64_t index) const {
     for (auto loop = loops.rbegin(); loop != loops.rend(); ++loop) {
         const std::int64_t place = index % loop->extent;
         index /= loop->extent;
@@ -193,7 +193,7 @@ void RowPass::move(RowArgs& args, const std::vector<Loop>& loops, std::int64_t i
     }
 }
 
-void RowPass::run(const std::vector<char*>& operands, char* result) const {
+void StatementPass::run(const std::vector<char*>& operands, char* result) const {
     RowArgs args;
     args.rows = rows_;
     args.columns = columns_;
@@ -210,7 +210,7 @@ void RowPass::run(const std::vector<char*>& operands, char* result) const {
     run_outside(args);
 }
 
-void RowPass::run_outside(const RowArgs& args) const {
+void StatementPass::run_outside(const RowArgs& args) const {
     const std::int64_t elements = rows_ * columns_;
     if (outer_count_ == 1 || elements >= kSharedElements) {
         for (std::int64_t i = 0; i < outer_count_; ++i) {
@@ -233,7 +233,7 @@ void RowPass::run_outside(const RowArgs& args) const {
 }
 
 // Every task has some columns of results, and all that falls on them.
-void RowPass::run_columns(const RowArgs& args) const {
+void StatementPass::run_columns(const RowArgs& args) const {
     const std::int64_t rows = inner_count_ * rows_;
     const std::int64_t width =
         rounded_up(std::max(kTaskElements / rows, kFewestColumns), kCacheLineBytes);
@@ -252,7 +252,7 @@ void RowPass::run_columns(const RowArgs& args) const {
     });
 }
 
-void RowPass::run_strip(const Runner& runner, RowArgs strip, Range columns) const {
+void StatementPass::run_strip(const Runner& runner, RowArgs strip, Range columns) const {
     strip.columns = columns.size();
     for (std::size_t i = 0; i < slots_.size(); ++i) {
         RowArgs::Operand& it = strip.operands[i];

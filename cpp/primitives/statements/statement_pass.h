@@ -27,12 +27,12 @@ struct PassRoles {
     std::vector<std::size_t> unrolled = {};
 };
 
-class RowPass {
+class StatementPass {
 public:
     // The result is float32 where something is reduced but what is written out, and its elements
     // are neighbours along columns that are not reduced. Single values of rows are float32.
     // `statement` reads operands alone, by their numbers.
-    RowPass(const BoundStatement& statement, const PassRoles& roles);
+    StatementPass(const BoundStatement& statement, const PassRoles& roles);
 
     // First elements of the arrays.
     void run(const std::vector<char*>& operands, char* result) const;

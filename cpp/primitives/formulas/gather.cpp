@@ -1,0 +1,249 @@
+#include "primitives/formulas/gather.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "primitives/tensor/parallel.h"
+#include "primitives/tensor/workspace.h"
+#include "rows/row_builder.h"
+
+namespace dlprim {
+namespace {
+
+constexpr std::int64_t kTaskBytes = 64 * 1024;
+constexpr std::int64_t kMostAhead = 1024;  // bytes of a row
+
+std::int64_t value_at(const void* places, std::int64_t element, bool is_wide) {
+    const char* const at = static_cast<const char*>(places) + element * size_of(DType::s32);
+    std::int32_t low = 0;
+    std::int64_t whole = 0;
+    std::memcpy(&low, at, sizeof(low));
+    if (is_wide) std::memcpy(&whole, at, sizeof(whole));
+    return is_wide ? whole : low;
+}
+
+// Of rows that a list names.
+RowSpec sum_of_listed(const BoundStatement& statement) {
+    RowBuilder row;
+    const RowValue x = row.listed(statement.operands[0].dtype);
+    const RowValue total = row.carried(0);
+    row.carry(total, total + x);
+    row.store(statement.result.dtype, last(total));
+    return row.spec();
+}
+
+}  // namespace
+
+std::pair<std::int64_t, std::int64_t> extremes(const BoundStatement& statement, std::size_t operand,
+                                               const void* places, bool is_wide) {
+    const BoundOperand& it = statement.operands[operand];
+    std::pair<std::int64_t, std::int64_t> found{0, 0};
+    const auto visit = [&](const auto& self, std::size_t index, std::int64_t at) -> void {
+        const std::int64_t stride = it.strides[index];
+        const std::int64_t given = statement.indices[index].extent;
+        const std::int64_t extent = stride == 0 ? std::min<std::int64_t>(given, 1) : given;
+        const bool is_last = index + 1 == statement.indices.size();
+        for (std::int64_t i = 0; i < extent; ++i) {
+            if (!is_last) {
+                self(self, index + 1, at + i * stride);
+                continue;
+            }
+            const std::int64_t value = value_at(places, at + i * stride, is_wide);
+            found = {std::min(found.first, value), std::max(found.second, value)};
+        }
+    };
+    if (!statement.indices.empty()) {
+        visit(visit, 0, it.offset);
+    } else {
+        const std::int64_t value = value_at(places, it.offset, is_wide);
+        found = {std::min<std::int64_t>(0, value), std::max<std::int64_t>(0, value)};
+    }
+    return found;
+}
+
+Gather::Gather(const BoundStatement& statement, std::vector<GatheredPlace> places)
+    : statement_(statement),
+      places_(std::move(places)),
+      bytes_(size_of(statement.operands[0].dtype)) {
+    if (places_.size() > kMostGathered) {
+        throw std::invalid_argument("a read has " + std::to_string(places_.size()) +
+                                    " places that are read, expected at most " +
+                                    std::to_string(kMostGathered));
+    }
+    std::ptrdiff_t outer = 0;
+    for (std::size_t i = 0; i < statement.indices.size(); ++i) {
+        Loop loop{.extent = statement.indices[i].extent, .steps = {statement.result.strides[i]}};
+        for (const BoundOperand& it : statement.operands) loop.steps.push_back(it.strides[i]);
+        const bool around = std::any_of(loop.steps.begin() + 2, loop.steps.end(),
+                                        [](std::int64_t step) { return step != 0; });
+        const bool is_summed = statement.indices[i].reduced;
+        (is_summed ? summed_ : count_) *= around ? loop.extent : 1;
+        auto& loops = around ? around_ : inside_;
+        loops.insert(is_summed ? loops.end() : loops.begin() + (around ? outer++ : 0),
+                     std::move(loop));
+    }
+    if (statement.reduction == Reduction::sum) kernel_ = row_kernel(sum_of_listed(statement));
+    std::stable_sort(inside_.begin(), inside_.end(), [](const Loop& left, const Loop& right) {
+        return left.steps[0] > right.steps[0];
+    });
+    while (!inside_.empty() && inside_.back().steps[0] == row_ && inside_.back().steps[1] == row_) {
+        row_ *= inside_.back().extent;
+        inside_.pop_back();
+    }
+}
+
+void Gather::copy(const char* source, char* result, std::size_t loop) const {
+    const auto bytes = static_cast<std::size_t>(row_ * bytes_);
+    if (loop == inside_.size()) {
+        source != nullptr ? std::memcpy(result, source, bytes) : std::memset(result, 0, bytes);
+        return;
+    }
+    const Loop& it = inside_[loop];
+    for (std::int64_t i = 0; i < it.extent; ++i) {
+        copy(source == nullptr ? nullptr : source + i * it.steps[1] * bytes_,
+             result + i * it.steps[0] * bytes_, loop + 1);
+    }
+}
+
+void Gather::sum(RowArgs& args, std::size_t loop) const {
+    if (loop == inside_.size()) return (*kernel_)(args);
+    const Loop& it = inside_[loop];
+    const RowArgs::Operand source = args.operands[0], result = args.operands[1];
+    for (std::int64_t i = 0; i < it.extent; ++i) {
+        args.operands[0].data = static_cast<char*>(source.data) + i * it.steps[1] * bytes_;
+        args.operands[1].data =
+            static_cast<char*>(result.data) + i * it.steps[0] * size_of(statement_.result.dtype);
+        sum(args, loop + 1);
+    }
+}
+
+// The values of the loops around, from a number of them on.
+class Gather::Walk {
+public:
+    Walk(const Gather& gather, const Operands& operands, std::int64_t number)
+        : it_(gather), operands_(operands), values_(gather.around_.size()) {
+        to_ = it_.statement_.result.offset;
+        from_ = it_.statement_.operands[0].offset;
+        for (std::size_t i = 0; i < it_.places_.size(); ++i) {
+            at_[i] = it_.statement_.operands[i + 1].offset;
+        }
+        for (std::size_t loop = values_.size(); loop-- > 0;) {
+            const std::int64_t extent = it_.around_[loop].extent;
+            values_[loop] = number % extent;
+            number /= extent;
+            move(it_.around_[loop], values_[loop]);
+        }
+    }
+
+    Row next() {
+        Row made{.to = to_, .from = from_};
+        for (std::size_t i = 0; i < it_.places_.size(); ++i) {
+            const GatheredPlace& place = it_.places_[i];
+            const std::int64_t value = value_at(operands_[i + 1], at_[i], place.is_wide);
+            made.is_inside = made.is_inside && value >= 0 && value < place.extent;
+            if (made.is_inside) made.from += value * place.stride;
+        }
+        for (std::size_t loop = values_.size(); loop-- > 0;) {
+            move(it_.around_[loop], 1);
+            if (++values_[loop] < it_.around_[loop].extent) break;
+            move(it_.around_[loop], -values_[loop]);
+            values_[loop] = 0;
+        }
+        return made;
+    }
+
+private:
+    void move(const Loop& loop, std::int64_t count) {
+        to_ += count * loop.steps[0];
+        from_ += count * loop.steps[1];
+        for (std::size_t i = 0; i < it_.places_.size(); ++i) at_[i] += count * loop.steps[i + 2];
+    }
+
+    const Gather& it_;
+    const Operands& operands_;
+    std::vector<std::int64_t> values_;
+    std::int64_t to_ = 0;
+    std::int64_t from_ = 0;
+    std::array<std::int64_t, kMostGathered> at_ = {};
+};
+
+// No hardware foresees where a row begins: some are asked for ahead.
+void Gather::ask_for(const char* source, const Row& row) const {
+    const std::int64_t bytes = std::min(row_ * bytes_, kMostAhead);
+    for (std::int64_t byte = 0; byte < bytes; byte += kCacheLineBytes) {
+        __builtin_prefetch(source + row.from * bytes_ + byte);
+    }
+}
+
+void Gather::copy_rows(const Operands& operands, char* result, Range range) const {
+    const char* const source = static_cast<const char*>(operands[0]);
+    Walk walk(*this, operands, range.begin);
+    std::vector<Row> rows(static_cast<std::size_t>(range.size()));
+    for (Row& it : rows) it = walk.next();
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        if (i + kRowsAhead < rows.size()) ask_for(source, rows[i + kRowsAhead]);
+        const Row& it = rows[i];
+        copy(it.is_inside ? source + it.from * bytes_ : nullptr, result + it.to * bytes_, 0);
+    }
+}
+
+// A sum's rows are asked for while the one before is computed.
+void Gather::sum_rows(const Operands& operands, char* result, Range range) const {
+    struct Sum {
+        std::vector<RowArgs::Listed> list;
+        std::int64_t count = 0;
+        std::int64_t to = 0;
+    };
+    std::array<Sum, 2> sums;
+    for (Sum& it : sums) it.list.resize(static_cast<std::size_t>(summed_));
+    char* const source = static_cast<char*>(const_cast<void*>(operands[0]));
+    Walk walk(*this, operands, range.begin * summed_);
+    const auto prepare = [&](Sum& it) {
+        it.count = 0;
+        for (std::int64_t number = 0; number < summed_; ++number) {
+            const Row row = walk.next();
+            it.to = row.to;
+            if (!row.is_inside) continue;
+            ask_for(source, row);
+            it.list[static_cast<std::size_t>(it.count++)].element = row.from;
+        }
+    };
+    const WorkspacePool::Lease scratch(WorkspacePool::lasting(),
+                                       kernel_->scratch_floats(row_) * size_of(DType::f32));
+    RowArgs args;
+    args.rows = 1;
+    args.columns = row_;
+    args.scratch = reinterpret_cast<float*>(scratch.data());
+    prepare(sums[0]);
+    for (std::int64_t i = 0; i < range.size(); ++i) {
+        if (i + 1 < range.size()) prepare(sums[(i + 1) % 2]);
+        const Sum& it = sums[i % 2];
+        args.list = it.list.data();
+        args.counts = &it.count;
+        args.operands[0] = {source, 0};
+        args.operands[1] = {result + it.to * size_of(statement_.result.dtype), 0};
+        sum(args, 0);
+    }
+}
+
+void Gather::run(const Operands& operands, void* result) const {
+    std::int64_t elements = row_ * summed_;
+    for (const Loop& loop : inside_) elements *= loop.extent;
+    if (elements == 0 && !kernel_) return;
+    const std::int64_t bytes = elements * bytes_;
+    const WorkOf work(0, static_cast<double>(bytes * count_));
+    const Blocks tasks{count_,
+                       std::max<std::int64_t>(kTaskBytes / std::max<std::int64_t>(bytes, 1), 1)};
+    parallel_for(tasks.count(), [&](std::int64_t task) {
+        const Range range = tasks.at(task);
+        char* const to = static_cast<char*>(result);
+        kernel_ ? sum_rows(operands, to, range) : copy_rows(operands, to, range);
+    });
+}
+
+}  // namespace dlprim

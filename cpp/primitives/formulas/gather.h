@@ -1,0 +1,72 @@
+// A statement that copies, or adds up, what stands at places that are read: for every place the
+// rest of what is read there, which is long where a table has long rows.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "primitives/statements/bound_statement.h"
+#include "primitives/tensor/partition.h"
+#include "rows/row_kernel.h"
+
+namespace dlprim {
+
+// A place of the source that is read from an operand.
+struct GatheredPlace {
+    std::int64_t extent = 0;  // of the dimension
+    std::int64_t stride = 0;  // elements of the source from one value to the next
+    bool is_wide = false;     // int64, of which distances count halves
+};
+
+// The smallest and the largest value of an operand that holds places, and 0.
+std::pair<std::int64_t, std::int64_t> extremes(const BoundStatement& statement, std::size_t operand,
+                                               const void* places, bool is_wide);
+
+class Gather {
+public:
+    // Operand 0 is the source without the places that are read, then one operand of int32 for each
+    // of these. Outside the source is 0. Indices that are reduced are those of places alone.
+    Gather(const BoundStatement& statement, std::vector<GatheredPlace> places);
+
+    using Operands = std::vector<const void*>;
+    // First elements of the arrays. The same for any number of threads.
+    void run(const Operands& operands, void* result) const;
+
+private:
+    struct Loop {
+        std::int64_t extent = 1;
+        std::vector<std::int64_t> steps = {};  // elements: result, source, places
+    };
+    // What one value of the places asks for; elements.
+    struct Row {
+        std::int64_t to = 0;
+        std::int64_t from = 0;
+        bool is_inside = true;
+    };
+    class Walk;
+
+    static constexpr std::size_t kMostGathered = 8;
+    static constexpr std::size_t kRowsAhead = 2;
+
+    void copy_rows(const Operands& operands, char* result, Range range) const;
+    void sum_rows(const Operands& operands, char* result, Range range) const;
+    void ask_for(const char* source, const Row& row) const;
+    // What is inside of a loop; a copy from null is zeros.
+    void copy(const char* source, char* result, std::size_t loop) const;
+    void sum(RowArgs& args, std::size_t loop) const;
+
+    BoundStatement statement_;
+    std::vector<GatheredPlace> places_;
+    std::vector<Loop> around_;  // that a place moves along, those that are summed last
+    std::vector<Loop> inside_;
+    std::shared_ptr<const RowKernel> kernel_;  // null: nothing is summed
+    std::int64_t count_ = 1;                   // of results with their insides
+    std::int64_t summed_ = 1;                  // of rows that each is the sum of
+    std::int64_t bytes_ = 4;                   // of an element of the source
+    std::int64_t row_ = 1;                     // elements inside that lie side by side
+};
+
+}  // namespace dlprim

@@ -1,0 +1,132 @@
+"""Places that are read from tensors: tables that are looked up, against NumPy's indexing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dlprim
+from guarded import guarded
+
+RNG = np.random.default_rng(11)
+
+
+def table(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape, np.float32)
+
+
+def places(below: int, *shape: int, dtype: type = np.int64) -> np.ndarray:
+    return RNG.integers(0, below, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("width", [1, 5, 16, 17, 300])
+def test_rows_of_a_table(width: int, dtype: type) -> None:
+    x, at = table(50, width), places(50, 9, 7, dtype=dtype)
+    np.testing.assert_array_equal(dlprim.contract("y(b,l,d) = x(at(b,l),d)", x, at), x[at])
+    summed = dlprim.contract("y(b,d) +=! x(at(b,l),d)", x, at)
+    np.testing.assert_allclose(summed, x[at].sum(1), rtol=1e-5, atol=1e-5)
+    largest = dlprim.contract("y(b,d) max=! x(at(b,l),d)", x, at)
+    np.testing.assert_array_equal(largest, x[at].max(1))
+    scaled = dlprim.contract("y(b,d) +=! 2 * x(at(b,l),d)", x, at)
+    np.testing.assert_allclose(scaled, 2 * x[at].sum(1), rtol=1e-5, atol=1e-5)
+
+
+def test_places_of_any_dimension_and_stride() -> None:
+    x, at = table(6, 40, 8), places(40, 9)
+    np.testing.assert_array_equal(dlprim.contract("y(b,n) = x(b,at(n),3)", x, at), x[:, at, 3])
+    both = dlprim.contract("y(n,d) = x(row(n),at(n),d)", x, places(6, 9) * 0 + 2, at)
+    np.testing.assert_array_equal(both, x[2, at])
+    strided, apart = x[:, ::2, ::3], places(20, 9, 6)[::2, ::-1]
+    gathered = dlprim.contract("y(b,n,m,d) = x(b,at(n,m),d)", strided, apart)
+    np.testing.assert_array_equal(gathered, strided[:, apart])
+    summed = dlprim.contract("y(b,d) +=! x(b,at(n,m),d)", strided, apart)
+    np.testing.assert_allclose(summed, strided[:, apart].sum((1, 2)), rtol=1e-5, atol=1e-5)
+    shifted = dlprim.contract("y(n,d) = x(2,at(n),d+1) where d in 0:7", x, at)
+    np.testing.assert_array_equal(shifted, x[2, at][:, 1:])
+    one = dlprim.contract("y(d) = x(row(),at(),d)", x, 4, 7)
+    np.testing.assert_array_equal(one, x[4, 7])
+
+
+def test_two_tables_at_once() -> None:
+    layers = dlprim.define("""
+    def tables(float(E1,D) x, int32(B,L1) i, float(E2,D) z, int64(B,L2) j, float(D,K) w) -> (a, b) {
+        a(n,d) +=! x(i(n,k),d)
+        b(n,m) +=! z(j(n,k),d) * w(d,m)
+    }""")
+    x, z, w = table(30, 16), table(1000, 16), table(16, 5)
+    i, j = places(30, 12, 7, dtype=np.int32), places(1000, 12, 9)
+    a, b = layers.tables(x, i, z, j, w)
+    np.testing.assert_allclose(a, x[i].sum(1), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(b, z[j].sum(1) @ w, rtol=1e-4, atol=1e-4)
+    assert layers.tables.compile(x.shape, i.shape, z.shape, j.shape, w.shape).flops > 0
+
+
+def test_halves_and_empty_places() -> None:
+    x = dlprim.to_bfloat16(table(20, 24))
+    if x.dtype == np.uint16:
+        pytest.skip("without ml_dtypes there is no bfloat16 array that a formula takes")
+    at = places(20, 6, 3)
+    assert (dlprim.contract("y(b,l,d) = x(at(b,l),d)", x, at) == x[at]).all()
+    summed = dlprim.contract("y(b,d) +=! x(at(b,l),d)", x, at)
+    np.testing.assert_allclose(
+        summed.astype(np.float32), x.astype(np.float32)[at].sum(1), rtol=2e-2, atol=2e-2
+    )
+    mixed = dlprim.contract("y(b,l,d) = x(at(b,l),d) * s(d)", x, at, np.ones(24, np.float32))
+    np.testing.assert_array_equal(mixed, x[at].astype(np.float32))
+    none = dlprim.contract("y(b,d) +=! x(at(b,l),d)", table(20, 4), places(20, 6, 0))
+    np.testing.assert_array_equal(none, np.zeros((6, 4)))
+    assert dlprim.contract("y(b,d) = x(at(b),d)", table(20, 4), places(20, 0)).shape == (0, 4)
+
+
+def test_places_outside() -> None:
+    x, at = table(10, 4), np.array([3, 10, -1])
+    with pytest.raises(IndexError, match=r"at has the place -1, expected places from 0 to 9"):
+        dlprim.contract("y(n,d) = x(at(n),d)", x, at)
+    kept = np.full((3, 4), 7, np.float32)
+    with pytest.raises(IndexError, match=r"at has the place 8589934595"):
+        dlprim.contract("y(n,d) = x(at(n),d)", x, np.array([3, 2**33 + 3, 0]), out=kept)
+    assert (kept == 7).all()
+    outside = dlprim.contract("y(n,d) = x?(at(n),d)", x, at)
+    np.testing.assert_array_equal(outside, [x[3], np.zeros(4), np.zeros(4)])
+    np.testing.assert_array_equal(dlprim.contract("y(d) +=! x?(at(n),d)", x, at), x[3])
+
+
+def test_nothing_but_tables_is_touched() -> None:
+    x = guarded(9 * 17).reshape(9, 17)
+    x[...] = table(9, 17)
+    at = guarded(20, dtype=np.int64).reshape(5, 4)
+    at[...] = places(9, 5, 4)
+    out = guarded(5 * 17).reshape(5, 17)
+    dlprim.contract("y(b,d) +=! x(at(b,l),d)", x, at, out=out)
+    np.testing.assert_allclose(out, x[at].sum(1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_large_tables_in_pieces(threads: int) -> None:
+    x, w = table(3000, 64), table(64)
+    at = places(3000, 400, 30)
+    before = dlprim.get_num_threads()
+    dlprim.set_num_threads(threads)
+    try:
+        y = dlprim.contract("y(b,d) +=! x(at(b,l),d) * w(d)", x, at, w)
+    finally:
+        dlprim.set_num_threads(before)
+    np.testing.assert_allclose(y, (x[at] * w).sum(1), rtol=1e-4, atol=1e-4)
+
+
+REFUSED = (
+    ("y(n) = x(at(n))", np.int16, TypeError, "at has dtype int16, expected int32 or int64"),
+    ("y(n) = x(at(n)+1)", np.int64, ValueError, "no sum of indices times numbers and no tensor"),
+    ("y(n) = x(at(at(n)))", np.int64, ValueError, "A place of at is no sum"),
+    ("y(n) = 2 * x(at(at(n)))", np.int64, ValueError, "at a place that is read itself"),
+    ("y(n) = x(at?(n))", np.int64, ValueError, "The places at are computed, expected a parameter"),
+    ("y(n) = x(at(n)) * at(n)", np.int64, ValueError, "The tensor at has integers"),
+)
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case[0])
+def test_what_is_refused(case: tuple[str, type, type[Exception], str]) -> None:
+    formula, dtype, kind, message = case
+    with pytest.raises(kind, match=message):
+        dlprim.contract(formula, table(5), np.zeros(5, dtype), sizes={"n": 5})
