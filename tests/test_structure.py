@@ -56,7 +56,7 @@ FOLDERS: dict[str, set[str]] = {
     "nest": {"tensor", "reorder"},
     "programs": {"tensor"},
     "statements": {"tensor", "reorder", "programs"},
-    "formulas": {"tensor", "reorder", "nest", "statements"},
+    "formulas": {"tensor", "reorder", "nest", "programs", "statements"},
     "layers": {"tensor", "reorder", "nest", "programs"},
     "linear": {"tensor", "reorder", "nest", "layers"},
     "rnn": {"tensor", "reorder", "nest", "programs"},

@@ -8,6 +8,7 @@
 #include "primitives/formulas/piece_loops.h"
 #include "primitives/formulas/product_chain.h"
 #include "primitives/formulas/product_pass.h"
+#include "primitives/programs/row_tasks.h"
 #include "primitives/statements/row_statement.h"
 
 namespace dlprim {
@@ -57,6 +58,11 @@ std::int64_t elements_of(const Shape& shape) {
     std::int64_t elements = 1;
     for (const std::int64_t extent : shape) elements = checked_product(elements, extent);
     return elements;
+}
+
+double bytes_of_result(const StatementBinding& binding) {
+    return static_cast<double>(extent_of(binding.statement, false)) *
+           static_cast<double>(size_of(binding.statement.result.dtype));
 }
 
 std::size_t position_of(const std::string& index, const std::vector<IndexRange>& indices) {
@@ -254,9 +260,12 @@ void CompiledDefinition::add_pieces(const StatementGroup& group, const Loops& lo
     for (const Loops& part : {whole, rest}) {
         if (part.back().first == part.back().end) continue;
         StepGroup made(part);
-        const auto bindings = bound_group(group, inner_tensors(group, part, made));
-        for (const StatementBinding& binding : bindings) {
+        auto bindings = bound_group(group, inner_tensors(group, part, made));
+        for (StatementBinding& binding : bindings) {
             for (const Step& copy : binding.copies) steps_in_turn().add(copy);
+            const bool is_last = &binding == &bindings.back();
+            binding.statement.leaves_caches =
+                is_last && exceeds_caches(2 * bytes_of_result(binding));
             add_steps(made, first_piece(binding, part),
                       [&](std::int64_t bytes) { return made.own(bytes); });
         }

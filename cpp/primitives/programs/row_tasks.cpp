@@ -37,7 +37,7 @@ public:
     // Whether what is written would only push out of the caches what is read: and whether it may
     // go around them.
     bool exceeds_caches() const {
-        if (bytes() < kShareOfCache * std::min(this_machine().l3, kMostOfCache)) return false;
+        if (!dlprim::exceeds_caches(bytes())) return false;
         const std::int64_t first = is_elementwise() ? unaligned_elements() : 0;
         for (std::size_t i = 0; i < operands_.size(); ++i) {
             if (!is_written_tensor(operands_[i])) continue;
@@ -200,6 +200,10 @@ private:
 };
 
 }  // namespace
+
+bool exceeds_caches(double bytes) {
+    return bytes >= kShareOfCache * std::min(this_machine().l3, kMostOfCache);
+}
 
 void run_rows(const RowKernel& kernel, const RowArgs& args) {
     if (is_listed(kernel.spec())) {

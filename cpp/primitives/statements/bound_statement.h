@@ -29,6 +29,7 @@ struct BoundStatement {
     std::vector<BoundOperand> operands = {};
     Reduction reduction = Reduction::none;
     bool initializes = true;
+    bool leaves_caches = false;  // the result is a part of what is too large to be read there
     // A read has no places, its `number` says which operand it is; a name is an index, by its name.
     Expression value = {};
 };

@@ -248,7 +248,9 @@ void RowPlanner::pass_to_scratch(const PlacedStatement& statement, const RowChoi
 }
 
 void RowPlanner::emit(const PlacedStatement& statement, const PassRoles& roles) {
-    StatementPass made(statement.it, roles);
+    PassRoles made_of = roles;
+    made_of.leaves_caches = statement.it.leaves_caches && statement.result.of == Memory::Of::result;
+    StatementPass made(statement.it, made_of);
     std::string described = made.described();
     steps.push_back({std::move(made), statement.operands, statement.result, std::move(described)});
 }

@@ -137,6 +137,7 @@ StatementPass::StatementPass(const BoundStatement& statement, const PassRoles& r
     Program program(statement, roles);
     const RowSpec spec = program.spec();
     kernel_ = row_kernel(spec);
+    if (roles.leaves_caches && kind_ == RowWalk::map) around_caches_ = row_kernel(streaming(spec));
     columns_ = statement.indices[roles.column].extent;
     if (roles.row != PassRoles::kNone) rows_ = statement.indices[roles.row].extent;
     fills_ = kind_ == RowWalk::down_columns && statement.initializes;
@@ -210,24 +211,30 @@ void StatementPass::run(const std::vector<char*>& operands, char* result) const 
     run_outside(args);
 }
 
+const RowKernel& StatementPass::kernel_for(const RowArgs& args) const {
+    const RowArgs::Operand& it = args.operands[slots_.size() - 1];
+    const bool begins_lines = reinterpret_cast<std::uintptr_t>(it.data) % kCacheLineBytes == 0 &&
+                              it.stride % kCacheLineBytes == 0;
+    return around_caches_ && begins_lines ? *around_caches_ : *kernel_;
+}
+
 void StatementPass::run_outside(const RowArgs& args) const {
     const std::int64_t elements = rows_ * columns_;
     if (outer_count_ == 1 || elements >= kSharedElements) {
         for (std::int64_t i = 0; i < outer_count_; ++i) {
             RowArgs part = args;
             move(part, outer_, i);
-            run_rows(*kernel_, part);
+            run_rows(kernel_for(part), part);
         }
         return;
     }
     const Blocks tasks{outer_count_, std::max<std::int64_t>(1, kTaskElements / elements)};
     parallel_for(tasks.count(), [&](std::int64_t task) {
-        const Runner runner(*kernel_, columns_);
         const Range range = tasks.at(task);
         for (std::int64_t i = range.begin; i < range.end; ++i) {
             RowArgs part = args;
             move(part, outer_, i);
-            runner.run(part);
+            Runner(kernel_for(part), columns_).run(part);
         }
     });
 }

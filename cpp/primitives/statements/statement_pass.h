@@ -25,6 +25,7 @@ struct PassRoles {
     std::size_t column = 0;  // of BoundStatement::indices
     std::size_t row = kNone;
     std::vector<std::size_t> unrolled = {};
+    bool leaves_caches = false;  // the result, where it begins on a cache line
 };
 
 class StatementPass {
@@ -60,10 +61,12 @@ private:
                    const std::vector<const BoundOperand*>& named);
     void move(RowArgs& args, const std::vector<Loop>& loops, std::int64_t index) const;
     void run_outside(const RowArgs& args) const;
+    const RowKernel& kernel_for(const RowArgs& args) const;
     void run_columns(const RowArgs& args) const;
     void run_strip(const Runner& runner, RowArgs strip, Range columns) const;
 
     std::shared_ptr<const RowKernel> kernel_;
+    std::shared_ptr<const RowKernel> around_caches_;  // the same, or null
     RowWalk kind_;
     std::int64_t rows_ = 1;
     std::int64_t columns_ = 1;
