@@ -16,7 +16,7 @@ BLOCK = 64  # channels side by side, of the image and of the result
 
 
 def target() -> tvm.target.Target:
-    """One core of this CPU, whole vector registers (LLVM takes halves of some by itself)."""
+    """One core of this CPU, with whole registers also where LLVM vectorizes by itself."""
     cpu = tvm.target.codegen.llvm_get_system_cpu()
     return tvm.target.Target(
         {"kind": "llvm", "mcpu": cpu, "mattr": ["-prefer-256-bit"], "num-cores": 1}
