@@ -1,6 +1,6 @@
-"""The C++ side: its own tests, and a stranger's program on the installed package.
+"""The C++ side: its own tests, and strangers' programs on the installed package.
 
-Both are built from scratch in a temporary folder with the CMake of this environment.
+All are built from scratch in a temporary folder with the CMake of this environment.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,24 @@ def test_example_runs_on_the_installed_package(tmp_path: Path) -> None:
     build(source, tmp_path, f"-Ddlprim_DIR={ask_package('--cmakedir')}")
     assert re.search(r"^brgemm_\w+: right, [\d.]+ GFLOP/s$", run(tmp_path / "example"), re.M)
     assert "softmax is within" in run(tmp_path / "row_program")
+
+
+def test_tvm_calls_the_kernel_and_every_side_is_right(tmp_path: Path) -> None:
+    if find_spec("tvm") is None:
+        pytest.skip("apache-tvm is not installed: examples/tvm/README.md names the release")
+    source = require_sources("examples", "tvm")
+    build(source, tmp_path, f"-Ddlprim_DIR={ask_package('--cmakedir')}")
+    layers = tmp_path / "layers.csv"
+    layers.write_text(
+        "id,C,K,H,W,R,S,stride,pad\n1,64,128,9,9,3,3,2,1\n2,128,64,6,6,1,1,1,0\n3,3,64,8,8,1,1,1,0\n"
+    )
+    output = run(
+        sys.executable,
+        source / "measure.py",
+        *("--library", tmp_path / "libdlprim_tvm.so", "--layers", layers, "--rounds", "2"),
+    )
+    rows = re.findall(r"^(\d): .* by hand [\d.]+, kernel [\d.]+, Conv2d [\d.]+$", output, re.M)
+    assert rows == ["1", "2"]  # the third has no whole block of channels
 
 
 def test_installed_headers_compile_alone_and_need_no_third_party(tmp_path: Path) -> None:
