@@ -72,64 +72,64 @@ class Case(NamedTuple):
     name: str
     layer: str
     arrays: list[np.ndarray]
-    theirs: Callable[..., Any]
 
 
-def cases(torch: Any) -> list[Case]:
-    rng = np.random.default_rng(0)
-
-    def drawn(*shape: int) -> np.ndarray:
-        return rng.standard_normal(shape, np.float32)
+def peers(torch: Any) -> dict[str, Callable[..., Any]]:
+    """The same layers of PyTorch, by their names here."""
+    functions = torch.nn.functional
 
     def linear_relu(x: Any, w: Any, b: Any) -> Any:
-        return torch.relu(torch.nn.functional.linear(x, w, b))
+        return torch.relu(functions.linear(x, w, b))
 
     def mlp3(x: Any, *wb: Any) -> Any:
         return linear_relu(linear_relu(linear_relu(x, *wb[:2]), *wb[2:4]), *wb[4:])
 
     def group_norm(x: Any, gamma: Any, beta: Any) -> Any:
         flat = x.reshape(x.shape[0], -1, *x.shape[3:])
-        norm = torch.nn.functional.group_norm
-        return norm(flat, x.shape[1], gamma.reshape(-1), beta.reshape(-1)).reshape(x.shape)
+        norm = functions.group_norm(flat, x.shape[1], gamma.reshape(-1), beta.reshape(-1))
+        return norm.reshape(x.shape)
 
     def separable(x: Any, d: Any, p: Any) -> Any:
-        conv = torch.nn.functional.conv2d
-        inner = torch.relu(conv(x, d[:, None], padding=1, groups=x.shape[1]))
-        return torch.relu(conv(inner, p[:, :, None, None]))
+        inner = torch.relu(functions.conv2d(x, d[:, None], padding=1, groups=x.shape[1]))
+        return torch.relu(functions.conv2d(inner, p[:, :, None, None]))
 
     def tables(x: Any, i: Any, z: Any, j: Any) -> Any:
-        bag = torch.nn.functional.embedding_bag
+        bag = functions.embedding_bag
         return bag(i, x, mode="sum"), bag(j, z, mode="sum")
 
-    attention = torch.nn.functional.scaled_dot_product_attention
+    return {
+        "fcrelu": linear_relu,
+        "mlp3": mlp3,
+        "softmax": lambda x: torch.softmax(x, -1),
+        "group_norm": group_norm,
+        "separable": separable,
+        "attention": functions.scaled_dot_product_attention,
+        "tables": tables,
+    }
+
+
+def cases() -> list[Case]:
+    rng = np.random.default_rng(0)
+
+    def drawn(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape, np.float32)
+
     weights = [drawn(1024, 1024) / 32, drawn(1024), drawn(1024, 1024) / 32, drawn(1024)]
     last = [drawn(256, 1024) / 32, drawn(256)]
+    norm = [drawn(8, 32, 4, 28, 28), drawn(32, 4), drawn(32, 4)]
+    filters = [drawn(128, 3, 3), drawn(128, 128) / 11]
     made = [
-        Case("fcrelu 128x1024x1024", "fcrelu", [drawn(128, 1024), *weights[:2]], linear_relu),
-        Case("mlp3 128x1024", "mlp3", [drawn(128, 1024), *weights, *last], mlp3),
-        Case("softmax 4096x1024", "softmax", [drawn(4096, 1024)], lambda x: torch.softmax(x, -1)),
-        Case(
-            "group norm 8x32x4x28x28",
-            "group_norm",
-            [drawn(8, 32, 4, 28, 28), drawn(32, 4), drawn(32, 4)],
-            group_norm,
-        ),
-        Case(
-            "separable 128x56x56",
-            "separable",
-            [drawn(1, 128, 56, 56), drawn(128, 3, 3), drawn(128, 128) / 11],
-            separable,
-        ),
-        Case("attention 8x12x128", "attention", [drawn(8, 12, 128, 64) for _ in "qkv"], attention),
-        Case(
-            "attention 1x16x1024", "attention", [drawn(1, 16, 1024, 64) for _ in "qkv"], attention
-        ),
+        Case("fcrelu 128x1024x1024", "fcrelu", [drawn(128, 1024), *weights[:2]]),
+        Case("mlp3 128x1024", "mlp3", [drawn(128, 1024), *weights, *last]),
+        Case("softmax 4096x1024", "softmax", [drawn(4096, 1024)]),
+        Case("group norm 8x32x4x28x28", "group_norm", norm),
+        Case("separable 128x56x56", "separable", [drawn(1, 128, 56, 56), *filters]),
+        Case("attention 8x12x128", "attention", [drawn(8, 12, 128, 64) for _ in "qkv"]),
+        Case("attention 1x16x1024", "attention", [drawn(1, 16, 1024, 64) for _ in "qkv"]),
     ]
     for rows, bags, length in ((100_000, 128, 50), (1_000_000, 4096, 32)):
-        table, places = drawn(rows, 64), rng.integers(0, rows, (2, bags, length))
-        made.append(
-            Case(f"tables {rows}x64", "tables", [table, places[0], table, places[1]], tables)
-        )
+        table, (i, j) = drawn(rows, 64), rng.integers(0, rows, (2, bags, length))
+        made.append(Case(f"tables {rows}x64", "tables", [table, i, table, j]))
     return made
 
 
@@ -144,14 +144,15 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="torch.compile as a third side")
     options, torch = beside_torch(parser)
     layers = dlprim.define(LAYERS)
+    known = peers(torch)
     ratios = []
-    for name, layer, arrays, theirs in cases(torch):
-        ours = getattr(layers, layer)
+    for name, layer, arrays in cases():
+        ours, theirs = getattr(layers, layer), known[layer]
         tensors = [torch.from_numpy(array) for array in arrays]
-        peers = [theirs, torch.compile(theirs)] if options.compile else [theirs]
+        others = [theirs, torch.compile(theirs)] if options.compile else [theirs]
         verify(ours(*arrays), theirs(*tensors))
         sides = [lambda ours=ours, arrays=arrays: ours(*arrays)]
-        sides += [lambda peer=peer, tensors=tensors: peer(*tensors) for peer in peers]
+        sides += [lambda peer=peer, tensors=tensors: peer(*tensors) for peer in others]
         times = harness.alternate(map(harness.timed, sides), options.rounds)
         best = min(times[1:], key=median)
         ratios.append(harness.median_ratio(best, times[0]))
