@@ -55,7 +55,15 @@ public:
           compiled_(definition, {.parameters = views_,
                                  .results = results,
                                  .given = given,
-                                 .result_type = parse_dtype(result_type)}) {}
+                                 .result_type = parse_dtype(result_type)}) {
+        for (const py::array& array : parameters) {
+            dtypes_.push_back(array.dtype());
+            if (is_bfloat16_array(array)) halves_ = array.dtype();
+        }
+        for (std::size_t i = 0; i < compiled_.results().size(); ++i) {
+            reads_results_ = reads_results_ || compiled_.is_in_out(i);
+        }
+    }
 
     void run(const Arrays& parameters, const Arrays& results) const {
         std::vector<const void*> operands;
@@ -76,6 +84,27 @@ public:
         run_without_gil(compiled_.flops(), [&] { compiled_.run(operands, written); });
     }
 
+    // New results, a tuple where there are several, for ndarrays just like those that this was made
+    // for; None for anything else.
+    py::object call(const py::tuple& arrays) const {
+        if (arrays.size() != views_.size() || reads_results_) return py::none();
+        std::vector<const void*> operands;
+        for (std::size_t i = 0; i < views_.size(); ++i) {
+            const PyObject* const object = PyTuple_GET_ITEM(arrays.ptr(), i);
+            if (!is_like(object, i)) return py::none();
+            operands.push_back(py::detail::array_proxy(object)->data);
+        }
+        std::vector<void*> written;
+        std::vector<py::object> made;
+        for (const TensorView& it : compiled_.results()) {
+            made.push_back(
+                new_array({it.dtype, it.shape}, it.dtype == DType::bf16 ? halves_ : floats_));
+            written.push_back(py::reinterpret_borrow<py::array>(made.back()).mutable_data());
+        }
+        run_without_gil(compiled_.flops(), [&] { compiled_.run(operands, written); });
+        return made.size() == 1 ? std::move(made.front()) : py::tuple(py::cast(made));
+    }
+
     // Name, dtype, shape, and whether it is read: of every result.
     std::vector<py::tuple> results() const {
         std::vector<py::tuple> made;
@@ -91,6 +120,25 @@ public:
     double flops() const { return compiled_.flops(); }
 
 private:
+    bool is_like(const PyObject* object, std::size_t operand) const {
+        if (Py_TYPE(object) != reinterpret_cast<PyTypeObject*>(ndarray_.ptr())) return false;
+        const TensorView& view = views_[operand];
+        const auto* const array = py::detail::array_proxy(object);
+        const int aligned = py::detail::npy_api::NPY_ARRAY_ALIGNED_;
+        if (array->descr != dtypes_[operand].ptr() || (array->flags & aligned) == 0 ||
+            static_cast<std::size_t>(array->nd) != view.shape.size()) {
+            return false;
+        }
+        for (int axis = 0; axis < array->nd; ++axis) {
+            const auto i = static_cast<std::size_t>(axis);
+            if (array->dimensions[axis] != view.shape[i] ||
+                array->strides[axis] != view.strides[i] * size_of(view.dtype)) {
+                return false;
+            }
+        }
+        return true;
+    }
+
     static std::vector<TensorView> views_of(const Definition& definition,
                                             const Arrays& parameters) {
         require_count(parameters.size(), definition.parameters.size());
@@ -131,6 +179,11 @@ private:
 
     std::vector<TensorView> views_;
     CompiledDefinition compiled_;
+    bool reads_results_ = false;
+    std::vector<py::dtype> dtypes_ = {};  // of the parameters
+    py::object ndarray_ = py::module_::import("numpy").attr("ndarray");
+    py::dtype floats_ = py::dtype::of<float>();
+    py::dtype halves_ = floats_;
 };
 
 }  // namespace
@@ -162,6 +215,7 @@ void register_definition(py::module_& module) {
                       const std::string&>(),
              py::arg("definition"), py::arg("parameters"), py::arg("shapes"), py::arg("given"),
              py::arg("result_type"))
+        .def("call", &Formula::call, py::arg("arrays"))
         .def("run", &Formula::run, py::arg("parameters"), py::arg("results"))
         .def("results", &Formula::results)
         .def("described", &Formula::described)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import string
 from functools import lru_cache
+from operator import is_
 from typing import Any
 
 from dlprim.arguments.arrays import Array
 from dlprim.arguments.floats import float_view
-from dlprim.lang.definitions import Definition, contraction
+from dlprim.lang.definitions import CompiledFormula, Definition, contraction
 
 _ELLIPSIS = "..."
+# What ran last for these subscripts, on operands of which no axis is left out: it says of others
+# whether they are the same to it.
+_recent: dict[str, CompiledFormula] = {}
+_MOST_RECENT = 1024
 
 
 def einsum(subscripts: str, *arrays: Any, out: Any = None) -> Array:
@@ -48,13 +53,22 @@ def einsum(subscripts: str, *arrays: Any, out: Any = None) -> Array:
     """
     if not isinstance(subscripts, str):
         raise TypeError(f"subscripts is of type {type(subscripts).__name__}, expected a str")
+    recent = _recent.get(subscripts) if out is None else None
+    if recent is not None:
+        known: Array | None = recent.call(arrays)
+        if known is not None:
+            return known
     views = [float_view(f"operand {i}", array) for i, array in enumerate(arrays)]
     letters, kept, definition = _prepared(subscripts, tuple(view.shape for view in views))
     squeezed = [
         view if len(axes) == view.ndim else _without(view, axes)
         for view, axes in zip(views, kept, strict=True)
     ]
-    result: Array = definition._run(squeezed, out, letters)
+    result: Array = definition._run(tuple(squeezed), out, letters)
+    if definition.latest is not None and all(map(is_, squeezed, views)):
+        if len(_recent) >= _MOST_RECENT:
+            _recent.clear()
+        _recent[subscripts] = definition.latest
     return result
 
 
