@@ -40,7 +40,13 @@ class Passes(Protocol):
 
 def passes_of(window: Window, dtype: str) -> Passes:
     """Of operands of ``dtype``."""
-    return (_Volumes if len(window.stride) == 3 else _Images)(window, dtype)
+    flat = window.flat()
+    return _Images(window, flat, dtype) if len(flat.stride) < 3 else _Volumes(window, dtype)
+
+
+def _image(shape: Shape) -> Shape:
+    """(A, B, W) as (A, B, 1, W)."""
+    return shape if len(shape) == 4 else (*shape[:2], 1, *shape[2:])
 
 
 def _conv_of(window: Window, dtype: str, bias: bool) -> PlainConv2d:
@@ -48,10 +54,10 @@ def _conv_of(window: Window, dtype: str, bias: bool) -> PlainConv2d:
     none = 2 - len(window.stride)
     ones = (1,) * none
     numbers: Any = (
-        (*window.x_shape[:2], *ones, *window.x_shape[2:]),
-        (*window.w_shape[:2], *ones, *window.w_shape[2:]),
+        _image(window.x_shape),
+        _image(window.w_shape),
         (*ones, *window.stride),
-        (((0, 0),) * none + window.padding),
+        ((0, 0),) * none + window.padding,
         (*ones, *window.dilation),
         window.groups,
     )
@@ -59,27 +65,27 @@ def _conv_of(window: Window, dtype: str, bias: bool) -> PlainConv2d:
 
 
 class _Images:
-    def __init__(self, window: Window, dtype: str) -> None:
-        self._window = window
+    """``flat`` has one axis or two, ``window`` those of the arrays."""
+
+    def __init__(self, window: Window, flat: Window, dtype: str) -> None:
+        self._w_shape = window.w_shape
+        shapes = flat.x_shape, flat.w_shape, flat.y_shape
+        self._x, self._w, self._y = (_image(shape) for shape in shapes)
+        self._flat = flat
         self._dtype = dtype
 
     def forward(self, x: Array, w: Array, bias: FloatArray | None, y: Array) -> None:
-        conv = _conv_of(self._window, self._dtype, bias is not None)
-        conv.forward(_image(x), _image(w), bias, None, _image(y))
+        conv = _conv_of(self._flat, self._dtype, bias is not None)
+        conv.forward(x.reshape(self._x), w.reshape(self._w), bias, None, y.reshape(self._y))
 
     def backward_data(self, dy: Array, w: Array, dx: Array) -> None:
-        conv = _conv_of(self._window, self._dtype, False)
-        conv.backward_data(_image(dy), _image(w), _image(dx))
+        conv = _conv_of(self._flat, self._dtype, False)
+        conv.backward_data(dy.reshape(self._y), w.reshape(self._w), dx.reshape(self._x))
 
     def backward_weights(self, dy: Array, x: Array) -> tuple[Array, FloatArray]:
-        conv = _conv_of(self._window, self._dtype, False)
-        dw, db = conv.backward_weights(_image(dy), _image(x))
-        return dw.reshape(self._window.w_shape), db
-
-
-def _image(array: Array) -> Array:
-    """(A, B, W) as (A, B, 1, W)."""
-    return array.reshape(*array.shape[:2], -1, array.shape[-1])
+        conv = _conv_of(self._flat, self._dtype, False)
+        dw, db = conv.backward_weights(dy.reshape(self._y), x.reshape(self._x))
+        return dw.reshape(self._w_shape), db
 
 
 class _Tap(NamedTuple):

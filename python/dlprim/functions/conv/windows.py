@@ -37,6 +37,27 @@ class Window(NamedTuple):
         results = ((x + sum(p) - d * (r - 1) - 1) // s + 1 for x, r, s, p, d in axes)
         return (self.x_shape[0], self.w_shape[0], *results)
 
+    def flat(self) -> Window:
+        """The same along two axes where of three two neighbours can be one, else itself.
+
+        The filter goes along neither of them: it has one tap, one step and no padding there.
+        """
+        steps = zip(self.w_shape[2:], self.stride, self.padding, strict=True)
+        still = [each == (1, 1, (0, 0)) for each in steps]
+        if len(still) < 3 or not (still[1] and (still[0] or still[2])):
+            return self
+        left = 2 if still[0] and not still[2] else 0  # the axis that stays by itself
+        n, c, *x = self.x_shape
+        extents = (x[0], x[1] * x[2]) if left == 0 else (x[0] * x[1], x[2])
+        places = (0, 1) if left == 0 else (1, 2)
+        taps, stride, dilation = (
+            tuple(of[place] for place in places)
+            for of in (self.w_shape[2:], self.stride, self.dilation)
+        )
+        sides = tuple(self.padding[place] for place in places)
+        w_shape = (*self.w_shape[:2], *taps)
+        return Window((n, c, *extents), w_shape, stride, sides, dilation, self.groups)
+
 
 def window(
     x_shape: Shape, w_shape: Shape, stride: Any, padding: Any, dilation: Any, groups: Any
