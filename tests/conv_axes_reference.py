@@ -113,6 +113,11 @@ FIXED = [
     Case(2, 6, 4, (3, 4, 9), (1, 1, 3), (1, 1, 2), ((0, 0), (0, 0), (1, 2)), ONE, 2),
     Case(2, 8, 6, (5, 4, 6), (1, 1, 1), ONE, NONE, (1, 2, 3)),
     Case(2, 8, 6, (5, 4, 6), (1, 1, 2), (1, 1, 2), NONE, ONE, 2, (0, 0, 1)),
+    # One filter for each channel.
+    Case(2, 7, 7, (5, 6, 9), (3, 3, 3), (1, 2, 1), PADDED, (1, 1, 2), 7),
+    Case(2, 6, 6, (4, 5, 6), (2, 1, 3), (2, 1, 2), ((0, 1), (2, 0), (4, 3)), (2, 3, 1), 6),
+    Case(0, 3, 3, (4, 5, 6), (3, 3, 3), ONE, PADDED, ONE, 3),
+    Case(2, 5, 5, (3, 4, 5), (3, 2, 3), (2, 1, 3), NONE, (1, 2, 1), 5, (1, 1, 2)),
     # More than a portion: slices of an image, and images.
     Case(2, 24, 16, (14, 32, 32), (3, 3, 3), ONE, PADDED, ONE),
     Case(17, 24, 16, (3, 20, 20), (3, 3, 3), (2, 1, 1), PADDED, ONE, 2),
@@ -147,7 +152,8 @@ def padded(case: Case, images: np.ndarray) -> np.ndarray:
 
 def grouped(case: Case, array: np.ndarray, axis: int) -> np.ndarray:
     shape = array.shape
-    return array.reshape(*shape[:axis], case.groups, -1, *shape[axis + 1 :])
+    channels = shape[axis] // case.groups
+    return array.reshape(*shape[:axis], case.groups, channels, *shape[axis + 1 :])
 
 
 def correlated(case: Case, x: np.ndarray, w: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -166,7 +172,7 @@ def spread(case: Case, dy: np.ndarray, w: np.ndarray, x_shape: tuple[int, ...]) 
     for tap, at in reads(case, dy.shape[2:]):
         filters = grouped(case, w[(slice(None), slice(None), *tap)], 0)
         part = np.einsum("ngk...,gkc->ngc...", grouped(case, dy, 1), filters)
-        wide[at] += part.reshape(len(dy), -1, *dy.shape[2:])
+        wide[at] += part.reshape(len(dy), x_shape[1], *dy.shape[2:])
     inner = (slice(front, front + n) for (front, _), n in
              zip(case.padding, x_shape[2:], strict=True))  # fmt: skip
     return wide[(slice(None), slice(None), *inner)]
@@ -177,8 +183,8 @@ def of_filters(case: Case, dy: np.ndarray, x: np.ndarray) -> np.ndarray:
     wide, found = padded(case, x), []
     for _, at in reads(case, dy.shape[2:]):
         read = grouped(case, wide[at], 1)
-        one, other = (it.reshape(*it.shape[:3], -1) for it in (grouped(case, dy, 1), read))
-        part = np.einsum("ngkp,ngcp->gkc", one, other)
+        axes = "pqr"[: case.axes]
+        part = np.einsum(f"ngk{axes},ngc{axes}->gkc", grouped(case, dy, 1), read)
         found.append(part.reshape(dy.shape[1], -1))
     return np.stack(found, -1).reshape(dy.shape[1], -1, *case.taps)
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from dlprim import _core
-from dlprim.arguments.arrays import Array, FloatArray, Shape, contiguous, result_array
+from dlprim.arguments.arrays import Array, FloatArray, Shape, aligned, contiguous, result_array
 from dlprim.arguments.floats import bits_of, like_x, type_of, widened
-from dlprim.functions.conv.operands import ConvGradients, new_like, offset_of, operands_of
+from dlprim.functions.conv.operands import ConvGradients, offset_of, operands_of
 from dlprim.functions.conv.passes import passes_of
 from dlprim.functions.conv.windows import Window, group_count, steps
 from dlprim.functions.rows.reductions import reduce_sum
@@ -81,7 +79,7 @@ def forward(
     if it.window.x_shape == it.y_shape:
         passes.backward_data(src, weights, result)
     else:
-        inner = np.empty(it.window.x_shape, src.dtype)
+        inner = aligned(it.window.x_shape, src.dtype)
         passes.backward_data(src, weights, inner)
         bits_of(result)[...] = 0
         bits_of(result)[it.reached] = bits_of(inner)
@@ -106,7 +104,7 @@ def backward(
     it = _transposed(src.shape, weights.shape, arguments)
     diff_dst = like_x("dy", arrays[0], src, it.y_shape, "the result's from x and w")
     passes = passes_of(it.window, type_of(src))
-    dx, inner = new_like(src), contiguous(diff_dst[it.reached])
+    dx, inner = aligned(src.shape, src.dtype), contiguous(diff_dst[it.reached])
     passes.forward(inner, weights, None, dx)
     dw, _ = passes.backward_weights(src, inner)
     axes_but_channels = (0, *range(2, diff_dst.ndim))

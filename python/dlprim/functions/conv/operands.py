@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
-from dlprim.arguments.arrays import Array, FloatArray, aligned, require_shape
+from dlprim.arguments.arrays import Array, FloatArray, require_shape
 from dlprim.arguments.floats import (
     holds_bits,
     like,
@@ -56,8 +56,3 @@ def offset_of(bias: Any, weights: Array, channels: int) -> FloatArray | None:
     array = like("bias", bias, weights)
     require_shape("bias", array, (channels,), "K from w")
     return widened(array)
-
-
-def new_like(array: Array) -> Array:
-    """Of its shape and dtype, not initialised."""
-    return aligned(array.shape, array.dtype)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from dlprim.arguments.arrays import Array, result_array
 from dlprim.arguments.floats import like_x, type_of
-from dlprim.functions.conv.operands import ConvGradients, new_like, offset_of, operands_of
+from dlprim.functions.conv.operands import ConvGradients, offset_of, operands_of
 from dlprim.functions.conv.passes import passes_of
 from dlprim.functions.conv.windows import window
 
@@ -191,7 +191,4 @@ def _backward(
     src, weights = operands_of(*arrays[1:], axes, dtype)
     what = window(src.shape, weights.shape, *steps)
     diff_dst = like_x("dy", arrays[0], src, what.y_shape, "the result's from x and w")
-    passes = passes_of(what, type_of(src))
-    dx = new_like(src)
-    passes.backward_data(diff_dst, weights, dx)
-    return ConvGradients(dx, *passes.backward_weights(diff_dst, src))
+    return ConvGradients(*passes_of(what, type_of(src)).backward(diff_dst, src, weights))
