@@ -31,6 +31,6 @@ def passes_of(window: Window, dtype: str) -> Passes:
     flat = window.flat()
     if len(flat.stride) < 3:
         return Images(window, flat, dtype)
-    is_separate = window.groups == window.x_shape[1] == window.w_shape[0]
-    # Rounded parts of a sum are not what bfloat16 is to give.
-    return (SeparateVolumes if is_separate and dtype == "float32" else Volumes)(window, dtype)
+    if window.groups == window.x_shape[1] == window.w_shape[0]:
+        return SeparateVolumes(window)
+    return Volumes(window, dtype)

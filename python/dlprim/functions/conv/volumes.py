@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dlprim import _core
 from dlprim._core import PlainConv2d
 from dlprim.arguments.arrays import Array, FloatArray, Shape, aligned
-from dlprim.arguments.floats import bits_of
+from dlprim.arguments.floats import bits_of, widened
 from dlprim.functions.conv.images import conv_of
 from dlprim.functions.conv.windows import Window
 
@@ -166,32 +167,49 @@ def _room(slices: int, volumes: Array, taps: list[_Tap]) -> Array:
 class SeparateVolumes(Volumes):
     """Of one filter for each channel: so has each slice, and what the slices give is added up.
 
-    For convolutions of images with one filter for each channel have a nest of their own.
+    For convolutions of images with one filter for each channel have a nest of their own. What they
+    give stays float32 until it is a sum.
     """
+
+    def __init__(self, window: Window) -> None:
+        super().__init__(window, "float32")
 
     def _filters(self, w: Array) -> Array:
         return w.reshape(-1, 1, *w.shape[3:])
 
     def _forward(self, read: Array, filters: Array, bias: FloatArray | None, to: Array) -> None:
-        parts = aligned((len(to), len(filters), *to.shape[2:]), to.dtype)
-        self._conv(read, filters.shape, len(filters)).forward(read, filters, None, None, parts)
-        _add_up(parts, to)
-        if bias is not None:
-            to += bias[:, np.newaxis, np.newaxis]
+        parts = aligned((len(to), len(filters), *to.shape[2:]), np.float32)
+        conv = self._conv(read, filters.shape, len(filters))
+        conv.forward(widened(read), widened(filters), None, None, parts)
+        _add_up(parts, bias, to)
 
     def _backward_data(self, read: Array, filters: Array, to: Array) -> None:
-        parts = aligned((len(to), len(filters), *to.shape[2:]), to.dtype)
-        self._conv(read, filters.shape, len(filters)).backward_data(read, filters, parts)
-        _add_up(parts, to)
+        parts = aligned((len(to), len(filters), *to.shape[2:]), np.float32)
+        conv = self._conv(read, filters.shape, len(filters))
+        conv.backward_data(widened(read), widened(filters), parts)
+        _add_up(parts, None, to)
 
     def _backward_weights(self, slices: Array, read: Array) -> tuple[Array, FloatArray]:
         k, _, taps, *plane = self._window.w_shape
         conv = self._conv(read, (k * taps, 1, *plane), k * taps)
-        dw, db = conv.backward_weights(np.repeat(slices, taps, axis=1), read)
+        repeated = np.repeat(widened(slices), taps, axis=1)
+        sums, db = conv.backward_weights(repeated, widened(read))
+        dw = sums if read.dtype == np.float32 else aligned(sums.shape, read.dtype)
+        _round(sums, dw)
         return dw, np.ascontiguousarray(db[::taps])
 
 
-def _add_up(parts: Array, to: Array) -> None:
-    """(n, C * taps, H, W) to (n, C, H, W)."""
+def _add_up(parts: FloatArray, bias: FloatArray | None, to: Array) -> None:
+    """(n, C * taps, H, W) and a bias to (n, C, H, W)."""
     n, c, h, w = to.shape
-    np.add.reduce(parts.reshape(n, c, -1, h, w), axis=2, out=to)
+    sums = to if to.dtype == np.float32 else aligned(to.shape, np.float32)
+    np.add.reduce(parts.reshape(n, c, parts.shape[1] // c, h, w), axis=2, out=sums)
+    if bias is not None:
+        sums += bias[:, np.newaxis, np.newaxis]
+    _round(sums, to)
+
+
+def _round(sums: FloatArray, to: Array) -> None:
+    """To bfloat16, unless they are one array."""
+    if sums is not to:
+        _core.round_to_bfloat16(sums, to)
