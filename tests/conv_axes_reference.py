@@ -118,9 +118,9 @@ FIXED = [
     Case(2, 6, 6, (4, 5, 6), (2, 1, 3), (2, 1, 2), ((0, 1), (2, 0), (4, 3)), (2, 3, 1), 6),
     Case(0, 3, 3, (4, 5, 6), (3, 3, 3), ONE, PADDED, ONE, 3),
     Case(2, 5, 5, (3, 4, 5), (3, 2, 3), (2, 1, 3), NONE, (1, 2, 1), 5, (1, 1, 2)),
-    # More than a portion: slices of an image, and images.
-    Case(2, 24, 16, (7, 24, 24), (3, 3, 3), ONE, PADDED, ONE),
-    Case(17, 24, 16, (3, 20, 20), (3, 3, 3), (2, 1, 1), PADDED, ONE, 2),
+    # Many channels, and many images.
+    Case(2, 24, 16, (7, 12, 12), (3, 3, 3), ONE, PADDED, ONE),
+    Case(17, 24, 16, (3, 5, 6), (3, 3, 3), (2, 1, 1), PADDED, ONE, 2),
     # Transposed: to the double, depthwise, an output_padding beyond stride and padding.
     Case(2, 32, 24, (7, 7), (4, 4), (2, 2), ((1, 1),) * 2, (1, 1), 1, (0, 0)),
     Case(2, 16, 16, (7, 6), (3, 3), (2, 2), ((1, 1),) * 2, (1, 1), 16, (1, 0)),

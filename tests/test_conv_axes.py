@@ -10,6 +10,7 @@ import pytest
 
 import dlprim
 from conv_axes_reference import CASES, FIXED, Case, assert_close, exact, operands
+from dlprim.functions.conv import volumes
 
 F4, F8 = np.float32, np.float64
 both_dtypes = pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -35,6 +36,23 @@ def test_values(case: Case, dtype: str) -> None:
     dy = t["dy"].astype(F8)
     assert_close(db, dy.sum(every), np.abs(dy).sum(every), 0)
     assert (y.dtype, dx.dtype, dw.dtype, db.dtype) == (*[t["x"].dtype] * 3, F4)
+
+
+@both_dtypes
+@pytest.mark.parametrize("bytes_at_once", [1, 1 << 16, 1 << 17])
+@pytest.mark.parametrize("case", [it for it in FIXED if it.axes == 3 and it.N], ids=str)
+def test_slices_in_portions(
+    case: Case, bytes_at_once: int, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of one volume, and whole volumes, of which a rest is left."""
+    monkeypatch.setattr(volumes, "_PORTION", bytes_at_once)
+    monkeypatch.setattr(volumes, "_FILTERS", 0)
+    t = operands(case, dtype)
+    right, sizes = exact(case, t), exact(case, {name: np.abs(it) for name, it in t.items()})
+    y = getattr(dlprim, case.name)(t["x"], t["w"], **case.keywords)
+    assert_close(y, right.y, sizes.y, 1)
+    gradients = getattr(dlprim, f"{case.name}_backward")(t["dy"], t["x"], t["w"], **case.keywords)
+    assert_close(gradients.dx, right.dx, sizes.dx, 1)
 
 
 EVEN = [it for it in CASES if it.N and all(front == behind for front, behind in it.padding)]

@@ -22,7 +22,8 @@ from dlprim.arguments.floats import bits_of, widened
 from dlprim.functions.conv.images import conv_of
 from dlprim.functions.conv.windows import Window
 
-_PORTION = 1 << 20  # bytes of slices that are side by side at once
+_PORTION = 1 << 22  # bytes of slices at once: more gain nothing, fewer leave threads without work
+_FILTERS = 4  # times the bytes of the filters, which every call packs, at the least
 
 
 class _Tap(NamedTuple):
@@ -136,15 +137,11 @@ class Volumes:
         filters: Array,
         target: Array,
     ) -> None:
-        """Call ``run(read, slices)`` until ``target`` has all slices.
-
-        So many at once that they stay in the caches, but no fewer than pay for the filters, which
-        each call packs.
-        """
+        """Call ``run(read, slices)`` until ``target`` has all slices."""
         n, channels, depth, *plane = target.shape
         read_bytes = len(taps) * volumes[:1, :, :1].nbytes
         one = read_bytes + channels * math.prod(plane) * target.itemsize
-        count = max(1, max(_PORTION, 4 * filters.nbytes) // max(1, one))
+        count = max(1, max(_PORTION, _FILTERS * filters.nbytes) // max(1, one))
         images, deep = max(1, count // depth), min(count, depth)
         most = min(n, images) * deep
         room, made = _room(most, volumes, taps), aligned((most, channels, *plane), target.dtype)
