@@ -1,4 +1,4 @@
-"""`dlprim.conv1d`, `conv3d` and `conv_transpose1d` to `3d` on shapes/conv_axes.csv against PyTorch.
+"""`dlprim.conv1d`, `conv3d` and `conv_transpose1d` to `3d` on shapes/axes.csv against PyTorch.
 
 On one core, float32, with a bias; forward, and all three gradients. Both sides have the same arrays
 and take turns; results are compared before anything is timed.
@@ -21,7 +21,7 @@ import numpy as np
 import dlprim
 import harness
 
-SHAPES = Path(__file__).parent / "shapes" / "conv_axes.csv"
+SHAPES = Path(__file__).parent / "shapes" / "axes.csv"
 STEPS = ("stride", "padding", "output_padding", "dilation")
 Call = Callable[[], Any]
 Sides = tuple[Call, Call]
