@@ -15,6 +15,8 @@ from wrong_values import CALLS
 FIELDS = {
     "linear_backward": "dx dw db",
     "conv2d_backward": "dx dw db",
+    **{f"conv{axes}_backward": "dx dw db" for axes in ("1d", "3d")},
+    **{f"conv_transpose{axes}_backward": "dx dw db" for axes in ("1d", "2d", "3d")},
     "layer_norm_backward": "dx dw db",
     "rms_norm_backward": "dx dw",
     "group_norm_backward": "dx dw db",

@@ -12,6 +12,13 @@ from wrong_values import SETTINGS
 POSITIONAL = {
     "conv2d": "x w bias stride padding dilation groups",
     "conv2d_backward": "dy x w stride padding dilation groups",
+    **{f"conv{axes}": "x w bias stride padding dilation groups" for axes in ("1d", "3d")},
+    **{f"conv{axes}_backward": "dy x w stride padding dilation groups" for axes in ("1d", "3d")},
+    **{
+        f"conv_transpose{axes}{which}": (f"{arrays} stride padding output_padding groups dilation")
+        for axes in ("1d", "2d", "3d")
+        for which, arrays in (("", "x w bias"), ("_backward", "dy x w"))
+    },
     "linear": "x w bias",
     "linear_backward": "dy x w",
     "lstm": "x w_ih w_hh b_ih b_hh",

@@ -43,6 +43,8 @@ WRONG: list[Any] = [
 UNFIT = [it for it in WRONG if it is len or isinstance(it, Nothing)]  # for whatever argument
 
 T, N, C, K = 2, 2, 3, 4
+STEPS = {"stride": 1, "padding": 1, "dilation": 1, "groups": 1}
+SPREAD = STEPS | {"output_padding": 0}
 IMAGE, FILTER = (1, 2, 4, 4), (3, 2, 3, 3)
 GATES = {"lstm": 4, "gru": 3}
 INDICES = np.zeros(N, np.int64)
@@ -138,6 +140,27 @@ CALLS: dict[str, dict[str, Any]] = {
                "layout": "NCHW", "algorithm": "auto", "out": ones(1, 3, 4, 4), "accuracy": None},
     "conv2d_backward": {"dy": ones(1, 3, 2, 2), "x": ones(*IMAGE), "w": ones(*FILTER),
                         "y": ones(1, 3, 2, 2), "activation": "relu"},
+    **{
+        f"conv{axes}d": {"x": ones(1, 2, *(4,) * axes), "w": ones(3, 2, *(3,) * axes),
+                         "bias": ones(3), **STEPS, "out": ones(1, 3, *(4,) * axes)}
+        for axes in (1, 3)
+    },
+    **{
+        f"conv{axes}d_backward": {"dy": ones(1, 3, *(4,) * axes), "x": ones(1, 2, *(4,) * axes),
+                                  "w": ones(3, 2, *(3,) * axes), **STEPS}
+        for axes in (1, 3)
+    },
+    **{
+        f"conv_transpose{axes}d": {"x": ones(1, 2, *(4,) * axes), "w": ones(2, 3, *(3,) * axes),
+                                   "bias": ones(3), **SPREAD, "out": ones(1, 3, *(4,) * axes)}
+        for axes in (1, 2, 3)
+    },
+    **{
+        f"conv_transpose{axes}d_backward": {"dy": ones(1, 3, *(4,) * axes),
+                                            "x": ones(1, 2, *(4,) * axes),
+                                            "w": ones(2, 3, *(3,) * axes), **SPREAD}
+        for axes in (1, 2, 3)
+    },
     "softmax_cross_entropy": {"logits": ones(N, K), "targets": INDICES, "weight": ones(K),
                               "ignore_index": -1, "reduction": "sum", "label_smoothing": 0.1,
                               "gradient": True, "out": ones(N, K)},

@@ -21,6 +21,15 @@ except ImportError as error:
     raise ImportError(f"{message} ({error})") from error
 
 from dlprim.arguments.floats import to_bfloat16, to_float32
+from dlprim.functions.conv.ordinary import conv1d, conv1d_backward, conv3d, conv3d_backward
+from dlprim.functions.conv.transposed import (
+    conv_transpose1d,
+    conv_transpose1d_backward,
+    conv_transpose2d,
+    conv_transpose2d_backward,
+    conv_transpose3d,
+    conv_transpose3d_backward,
+)
 from dlprim.functions.convolution import conv2d, conv2d_backward
 from dlprim.functions.elementwise import add, dropout, relu, relu_backward
 from dlprim.functions.embedding import embedding, embedding_backward
@@ -147,8 +156,18 @@ __all__ = [
     "brgemm",
     "concat",
     "contract",
+    "conv1d",
+    "conv1d_backward",
     "conv2d",
     "conv2d_backward",
+    "conv3d",
+    "conv3d_backward",
+    "conv_transpose1d",
+    "conv_transpose1d_backward",
+    "conv_transpose2d",
+    "conv_transpose2d_backward",
+    "conv_transpose3d",
+    "conv_transpose3d_backward",
     "define",
     "dequantize",
     "dropout",

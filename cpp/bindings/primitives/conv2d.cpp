@@ -209,6 +209,28 @@ public:
         return py::make_tuple(dx.array, dw.array, db.array);
     }
 
+    // The gradient of x alone, written to dx.
+    void backward_data(py::handle dy, py::handle w, py::handle dx) const {
+        Call call;
+        const PlainConvGradients tensors{.diff_dst = call.operand("dy", dy, dst_),
+                                         .weights = call.operand("w", w, weights_.plain()),
+                                         .diff_src = call.result("out", dx, src_).data};
+        call.run([&] { core_.backward(tensors); }, flops_);
+    }
+
+    // (dw, db) alone.
+    py::tuple backward_weights(py::handle dy, py::handle x) const {
+        Call call;
+        PlainConvGradients tensors{.diff_dst = call.operand("dy", dy, dst_),
+                                   .src = call.operand("x", x, src_)};
+        const Written dw = call.result("dw", py::none(), weights_.plain(), x);
+        const Written db = call.result("db", py::none(), forms_["bias"].plain());
+        tensors.diff_weights = dw.data;
+        tensors.diff_bias = db.data;
+        call.run([&] { core_.backward(tensors); }, flops_);
+        return py::make_tuple(dw.array, db.array);
+    }
+
 private:
     // Channels-last, or (N, C, H, W).
     Expected images(std::string_view name) const {
@@ -265,6 +287,8 @@ void register_conv2d(py::module_& module) {
     plain.def(py::init(&make<PyPlainConv2d>))
         .def("forward", &PyPlainConv2d::forward)
         .def("backward", &PyPlainConv2d::backward)
+        .def("backward_data", &PyPlainConv2d::backward_data)
+        .def("backward_weights", &PyPlainConv2d::backward_weights)
         .def_property_readonly("result_shape", &PyPlainConv2d::result_shape)
         .def_property_readonly("portion_images", &PyPlainConv2d::portion_images)
         .def_property_readonly("algorithms", &algorithms<PyPlainConv2d>);

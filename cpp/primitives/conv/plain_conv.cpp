@@ -251,56 +251,87 @@ void PlainConv::forward(const ConvForward& it) const {
     });
 }
 
+// What a backward pass needs for the gradients that are asked for.
+struct PlainConv::BackwardScratch {
+    BackwardScratch(char* base, const PlainConv& conv, const PlainConvGradients& it)
+        : cutter(base) {
+        const Portions& portions = conv.backward_portions();
+        const Portion& most = *portions.larger;
+        const std::int64_t src_bytes = most.src.scratch_bytes();
+        const std::int64_t saved_bytes = it.saved == nullptr ? 0 : most.dst.scratch_bytes();
+        const bool in_place = conv.spec_.layout == Format::nhwc;
+        diff_dst = cutter.take(most.dst.scratch_bytes());
+        saved = cutter.take(saved_bytes);
+        passed = cutter.take(in_place && it.saved != nullptr ? most.dst_bytes : 0);
+        if (it.diff_src != nullptr) {
+            weights = cutter.take(conv.weights_bytes_);
+            tiles = cutter.take(portions.transformed_bytes(PassKind::backward_data));
+            diff_src = cutter.take(src_bytes);
+        }
+        if (it.diff_weights == nullptr) return;
+        src = cutter.take(src_bytes);
+        sums = cutter.take_floats(conv.weights_elements_);
+        more = cutter.take_floats(conv.weights_elements_);
+        bias = cutter.take_floats(conv.spec_.shape.K);
+        more_bias = cutter.take_floats(conv.spec_.shape.K);
+    }
+
+    ScratchCutter cutter;
+    char* diff_dst = nullptr;
+    char* saved = nullptr;
+    char* passed = nullptr;
+    char* weights = nullptr;
+    char* tiles = nullptr;
+    char* diff_src = nullptr;
+    char* src = nullptr;
+    float* sums = nullptr;
+    float* more = nullptr;
+    float* bias = nullptr;
+    float* more_bias = nullptr;
+};
+
 void PlainConv::backward(const PlainConvGradients& it) const {
-    const WorkOf work(2 * spec_.shape.flops(), 2 * bytes_of(spec_));
+    const bool to_data = it.diff_src != nullptr, to_weights = it.diff_weights != nullptr;
+    const int passes = int{to_data} + int{to_weights};
+    const WorkOf work(passes * spec_.shape.flops(), passes * bytes_of(spec_));
     const Portions& portions = backward_portions();
-    const Portion& most = *portions.larger;
-    const std::int64_t tiles_bytes = portions.transformed_bytes(PassKind::backward_data);
-    const std::int64_t sums_bytes = aligned(weights_elements_ * size_of(DType::f32));
-    const std::int64_t bias_bytes = aligned(spec_.shape.K * size_of(DType::f32));
-    const bool in_place = spec_.layout == Format::nhwc;
-    const std::int64_t passed_bytes = in_place && it.saved != nullptr ? most.dst_bytes : 0;
-    const std::int64_t total = aligned(weights_bytes_) + tiles_bytes + 2 * sums_bytes +
-                               2 * bias_bytes + 2 * most.src.scratch_bytes() +
-                               2 * most.dst.scratch_bytes() + passed_bytes;
-    const WorkspacePool::Lease scratch(*workspaces_, total);
-    ScratchCutter cutter(scratch.data());
-    char* const weights = cutter.take(weights_bytes_);
-    char* const tiles = cutter.take(tiles_bytes);
-    float* const sums = cutter.take_floats(weights_elements_);
-    float* const more = cutter.take_floats(weights_elements_);
-    float* const bias = cutter.take_floats(spec_.shape.K);
-    float* const more_bias = cutter.take_floats(spec_.shape.K);
-    char* const src = cutter.take(most.src.scratch_bytes());
-    char* const diff_src = cutter.take(most.src.scratch_bytes());
-    char* const diff_dst = cutter.take(most.dst.scratch_bytes());
-    char* const saved = cutter.take(most.dst.scratch_bytes());
-    char* const passed = cutter.take(passed_bytes);
-    weights_.run(it.weights, weights);
-    const float* const filter = portions.transformed(PassKind::backward_data, weights, tiles);
+    const std::int64_t bytes = BackwardScratch(nullptr, *this, it).cutter.bytes();
+    const WorkspacePool::Lease scratch(*workspaces_, bytes);
+    const BackwardScratch to(scratch.data(), *this, it);
+    const float* filter = nullptr;
+    if (to_data) {
+        weights_.run(it.weights, to.weights);
+        filter = portions.transformed(PassKind::backward_data, to.weights, to.tiles);
+    }
     portions.for_each([&](const Portion& portion, Range images) {
         const bool is_first = images.begin == 0;
-        const std::int64_t to = images.begin * portion.dst_image;
+        const std::int64_t at = images.begin * portion.dst_image;
         const void* gradient =
-            portion.dst.packed(static_cast<const char*>(it.diff_dst) + to, diff_dst);
-        ActivationBackward slope{.diff_dst = gradient, .diff_bias = is_first ? bias : more_bias};
+            portion.dst.packed(static_cast<const char*>(it.diff_dst) + at, to.diff_dst);
+        ActivationBackward slope{.diff_dst = gradient,
+                                 .diff_bias = is_first ? to.bias : to.more_bias};
         if (it.saved != nullptr) {
-            slope.saved = portion.dst.packed(static_cast<const char*>(it.saved) + to, saved);
-            slope.out = portion.dst.target(passed, diff_dst);
+            slope.saved = portion.dst.packed(static_cast<const char*>(it.saved) + at, to.saved);
+            slope.out = portion.dst.target(to.passed, to.diff_dst);
             gradient = slope.out;
         }
-        portion.conv.backward_relu(slope);
-        char* const plain = static_cast<char*>(it.diff_src) + images.begin * portion.src_image;
-        portion.conv.backward_data(gradient, weights, portion.src.target(plain, diff_src), filter);
-        portion.src.unpack(diff_src, plain);
-        portion.conv.backward_weights(portion.src_in(it.src, images, nullptr, src), gradient,
-                                      DType::f32, is_first ? sums : more);
+        if (to_weights) portion.conv.backward_relu(slope);
+        if (to_data) {
+            char* const plain = static_cast<char*>(it.diff_src) + images.begin * portion.src_image;
+            void* const target = portion.src.target(plain, to.diff_src);
+            portion.conv.backward_data(gradient, to.weights, target, filter);
+            portion.src.unpack(to.diff_src, plain);
+        }
+        if (!to_weights) return;
+        const void* const src = portion.src_in(it.src, images, nullptr, to.src);
+        portion.conv.backward_weights(src, gradient, DType::f32, is_first ? to.sums : to.more);
         if (is_first) return;
-        add(sums, weights_elements_, more);
-        add(bias, spec_.shape.K, more_bias);
+        add(to.sums, weights_elements_, to.more);
+        add(to.bias, spec_.shape.K, to.more_bias);
     });
-    diff_weights_.run(sums, it.diff_weights);
-    std::copy_n(bias, spec_.shape.K, it.diff_bias);
+    if (!to_weights) return;
+    diff_weights_.run(to.sums, it.diff_weights);
+    std::copy_n(to.bias, spec_.shape.K, it.diff_bias);
 }
 
 }  // namespace dlprim

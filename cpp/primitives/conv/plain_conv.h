@@ -22,7 +22,8 @@ namespace dlprim {
 class Conv2d;
 struct ConvForward;  // conv2d.h
 
-// All plain.
+// All plain. Without diff_src, weights are not read; without diff_weights there is no diff_bias and
+// no `saved`, and src is not read.
 struct PlainConvGradients {
     const void* diff_dst = nullptr;
     const void* src = nullptr;
@@ -51,6 +52,7 @@ public:
 private:
     struct Portion;
     struct Portions;
+    struct BackwardScratch;
 
     const Portions& forward_portions() const;
     const Portions& backward_portions() const;

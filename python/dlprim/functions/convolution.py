@@ -186,6 +186,12 @@ def _prepared(algorithm: str, accuracy: str | None, numbers: Geometry, *others: 
     return conv
 
 
+def plain_conv(numbers: Geometry, dtype: str, bias: bool) -> PlainConv2d:
+    """Of (N, C, H, W), with what a call of `conv2d` chooses by default."""
+    how = resolved("auto"), require_accuracy(None)
+    return _prepared(*how, numbers, dtype, "blocked", activation_name(None), bias)
+
+
 def _conv_of(
     src: Array,
     weights: Array,

@@ -128,5 +128,30 @@ TEST_CASE("portions of plain images: gradients") {
     }
 }
 
+TEST_CASE("portions of plain images: one gradient without the other") {
+    for (const ConvShape& geometry : shapes()) {
+        const Case it(geometry);
+        CAPTURE(it.shape.C);
+        const PlainConv plain({.shape = it.shape});
+        const auto x = it.plain("src", 1), w = it.plain("weights", 2), dy = it.plain("dst", 3);
+        std::vector<float> dx(x.size()), dw(w.size()), db(static_cast<std::size_t>(it.shape.K));
+        auto only_dx = dx, only_dw = dw, only_db = db;
+        plain.backward({.diff_dst = dy.data(),
+                        .src = x.data(),
+                        .weights = w.data(),
+                        .diff_src = dx.data(),
+                        .diff_weights = dw.data(),
+                        .diff_bias = db.data()});
+        plain.backward({.diff_dst = dy.data(), .weights = w.data(), .diff_src = only_dx.data()});
+        plain.backward({.diff_dst = dy.data(),
+                        .src = x.data(),
+                        .diff_weights = only_dw.data(),
+                        .diff_bias = only_db.data()});
+        CHECK((only_dx == dx));
+        CHECK((only_dw == dw));
+        CHECK((only_db == db));
+    }
+}
+
 }  // namespace
 }  // namespace dlprim

@@ -1,0 +1,194 @@
+"""Convolutions along one axis and three, as `conv2d` is along two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+
+from dlprim.arguments.arrays import Array, result_array
+from dlprim.arguments.floats import like_x, type_of
+from dlprim.functions.conv.operands import ConvGradients, offset_of, operands_of
+from dlprim.functions.conv.passes import passes_of
+from dlprim.functions.conv.windows import window
+
+
+def conv1d(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    *,
+    out: Array | None = None,
+    dtype: npt.DTypeLike | None = None,
+) -> Array:
+    """A convolution along one axis: ``y = x * w + bias``.
+
+    As in PyTorch it is a cross-correlation.
+
+    Parameters
+    ----------
+    x : array of float32 or bfloat16, (N, C, W)
+    w : array of the same dtype, (K, C/groups, S)
+    bias : array of float32 or bfloat16, (K,), optional
+    stride, dilation : int or (int,)
+    padding : int, (int,), ((left, right),) or "same"
+        Zeros around x. "same" makes y as long as x, for stride 1.
+    groups : int
+        Divides C and K; output channels of a group see its input channels.
+    out : ndarray of the same dtype as x, (N, K, Q), optional
+        Written and returned; must be C-contiguous and share no memory with an operand.
+    dtype : None or "bfloat16"
+        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
+        such an array then.
+
+    Returns
+    -------
+    ndarray of the same dtype as x, (N, K, Q)
+        Sums are float32 and rounded once; the same bits for any number of threads.
+
+    Raises
+    ------
+    TypeError
+        An argument is no array, or of another dtype.
+    ValueError
+        Shapes do not agree, the geometry is impossible, or `out` cannot take the result.
+    """
+    return _forward(1, (x, w, bias), (stride, padding, dilation, groups), out, dtype)
+
+
+def conv3d(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    *,
+    out: Array | None = None,
+    dtype: npt.DTypeLike | None = None,
+) -> Array:
+    """A convolution along three axes: ``y = x * w + bias``.
+
+    As in PyTorch it is a cross-correlation. 3x3 planes of a filter may take Winograd's algorithm as
+    those of `conv2d` do, with what its notes say of infinities; `set_conv_algorithm` decides.
+
+    Parameters
+    ----------
+    x : array of float32 or bfloat16, (N, C, D, H, W)
+    w : array of the same dtype, (K, C/groups, T, R, S)
+    bias : array of float32 or bfloat16, (K,), optional
+    stride, dilation : int or (depth, height, width)
+    padding : int, (depth, height, width), three pairs (in front, behind) or "same"
+        Zeros around x. "same" makes y as large as x, for stride 1.
+    groups, dtype
+        As for `conv1d`.
+    out : ndarray of the same dtype as x, the shape of y, optional
+        As for `conv1d`.
+
+    Returns
+    -------
+    ndarray of the same dtype as x, (N, K, ...)
+        Sums are float32 and rounded once; the same bits for any number of threads.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `conv1d` does.
+    """
+    return _forward(3, (x, w, bias), (stride, padding, dilation, groups), out, dtype)
+
+
+def conv1d_backward(
+    dy: Any,
+    x: Any,
+    w: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    *,
+    dtype: npt.DTypeLike | None = None,
+) -> ConvGradients:
+    """Gradients of `conv1d` with respect to x, w and bias.
+
+    Parameters
+    ----------
+    dy : array of the dtype of x, the shape of y
+        Gradient of the loss with respect to the result of `conv1d`.
+    x, w, stride, padding, dilation, groups, dtype
+        As passed to `conv1d`.
+
+    Returns
+    -------
+    ConvGradients
+        ``(dx, dw, db)``; db is float32.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `conv1d` does.
+    """
+    return _backward(1, (dy, x, w), (stride, padding, dilation, groups), dtype)
+
+
+def conv3d_backward(
+    dy: Any,
+    x: Any,
+    w: Any,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    *,
+    dtype: npt.DTypeLike | None = None,
+) -> ConvGradients:
+    """Gradients of `conv3d` with respect to x, w and bias.
+
+    For dw the slices of x are copied side by side, as many times as the filter is deep.
+
+    Parameters
+    ----------
+    dy : array of the dtype of x, the shape of y
+        Gradient of the loss with respect to the result of `conv3d`.
+    x, w, stride, padding, dilation, groups, dtype
+        As passed to `conv3d`.
+
+    Returns
+    -------
+    ConvGradients
+        ``(dx, dw, db)``; db is float32.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `conv1d` does.
+    """
+    return _backward(3, (dy, x, w), (stride, padding, dilation, groups), dtype)
+
+
+def _forward(
+    axes: int, arrays: tuple[Any, Any, Any], steps: tuple[Any, ...], out: Any, dtype: Any
+) -> Array:
+    """Of x, w and bias; steps are stride, padding, dilation and groups."""
+    src, weights = operands_of(*arrays[:2], axes, dtype)
+    what = window(src.shape, weights.shape, *steps)
+    offset = offset_of(arrays[2], weights, what.w_shape[0])
+    operands = {"x": src, "w": weights, "bias": offset}
+    result = result_array(out, what.y_shape, operands, src.dtype)
+    passes_of(what, type_of(src)).forward(src, weights, offset, result)
+    return result
+
+
+def _backward(
+    axes: int, arrays: tuple[Any, Any, Any], steps: tuple[Any, ...], dtype: Any
+) -> ConvGradients:
+    """Of dy, x and w."""
+    src, weights = operands_of(*arrays[1:], axes, dtype)
+    what = window(src.shape, weights.shape, *steps)
+    diff_dst = like_x("dy", arrays[0], src, what.y_shape, "the result's from x and w")
+    return ConvGradients(*passes_of(what, type_of(src)).backward(diff_dst, src, weights))
