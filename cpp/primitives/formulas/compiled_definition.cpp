@@ -1,10 +1,12 @@
 #include "primitives/formulas/compiled_definition.h"
 
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
 #include "lang/gathers.h"
+#include "primitives/formulas/narrow_pass.h"
 #include "primitives/formulas/piece_loops.h"
 #include "primitives/formulas/product_chain.h"
 #include "primitives/formulas/product_pass.h"
@@ -20,22 +22,27 @@ constexpr std::int64_t kFewVectors = 7;
 constexpr double kRowLanes = 16;
 constexpr double kRowCall = 500;
 
-// The cheapest way to compute a statement as a product of matrices; null where rows are cheaper.
-// `uses`: of each operand, how many calls share what is packed of it.
-std::shared_ptr<const ProductPass> product_of(const BoundStatement& statement,
-                                              const std::vector<double>& uses) {
+using Runs = decltype(Step::what);
+
+// The cheapest way. `uses`: of each operand, how many calls share what is packed of it.
+Runs runs_of(const BoundStatement& statement, const std::vector<double>& uses) {
     auto product = product_in(statement);
-    if (!product || !product->is_of_matrices()) return {};
+    if (!product || !product->is_of_matrices()) {
+        return std::make_shared<const RowStatement>(statement);
+    }
     product->uses_a = uses[static_cast<std::size_t>(product->operand_a)];
     product->uses_b = uses[static_cast<std::size_t>(product->operand_b)];
     const auto ways = product_ways(*product, this_machine());
-    if (ways.empty()) return {};
+    const double cycles =
+        ways.empty() ? std::numeric_limits<double>::infinity() : ways.front().cycles;
+    if (auto narrow = NarrowPass::of(*product); narrow && narrow->cycles() < cycles) {
+        return std::make_shared<const NarrowPass>(*std::move(narrow));
+    }
     const bool few = std::min(extent_of(product->rows), extent_of(product->columns)) <= kFewVectors;
     const ProductIndex& inner = product->sums.back();
-    if (few && inner.a == 1 && inner.b == 1 &&
-        ways.front().cycles > product->flops() / 2 / kRowLanes + kRowCall) {
-        return {};
-    }
+    const bool along_rows =
+        few && inner.a == 1 && inner.b == 1 && cycles > product->flops() / 2 / kRowLanes + kRowCall;
+    if (ways.empty() || along_rows) return std::make_shared<const RowStatement>(statement);
     return std::make_shared<const ProductPass>(*product, ways.front());
 }
 
@@ -301,11 +308,7 @@ void CompiledDefinition::add_steps(StepGroup& to, const StatementBinding& bindin
         step.result = is_last ? binding.result
                               : scratch(link.elements * size_of(link.statement.result.dtype));
         places.push_back(step.result);
-        if (auto product = product_of(link.statement, uses)) {
-            step.what = std::move(product);
-        } else {
-            step.what = std::make_shared<const RowStatement>(link.statement);
-        }
+        step.what = runs_of(link.statement, uses);
         to.add(std::move(step));
     }
 }

@@ -246,4 +246,9 @@ void Gather::run(const Operands& operands, void* result) const {
     });
 }
 
+std::string Gather::described() const {
+    return std::string(kernel_ ? "sums of " : "") + std::to_string(count_ * summed_) + " rows of " +
+           std::to_string(row_) + " elements at places that are read";
+}
+
 }  // namespace dlprim

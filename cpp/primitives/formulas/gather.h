@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,7 @@ public:
     using Operands = std::vector<const void*>;
     // First elements of the arrays. The same for any number of threads.
     void run(const Operands& operands, void* result) const;
+    std::string described() const;
 
 private:
     struct Loop {

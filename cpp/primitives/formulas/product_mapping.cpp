@@ -24,9 +24,10 @@ constexpr std::int64_t kLongestTransposedDepth = 128;
 constexpr int kMostLoopsOfOne = 5;
 constexpr std::int64_t kMostEntries = 1 << 16;
 
-// Cycles of a byte that is packed, of a call, and how much longer arithmetic takes on a B whose
-// rows are far apart, where it is used again and again, and on a transposed A that comes from
-// memory (2560 x 2560 x 128: 51 ms in place, 14 ms as the transposed product).
+// Cycles of packing an operand, and of each of its bytes, of a call, and how much longer arithmetic
+// takes on a B whose rows are far apart, where it is used again and again, and on a transposed A
+// that comes from memory (2560 x 2560 x 128: 51 ms in place, 14 ms as the transposed product).
+constexpr double kPacking = 800;
 constexpr double kPackedByte = 0.3;
 constexpr double kCall = 60;
 constexpr double kFarRows = 1.15;
@@ -99,13 +100,13 @@ public:
         const double waits = (far ? kFarRows : 1) * (far_columns ? kFarColumns : 1);
         const double steps = products / (rows * columns);
         const double sum = static_cast<double>(extent_of(it_.sums));
-        const auto bytes = [](const std::optional<PackedOperand>& operand) {
-            return operand ? static_cast<double>(operand->packed.bytes()) : 0.0;
+        const auto packing = [](const std::optional<PackedOperand>& operand) {
+            if (!operand) return 0.0;
+            return kPacking + kPackedByte * static_cast<double>(operand->packed.bytes());
         };
         const double packed =
-            bytes(made_.a) / it_.uses_a + bytes(made_.b) / it_.uses_b + bytes(made_.c);
-        return steps * per_step * waits + steps / sum * (kCall + 2 * rows * vectors) +
-               packed * kPackedByte;
+            packing(made_.a) / it_.uses_a + packing(made_.b) / it_.uses_b + packing(made_.c);
+        return steps * per_step * waits + steps / sum * (kCall + 2 * rows * vectors) + packed;
     }
 
     ProductMapping mapping() {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "primitives/formulas/gather.h"
+#include "primitives/formulas/narrow_pass.h"
 #include "primitives/formulas/product_pass.h"
 #include "primitives/statements/row_statement.h"
 #include "primitives/tensor/parallel.h"
@@ -14,6 +15,7 @@ namespace dlprim {
 namespace {
 
 using Product = std::shared_ptr<const ProductPass>;
+using Narrow = std::shared_ptr<const NarrowPass>;
 using Rows = std::shared_ptr<const RowStatement>;
 
 void* address(const ArrayPlace& place, const StepArrays& arrays,
@@ -114,6 +116,8 @@ void StepGroup::run_steps(const StepArrays& arrays, const Piece& piece) const {
                 ready.at(static_cast<std::size_t>(packed->operand)) = piece.own + packed->place;
             }
             (*product)->run({operands[0], operands[1]}, result, ready);
+        } else if (const auto* const narrow = std::get_if<Narrow>(&step.what)) {
+            (*narrow)->run(operands[0], operands[1], result);
         } else if (const auto* const rows = std::get_if<Rows>(&step.what)) {
             (*rows)->run(operands, result);
         } else {
@@ -135,12 +139,8 @@ std::string StepGroup::described() const {
         text += ":\n";
     }
     for (const auto& step : steps_) {
-        const auto* const product = std::get_if<Product>(&step->what);
-        const auto* const rows = std::get_if<Rows>(&step->what);
         text += indent + "statement " + std::to_string(step->statement + 1) + ": " +
-                (product != nullptr ? (*product)->described()
-                 : rows != nullptr  ? (*rows)->described()
-                                    : "copied from places that are read");
+                std::visit([](const auto& it) { return it->described(); }, step->what);
         if (text.back() != '\n') text += '\n';
     }
     return text;

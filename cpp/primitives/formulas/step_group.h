@@ -15,6 +15,7 @@
 namespace dlprim {
 
 class Gather;
+class NarrowPass;
 class ProductPass;
 class RowStatement;
 
@@ -29,8 +30,8 @@ struct ArrayPlace {
 };
 
 struct Step {
-    std::variant<std::shared_ptr<const ProductPass>, std::shared_ptr<const RowStatement>,
-                 std::shared_ptr<const Gather>>
+    std::variant<std::shared_ptr<const ProductPass>, std::shared_ptr<const NarrowPass>,
+                 std::shared_ptr<const RowStatement>, std::shared_ptr<const Gather>>
         what;
     std::vector<ArrayPlace> operands = {};
     ArrayPlace result = {};

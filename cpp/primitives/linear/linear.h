@@ -15,7 +15,7 @@
 
 #include "primitives/layers/activation_backward.h"
 #include "primitives/linear/linear_contraction.h"
-#include "primitives/linear/narrow_product.h"
+#include "primitives/programs/narrow_product.h"
 #include "primitives/nest/scheduled_pass.h"
 #include "primitives/reorder/reorder.h"
 #include "primitives/tensor/workspace.h"

@@ -9,6 +9,7 @@
 
 #include "draw.h"
 #include "guarded_elements.h"
+#include "primitives/formulas/narrow_pass.h"
 #include "primitives/formulas/product_pass.h"
 #include "primitives/tensor/parallel.h"
 
@@ -124,7 +125,7 @@ void fill(Draw& draw, Elements& elements, DType dtype) {
 
 TEST_CASE("every way to compute a product of matrices gives its sums and touches nothing else") {
     Draw draw(20261123);
-    int ways_run = 0;
+    int ways_run = 0, narrow_run = 0;
     for (int round = 0; round < 1500; ++round) {
         const Problem problem = drawn(draw);
         const BoundStatement& it = problem.statement;
@@ -146,21 +147,29 @@ TEST_CASE("every way to compute a product of matrices gives its sums and touches
             sums[std::size_t(at[2])] += value_of(a.at(at[0]), it.operands[0].dtype) *
                                         value_of(b.at(at[1]), it.operands[1].dtype);
         });
-        for (const ProductWay& way : product_ways(*product, this_machine())) {
+        const auto check = [&](const std::string& described, const auto& run) {
             ++ways_run;
-            const ProductPass pass(*product, way);
             CAPTURE(round);
-            CAPTURE(pass.described());
+            CAPTURE(described);
             Elements c(problem.elements[2], type, Fence::after);
             for (std::int64_t i = 0; i < c.count(); ++i) c.set(i, before.at(i));
-            pass.run({a.data(), b.data()}, c.data());
+            run(c.data());
             int wrong = 0;
             for (std::int64_t i = 0; i < c.count(); ++i) {
                 wrong += c.at(i) != bits_of(float(sums[std::size_t(i)]), type);
             }
             REQUIRE(wrong == 0);
+        };
+        for (const ProductWay& way : product_ways(*product, this_machine())) {
+            const ProductPass pass(*product, way);
+            check(pass.described(), [&](void* c) { pass.run({a.data(), b.data()}, c); });
+        }
+        if (const auto narrow = NarrowPass::of(*product)) {
+            ++narrow_run;
+            check(narrow->described(), [&](void* c) { narrow->run(a.data(), b.data(), c); });
         }
     }
+    CHECK(narrow_run > 50);
     MESSAGE(ways_run, " ways run");
 }
 

@@ -1,4 +1,4 @@
-#include "primitives/linear/narrow_product.h"
+#include "primitives/programs/narrow_product.h"
 
 #include <algorithm>
 #include <vector>

@@ -1,0 +1,94 @@
+#include "primitives/formulas/narrow_pass.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "jit/machine.h"
+#include "primitives/tensor/parallel.h"
+
+namespace dlprim {
+namespace {
+
+// Vectors at most: with more, the kernel does more per load.
+constexpr std::int64_t kFewVectors = 7;
+// Cycles that begin a call, and that put together what the lanes of a sum have.
+constexpr double kCall = 60;
+constexpr double kSum = 6;
+constexpr double kRowsTogether = 4;  // share what is loaded of the vectors
+
+// With what is one index as one; none where a class needs several.
+std::optional<StridedProduct> simple(StridedProduct product) {
+    for (auto* indices : {&product.rows, &product.columns, &product.sums}) {
+        *indices = merged(std::move(*indices));
+        if (indices->size() > 1) return {};
+    }
+    return product;
+}
+
+ProductIndex only(const std::vector<ProductIndex>& indices) {
+    return indices.empty() ? ProductIndex{} : indices.front();
+}
+
+}  // namespace
+
+std::optional<NarrowPass> NarrowPass::of(const StridedProduct& product) {
+    const bool is_float = product.dtype == DType::f32 && product.c_type == DType::f32;
+    if (!is_float || product.accumulates || product.scale != 1) return {};
+    auto it = simple(product);
+    if (!it || it->sums.size() != 1) return {};
+    const bool exchanges = extent_of(it->rows) < extent_of(it->columns);
+    if (exchanges) it = exchanged(*it);
+    const ProductIndex row = only(it->rows), vector = only(it->columns), sum = it->sums.front();
+    if (vector.extent > kFewVectors || sum.a != 1 || sum.b != 1) return {};
+    const bool is_upwards = row.a >= 0 && row.c >= 0 && vector.b >= 0 && vector.c >= 0;
+    if (!is_upwards) return {};
+    return NarrowPass(*it,
+                      {.rows = row.extent,
+                       .columns = sum.extent,
+                       .block = sum.extent,
+                       .row_step = row.a,
+                       .block_step = sum.extent,
+                       .vector_count = vector.extent,
+                       .vector_step = vector.b,
+                       .out_row_step = row.c,
+                       .out_vector_step = vector.c},
+                      exchanges);
+}
+
+NarrowPass::NarrowPass(const StridedProduct& product, const NarrowShape& shape, bool exchanges)
+    : product_(product),
+      is_exchanged_(exchanges),
+      narrow_(shape),
+      count_(extent_of(product.outer)) {
+    const Machine& machine = this_machine();
+    const auto vectors = static_cast<double>(shape.vector_count);
+    const double steps = static_cast<double>(shape.columns) / machine.lanes + 1;
+    const double step = std::max(vectors / machine.fmas_per_cycle,
+                                 (1 + vectors / kRowsTogether) / machine.loads_per_cycle);
+    cycles_ = static_cast<double>(count_) *
+              (static_cast<double>(shape.rows) * (steps * step + kSum * vectors) + kCall);
+}
+
+void NarrowPass::run(const void* a, const void* b, void* c) const {
+    if (is_exchanged_) std::swap(a, b);
+    const WorkOf work(product_.flops(), product_.flops() * 2);
+    const auto one = [&](std::int64_t number) {
+        std::int64_t at_a = product_.offset_a, at_b = product_.offset_b, at_c = product_.offset_c;
+        for (auto index = product_.outer.rbegin(); index != product_.outer.rend(); ++index) {
+            const std::int64_t value = number % index->extent;
+            number /= index->extent;
+            at_a += value * index->a;
+            at_b += value * index->b;
+            at_c += value * index->c;
+        }
+        narrow_.run({static_cast<const float*>(a) + at_a, static_cast<const float*>(b) + at_b,
+                     nullptr, static_cast<float*>(c) + at_c});
+    };
+    count_ == 1 ? one(0) : parallel_for(count_, one);
+}
+
+std::string NarrowPass::described() const {
+    return "product: sums along the rows of " + std::string(is_exchanged_ ? "B" : "A");
+}
+
+}  // namespace dlprim
