@@ -33,10 +33,12 @@ public:
 
     std::vector<StepGroup::Loop> run() const {
         std::vector<StepGroup::Loop> loops;
-        if (bindings_.size() < 2 || used_again(loops) <= kStays * machine_.l2) return {};
+        const double used = bindings_.size() > 1 ? used_again(loops) : moving(loops);
+        if (used <= kStays * machine_.l2) return {};
         const double target =
             std::min(kPiece * machine_.l2, std::max(moving(loops) / kPieces, kLeastPiece));
         for (const std::string& index : group_.common) {
+            if (bindings_.size() == 1 && !moves_all(index)) return {};
             const std::int64_t extent = extent_of(index);
             loops.push_back({.index = index, .end = extent});
             for (std::int64_t parts = 1; parts <= extent; ++parts) {
@@ -114,6 +116,19 @@ private:
         std::vector<Use> all;
         for (const auto& [place, use] : found) all.push_back(use);
         return all;
+    }
+
+    // Of one statement alone: a further product, whose operands are packed while they are in the
+    // cache.
+    bool moves_all(const std::string& index) const {
+        const BoundStatement& it = bindings_.front().statement;
+        const auto at = std::find_if(it.indices.begin(), it.indices.end(),
+                                     [&](const IndexRange& range) { return range.name == index; });
+        const auto place = static_cast<std::size_t>(at - it.indices.begin());
+        return it.operands.size() == 2 && std::all_of(it.operands.begin(), it.operands.end(),
+                                                      [&](const BoundOperand& operand) {
+                                                          return operand.strides[place] != 0;
+                                                      });
     }
 
     double moving(const std::vector<StepGroup::Loop>& loops) const {

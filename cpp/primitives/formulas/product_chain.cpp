@@ -1,7 +1,9 @@
 #include "primitives/formulas/product_chain.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "lang/affine.h"
@@ -61,13 +63,29 @@ private:
                            [&](const Factor& other) { return has(other, index); });
     }
 
-    // What these have that is kept, dense.
+    // The index along which elements of the last result are neighbours, or none of them.
+    std::size_t innermost() const {
+        std::size_t found = indices();
+        for (std::size_t i = 0; i < indices(); ++i) {
+            const std::int64_t stride = std::abs(whole_.result.strides[i]);
+            if (stride == 0) continue;
+            if (found == indices() || stride < std::abs(whole_.result.strides[found])) found = i;
+        }
+        return found;
+    }
+
+    // What these have that is kept, dense; in the order of the indices, but neighbours are those of
+    // the last result, which a product then writes as it lies.
     BoundOperand result_of(const std::vector<Factor>& from,
                            const std::vector<Factor>& others) const {
         BoundOperand made{.dtype = from.front().where.dtype};
         made.strides.assign(indices(), 0);
+        std::vector<std::size_t> order(indices());
+        std::iota(order.rbegin(), order.rend(), std::size_t{0});
+        std::stable_partition(order.begin(), order.end(),
+                              [&](std::size_t i) { return i == innermost(); });
         std::int64_t stride = 1;
-        for (std::size_t i = indices(); i-- > 0;) {
+        for (const std::size_t i : order) {
             const bool there = std::any_of(from.begin(), from.end(),
                                            [&](const Factor& factor) { return has(factor, i); });
             if (!there || !is_kept(i, others)) continue;
