@@ -44,6 +44,7 @@ public:
                 }
             }
             found.push_back({i, 1, statement(i).indices});
+            found.back().common = common_of(found.back());
         }
         return found;
     }
