@@ -29,8 +29,10 @@ DType element_type(const std::string& name, const py::array& array) {
     if (array.dtype().is(py::dtype::of<std::int32_t>()) || is_wide_integer(array)) {
         return DType::s32;
     }
+    if (array.dtype().is(py::dtype::of<std::int8_t>())) return DType::s8;
+    if (array.dtype().is(py::dtype::of<std::uint8_t>())) return DType::u8;
     throw py::type_error(name + " has dtype " + std::string(py::str(array.dtype())) +
-                         ", expected float32, bfloat16, int32 or int64");
+                         ", expected float32, bfloat16, int8, uint8, int32 or int64");
 }
 
 TensorView view_of(const std::string& name, const py::array& array, DType dtype) {
@@ -97,8 +99,7 @@ public:
         std::vector<void*> written;
         std::vector<py::object> made;
         for (const TensorView& it : compiled_.results()) {
-            made.push_back(
-                new_array({it.dtype, it.shape}, it.dtype == DType::bf16 ? halves_ : floats_));
+            made.push_back(new_array({it.dtype, it.shape}, dtype_of(it.dtype)));
             written.push_back(py::reinterpret_borrow<py::array>(made.back()).mutable_data());
         }
         run_without_gil(compiled_.flops(), [&] { compiled_.run(operands, written); });
@@ -120,6 +121,11 @@ public:
     double flops() const { return compiled_.flops(); }
 
 private:
+    const py::dtype& dtype_of(DType dtype) const {
+        if (dtype == DType::s32) return integers_;
+        return dtype == DType::bf16 ? halves_ : floats_;
+    }
+
     bool is_like(const PyObject* object, std::size_t operand) const {
         if (Py_TYPE(object) != reinterpret_cast<PyTypeObject*>(ndarray_.ptr())) return false;
         const TensorView& view = views_[operand];
@@ -184,6 +190,7 @@ private:
     py::object ndarray_ = py::module_::import("numpy").attr("ndarray");
     py::dtype floats_ = py::dtype::of<float>();
     py::dtype halves_ = floats_;
+    py::dtype integers_ = py::dtype::of<std::int32_t>();
 };
 
 }  // namespace

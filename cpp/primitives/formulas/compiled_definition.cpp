@@ -33,6 +33,11 @@ Runs runs_of(const BoundStatement& statement, const std::vector<double>& uses) {
     product->uses_a = uses[static_cast<std::size_t>(product->operand_a)];
     product->uses_b = uses[static_cast<std::size_t>(product->operand_b)];
     const auto ways = product_ways(*product, this_machine());
+    if (ways.empty() && is_int8(product->dtype)) {
+        throw std::invalid_argument(
+            "the factors of a product are 8-bit arrays, expected int8 for one of the two, and no "
+            "number beside them");
+    }
     const double cycles =
         ways.empty() ? std::numeric_limits<double>::infinity() : ways.front().cycles;
     if (auto narrow = NarrowPass::of(*product); narrow && narrow->cycles() < cycles) {
@@ -40,8 +45,8 @@ Runs runs_of(const BoundStatement& statement, const std::vector<double>& uses) {
     }
     const bool few = std::min(extent_of(product->rows), extent_of(product->columns)) <= kFewVectors;
     const ProductIndex& inner = product->sums.back();
-    const bool along_rows =
-        few && inner.a == 1 && inner.b == 1 && cycles > product->flops() / 2 / kRowLanes + kRowCall;
+    const bool along_rows = few && !is_int8(product->dtype) && inner.a == 1 && inner.b == 1 &&
+                            cycles > product->flops() / 2 / kRowLanes + kRowCall;
     if (ways.empty() || along_rows) return std::make_shared<const RowStatement>(statement);
     return std::make_shared<const ProductPass>(*product, ways.front());
 }

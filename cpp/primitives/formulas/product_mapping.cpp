@@ -118,7 +118,9 @@ public:
 private:
     // Densely, in the order of the classes.
     void pack(std::optional<PackedOperand>& packed, const OperandOrder& order) const {
-        packed = PackedOperand{{order.stride == &ProductIndex::c ? it_.c_type : it_.dtype, {}}, {}};
+        // Sums of integers are moved as words.
+        const DType sums = it_.c_type == DType::s32 ? DType::f32 : it_.c_type;
+        packed = PackedOperand{{order.stride == &ProductIndex::c ? sums : it_.dtype, {}}, {}};
         packed->packed.dtype = packed->plain.dtype;
         std::int64_t stride = 1;
         for (auto among = order.classes.rbegin(); among != order.classes.rend(); ++among) {
@@ -134,7 +136,7 @@ private:
     // [outer][blocks of columns][sums / word][columns of the block][word], or all columns in one
     // block where they are several indices.
     void pack_b() {
-        made_.b = PackedOperand{{it_.dtype, {}}, {it_.dtype, {}}};
+        made_.b = PackedOperand{{it_.b_type, {}}, {it_.b_type, {}}};
         const auto add = [&](const ProductIndex& index, LayoutDimension packed) {
             made_.b->plain.dimensions.push_back(dimension_of(index, index.b));
             made_.b->packed.dimensions.push_back(std::move(packed));
@@ -179,6 +181,8 @@ private:
     // m, n and k. False where the kernel cannot go along any.
     bool choose() {
         if (it_.sums.empty() || (word_ > 1 && !way_.packs_b)) return false;
+        // The kernel's signs.
+        if (is_int8(it_.dtype) && it_.b_type != DType::s8) return false;
         if (!it_.columns.empty()) {
             const ProductIndex* const n = neighbours(it_.columns, &ProductIndex::c);
             if (n == nullptr || n->b != word_) return false;
@@ -350,7 +354,8 @@ private:
 std::vector<ProductWay> product_ways(const StridedProduct& product, const Machine& machine) {
     std::vector<ProductWay> ways;
     // What is rounded once is summed elsewhere, without what stood in C.
-    if (product.accumulates && product.c_type != DType::f32) return ways;
+    if (product.accumulates && product.c_type == DType::bf16) return ways;
+    if (product.c_type == DType::s32 && product.scale != 1) return ways;
     for (int bits = 0; bits < 16; ++bits) {
         ProductWay way{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0};
         if (way.packs_c && product.accumulates) continue;

@@ -59,7 +59,8 @@ ProductPass::ProductPass(const StridedProduct& product, const ProductWay& way)
 
 const void* ProductPass::first_of(int operand, const void* array) const {
     const bool is_a = (operand == 0) != way_.exchanges;
-    return at(array, is_a ? product_.offset_a : product_.offset_b, product_.dtype);
+    return is_a ? at(array, product_.offset_a, product_.dtype)
+                : at(array, product_.offset_b, product_.b_type);
 }
 
 void ProductPass::pack(int operand, const void* array, char* scratch) const {

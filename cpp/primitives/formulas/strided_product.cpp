@@ -78,6 +78,7 @@ std::vector<ProductIndex> merged(std::vector<ProductIndex> indices) {
 
 StridedProduct exchanged(const StridedProduct& product) {
     StridedProduct made = product;
+    std::swap(made.dtype, made.b_type);
     std::swap(made.operand_a, made.operand_b);
     std::swap(made.offset_a, made.offset_b);
     std::swap(made.uses_a, made.uses_b);
@@ -97,10 +98,13 @@ std::optional<StridedProduct> product_in(const BoundStatement& statement) {
             .operands[static_cast<std::size_t>(factors->operands[static_cast<std::size_t>(which)])];
     };
     const BoundOperand &a = operand(0), &b = operand(1);
-    if (a.dtype != b.dtype) return {};
+    const bool is_int8_product =
+        is_int8(a.dtype) && is_int8(b.dtype) && statement.result.dtype == DType::s32;
+    if (a.dtype != b.dtype && !is_int8_product) return {};
     // An epilogue scales what stood in C, too.
     if (!statement.initializes && factors->scale != 1) return {};
     StridedProduct made{.dtype = a.dtype,
+                        .b_type = b.dtype,
                         .c_type = statement.result.dtype,
                         .accumulates = !statement.initializes,
                         .scale = static_cast<float>(factors->scale),
@@ -120,6 +124,8 @@ std::optional<StridedProduct> product_in(const BoundStatement& statement) {
         if (among == nullptr || letter > 'z') return {};
         among->push_back(index);
     }
+    // Rows have no products of integers.
+    if (is_int8_product && made.sums.empty()) made.sums.push_back({letter, 1, 0, 1, 1});
     for (auto* indices : {&made.outer, &made.rows, &made.columns}) {
         sort_by(&ProductIndex::c, *indices);
     }

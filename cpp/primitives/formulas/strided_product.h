@@ -27,7 +27,8 @@ struct ProductIndex {
 // C[outer][rows][columns] (+)= scale * sum of A[outer][rows][sums] * B[outer][sums][columns].
 // Indices of a class from the one that C, or of sums A, moves farthest along to the nearest.
 struct StridedProduct {
-    DType dtype = DType::f32;  // of A and B
+    DType dtype = DType::f32;  // of A
+    DType b_type = DType::f32;
     DType c_type = DType::f32;
     bool accumulates = false;
     float scale = 1;
@@ -46,8 +47,11 @@ struct StridedProduct {
     std::vector<ProductIndex> columns = {};
     std::vector<ProductIndex> sums = {};
 
-    // Of matrices: without one of these it is as much as a sum of products of elements.
-    bool is_of_matrices() const { return !sums.empty() && !(rows.empty() && columns.empty()); }
+    // Of matrices: without one of these it is as much as a sum of products of elements, which rows
+    // do, but not those of integers.
+    bool is_of_matrices() const {
+        return !sums.empty() && (!rows.empty() || !columns.empty() || is_int8(dtype));
+    }
     double flops() const;
 };
 

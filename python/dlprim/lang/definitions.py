@@ -20,14 +20,24 @@ from dlprim.arguments.floats import bfloat16_dtype, float_view
 _MOST_COMPILED = 32
 
 
+_PLACES = (np.dtype(np.int32), np.dtype(np.int64))
+_BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
+
+
 def _readable(name: str, value: Any, type_name: str) -> Array:
     """``value`` in place, or a copy where strides are negative or no multiple of an element."""
-    is_integer = "int" in type_name
+    is_place = "int" in type_name and "int8" not in type_name
     if isinstance(value, Real):
-        return np.asarray(value, np.int64 if is_integer else np.float32)
-    array = viewed(name, value, "int32 or int64") if is_integer else float_view(name, value)
-    if is_integer and array.dtype not in (np.int32, np.int64):
-        raise TypeError(f"{name} has dtype {array.dtype}, expected int32 or int64")
+        return np.asarray(value, np.int64 if is_place else np.float32)
+    array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    if is_place or (array.dtype in _BYTES and type_name in ("", array.dtype.name)):
+        array = viewed(name, value, "int32 or int64" if is_place else array.dtype.name)
+        if is_place and array.dtype not in _PLACES:
+            raise TypeError(f"{name} has dtype {array.dtype}, expected int32 or int64")
+    elif "int8" in type_name:
+        raise TypeError(f"{name} has dtype {array.dtype}, expected {type_name}")
+    else:
+        array = float_view(name, value)
     size = array.itemsize
     if array.flags.aligned and all(it >= 0 and it % size == 0 for it in array.strides):
         return array
@@ -70,6 +80,22 @@ def _dtype_of(name: str) -> np.dtype[Any]:
     return bfloat16_dtype() if name == "bfloat16" else np.dtype(name)
 
 
+def _type_for(type_name: str, dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """Of an array of a parameter: what the definition says of integers, else ``dtype``."""
+    if "int8" in type_name:
+        return np.dtype(type_name)
+    return np.dtype(np.int64 if "int" in type_name else dtype)
+
+
+def _result_type(arrays: Sequence[Array]) -> str:
+    """A number is float32 whatever it is multiplied with, and places are no operands."""
+    operands = [array for array in arrays if array.dtype not in _PLACES]
+    types = {array.dtype for array in operands if array.ndim > 0} or {it.dtype for it in operands}
+    if types and types.issubset(_BYTES):
+        return "int32"
+    return "bfloat16" if {dtype.itemsize for dtype in types} == {2} else "float32"
+
+
 class CompiledFormula:
     """A definition for arrays of given shapes, strides and dtypes; made by `Definition.compile`.
 
@@ -89,11 +115,7 @@ class CompiledFormula:
         sizes: Mapping[str, int],
         shapes: Mapping[str, tuple[int, ...]],
     ) -> None:
-        # A number is float32 whatever it is multiplied with.
-        floats = [array for array in arrays if array.dtype.kind != "i"]
-        widths = {array.itemsize for array in floats if array.ndim > 0}
-        is_half = (widths or {array.itemsize for array in floats}) == {2}
-        result_type = "bfloat16" if is_half else "float32"
+        result_type = _result_type(arrays)
         self._formula = _core.Formula(definition, arrays, dict(shapes), dict(sizes), result_type)
         self._name = definition.name
         self._names = definition.parameters
@@ -171,7 +193,8 @@ class Definition:
         Parameters
         ----------
         arrays
-            float32 or bfloat16, one for each parameter, with any strides. A number stands for a
+            float32, bfloat16, int8 or uint8, one for each parameter, with any strides; int32 or
+            int64 for places. A number stands for a
             scalar.
         out : ndarray, or a sequence of them, optional
             C-contiguous arrays that receive the results and share no memory with an operand.
@@ -210,7 +233,7 @@ class Definition:
         """The definition for C-contiguous arrays of these shapes, ready to be called."""
         _require_count(self.name, self.parameters, len(shapes))
         views = [
-            np.empty(tuple(shape), np.int64 if "int" in type_name else dtype)
+            np.empty(tuple(shape), _type_for(type_name, dtype))
             for shape, type_name in zip(shapes, self._types, strict=True)
         ]
         return self._compiled_for(views, _integers(sizes), ())

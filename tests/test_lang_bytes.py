@@ -1,0 +1,63 @@
+"""Products of 8-bit arrays as formulas: sums in int32, exact."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dlprim
+
+RNG = np.random.default_rng(5)
+
+
+def whole(*shape: int, dtype: str = "int8") -> np.ndarray:
+    kind = np.iinfo(dtype)
+    return RNG.integers(kind.min, kind.max + 1, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("types", [("int8", "int8"), ("uint8", "int8"), ("int8", "uint8")])
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (7, 33, 5), (1, 64, 30), (20, 17, 1), (64, 70, 48)])
+def test_sums_of_bytes_are_exact(sizes: tuple[int, int, int], types: tuple[str, str]) -> None:
+    n, c, k = sizes
+    x, w = whole(n, c, dtype=types[0]), whole(k, c, dtype=types[1])
+    exact = x.astype(np.int64) @ w.T.astype(np.int64)
+    for formula, left, right, expected in (
+        ("y(n,k) +=! x(n,c) * w(k,c)", x, w, exact),
+        ("y(k,n) +=! x(c,n) * w(c,k)", x.T.copy(), w.T.copy(), exact.T),
+        ("y(n,k) +=! x(n,c) * w(k,c)", x[:, ::2], w[:, ::2], None),
+        ("y(n) +=! x(n,c) * w(c)", x, w[0], exact[:, 0]),
+    ):
+        found = dlprim.contract(formula, left, right)
+        assert found.dtype == np.int32
+        if expected is None:
+            expected = left.astype(np.int64) @ right.T.astype(np.int64)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_bytes_convolve_and_add() -> None:
+    image, filters = whole(2, 5, 8, 9, dtype="uint8"), whole(4, 5, 3, 3)
+    formula = "y(n,k,p,q) +=! x(n,c,p+r,q+s) * w(k,c,r,s)"
+    exact = dlprim.contract(formula, image.astype(np.float32), filters.astype(np.float32))
+    np.testing.assert_array_equal(dlprim.contract(formula, image, filters), exact)
+    layers = dlprim.define("""
+    def f(uint8(M,K) x, int8(N,K) w) -> (y) { y(m,n) += x(m,k) * w(n,k) }""")
+    x, w = whole(6, 40, dtype="uint8"), whole(3, 40)
+    y = np.arange(18, dtype=np.int32).reshape(6, 3)
+    expected = y + x.astype(np.int32) @ w.T.astype(np.int32)
+    np.testing.assert_array_equal(layers.f(x, w, out=y), expected)
+
+
+BYTES_REFUSED = (
+    ("y(n) = x(n,0) where n in 0:3", ("int8",), "the result is int32, expected float32"),
+    ("y(n,k) +=! x(n,c) * w(k,c)", ("uint8", "uint8"), "expected int8 for one of the two"),
+    ("y(n,k) +=! 2 * x(n,c) * w(k,c)", ("int8", "int8"), "and no number beside them"),
+    ("y(n,k) +=! x(n,c) * w(k,c)", ("int8", "float32"), "operand 0 is int8, expected float32"),
+    ("y(n,k) +=! x(n,c) * w(k,c)", ("int16", "int8"), "x has dtype int16"),
+)
+
+
+@pytest.mark.parametrize("case", BYTES_REFUSED, ids=str)
+def test_what_bytes_are_not_taken_for(case: tuple[str, tuple[str, ...], str]) -> None:
+    formula, types, message = case
+    with pytest.raises((TypeError, ValueError), match=message):
+        dlprim.contract(formula, *(np.ones((4, 4), dtype) for dtype in types))
