@@ -64,6 +64,26 @@ public:
         return made;
     }
 
+    // Behind infer().
+    Shape shape_of_result() const {
+        Shape made;
+        for (const Expression& place : statement_.target.operands) {
+            AffineSum sum = *affine_of(place, {});
+            std::ranges::sort(sum.terms, {}, &AffineTerm::factor);
+            std::int64_t extent = 1;
+            for (const AffineTerm& term : sum.terms) {
+                if (term.factor != extent) {
+                    refuse(place.position, "The places of the result ", statement_.result,
+                           " leave some out or meet some twice, expected digits such as 2*a+b "
+                           "'where b in 0:2'");
+                }
+                extent = checked_product(extent, extents_.at(term.index));
+            }
+            made.push_back(extent);
+        }
+        return made;
+    }
+
 private:
     template <typename... Parts>
     [[noreturn]] void refuse(std::int64_t position, const Parts&... parts) const {
@@ -270,15 +290,13 @@ Ranges ranges_of(const Definition& definition, const Symbols& symbols, const Sha
         bind(definition, parameter, shape->second, made.sizes);
     }
     for (const Statement& statement : definition.statements) {
-        made.statements.push_back(
-            StatementRanges(definition, statement, symbols, made).infer(given));
-        Shape shape;
+        StatementRanges ranges(definition, statement, symbols, made);
+        made.statements.push_back(ranges.infer(given));
         std::int64_t elements = 1;
         for (const IndexRange& index : made.statements.back()) {
-            if (!index.reduced) shape.push_back(index.extent);
             elements = checked_product(elements, std::max<std::int64_t>(index.extent, 1));
         }
-        made.shapes.emplace(statement.result, std::move(shape));
+        made.shapes.emplace(statement.result, ranges.shape_of_result());
     }
     for (const auto& [name, value] : given) {
         const auto has = [&](const std::vector<IndexRange>& indices) {

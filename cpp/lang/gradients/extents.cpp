@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lang/gradients/printed.h"
+#include "lang/parser.h"
 
 namespace dlprim {
 namespace {
@@ -26,11 +27,19 @@ AffineSum smaller(const AffineSum& a, const AffineSum& b) {
                    text_of(expression_of(sorted(b))) + ")");
 }
 
-AffineSum quotient_of(const AffineSum& sum, std::int64_t step) {
-    if (step == 1) return sum;
-    if (sum.terms.empty()) return constant(floor_quotient(sum.constant, step));
-    return formula("((" + text_of(expression_of(sorted(sum))) + ") / " + std::to_string(step) +
-                   ")");
+// As formula_of has them.
+AffineSum sum_of(const Expression& extent) {
+    if (const auto sum = affine_of(extent, {})) return *sum;
+    const std::string& name = extent.name;
+    if (extent.operands.size() == 2) {
+        const AffineSum a = sum_of(extent.operands[0]), b = sum_of(extent.operands[1]);
+        if (name == "+") return added(a, b);
+        if (name == "-") return minus(a, b);
+        if (name == "*" && a.terms.empty()) return scaled(b, a.constant);
+        if (name == "/" && b.terms.empty() && b.constant > 0) return quotient_of(a, b.constant);
+        if (name == "min") return smaller(a, b);
+    }
+    return formula("(" + text_of(extent) + ")");
 }
 
 // 0 <= sum of indices + rest < size
@@ -46,8 +55,7 @@ public:
     Inference(const Statement& statement, const NamedShapes& shapes, bool is_sure)
         : shapes_(shapes), is_sure_(is_sure) {
         for (const RangeClause& range : statement.ranges) {
-            const auto sum = affine_of(range.end, {});
-            made_[range.index] = sum ? sorted(*sum) : formula("(" + text_of(range.end) + ")");
+            made_[range.index] = sorted(sum_of(range.end));
         }
         read(statement.target, 0);
         for (const Expression& it : statement.exists) reads(it, 0);
@@ -151,10 +159,37 @@ void collect(const Expression& tree, const NamedShapes& shapes, std::vector<std:
 
 }  // namespace
 
+Expression formula_of(const AffineSum& extent) {
+    return parse_statement("extent = " + text_of(expression_of(extent))).value;
+}
+
+AffineSum quotient_of(const AffineSum& sum, std::int64_t step) {
+    if (step == 1) return sum;
+    if (sum.terms.empty()) return constant(floor_quotient(sum.constant, step));
+    return formula("((" + text_of(expression_of(sorted(sum))) + ") / " + std::to_string(step) +
+                   ")");
+}
+
 bool are_equal(const Extent& a, const Extent& b) { return a && b && minus(*a, *b) == AffineSum{}; }
 
 Extents extents_of(const Statement& statement, const NamedShapes& shapes, bool is_sure) {
     return Inference(statement, shapes, is_sure).take();
+}
+
+std::vector<Extent> shape_of(const Statement& statement, const Extents& extents) {
+    std::vector<Extent> made;
+    for (const Expression& place : statement.target.operands) {
+        Extent last = constant(0);
+        const AffineSum sum = *affine_of(place, {});
+        for (const AffineTerm& term : sum.terms) {
+            const Extent& extent = extents.at(term.index);
+            last = extent && last
+                       ? Extent(added(*last, scaled(minus(*extent, constant(1)), term.factor)))
+                       : Extent();
+        }
+        made.push_back(last ? Extent(sorted(added(*last, constant(1)))) : last);
+    }
+    return made;
 }
 
 std::vector<std::string> indices_of(const Statement& statement, const NamedShapes& shapes) {

@@ -29,10 +29,16 @@ struct NamedShapes {
 
 using Extents = std::map<std::string, Extent, std::less<>>;
 
+Expression formula_of(const AffineSum& extent);
+AffineSum quotient_of(const AffineSum& sum, std::int64_t step);  // rounded down
+
 bool are_equal(const Extent& a, const Extent& b);  // false where one is not known
 
 // Of all indices. `is_sure` leaves out what is only right if the statement is known to be.
 Extents extents_of(const Statement& statement, const NamedShapes& shapes, bool is_sure);
+
+// Of the result, for these extents of its indices.
+std::vector<Extent> shape_of(const Statement& statement, const Extents& extents);
 
 // In order of appearance, those of the result in front.
 std::vector<std::string> indices_of(const Statement& statement, const NamedShapes& shapes);

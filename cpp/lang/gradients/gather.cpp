@@ -4,7 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include "lang/functions.h"
 #include "lang/gradients/printed.h"
 #include "lang/lexer.h"
 
@@ -18,33 +17,21 @@ bool has(const Expression& tree, const std::string& name) {
            std::ranges::any_of(tree.operands, [&](const auto& of) { return has(of, name); });
 }
 
-const AffineTerm* term_of(const AffineSum& sum, const std::string& index) {
-    const auto found = std::ranges::find(sum.terms, index, &AffineTerm::index);
-    return found == sum.terms.end() ? nullptr : &*found;
-}
-
-// An index of the statement as a sum of those that are left.
-struct Solved {
-    std::string index = {};
-    AffineSum by = {};
-    bool is_inside = false;  // whatever the values of those are
-};
-
 class Gather {
 public:
     Gather(const Scatter& scatter, const NamedShapes& shapes, Names& names)
-        : it_(scatter), shapes_(shapes), names_(names), value_(scatter.value) {
-        extents_ = extents_of(it_.statement, shapes, false);
-    }
+        : it_(scatter),
+          shapes_(shapes),
+          names_(names),
+          value_(scatter.value),
+          places_(scatter.read, scatter.statement, shapes, names) {}
 
-    Gathered gathered() {
-        const auto& places = it_.read.operands;
-        const auto& dimensions = shapes_.tensors.at(it_.read.name);
-        targets_.resize(places.size());
-        for (std::size_t i = 0; i < places.size(); ++i) rename(places[i], dimensions[i], i);
-        for (std::size_t i = 0; i < places.size(); ++i) solve(places[i], i);
+    std::vector<Gathered> gathered() {
+        for (const std::string& remainder : places_.zeros) {
+            conditions_.push_back(call_of("==", {named(remainder), number_of(0)}));
+        }
         bool stays_inside = true;
-        const bool gives_zero = std::ranges::all_of(solved_,
+        const bool gives_zero = std::ranges::all_of(places_.solved,
                                                     [&](const Solved& it) {
                                                         stays_inside = stays_inside && it.is_inside;
                                                         return it.is_inside || is_masked(it.index);
@@ -52,75 +39,50 @@ public:
                                 is_product_of_reads(value_);
         if (!gives_zero) ask_inside();
         const bool reads_outside = gives_zero && !stays_inside;
-        for (const auto& [target, place] : unsolved_) {
+        for (const auto& [target, place] : places_.unsolved) {
             conditions_.push_back(call_of("==", {named(target), placed(place, reads_outside)}));
         }
         value_ = placed(value_, reads_outside);
         repeat_what_is_left_out();
         guard();
-        Statement made{.indices = targets_, .target = read_of("", targets_), .value = value_};
-        const auto indices = indices_of(made, shapes_);
-        if (indices.size() > targets_.size()) made.reduction = Reduction::sum;
-        for (std::size_t i = 0; i < places.size(); ++i) extents_[targets_[i]] = dimensions[i];
-        return {std::move(made), extents_};
+        const auto& targets = places_.targets;
+        const auto& dimensions = shapes_.tensors.at(it_.read.name);
+        for (std::size_t i = 0; i < targets.size(); ++i) {
+            places_.extents[targets[i]] = dimensions[i];
+        }
+        Statement made{.indices = targets, .target = read_of("", targets), .value = value_};
+        if (!places_.splits.empty()) return in_order(std::move(made));
+        set_reduction(made);
+        return {{std::move(made), places_.extents}};
     }
 
 private:
-    bool is_solved(const std::string& index) const {
-        return std::ranges::find(solved_, index, &Solved::index) != solved_.end();
+    void set_reduction(Statement& made) const {
+        const bool reduces = indices_of(made, shapes_).size() > made.indices.size();
+        made.reduction = reduces ? Reduction::sum : Reduction::none;
     }
 
-    // x(i): the index of the statement goes along the dimension.
-    void rename(const Expression& place, const Extent& dimension, std::size_t i) {
-        if (place.kind != Kind::name || !shapes_.is_index(place.name) || is_solved(place.name)) {
-            return;
+    // From elements by their remainders to those of the tensor.
+    std::vector<Gathered> in_order(Statement last) {
+        Statement split{.result = names_.fresh("split_" + it_.read.name), .value = value_};
+        split.target = read_of(split.result, places_.targets);
+        last.value = split.target;
+        for (const SplitPlace& it : places_.splits) {
+            split.target.operands[it.place] =
+                expression_of({{{it.step, it.quotient}, {1, it.remainder}}, 0});
+            last.value.operands[it.place] =
+                expression_of(added({{{1, places_.targets[it.place]}}, 0}, scaled(it.shift, -1)));
+            const bool may_lie_outside = !it.shift.terms.empty() || it.shift.constant > 0;
+            last.value.may_lie_outside = last.value.may_lie_outside || may_lie_outside;
         }
-        targets_[i] = place.name;
-        const bool is_inside = are_equal(extents_.at(place.name), dimension) || !dimension;
-        solved_.push_back({place.name, {{{1, place.name}}, 0}, is_inside});
-    }
-
-    void solve(const Expression& place, std::size_t i) {
-        if (!targets_[i].empty()) return;
-        targets_[i] = names_.fresh("at");
-        const auto sum = affine_of(placed(place, false), {});
-        const AffineTerm* const open = sum ? index_to_solve(*sum) : nullptr;
-        if (open == nullptr) {
-            unsolved_.emplace_back(targets_[i], place);
-            return;
+        for (std::size_t i = 0; i < places_.targets.size(); ++i) {
+            const auto found = std::ranges::find(places_.splits, i, &SplitPlace::place);
+            split.indices.push_back(found == places_.splits.end() ? places_.targets[i]
+                                                                  : found->quotient);
+            if (found != places_.splits.end()) split.indices.push_back(found->remainder);
         }
-        // target = factor * index + rest
-        AffineSum rest = *sum;
-        std::erase_if(rest.terms, [&](const AffineTerm& it) { return it.index == open->index; });
-        AffineSum by = added({{{1, targets_[i]}}, 0}, scaled(rest, -1));
-        if (open->factor < 0) by = scaled(by, -1);
-        const std::string index = open->index;
-        for (Solved& it : solved_) {
-            if (const AffineTerm* const term = term_of(it.by, index)) {
-                const std::int64_t factor = term->factor;
-                std::erase_if(it.by.terms, [&](const AffineTerm& t) { return t.index == index; });
-                it.by = added(it.by, scaled(by, factor));
-            }
-        }
-        solved_.push_back({index, std::move(by), false});
-    }
-
-    // Of those that are counted by ones: better one whose gradient is zero outside.
-    const AffineTerm* index_to_solve(const AffineSum& sum) const {
-        const AffineTerm* found = nullptr;
-        for (const AffineTerm& term : sum.terms) {
-            const bool is_own = std::ranges::find(targets_, term.index) != targets_.end() ||
-                                !extents_.contains(term.index);
-            if (is_own || std::abs(term.factor) != 1) continue;
-            if (found == nullptr || (!is_of_result(found->index) && is_of_result(term.index))) {
-                found = &term;
-            }
-        }
-        return found;
-    }
-
-    bool is_of_result(const std::string& index) const {
-        return std::ranges::find(it_.statement.indices, index) != it_.statement.indices.end();
+        set_reduction(split);
+        return {{std::move(split), places_.extents}, {std::move(last), places_.extents}};
     }
 
     // Whether a factor is zero where the index goes too far, once it is read with zeros outside.
@@ -132,7 +94,7 @@ private:
                 const Expression& place = factor->operands[i];
                 const bool is_it = place.kind == Kind::name && place.name == index;
                 if (is_it && (factor->name == it_.gradient ||
-                              are_equal(shape->second[i], extents_.at(index)))) {
+                              are_equal(shape->second[i], places_.extents.at(index)))) {
                     return true;
                 }
             }
@@ -156,26 +118,26 @@ private:
     bool is_product_of_reads(const Expression& value) const {
         return std::ranges::all_of(factors_of(value), [&](const Expression* factor) {
             return factor->kind != Kind::call ||
-                   std::ranges::none_of(solved_, [&](const Solved& it) {
+                   std::ranges::none_of(places_.solved, [&](const Solved& it) {
                        return !it.is_inside && has(*factor, it.index);
                    });
         });
     }
 
     void ask_inside() {
-        for (const Solved& it : solved_) {
+        for (const Solved& it : places_.solved) {
             if (it.is_inside) continue;
-            const Extent& extent = extents_.at(it.index);
+            const Extent& extent = places_.extents.at(it.index);
             if (!extent) {
                 refuse_at(it_.text, it_.statement.position, "The gradient by ", it_.read.name,
                           " needs how far ", it.index,
                           " goes, which only the caller says, expected a 'where' clause for it");
             }
             const Expression at = expression_of(it.by);
-            if (it.by.terms.size() != 1 || it.by.constant != 0) {
+            if (it.by.terms.size() != 1 || it.by.terms[0].factor < 0 || it.by.constant != 0) {
                 conditions_.push_back(call_of(">=", {at, number_of(0)}));
             }
-            conditions_.push_back(call_of("<", {at, expression_of(*extent)}));
+            conditions_.push_back(call_of("<", {at, formula_of(*extent)}));
         }
     }
 
@@ -190,11 +152,11 @@ private:
 
     // With the solved indices replaced.
     Expression placed(const Expression& from, bool reads_outside) const {
-        const bool moves = std::ranges::any_of(solved_, [&](const Solved& it) {
+        const bool moves = std::ranges::any_of(places_.solved, [&](const Solved& it) {
             return has(from, it.index) && it.by != AffineSum{{{1, it.index}}, 0};
         });
         if (moves && (from.kind == Kind::call || from.kind == Kind::name)) {
-            if (const auto sum = affine_of(from, {})) return expression_of(placed_sum(*sum));
+            if (const auto sum = affine_of(from, {})) return expression_of(places_.placed(*sum));
         }
         Expression made = from;
         for (Expression& operand : made.operands) operand = placed(operand, reads_outside);
@@ -204,31 +166,21 @@ private:
         return made;
     }
 
-    AffineSum placed_sum(const AffineSum& sum) const {
-        AffineSum made{{}, sum.constant};
-        for (const AffineTerm& term : sum.terms) {
-            const auto found = std::ranges::find(solved_, term.index, &Solved::index);
-            const AffineSum by =
-                found == solved_.end() ? AffineSum{{{1, term.index}}, 0} : found->by;
-            made = added(made, scaled(by, term.factor));
-        }
-        return made;
-    }
-
     // Whether a read stays inside where a solved index does not.
     bool is_inside(const Expression& before, const Expression& after) const {
         const auto shape = shapes_.tensors.find(before.name);
         const auto& dimensions = shapes_.tensors.at(it_.read.name);
         for (std::size_t i = 0; i < before.operands.size(); ++i) {
-            const bool may_leave = std::ranges::any_of(solved_, [&](const Solved& it) {
+            const bool may_leave = std::ranges::any_of(places_.solved, [&](const Solved& it) {
                 return !it.is_inside && has(before.operands[i], it.index);
             });
             if (!may_leave) continue;
-            const auto target = std::ranges::find(targets_, after.operands[i].name);
-            if (after.operands[i].kind != Kind::name || target == targets_.end() ||
+            const auto target = std::ranges::find(places_.targets, after.operands[i].name);
+            if (after.operands[i].kind != Kind::name || target == places_.targets.end() ||
                 shape == shapes_.tensors.end() ||
-                !are_equal(shape->second[i],
-                           dimensions[static_cast<std::size_t>(target - targets_.begin())])) {
+                !are_equal(
+                    shape->second[i],
+                    dimensions[static_cast<std::size_t>(target - places_.targets.begin())])) {
                 return false;
             }
         }
@@ -237,9 +189,10 @@ private:
 
     // An index that nothing reads any more adds the same as often as it has values.
     void repeat_what_is_left_out() {
-        for (const auto& [index, extent] : extents_) {
+        for (const auto& [index, extent] : places_.extents) {
             const auto is_read = [&](const Expression& it) { return has(it, index); };
-            if (is_solved(index) || is_read(value_) || std::ranges::any_of(conditions_, is_read)) {
+            if (!places_.is_open(index) || is_read(value_) ||
+                std::ranges::any_of(conditions_, is_read)) {
                 continue;
             }
             if (!extent) {
@@ -248,7 +201,7 @@ private:
                           " goes, which only the caller says, expected a 'where' clause for it");
             }
             if (*extent == AffineSum{{}, 1}) continue;
-            value_ = call_of("*", {std::move(value_), expression_of(*extent)});
+            value_ = call_of("*", {std::move(value_), formula_of(*extent)});
         }
     }
 
@@ -256,29 +209,13 @@ private:
     const NamedShapes& shapes_;
     Names& names_;
     Expression value_;
-    Extents extents_;  // of the indices of the statement
-    std::vector<std::string> targets_;
-    std::vector<Solved> solved_;
-    std::vector<std::pair<std::string, Expression>> unsolved_;  // that a target is equal to
+    SolvedPlaces places_;
     std::vector<Expression> conditions_;
 };
 
 }  // namespace
 
-std::string Names::fresh(const std::string& name) {
-    const bool is_free = find_function(name) == nullptr && taken_.insert(name).second;
-    return is_free ? name : numbered(name);
-}
-
-std::string Names::numbered(const std::string& name) {
-    std::string made;
-    for (int i = 1; made.empty() || !taken_.insert(made).second; ++i) {
-        made = name + "_" + std::to_string(i);
-    }
-    return made;
-}
-
-Gathered gathered(const Scatter& scatter, const NamedShapes& shapes, Names& names) {
+std::vector<Gathered> gathered(const Scatter& scatter, const NamedShapes& shapes, Names& names) {
     return Gather(scatter, shapes, names).gathered();
 }
 
@@ -286,6 +223,8 @@ void bound_indices(Statement& statement, const NamedShapes& shapes, const Extent
     const auto is_right = [&](const std::string& index) {
         const auto wanted = extents.find(index);
         return wanted == extents.end() || !wanted->second ||
+               std::ranges::find(statement.ranges, index, &RangeClause::index) !=
+                   statement.ranges.end() ||
                are_equal(extents_of(statement, shapes, true).at(index), wanted->second);
     };
     const auto all = indices_of(statement, shapes);
@@ -293,7 +232,7 @@ void bound_indices(Statement& statement, const NamedShapes& shapes, const Extent
     for (auto wrong = all.end(); (wrong = std::ranges::find_if_not(all, is_right)) != all.end();) {
         statement.ranges.push_back({.index = *wrong,
                                     .first = number_of(0),
-                                    .end = expression_of(*extents.find(*wrong)->second)});
+                                    .end = formula_of(*extents.find(*wrong)->second)});
     }
 }
 

@@ -1,26 +1,16 @@
 // A statement that reads T(2*p + r) scatters its gradient over T. No statement of the language
 // writes so: here it is turned round, to one that goes over T and gathers what fell on each of its
-// elements. The places of the read are solved for indices, which disappear: of T(p + r) is p = h -
-// r for the element h. What an index cannot be solved for is asked as a condition.
+// elements. Indices that the places of the read are solved for (places.h) disappear; what is read
+// for them is zero outside, or is asked for.
 #pragma once
 
-#include <set>
 #include <string>
+#include <vector>
 
 #include "lang/gradients/extents.h"
+#include "lang/gradients/places.h"
 
 namespace dlprim {
-
-// Names that are taken; what is made is none of them.
-class Names {
-public:
-    std::string fresh(const std::string& name);     // the name itself, if it is free
-    std::string numbered(const std::string& name);  // name_1, name_2, ..
-    void take(const std::string& name) { taken_.insert(name); }
-
-private:
-    std::set<std::string, std::less<>> taken_;
-};
 
 struct Scatter {
     const Expression& read;      // of the statement
@@ -31,13 +21,13 @@ struct Scatter {
 };
 
 struct Gathered {
-    Statement statement = {};  // whose result is to be named, and whose indices to be bounded
+    Statement statement = {};  // whose indices are to be bounded
     Extents extents = {};      // of these
 };
 
-// The sum over all that falls on an element of the tensor that is read. Throws
-// std::invalid_argument as refuse_at (lexer.h) says.
-Gathered gathered(const Scatter& scatter, const NamedShapes& shapes, Names& names);
+// The sum over all that falls on an element of the tensor that is read, as the last of one or two
+// statements; its result is to be named. Throws std::invalid_argument as refuse_at (lexer.h) says.
+std::vector<Gathered> gathered(const Scatter& scatter, const NamedShapes& shapes, Names& names);
 
 // With clauses for the indices that would not go as far as they should without.
 void bound_indices(Statement& statement, const NamedShapes& shapes, const Extents& extents);

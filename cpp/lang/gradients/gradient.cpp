@@ -71,7 +71,7 @@ private:
 
     void add_shares_of(const VersionedStatement& it) {
         const Statement& of = it.statement;
-        Expression share = read_of(sums_.at(of.result).name, of.indices);
+        Expression share = placed_at(of, sums_.at(of.result).name);
         if (of.reduction == Reduction::largest || of.reduction == Reduction::smallest) {
             share = add_to_chosen(it, share);
         } else if (of.reduction == Reduction::product) {
@@ -90,14 +90,14 @@ private:
     // reduced indices are one case.
     Expression add_to_chosen(const VersionedStatement& it, const Expression& gradient) {
         const Statement& of = it.statement;
-        const Expression result = read_of(of.result, of.indices);
+        const Expression result = placed_at(of, of.result);
         const Expression is_chosen = call_of("==", {of.value, result});
         Statement count = like(of, "count_" + of.result);
         count.reduction = Reduction::sum;
         count.value = zero_or(is_chosen, number_of(1));
-        const Expression part = call_of("/", {gradient, read_of(count.result, of.indices)});
+        const Expression part = call_of("/", {gradient, placed_at(of, count.result)});
         if (!of.initializes) {
-            const Expression before = read_of(it.before, of.indices);
+            const Expression before = placed_at(of, it.before);
             const Expression is_before = call_of("==", {before, result});
             Statement first = count;
             first.reduction = Reduction::none;
@@ -116,12 +116,12 @@ private:
     Expression add_to_factors(const VersionedStatement& it, Expression gradient) {
         const Statement& of = it.statement;
         if (!of.initializes) {
-            const Expression before = read_of(it.before, of.indices);
+            const Expression before = placed_at(of, it.before);
             Statement product = like(of, "product_" + of.result);
             product.value = of.value;
             product.reduction = Reduction::product;
             product.initializes = true;
-            const Expression others = read_of(product.result, of.indices);
+            const Expression others = placed_at(of, product.result);
             if (varying_.contains(it.before)) write(std::move(product));
             add_before(it, call_of("*", {gradient, others}));
             gradient = call_of("*", {std::move(gradient), before});
@@ -164,15 +164,13 @@ private:
     Statement like(const Statement& of, const std::string& name) {
         Statement made = of;
         made.result = it_.names.fresh(name);
-        made.target = read_of(made.result, of.indices);
+        made.target.name = made.result;
         return made;
     }
 
     void write(Statement statement) {
         const Extents extents = extents_of(statement, it_.shapes, false);
-        std::vector<Extent> shape;
-        for (const std::string& index : statement.indices) shape.push_back(extents.at(index));
-        it_.shapes.tensors.emplace(statement.result, std::move(shape));
+        it_.shapes.tensors[statement.result] = shape_of(statement, extents);
         statements_.push_back(std::move(statement));
     }
 
@@ -185,7 +183,7 @@ private:
         const std::string text = text_of(of.value);
         const auto visit = [&](const auto& self, Expression& tree) -> void {
             if (tree.kind == Kind::call && text_of(tree) == text) {
-                tree = read_of(of.result, of.indices);
+                tree = placed_at(of, of.result);
             }
             for (Expression& operand : tree.operands) self(self, operand);
         };
@@ -196,8 +194,14 @@ private:
     void add(const Statement& of, const Expression& read, const Expression& value) {
         if (!varying_.contains(read.name)) return;
         const std::string& gradient = sums_.at(of.result).name;
-        auto [part, extents] =
-            gathered({read, value, of, gradient, it_.source.text}, it_.shapes, it_.names);
+        auto parts = gathered({read, value, of, gradient, it_.source.text}, it_.shapes, it_.names);
+        if (parts.size() > 1) {
+            auto& [first, extents] = parts.front();
+            bound_indices(first, it_.shapes, extents);
+            it_.shapes.tensors[first.result] = shape_of(first, extents);
+            statements_.push_back(std::move(first));
+        }
+        auto& [part, extents] = parts.back();
         const auto known = sums_.find(read.name);
         if (known != sums_.end()) {
             own(read.name, known->second, part);
@@ -217,14 +221,14 @@ private:
 
     // Whether it is nothing but the gradient of the statement's result.
     static bool is_whole(const Statement& part, const Statement& of, const std::string& gradient) {
-        return part.indices == of.indices &&
-               text_of(part.value) == text_of(read_of(gradient, of.indices));
+        const std::string whole = text_of(placed_at(of, gradient));
+        return text_of(placed_at(part, gradient)) == whole && text_of(part.value) == whole;
     }
 
     // On what stood in the result before, which no reduced index repeats.
     void add_before(const VersionedStatement& it, const Expression& value) {
         Statement of = it.statement;
-        of.value = read_of(it.before, of.indices);
+        of.value = placed_at(of, it.before);
         of.ranges.clear();
         of.exists.clear();
         add(of, of.value, value);

@@ -115,6 +115,13 @@ Expression read_of(const std::string& tensor, const std::vector<std::string>& in
     return made;
 }
 
+Expression placed_at(const Statement& statement, const std::string& tensor) {
+    Expression made = statement.target;
+    made.name = tensor;
+    if (made.operands.empty()) made.kind = Kind::name;
+    return made;
+}
+
 Expression call_of(const std::string& function, std::vector<Expression> operands) {
     return {.kind = Kind::call, .name = function, .operands = std::move(operands)};
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lang/check.h"
+#include "lang/gradients/gather.h"
 #include "lang/gradients/printed.h"
 
 namespace dlprim {
@@ -98,9 +99,10 @@ private:
         }
         for (const Statement& it : made_.source.statements) {
             const Extents extents = extents_of(it, shapes, false);
-            for (std::size_t i = 0; i < it.indices.size(); ++i) {
+            const std::vector<Extent> shape = shape_of(it, extents);
+            for (std::size_t i = 0; i < shape.size(); ++i) {
                 Extent& known = shapes.tensors.at(it.result)[i];
-                if (!known) known = extents.at(it.indices[i]);
+                if (!known) known = shape[i];
             }
         }
         for (const std::string& name : made_.source.returns) {
@@ -151,6 +153,11 @@ private:
                         ? made_.names.numbered(from.result)
                         : from.result;
         it.target.name = it.result;
+        if (!it.initializes) {
+            made.copy = {.result = it.result, .indices = it.indices, .target = it.target};
+            made.copy.value = placed_at(it, made.before);
+            bound_indices(made.copy, made_.shapes, extents);
+        }
         if (is_extreme(it.reduction) && it.value.kind == Kind::call) add_value(made, extents);
         finish(made, extents);
         now_[from.result] = made_.statements.back().statement.result;
@@ -174,9 +181,7 @@ private:
 
     void finish(VersionedStatement& made, const Extents& extents) {
         Statement& it = made.statement;
-        std::vector<Extent> shape;
-        for (const std::string& index : it.indices) shape.push_back(extents.at(index));
-        made_.shapes.tensors[it.result] = std::move(shape);
+        made_.shapes.tensors[it.result] = shape_of(it, extents);
         NamedShapes others = made_.shapes;
         others.tensors.erase(it.result);
         bound_indices(it, others, extents);
@@ -209,14 +214,6 @@ bool reads(const Expression& tree, const std::string& tensor) {
            std::ranges::any_of(tree.operands, [&](const auto& of) { return reads(of, tensor); });
 }
 
-// What a statement that does not initialize adds to, under the name of its result.
-Statement copy_before(const VersionedStatement& it) {
-    Statement made{.result = it.statement.result, .indices = it.statement.indices};
-    made.target = it.statement.target;
-    made.value = read_of(it.before, made.indices);
-    return made;
-}
-
 }  // namespace
 
 std::vector<Parameter> VersionedDefinition::parameters() const {
@@ -241,7 +238,7 @@ std::vector<Statement> needed_for(const std::string& result, const VersionedDefi
                                   const std::vector<Statement>& more) {
     std::vector<Statement> all;
     for (const VersionedStatement& it : definition.statements) {
-        if (!it.statement.initializes) all.push_back(copy_before(it));
+        if (!it.statement.initializes) all.push_back(it.copy);
         all.push_back(it.statement);
     }
     all.insert(all.end(), more.begin(), more.end());

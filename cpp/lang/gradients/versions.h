@@ -7,13 +7,14 @@
 
 #include "lang/definition.h"
 #include "lang/gradients/extents.h"
-#include "lang/gradients/gather.h"
+#include "lang/gradients/places.h"
 
 namespace dlprim {
 
 struct VersionedStatement {
     Statement statement = {};
     std::string before = {};  // what stood in the result; nothing for the first one
+    Statement copy = {};      // of that, where the statement does not initialize
     bool is_real = true;      // the result has numbers with fractions
 };
 

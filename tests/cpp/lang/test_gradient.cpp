@@ -43,6 +43,27 @@ TEST_CASE("gradients are written as a person would") {
           "}\n");
 }
 
+TEST_CASE("steps gather elements by their remainders") {
+    const std::string text =
+        "def conv(float(C,H) x, float(M,C,3) w) -> (y) {\n"
+        "    y(m,p) +=! x?(c,2*p+r-1) * w(m,c,r) where p in 0:(H+1)/2 }";
+    const std::string by_x = written(text, "x");
+    CHECK(by_x ==
+          "def conv_d_x(float(C,H) x, float(M,C,3) w, float(M,size_y_1) d_y) -> (d_x) {\n"
+          "    split_x(c,2 * p_1 + rest) +=! d_y?(m,p_1 - r_1) * w?(m,c,2 * r_1 + rest) "
+          "where p_1 in 0:H / 2 + 1, rest in 0:2, r_1 in 0:2\n"
+          "    d_x(c,at) = split_x(c,at + 1) where at in 0:H\n"
+          "}\n");
+    // A gradient is a definition, which has gradients.
+    std::mt19937 random(2);
+    const Arrays arrays = {{"x", random_array({2, 7}, random)},
+                           {"w", random_array({3, 2, 3}, random)},
+                           {"d_y", random_array({3, 4}, random)}};
+    for (const char* const name : {"x", "w", "d_y"}) check_gradient(by_x, arrays, name);
+    check_gradient(written("y(n) = exp(x(n)) * x(n)", "x"),
+                   {{"x", random_array({4}, random)}, {"d_y", random_array({4}, random)}}, "x");
+}
+
 TEST_CASE("gradients of products of matrices") {
     check_gradients(kLayer, {{"x", {3, 4}}, {"w", {5, 4}}, {"b", {5}}});
     check_gradients("y(n,k) +=! x(n,c) * w(k,c)", {{"x", {3, 4}}, {"w", {2, 4}}});
@@ -90,6 +111,11 @@ TEST_CASE("gradients of convolutions") {
     check_gradients("y(p) +=! x?(p-r) * w(r) where p in 0:5", {{"x", {7}}, {"w", {3}}});
     check_gradients("y(p) = x(3*p+1) where p in 0:2", {{"x", {7}}});
     check_gradients("y(p) = x(6-2*p) where p in 0:3", {{"x", {8}}});
+    check_gradients("y(p) +=! log(x(3*p+r) * x(3*p+r) + 1) where r in 0:5, p in 0:3",
+                    {{"x", {13}}});
+    check_gradients("y(p,q) +=! x(2*p+4*q+r) * w(r) where p in 0:2, q in 0:3",
+                    {{"x", {17}}, {"w", {4}}});
+    check_gradients("y(2*a+b) = x(a,b) * w(2*a+b) where b in 0:2", {{"x", {3, 2}}, {"w", {6}}});
     check_gradients("y(i,j) = x(i+j, i) * x(j, 2) where i in 0:3, j in 0:2", {{"x", {5, 4}}});
     check_gradients("y(i) = x(i,i) + x(i,0) + x(3,i)", {{"x", {4, 4}}});
 }
