@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import dlprim
+from dlprim.lang.definitions import contraction
 
 RNG = np.random.default_rng(5)
 
@@ -147,3 +148,29 @@ def test_a_gradient_of_bfloat16(name: str, parameter: str) -> None:
     expected = differences(CASES[name][0], exact, parameter, half.astype(np.float64))
     bound = 0.1 * (1 + np.abs(expected).max())
     assert np.abs(found.astype(np.float64) - expected).max() <= bound
+
+
+def test_what_a_gradient_refuses() -> None:
+    layers = dlprim.define(LAYERS)
+    with pytest.raises(ValueError, match="no parameter z, expected one of x, w, b"):
+        layers.conv.gradient("z")
+    with pytest.raises(TypeError, match="parameter is of type int, expected a str"):
+        layers.conv.gradient(3)
+    arrays, d_y = arrays_of("conv")
+    with pytest.raises(ValueError, match="d_y has a dimension 2 of 3, expected 4"):
+        layers.conv.gradient("x")(*arrays.values(), d_y[:, :, 1:])
+
+
+def test_gradients_are_kept_and_have_gradients() -> None:
+    square = dlprim.define("def square(float(N) x) -> (y) { y(n) = pow(x(n), 3) }").square
+    assert square.gradient("x") is square.gradient("x")
+    twice = square.gradient("x").gradient("x")
+    x, one = np.arange(1, 5, dtype=np.float32), np.ones(4, np.float32)
+    np.testing.assert_allclose(twice(x, one, one), 6 * x, rtol=1e-6)
+
+
+def test_gradients_of_one_statement_alone() -> None:
+    x, w = (RNG.standard_normal(shape).astype(np.float32) for shape in ((4, 5), (3, 5)))
+    d_y = RNG.standard_normal((4, 3)).astype(np.float32)
+    by_x = contraction("y(n,k) +=! x(n,c) * w(k,c)").gradient("x")
+    np.testing.assert_allclose(by_x(x, w, d_y), d_y @ w, rtol=1e-5, atol=1e-5)

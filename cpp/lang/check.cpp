@@ -119,7 +119,7 @@ private:
         }
         for (const Parameter& parameter : it_.parameters) {
             for (const Expression& size : parameter.dimensions) {
-                if (size.kind == Kind::number) continue;
+                if (size.kind == Kind::number || size.kind == Kind::call) continue;
                 if (size.kind != Kind::name || symbols_.tensors.contains(size.name)) {
                     refuse(size.position, "The tensor ", size.name,
                            " stands where a size was expected");
@@ -128,6 +128,21 @@ private:
                 symbols_.sizes.insert(size.name);
             }
         }
+        for (const Parameter& parameter : it_.parameters) {
+            for (const Expression& size : parameter.dimensions) {
+                if (size.kind == Kind::call) formula(size, parameter.name);
+            }
+        }
+    }
+
+    void formula(const Expression& size, const std::string& tensor) const {
+        for_each_name(size, [&](const Expression& it) {
+            if (it.kind == Kind::name && symbols_.sizes.contains(it.name)) return;
+            refuse(it.position, "The name ", it.name, " stands in a dimension of ", tensor,
+                   ", expected numbers and sizes that are dimensions themselves");
+        });
+        if (type_of(size, symbols_, it_.text) == ValueType::integer) return;
+        refuse(size.position, "A dimension of ", tensor, " is no integer, expected one");
     }
 
     // Before anything is read: a name is a tensor in all of the definition.

@@ -41,7 +41,8 @@ struct Statement {
     std::int64_t position = 0;
 };
 
-// "float(N,C) x": a dimension is a name of a size, or a number.
+// "float(N,C,H/2+1) x": a dimension is a name of a size, a number, or a formula of sizes that are
+// dimensions themselves.
 struct Parameter {
     std::string type = {};
     std::string name = {};

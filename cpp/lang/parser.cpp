@@ -143,9 +143,8 @@ private:
         ++at_;
         if (is("(")) {
             list([&] {
-                const bool number = token().kind == Token::Kind::number;
-                Expression dimension = number ? this->number() : named();
-                if (number && !dimension.is_integer) {
+                Expression dimension = expression();
+                if (dimension.kind == Kind::number && !dimension.is_integer) {
                     refuse_at(text_, dimension.position, "A size is no whole number");
                 }
                 made.dimensions.push_back(std::move(dimension));

@@ -241,14 +241,23 @@ private:
     std::vector<Constraint> constraints_;
 };
 
-// That a shape fits what is said of its tensor, and what it says of sizes.
+std::int64_t value_of(const Definition& definition, const Expression& size,
+                      const Constants& sizes) {
+    const auto sum = affine_of(size, sizes);
+    if (!sum) refuse_at(definition.text, size.position, "A dimension is no sum of sizes");
+    return sum->constant;
+}
+
+// That a shape fits what is said of its tensor, and what it says of sizes; formulas of these when
+// all are known.
 void bind(const Definition& definition, const Parameter& parameter, const Shape& shape,
-          Constants& sizes) {
+          Constants& sizes, bool formulas) {
     for (std::size_t i = 0; i < shape.size(); ++i) {
         const Expression& size = parameter.dimensions[i];
-        const std::int64_t expected = size.kind == Kind::number
-                                          ? static_cast<std::int64_t>(size.number)
-                                          : sizes.emplace(size.name, shape[i]).first->second;
+        if ((size.kind == Kind::call) != formulas) continue;
+        const std::int64_t expected = size.kind == Kind::name
+                                          ? sizes.emplace(size.name, shape[i]).first->second
+                                          : value_of(definition, size, sizes);
         if (shape[i] == expected) continue;
         const bool is_named = size.kind == Kind::name && size.name.front() != '.';
         refuse_at(definition.text, parameter.position, "The argument ", parameter.name,
@@ -287,7 +296,10 @@ Ranges ranges_of(const Definition& definition, const Symbols& symbols, const Sha
             throw std::invalid_argument("The argument " + parameter.name +
                                         " is missing, expected its shape.");
         }
-        bind(definition, parameter, shape->second, made.sizes);
+        bind(definition, parameter, shape->second, made.sizes, false);
+    }
+    for (const Parameter& parameter : definition.parameters) {
+        bind(definition, parameter, shapes.at(parameter.name), made.sizes, true);
     }
     for (const Statement& statement : definition.statements) {
         StatementRanges ranges(definition, statement, symbols, made);

@@ -27,21 +27,6 @@ AffineSum smaller(const AffineSum& a, const AffineSum& b) {
                    text_of(expression_of(sorted(b))) + ")");
 }
 
-// As formula_of has them.
-AffineSum sum_of(const Expression& extent) {
-    if (const auto sum = affine_of(extent, {})) return *sum;
-    const std::string& name = extent.name;
-    if (extent.operands.size() == 2) {
-        const AffineSum a = sum_of(extent.operands[0]), b = sum_of(extent.operands[1]);
-        if (name == "+") return added(a, b);
-        if (name == "-") return minus(a, b);
-        if (name == "*" && a.terms.empty()) return scaled(b, a.constant);
-        if (name == "/" && b.terms.empty() && b.constant > 0) return quotient_of(a, b.constant);
-        if (name == "min") return smaller(a, b);
-    }
-    return formula("(" + text_of(extent) + ")");
-}
-
 // 0 <= sum of indices + rest < size
 struct Access {
     std::vector<AffineTerm> indices = {};
@@ -168,6 +153,20 @@ AffineSum quotient_of(const AffineSum& sum, std::int64_t step) {
     if (sum.terms.empty()) return constant(floor_quotient(sum.constant, step));
     return formula("((" + text_of(expression_of(sorted(sum))) + ") / " + std::to_string(step) +
                    ")");
+}
+
+AffineSum sum_of(const Expression& extent) {
+    if (const auto sum = affine_of(extent, {})) return *sum;
+    const std::string& name = extent.name;
+    if (extent.operands.size() == 2) {
+        const AffineSum a = sum_of(extent.operands[0]), b = sum_of(extent.operands[1]);
+        if (name == "+") return added(a, b);
+        if (name == "-") return minus(a, b);
+        if (name == "*" && a.terms.empty()) return scaled(b, a.constant);
+        if (name == "/" && b.terms.empty() && b.constant > 0) return quotient_of(a, b.constant);
+        if (name == "min") return smaller(a, b);
+    }
+    return formula("(" + text_of(extent) + ")");
 }
 
 bool are_equal(const Extent& a, const Extent& b) { return a && b && minus(*a, *b) == AffineSum{}; }

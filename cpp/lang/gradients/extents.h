@@ -30,6 +30,7 @@ struct NamedShapes {
 using Extents = std::map<std::string, Extent, std::less<>>;
 
 Expression formula_of(const AffineSum& extent);
+AffineSum sum_of(const Expression& extent);
 AffineSum quotient_of(const AffineSum& sum, std::int64_t step);  // rounded down
 
 bool are_equal(const Extent& a, const Extent& b);  // false where one is not known

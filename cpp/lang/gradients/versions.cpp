@@ -84,7 +84,7 @@ private:
                     size.name = name;
                 }
                 if (size.kind == Kind::name) made_.shapes.sizes.insert(size.name);
-                shape.push_back(affine_of(size, {}));
+                shape.push_back(sum_of(size));
             }
             made_.shapes.tensors[it.name] = std::move(shape);
         }
@@ -122,17 +122,12 @@ private:
         }
     }
 
-    // As the parameters' size is called, or by a name of its own.
+    // As a formula of the parameters' sizes, or by a name of its own.
     Expression dimension_of(const std::string& name, std::size_t i, Extent& extent) {
-        if (extent && extent->terms.empty()) return number_of(extent->constant);
-        const std::string text = extent ? text_of(expression_of(*extent)) : "";
-        if (made_.shapes.sizes.contains(text)) return named(text);
-        std::string& size = sizes_[extent ? text : name + "(" + std::to_string(i)];
-        if (size.empty()) {
-            size = made_.names.fresh("size_" + name + "_" + std::to_string(i));
-            made_.shapes.sizes.insert(size);
-        }
-        if (!extent) extent = affine_of(named(size), {});
+        if (extent) return formula_of(*extent);
+        const std::string size = made_.names.fresh("size_" + name + "_" + std::to_string(i));
+        made_.shapes.sizes.insert(size);
+        extent = AffineSum{{{1, size}}, 0};
         return named(size);
     }
 
@@ -205,7 +200,6 @@ private:
     VersionedDefinition made_;
     std::map<std::string, std::ptrdiff_t> last_;           // how often each is written
     std::map<std::string, std::string, std::less<>> now_;  // the version of each tensor
-    std::map<std::string, std::string> sizes_;             // names for formulas
     std::map<std::string, std::vector<Extent>> declared_;  // of results
 };
 

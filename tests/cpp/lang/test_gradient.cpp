@@ -34,11 +34,11 @@ TEST_CASE("gradients are written as a person would") {
     const std::string convolution =
         "def conv(float(N,C,H) x, float(M,C,R) w) -> (y) { y(n,m,p) +=! x(n,c,p+r) * w(m,c,r) }";
     CHECK(written(convolution, "x") ==
-          "def conv_d_x(float(N,C,H) x, float(M,C,R) w, float(N,M,size_y_2) d_y) -> (d_x) {\n"
+          "def conv_d_x(float(N,C,H) x, float(M,C,R) w, float(N,M,H - R + 1) d_y) -> (d_x) {\n"
           "    d_x(n,c,at) +=! d_y?(n,m,at - r) * w(m,c,r) where at in 0:H\n"
           "}\n");
     CHECK(written(convolution, "w") ==
-          "def conv_d_w(float(N,C,H) x, float(M,C,R) w, float(N,M,size_y_2) d_y) -> (d_w) {\n"
+          "def conv_d_w(float(N,C,H) x, float(M,C,R) w, float(N,M,H - R + 1) d_y) -> (d_w) {\n"
           "    d_w(m,c,r) +=! d_y(n,m,p) * x(n,c,p + r)\n"
           "}\n");
 }
@@ -49,7 +49,7 @@ TEST_CASE("steps gather elements by their remainders") {
         "    y(m,p) +=! x?(c,2*p+r-1) * w(m,c,r) where p in 0:(H+1)/2 }";
     const std::string by_x = written(text, "x");
     CHECK(by_x ==
-          "def conv_d_x(float(C,H) x, float(M,C,3) w, float(M,size_y_1) d_y) -> (d_x) {\n"
+          "def conv_d_x(float(C,H) x, float(M,C,3) w, float(M,(H + 1) / 2) d_y) -> (d_x) {\n"
           "    split_x(c,2 * p_1 + rest) +=! d_y?(m,p_1 - r_1) * w?(m,c,2 * r_1 + rest) "
           "where p_1 in 0:H / 2 + 1, rest in 0:2, r_1 in 0:2\n"
           "    d_x(c,at) = split_x(c,at + 1) where at in 0:H\n"
