@@ -17,6 +17,8 @@ namespace {
 
 using Kind = Expression::Kind;
 
+constexpr std::int64_t kMostNodes = 1 << 16;  // of all shares of a statement
+
 struct Derivative {
     std::string_view function;
     // Of each operand: the gradient d of the function times its derivative by the operand, which
@@ -51,7 +53,7 @@ constexpr Derivative kDerivatives[] = {
     {"exp10", {"2.302585092994046 * d * exp10(a)"}},
     {"exp2", {"0.6931471805599453 * d * exp2(a)"}},
     {"expm1", {"d * exp(a)"}},
-    {"fabs", {"a > 0 ? d : a < 0 ? -d : 0"}},
+    {"fabs", {"d * (a > 0 ? 1 : a < 0 ? -1 : 0)"}},
     {"fdim", {"a > b ? d : 0", "a > b ? -d : 0"}},
     {"fdivide", {"d / b", "-d * a / (b * b)"}},
     {"float", {"d"}},
@@ -97,6 +99,12 @@ std::optional<std::int64_t> integer_in(const Expression& it) {
     }
     if (it.kind != Kind::number || !it.is_integer) return {};
     return static_cast<std::int64_t>(it.number);
+}
+
+std::int64_t nodes_of(const Expression& tree) {
+    std::int64_t count = 1;
+    for (const Expression& operand : tree.operands) count += nodes_of(operand);
+    return count;
 }
 
 // The names of a formula of kDerivatives replaced.
@@ -157,6 +165,11 @@ private:
     }
 
     void add_read(const Expression& it, Expression gradient) {
+        nodes_ += nodes_of(gradient);
+        if (nodes_ > kMostNodes) {
+            refuse_at(text_, it.position, "The gradient would have more than ", kMostNodes,
+                      " names and operators here, expected a shorter statement");
+        }
         for (auto choice = choices_.rbegin(); choice != choices_.rend(); ++choice) {
             std::vector<Expression> of = {choice->condition, number_of(0), number_of(0)};
             of[choice->is_taken ? 1 : 2] = std::move(gradient);
@@ -208,6 +221,7 @@ private:
     const std::function<bool(const Expression&)>& is_sought_;
     const std::string& text_;
     std::vector<Choice> choices_;
+    std::int64_t nodes_ = 0;  // of what was made
     std::vector<GradientShare> made_;
 };
 

@@ -211,6 +211,9 @@ TEST_CASE("what has no gradient") {
     CHECK(refusal(kLayer, "z") == "The definition has no parameter z, expected one of x, w, b.");
     CHECK(refusal("def f(int32(N) i, float(N) x) -> (y) { y(n) = i(n) * x(n) }", "i") ==
           "The parameter i has whole numbers, expected a real one for a gradient.");
+    std::string power = "y(n) = x(n)";
+    for (int i = 0; i < 600; ++i) power += " * x(n)";
+    CHECK(refusal(power, "x").find("The gradient would have more than 65536 names") == 0);
     CHECK(refusal("y(n) = lgamma(x(n))", "x") ==
           "The function lgamma has no derivative among the functions of formulas, expected another "
           "one (line 1, column 8).");
