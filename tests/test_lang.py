@@ -110,6 +110,16 @@ def test_contract_is_a_convolution_with_padding() -> None:
     np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-5)
 
 
+def test_contract_writes_digits() -> None:
+    x, w = normal(5, 3, 6), normal(4, 6)
+    found = dlprim.contract("y(k,3*i+j) +=! x(i,j,c) * w(k,c) where j in 0:3", x, w)
+    np.testing.assert_allclose(found, w @ x.reshape(15, 6).T, rtol=1e-5, atol=1e-5)
+    found = dlprim.contract("y(2*i+j,c) = exp(x(i,j,c)) where j in 0:2", x)
+    np.testing.assert_allclose(found, np.exp(x[:, :2].reshape(10, 6)), rtol=1e-5)
+    with pytest.raises(ValueError, match="leave some out or meet some twice"):
+        dlprim.contract("y(2*i+j,c) = x(i,j,c)", x)
+
+
 def test_contract_adds_to_out_and_finds_extremes() -> None:
     x, w, y = normal(5, 6), normal(7, 6), normal(5, 7)
     expected = y + x.astype(np.float64) @ w.T

@@ -14,29 +14,6 @@ using MaybeSum = std::optional<AffineSum>;
     throw std::invalid_argument("A number of the formula does not fit 64 bits, expected less.");
 }
 
-AffineSum scaled(AffineSum sum, std::int64_t factor) {
-    for (AffineTerm& term : sum.terms) term.factor = checked_product(term.factor, factor);
-    sum.constant = checked_product(sum.constant, factor);
-    std::erase_if(sum.terms, [](const AffineTerm& term) { return term.factor == 0; });
-    return sum;
-}
-
-AffineSum added(AffineSum sum, const AffineSum& other) {
-    for (const AffineTerm& term : other.terms) {
-        const auto same =
-            std::find_if(sum.terms.begin(), sum.terms.end(),
-                         [&](const AffineTerm& it) { return it.index == term.index; });
-        if (same == sum.terms.end()) {
-            sum.terms.push_back(term);
-        } else {
-            same->factor = checked_sum(same->factor, term.factor);
-        }
-    }
-    sum.constant = checked_sum(sum.constant, other.constant);
-    std::erase_if(sum.terms, [](const AffineTerm& term) { return term.factor == 0; });
-    return sum;
-}
-
 MaybeSum of_numbers(const std::string& name, std::int64_t a, std::int64_t b) {
     if (name == "min") return AffineSum{{}, std::min(a, b)};
     if (name == "max") return AffineSum{{}, std::max(a, b)};
@@ -63,6 +40,29 @@ MaybeSum of_call(const Expression& call, const Constants& constants) {
 }
 
 }  // namespace
+
+AffineSum scaled(AffineSum sum, std::int64_t factor) {
+    for (AffineTerm& term : sum.terms) term.factor = checked_product(term.factor, factor);
+    sum.constant = checked_product(sum.constant, factor);
+    std::erase_if(sum.terms, [](const AffineTerm& term) { return term.factor == 0; });
+    return sum;
+}
+
+AffineSum added(AffineSum sum, const AffineSum& other) {
+    for (const AffineTerm& term : other.terms) {
+        const auto same =
+            std::find_if(sum.terms.begin(), sum.terms.end(),
+                         [&](const AffineTerm& it) { return it.index == term.index; });
+        if (same == sum.terms.end()) {
+            sum.terms.push_back(term);
+        } else {
+            same->factor = checked_sum(same->factor, term.factor);
+        }
+    }
+    sum.constant = checked_sum(sum.constant, other.constant);
+    std::erase_if(sum.terms, [](const AffineTerm& term) { return term.factor == 0; });
+    return sum;
+}
 
 std::optional<AffineSum> affine_of(const Expression& expression, const Constants& constants) {
     switch (expression.kind) {

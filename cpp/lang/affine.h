@@ -34,7 +34,10 @@ using Constants = std::map<std::string, std::int64_t, std::less<>>;
 // is no such sum. Throws std::invalid_argument where a number does not fit 64 bits.
 std::optional<AffineSum> affine_of(const Expression& expression, const Constants& constants);
 
-// These throw std::invalid_argument where the result does not fit 64 bits.
+// All that follow throw std::invalid_argument where the result does not fit 64 bits.
+AffineSum scaled(AffineSum sum, std::int64_t factor);
+AffineSum added(AffineSum sum, const AffineSum& other);
+
 std::int64_t checked_sum(std::int64_t a, std::int64_t b);
 std::int64_t checked_product(std::int64_t a, std::int64_t b);
 // Rounded down; b is not 0.

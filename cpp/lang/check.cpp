@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lang/affine.h"
 #include "lang/lexer.h"
 
 namespace dlprim {
@@ -118,7 +119,7 @@ private:
         }
         for (const Parameter& parameter : it_.parameters) {
             for (const Expression& size : parameter.dimensions) {
-                if (size.kind == Kind::number) continue;
+                if (size.kind == Kind::number || size.kind == Kind::call) continue;
                 if (size.kind != Kind::name || symbols_.tensors.contains(size.name)) {
                     refuse(size.position, "The tensor ", size.name,
                            " stands where a size was expected");
@@ -127,6 +128,21 @@ private:
                 symbols_.sizes.insert(size.name);
             }
         }
+        for (const Parameter& parameter : it_.parameters) {
+            for (const Expression& size : parameter.dimensions) {
+                if (size.kind == Kind::call) formula(size, parameter.name);
+            }
+        }
+    }
+
+    void formula(const Expression& size, const std::string& tensor) const {
+        for_each_name(size, [&](const Expression& it) {
+            if (it.kind == Kind::name && symbols_.sizes.contains(it.name)) return;
+            refuse(it.position, "The name ", it.name, " stands in a dimension of ", tensor,
+                   ", expected numbers and sizes that are dimensions themselves");
+        });
+        if (type_of(size, symbols_, it_.text) == ValueType::integer) return;
+        refuse(size.position, "A dimension of ", tensor, " is no integer, expected one");
     }
 
     // Before anything is read: a name is a tensor in all of the definition.
@@ -155,11 +171,16 @@ private:
         }
         std::set<std::string> known;
         for (const Expression& place : statement.target.operands) {
-            if (place.kind != Kind::name || !symbols_.is_index(place.name) ||
-                !known.insert(place.name).second) {
-                refuse(place.position, "A place of the result ", statement.result,
-                       " is no index of its own, expected another name at every place");
-            }
+            const auto sum = affine_of(place, {});
+            bool is_own = sum && sum->constant == 0 &&
+                          std::ranges::find(sum->terms, 1, &AffineTerm::factor) != sum->terms.end();
+            for_each_name(place, [&](const Expression& it) {
+                is_own = is_own && it.kind == Kind::name && symbols_.is_index(it.name) &&
+                         known.insert(it.name).second;
+            });
+            if (is_own) continue;
+            refuse(place.position, "A place of the result ", statement.result,
+                   " is no index of its own, expected another name at every place");
         }
     }
 
@@ -200,9 +221,11 @@ private:
         if (!symbols_.tensors.contains(it.name)) return;
         require_there(it.name, it.position);
         if (it.name != statement.result) return;
-        bool same = !reduces && it.operands.size() == statement.indices.size();
+        const auto& places = statement.target.operands;
+        bool same = !reduces && it.operands.size() == places.size();
         for (std::size_t i = 0; same && i < it.operands.size(); ++i) {
-            same = it.operands[i].kind == Kind::name && it.operands[i].name == statement.indices[i];
+            same = it.operands[i].kind == Kind::name && places[i].kind == Kind::name &&
+                   it.operands[i].name == places[i].name;
         }
         if (!same) {
             refuse(it.position, "The result ", it.name,

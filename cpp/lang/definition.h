@@ -28,9 +28,10 @@ struct RangeClause {
 
 struct Statement {
     std::string result = {};
-    std::vector<std::string> indices = {};  // of the result: the places of `target` that are names
-    // The left side as a read. What a definition writes has an index at every place (check.h says
-    // so); products that drivers write for themselves may scatter, dst?(2*p+r-1) +=! ..
+    std::vector<std::string> indices = {};  // of the result: the names in the places of `target`
+    // The left side as a read. What a definition writes has an index at every place, or digits that
+    // go over every element once, y(2*a+b) where b in 0:2 (check.h and ranges.h say so); products
+    // that drivers write for themselves may scatter, dst?(2*p+r-1) +=! ..
     Expression target = {};
     Reduction reduction = Reduction::none;
     bool initializes = true;  // "+=!" and "=", else what stands in the result is joined, too
@@ -40,7 +41,8 @@ struct Statement {
     std::int64_t position = 0;
 };
 
-// "float(N,C) x": a dimension is a name of a size, or a number.
+// "float(N,C,H/2+1) x": a dimension is a name of a size, a number, or a formula of sizes that are
+// dimensions themselves.
 struct Parameter {
     std::string type = {};
     std::string name = {};

@@ -26,6 +26,20 @@ bool is_value(const Expression& tree, const std::string& index) {
                        [&](const Expression& it) { return is_value(it, index); });
 }
 
+}  // namespace
+
+std::size_t place_alone(const Statement& statement, const std::string& index) {
+    const auto& places = statement.target.operands;
+    return static_cast<std::size_t>(std::find_if(places.begin(), places.end(),
+                                                 [&](const Expression& it) {
+                                                     return it.kind == Kind::name &&
+                                                            it.name == index;
+                                                 }) -
+                                    places.begin());
+}
+
+namespace {
+
 class Grouping {
 public:
     Grouping(const Definition& definition, const Ranges& ranges)
@@ -86,8 +100,8 @@ private:
         for (int i = group.first; i < group.first + group.count; ++i) {
             const Statement& it = statement(i);
             if (is_value(it.value, index)) return false;
-            const auto at = std::find(it.indices.begin(), it.indices.end(), index);
-            const auto place = static_cast<std::size_t>(at - it.indices.begin());
+            const std::size_t place = place_alone(it, index);
+            if (place == it.target.operands.size()) return false;
             if (place_of.emplace(it.result, place).first->second != place) return false;
         }
         for (int i = group.first; i < group.first + group.count; ++i) {

@@ -5,6 +5,7 @@
 // Then a few of its values depend on no others.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -21,5 +22,8 @@ struct StatementGroup {
 
 // All statements in their order, each in one group; as long ones as have an index in common.
 std::vector<StatementGroup> groups_of(const Definition& definition, const Ranges& ranges);
+
+// Of a statement's result, the place that is the index alone; how many places there are without.
+std::size_t place_alone(const Statement& statement, const std::string& index);
 
 }  // namespace dlprim

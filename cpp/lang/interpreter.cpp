@@ -39,6 +39,7 @@ public:
           indices_(indices),
           arrays_(arrays),
           at_(indices.size(), 0),
+          strides_(strides_of(arrays.at(statement.result))),
           value_(compiled(statement.value)) {}
 
     void run() {
@@ -47,7 +48,7 @@ public:
         if (is_empty(0, rank)) return;
         const bool reduces = !is_empty(rank, at_.size());
         do {
-            double& element = result.values[offset(result)];
+            double& element = result.values[offset()];
             double sum = statement_.initializes ? start() : element;
             if (reduces) {
                 do {
@@ -74,12 +75,26 @@ private:
         return false;
     }
 
-    std::size_t offset(const Array& result) const {
+    std::size_t offset() const {
         std::int64_t offset = 0;
-        for (std::size_t i = 0; i < result.shape.size(); ++i) {
-            offset = offset * result.shape[i] + at_[i];
-        }
+        for (std::size_t i = 0; i < strides_.size(); ++i) offset += strides_[i] * at_[i];
         return static_cast<std::size_t>(offset);
+    }
+
+    // From one value of an index of the result to the next.
+    std::vector<std::int64_t> strides_of(const Array& result) const {
+        std::vector<std::int64_t> made(statement_.indices.size());
+        std::int64_t stride = 1;
+        for (std::size_t i = result.shape.size(); i-- > 0;) {
+            const AffineSum place = *affine_of(statement_.target.operands[i], {});
+            for (const AffineTerm& term : place.terms) {
+                const auto index = std::ranges::find(statement_.indices, term.index);
+                made[static_cast<std::size_t>(index - statement_.indices.begin())] =
+                    stride * term.factor;
+            }
+            stride *= result.shape[i];
+        }
+        return made;
     }
 
     double start() const {
@@ -175,6 +190,7 @@ private:
     const std::vector<IndexRange>& indices_;
     Arrays& arrays_;
     std::vector<std::int64_t> at_;  // values of the indices
+    std::vector<std::int64_t> strides_;
     Node value_;
 };
 

@@ -44,6 +44,11 @@ std::int64_t nodes_of(const Expression& tree) {
     return count;
 }
 
+void add_names(const Expression& tree, std::vector<std::string>& names) {
+    if (tree.kind == Kind::name) names.push_back(tree.name);
+    for (const Expression& operand : tree.operands) add_names(operand, names);
+}
+
 class Parser {
 public:
     explicit Parser(std::string_view text) : text_(text), tokens_(tokens_of(text)) {}
@@ -138,9 +143,8 @@ private:
         ++at_;
         if (is("(")) {
             list([&] {
-                const bool number = token().kind == Token::Kind::number;
-                Expression dimension = number ? this->number() : named();
-                if (number && !dimension.is_integer) {
+                Expression dimension = expression();
+                if (dimension.kind == Kind::number && !dimension.is_integer) {
                     refuse_at(text_, dimension.position, "A size is no whole number");
                 }
                 made.dimensions.push_back(std::move(dimension));
@@ -159,9 +163,7 @@ private:
         made.target.name = made.result = name("the name of a result");
         made.target.may_lie_outside = takes("?");
         if (is("(")) made.target.operands = expressions();
-        for (const Expression& place : made.target.operands) {
-            if (place.kind == Kind::name) made.indices.push_back(place.name);
-        }
+        for (const Expression& place : made.target.operands) add_names(place, made.indices);
         const auto* const assignment =
             std::find_if(kAssignments.begin(), kAssignments.end(),
                          [&](const Assignment& it) { return it.text == token().text; });

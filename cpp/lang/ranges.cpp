@@ -64,6 +64,26 @@ public:
         return made;
     }
 
+    // Behind infer().
+    Shape shape_of_result() const {
+        Shape made;
+        for (const Expression& place : statement_.target.operands) {
+            AffineSum sum = *affine_of(place, {});
+            std::ranges::sort(sum.terms, {}, &AffineTerm::factor);
+            std::int64_t extent = 1;
+            for (const AffineTerm& term : sum.terms) {
+                if (term.factor != extent) {
+                    refuse(place.position, "The places of the result ", statement_.result,
+                           " leave some out or meet some twice, expected digits such as 2*a+b "
+                           "'where b in 0:2'");
+                }
+                extent = checked_product(extent, extents_.at(term.index));
+            }
+            made.push_back(extent);
+        }
+        return made;
+    }
+
 private:
     template <typename... Parts>
     [[noreturn]] void refuse(std::int64_t position, const Parts&... parts) const {
@@ -221,14 +241,23 @@ private:
     std::vector<Constraint> constraints_;
 };
 
-// That a shape fits what is said of its tensor, and what it says of sizes.
+std::int64_t value_of(const Definition& definition, const Expression& size,
+                      const Constants& sizes) {
+    const auto sum = affine_of(size, sizes);
+    if (!sum) refuse_at(definition.text, size.position, "A dimension is no sum of sizes");
+    return sum->constant;
+}
+
+// That a shape fits what is said of its tensor, and what it says of sizes; formulas of these when
+// all are known.
 void bind(const Definition& definition, const Parameter& parameter, const Shape& shape,
-          Constants& sizes) {
+          Constants& sizes, bool formulas) {
     for (std::size_t i = 0; i < shape.size(); ++i) {
         const Expression& size = parameter.dimensions[i];
-        const std::int64_t expected = size.kind == Kind::number
-                                          ? static_cast<std::int64_t>(size.number)
-                                          : sizes.emplace(size.name, shape[i]).first->second;
+        if ((size.kind == Kind::call) != formulas) continue;
+        const std::int64_t expected = size.kind == Kind::name
+                                          ? sizes.emplace(size.name, shape[i]).first->second
+                                          : value_of(definition, size, sizes);
         if (shape[i] == expected) continue;
         const bool is_named = size.kind == Kind::name && size.name.front() != '.';
         refuse_at(definition.text, parameter.position, "The argument ", parameter.name,
@@ -267,18 +296,19 @@ Ranges ranges_of(const Definition& definition, const Symbols& symbols, const Sha
             throw std::invalid_argument("The argument " + parameter.name +
                                         " is missing, expected its shape.");
         }
-        bind(definition, parameter, shape->second, made.sizes);
+        bind(definition, parameter, shape->second, made.sizes, false);
+    }
+    for (const Parameter& parameter : definition.parameters) {
+        bind(definition, parameter, shapes.at(parameter.name), made.sizes, true);
     }
     for (const Statement& statement : definition.statements) {
-        made.statements.push_back(
-            StatementRanges(definition, statement, symbols, made).infer(given));
-        Shape shape;
+        StatementRanges ranges(definition, statement, symbols, made);
+        made.statements.push_back(ranges.infer(given));
         std::int64_t elements = 1;
         for (const IndexRange& index : made.statements.back()) {
-            if (!index.reduced) shape.push_back(index.extent);
             elements = checked_product(elements, std::max<std::int64_t>(index.extent, 1));
         }
-        made.shapes.emplace(statement.result, std::move(shape));
+        made.shapes.emplace(statement.result, ranges.shape_of_result());
     }
     for (const auto& [name, value] : given) {
         const auto has = [&](const std::vector<IndexRange>& indices) {

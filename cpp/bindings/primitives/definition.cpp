@@ -10,6 +10,7 @@
 #include "bindings/arrays/array.h"
 #include "bindings/arrays/call.h"
 #include "bindings/register.h"
+#include "lang/gradients/gradient.h"
 #include "lang/parser.h"
 #include "primitives/formulas/compiled_definition.h"
 
@@ -215,7 +216,9 @@ void register_definition(py::module_& module) {
                                    }
                                    return types;
                                })
-        .def_readonly("returns", &Definition::returns);
+        .def_readonly("returns", &Definition::returns)
+        .def_readonly("text", &Definition::text)
+        .def("gradient", &gradient_of, py::arg("parameter"));
     module.def("parse_definitions", &parse_definitions, py::arg("text"));
     py::class_<Formula>(module, "Formula")
         .def(py::init<const Definition&, const Arrays&, const Shapes&, const Constants&,

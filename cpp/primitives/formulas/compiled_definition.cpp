@@ -255,8 +255,7 @@ std::vector<PlacedTensor> CompiledDefinition::inner_tensors(const StatementGroup
         if (!is_inner) continue;
         Shape shape = it.view.shape;
         for (const StepGroup::Loop& loop : loops) {
-            const auto at = std::find(writer->indices.begin(), writer->indices.end(), loop.index);
-            shape[static_cast<std::size_t>(at - writer->indices.begin())] = loop.step;
+            shape[place_alone(*writer, loop.index)] = loop.step;
         }
         inner.push_back({dense_view(name, it.view.dtype, shape),
                          to.own(elements_of(shape) * size_of(it.view.dtype))});

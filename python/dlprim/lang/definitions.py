@@ -175,6 +175,8 @@ class Definition:
     name : str
     parameters, returns : list of str
         Names of the arrays that go in and come out.
+    text : str
+        What it was made from.
     """
 
     def __init__(self, definition: _core.Definition) -> None:
@@ -183,6 +185,8 @@ class Definition:
         self.parameters = definition.parameters
         self._types = definition.types
         self.returns = definition.returns
+        self.text = definition.text
+        self._gradients: dict[str, Definition] = {}
         self._compiled: OrderedDict[Any, CompiledFormula] = OrderedDict()
         # With the sizes it was compiled for: what is called again is tried first.
         self._latest: tuple[dict[str, int], CompiledFormula] | None = None
@@ -237,6 +241,37 @@ class Definition:
             for shape, type_name in zip(shapes, self._types, strict=True)
         ]
         return self._compiled_for(views, _integers(sizes), ())
+
+    def gradient(self, parameter: str) -> Definition:
+        """The gradient by one array, as a definition whose ``text`` shows how it is computed.
+
+        Parameters
+        ----------
+        parameter : str
+            One of `parameters`, or a result that is read before it is written.
+
+        Returns
+        -------
+        Definition
+            Called on the arrays of this one, on what stood in the results that are read before
+            they are written, and on the gradient of every result, in that order.
+
+        Raises
+        ------
+        ValueError
+            Where there is no such array, or a function has no derivative.
+
+        Examples
+        --------
+        >>> square = dlprim.define("def square(float(N) x) -> (y) { y(n) = x(n) * x(n) }").square
+        >>> square.gradient("x")(np.full(2, 3, np.float32), np.ones(2, np.float32))
+        array([6., 6.], dtype=float32)
+        """
+        if not isinstance(parameter, str):
+            raise TypeError(f"parameter is of type {type(parameter).__name__}, expected a str")
+        if parameter not in self._gradients:
+            self._gradients[parameter] = Definition(self._definition.gradient(parameter))
+        return self._gradients[parameter]
 
     def _shapes_of(self, out: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Names and shapes of the results that the caller holds."""

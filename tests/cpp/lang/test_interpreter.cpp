@@ -94,6 +94,29 @@ TEST_CASE("reductions begin as they should, or with what is there") {
           }).find("expected an array") != std::string::npos);
 }
 
+TEST_CASE("digits go over a dimension of the result") {
+    const Array x = array_of({3, 2, 4});
+    const Arrays it = run("y(8*i+k+4*j) = x(i,j,k) where j in 0:2, k in 0:4", {{"x", x}});
+    CHECK(it.at("y").shape == Shape{24});
+    CHECK(it.at("y").values == x.values);
+    const Arrays sums =
+        run("y(i,2*k+j) +=! x(i,j,k) * w(k,l) where j in 0:2", {{"x", x}, {"w", array_of({4, 3})}});
+    check_array(sums.at("y"), {3, 8}, [&](const Shape& p) {
+        return sum(3, [&](auto l) {
+            return at(x, {p[0], p[1] % 2, p[1] / 2}) * at(sums.at("w"), {p[1] / 2, l});
+        });
+    });
+    const char* const not_once =
+        "The places of the result y leave some out or meet some twice, expected digits such as "
+        "2*a+b 'where b in 0:2' (line 1, column 3).";
+    for (const char* const text : {"y(2*i+j) = x(i,j,0) where j in 0:1", "y(i+j) = x(i,j,0)"}) {
+        CHECK(refusal_of([&] { run(text, {{"x", x}}); }) == not_once);
+    }
+    CHECK(refusal_of([&] { run("y(2*i+1) = x(i,0,0)", {{"x", x}}); }) ==
+          "A place of the result y is no index of its own, expected another name at every place "
+          "(line 1, column 3).");
+}
+
 TEST_CASE("integers divide as floor does, real numbers do not") {
     const auto value = [](const std::string& text) {
         return run("def f(int32(N) I, float s) -> (v) { v = " + text + " }",

@@ -15,6 +15,23 @@ AffineSum affine(const std::string& text, const Constants& constants = {}) {
     return affine_of(parse_statement("y = " + text).value, constants).value();
 }
 
+TEST_CASE("dimensions may be formulas of sizes") {
+    const std::string text =
+        "def f(float((H+1)/2,min(H,3)) x, float(H) z) -> (y) { y(i) +=! x(i,j) * z(2*i) }";
+    CHECK(extents_of(text, {{"x", {3, 3}}, {"z", {5}}}) == "i=3 j+=3");
+    CHECK(refusal_of([&] { extents_of(text, {{"x", {4, 3}}, {"z", {5}}}); }) ==
+          "The argument x has a dimension 0 of 4, expected 3 (line 1, column 31).");
+    const auto refusal = [](const std::string& dimension) {
+        return refusal_of([&] {
+            checked(definition_of("def f(float(" + dimension + ") x) -> (y) { y = x(0) }"));
+        });
+    };
+    CHECK(refusal("2*H") ==
+          "The name H stands in a dimension of x, expected numbers and sizes that are dimensions "
+          "themselves (line 1, column 15).");
+    CHECK(refusal("exp(2)") == "A dimension of x is no integer, expected one (line 1, column 13).");
+}
+
 TEST_CASE("sums of indices are found once sizes are numbers") {
     CHECK(affine("2*p + r - 1") == AffineSum{{{2, "p"}, {1, "r"}}, -1});
     CHECK(affine("N*(p + 2) - p*3 - -r", {{"N", 3}}) == AffineSum{{{1, "r"}}, 6});
