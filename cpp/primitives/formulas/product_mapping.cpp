@@ -64,6 +64,13 @@ const ProductIndex* longest(const Indices& indices) {
     return found == indices.end() ? nullptr : &*found;
 }
 
+// Where the kernel goes along it once it is packed.
+void put_longest_last(Indices& indices) {
+    if (indices.empty()) return;
+    const auto at = longest(indices) - indices.data();
+    std::rotate(indices.begin() + at, indices.begin() + at + 1, indices.end());
+}
+
 class Mapper {
 public:
     Mapper(const StridedProduct& product, const ProductWay& way, const Machine& machine)
@@ -73,6 +80,7 @@ public:
         for (Indices* indices : {&it_.outer, &it_.rows, &it_.columns, &it_.sums}) {
             *indices = merged(std::move(*indices));
         }
+        if (way.packs_a) put_longest_last(it_.sums);
         if (way.packs_a) pack(made_.a, {&ProductIndex::a, {&it_.outer, &it_.rows, &it_.sums}});
         if (way.packs_c) pack(made_.c, {&ProductIndex::c, {&it_.outer, &it_.rows, &it_.columns}});
         if (way.packs_b) pack_b();
