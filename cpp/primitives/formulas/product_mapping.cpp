@@ -64,13 +64,6 @@ const ProductIndex* longest(const Indices& indices) {
     return found == indices.end() ? nullptr : &*found;
 }
 
-// Where the kernel goes along it once it is packed.
-void put_longest_last(Indices& indices) {
-    if (indices.empty()) return;
-    const auto at = longest(indices) - indices.data();
-    std::rotate(indices.begin() + at, indices.begin() + at + 1, indices.end());
-}
-
 class Mapper {
 public:
     Mapper(const StridedProduct& product, const ProductWay& way, const Machine& machine)
@@ -80,7 +73,7 @@ public:
         for (Indices* indices : {&it_.outer, &it_.rows, &it_.columns, &it_.sums}) {
             *indices = merged(std::move(*indices));
         }
-        if (way.packs_a) put_longest_last(it_.sums);
+        if (way.packs_a) put_depth_last();
         if (way.packs_a) pack(made_.a, {&ProductIndex::a, {&it_.outer, &it_.rows, &it_.sums}});
         if (way.packs_c) pack(made_.c, {&ProductIndex::c, {&it_.outer, &it_.rows, &it_.columns}});
         if (way.packs_b) pack_b();
@@ -124,6 +117,20 @@ public:
     }
 
 private:
+    // The longest sum, which the kernel goes along once A is packed; where B is not, of those whose
+    // rows of B do not overlap.
+    void put_depth_last() {
+        const ProductIndex* const n = neighbours(it_.columns, &ProductIndex::c);
+        const std::int64_t columns = n == nullptr ? 1 : n->extent;
+        std::stable_sort(it_.sums.begin(), it_.sums.end(),
+                         [&](const ProductIndex& left, const ProductIndex& right) {
+                             const auto depth = [&](const ProductIndex& it) {
+                                 return way_.packs_b || it.b >= columns ? it.extent : 0;
+                             };
+                             return depth(left) < depth(right);
+                         });
+    }
+
     // Densely, in the order of the classes.
     void pack(std::optional<PackedOperand>& packed, const OperandOrder& order) const {
         // Sums of integers are moved as words.
