@@ -66,12 +66,6 @@ bool reads(const Expression& tree, const std::string& tensor) {
                                 [&](const Expression& it) { return reads(it, tensor); });
 }
 
-std::int64_t elements_of(const Shape& shape) {
-    std::int64_t elements = 1;
-    for (const std::int64_t extent : shape) elements = checked_product(elements, extent);
-    return elements;
-}
-
 double bytes_of_result(const StatementBinding& binding) {
     return static_cast<double>(extent_of(binding.statement, false)) *
            static_cast<double>(size_of(binding.statement.result.dtype));
@@ -176,7 +170,7 @@ std::vector<StatementBinding> CompiledDefinition::bound_group(
         if (found != inner.end()) return *found;
         PlacedTensor& it = *std::find_if(tensors_.begin(), tensors_.end(), is_it);
         if (it.place.number < 0) {
-            it.place = scratch(checked_product(elements_of(it.view.shape), size_of(it.view.dtype)));
+            it.place = scratch(checked_product(it.view.elements(), size_of(it.view.dtype)));
         }
         return it;
     };
@@ -257,8 +251,9 @@ std::vector<PlacedTensor> CompiledDefinition::inner_tensors(const StatementGroup
         for (const StepGroup::Loop& loop : loops) {
             shape[place_alone(*writer, loop.index)] = loop.step;
         }
-        inner.push_back({dense_view(name, it.view.dtype, shape),
-                         to.own(elements_of(shape) * size_of(it.view.dtype))});
+        TensorView view = dense_view(name, it.view.dtype, shape);
+        const std::int64_t bytes = view.elements() * size_of(view.dtype);
+        inner.push_back({std::move(view), to.own(bytes)});
     }
     return inner;
 }

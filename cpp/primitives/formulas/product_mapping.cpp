@@ -45,6 +45,8 @@ struct OperandOrder {
     std::vector<Indices*> classes;
 };
 
+double count(const Indices& indices) { return static_cast<double>(extent_of(indices)); }
+
 LayoutDimension dimension_of(const ProductIndex& index, std::int64_t stride) {
     return {index.letter, index.extent, {{index.extent, stride}}};
 }
@@ -94,13 +96,13 @@ public:
         const double per_step = std::max(rows * vectors / machine_.fmas_per_cycle,
                                          (rows + vectors) / machine_.loads_per_cycle);
         const bool far = !way_.packs_b && extent_of(it_.rows) > kFewRows;
-        const double bytes_a = static_cast<double>(extent_of(it_.rows) * extent_of(it_.sums)) *
-                               static_cast<double>(size_of(it_.dtype));
+        const double bytes_a =
+            count(it_.rows) * count(it_.sums) * static_cast<double>(size_of(it_.dtype));
         const bool far_columns = transposes_ && bytes_a > kStreamedPartOfL2 * machine_.l2 &&
                                  extent_of(it_.rows) * size_of(it_.dtype) > kFarApart;
         const double waits = (far ? kFarRows : 1) * (far_columns ? kFarColumns : 1);
         const double steps = products / (rows * columns);
-        const double sum = static_cast<double>(extent_of(it_.sums));
+        const double sum = count(it_.sums);
         const auto packing = [](const std::optional<PackedOperand>& operand) {
             if (!operand) return 0.0;
             return kPacking + kPackedByte * static_cast<double>(operand->packed.bytes());
@@ -337,14 +339,13 @@ private:
 
     // Of one of the products apart from each other.
     void weigh() {
-        const auto rows = static_cast<double>(extent_of(it_.rows));
-        const auto columns = static_cast<double>(extent_of(it_.columns));
-        const auto sums = static_cast<double>(extent_of(it_.sums));
         const auto element = static_cast<double>(size_of(it_.dtype));
-        made_.contraction.bytes_a = rows * sums * element;
-        made_.contraction.bytes_b = columns * sums * element;
-        made_.contraction.bytes_c = rows * columns * static_cast<double>(size_of(it_.c_type));
-        made_.contraction.flops = 2 * rows * columns * sums;
+        Contraction& made = made_.contraction;
+        made.bytes_a = count(it_.rows) * count(it_.sums) * element;
+        made.bytes_b = count(it_.columns) * count(it_.sums) * element;
+        made.bytes_c =
+            count(it_.rows) * count(it_.columns) * static_cast<double>(size_of(it_.c_type));
+        made.flops = 2 * count(it_.rows) * count(it_.columns) * count(it_.sums);
     }
 
     ProductWay way_;
@@ -388,12 +389,6 @@ std::vector<ProductWay> product_ways(const StridedProduct& product, const Machin
 ProductMapping mapping_of(const StridedProduct& product, const ProductWay& way,
                           const Machine& machine) {
     return Mapper(product, way, machine).mapping();
-}
-
-std::string to_string(const ProductWay& way) {
-    const auto how = [](bool packs) { return packs ? "packed" : "in place"; };
-    return std::string(way.exchanges ? "transposed product, " : "") + "A " + how(way.packs_a) +
-           ", B " + how(way.packs_b) + ", C " + how(way.packs_c);
 }
 
 }  // namespace dlprim

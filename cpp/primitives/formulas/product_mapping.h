@@ -49,7 +49,4 @@ std::vector<ProductWay> product_ways(const StridedProduct& product, const Machin
 ProductMapping mapping_of(const StridedProduct& product, const ProductWay& way,
                           const Machine& machine);
 
-// "A in place, B packed, the result transposed: ..."
-std::string to_string(const ProductWay& way);
-
 }  // namespace dlprim

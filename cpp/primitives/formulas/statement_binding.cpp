@@ -210,19 +210,6 @@ private:
 
 }  // namespace
 
-TensorView dense_view(std::string name, DType dtype, const Shape& shape) {
-    TensorView made{.name = std::move(name),
-                    .dtype = dtype,
-                    .shape = shape,
-                    .strides = std::vector<std::int64_t>(shape.size())};
-    std::int64_t stride = 1;
-    for (std::size_t i = shape.size(); i-- > 0;) {
-        made.strides[i] = stride;
-        stride = checked_product(stride, std::max<std::int64_t>(shape[i], 1));
-    }
-    return made;
-}
-
 StatementBinding bound(const BoundDefinition& definition, int number) {
     return Binder(definition, number).take();
 }

@@ -14,20 +14,10 @@
 #include "lang/ranges.h"
 #include "primitives/formulas/gather.h"
 #include "primitives/formulas/step_group.h"
+#include "primitives/formulas/tensor_view.h"
 #include "primitives/statements/bound_statement.h"
 
 namespace dlprim {
-
-// An array; strides in elements.
-struct TensorView {
-    std::string name = {};
-    DType dtype = DType::f32;
-    Shape shape = {};
-    std::vector<std::int64_t> strides = {};
-    bool is_wide = false;  // int64, of which strides count halves; the dtype is int32 then
-};
-
-TensorView dense_view(std::string name, DType dtype, const Shape& shape);
 
 struct PlacedTensor {
     TensorView view = {};
