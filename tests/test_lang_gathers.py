@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -137,6 +139,19 @@ def test_copies_go_as_far_as_their_statements() -> None:
     np.testing.assert_array_equal(layers.scalar(x, 3), x[3])
     nothing = dlprim.contract("y(b,d) = x(at(b),d)", table(0, 4), places(1, 0))
     assert nothing.shape == (0, 4)
+    nothing = dlprim.contract("y(b,d) = x(at(b)) * v(d)", table(0), at, table(0))
+    assert nothing.shape == (9, 0)
+
+
+def test_types_that_are_equal_but_not_the_same() -> None:
+    x, at = pickle.loads(pickle.dumps((table(20, 8), places(20, 9))))
+    assert x.dtype is not np.dtype(np.float32)
+    np.testing.assert_array_equal(dlprim.contract("y(b,d) = x(at(b),d)", x, at), x[at])
+    longest = at.astype(np.longlong)
+    np.testing.assert_array_equal(dlprim.contract("y(b,d) = x(at(b),d)", x, longest), x[at])
+    for strange in (1.5, 2**70):
+        with pytest.raises(TypeError, match=r"at is .*, expected an integer of 64 bits"):
+            dlprim.contract("y(d) = x(at(),d)", x, strange)
 
 
 def test_places_outside() -> None:

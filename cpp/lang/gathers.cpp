@@ -77,6 +77,8 @@ private:
         for (const Expression& place : read.operands) add_indices(place, copy.indices);
         for (const IndexRange& range : *ranges_) {
             const auto& has = copy.indices;
+            // A statement without elements reads nothing.
+            copy.value.may_lie_outside = copy.value.may_lie_outside || range.extent == 0;
             if (std::find(has.begin(), has.end(), range.name) == has.end()) continue;
             copy.ranges.push_back({.index = range.name,
                                    .first = number(0),

@@ -24,7 +24,9 @@ def _readable(name: str, value: Any, type_name: str) -> Array:
     """``value`` in place, or a copy where strides are negative or no multiple of an element."""
     is_integer = "int" in type_name
     if isinstance(value, Real):
-        return np.asarray(value, np.int64 if is_integer else np.float32)
+        if is_integer:
+            return np.asarray(_integer(name, value), np.int64)
+        return np.asarray(value, np.float32)
     array = viewed(name, value, "int32 or int64") if is_integer else float_view(name, value)
     if is_integer and array.dtype not in (np.int32, np.int64):
         raise TypeError(f"{name} has dtype {array.dtype}, expected int32 or int64")
@@ -56,14 +58,16 @@ def _require_count(name: str, parameters: Sequence[str], count: int) -> None:
         )
 
 
+def _integer(name: str, value: Any) -> int:
+    """``value``, which fits 64 bits."""
+    try:
+        return int(np.int64(index(value)))
+    except (TypeError, OverflowError):
+        raise TypeError(f"{name} is {value!r}, expected an integer of 64 bits") from None
+
+
 def _integers(sizes: Mapping[str, Any]) -> dict[str, int]:
-    checked = {}
-    for name, size in sizes.items():
-        try:
-            checked[name] = index(size)
-        except TypeError:
-            raise TypeError(f"size {name} is {size!r}, expected an integer") from None
-    return checked
+    return {name: _integer(f"size {name}", size) for name, size in sizes.items()}
 
 
 def _dtype_of(name: str) -> np.dtype[Any]:
