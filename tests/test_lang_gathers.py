@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -79,6 +81,79 @@ def test_halves_and_empty_places() -> None:
     assert dlprim.contract("y(b,d) = x(at(b),d)", table(20, 4), places(20, 0)).shape == (0, 4)
 
 
+MIXED = dlprim.define("""
+def shown(float(N,D) x, int64(M) at, float(D) s) -> (y, z) {
+    y(m,d) = x(at(m),d)
+    z(m,d) = y(m,d) * s(d)
+}
+def reused(float(N,D) x, float(N,D) z, int64(M) at) -> (y) {
+    t(m,d) = x(at(m),d)
+    y(m,d) = t(m,d)
+    t(m,d) = z(at(m),d)
+    y(m,d) = y(m,d) + t(m,d)
+}
+def again(float(N,D) x, int64(M) at, float(D) s) -> (y) {
+    t(m,d) = x(at(m),d)
+    u(m,d) = t(at(m),d)
+    y(m,d) = u(m,d) * s(d)
+}
+def summed(float(N,D) x, int64(M) at, float(D) s) -> (y) {
+    t(d) +=! x(at(m),d)
+    y(d) = t(d) * s(d)
+}""")
+
+
+def test_tables_of_other_types_than_results() -> None:
+    half, at = dlprim.to_bfloat16(table(6, 24)), places(6, 6)
+    if half.dtype == np.uint16:
+        pytest.skip("without ml_dtypes there is no bfloat16 array that a formula takes")
+    x, wide, one = half.astype(np.float32), table(6, 24), np.ones(24, np.float32)
+    for y in MIXED.shown(half, at, one):
+        np.testing.assert_array_equal(y, x[at])
+    np.testing.assert_array_equal(MIXED.reused(half, wide, at), x[at] + wide[at])
+    np.testing.assert_array_equal(MIXED.reused(wide, half, at), x[at] + wide[at])
+    np.testing.assert_array_equal(MIXED.again(half, at, one), x[at][at])
+    np.testing.assert_allclose(MIXED.summed(half, at, one), x[at].sum(0), rtol=1e-5, atol=1e-5)
+
+
+def test_copies_go_as_far_as_their_statements() -> None:
+    layers = dlprim.define("""
+    def shorter(float(N) x, int64(M) at, float(K) v) -> (y) { y(i) = x(at(i)) * v(i) }
+    def windows(float(N,D) x, int64(M) at, float(K) v) -> (y) {
+        y(m,j) +=! x(at(m),j+k) * v(k)
+    }
+    def clause(float(N,D) x, int64(M) at, float(K) v) -> (y) {
+        y(m,d) +=! x(at(m),d) * v(k) where k in 0:3
+    }
+    def often(float(N,D) x, int64(M,L) at) -> (y) { y(m,d) +=! x(at(m,0*l),d) where l in 0:3 }
+    def scalar(float(N,D) x, int64 k) -> (y) { y(d) = x(k,d) }""")
+    x, at, v = table(20, 8), places(20, 9), table(5)
+    far = np.append(at, 99)  # what no statement reads lies where it likes
+    np.testing.assert_array_equal(layers.shorter(x[:, 0], far, v), x[far[:5], 0] * v)
+    windows = np.lib.stride_tricks.sliding_window_view(x[at], 5, axis=1)
+    np.testing.assert_allclose(layers.windows(x, at, v), windows @ v, rtol=1e-5, atol=1e-5)
+    clause = x[at] * v[:3].sum()
+    np.testing.assert_allclose(layers.clause(x, at, v), clause, rtol=1e-5, atol=1e-5)
+    often = layers.often(x, at[:, None])
+    np.testing.assert_allclose(often, 3 * x[at], rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(layers.scalar(x, 3), x[3])
+    nothing = dlprim.contract("y(b,d) = x(at(b),d)", table(0, 4), places(1, 0))
+    assert nothing.shape == (0, 4)
+    nothing = dlprim.contract("y(b,d) = x(at(b)) * v(d)", table(0), at, table(0))
+    assert nothing.shape == (9, 0)
+
+
+def test_types_that_are_equal_but_not_the_same() -> None:
+    x, at = pickle.loads(pickle.dumps((table(20, 8), places(20, 9))))
+    assert x.dtype is not np.dtype(np.float32)
+    np.testing.assert_array_equal(dlprim.contract("y(b,d) = x(at(b),d)", x, at), x[at])
+    longest = at.astype(np.longlong)
+    np.testing.assert_array_equal(dlprim.contract("y(b,d) = x(at(b),d)", x, longest), x[at])
+    for strange in (1.5, 2**70):
+        with pytest.raises(TypeError, match=r"at is .*, expected an integer of 64 bits"):
+            dlprim.contract("y(d) = x(at(),d)", x, strange)
+
+
 def test_places_outside() -> None:
     x, at = table(10, 4), np.array([3, 10, -1])
     with pytest.raises(IndexError, match=r"at has the place -1, expected places from 0 to 9"):
@@ -90,6 +165,8 @@ def test_places_outside() -> None:
     outside = dlprim.contract("y(n,d) = x?(at(n),d)", x, at)
     np.testing.assert_array_equal(outside, [x[3], np.zeros(4), np.zeros(4)])
     np.testing.assert_array_equal(dlprim.contract("y(d) +=! x?(at(n),d)", x, at), x[3])
+    with pytest.raises(IndexError, match=r"at has the place 3, expected none"):
+        dlprim.contract("y(n,d) = x(at(n),d)", table(0, 4), at[:1])
 
 
 def test_nothing_but_tables_is_touched() -> None:
@@ -122,6 +199,7 @@ REFUSED = (
     ("y(n) = 2 * x(at(at(n)))", np.int64, ValueError, "at a place that is read itself"),
     ("y(n) = x(at?(n))", np.int64, ValueError, "The places at are computed, expected a parameter"),
     ("y(n) = x(at(n)) * at(n)", np.int64, ValueError, "The tensor at has integers"),
+    ("y(n) = x(at(n)) * at(at(n))", np.int64, ValueError, "The tensor at has integers"),
 )
 
 

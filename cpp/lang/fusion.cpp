@@ -109,9 +109,12 @@ private:
             for_reads(statement(i).value, [&](const Expression& read) {
                 const auto written = place_of.find(read.name);
                 if (written == place_of.end()) return;
-                const Expression& place = read.operands[written->second];
-                alone =
-                    alone && place.kind == Kind::name && place.name == index && is_inside(read, i);
+                for (std::size_t k = 0; k < read.operands.size(); ++k) {
+                    const Expression& place = read.operands[k];
+                    const bool is_it = place.kind == Kind::name && place.name == index;
+                    alone = alone && (k == written->second ? is_it : !is_value(place, index));
+                }
+                alone = alone && is_inside(read, i);
             });
             if (!alone) return false;
         }

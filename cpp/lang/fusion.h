@@ -1,7 +1,8 @@
 // Which statements of a definition may go through some values of an index together, so that what
 // one writes is read by the next while it is still in the caches. They must agree on what the index
-// is: it has one name and one extent in all of them, stands in all of their results, and alone at
-// the same place of everything that they write and read from each other, and is nowhere a number.
+// is: it has one name and one extent in all of them, stands in all of their results, alone at the
+// same place of everything that they write and read from each other and at no other place of that,
+// and is nowhere a number.
 // Then a few of its values depend on no others.
 #pragma once
 

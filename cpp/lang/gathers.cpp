@@ -1,6 +1,8 @@
 #include "lang/gathers.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,10 +21,14 @@ bool has_read(const Expression& tree) {
 
 class Lifting {
 public:
-    explicit Lifting(const Definition& definition) : made_(definition) { made_.statements.clear(); }
+    Lifting(const Definition& definition, const Symbols& symbols)
+        : made_(definition), symbols_(symbols) {
+        made_.statements.clear();
+    }
 
-    void add(Statement statement) {
-        ranges_ = &statement.ranges;
+    void add(Statement statement, const std::vector<IndexRange>& ranges) {
+        ranges_ = &ranges;
+        read_scalars(statement.value, false);
         if (!is_whole(statement)) statement.value = lifted(std::move(statement.value));
         made_.statements.push_back(std::move(statement));
     }
@@ -30,6 +36,15 @@ public:
     Definition take() { return std::move(made_); }
 
 private:
+    void read_scalars(Expression& tree, bool in_place) const {
+        if (in_place && tree.kind == Kind::name && symbols_.tensors.contains(tree.name)) {
+            tree.kind = Kind::read;
+        }
+        for (Expression& operand : tree.operands) {
+            read_scalars(operand, in_place || tree.kind == Kind::read);
+        }
+    }
+
     Expression lifted(Expression value) {
         if (value.kind == Kind::read) return gathers(value) ? temporary(value) : value;
         for (Expression& operand : value.operands) operand = lifted(std::move(operand));
@@ -51,12 +66,25 @@ private:
         });
     }
 
+    static Expression number(std::int64_t value) {
+        return {.number = static_cast<double>(value), .is_integer = true};
+    }
+
     Expression temporary(const Expression& read) {
         Statement copy{.result = read.name + "'" + std::to_string(++count_),
                        .value = read,
-                       .ranges = *ranges_,
                        .position = read.position};
         for (const Expression& place : read.operands) add_indices(place, copy.indices);
+        for (const IndexRange& range : *ranges_) {
+            const auto& has = copy.indices;
+            // A statement without elements reads nothing.
+            copy.value.may_lie_outside = copy.value.may_lie_outside || range.extent == 0;
+            if (std::find(has.begin(), has.end(), range.name) == has.end()) continue;
+            copy.ranges.push_back({.index = range.name,
+                                   .first = number(0),
+                                   .end = number(range.extent),
+                                   .position = read.position});
+        }
         copy.target = {.kind = Kind::read, .name = copy.result, .position = read.position};
         for (const std::string& index : copy.indices) {
             copy.target.operands.push_back(
@@ -72,25 +100,15 @@ private:
                       " at a place that is read itself, expected a tensor in between");
         }
         const bool is_new = std::find(indices.begin(), indices.end(), place.name) == indices.end();
-        if (place.kind == Kind::name && is_new && !is_size(place.name)) {
+        if (place.kind == Kind::name && is_new && symbols_.is_index(place.name)) {
             indices.push_back(place.name);
         }
         for (const Expression& operand : place.operands) add_indices(operand, indices);
     }
 
-    bool is_size(const std::string& name) const {
-        return std::any_of(
-            made_.parameters.begin(), made_.parameters.end(), [&](const Parameter& it) {
-                const auto is_it = [&](const Expression& size) {
-                    return size.kind == Kind::name && size.name == name;
-                };
-                return it.name == name ||
-                       std::any_of(it.dimensions.begin(), it.dimensions.end(), is_it);
-            });
-    }
-
     Definition made_;
-    const std::vector<RangeClause>* ranges_ = nullptr;
+    const Symbols& symbols_;
+    const std::vector<IndexRange>* ranges_ = nullptr;
     int count_ = 0;
 };
 
@@ -101,9 +119,12 @@ bool gathers(const Expression& read) {
            std::any_of(read.operands.begin(), read.operands.end(), has_read);
 }
 
-Definition with_gathers_apart(const Definition& definition) {
-    Lifting lifting(definition);
-    for (const Statement& statement : definition.statements) lifting.add(statement);
+Definition with_gathers_apart(const Definition& definition, const Symbols& symbols,
+                              const Ranges& ranges) {
+    Lifting lifting(definition, symbols);
+    for (std::size_t i = 0; i < definition.statements.size(); ++i) {
+        lifting.add(definition.statements[i], ranges.statements[i]);
+    }
     return lifting.take();
 }
 

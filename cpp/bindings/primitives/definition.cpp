@@ -19,19 +19,24 @@ namespace {
 
 using Arrays = std::vector<py::array>;
 
+// Types that are equal are not always one object: those of unpickled arrays are not.
+template <typename T>
+bool has_type(const py::array& array) {
+    const py::dtype type = py::dtype::of<T>();
+    return array.dtype().is(type) || array.dtype().equal(type);
+}
+
 // Integers that are places are int32, or int64 as pairs of these.
 bool is_wide_integer(const py::array& array) {
-    return array.dtype().is(py::dtype::of<std::int64_t>());
+    return array.itemsize() == size_of(DType::s32) * 2 && has_type<std::int64_t>(array);
 }
 
 DType element_type(const std::string& name, const py::array& array) {
     if (is_bfloat16_array(array)) return DType::bf16;
-    if (array.dtype().is(py::dtype::of<float>())) return DType::f32;
-    if (array.dtype().is(py::dtype::of<std::int32_t>()) || is_wide_integer(array)) {
-        return DType::s32;
-    }
-    if (array.dtype().is(py::dtype::of<std::int8_t>())) return DType::s8;
-    if (array.dtype().is(py::dtype::of<std::uint8_t>())) return DType::u8;
+    if (has_type<float>(array)) return DType::f32;
+    if (has_type<std::int32_t>(array) || is_wide_integer(array)) return DType::s32;
+    if (has_type<std::int8_t>(array)) return DType::s8;
+    if (has_type<std::uint8_t>(array)) return DType::u8;
     throw py::type_error(name + " has dtype " + std::string(py::str(array.dtype())) +
                          ", expected float32, bfloat16, int8, uint8, int32 or int64");
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -103,7 +104,7 @@ StatementBinding first_piece(StatementBinding binding, const std::vector<StepGro
 }  // namespace
 
 CompiledDefinition::CompiledDefinition(const Definition& definition, const Arrays& arrays)
-    : definition_(with_gathers_apart(definition)), symbols_(checked(definition_)) {
+    : definition_(definition), symbols_(checked(definition_)) {
     Shapes shapes;
     for (const TensorView& parameter : arrays.parameters) shapes[parameter.name] = parameter.shape;
     for (const auto& [name, shape] : arrays.results) {
@@ -111,6 +112,11 @@ CompiledDefinition::CompiledDefinition(const Definition& definition, const Array
         if (tensor != symbols_.tensors.end() && tensor->second.is_in_out) shapes[name] = shape;
     }
     ranges_ = ranges_of(definition_, symbols_, shapes, arrays.given);
+    definition_ = with_gathers_apart(definition_, symbols_, ranges_);
+    if (definition_.statements.size() > definition.statements.size()) {
+        symbols_ = checked(definition_);
+        ranges_ = ranges_of(definition_, symbols_, shapes, arrays.given);
+    }
     add_tensors(arrays);
     for (const StatementGroup& group : groups_of(definition_, ranges_)) {
         add_group(group, arrays.machine);
@@ -136,15 +142,21 @@ void CompiledDefinition::add_tensors(const Arrays& arrays) {
     }
 }
 
-// A copy from places that are read has the type of what it copies.
+// What is copied from places that are read, and is nothing else, has the type of what it copies.
 DType CompiledDefinition::type_of_temporary(const std::string& name, const Arrays& arrays) const {
+    std::optional<DType> copied;
     for (const Statement& it : definition_.statements) {
-        if (it.result != name || !gathers(it.value)) continue;
-        for (const TensorView& parameter : arrays.parameters) {
-            if (parameter.name == it.value.name) return parameter.dtype;
+        if (it.result != name) continue;
+        const auto source = std::find_if(
+            arrays.parameters.begin(), arrays.parameters.end(),
+            [&](const TensorView& parameter) { return parameter.name == it.value.name; });
+        if (!gathers(it.value) || it.reduction != Reduction::none ||
+            source == arrays.parameters.end() || source->dtype != copied.value_or(source->dtype)) {
+            return arrays.result_type;
         }
+        copied = source->dtype;
     }
-    return arrays.result_type;
+    return copied.value_or(arrays.result_type);
 }
 
 bool CompiledDefinition::is_in_out(std::size_t result) const {
@@ -215,10 +227,11 @@ void CompiledDefinition::require_places(const std::vector<const void*>& paramete
         const auto [least, most] =
             extremes(it.statement, it.operand, parameters[parameter], it.place.is_wide);
         if (least >= 0 && most < it.place.extent) continue;
+        const std::int64_t last = it.place.extent - 1;
         throw std::out_of_range(tensors_[parameter].view.name + " has the place " +
-                                std::to_string(least < 0 ? least : most) +
-                                ", expected places from 0 to " +
-                                std::to_string(it.place.extent - 1));
+                                std::to_string(least < 0 ? least : most) + ", expected " +
+                                (last < 0 ? "none, as the dimension has an extent of 0"
+                                          : "places from 0 to " + std::to_string(last)));
     }
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -42,27 +43,20 @@ RowSpec sum_of_listed(const BoundStatement& statement) {
 std::pair<std::int64_t, std::int64_t> extremes(const BoundStatement& statement, std::size_t operand,
                                                const void* places, bool is_wide) {
     const BoundOperand& it = statement.operands[operand];
-    std::pair<std::int64_t, std::int64_t> found{0, 0};
+    std::pair<std::int64_t, std::int64_t> found{std::numeric_limits<std::int64_t>::max(),
+                                                std::numeric_limits<std::int64_t>::min()};
     const auto visit = [&](const auto& self, std::size_t index, std::int64_t at) -> void {
+        if (index == statement.indices.size()) {
+            const std::int64_t value = value_at(places, at, is_wide);
+            found = {std::min(found.first, value), std::max(found.second, value)};
+            return;
+        }
         const std::int64_t stride = it.strides[index];
         const std::int64_t given = statement.indices[index].extent;
         const std::int64_t extent = stride == 0 ? std::min<std::int64_t>(given, 1) : given;
-        const bool is_last = index + 1 == statement.indices.size();
-        for (std::int64_t i = 0; i < extent; ++i) {
-            if (!is_last) {
-                self(self, index + 1, at + i * stride);
-                continue;
-            }
-            const std::int64_t value = value_at(places, at + i * stride, is_wide);
-            found = {std::min(found.first, value), std::max(found.second, value)};
-        }
+        for (std::int64_t i = 0; i < extent; ++i) self(self, index + 1, at + i * stride);
     };
-    if (!statement.indices.empty()) {
-        visit(visit, 0, it.offset);
-    } else {
-        const std::int64_t value = value_at(places, it.offset, is_wide);
-        found = {std::min<std::int64_t>(0, value), std::max<std::int64_t>(0, value)};
-    }
+    visit(visit, 0, it.offset);
     return found;
 }
 
@@ -79,15 +73,18 @@ Gather::Gather(const BoundStatement& statement, std::vector<GatheredPlace> place
     for (std::size_t i = 0; i < statement.indices.size(); ++i) {
         Loop loop{.extent = statement.indices[i].extent, .steps = {statement.result.strides[i]}};
         for (const BoundOperand& it : statement.operands) loop.steps.push_back(it.strides[i]);
-        const bool around = std::any_of(loop.steps.begin() + 2, loop.steps.end(),
-                                        [](std::int64_t step) { return step != 0; });
         const bool is_summed = statement.indices[i].reduced;
+        const bool around = is_summed || std::any_of(loop.steps.begin() + 2, loop.steps.end(),
+                                                     [](std::int64_t step) { return step != 0; });
         (is_summed ? summed_ : count_) *= around ? loop.extent : 1;
         auto& loops = around ? around_ : inside_;
         loops.insert(is_summed ? loops.end() : loops.begin() + (around ? outer++ : 0),
                      std::move(loop));
     }
-    if (statement.reduction == Reduction::sum) kernel_ = row_kernel(sum_of_listed(statement));
+    const bool converts = statement.operands[0].dtype != statement.result.dtype;
+    if (statement.reduction == Reduction::sum || converts) {
+        kernel_ = row_kernel(sum_of_listed(statement));
+    }
     std::stable_sort(inside_.begin(), inside_.end(), [](const Loop& left, const Loop& right) {
         return left.steps[0] > right.steps[0];
     });

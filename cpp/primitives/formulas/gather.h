@@ -22,7 +22,8 @@ struct GatheredPlace {
     bool is_wide = false;     // int64, of which distances count halves
 };
 
-// The smallest and the largest value of an operand that holds places, and 0.
+// The smallest and the largest value of an operand that holds places; the first is above the second
+// where it has none.
 std::pair<std::int64_t, std::int64_t> extremes(const BoundStatement& statement, std::size_t operand,
                                                const void* places, bool is_wide);
 
@@ -64,7 +65,7 @@ private:
     std::vector<GatheredPlace> places_;
     std::vector<Loop> around_;  // that a place moves along, those that are summed last
     std::vector<Loop> inside_;
-    std::shared_ptr<const RowKernel> kernel_;  // null: nothing is summed
+    std::shared_ptr<const RowKernel> kernel_;  // null: nothing is summed, and types are the same
     std::int64_t count_ = 1;                   // of results with their insides
     std::int64_t summed_ = 1;                  // of rows that each is the sum of
     std::int64_t bytes_ = 4;                   // of an element of the source

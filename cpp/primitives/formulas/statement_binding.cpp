@@ -104,12 +104,17 @@ private:
         return made;
     }
 
-    Expression read(const Expression& from) {
-        const PlacedTensor& array = it_.tensor(from.name);
+    const PlacedTensor& values_of(const Expression& read) const {
+        const PlacedTensor& array = it_.tensor(read.name);
         if (array.view.dtype == DType::s32) {
-            refuse_at(it_.definition.text, from.position, "The tensor ", from.name,
+            refuse_at(it_.definition.text, read.position, "The tensor ", read.name,
                       " has integers, expected it at a place");
         }
+        return array;
+    }
+
+    Expression read(const Expression& from) {
+        const PlacedTensor& array = values_of(from);
         std::vector<AffineSum> places = places_of(from);
         std::vector<PlaceRange> ranges;
         for (const AffineSum& place : places) ranges.push_back(range_of(place));
@@ -139,7 +144,7 @@ private:
     }
 
     void gather(const Expression& from) {
-        const PlacedTensor& source = it_.tensor(from.name);
+        const PlacedTensor& source = values_of(from);
         std::vector<AffineSum> places;
         std::vector<PlaceRange> ranges;
         std::vector<std::size_t> read_places;

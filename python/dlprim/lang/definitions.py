@@ -28,7 +28,9 @@ def _readable(name: str, value: Any, type_name: str) -> Array:
     """``value`` in place, or a copy where strides are negative or no multiple of an element."""
     is_place = "int" in type_name and "int8" not in type_name
     if isinstance(value, Real):
-        return np.asarray(value, np.int64 if is_place else np.float32)
+        if is_place:
+            return np.asarray(_integer(name, value), np.int64)
+        return np.asarray(value, np.float32)
     array = value if isinstance(value, np.ndarray) else np.asarray(value)
     if is_place or (array.dtype in _BYTES and type_name in ("", array.dtype.name)):
         array = viewed(name, value, "int32 or int64" if is_place else array.dtype.name)
@@ -66,14 +68,16 @@ def _require_count(name: str, parameters: Sequence[str], count: int) -> None:
         )
 
 
+def _integer(name: str, value: Any) -> int:
+    """``value``, which fits 64 bits."""
+    try:
+        return int(np.int64(index(value)))
+    except (TypeError, OverflowError):
+        raise TypeError(f"{name} is {value!r}, expected an integer of 64 bits") from None
+
+
 def _integers(sizes: Mapping[str, Any]) -> dict[str, int]:
-    checked = {}
-    for name, size in sizes.items():
-        try:
-            checked[name] = index(size)
-        except TypeError:
-            raise TypeError(f"size {name} is {size!r}, expected an integer") from None
-    return checked
+    return {name: _integer(f"size {name}", size) for name, size in sizes.items()}
 
 
 def _dtype_of(name: str) -> np.dtype[Any]:

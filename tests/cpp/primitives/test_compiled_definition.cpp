@@ -71,6 +71,11 @@ const std::vector<Layer> kLayers = {
      "    a(n,d) = x(n,d) + n\n"
      "    y(n,d) = (n > d ? a(n,d) : 0) + a(n,d) }",
      "ND", false},
+    // Of a diagonal the whole row has to be there.
+    {"def diagonal(float(N,D) x) -> (y) {\n"
+     "    a(n,p,d) = x(n,d) + x(p,d) where p in 0:N\n"
+     "    y(n,d) = a(n,n,d) }",
+     "ND"},
     {"def swapped(float(N,D) x) -> (y) {\n"
      "    a(n,d) = exp(x(n,d))\n"
      "    y(n,d) = a(n,d) + a(n,0)\n"
