@@ -189,41 +189,28 @@ void Gather::copy_rows(const Operands& operands, char* result, Range range) cons
     }
 }
 
-// A sum's rows are asked for while the one before is computed.
 void Gather::sum_rows(const Operands& operands, char* result, Range range) const {
-    struct Sum {
-        std::vector<RowArgs::Listed> list;
-        std::int64_t count = 0;
-        std::int64_t to = 0;
-    };
-    std::array<Sum, 2> sums;
-    for (Sum& it : sums) it.list.resize(static_cast<std::size_t>(summed_));
-    char* const source = static_cast<char*>(const_cast<void*>(operands[0]));
-    Walk walk(*this, operands, range.begin * summed_);
-    const auto prepare = [&](Sum& it) {
-        it.count = 0;
-        for (std::int64_t number = 0; number < summed_; ++number) {
-            const Row row = walk.next();
-            it.to = row.to;
-            if (!row.is_inside) continue;
-            ask_for(source, row);
-            it.list[static_cast<std::size_t>(it.count++)].element = row.from;
-        }
-    };
     const WorkspacePool::Lease scratch(WorkspacePool::lasting(),
                                        kernel_->scratch_floats(row_) * size_of(DType::f32));
+    std::vector<RowArgs::Listed> list(static_cast<std::size_t>(summed_));
+    std::int64_t count = 0;
     RowArgs args;
     args.rows = 1;
     args.columns = row_;
     args.scratch = reinterpret_cast<float*>(scratch.data());
-    prepare(sums[0]);
-    for (std::int64_t i = 0; i < range.size(); ++i) {
-        if (i + 1 < range.size()) prepare(sums[(i + 1) % 2]);
-        const Sum& it = sums[i % 2];
-        args.list = it.list.data();
-        args.counts = &it.count;
-        args.operands[0] = {source, 0};
-        args.operands[1] = {result + it.to * size_of(statement_.result.dtype), 0};
+    args.list = list.data();
+    args.counts = &count;
+    Walk walk(*this, operands, range.begin * summed_);
+    for (std::int64_t i = range.begin; i < range.end; ++i) {
+        std::int64_t to = 0;
+        count = 0;
+        for (std::int64_t number = 0; number < summed_; ++number) {
+            const Row row = walk.next();
+            to = row.to;
+            if (row.is_inside) list[static_cast<std::size_t>(count++)].element = row.from;
+        }
+        args.operands[0] = {const_cast<void*>(operands[0]), 0};
+        args.operands[1] = {result + to * size_of(statement_.result.dtype), 0};
         sum(args, 0);
     }
 }
