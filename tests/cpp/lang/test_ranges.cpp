@@ -60,6 +60,13 @@ TEST_CASE("accesses bound what stands in them") {
           "The argument B has a dimension 0 of 7, expected 10 as another dimension along i has "
           "(line 1, column 15).");
     CHECK(extents_of("O(i) = A(i) + B?(i)", {{"A", {10}}, {"B", {7}}}) == "i=10");
+    CHECK(extents_of("O(i,j) = A(i,j) + A(j,i)", {{"A", {7, 7}}}) == "i=7 j=7");
+    CHECK(refused("O(i,j) = A(i,j) + A(j,i)", {{"A", {10, 7}}}) ==
+          "The argument A has a dimension 1 of 7, expected 10 as another dimension along i has "
+          "(line 1, column 10).");
+    CHECK(refused("O(i,j) = A(i,j) * A(j,i) * B(i)", {{"A", {7, 7}}, {"B", {9}}}) ==
+          "The argument B has a dimension 0 of 9, expected 7 as another dimension along i has "
+          "(line 1, column 28).");
     CHECK(extents_of("O(h,w) +=! I(2*h+3*w+kh, 2*w+kw) * W(kh,kw)",
                      {{"I", {20, 9}}, {"W", {3, 2}}}) == "h=5 w=4 kh+=3 kw+=2");
     CHECK(extents_of("O(m,n) +=! A(m,k) * B(k,n)", {{"A", {4, 6}}, {"B", {6, 5}}}) ==
