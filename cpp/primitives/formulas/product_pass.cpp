@@ -103,7 +103,13 @@ void ProductPass::run(const Operands& arrays, void* c, const Operands& packed) c
 }
 
 std::string ProductPass::described() const {
-    return dlprim::described("product", nest_, {to_string(way_)});
+    std::vector<std::string> remarks = {to_string(way_)};
+    const StridedProduct product = way_.exchanges ? exchanged(product_) : product_;
+    for (const ProductWay& way : product_ways(product, this_machine())) {
+        const auto cycles = static_cast<std::int64_t>(std::llround(way.cycles));
+        remarks.push_back(std::to_string(cycles) + " cycles expected: " + to_string(way));
+    }
+    return dlprim::described("product", nest_, remarks);
 }
 
 }  // namespace dlprim
