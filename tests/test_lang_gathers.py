@@ -149,6 +149,9 @@ def test_types_that_are_equal_but_not_the_same() -> None:
     np.testing.assert_array_equal(dlprim.contract("y(b,d) = x(at(b),d)", x, at), x[at])
     longest = at.astype(np.longlong)
     np.testing.assert_array_equal(dlprim.contract("y(b,d) = x(at(b),d)", x, longest), x[at])
+    rows = dlprim.define("def f(float(N) x, int64(M) at) -> (y) { y(m) = x(at(m)) }").f
+    with pytest.raises(ValueError, match=r"expected .* strides \(1,\) and 8 bytes"):
+        rows.compile((20,), (9,))(x[:, 0].copy(), at.astype(np.int32))
     for strange in (1.5, 2**70):
         with pytest.raises(TypeError, match=r"at is .*, expected an integer of 64 bits"):
             dlprim.contract("y(d) = x(at(),d)", x, strange)

@@ -185,8 +185,10 @@ private:
         const auto tuple = [](const std::vector<std::int64_t>& numbers) {
             return std::string(py::str(py::tuple(py::cast(numbers))));
         };
-        return "an array of shape " + tuple(view.shape) + ", strides " + tuple(view.strides) +
-               " and " + std::to_string(bytes) + " bytes an element";
+        std::vector<std::int64_t> strides = view.strides;
+        for (std::int64_t& it : strides) it /= view.is_wide ? 2 : 1;
+        return "an array of shape " + tuple(view.shape) + ", strides " + tuple(strides) + " and " +
+               std::to_string(bytes) + " bytes an element";
     }
 
     std::vector<TensorView> views_;
