@@ -84,6 +84,29 @@ public:
         return made;
     }
 
+    // Of a caller's array, behind infer(): all of it and all of what is added to it, unless a
+    // clause or a given extent says how far.
+    void require_whole(const Shape& shape, const Constants& given) const {
+        const auto said = [&](const std::string& index) {
+            return given.contains(index) ||
+                   std::ranges::find(statement_.ranges, index, &RangeClause::index) !=
+                       statement_.ranges.end();
+        };
+        for (std::size_t i = 0; i < shape.size(); ++i) {
+            const Expression& place = statement_.target.operands[i];
+            if (place.kind != Kind::name || said(place.name)) continue;
+            // What a contraction's operands have along the index (definition.cpp).
+            const auto size = known_.sizes.find("." + place.name);
+            const std::int64_t extent =
+                size == known_.sizes.end() ? extents_.at(place.name) : size->second;
+            if (extent == shape[i]) continue;
+            refuse(place.position, "The result ", statement_.result, " has a dimension ", i, " of ",
+                   shape[i], ", expected ", extent, " as what goes along ", place.name,
+                   " has, or a clause such as 'where ", place.name,
+                   " in 0:", std::min(extent, shape[i]), "'");
+        }
+    }
+
 private:
     template <typename... Parts>
     [[noreturn]] void refuse(std::int64_t position, const Parts&... parts) const {
@@ -308,7 +331,10 @@ Ranges ranges_of(const Definition& definition, const Symbols& symbols, const Sha
         for (const IndexRange& index : made.statements.back()) {
             elements = checked_product(elements, std::max<std::int64_t>(index.extent, 1));
         }
-        made.shapes.emplace(statement.result, ranges.shape_of_result());
+        const Shape shape = ranges.shape_of_result();
+        const auto callers = shapes.find(statement.result);
+        if (callers != shapes.end()) ranges.require_whole(callers->second, given);
+        made.shapes.emplace(statement.result, shape);
     }
     for (const auto& [name, value] : given) {
         const auto has = [&](const std::vector<IndexRange>& indices) {

@@ -217,5 +217,17 @@ TEST_CASE("numbers that do not fit are refused") {
           "A number of the formula does not fit 64 bits, expected less.");
 }
 
+TEST_CASE("an array of the caller is added to as a whole, unless a clause says how far") {
+    CHECK(extents_of("y(n) += x(n)", {{"y", {5}}, {"x", {5}}}) == "n=5");
+    CHECK(refused("y(n) += x(n)", {{"y", {10}}, {"x", {5}}}) ==
+          "The result y has a dimension 0 of 10, expected 5 as what goes along n has, or a clause "
+          "such as 'where n in 0:5' (line 1, column 3).");
+    CHECK(refused("y(n) += x(n)", {{"y", {5}}, {"x", {10}}}) ==
+          "The result y has a dimension 0 of 5, expected 10 as what goes along n has, or a clause "
+          "such as 'where n in 0:5' (line 1, column 3).");
+    CHECK(extents_of("y(n) += x(n) where n in 0:5", {{"y", {10}}, {"x", {7}}}) == "n=5");
+    CHECK(extents_of("y(n) += x(n)", {{"y", {10}}, {"x", {7}}}, {{"n", 5}}) == "n=5");
+}
+
 }  // namespace
 }  // namespace dlprim
