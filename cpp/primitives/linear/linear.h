@@ -15,8 +15,8 @@
 
 #include "primitives/layers/activation_backward.h"
 #include "primitives/linear/linear_contraction.h"
-#include "primitives/programs/narrow_product.h"
 #include "primitives/nest/scheduled_pass.h"
+#include "primitives/programs/narrow_product.h"
 #include "primitives/reorder/reorder.h"
 #include "primitives/tensor/workspace.h"
 

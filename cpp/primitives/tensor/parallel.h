@@ -7,8 +7,9 @@
 
 namespace dlprim {
 
-// Threads that the next parallel_for of this thread uses; 1 within a task. Starts from OMP_NUM_THREADS and follows
-// whoever sets OpenMP's thread count of the calling thread (threadpoolctl does).
+// Threads that the next parallel_for of this thread uses; 1 within a task. Starts from
+// OMP_NUM_THREADS and follows whoever sets OpenMP's thread count of the calling thread
+// (threadpoolctl does).
 int num_threads();
 
 // Sets the number for every thread of the process. Throws std::invalid_argument when count < 1,
