@@ -45,16 +45,24 @@ std::pair<std::int64_t, std::int64_t> extremes(const BoundStatement& statement, 
     const BoundOperand& it = statement.operands[operand];
     std::pair<std::int64_t, std::int64_t> found{std::numeric_limits<std::int64_t>::max(),
                                                 std::numeric_limits<std::int64_t>::min()};
-    const auto visit = [&](const auto& self, std::size_t index, std::int64_t at) -> void {
-        if (index == statement.indices.size()) {
+    std::vector<std::pair<std::int64_t, std::int64_t>> loops;  // extents and distances
+    for (std::size_t i = 0; i < statement.indices.size(); ++i) {
+        const std::int64_t extent = statement.indices[i].extent;
+        if (extent == 0) return found;
+        if (it.strides[i] != 0) loops.emplace_back(extent, it.strides[i]);
+    }
+    if (loops.empty()) loops.emplace_back(1, 0);
+    const auto visit = [&](const auto& self, std::size_t loop, std::int64_t at) -> void {
+        const auto [extent, stride] = loops[loop];
+        const bool is_last = loop + 1 == loops.size();
+        for (std::int64_t i = 0; i < extent; ++i, at += stride) {
+            if (!is_last) {
+                self(self, loop + 1, at);
+                continue;
+            }
             const std::int64_t value = value_at(places, at, is_wide);
             found = {std::min(found.first, value), std::max(found.second, value)};
-            return;
         }
-        const std::int64_t stride = it.strides[index];
-        const std::int64_t given = statement.indices[index].extent;
-        const std::int64_t extent = stride == 0 ? std::min<std::int64_t>(given, 1) : given;
-        for (std::int64_t i = 0; i < extent; ++i) self(self, index + 1, at + i * stride);
     };
     visit(visit, 0, it.offset);
     return found;
@@ -80,6 +88,9 @@ Gather::Gather(const BoundStatement& statement, std::vector<GatheredPlace> place
         auto& loops = around ? around_ : inside_;
         loops.insert(is_summed ? loops.end() : loops.begin() + (around ? outer++ : 0),
                      std::move(loop));
+    }
+    if (around_.empty()) {
+        around_.push_back({.steps = std::vector<std::int64_t>(places_.size() + 2)});
     }
     const bool converts = statement.operands[0].dtype != statement.result.dtype;
     if (statement.reduction == Reduction::sum || converts) {
@@ -137,24 +148,47 @@ public:
         }
     }
 
-    Row next() {
-        Row made{.to = to_, .from = from_};
-        for (std::size_t i = 0; i < it_.places_.size(); ++i) {
-            const GatheredPlace& place = it_.places_[i];
-            const std::int64_t value = value_at(operands_[i + 1], at_[i], place.is_wide);
-            made.is_inside = made.is_inside && value >= 0 && value < place.extent;
-            if (made.is_inside) made.from += value * place.stride;
+    // The next ones, as many as there is room for.
+    void take(std::vector<Row>& rows) {
+        const Loop& last = it_.around_.back();
+        for (std::size_t done = 0; done < rows.size();) {
+            const std::int64_t count = std::min(static_cast<std::int64_t>(rows.size() - done),
+                                                last.extent - values_.back());
+            for (std::int64_t i = 0; i < count; ++i) {
+                set(rows[done + static_cast<std::size_t>(i)], last, i);
+            }
+            advance(count);
+            done += static_cast<std::size_t>(count);
         }
-        for (std::size_t loop = values_.size(); loop-- > 0;) {
-            move(it_.around_[loop], 1);
-            if (++values_[loop] < it_.around_[loop].extent) break;
-            move(it_.around_[loop], -values_[loop]);
-            values_[loop] = 0;
-        }
-        return made;
     }
 
 private:
+    // So many values of the last loop from here.
+    void set(Row& row, const Loop& last, std::int64_t ahead) const {
+        std::int64_t from = from_ + ahead * last.steps[1];
+        bool is_inside = true;
+        for (std::size_t i = 0; i < it_.places_.size(); ++i) {
+            const GatheredPlace& place = it_.places_[i];
+            const std::int64_t value =
+                value_at(operands_[i + 1], at_[i] + ahead * last.steps[i + 2], place.is_wide);
+            is_inside = is_inside && value >= 0 && value < place.extent;
+            if (is_inside) from += value * place.stride;
+        }
+        row.to = to_ + ahead * last.steps[0];
+        row.from = from;
+        row.is_inside = is_inside;
+    }
+
+    void advance(std::int64_t count) {
+        for (std::size_t loop = values_.size(); loop-- > 0; count = 1) {
+            move(it_.around_[loop], count);
+            values_[loop] += count;
+            if (values_[loop] < it_.around_[loop].extent) return;
+            move(it_.around_[loop], -values_[loop]);
+            values_[loop] = 0;
+        }
+    }
+
     void move(const Loop& loop, std::int64_t count) {
         to_ += count * loop.steps[0];
         from_ += count * loop.steps[1];
@@ -181,7 +215,7 @@ void Gather::copy_rows(const Operands& operands, char* result, Range range) cons
     const char* const source = static_cast<const char*>(operands[0]);
     Walk walk(*this, operands, range.begin);
     std::vector<Row> rows(static_cast<std::size_t>(range.size()));
-    for (Row& it : rows) it = walk.next();
+    walk.take(rows);
     for (std::size_t i = 0; i < rows.size(); ++i) {
         if (i + kRowsAhead < rows.size()) ask_for(source, rows[i + kRowsAhead]);
         const Row& it = rows[i];
@@ -193,6 +227,7 @@ void Gather::sum_rows(const Operands& operands, char* result, Range range) const
     const WorkspacePool::Lease scratch(WorkspacePool::lasting(),
                                        kernel_->scratch_floats(row_) * size_of(DType::f32));
     std::vector<RowArgs::Listed> list(static_cast<std::size_t>(summed_));
+    std::vector<Row> rows(list.size());
     std::int64_t count = 0;
     RowArgs args;
     args.rows = 1;
@@ -204,10 +239,11 @@ void Gather::sum_rows(const Operands& operands, char* result, Range range) const
     for (std::int64_t i = range.begin; i < range.end; ++i) {
         std::int64_t to = 0;
         count = 0;
-        for (std::int64_t number = 0; number < summed_; ++number) {
-            const Row row = walk.next();
+        walk.take(rows);
+        for (const Row& row : rows) {
             to = row.to;
-            if (row.is_inside) list[static_cast<std::size_t>(count++)].element = row.from;
+            list[static_cast<std::size_t>(count)].element = row.from;
+            count += row.is_inside ? 1 : 0;
         }
         args.operands[0] = {const_cast<void*>(operands[0]), 0};
         args.operands[1] = {result + to * size_of(statement_.result.dtype), 0};
