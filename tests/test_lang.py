@@ -299,14 +299,3 @@ def test_a_number_leaves_halves_halves() -> None:
         pytest.skip("without ml_dtypes there is no bfloat16 array that a formula takes")
     assert layers.f(2, halves).dtype == halves.dtype
     assert layers.f(2, normal(40)).dtype == np.float32
-
-
-def test_a_compiled_formula_says_which_arrays_it_takes() -> None:
-    layers = dlprim.define("def f(float(N,C) x, float(N,C) z) -> (y) { y(n,c) = x(n,c) - z(n,c) }")
-    compiled = layers.f.compile((2, 3), (2, 3))
-    with pytest.raises(TypeError, match=r"f was given 1 arrays, expected 2: x, z"):
-        compiled(normal(2, 3))
-    with pytest.raises(
-        ValueError, match=r"z is an array of shape \(3, 2\), strides \(2, 1\) and 4"
-    ):
-        compiled(normal(2, 3), normal(3, 2))

@@ -4,100 +4,27 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from numbers import Real
-from operator import index
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core
-from dlprim.arguments.arrays import Array, aligned, contiguous, result_array, viewed
-from dlprim.arguments.floats import bfloat16_dtype, float_view
+from dlprim.arguments.arrays import Array, aligned, result_array
+from dlprim.lang.operands import (
+    dtype_of,
+    integers,
+    readable,
+    require_count,
+    result_type,
+    results_in,
+    type_for,
+)
 
-# Shapes that a definition stays compiled for.
+# Shapes that a definition stays compiled for: those that were called last.
 _MOST_COMPILED = 32
-
-
-_PLACES = (np.dtype(np.int32), np.dtype(np.int64))
-_BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
-
-
-def _readable(name: str, value: Any, type_name: str) -> Array:
-    """``value`` in place, or a copy where strides are negative or no multiple of an element."""
-    is_place = "int" in type_name and "int8" not in type_name
-    if isinstance(value, Real):
-        if is_place:
-            return np.asarray(_integer(name, value), np.int64)
-        return np.asarray(value, np.float32)
-    array = value if isinstance(value, np.ndarray) else np.asarray(value)
-    if is_place or (array.dtype in _BYTES and type_name in ("", array.dtype.name)):
-        array = viewed(name, value, "int32 or int64" if is_place else array.dtype.name)
-        if is_place and array.dtype not in _PLACES:
-            raise TypeError(f"{name} has dtype {array.dtype}, expected int32 or int64")
-    elif "int8" in type_name:
-        raise TypeError(f"{name} has dtype {array.dtype}, expected {type_name}")
-    else:
-        array = float_view(name, value)
-    size = array.itemsize
-    if array.flags.aligned and all(it >= 0 and it % size == 0 for it in array.strides):
-        return array
-    return contiguous(array)
-
-
-def _results_in(out: Any, count: int) -> Sequence[Any]:
-    """One array, or None, for each result."""
-    if count == 1:
-        return [out]
-    if out is None:
-        return [None] * count
-    if not isinstance(out, list | tuple):
-        kind = type(out).__name__
-        raise TypeError(f"out is of type {kind}, expected a sequence of {count} arrays")
-    if len(out) != count:
-        raise ValueError(f"out has {len(out)} arrays, expected {count}")
-    return out
-
-
-def _require_count(name: str, parameters: Sequence[str], count: int) -> None:
-    if count != len(parameters):
-        raise TypeError(
-            f"{name or 'the formula'} was given {count} arrays, expected "
-            f"{len(parameters)}: {', '.join(parameters)}"
-        )
-
-
-def _integer(name: str, value: Any) -> int:
-    """``value``, which fits 64 bits."""
-    try:
-        return int(np.int64(index(value)))
-    except (TypeError, OverflowError):
-        raise TypeError(f"{name} is {value!r}, expected an integer of 64 bits") from None
-
-
-def _integers(sizes: Mapping[str, Any]) -> dict[str, int]:
-    return {name: _integer(f"size {name}", size) for name, size in sizes.items()}
-
-
-def _dtype_of(name: str) -> np.dtype[Any]:
-    return bfloat16_dtype() if name == "bfloat16" else np.dtype(name)
-
-
-def _type_for(type_name: str, dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """Of an array of a parameter: what the definition says of integers, else ``dtype``."""
-    if "int8" in type_name:
-        return np.dtype(type_name)
-    return np.dtype(np.int64 if "int" in type_name else dtype)
-
-
-def _result_type(arrays: Sequence[Array]) -> str:
-    """A number is float32 whatever it is multiplied with, and places are no operands."""
-    operands = [array for array in arrays if array.dtype not in _PLACES]
-    types = {array.dtype for array in operands if array.ndim > 0} or {it.dtype for it in operands}
-    if types and types.issubset(_BYTES):
-        return "int32"
-    return "bfloat16" if {dtype.itemsize for dtype in types} == {2} else "float32"
 
 
 class CompiledFormula:
@@ -119,13 +46,14 @@ class CompiledFormula:
         sizes: Mapping[str, int],
         shapes: Mapping[str, tuple[int, ...]],
     ) -> None:
-        result_type = _result_type(arrays)
-        self._formula = _core.Formula(definition, arrays, dict(shapes), dict(sizes), result_type)
+        self._formula = _core.Formula(
+            definition, arrays, dict(shapes), dict(sizes), result_type(arrays)
+        )
         self._name = definition.name
         self._names = definition.parameters
         self._types = definition.types
         self._results = [
-            (name, _dtype_of(dtype), shape, is_read)
+            (name, dtype_of(dtype), shape, is_read)
             for name, dtype, shape, is_read in self._formula.results()
         ]
         self.flops = self._formula.flops
@@ -137,11 +65,11 @@ class CompiledFormula:
             results = self.call(arrays)
             if results is not None:
                 return results
-        _require_count(self._name, self._names, len(arrays))
-        return self._run(list(map(_readable, self._names, arrays, self._types)), out)
+        require_count(self._name, self._names, len(arrays))
+        return self._run(list(map(readable, self._names, arrays, self._types)), out)
 
     def _run(self, arrays: Sequence[Array], out: Any) -> Any:
-        outs = _results_in(out, len(self._results))
+        outs = results_in(out, len(self._results))
         written: list[Array] = []
         for (name, dtype, shape, is_read), given in zip(self._results, outs, strict=True):
             if is_read and given is None:
@@ -201,9 +129,8 @@ class Definition:
         Parameters
         ----------
         arrays
-            float32, bfloat16, int8 or uint8, one for each parameter, with any strides; int32 or
-            int64 for places. A number stands for a
-            scalar.
+            One for each parameter, with any strides: float32, bfloat16, int8 or uint8, and int32 or
+            int64 where it holds places. A number stands for a scalar.
         out : ndarray, or a sequence of them, optional
             C-contiguous arrays that receive the results and share no memory with an operand.
         sizes
@@ -212,7 +139,14 @@ class Definition:
         Returns
         -------
         ndarray, or a tuple of them
-            bfloat16 where all arrays are, else float32.
+            bfloat16 where all arrays are, int32 where all are of 8 bits, else float32.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Where the arrays do not fit the definition, or it cannot be compiled for them.
+        IndexError
+            Where a place that is read lies outside its array; nothing is written then.
         """
         return self._run(arrays, out, sizes)
 
@@ -227,10 +161,10 @@ class Definition:
             results = latest[1].call(arrays)
             if results is not None:
                 return results
-        _require_count(self.name, self.parameters, len(arrays))
-        views = list(map(_readable, self.parameters, arrays, self._types))
+        require_count(self.name, self.parameters, len(arrays))
+        views = list(map(readable, self.parameters, arrays, self._types))
         shapes = self._shapes_of(out)
-        compiled = self._compiled_for(views, _integers(sizes), shapes)
+        compiled = self._compiled_for(views, integers(sizes), shapes)
         if not shapes:
             self._latest = (dict(sizes), compiled)
         return compiled._run(views, out)
@@ -238,13 +172,24 @@ class Definition:
     def compile(
         self, *shapes: Sequence[int], dtype: npt.DTypeLike = np.float32, **sizes: int
     ) -> CompiledFormula:
-        """The definition for C-contiguous arrays of these shapes, ready to be called."""
-        _require_count(self.name, self.parameters, len(shapes))
+        """The definition for C-contiguous arrays of these shapes, ready to be called.
+
+        Parameters
+        ----------
+        shapes
+            One for each parameter.
+        dtype
+            Of all arrays of which the definition does not say that they hold integers; those that
+            hold places are int64.
+        sizes
+            As for a call.
+        """
+        require_count(self.name, self.parameters, len(shapes))
         views = [
-            np.empty(tuple(shape), _type_for(type_name, dtype))
+            np.empty(tuple(shape), type_for(type_name, dtype))
             for shape, type_name in zip(shapes, self._types, strict=True)
         ]
-        return self._compiled_for(views, _integers(sizes), ())
+        return self._compiled_for(views, integers(sizes), ())
 
     def gradient(self, parameter: str) -> Definition:
         """The gradient by one array, as a definition whose ``text`` shows how it is computed.
@@ -279,7 +224,7 @@ class Definition:
 
     def _shapes_of(self, out: Any) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """Names and shapes of the results that the caller holds."""
-        pairs = zip(self.returns, _results_in(out, len(self.returns)), strict=True)
+        pairs = zip(self.returns, results_in(out, len(self.returns)), strict=True)
         return tuple((name, it.shape) for name, it in pairs if isinstance(it, np.ndarray))
 
     def _compiled_for(
@@ -299,6 +244,9 @@ class Definition:
             self._compiled[key] = compiled
             if len(self._compiled) > _MOST_COMPILED:
                 self._compiled.popitem(last=False)
+        else:
+            with suppress(KeyError):  # another thread may have put it out by now
+                self._compiled.move_to_end(key)
         return compiled
 
 
@@ -377,7 +325,8 @@ def contract(
     formula : str
         A statement as `define` has them, such as ``"y(n,k) +=! x(n,c) * w(k,c)"``.
     arrays
-        float32 or bfloat16, with any strides, in the order in which the formula names them.
+        float32, bfloat16, int8 or uint8, with any strides, in the order in which the formula names
+        them; int32 or int64 for what is read as a place.
     out : ndarray, optional
         Receives the result; with ``+=`` it holds what is added to.
     sizes : mapping of str to int, optional
@@ -386,12 +335,14 @@ def contract(
     Returns
     -------
     ndarray
-        Of the dtype of the arrays.
+        bfloat16 where all arrays are, int32 where all are of 8 bits, else float32.
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         Where the formula makes no sense, or does not fit the arrays.
+    IndexError
+        Where a place that is read lies outside its array; nothing is written then.
 
     Examples
     --------
