@@ -22,7 +22,7 @@ MOST_FOLDED_BYTES = 1 << 26
 MOST_BYTES = 1 << 40
 
 
-class ValueNeeded(Exception):
+class ValueNeededError(Exception):
     """A shape, or what else must be known ahead, depends on the contents of an input.
 
     Attributes
@@ -71,11 +71,11 @@ class Builder:
 
         Raises
         ------
-        ValueNeeded
+        ValueNeededError
             Where they are not.
         """
         if value not in self._constants:
-            raise ValueNeeded(value, self._inputs_of(value))
+            raise ValueNeededError(value, self._inputs_of(value))
         return self._constants[value]
 
     def emit(

@@ -1,6 +1,6 @@
 """Networks as values: typed arrays and the nodes that make them, in single assignment.
 
-A graph has known shapes. What a node computes, its kind and its oracle say `dlprim.graph.operators`;
+A graph has known shapes. What a node computes is said by `dlprim.graph.operators`;
 passes are functions from graph to graph.
 """
 
@@ -105,7 +105,7 @@ class Graph:
         return {value: node for node in self.nodes for value in node.outputs}
 
     def readers(self) -> dict[Value, list[Node]]:
-        """The nodes that read a value, one entry for each node; outputs of the graph are not in it."""
+        """The nodes that read a value, each once; what the graph returns is not asked."""
         readers: dict[Value, list[Node]] = {}
         for node in self.nodes:
             for value in dict.fromkeys(node.operands):

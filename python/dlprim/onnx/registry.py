@@ -3,7 +3,7 @@
 A function takes a `Builder` and the operator's inputs, None for those left out; its keywords are
 the attributes, with their defaults and with annotations that say their types. One called
 ``outputs`` is no attribute, but how many outputs the node names. It returns a value, or a tuple of
-as many as the node names at least. What it cannot do it refuses with `Refused`.
+as many as the node names at least. What it cannot do it refuses with `RefusedError`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
-class Refused(ValueError):
+class RefusedError(ValueError):
     """An operator that is not there, or not in this form; says what would be accepted."""
 
 

@@ -1,4 +1,4 @@
-"""What nodes compute: for every operator its kind, the shapes and types of its results, its oracle."""
+"""What nodes compute: for each operator its kind, shapes and types of its results, its oracle."""
 
 from dlprim.graph.operators.elements import ELEMENTS
 from dlprim.graph.operators.moves import MOVES
