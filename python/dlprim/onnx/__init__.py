@@ -1,0 +1,1 @@
+"""Models in ONNX's format, as networks that run."""
