@@ -32,8 +32,8 @@ class CompiledGraph:
         """The outputs for these inputs; several threads may run one network at a time."""
         return self._network.run(arrays)
 
-    def profile(self, arrays: Sequence[Array]) -> list[tuple[str, float]]:
-        """The name of every step, and the seconds that it took."""
+    def profile(self, arrays: Sequence[Array]) -> list[tuple[str, str, float]]:
+        """The kind and the name of every step, and the seconds that it took."""
         return self._network.profile(arrays)
 
     def explain(self) -> str:

@@ -1,4 +1,4 @@
-"""Steps for elements and rows: maps and reductions by formulas, softmax and norms by row programs."""
+"""Steps for elements and rows: maps and reductions by formulas, softmax and norms by programs."""
 
 from __future__ import annotations
 

@@ -15,10 +15,11 @@ Blocked = dict[Value, int]
 
 def is_blocked_convolution(graph: Graph, node: Node) -> bool:
     """Whether `dlprim.Conv2d` computes the node."""
+    if node.operator != "convolution":
+        return False
     x, w = node.operands[:2]
     return (
-        node.operator == "convolution"
-        and len(x.shape) == 4
+        len(x.shape) == 4
         and w in graph.constants
         and is_computed(x.dtype, node.output.dtype)
         and x.dtype == node.output.dtype == w.dtype
@@ -95,6 +96,15 @@ def is_global_mean(node: Node) -> bool:
     )
 
 
+def _keeps_blocks(node: Node) -> bool:
+    """Whether the first operand's blocks are those of the result."""
+    if node.operator == "pool":
+        return is_pool_of_blocks(node)
+    if node.operator == "resample":
+        return node.attributes["axis"] % 4 in (2, 3)
+    return is_global_mean(node) and bool(node.attributes["keepdims"])
+
+
 def blocked_values(graph: Graph) -> Blocked:
     """The values that are made in blocks."""
     blocked: Blocked = {}
@@ -107,10 +117,6 @@ def blocked_values(graph: Graph) -> Blocked:
                 blocked[node.output] = groups
         elif not node.operands or node.operands[0] not in blocked:
             continue
-        elif (node.operator == "pool" and is_pool_of_blocks(node)) or (
-            is_global_mean(node) and node.attributes["keepdims"]
-        ):
-            blocked[node.output] = blocked[node.operands[0]]
-        elif node.operator == "resample" and node.attributes["axis"] % 4 in (2, 3):
+        elif _keeps_blocks(node):
             blocked[node.output] = blocked[node.operands[0]]
     return blocked

@@ -135,7 +135,7 @@ class Lowering:
             else:
                 number = self.network.temporary(self.block_shape(value, groups), value.dtype)
                 source = self.number(self.dense(value))
-                self.network.pack(form, source, number, f"{value.name} in blocks")
+                self.network.pack(form, "packed", source, number, f"{value.name} in blocks")
                 self._blocks[value, groups] = number
         return self._blocks[value, groups]
 
@@ -145,7 +145,7 @@ class Lowering:
         )
         form = activations(value.shape, groups, value.dtype.name)
         place = self.new(value.shape, value.dtype)
-        self.network.unpack(form, number, self.number(place), f"{value.name} plain")
+        self.network.unpack(form, "packed", number, self.number(place), f"{value.name} plain")
         return place
 
     def _constant(self, value: Value) -> Place | None:

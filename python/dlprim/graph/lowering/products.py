@@ -58,7 +58,15 @@ def lower_convolution(to: Lowering, node: Node) -> bool:
     shift = -1 if bias is None else to.constant(to.graph.constants[bias].astype(np.float32))
     added = -1 if residual is None else to.blocks(residual, groups)
     dst = to.new_blocks(node.output, groups)
-    to.network.conv2d(conv._core, src, weights, shift, added, dst, f"convolution {node.name}")
+    to.network.conv2d(
+        conv._core,
+        f"convolution {node.name}",
+        src=src,
+        weights=weights,
+        bias=shift,
+        residual=added,
+        dst=dst,
+    )
     return True
 
 
@@ -79,7 +87,9 @@ def _lower_linear(to: Lowering, node: Node) -> bool:
     assert source is not None
     assert result is not None
     src, dst = to.number(source), to.number(result)
-    to.network.linear(linear._core, src, packed, shift, -1, dst, f"linear {node.name}")
+    to.network.linear(
+        linear._core, f"linear {node.name}", src=src, weights=packed, bias=shift, dst=dst
+    )
     return True
 
 

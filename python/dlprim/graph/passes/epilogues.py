@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dlprim.graph.expressions import operand
 from dlprim.graph.graph import Array, Graph, Node, Value
 from dlprim.graph.passes.affine import Affine, affine
 from dlprim.graph.passes.draft import Draft
@@ -68,7 +69,10 @@ def _split(draft: Draft, node: Node) -> tuple[Node, int, Affine] | None:
         product = draft.only_maker(node.operands[place], *_PRODUCTS)
         if product is None or not _is_weighted(draft, product):
             continue
-        is_open = product.attributes.get("activation") is None and len(product.inputs) < 4
+        # Behind a residual comes the activation, and nothing between them.
+        is_plain = expression == (expression[0], operand(0)) and expression[0] in ACTIVATIONS
+        is_open = product.attributes.get("activation") is None
+        is_open = is_open and (is_plain or len(product.inputs) < 4)
         if is_open and product.output.shape == node.output.shape:
             return product, place, found
     return None
@@ -103,6 +107,7 @@ def fold_epilogues(graph: Graph) -> Graph:
         if factor is None or shift is None or not (np.isfinite(factor).all()):
             return None
         inputs = _folded(draft, product, factor, shift)
+        inputs += product.inputs[3:]
         attributes = dict(product.attributes)
         name = node.attributes["expression"][0]
         if name in ACTIVATIONS:
