@@ -119,7 +119,7 @@ FUNCTIONS: dict[str, Function] = {
     "sign": Function(np.sign),
     "sin": Function(np.sin, "sin({0})"),
     "sinh": Function(np.sinh, "sinh({0})"),
-    "softplus": Function(_softplus),
+    "softplus": Function(_softplus, "(max({0}, 0) + log(1 + exp(-fabs({0}))))"),
     "sqrt": Function(np.sqrt, "sqrt({0})"),
     "subtract": Function(np.subtract, "({0} - {1})"),
     "swish": Function(lambda x: x * _sigmoid(x), "({0} * sigmoid({0}))"),

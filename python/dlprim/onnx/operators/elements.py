@@ -26,23 +26,18 @@ _UNARY = {
     "Ceil": "ceil",
     "Cos": "cos",
     "Cosh": "cosh",
-    "Erf": "erf",
     "Exp": "exp",
     "Floor": "floor",
     "Log": "log",
     "Neg": "negate",
     "Not": "not",
     "Reciprocal": "reciprocal",
-    "Relu": "relu",
     "Round": "round",
-    "Sigmoid": "sigmoid",
     "Sign": "sign",
     "Sin": "sin",
     "Sinh": "sinh",
-    "Softplus": "softplus",
     "Sqrt": "sqrt",
     "Tan": "tan",
-    "Tanh": "tanh",
 }
 _BINARY = {
     "Add": "add",
@@ -162,28 +157,25 @@ def where(builder: Builder, condition: Value, x: Value, y: Value) -> Value:
     return builder.apply("where", condition, x, y, dtype=x.dtype)
 
 
-@operator("Clip", since=11)
-def clip(builder: Builder, x: Value, low: Value | None = None, high: Value | None = None) -> Value:
-    """Where low is above high, it is high."""
-    if low is not None:
-        require_alike(x, low)
-        x = builder.apply("maximum", x, low)
-    if high is not None:
-        require_alike(x, high)
-        x = builder.apply("minimum", x, high)
-    return x
-
-
-@operator("Clip", since=6)
-def clip_6(
+@operator("Dropout", since=12)
+def dropout(
     builder: Builder,
     x: Value,
+    ratio: Value | None = None,
+    training_mode: Value | None = None,
     *,
-    min: float = float(np.finfo(np.float32).min),
-    max: float = float(np.finfo(np.float32).max),
-) -> Value:
-    limits = (np.array(it).astype(x.dtype) for it in (min, max))
-    return clip(builder, x, *(builder.constant(it) for it in limits))
+    seed: int = 0,
+) -> tuple[Value, ...]:
+    """Nothing is dropped, as in inference."""
+    trains = training_mode is not None and bool(builder.array(training_mode).any())
+    if trains and (ratio is None or bool(builder.array(ratio).any())):
+        raise RefusedError("training_mode is true, expected a model for inference")
+    return dropout_7(builder, x)
+
+
+@operator("Dropout", since=7)
+def dropout_7(builder: Builder, x: Value, *, ratio: float = 0.5) -> tuple[Value, ...]:
+    return x, builder.expand(builder.constant(True), x.shape)
 
 
 # ---------------------------------------------------------------- types
