@@ -157,27 +157,6 @@ def where(builder: Builder, condition: Value, x: Value, y: Value) -> Value:
     return builder.apply("where", condition, x, y, dtype=x.dtype)
 
 
-@operator("Dropout", since=12)
-def dropout(
-    builder: Builder,
-    x: Value,
-    ratio: Value | None = None,
-    training_mode: Value | None = None,
-    *,
-    seed: int = 0,
-) -> tuple[Value, ...]:
-    """Nothing is dropped, as in inference."""
-    trains = training_mode is not None and bool(builder.array(training_mode).any())
-    if trains and (ratio is None or bool(builder.array(ratio).any())):
-        raise RefusedError("training_mode is true, expected a model for inference")
-    return dropout_7(builder, x)
-
-
-@operator("Dropout", since=7)
-def dropout_7(builder: Builder, x: Value, *, ratio: float = 0.5) -> tuple[Value, ...]:
-    return x, builder.expand(builder.constant(True), x.shape)
-
-
 # ---------------------------------------------------------------- types
 
 

@@ -170,25 +170,3 @@ def _register_running(name: str, function: str, since: int) -> None:
 
 _register_running("CumSum", "running_sum", 11)
 _register_running("CumProd", "running_product", 26)
-
-
-def _hardmax(builder: Builder, x: Value, axis: int) -> Value:
-    shape = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
-    place = builder.call("argmax", [x], [(shape, np.int64)], axis=axis, last=False)[0]
-    line = [1] * len(x.shape)
-    line[axis] = x.shape[axis]
-    order = builder.constant(np.arange(x.shape[axis]).reshape(line))
-    return builder.apply("equal", order, place, dtype=x.dtype)
-
-
-@operator("Hardmax", since=13)
-def hardmax(builder: Builder, x: Value, *, axis: int = -1) -> Value:
-    return _hardmax(builder, x, axis_of(axis, len(x.shape)))
-
-
-@operator("Hardmax")
-def hardmax_1(builder: Builder, x: Value, *, axis: int = 1) -> Value:
-    """Of all axes from this one on."""
-    axis = axis_of(axis, len(x.shape))
-    rows = builder.reshape(x, (*x.shape[:axis], int(np.prod(x.shape[axis:]))))
-    return builder.reshape(_hardmax(builder, rows, axis), x.shape)
