@@ -35,11 +35,15 @@ def _gelu(x: Array) -> Any:
 
 
 def _shifted(left: Array, right: Array, is_left: bool) -> Any:
-    """Bits shifted; by the width or more, none is left."""
-    bits = np.asarray(left).dtype.itemsize * 8
+    """Bits shifted; by the width or more none is left, to the right the sign; below 0 is more."""
+    dtype = np.asarray(left).dtype
+    bits = dtype.itemsize * 8
+    is_inside = (right >= 0) & (right < bits)
     shift = np.left_shift if is_left else np.right_shift
-    inside = np.minimum(right, bits - 1).astype(right.dtype)
-    return np.where(right < bits, shift(left, inside), 0).astype(np.asarray(left).dtype)
+    shifted = shift(left, np.where(is_inside, right, bits - 1).astype(dtype))
+    if not is_left and dtype.kind == "i":
+        return shifted
+    return np.where(is_inside, shifted, 0).astype(dtype)
 
 
 def _divided(a: Array, b: Array) -> Any:
@@ -115,7 +119,7 @@ FUNCTIONS: dict[str, Function] = {
     "sign": Function(np.sign),
     "sin": Function(np.sin),
     "sinh": Function(np.sinh),
-    "softplus": Function(_softplus),
+    "softplus": Function(_softplus, "(max({0}, 0) + log(1 + exp(-fabs({0}))))"),
     "sqrt": Function(np.sqrt, "sqrt({0})"),
     "subtract": Function(np.subtract, "({0} - {1})"),
     "swish": Function(lambda x: x * _sigmoid(x), "({0} * sigmoid({0}))"),
