@@ -44,9 +44,7 @@ CLIENTS = {
     "detector": Client(image_maps.Detector, "image", _STATIC),
     "decoder": Client(image_maps.decoder, "vector", _STATIC),
     "segmenter": Client(image_maps.Segmenter, "image", _STATIC),
-    "bert": Client(
-        sequence_models.bert, "text", ("dynamo", "dynamic", "opset23", "legacy", "opset11")
-    ),
+    "bert": Client(sequence_models.bert, "text", ("dynamo", "dynamic", "opset23", "legacy")),
     "roberta": Client(sequence_models.roberta, "text", ("dynamic",)),
     "distilbert": Client(sequence_models.distilbert, "text", ("dynamo",)),
     "gpt2": Client(sequence_models.gpt2, "text", _OPEN),
