@@ -51,6 +51,10 @@ def _divided(a: Array, b: Array) -> Any:
     return np.where(np.asarray(b) == 0, 0, quotient + (has_rest & (np.asarray(b) != 0)))
 
 
+def _gelu_tanh(x: Array) -> Any:
+    return x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+
+
 class Function(NamedTuple):
     """A row of the table: how NumPy computes it; its text with operands ``{0}`` and so on."""
 
@@ -83,6 +87,9 @@ FUNCTIONS: dict[str, Function] = {
     "floor": Function(np.floor, "floor({0})"),
     "fmod": Function(np.fmod, "fmod({0}, {1})"),
     "gelu": Function(_gelu, "gelu({0})"),
+    "gelu_tanh": Function(
+        _gelu_tanh, "(0.5 * {0} * (1 + tanh(0.7978845608 * ({0} + 0.044715 * {0} * {0} * {0}))))"
+    ),
     "greater": Function(np.greater, "({0} > {1})", True),
     "greater_equal": Function(np.greater_equal, "({0} >= {1})", True),
     "is_inf": Function(np.isinf),
@@ -111,6 +118,7 @@ FUNCTIONS: dict[str, Function] = {
     "softplus": Function(_softplus),
     "sqrt": Function(np.sqrt, "sqrt({0})"),
     "subtract": Function(np.subtract, "({0} - {1})"),
+    "swish": Function(lambda x: x * _sigmoid(x), "({0} * sigmoid({0}))"),
     "tan": Function(np.tan, "tan({0})"),
     "tanh": Function(np.tanh, "tanh({0})"),
     "where": Function(np.where, "({0} ? {1} : {2})"),

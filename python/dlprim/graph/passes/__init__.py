@@ -1,0 +1,40 @@
+"""The passes of the compiler, in the order in which they run.
+
+Each is a function from graph to graph; the name in the list is what `explain` calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dlprim.graph.graph import Graph
+from dlprim.graph.passes.algebra import (
+    fold_constants,
+    inline_numbers,
+    join_moves,
+    merge_equal_nodes,
+)
+from dlprim.graph.passes.epilogues import fold_epilogues
+from dlprim.graph.passes.maps import join_maps, join_maps_of_one, recognise_activations
+
+PASSES: tuple[Callable[[Graph], Graph], ...] = (
+    fold_constants,
+    inline_numbers,
+    join_moves,
+    merge_equal_nodes,
+    # Norms behind convolutions are maps by constants: they go into weights before maps are joined.
+    fold_epilogues,
+    join_maps_of_one,
+    recognise_activations,
+    fold_epilogues,
+    join_maps,
+    fold_epilogues,
+    merge_equal_nodes,
+)
+
+
+def optimized(graph: Graph, passes: int | None = None) -> Graph:
+    """The graph after all passes, or after the first few of them."""
+    for step in PASSES[:passes]:
+        graph = step(graph)
+    return graph
