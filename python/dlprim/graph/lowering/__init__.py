@@ -18,6 +18,7 @@ from dlprim.graph.lowering.moves import (
     lower_transpose,
 )
 from dlprim.graph.lowering.products import lower_convolution, lower_matmul
+from dlprim.graph.lowering.recurrent import lower_recurrent
 from dlprim.graph.lowering.windows import lower_pool
 
 LOWERS: dict[str, Lower] = {
@@ -27,13 +28,14 @@ LOWERS: dict[str, Lower] = {
     "gather": lower_gather,
     "map": lower_map,
     "matmul": lower_matmul,
-    #"normalize": lower_normalize,
-    #"pool": lower_pool,
+    # "normalize": lower_normalize,
+    # "pool": lower_pool,
+    "recurrent": lower_recurrent,
     "reduce": lower_reduce,
     "resample": lower_resample,
     "reshape": lower_reshape,
     "slice": lower_slice,
-    #"softmax": lower_softmax,
+    # "softmax": lower_softmax,
     "transpose": lower_transpose,
 }
 

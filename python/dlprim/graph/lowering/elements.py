@@ -76,7 +76,8 @@ def lower_softmax(to: Lowering, node: Node) -> bool:
         return False
     name = "log_softmax" if node.attributes["log"] else "softmax"
     src, dst = to.number(to.dense(x)), to.number(to.result(node.output))
-    to.network.rows(_program(name), x.dtype.name, rows, columns, [src, dst], f"{name} {node.name}")
+    label, extents = f"{name} {node.name}", (rows, columns)
+    to.network.rows(_program(name), x.dtype.name, extents, [src, dst], label)
     return True
 
 
@@ -107,7 +108,8 @@ def lower_normalize(to: Lowering, node: Node) -> bool:
     parameters = [scale] if is_rms else [scale, shift]
     src, dst = to.number(to.dense(x)), to.number(to.result(node.output))
     operands = [src, *parameters, float(node.attributes["epsilon"]), dst]
-    to.network.rows(_program(name), x.dtype.name, rows, columns, operands, f"{name} {node.name}")
+    label, extents = f"{name} {node.name}", (rows, columns)
+    to.network.rows(_program(name), x.dtype.name, extents, operands, label)
     return True
 
 

@@ -13,9 +13,12 @@ from dlprim.graph.passes.algebra import (
     inline_numbers,
     join_moves,
     merge_equal_nodes,
+    widen_convolutions,
 )
+from dlprim.graph.passes.attention import recognise_attention
 from dlprim.graph.passes.epilogues import fold_epilogues
 from dlprim.graph.passes.maps import join_maps, join_maps_of_one, recognise_activations
+from dlprim.graph.passes.norms import fold_norm_weights, recognise_rms_norm
 
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
     fold_constants,
@@ -27,8 +30,15 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     join_maps_of_one,
     recognise_activations,
     fold_epilogues,
+    recognise_rms_norm,
+    fold_norm_weights,
     join_maps,
     fold_epilogues,
+    recognise_attention,
+    widen_convolutions,
+    fold_constants,
+    join_moves,
+    join_moves,
     merge_equal_nodes,
 )
 

@@ -70,6 +70,29 @@ def inline_numbers(graph: Graph) -> Graph:
     return Draft(graph).apply(rule)
 
 
+def _turned_inside(draft: Draft, node: Node) -> Sequence[Value] | None:
+    """A transpose of the last axes between reshapes of the first ones, as a transpose alone."""
+    turn = draft.maker(node.operands[0], "transpose")
+    before = draft.maker(turn.operands[0], "reshape") if turn is not None else None
+    if turn is None or before is None:
+        return None
+    x, shape, axes = before.operands[0], node.output.shape, turn.attributes["axes"]
+    inner = len(axes) - 1
+    lead = len(x.shape) - inner
+    fits = (
+        axes[0] == 0
+        and lead > 0
+        and len(shape) == len(x.shape)
+        and shape[:lead] == x.shape[:lead]
+        and x.shape[lead:] == turn.operands[0].shape[1:]
+        and shape[lead:] == turn.output.shape[1:]
+    )
+    if not fits:
+        return None
+    turned = (*range(lead), *(lead - 1 + axis for axis in axes[1:]))
+    return draft.emit("transpose", [x], node.name, axes=turned)
+
+
 def _moved(draft: Draft, node: Node) -> Sequence[Value] | None:
     (x,) = node.operands
     if node.operator == "reshape":
@@ -77,7 +100,7 @@ def _moved(draft: Draft, node: Node) -> Sequence[Value] | None:
             return [x]
         before = draft.maker(x, "reshape")
         if before is None:
-            return None
+            return _turned_inside(draft, node)
         return draft.emit("reshape", before.inputs, node.name, shape=node.output.shape)
     axes = node.attributes["axes"]
     before = draft.maker(x, "transpose")
@@ -103,5 +126,26 @@ def join_moves(graph: Graph) -> Graph:
         if is_same and x is not None and x.shape == node.output.shape:
             return [x] if x.dtype == node.output.dtype else None
         return None
+
+    return Draft(graph).apply(rule)
+
+
+def widen_convolutions(graph: Graph) -> Graph:
+    """Makes convolutions along one axis those of images one pixel high, which there is more for."""
+
+    def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
+        if node.operator != "convolution" or len(node.output.shape) != 3:
+            return None
+        attributes = dict(node.attributes)
+        for name, first in (("strides", 1), ("dilations", 1), ("padding", (0, 0))):
+            attributes[name] = (first, *attributes[name])
+        inputs = [
+            it
+            if it is None or len(it.shape) != 3
+            else draft.emit("reshape", [it], it.name, shape=(*it.shape[:2], 1, it.shape[2]))[0]
+            for it in node.inputs
+        ]
+        (wide,) = draft.emit("convolution", inputs, node.name, **attributes)
+        return draft.emit("reshape", [wide], node.name, shape=node.output.shape)
 
     return Draft(graph).apply(rule)
