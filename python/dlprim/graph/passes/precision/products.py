@@ -31,7 +31,8 @@ def multiply(draft: Draft, node: Node, refused: list[str]) -> Sequence[Value] | 
     x, w, bias = (*node.inputs, None)[:3]
     is_matmul = node.operator == "matmul"
     left = bytes_of(draft, x)
-    if left is None or node.output.dtype != np.float32:
+    is_open = len(node.inputs) <= 3 and not node.attributes.get("activation")
+    if left is None or node.output.dtype != np.float32 or not is_open:
         return None
     try:
         weights = _weights(draft, w, is_matmul)
