@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dlprim.graph import Graph, ValueNeededError, interpret
+from dlprim.graph import ValueNeededError
+from dlprim.graph.compiled import CompiledGraph, compile_graph
 from dlprim.graph.graph import Array
 from dlprim.onnx.importer import graph_of
 from dlprim.onnx.program import Port, Program
@@ -36,7 +37,7 @@ class OnnxModel:
     def __init__(self, program: Program) -> None:
         self.inputs, self.outputs = program.inputs, program.outputs
         self._program = program
-        self._graphs: OrderedDict[Any, Graph] = OrderedDict()
+        self._graphs: OrderedDict[Any, CompiledGraph] = OrderedDict()
         self._asked: frozenset[str] = frozenset()  # inputs whose elements decide on shapes
         self._lock = threading.Lock()
 
@@ -85,14 +86,14 @@ class OnnxModel:
         """
         arrays = self._checked(given)
         graph = self._graph(arrays)
-        operands = [arrays[value.name] for value in graph.inputs]
+        operands = [arrays[value.name] for value in graph.graph.inputs]
         try:
-            return [np.array(array) for array in interpret(graph, operands)]
+            return graph.run(operands)
         except (ArithmeticError, LookupError, ValueError) as error:
             raise ModelError(f"the model cannot be run with these inputs: {error}") from error
 
     def explain(self) -> str:
-        """What it takes and gives, and the nodes of the graph that ran last.
+        """What it takes and gives, and the steps of the network that ran last.
 
         Returns
         -------
@@ -103,8 +104,8 @@ class OnnxModel:
             graph = next(reversed(self._graphs.values()), None)
         if graph is None:
             return "\n".join([*lines, "no graph is made yet: no inputs were given"])
-        lines.append(f"{len(graph.nodes)} nodes for inputs {list(graph.inputs)}")
-        lines += [f"{it.operator}({it.operands}) -> {it.outputs}" for it in graph.nodes]
+        lines.append(f"for inputs {list(graph.graph.inputs)}:")
+        lines.append(graph.explain())
         return "\n".join(lines)
 
     # ------------------------------------------------------------ inside
@@ -137,7 +138,7 @@ class OnnxModel:
                 raise TypeError(f"input '{port.name}' is missing, expected {_listed(self.inputs)}")
         return arrays
 
-    def _graph(self, arrays: Mapping[str, Array]) -> Graph:
+    def _graph(self, arrays: Mapping[str, Array]) -> CompiledGraph:
         with self._lock:
             while True:
                 known = {
@@ -155,7 +156,7 @@ class OnnxModel:
                 shapes = {name: (it.shape, it.dtype) for name, it in arrays.items()}
                 known = {name: np.array(it) for name, it in known.items()}
                 try:
-                    graph = graph_of(self._program, shapes, known)
+                    graph = compile_graph(graph_of(self._program, shapes, known))
                 except ValueNeededError as error:
                     self._asked |= {value.name for value in error.inputs}
                     continue

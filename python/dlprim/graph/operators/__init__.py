@@ -5,6 +5,7 @@ from dlprim.graph.operators.elements import ELEMENTS
 from dlprim.graph.operators.moves import MOVES
 from dlprim.graph.operators.operator import Operator, call
 from dlprim.graph.operators.products import PRODUCTS
+from dlprim.graph.operators.quantized import QUANTIZED
 from dlprim.graph.operators.recurrent import RECURRENT
 from dlprim.graph.operators.windows import WINDOWS
 
@@ -12,6 +13,7 @@ OPERATORS: dict[str, Operator] = {
     **ELEMENTS,
     **MOVES,
     **PRODUCTS,
+    **QUANTIZED,
     **RECURRENT,
     **WINDOWS,
     "call": call,

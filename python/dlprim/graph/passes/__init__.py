@@ -19,8 +19,11 @@ from dlprim.graph.passes.attention import recognise_attention
 from dlprim.graph.passes.epilogues import fold_epilogues
 from dlprim.graph.passes.maps import join_maps, join_maps_of_one, recognise_activations
 from dlprim.graph.passes.norms import fold_norm_weights, join_residuals, recognise_rms_norm
+from dlprim.graph.passes.precision import compute_in_8_bits
 
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
+    # In front of what folds constants, and with them weights in 8 bits and their scales.
+    compute_in_8_bits,
     fold_constants,
     inline_numbers,
     join_moves,

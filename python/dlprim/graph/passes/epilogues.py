@@ -89,31 +89,48 @@ def _residual(node: Node, product: Node, place: int, found: Affine) -> Value | N
     return None
 
 
+def _ended(draft: Draft, node: Node) -> Sequence[Value] | None:
+    """The product that a map continues, with what the map does."""
+    if node.operator != "map" or node.output.dtype.name not in ("float32", "bfloat16"):
+        return None
+    split = _split(draft, node)
+    if split is None:
+        return None
+    product, place, found = split
+    residual = _residual(node, product, place, found)
+    if len(found.factors) == 2 and residual is None:
+        return None
+    factor = _by_channel(found.factors[place], product)
+    shift = _by_channel(found.shift, product)
+    if factor is None or shift is None or not (np.isfinite(factor).all()):
+        return None
+    inputs = _folded(draft, product, factor, shift)
+    inputs += product.inputs[3:]
+    attributes = dict(product.attributes)
+    name = node.attributes["expression"][0]
+    if name in ACTIVATIONS:
+        attributes["activation"] = name
+    if residual is not None:
+        inputs = [*inputs, residual]
+    return draft.emit(product.operator, inputs, product.name, **attributes)
+
+
 def fold_epilogues(graph: Graph) -> Graph:
     """Lets products with constant weights do what maps behind them do."""
+    return Draft(graph).apply(_ended)
+
+
+def fold_norms(graph: Graph) -> Graph:
+    """Folds into weights and biases what stands behind products by channel, and nothing else.
+
+    What is left is what a model quantised by someone else consists of.
+    """
 
     def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
-        if node.operator != "map" or node.output.dtype.name not in ("float32", "bfloat16"):
+        if node.operator != "map":
             return None
-        split = _split(draft, node)
-        if split is None:
-            return None
-        product, place, found = split
-        residual = _residual(node, product, place, found)
-        if len(found.factors) == 2 and residual is None:
-            return None
-        factor = _by_channel(found.factors[place], product)
-        shift = _by_channel(found.shift, product)
-        if factor is None or shift is None or not (np.isfinite(factor).all()):
-            return None
-        inputs = _folded(draft, product, factor, shift)
-        inputs += product.inputs[3:]
-        attributes = dict(product.attributes)
-        name = node.attributes["expression"][0]
-        if name in ACTIVATIONS:
-            attributes["activation"] = name
-        if residual is not None:
-            inputs = [*inputs, residual]
-        return draft.emit(product.operator, inputs, product.name, **attributes)
+        constants = [draft.constants.get(value) for value in node.operands]
+        found = affine(node.attributes["expression"], constants)
+        return None if found is None or len(found.factors) != 1 else _ended(draft, node)
 
     return Draft(graph).apply(rule)
