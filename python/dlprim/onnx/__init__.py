@@ -40,7 +40,11 @@ def load(model: str | os.PathLike[str] | bytes | Any) -> OnnxModel:
         path = Path(model)
         folders = folders_of(path)
         model = path.read_bytes()
-    return OnnxModel(program_of(_parsed(model), folders))
+    proto = _parsed(model)
+    try:
+        return OnnxModel(program_of(proto, folders))
+    except TypeError as error:  # protobuf gives bytes for what is no text
+        raise ModelError(f"the file is damaged: names in it are no text ({error})") from error
 
 
 def _parsed(model: Any) -> Any:
