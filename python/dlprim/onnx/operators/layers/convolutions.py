@@ -50,11 +50,11 @@ def conv(
     bias: Value | None = None,
     *,
     auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
+    dilations: tuple[int, ...] | None = None,
     group: int = 1,
-    kernel_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    kernel_shape: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
 ) -> Value:
     kernel = kernel_of(w.shape, kernel_shape, len(x.shape))
     shape = geometry(x.shape[2:], kernel, strides, dilations, pads, auto_pad)
@@ -91,11 +91,11 @@ def conv_integer(
     w_zero: Value | None = None,
     *,
     auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
+    dilations: tuple[int, ...] | None = None,
     group: int = 1,
-    kernel_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    kernel_shape: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
 ) -> Value:
     """Padding has the zero point of x, so that it takes the same away from every sum."""
     kernel = kernel_of(w.shape, kernel_shape, len(x.shape))
@@ -142,13 +142,13 @@ def conv_transpose(
     bias: Value | None = None,
     *,
     auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
+    dilations: tuple[int, ...] | None = None,
     group: int = 1,
-    kernel_shape: Ints | None = None,
-    output_padding: Ints | None = None,
-    output_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    kernel_shape: tuple[int, ...] | None = None,
+    output_padding: tuple[int, ...] | None = None,
+    output_shape: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
 ) -> Value:
     kernel = kernel_of(w.shape, kernel_shape, len(x.shape))
     extents = x.shape[2:]
