@@ -32,7 +32,11 @@ LAYERS = {
     "moves": {"jit", "moves", "xbyak"},
     "lang": {"lang"},
     "primitives": {"jit", "brgemm", "rows", "moves", "lang", "primitives"},
-    "bindings": {"jit", "brgemm", "rows", "moves", "lang", "primitives", "bindings", "pybind11"},
+    "graph": {"jit", "primitives", "graph"},
+    "bindings": {
+        *{"jit", "brgemm", "rows", "moves", "lang", "primitives", "graph", "bindings"},
+        "pybind11",
+    },
 }
 # Parts of under 40 lines, a header with its source, and why they stand alone.
 SMALL_PARTS = {
@@ -42,6 +46,7 @@ SMALL_PARTS = {
     "brgemm/amx/kept_tiles": "what callers of kernels hold",
     "brgemm/args": "the memory layout that generated code reads",
     "brgemm/emit": "keeps Xbyak out of brgemm.cpp",
+    "graph/network_step": "what the network and all who make steps share",
     "bindings/register": "what module.cpp and every file of bindings share",
 }
 # Folders of more than a dozen parts, and how many they have at most.

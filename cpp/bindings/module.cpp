@@ -48,6 +48,8 @@ PYBIND11_MODULE(_core, module) {
         // A wrong DLPRIM_MAX_ISA, which the first call refuses.
     }
     dlprim::bindings::register_machine(module);
+    dlprim::bindings::register_network(module);
+    dlprim::bindings::register_network_steps(module);
     dlprim::bindings::register_arrays(module);
     dlprim::bindings::register_kernel(module);
     dlprim::bindings::register_linear(module);

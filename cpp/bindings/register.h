@@ -12,6 +12,8 @@ void register_elementwise(pybind11::module_& module);
 void register_kernel(pybind11::module_& module);
 void register_linear(pybind11::module_& module);
 void register_loss(pybind11::module_& module);
+void register_network(pybind11::module_& module);  // in front of all that add steps to it
+void register_network_steps(pybind11::module_& module);
 void register_definition(pybind11::module_& module);
 void register_plain_linear(pybind11::module_& module);
 void register_rnn(pybind11::module_& module);

@@ -1,6 +1,6 @@
 """The compiled core. Private: use the functions of the package instead."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,6 +94,68 @@ class _Convolution:
     ) -> None: ...
     @property
     def algorithms(self) -> dict[str, str]: ...
+
+class Network:
+    def __init__(self) -> None: ...
+    def input(self, shape: Sequence[int], dtype: npt.DTypeLike, name: str = "") -> int: ...
+    def constant(self, array: npt.NDArray[Any]) -> int: ...
+    def temporary(self, shape: Sequence[int], dtype: npt.DTypeLike) -> int: ...
+    def view(
+        self,
+        of: int,
+        shape: Sequence[int],
+        dtype: npt.DTypeLike,
+        strides: Sequence[int] | None = None,
+        offset: int = 0,
+    ) -> int: ...
+    def conv2d(
+        self,
+        conv: Conv2d,
+        label: str = "",
+        *,
+        src: int,
+        weights: int,
+        bias: int = -1,
+        residual: int = -1,
+        dst: int,
+    ) -> None: ...
+    def linear(
+        self,
+        linear: Linear,
+        label: str = "",
+        *,
+        src: int,
+        weights: int,
+        bias: int = -1,
+        scale: int = -1,
+        dst: int,
+    ) -> None: ...
+    def formula(
+        self, formula: Formula, parameters: Sequence[int], results: Sequence[int], label: str = ""
+    ) -> None: ...
+    def pack(self, of: _Formed, form: str, src: int, dst: int, label: str = "") -> None: ...
+    def unpack(self, of: _Formed, form: str, src: int, dst: int, label: str = "") -> None: ...
+    def copy(self, src: int, dst: int, label: str = "") -> None: ...
+    def gather(self, table: int, indices: int, dst: int, label: str = "") -> None: ...
+    def call(
+        self,
+        function: Callable[..., Any],
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        label: str = "",
+    ) -> None: ...
+    def finish(self, results: Sequence[int]) -> None: ...
+    def run(
+        self,
+        arrays: Sequence[npt.NDArray[Any]],
+        out: Sequence[npt.NDArray[Any] | None] | None = None,
+    ) -> list[npt.NDArray[Any]]: ...
+    def profile(self, arrays: Sequence[npt.NDArray[Any]]) -> list[tuple[str, str, float]]: ...
+    def describe(self) -> str: ...
+    @property
+    def peak_bytes(self) -> int: ...
+    @property
+    def live_bytes(self) -> int: ...
 
 class Conv2d(_Convolution, _Product):
     def forward(

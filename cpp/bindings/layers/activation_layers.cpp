@@ -247,7 +247,7 @@ private:
 void register_activation_layers(py::module_& module) {
     py::class_<PyActivations> activations(module, "Activations");
     activations.def(py::init<const Shape&, std::int64_t, const std::string&, const std::string&>());
-    define_forms(activations);
+    define_forms(module, activations);
     py::class_<PyBatchNorm>(module, "BatchNorm")
         .def(py::init<const PyActivations&, bool, float>())
         .def("forward", &PyBatchNorm::forward)

@@ -88,6 +88,27 @@ public:
                            to.form.packed_as());
     }
 
+    // forward() as a step of a network. The residual may be dst.
+    void add_to(PyNetwork& network, const std::string& label, const py::kwargs& values) const {
+        StepValues step(network, "conv2d", label, values);
+        const WeightsForm& form = weights_form_of_shape(step.tensor("weights").shape);
+        const int src = step.operand("src", src_), weights = step.operand("weights", form.form);
+        if (form.is_transformed() && !step.packed_as("weights")) {
+            step.refuse(unnamed_weights(form));
+        }
+        const int bias = bias_in(step), residual = step.optional("residual", dst_);
+        const int dst = step.result("dst", dst_, {residual});
+        step.add([=, this, transformed = form.forward](const Addresses& at) {
+            const Address behind{transformed == 0 ? nullptr : at[weights].data + transformed};
+            core_.forward({.src = at[src],
+                           .weights = at[weights],
+                           .bias = at[bias],
+                           .residual = at[residual],
+                           .transformed = behind,
+                           .dst = at[dst]});
+        });
+    }
+
     // Of packed weights by their form.
     py::dict weights_shapes() const {
         py::dict shapes;
@@ -138,8 +159,13 @@ private:
 
     // By the array's shape, by default the last; which tiles a flat one is for, it must say itself.
     const WeightsForm& weights_form_of(py::handle array) const {
+        if (!py::isinstance<py::array>(array)) return weights_forms_.back();
+        const auto given = py::reinterpret_borrow<py::array>(array);
+        return weights_form_of_shape({given.shape(), given.shape() + given.ndim()});
+    }
+    const WeightsForm& weights_form_of_shape(const Shape& shape) const {
         for (const WeightsForm& each : weights_forms_) {
-            if (has_shape(array, each.form.shape())) return each;
+            if (each.form.shape() == shape) return each;
         }
         return weights_forms_.back();
     }
@@ -147,11 +173,13 @@ private:
     Memory weights_in(Call& call, py::handle array, const WeightsForm& it) const {
         const Memory data = call.operand("weights", array, it.form);
         if (it.is_transformed() && !packed_as(array)) {
-            throw py::value_error(
-                "weights does not say how it was packed, expected what pack_weights returns: " +
-                std::string(py::str(it.form.packed_as())));
+            throw py::value_error(unnamed_weights(it));
         }
         return data;
+    }
+    static std::string unnamed_weights(const WeightsForm& it) {
+        return "weights does not say how it was packed, expected what pack_weights returns: " +
+               std::string(py::str(it.form.packed_as()));
     }
 
     const Form& relu_mask_ = forms_["relu_mask"];
@@ -282,7 +310,12 @@ void register_conv2d(py::module_& module) {
         .def_property_readonly(
             "flops", [](const PyConv2d& conv) { return conv.core().spec().shape.flops(); });
     define_schedules(type, kPassKinds, scheduled_passes);
-    define_forms(type);
+    define_forms(module, type);
+    network_type(module).def(
+        "conv2d",
+        [](PyNetwork& network, const PyConv2d& conv, const std::string& label,
+           const py::kwargs& values) { conv.add_to(network, label, values); },
+        py::keep_alive<1, 2>(), py::arg("conv"), py::arg("label") = "");
     py::class_<PyPlainConv2d> plain(module, "PlainConv2d");
     plain.def(py::init(&make<PyPlainConv2d>))
         .def("forward", &PyPlainConv2d::forward)

@@ -9,6 +9,7 @@
 
 #include "bindings/arrays/array.h"
 #include "bindings/arrays/call.h"
+#include "bindings/graph/network.h"
 #include "bindings/register.h"
 #include "lang/gradients/gradient.h"
 #include "lang/parser.h"
@@ -112,6 +113,34 @@ public:
         return made.size() == 1 ? std::move(made.front()) : py::tuple(py::cast(made));
     }
 
+    // run() as a step of a network, on values that lie like the arrays this was made for.
+    void add_to(PyNetwork& network, const std::vector<int>& parameters,
+                const std::vector<int>& results, const std::string& label) const {
+        require_count(parameters.size(), views_.size());
+        require_count(results.size(), compiled_.results().size());
+        NetworkStep step{.kind = "formula", .label = label, .reads = parameters, .writes = results};
+        for (std::size_t i = 0; i < views_.size(); ++i) {
+            require(network.core().tensor(parameters[i]), views_[i]);
+        }
+        for (std::size_t i = 0; i < results.size(); ++i) {
+            require(network.core().tensor(results[i]), compiled_.results()[i]);
+            if (!compiled_.is_in_out(i)) continue;
+            step.reads.push_back(results[i]);
+            step.replaced.push_back(results[i]);
+        }
+        step.run = [this, parameters, results](const Addresses& at) {
+            // Of the thread, so that a run allocates nothing.
+            thread_local std::vector<const void*> operands;
+            thread_local std::vector<void*> written;
+            operands.clear();
+            written.clear();
+            for (const int it : parameters) operands.push_back(at[it]);
+            for (const int it : results) written.push_back(at[it]);
+            compiled_.run(operands, written);
+        };
+        network.add(std::move(step));
+    }
+
     // Name, dtype, shape, and whether it is read: of every result.
     std::vector<py::tuple> results() const {
         std::vector<py::tuple> made;
@@ -180,6 +209,22 @@ private:
                               " that the formula was compiled for");
     }
 
+    static void require(const NetworkTensor& value, const TensorView& expected) {
+        TensorView given{.dtype = expected.dtype, .shape = value.shape};
+        for (const std::int64_t it : value.strides)
+            given.strides.push_back(it / size_of(expected.dtype));
+        const std::string type = expected.is_wide ? "int64" : std::string(name_of(expected.dtype));
+        const bool has_type =
+            value.dtype == type || (type == "bfloat16" && value.dtype == "uint16");
+        const bool fits = has_type && given.shape == expected.shape &&
+                          (given.strides == expected.strides || value.elements() == 0);
+        if (fits) return;
+        throw py::value_error(expected.name + " is " + value.described() + ", " +
+                              to_string(given, value.element) + ", expected " +
+                              to_string(expected, element_bytes(expected)) + " of " + type +
+                              " that the formula was compiled for");
+    }
+
     // "an array of shape (2, 3), strides (3, 1) and 4 bytes an element"
     static std::string to_string(const TensorView& view, py::ssize_t bytes) {
         const auto tuple = [](const std::vector<std::int64_t>& numbers) {
@@ -237,6 +282,13 @@ void register_definition(py::module_& module) {
         .def("results", &Formula::results)
         .def("described", &Formula::described)
         .def_property_readonly("flops", &Formula::flops);
+    network_type(module).def(
+        "formula",
+        [](PyNetwork& network, const Formula& formula, const std::vector<int>& parameters,
+           const std::vector<int>& results,
+           const std::string& label) { formula.add_to(network, parameters, results, label); },
+        py::keep_alive<1, 2>(), py::arg("formula"), py::arg("parameters"), py::arg("results"),
+        py::arg("label") = "");
 }
 
 }  // namespace dlprim::bindings

@@ -36,19 +36,31 @@ public:
                               .weights = call.operand("weights", weights, weights_form_of(weights)),
                               .bias = bias_in(call, bias),
                               .scale = call.optional("scale", scale, bias_)};
-        const DType dtype = core_.spec().dtype;
-        if (is_int8(dtype) == scale.is_none()) {
-            throw py::value_error(scale.is_none()
-                                      ? "scale is missing: 8-bit products are multiplied by it"
-                                      : "scale was given, but the layer is of dtype " +
-                                            std::string(name_of(dtype)) + ", expected 8 bits");
-        }
+        require_scale(!scale.is_none());
         const Written dst = call.result("out", out, dst_, src);
         tensors.dst = dst.data;
         tensors.before_activation =
             call.optional_result("before_activation", before_activation, dst_).data;
         call.run([&] { core_.forward(tensors); }, flops_);
         return dst.array;
+    }
+
+    // forward() as a step of a network.
+    void add_to(PyNetwork& network, const std::string& label, const py::kwargs& values) const {
+        StepValues step(network, "linear", label, values);
+        const bool forward_alone = step.tensor("weights").shape == forward_weights_.shape();
+        const int src = step.operand("src", src_);
+        const int weights = step.operand("weights", forward_alone ? forward_weights_ : weights_);
+        const int bias = bias_in(step), scale = step.optional("scale", bias_);
+        require_scale(scale >= 0);
+        const int dst = step.result("dst", dst_);
+        step.add([=, this](const Addresses& at) {
+            core_.forward({.src = at[src],
+                           .weights = at[weights],
+                           .bias = at[bias],
+                           .scale = at[scale],
+                           .dst = at[dst]});
+        });
     }
 
     py::object backward_data(py::handle diff_dst, py::handle weights, py::handle out) const {
@@ -76,6 +88,14 @@ public:
     }
 
 private:
+    void require_scale(bool is_given) const {
+        const DType dtype = core_.spec().dtype;
+        if (is_int8(dtype) == is_given) return;
+        throw py::value_error(is_given ? "scale was given, but the layer is of dtype " +
+                                             std::string(name_of(dtype)) + ", expected 8 bits"
+                                       : "scale is missing: 8-bit products are multiplied by it");
+    }
+
     const Form& weights_form_of(py::handle array) const {
         return has_shape(array, forward_weights_.shape()) ? forward_weights_ : weights_;
     }
@@ -112,7 +132,12 @@ void register_linear(py::module_& module) {
         .def_property_readonly(
             "flops", [](const PyLinear& linear) { return linear.core().spec().shape.flops(); });
     define_schedules(type, kPassKinds, [](const Linear& linear) { return linear.passes(); });
-    define_forms(type);
+    define_forms(module, type);
+    network_type(module).def(
+        "linear",
+        [](PyNetwork& network, const PyLinear& linear, const std::string& label,
+           const py::kwargs& values) { linear.add_to(network, label, values); },
+        py::keep_alive<1, 2>(), py::arg("linear"), py::arg("label") = "");
 }
 
 }  // namespace dlprim::bindings

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "bindings/arrays/call.h"
+#include "bindings/graph/network.h"
 #include "primitives/layers/activation_backward.h"
 #include "primitives/nest/loop_nest.h"
 
@@ -65,11 +66,20 @@ protected:
         : core_(spec), forms_(table(spec)), kind_(kind), saved_name_(saved_name) {}
 
     Memory bias_in(Call& call, py::handle bias) const {
-        if (core_.spec().bias != bias.is_none()) return call.optional("bias", bias, bias_);
+        require_bias(!bias.is_none());
+        return call.optional("bias", bias, bias_);
+    }
+    int bias_in(StepValues& step) const {
+        require_bias(step.number("bias") >= 0);
+        return step.optional("bias", bias_);
+    }
+
+    void require_bias(bool is_given) const {
+        if (core_.spec().bias == is_given) return;
         const std::string it = kind_;
-        throw py::value_error(
-            bias.is_none() ? "bias is missing: the " + it + " was made with bias=True"
-                           : "bias was given, but the " + it + " was made without bias=True");
+        throw py::value_error(is_given
+                                  ? "bias was given, but the " + it + " was made without bias=True"
+                                  : "bias is missing: the " + it + " was made with bias=True");
     }
 
     // 8-bit primitives have the forward pass alone.
@@ -146,10 +156,34 @@ void define_schedules(py::class_<Bound>& type, const Passes& all, Scheduled sche
         });
 }
 
-// `shapes` and `plain_shapes` by the names of operands; between them `pack` and `unpack`, and new
-// packed arrays.
+// Steps between a plain value and one in a form of a primitive.
 template <class Bound>
-void define_forms(py::class_<Bound>& type) {
+void add_pack(PyNetwork& network, const Bound& of, const std::string& form, int src, int dst,
+              const std::string& label) {
+    StepValues step(network, "pack", label, py::dict(py::arg("src") = src, py::arg("dst") = dst));
+    const Form& to = of.forms()[form];
+    step.operand("src", to.plain());
+    step.result("dst", to.written_whole());
+    step.add([src, dst, &packing = to.packing(to.dtype())](const Addresses& at) {
+        packing.run(at[src], at[dst]);
+    });
+}
+template <class Bound>
+void add_unpack(PyNetwork& network, const Bound& of, const std::string& form, int src, int dst,
+                const std::string& label) {
+    StepValues step(network, "unpack", label, py::dict(py::arg("src") = src, py::arg("dst") = dst));
+    const Form& from = of.forms()[form];
+    step.operand("src", from);
+    step.result("dst", from.plain());
+    step.add([src, dst, &unpacking = from.unpacking()](const Addresses& at) {
+        unpacking.run(at[src], at[dst]);
+    });
+}
+
+// `shapes` and `plain_shapes` by the names of operands; between them `pack` and `unpack`, of arrays
+// and as steps, and new packed arrays.
+template <class Bound>
+void define_forms(const py::module_& module, py::class_<Bound>& type) {
     type.def_property_readonly("shapes",
                                [](const Bound& it) { return it.forms().shapes(&Form::shape); })
         .def_property_readonly(
@@ -165,6 +199,11 @@ void define_forms(py::class_<Bound>& type) {
             const Form& of = it.forms()[form];
             return new_array(of, dtype_for(of.dtype(), like));
         });
+    network_type(module)
+        .def("pack", &add_pack<Bound>, py::keep_alive<1, 2>(), py::arg("of"), py::arg("form"),
+             py::arg("src"), py::arg("dst"), py::arg("label") = "")
+        .def("unpack", &add_unpack<Bound>, py::keep_alive<1, 2>(), py::arg("of"), py::arg("form"),
+             py::arg("src"), py::arg("dst"), py::arg("label") = "");
 }
 
 }  // namespace dlprim::bindings

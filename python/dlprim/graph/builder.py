@@ -195,6 +195,8 @@ class Builder:
         return f"{name}.{place}" if place else name
 
     def _is_folded(self, node: Node) -> bool:
+        if node.operator == "dequantize":  # 8-bit weights stay so: passes multiply them as they are
+            return False
         if not all(value in self._constants for value in node.operands):
             return False
         return sum(value.nbytes for value in node.outputs) <= MOST_FOLDED_BYTES

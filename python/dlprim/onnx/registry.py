@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-F = TypeVar("F", bound=Callable[..., Any])
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class RefusedError(ValueError):
@@ -40,10 +40,10 @@ class Operator(NamedTuple):
 OPERATORS: dict[tuple[str, str], list[Operator]] = {}
 
 
-def operator(name: str, since: int = 1, domain: str = "") -> Callable[[F], F]:
+def operator(name: str, since: int = 1, domain: str = "") -> Callable[[_Function], _Function]:
     """Makes a function what an operator of this name does from this opset on."""
 
-    def named(function: F) -> F:
+    def named(function: _Function) -> _Function:
         parameters = inspect.signature(function).parameters.values()
         keywords = {it.name for it in parameters if it.kind is it.KEYWORD_ONLY}
         versions = OPERATORS.setdefault((domain, name), [])

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dlprim.graph.expressions import FUNCTIONS
 from dlprim.graph.graph import Array
 from dlprim.graph.operators.elements import broadcast_shape, converted
 from dlprim.graph.operators.operator import (
@@ -20,8 +21,20 @@ from dlprim.graph.operators.operator import (
 )
 
 
+def finished(sums: Array, bias: Any, residual: Any, attributes: Attributes) -> Array:
+    """The activation of sums, a bias in their shape and an array like the result."""
+    with np.errstate(all="ignore"):
+        sums = sums if bias is None else sums + widened(bias)
+        sums = sums if residual is None else sums + widened(residual)
+        activation = attributes.get("activation")
+        return np.asarray(sums if activation is None else FUNCTIONS[activation].compute(sums))
+
+
 def _infer_matmul(values: Values, attributes: Attributes) -> list[Result]:
-    """As numpy.matmul; of integers the sums are of the attribute ``dtype``."""
+    """As numpy.matmul, then a bias of the last axis and an activation where they are there.
+
+    Of integers the sums are of the attribute ``dtype``.
+    """
     a, b = there(values[0]), there(values[1])
     left = a.shape if len(a.shape) > 1 else (1, *a.shape)
     right = b.shape if len(b.shape) > 1 else (*b.shape, 1)
@@ -33,10 +46,11 @@ def _infer_matmul(values: Values, attributes: Attributes) -> list[Result]:
 
 
 def _compute_matmul(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    a, b = arrays
+    a, b, bias = (*arrays, None)[:3]
     dtype = np.dtype(attributes.get("dtype", a.dtype))
     with np.errstate(all="ignore"):
-        return [converted(np.asarray(np.matmul(widened(a), widened(b))), dtype)]
+        sums = np.asarray(np.matmul(widened(a), widened(b)))
+    return [converted(finished(sums, bias, None, attributes), dtype)]
 
 
 def _infer_einsum(values: Values, attributes: Attributes) -> list[Result]:
@@ -85,7 +99,10 @@ def padded(x: Array, padding: tuple[tuple[int, int], ...], value: Any) -> Array:
 
 
 def _infer_convolution(values: Values, attributes: Attributes) -> list[Result]:
-    """x (N, C, ...), weights (K, C / groups, ...), bias (K,) -> (N, K, ...)."""
+    """x (N, C, ...), weights (K, C / groups, ...), bias (K,) -> (N, K, ...).
+
+    A fourth operand like the result is added, and an activation follows where it is there.
+    """
     x, w = there(values[0]), there(values[1])
     groups = attributes["groups"]
     if len(x.shape) != len(w.shape) or len(x.shape) < 3:
@@ -103,9 +120,7 @@ def _infer_convolution(values: Values, attributes: Attributes) -> list[Result]:
 
 
 def _compute_convolution(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    x, w, bias = (None if array is None else widened(array) for array in (*arrays, None)[:3])
-    assert x is not None
-    assert w is not None
+    (x, w), (bias, residual) = map(widened, arrays[:2]), (*arrays[2:], None, None)[:2]
     dtype = np.dtype(attributes.get("dtype", arrays[0].dtype))
     groups, spatial = attributes["groups"], x.ndim - 2
     taps = windows(padded(x, attributes["padding"], 0), w.shape[2:], attributes)
@@ -114,9 +129,8 @@ def _compute_convolution(arrays: Arrays, attributes: Attributes) -> list[Any]:
     for part, filters in zip(np.split(taps, groups, 1), np.split(w, groups, 0), strict=True):
         sums = np.tensordot(part, filters, ((1, *inner), (1, *range(2, spatial + 2))))
         parts.append(np.moveaxis(sums, -1, 1))
-    y = np.concatenate(parts, axis=1)
-    if bias is not None:
-        y = y + bias.reshape(1, -1, *[1] * spatial)
+    channels = None if bias is None else bias.reshape(1, -1, *[1] * spatial)
+    y = finished(np.concatenate(parts, axis=1), channels, residual, attributes)
     return [converted(y, dtype)]
 
 

@@ -1,0 +1,301 @@
+#include "bindings/graph/network.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include <pybind11/stl.h>
+
+#include "bindings/arrays/array.h"
+#include "bindings/register.h"
+
+namespace dlprim::bindings {
+namespace {
+
+std::string text_of(py::handle object) { return py::str(object); }
+
+py::dtype plain_dtype(const py::object& object) {
+    py::dtype dtype = py::dtype::from_args(object);
+    const bool is_plain = !dtype.attr("hasobject").cast<bool>() &&
+                          dtype.attr("isnative").cast<bool>() && dtype.attr("names").is_none();
+    if (!is_plain || dtype.itemsize() == 0) {
+        throw py::type_error("a value is of dtype " + text_of(dtype) +
+                             ", expected numbers in native byte order");
+    }
+    return dtype;
+}
+
+NetworkTensor tensor_of(const Shape& shape, const py::dtype& dtype) {
+    return dense_tensor(text_of(dtype.attr("name")), dtype.itemsize(), shape);
+}
+
+bool is_as(const py::array& array, const NetworkTensor& tensor, const py::dtype& dtype) {
+    const auto* const given = py::detail::array_proxy(array.ptr())->descr;
+    return (given == dtype.ptr() || array.dtype().equal(dtype)) && has_shape(array, tensor.shape);
+}
+
+bool is_ready(const py::array& array) {
+    const int needed = int{py::array::c_style} | int{py::detail::npy_api::NPY_ARRAY_ALIGNED_};
+    return (array.flags() & needed) == needed;
+}
+
+std::string look_of(const py::array& array) {
+    return text_of(array.dtype()) + " " + text_of(array.attr("shape"));
+}
+
+bool share_bytes(const void* one, std::int64_t bytes, const void* other, std::int64_t others) {
+    const auto* const first = static_cast<const char*>(one);
+    const auto* const second = static_cast<const char*>(other);
+    return bytes > 0 && others > 0 && first < second + others && second < first + bytes;
+}
+
+// An ndarray, or a sentence that begins with `name`.
+py::array as_ndarray(const std::string& name, py::handle object, const NetworkTensor& expected) {
+    if (!py::isinstance<py::array>(object) || is_masked(object)) {
+        throw py::type_error(name + " is of type " +
+                             text_of(py::type::handle_of(object).attr("__name__")) +
+                             ", expected a NumPy array of " + expected.described());
+    }
+    return py::reinterpret_borrow<py::array>(object);
+}
+
+void require_look(const std::string& name, const py::array& array, const NetworkTensor& tensor,
+                  const py::dtype& dtype) {
+    if (is_as(array, tensor, dtype)) return;
+    const std::string sentence =
+        name + " is " + look_of(array) + ", expected " + tensor.described();
+    if (!array.dtype().equal(dtype)) throw py::type_error(sentence);
+    throw py::value_error(sentence);
+}
+
+}  // namespace
+
+int PyNetwork::known(int value, const py::dtype& dtype) {
+    looks_.push_back({dtype});
+    return value;
+}
+
+int PyNetwork::input(const Shape& shape, const py::object& dtype, const std::string& name) {
+    const py::dtype type = plain_dtype(dtype);
+    const int value = known(core_.input(tensor_of(shape, type)), type);
+    inputs_.push_back(value);
+    names_.push_back("input " + (name.empty() ? std::to_string(names_.size()) : name));
+    return value;
+}
+
+int PyNetwork::constant(const py::array& array) {
+    const py::dtype type = plain_dtype(array.dtype());
+    NetworkTensor tensor = tensor_of({array.shape(), array.shape() + array.ndim()}, type);
+    tensor.strides.assign(array.strides(), array.strides() + array.ndim());
+    if ((array.flags() & py::detail::npy_api::NPY_ARRAY_ALIGNED_) == 0) {
+        throw py::value_error(
+            "a constant is an array whose elements are not aligned, expected "
+            "an aligned one");
+    }
+    const int value = known(core_.constant(std::move(tensor), array.data()), type);
+    looks_.back().packed_as = bindings::packed_as(array);
+    constants_.push_back(array);
+    return value;
+}
+
+int PyNetwork::temporary(const Shape& shape, const py::object& dtype) {
+    const py::dtype type = plain_dtype(dtype);
+    return known(core_.temporary(tensor_of(shape, type)), type);
+}
+
+int PyNetwork::view(int of, const Shape& shape, const py::object& dtype, const py::object& strides,
+                    std::int64_t offset) {
+    const py::dtype type = plain_dtype(dtype);
+    NetworkTensor tensor = tensor_of(shape, type);
+    if (!strides.is_none()) {
+        tensor.strides = strides.cast<Shape>();
+        if (tensor.strides.size() != shape.size()) {
+            throw py::value_error("strides has " + std::to_string(tensor.strides.size()) +
+                                  " elements, expected one for each of the " +
+                                  std::to_string(shape.size()) + " axes");
+        }
+    }
+    return known(core_.view(of, std::move(tensor), offset), type);
+}
+
+void PyNetwork::finish(const std::vector<int>& results) {
+    core_.finish(results);
+    results_ = results;
+}
+
+const void* PyNetwork::take_input(std::size_t number, py::handle array, Taken& taken) const {
+    const int value = inputs_[number];
+    const NetworkTensor& tensor = core_.tensor(value);
+    const py::array given = as_ndarray(names_[number], array, tensor);
+    require_look(names_[number], given, tensor, dtype(value));
+    if (is_ready(given)) return given.data();
+    // NumPy's copy is aligned and in C order whatever the strides.
+    py::array copy = given.attr("copy")("C");
+    taken.copies.push_back(copy);
+    return copy.data();
+}
+
+void* PyNetwork::take_result(std::size_t number, const py::object& array,
+                             const Taken& taken) const {
+    const std::string name = "out[" + std::to_string(number) + "]";
+    const NetworkTensor& tensor = core_.tensor(results_[number]);
+    py::array given = as_ndarray(name, array, tensor);
+    require_look(name, given, tensor, dtype(results_[number]));
+    if (!given.writeable() || !is_ready(given)) {
+        throw py::value_error(name + " is " +
+                              (given.writeable() ? "not C-contiguous and aligned" : "read-only") +
+                              ", expected a writeable C-contiguous array");
+    }
+    void* const data = given.mutable_data();
+    const auto require_apart = [&](const void* other, std::int64_t bytes, const std::string& of) {
+        if (!share_bytes(data, given.nbytes(), other, bytes)) return;
+        throw py::value_error(name + " shares memory with " + of + ", expected memory of its own");
+    };
+    for (std::size_t i = 0; i < taken.inputs.size(); ++i) {
+        require_apart(taken.inputs[i], core_.tensor(inputs_[i]).bytes(), names_[i]);
+    }
+    for (std::size_t i = 0; i < taken.results.size(); ++i) {
+        require_apart(taken.results[i], core_.tensor(results_[i]).bytes(),
+                      "out[" + std::to_string(i) + "]");
+    }
+    for (const py::array& it : constants_) require_apart(it.data(), it.nbytes(), "a constant");
+    return data;
+}
+
+PyNetwork::Taken PyNetwork::take(const py::sequence& arrays, const py::object& out) const {
+    if (!core_.is_finished()) throw py::value_error("the network is not finished");
+    if (arrays.size() != inputs_.size()) {
+        throw py::type_error(std::to_string(arrays.size()) + " arrays were given, expected " +
+                             std::to_string(inputs_.size()));
+    }
+    Taken taken;
+    taken.inputs.reserve(inputs_.size());
+    taken.results.reserve(results_.size());
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+        taken.inputs.push_back(take_input(i, py::object(arrays[i]), taken));
+    }
+    const auto given = out.is_none() ? py::tuple() : py::tuple(out);
+    if (!out.is_none() && given.size() != results_.size()) {
+        throw py::type_error("out has " + std::to_string(given.size()) + " arrays, expected " +
+                             std::to_string(results_.size()));
+    }
+    for (std::size_t i = 0; i < results_.size(); ++i) {
+        const int value = results_[i];
+        if (!out.is_none() && !given[i].is_none()) {
+            taken.results.push_back(take_result(i, given[i], taken));
+            taken.made.append(given[i]);
+            continue;
+        }
+        const py::object made = new_array({.shape = core_.tensor(value).shape}, dtype(value));
+        taken.results.push_back(py::reinterpret_borrow<py::array>(made).mutable_data());
+        taken.made.append(made);
+    }
+    return taken;
+}
+
+py::list PyNetwork::run(const py::sequence& arrays, const py::object& out) const {
+    Taken taken = take(arrays, out);
+    {
+        const py::gil_scoped_release without_gil;
+        core_.run({taken.inputs, taken.results});
+    }
+    return std::move(taken.made);
+}
+
+py::list PyNetwork::profile(const py::sequence& arrays) const {
+    const Taken taken = take(arrays, py::none());
+    std::vector<Network::StepTime> times;
+    {
+        const py::gil_scoped_release without_gil;
+        times = core_.profile({taken.inputs, taken.results});
+    }
+    py::list made;
+    for (const Network::StepTime& it : times) {
+        made.append(py::make_tuple(it.kind, it.label, it.seconds));
+    }
+    return made;
+}
+
+StepValues::StepValues(PyNetwork& network, const char* kind, const std::string& label,
+                       py::dict values)
+    : network_(network),
+      values_(std::move(values)),
+      step_{.kind = kind, .label = network.label_or_number(label)} {}
+
+void StepValues::refuse(const std::string& sentence) const {
+    throw py::value_error("step " + step_.label + " (" + step_.kind + "): " + sentence);
+}
+
+int StepValues::number(const char* name) const {
+    PyObject* const found = PyDict_GetItemString(values_.ptr(), name);
+    return found == nullptr ? -1 : py::handle(found).cast<int>();
+}
+
+const NetworkTensor& StepValues::tensor(const char* name) const {
+    if (number(name) < 0) refuse(std::string(name) + " is missing, expected a value");
+    return network_.core().tensor(number(name));
+}
+
+int StepValues::take(const char* name, const Expected& expected) {
+    const NetworkTensor& tensor = this->tensor(name);
+    // Bits of bfloat16 may come as what they are to NumPy.
+    const bool has_type = tensor.dtype == name_of(expected.dtype) ||
+                          (expected.dtype == DType::bf16 && tensor.dtype == "uint16");
+    if (has_type && tensor.shape == expected.shape && tensor.is_dense()) return number(name);
+    refuse(std::string(name) + " is " + tensor.described() +
+           (tensor.is_dense() ? "" : " with gaps or in another order") + ", expected " +
+           std::string(name_of(expected.dtype)) + " " + text_of(tuple_of(expected.shape)) +
+           " in C order");
+}
+
+int StepValues::operand(const char* name, const Expected& expected) {
+    const int value = take(name, expected);
+    const py::object& given = network_.packed_as(value);
+    const py::object* const form = expected.packed_as;
+    if (form != nullptr && given && !(*form && given.equal(*form))) {
+        refuse(std::string(name) + " is packed as " + text_of(given) + ", expected " +
+               (*form ? text_of(*form) : "a value that is not packed"));
+    }
+    step_.reads.push_back(value);
+    return value;
+}
+
+int StepValues::result(const char* name, const Expected& expected,
+                       std::initializer_list<int> replaced) {
+    const int value = take(name, expected);
+    step_.writes.push_back(value);
+    step_.replaced.insert(step_.replaced.end(), replaced.begin(), replaced.end());
+    network_.packed_as(value) = expected.packed_as == nullptr ? py::object() : *expected.packed_as;
+    return value;
+}
+
+void StepValues::require_all_used() const {
+    std::size_t given = 0;
+    for (const auto& [name, value] : values_) given += value.cast<int>() >= 0 ? 1 : 0;
+    if (given == step_.reads.size() + step_.writes.size()) return;
+    refuse("it was given " + text_of(values_) + ", of which it does not take all");
+}
+
+bool StepValues::writes_nothing() const {
+    return std::all_of(step_.writes.begin(), step_.writes.end(),
+                       [&](int value) { return network_.core().tensor(value).elements() == 0; });
+}
+
+void register_network(py::module_& module) {
+    py::class_<PyNetwork>(module, "Network")
+        .def(py::init<>())
+        .def("input", &PyNetwork::input, py::arg("shape"), py::arg("dtype"), py::arg("name") = "")
+        .def("constant", &PyNetwork::constant, py::arg("array"))
+        .def("temporary", &PyNetwork::temporary, py::arg("shape"), py::arg("dtype"))
+        .def("view", &PyNetwork::view, py::arg("of"), py::arg("shape"), py::arg("dtype"),
+             py::arg("strides") = py::none(), py::arg("offset") = 0)
+        .def("finish", &PyNetwork::finish, py::arg("results"))
+        .def("run", &PyNetwork::run, py::arg("arrays"), py::arg("out") = py::none())
+        .def("profile", &PyNetwork::profile, py::arg("arrays"))
+        .def("describe", [](const PyNetwork& it) { return it.core().described(); })
+        .def_property_readonly("peak_bytes",
+                               [](const PyNetwork& it) { return it.core().planned_bytes(); })
+        .def_property_readonly("live_bytes",
+                               [](const PyNetwork& it) { return it.core().live_bytes(); });
+}
+
+}  // namespace dlprim::bindings

@@ -1,0 +1,117 @@
+// A network as Python builds it: values are numbers, and every primitive's binding adds a method
+// that makes a step of it (`network_type(module).def("conv2d", ...)`), next to the method that runs
+// it on arrays. What such a step reads and writes is checked here once, as a Call checks arrays.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/arrays/form.h"
+#include "graph/network.h"
+
+namespace dlprim::bindings {
+
+class PyNetwork {
+public:
+    int input(const Shape& shape, const py::object& dtype, const std::string& name);
+    int constant(const py::array& array);
+    int temporary(const Shape& shape, const py::object& dtype);
+    // Dense where there are no strides; both are bytes.
+    int view(int of, const Shape& shape, const py::object& dtype, const py::object& strides,
+             std::int64_t offset);
+    void finish(const std::vector<int>& results);
+
+    // New arrays, or those of `out`, which are written.
+    py::list run(const py::sequence& arrays, const py::object& out) const;
+    // (kind, label, seconds) of every step, of one run.
+    py::list profile(const py::sequence& arrays) const;
+
+    const Network& core() const { return core_; }
+    void add(NetworkStep step) {
+        step.label = label_or_number(step.label);
+        core_.add(std::move(step));
+    }
+    // What the next step is called.
+    std::string label_or_number(const std::string& label) const {
+        return label.empty() ? std::to_string(core_.steps()) : label;
+    }
+
+    const py::dtype& dtype(int value) const { return looks_.at(index(value)).dtype; }
+    // The form that a value is packed in, a null object where that is not known.
+    py::object& packed_as(int value) { return looks_.at(index(value)).packed_as; }
+
+private:
+    struct Look {
+        py::dtype dtype;
+        py::object packed_as = {};
+    };
+    // Checked arrays of a run.
+    struct Taken {
+        std::vector<const void*> inputs = {};
+        std::vector<void*> results = {};
+        std::vector<py::object> copies = {};
+        py::list made = py::list();
+    };
+
+    static std::size_t index(int value) { return static_cast<std::size_t>(value); }
+    int known(int value, const py::dtype& dtype);
+    Taken take(const py::sequence& arrays, const py::object& out) const;
+    const void* take_input(std::size_t number, py::handle array, Taken& taken) const;
+    void* take_result(std::size_t number, const py::object& array, const Taken& taken) const;
+
+    Network core_;
+    std::vector<Look> looks_;  // of all values
+    std::vector<int> inputs_;
+    std::vector<std::string> names_;  // of inputs
+    std::vector<int> results_;
+    std::vector<py::array> constants_;
+};
+
+// To add methods to; made before all that do.
+inline py::class_<PyNetwork> network_type(const py::module_& module) {
+    return py::class_<PyNetwork>(module.attr("Network"));
+}
+
+// The values of a step that is being made, by the names of the primitive's arguments. Each returns
+// the number, which Addresses takes. Errors are sentences that begin with the step and the name.
+class StepValues {
+public:
+    // `values` are numbers; -1 or nothing where there is none.
+    StepValues(PyNetwork& network, const char* kind, const std::string& label, py::dict values);
+
+    // Dense, of this type, shape and form.
+    int operand(const char* name, const Expected& expected);
+    int optional(const char* name, const Expected& expected) {
+        return number(name) < 0 ? -1 : operand(name, expected);
+    }
+    // It may be one of the values `replaced`.
+    int result(const char* name, const Expected& expected,
+               std::initializer_list<int> replaced = {});
+
+    int number(const char* name) const;
+    // Of a value that is there.
+    const NetworkTensor& tensor(const char* name) const;
+    const py::object& packed_as(const char* name) const { return network_.packed_as(number(name)); }
+    [[noreturn]] void refuse(const std::string& sentence) const;
+
+    // A step that writes no element is none.
+    template <class Run>
+    void add(Run run) {
+        require_all_used();
+        if (writes_nothing()) return;
+        step_.run = std::move(run);
+        network_.add(std::move(step_));
+    }
+
+private:
+    int take(const char* name, const Expected& expected);
+    void require_all_used() const;
+    bool writes_nothing() const;
+
+    PyNetwork& network_;
+    py::dict values_;
+    NetworkStep step_;
+};
+
+}  // namespace dlprim::bindings

@@ -1,0 +1,121 @@
+// Steps that are no primitive of their own: copies, rows of tables, and what only Python can run.
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pybind11/stl.h>
+
+#include "bindings/graph/network.h"
+#include "bindings/register.h"
+#include "graph/copy_step.h"
+#include "graph/gather_step.h"
+
+namespace dlprim::bindings {
+namespace {
+
+void add_copy(PyNetwork& network, int src, int dst, const std::string& label) {
+    network.add(copy_step(network.core(), src, dst, label));
+}
+
+void add_gather(PyNetwork& network, int table, int indices, int dst, const std::string& label) {
+    network.add(
+        gather_step(network.core(), {.table = table, .indices = indices, .dst = dst}, label));
+}
+
+// What a value of a call is to Python.
+struct CalledValue {
+    int value;
+    NetworkTensor tensor;
+    py::dtype dtype;
+};
+
+// A function of arrays that returns an array, or several. It gets copies of values, because it may
+// keep what it gets for longer than a run has its memory.
+class PythonCall {
+public:
+    PythonCall(py::function function, std::vector<CalledValue> inputs,
+               std::vector<CalledValue> outputs, std::string label)
+        : function_(std::move(function)),
+          inputs_(std::move(inputs)),
+          outputs_(std::move(outputs)),
+          label_(std::move(label)) {}
+
+    void run(const Addresses& at) const {
+        py::tuple arguments(inputs_.size());
+        for (std::size_t i = 0; i < inputs_.size(); ++i) {
+            arguments[i] = array_on(inputs_[i], at).attr("copy")("C");
+        }
+        const py::object result = function_(*arguments);
+        const py::tuple results =
+            py::isinstance<py::tuple>(result) || py::isinstance<py::list>(result)
+                ? py::tuple(result)
+                : py::make_tuple(result);
+        if (results.size() != outputs_.size()) {
+            refuse("returned " + std::to_string(results.size()) + " arrays, expected " +
+                   std::to_string(outputs_.size()));
+        }
+        for (std::size_t i = 0; i < outputs_.size(); ++i) copy(results[i], outputs_[i], at);
+    }
+
+private:
+    // Without an owner: it must not outlive the run.
+    static py::array array_on(const CalledValue& it, const Addresses& at) {
+        return {it.dtype, it.tensor.shape, it.tensor.strides, at[it.value].data, py::none()};
+    }
+
+    void copy(const py::object& from, const CalledValue& to, const Addresses& at) const {
+        const py::object made = py::module_::import("numpy").attr("asarray")(from);
+        const auto array = py::reinterpret_borrow<py::array>(made);
+        if (!array.dtype().equal(to.dtype) || !has_shape(array, to.tensor.shape)) {
+            refuse("returned " + std::string(py::str(array.dtype())) + " " +
+                   std::string(py::str(array.attr("shape"))) + ", expected " +
+                   to.tensor.described());
+        }
+        py::module_::import("numpy").attr("copyto")(array_on(to, at), array);
+    }
+
+    [[noreturn]] void refuse(const std::string& sentence) const {
+        throw py::value_error("the function of step " + label_ + " " + sentence);
+    }
+
+    py::function function_;
+    std::vector<CalledValue> inputs_;
+    std::vector<CalledValue> outputs_;
+    std::string label_;
+};
+
+void add_call(PyNetwork& network, const py::function& function, const std::vector<int>& inputs,
+              const std::vector<int>& outputs, const std::string& label) {
+    const auto called = [&](const std::vector<int>& values) {
+        std::vector<CalledValue> made;
+        for (const int it : values)
+            made.push_back({it, network.core().tensor(it), network.dtype(it)});
+        return made;
+    };
+    const std::string named = network.label_or_number(label);
+    // Made and destroyed with the GIL; copies of the step share it.
+    const std::shared_ptr<const PythonCall> call(
+        new PythonCall(function, called(inputs), called(outputs), named));
+    network.add({.kind = "call",
+                 .label = named,
+                 .reads = inputs,
+                 .writes = outputs,
+                 .run = [call](const Addresses& at) {
+                     const py::gil_scoped_acquire with_gil;
+                     call->run(at);
+                 }});
+}
+
+}  // namespace
+
+void register_network_steps(py::module_& module) {
+    network_type(module)
+        .def("copy", &add_copy, py::arg("src"), py::arg("dst"), py::arg("label") = "")
+        .def("gather", &add_gather, py::arg("table"), py::arg("indices"), py::arg("dst"),
+             py::arg("label") = "")
+        .def("call", &add_call, py::arg("function"), py::arg("inputs"), py::arg("outputs"),
+             py::arg("label") = "");
+}
+
+}  // namespace dlprim::bindings

@@ -1,0 +1,123 @@
+#include "graph/buffer_plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+
+#include "primitives/tensor/partition.h"
+
+namespace dlprim {
+namespace {
+
+using Order = std::vector<std::size_t>;
+
+// The smallest gap that is large enough between the buffers that are needed at the same time, or
+// else the place behind the last of them. `placed` is in the order of offsets.
+std::int64_t place_for(std::size_t buffer, const Order& placed,
+                       const std::vector<Lifetime>& buffers, const BufferPlan& plan) {
+    const std::int64_t bytes = aligned(buffers[buffer].bytes);
+    std::int64_t best = -1;
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    std::int64_t end = 0;
+    for (const std::size_t other : placed) {
+        if (!buffers[other].overlaps(buffers[buffer])) continue;
+        const std::int64_t gap = plan.offsets[other] - end;
+        if (gap >= bytes && gap < least) {
+            best = end;
+            least = gap;
+        }
+        end = std::max(end, plan.offsets[other] + aligned(buffers[other].bytes));
+    }
+    return best >= 0 ? best : end;
+}
+
+BufferPlan placed_in(const Order& order, const std::vector<Lifetime>& buffers) {
+    BufferPlan plan{.offsets = std::vector<std::int64_t>(buffers.size(), 0)};
+    Order placed;
+    for (const std::size_t buffer : order) {
+        const std::int64_t offset = place_for(buffer, placed, buffers, plan);
+        plan.offsets[buffer] = offset;
+        plan.bytes = std::max(plan.bytes, offset + aligned(buffers[buffer].bytes));
+        const auto behind =
+            std::upper_bound(placed.begin(), placed.end(), offset,
+                             [&](std::int64_t it, std::size_t p) { return it < plan.offsets[p]; });
+        placed.insert(behind, buffer);
+    }
+    return plan;
+}
+
+// The largest first.
+template <class Size>
+Order ordered_by(Order order, const Size& size) {
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return size(a) > size(b); });
+    return order;
+}
+
+[[noreturn]] void refuse(const std::string& sentence) {
+    throw std::logic_error("the buffer plan is wrong: " + sentence);
+}
+
+}  // namespace
+
+// No one order is the best for all networks, and to try a few takes less than to compile one step.
+BufferPlan plan_buffers(const std::vector<Lifetime>& buffers) {
+    Order all(buffers.size());
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    std::erase_if(all, [&](std::size_t i) { return !buffers[i].is_needed(); });
+    const auto bytes = [&](std::size_t i) { return buffers[i].bytes; };
+    const auto steps = [&](std::size_t i) { return buffers[i].last - buffers[i].first + 1; };
+    const std::int64_t least = largest_live_set(buffers);
+    BufferPlan best = placed_in(ordered_by(all, bytes), buffers);
+    const auto improve = [&](const Order& order) {
+        if (best.bytes == least) return;
+        BufferPlan plan = placed_in(order, buffers);
+        if (plan.bytes < best.bytes) best = std::move(plan);
+    };
+    improve(ordered_by(all, [&](std::size_t i) { return bytes(i) * steps(i); }));
+    improve(ordered_by(ordered_by(all, bytes), steps));
+    improve(ordered_by(all, [&](std::size_t i) { return -buffers[i].first; }));
+    return best;
+}
+
+std::int64_t largest_live_set(const std::vector<Lifetime>& buffers) {
+    struct Change {
+        std::int64_t step;
+        std::int64_t bytes;
+    };
+    std::vector<Change> changes;
+    for (const Lifetime& it : buffers) {
+        if (!it.is_needed()) continue;
+        changes.push_back({it.first, aligned(it.bytes)});
+        changes.push_back({it.last + 1, -aligned(it.bytes)});
+    }
+    std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
+        return a.step != b.step ? a.step < b.step : a.bytes < b.bytes;
+    });
+    std::int64_t live = 0, most = 0;
+    for (const Change& it : changes) most = std::max(most, live += it.bytes);
+    return most;
+}
+
+void require_valid(const BufferPlan& plan, const std::vector<Lifetime>& buffers) {
+    if (plan.offsets.size() != buffers.size()) refuse("it is of other buffers");
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+        if (!buffers[i].is_needed()) continue;
+        const std::int64_t begin = plan.offsets[i], end = begin + buffers[i].bytes;
+        if (begin < 0 || end > plan.bytes || begin % kCacheLineBytes != 0) {
+            refuse("buffer " + std::to_string(i) + " is at " + std::to_string(begin));
+        }
+        for (std::size_t j = 0; j < i; ++j) {
+            const Lifetime& other = buffers[j];
+            const bool shares = begin < plan.offsets[j] + other.bytes && plan.offsets[j] < end;
+            if (other.is_needed() && other.overlaps(buffers[i]) && shares) {
+                refuse("buffers " + std::to_string(j) + " and " + std::to_string(i) +
+                       " are needed at the same time and share memory");
+            }
+        }
+    }
+}
+
+}  // namespace dlprim

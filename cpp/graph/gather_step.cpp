@@ -1,0 +1,77 @@
+#include "graph/gather_step.h"
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "graph/network.h"
+#include "primitives/layers/embedding.h"
+#include "primitives/tensor/workspace.h"
+
+namespace dlprim {
+namespace {
+
+struct Gathering {
+    GatheredValues values;
+    std::int64_t rows = 0;       // of the table
+    std::int64_t row_bytes = 0;  // of one
+    std::int64_t count = 0;      // of indices
+    std::shared_ptr<WorkspacePool> workspaces = WorkspacePool::shared();
+
+    template <class Index>
+    void run(const Addresses& at) const {
+        const auto bytes = static_cast<std::int64_t>(sizeof(std::int64_t));
+        const WorkspacePool::Lease own(*workspaces, count * bytes);
+        auto* const places = reinterpret_cast<std::int64_t*>(own.data());
+        const Index* const given = at[values.indices];
+        for (std::int64_t i = 0; i < count; ++i) {
+            const std::int64_t index = given[i];
+            if (index < -rows || index >= rows) {
+                throw std::out_of_range("index " + std::to_string(index) + " is outside of " +
+                                        std::to_string(rows) + " rows");
+            }
+            places[i] = index < 0 ? index + rows : index;
+        }
+        gather_rows(places, count, at[values.table], row_bytes, at[values.dst]);
+    }
+};
+
+}  // namespace
+
+NetworkStep gather_step(const Network& network, const GatheredValues& values, std::string label) {
+    const NetworkTensor &table = network.tensor(values.table),
+                        &indices = network.tensor(values.indices),
+                        &dst = network.tensor(values.dst);
+    std::vector<std::int64_t> shape = indices.shape;
+    if (!table.shape.empty()) {
+        shape.insert(shape.end(), table.shape.begin() + 1, table.shape.end());
+    }
+    const bool is_wide = indices.dtype == "int64";
+    const bool fits = !table.shape.empty() && dst.shape == shape && dst.dtype == table.dtype &&
+                      (is_wide || indices.dtype == "int32") && table.is_dense() &&
+                      indices.is_dense() && dst.is_dense();
+    if (!fits) {
+        throw std::invalid_argument("a gather is of rows of " + table.described() + " at " +
+                                    indices.described() + " to " + dst.described() +
+                                    ", expected int32 or int64 indices, and a result of their "
+                                    "shape and a row's, all in C order");
+    }
+    const Gathering it{.values = values,
+                       .rows = table.shape[0],
+                       .row_bytes = table.shape[0] == 0 ? 0 : table.bytes() / table.shape[0],
+                       .count = indices.elements()};
+    NetworkStep step{.kind = "gather",
+                     .label = std::move(label),
+                     .reads = {values.table, values.indices},
+                     .writes = {values.dst}};
+    if (is_wide) {
+        step.run = [it](const Addresses& at) { it.run<std::int64_t>(at); };
+    } else {
+        step.run = [it](const Addresses& at) { it.run<std::int32_t>(at); };
+    }
+    return step;
+}
+
+}  // namespace dlprim

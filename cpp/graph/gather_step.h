@@ -1,0 +1,25 @@
+// Rows of a table by index, as embeddings are. Indices are data, so each run looks at all of them
+// before it reads a row.
+#pragma once
+
+#include <string>
+
+#include "graph/network_step.h"
+
+namespace dlprim {
+
+class Network;
+
+// Values: `dst` is (indices' shape..., row's shape...) of a table (rows, row's shape...), all
+// dense.
+struct GatheredValues {
+    int table = -1;
+    int indices = -1;  // int32 or int64, from -rows to rows - 1; those below 0 count from the end
+    int dst = -1;
+};
+
+// Throws std::invalid_argument for other shapes or types; the step throws std::out_of_range for
+// indices that the table does not have, before it writes.
+NetworkStep gather_step(const Network& network, const GatheredValues& values, std::string label);
+
+}  // namespace dlprim

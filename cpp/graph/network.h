@@ -1,0 +1,116 @@
+// A whole network as a list of steps on numbered values, run by one call. What is known before the
+// first run is decided before it: which values share memory, where each one is, and that no step
+// reads what nothing wrote. A run then takes one piece of memory from the pool that all primitives
+// share, writes down where every value is, and calls the steps in their order; so it allocates
+// nothing, and any number of threads may run one network at once, each in its own memory.
+//
+// Results are the same bits from run to run and for any number of threads, as those of every step
+// are.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/buffer_plan.h"
+#include "graph/network_step.h"
+#include "graph/network_tensor.h"
+#include "primitives/tensor/workspace.h"
+
+namespace dlprim {
+
+class Network {
+public:
+    // Each returns the number of a new value.
+    int input(NetworkTensor tensor);  // dense; run() takes them in the order of these calls
+    int constant(NetworkTensor tensor, const void* data);  // which stays where it is
+    int temporary(NetworkTensor tensor);                   // dense; in memory from the plan
+    // What starts `offset` bytes from the first element of a value, seen as another tensor. Throws
+    // std::invalid_argument where it reaches outside.
+    int view(int of, NetworkTensor tensor, std::int64_t offset);
+
+    int count() const { return static_cast<int>(values_.size()); }
+    // Throws std::invalid_argument for what is no number of a value.
+    const NetworkTensor& tensor(int value) const { return at(value).tensor; }
+    // Of a constant, else null.
+    const void* constant_data(int value) const;
+
+    // Throws std::invalid_argument where the step writes what is not to be written, or what it also
+    // reads, or reads what no step wrote.
+    void add(NetworkStep step);
+    std::size_t steps() const { return steps_.size(); }
+
+    // Makes the plan. No value or step is added after this. A value may be a result more than once,
+    // and any value may be one; one that a step has made lies in the array of the result from the
+    // start, all others are copied there at the end.
+    void finish(const std::vector<int>& results);
+    bool is_finished() const { return is_finished_; }
+
+    // First elements of dense arrays; no result shares memory with an input, a constant or another
+    // result.
+    struct Arrays {
+        const std::vector<const void*>& inputs;
+        const std::vector<void*>& results;
+    };
+    void run(const Arrays& arrays) const;
+
+    // Runs, and says how many seconds each step took.
+    struct StepTime {
+        std::string kind = {};
+        std::string label = {};
+        double seconds = 0;
+    };
+    std::vector<StepTime> profile(const Arrays& arrays) const;
+
+    // Of temporaries that are no results: in the plan, and in the fullest step.
+    std::int64_t planned_bytes() const { return plan_.bytes; }
+    std::int64_t live_bytes() const { return largest_live_set(lifetimes_); }
+    std::string described() const;
+
+private:
+    enum class Kind : std::uint8_t { input, constant, temporary, result };
+
+    struct Value {
+        NetworkTensor tensor = {};
+        Kind kind = Kind::temporary;
+        int root = -1;             // itself, unless it is a view
+        std::int64_t offset = 0;   // bytes from the root's first element
+        std::int64_t number = -1;  // among inputs, or among results
+        char* data = nullptr;      // of a constant
+        bool is_written = false;   // of a root
+    };
+
+    // Where a value is, from one of the bases of a run.
+    struct Place {
+        std::size_t base = 0;
+        std::int64_t offset = 0;
+    };
+
+    const Value& at(int value) const;
+    Value& root_of(int value) {
+        return values_[static_cast<std::size_t>(values_[static_cast<std::size_t>(value)].root)];
+    }
+    int add_value(Value value);
+    void require_open() const;
+    void require_sound(const NetworkStep& step) const;
+    void add_result(std::int64_t number, int value);
+    void make_plan();
+    Place place_of(const Value& value) const;
+    // Calls `each` with the step and the addresses of all values.
+    template <class Each>
+    void run_steps(const Arrays& arrays, const Each& each) const;
+
+    std::vector<Value> values_ = {};
+    std::vector<NetworkStep> steps_ = {};
+    std::int64_t inputs_ = 0;
+    std::int64_t results_ = 0;
+    bool is_finished_ = false;
+    std::vector<Lifetime> lifetimes_ = {};  // of all values; views and what has memory have none
+    BufferPlan plan_ = {};
+    std::vector<Place> places_ = {};
+    std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
+};
+
+}  // namespace dlprim

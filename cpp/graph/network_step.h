@@ -1,0 +1,39 @@
+// What a network runs one after the other: a step says which values it reads and writes, which is
+// all that a plan of memory has to know, and runs on their addresses. Any kind of work becomes a
+// step by being wrapped in a function, so that a new kind touches nothing here.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace dlprim {
+
+// First element of a value, as a pointer to whatever type its elements have in C++.
+struct Address {
+    char* data = nullptr;
+
+    template <class T>
+    operator T*() const {
+        return reinterpret_cast<T*>(data);
+    }
+};
+
+// Of the values of a run, by their numbers; null for -1.
+struct Addresses {
+    char* const* of_values = nullptr;
+
+    Address operator[](int value) const { return {value < 0 ? nullptr : of_values[value]}; }
+};
+
+struct NetworkStep {
+    std::string kind = {};   // "conv2d"
+    std::string label = {};  // whose it is, in what a user reads
+    std::vector<int> reads = {};
+    std::vector<int> writes = {};
+    std::vector<int> replaced = {};  // of those that are read: what may be written, too
+    // May be called by several threads at once.
+    std::function<void(const Addresses&)> run = {};
+};
+
+}  // namespace dlprim

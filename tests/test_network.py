@@ -1,0 +1,87 @@
+"""Whole networks in the compiled core: steps on values, one call, memory shared by lifetime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+import dlprim
+
+core = dlprim._core
+RNG = np.random.default_rng(5)
+FLOATS = np.dtype(np.float32)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape, np.float32)
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = dlprim.num_threads()
+    dlprim.set_num_threads(count)
+    try:
+        yield
+    finally:
+        dlprim.set_num_threads(before)
+
+
+def formula(text: str, *arrays: np.ndarray) -> Any:
+    return core.Formula(core.Definition(text), list(arrays), {}, {}, "float32")
+
+
+def added(network: core.Network, text: str, *values: int, shapes: list[Any]) -> int:
+    """What a formula makes of values, as a new temporary."""
+    compiled = formula(text, *(np.empty(shape, np.float32) for shape in shapes))
+    ((_, dtype, shape, _),) = compiled.results()
+    made = network.temporary(shape, dtype)
+    network.formula(compiled, list(values), [made])
+    return made
+
+
+class SmallConvNet:
+    """Two convolutions, one with a residual and one with relu, between plain images."""
+
+    def __init__(self) -> None:
+        self.shape, filters = (2, 3, 12, 12), (16, 3, 3, 3)
+        self.first = dlprim.Conv2d(self.shape, filters, padding=1, bias=True, activation="relu")
+        self.second = dlprim.Conv2d((2, 16, 12, 12), (16, 16, 3, 3), padding=1)
+        self.w1, self.w2, self.bias = normal(*filters), normal(16, 16, 3, 3), normal(16)
+
+    def network(self) -> core.Network:
+        network, first, second = core.Network(), self.first._core, self.second._core
+        x = network.input(self.shape, FLOATS, "x")
+        weights = [
+            network.constant(conv.pack_weights(w))
+            for conv, w in ((self.first, self.w1), (self.second, self.w2))
+        ]
+        src = network.temporary(first.shapes["src"], FLOATS)
+        network.pack(first, "src", x, src)
+        hidden = network.temporary(first.shapes["dst"], FLOATS)
+        bias = network.constant(self.bias)
+        network.conv2d(first, "first", src=src, weights=weights[0], bias=bias, dst=hidden)
+        dst = network.temporary(second.shapes["dst"], FLOATS)
+        network.conv2d(second, "second", src=hidden, weights=weights[1], residual=hidden, dst=dst)
+        y = network.temporary((2, 16, 12, 12), FLOATS)
+        network.unpack(second, "dst", dst, y, "plain again")
+        network.finish([y])
+        return network
+
+    def expected(self, x: np.ndarray) -> np.ndarray:
+        hidden = dlprim.conv2d(x, self.w1, self.bias, padding=1, activation="relu")
+        return dlprim.conv2d(hidden, self.w2, padding=1) + hidden
+
+
+def test_a_convolution_network() -> None:
+    small = SmallConvNet()
+    network = small.network()
+    for _ in range(3):
+        x = normal(*small.shape)
+        (y,) = network.run([x])
+        np.testing.assert_allclose(y, small.expected(x), 1e-4, 1e-4)
+    assert 0 < network.live_bytes <= network.peak_bytes
+    assert "second: conv2d(" in network.describe()
+    assert [label for _, label, _ in network.profile([x])][-1] == "plain again"
