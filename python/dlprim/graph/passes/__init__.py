@@ -32,6 +32,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     fold_epilogues,
     join_maps_of_one,
     recognise_activations,
+    join_moves,
     fold_epilogues,
     recognise_rms_norm,
     fold_norm_weights,
