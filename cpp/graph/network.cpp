@@ -117,6 +117,9 @@ void Network::require_sound(const NetworkStep& step) const {
 void Network::add(NetworkStep step) {
     require_open();
     require_sound(step);
+    const bool does_nothing = std::all_of(step.writes.begin(), step.writes.end(),
+                                          [&](int value) { return tensor(value).elements() == 0; });
+    if (does_nothing) return;
     for (const int written : step.writes) root_of(written).is_written = true;
     steps_.push_back(std::move(step));
 }
@@ -215,6 +218,8 @@ void Network::run_steps(const Arrays& arrays, const Each& each) const {
             each(step, at);
         } catch (const std::out_of_range& error) {
             throw std::out_of_range("in " + name_of(step) + ": " + error.what());
+        } catch (const std::invalid_argument& error) {
+            throw std::invalid_argument("in " + name_of(step) + ": " + error.what());
         }
     }
 }

@@ -37,8 +37,8 @@ public:
     // Of a constant, else null.
     const void* constant_data(int value) const;
 
-    // Throws std::invalid_argument where the step writes what is not to be written, or what it also
-    // reads, or reads what no step wrote.
+    // A step that writes no element is left out. Throws std::invalid_argument where the step writes
+    // what is not to be written, or what it also reads, or reads what no step wrote.
     void add(NetworkStep step);
     std::size_t steps() const { return steps_.size(); }
 

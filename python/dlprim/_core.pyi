@@ -133,6 +133,32 @@ class Network:
     def formula(
         self, formula: Formula, parameters: Sequence[int], results: Sequence[int], label: str = ""
     ) -> None: ...
+    def rows(
+        self,
+        program: RowProgram,
+        dtype: str,
+        extents: tuple[int, int],
+        operands: Sequence[float],
+        label: str = "",
+    ) -> None: ...
+    def rnn(
+        self,
+        rnn: Rnn,
+        label: str = "",
+        *,
+        src: int,
+        h_0: int = -1,
+        c_0: int = -1,
+        lengths: int = -1,
+        packed_w_ih: int,
+        packed_w_hh: int,
+        packed_bias: int,
+        dst: int,
+        h_n: int,
+        c_n: int = -1,
+    ) -> None: ...
+    def pool(self, pooling: Pooling, src: int, dst: int, label: str = "") -> None: ...
+    def resample(self, resampling: Resampling, src: int, dst: int, label: str = "") -> None: ...
     def pack(self, of: _Formed, form: str, src: int, dst: int, label: str = "") -> None: ...
     def unpack(self, of: _Formed, form: str, src: int, dst: int, label: str = "") -> None: ...
     def copy(self, src: int, dst: int, label: str = "") -> None: ...

@@ -275,11 +275,6 @@ void StepValues::require_all_used() const {
     refuse("it was given " + text_of(values_) + ", of which it does not take all");
 }
 
-bool StepValues::writes_nothing() const {
-    return std::all_of(step_.writes.begin(), step_.writes.end(),
-                       [&](int value) { return network_.core().tensor(value).elements() == 0; });
-}
-
 void register_network(py::module_& module) {
     py::class_<PyNetwork>(module, "Network")
         .def(py::init<>())

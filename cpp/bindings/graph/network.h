@@ -89,17 +89,21 @@ public:
     int result(const char* name, const Expected& expected,
                std::initializer_list<int> replaced = {});
 
+    // What is checked elsewhere.
+    int read(const char* name) {
+        step_.reads.push_back(number(name));
+        return step_.reads.back();
+    }
+
     int number(const char* name) const;
     // Of a value that is there.
     const NetworkTensor& tensor(const char* name) const;
     const py::object& packed_as(const char* name) const { return network_.packed_as(number(name)); }
     [[noreturn]] void refuse(const std::string& sentence) const;
 
-    // A step that writes no element is none.
     template <class Run>
     void add(Run run) {
         require_all_used();
-        if (writes_nothing()) return;
         step_.run = std::move(run);
         network_.add(std::move(step_));
     }
@@ -107,7 +111,6 @@ public:
 private:
     int take(const char* name, const Expected& expected);
     void require_all_used() const;
-    bool writes_nothing() const;
 
     PyNetwork& network_;
     py::dict values_;

@@ -190,6 +190,9 @@ public:
     }
 
     const Shape& dst_shape() const { return dst_.shape(); }
+    const Form& src() const { return src_; }
+    const Form& dst() const { return dst_; }
+    const Resampling& pass() const { return forward_; }
 
 private:
     static PyActivations validated(const Pooling& pooling, const PyActivations& src) {
@@ -231,6 +234,9 @@ public:
     }
 
     const Shape& dst_shape() const { return dst_.shape(); }
+    const Form& src() const { return src_; }
+    const Form& dst() const { return dst_; }
+    const Resampling& pass() const { return resampling_; }
 
 private:
     static PyActivations resized(const Windows& windows, const PyActivations& src) {
@@ -241,6 +247,19 @@ private:
     Form src_;
     Form dst_;
 };
+
+// forward() as a step of a network, without indices.
+template <class Bound>
+void add_resampling(PyNetwork& network, const Bound& of, int src, int dst,
+                    const std::string& label) {
+    const py::dict values(py::arg("src") = src, py::arg("dst") = dst);
+    StepValues step(network, "resample", label, values);
+    step.operand("src", of.src());
+    step.result("dst", of.dst());
+    step.add([src, dst, &pass = of.pass()](const Addresses& at) {
+        pass({.src = at[src], .dst = at[dst]});
+    });
+}
 
 }  // namespace
 
@@ -264,6 +283,11 @@ void register_activation_layers(py::module_& module) {
         .def("forward", &PyResampling::forward)
         .def_property_readonly("dst_shape",
                                [](const PyResampling& it) { return tuple_of(it.dst_shape()); });
+    network_type(module)
+        .def("pool", &add_resampling<PyPooling>, py::keep_alive<1, 2>(), py::arg("pooling"),
+             py::arg("src"), py::arg("dst"), py::arg("label") = "")
+        .def("resample", &add_resampling<PyResampling>, py::keep_alive<1, 2>(),
+             py::arg("resampling"), py::arg("src"), py::arg("dst"), py::arg("label") = "");
 }
 
 }  // namespace dlprim::bindings

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -13,13 +14,47 @@
 #include <utility>
 #include <vector>
 
+#include <pybind11/stl.h>
+
 #include "bindings/arrays/array.h"
 #include "bindings/arrays/form.h"
+#include "bindings/graph/network.h"
 #include "bindings/register.h"
 #include "primitives/programs/row_tasks.h"
 
 namespace dlprim::bindings {
 namespace {
+
+struct RowExtents {
+    std::int64_t rows = 0;
+    std::int64_t columns = 0;
+};
+
+// Of a network.
+struct RowStep {
+    std::shared_ptr<const RowKernel> kernel;
+    RowArgs args;
+    std::array<float, kMostRowOperands> numbers{};
+    std::array<int, kMostRowOperands> values{};
+
+    void run(const Addresses& at) const {
+        RowArgs of_run = args;
+        for (std::size_t i = 0; i < kernel->spec().operands.size(); ++i) {
+            const RowOperand& it = kernel->spec().operands[i];
+            RowArgs::Operand& operand = of_run.operands.at(i);
+            if (it.shape == RowShape::scalar) {
+                operand.data = const_cast<float*>(&numbers.at(i));
+                continue;
+            }
+            operand.data = at[values.at(i)];
+            if (it.written && it.shape == RowShape::column) {
+                std::memset(operand.data, 0,
+                            static_cast<std::size_t>(args.columns * size_of(it.dtype)));
+            }
+        }
+        run_rows(*kernel, of_run);
+    }
+};
 
 class RowProgram {
 public:
@@ -51,6 +86,35 @@ public:
             it = {const_cast<void*>(array.data()), width * size_of(expected[i].dtype)};
         }
         run_released(kernel, args);
+    }
+
+    // run() as a step of a network, on values; what it adds up of columns begins with zeros.
+    void add_to(PyNetwork& network, const std::string& dtype, const RowExtents& extents,
+                const py::sequence& operands, const std::string& label) const {
+        const std::shared_ptr<const RowKernel> kernel =
+            row_kernel(row_program(name_, parse_dtype(dtype)));
+        const std::vector<RowOperand>& expected = kernel->spec().operands;
+        if (operands.size() != expected.size()) {
+            throw py::type_error(name_ + " was given " + std::to_string(operands.size()) +
+                                 " operands, expected " + std::to_string(expected.size()));
+        }
+        NetworkStep step{.kind = name_, .label = label};
+        RowStep made{.kernel = kernel, .args = {.rows = extents.rows, .columns = extents.columns}};
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+            if (expected[i].shape == RowShape::scalar) {
+                made.numbers.at(i) = py::object(operands[i]).cast<float>();
+                continue;
+            }
+            const int value = py::object(operands[i]).cast<int>();
+            made.values.at(i) = value;
+            made.args.operands.at(i).stride =
+                checked_row(network.core().tensor(value), expected[i], extents);
+            (expected[i].written ? step.writes : step.reads).push_back(value);
+            // Elements may be written where they were read, one after the other.
+            if (expected[i].shape == RowShape::tensor) step.replaced.push_back(value);
+        }
+        step.run = [made](const Addresses& at) { made.run(at); };
+        network.add(std::move(step));
     }
 
     // What the program makes of the operands that it reads, along the last axis or of all elements
@@ -112,6 +176,22 @@ private:
         return *it;
     }
 
+    // The bytes from row to row of a value that fits its program.
+    std::int64_t checked_row(const NetworkTensor& tensor, const RowOperand& expected,
+                             const RowExtents& extents) const {
+        const std::int64_t width = expected.shape == RowShape::row ? 1 : extents.columns;
+        const std::int64_t rows = expected.shape == RowShape::column ? 1 : extents.rows;
+        const std::string type(name_of(expected.dtype));
+        const bool has_type =
+            tensor.dtype == type || (type == "bfloat16" && tensor.dtype == "uint16");
+        if (has_type && tensor.elements() == rows * width && tensor.is_dense()) {
+            return width * size_of(expected.dtype);
+        }
+        throw py::value_error("an operand of " + name_ + " is " + tensor.described() +
+                              ", expected " + std::to_string(rows * width) + " elements of " +
+                              type + " in C order");
+    }
+
     static void run_released(const RowKernel& kernel, const RowArgs& args) {
         const py::gil_scoped_release without_gil;
         run_rows(kernel, args);
@@ -167,6 +247,15 @@ void register_row_programs(py::module_& module) {
         .def("made", &RowProgram::made, py::arg("as_one_row"), py::arg("out").none(true))
         .def("run", &RowProgram::run, py::arg("dtype"), py::arg("rows"), py::arg("columns"),
              py::arg("operands"));
+    network_type(module).def(
+        "rows",
+        [](PyNetwork& network, const RowProgram& program, const std::string& dtype,
+           const std::pair<std::int64_t, std::int64_t>& extents, const py::sequence& operands,
+           const std::string& label) {
+            program.add_to(network, dtype, {extents.first, extents.second}, operands, label);
+        },
+        py::arg("program"), py::arg("dtype"), py::arg("extents"), py::arg("operands"),
+        py::arg("label") = "");
     module.def("row_program_names", row_program_names);
 }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include <pybind11/stl.h>
@@ -18,6 +19,15 @@ RnnCell parse_cell(const std::string& name) {
     return name == name_of(RnnCell::lstm) ? RnnCell::lstm : RnnCell::gru;
 }
 
+void require_lengths(const std::int64_t* lengths, const RnnShape& shape) {
+    for (std::int64_t n = 0; n < shape.N; ++n) {
+        if (lengths[n] >= 0 && lengths[n] <= shape.T) continue;
+        throw std::invalid_argument(
+            "lengths[" + std::to_string(n) + "] is " + std::to_string(lengths[n]) +
+            ", expected an integer from 0 to T = " + std::to_string(shape.T));
+    }
+}
+
 // Of an array that Python has copied for this call alone, so what was checked stays.
 const std::int64_t* lengths_in(const NamedCall& call, const RnnShape& shape) {
     const py::object array = call.at("lengths");
@@ -27,12 +37,7 @@ const std::int64_t* lengths_in(const NamedCall& call, const RnnShape& shape) {
         throw py::value_error("lengths has shape " + std::string(py::str(given.attr("shape"))) +
                               ", expected (" + std::to_string(shape.N) + ",)");
     }
-    for (std::int64_t n = 0; n < shape.N; ++n) {
-        if (given.data()[n] >= 0 && given.data()[n] <= shape.T) continue;
-        throw py::value_error("lengths[" + std::to_string(n) + "] is " +
-                              std::to_string(given.data()[n]) +
-                              ", expected an integer from 0 to T = " + std::to_string(shape.T));
-    }
+    require_lengths(given.data(), shape);
     return given.data();
 }
 
@@ -55,6 +60,35 @@ public:
             beside_gates(tensors.saved) = named.result(beside_gates_name());
         }
         return named.run([&] { rnn_.forward(tensors); });
+    }
+
+    // forward() as a step of a network, for inference.
+    void add_to(PyNetwork& network, const std::string& label, const py::kwargs& values) const {
+        StepValues step(network, "rnn", label, values);
+        const int src = step.operand("src", forms_["src"]);
+        const int h_0 = step.optional("h_0", forms_["h_0"]);
+        const int c_0 = is_lstm() ? step.optional("c_0", forms_["c_0"]) : -1;
+        const int lengths = lengths_value(step);
+        const int w_ih = step.operand("packed_w_ih", forms_["packed_w_ih"]);
+        const int w_hh = step.operand("packed_w_hh", forms_["packed_w_hh"]);
+        const int bias = step.operand("packed_bias", forms_["packed_bias"]);
+        const int dst = step.result("dst", forms_["dst"]);
+        const int h_n = step.result("h_n", forms_["h_n"]);
+        const int c_n = is_lstm() ? step.result("c_n", forms_["c_n"]) : -1;
+        step.add([=, this](const Addresses& at) {
+            if (lengths >= 0) require_lengths(at[lengths], rnn_.shape());
+            RnnForward tensors{.src = at[src],
+                               .h_0 = at[h_0],
+                               .c_0 = at[c_0],
+                               .lengths = at[lengths],
+                               .dst = at[dst],
+                               .h_n = at[h_n],
+                               .c_n = at[c_n]};
+            tensors.weights.w_ih = at[w_ih];
+            tensors.weights.w_hh = at[w_hh];
+            tensors.weights.bias = at[bias];
+            rnn_.forward(tensors);
+        });
     }
 
     py::dict backward(const py::dict& arrays) const {
@@ -116,6 +150,17 @@ private:
         tensors.lengths = lengths_in(named, rnn_.shape());
     }
 
+    int lengths_value(StepValues& step) const {
+        if (step.number("lengths") < 0) return -1;
+        const NetworkTensor& tensor = step.tensor("lengths");
+        if (tensor.dtype != "int64" || tensor.shape != Shape{rnn_.shape().N} ||
+            !tensor.is_dense()) {
+            step.refuse("lengths is " + tensor.described() + ", expected int64 (" +
+                        std::to_string(rnn_.shape().N) + ",)");
+        }
+        return step.read("lengths");
+    }
+
     // What is saved beside the gates.
     float*& beside_gates(RnnSaved& saved) const { return is_lstm() ? saved.cells : saved.hidden_n; }
     const char* beside_gates_name() const { return is_lstm() ? "cells" : "hidden_n"; }
@@ -155,6 +200,11 @@ void register_rnn(py::module_& module) {
         .def_property_readonly("flops", [](const PyRnn& rnn) { return rnn.core().shape().flops(); })
         .def_property_readonly("scratch_bytes", scratch_bytes);
     define_schedules(type, kRnnPasses, [](const Rnn&) { return kRnnPasses; });
+    network_type(module).def(
+        "rnn",
+        [](PyNetwork& network, const PyRnn& rnn, const std::string& label,
+           const py::kwargs& values) { rnn.add_to(network, label, values); },
+        py::keep_alive<1, 2>(), py::arg("rnn"), py::arg("label") = "");
 }
 
 }  // namespace dlprim::bindings

@@ -1,8 +1,8 @@
 """What a `map` node computes for every element, as a tree of tuples.
 
 ``("add", ("input", 0), ("number", 1.0))`` is the first operand plus one. The table has a row for
-each function: what NumPy computes, and how the notation of `dlprim.define` writes it, None where it
-has no such function.
+each function: what NumPy computes, and how it is written in the notation of `dlprim.define`, None
+where the row engine does not compute it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,15 @@ def _gelu(x: Array) -> Any:
 
 
 def _shifted(left: Array, right: Array, is_left: bool) -> Any:
-    """Bits shifted; by the width or more, none is left."""
-    bits = np.asarray(left).dtype.itemsize * 8
+    """Bits shifted; by the width or more none is left, to the right the sign; below 0 is more."""
+    dtype = np.asarray(left).dtype
+    bits = dtype.itemsize * 8
+    is_inside = (right >= 0) & (right < bits)
     shift = np.left_shift if is_left else np.right_shift
-    inside = np.minimum(right, bits - 1).astype(right.dtype)
-    return np.where(right < bits, shift(left, inside), 0).astype(np.asarray(left).dtype)
+    shifted = shift(left, np.where(is_inside, right, bits - 1).astype(dtype))
+    if not is_left and dtype.kind == "i":
+        return shifted
+    return np.where(is_inside, shifted, 0).astype(dtype)
 
 
 def _divided(a: Array, b: Array) -> Any:
@@ -65,27 +69,27 @@ class Function(NamedTuple):
 
 FUNCTIONS: dict[str, Function] = {
     "abs": Function(np.abs, "fabs({0})"),
-    "acos": Function(np.arccos, "acos({0})"),
-    "acosh": Function(np.arccosh, "acosh({0})"),
+    "acos": Function(np.arccos),
+    "acosh": Function(np.arccosh),
     "add": Function(np.add, "({0} + {1})"),
     "and": Function(np.logical_and, "({0} && {1})", True),
-    "asin": Function(np.arcsin, "asin({0})"),
-    "asinh": Function(np.arcsinh, "asinh({0})"),
-    "atan": Function(np.arctan, "atan({0})"),
-    "atanh": Function(np.arctanh, "atanh({0})"),
+    "asin": Function(np.arcsin),
+    "asinh": Function(np.arcsinh),
+    "atan": Function(np.arctan),
+    "atanh": Function(np.arctanh),
     "bitwise_and": Function(np.bitwise_and),
     "bitwise_not": Function(np.bitwise_not),
     "bitwise_or": Function(np.bitwise_or),
     "bitwise_xor": Function(np.bitwise_xor),
-    "ceil": Function(np.ceil, "ceil({0})"),
-    "cos": Function(np.cos, "cos({0})"),
-    "cosh": Function(np.cosh, "cosh({0})"),
+    "ceil": Function(np.ceil),
+    "cos": Function(np.cos),
+    "cosh": Function(np.cosh),
     "divide": Function(_divided, "({0} / {1})"),
     "equal": Function(np.equal, "({0} == {1})", True),
-    "erf": Function(_erf, "erf({0})"),
+    "erf": Function(_erf),
     "exp": Function(np.exp, "exp({0})"),
-    "floor": Function(np.floor, "floor({0})"),
-    "fmod": Function(np.fmod, "fmod({0}, {1})"),
+    "floor": Function(np.floor),
+    "fmod": Function(np.fmod),
     "gelu": Function(_gelu, "gelu({0})"),
     "gelu_tanh": Function(
         _gelu_tanh, "(0.5 * {0} * (1 + tanh(0.7978845608 * ({0} + 0.044715 * {0} * {0} * {0}))))"
@@ -108,18 +112,18 @@ FUNCTIONS: dict[str, Function] = {
     "reciprocal": Function(np.reciprocal, "(1 / {0})"),
     "relu": Function(lambda x: np.maximum(x, np.zeros((), x.dtype)), "relu({0})"),
     "remainder": Function(np.remainder),
-    "round": Function(np.rint, "rint({0})"),
+    "round": Function(np.rint),
     "shift_left": Function(lambda a, b: _shifted(a, b, True)),
     "shift_right": Function(lambda a, b: _shifted(a, b, False)),
     "sigmoid": Function(_sigmoid, "sigmoid({0})"),
     "sign": Function(np.sign),
-    "sin": Function(np.sin, "sin({0})"),
-    "sinh": Function(np.sinh, "sinh({0})"),
-    "softplus": Function(_softplus),
+    "sin": Function(np.sin),
+    "sinh": Function(np.sinh),
+    "softplus": Function(_softplus, "(max({0}, 0) + log(1 + exp(-fabs({0}))))"),
     "sqrt": Function(np.sqrt, "sqrt({0})"),
     "subtract": Function(np.subtract, "({0} - {1})"),
     "swish": Function(lambda x: x * _sigmoid(x), "({0} * sigmoid({0}))"),
-    "tan": Function(np.tan, "tan({0})"),
+    "tan": Function(np.tan),
     "tanh": Function(np.tanh, "tanh({0})"),
     "where": Function(np.where, "({0} ? {1} : {2})"),
     "xor": Function(np.logical_xor),
@@ -180,6 +184,11 @@ def inputs_of(expression: Expression) -> list[int]:
 def is_condition(expression: Expression) -> bool:
     """Whether what it computes is true or false."""
     return expression[0] in FUNCTIONS and FUNCTIONS[expression[0]].is_condition
+
+
+def is_written(expression: Expression) -> bool:
+    """Whether the notation has all functions of the expression."""
+    return all(FUNCTIONS[name].text is not None for name in functions_of(expression))
 
 
 def text_of(expression: Expression, operands: Sequence[str]) -> str | None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class RefusedError(ValueError):
@@ -38,12 +40,10 @@ class Operator(NamedTuple):
 OPERATORS: dict[tuple[str, str], list[Operator]] = {}
 
 
-def operator(
-    name: str, since: int = 1, domain: str = ""
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def operator(name: str, since: int = 1, domain: str = "") -> Callable[[_Function], _Function]:
     """Makes a function what an operator of this name does from this opset on."""
 
-    def named(function: Callable[..., Any]) -> Callable[..., Any]:
+    def named(function: _Function) -> _Function:
         parameters = inspect.signature(function).parameters.values()
         keywords = {it.name for it in parameters if it.kind is it.KEYWORD_ONLY}
         versions = OPERATORS.setdefault((domain, name), [])

@@ -22,20 +22,21 @@ from dlprim.graph.lowering.recurrent import lower_recurrent
 from dlprim.graph.lowering.windows import lower_pool
 
 LOWERS: dict[str, Lower] = {
+    "add_normalize": lower_normalize,
     "concat": lower_concat,
     "convolution": lower_convolution,
     "expand": lower_expand,
     "gather": lower_gather,
     "map": lower_map,
     "matmul": lower_matmul,
-    # "normalize": lower_normalize,
-    # "pool": lower_pool,
+    "normalize": lower_normalize,
+    "pool": lower_pool,
     "recurrent": lower_recurrent,
     "reduce": lower_reduce,
     "resample": lower_resample,
     "reshape": lower_reshape,
     "slice": lower_slice,
-    # "softmax": lower_softmax,
+    "softmax": lower_softmax,
     "transpose": lower_transpose,
 }
 

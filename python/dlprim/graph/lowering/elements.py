@@ -91,9 +91,10 @@ def _parameter(to: Lowering, value: Value | None, columns: int, default: int) ->
 
 
 def lower_normalize(to: Lowering, node: Node) -> bool:
-    """Layer norm or RMS norm as a row program."""
-    x, weight, bias = (*node.inputs, None, None)[:3]
-    assert x is not None
+    """Layer norm or RMS norm as a row program, of a sum where there are two arrays."""
+    summands = node.operands[: 2 if node.operator == "add_normalize" else 1]
+    x = summands[0]
+    weight, bias = (*node.inputs[len(summands) :], None, None)[:2]
     rows, columns = _rows_of(to, x, node.attributes["axes"])
     if not is_computed(x.dtype) or not rows or not columns:
         return False
@@ -105,9 +106,12 @@ def lower_normalize(to: Lowering, node: Node) -> bool:
     if scale is None or shift is None:
         return False
     name = "rms_norm" if is_rms else "layer_norm"
+    name = f"add_{name}" if len(summands) == 2 else name
     parameters = [scale] if is_rms else [scale, shift]
-    src, dst = to.number(to.dense(x)), to.number(to.result(node.output))
-    operands = [src, *parameters, float(node.attributes["epsilon"]), dst]
+    sources = [to.number(to.dense(it)) for it in summands]
+    # The sum stands in front of what is made of it.
+    results = [to.number(to.result(it)) for it in reversed(node.outputs)]
+    operands = [*sources, *parameters, float(node.attributes["epsilon"]), *results]
     label, extents = f"{name} {node.name}", (rows, columns)
     to.network.rows(_program(name), x.dtype.name, extents, operands, label)
     return True

@@ -1,7 +1,7 @@
 """From a graph to a network of the core: every value gets a place, every node steps.
 
 How a node becomes steps is said by a function for each operator; one that cannot do it says so,
-and the node runs as a call of NumPy.
+and the node runs as a call of Python, which explain() shows.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 from dlprim import _core
 from dlprim.graph.graph import Array, Graph, Node, Value
 from dlprim.graph.lowering.formulas import compiled, geometry_of
+from dlprim.graph.lowering.functions import computed
 from dlprim.graph.lowering.layouts import blocked_values
 from dlprim.graph.lowering.place import Place
-from dlprim.graph.operators import OPERATORS
 
 # Makes steps of a node, or says False and has made none.
 Lower = Callable[["Lowering", Node], bool]
@@ -168,22 +168,21 @@ class Lowering:
         return True
 
     def _call(self, node: Node) -> None:
-        """Runs the node's oracle."""
+        """Runs a function of Python."""
         present = [place for place, value in enumerate(node.inputs) if value is not None]
         inputs = [self.number(self.dense(value)) for value in node.operands]
         outputs = [self.number(self.result(value)) for value in node.outputs]
-        function = partial(
-            _computed, node.operator, dict(node.attributes), present, len(node.inputs)
-        )
+        what = (node.operator, dict(node.attributes))
+        function = partial(_called, what, present, len(node.inputs))
         self.calls.append(node)
         self.network.call(function, inputs, outputs, f"{node.operator} {node.name}")
 
 
-def _computed(
-    operator: str, attributes: dict[str, Any], present: list[int], count: int, *arrays: Array
+def _called(
+    node: tuple[str, dict[str, Any]], present: list[int], count: int, *arrays: Array
 ) -> list[Array]:
-    """The results of an operator by its oracle; inputs that are left out are None."""
+    """The results of an operator with its attributes; inputs that are left out are None."""
     operands: list[Array | None] = [None] * count
     for place, array in zip(present, arrays, strict=True):
         operands[place] = array
-    return OPERATORS[operator].compute(operands, attributes)
+    return computed(node[0], operands, node[1])

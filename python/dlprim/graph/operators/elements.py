@@ -140,6 +140,18 @@ def _compute_normalize(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return [converted(y, arrays[0].dtype)]
 
 
+def _infer_add_normalize(values: Values, attributes: Attributes) -> list[Result]:
+    """The normalised sum of the first two operands, and the sum."""
+    x = there(values[0])
+    return [(x.shape, x.dtype)] * 2
+
+
+def _compute_add_normalize(arrays: Arrays, attributes: Attributes) -> list[Any]:
+    x, residual, *parameters = arrays
+    total = converted(widened(x) + widened(residual), x.dtype)
+    return [*_compute_normalize([total, *parameters], attributes), total]
+
+
 def _compute_group_norm(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Of (N, C, ...), each group of channels of a sample by itself."""
     x, weight, bias = (None if array is None else widened(array) for array in arrays)
@@ -198,6 +210,7 @@ ELEMENTS = {
     "reduce": Operator("rows", _infer_reduce, _compute_reduce),
     "softmax": Operator("rows", _infer_alike, _compute_softmax),
     "normalize": Operator("rows", _infer_alike, _compute_normalize),
+    "add_normalize": Operator("rows", _infer_add_normalize, _compute_add_normalize),
     "group_norm": Operator("rows", _infer_alike, _compute_group_norm),
     "quantize": Operator("rows", _infer_quantize, _compute_quantize),
     "dequantize": Operator("rows", _infer_quantize, _compute_dequantize),

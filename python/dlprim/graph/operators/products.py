@@ -54,9 +54,16 @@ def _compute_matmul(arrays: Arrays, attributes: Attributes) -> list[Any]:
 
 
 def _infer_einsum(values: Values, attributes: Attributes) -> list[Result]:
-    arrays = [np.broadcast_to(np.zeros((), bool), there(value).shape) for value in values]
-    result = np.einsum(attributes["equation"], *arrays, optimize=True)
-    return [(result.shape, there(values[0]).dtype)]
+    """As numpy.einsum, of an equation with "->" but no "..."; extents of 1 are repeated."""
+    written, _, result = attributes["equation"].partition("->")
+    extents: dict[str, int] = {}
+    for term, value in zip(written.split(","), values, strict=True):
+        for letter, extent in zip(term, there(value).shape, strict=True):
+            known = extents.setdefault(letter, extent)
+            if 1 not in (known, extent) and known != extent:
+                raise ValueError(f"{letter} of {written} is both {known} and {extent}")
+            extents[letter] = known if extent == 1 else extent
+    return [(tuple(extents[letter] for letter in result), there(values[0]).dtype)]
 
 
 def _compute_einsum(arrays: Arrays, attributes: Attributes) -> list[Any]:

@@ -18,7 +18,7 @@ from dlprim.graph.passes.algebra import (
 from dlprim.graph.passes.attention import recognise_attention
 from dlprim.graph.passes.epilogues import fold_epilogues
 from dlprim.graph.passes.maps import join_maps, join_maps_of_one, recognise_activations
-from dlprim.graph.passes.norms import fold_norm_weights, recognise_rms_norm
+from dlprim.graph.passes.norms import fold_norm_weights, join_residuals, recognise_rms_norm
 from dlprim.graph.passes.precision import compute_in_8_bits
 
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
@@ -32,9 +32,12 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     fold_epilogues,
     join_maps_of_one,
     recognise_activations,
+    join_moves,
     fold_epilogues,
     recognise_rms_norm,
     fold_norm_weights,
+    # In front of maps, which would take the sums.
+    join_residuals,
     join_maps,
     fold_epilogues,
     recognise_attention,

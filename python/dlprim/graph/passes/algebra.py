@@ -115,12 +115,33 @@ def _moved(draft: Draft, node: Node) -> Sequence[Value] | None:
     return None if before is None else draft.emit("transpose", [x], node.name, axes=axes)
 
 
+def _mapped_inside(draft: Draft, node: Node) -> Sequence[Value] | None:
+    """A reshape in front of a map behind it, so that the map meets what made its operand."""
+    varying = [value for value in node.operands if value not in draft.constants]
+    before = draft.only_maker(varying[0], "reshape") if len(varying) == 1 else None
+    if before is None or varying[0].shape != node.output.shape:
+        return None
+    (x,) = before.operands
+    for value in node.operands:
+        is_row = value.shape[-1:] == x.shape[-1:] == node.output.shape[-1:]
+        if value in draft.constants and value.size != 1 and not (len(value.shape) == 1 and is_row):
+            return None
+    if any(value in draft.constants and len(value.shape) > len(x.shape) for value in node.operands):
+        return None
+    inputs = [x if value is varying[0] else value for value in node.operands]
+    (mapped,) = draft.emit("map", inputs, node.name, **node.attributes)
+    return draft.emit("reshape", [mapped], node.name, shape=node.output.shape)
+
+
 def join_moves(graph: Graph) -> Graph:
     """Makes one move of reshapes or transposes in a row, and none of what changes nothing."""
 
     def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
         if node.operator in ("reshape", "transpose"):
             return _moved(draft, node)
+        inside = _mapped_inside(draft, node) if node.operator == "map" else None
+        if inside is not None:
+            return inside
         is_same = node.operator == "map" and node.attributes["expression"] == ("input", 0)
         x = node.operands[0] if node.operands else None
         if is_same and x is not None and x.shape == node.output.shape:

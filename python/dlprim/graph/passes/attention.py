@@ -117,6 +117,15 @@ def _heads(draft: Draft, value: Value, name: str) -> Value:
     return value if shape == value.shape else draft.emit("reshape", [value], name, shape=shape)[0]
 
 
+def _is_causal(draft: Draft, mask: Value | None, shape: tuple[int, ...]) -> bool:
+    """Whether a known mask hides what comes behind each query, and nothing else."""
+    array = None if mask is None else draft.constants.get(mask)
+    if array is None or array.shape[-2:] != shape[-2:] or shape[-1] < 2:
+        return False
+    seen = np.tri(*shape[-2:], dtype=bool)
+    return bool(np.all(array[..., seen] == 0) and np.all(array[..., ~seen] <= -1e30))
+
+
 def recognise_attention(graph: Graph) -> Graph:
     """Makes one operator of a product, a softmax and a product, so that scores stay in caches."""
 
@@ -139,14 +148,15 @@ def recognise_attention(graph: Graph) -> Graph:
         if len(q.shape) != len(v.shape) or q.shape[:-2] != v.shape[:-2] != k.shape[:-2]:
             return None
         arrays = [_heads(draft, it, node.name) for it in (q, _swapped(draft, k, node.name), v)]
-        mask = scores.mask
+        is_causal = _is_causal(draft, scores.mask, scores.product.output.shape)
+        mask = None if is_causal else scores.mask
         inputs = [*arrays, mask] if mask is not None else arrays
         (result,) = draft.emit(
             "attention",
             inputs,
             node.name,
             scale=scores.scale * by_q * by_k,
-            causal=False,
+            causal=is_causal,
             softcap=0.0,
         )
         if result.shape == node.output.shape:

@@ -29,6 +29,7 @@ class Draft:
         self.makers: dict[Value, Node] = {}
         self._uses = graph.uses()
         self._stand_ins: dict[Value, Value] = {}
+        self._originals: dict[Node, Node] = {}
 
     def constant(self, array: Array, name: str) -> Value:
         """A new constant."""
@@ -60,6 +61,10 @@ class Draft:
             return None
         return self.maker(value, *operators)
 
+    def original(self, node: Node) -> Node:
+        """The node of the graph that a rule is shown with other inputs."""
+        return self._originals.get(node, node)
+
     def number(self, value: Value | None) -> float | None:
         """The only element of a constant, None for all else."""
         array = None if value is None else self.constants.get(value)
@@ -70,7 +75,9 @@ class Draft:
         for node in self._graph.nodes:
             inputs = tuple(it if it is None else self._stand_ins.get(it, it) for it in node.inputs)
             if inputs != node.inputs:
-                node = Node(node.operator, inputs, node.outputs, node.attributes, node.name)
+                shown = Node(node.operator, inputs, node.outputs, node.attributes, node.name)
+                self._originals[shown] = node
+                node = shown
             outputs = rule(self, node)
             if outputs is None:
                 self.keep(node)

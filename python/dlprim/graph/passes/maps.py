@@ -12,6 +12,8 @@ from dlprim.graph.expressions import (
     evaluate,
     functions_of,
     inputs_of,
+    is_condition,
+    is_written,
     operand,
     substituted,
 )
@@ -31,6 +33,18 @@ def length(expression: Expression) -> int:
     return 1 + sum(length(it) for it in expression[1:])
 
 
+def _fits(node: Node, before: Node) -> bool:
+    """Whether nothing is rounded between two maps: one type, or a condition about floats."""
+    types = {it.dtype for it in before.operands}
+    is_asked = is_condition(before.attributes["expression"]) and types == {node.output.dtype}
+    return node.output.dtype.kind in "fV" and (is_asked or before.output.dtype == node.output.dtype)
+
+
+def _both_computed(node: Node, before: Node) -> bool:
+    """Whether the engine computes both maps or none of them."""
+    return len({is_written(it.attributes["expression"]) for it in (node, before)}) == 1
+
+
 def _joined(draft: Draft, node: Node, is_single: bool) -> Sequence[Value] | None:
     """The node with what makes its operands written into its expression."""
     inputs: list[Value] = []
@@ -45,12 +59,8 @@ def _joined(draft: Draft, node: Node, is_single: bool) -> Sequence[Value] | None
 
     for place, value in enumerate(node.operands):
         before = draft.only_maker(value, "map")
-        if (
-            before is None
-            or reads.count(place) != 1
-            or before.output.dtype != node.output.dtype
-            or before.output.dtype.kind not in "fV"
-        ):
+        is_joined = before is not None and reads.count(place) == 1 and _fits(node, before)
+        if before is None or not is_joined or (not is_single and not _both_computed(node, before)):
             operands.append(placed(value))
             continue
         parts = [placed(it) for it in before.operands]

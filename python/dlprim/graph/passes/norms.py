@@ -10,6 +10,8 @@ from dlprim.graph.expressions import evaluate, inputs_of
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.passes.draft import Draft
 
+_SUMS = (("add", ("input", 0), ("input", 1)), ("add", ("input", 1), ("input", 0)))
+
 
 def _epsilon_of(node: Node) -> float | None:
     """eps where a map of one array is ``1 / sqrt(x + eps)``."""
@@ -83,5 +85,33 @@ def fold_norm_weights(graph: Graph) -> Graph:
                 inputs = [norm.inputs[0], scale, None]
                 return draft.emit("normalize", inputs, node.name, **norm.attributes)
         return None
+
+    return Draft(graph).apply(rule)
+
+
+def join_residuals(graph: Graph) -> Graph:
+    """Sums that are normalised, in one pass over memory with the norm."""
+    readers = graph.readers()
+    normalized: dict[Node, Value] = {}
+
+    def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
+        known = normalized.get(node) or normalized.get(draft.original(node))
+        if known is not None:
+            return [known]
+        is_sum = node.operator == "map" and node.attributes["expression"] in _SUMS
+        if not is_sum or any(it.shape != node.output.shape for it in node.operands):
+            return None
+        norms = [
+            it
+            for it in readers.get(draft.original(node).output, [])
+            if it.operator == "normalize" and set(it.operands[1:]) <= set(draft.constants)
+        ]
+        if len(norms) != 1 or {it.dtype for it in node.operands} != {node.output.dtype}:
+            return None
+        inputs = [*node.operands, *norms[0].inputs[1:]]
+        name = norms[0].name
+        y, total = draft.emit("add_normalize", inputs, name, **norms[0].attributes)
+        normalized[norms[0]] = y
+        return [total]
 
     return Draft(graph).apply(rule)
