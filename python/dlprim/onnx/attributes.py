@@ -5,22 +5,33 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from types import UnionType
+from typing import Any, NamedTuple, get_args
 
+from dlprim.graph.graph import Array
 from dlprim.onnx.proto import Folders, array_of
 from dlprim.onnx.registry import Operator, RefusedError
 
 # By AttributeProto.AttributeType: how annotations write it, and the field that holds it.
-_KINDS = {
-    1: ("float", "f"),
-    2: ("int", "i"),
-    3: ("str", "s"),
-    4: ("Array", "t"),
-    6: ("tuple[float, ...]", "floats"),
-    7: ("tuple[int, ...]", "ints"),
-    8: ("tuple[str, ...]", "strings"),
+_FIELDS: dict[int, tuple[Any, str]] = {
+    1: (float, "f"),
+    2: (int, "i"),
+    3: (str, "s"),
+    4: (Array, "t"),
+    6: (tuple[float, ...], "floats"),
+    7: (tuple[int, ...], "ints"),
+    8: (tuple[str, ...], "strings"),
 }
 _OTHERS = {5: "a graph", 9: "tensors", 10: "graphs", 11: "a sparse tensor", 13: "a type"}
+_WORDS = {
+    float: "a number",
+    int: "an integer",
+    str: "text",
+    Array: "a tensor",
+    tuple[float, ...]: "numbers",
+    tuple[int, ...]: "integers",
+    tuple[str, ...]: "texts",
+}
 
 
 class Signature(NamedTuple):
@@ -31,7 +42,7 @@ class Signature(NamedTuple):
     least, most : int
         Inputs; most is None where there is no limit.
     kinds : mapping
-        The annotation of every attribute.
+        The types that every attribute may have.
     required : frozenset of str
         Attributes without a default.
     asks_outputs : bool
@@ -40,7 +51,7 @@ class Signature(NamedTuple):
 
     least: int
     most: int | None
-    kinds: Mapping[str, str]
+    kinds: Mapping[str, tuple[Any, ...]]
     required: frozenset[str]
     asks_outputs: bool
 
@@ -48,7 +59,7 @@ class Signature(NamedTuple):
 @cache
 def signature_of(operator: Operator) -> Signature:
     """What the operator's function takes, behind the builder."""
-    _, *parameters = inspect.signature(operator.function).parameters.values()
+    _, *parameters = inspect.signature(operator.function, eval_str=True).parameters.values()
     inputs = [it for it in parameters if it.kind is it.POSITIONAL_OR_KEYWORD]
     keywords = {it.name: it for it in parameters if it.kind is it.KEYWORD_ONLY}
     has_more = any(it.kind is it.VAR_POSITIONAL for it in parameters)
@@ -56,7 +67,7 @@ def signature_of(operator: Operator) -> Signature:
     return Signature(
         sum(it.default is it.empty for it in inputs),
         None if has_more else len(inputs),
-        {name: str(it.annotation) for name, it in keywords.items()},
+        {name: _kinds(it.annotation) for name, it in keywords.items()},
         frozenset(name for name, it in keywords.items() if it.default is it.empty),
         asks_outputs,
     )
@@ -78,13 +89,22 @@ def attributes_of(
     for name, proto in protos.items():
         if name not in kinds:
             raise RefusedError(f"attribute '{name}' is not known, expected one of: {known}")
-        kind, field = _KINDS.get(proto.type, (_OTHERS.get(proto.type, "of no type"), ""))
-        if kind not in kinds[name].split(" | "):
-            raise RefusedError(f"attribute '{name}' is {kind}, expected {kinds[name]}")
+        kind, field = _FIELDS.get(proto.type, (None, ""))
+        if kind not in kinds[name]:
+            given = _WORDS[kind] if kind else _OTHERS.get(proto.type, "of no type")
+            raise RefusedError(f"attribute '{name}' is {given}, expected {_words(kinds[name])}")
         values[name] = _value_of(getattr(proto, field), name, folders)
     for name in sorted(signature_of(operator).required - set(values)):
-        raise RefusedError(f"attribute '{name}' is missing, expected {kinds[name]}")
+        raise RefusedError(f"attribute '{name}' is missing, expected {_words(kinds[name])}")
     return values
+
+
+def _kinds(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
+
+
+def _words(kinds: tuple[Any, ...]) -> str:
+    return " or ".join(_WORDS[kind] for kind in kinds if kind in _WORDS)
 
 
 def _value_of(value: Any, name: str, folders: Folders) -> Any:
