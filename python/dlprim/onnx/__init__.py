@@ -13,9 +13,11 @@ from typing import Any
 from dlprim.onnx.model import OnnxModel
 from dlprim.onnx.program import Port
 from dlprim.onnx.proto import Folders, ModelError, folders_of
+from dlprim.onnx.quantization import quantize
 from dlprim.onnx.reader import program_of
+from dlprim.onnx.source import Source
 
-__all__ = ["ModelError", "OnnxModel", "Port", "load"]
+__all__ = ["ModelError", "OnnxModel", "Port", "load", "quantize"]
 
 
 def load(model: str | os.PathLike[str] | bytes | Any) -> OnnxModel:
@@ -42,7 +44,8 @@ def load(model: str | os.PathLike[str] | bytes | Any) -> OnnxModel:
         model = path.read_bytes()
     proto = _parsed(model)
     try:
-        return OnnxModel(program_of(proto, folders))
+        program = program_of(proto, folders)
+        return OnnxModel(program, Source.of(proto, program, folders))
     except TypeError as error:  # protobuf gives bytes for what is no text
         raise ModelError(f"the file is damaged: names in it are no text ({error})") from error
 
