@@ -122,7 +122,7 @@ def _is_causal(draft: Draft, mask: Value | None, shape: tuple[int, ...]) -> bool
     array = None if mask is None else draft.constants.get(mask)
     if array is None or array.shape[-2:] != shape[-2:] or shape[-1] < 2:
         return False
-    seen = np.tri(*shape[-2:], dtype=bool)
+    seen = np.tri(shape[-2], shape[-1]) > 0
     return bool(np.all(array[..., seen] == 0) and np.all(array[..., ~seen] <= -1e30))
 
 

@@ -112,7 +112,7 @@ def activation_of(expression: Expression) -> str | None:
         "swish",
     }:
         return None
-    x = np.concatenate([np.linspace(-6, 6, 41), [-0.01, 0.01]])
+    x = np.concatenate([np.linspace(-6, 6, 41), [-1e3, -20, -0.01, 0.01, 20, 1e3]])
     with np.errstate(all="ignore"):
         found = np.broadcast_to(np.asarray(evaluate(expression, [x])), x.shape)
         for name in ACTIVATIONS:
