@@ -162,7 +162,7 @@ def where(builder: Builder, condition: Value, x: Value, y: Value) -> Value:
 
 def in_type(builder: Builder, x: Value, dtype: np.dtype[Any], rounding: tuple[int, str]) -> Value:
     """x in another type; saturate and round_mode matter for floats of 8 bits and fewer."""
-    is_narrow = dtype.itemsize == 1 and dtype.kind not in "biu"
+    is_narrow = dtype.itemsize == 1 and "float" in dtype.name
     if not is_narrow or x.dtype == dtype:
         return builder.cast(x, dtype)
     saturate, mode = rounding
