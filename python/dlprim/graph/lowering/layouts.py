@@ -78,12 +78,9 @@ def is_symmetric_pool(node: Node) -> bool:
 
 
 def is_pool_of_blocks(node: Node) -> bool:
-    """As `is_symmetric_pool`, and with the mean over what the primitive takes it over."""
-    attributes = node.attributes
-    if not is_symmetric_pool(node) or attributes["kernel"][0] * attributes["kernel"][1] > 256:
-        return False
-    is_padded = any(front for front, _ in attributes["padding"])
-    return attributes["function"] == "max" or not is_padded or attributes["counts_padding"]
+    """As `is_symmetric_pool`, of windows that the primitive has."""
+    kernel = node.attributes["kernel"]
+    return is_symmetric_pool(node) and kernel[0] * kernel[1] <= 256
 
 
 def is_global_mean(node: Node) -> bool:
