@@ -81,13 +81,7 @@ const void* Network::constant_data(int value) const {
 }
 
 void Network::require_sound(const NetworkStep& step) const {
-    for (const int read : step.reads) {
-        const Value& root = at(at(read).root);
-        if (root.kind == Kind::temporary && !root.is_written && root.tensor.elements() > 0) {
-            refuse(name_of(step) + " reads value " + std::to_string(read) +
-                   ", which no step before it has written");
-        }
-    }
+    for (const int read : step.reads) require_written(read, name_of(step));
     for (std::size_t i = 0; i < step.writes.size(); ++i) {
         const int written = step.writes[i];
         const Value& it = at(written);
@@ -124,16 +118,18 @@ void Network::add(NetworkStep step) {
     steps_.push_back(std::move(step));
 }
 
+void Network::require_written(int value, const std::string& reader) const {
+    const Value& root = at(at(value).root);
+    if (root.kind != Kind::temporary || root.is_written || root.tensor.elements() == 0) return;
+    refuse(reader + " reads value " + std::to_string(value) +
+           ", which no step before it has written");
+}
+
 void Network::add_result(std::int64_t number, int value) {
-    const Value& it = at(value);
-    Value& root = root_of(value);
-    if (root.kind == Kind::temporary && !root.is_written && it.tensor.elements() > 0) {
-        refuse("result " + std::to_string(number) + " is value " + std::to_string(value) +
-               ", which no step has written");
-    }
+    Value& it = values_[static_cast<std::size_t>(value)];
     if (it.root == value && it.kind == Kind::temporary) {
-        root.kind = Kind::result;
-        root.number = number;
+        it.kind = Kind::result;
+        it.number = number;
         return;
     }
     const NetworkTensor& tensor = it.tensor;
@@ -145,6 +141,7 @@ void Network::add_result(std::int64_t number, int value) {
 
 void Network::finish(const std::vector<int>& results) {
     require_open();
+    for (const int value : results) require_written(value, "a result");
     for (const int value : results) add_result(results_++, value);
     // Views are what their roots have become.
     for (Value& it : values_) {

@@ -94,6 +94,7 @@ private:
     }
     int add_value(Value value);
     void require_open() const;
+    void require_written(int value, const std::string& reader) const;
     void require_sound(const NetworkStep& step) const;
     void add_result(std::int64_t number, int value);
     void make_plan();

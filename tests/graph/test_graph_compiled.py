@@ -9,6 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+import dlprim
+from dlprim.graph import Graph, interpret
+from dlprim.graph.compiled import compile_graph
+from dlprim.graph.passes import PASSES, optimized
+from dlprim.graph.verify import verify
 from networks import (
     drawn,
     moving_network,
@@ -17,12 +23,6 @@ from networks import (
     rms_network,
     transformer,
 )
-
-import dlprim
-from dlprim.graph import Graph, interpret
-from dlprim.graph.compiled import compile_graph
-from dlprim.graph.passes import PASSES, optimized
-from dlprim.graph.verify import verify
 
 NETWORKS: dict[str, Callable[[], Graph]] = {
     "residual": residual_network,

@@ -13,9 +13,11 @@ from typing import Any
 from dlprim.onnx.model import OnnxModel
 from dlprim.onnx.program import Port
 from dlprim.onnx.proto import Folders, ModelError, folders_of
+from dlprim.onnx.quantization import quantize
 from dlprim.onnx.reader import program_of
+from dlprim.onnx.source import Source
 
-__all__ = ["ModelError", "OnnxModel", "Port", "load"]
+__all__ = ["ModelError", "OnnxModel", "Port", "load", "quantize"]
 
 
 def load(model: str | os.PathLike[str] | bytes | Any) -> OnnxModel:
@@ -40,7 +42,9 @@ def load(model: str | os.PathLike[str] | bytes | Any) -> OnnxModel:
         path = Path(model)
         folders = folders_of(path)
         model = path.read_bytes()
-    return OnnxModel(program_of(_parsed(model), folders))
+    proto = _parsed(model)
+    program = program_of(proto, folders)
+    return OnnxModel(program, Source.of(proto, program, folders))
 
 
 def _parsed(model: Any) -> Any:

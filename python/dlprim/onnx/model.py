@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
-from dlprim.graph import ValueNeededError
+from dlprim.graph import Graph, ValueNeededError
 from dlprim.graph.compiled import CompiledGraph, compile_graph
 from dlprim.graph.graph import Array
+from dlprim.graph.passes.epilogues import fold_norms
+from dlprim.graph.quantization import Table, insert
 from dlprim.onnx.importer import graph_of
 from dlprim.onnx.program import Port, Program
 from dlprim.onnx.proto import DTYPES, ModelError
+from dlprim.onnx.source import Source
 
 # Graphs of other shapes are made anew once this many others were needed since.
 MOST_GRAPHS = 16
+
+Made = TypeVar("Made")
 
 _DTYPES = {dtype.name: dtype for dtype in DTYPES.values()}
 
@@ -32,9 +38,13 @@ class OnnxModel:
     inputs, outputs : tuple of Port
         What it takes and gives: ``name``, ``dtype`` and ``shape``, which has a name or None where
         an extent may be any.
+    table : Table or None
+        What is quantised, where `dlprim.onnx.quantize` made the model.
+    source : Source
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, source: Source, table: Table | None = None) -> None:
+        self.table, self.source = table, source
         self.inputs, self.outputs = program.inputs, program.outputs
         self._program = program
         self._graphs: OrderedDict[Any, CompiledGraph] = OrderedDict()
@@ -63,7 +73,7 @@ class OnnxModel:
         ValueError
             Where a shape is not what the model says, or cannot be computed with.
         """
-        results = tuple(self.run(self._given(inputs, named)))
+        results = tuple(self.run(self.named(inputs, named)))
         return results[0] if len(results) == 1 else results
 
     def run(self, given: Mapping[str, Any]) -> list[Array]:
@@ -85,7 +95,8 @@ class OnnxModel:
             Where a shape is not what the model says, or cannot be computed with.
         """
         arrays = self._checked(given)
-        graph = self._graph(arrays)
+        with self._lock:
+            graph = self._made(arrays, self._graphs, self._compiled)
         operands = [arrays[value.name] for value in graph.graph.inputs]
         try:
             return graph.run(operands)
@@ -108,9 +119,46 @@ class OnnxModel:
         lines.append(graph.explain())
         return "\n".join(lines)
 
-    # ------------------------------------------------------------ inside
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model into one file that `dlprim.load` makes it from.
 
-    def _given(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        The file has what was imported with all weights, the quantisation, and the tuned schedules
+        that are in use, with checksums. It replaces the one that is there at once when it is
+        complete.
+
+        Parameters
+        ----------
+        path : str or Path
+
+        Raises
+        ------
+        TypeError
+            path is no path.
+        OSError
+            The file cannot be written; what was there still stands.
+        """
+        from dlprim.onnx.saving import save  # which makes models
+
+        save(self, path)
+
+    def with_table(self, table: Table) -> OnnxModel:
+        """The same model, quantised as a table says."""
+        return OnnxModel(self._program, self.source, table)
+
+    def traced(
+        self, given: Mapping[str, Any], graphs: OrderedDict[Any, Graph]
+    ) -> tuple[Graph, list[Array]]:
+        """The graph for these inputs, with norms folded into weights, and the arrays it is given.
+
+        Inputs of the same shapes share one of the graphs, to which new ones are added.
+        """
+        arrays = self._checked(given)
+        with self._lock:
+            graph = self._made(arrays, graphs, fold_norms)
+        return graph, [arrays[value.name] for value in graph.inputs]
+
+    def named(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        """Inputs by name, of some in order and others by name."""
         if len(inputs) > len(self.inputs):
             raise TypeError(
                 f"{len(inputs)} inputs are given, expected at most {len(self.inputs)}: "
@@ -122,6 +170,13 @@ class OnnxModel:
                 raise TypeError(f"input '{name}' is given twice, by position and by name")
             given[name] = array
         return given
+
+    # ------------------------------------------------------------ inside
+
+    def _compiled(self, graph: Graph) -> CompiledGraph:
+        if self.table is not None:
+            graph = insert(fold_norms(graph), self.table)
+        return compile_graph(graph)
 
     def _checked(self, given: Mapping[str, Any]) -> dict[str, Array]:
         names = [port.name for port in self.inputs]
@@ -138,32 +193,36 @@ class OnnxModel:
                 raise TypeError(f"input '{port.name}' is missing, expected {_listed(self.inputs)}")
         return arrays
 
-    def _graph(self, arrays: Mapping[str, Array]) -> CompiledGraph:
-        with self._lock:
-            while True:
-                known = {
-                    name: it
-                    for name, it in arrays.items()
-                    if name in self._asked or it is self._program.defaults.get(name)
-                }
-                key = tuple(
-                    (it.shape, it.tobytes() if name in self._asked else name in known)
-                    for name, it in arrays.items()
-                )
-                if key in self._graphs:
-                    self._graphs.move_to_end(key)
-                    return self._graphs[key]
-                shapes = {name: (it.shape, it.dtype) for name, it in arrays.items()}
-                known = {name: np.array(it) for name, it in known.items()}
-                try:
-                    graph = compile_graph(graph_of(self._program, shapes, known))
-                except ValueNeededError as error:
-                    self._asked |= {value.name for value in error.inputs}
-                    continue
-                self._graphs[key] = graph
-                if len(self._graphs) > MOST_GRAPHS:
-                    self._graphs.popitem(last=False)
-                return graph
+    def _made(
+        self,
+        arrays: Mapping[str, Array],
+        graphs: OrderedDict[Any, Made],
+        make: Callable[[Graph], Made],
+    ) -> Made:
+        """What is made of the graph for these arrays, from among those that are kept."""
+        while True:
+            known = {
+                name: it
+                for name, it in arrays.items()
+                if name in self._asked or it is self._program.defaults.get(name)
+            }
+            key = tuple(
+                (it.shape, it.tobytes() if name in self._asked else name in known)
+                for name, it in arrays.items()
+            )
+            if key in graphs:
+                graphs.move_to_end(key)
+                return graphs[key]
+            shapes = {name: (it.shape, it.dtype) for name, it in arrays.items()}
+            known = {name: np.array(it) for name, it in known.items()}
+            try:
+                graphs[key] = make(graph_of(self._program, shapes, known))
+            except ValueNeededError as error:
+                self._asked |= {value.name for value in error.inputs}
+                continue
+            if len(graphs) > MOST_GRAPHS:
+                graphs.popitem(last=False)
+            return next(reversed(graphs.values()))
 
 
 def _listed(ports: Sequence[Port]) -> str:

@@ -122,6 +122,8 @@ def mish(build: Builder, x: Value) -> Value:
 
 
 def _swish(alpha: float) -> Expression:
+    if alpha == 1:
+        return ("swish", _X)
     return ("multiply", _X, ("sigmoid", _scaled(alpha, _X)))
 
 
@@ -137,17 +139,11 @@ def swiglu(build: Builder, a: Value, b: Value, *, alpha: float = 1.0) -> Value:
     return build.map(("multiply", _swish(alpha), operand(1)), a, b)
 
 
-def _tanh_gelu(x: Expression) -> Expression:
-    cube = ("multiply", ("multiply", x, x), x)
-    inner = _scaled(math.sqrt(2 / math.pi), ("add", x, _scaled(0.044715, cube)))
-    return ("multiply", _scaled(0.5, x), ("add", ("tanh", inner), _ONE))
-
-
 @operator("Gelu", since=20)
 def gelu(build: Builder, x: Value, *, approximate: str = "none") -> Value:
     if approximate not in ("none", "tanh"):
         raise RefusedError(f"approximate is {approximate!r}, expected 'none' or 'tanh'")
-    return build.map(("gelu", _X) if approximate == "none" else _tanh_gelu(_X), x)
+    return build.apply("gelu" if approximate == "none" else "gelu_tanh", x)
 
 
 @operator("Gelu", domain=MICROSOFT)
@@ -163,8 +159,8 @@ def bias_gelu(build: Builder, x: Value, bias: Value) -> Value:
 @operator("FastGelu", domain=MICROSOFT)
 def fast_gelu(build: Builder, x: Value, bias: Value | None = None) -> Value:
     if bias is None:
-        return build.map(_tanh_gelu(_X), x)
-    return build.map(_tanh_gelu(("add", _X, operand(1))), x, bias)
+        return build.apply("gelu_tanh", x)
+    return build.map(("gelu_tanh", ("add", _X, operand(1))), x, bias)
 
 
 @operator("QuickGelu", domain=MICROSOFT)

@@ -160,9 +160,7 @@ def where(builder: Builder, condition: Value, x: Value, y: Value) -> Value:
 # ---------------------------------------------------------------- types
 
 
-def _converted(
-    builder: Builder, x: Value, dtype: np.dtype[Any], rounding: tuple[int, str]
-) -> Value:
+def in_type(builder: Builder, x: Value, dtype: np.dtype[Any], rounding: tuple[int, str]) -> Value:
     """x in another type; saturate and round_mode matter for floats of 8 bits and fewer."""
     is_narrow = dtype.itemsize == 1 and dtype.kind not in "biu"
     if not is_narrow or x.dtype == dtype:
@@ -178,31 +176,31 @@ def _converted(
 def cast(
     builder: Builder, x: Value, *, to: int, saturate: int = 1, round_mode: str = "up"
 ) -> Value:
-    return _converted(builder, x, dtype_of(to), (saturate, round_mode))
+    return in_type(builder, x, dtype_of(to), (saturate, round_mode))
 
 
 @operator("Cast", since=19)
 def cast_19(builder: Builder, x: Value, *, to: int, saturate: int = 1) -> Value:
-    return _converted(builder, x, dtype_of(to), (saturate, "up"))
+    return in_type(builder, x, dtype_of(to), (saturate, "up"))
 
 
 @operator("Cast", since=6)
 def cast_6(builder: Builder, x: Value, *, to: int) -> Value:
-    return _converted(builder, x, dtype_of(to), (1, "up"))
+    return in_type(builder, x, dtype_of(to), (1, "up"))
 
 
 @operator("CastLike", since=24)
 def cast_like(
     builder: Builder, x: Value, like: Value, *, saturate: int = 1, round_mode: str = "up"
 ) -> Value:
-    return _converted(builder, x, like.dtype, (saturate, round_mode))
+    return in_type(builder, x, like.dtype, (saturate, round_mode))
 
 
 @operator("CastLike", since=19)
 def cast_like_19(builder: Builder, x: Value, like: Value, *, saturate: int = 1) -> Value:
-    return _converted(builder, x, like.dtype, (saturate, "up"))
+    return in_type(builder, x, like.dtype, (saturate, "up"))
 
 
 @operator("CastLike", since=15)
 def cast_like_15(builder: Builder, x: Value, like: Value) -> Value:
-    return _converted(builder, x, like.dtype, (1, "up"))
+    return in_type(builder, x, like.dtype, (1, "up"))

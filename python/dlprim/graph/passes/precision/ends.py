@@ -43,7 +43,7 @@ def add_bias(draft: Draft, node: Node) -> Sequence[Value] | None:
                 channels = draft.constants[bias] + channels
             constant = draft.constant(channels, f"{node.name}.bias")
             inputs = [x, w, scale, constant, None]
-            return draft.emit(product.operator, inputs, node.name, **product.attributes)
+            return draft.emit(product.operator, inputs, product.name, **product.attributes)
     return None
 
 
@@ -53,7 +53,7 @@ def relu(draft: Draft, node: Node) -> Sequence[Value] | None:
     if product is None or node.attributes["expression"] != ("relu", ("input", 0)):
         return None
     attributes = {**product.attributes, "lowest": 0.0}
-    return draft.emit(product.operator, product.inputs, node.name, **attributes)
+    return draft.emit(product.operator, product.inputs, product.name, **attributes)
 
 
 def quantize(draft: Draft, node: Node) -> Sequence[Value] | None:
@@ -132,7 +132,7 @@ def _ended(draft: Draft, value: Value, parameters: Parameters, name: str) -> Val
         "lowest": lowest,
         "highest": highest,
     }
-    return draft.emit(end.product.operator, inputs, name, **attributes)[0]
+    return draft.emit(end.product.operator, inputs, end.product.name, **attributes)[0]
 
 
 def _end_of(draft: Draft, value: Value, parameters: Parameters) -> _End | None:

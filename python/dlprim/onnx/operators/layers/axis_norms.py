@@ -11,7 +11,6 @@ from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import number, operand
 from dlprim.graph.graph import Value
 from dlprim.graph.operators.operator import Arrays, Attributes, axis_within, callee
-from dlprim.onnx.operators.layers.geometry import Ints
 from dlprim.onnx.operators.layers.pooling import powered, rooted
 from dlprim.onnx.registry import RefusedError, operator
 
@@ -93,7 +92,9 @@ def lp_normalization(build: Builder, x: Value, *, axis: int = -1, p: int = 2) ->
 
 
 @operator("MeanVarianceNormalization", since=9)
-def mean_variance_normalization(build: Builder, x: Value, *, axes: Ints = (0, 2, 3)) -> Value:
+def mean_variance_normalization(
+    build: Builder, x: Value, *, axes: tuple[int, ...] = (0, 2, 3)
+) -> Value:
     axes = tuple(axis_within(axis, len(x.shape)) for axis in axes)
     mean = build.reduce("mean", x, axes, keepdims=True)
     away = build.map(("subtract", _X, operand(1)), x, mean)

@@ -9,6 +9,7 @@ import numpy as np
 from dlprim.graph.builder import Builder
 from dlprim.graph.expressions import operand
 from dlprim.graph.graph import Value
+from dlprim.graph.operators.products import window_count
 from dlprim.onnx.operators.layers.geometry import (
     Geometry,
     Ints,
@@ -21,6 +22,25 @@ from dlprim.onnx.operators.layers.products import is_zero
 from dlprim.onnx.registry import RefusedError, operator
 
 
+def checked_shape(x: Value, w: Value, bias: Value | None, shape: Geometry, group: int) -> Ints:
+    """Refuses what does not fit; the shape of the results."""
+    if group < 1 or w.shape[1] * group != x.shape[1] or w.shape[0] % group:
+        raise RefusedError(
+            f"weights of {list(w.shape)} with group {group} do not fit an input of "
+            f"{list(x.shape)}, expected (K, C / group, ...)"
+        )
+    if bias is not None and bias.shape != w.shape[:1]:
+        raise RefusedError(f"B of {list(bias.shape)}, expected {list(w.shape[:1])}")
+    rows = zip(x.shape[2:], *shape, strict=True)
+    counts = tuple(window_count(n, k, s, d, p) for n, k, s, d, p in rows)
+    if min(counts) < 1:
+        raise RefusedError(
+            f"windows of {list(shape.covered)} pixels, expected at most the padded ones of "
+            f"{list(x.shape)}"
+        )
+    return (x.shape[0], w.shape[0], *counts)
+
+
 def convolved(
     build: Builder,
     x: Value,
@@ -31,13 +51,7 @@ def convolved(
     **attributes: Any,
 ) -> Value:
     """The convolution of x (N, C, ...) with checked weights."""
-    if group < 1 or w.shape[1] * group != x.shape[1] or w.shape[0] % group:
-        raise RefusedError(
-            f"weights of {list(w.shape)} with group {group} do not fit an input of "
-            f"{list(x.shape)}, expected (K, C / group, ...)"
-        )
-    if bias is not None and bias.shape != w.shape[:1]:
-        raise RefusedError(f"B of {list(bias.shape)}, expected {list(w.shape[:1])}")
+    checked_shape(x, w, bias, shape, group)
     attributes = {**shape.attributes, **attributes}
     return build.emit("convolution", [x, w, bias], groups=group, **attributes)[0]
 
@@ -50,11 +64,11 @@ def conv(
     bias: Value | None = None,
     *,
     auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
+    dilations: tuple[int, ...] | None = None,
     group: int = 1,
-    kernel_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    kernel_shape: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
 ) -> Value:
     kernel = kernel_of(w.shape, kernel_shape, len(x.shape))
     shape = geometry(x.shape[2:], kernel, strides, dilations, pads, auto_pad)
@@ -91,11 +105,11 @@ def conv_integer(
     w_zero: Value | None = None,
     *,
     auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
+    dilations: tuple[int, ...] | None = None,
     group: int = 1,
-    kernel_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    kernel_shape: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
 ) -> Value:
     """Padding has the zero point of x, so that it takes the same away from every sum."""
     kernel = kernel_of(w.shape, kernel_shape, len(x.shape))
@@ -142,13 +156,13 @@ def conv_transpose(
     bias: Value | None = None,
     *,
     auto_pad: str = "NOTSET",
-    dilations: Ints | None = None,
+    dilations: tuple[int, ...] | None = None,
     group: int = 1,
-    kernel_shape: Ints | None = None,
-    output_padding: Ints | None = None,
-    output_shape: Ints | None = None,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    kernel_shape: tuple[int, ...] | None = None,
+    output_padding: tuple[int, ...] | None = None,
+    output_shape: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
 ) -> Value:
     kernel = kernel_of(w.shape, kernel_shape, len(x.shape))
     extents = x.shape[2:]

@@ -135,6 +135,11 @@ def batch_norm(
 # ---------------------------------------------------------------- groups of channels
 
 
+def _check_groups(x: Value, groups: int) -> None:
+    if len(x.shape) < 2 or groups < 1 or x.shape[1] % groups:
+        raise RefusedError(f"num_groups is {groups}, expected a divisor of the channels")
+
+
 @operator("InstanceNormalization", since=6)
 def instance_norm(
     build: Builder, x: Value, gamma: Value, beta: Value, *, epsilon: float = 1e-5
@@ -153,8 +158,7 @@ def group_norm_by_groups(
     epsilon: float = 1e-5,
 ) -> Value:
     """Scale and bias have a number for each group."""
-    if num_groups < 1 or x.shape[1] % num_groups:
-        raise RefusedError(f"num_groups is {num_groups}, expected a divisor of {x.shape[1]}")
+    _check_groups(x, num_groups)
     spread = []
     for name, array in (("scale", gamma), ("bias", beta)):
         if array.shape != (num_groups,):
@@ -177,8 +181,7 @@ def group_norm(
     stash_type: int = 1,
 ) -> Value:
     _channels(x, scale=gamma, bias=beta)
-    if num_groups < 1 or x.shape[1] % num_groups:
-        raise RefusedError(f"num_groups is {num_groups}, expected a divisor of {x.shape[1]}")
+    _check_groups(x, num_groups)
     attributes = {"groups": num_groups, "epsilon": _checked_epsilon(epsilon)}
     return build.emit("group_norm", [x, gamma, beta], **attributes)[0]
 

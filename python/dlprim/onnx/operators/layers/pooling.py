@@ -75,11 +75,11 @@ def max_pool(
     *,
     auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
-    dilations: Ints | None = None,
-    kernel_shape: Ints,
-    pads: Ints | None = None,
+    dilations: tuple[int, ...] | None = None,
+    kernel_shape: tuple[int, ...],
+    pads: tuple[int, ...] | None = None,
     storage_order: int = 0,
-    strides: Ints | None = None,
+    strides: tuple[int, ...] | None = None,
     outputs: int = 1,
 ) -> tuple[Value, ...]:
     shape = geometry(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
@@ -104,10 +104,10 @@ def average_pool(
     auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
     count_include_pad: int = 0,
-    dilations: Ints | None = None,
-    kernel_shape: Ints,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    dilations: tuple[int, ...] | None = None,
+    kernel_shape: tuple[int, ...],
+    pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
 ) -> Value:
     shape = geometry(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
     attributes = _pool_attributes(shape, _counts(x.shape[2:], shape, ceil_mode))
@@ -138,11 +138,11 @@ def lp_pool(
     *,
     auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
-    dilations: Ints | None = None,
-    kernel_shape: Ints,
+    dilations: tuple[int, ...] | None = None,
+    kernel_shape: tuple[int, ...],
     p: int = 2,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
 ) -> Value:
     """Means over whole windows, zeros where they leave the pixels, times how many there are."""
     shape = geometry(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)
@@ -207,9 +207,9 @@ def max_unpool(
     places: Value,
     output_shape: Value | None = None,
     *,
-    kernel_shape: Ints,
-    pads: Ints | None = None,
-    strides: Ints | None = None,
+    kernel_shape: tuple[int, ...],
+    pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
 ) -> Value:
     """The places are of the shape that was pooled, which lies in front in a larger result."""
     geo = geometry(x.shape[2:], kernel_shape, strides, None, pads, "NOTSET")
