@@ -119,7 +119,9 @@ from dlprim.tuning.tune import tune
 
 if TYPE_CHECKING:
     from dlprim import distributed as distributed
+    from dlprim import graph as graph
     from dlprim import nn as nn
+    from dlprim import onnx as onnx
     from dlprim import optim as optim
     from dlprim import testing as testing
     from dlprim import train as train
@@ -250,7 +252,7 @@ __all__ = [
     "warmup",
 ]
 
-_SUBMODULES = ("distributed", "nn", "optim", "testing", "train")
+_SUBMODULES = ("distributed", "graph", "nn", "onnx", "optim", "testing", "train")
 
 if not TYPE_CHECKING:  # which would then take every name for one of these
 
