@@ -18,7 +18,7 @@ from dlprim.onnx import ModelError, OnnxModel, load
 from dlprim.onnx.proto import array_of
 
 
-class Prepared(BackendRep):  # type: ignore[misc]  # which onnx leaves untyped
+class Prepared(BackendRep):
     """A model as the suite runs it."""
 
     def __init__(self, model: OnnxModel) -> None:
@@ -35,7 +35,7 @@ class Prepared(BackendRep):  # type: ignore[misc]  # which onnx leaves untyped
             raise BackendIsNotSupposedToImplementIt(str(error)) from error
 
 
-class DlprimBackend(Backend):  # type: ignore[misc]  # which onnx leaves untyped
+class DlprimBackend(Backend):
     """Prepares and runs models on the CPU."""
 
     @classmethod
@@ -66,7 +66,7 @@ class DlprimBackend(Backend):  # type: ignore[misc]  # which onnx leaves untyped
     def run_node(
         cls, node: Any, inputs: Any, device: str = "CPU", outputs_info: Any = None, **options: Any
     ) -> Any:
-        """The outputs of one node, by name, of the newest opset unless ``opset_version`` is given."""
+        """The outputs of one node by name; the opset is the newest, or ``opset_version``."""
         arrays = [_array(it) for it in inputs]
         ports = [
             onnx.helper.make_tensor_value_info(

@@ -6,6 +6,8 @@ done on blocks as they lie goes on with them. What cannot gets a plain copy of w
 
 from __future__ import annotations
 
+import math
+
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.lowering.formulas import is_computed
 
@@ -78,12 +80,8 @@ def is_symmetric_pool(node: Node) -> bool:
 
 
 def is_pool_of_blocks(node: Node) -> bool:
-    """As `is_symmetric_pool`, and with the mean over what the primitive takes it over."""
-    attributes = node.attributes
-    if not is_symmetric_pool(node) or attributes["kernel"][0] * attributes["kernel"][1] > 256:
-        return False
-    is_padded = any(front for front, _ in attributes["padding"])
-    return attributes["function"] == "max" or not is_padded or attributes["counts_padding"]
+    """As `is_symmetric_pool`, and with a window that the primitive takes."""
+    return is_symmetric_pool(node) and math.prod(node.attributes["kernel"]) <= 256
 
 
 def is_global_mean(node: Node) -> bool:
