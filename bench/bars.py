@@ -20,8 +20,8 @@ def require_matplotlib() -> Any:
 def plot(records: Iterable[Record], path: Path, panels_by: Sequence[str], label: str) -> None:
     """Write a picture in the format that the name of the file says.
 
-    There is a panel for each combination of what the keys ``panels_by`` hold, and in it a pair of
-    bars for each record, named by what the key ``label`` holds.
+    There is a panel for each combination of what the keys ``panels_by`` hold, and in it bars
+    of the sides for each record, named by what the key ``label`` holds.
     """
 
     def panel_of(record: Record) -> tuple[str, ...]:
@@ -39,16 +39,22 @@ def plot(records: Iterable[Record], path: Path, panels_by: Sequence[str], label:
     figure.savefig(path)
 
 
+def _sides(row: Record) -> Mapping[str, float]:
+    """GFLOP/s of the row's sides by name."""
+    if "sides" in row:
+        return row["sides"]
+    theirs = row["torch_gflops"]
+    return {"dlprim": row["gflops"]} | ({} if theirs is None else {"PyTorch": theirs})
+
+
 def _bars(axis: Any, title: str, rows: list[Record], label: str) -> None:
-    positions = range(len(rows))
-    compared = rows[0]["torch_gflops"] is not None
-    width = 0.4 if compared else 0.8
-    axis.bar(positions, [row["gflops"] for row in rows], width, label="dlprim")
-    if compared:
-        shifted = [position + width for position in positions]
-        axis.bar(shifted, [row["torch_gflops"] for row in rows], width, label="PyTorch")
+    names = list(dict.fromkeys(name for row in rows for name in _sides(row)))
+    width = 0.8 / len(names)
+    for number, name in enumerate(names):
+        heights = [_sides(row).get(name, 0.0) for row in rows]
+        axis.bar([row + number * width for row in range(len(rows))], heights, width, label=name)
     axis.set_ylim(0, max(row["peak_gflops"] for row in rows))
-    axis.set_xticks([position + (width / 2 if compared else 0) for position in positions])
+    axis.set_xticks([row + (len(names) - 1) * width / 2 for row in range(len(rows))])
     axis.set_xticklabels([str(row[label]) for row in rows])
     axis.set_ylabel("GFLOP/s, up to the peak")
     axis.set_title(title)

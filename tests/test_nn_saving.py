@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlprim import nn
+from dlprim import model_file, nn
 from dlprim.arguments.floats import bfloat16_dtype
-from dlprim.nn import model_file
 from dlprim.train.models import LanguageModel
 
 random = np.random.default_rng(0)
@@ -269,10 +268,12 @@ def test_foreign_files_are_named_for_what_they_are(tmp_path: Path, whole: bytes)
 def test_whole_files_that_describe_no_model(change: Any, message: str, tmp_path: Path) -> None:
     path = tmp_path / "it"
     nn.save(nn.Linear(2, 3), path)
-    header, arrays = model_file.read(path)
+    header, arrays = model_file.read(model_file.LAYERS, path)
     header = json.loads(json.dumps(header))
     change(header)
-    model_file.write(path, {key: header[key] for key in header if key != "arrays"}, arrays)
+    model_file.write(
+        model_file.LAYERS, path, {key: header[key] for key in header if key != "arrays"}, arrays
+    )
     require_refused(path, path.read_bytes(), message)
 
 

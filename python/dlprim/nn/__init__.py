@@ -4,6 +4,7 @@ A model is a `Module`: it has `parameters()`, `forward`, `backward` and a `state
 PyTorch's names. Between layers activations stay packed, in buffers that are taken once and reused.
 """
 
+from dlprim.model_file import ModelFileError
 from dlprim.nn.containers import Pack, Residual, Sequential
 from dlprim.nn.context import Context, Images
 from dlprim.nn.conv import Conv2d
@@ -15,7 +16,6 @@ from dlprim.nn.extents.resampled import AdaptiveAvgPool2d, Upsample
 from dlprim.nn.flatten import Flatten
 from dlprim.nn.initial import seed
 from dlprim.nn.linear import Dropout, Linear
-from dlprim.nn.model_file import ModelFileError
 from dlprim.nn.module import Module
 from dlprim.nn.norm import BatchNorm2d
 from dlprim.nn.parameter import Parameter

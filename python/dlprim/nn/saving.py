@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from dlprim.nn import model_file
+from dlprim import model_file
+from dlprim.model_file import ModelFileError
 from dlprim.nn.architecture import described, made
 from dlprim.nn.context import Context
-from dlprim.nn.model_file import ModelFileError
 from dlprim.nn.module import Module
 
 
@@ -44,7 +44,7 @@ def save(model: Module, path: str | os.PathLike[str]) -> None:
         "model": described(model),
         "context": [context.dtype_name, context.layout, context.algorithm],
     }
-    model_file.write(target, header, arrays)
+    model_file.write(model_file.LAYERS, target, header, arrays)
 
 
 def load(path: str | os.PathLike[str], classes: Iterable[type[Module]] = ()) -> Module:
@@ -70,7 +70,7 @@ def load(path: str | os.PathLike[str], classes: Iterable[type[Module]] = ()) -> 
         path is no path.
     """
     source = model_file.as_path(path)
-    header, arrays = model_file.read(source)
+    header, arrays = model_file.read(model_file.LAYERS, source)
     try:
         model = made(header["model"], classes)
         dtype, layout, algorithm = header["context"]

@@ -105,6 +105,22 @@ def _is_wanted() -> bool:
     return chosen == "1"
 
 
+def document() -> dict[str, Any]:
+    """What is stored for this CPU, for files that travel with a model."""
+    return {**_identity(), "entries": load(default_folder())}
+
+
+def adopt(document: Any) -> None:
+    """Uses the schedules of a document in this process where none is known, on the CPU they fit.
+
+    Those of another CPU, or of another version, are of no use and no mistake.
+    """
+    with suppress(ValueError, AttributeError):
+        known = load(default_folder())
+        for name, entry in _checked(document).items():
+            known.setdefault(name, entry)
+
+
 def save(folder: Path, changes: Mapping[str, Entry | None]) -> None:
     """Put entries into the file of the folder, or with None take them out.
 

@@ -2,6 +2,9 @@
 
     dlprim.nn model 1\\n | length of the header, 8 bytes | header | arrays | BLAKE2b, 32 bytes
 
+Models of `dlprim.nn` and whole networks have files of this form, of kinds that do not read each
+other's.
+
 Numbers and arrays are little-endian. The header names the dtype, shape, place and checksum of each
 array; places are multiples of 64 bytes behind the header. Nothing in it is executed.
 """
@@ -14,7 +17,7 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +25,6 @@ import numpy.typing as npt
 from dlprim.arguments.floats import bfloat16_dtype
 from dlprim.files import replaced
 
-_MAGIC = b"dlprim.nn model 1\n"
-_BEGIN = _MAGIC[:-2]  # of every version
 _LENGTH = 8
 _DIGEST = 32
 _PLACE = 64
@@ -32,10 +33,27 @@ Array = npt.NDArray[Any]
 
 
 class ModelFileError(ValueError):
-    """A file is no model of `dlprim.nn.save`, or not as it was written."""
+    """A file is no model that was saved, or not as it was written."""
 
 
-def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+class Kind(NamedTuple):
+    """What a file holds: its first line, what writes it and what reads it."""
+
+    line: bytes
+    writer: str
+    reader: str
+
+    @property
+    def begin(self) -> bytes:
+        """Of the first line in every version."""
+        return self.line[:-2]
+
+
+LAYERS = Kind(b"dlprim.nn model 1\n", "dlprim.nn.save", "dlprim.nn.load")
+NETWORK = Kind(b"dlprim network 1\n", "save of a network", "dlprim.load")
+
+
+def write(kind: Kind, path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
     """Replaces the file, at once or not at all.
 
     Raises
@@ -48,8 +66,8 @@ def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array]) ->
     for name, array in arrays.items():
         place = -(-end // _PLACE) * _PLACE
         digest = hashlib.blake2b(_bytes(array), digest_size=_DIGEST).hexdigest()
-        kind = "bfloat16" if array.dtype == bfloat16_dtype() else array.dtype.name
-        table[name] = {"dtype": kind, "shape": array.shape, "place": place, "digest": digest}
+        named = "bfloat16" if array.dtype == bfloat16_dtype() else array.dtype.name
+        table[name] = {"dtype": named, "shape": array.shape, "place": place, "digest": digest}
         end = place + array.nbytes
     text = json.dumps({**header, "arrays": table, "bytes": end}).encode()
     whole = hashlib.blake2b(digest_size=_DIGEST)
@@ -59,7 +77,7 @@ def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array]) ->
             whole.update(part)
             file.write(part)
 
-        put(_MAGIC)
+        put(kind.line)
         put(len(text).to_bytes(_LENGTH, "little"))
         put(text)
         written = 0
@@ -70,7 +88,7 @@ def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, Array]) ->
         file.write(whole.digest())
 
 
-def read(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
+def read(kind: Kind, path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     """Header and arrays, which lie in one read-only block of memory.
 
     Raises
@@ -81,18 +99,10 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
         It is no such file, of another version, truncated or damaged.
     """
     data = path.read_bytes()
-    if not data.startswith(_MAGIC):
-        if data and _MAGIC.startswith(data):
-            raise ModelFileError(f"{path} is truncated: it has {len(data)} bytes")
-        if data.startswith(_BEGIN):
-            line = data[: 2 * len(_MAGIC)].split(b"\n")[0].decode(errors="replace")
-            raise ModelFileError(f"{path} is {line!r}, expected {_MAGIC[:-1].decode()!r}")
-        what = f"it begins with {data[:8]!r}" if data else "it is empty"
-        if data.startswith(b"PK"):
-            what += ", as of an .npz file; dlprim.train.load reads checkpoints of dlprim.train"
-        raise ModelFileError(f"{path} is no file of dlprim.nn.save: {what}")
-    begin = len(_MAGIC) + _LENGTH
-    length = int.from_bytes(data[len(_MAGIC) : begin], "little")
+    if not data.startswith(kind.line):
+        raise ModelFileError(f"{path} is {_what_else(kind, data)}")
+    begin = len(kind.line) + _LENGTH
+    length = int.from_bytes(data[len(kind.line) : begin], "little")
     header, wrong = _header(data[begin : begin + length])
     first = begin + length
     if wrong is None:
@@ -106,6 +116,22 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     if wrong is None and is_whole:
         return header, {name: _array(body[first:], it) for name, it in header["arrays"].items()}
     raise ModelFileError(f"{path} is damaged: {wrong or _what_differs(header, body[first:])}")
+
+
+def _what_else(kind: Kind, data: bytes) -> str:
+    """What a file is that does not begin as it should."""
+    if data and kind.line.startswith(data):
+        return f"truncated: it has {len(data)} bytes"
+    if data.startswith(kind.begin):
+        line = data[: 2 * len(kind.line)].split(b"\n")[0].decode(errors="replace")
+        return f"{line!r}, expected {kind.line[:-1].decode()!r}"
+    what = f"it begins with {data[:8]!r}" if data else "it is empty"
+    if data.startswith(b"PK"):
+        what += ", as of an .npz file; dlprim.train.load reads checkpoints of dlprim.train"
+    for other in (LAYERS, NETWORK):
+        if data.startswith(other.begin):
+            what = f"{other.reader} reads it"
+    return f"no file of {kind.writer}: {what}"
 
 
 def _header(text: bytes) -> tuple[dict[str, Any], str | None]:

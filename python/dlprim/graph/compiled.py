@@ -1,0 +1,55 @@
+"""A graph that is ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dlprim.graph.graph import Array, Graph
+from dlprim.graph.lowering import lowered
+from dlprim.graph.passes import optimized
+
+
+class CompiledGraph:
+    """A network for inputs of known shapes; `compile_graph` makes it.
+
+    Attributes
+    ----------
+    graph : Graph
+        What is left after the passes.
+    peak_bytes, live_bytes : int
+        Of what is between inputs and outputs: the memory that a run takes, and the largest sum of
+        arrays that are needed at one time.
+    """
+
+    def __init__(self, graph: Graph, passes: int | None, dtype: str) -> None:
+        self.graph = optimized(graph, passes, dtype)
+        lowering = lowered(self.graph)
+        self._network = lowering.network
+        self.peak_bytes = self._network.peak_bytes
+        self.live_bytes = self._network.live_bytes
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """The outputs for these inputs; several threads may run one network at a time."""
+        return self._network.run(arrays)
+
+    def profile(self, arrays: Sequence[Array]) -> list[tuple[str, float, str]]:
+        """Of every step its kind, its seconds and its name."""
+        return self._network.profile(arrays)
+
+    def explain(self) -> str:
+        """What runs, step by step, and how much memory it takes."""
+        return self._network.describe()
+
+
+def compile_graph(graph: Graph, passes: int | None = None, dtype: str = "float32") -> CompiledGraph:
+    """The graph compiled.
+
+    Parameters
+    ----------
+    graph : Graph
+    passes : int, optional
+        Stops after the first few, to find which one is at fault.
+    dtype : "float32" or "bfloat16"
+        What products of float32 and what is between them are computed in; sums are float32.
+    """
+    return CompiledGraph(graph, passes, dtype)

@@ -1,0 +1,206 @@
+"""What a `map` node computes for every element, as a tree of tuples.
+
+``("add", ("input", 0), ("number", 1.0))`` is the first operand plus one. The table has a row for
+each function: what NumPy computes, and how it is written in the notation of `dlprim.define`, None
+where the row engine does not compute it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dlprim.graph.graph import Array
+
+Expression = tuple[Any, ...]
+
+
+def _erf(x: Array) -> Any:
+    return np.vectorize(math.erf, otypes=[np.float64])(x).astype(np.asarray(x).dtype)
+
+
+def _sigmoid(x: Array) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def _softplus(x: Array) -> Any:
+    return np.logaddexp(x, np.zeros((), x.dtype))
+
+
+def _gelu(x: Array) -> Any:
+    return x * (1 + _erf(x * np.asarray(math.sqrt(0.5), x.dtype))) / 2
+
+
+def _shifted(left: Array, right: Array, is_left: bool) -> Any:
+    """Bits shifted; by the width or more none is left, to the right the sign; below 0 is more."""
+    dtype = np.asarray(left).dtype
+    bits = dtype.itemsize * 8
+    is_inside = (right >= 0) & (right < bits)
+    shift = np.left_shift if is_left else np.right_shift
+    shifted = shift(left, np.where(is_inside, right, bits - 1).astype(dtype))
+    if not is_left and dtype.kind == "i":
+        return shifted
+    return np.where(is_inside, shifted, 0).astype(dtype)
+
+
+def _divided(a: Array, b: Array) -> Any:
+    """Integers are divided towards zero, by zero to zero; the least one by -1 is itself."""
+    if np.issubdtype(np.result_type(a, b), np.floating):
+        return np.divide(a, b)
+    quotient = np.floor_divide(a, b)
+    has_rest = (np.remainder(a, b) != 0) & ((np.asarray(a) < 0) != (np.asarray(b) < 0))
+    return np.where(np.asarray(b) == 0, 0, quotient + (has_rest & (np.asarray(b) != 0)))
+
+
+def _gelu_tanh(x: Array) -> Any:
+    return x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+
+
+class Function(NamedTuple):
+    """A row of the table: how NumPy computes it; its text with operands ``{0}`` and so on."""
+
+    compute: Callable[..., Any]
+    text: str | None = None
+    is_condition: bool = False
+
+
+FUNCTIONS: dict[str, Function] = {
+    "abs": Function(np.abs, "fabs({0})"),
+    "acos": Function(np.arccos),
+    "acosh": Function(np.arccosh),
+    "add": Function(np.add, "({0} + {1})"),
+    "and": Function(np.logical_and, "({0} && {1})", True),
+    "asin": Function(np.arcsin),
+    "asinh": Function(np.arcsinh),
+    "atan": Function(np.arctan),
+    "atanh": Function(np.arctanh),
+    "bitwise_and": Function(np.bitwise_and),
+    "bitwise_not": Function(np.bitwise_not),
+    "bitwise_or": Function(np.bitwise_or),
+    "bitwise_xor": Function(np.bitwise_xor),
+    "ceil": Function(np.ceil),
+    "cos": Function(np.cos),
+    "cosh": Function(np.cosh),
+    "divide": Function(_divided, "({0} / {1})"),
+    "equal": Function(np.equal, "({0} == {1})", True),
+    "erf": Function(_erf),
+    "exp": Function(np.exp, "exp({0})"),
+    "floor": Function(np.floor),
+    "fmod": Function(np.fmod),
+    "gelu": Function(_gelu, "gelu({0})"),
+    "gelu_tanh": Function(
+        _gelu_tanh, "(0.5 * {0} * (1 + tanh(0.7978845608 * ({0} + 0.044715 * {0} * {0} * {0}))))"
+    ),
+    "greater": Function(np.greater, "({0} > {1})", True),
+    "greater_equal": Function(np.greater_equal, "({0} >= {1})", True),
+    "is_inf": Function(np.isinf),
+    "is_nan": Function(np.isnan, "({0} != {0})", True),
+    "less": Function(np.less, "({0} < {1})", True),
+    "less_equal": Function(np.less_equal, "({0} <= {1})", True),
+    "log": Function(np.log, "log({0})"),
+    "maximum": Function(np.maximum, "max({0}, {1})"),
+    "minimum": Function(np.minimum, "min({0}, {1})"),
+    "multiply": Function(np.multiply, "({0} * {1})"),
+    "negate": Function(np.negative, "(-{0})"),
+    "not": Function(np.logical_not, "(!{0})", True),
+    "not_equal": Function(np.not_equal, "({0} != {1})", True),
+    "or": Function(np.logical_or, "({0} || {1})", True),
+    "power": Function(np.power, "pow({0}, {1})"),
+    "reciprocal": Function(np.reciprocal, "(1 / {0})"),
+    "relu": Function(lambda x: np.maximum(x, np.zeros((), x.dtype)), "relu({0})"),
+    "remainder": Function(np.remainder),
+    "round": Function(np.rint),
+    "shift_left": Function(lambda a, b: _shifted(a, b, True)),
+    "shift_right": Function(lambda a, b: _shifted(a, b, False)),
+    "sigmoid": Function(_sigmoid, "sigmoid({0})"),
+    "sign": Function(np.sign),
+    "sin": Function(np.sin),
+    "sinh": Function(np.sinh),
+    "softplus": Function(_softplus, "(max({0}, 0) + log(1 + exp(-fabs({0}))))"),
+    "sqrt": Function(np.sqrt, "sqrt({0})"),
+    "subtract": Function(np.subtract, "({0} - {1})"),
+    "swish": Function(lambda x: x * _sigmoid(x), "({0} * sigmoid({0}))"),
+    "tan": Function(np.tan),
+    "tanh": Function(np.tanh, "tanh({0})"),
+    "where": Function(np.where, "({0} ? {1} : {2})"),
+    "xor": Function(np.logical_xor),
+}
+
+
+def operand(index: int) -> Expression:
+    """The operand of a node with this number."""
+    return ("input", index)
+
+
+def number(value: float) -> Expression:
+    """A number that stands in the expression."""
+    return ("number", value)
+
+
+def evaluate(expression: Expression, arrays: Sequence[Array]) -> Any:
+    """The expression of these operands by NumPy, which broadcasts them."""
+    name, *operands = expression
+    if name == "input":
+        return arrays[operands[0]]
+    if name == "number":
+        return operands[0]
+    values = [evaluate(it, arrays) for it in operands]
+    if all(not isinstance(value, np.ndarray | np.generic) for value in values):
+        values = [np.asarray(value) for value in values]
+    return FUNCTIONS[name].compute(*values)
+
+
+def substituted(expression: Expression, operands: Sequence[Expression]) -> Expression:
+    """The expression with other expressions for its operands."""
+    name, *rest = expression
+    if name == "input":
+        return operands[rest[0]]
+    if name == "number":
+        return expression
+    return (name, *(substituted(it, operands) for it in rest))
+
+
+def functions_of(expression: Expression) -> set[str]:
+    """The functions that it calls."""
+    name, *rest = expression
+    if name in ("input", "number"):
+        return set()
+    return {name}.union(*(functions_of(it) for it in rest))
+
+
+def inputs_of(expression: Expression) -> list[int]:
+    """The operands in the order in which they are read, as often as they are."""
+    name, *rest = expression
+    if name == "input":
+        return [rest[0]]
+    if name == "number":
+        return []
+    return [index for it in rest for index in inputs_of(it)]
+
+
+def is_condition(expression: Expression) -> bool:
+    """Whether what it computes is true or false."""
+    return expression[0] in FUNCTIONS and FUNCTIONS[expression[0]].is_condition
+
+
+def is_written(expression: Expression) -> bool:
+    """Whether the notation has all functions of the expression."""
+    return all(FUNCTIONS[name].text is not None for name in functions_of(expression))
+
+
+def text_of(expression: Expression, operands: Sequence[str]) -> str | None:
+    """The expression in the notation of `dlprim.define`, None where that has no such function."""
+    name, *rest = expression
+    if name == "input":
+        return operands[rest[0]]
+    if name == "number":
+        value = float(rest[0])
+        return f"({value!r})" if math.isfinite(value) else None
+    parts = [text_of(it, operands) for it in rest]
+    template = FUNCTIONS[name].text
+    if template is None or None in parts:
+        return None
+    return template.format(*parts)

@@ -1,0 +1,144 @@
+"""Networks as values: typed arrays and the nodes that make them, in single assignment.
+
+A graph has known shapes. What a node computes is said by `dlprim.graph.operators`;
+passes are functions from graph to graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """One array of a network; two values are the same only if they are one object.
+
+    Attributes
+    ----------
+    name : str
+        As the model calls it, or the node that makes it; names say nothing else.
+    shape : tuple of int
+    dtype : numpy.dtype
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def size(self) -> int:
+        size = 1
+        for extent in self.shape:
+            size *= extent
+        return size
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.dtype}{list(self.shape)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operation on values.
+
+    Attributes
+    ----------
+    operator : str
+        A name of `dlprim.graph.operators.OPERATORS`.
+    inputs : tuple of Value or None
+        None stands for an operand that the operator does without.
+    outputs : tuple of Value
+    attributes : mapping
+        Numbers, strings and tuples of them.
+    name : str
+        As the model calls it.
+    """
+
+    operator: str
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        """The inputs that are there."""
+        return tuple(value for value in self.inputs if value is not None)
+
+    @property
+    def output(self) -> Value:
+        """The only output."""
+        (value,) = self.outputs
+        return value
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A network for inputs of known shapes.
+
+    Attributes
+    ----------
+    inputs, outputs : tuple of Value
+    nodes : tuple of Node
+        In an order in which they can run.
+    constants : mapping of Value to ndarray
+        What is known before a run; nobody writes to these arrays.
+    """
+
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+    constants: Mapping[Value, Array]
+
+    def makers(self) -> dict[Value, Node]:
+        """The node of every value that a node makes."""
+        return {value: node for node in self.nodes for value in node.outputs}
+
+    def readers(self) -> dict[Value, list[Node]]:
+        """The nodes that read a value, each once; what the graph returns is not asked."""
+        readers: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for value in dict.fromkeys(node.operands):
+                readers.setdefault(value, []).append(node)
+        return readers
+
+    def uses(self) -> dict[Value, int]:
+        """How often a value is read, by nodes or as an output of the graph."""
+        uses: dict[Value, int] = dict.fromkeys(self.outputs, 0)
+        for value in self.outputs:
+            uses[value] += 1
+        for node in self.nodes:
+            for value in node.operands:
+                uses[value] = uses.get(value, 0) + 1
+        return uses
+
+
+def sorted_nodes(outputs: Sequence[Value], nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Those of the nodes that the outputs need, in an order in which they can run."""
+    makers = {value: node for node in nodes for value in node.outputs}
+    done: dict[Node, None] = {}
+    stack = [(makers[value], False) for value in reversed(outputs) if value in makers]
+    while stack:
+        node, is_ready = stack.pop()
+        if node in done:
+            continue
+        if is_ready:
+            done[node] = None
+            continue
+        stack.append((node, True))
+        stack.extend(
+            (makers[value], False)
+            for value in reversed(node.operands)
+            if value in makers and makers[value] not in done
+        )
+    return tuple(done)

@@ -1,0 +1,22 @@
+"""A graph computed node by node with NumPy: the oracle of passes and of what is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dlprim.graph.graph import Array, Graph, Value
+from dlprim.graph.operators import OPERATORS
+
+
+def interpret(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
+    """The outputs of the graph for these inputs."""
+    arrays: dict[Value, Array] = dict(graph.constants)
+    for value, array in zip(graph.inputs, inputs, strict=True):
+        arrays[value] = np.asarray(array)
+    for node in graph.nodes:
+        operands = [None if value is None else arrays[value] for value in node.inputs]
+        results = OPERATORS[node.operator].compute(operands, node.attributes)
+        arrays.update(zip(node.outputs, results, strict=True))
+    return [arrays[value] for value in graph.outputs]

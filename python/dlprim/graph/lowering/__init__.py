@@ -1,0 +1,48 @@
+"""How nodes become steps of a compiled network."""
+
+from dlprim.graph.graph import Graph
+from dlprim.graph.lowering.elements import (
+    lower_map,
+    lower_normalize,
+    lower_reduce,
+    lower_softmax,
+)
+from dlprim.graph.lowering.lowering import Lower, Lowering
+from dlprim.graph.lowering.moves import (
+    lower_concat,
+    lower_expand,
+    lower_gather,
+    lower_resample,
+    lower_reshape,
+    lower_slice,
+    lower_transpose,
+)
+from dlprim.graph.lowering.products import lower_convolution, lower_matmul
+from dlprim.graph.lowering.recurrent import lower_recurrent
+from dlprim.graph.lowering.windows import lower_pool
+
+LOWERS: dict[str, Lower] = {
+    "add_normalize": lower_normalize,
+    "concat": lower_concat,
+    "convolution": lower_convolution,
+    "expand": lower_expand,
+    "gather": lower_gather,
+    "map": lower_map,
+    "matmul": lower_matmul,
+    "normalize": lower_normalize,
+    "pool": lower_pool,
+    "recurrent": lower_recurrent,
+    "reduce": lower_reduce,
+    "resample": lower_resample,
+    "reshape": lower_reshape,
+    "slice": lower_slice,
+    "softmax": lower_softmax,
+    "transpose": lower_transpose,
+}
+
+
+def lowered(graph: Graph) -> Lowering:
+    """The network of the core for a graph."""
+    lowering = Lowering(graph, LOWERS)
+    lowering.run()
+    return lowering

@@ -1,0 +1,169 @@
+"""Steps for elements and rows: maps and reductions by formulas, softmax and norms by programs."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from dlprim import _core
+from dlprim.functions.rows.row_parameters import constant_row
+from dlprim.graph.graph import Node, Value
+from dlprim.graph.lowering.formulas import definition_text, is_computed, map_formula
+from dlprim.graph.lowering.layouts import is_global_mean
+from dlprim.graph.lowering.lowering import Lowering
+from dlprim.graph.lowering.place import Place
+
+
+@lru_cache(maxsize=64)
+def _program(name: str) -> _core.RowProgram:
+    return _core.RowProgram(name)
+
+
+def _blocked_operand(to: Lowering, value: Value, node: Node, groups: int) -> Place:
+    """An operand of a map on blocks: (N, Cb, H, W, bc) or what is broadcast to it."""
+    if value.size == 1:
+        place = to.dense(value)
+        return Place(place.root, place.offset, (1,) * 5, (4,) * 5, place.dtype)
+    shape = (1,) * (4 - len(value.shape)) + value.shape
+    alike = Value(value.name, shape, value.dtype)
+    if value in to.graph.constants:
+        array = to.graph.constants[value].reshape(shape)
+        form = _core.Activations(shape, groups, value.dtype.name, "blocked")
+        packed = form.pack("packed", value.name, np.ascontiguousarray(array), None)
+        return Place.dense(to.constant(packed), to.block_shape(alike, groups), value.dtype)
+    return Place.dense(to.blocks(value, groups), to.block_shape(value, groups), value.dtype)
+
+
+def lower_map(to: Lowering, node: Node) -> bool:
+    """One statement of the row engine, on blocks where the result is blocked."""
+    if not is_computed(*(it.dtype for it in (*node.operands, node.output))):
+        return False
+    if 0 in node.output.shape:
+        to.result(node.output)
+        return True
+    groups = to.blocked.get(node.output)
+    if groups is None:
+        operands = [to.place(value) for value in node.operands]
+        result = to.new(node.output.shape, node.output.dtype)
+    else:
+        operands = [_blocked_operand(to, value, node, groups) for value in node.operands]
+        shape = to.block_shape(node.output, groups)
+        result = to.new(shape, node.output.dtype)
+    made = map_formula(node.attributes["expression"], operands, result)
+    if made is None or not to.formula(*made, f"map {node.name}"):
+        to.blocked.pop(node.output, None)
+        return False
+    if groups is None:
+        to.put(node.output, result)
+    else:
+        to.put_blocks(node.output, groups, to.number(result))
+    return True
+
+
+def _rows_of(to: Lowering, value: Value, axes: int) -> tuple[int, int]:
+    columns = int(np.prod(value.shape[len(value.shape) - axes :]))
+    return value.size // max(1, columns), columns
+
+
+def lower_softmax(to: Lowering, node: Node) -> bool:
+    """A row program along the last axis."""
+    (x,) = node.operands
+    if not is_computed(x.dtype) or node.attributes["axis"] % len(x.shape) != len(x.shape) - 1:
+        return False
+    rows, columns = _rows_of(to, x, 1)
+    if not rows or not columns:
+        return False
+    name = "log_softmax" if node.attributes["log"] else "softmax"
+    src, dst = to.number(to.dense(x)), to.number(to.result(node.output))
+    label, extents = f"{name} {node.name}", (rows, columns)
+    to.network.rows(_program(name), x.dtype.name, extents, [src, dst], label)
+    return True
+
+
+def _parameter(to: Lowering, value: Value | None, columns: int, default: int) -> int | None:
+    if value is None:
+        return to.constant(constant_row(columns, default))
+    array = to.graph.constants.get(value)
+    if array is None or array.size != columns:
+        return None
+    return to.constant(np.ascontiguousarray(array.reshape(-1), np.float32))
+
+
+def lower_normalize(to: Lowering, node: Node) -> bool:
+    """Layer norm or RMS norm as a row program, of a sum where there are two arrays."""
+    summands = node.operands[: 2 if node.operator == "add_normalize" else 1]
+    x = summands[0]
+    weight, bias = (*node.inputs[len(summands) :], None, None)[:2]
+    rows, columns = _rows_of(to, x, node.attributes["axes"])
+    if not is_computed(x.dtype) or not rows or not columns:
+        return False
+    is_rms = node.attributes["rms"]
+    if is_rms and bias is not None:
+        return False
+    scale = _parameter(to, weight, columns, 1)
+    shift = _parameter(to, bias, columns, 0)
+    if scale is None or shift is None:
+        return False
+    name = "rms_norm" if is_rms else "layer_norm"
+    name = f"add_{name}" if len(summands) == 2 else name
+    parameters = [scale] if is_rms else [scale, shift]
+    sources = [to.number(to.dense(it)) for it in summands]
+    # The sum stands in front of what is made of it.
+    results = [to.number(to.result(it)) for it in reversed(node.outputs)]
+    operands = [*sources, *parameters, float(node.attributes["epsilon"]), *results]
+    label, extents = f"{name} {node.name}", (rows, columns)
+    to.network.rows(_program(name), x.dtype.name, extents, operands, label)
+    return True
+
+
+_REDUCTIONS = {"sum": "+=!", "mean": "+=!", "max": "max=!", "min": "min=!"}
+
+
+def _lower_global_mean(to: Lowering, node: Node, groups: int) -> bool:
+    """The mean of images that are in blocks."""
+    (x,) = node.operands
+    n, c, h, w, b = to.block_shape(x, groups)
+    place = Place.dense(to.blocks(x, groups), (n, c, h * w, b), x.dtype)
+    whole = Value(node.output.name, (*x.shape[:2], 1, 1), x.dtype)
+    result = to.new((n, c, b), x.dtype)
+    text = definition_text([("x", place.shape)], [f"y(n,c,b) +=! {1 / (h * w)!r} * x(n,c,p,b)"])
+    if not to.formula(text, [place], result, f"mean {node.name}"):
+        return False
+    blocks = Place.dense(result.root, (n, c, 1, 1, b), x.dtype)
+    to.put_blocks(whole, groups, to.number(blocks))
+    if node.attributes["keepdims"]:
+        to.put_blocks(node.output, groups, to.number(blocks))
+    else:
+        reshaped = to.place(whole).reshaped(node.output.shape)
+        assert reshaped is not None
+        to.put(node.output, reshaped)
+    return True
+
+
+def lower_reduce(to: Lowering, node: Node) -> bool:
+    """One statement that sums, or takes an extreme."""
+    (x,) = node.operands
+    name = node.attributes["function"]
+    if not is_computed(x.dtype) or name not in _REDUCTIONS or 0 in x.shape:
+        return False
+    if is_global_mean(node) and x in to.blocked and _lower_global_mean(to, node, to.blocked[x]):
+        return True
+    axes = {axis % len(x.shape) for axis in node.attributes["axes"]}
+    if not axes:
+        return False
+    kept = [axis for axis in range(len(x.shape)) if axis not in axes]
+    letters = [f"i{axis}" for axis in range(len(x.shape))]
+    left = ",".join(letters[axis] for axis in kept) or "0"
+    count = int(np.prod([x.shape[axis] for axis in axes]))
+    factor = f"{1 / count!r} * " if name == "mean" else ""
+    statement = f"y({left}) {_REDUCTIONS[name]} {factor}x({','.join(letters)})"
+    place = to.place(x)
+    result = to.new(tuple(x.shape[axis] for axis in kept) or (1,), x.dtype)
+    text = definition_text([("x", x.shape)], [statement])
+    if not to.formula(text, [place], result, f"{name} {node.name}"):
+        return False
+    shaped = result.reshaped(node.output.shape)
+    assert shaped is not None
+    to.put(node.output, shaped)
+    return True

@@ -1,0 +1,84 @@
+"""Formulas for nodes: their text in the notation of `dlprim.define`, compiled once per geometry."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dlprim import _core
+from dlprim.graph.expressions import Expression, is_condition, text_of
+from dlprim.graph.lowering.place import Place, collapsed
+
+# shape, strides in bytes, name of the dtype
+Geometry = tuple[tuple[int, ...], tuple[int, ...], str]
+
+
+@lru_cache(maxsize=1024)
+def _definition(text: str) -> _core.Definition:
+    (definition,) = _core.parse_definitions(text)
+    return definition
+
+
+@lru_cache(maxsize=1024)
+def compiled(text: str, operands: tuple[Geometry, ...], result: str) -> _core.Formula:
+    """The definition for arrays like these, its results of one dtype."""
+    arrays = [
+        np.lib.stride_tricks.as_strided(np.empty(1, np.dtype(dtype)), shape, strides)
+        for shape, strides, dtype in operands
+    ]
+    return _core.Formula(_definition(text), arrays, {}, {}, result)
+
+
+def geometry_of(place: Place) -> Geometry:
+    return place.shape, place.strides, place.dtype.name
+
+
+def definition_text(operands: list[tuple[str, tuple[int, ...]]], statements: list[str]) -> str:
+    """A definition with named operands of these shapes; its result is called y."""
+    sizes = [f"float({','.join(map(str, shape))}) {name}" for name, shape in operands]
+    return f"def f({', '.join(sizes)}) -> (y) {{ {' '.join(statements)} }}"
+
+
+def without_strides_of_zero(place: Place) -> tuple[Place, list[int]]:
+    """The place without the axes along which it repeats, and the axes that are left."""
+    axes = [axis for axis, stride in enumerate(place.strides) if stride != 0]
+    shape = tuple(place.shape[axis] for axis in axes)
+    strides = tuple(place.strides[axis] for axis in axes)
+    return Place(place.root, place.offset, shape, strides, place.dtype), axes
+
+
+def map_formula(
+    expression: Expression, operands: list[Place], result: Place
+) -> tuple[str, list[Place], Place] | None:
+    """Text, operands and result of an expression of elements, None where there is no text."""
+    shape = result.shape
+    spread = [it.expanded(shape) for it in operands]
+    extents, (*inner, out) = collapsed(shape, [*spread, result])
+    if not extents:
+        extents, out = (1,), Place(out.root, out.offset, (1,), (out.dtype.itemsize,), out.dtype)
+        inner = [Place(it.root, it.offset, (1,), (it.dtype.itemsize,), it.dtype) for it in inner]
+    names, shapes, reads, places = [], [], [], []
+    for number, it in enumerate(inner):
+        place, axes = without_strides_of_zero(it)
+        if not axes:
+            place = Place(it.root, it.offset, (1,), (it.dtype.itemsize,), it.dtype)
+        names.append(f"a{number}")
+        shapes.append(place.shape)
+        reads.append(f"a{number}({','.join(f'i{axis}' for axis in axes) or '0'})")
+        places.append(place)
+    text = text_of(expression, reads)
+    if text is None:
+        return None
+    if is_condition(expression):
+        text = f"({text} ? 1.0 : 0.0)"
+    left = ",".join(f"i{axis}" for axis in range(len(extents)))
+    wheres = ", ".join(f"i{axis} in 0:{extent}" for axis, extent in enumerate(extents))
+    statement = f"y({left}) = {text} where {wheres}"
+    return definition_text(list(zip(names, shapes, strict=True)), [statement]), places, out
+
+
+def is_computed(*dtypes: np.dtype[Any]) -> bool:
+    """Whether the engines compute with all these types."""
+    return all(dtype.name in ("float32", "bfloat16") for dtype in dtypes)

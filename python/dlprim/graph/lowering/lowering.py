@@ -1,0 +1,188 @@
+"""From a graph to a network of the core: every value gets a place, every node steps.
+
+How a node becomes steps is said by a function for each operator; one that cannot do it says so,
+and the node runs as a call of Python, which explain() shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from dlprim import _core
+from dlprim.graph.graph import Array, Graph, Node, Value
+from dlprim.graph.lowering.formulas import compiled, geometry_of
+from dlprim.graph.lowering.functions import computed
+from dlprim.graph.lowering.layouts import blocked_values
+from dlprim.graph.lowering.place import Place
+
+# Makes steps of a node, or says False and has made none.
+Lower = Callable[["Lowering", Node], bool]
+
+
+@lru_cache(maxsize=1024)
+def activations(shape: tuple[int, ...], groups: int, dtype: str) -> _core.Activations:
+    """Blocks of channels of images of this shape."""
+    return _core.Activations(shape, groups, dtype, "blocked")
+
+
+class Lowering:
+    """A network in the making.
+
+    Attributes
+    ----------
+    network : _core.Network
+    graph : Graph
+    blocked : dict of Value to int
+        As `blocked_values` says.
+    """
+
+    def __init__(self, graph: Graph, lowers: dict[str, Lower]) -> None:
+        self.network = _core.Network()
+        self.graph = graph
+        self.blocked = blocked_values(graph)
+        self.readers = graph.readers()
+        self.calls: list[Node] = []
+        self._lowers = lowers
+        self._places: dict[Value, Place] = {}
+        self._dense: dict[Value, Place] = {}
+        self._blocks: dict[tuple[Value, int], int] = {}
+        self._views: dict[Place, int] = {}
+
+    def run(self) -> None:
+        """Makes all steps."""
+        for value in self.graph.inputs:
+            root = self.network.input(value.shape, value.dtype, value.name)
+            self.put(value, Place.dense(root, value.shape, value.dtype))
+        for node in self.graph.nodes:
+            lower = self._lowers.get(node.operator)
+            if lower is None or not lower(self, node):
+                self._call(node)
+        self.network.finish([self.number(self.dense(it)) for it in self.graph.outputs])
+
+    # ------------------------------------------------------------ places
+
+    def put(self, value: Value, place: Place) -> None:
+        """Says where a value is, plainly."""
+        self._places[value] = place
+
+    def put_blocks(self, value: Value, groups: int, number: int) -> None:
+        """Says which value of the network has the value in blocks."""
+        self._blocks[value, groups] = number
+
+    def place(self, value: Value) -> Place:
+        """Where the value is plainly, with any strides."""
+        if value not in self._places:
+            self._places[value] = self._constant(value) or self._unpacked(value)
+        return self._places[value]
+
+    def dense(self, value: Value) -> Place:
+        """Where the value is in C order: a copy of it where it is not."""
+        place = self._dense.get(value, self.place(value))
+        if not place.is_dense:
+            made = self.new(value.shape, value.dtype)
+            self.network.copy(self.number(place), self.number(made), f"{value.name} in C order")
+            place = made
+        self._dense[value] = place
+        return place
+
+    def number(self, place: Place) -> int:
+        """The place as a value of the network."""
+        if place not in self._views:
+            self._views[place] = self.network.view(
+                place.root, place.shape, place.dtype, place.strides, place.offset
+            )
+        return self._views[place]
+
+    def new(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Place:
+        """A new piece of memory."""
+        return Place.dense(self.network.temporary(shape, dtype), shape, dtype)
+
+    def result(self, value: Value) -> Place:
+        """Memory for a value that is made plainly."""
+        place = self.new(value.shape, value.dtype)
+        self.put(value, place)
+        return place
+
+    def constant(self, array: Array) -> int:
+        """A constant of the network."""
+        return self.network.constant(array)
+
+    # ------------------------------------------------------------ blocks of channels
+
+    def block_shape(self, value: Value, groups: int) -> tuple[int, ...]:
+        """Of the blocked form of (N, C, H, W)."""
+        forms = activations(value.shape, groups, value.dtype.name).shapes
+        return tuple(forms["packed"])
+
+    def new_blocks(self, value: Value, groups: int) -> int:
+        """Memory for a value that is made in blocks."""
+        number = self.network.temporary(self.block_shape(value, groups), value.dtype)
+        self.put_blocks(value, groups, number)
+        return number
+
+    def blocks(self, value: Value, groups: int) -> int:
+        """The value in blocks: reordered where it is not."""
+        if (value, groups) not in self._blocks:
+            form = activations(value.shape, groups, value.dtype.name)
+            array = self.graph.constants.get(value)
+            if array is not None:
+                packed = form.pack("packed", value.name, np.ascontiguousarray(array), None)
+                self._blocks[value, groups] = self.constant(packed)
+            else:
+                number = self.network.temporary(self.block_shape(value, groups), value.dtype)
+                source = self.number(self.dense(value))
+                self.network.pack(form, "packed", source, number, f"{value.name} in blocks")
+                self._blocks[value, groups] = number
+        return self._blocks[value, groups]
+
+    def _unpacked(self, value: Value) -> Place:
+        (groups, number) = next(
+            (groups, number) for (it, groups), number in self._blocks.items() if it is value
+        )
+        form = activations(value.shape, groups, value.dtype.name)
+        place = self.new(value.shape, value.dtype)
+        self.network.unpack(form, "packed", number, self.number(place), f"{value.name} plain")
+        return place
+
+    def _constant(self, value: Value) -> Place | None:
+        array = self.graph.constants.get(value)
+        if array is None:
+            return None
+        array = np.ascontiguousarray(array).reshape(value.shape)
+        return Place.dense(self.constant(array), value.shape, value.dtype)
+
+    # ------------------------------------------------------------ steps
+
+    def formula(self, text: str, operands: Sequence[Place], result: Place, label: str) -> bool:
+        """A step for a definition; False where it cannot be compiled for these places."""
+        try:
+            formula = compiled(text, tuple(map(geometry_of, operands)), result.dtype.name)
+        except ValueError:
+            return False
+        numbers = [self.number(it) for it in operands]
+        self.network.formula(formula, numbers, [self.number(result)], label)
+        return True
+
+    def _call(self, node: Node) -> None:
+        """Runs a function of Python."""
+        present = [place for place, value in enumerate(node.inputs) if value is not None]
+        inputs = [self.number(self.dense(value)) for value in node.operands]
+        outputs = [self.number(self.result(value)) for value in node.outputs]
+        what = (node.operator, dict(node.attributes))
+        function = partial(_called, what, present, len(node.inputs))
+        self.calls.append(node)
+        self.network.call(function, inputs, outputs, f"{node.operator} {node.name}")
+
+
+def _called(
+    node: tuple[str, dict[str, Any]], present: list[int], count: int, *arrays: Array
+) -> list[Array]:
+    """The results of an operator with its attributes; inputs that are left out are None."""
+    operands: list[Array | None] = [None] * count
+    for place, array in zip(present, arrays, strict=True):
+        operands[place] = array
+    return computed(node[0], operands, node[1])

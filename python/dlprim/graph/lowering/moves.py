@@ -1,0 +1,101 @@
+"""Steps for moves: most are only another view; joining copies parts, tables are read by rows."""
+
+from __future__ import annotations
+
+from dlprim.graph.graph import Node
+from dlprim.graph.lowering.formulas import definition_text, is_computed
+from dlprim.graph.lowering.lowering import Lowering
+from dlprim.graph.lowering.place import Place
+
+
+def lower_reshape(to: Lowering, node: Node) -> bool:
+    """A view, of a copy where the elements lie so that there is none."""
+    (x,) = node.operands
+    place = to.place(x).reshaped(node.output.shape) or to.dense(x).reshaped(node.output.shape)
+    assert place is not None
+    to.put(node.output, place)
+    return True
+
+
+def lower_transpose(to: Lowering, node: Node) -> bool:
+    """A view."""
+    to.put(node.output, to.place(node.operands[0]).transposed(node.attributes["axes"]))
+    return True
+
+
+def lower_expand(to: Lowering, node: Node) -> bool:
+    """A view."""
+    to.put(node.output, to.place(node.operands[0]).expanded(node.output.shape))
+    return True
+
+
+def lower_slice(to: Lowering, node: Node) -> bool:
+    """A view."""
+    it = node.attributes
+    place = to.place(node.operands[0]).sliced(it["starts"], it["counts"], it["steps"])
+    to.put(node.output, place)
+    return True
+
+
+def lower_concat(to: Lowering, node: Node) -> bool:
+    """A copy of each part to its place."""
+    axis = node.attributes["axis"] % len(node.output.shape)
+    if len({value.dtype for value in node.operands}) > 1:
+        return False
+    whole, start = to.result(node.output), 0
+    for value in node.operands:
+        starts = tuple(start if it == axis else 0 for it in range(len(value.shape)))
+        part = whole.sliced(starts, value.shape, (1,) * len(value.shape))
+        if value.size:
+            source = to.number(to.place(value))
+            to.network.copy(source, to.number(part), f"concat {node.name}")
+        start += value.shape[axis]
+    return True
+
+
+def lower_gather(to: Lowering, node: Node) -> bool:
+    """Rows of a table; elsewhere the table's axes are brought in front."""
+    x, places = node.operands
+    axis = node.attributes["axis"] % len(x.shape)
+    if axis or places.dtype.name not in ("int32", "int64") or not node.output.size:
+        return False
+    table, indices = to.number(to.dense(x)), to.number(to.dense(places))
+    dst = to.number(to.result(node.output))
+    to.network.gather(table, indices, dst, f"gather {node.name}")
+    return True
+
+
+def lower_resample(to: Lowering, node: Node) -> bool:
+    """A statement that sums the elements at listed places."""
+    x, places, weights = node.operands
+    axis = node.attributes["axis"] % len(x.shape)
+    if not is_computed(x.dtype, weights.dtype) or places not in to.graph.constants:
+        return False
+    groups = to.blocked.get(node.output)
+    if groups is None:
+        source, result = to.place(x), to.new(node.output.shape, x.dtype)
+    else:
+        source = Place.dense(to.blocks(x, groups), to.block_shape(x, groups), x.dtype)
+        result = to.new(to.block_shape(node.output, groups), x.dtype)
+    letters = [f"i{place}" for place in range(len(source.shape))]
+    left = ",".join(letters)
+    letters[axis] = f"at(i{axis},t)"
+    statement = f"y({left}) +=! by(i{axis},t) * x({','.join(letters)})"
+    operands = [source, to.dense(places), to.dense(weights)]
+    text = definition_text(
+        [("x", source.shape), ("at", places.shape), ("by", weights.shape)], [statement]
+    ).replace(
+        "float(" + ",".join(map(str, places.shape)) + ") at", f"int64({_listed(places.shape)}) at"
+    )
+    if not to.formula(text, operands, result, f"resample {node.name}"):
+        to.blocked.pop(node.output, None)
+        return False
+    if groups is None:
+        to.put(node.output, result)
+    else:
+        to.put_blocks(node.output, groups, to.number(result))
+    return True
+
+
+def _listed(shape: tuple[int, ...]) -> str:
+    return ",".join(map(str, shape))

@@ -1,0 +1,136 @@
+"""Steps for products: convolutions by `Conv2d`, linear layers by `Linear`, all else by formulas."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dlprim.graph.graph import Node
+from dlprim.graph.lowering.formulas import definition_text, is_computed
+from dlprim.graph.lowering.layouts import groups_of, is_blocked_convolution
+from dlprim.graph.lowering.lowering import Lowering
+from dlprim.graph.lowering.place import Place
+from dlprim.primitives.conv import Conv2d
+from dlprim.primitives.linear import Linear
+
+
+@lru_cache(maxsize=256)
+def _conv2d(x_shape: Any, w_shape: Any, geometry: Any, how: Any) -> Conv2d:
+    """Primitives are shared by nodes that are alike."""
+    strides, padding, dilations, groups = geometry
+    dtype, activation, bias = how
+    return Conv2d(
+        x_shape,
+        w_shape,
+        strides,
+        padding,
+        dilations,
+        groups,
+        dtype=dtype,
+        activation=activation,
+        bias=bias,
+    )
+
+
+@lru_cache(maxsize=256)
+def _linear(x_shape: tuple[int, int], channels: int, how: Any) -> Linear:
+    dtype, activation, bias = how
+    return Linear(x_shape, channels, dtype=dtype, activation=activation, bias=bias, layout="plain")
+
+
+def lower_convolution(to: Lowering, node: Node) -> bool:
+    """`Conv2d` with weights packed once."""
+    if not is_blocked_convolution(to.graph, node):
+        return False
+    x, w, bias, residual = (*node.inputs, None, None)[:4]
+    assert x is not None
+    assert w is not None
+    attributes, groups = node.attributes, groups_of(node)
+    geometry = tuple(attributes[it] for it in ("strides", "padding", "dilations", "groups"))
+    how = (x.dtype.name, attributes.get("activation"), bias is not None)
+    if bias is not None and bias not in to.graph.constants:
+        return False
+    conv = _conv2d(x.shape, w.shape, geometry, how)
+    src = to.blocks(x, groups)
+    weights = to.constant(conv.pack_weights(to.graph.constants[w], form="forward"))
+    shift = -1 if bias is None else to.constant(to.graph.constants[bias].astype(np.float32))
+    added = -1 if residual is None else to.blocks(residual, groups)
+    dst = to.new_blocks(node.output, groups)
+    to.network.conv2d(
+        conv._core,
+        f"convolution {node.name}",
+        src=src,
+        weights=weights,
+        bias=shift,
+        residual=added,
+        dst=dst,
+    )
+    return True
+
+
+def _lower_linear(to: Lowering, node: Node) -> bool:
+    x, w, bias = (*node.inputs, None)[:3]
+    assert x is not None
+    assert w is not None
+    rows = x.size // max(1, x.shape[-1])
+    if not rows or (bias is not None and bias not in to.graph.constants):
+        return False
+    how = (x.dtype.name, node.attributes.get("activation"), bias is not None)
+    linear = _linear((rows, x.shape[-1]), w.shape[1], how)
+    weights = np.ascontiguousarray(to.graph.constants[w].T)
+    packed = to.constant(linear.pack_weights(weights, backward=False))
+    shift = -1 if bias is None else to.constant(to.graph.constants[bias].astype(np.float32))
+    source = to.dense(x).reshaped((rows, x.shape[-1]))
+    result = to.result(node.output).reshaped((rows, w.shape[1]))
+    assert source is not None
+    assert result is not None
+    src, dst = to.number(source), to.number(result)
+    to.network.linear(
+        linear._core, f"linear {node.name}", src=src, weights=packed, bias=shift, dst=dst
+    )
+    return True
+
+
+def lower_matmul(to: Lowering, node: Node) -> bool:
+    """`Linear` where the weights are constant, a formula on the arrays as they lie elsewhere."""
+    a, b = node.operands[:2]
+    if not is_computed(a.dtype, b.dtype, node.output.dtype) or len(a.shape) < 2:
+        return False
+    if len(b.shape) == 2 and b in to.graph.constants and a.dtype == b.dtype == node.output.dtype:
+        return _lower_linear(to, node)
+    if len(node.operands) > 2 or "activation" in node.attributes or len(b.shape) < 2:
+        return False
+    lead = node.output.shape[:-2]
+    left = to.place(a).expanded((*lead, *a.shape[-2:]))
+    right = to.place(b).expanded((*lead, *b.shape[-2:]))
+    result = to.result(node.output)
+    axes = [axis for axis, extent in enumerate(lead) if extent != 1]
+    batch = ["bcdefgh"[place] for place in range(len(axes))]
+    statement = (
+        f"y({','.join([*batch, 'i', 'j'])}) +=! a({','.join([*batch, 'i', 'k'])}) "
+        f"* w({','.join([*batch, 'k', 'j'])})"
+    )
+    return _batched(to, node, statement, [left, right], result)
+
+
+def _without(place: Place, rank: int) -> Place:
+    """Without leading axes of one element."""
+    axes = [
+        axis
+        for axis, extent in enumerate(place.shape)
+        if extent != 1 or axis >= len(place.shape) - rank
+    ]
+    shape = tuple(place.shape[axis] for axis in axes)
+    strides = tuple(place.strides[axis] for axis in axes)
+    return Place(place.root, place.offset, shape, strides, place.dtype)
+
+
+def _batched(
+    to: Lowering, node: Node, statement: str, operands: list[Place], result: Place
+) -> bool:
+    places = [_without(it, 2) for it in operands]
+    shapes = [(name, it.shape) for name, it in zip("aw", places, strict=True)]
+    text = definition_text(shapes, [statement])
+    return to.formula(text, places, _without(result, 2), f"matmul {node.name}")

@@ -1,0 +1,95 @@
+"""An operator as a row of a table, and `call`, the one for what has no formula.
+
+Operators compute by NumPy, without haste: that is the oracle of the tests, what folds constants,
+and what runs of types and shapes that the engines do not take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dlprim.graph.graph import Array, Value
+
+Attributes = Mapping[str, Any]
+Result = tuple[tuple[int, ...], np.dtype[Any]]
+# Of inputs that may be absent.
+Values = Sequence[Value | None]
+Arrays = Sequence[Any]
+
+
+class Operator(NamedTuple):
+    """A row of the table.
+
+    Attributes
+    ----------
+    kind : str
+        "contract", "rows", "move", "recur" or "call".
+    infer : callable
+        Shape and dtype of every result, of the inputs and the attributes; ValueError with a
+        sentence where they do not fit.
+    compute : callable
+        The results as a list, of arrays and the attributes.
+    """
+
+    kind: str
+    infer: Callable[[Values, Attributes], list[Result]]
+    compute: Callable[[Arrays, Attributes], list[Any]]
+
+
+def there(value: Value | None) -> Value:
+    """The value, which its operator cannot do without."""
+    assert value is not None
+    return value
+
+
+def axis_within(axis: int, rank: int) -> int:
+    """The axis counted from the front."""
+    if not -rank <= axis < rank:
+        raise ValueError(f"axis is {axis}, expected -{rank} to {rank - 1}")
+    return axis % rank
+
+
+# Functions of NumPy by name: (arrays, attributes) -> list of arrays.
+CALLS: dict[str, Callable[[Arrays, Attributes], list[Any]]] = {}
+
+
+def callee(name: str) -> Callable[[Callable[..., list[Any]]], Callable[..., list[Any]]]:
+    """Makes a function of arrays and attributes what `call` nodes of this name run."""
+
+    def named(function: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        assert name not in CALLS, name
+        CALLS[name] = function
+        return function
+
+    return named
+
+
+def _infer_call(values: Values, attributes: Attributes) -> list[Result]:
+    results: Sequence[tuple[tuple[int, ...], str]] = attributes["results"]
+    return [(tuple(shape), np.dtype(dtype)) for shape, dtype in results]
+
+
+def _compute_call(arrays: Arrays, attributes: Attributes) -> list[Any]:
+    results = CALLS[attributes["function"]](arrays, attributes)
+    expected = _infer_call((), attributes)
+    for array, (shape, dtype) in zip(results, expected, strict=True):
+        if array is not None and (array.shape != shape or array.dtype != dtype):
+            raise ValueError(
+                f"{attributes['function']} gave {array.dtype} of {list(array.shape)}, "
+                f"expected {dtype} of {list(shape)}"
+            )
+    return results
+
+
+call = Operator("call", _infer_call, _compute_call)
+
+
+def widened(array: Any) -> Array:
+    """Elements as they are summed: float64 for floats, 64 bits for integers."""
+    known: Array = np.asarray(array)
+    if known.dtype.kind in "biu":
+        return known.astype(np.uint64 if known.dtype.name == "uint64" else np.int64)
+    return known.astype(np.float64)

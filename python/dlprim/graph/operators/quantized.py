@@ -1,0 +1,105 @@
+"""Products of 8-bit integers with exact sums, ended in one step as the kernels' epilogues end them.
+
+    value = float32(sum (x - x_zero_point) * w) * scale[k] + bias[k] + residual * residual_scale
+    result = min(max(value, lowest), highest)                       float32 or bfloat16
+    result = round_half_even(the same) + y_zero_point               uint8 or int8
+
+Every step is rounded to float32. ``scale``, ``bias`` and the bounds are in units of the result's
+step, the bounds in front of the zero point, so that relu, clips and saturation are one pair of
+numbers. Operands: x (uint8 or int8), w (int8), scale (K,), bias (K,) or None, and a residual of
+the result's type and shape or None.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dlprim.arguments.floats import dtype_named
+from dlprim.graph.graph import Array
+from dlprim.graph.operators.elements import converted
+from dlprim.graph.operators.operator import Arrays, Attributes, Operator, Result, Values, there
+from dlprim.graph.operators.products import PRODUCTS
+
+# Of which a sum of products cannot leave 32 bits, however large they are.
+MOST_SUMMANDS = (2**31 - 1) // (255 * 128)
+
+
+def _infer(operator: str, axis: int) -> Any:
+    """Of the float operator with this name, whose results have channels along an axis."""
+
+    def infer(values: Values, attributes: Attributes) -> list[Result]:
+        x, w, scale, bias, residual = values
+        dtype = dtype_named(attributes["dtype"])
+        shape = PRODUCTS[operator].infer([x, w], attributes)[0][0]
+        if there(x).dtype.name not in ("uint8", "int8") or there(w).dtype.name != "int8":
+            raise ValueError(f"x and w are {x!r} and {w!r}, expected uint8 or int8, and int8")
+        for name, value in (("scale", scale), ("bias", bias)):
+            if value is not None and (value.shape, value.dtype.name) != (
+                (shape[axis],),
+                "float32",
+            ):
+                raise ValueError(f"{name} is {value!r}, expected float32[{shape[axis]}]")
+        if residual is not None and (residual.shape, residual.dtype) != (shape, dtype):
+            raise ValueError(f"the residual is {residual!r}, expected {dtype}{list(shape)}")
+        lowest, highest = limits(attributes["dtype"], attributes["y_zero_point"])
+        if not lowest <= attributes["lowest"] <= attributes["highest"] <= highest:
+            raise ValueError(
+                f"the bounds are {attributes['lowest']} and {attributes['highest']}, expected them "
+                f"in order and within {lowest} to {highest}"
+            )
+        return [(shape, dtype)]
+
+    return infer
+
+
+def limits(dtype: str, zero_point: int) -> tuple[float, float]:
+    """The bounds that saturation alone makes."""
+    if dtype not in ("uint8", "int8"):
+        return -math.inf, math.inf
+    whole = np.iinfo(dtype)
+    return float(whole.min - zero_point), float(whole.max - zero_point)
+
+
+def _compute(operator: str, axis: int) -> Any:
+    def compute(arrays: Arrays, attributes: Attributes) -> list[Any]:
+        x, w, *rest = arrays
+        # Whole numbers below 2^53 are exact in float64, and NumPy multiplies those faster.
+        lifted = x.astype(np.float64) - attributes["x_zero_point"]
+        named = {**attributes, "dtype": "float64"}
+        sums = PRODUCTS[operator].compute([lifted, w.astype(np.float64)], named)[0]
+        return [_ended(sums, rest, attributes, axis)]
+
+    return compute
+
+
+def _ended(sums: Array, operands: Sequence[Any], attributes: Attributes, axis: int) -> Array:
+    scale, bias, residual = operands
+    channels = [1] * sums.ndim
+    channels[axis] = -1
+    dtype = dtype_named(attributes["dtype"])
+    with np.errstate(all="ignore"):
+        value = sums.astype(np.float32) * scale.reshape(channels)
+        if bias is not None:
+            value = value + bias.reshape(channels)
+        if residual is not None:
+            factor = np.float32(attributes["residual_scale"])
+            value = value + residual.astype(np.float32) * factor
+        bounds = np.float32(attributes["lowest"]), np.float32(attributes["highest"])
+        if dtype.kind in "iu":
+            value = np.where(value > bounds[0], value, bounds[0])  # NaN too
+            value = np.rint(np.minimum(value, bounds[1])) + np.float32(attributes["y_zero_point"])
+        else:
+            value = np.clip(value, *bounds)
+        return converted(value, dtype)
+
+
+QUANTIZED = {
+    "quantized_convolution": Operator(
+        "contract", _infer("convolution", 1), _compute("convolution", 1)
+    ),
+    "quantized_matmul": Operator("contract", _infer("matmul", -1), _compute("matmul", -1)),
+}

@@ -1,0 +1,71 @@
+"""Pooling: a number for each window of pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dlprim.graph.operators.elements import converted
+from dlprim.graph.operators.operator import (
+    Arrays,
+    Attributes,
+    Operator,
+    Result,
+    Values,
+    there,
+    widened,
+)
+from dlprim.graph.operators.products import padded, windows
+
+
+def _infer_pool(values: Values, attributes: Attributes) -> list[Result]:
+    """x (N, C, ...) -> (N, C, windows...); the attribute ``counts`` says how many windows.
+
+    ``padding`` is what lies in front of each axis; behind it, windows may leave the array as far
+    as they like.
+    """
+    x = there(values[0])
+    return [((*x.shape[:2], *attributes["counts"]), x.dtype)]
+
+
+def _padding(shape: tuple[int, ...], attributes: Attributes) -> tuple[tuple[int, int], ...]:
+    zipped = zip(
+        shape[2:],
+        attributes["kernel"],
+        attributes["strides"],
+        attributes["dilations"],
+        attributes["padding"],
+        attributes["counts"],
+        strict=True,
+    )
+    return tuple(
+        (front, max(0, (count - 1) * s + d * (k - 1) + 1 - front - n))
+        for n, k, s, d, (front, _), count in zipped
+    )
+
+
+def _compute_pool(arrays: Arrays, attributes: Attributes) -> list[Any]:
+    """The mean is over the pixels inside, or inside the padding where ``counts_padding``."""
+    x = arrays[0]
+    axes = tuple(range(-len(attributes["kernel"]), 0))
+    around = _padding(x.shape, attributes)
+    counted = tuple(slice(0, count) for count in attributes["counts"])
+    cut = (slice(None), slice(None), *counted)
+    if attributes["function"] == "max":
+        least = np.iinfo(x.dtype).min if np.issubdtype(x.dtype, np.integer) else -np.inf
+        taps = windows(padded(x, around, x.dtype.type(least)), attributes["kernel"], attributes)
+        return [converted(taps[cut].max(axis=axes), x.dtype)]
+    taps = windows(padded(widened(x), around, 0), attributes["kernel"], attributes)
+    ones = np.zeros((1, 1, *(n + a + b for n, (a, b) in zip(x.shape[2:], around, strict=True))))
+    inside = [
+        slice(0, front + n + back) if attributes["counts_padding"] else slice(front, front + n)
+        for n, (front, back) in zip(x.shape[2:], attributes["padding"], strict=True)
+    ]
+    ones[(slice(None), slice(None), *inside)] = 1
+    counts = windows(ones, attributes["kernel"], attributes)[cut].sum(axis=axes)
+    with np.errstate(all="ignore"):
+        return [converted(taps[cut].sum(axis=axes) / counts, x.dtype)]
+
+
+WINDOWS = {"pool": Operator("rows", _infer_pool, _compute_pool)}

@@ -1,0 +1,166 @@
+"""Attention as exporters write it: products, a softmax and what stands between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dlprim.graph.expressions import evaluate, inputs_of
+from dlprim.graph.graph import Graph, Node, Value
+from dlprim.graph.passes.affine import affine
+from dlprim.graph.passes.draft import Draft
+
+
+class _Scores(NamedTuple):
+    """Scaled products of queries and keys, and what is added to them."""
+
+    product: Node
+    scale: float
+    mask: Value | None
+
+
+def _guarded(draft: Draft, value: Value) -> Value:
+    """What a map reads that only replaces NaN by zero, else the value."""
+    node = draft.only_maker(value, "map")
+    if node is None or len(node.operands) != 1:
+        return value
+    x = np.array([0.0, 0.25, 1.0, np.nan])
+    with np.errstate(all="ignore"):
+        found = np.asarray(evaluate(node.attributes["expression"], [x]))
+    is_guard = found.shape == x.shape and (found == [0.0, 0.25, 1.0, 0.0]).all()
+    return node.operands[0] if is_guard else value
+
+
+def _scores_of(draft: Draft, value: Value) -> _Scores | None:
+    """The value as scores, if it is a product, scaled, with a mask added."""
+    node = draft.maker(value)
+    if node is None or draft.only_maker(value) is None:
+        return None
+    if node.operator == "matmul" and len(node.operands) == 2:
+        return _Scores(node, 1.0, None)
+    if node.operator != "map":
+        return None
+    found = affine(node.attributes["expression"], [draft.constants.get(it) for it in node.operands])
+    if found is None or not 1 <= len(found.factors) <= 2:
+        return None
+    for place, factor in found.factors.items():
+        product = draft.only_maker(node.operands[place], "matmul")
+        others = [it for it in found.factors if it != place]
+        is_scaled = np.size(factor) == 1 and len(product.operands) == 2 if product else False
+        if product is None or not is_scaled or product.output.shape != value.shape:
+            continue
+        mask = _mask_of(draft, node, others, found.factors, found.shift)
+        if mask is not None:
+            return _Scores(product, float(np.asarray(factor).reshape(())), mask[0])
+    return None
+
+
+def _mask_of(
+    draft: Draft, node: Node, others: list[int], factors: dict[int, object], shift: object
+) -> tuple[Value | None] | None:
+    """What is added to the scores; None where that is more than one array."""
+    shifted = np.asarray(shift)
+    if others:
+        if np.any(np.asarray(factors[others[0]]) != 1.0) or shifted.any():
+            return None
+        return (node.operands[others[0]],)
+    if not shifted.any():
+        return (None,)
+    array = np.maximum(shifted, np.finfo(np.float32).min).astype(np.float32)
+    return (draft.constant(array, f"{node.name}.mask"),)
+
+
+def _unscaled(draft: Draft, value: Value) -> tuple[Value, float]:
+    """What a map multiplies by a number, and the number."""
+    node = draft.only_maker(value, "map")
+    if (
+        node is None
+        or len(node.operands) != 1
+        or len(inputs_of(node.attributes["expression"])) != 1
+    ):
+        return value, 1.0
+    found = affine(node.attributes["expression"], [None])
+    if found is None or np.size(found.factors[0]) != 1 or np.any(np.asarray(found.shift) != 0):
+        return value, 1.0
+    return node.operands[0], float(np.asarray(found.factors[0]).reshape(()))
+
+
+def _swapped(draft: Draft, value: Value, name: str) -> Value:
+    """The value with its last two axes exchanged."""
+    axes = tuple(range(len(value.shape)))
+    axes = (*axes[:-2], axes[-1], axes[-2])
+    before = draft.maker(value, "transpose")
+    if before is not None and before.attributes["axes"] == axes:
+        return before.operands[0]
+    (turned,) = draft.emit("transpose", [value], name, axes=axes)
+    return turned
+
+
+def _ungrouped(draft: Draft, value: Value) -> Value:
+    """Keys or values of fewer heads where a model has repeated each for a group of queries."""
+    whole = draft.maker(value, "reshape")
+    spread = draft.maker(whole.operands[0], "expand") if whole is not None else None
+    if spread is None or len(value.shape) != 4 or len(spread.output.shape) != 5:
+        return value
+    n, heads, one, steps, size = spread.operands[0].shape
+    if one != 1 or spread.output.shape[:2] != (n, heads) or value.shape[2:] != (steps, size):
+        return value
+    (few,) = draft.emit("reshape", spread.operands, value.name, shape=(n, heads, steps, size))
+    return few
+
+
+def _heads(draft: Draft, value: Value, name: str) -> Value:
+    """(N, H, S, D) of an array with fewer leading axes."""
+    shape = (1,) * (4 - len(value.shape)) + value.shape
+    return value if shape == value.shape else draft.emit("reshape", [value], name, shape=shape)[0]
+
+
+def _is_causal(draft: Draft, mask: Value | None, shape: tuple[int, ...]) -> bool:
+    """Whether a known mask hides what comes behind each query, and nothing else."""
+    array = None if mask is None else draft.constants.get(mask)
+    if array is None or array.shape[-2:] != shape[-2:] or shape[-1] < 2:
+        return False
+    seen = np.tri(shape[-2], shape[-1]) > 0
+    return bool(np.all(array[..., seen] == 0) and np.all(array[..., ~seen] <= -1e30))
+
+
+def recognise_attention(graph: Graph) -> Graph:
+    """Makes one operator of a product, a softmax and a product, so that scores stay in caches."""
+
+    def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
+        if node.operator != "matmul" or len(node.operands) != 2:
+            return None
+        weights, v = node.operands
+        if not 3 <= len(weights.shape) <= 4 or len(v.shape) != len(weights.shape):
+            return None
+        softmax = draft.only_maker(_guarded(draft, weights), "softmax")
+        if softmax is None or softmax.attributes["log"]:
+            return None
+        if softmax.attributes["axis"] % len(weights.shape) != len(weights.shape) - 1:
+            return None
+        scores = _scores_of(draft, softmax.operands[0])
+        if scores is None:
+            return None
+        q, by_q = _unscaled(draft, scores.product.operands[0])
+        k, by_k = _unscaled(draft, scores.product.operands[1])
+        if len(q.shape) != len(v.shape) or q.shape[:-2] != v.shape[:-2] != k.shape[:-2]:
+            return None
+        arrays = [_heads(draft, it, node.name) for it in (q, _swapped(draft, k, node.name), v)]
+        is_causal = _is_causal(draft, scores.mask, scores.product.output.shape)
+        mask = None if is_causal else scores.mask
+        inputs = [*arrays, mask] if mask is not None else arrays
+        (result,) = draft.emit(
+            "attention",
+            inputs,
+            node.name,
+            scale=scores.scale * by_q * by_k,
+            causal=is_causal,
+            softcap=0.0,
+        )
+        if result.shape == node.output.shape:
+            return [result]
+        return draft.emit("reshape", [result], node.name, shape=node.output.shape)
+
+    return Draft(graph).apply(rule)

@@ -1,0 +1,136 @@
+"""What kernels do with a result before they store it: factors, bias, residual, activation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dlprim.graph.expressions import operand
+from dlprim.graph.graph import Array, Graph, Node, Value
+from dlprim.graph.passes.affine import Affine, affine
+from dlprim.graph.passes.draft import Draft
+from dlprim.graph.passes.maps import ACTIVATIONS
+
+_PRODUCTS = ("convolution", "matmul")
+
+
+def _is_weighted(draft: Draft, product: Node) -> bool:
+    """Whether a product is by constant weights, to which more can be folded."""
+    bias = (*product.inputs, None)[2]
+    is_matrix = product.operator == "convolution" or len(product.operands[1].shape) == 2
+    return (
+        is_matrix
+        and product.operands[1] in draft.constants
+        and (bias is None or bias in draft.constants)
+        and product.output.dtype.kind in "fV"
+        and product.output.dtype.name in ("float32", "bfloat16")
+    )
+
+
+def _by_channel(found: Any, product: Node) -> Array | None:
+    """An array that is broadcast to the product as one number for each channel, else None."""
+    shape = product.output.shape
+    axis = 1 if product.operator == "convolution" else len(shape) - 1
+    array = np.asarray(found, np.float64)
+    aligned = array.reshape((1,) * (len(shape) - array.ndim) + array.shape)
+    if any(extent != 1 for place, extent in enumerate(aligned.shape) if place != axis):
+        return None
+    return np.broadcast_to(aligned.reshape(-1), (shape[axis],))
+
+
+def _folded(draft: Draft, product: Node, factor: Array, shift: Array) -> list[Value | None]:
+    """Inputs of the product with channels multiplied by a factor and shifted."""
+    x, w = product.operands[:2]
+    weights = draft.constants[w].astype(np.float64)
+    by_filter = (
+        factor if product.operator == "matmul" else factor.reshape(-1, *[1] * (len(w.shape) - 1))
+    )
+    bias = (*product.inputs, None)[2]
+    before = 0.0 if bias is None else draft.constants[bias].astype(np.float64)
+    inputs: list[Value | None] = [x, w, bias]
+    if (factor != 1).any():
+        inputs[1] = draft.constant((weights * by_filter).astype(w.dtype), w.name)
+    if (factor != 1).any() or (shift != 0).any():
+        sums = (before * factor + shift).astype(np.float32)
+        inputs[2] = draft.constant(sums, f"{product.name}.bias")
+    return inputs
+
+
+def _split(draft: Draft, node: Node) -> tuple[Node, int, Affine] | None:
+    """The product that a map continues, which operand it is, and what the map adds up."""
+    expression = node.attributes["expression"]
+    inner = expression[1] if expression[0] in ACTIVATIONS else expression
+    found = affine(inner, [draft.constants.get(value) for value in node.operands])
+    if found is None or not 1 <= len(found.factors) <= 2:
+        return None
+    for place in found.factors:
+        product = draft.only_maker(node.operands[place], *_PRODUCTS)
+        if product is None or not _is_weighted(draft, product):
+            continue
+        # Behind a residual comes the activation, and nothing between them.
+        is_plain = expression == (expression[0], operand(0)) and expression[0] in ACTIVATIONS
+        is_open = product.attributes.get("activation") is None
+        is_open = is_open and (is_plain or len(product.inputs) < 4)
+        if is_open and product.output.shape == node.output.shape:
+            return product, place, found
+    return None
+
+
+def _residual(node: Node, product: Node, place: int, found: Affine) -> Value | None:
+    """The other operand that is added to a convolution, as it is."""
+    for other, factor in found.factors.items():
+        if other == place or product.operator != "convolution" or np.any(factor != 1.0):
+            continue
+        value = node.operands[other]
+        if value.shape == product.output.shape and value.dtype == product.output.dtype:
+            return value
+    return None
+
+
+def _ended(draft: Draft, node: Node) -> Sequence[Value] | None:
+    """The product that a map continues, with what the map does."""
+    if node.operator != "map" or node.output.dtype.name not in ("float32", "bfloat16"):
+        return None
+    split = _split(draft, node)
+    if split is None:
+        return None
+    product, place, found = split
+    residual = _residual(node, product, place, found)
+    if len(found.factors) == 2 and residual is None:
+        return None
+    factor = _by_channel(found.factors[place], product)
+    shift = _by_channel(found.shift, product)
+    if factor is None or shift is None or not (np.isfinite(factor).all()):
+        return None
+    inputs = _folded(draft, product, factor, shift)
+    inputs += product.inputs[3:]
+    attributes = dict(product.attributes)
+    name = node.attributes["expression"][0]
+    if name in ACTIVATIONS:
+        attributes["activation"] = name
+    if residual is not None:
+        inputs = [*inputs, residual]
+    return draft.emit(product.operator, inputs, product.name, **attributes)
+
+
+def fold_epilogues(graph: Graph) -> Graph:
+    """Lets products with constant weights do what maps behind them do."""
+    return Draft(graph).apply(_ended)
+
+
+def fold_norms(graph: Graph) -> Graph:
+    """Folds into weights and biases what stands behind products by channel, and nothing else.
+
+    What is left is what a model quantised by someone else consists of.
+    """
+
+    def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
+        if node.operator != "map":
+            return None
+        constants = [draft.constants.get(value) for value in node.operands]
+        found = affine(node.attributes["expression"], constants)
+        return None if found is None or len(found.factors) != 1 else _ended(draft, node)
+
+    return Draft(graph).apply(rule)

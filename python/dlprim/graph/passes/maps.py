@@ -1,0 +1,138 @@
+"""Chains of maps as one map, and the activations that exporters took to pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dlprim.graph.expressions import (
+    FUNCTIONS,
+    Expression,
+    evaluate,
+    functions_of,
+    inputs_of,
+    is_condition,
+    is_written,
+    operand,
+    substituted,
+)
+from dlprim.graph.graph import Graph, Node, Value
+from dlprim.graph.passes.draft import Draft
+
+# What kernels apply to results before they store them.
+ACTIVATIONS = ("relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish")
+# Functions in an expression; what is longer is cut, because values would not fit registers.
+_LONGEST = 48
+
+
+def length(expression: Expression) -> int:
+    """How many functions an expression calls."""
+    if expression[0] in ("input", "number"):
+        return 0
+    return 1 + sum(length(it) for it in expression[1:])
+
+
+def _fits(node: Node, before: Node) -> bool:
+    """Whether nothing is rounded between two maps: one type, or a condition about floats."""
+    types = {it.dtype for it in before.operands}
+    is_asked = is_condition(before.attributes["expression"]) and types == {node.output.dtype}
+    return node.output.dtype.kind in "fV" and (is_asked or before.output.dtype == node.output.dtype)
+
+
+def _both_computed(node: Node, before: Node) -> bool:
+    """Whether the engine computes both maps or none of them."""
+    return len({is_written(it.attributes["expression"]) for it in (node, before)}) == 1
+
+
+def _joined(draft: Draft, node: Node, is_single: bool) -> Sequence[Value] | None:
+    """The node with what makes its operands written into its expression."""
+    inputs: list[Value] = []
+    operands: list[Expression] = []
+    is_changed = False
+    reads = inputs_of(node.attributes["expression"])
+
+    def placed(value: Value) -> Expression:
+        if value not in inputs:
+            inputs.append(value)
+        return operand(inputs.index(value))
+
+    for place, value in enumerate(node.operands):
+        before = draft.only_maker(value, "map")
+        is_joined = before is not None and reads.count(place) == 1 and _fits(node, before)
+        if before is None or not is_joined or (not is_single and not _both_computed(node, before)):
+            operands.append(placed(value))
+            continue
+        parts = [placed(it) for it in before.operands]
+        operands.append(substituted(before.attributes["expression"], parts))
+        is_changed = True
+    expression = substituted(node.attributes["expression"], operands)
+    varying = [value for value in inputs if value not in draft.constants]
+    if not is_changed or length(expression) > _LONGEST:
+        return None
+    if is_single and len(varying) > 1:
+        return None
+    if np.broadcast_shapes(*(value.shape for value in inputs)) != node.output.shape:
+        return None
+    return draft.emit(
+        "map", inputs, node.name, expression=expression, dtype=node.attributes["dtype"]
+    )
+
+
+def join_maps_of_one(graph: Graph) -> Graph:
+    """Joins maps in a row that depend on one array: activations become whole again."""
+
+    def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
+        return _joined(draft, node, True) if node.operator == "map" else None
+
+    return Draft(graph).apply(rule)
+
+
+def join_maps(graph: Graph) -> Graph:
+    """Joins maps in a row: one pass over memory for all of them."""
+
+    def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
+        return _joined(draft, node, False) if node.operator == "map" else None
+
+    return Draft(graph).apply(rule)
+
+
+def activation_of(expression: Expression) -> str | None:
+    """The activation that an expression of one operand is, found by its values."""
+    if set(inputs_of(expression)) != {0} or not functions_of(expression) & {
+        "relu",
+        "maximum",
+        "where",
+        "sigmoid",
+        "tanh",
+        "erf",
+        "exp",
+        "gelu",
+        "gelu_tanh",
+        "swish",
+    }:
+        return None
+    x = np.concatenate([np.linspace(-6, 6, 41), [-1e3, -20, -0.01, 0.01, 20, 1e3]])
+    with np.errstate(all="ignore"):
+        found = np.broadcast_to(np.asarray(evaluate(expression, [x])), x.shape)
+        for name in ACTIVATIONS:
+            # Exporters write their constants with seven digits.
+            if np.allclose(found, FUNCTIONS[name].compute(x), rtol=2e-6, atol=2e-7):
+                return name
+    return None
+
+
+def recognise_activations(graph: Graph) -> Graph:
+    """Writes what is an activation as one."""
+
+    def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
+        if node.operator != "map" or len(node.operands) != 1:
+            return None
+        expression = node.attributes["expression"]
+        name = activation_of(expression)
+        if name is None or expression == (name, operand(0)):
+            return None
+        dtype = node.attributes["dtype"]
+        return draft.emit("map", node.inputs, node.name, expression=(name, operand(0)), dtype=dtype)
+
+    return Draft(graph).apply(rule)

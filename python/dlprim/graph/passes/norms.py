@@ -1,0 +1,117 @@
+"""Normalisations that exporters took to pieces, and sums in front of normalisations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dlprim.graph.expressions import evaluate, inputs_of
+from dlprim.graph.graph import Graph, Node, Value
+from dlprim.graph.passes.draft import Draft
+
+_SUMS = (("add", ("input", 0), ("input", 1)), ("add", ("input", 1), ("input", 0)))
+
+
+def _epsilon_of(node: Node) -> float | None:
+    """eps where a map of one array is ``1 / sqrt(x + eps)``."""
+    if len(node.operands) != 1:
+        return None
+    x = np.array([0.0, 0.5, 1.0, 3.0])
+    with np.errstate(all="ignore"):
+        found = np.asarray(evaluate(node.attributes["expression"], [x]), np.float64)
+        epsilon = float(1 / found[0] ** 2) if found.shape == x.shape else -1.0
+        if not 0 <= epsilon < 1 or not np.allclose(found[1:], 1 / np.sqrt(x[1:] + epsilon)):
+            return None
+    return epsilon
+
+
+def _is_square(node: Node) -> bool:
+    """Whether a map of one array is its square."""
+    if len(node.operands) != 1:
+        return False
+    x = np.array([-2.0, 0.5, 3.0])
+    with np.errstate(all="ignore"):
+        return bool(np.allclose(evaluate(node.attributes["expression"], [x]), x * x))
+
+
+def recognise_rms_norm(graph: Graph) -> Graph:
+    """``x * rsqrt(mean(x^2) + eps) * w`` as one operator."""
+
+    def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
+        if node.operator != "map" or len(node.operands) != 2:
+            return None
+        expression = node.attributes["expression"]
+        if expression[0] != "multiply" or sorted(inputs_of(expression)) != [0, 1]:
+            return None
+        for x, factor in (node.operands, node.operands[::-1]):
+            root = draft.maker(factor, "map")
+            mean = draft.maker(root.operands[0], "reduce") if root is not None else None
+            square = draft.maker(mean.operands[0], "map") if mean is not None else None
+            if root is None or mean is None or square is None:
+                continue
+            epsilon = _epsilon_of(root)
+            is_last = mean.attributes["function"] == "mean" and mean.attributes["keepdims"]
+            axes = [axis % len(x.shape) for axis in mean.attributes["axes"]]
+            is_mean = is_last and axes == [len(x.shape) - 1]
+            if epsilon is None or not is_mean or not _is_square(square):
+                continue
+            if square.operands[0] is x and x.dtype == node.output.dtype:
+                return draft.emit(
+                    "normalize", [x, None, None], node.name, axes=1, epsilon=epsilon, rms=True
+                )
+        return None
+
+    return Draft(graph).apply(rule)
+
+
+def fold_norm_weights(graph: Graph) -> Graph:
+    """Lets an RMS norm without a weight multiply by the one that follows."""
+
+    def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
+        if node.operator != "map" or len(node.operands) != 2:
+            return None
+        expression = node.attributes["expression"]
+        if expression[0] != "multiply" or sorted(inputs_of(expression)) != [0, 1]:
+            return None
+        for x, weight in (node.operands, node.operands[::-1]):
+            norm = draft.only_maker(x, "normalize")
+            is_row = weight in draft.constants and weight.shape[-1:] == x.shape[-1:]
+            if norm is None or not is_row or weight.size != x.shape[-1]:
+                continue
+            if norm.inputs[1] is None and norm.inputs[2] is None and x.dtype == node.output.dtype:
+                row = draft.constants[weight].reshape(-1)
+                scale = draft.constant(row.astype(np.float32), weight.name)
+                inputs = [norm.inputs[0], scale, None]
+                return draft.emit("normalize", inputs, node.name, **norm.attributes)
+        return None
+
+    return Draft(graph).apply(rule)
+
+
+def join_residuals(graph: Graph) -> Graph:
+    """Sums that are normalised, in one pass over memory with the norm."""
+    readers = graph.readers()
+    normalized: dict[Node, Value] = {}
+
+    def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
+        known = normalized.get(node) or normalized.get(draft.original(node))
+        if known is not None:
+            return [known]
+        is_sum = node.operator == "map" and node.attributes["expression"] in _SUMS
+        if not is_sum or any(it.shape != node.output.shape for it in node.operands):
+            return None
+        norms = [
+            it
+            for it in readers.get(draft.original(node).output, [])
+            if it.operator == "normalize" and set(it.operands[1:]) <= set(draft.constants)
+        ]
+        if len(norms) != 1 or {it.dtype for it in node.operands} != {node.output.dtype}:
+            return None
+        inputs = [*node.operands, *norms[0].inputs[1:]]
+        name = norms[0].name
+        y, total = draft.emit("add_normalize", inputs, name, **norms[0].attributes)
+        normalized[norms[0]] = y
+        return [total]
+
+    return Draft(graph).apply(rule)

@@ -1,0 +1,70 @@
+"""From floats that are quantised and dequantised again to integers that stay in 8 bits.
+
+Quantised models say with pairs of `quantize` and `dequantize` what may be rounded; between them
+they compute in floats. A rule looks back from a node at what its operands were in 8 bits:
+products then multiply integers, and what the pairs meant becomes their epilogue; moves between
+pairs move bytes; other elements are computed from bytes to bytes in one map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from dlprim.graph.graph import Graph, Node, Value
+from dlprim.graph.passes.draft import Draft
+from dlprim.graph.passes.precision.ends import add_bias, quantize, relu
+from dlprim.graph.passes.precision.moves import moved_bytes
+from dlprim.graph.passes.precision.parameters import folded
+from dlprim.graph.passes.precision.products import multiply
+
+Rule = Callable[[Draft, Node], "Sequence[Value] | None"]
+
+
+def compute_in_8_bits(graph: Graph, refused: list[str] | None = None) -> Graph:
+    """The graph with integer products where operands are quantised.
+
+    Parameters
+    ----------
+    graph : Graph
+    refused : list of str, optional
+        Is given a sentence for each product of quantised operands that stays in floats.
+    """
+    sentences: list[str] = [] if refused is None else refused
+
+    def product(draft: Draft, node: Node) -> Sequence[Value] | None:
+        return multiply(draft, node, sentences)
+
+    rules: dict[str, tuple[Rule, ...]] = {
+        "convolution": (product,),
+        "matmul": (product,),
+        "map": (add_bias, relu),
+        "gather": (_gather,),
+        "quantize": (quantize,),
+    }
+
+    def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
+        for it in rules.get(node.operator, ()):
+            outputs = it(draft, node)
+            if outputs is not None:
+                return outputs
+        return None
+
+    return _fold_dequantized(Draft(graph).apply(rule))
+
+
+def _gather(draft: Draft, node: Node) -> Sequence[Value] | None:
+    """Tables stay in 8 bits, and only what is looked up is a float."""
+    found = moved_bytes(draft, node)
+    return None if found is None else [found.dequantized(draft, node.name)]
+
+
+def _fold_dequantized(graph: Graph) -> Graph:
+    """Constants in 8 bits become floats where no rule could use them as they are."""
+
+    def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
+        if node.operator != "dequantize":
+            return None
+        array = folded(draft, node)
+        return None if array is None else [draft.constant(array, node.output.name)]
+
+    return Draft(graph).apply(rule)

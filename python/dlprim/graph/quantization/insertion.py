@@ -1,0 +1,97 @@
+"""Puts quantised arrays and weights into a float graph, as pairs of `quantize` and `dequantize`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dlprim.graph.graph import Array, Graph, Node, Value
+from dlprim.graph.passes.draft import Draft
+from dlprim.graph.passes.precision.parameters import Bytes, Parameters, constants_of
+from dlprim.graph.quantization.table import Table, is_image, names_of
+
+# That compute with images in 8 bits, or read them as bytes.
+_READERS = ("concat", "map", "pad", "pool", "reduce", "reshape", "slice", "transpose")
+
+
+class Weights(NamedTuple):
+    """Integers, and a scale for each channel of the result."""
+
+    values: Array
+    scale: Array
+    axis: int
+
+    @property
+    def floats(self) -> Array:
+        shape = [1] * self.values.ndim
+        shape[self.axis] = -1
+        return self.values.astype(np.float32) * self.scale.reshape(shape)
+
+
+def quantized_weights(node: Node, weights: Array) -> Weights:
+    """int8 from -127 to 127, symmetric, by channel."""
+    axis = 0 if node.operator == "convolution" else weights.ndim - 1
+    others = tuple(it for it in range(weights.ndim) if it != axis)
+    highest = np.abs(weights).max(axis=others).astype(np.float64)
+    scale = np.where(highest > 0, highest / 127, 1).astype(np.float32)
+    shape = [1] * weights.ndim
+    shape[axis] = -1
+    values = np.clip(np.rint(weights / scale.reshape(shape)), -127, 127).astype(np.int8)
+    return Weights(values, scale, axis)
+
+
+def pair(draft: Draft, value: Value, parameters: Parameters) -> Value:
+    """The value rounded to 8 bits."""
+    scale, zero_point = constants_of(draft, parameters, value.name)
+    inputs = [value, scale, zero_point]
+    q = draft.emit("quantize", inputs, value.name, axis=0, dtype=parameters.dtype)[0]
+    return Bytes(q, parameters).dequantized(draft, value.name)
+
+
+def insert(graph: Graph, table: Table) -> Graph:
+    """The graph with what the table says; what it names and the graph has not is left out."""
+    names = names_of(graph)
+    rounded: dict[Value, Value] = {}
+    draft = Draft(graph)
+
+    def remember(old: Value, new: Value) -> None:
+        parameters = table.arrays.get(names[old])
+        if parameters is not None and new.dtype == np.float32:
+            rounded[new] = pair(draft, new, parameters)
+
+    def rule(draft: Draft, node: Node) -> Sequence[Value]:
+        is_layer = names[node.outputs[0]] in table.layers
+        inputs = [
+            rounded[it] if it in rounded and (is_layer or _reads_bytes(node, it)) else it
+            for it in node.inputs
+        ]
+        if is_layer and node.operands[1] in draft.constants:
+            inputs[1] = _weights(draft, node)
+        outputs = node.outputs
+        if inputs == list(node.inputs):
+            draft.keep(node)
+        else:
+            outputs = draft.emit(node.operator, inputs, node.name, **node.attributes)
+        for old, new in zip(node.outputs, outputs, strict=True):
+            remember(old, new)
+        return outputs
+
+    for value in graph.inputs:
+        remember(value, value)
+    return draft.apply(rule)
+
+
+def _reads_bytes(node: Node, value: Value) -> bool:
+    return node.operator in _READERS and is_image(value)
+
+
+def _weights(draft: Draft, node: Node) -> Value:
+    found = quantized_weights(node, draft.constants[node.operands[1]])
+    inputs = [
+        draft.constant(found.values, f"{node.name}.weights"),
+        draft.constant(found.scale, f"{node.name}.scale"),
+        None,
+    ]
+    return draft.emit("dequantize", inputs, node.name, axis=found.axis, dtype="float32")[0]

@@ -1,0 +1,65 @@
+"""Models in ONNX's format, as networks that run.
+
+`load` reads a file and gives an `OnnxModel`, which is called with arrays. It needs the package
+``onnx`` (``pip install dlprim[onnx]``).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from dlprim.onnx.model import OnnxModel
+from dlprim.onnx.program import Port
+from dlprim.onnx.proto import Folders, ModelError, folders_of
+from dlprim.onnx.quantization import quantize
+from dlprim.onnx.reader import program_of
+from dlprim.onnx.source import Source
+
+__all__ = ["ModelError", "OnnxModel", "Port", "load", "quantize"]
+
+
+def load(model: str | os.PathLike[str] | bytes | Any) -> OnnxModel:
+    """A model that runs, of a file in ONNX's format.
+
+    Parameters
+    ----------
+    model : path, bytes or onnx.ModelProto
+        Data outside of the file is read only where a path is given, and only from its folder.
+
+    Returns
+    -------
+    OnnxModel
+
+    Raises
+    ------
+    ModelError
+        Where the file is damaged, or nodes are refused; it lists them all.
+    """
+    folders: Folders = ()
+    if isinstance(model, str | os.PathLike):
+        path = Path(model)
+        folders = folders_of(path)
+        model = path.read_bytes()
+    proto = _parsed(model)
+    try:
+        program = program_of(proto, folders)
+        return OnnxModel(program, Source.of(proto, program, folders))
+    except TypeError as error:  # protobuf gives bytes for what is no text
+        raise ModelError(f"the file is damaged: names in it are no text ({error})") from error
+
+
+def _parsed(model: Any) -> Any:
+    try:
+        import onnx
+    except ImportError as error:
+        raise ImportError("dlprim.onnx needs the package onnx: pip install dlprim[onnx]") from error
+    if isinstance(model, onnx.ModelProto):
+        return model
+    if not isinstance(model, bytes | bytearray | memoryview):
+        raise TypeError(f"model is {type(model).__name__}, expected a path, bytes or ModelProto")
+    try:
+        return onnx.ModelProto.FromString(bytes(model))
+    except Exception as error:  # of protobuf, whose classes depend on how it was built
+        raise ModelError(f"the file is no model in ONNX's format: {error}") from error

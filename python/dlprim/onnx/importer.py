@@ -1,0 +1,92 @@
+"""Makes graphs of programs, for inputs of known shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dlprim.graph import Builder, Graph, Value, ValueNeededError
+from dlprim.graph.graph import Array
+from dlprim.onnx.program import Block, Program, Step
+from dlprim.onnx.proto import ModelError
+
+# Inputs that shapes may follow from: integers, or of few elements; a graph is made for each value.
+MOST_KNOWN_ELEMENTS = 4096
+MOST_KNOWN_BYTES = 1 << 20
+# What the functions of operators raise where what a model says cannot be.
+_FAILURES = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError, ValueError)
+
+Shapes = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
+
+
+def graph_of(program: Program, shapes: Shapes, known: Mapping[str, Array]) -> Graph:
+    """The graph of a program; its inputs are those that are not known, in their order.
+
+    Raises
+    ------
+    ModelError
+        Where a node cannot do what it should with these shapes.
+    ValueNeededError
+        Where a shape follows from the elements of inputs, which might be known.
+    """
+    builder = Builder()
+    values: dict[str, Value] = {}
+    for port in program.inputs:
+        if port.name in known:
+            values[port.name] = builder.constant(known[port.name], port.name)
+        else:
+            values[port.name] = builder.input(port.name, *shapes[port.name])
+    for name, array in program.constants.items():
+        values[name] = builder.constant(array, name)
+    _run(builder, program.block, values)
+    return builder.graph([values[name] for name in program.block.outputs])
+
+
+def _run(builder: Builder, block: Block, values: dict[str, Value]) -> None:
+    for step in block.steps:
+        builder.name = step.name
+        try:
+            if step.branches:
+                _choose(builder, step, values)
+            else:
+                _emit(builder, step, values)
+        except ValueNeededError as error:
+            if not error.inputs or not all(_may_be_known(it) for it in error.inputs):
+                raise ModelError(f"{step.label}: {error}") from error
+            raise
+        except ModelError:
+            raise
+        except _FAILURES as error:
+            reason = str(error) or type(error).__name__
+            raise ModelError(f"{step.label}: {reason}") from error
+
+
+def _may_be_known(value: Value) -> bool:
+    is_index = value.dtype.kind in "biu" and value.nbytes <= MOST_KNOWN_BYTES
+    return is_index or value.size <= MOST_KNOWN_ELEMENTS
+
+
+def _choose(builder: Builder, step: Step, values: dict[str, Value]) -> None:
+    """Runs one branch; what decides must be known."""
+    condition = builder.array(values[step.inputs[0]])
+    if condition.size != 1:
+        raise ValueError(f"the condition has {condition.size} elements, expected 1")
+    branch = step.branches[0 if condition.reshape(())[()] else 1]
+    _run(builder, branch, values)
+    for name, source in zip(step.outputs, branch.outputs, strict=True):
+        values[name] = values[source]
+
+
+def _emit(builder: Builder, step: Step, values: dict[str, Value]) -> None:
+    assert step.function is not None
+    operands = [values[name] if name else None for name in step.inputs]
+    results = step.function(builder, *operands, **step.attributes)
+    if isinstance(results, Value):
+        results = (results,)
+    if len(results) < len(step.outputs):
+        raise ValueError(f"it gives {len(results)} outputs, expected {len(step.outputs)}")
+    for name, value in zip(step.outputs, results, strict=False):
+        if name:
+            values[name] = value

@@ -1,0 +1,251 @@
+"""Models that run: graphs made for the shapes they meet, a bounded number of them kept."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dlprim.graph import Graph, ValueNeededError
+from dlprim.graph.compiled import CompiledGraph, compile_graph
+from dlprim.graph.graph import Array
+from dlprim.graph.passes.epilogues import fold_norms
+from dlprim.graph.quantization import Table, insert
+from dlprim.onnx.importer import graph_of
+from dlprim.onnx.program import Port, Program
+from dlprim.onnx.proto import DTYPES, ModelError
+from dlprim.onnx.source import Source
+
+# Graphs of other shapes are made anew once this many others were needed since.
+MOST_GRAPHS = 16
+
+Made = TypeVar("Made")
+
+_DTYPES = {dtype.name: dtype for dtype in DTYPES.values()}
+
+
+class OnnxModel:
+    """A model in ONNX's format; `dlprim.onnx.load` makes it.
+
+    Calls from several threads at once are fine.
+
+    Attributes
+    ----------
+    inputs, outputs : mapping of str to Port
+        What it takes and gives, by name and in order. A port has ``name``, ``dtype`` and ``shape``,
+        which has a name or None where an extent may be any.
+    table : Table or None
+        What is quantised, where `dlprim.onnx.quantize` made the model.
+    source : Source
+    """
+
+    def __init__(self, program: Program, source: Source, table: Table | None = None) -> None:
+        self.table, self.source = table, source
+        self.inputs = MappingProxyType({port.name: port for port in program.inputs})
+        self.outputs = MappingProxyType({port.name: port for port in program.outputs})
+        self._program = program
+        self._graphs: OrderedDict[Any, CompiledGraph] = OrderedDict()
+        self._asked: frozenset[str] = frozenset()  # inputs whose elements decide on shapes
+        self._lock = threading.Lock()
+
+    def __call__(self, *inputs: Any, **named: Any) -> Array | tuple[Array, ...]:
+        """The outputs: one array, or a tuple in the order of ``outputs``.
+
+        Parameters
+        ----------
+        *inputs : ndarray
+            In the order of ``inputs``.
+        **named : ndarray
+            The others by name; those for which the model has a value may be left out.
+
+        Returns
+        -------
+        ndarray or tuple of ndarray
+            New arrays.
+
+        Raises
+        ------
+        TypeError
+            Where an input is missing, unknown, or of another dtype.
+        ValueError
+            Where a shape is not what the model says, or cannot be computed with.
+        """
+        results = tuple(self.run(self.named(inputs, named)))
+        return results[0] if len(results) == 1 else results
+
+    def run(self, given: Mapping[str, Any]) -> list[Array]:
+        """The outputs as a list, of inputs by name, whatever these names are.
+
+        Parameters
+        ----------
+        given : mapping of str to ndarray
+
+        Returns
+        -------
+        list of ndarray
+
+        Raises
+        ------
+        TypeError
+            Where an input is missing, unknown, or of another dtype.
+        ValueError
+            Where a shape is not what the model says, or cannot be computed with.
+        """
+        arrays = self._checked(given)
+        with self._lock:
+            graph = self._made(arrays, self._graphs, self._compiled)
+        operands = [arrays[value.name] for value in graph.graph.inputs]
+        try:
+            return graph.run(operands)
+        except (ArithmeticError, LookupError, ValueError) as error:
+            raise ModelError(f"the model cannot be run with these inputs: {error}") from error
+
+    def explain(self) -> str:
+        """What it takes and gives, and the steps of the network that ran last.
+
+        Returns
+        -------
+        str
+        """
+        lines = [f"inputs: {_listed(self.inputs)}", f"outputs: {_listed(self.outputs)}"]
+        with self._lock:
+            graph = next(reversed(self._graphs.values()), None)
+        if graph is None:
+            return "\n".join([*lines, "no graph is made yet: no inputs were given"])
+        lines.append(f"for inputs {list(graph.graph.inputs)}:")
+        lines.append(graph.explain())
+        return "\n".join(lines)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model into one file that `dlprim.load` makes it from.
+
+        The file has what was imported with all weights, the quantisation, and the tuned schedules
+        that are in use, with checksums. It replaces the one that is there at once when it is
+        complete.
+
+        Parameters
+        ----------
+        path : str or Path
+
+        Raises
+        ------
+        TypeError
+            path is no path.
+        OSError
+            The file cannot be written; what was there still stands.
+        """
+        from dlprim.onnx.saving import save  # which makes models
+
+        save(self, path)
+
+    def with_table(self, table: Table) -> OnnxModel:
+        """The same model, quantised as a table says."""
+        return OnnxModel(self._program, self.source, table)
+
+    def traced(
+        self, given: Mapping[str, Any], graphs: OrderedDict[Any, Graph]
+    ) -> tuple[Graph, list[Array]]:
+        """The graph for these inputs, with norms folded into weights, and the arrays it is given.
+
+        Inputs of the same shapes share one of the graphs, to which new ones are added.
+        """
+        arrays = self._checked(given)
+        with self._lock:
+            graph = self._made(arrays, graphs, fold_norms)
+        return graph, [arrays[value.name] for value in graph.inputs]
+
+    def named(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        """Inputs by name, of some in order and others by name."""
+        if len(inputs) > len(self.inputs):
+            raise TypeError(
+                f"{len(inputs)} inputs are given, expected at most {len(self.inputs)}: "
+                f"{_listed(self.inputs)}"
+            )
+        given = dict(zip(self.inputs, inputs, strict=False))
+        for name, array in named.items():
+            if name in given:
+                raise TypeError(f"input '{name}' is given twice, by position and by name")
+            given[name] = array
+        return given
+
+    # ------------------------------------------------------------ inside
+
+    def _compiled(self, graph: Graph) -> CompiledGraph:
+        if self.table is not None:
+            graph = insert(fold_norms(graph), self.table)
+        return compile_graph(graph)
+
+    def _checked(self, given: Mapping[str, Any]) -> dict[str, Array]:
+        for name in given:
+            if name not in self.inputs:
+                raise TypeError(f"'{name}' is no input, expected {_listed(self.inputs)}")
+        arrays: dict[str, Array] = {}
+        for port in self.inputs.values():
+            if port.name in given:
+                arrays[port.name] = _checked_input(port, given[port.name])
+            elif port.name in self._program.defaults:
+                arrays[port.name] = self._program.defaults[port.name]
+            else:
+                raise TypeError(f"input '{port.name}' is missing, expected {_listed(self.inputs)}")
+        return arrays
+
+    def _made(
+        self,
+        arrays: Mapping[str, Array],
+        graphs: OrderedDict[Any, Made],
+        make: Callable[[Graph], Made],
+    ) -> Made:
+        """What is made of the graph for these arrays, from among those that are kept."""
+        while True:
+            known = {
+                name: it
+                for name, it in arrays.items()
+                if name in self._asked or it is self._program.defaults.get(name)
+            }
+            key = tuple(
+                (it.shape, it.tobytes() if name in self._asked else name in known)
+                for name, it in arrays.items()
+            )
+            if key in graphs:
+                graphs.move_to_end(key)
+                return graphs[key]
+            shapes = {name: (it.shape, it.dtype) for name, it in arrays.items()}
+            known = {name: np.array(it) for name, it in known.items()}
+            try:
+                graphs[key] = make(graph_of(self._program, shapes, known))
+            except ValueNeededError as error:
+                self._asked |= {value.name for value in error.inputs}
+                continue
+            if len(graphs) > MOST_GRAPHS:
+                graphs.popitem(last=False)
+            return next(reversed(graphs.values()))
+
+
+def _listed(ports: Mapping[str, Port]) -> str:
+    return ", ".join(f"{it.name}: {it.dtype}{_shown(it.shape)}" for it in ports.values()) or "none"
+
+
+def _shown(shape: tuple[int | str | None, ...] | None) -> str:
+    if shape is None:
+        return "[...]"
+    return "[" + ", ".join("?" if it is None else str(it) for it in shape) + "]"
+
+
+def _checked_input(port: Port, given: Any) -> Array:
+    array = np.asarray(given)
+    if array.dtype != _DTYPES[port.dtype]:
+        raise TypeError(f"input '{port.name}' has dtype {array.dtype}, expected {port.dtype}")
+    shape = port.shape
+    if shape is not None and (
+        len(shape) != array.ndim
+        or any(isinstance(a, int) and a != b for a, b in zip(shape, array.shape, strict=True))
+    ):
+        raise ValueError(
+            f"input '{port.name}' has shape {list(array.shape)}, expected {_shown(shape)}"
+        )
+    return array

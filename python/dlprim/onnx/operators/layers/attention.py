@@ -1,0 +1,251 @@
+"""Attention: the operator of the graph, with what it may look at as a mask."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from dlprim.graph.builder import Builder
+from dlprim.graph.expressions import Expression, number, operand
+from dlprim.graph.graph import Value
+from dlprim.graph.operators.products import attention_scale
+from dlprim.onnx.registry import RefusedError, operator
+
+_X = operand(0)
+# Of `qk_matmul_output_mode`.
+_RAW, _CAPPED, _BIASED, _SHARES = range(4)
+
+
+class _Request(NamedTuple):
+    """What the operator's attributes ask for."""
+
+    is_causal: int
+    kv_num_heads: int | None
+    q_num_heads: int | None
+    mode: int
+    scale: float | None
+    softcap: float
+    left: int = -1
+    right: int = -1
+
+
+def split_heads(build: Builder, name: str, x: Value, heads: int | None) -> Value:
+    """(N, S, H*D) as (N, H, S, D)."""
+    if len(x.shape) == 4:
+        return x
+    if len(x.shape) != 3 or heads is None or heads < 1 or x.shape[2] % heads:
+        raise RefusedError(
+            f"{name} of {list(x.shape)} in {heads} heads, expected (N, H, S, D), or (N, S, H*D) "
+            "and how many heads there are"
+        )
+    rows = build.reshape(x, (*x.shape[:2], heads, x.shape[2] // heads))
+    return build.transpose(rows, (0, 2, 1, 3))
+
+
+def joined_heads(build: Builder, y: Value) -> Value:
+    """(N, H, S, D) as (N, S, H*D)."""
+    samples, heads, rows, size = y.shape
+    return build.reshape(build.transpose(y, (0, 2, 1, 3)), (samples, rows, heads * size))
+
+
+# ---------------------------------------------------------------- what is looked at
+
+
+def _all_of(conditions: list[Expression]) -> Expression:
+    both = conditions[0]
+    for condition in conditions[1:]:
+        both = ("and", both, condition)
+    return both
+
+
+def _window(
+    build: Builder, asked: _Request, extents: tuple[int, int], offset: int | Value
+) -> Value | None:
+    """Where a query may look for its place: not ahead if causal, and not too far."""
+    queries, keys = extents
+    conditions: list[Expression] = []
+    if asked.is_causal:
+        conditions.append(("greater_equal", _X, number(0)))
+    if asked.left >= 0:
+        conditions.append(("less_equal", _X, number(asked.left)))
+    if asked.right >= 0:
+        conditions.append(("greater_equal", _X, number(-asked.right)))
+    if not conditions:
+        return None
+    behind = np.arange(queries)[:, None] - np.arange(keys)[None, :]
+    distance = build.constant(behind[None, None])
+    if isinstance(offset, Value):
+        distance = build.apply("add", distance, offset)
+    else:
+        distance = build.constant(behind[None, None] + offset)
+    return build.map(_all_of(conditions), distance, dtype=bool)
+
+
+def _filled(build: Builder, mask: Value, keys: int) -> Value:
+    """With four axes, and nothing to see behind the keys that it has."""
+    mask = build.reshape(mask, (*[1] * (4 - len(mask.shape)), *mask.shape))
+    rest = keys - mask.shape[-1]
+    if rest <= 0 or mask.shape[-1] == 1:
+        return mask
+    hidden = build.constant(np.array(False if mask.dtype == bool else -np.inf, mask.dtype))
+    widths = ((0, 0), (0, 0), (0, 0), (0, rest))
+    return build.emit("pad", [mask, hidden], widths=widths, mode="constant")[0]
+
+
+def _hidden(build: Builder, mask: Value | None, seen: Value | None) -> Value | None:
+    """The mask, with nothing to see where it may not be looked at."""
+    if mask is None or seen is None:
+        return seen if mask is None else mask
+    if mask.dtype == bool:
+        return build.map(("and", _X, operand(1)), mask, seen)
+    return build.map(("where", operand(1), _X, number(-math.inf)), mask, seen)
+
+
+# ---------------------------------------------------------------- scores, which few models ask for
+
+
+def _scores(
+    build: Builder, q: Value, k: Value, mask: Value | None, asked: _Request, scale: float
+) -> Value:
+    """What is compared, or the shares that follow from it, as ``qk_matmul_output_mode`` says."""
+    samples, heads, queries, size = q.shape
+    groups, keys = k.shape[1], k.shape[2]
+    dtype = q.dtype
+    wide = np.dtype(np.float64 if dtype == np.float64 else np.float32)
+    q, k = build.cast(q, wide), build.cast(k, wide)
+    left = build.reshape(q, (samples, groups, heads // groups * queries, size))
+    raw = build.matmul(left, build.transpose(k, (0, 1, 3, 2)))
+    raw = build.reshape(raw, (samples, heads, queries, keys))
+    score: Expression = ("multiply", _X, number(scale))
+    if asked.softcap and asked.mode != _RAW:
+        cap = number(asked.softcap)
+        score = ("multiply", cap, ("tanh", ("divide", score, cap)))
+    if mask is None or asked.mode in (_RAW, _CAPPED):
+        scores = build.map(score, raw)
+    elif mask.dtype == bool:
+        scores = build.map(("where", operand(1), score, number(-math.inf)), raw, mask)
+    else:
+        scores = build.map(("add", score, operand(1)), raw, mask)
+    if asked.mode == _SHARES:
+        highest = build.reduce("max", scores, [3], keepdims=True)
+        shares = build.emit("softmax", [scores], axis=3, log=False)[0]
+        is_empty = ("equal", operand(1), number(-math.inf))
+        scores = build.map(("where", is_empty, number(0.0), _X), shares, highest)
+    return build.cast(scores, dtype)
+
+
+# ---------------------------------------------------------------- the operator
+
+
+def _attend(
+    build: Builder,
+    arrays: tuple[Value, Value, Value],
+    mask: Value | None,
+    past: tuple[Value | None, Value | None],
+    filled: Value | None,
+    asked: _Request,
+) -> tuple[Value, ...]:
+    """``filled`` says of how many keys of each sample there are any."""
+    is_flat = len(arrays[0].shape) == 3
+    q = split_heads(build, "Q", arrays[0], asked.q_num_heads)
+    k = split_heads(build, "K", arrays[1], asked.kv_num_heads)
+    v = split_heads(build, "V", arrays[2], asked.kv_num_heads)
+    before, before_v = past
+    if (before is None) != (before_v is None) or (before is not None and filled is not None):
+        raise RefusedError("expected both past_key and past_value, or nonpad_kv_seqlen, or none")
+    offset: int | Value = 0
+    if before is not None and before_v is not None:
+        offset = before.shape[2]
+        k, v = build.concat([before, k], 2), build.concat([before_v, v], 2)
+    if k.shape[1] < 1 or q.shape[1] % k.shape[1]:
+        raise RefusedError(f"{q.shape[1]} heads of Q, expected a multiple of K's {k.shape[1]}")
+    queries, keys = q.shape[2], k.shape[2]
+    mask = None if mask is None else _filled(build, mask, keys)
+    seen = None
+    if filled is not None:
+        counts = build.cast(build.reshape(filled, (q.shape[0], 1, 1, 1)), np.int64)
+        columns = build.constant(np.arange(keys)[None, None, None])
+        seen = build.map(("less", _X, operand(1)), columns, counts, dtype=bool)
+        offset = build.map(("subtract", _X, number(queries)), counts)
+    is_plain = isinstance(offset, int) and (offset == 0 or queries == 1)
+    is_causal = bool(asked.is_causal) and is_plain and max(asked.left, asked.right) < 0
+    if not is_causal:
+        seen = _hidden(build, seen, _window(build, asked, (queries, keys), offset))
+    mask = _hidden(build, mask, seen)
+    scale = attention_scale(q.shape[3]) if asked.scale is None else asked.scale
+    # A lone query behind all that came before may look at everything.
+    is_causal = is_causal and offset == 0
+    attributes = {"scale": scale, "softcap": asked.softcap, "causal": is_causal}
+    y = build.emit("attention", [q, k, v, mask], **attributes)[0]
+    if is_causal:
+        mask = _hidden(build, mask, _window(build, asked, (queries, keys), offset))
+    scores = _scores(build, q, k, mask, asked, scale)
+    return joined_heads(build, y) if is_flat else y, k, v, scores
+
+
+def _checked(asked: _Request, softmax_precision: int | None) -> _Request:
+    if asked.softcap < 0 or not math.isfinite(asked.softcap):
+        raise RefusedError(f"softcap is {asked.softcap}, expected a number from 0 on")
+    if asked.mode not in range(4):
+        raise RefusedError(f"qk_matmul_output_mode is {asked.mode}, expected 0 to 3")
+    if min(asked.left, asked.right) < -1:
+        raise RefusedError("left_window_size and right_window_size are expected from -1 on")
+    if softmax_precision not in (None, 1, 10, 11, 16):
+        raise RefusedError(f"softmax_precision is {softmax_precision}, expected 1, 10, 11 or 16")
+    return asked
+
+
+@operator("Attention", since=23)
+def attention(
+    build: Builder,
+    q: Value,
+    k: Value,
+    v: Value,
+    mask: Value | None = None,
+    past_key: Value | None = None,
+    past_value: Value | None = None,
+    filled: Value | None = None,
+    *,
+    is_causal: int = 0,
+    kv_num_heads: int | None = None,
+    q_num_heads: int | None = None,
+    qk_matmul_output_mode: int = 0,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    softmax_precision: int | None = None,
+) -> tuple[Value, ...]:
+    """Softmax is computed in float32 at least, whatever precision is asked for."""
+    heads = (kv_num_heads, q_num_heads)
+    asked = _Request(is_causal, *heads, qk_matmul_output_mode, scale, softcap)
+    asked = _checked(asked, softmax_precision)
+    return _attend(build, (q, k, v), mask, (past_key, past_value), filled, asked)
+
+
+@operator("Attention", since=25)
+def windowed_attention(
+    build: Builder,
+    q: Value,
+    k: Value,
+    v: Value,
+    mask: Value | None = None,
+    past_key: Value | None = None,
+    past_value: Value | None = None,
+    filled: Value | None = None,
+    *,
+    is_causal: int = 0,
+    kv_num_heads: int | None = None,
+    left_window_size: int = -1,
+    q_num_heads: int | None = None,
+    qk_matmul_output_mode: int = 0,
+    right_window_size: int = -1,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    softmax_precision: int | None = None,
+) -> tuple[Value, ...]:
+    heads = (kv_num_heads, q_num_heads)
+    sides = (left_window_size, right_window_size)
+    asked = _Request(is_causal, *heads, qk_matmul_output_mode, scale, softcap, *sides)
+    asked = _checked(asked, softmax_precision)
+    return _attend(build, (q, k, v), mask, (past_key, past_value), filled, asked)

@@ -1,0 +1,155 @@
+"""Products of matrices, and sums of Einstein's kind."""
+
+from __future__ import annotations
+
+import string
+
+import numpy as np
+
+from dlprim.graph.builder import Builder
+from dlprim.graph.expressions import Expression, number, operand
+from dlprim.graph.graph import Value
+from dlprim.onnx.registry import RefusedError, operator
+
+
+@operator("MatMul")
+def matmul(build: Builder, a: Value, b: Value) -> Value:
+    return build.matmul(a, b)
+
+
+def _transposed(build: Builder, x: Value) -> Value:
+    last = len(x.shape) - 1
+    return build.transpose(x, (*range(last - 1), last, last - 1))
+
+
+def _times(factor: float, expression: Expression) -> Expression:
+    return expression if factor == 1 else ("multiply", number(factor), expression)
+
+
+@operator("Gemm", since=7)
+def gemm(
+    build: Builder,
+    a: Value,
+    b: Value,
+    c: Value | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Value:
+    if len(a.shape) != 2 or len(b.shape) != 2:
+        raise RefusedError(f"A of {list(a.shape)} and B of {list(b.shape)}, expected matrices")
+    y = build.matmul(_transposed(build, a) if transA else a, _transposed(build, b) if transB else b)
+    if c is None:
+        return y if alpha == 1 else build.map(_times(alpha, operand(0)), y)
+    if len(c.shape) > 2 or np.broadcast_shapes(c.shape, y.shape) != y.shape:
+        raise RefusedError(
+            f"C of {list(c.shape)}, expected one that can be broadcast to {list(y.shape)}"
+        )
+    return build.map(("add", _times(alpha, operand(0)), _times(beta, operand(1))), y, c)
+
+
+@operator("FusedMatMul", domain="com.microsoft")
+def fused_matmul(
+    build: Builder,
+    a: Value,
+    b: Value,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+    transBatchA: int = 0,
+    transBatchB: int = 0,
+) -> Value:
+    if transBatchA or transBatchB:
+        raise RefusedError("transBatchA or transBatchB is 1, expected 0")
+    y = build.matmul(_transposed(build, a) if transA else a, _transposed(build, b) if transB else b)
+    return y if alpha == 1 else build.map(_times(alpha, operand(0)), y)
+
+
+# ---------------------------------------------------------------- Einsum
+
+
+@operator("Einsum", since=12)
+def einsum(build: Builder, *inputs: Value, equation: str) -> Value:
+    """Written out for the graph: a letter for every axis, and what the result has."""
+    written, arrow, result = equation.replace(" ", "").partition("->")
+    terms = written.split(",")
+    if len(terms) != len(inputs):
+        raise RefusedError(f"equation {equation!r} is of {len(terms)} inputs, not {len(inputs)}")
+    free = [letter for letter in string.ascii_letters if letter not in equation]
+    most = 0
+    for place, (term, x) in enumerate(zip(terms, inputs, strict=True)):
+        hidden = len(x.shape) - len(term.replace("...", ""))
+        if hidden < 0 or (hidden and "..." not in term) or hidden > len(free):
+            raise RefusedError(f"equation {equation!r} does not fit an input of {list(x.shape)}")
+        terms[place] = term.replace("...", "".join(free[len(free) - hidden :]))
+        most = max(most, hidden)
+    around = "".join(free[len(free) - most :])
+    if not arrow:
+        once = (it for it in sorted(set(written) - {",", "."}) if written.count(it) == 1)
+        result = around + "".join(once)
+    elif most and "..." not in result:
+        raise RefusedError(f"equation {equation!r} is expected to keep the axes of '...'")
+    result = result.replace("...", around)
+    letters = set("".join(terms))
+    if not (set(result) <= letters <= set(string.ascii_letters)) or len(set(result)) < len(result):
+        raise RefusedError(f"equation {equation!r} is expected to be letters of the inputs")
+    return build.emit("einsum", inputs, equation=f"{','.join(terms)}->{result}")[0]
+
+
+# ---------------------------------------------------------------- integers
+
+
+def is_zero(build: Builder, zero: Value | None) -> bool:
+    """Whether a zero point is left out, or known to be 0."""
+    return zero is None or (build.is_constant(zero) and not build.array(zero).any())
+
+
+@operator("MatMulInteger", since=10)
+def matmul_integer(
+    build: Builder,
+    a: Value,
+    b: Value,
+    a_zero: Value | None = None,
+    b_zero: Value | None = None,
+) -> Value:
+    """The product of what is stored, less what zero points add to it: sums of rows and columns.
+
+    Sums wrap around, so what is taken away is exact even where a part of it left 32 bits.
+    """
+    y = build.emit("matmul", [a, b], dtype="int32")[0]
+    lefts, rights = None, None
+    if not is_zero(build, a_zero):
+        lefts = _lined_up(build, "a_zero_point", a_zero, a, -2)
+        columns = build.reduce("sum", build.cast(b, np.int32), [-2 % len(b.shape)], keepdims=True)
+        y = build.map(_less_product(), y, columns, lefts)
+    if not is_zero(build, b_zero):
+        rights = _lined_up(build, "b_zero_point", b_zero, b, -1)
+        rows = build.reduce("sum", build.cast(a, np.int32), [len(a.shape) - 1], keepdims=True)
+        y = build.map(_less_product(), y, rows, rights)
+    if lefts is not None and rights is not None:
+        count = number(a.shape[-1])
+        both = ("multiply", ("multiply", operand(1), operand(2)), count)
+        y = build.map(("add", operand(0), both), y, lefts, rights)
+    return y
+
+
+def _less_product() -> Expression:
+    return ("subtract", operand(0), ("multiply", operand(1), operand(2)))
+
+
+def _lined_up(build: Builder, name: str, zero: Value | None, x: Value, axis: int) -> Value:
+    """Zero points in 32 bits, shaped to be broadcast to the product."""
+    assert zero is not None
+    wide = build.cast(zero, np.int32)
+    if zero.size == 1:
+        return build.reshape(wide, ())
+    if len(zero.shape) == 1 and zero.size == x.shape[axis]:
+        return build.reshape(wide, (zero.size, 1) if axis == -2 else zero.shape)
+    whole = [*x.shape]
+    whole[-1 if axis == -2 else -2] = 1
+    if zero.shape != tuple(whole):
+        raise RefusedError(f"{name} of {list(zero.shape)}, expected one number or {whole}")
+    return wide

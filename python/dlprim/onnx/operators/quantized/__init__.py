@@ -1,0 +1,7 @@
+"""Operators of 8-bit integers with scales; importing them fills the registry."""
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

@@ -1,0 +1,297 @@
+"""Reads a ModelProto into a program; one error lists all that is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dlprim.onnx import operators as _operators  # noqa: F401  (fills the registry)
+from dlprim.onnx.attributes import attributes_of, signature_of
+from dlprim.onnx.program import Block, Port, Program, Step, block_of, names_read, problems_of
+from dlprim.onnx.proto import Folders, ModelError, array_of, dtype_of
+from dlprim.onnx.registry import OPERATORS, RefusedError, operator_for
+
+OLDEST_OPSET, NEWEST_OPSET = 7, 28
+# Of functions that call functions, and of branches in branches.
+MOST_DEPTH = 32
+# Functions called by functions can make a short file long.
+MOST_STEPS = 1 << 18
+MOST_LISTED = 20
+
+_CONTROL = "control flow is not run, expected a model without it"
+_REASONS = {
+    "If": "its branches are not graphs without inputs that give as many values as the node",
+    "Loop": _CONTROL,
+    "Scan": _CONTROL,
+    "SequenceMap": _CONTROL,
+}
+
+
+@dataclass
+class _Scope:
+    """Names that nodes see: of a graph, of a function or of a branch.
+
+    Attributes
+    ----------
+    opsets : mapping
+        The version of every domain.
+    names : dict
+        What values are called in the program.
+    outer : _Scope or None
+        What a branch sees besides.
+    given : mapping
+        The attributes of the call of a function.
+    prefix : str
+    depth : int
+    made : set of str
+        Names that have a definition.
+    """
+
+    opsets: Mapping[str, int]
+    names: dict[str, str] = field(default_factory=dict)
+    outer: _Scope | None = None
+    given: Mapping[str, Any] | None = None
+    prefix: str = ""
+    depth: int = 0
+    made: set[str] = field(default_factory=set)
+
+    def find(self, name: str) -> str | None:
+        """What the value is called in the program, None where there is no such value."""
+        if name in self.names:
+            return self.names[name]
+        return self.outer.find(name) if self.outer is not None else None
+
+
+class _Reader:
+    def __init__(self, model: Any, folders: Folders) -> None:
+        self.folders = folders
+        self.tensors: dict[str, Any] = {}
+        self.functions = {(_domain(it.domain), it.name, it.overload): it for it in model.functions}
+        self.taken: set[str] = set()
+        self.steps = 0
+        self.scopes = 0
+
+    def define(self, name: str, scope: _Scope) -> str:
+        """Makes a name one of the scope's; gives what it is called in the program."""
+        if name in scope.made:
+            raise ModelError(f"'{name}' is made twice, expected one definition of every value")
+        scope.made.add(name)
+        if name not in scope.names:
+            free = scope.prefix + name
+            while free in self.taken:
+                free += "'"
+            self.taken.add(free)
+            scope.names[name] = free
+        return scope.names[name]
+
+    def block(self, graph: Any, scope: _Scope) -> Block:
+        """The nodes of a graph or of a branch."""
+        if graph.sparse_initializer:
+            raise ModelError("initializers are sparse, expected dense ones")
+        for tensor in graph.initializer:
+            self.tensors[self.define(tensor.name, scope)] = tensor
+        steps = self.read(graph.node, scope)
+        outputs = [scope.find(it.name) for it in graph.output]
+        for name, it in zip(outputs, graph.output, strict=True):
+            if name is None:
+                raise ModelError(f"output '{it.name}' is made by no node")
+        return block_of(steps, [name for name in outputs if name is not None])
+
+    def read(self, nodes: Sequence[Any], scope: _Scope) -> list[Step]:
+        for node in nodes:
+            for name in filter(None, node.output):
+                self.define(name, scope)
+        steps: list[Step] = []
+        for place, node in enumerate(nodes):
+            steps += self.node(node, scope, node.name or f"#{place}")
+        return steps
+
+    def node(self, node: Any, scope: _Scope, name: str) -> list[Step]:
+        """The steps of a node: one, or those of the function that it calls."""
+        self.steps += 1
+        if self.steps > MOST_STEPS:
+            raise ModelError(f"the model has more than {MOST_STEPS} nodes")
+        domain = _domain(node.domain)
+        version = scope.opsets.get(domain)
+        opset = f"{domain} {version}".strip() if version is not None else f"{domain} unknown"
+        label = f"node '{scope.prefix}{name}' ({node.op_type}, opset {opset})"
+        inputs = tuple(scope.find(it) if it else "" for it in node.input)
+        outputs = tuple(scope.names[it] if it else "" for it in node.output)
+        missing = [it for it, found in zip(node.input, inputs, strict=True) if found is None]
+        problems = tuple(f"it reads '{it}', which nothing makes" for it in missing)
+        step = Step(label, name, None, tuple(it or "" for it in inputs), outputs, problems=problems)
+        protos = _resolved(node.attribute, scope.given)
+        function = self.functions.get((domain, node.op_type, node.overload))
+        try:
+            if function is not None:
+                return self.call(function, step, protos, scope)
+            if domain == "" and node.op_type == "If":
+                return [self.choice(step, protos, scope)]
+            return [self.known(step, (domain, node.op_type, version), protos)]
+        except RefusedError as error:
+            return [replace(step, problems=(*problems, str(error)))]
+
+    def known(
+        self, step: Step, key: tuple[str, str, int | None], protos: Mapping[str, Any]
+    ) -> Step:
+        domain, name, version = key
+        if version is None:
+            raise RefusedError(f"the model imports no opset of domain '{domain}'")
+        operator = operator_for(domain, name, version)
+        if operator is None:
+            versions = OPERATORS.get((domain, name))
+            reason = _REASONS.get(name, "there is no such operator here")
+            raise RefusedError(
+                f"expected opset {versions[-1].since} or later" if versions else reason
+            )
+        signature = signature_of(operator)
+        given = step.inputs
+        while given and not given[-1]:
+            given = given[:-1]
+        least, most = signature.least, signature.most
+        if len(given) < least or (most is not None and len(given) > most):
+            raise RefusedError(f"it has {len(given)} inputs, expected {_range(least, most)}")
+        if "" in given[:least]:
+            raise RefusedError(f"input {given.index('')} is left out, expected the first {least}")
+        attributes = attributes_of(protos, operator, self.folders)
+        if signature.asks_outputs:
+            attributes["outputs"] = len(step.outputs)
+        return replace(step, function=operator.function, inputs=given, attributes=attributes)
+
+    def choice(self, step: Step, protos: Mapping[str, Any], scope: _Scope) -> Step:
+        """Both branches, of which the value of the input takes one when a graph is made."""
+        graphs = [protos[it].g for it in ("then_branch", "else_branch") if it in protos]
+        fits = all(not it.input and len(it.output) == len(step.outputs) for it in graphs)
+        if len(graphs) != 2 or not fits or len(step.inputs) != 1:
+            raise RefusedError(_REASONS["If"])
+        branches = []
+        for graph in graphs:
+            inner = self.inner(scope, scope.opsets, step.name)
+            inner.outer, inner.given = scope, scope.given
+            branches.append(self.block(graph, inner))
+        return replace(step, branches=tuple(branches))
+
+    def call(
+        self, function: Any, step: Step, protos: Mapping[str, Any], scope: _Scope
+    ) -> list[Step]:
+        """The steps of a function of the model, its values under the names of the caller."""
+        if len(step.inputs) > len(function.input) or len(step.outputs) > len(function.output):
+            raise RefusedError(
+                f"it has {len(step.inputs)} inputs and {len(step.outputs)} outputs, expected at "
+                f"most {len(function.input)} and {len(function.output)} of its function"
+            )
+        defaults = {it.name: it for it in function.attribute_proto}
+        opsets = {_domain(it.domain): it.version for it in function.opset_import}
+        inner = self.inner(scope, opsets, step.name)
+        inner.given = {**defaults, **protos}
+        for formal in function.input:
+            self.define(formal, inner)
+        inner.names.update(zip(function.input, step.inputs, strict=False))
+        inner.names.update({it: "" for it in function.input[len(step.inputs) :]})
+        results = [pair for pair in zip(function.output, step.outputs, strict=False) if pair[1]]
+        handed = [(formal, name) for formal, name in results if formal in inner.made]
+        inner.names.update(pair for pair in results if pair not in handed)
+        steps = self.read(function.node, inner)
+        for formal, _ in results:
+            if formal not in inner.made:
+                raise RefusedError(f"output '{formal}' of its function is made by no node")
+        identity = operator_for("", "Identity", NEWEST_OPSET)
+        assert identity is not None
+        for formal, name in handed:
+            source = (inner.names[formal],)
+            steps.append(Step(step.label, step.name, identity.function, source, (name,)))
+        if step.problems:
+            steps.append(step)
+        return steps
+
+    def inner(self, scope: _Scope, opsets: Mapping[str, int], name: str) -> _Scope:
+        if scope.depth == MOST_DEPTH:
+            raise ModelError(f"functions or branches are nested deeper than {MOST_DEPTH}")
+        self.scopes += 1
+        prefix = f"{scope.prefix}{name}/{self.scopes}/"
+        return _Scope(opsets, prefix=prefix[-200:], depth=scope.depth + 1)
+
+
+def program_of(model: Any, folders: Folders) -> Program:
+    """The program of a ModelProto.
+
+    Raises
+    ------
+    ModelError
+        Where the file is not sound, or nodes are refused: all of them are listed.
+    """
+    opsets = {_domain(it.domain): it.version for it in model.opset_import}
+    version = opsets.get("", NEWEST_OPSET)
+    if not OLDEST_OPSET <= version <= NEWEST_OPSET:
+        raise ModelError(f"opset is {version}, expected {OLDEST_OPSET} to {NEWEST_OPSET}")
+    reader, scope, graph = _Reader(model, folders), _Scope(opsets), model.graph
+    if not graph.output:
+        raise ModelError("the model has no outputs, expected at least one")
+    initial = {it.name for it in graph.initializer}
+    ports = tuple(_port(it) for it in graph.input)
+    for port in ports:
+        if port.name not in initial:
+            reader.define(port.name, scope)
+    block = reader.block(graph, scope)
+    problems = problems_of(block)
+    if problems:
+        more = len(problems) - MOST_LISTED
+        lines = problems[:MOST_LISTED] + [f"... and {more} more"] * (more > 0)
+        raise ModelError("\n".join(["the model cannot be run:", *lines]))
+    read = names_read(block)
+    arrays = {
+        name: array_of(tensor, folders) for name, tensor in reader.tensors.items() if name in read
+    }
+    outputs = tuple(_port(it) for it in graph.output)
+    names = {port.name for port in ports}
+    return Program(
+        ports,
+        outputs,
+        block,
+        {name: array for name, array in arrays.items() if name not in names},
+        {name: array_of(reader.tensors[name], folders) for name in names & initial},
+    )
+
+
+def _port(proto: Any) -> Port:
+    kind = proto.type.WhichOneof("value")
+    if kind != "tensor_type":
+        raise ModelError(f"'{proto.name}' is of type {kind}, expected a tensor")
+    tensor = proto.type.tensor_type
+    try:
+        dtype = dtype_of(tensor.elem_type).name
+    except ModelError as error:
+        raise ModelError(f"'{proto.name}': {error}") from None
+    if not tensor.HasField("shape"):
+        return Port(proto.name, dtype, None)
+    extents = (
+        it.dim_value if it.HasField("dim_value") else it.dim_param or None
+        for it in tensor.shape.dim
+    )
+    return Port(proto.name, dtype, tuple(extents))
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+def _range(least: int, most: int | None) -> str:
+    if most is None:
+        return f"at least {least}"
+    return str(least) if least == most else f"{least} to {most}"
+
+
+def _resolved(protos: Sequence[Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Attributes by name, those of a function's call in the place of references to them."""
+    found: dict[str, Any] = {}
+    for proto in protos:
+        if not proto.ref_attr_name:
+            found[proto.name] = proto
+        elif given is None:
+            raise ModelError(
+                f"attribute '{proto.name}' is '{proto.ref_attr_name}' of a function, in no function"
+            )
+        elif proto.ref_attr_name in given:
+            found[proto.name] = given[proto.ref_attr_name]
+    return found

@@ -1,0 +1,61 @@
+"""Which operators of ONNX there are, as functions whose signature is the operator's schema.
+
+A function takes a `Builder` and the operator's inputs, None for those left out; its keywords are
+the attributes, with their defaults and with annotations that say their types. One called
+``outputs`` is no attribute, but how many outputs the node names. It returns a value, or a tuple of
+as many as the node names at least. What it cannot do it refuses with `RefusedError`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class RefusedError(ValueError):
+    """An operator that is not there, or not in this form; says what would be accepted."""
+
+
+class Operator(NamedTuple):
+    """A version of an operator.
+
+    Attributes
+    ----------
+    since : int
+        The first opset that it holds for.
+    function : callable
+    attributes : frozenset of str
+        Those that it knows; others are refused.
+    """
+
+    since: int
+    function: Callable[..., Any]
+    attributes: frozenset[str]
+
+
+# By domain ("" is ONNX's own) and name, the newest first.
+OPERATORS: dict[tuple[str, str], list[Operator]] = {}
+
+
+def operator(name: str, since: int = 1, domain: str = "") -> Callable[[_Function], _Function]:
+    """Makes a function what an operator of this name does from this opset on."""
+
+    def named(function: _Function) -> _Function:
+        parameters = inspect.signature(function).parameters.values()
+        keywords = {it.name for it in parameters if it.kind is it.KEYWORD_ONLY}
+        versions = OPERATORS.setdefault((domain, name), [])
+        assert all(it.since != since for it in versions), f"{name} of {since} is there already"
+        versions.append(Operator(since, function, frozenset(keywords - {"outputs"})))
+        versions.sort(key=lambda it: -it.since)
+        return function
+
+    return named
+
+
+def operator_for(domain: str, name: str, version: int) -> Operator | None:
+    """The newest of its versions that is not above the opset."""
+    versions = OPERATORS.get((domain, name), [])
+    return next((it for it in versions if it.since <= version), None)

@@ -1,0 +1,55 @@
+"""Models in one file: what was imported with its weights, what was decided on it, schedules."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from dlprim import model_file
+from dlprim.graph.quantization.table import Table
+from dlprim.model_file import ModelFileError
+from dlprim.onnx.model import OnnxModel
+from dlprim.onnx.proto import ModelError
+from dlprim.onnx.reader import program_of
+from dlprim.onnx.source import Source
+from dlprim.tuning import store
+
+_MODEL = "model"  # a name that no initializer has here: theirs begin with the prefix
+_PREFIX = "weight "
+
+
+def save(model: OnnxModel, path: str | os.PathLike[str]) -> None:
+    """Writes the file; `OnnxModel.save` says more."""
+    target = model_file.as_path(path)
+    source = model.source
+    header = {
+        "quantization": None if model.table is None else model.table.document(),
+        "schedules": store.document(),
+    }
+    arrays = {_PREFIX + name: array for name, array in source.arrays.items()}
+    arrays[_MODEL] = np.frombuffer(source.model, np.uint8)
+    model_file.write(model_file.NETWORK, target, header, arrays)
+
+
+def load(path: str | os.PathLike[str]) -> OnnxModel:
+    """The model of a file; `dlprim.load` says more."""
+    place = model_file.as_path(path)
+    header, arrays = model_file.read(model_file.NETWORK, place)
+    try:
+        return _model_of(header, arrays)
+    except (ModelError, ValueError, LookupError, TypeError) as error:
+        raise ModelFileError(f"{place} does not describe a model: {error}") from error
+
+
+def _model_of(header: dict[str, Any], arrays: dict[str, Any]) -> OnnxModel:
+    weights = {
+        name.removeprefix(_PREFIX): array for name, array in arrays.items() if name != _MODEL
+    }
+    proto = Source(arrays[_MODEL].tobytes(), weights).whole()
+    program = program_of(proto, ())
+    document = header["quantization"]
+    table = None if document is None else Table.of(document)
+    store.adopt(header["schedules"])
+    return OnnxModel(program, Source.of(proto, program, ()), table)

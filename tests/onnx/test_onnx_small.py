@@ -1,0 +1,111 @@
+"""Small models of every kind against ONNX's reference, and what people do with a loaded model."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlprim
+
+# Without the package this very folder passes for one named `onnx`: ask for a module in it.
+pytest.importorskip("onnx.reference", reason="onnx makes the models that are read here")
+small: Any = pytest.importorskip("small_models")
+onnx: Any = pytest.importorskip("dlprim.onnx")
+
+
+def as_tuple(results: Any) -> tuple[np.ndarray, ...]:
+    return results if isinstance(results, tuple) else (results,)
+
+
+@pytest.mark.parametrize("name", small.NAMES)
+def test_result_is_that_of_the_reference(name: str) -> None:
+    made = small.model(name)
+    model = onnx.load(made)
+    for batch in (3, 1, 4):
+        arrays = small.inputs(name, batch)
+        results, right = as_tuple(model(*arrays.values())), small.run(made, arrays)
+        assert len(results) == len(right)
+        for ours, theirs in zip(results, right, strict=True):
+            assert ours.dtype == theirs.dtype
+            # A sum that lies between two steps of eight bits may be rounded to either.
+            step = 0.05 if name == "quantized" else 1e-5
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1.01 * step)
+            assert np.mean(np.abs(ours - theirs) > 1e-4) < 0.02
+
+
+def test_path_bytes_and_proto_are_the_same_model(tmp_path: Path) -> None:
+    made = small.model("residual")
+    file = tmp_path / "model.onnx"
+    file.write_bytes(made.SerializeToString())
+    x = small.inputs("residual", 2)["x"]
+    results = [onnx.load(it)(x) for it in (made, file.read_bytes(), file, str(file))]
+    for other in results[1:]:
+        np.testing.assert_array_equal(results[0], other)
+
+
+def test_inputs_are_taken_by_position_or_by_name() -> None:
+    model = onnx.load(small.model("attention"))
+    assert list(model.inputs) == ["x", "mask"]
+    assert list(model.outputs) == ["y"]
+    arrays = small.inputs("attention", 2)
+    by_position = model(arrays["x"], arrays["mask"])
+    np.testing.assert_array_equal(by_position, model(**arrays))
+    np.testing.assert_array_equal(by_position, model(arrays["x"], mask=arrays["mask"]))
+
+
+@pytest.mark.parametrize(
+    ("positional", "named"),
+    [
+        ((), {}),
+        ((np.zeros((2, 7), np.float32),) * 2, {}),
+        ((), {"z": np.zeros((2, 7), np.float32)}),
+        ((np.zeros((2, 7), np.float32),), {"x": np.zeros((2, 7), np.float32)}),
+        ((np.zeros((2, 8), np.float32),), {}),
+        ((np.zeros(7, np.float32),), {}),
+        ((np.zeros((2, 7), np.complex64),), {}),
+        ((None,), {}),
+    ],
+)
+def test_wrong_inputs_are_refused_in_a_sentence(positional: Any, named: Any) -> None:
+    model = onnx.load(small.model("mlp"))
+    with pytest.raises((ValueError, TypeError), match=r"\w+ .*\w"):
+        model(*positional, **named)
+
+
+def test_result_is_the_same_on_any_number_of_threads() -> None:
+    for name in small.NAMES:
+        model = onnx.load(small.model(name))
+        arrays = small.inputs(name, 3).values()
+        dlprim.set_num_threads(1)
+        one = as_tuple(model(*arrays))
+        dlprim.set_num_threads(3)
+        for ours, theirs in zip(as_tuple(model(*arrays)), one, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_one_model_serves_several_threads() -> None:
+    model = onnx.load(small.model("residual"))
+    inputs = [small.inputs("residual", 1 + seed % 3)["x"] for seed in range(48)]
+    right = [model(x) for x in inputs]
+    with ThreadPoolExecutor(8) as pool:
+        for ours, theirs in zip(pool.map(model, inputs), right, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_batch_of_zero_gives_an_empty_result() -> None:
+    model = onnx.load(small.model("mlp"))
+    result, hidden = model(np.zeros((0, 7), np.float32))
+    assert result.shape == (0, 5)
+    assert hidden.shape == (0, 9)
+
+
+def test_a_result_is_not_overwritten_by_the_next_call() -> None:
+    model = onnx.load(small.model("residual"))
+    first = model(small.inputs("residual", 2)["x"])
+    kept = first.copy()
+    model(small.inputs("residual", 2)["x"] * -3)
+    np.testing.assert_array_equal(first, kept)
