@@ -63,6 +63,12 @@ _TEXT = {
         cq = QuantizeLinear(c, sy, zy)
         y = DequantizeLinear(cq, sy, zy)
     }""",
+    "pools": """(float[n,2,7,7] x) => (float[n,2,4,4] y) {
+        a = AveragePool<kernel_shape=[3,3], pads=[1,1,1,1], count_include_pad=1>(x)
+        b = AveragePool<kernel_shape=[3,3], pads=[1,1,1,1]>(x)
+        c = Sub(a, b)
+        y = MaxPool<kernel_shape=[2,2], strides=[2,2], ceil_mode=1>(c)
+    }""",
     "shapes": """(float[n,4,6] x) => (float[m,k] y) {
         shape = Shape(x)
         first = Gather(shape, zero)
@@ -83,6 +89,7 @@ _SHAPES = {
     "attention": {"wq": (8, 8), "wk": (8, 8), "wv": (8, 8), "gamma": (8,), "beta": (8,)},
     "lstm": {"w": (1, 20, 4), "r": (1, 20, 5), "b": (1, 40)},
     "quantized": {},
+    "pools": {},
     "shapes": {},
 }  # fmt: skip
 NAMES = tuple(_TEXT)
@@ -130,6 +137,7 @@ def inputs(name: str, batch: int) -> dict[str, np.ndarray]:
     shape = {
         "residual": (batch, 3, 8, 8), "mlp": (batch, 7), "attention": (batch, 5, 8),
         "lstm": (6, batch, 4), "quantized": (batch, 3, 6, 6), "shapes": (batch, 4, 6),
+        "pools": (batch, 2, 7, 7),
     }[name]  # fmt: skip
     arrays = {"x": random.standard_normal(shape, np.float32)}
     if name == "attention":

@@ -76,8 +76,8 @@ def fold_norm_weights(graph: Graph) -> Graph:
             return None
         for x, weight in (node.operands, node.operands[::-1]):
             norm = draft.only_maker(x, "normalize")
-            is_row = weight in draft.constants and weight.size == x.shape[-1]
-            if norm is None or not is_row or weight.shape[-1:] != x.shape[-1:]:
+            is_row = weight in draft.constants and weight.shape[-1:] == x.shape[-1:]
+            if norm is None or not is_row or weight.size != x.shape[-1]:
                 continue
             if norm.inputs[1] is None and norm.inputs[2] is None and x.dtype == node.output.dtype:
                 row = draft.constants[weight].reshape(-1)
