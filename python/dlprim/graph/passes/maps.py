@@ -40,9 +40,15 @@ def _fits(node: Node, before: Node) -> bool:
     return node.output.dtype.kind in "fV" and (is_asked or before.output.dtype == node.output.dtype)
 
 
+def _is_computed(node: Node) -> bool:
+    """Whether the engine computes a map: what is written, of no integers."""
+    has_integers = any(it.dtype.kind in "iu" for it in node.operands)
+    return is_written(node.attributes["expression"]) and not has_integers
+
+
 def _both_computed(node: Node, before: Node) -> bool:
     """Whether the engine computes both maps or none of them."""
-    return len({is_written(it.attributes["expression"]) for it in (node, before)}) == 1
+    return _is_computed(node) == _is_computed(before)
 
 
 def _joined(draft: Draft, node: Node, is_single: bool) -> Sequence[Value] | None:
