@@ -33,8 +33,8 @@ def test_a_convolution_network() -> None:
     assert 0 < network.live_bytes <= network.peak_bytes
     assert "second: conv2d(" in network.describe()
     times = network.profile([x])
-    assert [label for _, label, _ in times][-1] == "plain again"
-    assert all(seconds >= 0 for _, _, seconds in times)
+    assert [label for label, _, _ in times][-1] == "plain again"
+    assert all(seconds >= 0 for _, seconds, _ in times)
 
 
 def test_a_residual_may_be_the_result() -> None:
@@ -134,6 +134,25 @@ def test_numbers_of_row_programs_and_results_on_operands() -> None:
     network.rows(core.RowProgram("leaky_relu"), "float32", (4, 7), [dst, 0.25, dst])
     network.finish([dst])
     np.testing.assert_array_equal(network.run([x])[0], np.where(x > 0, x, x * np.float32(0.25)))
+
+
+@pytest.mark.parametrize("columns", [7, 3000, 40_000])
+def test_row_programs_on_their_operands(columns: int) -> None:
+    x, scale = normal(3, columns), normal(columns)
+    network, (src, gamma) = network_of(x, scale)
+    values = [network.temporary((3, columns), FLOATS) for _ in range(4)]
+    network.copy(src, values[0])
+    for i, (name, *others) in enumerate((["gelu"], ["softmax"], ["rms_norm", gamma, 1e-5])):
+        operands = [values[i], *others, values[i + 1]]
+        network.rows(core.RowProgram(name), "float32", (3, columns), operands)
+    again = network.view(values[3], (columns, 3), FLOATS)
+    network.rows(core.RowProgram("tanh"), "float32", (columns, 3), [values[3], again])
+    flat = network.temporary((columns, 3), FLOATS)
+    network.copy(again, flat)
+    network.finish([flat])
+    assert network.peak_bytes == -(-x.nbytes // 64) * 64
+    expected = dlprim.tanh(dlprim.rms_norm(dlprim.softmax(dlprim.gelu(x)), scale, eps=1e-5))
+    np.testing.assert_array_equal(network.run([x, scale])[0].ravel(), expected.ravel())
 
 
 def test_pooling() -> None:

@@ -66,6 +66,7 @@ POSITIONAL = {
     "embedding": "indices w",
     "embedding_backward": "dy indices rows",
     "fold_batch_norm": "w bias",
+    "load": "path",
     "pack_b": "b dtype",
     "brgemm": "a b c",
     "to_bfloat16": "x",
@@ -88,4 +89,5 @@ POSITIONAL = {
 def test_everything_else_is_named(name: str) -> None:
     """So that a third 2 of `add(x, y, 2)`, alpha in PyTorch, is not taken for relu."""
     found = inspect.signature(getattr(dlprim, name)).parameters.values()
-    assert [it.name for it in found if it.kind is not it.KEYWORD_ONLY] == POSITIONAL[name].split()
+    named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+    assert [it.name for it in found if it.kind not in named] == POSITIONAL[name].split()

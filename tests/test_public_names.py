@@ -14,7 +14,7 @@ from conftest import RunPython
 
 def test_dir_shows_what_is_public() -> None:
     names = dir(dlprim)
-    submodules = {"distributed", "nn", "optim", "testing", "train"}
+    submodules = {"distributed", "nn", "onnx", "optim", "testing", "train"}
     assert {name for name in names if not name.startswith("__")} == submodules | {
         name for name in dlprim.__all__ if not name.startswith("__")
     }

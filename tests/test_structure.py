@@ -46,7 +46,6 @@ SMALL_PARTS = {
     "brgemm/amx/kept_tiles": "what callers of kernels hold",
     "brgemm/args": "the memory layout that generated code reads",
     "brgemm/emit": "keeps Xbyak out of brgemm.cpp",
-    "graph/network_step": "what the network and all who make steps share",
     "bindings/register": "what module.cpp and every file of bindings share",
 }
 # Folders of more than a dozen parts, and how many they have at most.

@@ -221,11 +221,11 @@ CALLS: dict[str, dict[str, Any]] = {
     "set_conv_algorithm": {"algorithm": "auto"},
     "warmup": {"specs": [{"m": 4, "n": 4, "k": 4}]},
 }  # fmt: skip
-# Of no argument that could be wrong, one that takes seconds, or any number of arrays: `tune` and
-# formulas have tests of their own.
+# Of no argument that could be wrong, one that takes seconds, any number of arrays or a file:
+# `tune`, formulas and `load` have tests of their own.
 OTHERS = {"get_conv_algorithm", "get_num_threads", "isa", "kernel_cache_clear", "kernel_cache_info"}
 OTHERS |= {"lstm_backward", "gru_backward", "tune", "__version__"}
-OTHERS |= {"contract", "define", "einsum"}
+OTHERS |= {"contract", "define", "einsum", "load"}
 assert len(WRONG) >= 40
 assert set(CALLS) | OTHERS == set(dlprim.__all__)
 

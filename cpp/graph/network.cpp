@@ -22,6 +22,12 @@ std::size_t size(std::int64_t count) { return static_cast<std::size_t>(count); }
 
 [[noreturn]] void refuse(const std::string& sentence) { throw std::invalid_argument(sentence); }
 
+// Whether the step may write on a value wherever it reads it.
+bool may_replace(const NetworkStep& step, int value) {
+    return std::count(step.reads.begin(), step.reads.end(), value) <=
+           std::count(step.replaced.begin(), step.replaced.end(), value);
+}
+
 std::string name_of(const NetworkStep& step) {
     return "step " + step.label + " (" + step.kind + ")";
 }
@@ -80,6 +86,13 @@ const void* Network::constant_data(int value) const {
     return it.kind == Kind::constant ? it.data + it.offset : nullptr;
 }
 
+bool Network::is_same_memory(int one, int other) const {
+    const Value &a = at(one), &b = at(other);
+    return one == other ||
+           (a.root == b.root && a.offset == b.offset && a.tensor.element == b.tensor.element &&
+            a.tensor.bytes() == b.tensor.bytes() && a.tensor.is_dense() && b.tensor.is_dense());
+}
+
 void Network::require_sound(const NetworkStep& step) const {
     for (const int read : step.reads) require_written(read, name_of(step));
     for (std::size_t i = 0; i < step.writes.size(); ++i) {
@@ -99,10 +112,7 @@ void Network::require_sound(const NetworkStep& step) const {
                    " on memory of value " + std::to_string(other) + ", which it uses as well");
         };
         for (const int read : step.reads) {
-            const bool may_be =
-                read == written &&
-                std::find(step.replaced.begin(), step.replaced.end(), read) != step.replaced.end();
-            if (!may_be) require_apart(read);
+            if (!is_same_memory(read, written) || !may_replace(step, read)) require_apart(read);
         }
         for (std::size_t other = 0; other < i; ++other) require_apart(step.writes[other]);
     }
@@ -159,7 +169,7 @@ void Network::make_plan() {
         const auto use = [&](int value) {
             const Value& root = root_of(value);
             if (root.kind != Kind::temporary) return;
-            Lifetime& it = lifetimes_[static_cast<std::size_t>(values_[size(value)].root)];
+            Lifetime& it = lifetimes_[size(values_[size(value)].root)];
             const auto step = static_cast<std::int64_t>(i);
             if (it.last < it.first) it = {step, step, root.tensor.bytes()};
             it.last = step;
@@ -167,9 +177,39 @@ void Network::make_plan() {
         std::for_each(steps_[i].reads.begin(), steps_[i].reads.end(), use);
         std::for_each(steps_[i].writes.begin(), steps_[i].writes.end(), use);
     }
+    for (const Value& it : values_) owners_.push_back(size(it.root));
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+        for (const int written : steps_[i].writes) share_memory(i, written);
+    }
     plan_ = plan_buffers(lifetimes_);
     require_valid(plan_, lifetimes_);
     for (const Value& it : values_) places_.push_back(place_of(it));
+}
+
+// What a step makes lies where a value was that it may replace and that nothing reads any more.
+void Network::share_memory(std::size_t step, int written) {
+    const NetworkStep& it = steps_[step];
+    const NetworkTensor& made = tensor(written);
+    const auto now = static_cast<std::int64_t>(step);
+    const auto is_whole = [&](int value) {
+        const Value& of = at(value);
+        return of.kind == Kind::temporary && of.root == value;
+    };
+    if (!is_whole(written) || lifetimes_[size(written)].first != now) return;
+    for (const int read : it.replaced) {
+        const bool is_read_otherwise =
+            std::any_of(it.reads.begin(), it.reads.end(),
+                        [&](int other) { return other != read && at(other).root == read; });
+        const bool fits = is_whole(read) && tensor(read).bytes() == made.bytes() &&
+                          tensor(read).element == made.element;
+        if (!fits || is_read_otherwise || !may_replace(it, read)) continue;
+        Lifetime& owner = lifetimes_[owners_[size(read)]];
+        if (owner.last != now || owner.first == now) continue;
+        owner.last = lifetimes_[size(written)].last;
+        lifetimes_[size(written)] = {};
+        owners_[size(written)] = owners_[size(read)];
+        return;
+    }
 }
 
 Network::Place Network::place_of(const Value& value) const {
@@ -177,7 +217,7 @@ Network::Place Network::place_of(const Value& value) const {
         case Kind::input: return {kInputs + size(value.number), value.offset};
         case Kind::result: return {kInputs + size(inputs_ + value.number), value.offset};
         case Kind::temporary:
-            return {kPlan, plan_.offsets[static_cast<std::size_t>(value.root)] + value.offset};
+            return {kPlan, plan_.offsets[owners_[size(value.root)]] + value.offset};
         case Kind::constant: break;
     }
     return {kNoBase, reinterpret_cast<std::intptr_t>(value.data) + value.offset};

@@ -95,9 +95,11 @@ private:
     int add_value(Value value);
     void require_open() const;
     void require_written(int value, const std::string& reader) const;
+    bool is_same_memory(int one, int other) const;
     void require_sound(const NetworkStep& step) const;
     void add_result(std::int64_t number, int value);
     void make_plan();
+    void share_memory(std::size_t step, int written);
     Place place_of(const Value& value) const;
     // Calls `each` with the step and the addresses of all values.
     template <class Each>
@@ -108,7 +110,8 @@ private:
     std::int64_t inputs_ = 0;
     std::int64_t results_ = 0;
     bool is_finished_ = false;
-    std::vector<Lifetime> lifetimes_ = {};  // of all values; views and what has memory have none
+    std::vector<std::size_t> owners_ = {};  // of roots: the value whose memory they have
+    std::vector<Lifetime> lifetimes_ = {};  // of these; all other values have none
     BufferPlan plan_ = {};
     std::vector<Place> places_ = {};
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();

@@ -31,7 +31,8 @@ struct NetworkStep {
     std::string label = {};  // whose it is, in what a user reads
     std::vector<int> reads = {};
     std::vector<int> writes = {};
-    std::vector<int> replaced = {};  // of those that are read: what may be written, too
+    // Of those that are read: what a result of its size may lie on, as often as it is read so.
+    std::vector<int> replaced = {};
     // May be called by several threads at once.
     std::function<void(const Addresses&)> run = {};
 };

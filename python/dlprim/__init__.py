@@ -107,6 +107,7 @@ from dlprim.kernel.brgemm import Brgemm, brgemm
 from dlprim.kernel.cache import kernel_cache_clear, kernel_cache_info, warmup
 from dlprim.kernel.machine import get_num_threads, isa, set_num_threads, threads
 from dlprim.lang import contract, define, einsum, matmul
+from dlprim.loading import load
 from dlprim.primitives.activations import Activations
 from dlprim.primitives.batch_norm import BatchNorm
 from dlprim.primitives.conv import Conv2d
@@ -120,6 +121,7 @@ from dlprim.tuning.tune import tune
 if TYPE_CHECKING:
     from dlprim import distributed as distributed
     from dlprim import nn as nn
+    from dlprim import onnx as onnx
     from dlprim import optim as optim
     from dlprim import testing as testing
     from dlprim import train as train
@@ -202,6 +204,7 @@ __all__ = [
     "leaky_relu_backward",
     "linear",
     "linear_backward",
+    "load",
     "log_softmax",
     "log_softmax_backward",
     "lstm",
@@ -250,7 +253,7 @@ __all__ = [
     "warmup",
 ]
 
-_SUBMODULES = ("distributed", "nn", "optim", "testing", "train")
+_SUBMODULES = ("distributed", "nn", "onnx", "optim", "testing", "train")
 
 if not TYPE_CHECKING:  # which would then take every name for one of these
 

@@ -60,9 +60,10 @@ REFUSED = {
     "attribute_unknown": _plain("y = Relu<slope=2.0>(x)"),
     "attribute_of_wrong_type": _conv('strides="abc"'),
     "attribute_of_nowhere": _plain("y = Softmax<axis: int = @axis>(x)"),
-    "control_flow": """bool t = {1}> {
-        y = If(t)<then_branch = b() => (float[2,4] z) { z = Relu(x) },
-                  else_branch = c() => (float[2,4] z) { z = Neg(x) }> }""",
+    "control_flow": """int64 n = {3}, bool t = {1}> {
+        y = Loop(n, t, x)<body = b(int64 i, bool c, float[2,4] z) => (bool d, float[2,4] w) {
+            d = Identity(c)
+            w = Relu(z) }> }""",
     # ------------------------------------------------ integers while folding
     "divide_by_zero": _fold("k = Div(one, zero)"),
     "modulo_zero": _fold("k = Mod(one, zero)"),
@@ -137,6 +138,9 @@ REFUSED = {
     "doubled_without_end": _plain("v0 = Relu(x)\n" + _DOUBLED + "y = Relu(v45)"),
 }  # fmt: skip
 SURVIVED = {
+    "branch_that_is_known": """bool t = {1}> {
+        y = If(t)<then_branch = b() => (float[2,4] z) { z = Relu(x) },
+                  else_branch = c() => (float[2,4] z) { z = Neg(x) }> }""",
     "least_by_minus_one": _fold("a = Div(least, minus)\n b = Mul(a, zero)\n k = Sub(b, one)"),
     "least_modulo_minus_one": _fold("a = Mod(least, minus)\n k = Sub(a, one)"),
     "unsorted": _plain("y = Relu(b)\n b = Neg(a)\n a = Relu(x)"),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 
 #include <pybind11/stl.h>
 
@@ -210,7 +211,7 @@ py::list PyNetwork::profile(const py::sequence& arrays) const {
     }
     py::list made;
     for (const Network::StepTime& it : times) {
-        made.append(py::make_tuple(it.kind, it.label, it.seconds));
+        made.append(py::make_tuple(it.label, it.seconds, it.kind));
     }
     return made;
 }
@@ -263,7 +264,8 @@ int StepValues::result(const char* name, const Expected& expected,
                        std::initializer_list<int> replaced) {
     const int value = take(name, expected);
     step_.writes.push_back(value);
-    step_.replaced.insert(step_.replaced.end(), replaced.begin(), replaced.end());
+    std::copy_if(replaced.begin(), replaced.end(), std::back_inserter(step_.replaced),
+                 [](int it) { return it >= 0; });
     network_.packed_as(value) = expected.packed_as == nullptr ? py::object() : *expected.packed_as;
     return value;
 }

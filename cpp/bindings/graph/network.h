@@ -24,7 +24,7 @@ public:
 
     // New arrays, or those of `out`, which are written.
     py::list run(const py::sequence& arrays, const py::object& out) const;
-    // (kind, label, seconds) of every step, of one run.
+    // (label, seconds, kind) of every step, of one run.
     py::list profile(const py::sequence& arrays) const;
 
     const Network& core() const { return core_; }

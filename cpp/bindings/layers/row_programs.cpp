@@ -111,7 +111,8 @@ public:
                 checked_row(network.core().tensor(value), expected[i], extents);
             (expected[i].written ? step.writes : step.reads).push_back(value);
             // Elements may be written where they were read, one after the other.
-            if (expected[i].shape == RowShape::tensor) step.replaced.push_back(value);
+            const bool may_be_replaced = expected[i].shape == RowShape::tensor;
+            if (may_be_replaced && !expected[i].written) step.replaced.push_back(value);
         }
         step.run = [made](const Addresses& at) { made.run(at); };
         network.add(std::move(step));

@@ -43,8 +43,11 @@ def load(model: str | os.PathLike[str] | bytes | Any) -> OnnxModel:
         folders = folders_of(path)
         model = path.read_bytes()
     proto = _parsed(model)
-    program = program_of(proto, folders)
-    return OnnxModel(program, Source.of(proto, program, folders))
+    try:
+        program = program_of(proto, folders)
+        return OnnxModel(program, Source.of(proto, program, folders))
+    except TypeError as error:  # protobuf gives bytes for what is no text
+        raise ModelError(f"the file is damaged: names in it are no text ({error})") from error
 
 
 def _parsed(model: Any) -> Any:

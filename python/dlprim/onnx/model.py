@@ -6,6 +6,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,9 +36,9 @@ class OnnxModel:
 
     Attributes
     ----------
-    inputs, outputs : tuple of Port
-        What it takes and gives: ``name``, ``dtype`` and ``shape``, which has a name or None where
-        an extent may be any.
+    inputs, outputs : mapping of str to Port
+        What it takes and gives, by name and in order. A port has ``name``, ``dtype`` and ``shape``,
+        which has a name or None where an extent may be any.
     table : Table or None
         What is quantised, where `dlprim.onnx.quantize` made the model.
     source : Source
@@ -45,7 +46,8 @@ class OnnxModel:
 
     def __init__(self, program: Program, source: Source, table: Table | None = None) -> None:
         self.table, self.source = table, source
-        self.inputs, self.outputs = program.inputs, program.outputs
+        self.inputs = MappingProxyType({port.name: port for port in program.inputs})
+        self.outputs = MappingProxyType({port.name: port for port in program.outputs})
         self._program = program
         self._graphs: OrderedDict[Any, CompiledGraph] = OrderedDict()
         self._asked: frozenset[str] = frozenset()  # inputs whose elements decide on shapes
@@ -164,7 +166,7 @@ class OnnxModel:
                 f"{len(inputs)} inputs are given, expected at most {len(self.inputs)}: "
                 f"{_listed(self.inputs)}"
             )
-        given = {port.name: it for port, it in zip(self.inputs, inputs, strict=False)}
+        given = dict(zip(self.inputs, inputs, strict=False))
         for name, array in named.items():
             if name in given:
                 raise TypeError(f"input '{name}' is given twice, by position and by name")
@@ -179,12 +181,11 @@ class OnnxModel:
         return compile_graph(graph)
 
     def _checked(self, given: Mapping[str, Any]) -> dict[str, Array]:
-        names = [port.name for port in self.inputs]
         for name in given:
-            if name not in names:
+            if name not in self.inputs:
                 raise TypeError(f"'{name}' is no input, expected {_listed(self.inputs)}")
         arrays: dict[str, Array] = {}
-        for port in self.inputs:
+        for port in self.inputs.values():
             if port.name in given:
                 arrays[port.name] = _checked_input(port, given[port.name])
             elif port.name in self._program.defaults:
@@ -225,8 +226,8 @@ class OnnxModel:
             return next(reversed(graphs.values()))
 
 
-def _listed(ports: Sequence[Port]) -> str:
-    return ", ".join(f"{it.name}: {it.dtype}{_shown(it.shape)}" for it in ports) or "none"
+def _listed(ports: Mapping[str, Port]) -> str:
+    return ", ".join(f"{it.name}: {it.dtype}{_shown(it.shape)}" for it in ports.values()) or "none"
 
 
 def _shown(shape: tuple[int | str | None, ...] | None) -> str:

@@ -226,6 +226,8 @@ def program_of(model: Any, folders: Folders) -> Program:
     if not OLDEST_OPSET <= version <= NEWEST_OPSET:
         raise ModelError(f"opset is {version}, expected {OLDEST_OPSET} to {NEWEST_OPSET}")
     reader, scope, graph = _Reader(model, folders), _Scope(opsets), model.graph
+    if not graph.output:
+        raise ModelError("the model has no outputs, expected at least one")
     initial = {it.name for it in graph.initializer}
     ports = tuple(_port(it) for it in graph.input)
     for port in ports:
@@ -286,6 +288,10 @@ def _resolved(protos: Sequence[Any], given: Mapping[str, Any] | None) -> dict[st
     for proto in protos:
         if not proto.ref_attr_name:
             found[proto.name] = proto
-        elif given is not None and proto.ref_attr_name in given:
+        elif given is None:
+            raise ModelError(
+                f"attribute '{proto.name}' is '{proto.ref_attr_name}' of a function, in no function"
+            )
+        elif proto.ref_attr_name in given:
             found[proto.name] = given[proto.ref_attr_name]
     return found

@@ -34,28 +34,7 @@ def save(model: OnnxModel, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> OnnxModel:
-    """The model that `OnnxModel.save` wrote into a file.
-
-    Nothing in the file is executed, and nothing but a file that is exactly as it was written is
-    taken. Tuned schedules in it are used on the CPU that they were measured on.
-
-    Parameters
-    ----------
-    path : str or Path
-
-    Returns
-    -------
-    dlprim.onnx.OnnxModel
-
-    Raises
-    ------
-    OSError
-        The file cannot be read.
-    ModelFileError
-        It is no file of `OnnxModel.save` or a newer version's, truncated or damaged.
-    TypeError
-        path is no path.
-    """
+    """The model of a file; `dlprim.load` says more."""
     place = model_file.as_path(path)
     header, arrays = model_file.read(model_file.NETWORK, place)
     try:

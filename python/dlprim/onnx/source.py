@@ -64,8 +64,10 @@ class Source:
         ModelError
             Where arrays are missing, or are none of the model's.
         """
-        import onnx
-
+        try:
+            import onnx
+        except ImportError as error:
+            raise ImportError("networks need the package onnx: pip install dlprim[onnx]") from error
         try:
             model = onnx.ModelProto.FromString(self.model)
         except Exception as error:  # of protobuf, whose classes depend on how it was built

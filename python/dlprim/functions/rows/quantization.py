@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, TypeAlias
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,9 @@ from dlprim.arguments.floats import (
 from dlprim.arguments.names import dtype_name, float_type_name
 from dlprim.arguments.scalars import flag, integer, real, shown
 from dlprim.functions.rows.row_programs import run_of
+
+if TYPE_CHECKING:
+    from dlprim.onnx.model import OnnxModel
 
 _LIMITS = {"uint8": (0, 255), "int8": (-128, 127)}
 _NARROW = 64  # elements of a row below which columns take less time
@@ -39,6 +43,13 @@ class QuantizationParameters(NamedTuple):
     zero_point: int | npt.NDArray[Any]
 
 
+@overload
+def quantize(
+    x: OnnxModel, scale: Any = None, *, calibration: Any = None, **settings: Any
+) -> OnnxModel: ...
+
+
+@overload
 def quantize(
     x: Any,
     scale: Any,
@@ -47,8 +58,23 @@ def quantize(
     axis: int | None = None,
     *,
     out: Array | None = None,
-) -> Array:
+) -> Array: ...
+
+
+def quantize(
+    x: Any,
+    scale: Any = None,
+    zero_point: Any = 0,
+    dtype: npt.DTypeLike = "uint8",
+    axis: int | None = None,
+    *,
+    out: Array | None = None,
+    **settings: Any,
+) -> Any:
     """``round(x / scale) + zero_point`` in 8 bits, as ONNX's QuantizeLinear.
+
+    A model of `dlprim.onnx.load` is quantised by calibration instead: ``quantize(model,
+    calibration=[...])``, with the settings of `dlprim.onnx.quantize`.
 
     Parameters
     ----------
@@ -76,6 +102,8 @@ def quantize(
         An array is of another dtype or shape, dtype has not 8 bits, scale is no finite number above
         0, zero_point is no value of dtype, x has no such axis, or `out` cannot take the result.
     """
+    if settings or _is_model(x):
+        return _quantized_model(x, scale, settings)
     src = plain_operand("x", x)
     kind = _kind("dtype", dtype)
     channels = _Channels.of("x", src, axis)
@@ -83,6 +111,24 @@ def quantize(
     dst = result_array(out, src.shape, {"x": src, **_arrays(scale, zero_point)}, kind)
     channels.run(f"quantize_{kind}", src.dtype, (src, *parameters, dst))
     return dst
+
+
+def _is_model(x: Any) -> bool:
+    models = sys.modules.get("dlprim.onnx.model")  # without which there is none
+    return models is not None and isinstance(x, models.OnnxModel)
+
+
+def _quantized_model(x: Any, calibration: Any, settings: dict[str, Any]) -> OnnxModel:
+    if not _is_model(x):
+        raise TypeError(
+            f"quantize takes {', '.join(settings)} for a model of dlprim.onnx.load, and x is of "
+            f"type {type(x).__name__}"
+        )
+    from dlprim.onnx import quantize as quantize_model
+
+    if calibration is None:
+        calibration = settings.pop("calibration", ())
+    return quantize_model(x, calibration, **settings)
 
 
 def dequantize(

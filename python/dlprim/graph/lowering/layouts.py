@@ -6,6 +6,8 @@ done on blocks as they lie goes on with them. What cannot gets a plain copy of w
 
 from __future__ import annotations
 
+import math
+
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.lowering.formulas import is_computed
 
@@ -78,9 +80,8 @@ def is_symmetric_pool(node: Node) -> bool:
 
 
 def is_pool_of_blocks(node: Node) -> bool:
-    """As `is_symmetric_pool`, of windows that the primitive has."""
-    kernel = node.attributes["kernel"]
-    return is_symmetric_pool(node) and kernel[0] * kernel[1] <= 256
+    """As `is_symmetric_pool`, and with a window that the primitive takes."""
+    return is_symmetric_pool(node) and math.prod(node.attributes["kernel"]) <= 256
 
 
 def is_global_mean(node: Node) -> bool:

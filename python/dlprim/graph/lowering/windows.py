@@ -25,8 +25,8 @@ def lower_pool(to: Lowering, node: Node) -> bool:
     groups = to.blocked.get(x, 1)
     it = node.attributes
     window = (*it["kernel"], *it["strides"], *(front for front, _ in it["padding"]))
-    average = "average_padded" if it["counts_padding"] else "average"
-    kind = "max" if it["function"] == "max" else average
+    mean = "average_padded" if it["counts_padding"] else "average"
+    kind = "max" if it["function"] == "max" else mean
     pooling = _pooling(x.shape, groups, x.dtype.name, kind, window)
     src = to.blocks(x, groups)
     dst = to.new_blocks(node.output, groups)

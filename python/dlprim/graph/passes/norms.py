@@ -48,7 +48,7 @@ def recognise_rms_norm(graph: Graph) -> Graph:
             root = draft.maker(factor, "map")
             mean = draft.maker(root.operands[0], "reduce") if root is not None else None
             square = draft.maker(mean.operands[0], "map") if mean is not None else None
-            if root is None or mean is None or square is None or square.operands[0] is not x:
+            if root is None or mean is None or square is None:
                 continue
             epsilon = _epsilon_of(root)
             is_last = mean.attributes["function"] == "mean" and mean.attributes["keepdims"]
@@ -56,7 +56,7 @@ def recognise_rms_norm(graph: Graph) -> Graph:
             is_mean = is_last and axes == [len(x.shape) - 1]
             if epsilon is None or not is_mean or not _is_square(square):
                 continue
-            if x.dtype == node.output.dtype:
+            if square.operands[0] is x and x.dtype == node.output.dtype:
                 return draft.emit(
                     "normalize", [x, None, None], node.name, axes=1, epsilon=epsilon, rms=True
                 )
@@ -76,9 +76,8 @@ def fold_norm_weights(graph: Graph) -> Graph:
             return None
         for x, weight in (node.operands, node.operands[::-1]):
             norm = draft.only_maker(x, "normalize")
-            if norm is None or weight not in draft.constants:
-                continue
-            if weight.shape[-1:] != x.shape[-1:] or weight.size != x.shape[-1]:
+            is_row = weight in draft.constants and weight.shape[-1:] == x.shape[-1:]
+            if norm is None or not is_row or weight.size != x.shape[-1]:
                 continue
             if norm.inputs[1] is None and norm.inputs[2] is None and x.dtype == node.output.dtype:
                 row = draft.constants[weight].reshape(-1)

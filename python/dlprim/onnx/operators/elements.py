@@ -153,7 +153,13 @@ def is_inf(
 
 @operator("Where")
 def where(builder: Builder, condition: Value, x: Value, y: Value) -> Value:
+    """What a condition that is known, and the same everywhere, chooses is there already."""
     require_alike(x, y)
+    if builder.is_constant(condition) and condition.size:
+        known = builder.array(condition)
+        if known.all() or not known.any():
+            shape = np.broadcast_shapes(condition.shape, x.shape, y.shape)
+            return builder.expand(x if known.all() else y, shape)
     return builder.apply("where", condition, x, y, dtype=x.dtype)
 
 
@@ -162,7 +168,7 @@ def where(builder: Builder, condition: Value, x: Value, y: Value) -> Value:
 
 def in_type(builder: Builder, x: Value, dtype: np.dtype[Any], rounding: tuple[int, str]) -> Value:
     """x in another type; saturate and round_mode matter for floats of 8 bits and fewer."""
-    is_narrow = dtype.itemsize == 1 and dtype.kind not in "biu"
+    is_narrow = dtype.itemsize == 1 and "float" in dtype.name
     if not is_narrow or x.dtype == dtype:
         return builder.cast(x, dtype)
     saturate, mode = rounding

@@ -69,7 +69,9 @@ def _axis_taps(x: Array, extent: int, attributes: Attributes) -> list[tuple[Arra
     mode, padding = attributes["mode"], attributes["padding"]
     aligned = attributes["aligned"]
     x = np.rint(x) if mode == "nearest" else x
-    x = np.where(np.isfinite(x), _inside(x, extent, padding, aligned), -2)
+    # What is cubic reads over the edge; only its pixels are moved inside, as PyTorch does.
+    moved = x if mode == "cubic" else _inside(x, extent, padding, aligned)
+    x = np.where(np.isfinite(x), moved, -2)
     left = np.floor(x)
     if mode == "nearest":
         rows = [(left, np.ones_like(x))]

@@ -78,26 +78,29 @@ class _Axis(NamedTuple):
 def _places_between(axis: _Axis, coordinates: str) -> Array:
     """Where the elements of the result lie between those of the input."""
     places = np.arange(axis.results, dtype=np.float64)
-    # A length that need be no whole number, as ONNX's own definition has it.
+    # A length that need be no whole number, as ONNX's own cases have it, but is one where the
+    # scale is a rounded quotient.
     length = axis.scale * axis.extent
+    if math.isclose(length, round(length), rel_tol=1e-6):
+        length = round(length)
     last = axis.extent - 1
     if coordinates == "align_corners":
         return places * 0 if length == 1 else places * last / (length - 1)
     if coordinates == "asymmetric":
-        return places / axis.scale
+        return places * axis.extent / length
     if coordinates == "tf_half_pixel_for_nn":
-        return (places + 0.5) / axis.scale
+        return (places + 0.5) * axis.extent / length
     if coordinates == "tf_crop_and_resize":
         start, end = axis.region
         if length == 1:
             return places * 0 + (start + end) * last / 2
         return start * last + places * (end - start) * last / (length - 1)
-    if coordinates == "pytorch_half_pixel" and length == 1:
-        return places * 0 - 0.5
-    centers = (places + 0.5) / axis.scale - 0.5
+    if coordinates == "pytorch_half_pixel" and axis.results == 1:
+        return places * 0
     if coordinates == "half_pixel_symmetric":
-        centers = centers + axis.extent / 2 * (1 - axis.results / length)
-    return centers
+        around = (places + 0.5 - axis.results / 2) * axis.extent / length
+        return around + axis.extent / 2 - 0.5
+    return (places + 0.5) * axis.extent / length - 0.5
 
 
 def _share(distance: Array, manner: _Manner) -> Array:

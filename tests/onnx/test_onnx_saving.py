@@ -1,0 +1,180 @@
+"""`model.save` and `dlprim.load`: what comes back computes the same, and damage is seen."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlprim
+from dlprim import model_file, nn
+from dlprim.model_file import ModelFileError
+from dlprim.tuning import store
+
+pytest.importorskip("onnx.reference", reason="onnx makes the models that are read here")
+small: Any = pytest.importorskip("small_models")
+onnx: Any = pytest.importorskip("dlprim.onnx")
+
+
+def saved(name: str, path: Path) -> Any:
+    model = onnx.load(small.model(name))
+    model.save(path)
+    return model
+
+
+def equal(left: Any, right: Any) -> None:
+    for a, b in zip(np.atleast_1d(left), np.atleast_1d(right), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", small.NAMES)
+def test_a_model_comes_back(name: str, tmp_path: Path) -> None:
+    model = saved(name, tmp_path / "it")
+    other = dlprim.load(tmp_path / "it")
+    for port, it in zip(model.inputs, other.inputs, strict=True):
+        assert port == it
+    arrays = small.inputs(name, 3)
+    left, right = model(**arrays), other(**arrays)
+    if not isinstance(left, tuple):
+        left, right = (left,), (right,)
+    for a, b in zip(left, right, strict=True):
+        np.testing.assert_array_equal(a, b)
+    # And once more, from what was loaded.
+    other.save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "it").read_bytes()
+
+
+def test_a_quantised_model_comes_back_with_its_table(tmp_path: Path) -> None:
+    model = onnx.load(small.model("residual"))
+    quantized = dlprim.quantize(model, [small.inputs("residual", 4)], max_error=0.5)
+    quantized.save(tmp_path / "it")
+    other = dlprim.load(str(tmp_path / "it"))
+    assert other.table == quantized.table
+    x = small.inputs("residual", 3)["x"]
+    np.testing.assert_array_equal(other(x), quantized(x))
+
+
+def test_data_outside_of_the_file_comes_inside(tmp_path: Path) -> None:
+    import onnx as format_of_onnx
+
+    made = small.model("attention")
+    folder = tmp_path / "with data"
+    folder.mkdir()
+    format_of_onnx.save(
+        made, folder / "it.onnx", save_as_external_data=True, size_threshold=8, location="data"
+    )
+    model = onnx.load(folder / "it.onnx")
+    shutil.rmtree(folder)
+    model.save(tmp_path / "it")
+    arrays = small.inputs("attention", 2)
+    np.testing.assert_array_equal(dlprim.load(tmp_path / "it")(**arrays), model(**arrays))
+
+
+def test_the_weights_are_kept_once(tmp_path: Path) -> None:
+    """And not those of the file that a model was read from."""
+    import onnx as format_of_onnx
+
+    weights = np.random.default_rng(0).standard_normal((7, 500), np.float32)
+    text = '<ir_version: 9, opset_import: ["": 20]> it (float[n,7] x) => (float[n,500] y)'
+    text += " { y = MatMul(x, w) }"
+    made = format_of_onnx.parser.parse_model(text)
+    made.graph.initializer.append(format_of_onnx.numpy_helper.from_array(weights, "w"))
+    before = made.SerializeToString()
+    model = onnx.load(made)
+    assert len(model.source.model) < 1000
+    assert made.SerializeToString() == before
+    model.save(tmp_path / "it")
+    assert weights.nbytes < (tmp_path / "it").stat().st_size < weights.nbytes + 4000
+
+
+def test_schedules_travel_to_the_same_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "tuned"
+    folder.mkdir()
+    monkeypatch.setenv("DLPRIM_TUNE_DIR", str(folder))
+    entries = {"some layer": {"schedule": "a", "gain": 1.5}}
+    store.save(folder, entries)
+    model = saved("mlp", tmp_path / "it")
+    monkeypatch.setenv("DLPRIM_TUNE_DIR", str(tmp_path / "other"))
+    assert store.load(store.default_folder()) == {}
+    dlprim.load(tmp_path / "it")
+    assert store.load(store.default_folder()) == entries
+    assert not (tmp_path / "other").exists()  # they are used, and no file is written
+    monkeypatch.setenv("DLPRIM_TUNE_DIR", str(tmp_path / "third"))
+    header, arrays = model_file.read(model_file.NETWORK, tmp_path / "it")
+    header["schedules"]["cpu"] = "another one"
+    model_file.write(model_file.NETWORK, tmp_path / "it", header, arrays)
+    np.testing.assert_array_equal(
+        dlprim.load(tmp_path / "it")(**small.inputs("mlp", 2))[0],
+        model(**small.inputs("mlp", 2))[0],
+    )
+    assert store.load(store.default_folder()) == {}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("saved") / "it"
+    saved("quantized", path)
+    return path.read_bytes()
+
+
+def require_refused(path: Path, data: bytes, message: str) -> None:
+    path.write_bytes(data)
+    with pytest.raises(ModelFileError, match=message) as found:
+        dlprim.load(path)
+    assert str(found.value).startswith(f"{path} ")
+
+
+def test_damage_is_seen(tmp_path: Path, whole: bytes) -> None:
+    random = np.random.default_rng(0)
+    path = tmp_path / "it"
+    for place in random.choice(len(whole), 300, replace=False):
+        data = bytearray(whole)
+        data[place] ^= 1 << random.integers(8)
+        require_refused(path, bytes(data), "is damaged|is no file|is truncated|expected")
+    for size in random.choice(len(whole), 300, replace=False):
+        require_refused(path, whole[:size], "is truncated|is no file|header is not what")
+    require_refused(path, whole + b"\0", "is damaged: it has .* bytes, expected")
+
+
+def test_other_files_are_named_for_what_they_are(tmp_path: Path, whole: bytes) -> None:
+    path = tmp_path / "it"
+    newer = whole.replace(b"network 1", b"network 2", 1)
+    require_refused(path, newer, "is 'dlprim network 2', expected 'dlprim network 1'")
+    nn.save(nn.Linear(2, 2), path)
+    require_refused(path, path.read_bytes(), r"dlprim\.nn\.load reads it")
+    require_refused(path, small.model("mlp").SerializeToString(), "is no file of save")
+    path.write_bytes(whole)
+    with pytest.raises(ModelFileError, match=r"dlprim\.load reads it"):
+        nn.load(path)
+    with pytest.raises(TypeError, match="path is of type int"):
+        dlprim.load(3)  # type: ignore[arg-type]
+    with pytest.raises(FileNotFoundError):
+        dlprim.load(tmp_path / "none")
+    with pytest.raises(OSError, match="cannot be written"):
+        onnx.load(small.model("mlp")).save(tmp_path / "nowhere" / "it")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda header, arrays: arrays.pop("model"), "does not describe a model"),
+        (lambda header, arrays: arrays.update(model=np.zeros(9, np.uint8)), "cannot be read"),
+        (lambda header, arrays: arrays.update({"weight z": np.zeros(9)}), r"initializers \['z'\]"),
+        (lambda header, arrays: header.pop("quantization"), "does not describe a model"),
+        (lambda header, arrays: header.update(quantization=3), "quantisation table"),
+    ],
+)
+def test_whole_files_that_describe_no_model(
+    tmp_path: Path, whole: bytes, change: Any, message: str
+) -> None:
+    path = tmp_path / "it"
+    path.write_bytes(whole)
+    header, arrays = model_file.read(model_file.NETWORK, path)
+    header = json.loads(json.dumps(header))
+    change(header, arrays)
+    model_file.write(model_file.NETWORK, path, header, arrays)
+    require_refused(path, path.read_bytes(), message)
