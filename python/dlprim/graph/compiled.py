@@ -21,8 +21,8 @@ class CompiledGraph:
         arrays that are needed at one time.
     """
 
-    def __init__(self, graph: Graph, passes: int | None = None) -> None:
-        self.graph = optimized(graph, passes)
+    def __init__(self, graph: Graph, passes: int | None, dtype: str) -> None:
+        self.graph = optimized(graph, passes, dtype)
         lowering = lowered(self.graph)
         self._network = lowering.network
         self.peak_bytes = self._network.peak_bytes
@@ -33,14 +33,23 @@ class CompiledGraph:
         return self._network.run(arrays)
 
     def profile(self, arrays: Sequence[Array]) -> list[tuple[str, str, float]]:
-        """The kind and the name of every step, and the seconds that it took."""
-        return self._network.profile(arrays)
+        """Of every step its kind, its name and the seconds that it took."""
+        return [(kind, name, seconds) for name, seconds, kind in self._network.profile(arrays)]
 
     def explain(self) -> str:
         """What runs, step by step, and how much memory it takes."""
         return self._network.describe()
 
 
-def compile_graph(graph: Graph, passes: int | None = None) -> CompiledGraph:
-    """The graph compiled; ``passes`` stops after the first few, to find which one is at fault."""
-    return CompiledGraph(graph, passes)
+def compile_graph(graph: Graph, passes: int | None = None, dtype: str = "float32") -> CompiledGraph:
+    """The graph compiled.
+
+    Parameters
+    ----------
+    graph : Graph
+    passes : int, optional
+        Stops after the first few, to find which one is at fault.
+    dtype : "float32" or "bfloat16"
+        What products of float32 and what is between them are computed in; sums are float32.
+    """
+    return CompiledGraph(graph, passes, dtype)

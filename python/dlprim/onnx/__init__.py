@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from dlprim.graph.conversion import DTYPES
 from dlprim.onnx.model import OnnxModel
 from dlprim.onnx.program import Port
 from dlprim.onnx.proto import Folders, ModelError, folders_of
@@ -20,13 +21,20 @@ from dlprim.onnx.source import Source
 __all__ = ["ModelError", "OnnxModel", "Port", "load", "quantize"]
 
 
-def load(model: str | os.PathLike[str] | bytes | Any) -> OnnxModel:
+def load(
+    model: str | os.PathLike[str] | bytes | Any,
+    *,
+    dtype: Literal["float32", "bfloat16"] | None = None,
+) -> OnnxModel:
     """A model that runs, of a file in ONNX's format.
 
     Parameters
     ----------
     model : path, bytes or onnx.ModelProto
         Data outside of the file is read only where a path is given, and only from its folder.
+    dtype : "float32" or "bfloat16", optional
+        What floats are computed in, halves among them; as the model says unless it is given.
+        Inputs and outputs are of the model's types in any case.
 
     Returns
     -------
@@ -36,7 +44,11 @@ def load(model: str | os.PathLike[str] | bytes | Any) -> OnnxModel:
     ------
     ModelError
         Where the file is damaged, or nodes are refused; it lists them all.
+    ValueError
+        dtype is another one.
     """
+    if dtype not in (None, *DTYPES):
+        raise ValueError(f"dtype is {dtype!r}, expected None or one of {', '.join(DTYPES)}")
     folders: Folders = ()
     if isinstance(model, str | os.PathLike):
         path = Path(model)
@@ -45,7 +57,7 @@ def load(model: str | os.PathLike[str] | bytes | Any) -> OnnxModel:
     proto = _parsed(model)
     try:
         program = program_of(proto, folders)
-        return OnnxModel(program, Source.of(proto, program, folders))
+        return OnnxModel(program, Source.of(proto, program, folders), dtype=dtype)
     except TypeError as error:  # protobuf gives bytes for what is no text
         raise ModelError(f"the file is damaged: names in it are no text ({error})") from error
 

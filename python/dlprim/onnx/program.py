@@ -23,11 +23,14 @@ class Port(NamedTuple):
     dtype : str
     shape : tuple of int, str or None, or None
         A name or None for an extent that may be any; None as a whole where even the rank may be.
+    is_optional : bool
+        Whether the model has a value where none is given.
     """
 
     name: str
     dtype: str
     shape: tuple[int | str | None, ...] | None
+    is_optional: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -229,7 +229,7 @@ def program_of(model: Any, folders: Folders) -> Program:
     if not graph.output:
         raise ModelError("the model has no outputs, expected at least one")
     initial = {it.name for it in graph.initializer}
-    ports = tuple(_port(it) for it in graph.input)
+    ports = tuple(_port(it)._replace(is_optional=it.name in initial) for it in graph.input)
     for port in ports:
         if port.name not in initial:
             reader.define(port.name, scope)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dlprim import model_file
+from dlprim.graph.conversion import DTYPES
 from dlprim.graph.quantization.table import Table
 from dlprim.model_file import ModelFileError
 from dlprim.onnx.model import OnnxModel
@@ -25,6 +26,7 @@ def save(model: OnnxModel, path: str | os.PathLike[str]) -> None:
     target = model_file.as_path(path)
     source = model.source
     header = {
+        "dtype": model.dtype,
         "quantization": None if model.table is None else model.table.document(),
         "schedules": store.document(),
     }
@@ -49,7 +51,9 @@ def _model_of(header: dict[str, Any], arrays: dict[str, Any]) -> OnnxModel:
     }
     proto = Source(arrays[_MODEL].tobytes(), weights).whole()
     program = program_of(proto, ())
+    if header["dtype"] not in (None, *DTYPES):
+        raise ModelError(f"floats are computed in {header['dtype']}")
     document = header["quantization"]
     table = None if document is None else Table.of(document)
     store.adopt(header["schedules"])
-    return OnnxModel(program, Source.of(proto, program, ()), table)
+    return OnnxModel(program, Source.of(proto, program, ()), table, header["dtype"])

@@ -16,12 +16,15 @@ from dlprim.graph.passes.algebra import (
     widen_convolutions,
 )
 from dlprim.graph.passes.attention import recognise_attention
+from dlprim.graph.passes.bfloat16 import use_bfloat16
 from dlprim.graph.passes.epilogues import fold_epilogues
 from dlprim.graph.passes.maps import join_maps, join_maps_of_one, recognise_activations
 from dlprim.graph.passes.norms import fold_norm_weights, join_residuals, recognise_rms_norm
 from dlprim.graph.passes.precision import compute_in_8_bits
 
-PASSES: tuple[Callable[[Graph], Graph], ...] = (
+Pass = Callable[[Graph], Graph]
+
+PASSES: tuple[Pass, ...] = (
     # In front of what folds constants, and with them weights in 8 bits and their scales.
     compute_in_8_bits,
     fold_constants,
@@ -49,8 +52,17 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
 )
 
 
-def optimized(graph: Graph, passes: int | None = None) -> Graph:
+def passes_for(dtype: str) -> tuple[Pass, ...]:
+    """The passes of a network that computes in float32 or bfloat16."""
+    if dtype == "float32":
+        return PASSES
+    # When all is folded that is folded, so that weights are rounded once.
+    place = PASSES.index(widen_convolutions)
+    return (*PASSES[:place], use_bfloat16, *PASSES[place:])
+
+
+def optimized(graph: Graph, passes: int | None = None, dtype: str = "float32") -> Graph:
     """The graph after all passes, or after the first few of them."""
-    for step in PASSES[:passes]:
+    for step in passes_for(dtype)[:passes]:
         graph = step(graph)
     return graph

@@ -1,0 +1,112 @@
+"""Networks of float32 computed in bfloat16: products, and what stands between them.
+
+What products make is bfloat16, and so is what is made of it; sums, and the inside of maps and
+norms, stay float32. What no product goes into, such as masks, which hold the largest numbers of
+float32, stays as it is, and so do inputs and outputs of the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dlprim.arguments.floats import dtype_named
+from dlprim.graph.graph import Graph, Node, Value
+from dlprim.graph.passes.draft import Draft
+
+_PRODUCTS = ("attention", "convolution", "matmul", "transposed_convolution")
+# Of which operands are arrays of the network; all others are parameters, which stay as they are.
+_ARRAYS = {"attention": 3, "convolution": 2, "matmul": 2, "transposed_convolution": 2}
+_FOLLOWING = (
+    "add_normalize",
+    "concat",
+    "expand",
+    "gather",
+    "group_norm",
+    "map",
+    "normalize",
+    "pad",
+    "pool",
+    "reduce",
+    "reshape",
+    "slice",
+    "softmax",
+    "transpose",
+)
+
+
+def _cast(draft: Draft, value: Value, dtype: Any) -> Value:
+    """The value in another type, known at once where it is a constant."""
+    if value.dtype == dtype:
+        return value
+    if value in draft.constants:
+        return draft.constant(draft.constants[value].astype(dtype), value.name)
+    expression = ("input", 0)
+    return draft.emit("map", [value], value.name, expression=expression, dtype=dtype.name)[0]
+
+
+def use_bfloat16(graph: Graph) -> Graph:
+    """The network with bfloat16 where most of its time goes; a quantised one as it is."""
+    if any("quantize" in node.operator for node in graph.nodes):
+        return graph
+    half, single = dtype_named("bfloat16"), np.dtype(np.float32)
+
+    def is_half(value: Value | None) -> bool:
+        return value is not None and value.dtype == half
+
+    def cast_first(draft: Draft, node: Node, count: int) -> list[Value | None]:
+        return [
+            _cast(draft, it, half)
+            if place < count and it is not None and it.dtype == single
+            else it
+            for place, it in enumerate(node.inputs)
+        ]
+
+    def converted(draft: Draft, node: Node) -> list[Value | None] | None:
+        """The inputs of the node in bfloat16, None where it stays as it is."""
+        if node.operator in _PRODUCTS and node.operands[0].dtype in (half, single):
+            inputs = cast_first(draft, node, _ARRAYS[node.operator])
+            if node.operator == "convolution" and len(inputs) > 3:
+                inputs[3] = None if inputs[3] is None else _cast(draft, inputs[3], half)
+            return inputs
+        varying = [it for it in node.operands if it not in draft.constants]
+        if node.operator not in _FOLLOWING or not any(map(is_half, varying)):
+            return None
+        if node.operator == "concat":
+            return cast_first(draft, node, len(node.inputs))
+        if node.operator == "add_normalize":
+            return cast_first(draft, node, 2)
+        return list(node.inputs) if node.operator == "map" or is_half(node.inputs[0]) else None
+
+    def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
+        inputs = converted(draft, node)
+        if inputs is None:
+            if not any(map(is_half, node.inputs)):
+                return None
+            inputs = [
+                None if it is None else _cast(draft, it, single) if is_half(it) else it
+                for it in node.inputs
+            ]
+            return draft.emit(node.operator, inputs, node.name, **node.attributes)
+        attributes = dict(node.attributes)
+        if attributes.get("dtype") == "float32":
+            attributes["dtype"] = half.name
+        return draft.emit(node.operator, inputs, node.name, **attributes)
+
+    return _with_outputs_of(graph, Draft(graph).apply(rule))
+
+
+def _with_outputs_of(graph: Graph, made: Graph) -> Graph:
+    """The graph with outputs of the types of another."""
+    outputs, nodes = [], list(made.nodes)
+    for before, value in zip(graph.outputs, made.outputs, strict=True):
+        if value.dtype == before.dtype:
+            outputs.append(value)
+            continue
+        result = Value(before.name, value.shape, before.dtype)
+        attributes = {"expression": ("input", 0), "dtype": before.dtype.name}
+        nodes.append(Node("map", (value,), (result,), attributes, before.name))
+        outputs.append(result)
+    return Graph(made.inputs, tuple(outputs), tuple(nodes), made.constants)

@@ -1,0 +1,163 @@
+"""The program ``python -m dlprim.onnx``: runs a model, times it, and checks it against others."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dlprim.graph.graph import Array
+from dlprim.onnx import ModelError, OnnxModel, Port, load
+from dlprim.onnx.proto import DTYPES
+
+_RUNS = 10
+_DTYPES = {dtype.name: dtype for dtype in DTYPES.values()}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m dlprim.onnx", description=__doc__)
+    parser.add_argument("model", help="a file in ONNX's format")
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE",
+        help="a .npy file for an input, the first that has none unless it is named; "
+        "numbers are drawn for the others",
+    )
+    parser.add_argument(
+        "--extent",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="what an extent with a name is where numbers are drawn; 1 unless it is said",
+    )
+    parser.add_argument("--output", metavar="FOLDER", help="write the results there, as .npy files")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), help="what to compute in")
+    parser.add_argument("--explain", action="store_true", help="show what runs")
+    parser.add_argument("--profile", action="store_true", help="show where the time goes")
+    parser.add_argument("--trace", metavar="FILE", help="write the profile for Chrome's tracing")
+    parser.add_argument(
+        "--check", action="store_true", help="compare with onnxruntime, or onnx's own reference"
+    )
+    return parser
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Runs the program; 0 unless the model is refused, or differs from what it is checked with."""
+    given = _parser().parse_args(words)
+    try:
+        return _run(given)
+    except (ModelError, OSError, TypeError, ValueError) as error:
+        print(f"dlprim.onnx: {error}", file=sys.stderr)
+        return 1
+
+
+def _run(given: argparse.Namespace) -> int:
+    start = time.perf_counter()
+    model = load(given.model, dtype=given.dtype)
+    arrays = _inputs(model, given.input, given.extent)
+    results = model.run(arrays)
+    print(f"ready after {time.perf_counter() - start:.3f} s")
+    for name, array in zip(model.outputs, results, strict=True):
+        print(f"{name}: {array.dtype} of {list(array.shape)}")
+    print(f"{1e3 * _least_seconds(model, arrays):.3f} ms, the least of {_RUNS} runs")
+    if given.output:
+        _write(Path(given.output), model, results)
+    if given.explain:
+        print(model.explain())
+    if given.profile or given.trace:
+        profile = model.profile(**arrays)
+        print(profile)
+        if given.trace:
+            profile.save(given.trace)
+    return _check(given, arrays, results) if given.check else 0
+
+
+def _least_seconds(model: OnnxModel, arrays: Mapping[str, Array]) -> float:
+    times = []
+    for _ in range(_RUNS):
+        start = time.perf_counter()
+        model.run(arrays)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def _write(folder: Path, model: OnnxModel, results: Sequence[Array]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for place, (name, array) in enumerate(zip(model.outputs, results, strict=True)):
+        # Names of outputs may be paths.
+        np.save(folder / f"{place}-{''.join(c if c.isalnum() else '_' for c in name)}.npy", array)
+
+
+def _inputs(model: OnnxModel, files: Sequence[str], extents: Sequence[str]) -> dict[str, Array]:
+    arrays: dict[str, Array] = {}
+    sizes = _sizes(extents)
+    for word in files:
+        name, is_named, file = word.partition("=")
+        if not is_named:
+            free = [it for it in model.inputs if it not in arrays]
+            if not free:
+                raise ValueError(f"--input {word}: the model has {len(model.inputs)} inputs")
+            name, file = free[0], word
+        arrays[name] = np.load(file, allow_pickle=False)
+    random = np.random.default_rng(0)
+    for name, port in model.inputs.items():
+        if name not in arrays and not port.is_optional:
+            arrays[name] = _drawn(port, sizes, random)
+    return arrays
+
+
+def _sizes(extents: Sequence[str]) -> dict[str, int]:
+    sizes = {}
+    for word in extents:
+        name, _, size = word.partition("=")
+        if not size.isdecimal():
+            raise ValueError(f"--extent {word}: expected NAME=N, with a number of elements")
+        sizes[name] = int(size)
+    return sizes
+
+
+def _drawn(port: Port, sizes: Mapping[str, int], random: np.random.Generator) -> Array:
+    if port.shape is None:
+        raise ValueError(f"input '{port.name}' may have any shape, expected --input for it")
+    shape = [it if isinstance(it, int) else sizes.get(it or "", 1) for it in port.shape]
+    dtype = _DTYPES[port.dtype]
+    if dtype.kind in "biu":  # indices, of which 0 is one of any table
+        return np.full(shape, dtype.kind == "b", dtype)
+    return random.standard_normal(shape).astype(dtype)
+
+
+def _check(given: argparse.Namespace, arrays: Mapping[str, Array], results: Sequence[Any]) -> int:
+    name, expected = _others(given.model, arrays)
+    is_low = given.dtype == "bfloat16" or any(it.dtype.itemsize == 2 for it in results)
+    most, worst = 2e-2 if is_low else 1e-4, 0.0
+    for ours, theirs in zip(results, expected, strict=True):
+        wide, right = (np.asarray(it, np.float64) for it in (ours, theirs))
+        if wide.shape != right.shape:
+            print(f"{name} gives {list(right.shape)}, expected {list(wide.shape)}")
+            return 1
+        difference = np.where((wide == right) | (np.isnan(wide) & np.isnan(right)), 0, wide - right)
+        finite = np.abs(right[np.isfinite(right)])
+        scale = max(finite.max(initial=0), 1e-12)
+        worst = max(worst, float(np.abs(difference).max(initial=0) / scale))
+    is_close = worst <= most  # which what is no number is not
+    print(f"{name}: differs by {worst:.2e} of the largest element, expected at most {most:.0e}")
+    return 0 if is_close else 1
+
+
+def _others(path: str, arrays: Mapping[str, Array]) -> tuple[str, Sequence[Any]]:
+    try:
+        onnxruntime = import_module("onnxruntime")
+    except ImportError:
+        from onnx.reference import ReferenceEvaluator
+
+        return "onnx.reference", list(ReferenceEvaluator(path).run(None, dict(arrays)))
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return "onnxruntime", session.run(None, dict(arrays))

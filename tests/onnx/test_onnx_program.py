@@ -1,0 +1,88 @@
+"""The program ``python -m dlprim.onnx``, and dlprim as a backend of ONNX."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dlprim.onnx
+
+onnx: Any = pytest.importorskip("onnx.helper", reason="onnx makes the models that are read here")
+backend: Any = pytest.importorskip("dlprim.onnx.backend")
+small: Any = pytest.importorskip("small_models")
+command_line: Any = pytest.importorskip("dlprim.onnx.command_line")
+
+
+@pytest.fixture
+def mlp(tmp_path: Path) -> Path:
+    path = tmp_path / "mlp.onnx"
+    path.write_bytes(small.model("mlp").SerializeToString())
+    return path
+
+
+def test_program_runs_times_and_checks(
+    mlp: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x = small.inputs("mlp", 3)["x"]
+    np.save(tmp_path / "x.npy", x)
+    trace = tmp_path / "trace.json"
+    words = ["--input", str(tmp_path / "x.npy"), "--check", "--explain", "--trace", str(trace)]
+    assert command_line.main([str(mlp), *words, "--output", str(tmp_path / "results")]) == 0
+    shown = capsys.readouterr().out
+    assert "y: float32 of [3, 5]" in shown
+    assert "differs by" in shown
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert events
+    assert all(event["dur"] >= 0 for event in events)
+    saved = np.load(tmp_path / "results" / "0-y.npy")
+    np.testing.assert_array_equal(saved, dlprim.onnx.load(mlp)(x)[0])
+
+
+def test_program_draws_what_is_not_given(mlp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main([str(mlp), "--extent", "n=6", "--dtype", "bfloat16", "--check"]) == 0
+    assert "y: float32 of [6, 5]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["missing.onnx"], "missing.onnx"),
+        (["MODEL", "--input", "z=missing.npy"], "missing.npy"),
+        (["MODEL", "--extent", "n=many"], "expected NAME=N"),
+    ],
+)
+def test_program_says_what_is_wrong(
+    words: list[str], part: str, mlp: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.main([str(mlp) if word == "MODEL" else word for word in words]) == 1
+    assert part in capsys.readouterr().err
+
+
+def test_backend_prepares_and_runs() -> None:
+    model = small.model("mlp")
+    arrays = small.inputs("mlp", 2)
+    (result, _), (right, _) = (
+        backend.run_model(model, list(arrays.values())),
+        small.run(model, arrays),
+    )
+    np.testing.assert_allclose(result, right, rtol=1e-5, atol=1e-6)
+    assert backend.supports_device("CPU")
+    assert not backend.supports_device("CUDA")
+    assert backend.is_compatible(model)
+
+
+def test_backend_runs_a_node() -> None:
+    node = onnx.make_node("Add", ["a", "b"], ["sum"])
+    a, b = np.ones((2, 3), np.float32), np.full((3,), 2, np.float32)
+    np.testing.assert_array_equal(backend.run_node(node, [a, b]).sum, a + b)
+
+
+def test_backend_skips_what_is_refused() -> None:
+    runner: Any = pytest.importorskip("onnx.backend.test.runner")
+    node = onnx.make_node("Bernoulli", ["a"], ["b"])
+    with pytest.raises(runner.BackendIsNotSupposedToImplementIt, match="Bernoulli"):
+        backend.run_node(node, [np.ones(3, np.float32)])
