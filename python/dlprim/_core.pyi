@@ -278,6 +278,14 @@ def linear(
     x: Any, w: Any, bias: Any, activation: str | None, out: npt.NDArray[Any] | None, bits: bool
 ) -> Any: ...
 def linear_backward(dy: Any, x: Any, w: Any, y: Any, activation: str | None, bits: bool) -> Any: ...
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    out: npt.NDArray[Any] | None,
+    settings: tuple[float | None, float, bool, int, bool],
+) -> Any: ...
 def elementwise(operation: str, src: Any, other: Any, out: Any) -> npt.NDArray[Any]: ...
 def dropout(
     src: Any, out: Any, seed: int, offset: int, threshold: int, scale: float
