@@ -157,6 +157,17 @@ class Network:
         h_n: int,
         c_n: int = -1,
     ) -> None: ...
+    def attention(
+        self,
+        label: str,
+        settings: tuple[float | None, float, bool, int, bool],
+        *,
+        q: int,
+        k: int,
+        v: int,
+        mask: int = -1,
+        dst: int,
+    ) -> None: ...
     def pool(self, pooling: Pooling, src: int, dst: int, label: str = "") -> None: ...
     def resample(self, resampling: Resampling, src: int, dst: int, label: str = "") -> None: ...
     def pack(self, of: _Formed, form: str, src: int, dst: int, label: str = "") -> None: ...
