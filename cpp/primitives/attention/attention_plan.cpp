@@ -6,10 +6,8 @@
 namespace dlprim {
 namespace {
 
-// Tiles of AMX have 16 rows.
 constexpr std::int64_t kQueries = 64;
 constexpr std::int64_t kKeys = 512;
-constexpr std::int64_t kRowUnit = 16;
 // So many tasks for each thread need no more to be even.
 constexpr std::int64_t kManyTasks = 8;
 // Of the second cache, for results that wait for further keys.
@@ -65,16 +63,20 @@ std::int64_t AttentionPlan::parts_of_group(int threads) const {
 void AttentionPlan::make_kernels() {
     const auto make = [&](std::int64_t m, std::int64_t keys) {
         Kernels& made = kernels_[{m, keys}];
-        if (made.scores != nullptr) return;
+        if (made.first_values != nullptr) return;
         const DType type = spec_.dtype;
-        made.scores = brgemm({.m = m,
-                              .n = keys,
-                              .k = spec_.head_size,
-                              .lda = spec_.q.row,
-                              .ldb = rows_.keys,
-                              .ldc = rows_.scores,
-                              .a_type = type,
-                              .b_type = type});
+        const Blocks parts = halves(keys);
+        for (std::int64_t i = 0; i < parts.count(); ++i) {
+            made.scores.at(static_cast<std::size_t>(i)) = brgemm({.m = m,
+                                                                  .n = parts.at(i).size(),
+                                                                  .k = spec_.head_size,
+                                                                  .lda = spec_.q.row,
+                                                                  .ldb = rows_.keys,
+                                                                  .ldc = rows_.scores,
+                                                                  .a_type = type,
+                                                                  .b_type = type,
+                                                                  .prefetch_a = fetches_next()});
+        }
         BrgemmSpec values{.m = m,
                           .n = spec_.value_size,
                           .k = keys,
@@ -86,7 +88,7 @@ void AttentionPlan::make_kernels() {
         values.prefetch_c = type == DType::f32;
         made.first_values = brgemm(values);
         values.beta = 1;
-        made.values = brgemm(values);
+        if (keys_.count() > 1) made.values = brgemm(values);
     };
     for (std::int64_t i = 0; i < queries_.count(); ++i) {
         const Range queries = queries_.at(i);
