@@ -52,7 +52,7 @@ std::int64_t AttentionPlan::parts_of_group(int threads) const {
     std::int64_t parts = is_even ? 1 : threads;
     if (keys_.count() > 1) {
         const double block =
-            static_cast<double>(queries_.block * rows_.results * size_of(DType::f32));
+            static_cast<double>(queries_.block * spec_.value_size * size_of(DType::f32));
         const auto together =
             std::max<std::int64_t>(static_cast<std::int64_t>(kWaiting * l2_ / block), 1);
         parts = std::max(parts, (blocks_of_group() + together - 1) / together);
