@@ -28,8 +28,8 @@ struct TaskScratch {
         shrinks = cutter.take_floats(queries);
         highest = cutter.take_floats(waiting * queries);
         sums = cutter.take_floats(waiting * queries);
-        results = spec.dtype == DType::f32 ? nullptr
-                                           : cutter.take_floats(waiting * queries * rows.results);
+        results =
+            plan.sums_in_place() ? nullptr : cutter.take_floats(waiting * queries * rows.results);
         bytes = cutter.bytes();
     }
 
@@ -119,7 +119,7 @@ private:
         const std::int64_t head = kv_head_ * (spec_.heads / spec_.kv_heads) + block / of_head;
         const std::int64_t first = place * plan_.queries().block;
         float* const results =
-            spec_.dtype == DType::f32
+            plan_.sums_in_place()
                 ? reinterpret_cast<float*>(row_of(arrays_.out, spec_.out, head, queries.begin))
                 : scratch_->results + first * plan_.rows().results;
         const AttentionPlan::Kernels& kernels = plan_.kernels(queries.size(), keys.size());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 namespace dlprim {
 namespace {
@@ -26,13 +27,12 @@ AttentionPlan::AttentionPlan(const AttentionSpec& spec, const Machine& machine)
       queries_{spec.queries, equal_step(spec.queries, kQueries, 1)},
       keys_{spec.keys, equal_step(spec.keys, kKeys, kRowUnit)} {
     if (queries_.count() > 1) queries_.block = rounded_up(queries_.block, 4);
-    rows_ = {
-        .keys = padded(keys_.block, DType::f32),
-        .values = spec.dtype == DType::f32 ? padded(spec.value_size, DType::f32)
-                                           : rounded_up(spec.value_size, kRowUnit),
-        .scores = padded(keys_.block, DType::f32),
-        .powers = padded(keys_.block, spec.dtype),
-        .results = spec.dtype == DType::f32 ? spec.out.row : rounded_up(spec.value_size, kRowUnit)};
+    rows_ = {.keys = padded(keys_.block, DType::f32),
+             .values = spec.dtype == DType::f32 ? padded(spec.value_size, DType::f32)
+                                                : rounded_up(spec.value_size, kRowUnit),
+             .scores = padded(keys_.block, DType::f32),
+             .powers = padded(keys_.block, spec.dtype),
+             .results = sums_in_place() ? spec.out.row : rounded_up(spec.value_size, kRowUnit)};
     make_kernels();
     make_programs();
     if (!spec.causal) return;
@@ -46,10 +46,12 @@ std::int64_t AttentionPlan::end_of_keys(const Range& queries) const {
     return spec_.causal ? std::min(spec_.keys, queries.end + spec_.past) : spec_.keys;
 }
 
-// Parts pack the keys of their group again.
+// Parts pack the keys of their group again: as few as make tasks that threads share evenly.
 std::int64_t AttentionPlan::parts_of_group(int threads) const {
-    const bool is_even = groups() % threads == 0 || groups() >= kManyTasks * threads;
-    std::int64_t parts = is_even ? 1 : threads;
+    std::int64_t parts = 1;
+    if (groups() < kManyTasks * threads) {
+        parts = threads / std::gcd(groups(), std::int64_t{threads});
+    }
     if (keys_.count() > 1) {
         const double block =
             static_cast<double>(queries_.block * spec_.value_size * size_of(DType::f32));
@@ -85,7 +87,7 @@ void AttentionPlan::make_kernels() {
                           .ldc = rows_.results,
                           .a_type = type,
                           .b_type = type};
-        values.prefetch_c = type == DType::f32;
+        values.prefetch_c = sums_in_place();
         made.first_values = brgemm(values);
         values.beta = 1;
         if (keys_.count() > 1) made.values = brgemm(values);

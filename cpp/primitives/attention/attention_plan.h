@@ -65,6 +65,8 @@ public:
                                                 spec_.past)];
     }
 
+    // Whether results are summed where they are wanted: nothing waits for further keys.
+    bool sums_in_place() const { return keys_.count() == 1 && spec_.dtype == DType::f32; }
     // Whether the kernel fetches keys and values of the next group, whose rows lie as queries do:
     // of short sequences, where they are much of what is to be done.
     bool fetches_next() const {
