@@ -28,8 +28,8 @@ struct TaskScratch {
         shrinks = cutter.take_floats(queries);
         highest = cutter.take_floats(waiting * queries);
         sums = cutter.take_floats(waiting * queries);
-        results = spec.dtype == DType::f32 ? nullptr
-                                           : cutter.take_floats(waiting * queries * rows.results);
+        results =
+            plan.sums_in_place() ? nullptr : cutter.take_floats(waiting * queries * rows.results);
         bytes = cutter.bytes();
     }
 
@@ -119,15 +119,11 @@ private:
         const std::int64_t head = kv_head_ * (spec_.heads / spec_.kv_heads) + block / of_head;
         const std::int64_t first = place * plan_.queries().block;
         float* const results =
-            spec_.dtype == DType::f32
+            plan_.sums_in_place()
                 ? reinterpret_cast<float*>(row_of(arrays_.out, spec_.out, head, queries.begin))
                 : scratch_->results + first * plan_.rows().results;
         const AttentionPlan::Kernels& kernels = plan_.kernels(queries.size(), keys.size());
-        (*kernels.scores)({.a = row_of(arrays_.q, spec_.q, head, queries.begin),
-                           .b = scratch_->keys,
-                           .c = scratch_->scores,
-                           .batch = 1,
-                           .tiles = tiles_.state()});
+        make_scores(kernels, row_of(arrays_.q, spec_.q, head, queries.begin), queries, keys.size());
         make_powers(head, queries, keys, first);
         if (!is_first) shrink(results, queries.size());
         (*(is_first ? kernels.first_values : kernels.values))({.a = scratch_->powers,
@@ -136,6 +132,30 @@ private:
                                                                .batch = 1,
                                                                .tiles = tiles_.state()});
         if (keys.end == end) divide(results, scratch_->sums + first, head, queries);
+    }
+
+    void make_scores(const AttentionPlan::Kernels& kernels, const char* q, const Range& queries,
+                     std::int64_t keys) {
+        const Blocks parts = plan_.halves(keys);
+        for (std::int64_t i = 0; i < parts.count(); ++i) {
+            const std::int64_t first = parts.at(i).begin * kFloat;
+            (*kernels.scores.at(static_cast<std::size_t>(i)))(
+                {.a = q,
+                 .b = scratch_->keys + first,
+                 .c = scratch_->scores + first,
+                 .batch = 1,
+                 .a_ahead = next_rows(i == 0, queries.begin) - q,
+                 .tiles = tiles_.state()});
+        }
+    }
+
+    // Of keys or values that the next group will pack.
+    const char* next_rows(bool are_keys, std::int64_t row) const {
+        const std::int64_t next = batch_ * spec_.kv_heads + kv_head_ + 1;
+        const AttentionStrides& it = are_keys ? spec_.k : spec_.v;
+        return at(are_keys ? arrays_.k : arrays_.v,
+                  next / spec_.kv_heads * it.batch + next % spec_.kv_heads * it.head + row * it.row,
+                  spec_.dtype);
     }
 
     void make_powers(std::int64_t head, const Range& queries, const Range& keys,

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 namespace dlprim {
 namespace {
 
-// Tiles of AMX have 16 rows.
 constexpr std::int64_t kQueries = 64;
 constexpr std::int64_t kKeys = 512;
-constexpr std::int64_t kRowUnit = 16;
 // So many tasks for each thread need no more to be even.
 constexpr std::int64_t kManyTasks = 8;
 // Of the second cache, for results that wait for further keys.
@@ -28,13 +27,12 @@ AttentionPlan::AttentionPlan(const AttentionSpec& spec, const Machine& machine)
       queries_{spec.queries, equal_step(spec.queries, kQueries, 1)},
       keys_{spec.keys, equal_step(spec.keys, kKeys, kRowUnit)} {
     if (queries_.count() > 1) queries_.block = rounded_up(queries_.block, 4);
-    rows_ = {
-        .keys = padded(keys_.block, DType::f32),
-        .values = spec.dtype == DType::f32 ? padded(spec.value_size, DType::f32)
-                                           : rounded_up(spec.value_size, kRowUnit),
-        .scores = padded(keys_.block, DType::f32),
-        .powers = padded(keys_.block, spec.dtype),
-        .results = spec.dtype == DType::f32 ? spec.out.row : rounded_up(spec.value_size, kRowUnit)};
+    rows_ = {.keys = padded(keys_.block, DType::f32),
+             .values = spec.dtype == DType::f32 ? padded(spec.value_size, DType::f32)
+                                                : rounded_up(spec.value_size, kRowUnit),
+             .scores = padded(keys_.block, DType::f32),
+             .powers = padded(keys_.block, spec.dtype),
+             .results = sums_in_place() ? spec.out.row : rounded_up(spec.value_size, kRowUnit)};
     make_kernels();
     make_programs();
     if (!spec.causal) return;
@@ -48,13 +46,15 @@ std::int64_t AttentionPlan::end_of_keys(const Range& queries) const {
     return spec_.causal ? std::min(spec_.keys, queries.end + spec_.past) : spec_.keys;
 }
 
-// Parts pack the keys of their group again.
+// Parts pack the keys of their group again: as few as make tasks that threads share evenly.
 std::int64_t AttentionPlan::parts_of_group(int threads) const {
-    const bool is_even = groups() % threads == 0 || groups() >= kManyTasks * threads;
-    std::int64_t parts = is_even ? 1 : threads;
+    std::int64_t parts = 1;
+    if (groups() < kManyTasks * threads) {
+        parts = threads / std::gcd(groups(), std::int64_t{threads});
+    }
     if (keys_.count() > 1) {
         const double block =
-            static_cast<double>(queries_.block * rows_.results * size_of(DType::f32));
+            static_cast<double>(queries_.block * spec_.value_size * size_of(DType::f32));
         const auto together =
             std::max<std::int64_t>(static_cast<std::int64_t>(kWaiting * l2_ / block), 1);
         parts = std::max(parts, (blocks_of_group() + together - 1) / together);
@@ -65,16 +65,20 @@ std::int64_t AttentionPlan::parts_of_group(int threads) const {
 void AttentionPlan::make_kernels() {
     const auto make = [&](std::int64_t m, std::int64_t keys) {
         Kernels& made = kernels_[{m, keys}];
-        if (made.scores != nullptr) return;
+        if (made.first_values != nullptr) return;
         const DType type = spec_.dtype;
-        made.scores = brgemm({.m = m,
-                              .n = keys,
-                              .k = spec_.head_size,
-                              .lda = spec_.q.row,
-                              .ldb = rows_.keys,
-                              .ldc = rows_.scores,
-                              .a_type = type,
-                              .b_type = type});
+        const Blocks parts = halves(keys);
+        for (std::int64_t i = 0; i < parts.count(); ++i) {
+            made.scores.at(static_cast<std::size_t>(i)) = brgemm({.m = m,
+                                                                  .n = parts.at(i).size(),
+                                                                  .k = spec_.head_size,
+                                                                  .lda = spec_.q.row,
+                                                                  .ldb = rows_.keys,
+                                                                  .ldc = rows_.scores,
+                                                                  .a_type = type,
+                                                                  .b_type = type,
+                                                                  .prefetch_a = fetches_next()});
+        }
         BrgemmSpec values{.m = m,
                           .n = spec_.value_size,
                           .k = keys,
@@ -83,10 +87,10 @@ void AttentionPlan::make_kernels() {
                           .ldc = rows_.results,
                           .a_type = type,
                           .b_type = type};
-        values.prefetch_c = type == DType::f32;
+        values.prefetch_c = sums_in_place();
         made.first_values = brgemm(values);
         values.beta = 1;
-        made.values = brgemm(values);
+        if (keys_.count() > 1) made.values = brgemm(values);
     };
     for (std::int64_t i = 0; i < queries_.count(); ++i) {
         const Range queries = queries_.at(i);

@@ -27,7 +27,7 @@ public:
     // For a block of queries and so many keys. `first_values` writes results, `values` adds to
     // them.
     struct Kernels {
-        std::shared_ptr<const Brgemm> scores;
+        std::array<std::shared_ptr<const Brgemm>, 2> scores;  // of halves()
         std::shared_ptr<const Brgemm> first_values;
         std::shared_ptr<const Brgemm> values;
     };
@@ -65,6 +65,19 @@ public:
                                                 spec_.past)];
     }
 
+    // Whether results are summed where they are wanted: nothing waits for further keys.
+    bool sums_in_place() const { return keys_.count() == 1 && spec_.dtype == DType::f32; }
+    // Whether the kernel fetches keys and values of the next group, whose rows lie as queries do:
+    // of short sequences, where they are much of what is to be done.
+    bool fetches_next() const {
+        return spec_.keys <= kFewKeys && spec_.k.row == spec_.q.row && spec_.v.row == spec_.q.row;
+    }
+    // So many keys, or halves of them, of which the second may be missing: then keys are fetched
+    // beside the products of the first, values beside those of the second.
+    Blocks halves(std::int64_t keys) const {
+        return {keys, fetches_next() ? rounded_up((keys + 1) / 2, 2 * kRowUnit) : keys};
+    }
+
     const Kernels& kernels(std::int64_t queries, std::int64_t keys) const {
         return kernels_.at({queries, keys});
     }
@@ -81,6 +94,9 @@ public:
     std::int64_t scratch_floats() const;  // of the row programs
 
 private:
+    static constexpr std::int64_t kFewKeys = 256;
+    static constexpr std::int64_t kRowUnit = 16;  // tiles of AMX have as many rows and columns
+
     void make_kernels();
     void make_programs();
 
