@@ -13,7 +13,7 @@ import numpy as np
 
 from dlprim.graph import Graph, ValueNeededError
 from dlprim.graph.compiled import CompiledGraph, compile_graph
-from dlprim.graph.conversion import computed_in
+from dlprim.graph.conversion import in_float32
 from dlprim.graph.graph import Array
 from dlprim.graph.passes.epilogues import fold_norms
 from dlprim.graph.profile import Profile
@@ -216,9 +216,9 @@ class OnnxModel:
     def _compiled(self, graph: Graph) -> CompiledGraph:
         if self.table is not None:
             graph = insert(fold_norms(graph), self.table)
-        if self.dtype is not None:
-            graph = computed_in(graph, self.dtype)
-        return compile_graph(graph)
+        if self.dtype is None:
+            return compile_graph(graph)
+        return compile_graph(in_float32(graph), dtype=self.dtype)
 
     def _checked(self, given: Mapping[str, Any]) -> dict[str, Array]:
         for name in given:
