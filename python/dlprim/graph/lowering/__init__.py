@@ -3,7 +3,6 @@
 from dlprim.graph.graph import Graph
 from dlprim.graph.lowering.attention import lower_attention
 from dlprim.graph.lowering.elements import (
-    lower_map,
     lower_normalize,
     lower_reduce,
     lower_softmax,
@@ -19,9 +18,14 @@ from dlprim.graph.lowering.moves import (
     lower_transpose,
 )
 from dlprim.graph.lowering.products import lower_convolution, lower_matmul
-from dlprim.graph.lowering.quantized import lower_dequantize, lower_quantize
+from dlprim.graph.lowering.quantized import (
+    lower_byte_map,
+    lower_byte_pool,
+    lower_dequantize,
+    lower_quantize,
+    lower_quantized_matmul,
+)
 from dlprim.graph.lowering.recurrent import lower_recurrent
-from dlprim.graph.lowering.windows import lower_pool
 
 LOWERS: dict[str, Lower] = {
     "add_normalize": lower_normalize,
@@ -31,11 +35,12 @@ LOWERS: dict[str, Lower] = {
     "dequantize": lower_dequantize,
     "expand": lower_expand,
     "gather": lower_gather,
-    "map": lower_map,
+    "map": lower_byte_map,
     "matmul": lower_matmul,
     "normalize": lower_normalize,
-    "pool": lower_pool,
+    "pool": lower_byte_pool,
     "quantize": lower_quantize,
+    "quantized_matmul": lower_quantized_matmul,
     "recurrent": lower_recurrent,
     "reduce": lower_reduce,
     "resample": lower_resample,
