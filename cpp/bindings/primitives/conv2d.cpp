@@ -27,9 +27,7 @@ ConvAlgorithm parse_algorithm(const std::string& name) {
     return name == "auto" ? ConvAlgorithm::automatic : ConvAlgorithm::direct;
 }
 
-std::vector<TensorForm> forms_of(const ConvSpec& spec) {
-    return conv_forms(spec.shape, spec.dtype, spec.layout);
-}
+std::vector<TensorForm> forms_of(const ConvSpec& spec) { return conv_forms(spec.problem()); }
 
 class PyConv2d : public Primitive<Conv2d, &Conv2d::backward_relu> {
 public:
@@ -39,7 +37,7 @@ public:
     }
 
     py::object forward(py::handle src, py::handle weights, py::handle bias, py::handle residual,
-                       py::handle relu_mask, py::handle out) const {
+                       py::handle relu_mask, py::handle out, py::handle quantized) const {
         Call call;
         const WeightsForm& form = weights_form_of(weights);
         const Memory filter = weights_in(call, weights, form);
@@ -47,7 +45,8 @@ public:
                             .weights = filter,
                             .bias = bias_in(call, bias),
                             .residual = call.optional("residual", residual, dst_),
-                            .transformed = form.part_in(filter, form.forward)};
+                            .transformed = form.part_in(filter, form.forward),
+                            .quantization = quantization_in(call, quantized)};
         if (!relu_mask.is_none() && core_.spec().activation != Activation::relu) {
             throw py::value_error(
                 "relu_mask was given, but the activation of the convolution is '" +
@@ -62,6 +61,7 @@ public:
 
     py::object backward_data(py::handle diff_dst, py::handle weights, py::handle out) const {
         Call call;
+        require_backward();
         const Memory gradient = call.operand("diff_dst", diff_dst, dst_);
         const WeightsForm& form = weights_form_of(weights);
         const Memory filter = weights_in(call, weights, form);
@@ -160,13 +160,14 @@ private:
 
 std::vector<PassKind> scheduled_passes(const Conv2d& conv) {
     if (conv.spec().shape.is_depthwise()) return {};
-    return {kPassKinds.begin(), kPassKinds.end()};
+    return conv.passes();
 }
 
 // The algorithm of each pass: "direct", or "winograd" and the size of its tiles.
 template <class Bound>
 py::dict algorithms(const Bound& conv) {
-    return by_pass(kPassKinds, [&](PassKind pass) { return conv.core().algorithm(pass); });
+    const Conv2d& core = conv.core();
+    return by_pass(core.passes(), [&](PassKind pass) { return core.algorithm(pass); });
 }
 
 // On plain arrays, which the caller made or checked.
@@ -250,13 +251,16 @@ private:
 template <class Bound>
 std::unique_ptr<Bound> make(const std::string& algorithm, bool high_accuracy,
                             const std::array<std::int64_t, 16>& shape, const std::string& dtype,
-                            const std::string& layout, const std::string& activation, bool bias) {
+                            const std::string& dst_dtype, const std::string& layout,
+                            const std::string& activation, bool bias) {
     return std::make_unique<Bound>(
         ConvSpec{.shape = conv_shape(shape),
                  .dtype = parse_dtype(dtype),
+                 .dst_dtype = parse_dtype(dst_dtype),
                  .layout = layout == "NHWC" ? Format::nhwc : Format::blocked,
                  .activation = parse_activation(activation),
                  .bias = bias,
+                 .int_bias = is_int8(parse_dtype(dtype)),
                  .algorithm = parse_algorithm(algorithm),
                  .high_accuracy = high_accuracy});
 }
@@ -275,8 +279,10 @@ void register_conv2d(py::module_& module) {
         .def_property_readonly("algorithms", &algorithms<PyConv2d>)
         .def_property_readonly("scratch_bytes",
                                [](const PyConv2d& conv) {
-                                   py::dict bytes = scratch_by_pass(conv, kPassKinds);
-                                   bytes["backward_relu"] = conv.core().relu_scratch_bytes();
+                                   const Conv2d& core = conv.core();
+                                   py::dict bytes = scratch_by_pass(conv, core.passes());
+                                   if (is_int8(core.spec().dtype)) return bytes;
+                                   bytes["backward_relu"] = core.relu_scratch_bytes();
                                    return bytes;
                                })
         .def_property_readonly(

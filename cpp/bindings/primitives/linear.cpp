@@ -29,20 +29,13 @@ class PyLinear : public Primitive<Linear, &Linear::backward_activation> {
 public:
     explicit PyLinear(const LinearSpec& spec) : Primitive(spec, &forms_of, "layer", "saved") {}
 
-    py::object forward(py::handle src, py::handle weights, py::handle bias, py::handle scale,
+    py::object forward(py::handle src, py::handle weights, py::handle bias, py::handle quantized,
                        py::handle before_activation, py::handle out) const {
         Call call;
         LinearForward tensors{.src = call.operand("src", src, src_),
                               .weights = call.operand("weights", weights, weights_form_of(weights)),
                               .bias = bias_in(call, bias),
-                              .scale = call.optional("scale", scale, bias_)};
-        const DType dtype = core_.spec().dtype;
-        if (is_int8(dtype) == scale.is_none()) {
-            throw py::value_error(scale.is_none()
-                                      ? "scale is missing: 8-bit products are multiplied by it"
-                                      : "scale was given, but the layer is of dtype " +
-                                            std::string(name_of(dtype)) + ", expected 8 bits");
-        }
+                              .quantization = quantization_in(call, quantized)};
         const Written dst = call.result("out", out, dst_, src);
         tensors.dst = dst.data;
         tensors.before_activation =
@@ -93,7 +86,8 @@ std::unique_ptr<PyLinear> make_linear(const std::array<std::int64_t, 3>& shape,
                    .dst_dtype = parse_dtype(dst_dtype),
                    .layout = layout == "plain" ? Format::nhwc : Format::blocked,
                    .activation = parse_activation(activation),
-                   .bias = bias});
+                   .bias = bias,
+                   .int_bias = is_int8(parse_dtype(dtype))});
 }
 
 }  // namespace
