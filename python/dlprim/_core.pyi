@@ -88,6 +88,7 @@ class _Convolution:
         high_accuracy: bool,
         shape: Sequence[int],
         dtype: str,
+        dst_dtype: str,
         layout: str,
         activation: str,
         bias: bool,
@@ -203,6 +204,7 @@ class Conv2d(_Convolution, _Product):
         residual: Any,
         relu_mask: npt.NDArray[np.uint8] | None,
         out: npt.NDArray[Any] | None,
+        quantized: tuple[Any, ...] | None,
     ) -> npt.NDArray[Any]: ...
     def pack_weights(
         self, w: npt.NDArray[Any], out: npt.NDArray[Any] | None, form: str
@@ -239,7 +241,7 @@ class Linear(_Product):
         src: Any,
         weights: Any,
         bias: Any,
-        scale: Any,
+        quantized: tuple[Any, ...] | None,
         before_activation: npt.NDArray[Any] | None,
         out: npt.NDArray[Any] | None,
     ) -> npt.NDArray[Any]: ...

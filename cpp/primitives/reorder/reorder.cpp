@@ -6,6 +6,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "primitives/reorder/serial_moves.h"
@@ -212,6 +213,11 @@ Reorder::Reorder(const Layout& from, const Layout& to) : plan_(plan_reorder(from
             distances.to.push_back(dimension.offset(i));
         }
     }
+    // What is moved in one go is a row of the longest.
+    const auto longest = std::max_element(
+        distances_.begin(), distances_.end(),
+        [](const Distances& a, const Distances& b) { return a.to.size() < b.to.size(); });
+    if (longest != distances_.end()) std::swap(*longest, distances_.back());
 }
 
 void Reorder::run(const void* src, void* dst) const {
