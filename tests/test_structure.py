@@ -44,7 +44,6 @@ SMALL_PARTS = {
     "jit/dtype": "the same",
     "lang/expression": "a value that passes over definitions share",
     "brgemm/amx/kept_tiles": "what callers of kernels hold",
-    "brgemm/args": "the memory layout that generated code reads",
     "brgemm/emit": "keeps Xbyak out of brgemm.cpp",
     "bindings/register": "what module.cpp and every file of bindings share",
 }

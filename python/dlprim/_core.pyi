@@ -88,6 +88,7 @@ class _Convolution:
         high_accuracy: bool,
         shape: Sequence[int],
         dtype: str,
+        dst_dtype: str,
         layout: str,
         activation: str,
         bias: bool,
@@ -113,10 +114,13 @@ class Network:
         conv: Conv2d,
         label: str = "",
         *,
+        quantized: tuple[int, float, float, float, int] | None = None,
         src: int,
         weights: int,
         bias: int = -1,
         residual: int = -1,
+        int_bias: int = -1,
+        scale: int = -1,
         dst: int,
     ) -> None: ...
     def linear(
@@ -124,9 +128,11 @@ class Network:
         linear: Linear,
         label: str = "",
         *,
+        quantized: tuple[int, float, float, float, int] | None = None,
         src: int,
         weights: int,
         bias: int = -1,
+        int_bias: int = -1,
         scale: int = -1,
         dst: int,
     ) -> None: ...
@@ -192,6 +198,7 @@ class Conv2d(_Convolution, _Product):
         residual: Any,
         relu_mask: npt.NDArray[np.uint8] | None,
         out: npt.NDArray[Any] | None,
+        quantized: tuple[Any, ...] | None,
     ) -> npt.NDArray[Any]: ...
     def pack_weights(
         self, w: npt.NDArray[Any], out: npt.NDArray[Any] | None, form: str
@@ -228,7 +235,7 @@ class Linear(_Product):
         src: Any,
         weights: Any,
         bias: Any,
-        scale: Any,
+        quantized: tuple[Any, ...] | None,
         before_activation: npt.NDArray[Any] | None,
         out: npt.NDArray[Any] | None,
     ) -> npt.NDArray[Any]: ...

@@ -3,12 +3,18 @@
 // back.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <tuple>
+#include <vector>
+
+#include <pybind11/stl.h>
 
 #include "bindings/arrays/call.h"
 #include "bindings/graph/network.h"
 #include "primitives/layers/activation_backward.h"
 #include "primitives/nest/loop_nest.h"
+#include "primitives/tensor/quantization.h"
 
 namespace dlprim::bindings {
 
@@ -63,7 +69,11 @@ protected:
     template <class Spec>
     Primitive(const Spec& spec, std::vector<TensorForm> (*table)(const Spec&), const char* kind,
               const char* saved_name)
-        : core_(spec), forms_(table(spec)), kind_(kind), saved_name_(saved_name) {}
+        : core_(spec), forms_(table(spec)), kind_(kind), saved_name_(saved_name) {
+        if (is_int8(core_.spec().dtype)) {
+            zeros_.resize(static_cast<std::size_t>(core_.spec().shape.K));
+        }
+    }
 
     Memory bias_in(Call& call, py::handle bias) const {
         require_bias(!bias.is_none());
@@ -80,6 +90,52 @@ protected:
         throw py::value_error(is_given
                                   ? "bias was given, but the " + it + " was made without bias=True"
                                   : "bias is missing: the " + it + " was made with bias=True");
+    }
+
+    // Of an 8-bit primitive: its int_bias, or None for zeros, scale, zero points of src and dst,
+    // and scale of a residual. None for any other.
+    Quantization quantization_in(Call& call, py::handle given) const {
+        if (given.is_none()) return {};
+        const auto [int_bias, scale, src_zero, dst_zero, residual_scale] =
+            given.cast<std::tuple<py::object, py::object, std::int32_t, std::int32_t, float>>();
+        if (scale.is_none() != (dst_.dtype() == DType::s32)) {
+            throw py::value_error(scale.is_none()
+                                      ? "scale is missing: 8-bit products are multiplied by it"
+                                      : "scale was given, but dst is of int32, the exact sums");
+        }
+        Quantization made{.int_bias = call.optional("int_bias", int_bias, forms_["int_bias"]),
+                          .scale = call.optional("scale", scale, forms_["scale"]),
+                          .src_zero_point = src_zero,
+                          .residual_scale = residual_scale,
+                          .range = {.zero_point = dst_zero}};
+        if (made.int_bias == nullptr) made.int_bias = zeros_.data();
+        return made;
+    }
+
+    // The same of a step: values for int_bias, or none, and scale; numbers are the zero point of
+    // src, the scale of a residual, and the bounds and the zero point of dst.
+    auto quantization_in(StepValues& step, py::handle numbers) const {
+        Quantization made;
+        int int_bias = -1, scale = -1;
+        if (is_int8(core_.spec().dtype) == numbers.is_none()) {
+            step.refuse("quantized is for primitives of 8 bits, and these need it");
+        }
+        if (!numbers.is_none()) {
+            using Numbers = std::tuple<std::int32_t, float, float, float, std::int32_t>;
+            const auto [src_zero, residual_scale, lowest, highest, dst_zero] =
+                numbers.cast<Numbers>();
+            made = {.src_zero_point = src_zero,
+                    .residual_scale = residual_scale,
+                    .range = {lowest, highest, dst_zero}};
+            int_bias = step.optional("int_bias", forms_["int_bias"]);
+            if (dst_.dtype() != DType::s32) scale = step.operand("scale", forms_["scale"]);
+        }
+        return [=, zeros = zeros_.data()](const Addresses& at) {
+            Quantization of_run = made;
+            of_run.int_bias = int_bias < 0 ? zeros : static_cast<const std::int32_t*>(at[int_bias]);
+            of_run.scale = at[scale];
+            return of_run;
+        };
     }
 
     // 8-bit primitives have the forward pass alone.
@@ -100,6 +156,7 @@ protected:
     const Form& dst_ = forms_["dst"];
     const Form& weights_ = forms_["weights"];
     const Form& bias_ = forms_["bias"];
+    std::vector<std::int32_t> zeros_ = {};  // K of an 8-bit primitive
 };
 
 // What `value` gives for every pass, by the name of the pass.

@@ -15,6 +15,7 @@
 
 #include "brgemm/spec.h"
 #include "primitives/tensor/partition.h"
+#include "primitives/tensor/quantization.h"
 
 namespace dlprim {
 
@@ -108,6 +109,10 @@ struct Contraction {
     double bytes_c = 0;
     double flops = 0;
 
+    // Whether sums are never left and taken up again: a result that is no float32 is rounded once,
+    // and 8-bit products are added up as integers.
+    bool sums_at_once() const { return c_type != DType::f32 || is_int8(dtype); }
+
     int loop_of(char letter) const;  // its index in `loops`; -1 without
     const ContractionLoop& loop_at(int index) const {
         return loops[static_cast<std::size_t>(index)];
@@ -122,13 +127,26 @@ struct Contraction {
     }
 };
 
+// The epilogue of 8-bit products: what is asked for, and what their result takes besides.
+inline Epilogue quantized(Epilogue asked, DType result) {
+    if (result == DType::s32) return asked;
+    asked.scale = Scale::column;
+    asked.range = is_int8(result);
+    asked.residual_scale = asked.range && asked.residual;
+    if (asked.range && asked.activation == Activation::relu) asked.activation = Activation::none;
+    return asked;
+}
+
 struct ContractionOperands {
     const void* a = nullptr;
     const void* b = nullptr;
     void* c = nullptr;
-    const float* scale = nullptr;  // one value, or one for each column of C
+    const std::int32_t* int_bias = nullptr;  // where the bias is
+    const float* scale = nullptr;            // one value, or one for each column of C
     const float* bias = nullptr;
     const void* residual = nullptr;  // where C is in C
+    float residual_scale = 1;
+    ResultRange range = {};  // held by C
     std::uint8_t* relu_mask = nullptr;
     bool accumulate = false;        // adds to what stands in C; the description must allow it
     const void* ahead_a = nullptr;  // with Fetching::elsewhere, or null

@@ -71,7 +71,7 @@ void require_fit(const Contraction& contraction, const Schedule& schedule) {
         if (loop.sum && shared) {
             refuse(loop.letter, "adds to the same result in every step, expected a small letter");
         }
-        if (gathered && contraction.c_type != DType::f32 && is_split(loop, schedule)) {
+        if (gathered && contraction.sums_at_once() && is_split(loop, schedule)) {
             refuse(loop.letter,
                    "is split, expected one step over all of it: a result that is no float32 is "
                    "rounded once");

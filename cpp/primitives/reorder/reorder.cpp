@@ -6,6 +6,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "primitives/reorder/serial_moves.h"
@@ -204,6 +205,11 @@ Reorder::Reorder(const Layout& from, const Layout& to) : plan_(plan_reorder(from
             distances.to.push_back(dimension.offset(i));
         }
     }
+    // What is moved in one go is a row of the longest.
+    const auto longest = std::max_element(
+        distances_.begin(), distances_.end(),
+        [](const Distances& a, const Distances& b) { return a.to.size() < b.to.size(); });
+    if (longest != distances_.end()) std::swap(*longest, distances_.back());
 }
 
 void Reorder::run(const void* src, void* dst) const {
@@ -266,7 +272,9 @@ void Reorder::move_singly(const Distances& it, const char* src, char* dst) const
     const std::size_t element = size(size_of(plan_.to));
     const std::size_t exist = src == nullptr ? 0 : it.from.size();
     const auto at = [&](std::size_t i) { return dst + it.to[i] * size_of(plan_.to); };
-    if (plan_.from == plan_.to) {
+    if (plan_.from == plan_.to && element == 1) {
+        for (std::size_t i = 0; i < exist; ++i) dst[it.to[i]] = src[it.from[i]];
+    } else if (plan_.from == plan_.to) {
         for (std::size_t i = 0; i < exist; ++i) {
             std::memcpy(at(i), src + it.from[i] * size_of(plan_.from), element);
         }
