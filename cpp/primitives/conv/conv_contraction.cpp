@@ -96,6 +96,7 @@ Contraction forward_contraction(ConvProblem problem, const Epilogue& epilogue) {
          .cover = cover_of(problem, in),
          .bias = "gk"});
     made.epilogue = epilogue;
+    fetch_far_weights(made);
     return made;
 }
 

@@ -1,6 +1,7 @@
 """How nodes become steps of a compiled network."""
 
 from dlprim.graph.graph import Graph
+from dlprim.graph.lowering.attention import lower_attention
 from dlprim.graph.lowering.elements import (
     lower_normalize,
     lower_reduce,
@@ -29,6 +30,7 @@ from dlprim.graph.lowering.recurrent import lower_recurrent
 
 LOWERS: dict[str, Lower] = {
     "add_normalize": lower_normalize,
+    "attention": lower_attention,
     "concat": lower_concat,
     "convolution": lower_convolution,
     "dequantize": lower_dequantize,
