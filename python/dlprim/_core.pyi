@@ -114,10 +114,13 @@ class Network:
         conv: Conv2d,
         label: str = "",
         *,
+        quantized: tuple[int, float, float, float, int] | None = None,
         src: int,
         weights: int,
         bias: int = -1,
         residual: int = -1,
+        int_bias: int = -1,
+        scale: int = -1,
         dst: int,
     ) -> None: ...
     def linear(
@@ -125,9 +128,11 @@ class Network:
         linear: Linear,
         label: str = "",
         *,
+        quantized: tuple[int, float, float, float, int] | None = None,
         src: int,
         weights: int,
         bias: int = -1,
+        int_bias: int = -1,
         scale: int = -1,
         dst: int,
     ) -> None: ...

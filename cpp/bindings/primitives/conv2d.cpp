@@ -89,7 +89,7 @@ public:
     }
 
     // forward() as a step of a network. The residual may be dst.
-    void add_to(PyNetwork& network, const std::string& label, const ZeroPoints& zero_points,
+    void add_to(PyNetwork& network, const std::string& label, py::handle quantized,
                 const py::kwargs& values) const {
         StepValues step(network, "conv2d", label, values);
         const WeightsForm& form = weights_form_of_shape(step.tensor("weights").shape);
@@ -98,7 +98,7 @@ public:
             step.refuse(unnamed_weights(form));
         }
         const int bias = bias_in(step), residual = step.optional("residual", dst_);
-        const StepQuantization quantized = quantization_in(step, zero_points);
+        const auto quantization = quantization_in(step, quantized);
         const int dst = step.result("dst", dst_, {residual});
         step.add([=, this, transformed = form.forward](const Addresses& at) {
             const Address behind{transformed == 0 ? nullptr : at[weights].data + transformed};
@@ -107,7 +107,7 @@ public:
                            .bias = at[bias],
                            .residual = at[residual],
                            .transformed = behind,
-                           .quantization = quantized.at(at),
+                           .quantization = quantization(at),
                            .dst = at[dst]});
         });
     }
@@ -323,10 +323,10 @@ void register_conv2d(py::module_& module) {
     network_type(module).def(
         "conv2d",
         [](PyNetwork& network, const PyConv2d& conv, const std::string& label,
-           const ZeroPoints& zero_points,
-           const py::kwargs& values) { conv.add_to(network, label, zero_points, values); },
-        py::keep_alive<1, 2>(), py::arg("conv"), py::arg("label") = "",
-        py::arg("zero_points") = ZeroPoints{});
+           const py::object& quantized,
+           const py::kwargs& values) { conv.add_to(network, label, quantized, values); },
+        py::keep_alive<1, 2>(), py::arg("conv"), py::arg("label") = "", py::kw_only(),
+        py::arg("quantized") = py::none());
     py::class_<PyPlainConv2d> plain(module, "PlainConv2d");
     plain.def(py::init(&make<PyPlainConv2d>))
         .def("forward", &PyPlainConv2d::forward)

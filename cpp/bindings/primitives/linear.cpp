@@ -45,20 +45,20 @@ public:
     }
 
     // forward() as a step of a network.
-    void add_to(PyNetwork& network, const std::string& label, const ZeroPoints& zero_points,
+    void add_to(PyNetwork& network, const std::string& label, py::handle quantized,
                 const py::kwargs& values) const {
         StepValues step(network, "linear", label, values);
         const bool forward_alone = step.tensor("weights").shape == forward_weights_.shape();
         const int src = step.operand("src", src_);
         const int weights = step.operand("weights", forward_alone ? forward_weights_ : weights_);
         const int bias = bias_in(step);
-        const StepQuantization quantized = quantization_in(step, zero_points);
+        const auto quantization = quantization_in(step, quantized);
         const int dst = step.result("dst", dst_);
         step.add([=, this](const Addresses& at) {
             core_.forward({.src = at[src],
                            .weights = at[weights],
                            .bias = at[bias],
-                           .quantization = quantized.at(at),
+                           .quantization = quantization(at),
                            .dst = at[dst]});
         });
     }
@@ -129,10 +129,10 @@ void register_linear(py::module_& module) {
     network_type(module).def(
         "linear",
         [](PyNetwork& network, const PyLinear& linear, const std::string& label,
-           const ZeroPoints& zero_points,
-           const py::kwargs& values) { linear.add_to(network, label, zero_points, values); },
-        py::keep_alive<1, 2>(), py::arg("linear"), py::arg("label") = "",
-        py::arg("zero_points") = ZeroPoints{});
+           const py::object& quantized,
+           const py::kwargs& values) { linear.add_to(network, label, quantized, values); },
+        py::keep_alive<1, 2>(), py::arg("linear"), py::arg("label") = "", py::kw_only(),
+        py::arg("quantized") = py::none());
 }
 
 }  // namespace dlprim::bindings

@@ -18,23 +18,6 @@
 
 namespace dlprim::bindings {
 
-// Of a step of 8 bits: zero points of src and dst, and the scale of a residual.
-using ZeroPoints = std::tuple<std::int32_t, std::int32_t, float>;
-
-// Its numbers, and the values that hold the others.
-struct StepQuantization {
-    int int_bias = -1;
-    int scale = -1;
-    Quantization fixed = {};
-
-    Quantization at(const Addresses& addresses) const {
-        Quantization made = fixed;
-        if (int_bias >= 0) made.int_bias = addresses[int_bias];
-        if (scale >= 0) made.scale = addresses[scale];
-        return made;
-    }
-};
-
 // A primitive with src, dst, weights, a bias and an activation, whose gradient `kThroughActivation`
 // computes. Passes write to `out`, or to a new array where it is None, and return it.
 template <class Core, void (Core::*kThroughActivation)(ActivationBackward) const>
@@ -129,20 +112,30 @@ protected:
         return made;
     }
 
-    StepQuantization quantization_in(StepValues& step, const ZeroPoints& zero_points) const {
-        const auto& [src_zero, dst_zero, residual_scale] = zero_points;
-        StepQuantization made{
-            .fixed = {.src_zero_point = src_zero,
-                      .residual_scale = residual_scale,
-                      .range = {.zero_point = dst_zero}}};
-        if (!is_int8(core_.spec().dtype)) return made;
-        made.int_bias = step.optional("int_bias", forms_["int_bias"]);
-        made.scale = step.optional("scale", forms_["scale"]);
-        if ((made.scale < 0) != (dst_.dtype() == DType::s32)) {
-            step.refuse("scale is given for results that are scaled, and for no int32 ones");
+    // The same of a step: values for int_bias, or none, and scale; numbers are the zero point of
+    // src, the scale of a residual, and the bounds and the zero point of dst.
+    auto quantization_in(StepValues& step, py::handle numbers) const {
+        Quantization made;
+        int int_bias = -1, scale = -1;
+        if (is_int8(core_.spec().dtype) == numbers.is_none()) {
+            step.refuse("quantized is for primitives of 8 bits, and these need it");
         }
-        made.fixed.int_bias = zeros_.data();
-        return made;
+        if (!numbers.is_none()) {
+            using Numbers = std::tuple<std::int32_t, float, float, float, std::int32_t>;
+            const auto [src_zero, residual_scale, lowest, highest, dst_zero] =
+                numbers.cast<Numbers>();
+            made = {.src_zero_point = src_zero,
+                    .residual_scale = residual_scale,
+                    .range = {lowest, highest, dst_zero}};
+            int_bias = step.optional("int_bias", forms_["int_bias"]);
+            if (dst_.dtype() != DType::s32) scale = step.operand("scale", forms_["scale"]);
+        }
+        return [=, zeros = zeros_.data()](const Addresses& at) {
+            Quantization of_run = made;
+            of_run.int_bias = int_bias < 0 ? zeros : static_cast<const std::int32_t*>(at[int_bias]);
+            of_run.scale = at[scale];
+            return of_run;
+        };
     }
 
     // 8-bit primitives have the forward pass alone.

@@ -23,6 +23,7 @@ from dlprim.graph.lowering.quantized import (
     lower_byte_pool,
     lower_dequantize,
     lower_quantize,
+    lower_quantized_convolution,
     lower_quantized_matmul,
 )
 from dlprim.graph.lowering.recurrent import lower_recurrent
@@ -40,6 +41,7 @@ LOWERS: dict[str, Lower] = {
     "normalize": lower_normalize,
     "pool": lower_byte_pool,
     "quantize": lower_quantize,
+    "quantized_convolution": lower_quantized_convolution,
     "quantized_matmul": lower_quantized_matmul,
     "recurrent": lower_recurrent,
     "reduce": lower_reduce,

@@ -12,7 +12,7 @@ from dlprim.graph.graph import Node, Value
 from dlprim.graph.lowering.formulas import definition_text, is_computed, map_formula
 from dlprim.graph.lowering.layouts import is_global_mean
 from dlprim.graph.lowering.lowering import Lowering
-from dlprim.graph.lowering.place import Place
+from dlprim.graph.lowering.place import Place, inverse, order_of
 
 
 @lru_cache(maxsize=64)
@@ -44,9 +44,13 @@ def lower_map(to: Lowering, node: Node) -> bool:
         to.result(node.output)
         return True
     groups = to.blocked.get(node.output)
+    order: tuple[int, ...] = tuple(range(len(node.output.shape)))
     if groups is None:
         operands = [to.place(value) for value in node.operands]
-        result = to.new(node.output.shape, node.output.dtype)
+        whole = next((it for it in operands if it.shape == node.output.shape), None)
+        order = (None if whole is None else order_of(whole)) or order
+        operands = [it.expanded(node.output.shape).transposed(order) for it in operands]
+        result = to.new(operands[0].shape, node.output.dtype)
     else:
         operands = [_blocked_operand(to, value, node, groups) for value in node.operands]
         shape = to.block_shape(node.output, groups)
@@ -56,7 +60,7 @@ def lower_map(to: Lowering, node: Node) -> bool:
         to.blocked.pop(node.output, None)
         return False
     if groups is None:
-        to.put(node.output, result)
+        to.put(node.output, result.transposed(inverse(order)))
     else:
         to.put_blocks(node.output, groups, to.number(result))
     return True

@@ -93,6 +93,17 @@ class Place:
         return Place(self.root, self.offset, shape, view.strides, self.dtype)
 
 
+def inverse(order: tuple[int, ...]) -> tuple[int, ...]:
+    """The order of axes that takes another one back."""
+    return tuple(order.index(axis) for axis in range(len(order)))
+
+
+def order_of(place: Place) -> tuple[int, ...] | None:
+    """The order of axes in which a place is dense, None where there is none."""
+    order = sorted(range(len(place.shape)), key=lambda axis: -place.strides[axis])
+    return tuple(order) if place.transposed(tuple(order)).is_dense else None
+
+
 def collapsed(shape: tuple[int, ...], places: list[Place]) -> tuple[tuple[int, ...], list[Place]]:
     """Arrays of one shape with as few axes as describe them: neighbours in all are joined."""
     kept = [axis for axis, extent in enumerate(shape) if extent != 1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,9 +15,10 @@ from dlprim.graph.lowering.elements import lower_map, row_program
 from dlprim.graph.lowering.formulas import is_computed
 from dlprim.graph.lowering.layouts import is_pool_of_blocks
 from dlprim.graph.lowering.lowering import Lower, Lowering
+from dlprim.graph.lowering.place import Place, inverse, order_of
 from dlprim.graph.lowering.windows import lower_pool
-from dlprim.graph.operators.quantized import limits
 from dlprim.graph.passes.precision.elements import unrounded
+from dlprim.primitives.conv import Conv2d
 from dlprim.primitives.linear import Linear
 
 _NARROW = 64  # elements of a row below which columns take less time
@@ -43,14 +45,13 @@ def _lower(to: Lowering, node: Node, kind: str, dtype: np.dtype[np.generic]) -> 
     if factor is None or zero is None or not ((factor > 0) & (factor < np.inf)).all():
         return False
     name = f"{node.operator}_{kind}"
-    operands: list[float]
     if factor.size == zero.size == 1:
-        extents = (1, x.size)
-        operands = [float(factor.reshape(())), float(zero.reshape(()))]
-    else:
-        extents, arrays = _by_channel(node, factor, zero)
-        name += "_by_column" if extents[1] == arrays[0].size else "_by_row"
-        operands = [to.constant(it) for it in arrays]
+        single = float(factor.reshape(())), float(zero.reshape(()))
+        _convert(to, (x, node.output), node.operator, single)
+        return True
+    extents, arrays = _by_channel(node, factor, zero)
+    name += "_by_column" if extents[1] == arrays[0].size else "_by_row"
+    operands = [to.constant(it) for it in arrays]
     src, dst = to.number(to.dense(x)), to.number(to.result(node.output))
     label = f"{node.operator} {node.name}"
     to.network.rows(row_program(name), dtype.name, extents, [src, *operands, dst], label)
@@ -126,72 +127,164 @@ def _with_floats(node: Node) -> Node:
 def _convert(
     to: Lowering, values: tuple[Value, Value], way: str, parameters: Sequence[float]
 ) -> None:
-    """Bytes to floats or back, by scale and zero point."""
+    """Bytes to floats or back, by scale and zero point, in the order in which they lie."""
     source, result = values
     kind = (source if way == "dequantize" else result).dtype.name
-    src, dst = to.number(to.dense(source)), to.number(to.result(result))
+    floats = (result if way == "dequantize" else source).dtype.name
+    place = to.place(source)
+    order = order_of(place)
+    if order is None:
+        place, order = to.dense(source), tuple(range(len(source.shape)))
+    whole = place.transposed(order)
+    made = to.new(whole.shape, result.dtype)
     extents, label = (1, source.size), f"{way} {source.name}"
-    operands = [src, *parameters, dst]
-    to.network.rows(row_program(f"{way}_{kind}"), "float32", extents, operands, label)
+    operands = [to.number(whole), *parameters, to.number(made)]
+    to.network.rows(row_program(f"{way}_{kind}"), floats, extents, operands, label)
+    to.put(result, made.transposed(inverse(order)))
 
 
 # ---------------------------------------------------------------- products
 
 
 @lru_cache(maxsize=256)
-def _linear(shape: tuple[int, int], channels: int, dtypes: tuple[str, str], relu: bool) -> Linear:
-    return Linear(
-        shape,
-        channels,
-        dtype=dtypes[0],
-        dst_dtype=dtypes[1],
-        activation="relu" if relu else None,
-        bias=True,
+def _conv2d(x_shape: Any, w_shape: Any, geometry: Any, how: Any) -> Conv2d:
+    dtype, dst_dtype, activation, bias = how
+    return Conv2d(
+        x_shape,
+        w_shape,
+        *geometry,
+        dtype=dtype,
+        dst_dtype=dst_dtype,
+        layout="NHWC",
+        activation=activation,
+        bias=bias,
     )
 
 
-def lower_quantized_matmul(to: Lowering, node: Node) -> bool:
-    """`Linear`, whose bias takes both zero points."""
-    x, w, scale, bias, residual = node.inputs
+@lru_cache(maxsize=256)
+def _linear(x_shape: tuple[int, int], channels: int, how: Any) -> Linear:
+    dtype, dst_dtype, activation, bias = how
+    kinds = {"dtype": dtype, "dst_dtype": dst_dtype}
+    return Linear(x_shape, channels, **kinds, activation=activation, bias=bias)
+
+
+class _Ends(NamedTuple):
+    """What a step takes besides its operands, and how its primitive is made."""
+
+    how: tuple[str, str, str | None, bool]
+    numbers: tuple[int, float, float, float, int]
+    values: dict[str, int]
+
+
+def _ends(to: Lowering, node: Node, weights: Array, axes: tuple[int, ...]) -> _Ends:
+    x, _, scale, bias, _ = node.inputs
+    assert x is not None
+    assert scale is not None
+    it = node.attributes
+    is_float = is_computed(node.output.dtype)
+    relu = "relu" if is_float and it["lowest"] == 0 else None
+    how = (x.dtype.name, node.output.dtype.name, relu, bias is not None)
+    bounds = (-math.inf, math.inf) if is_float else (it["lowest"], it["highest"])
+    numbers = (it["x_zero_point"], it["residual_scale"], *bounds, it["y_zero_point"])
+    # What the zero point of x adds to each sum.
+    sums = -it["x_zero_point"] * weights.sum(axis=axes, dtype=np.int64)
+    values = {
+        "int_bias": to.constant(sums.astype(np.int32)),
+        "scale": to.constant(to.graph.constants[scale]),
+    }
+    if bias is not None:
+        values["bias"] = to.constant(to.graph.constants[bias])
+    return _Ends(how, numbers, values)
+
+
+def _has_end(node: Node) -> bool:
+    """Whether kernels end so: a float result has relu or nothing behind it, and no residual."""
+    it = node.attributes
+    if not is_computed(node.output.dtype):
+        return True
+    is_relu_or_none = it["lowest"] in (0, -math.inf) and it["highest"] == math.inf
+    return is_relu_or_none and node.inputs[4] is None
+
+
+def _pixels(place: Place) -> Place:
+    """Of (N, C, H, W) or (N, C, W): channels last, two axes of pixels."""
+    order = (0, *range(2, len(place.shape)), 1)
+    last = place.transposed(order)
+    if len(place.shape) == 4:
+        return last
+    shape, strides = (last.shape[0], 1, *last.shape[1:]), (last.strides[0], 0, *last.strides[1:])
+    return Place(last.root, last.offset, shape, strides, last.dtype)
+
+
+def _channels_last(to: Lowering, value: Value) -> int:
+    place = _pixels(to.place(value))
+    if place.is_dense:
+        return to.number(place.reshaped(place.shape) or place)
+    made = to.new(place.shape, value.dtype)
+    to.network.copy(to.number(place), to.number(made), f"{value.name} channels last")
+    return to.number(made)
+
+
+def lower_quantized_convolution(to: Lowering, node: Node) -> bool:
+    """`Conv2d` on channels-last images, which moves and maps between layers see as they are."""
+    x, w, _, _, residual = node.inputs
     assert x is not None
     assert w is not None
-    assert scale is not None
-    end = _end_of(node)
-    arrays = [to.graph.constants.get(it) for it in (w, scale)]
-    weights, factor = arrays
-    if weights is None or factor is None or end is None or residual is not None or not x.size:
+    weights = to.graph.constants.get(w)
+    if weights is None or not x.size or not node.output.size or not _has_end(node):
         return False
+    ends = _ends(to, node, weights, tuple(range(1, weights.ndim)))
+    more = 4 - weights.ndim
+    x_shape, w_shape = ((*it[:2], *[1] * more, *it[2:]) for it in (x.shape, weights.shape))
+    it = node.attributes
+    geometry = (
+        (*[1] * more, *it["strides"]),
+        (*[(0, 0)] * more, *it["padding"]),
+        (*[1] * more, *it["dilations"]),
+        it["groups"],
+    )
+    conv = _conv2d(x_shape, w_shape, geometry, ends.how)
+    packed = conv.pack_weights(weights.reshape(w_shape), form="forward")
+    n, k, *spatial = node.output.shape
+    result = to.new((n, *spatial, k), node.output.dtype)
+    order = (0, len(spatial) + 1, *range(1, len(spatial) + 1))
+    dst = Place.dense(result.root, (n, *[1] * more, *spatial, k), result.dtype)
+    values = {**ends.values, "src": _channels_last(to, x), "weights": to.constant(packed)}
+    if residual is not None:
+        values["residual"] = _channels_last(to, residual)
+    to.network.conv2d(
+        conv._core,
+        f"quantized_convolution {node.name}",
+        quantized=ends.numbers,
+        **values,
+        dst=to.number(dst),
+    )
+    to.put(node.output, result.transposed(order))
+    return True
+
+
+def lower_quantized_matmul(to: Lowering, node: Node) -> bool:
+    """`Linear`, whose rows are all axes but the last."""
+    x, w, _, _, residual = node.inputs
+    assert x is not None
+    assert w is not None
+    weights = to.graph.constants.get(w)
+    if weights is None or residual is not None or not x.size or not _has_end(node):
+        return False
+    ends = _ends(to, node, weights, (0,))
     rows, channels = x.size // x.shape[-1], w.shape[1]
-    sums = weights.sum(axis=0, dtype=np.int64) * node.attributes["x_zero_point"]
-    shift = node.attributes["y_zero_point"] - sums * factor.astype(np.float64)
-    if bias is not None:
-        shift = shift + to.graph.constants[bias]
-    dtypes = x.dtype.name, node.output.dtype.name
-    linear = _linear((rows, x.shape[-1]), channels, dtypes, end == "relu")
+    linear = _linear((rows, x.shape[-1]), channels, ends.how)
     packed = linear.pack_weights(np.ascontiguousarray(weights.T), backward=False)
     source = to.dense(x).reshaped((rows, x.shape[-1]))
     result = to.result(node.output).reshaped((rows, channels))
     assert source is not None
     assert result is not None
+    values = {**ends.values, "src": to.number(source), "weights": to.constant(packed)}
     to.network.linear(
         linear._core,
-        f"linear {node.name}",
-        src=to.number(source),
-        weights=to.constant(packed),
-        bias=to.constant(shift.astype(np.float32)),
-        scale=to.constant(factor),
+        f"quantized_matmul {node.name}",
+        quantized=ends.numbers,
+        **values,
         dst=to.number(result),
     )
     return True
-
-
-def _end_of(node: Node) -> str | None:
-    """Relu or "none" where the bounds are those, and None where the kernel has no such end."""
-    attributes = node.attributes
-    zero_point = attributes["y_zero_point"]
-    lowest, highest = limits(attributes["dtype"], zero_point)
-    if attributes["highest"] != highest:
-        return None
-    if attributes["lowest"] == lowest:
-        return "none"
-    return "relu" if attributes["lowest"] == zero_point == 0 else None
