@@ -21,6 +21,7 @@ except ImportError as error:
     raise ImportError(f"{message} ({error})") from error
 
 from dlprim.arguments.floats import to_bfloat16, to_float32
+from dlprim.functions.attention import attention
 from dlprim.functions.conv.ordinary import conv1d, conv1d_backward, conv3d, conv3d_backward
 from dlprim.functions.conv.transposed import (
     conv_transpose1d,
@@ -120,7 +121,6 @@ from dlprim.tuning.tune import tune
 
 if TYPE_CHECKING:
     from dlprim import distributed as distributed
-    from dlprim import graph as graph
     from dlprim import nn as nn
     from dlprim import onnx as onnx
     from dlprim import optim as optim
@@ -154,6 +154,7 @@ __all__ = [
     "add_rms_norm_backward",
     "argmax",
     "argmin",
+    "attention",
     "binary_cross_entropy_with_logits",
     "binary_cross_entropy_with_logits_backward",
     "brgemm",
@@ -254,7 +255,7 @@ __all__ = [
     "warmup",
 ]
 
-_SUBMODULES = ("distributed", "graph", "nn", "onnx", "optim", "testing", "train")
+_SUBMODULES = ("distributed", "nn", "onnx", "optim", "testing", "train")
 
 if not TYPE_CHECKING:  # which would then take every name for one of these
 
