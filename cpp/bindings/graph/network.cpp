@@ -123,16 +123,15 @@ void PyNetwork::finish(const std::vector<int>& results) {
     results_ = results;
 }
 
-const void* PyNetwork::take_input(std::size_t number, py::handle array, Taken& taken) const {
+const void* PyNetwork::take_input(std::size_t number, const py::object& array, Taken& taken) const {
     const int value = inputs_[number];
     const NetworkTensor& tensor = core_.tensor(value);
     const py::array given = as_ndarray(names_[number], array, tensor);
     require_look(names_[number], given, tensor, dtype(value));
-    if (is_ready(given)) return given.data();
     // NumPy's copy is aligned and in C order whatever the strides.
-    py::array copy = given.attr("copy")("C");
-    taken.copies.push_back(copy);
-    return copy.data();
+    const py::array held = is_ready(given) ? given : py::array(given.attr("copy")("C"));
+    taken.held.push_back(held);
+    return held.data();
 }
 
 void* PyNetwork::take_result(std::size_t number, const py::object& array,

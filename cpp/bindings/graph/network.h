@@ -50,14 +50,14 @@ private:
     struct Taken {
         std::vector<const void*> inputs = {};
         std::vector<void*> results = {};
-        std::vector<py::object> copies = {};
+        std::vector<py::object> held = {};  // inputs, which a caller's list may lose meanwhile
         py::list made = py::list();
     };
 
     static std::size_t index(int value) { return static_cast<std::size_t>(value); }
     int known(int value, const py::dtype& dtype);
     Taken take(const py::sequence& arrays, const py::object& out) const;
-    const void* take_input(std::size_t number, py::handle array, Taken& taken) const;
+    const void* take_input(std::size_t number, const py::object& array, Taken& taken) const;
     void* take_result(std::size_t number, const py::object& array, const Taken& taken) const;
 
     Network core_;
