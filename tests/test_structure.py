@@ -62,6 +62,7 @@ FOLDERS: dict[str, set[str]] = {
     "statements": {"tensor", "reorder", "programs"},
     "formulas": {"tensor", "reorder", "nest", "programs", "statements"},
     "layers": {"tensor", "reorder", "nest", "programs"},
+    "attention": {"tensor", "reorder"},
     "linear": {"tensor", "reorder", "nest", "layers", "programs"},
     "rnn": {"tensor", "reorder", "nest", "programs"},
     "winograd": {"tensor", "reorder", "nest", "conv"},

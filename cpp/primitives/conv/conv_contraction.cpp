@@ -81,6 +81,7 @@ Contraction forward_contraction(const ConvProblem& problem, const Epilogue& epil
          .cover = cover_of(in),
          .bias = "gk"});
     made.epilogue = epilogue;
+    fetch_far_weights(made);
     return made;
 }
 

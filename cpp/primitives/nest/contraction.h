@@ -67,9 +67,10 @@ struct Fetching {
     // What will be needed next is not in A and B: it moves along the loops by ahead_a and ahead_b
     // from where a run says.
     bool elsewhere = false;
-    bool only_b = false;  // of that: what A is made from lies in another way than A
     // B of the next block is fetched too, where it is not the A of the next block that is far.
     bool next_b = false;
+    // Of either B alone: what A is made from lies in another way than A, or A is near.
+    bool only_b = false;
 };
 
 struct Contraction {

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core as core
-from dlprim.arguments.arrays import Array, FloatArray, result_array
+from dlprim.arguments.arrays import Array, FloatArray, result_array, taken
 from dlprim.arguments.floats import (
     bias_operand,
     float_operand,
@@ -87,7 +87,7 @@ def linear(
     offset = None if bias is None else _base(bias_operand(bias, weights))
     shape = (*src.shape[:-1], weights.shape[0])
     dst = result_array(out, shape, {"x": src, "w": weights, "bias": offset}, src.dtype)
-    result: Array = _taken(core.linear(src, weights, offset, activation, dst, True))
+    result: Array = taken(core.linear(src, weights, offset, activation, dst, True))
     return result
 
 
@@ -145,7 +145,7 @@ def linear_backward(
     saved = None
     if needs is not None:
         saved = _base(like_x(needs, kept, src, shape, _Y))
-    found = _taken(core.linear_backward(diff_dst, src, weights, saved, activation, True))
+    found = taken(core.linear_backward(diff_dst, src, weights, saved, activation, True))
     return LinearGradients(*found)
 
 
@@ -164,13 +164,6 @@ def _about(needs: str | None, activation: str | None, has_y: bool, has_z: bool) 
     if given:
         return f"{given} is given, but {gradient} {needs}, {what}"
     return f"{needs} is missing: {gradient} {what}"
-
-
-def _taken(result: Any) -> Any:
-    """What the core made of arrays that were checked: it has no reason to refuse them."""
-    if result is None:
-        raise RuntimeError("the core refused arrays that had been checked: this is a bug in dlprim")
-    return result
 
 
 def _operands(x: Any, w: Any, bits: bool) -> tuple[Array, Array]:
