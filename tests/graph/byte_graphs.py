@@ -81,3 +81,27 @@ class Bytes(Builder):
     def clip(self, x: Value, lowest: float, highest: float) -> Value:
         kept = ("maximum", ("input", 0), ("number", lowest))
         return self.map(("minimum", kept, ("number", highest)), x)
+
+
+def taken(b: Bytes, sums: Value, columns: Value) -> Value:
+    """Sums of integers less a computed zero point times sums of weights, as floats."""
+    zero = b.cast(b.input("zero", (), "uint8"), "int32")
+    product = ("multiply", ("input", 1), ("input", 2))
+    return b.cast(b.map(("subtract", ("input", 0), product), sums, columns, zero), "float32")
+
+
+def summed_rows(b: Bytes, dtype: str = "uint8", again: bool = False) -> Value:
+    w = b.weights(12, 7)
+    sums = b.emit("matmul", [b.input("x", (5, 12), dtype), w], dtype="int32")[0]
+    columns = b.constant(b.array(w).astype(np.int32).sum(axis=0, keepdims=True))
+    y = taken(b, sums, columns)
+    return b.apply("add", y, b.cast(sums, "float32")) if again else y
+
+
+def summed_images(b: Bytes, padding: Any = ((0, 0), (0, 0))) -> Value:
+    w = b.weights(8, 4, 3, 3)
+    x = b.input("x", (2, 4, 6, 6), "uint8")
+    how = GEOMETRY | {"padding": padding, "dtype": "int32"}
+    sums = b.emit("convolution", [x, w, None], **how)[0]
+    columns = b.array(w).astype(np.int32).sum(axis=(1, 2, 3)).reshape(8, 1, 1)
+    return taken(b, sums, b.constant(columns))
