@@ -75,7 +75,12 @@ def in_front(block: Block) -> list[Block]:
     ]
 
 
-PACKAGES = {"torch": "an optional peer", "sklearn": "where the digits are", "ml_dtypes": "bfloat16"}
+PACKAGES = {
+    "torch": "an optional peer",
+    "sklearn": "where the digits are",
+    "ml_dtypes": "bfloat16",
+    "onnx.parser": "makes models; by this name, because a folder of tests is called onnx, too",
+}
 
 
 def skip_without_packages(block: Block) -> None:

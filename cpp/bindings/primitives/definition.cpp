@@ -129,11 +129,8 @@ public:
             step.replaced.push_back(results[i]);
         }
         step.run = [this, parameters, results](const Addresses& at) {
-            // Of the thread, so that a run allocates nothing.
-            thread_local std::vector<const void*> operands;
-            thread_local std::vector<void*> written;
-            operands.clear();
-            written.clear();
+            std::vector<const void*> operands;
+            std::vector<void*> written;
             for (const int it : parameters) operands.push_back(at[it]);
             for (const int it : results) written.push_back(at[it]);
             compiled_.run(operands, written);

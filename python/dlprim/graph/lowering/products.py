@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -21,17 +22,35 @@ def _conv2d(x_shape: Any, w_shape: Any, geometry: Any, how: Any) -> Conv2d:
     """Primitives are shared by nodes that are alike."""
     strides, padding, dilations, groups = geometry
     dtype, activation, bias = how
-    return Conv2d(
-        x_shape,
-        w_shape,
-        strides,
-        padding,
-        dilations,
-        groups,
-        dtype=dtype,
-        activation=activation,
-        bias=bias,
-    )
+
+    def made(algorithm: str) -> Conv2d:
+        return Conv2d(
+            x_shape,
+            w_shape,
+            strides,
+            padding,
+            dilations,
+            groups,
+            dtype=dtype,
+            activation=activation,
+            bias=bias,
+            algorithm=algorithm,
+        )
+
+    conv = made("auto")
+    return made("direct") if _reads_too_much(conv) else conv
+
+
+def _reads_too_much(conv: Conv2d) -> bool:
+    """Whether Winograd's larger weights cost more than the multiplications it saves.
+
+    Between two runs of a network, weights leave the caches. Winograd saves about half of the
+    multiplications; twelve or more of them take as long as a byte of memory.
+    """
+    if not conv.algorithms["forward"].startswith("winograd"):
+        return False
+    more = conv._core.weights_shapes["forward"][0] * 4 - math.prod(conv.w_shape) * 4
+    return 12 * more > conv.flops / 2
 
 
 @lru_cache(maxsize=256)

@@ -87,6 +87,17 @@ def _compute_call(arrays: Arrays, attributes: Attributes) -> list[Any]:
 call = Operator("call", _infer_call, _compute_call)
 
 
+def summands(*arrays: Any) -> list[Array]:
+    """Factors of products as they are summed: 8-bit integers as float64 too, where sums are exact.
+
+    NumPy multiplies matrices of floats much faster than those of integers.
+    """
+    known = [np.asarray(array) for array in arrays]
+    if all(it.dtype.name in ("uint8", "int8") for it in known):
+        return [it.astype(np.float64) for it in known]
+    return [widened(it) for it in known]
+
+
 def widened(array: Any) -> Array:
     """Elements as they are summed: float64 for floats, 64 bits for integers."""
     known: Array = np.asarray(array)

@@ -16,6 +16,7 @@ from dlprim.graph.operators.operator import (
     Operator,
     Result,
     Values,
+    summands,
     there,
     widened,
 )
@@ -45,11 +46,16 @@ def _infer_matmul(values: Values, attributes: Attributes) -> list[Result]:
     return [(tuple(shape), np.dtype(attributes.get("dtype", a.dtype)))]
 
 
+def _in_whole(sums: Array, factor: Array) -> Array:
+    """Sums of products of integers as integers, from which they are cut to fewer bits."""
+    return sums.astype(np.int64) if np.asarray(factor).dtype.kind in "iu" else sums
+
+
 def _compute_matmul(arrays: Arrays, attributes: Attributes) -> list[Any]:
     a, b, bias = (*arrays, None)[:3]
     dtype = np.dtype(attributes.get("dtype", a.dtype))
     with np.errstate(all="ignore"):
-        sums = np.asarray(np.matmul(widened(a), widened(b)))
+        sums = _in_whole(np.asarray(np.matmul(*summands(a, b))), a)
     return [converted(finished(sums, bias, None, attributes), dtype)]
 
 
@@ -120,7 +126,7 @@ def _infer_convolution(values: Values, attributes: Attributes) -> list[Result]:
 
 
 def _compute_convolution(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    (x, w), (bias, residual) = map(widened, arrays[:2]), (*arrays[2:], None, None)[:2]
+    (x, w), (bias, residual) = summands(*arrays[:2]), (*arrays[2:], None, None)[:2]
     dtype = np.dtype(attributes.get("dtype", arrays[0].dtype))
     groups, spatial = attributes["groups"], x.ndim - 2
     taps = windows(padded(x, attributes["padding"], 0), w.shape[2:], attributes)
@@ -130,7 +136,8 @@ def _compute_convolution(arrays: Arrays, attributes: Attributes) -> list[Any]:
         sums = np.tensordot(part, filters, ((1, *inner), (1, *range(2, spatial + 2))))
         parts.append(np.moveaxis(sums, -1, 1))
     channels = None if bias is None else bias.reshape(1, -1, *[1] * spatial)
-    y = finished(np.concatenate(parts, axis=1), channels, residual, attributes)
+    sums = _in_whole(np.concatenate(parts, axis=1), arrays[0])
+    y = finished(sums, channels, residual, attributes)
     return [converted(y, dtype)]
 
 

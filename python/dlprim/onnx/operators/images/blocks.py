@@ -11,6 +11,9 @@ from dlprim.graph.graph import Value
 from dlprim.onnx.operators.layers.geometry import numbers
 from dlprim.onnx.registry import RefusedError, operator
 
+# Of a block, whose square is the size of the filters.
+MOST_TAPS = 1 << 12
+
 
 @operator("Col2Im", since=18)
 def col2im(
@@ -29,6 +32,8 @@ def col2im(
     axes, taps = len(image), math.prod(block)
     if len(x.shape) != 3 or len(block) != axes or axes < 1 or min(*image, *block) < 1:
         raise RefusedError(f"an input of {list(x.shape)} with blocks of {list(block)} for {image}")
+    if taps > MOST_TAPS:
+        raise RefusedError(f"block_shape is {list(block)}, expected at most {MOST_TAPS} elements")
     steps = numbers("strides", strides, axes, 1, 1)
     spread = numbers("dilations", dilations, axes, 1, 1)
     sides = numbers("pads", pads, 2 * axes, 0, 0)

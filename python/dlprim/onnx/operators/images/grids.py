@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 from typing import Any
 
@@ -13,6 +14,9 @@ from dlprim.graph.operators.elements import converted
 from dlprim.graph.operators.operator import Arrays, Attributes, callee
 from dlprim.onnx.registry import RefusedError, operator
 
+# Of a grid that is worked out ahead.
+MOST_PLACES = 1 << 26
+
 
 @operator("AffineGrid", since=20)
 def affine_grid(build: Builder, theta: Value, size: Value, *, align_corners: int = 0) -> Value:
@@ -21,6 +25,8 @@ def affine_grid(build: Builder, theta: Value, size: Value, *, align_corners: int
     extents, axes = shape[2:], len(shape) - 2
     if axes not in (2, 3) or theta.shape != (shape[0], axes, axes + 1) or min(shape) < 1:
         raise RefusedError(f"theta of {list(theta.shape)} does not fit a size of {list(shape)}")
+    if math.prod(extents) > MOST_PLACES:
+        raise RefusedError(f"size is {list(shape)}, expected at most 2^26 places")
     lines = []
     for extent in extents:
         if align_corners:

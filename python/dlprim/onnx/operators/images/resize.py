@@ -35,6 +35,9 @@ _COORDINATES = (
 )
 _POLICIES = ("stretch", "not_larger", "not_smaller")
 
+# Of an axis, for each of which places and weights are kept.
+MOST_RESULTS = 1 << 24
+
 
 class _Manner(NamedTuple):
     """What the attributes say, the same for every axis."""
@@ -163,6 +166,8 @@ def _resize(build: Builder, x: Value, axes: dict[int, _Axis], manner: _Manner) -
             continue
         if not (axis.extent and math.isfinite(axis.scale) and axis.scale > 0) and axis.results:
             raise RefusedError(f"axis {at} of {axis.extent} cannot be resized to {axis.results}")
+        if axis.results > MOST_RESULTS:
+            raise RefusedError(f"axis {at} would have {axis.results}, expected at most 2^24")
         y = _resized(build, y, at, axis, manner)
     if np.issubdtype(dtype, np.integer) and not is_exact:
         limits = np.iinfo(dtype)

@@ -74,12 +74,12 @@ def _window(
         conditions.append(("greater_equal", _X, number(-asked.right)))
     if not conditions:
         return None
-    behind = np.arange(queries)[:, None] - np.arange(keys)[None, :]
-    distance = build.constant(behind[None, None])
+    rows, columns = np.arange(queries, dtype=np.int32), np.arange(keys, dtype=np.int32)
+    behind = (rows[:, None] - columns)[None, None]
     if isinstance(offset, Value):
-        distance = build.apply("add", distance, offset)
+        distance = build.apply("add", build.constant(behind), build.cast(offset, np.int32))
     else:
-        distance = build.constant(behind[None, None] + offset)
+        distance = build.constant(behind + np.int32(offset))
     return build.map(_all_of(conditions), distance, dtype=bool)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from dlprim.onnx.registry import RefusedError
 
 Ints = tuple[int, ...]
+# Of a sample's channel with its padding.
+MOST_PIXELS = 1 << 32
 AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 
@@ -68,6 +71,8 @@ def geometry(
         raise RefusedError(f"auto_pad is {auto_pad!r}, expected one of {', '.join(AUTO_PADS)}")
     if auto_pad == "NOTSET":
         padding = tuple(zip(sides[:count], sides[count:], strict=True))
+        if math.prod(n + sum(pair) for n, pair in zip(extents, padding, strict=True)) > MOST_PIXELS:
+            raise RefusedError(f"pads is {list(sides)}, expected at most 2^32 pixels with them")
         return Geometry(kernel, steps, spread, padding)
     if any(sides):
         raise RefusedError(f"pads is {list(sides)} with auto_pad {auto_pad}, expected only one")

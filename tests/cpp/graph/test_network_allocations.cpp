@@ -1,0 +1,70 @@
+// A run takes the memory of the plan once, from the pool that its steps share, and after that
+// nothing.
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "allocation_count.h"
+#include "graph/copy_step.h"
+#include "graph/gather_step.h"
+#include "graph/network.h"
+#include "primitives/linear/linear.h"
+#include "primitives/tensor/parallel.h"
+
+namespace dlprim {
+namespace {
+
+using testing::allocations;
+
+NetworkTensor floats(std::vector<std::int64_t> shape) {
+    return dense_tensor("float32", 4, std::move(shape));
+}
+
+TEST_CASE("a network that ran before takes no memory") {
+    const int threads = num_threads();
+    set_num_threads(1);
+    constexpr std::int64_t kRows = 200, kWide = 64;
+    const Linear linear({.shape = {kRows, kWide, kWide}, .layout = Format::nhwc});
+    const std::vector<float> weights(kWide * kWide, 1);
+    const std::vector<std::int64_t> places(kRows, -1);
+    Network network;
+    const int x = network.input(floats({kWide, kRows}));
+    const int w = network.constant(floats({kWide, kWide}), weights.data());
+    const int indices = network.constant(dense_tensor("int64", 8, {kRows}), places.data());
+    NetworkTensor transposed = floats({kRows, kWide});
+    transposed.strides = {4, kRows * 4};
+    const int turned = network.temporary(floats({kRows, kWide}));
+    network.add(copy_step(network, network.view(x, transposed, 0), turned, "turned"));
+    int value = turned;
+    for (int i = 0; i < 4; ++i) {
+        const int dst = network.temporary(floats({kRows, kWide}));
+        network.add({.kind = "linear",
+                     .label = "product",
+                     .reads = {value, w},
+                     .writes = {dst},
+                     .run = [=, &linear](const Addresses& at) {
+                         linear.forward({.src = at[value], .weights = at[w], .dst = at[dst]});
+                     }});
+        value = dst;
+    }
+    const int last = network.temporary(floats({kRows, kWide}));
+    network.add(gather_step(network, {.table = value, .indices = indices, .dst = last}, "rows"));
+    network.finish({last, value});
+    const std::vector<float> src(kWide * kRows);
+    std::vector<float> first(kWide * kRows), second(kWide * kRows);
+    const std::vector<const void*> inputs{src.data()};
+    const std::vector<void*> results{first.data(), second.data()};
+    const std::int64_t before = allocations().scratch_bytes;
+    network.run({inputs, results});
+    CHECK(allocations().scratch_bytes - before >= network.planned_bytes());
+    network.run({inputs, results});  // by now the pool's list of pieces is as long as it gets
+    const std::int64_t calls = allocations().calls;
+    for (int i = 0; i < 100; ++i) network.run({inputs, results});
+    CHECK(allocations().calls == calls);
+    set_num_threads(threads);
+}
+
+}  // namespace
+}  // namespace dlprim
