@@ -32,9 +32,9 @@ class CompiledGraph:
         """The outputs for these inputs; several threads may run one network at a time."""
         return self._network.run(arrays)
 
-    def profile(self, arrays: Sequence[Array]) -> list[tuple[str, float, str]]:
-        """Of every step its kind, its seconds and its name."""
-        return self._network.profile(arrays)
+    def profile(self, arrays: Sequence[Array]) -> list[tuple[str, str, float]]:
+        """Of every step its kind, its name and the seconds that it took."""
+        return [(kind, name, seconds) for name, seconds, kind in self._network.profile(arrays)]
 
     def explain(self) -> str:
         """What runs, step by step, and how much memory it takes."""

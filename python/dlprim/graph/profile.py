@@ -26,8 +26,8 @@ class Profile:
         In the order in which they ran.
     """
 
-    def __init__(self, steps: Sequence[tuple[str, float, str]]) -> None:
-        self.steps = tuple(StepTime(kind, name, seconds) for kind, seconds, name in steps)
+    def __init__(self, steps: Sequence[tuple[str, str, float]]) -> None:
+        self.steps = tuple(StepTime(*step) for step in steps)
 
     @property
     def seconds(self) -> float:

@@ -50,7 +50,7 @@ def _reads_too_much(conv: Conv2d) -> bool:
     if not conv.algorithms["forward"].startswith("winograd"):
         return False
     more = conv._core.weights_shapes["forward"][0] * 4 - math.prod(conv.w_shape) * 4
-    return 12 * more > conv.flops / 2
+    return bool(12 * more > conv.flops / 2)
 
 
 @lru_cache(maxsize=256)
