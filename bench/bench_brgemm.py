@@ -27,12 +27,12 @@ import dlprim
 import harness
 import machine
 from dlprim.testing import fma_peak
-from kernel_case import SHAPES, Case, Shape, Variant, load_shapes, torch_call
+from kernel_case import ACTIVATIONS, SHAPES, Case, Shape, Variant, load_shapes, torch_call
 
 # What an epilogue costs: a shape, and the epilogues that are compared with none.
 EPILOGUES = [
     (Shape(28, 64, 64, 9), ["relu"]),
-    (Shape(64, 64, 64, 16), ["relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish"]),
+    (Shape(64, 64, 64, 16), [*ACTIVATIONS]),
 ]
 
 

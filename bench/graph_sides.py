@@ -36,7 +36,8 @@ def _ours(subject: Subject) -> Call:
     from dlprim import onnx
 
     dlprim.set_num_threads(subject.threads)
-    model = onnx.load(subject.path, dtype="bfloat16" if subject.dtype == "bfloat16" else "float32")
+    options = {"dtype": "bfloat16"} if subject.dtype == "bfloat16" else {}
+    model = onnx.load(subject.path, **options)
     arrays = list(networks.inputs(subject.network, subject.batch).values())
     return lambda: model(*arrays)
 

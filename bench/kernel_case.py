@@ -19,11 +19,14 @@ import harness
 _erfc = np.vectorize(math.erfc)
 ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "relu": lambda x: np.maximum(x, 0),
+    "relu6": lambda x: np.clip(x, 0, 6),
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "hardsigmoid": lambda x: np.clip(x + 3, 0, 6) / 6,
     "tanh": np.tanh,
     "gelu": lambda x: 0.5 * x * _erfc(-x / math.sqrt(2)),
     "gelu_tanh": lambda x: x / (1 + np.exp(-math.sqrt(8 / math.pi) * (x + 0.044715 * x**3))),
     "swish": lambda x: x / (1 + np.exp(-x)),
+    "hardswish": lambda x: x * np.clip(x + 3, 0, 6) / 6,
 }
 
 SHAPES = Path(__file__).parent / "shapes" / "brgemm.csv"

@@ -17,7 +17,7 @@ import dlprim
 from conv_cases import FIXED, Conv, random_convs
 from guarded import guarded
 
-_ACTIVATIONS = (None, None, "relu", "relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish")
+_ACTIVATIONS = (None, None, "relu", "relu", *reference.ACTIVATIONS)
 _WINOGRAD = 3  # times the bound of a direct sum
 _NAN = {2: 0x7FC1, 4: 0x7FC0DEAD}  # bits that no arithmetic makes, by size of the element
 

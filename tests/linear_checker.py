@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 import dlprim
 import reference
 from cases import Linear
+from conv_reference import ACTIVATIONS as CURVES
 from conv_reference import activated, assert_close, doubles
 from guarded import guarded
 
-ACTIVATIONS = (None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish")
+ACTIVATIONS = (None, "relu", *CURVES)
 _NAN = {2: 0x7FC1, 4: 0x7FC0DEAD}  # bits that no arithmetic makes, by size of the element
 _ERF = np.vectorize(math.erf, otypes=[np.float64])
-# Of a slope, which is at most 1.13 everywhere, in float32.
+# Of a slope, which is at most 1.5 everywhere, in float32.
 _SLOPE_ERROR = 1e-6
 
 
@@ -52,8 +53,12 @@ def slope(activation: str | None, argument: NDArray) -> NDArray:
     sigmoid = 1 / (1 + np.exp(-z))
     if activation == "relu":
         return np.where(argument <= 0, 0.0, 1.0)
+    if activation == "relu6":
+        return np.where((argument <= 0) | (argument >= 6), 0.0, 1.0)
     if activation == "sigmoid":
         return sigmoid * (1 - sigmoid)
+    if activation == "hardsigmoid":
+        return np.where(abs(z) < 3, 1 / 6, 0)
     if activation == "tanh":
         return 1 - np.tanh(z) ** 2
     if activation == "swish":
@@ -65,6 +70,8 @@ def slope(activation: str | None, argument: NDArray) -> NDArray:
         root = math.sqrt(2 / math.pi)
         tanh = np.tanh(root * (z + 0.044715 * z**3))
         return (1 + tanh) / 2 + z * (1 - tanh**2) / 2 * root * (1 + 3 * 0.044715 * z * z)
+    if activation == "hardswish":
+        return np.select([z <= -3, z >= 3], [0, 1], z / 3 + 0.5)
     return np.ones_like(z)
 
 
@@ -72,6 +79,8 @@ def slope_from_saved(activation: str | None, saved: NDArray) -> NDArray:
     """From what a forward pass in training saves."""
     if activation == "sigmoid":
         return saved * (1 - saved)
+    if activation == "hardsigmoid":
+        return np.where((saved <= 0) | (saved >= 1), 0, 1 / 6)
     if activation == "tanh":
         return 1 - saved**2
     return slope(activation, saved)

@@ -6,12 +6,13 @@ central difference in float64 is exact to some 1e-9, far below what float32 roun
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from conv_reference import ACTIVATIONS
 
 Values = Mapping[str, NDArray[np.float64]]
 Double = NDArray[np.float64]
@@ -69,17 +70,7 @@ def sigmoid(x: Double) -> Double:
 
 def activated(x: Double, activation: str) -> Double:
     """By the definitions of docs/kernel.md."""
-    if activation == "relu":
-        return np.maximum(x, 0)
-    if activation == "tanh":
-        return np.tanh(x)
-    if activation == "gelu":
-        return np.array([0.5 * it * (1 + math.erf(it / math.sqrt(2))) for it in x.flat]).reshape(
-            x.shape
-        )
-    if activation == "gelu_tanh":
-        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    return sigmoid(x) * (x if activation == "swish" else 1)
+    return np.maximum(x, 0) if activation == "relu" else ACTIVATIONS[activation](x)
 
 
 def recurrent(x: Double, values: Values, cell: str, layers: int) -> Double:

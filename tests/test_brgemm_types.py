@@ -152,11 +152,17 @@ def test_bfloat16_bias_is_accepted(level: str) -> None:
     assert (c == exact + dlprim.to_float32(rounded)).all()
 
 
-@pytest.mark.parametrize("activation", ["sigmoid", "tanh", "gelu", "gelu_tanh", "swish"])
+@pytest.mark.parametrize(
+    "activation",
+    ["relu6", "sigmoid", "hardsigmoid", "tanh", "gelu", "gelu_tanh", "swish", "hardswish"],
+)
 def test_activation(activation: str, level: str) -> None:
     def reference(x: float) -> float:
         cube = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
         return {
+            "relu6": lambda: min(max(x, 0), 6),
+            "hardsigmoid": lambda: min(max(x + 3, 0), 6) / 6,
+            "hardswish": lambda: x * min(max(x + 3, 0), 6) / 6,
             "sigmoid": lambda: 1 / (1 + math.exp(-x)),
             "tanh": lambda: math.tanh(x),
             "gelu": lambda: 0.5 * x * math.erfc(-x / math.sqrt(2)),
@@ -164,7 +170,7 @@ def test_activation(activation: str, level: str) -> None:
             "swish": lambda: x / (1 + math.exp(-x)),
         }[activation]()
 
-    x = np.linspace(-6, 6, M * N).astype(np.float32).reshape(M, N)
+    x = np.linspace(-7, 7, M * N).astype(np.float32).reshape(M, N)
     kernel = dlprim.Brgemm(M, N, 1, beta=1, activation=activation, isa=level)
     c = x.copy()
     kernel(np.empty((0, M, 1), np.float32), np.empty((0, 1, N), np.float32), c)

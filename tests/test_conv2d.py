@@ -37,9 +37,7 @@ def test_random_shape(number: int, layout: str, dtype: str) -> None:
 
 @variants
 @pytest.mark.parametrize("edge", ["begin", "end"])
-@pytest.mark.parametrize(
-    "activation", [None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish"]
-)
+@pytest.mark.parametrize("activation", [None, "relu", *reference.ACTIVATIONS])
 @pytest.mark.parametrize("residual", [False, True])
 def test_epilogue(
     layout: str, dtype: str, edge: str, activation: str | None, residual: bool

@@ -87,7 +87,7 @@ def test_without_epilogue(layout: str, dtype: str) -> None:
     reference.assert_close(db, reference.diff_bias(t["dy"]))
 
 
-@pytest.mark.parametrize("activation", ["sigmoid", "tanh", "gelu", "gelu_tanh", "swish"])
+@pytest.mark.parametrize("activation", reference.ACTIVATIONS)
 def test_activation(activation: str) -> None:
     t = operands(CASE)
     y = dlprim.conv2d(t["x"], t["w"], **CASE.keywords, activation=activation)

@@ -14,7 +14,7 @@ from conftest import RunPython
 
 def test_dir_shows_what_is_public() -> None:
     names = dir(dlprim)
-    submodules = {"distributed", "graph", "nn", "onnx", "optim", "testing", "train"}
+    submodules = {"distributed", "nn", "onnx", "optim", "testing", "train"}
     assert {name for name in names if not name.startswith("__")} == submodules | {
         name for name in dlprim.__all__ if not name.startswith("__")
     }
@@ -26,7 +26,7 @@ def test_dir_shows_what_is_public() -> None:
 def test_submodules_are_there_when_asked_for(run_python: RunPython) -> None:
     run = run_python(
         "import sys, dlprim\n"
-        "names = ('nn', 'optim', 'train', 'distributed', 'testing', 'graph', 'onnx')\n"
+        "names = ('nn', 'optim', 'train', 'distributed', 'testing', 'onnx')\n"
         "assert not any(f'dlprim.{name}' in sys.modules for name in names)\n"
         "for name in names: assert getattr(dlprim, name).__name__ == f'dlprim.{name}'\n"
         "assert dlprim.nn.Linear and dlprim.optim.SGD\n"

@@ -124,7 +124,8 @@ Addressing parse_addressing(const std::string& name) {
 
 Activation parse_activation(const std::string& name) {
     return parse<Activation>(kActivationNames, "activation", name,
-                             "None, 'relu', 'sigmoid', 'tanh', 'gelu', 'gelu_tanh' or 'swish'");
+                             "None, 'relu', 'relu6', 'sigmoid', 'hardsigmoid', 'tanh', 'gelu', "
+                             "'gelu_tanh', 'swish' or 'hardswish'");
 }
 
 Scale parse_scale(const std::string& name) {

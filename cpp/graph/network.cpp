@@ -136,13 +136,13 @@ void Network::require_written(int value, const std::string& reader) const {
 }
 
 void Network::add_result(std::int64_t number, int value) {
-    Value& it = values_[static_cast<std::size_t>(value)];
-    if (it.root == value && it.kind == Kind::temporary) {
-        it.kind = Kind::result;
-        it.number = number;
+    Value& root = root_of(value);
+    if (root.kind == Kind::temporary && is_same_memory(value, at(value).root)) {
+        root.kind = Kind::result;
+        root.number = number;
         return;
     }
-    const NetworkTensor& tensor = it.tensor;
+    const NetworkTensor& tensor = this->tensor(value);
     const int copy = add_value({.tensor = dense_tensor(tensor.dtype, tensor.element, tensor.shape),
                                 .kind = Kind::result,
                                 .number = number});

@@ -43,8 +43,8 @@ public:
     std::size_t steps() const { return steps_.size(); }
 
     // Makes the plan. No value or step is added after this. A value may be a result more than once,
-    // and any value may be one; one that a step has made lies in the array of the result from the
-    // start, all others are copied there at the end.
+    // and any value may be one; a whole temporary, whatever its shape, lies in the array of the
+    // result from the start, all others are copied there at the end.
     void finish(const std::vector<int>& results);
     bool is_finished() const { return is_finished_; }
 

@@ -9,10 +9,22 @@
 
 namespace dlprim {
 
-enum class Activation : std::uint8_t { none, relu, sigmoid, tanh, gelu, gelu_tanh, swish };
+enum class Activation : std::uint8_t {
+    none,
+    relu,
+    relu6,
+    sigmoid,
+    hardsigmoid,
+    tanh,
+    gelu,
+    gelu_tanh,
+    swish,
+    hardswish,
+};
 
-inline constexpr std::array<std::string_view, 7> kActivationNames = {
-    "none", "relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish"};
+inline constexpr std::array<std::string_view, 10> kActivationNames = {
+    "none", "relu", "relu6",     "sigmoid", "hardsigmoid",
+    "tanh", "gelu", "gelu_tanh", "swish",   "hardswish"};
 
 constexpr std::string_view name_of(Activation activation) {
     return kActivationNames.at(static_cast<std::size_t>(activation));
@@ -21,7 +33,10 @@ constexpr std::string_view name_of(Activation activation) {
 constexpr int activation_registers(Activation activation) {
     switch (activation) {
         case Activation::none: return 0;
-        case Activation::relu: return 1;
+        case Activation::relu:
+        case Activation::relu6:
+        case Activation::hardsigmoid:
+        case Activation::hardswish: return 1;
         case Activation::sigmoid: return 2;
         case Activation::tanh: return 3;
         case Activation::gelu:

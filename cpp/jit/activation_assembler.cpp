@@ -47,12 +47,38 @@ void ActivationAssembler::activate(Activation activation, int value, int scratch
             zero(scratch);
             relu(value, scratch);
             break;
+        case Activation::relu6: relu6(x, scratch); break;
         case Activation::sigmoid: sigmoid(x, scratch); break;
+        case Activation::hardsigmoid: hardsigmoid(x, scratch); break;
         case Activation::tanh: tanh(x, scratch); break;
         case Activation::gelu: gelu(x, scratch); break;
         case Activation::gelu_tanh: gelu_tanh(x, scratch); break;
         case Activation::swish: swish(x, scratch); break;
+        case Activation::hardswish: hardswish(x, vector(scratch)); break;
     }
+}
+
+void ActivationAssembler::relu6(const Vector& x, int scratch) {
+    zero(scratch);
+    relu(x.getIdx(), scratch);
+    set(vector(scratch), 6);
+    vminps(x, vector(scratch), x);
+}
+
+// relu6(x + 3) / 6. Near -3 the sum is exact.
+void ActivationAssembler::hardsigmoid(const Vector& x, int scratch) {
+    vaddps(x, x, number(3));
+    relu6(x, scratch);
+    vmulps(x, x, number(1.0F / 6));
+}
+
+// x hardsigmoid(x). The gate may lose NaN, which the product has from x.
+void ActivationAssembler::hardswish(const Vector& x, const Vector& gate) {
+    vaddps(gate, x, number(3));
+    vmaxps(gate, gate, number(0));
+    vminps(gate, gate, number(6));
+    vmulps(gate, gate, number(1.0F / 6));
+    vmulps(x, x, gate);
 }
 
 // e / (1 + e) with e = e^x.

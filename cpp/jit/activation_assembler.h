@@ -26,11 +26,14 @@ protected:
     void activate(Activation activation, int value, int scratch);
 
 private:
+    void relu6(const Vector& x, int scratch);
     void sigmoid(const Vector& x, int scratch);
+    void hardsigmoid(const Vector& x, int scratch);
     void tanh(const Vector& x, int scratch);
     void gelu(const Vector& x, int scratch);
     void gelu_tanh(const Vector& x, int scratch);
     void swish(const Vector& x, int scratch);
+    void hardswish(const Vector& x, const Vector& gate);
 
     void split_sides(const Vector& x, const Vector& t, const Vector& zeros, float most);
     void join_sides(const Vector& x, const Vector& tail);

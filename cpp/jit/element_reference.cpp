@@ -42,6 +42,9 @@ double activated(Activation activation, double x) {
     switch (activation) {
         case Activation::none: return x;
         case Activation::relu: return x < 0 ? 0 : x;  // keeps NaN
+        case Activation::relu6: return std::min(x < 0 ? 0 : x, 6.0);
+        case Activation::hardsigmoid: return activated(Activation::relu6, x + 3) / 6;
+        case Activation::hardswish: return x * activated(Activation::hardsigmoid, x);
         case Activation::sigmoid: return 1 / (1 + std::exp(-x));
         case Activation::tanh: return std::tanh(x);
         case Activation::gelu:

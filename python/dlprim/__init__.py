@@ -120,7 +120,6 @@ from dlprim.tuning.tune import tune
 
 if TYPE_CHECKING:
     from dlprim import distributed as distributed
-    from dlprim import graph as graph
     from dlprim import nn as nn
     from dlprim import onnx as onnx
     from dlprim import optim as optim
@@ -254,7 +253,7 @@ __all__ = [
     "warmup",
 ]
 
-_SUBMODULES = ("distributed", "graph", "nn", "onnx", "optim", "testing", "train")
+_SUBMODULES = ("distributed", "nn", "onnx", "optim", "testing", "train")
 
 if not TYPE_CHECKING:  # which would then take every name for one of these
 

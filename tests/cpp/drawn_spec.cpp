@@ -28,8 +28,7 @@ void draw_epilogue(Draw& draw, BrgemmSpec& spec) {
     epilogue.scale = static_cast<Scale>(draw.from(0, 2));
     epilogue.bias = draw.once_in(2);
     epilogue.residual = draw.once_in(3);
-    epilogue.activation =
-        static_cast<Activation>(draw.from(0, static_cast<std::int64_t>(Activation::swish)));
+    epilogue.activation = static_cast<Activation>(draw.from(0, std::ssize(kActivationNames) - 1));
     epilogue.relu_mask = epilogue.activation == Activation::relu && draw.once_in(2);
     if (epilogue.relu_mask && draw.once_in(2)) spec.ldmask = (spec.n + 7) / 8 + draw.from(0, 3);
 }

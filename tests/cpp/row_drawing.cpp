@@ -221,7 +221,8 @@ private:
             case 0: return know(exp(x), false, a.uniform);
             case 1: return know(log(x), false, a.uniform);
             default: {
-                const auto kind = static_cast<Activation>(draw_.from(1, 6));
+                const auto kind =
+                    static_cast<Activation>(draw_.from(1, std::ssize(kActivationNames) - 1));
                 return know(activated(kind, x), kind == Activation::relu, a.uniform);
             }
         }

@@ -66,6 +66,26 @@ def residual_network() -> Graph:
     return b.graph([linear(b, b.reduce("mean", z, (2, 3)), 7), y])
 
 
+def _clipped(b: Builder, x: Value) -> Value:
+    low, high = (b.constant(np.float32(limit)) for limit in (0, 6))
+    return b.apply("minimum", b.apply("maximum", x, low), high)
+
+
+def mobile_network() -> Graph:
+    """Clips behind convolutions: alone, in a gate, and as x relu6(x + 3) / 6."""
+    b = Builder()
+    x = b.input("x", (2, 3, 13, 11), "float32")
+    three, six = (b.constant(np.float32(number)) for number in (3, 6))
+    y = _clipped(b, batch_norm(b, convolution(b, x, 20, 3, 2)))
+    z = convolution(b, y, 20, 3, groups=20)
+    gate = _clipped(b, b.apply("add", z, three))
+    z = b.apply("divide", b.apply("multiply", z, gate), six)
+    gate = convolution(b, b.reduce("mean", z, (2, 3), keepdims=True), 20, 1)
+    gate = b.apply("divide", _clipped(b, b.apply("add", gate, three)), six)
+    z = convolution(b, b.apply("multiply", z, gate), 20, 1)
+    return b.graph([b.apply("add", z, y), b.apply("hardswish", linear(b, z, 7))])
+
+
 def _heads(b: Builder, x: Value) -> Value:
     n, steps, channels = x.shape
     return b.transpose(b.reshape(x, (n, steps, 4, channels // 4)), (0, 2, 1, 3))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from byte_graphs import POOL, Bytes
+from byte_graphs import GEOMETRY, POOL, Bytes
 
 from dlprim.graph import Graph, Value, interpret
 from dlprim.graph.passes.precision import compute_in_8_bits
@@ -84,6 +84,30 @@ def sums(b: Bytes, *functions: str) -> Value:
     return b.quantize(y, 0.11)
 
 
+def taken(b: Bytes, sums: Value, columns: Value) -> Value:
+    """Sums of integers less a computed zero point times sums of weights, as floats."""
+    zero = b.cast(b.input("zero", (), "uint8"), "int32")
+    product = ("multiply", ("input", 1), ("input", 2))
+    return b.cast(b.map(("subtract", ("input", 0), product), sums, columns, zero), "float32")
+
+
+def summed_rows(b: Bytes, dtype: str = "uint8", again: bool = False) -> Value:
+    w = b.weights(12, 7)
+    sums = b.emit("matmul", [b.input("x", (5, 12), dtype), w], dtype="int32")[0]
+    columns = b.constant(b.array(w).astype(np.int32).sum(axis=0, keepdims=True))
+    y = taken(b, sums, columns)
+    return b.apply("add", y, b.cast(sums, "float32")) if again else y
+
+
+def summed_images(b: Bytes, padding: Any = ((0, 0), (0, 0))) -> Value:
+    w = b.weights(8, 4, 3, 3)
+    x = b.input("x", (2, 4, 6, 6), "uint8")
+    how = GEOMETRY | {"padding": padding, "dtype": "int32"}
+    sums = b.emit("convolution", [x, w, None], **how)[0]
+    columns = b.array(w).astype(np.int32).sum(axis=(1, 2, 3)).reshape(8, 1, 1)
+    return taken(b, sums, b.constant(columns))
+
+
 CONVOLUTION = "quantized_convolution"
 FIRES: dict[str, Case] = {
     "float result": Case(lambda b: b.convolution(b.images()), [CONVOLUTION]),
@@ -155,6 +179,21 @@ FIRES: dict[str, Case] = {
     "parts with other scales": Case(
         lambda b: b.quantize(b.concat([b.images(scale=0.0613), b.images("z")], 1)),
         ["map", "concat"],
+    ),
+    "sums made floats": Case(
+        lambda b: b.cast(
+            b.emit("matmul", [b.input("x", (5, 12), "uint8"), b.weights(12, 7)], dtype="int32")[0],
+            "float32",
+        ),
+        ["quantized_matmul"],
+    ),
+    "sums less a zero point": Case(summed_rows, ["quantized_matmul", "map", "map"]),
+    "sums of signed bytes": Case(
+        lambda b: summed_rows(b, "int8"), ["quantized_matmul", "map", "map"]
+    ),
+    "sums of images": Case(summed_images, [CONVOLUTION, "map", "map"]),
+    "sums of padded images": Case(
+        lambda b: summed_images(b, ((1, 1), (1, 1))), [CONVOLUTION, "map", "map"]
     ),
     "tables": Case(
         lambda b: b.gather(
@@ -253,6 +292,9 @@ STAYS: dict[str, Case] = {
     "other activations": Case(
         lambda b: b.quantize(b.apply("gelu", b.convolution(b.images()))),
         [CONVOLUTION, "map", "quantize"],
+    ),
+    "sums read twice": Case(
+        lambda b: summed_rows(b, again=True), ["matmul", "map", "map", "map", "map", "map"]
     ),
     "sums of integers": Case(
         lambda b: b.emit(

@@ -17,6 +17,7 @@ from dlprim.graph.passes import PASSES, optimized
 from dlprim.graph.verify import verify
 from networks import (
     drawn,
+    mobile_network,
     moving_network,
     recurrent_network,
     residual_network,
@@ -26,6 +27,7 @@ from networks import (
 
 NETWORKS: dict[str, Callable[[], Graph]] = {
     "residual": residual_network,
+    "mobile": mobile_network,
     "transformer": transformer,
     "causal": lambda: transformer(True),
     "rms": rms_network,
@@ -36,6 +38,7 @@ NETWORKS: dict[str, Callable[[], Graph]] = {
 # What is left of each network, so that a rule that ceases to fire is seen.
 LEFT = {
     "residual": {"convolution": 5, "matmul": 1, "map": 1, "pool": 1, "reduce": 2},
+    "mobile": {"convolution": 4, "matmul": 1, "map": 1, "reduce": 1},
     "transformer": {"matmul": 6, "attention": 1, "add_normalize": 1, "map": 1},
     "causal": {"matmul": 6, "attention": 1, "add_normalize": 1, "map": 1},
     "rms": {"normalize": 1},

@@ -69,6 +69,12 @@ _TEXT = {
         c = Sub(a, b)
         y = MaxPool<kernel_shape=[2,2], strides=[2,2], ceil_mode=1>(c)
     }""",
+    "numbers": """(float[n,3] x) => (float[n,3] y) {
+        s = ReduceSum<keepdims=0>(x)
+        d = Mul(s, two)
+        q = Mul(d, d)
+        y = Add(x, q)
+    }""",
     "shapes": """(float[n,4,6] x) => (float[m,k] y) {
         shape = Shape(x)
         first = Gather(shape, zero)
@@ -90,6 +96,7 @@ _SHAPES = {
     "lstm": {"w": (1, 20, 4), "r": (1, 20, 5), "b": (1, 40)},
     "quantized": {},
     "pools": {},
+    "numbers": {},
     "shapes": {},
 }  # fmt: skip
 NAMES = tuple(_TEXT)
@@ -103,6 +110,8 @@ def _constants(name: str, random: np.random.Generator) -> dict[str, np.ndarray]:
         return {"heads": heads, "joined": joined, "scale": scale, "least": least}
     if name == "residual":
         return {"var": random.uniform(0.5, 2, 6).astype(np.float32)}
+    if name == "numbers":
+        return {"two": np.float32(2)}
     if name == "shapes":
         ints = {"zero": 0, "zeros": [0], "end": [24], "ones": [1], "two": [2]}
         return {key: np.array(value, np.int64) for key, value in ints.items()}
@@ -137,7 +146,7 @@ def inputs(name: str, batch: int) -> dict[str, np.ndarray]:
     shape = {
         "residual": (batch, 3, 8, 8), "mlp": (batch, 7), "attention": (batch, 5, 8),
         "lstm": (6, batch, 4), "quantized": (batch, 3, 6, 6), "shapes": (batch, 4, 6),
-        "pools": (batch, 2, 7, 7),
+        "pools": (batch, 2, 7, 7), "numbers": (batch, 3),
     }[name]  # fmt: skip
     arrays = {"x": random.standard_normal(shape, np.float32)}
     if name == "attention":

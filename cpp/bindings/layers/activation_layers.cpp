@@ -151,6 +151,8 @@ PoolingKind parse_kind(const std::string& name) {
 
 class PyPooling {
 public:
+    static constexpr const char* kKind = "pool";
+
     // `window`: kernel, stride and padding, each (height, width).
     PyPooling(const PyActivations& src, const std::string& kind,
               const std::array<std::int64_t, 6>& window)
@@ -216,6 +218,8 @@ AxisWindows windows_of(Table table) { return std::make_from_tuple<AxisWindows>(s
 
 class PyResampling {
 public:
+    static constexpr const char* kKind = "resample";
+
     PyResampling(const PyActivations& src, Table rows, Table columns)
         : resampling_({.src = src.tensor(),
                        .layout = src.layout(),
@@ -253,7 +257,7 @@ template <class Bound>
 void add_resampling(PyNetwork& network, const Bound& of, int src, int dst,
                     const std::string& label) {
     const py::dict values(py::arg("src") = src, py::arg("dst") = dst);
-    StepValues step(network, "resample", label, values);
+    StepValues step(network, Bound::kKind, label, values);
     step.operand("src", of.src());
     step.result("dst", of.dst());
     step.add([src, dst, &pass = of.pass()](const Addresses& at) {

@@ -1,7 +1,8 @@
 // The gradient through an activation and with respect to the bias, in one pass over activations of
 // either layout: both need every element of diff_dst once and nothing else, so they cost what
-// reading and writing it costs. relu, sigmoid and tanh take their slope from their result; gelu,
-// gelu_tanh and swish from what they were applied to, because their results do not tell.
+// reading and writing it costs. relu, relu6, sigmoid, hardsigmoid and tanh take their slope from
+// their result; gelu, gelu_tanh, swish and hardswish from what they were applied to, because their
+// results do not tell.
 #pragma once
 
 #include <cstdint>

@@ -64,6 +64,11 @@ RowValue swish_slope(RowValue x, RowBuilder&) {
     return multiply_add(near * sigmoid(-near), sigmoid(near), sigmoid(near));
 }
 
+RowValue hardswish_slope(RowValue x, RowBuilder&) {
+    const RowValue inside = multiply_add(x, 1.0F / 3, 0.5F);
+    return select(x <= -3.0F, 0.0F, select(3.0F <= x, 1.0F, inside));
+}
+
 constexpr float kSeluScale = 1.0507009873554805F;
 constexpr float kSeluAlpha = 1.6732632423543772F;
 
@@ -114,16 +119,12 @@ std::vector<Curve> curves() {
              return positive(x, kSeluScale, exp(x) * (kSeluScale * kSeluAlpha));
          }},
         {"hardsigmoid",
-         [](RowValue x, RowBuilder&) { return between(x + 3.0F, 0, 6) * (1.0F / 6); },
+         [](RowValue x, RowBuilder&) { return activated(Activation::hardsigmoid, x); },
          [](RowValue x, RowBuilder&) {
              return select(abs(x) < 3.0F, 1.0F / 6, select(is_nan(x), x, 0.0F));
          }},
-        {"hardswish",
-         [](RowValue x, RowBuilder&) { return x * between(x + 3.0F, 0, 6) * (1.0F / 6); },
-         [](RowValue x, RowBuilder&) {
-             const RowValue inside = multiply_add(x, 1.0F / 3, 0.5F);
-             return select(x <= -3.0F, 0.0F, select(3.0F <= x, 1.0F, inside));
-         }},
+        {"hardswish", [](RowValue x, RowBuilder&) { return activated(Activation::hardswish, x); },
+         hardswish_slope},
         {"softplus",
          [](RowValue x, RowBuilder& row) {
              const RowValue beta = row.scalar(), threshold = row.scalar();
@@ -171,11 +172,15 @@ RowValue log_one_more(RowValue e) {
 
 RowValue slope_of(Activation activation, RowValue saved, RowBuilder& row) {
     switch (activation) {
+        case Activation::relu6: return positive(saved, select(6.0F <= saved, 0.0F, 1.0F), 0.0F);
         case Activation::sigmoid: return saved * (1.0F - saved);
+        case Activation::hardsigmoid:
+            return positive(saved, select(1.0F <= saved, 0.0F, 1.0F / 6), 0.0F);
         case Activation::tanh: return multiply_add(-saved, saved, 1.0F);
         case Activation::gelu: return gelu_slope(saved, row);
         case Activation::gelu_tanh: return gelu_tanh_slope(saved, row);
         case Activation::swish: return swish_slope(saved, row);
+        case Activation::hardswish: return hardswish_slope(saved, row);
         default: return positive(saved, 1.0F, 0.0F);
     }
 }

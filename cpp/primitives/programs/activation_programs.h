@@ -6,8 +6,8 @@
 
 namespace dlprim {
 
-// The slope of one that kernels apply: of sigmoid and tanh from the result, of the others from the
-// argument, because their results do not tell.
+// The slope of one that kernels apply: of gelu, gelu_tanh, swish and hardswish from the argument,
+// because their results do not tell, of the others from the result.
 RowValue slope_of(Activation activation, RowValue saved, RowBuilder& row);
 
 // log(1 + e) without cancellation, of an e of at most 1.

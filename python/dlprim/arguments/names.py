@@ -7,8 +7,9 @@ import numpy.typing as npt
 
 from dlprim.arguments.scalars import shown
 
-_ACTIVATIONS = ("relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish")
-FROM_ARGUMENT = ("gelu", "gelu_tanh", "swish")  # whose slope their result does not tell
+# Those whose slope their result does not tell.
+FROM_ARGUMENT = ("gelu", "gelu_tanh", "swish", "hardswish")
+_ACTIVATIONS = ("relu", "relu6", "sigmoid", "hardsigmoid", "tanh", *FROM_ARGUMENT)
 
 
 def dtype_name(argument: str, dtype: npt.DTypeLike) -> str:

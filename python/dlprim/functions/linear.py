@@ -54,8 +54,9 @@ def linear(
     x : array of float32 or bfloat16, (..., C)
     w : array of the same dtype, (K, C)
     bias : array of float32 or bfloat16, (K,), optional
-    activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
-        Applied before the only store of the result.
+    activation : None or str
+        "relu", "relu6", "sigmoid", "hardsigmoid", "tanh", "gelu", "gelu_tanh", "swish" or
+        "hardswish": applied before the only store of the result.
     out : ndarray of the dtype of x, (..., K), optional
         Written and returned; must be C-contiguous and share no memory with an operand.
     dtype : None or "bfloat16"
@@ -109,11 +110,12 @@ def linear_backward(
     x : array of float32 or bfloat16, (..., C)
     w : array of the same dtype, (K, C)
     y : array of the dtype of x, (..., K)
-        The result of `linear`, given exactly where activation is relu, sigmoid or tanh.
+        The result of `linear`, given exactly where activation is relu, relu6, sigmoid,
+        hardsigmoid or tanh.
     z : array of the dtype of x, (..., K)
         What the activation was applied to, ``linear(x, w, bias)``, given exactly where it is gelu,
-        gelu_tanh or swish, whose slope the result does not tell.
-    activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
+        gelu_tanh, swish or hardswish, whose slope the result does not tell.
+    activation : None or str
         As passed to `linear`.
     dtype : None or "bfloat16"
         As for `linear`; dx and dw are uint16 arrays then.

@@ -1,46 +1,54 @@
-"""Networks in float32, of whatever type they were written in."""
+"""Networks of halves computed in float32, which holds all that halves do."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
 
 from dlprim.graph.builder import Builder
 from dlprim.graph.graph import Graph, Node, Value
 
+# What networks can be computed in, whatever they were written in.
 DTYPES = ("float32", "bfloat16")
-_HALVES = ("float16", "bfloat16")
 
 
-def in_float32(graph: Graph) -> Graph:
-    """The graph with its halves in float32, for inputs and outputs of the types they had."""
-    values = [*graph.inputs, *graph.constants, *(it for node in graph.nodes for it in node.outputs)]
-    if not any(value.dtype.name in _HALVES for value in values):
-        return graph
-    builder = Builder()
-    made: dict[Value, Value] = {}
-    for value in graph.inputs:
-        made[value] = _widened(builder, builder.input(value.name, value.shape, value.dtype))
-    for value, array in graph.constants.items():
-        made[value] = _widened(builder, builder.constant(array, value.name))
-    for node in graph.nodes:
-        builder.name = node.name
-        made.update(zip(node.outputs, _emitted(builder, node, made), strict=True))
-    return builder.graph([builder.cast(made[it], it.dtype) for it in graph.outputs])
+def in_float32(graph: Graph, halves: Sequence[str]) -> Graph:
+    """The graph with float32 for these types, and inputs and outputs of the types they had."""
+    return _Conversion(graph, halves).converted()
 
 
-def _widened(builder: Builder, value: Value) -> Value:
-    return builder.cast(value, np.float32) if value.dtype.name in _HALVES else value
+class _Conversion:
+    def __init__(self, graph: Graph, halves: Sequence[str]) -> None:
+        self.graph, self.halves = graph, halves
+        self.builder = Builder()
+        self.values: dict[Value, Value] = {}
 
+    def converted(self) -> Graph:
+        for value in self.graph.inputs:
+            given = self.builder.input(value.name, value.shape, value.dtype)
+            self.values[value] = self.wide(given)
+        for value, array in self.graph.constants.items():
+            wide = array.astype("float32") if value.dtype.name in self.halves else array
+            self.values[value] = self.builder.constant(wide, value.name)
+        for node in self.graph.nodes:
+            self.builder.name = node.name
+            self.emit(node)
+        outputs = [self.builder.cast(self.values[it], it.dtype) for it in self.graph.outputs]
+        return self.builder.graph(outputs)
 
-def _emitted(builder: Builder, node: Node, made: dict[Value, Value]) -> list[Value]:
-    """The node's results in float32; functions of NumPy are given the types that they know."""
-    is_call = node.operator == "call"
-    operands = [
-        None if it is None else builder.cast(made[it], it.dtype) if is_call else made[it]
-        for it in node.inputs
-    ]
-    attributes = dict(node.attributes)
-    if not is_call and attributes.get("dtype") in _HALVES:
-        attributes["dtype"] = "float32"
-    results = builder.emit(node.operator, operands, **attributes)
-    return [_widened(builder, it) for it in results]
+    def emit(self, node: Node) -> None:
+        """The node on float32; functions without a formula see the types that they expect."""
+        is_call = node.operator == "call"
+        operands = [None if it is None else self.operand(it, is_call) for it in node.inputs]
+        attributes = dict(node.attributes)
+        if not is_call and attributes.get("dtype") in self.halves:
+            attributes["dtype"] = "float32"
+        results = self.builder.emit(node.operator, operands, **attributes)
+        self.values.update(zip(node.outputs, map(self.wide, results), strict=True))
+
+    def operand(self, value: Value, is_as_it_was: bool) -> Value:
+        known = self.values[value]
+        return self.builder.cast(known, value.dtype) if is_as_it_was else known
+
+    def wide(self, value: Value) -> Value:
+        is_half = value.dtype.name in self.halves
+        return self.builder.cast(value, "float32") if is_half else value

@@ -59,6 +59,10 @@ def _gelu_tanh(x: Array) -> Any:
     return x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
+def _relu6(x: Array) -> Any:
+    return np.clip(x, np.zeros((), x.dtype), np.full((), 6, x.dtype))
+
+
 class Function(NamedTuple):
     """A row of the table: how NumPy computes it; its text with operands ``{0}`` and so on."""
 
@@ -96,6 +100,12 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "greater": Function(np.greater, "({0} > {1})", True),
     "greater_equal": Function(np.greater_equal, "({0} >= {1})", True),
+    "hardsigmoid": Function(
+        lambda x: _relu6(x + 3) / 6, "(min(max({0} + 3, 0), 6) * 0.1666666667)"
+    ),
+    "hardswish": Function(
+        lambda x: x * (_relu6(x + 3) / 6), "({0} * (min(max({0} + 3, 0), 6) * 0.1666666667))"
+    ),
     "is_inf": Function(np.isinf),
     "is_nan": Function(np.isnan, "({0} != {0})", True),
     "less": Function(np.less, "({0} < {1})", True),
@@ -111,6 +121,7 @@ FUNCTIONS: dict[str, Function] = {
     "power": Function(np.power, "pow({0}, {1})"),
     "reciprocal": Function(np.reciprocal, "(1 / {0})"),
     "relu": Function(lambda x: np.maximum(x, np.zeros((), x.dtype)), "relu({0})"),
+    "relu6": Function(_relu6, "min(max({0}, 0), 6)"),
     "remainder": Function(np.remainder),
     "round": Function(np.rint),
     "shift_left": Function(lambda a, b: _shifted(a, b, True)),

@@ -49,8 +49,10 @@ class Brgemm(_core.Kernel):
         How a call says where the A_i and B_i are.
     bias : bool
         Calls pass a bias of n float32 values, added to every row.
-    activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
-        "gelu" is the erf form. At most 4 ULP from the exact value of its float32 argument.
+    activation : None or str
+        "relu", "relu6", "sigmoid", "hardsigmoid", "tanh", "gelu", "gelu_tanh", "swish" or
+        "hardswish". "gelu" is the erf form. At most 4 ULP from the exact value of its float32
+        argument.
     out_dtype : dtype, optional
         Of C; by default float32, int32 for 8-bit operands. bfloat16 for bfloat16 operands;
         float32, bfloat16, uint8 or int8 for 8-bit ones. Rounds to nearest even, saturates.

@@ -29,7 +29,9 @@ class Linear(Module):
     C, K : int
         Input and output channels.
     bias : bool
-    activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
+    activation : None or str
+        "relu", "relu6", "sigmoid", "hardsigmoid", "tanh", "gelu", "gelu_tanh", "swish" or
+        "hardswish".
     generator : numpy.random.Generator, optional
         Draws normal weights, and the bias is zero. Without it `dlprim.nn.seed`'s draws weights and
         bias uniformly from +-1 / sqrt(C), as PyTorch does.

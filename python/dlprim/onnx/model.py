@@ -218,7 +218,8 @@ class OnnxModel:
             graph = insert(fold_norms(graph), self.table)
         if self.dtype is None:
             return compile_graph(graph)
-        return compile_graph(in_float32(graph), dtype=self.dtype)
+        halves = ("float16",) if self.dtype == "bfloat16" else ("float16", "bfloat16")
+        return compile_graph(in_float32(graph, halves), dtype=self.dtype)
 
     def _checked(self, given: Mapping[str, Any]) -> dict[str, Array]:
         for name in given:

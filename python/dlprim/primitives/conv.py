@@ -50,7 +50,9 @@ class Conv2d(Operands):
         `set_conv_algorithm` says otherwise. See the notes on infinities and large values.
     accuracy : None or "high"
         Of Winograd. "high": tiles of 2x2 only, whose errors are below the direct algorithm's.
-    activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
+    activation : None or str
+        "relu", "relu6", "sigmoid", "hardsigmoid", "tanh", "gelu", "gelu_tanh", "swish" or
+        "hardswish".
     bias : bool
         Calls of `forward` pass a bias.
     schedule : str or dict, optional

@@ -33,8 +33,8 @@ class LinearTrained(NamedTuple):
     ----------
     dst : packed ndarray, dst_shape
     saved : packed ndarray, dst_shape
-        For `Linear.backward_activation`: dst itself, or for gelu, gelu_tanh and swish what they
-        were applied to.
+        For `Linear.backward_activation`: dst itself, or for gelu, gelu_tanh, swish and
+        hardswish what they were applied to.
     """
 
     dst: Array
@@ -178,8 +178,8 @@ class Linear(Operands):
             For 8-bit layers: the exact sums are multiplied by it before the bias is added.
         training : bool
             Also return what `backward_activation` needs. That is dst itself, except that gelu,
-            gelu_tanh and swish need what they are applied to, in a packed array of its own; in
-            bfloat16 they are then applied to that rounded value.
+            gelu_tanh, swish and hardswish need what they are applied to, in a packed array of its
+            own; in bfloat16 they are then applied to that rounded value.
 
         Returns
         -------
@@ -219,7 +219,8 @@ class Linear(Operands):
         diff_dst : packed array, dst_shape
         saved : packed array, dst_shape
             What ``forward(..., training=True)`` gave besides dst: the result, or for gelu,
-            gelu_tanh and swish what they were applied to. Not read without an activation.
+            gelu_tanh, swish and hardswish what they were applied to. Not read without an
+            activation.
         out : packed ndarray, dst_shape, optional
             As for `forward`, or diff_dst itself.
         diff_bias : ndarray of float32, (K,), optional

@@ -71,8 +71,9 @@ class MLP:
         K of every layer.
     dtype : dtype
         float32 or bfloat16.
-    activation : None, "relu", "sigmoid", "tanh", "gelu", "gelu_tanh" or "swish"
-        Of all layers but the last.
+    activation : None or str
+        "relu", "relu6", "sigmoid", "hardsigmoid", "tanh", "gelu", "gelu_tanh", "swish" or
+        "hardswish": of all layers but the last.
     final_activation
         Of the last layer; as `activation`.
 

@@ -163,6 +163,20 @@ TEST_CASE("values that are no temporaries are copied to results") {
     CHECK(results == std::vector<float>{1, 2, 3, 4, 1, 3, 2, 4, 7, 1, 2, 3, 4});
 }
 
+TEST_CASE("a temporary of another shape lies in the array of the result") {
+    Network network;
+    const int x = network.input(floats({4}));
+    const int made = network.temporary(floats({4}));
+    network.add(add_number(x, made, 4, 1));
+    network.finish({network.view(made, floats({2, 2}), 0), network.view(made, floats({3}), 4)});
+    CHECK(network.planned_bytes() == 0);
+    CHECK(network.steps() == 2);
+    const std::vector<float> given{1, 2, 3, 4};
+    std::vector<float> results(7);
+    network.run({{given.data()}, {results.data(), results.data() + 4}});
+    CHECK(results == std::vector<float>{2, 3, 4, 5, 3, 4, 5});
+}
+
 TEST_CASE("extents that memory cannot hold are refused") {
     const std::int64_t huge = std::int64_t{1} << 40;
     CHECK_THROWS_AS(floats({huge, huge}), std::invalid_argument);

@@ -18,6 +18,7 @@ from dlprim.graph.lowering.moves import (
     lower_transpose,
 )
 from dlprim.graph.lowering.products import lower_convolution, lower_matmul
+from dlprim.graph.lowering.quantized import lower_dequantize, lower_quantize
 from dlprim.graph.lowering.recurrent import lower_recurrent
 from dlprim.graph.lowering.windows import lower_pool
 
@@ -25,12 +26,14 @@ LOWERS: dict[str, Lower] = {
     "add_normalize": lower_normalize,
     "concat": lower_concat,
     "convolution": lower_convolution,
+    "dequantize": lower_dequantize,
     "expand": lower_expand,
     "gather": lower_gather,
     "map": lower_map,
     "matmul": lower_matmul,
     "normalize": lower_normalize,
     "pool": lower_pool,
+    "quantize": lower_quantize,
     "recurrent": lower_recurrent,
     "reduce": lower_reduce,
     "resample": lower_resample,

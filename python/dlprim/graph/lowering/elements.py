@@ -16,7 +16,8 @@ from dlprim.graph.lowering.place import Place
 
 
 @lru_cache(maxsize=64)
-def _program(name: str) -> _core.RowProgram:
+def row_program(name: str) -> _core.RowProgram:
+    """The program of this name."""
     return _core.RowProgram(name)
 
 
@@ -77,7 +78,7 @@ def lower_softmax(to: Lowering, node: Node) -> bool:
     name = "log_softmax" if node.attributes["log"] else "softmax"
     src, dst = to.number(to.dense(x)), to.number(to.result(node.output))
     label, extents = f"{name} {node.name}", (rows, columns)
-    to.network.rows(_program(name), x.dtype.name, extents, [src, dst], label)
+    to.network.rows(row_program(name), x.dtype.name, extents, [src, dst], label)
     return True
 
 
@@ -113,7 +114,7 @@ def lower_normalize(to: Lowering, node: Node) -> bool:
     results = [to.number(to.result(it)) for it in reversed(node.outputs)]
     operands = [*sources, *parameters, float(node.attributes["epsilon"]), *results]
     label, extents = f"{name} {node.name}", (rows, columns)
-    to.network.rows(_program(name), x.dtype.name, extents, operands, label)
+    to.network.rows(row_program(name), x.dtype.name, extents, operands, label)
     return True
 
 

@@ -184,7 +184,7 @@ def _infer_quantize(values: Values, attributes: Attributes) -> list[Result]:
 
 
 def _compute_quantize(arrays: Arrays, attributes: Attributes) -> list[Any]:
-    """``saturate(round_half_even(x / scale) + zero_point)``; what is no number is zero_point."""
+    """``saturate(round_half_even(x / scale) + zero_point)``; what is no number is the lowest."""
     x, scale, zero_point = arrays
     dtype = np.dtype(attributes["dtype"])
     limits = np.iinfo(dtype.name)
@@ -192,8 +192,7 @@ def _compute_quantize(arrays: Arrays, attributes: Attributes) -> list[Any]:
     zero = 0 if zero_point is None else _along(zero_point, x.ndim, attributes["axis"])
     with np.errstate(all="ignore"):
         q = np.rint(x.astype(np.float32) / scale) + np.asarray(zero, np.float32)
-    q = np.where(np.isnan(q), np.asarray(zero, np.float32), q)
-    return [np.clip(q, limits.min, limits.max).astype(dtype)]
+    return [np.minimum(np.fmax(q, limits.min), limits.max).astype(dtype)]
 
 
 def _compute_dequantize(arrays: Arrays, attributes: Attributes) -> list[Any]:

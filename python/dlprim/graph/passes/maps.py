@@ -21,7 +21,19 @@ from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.passes.draft import Draft
 
 # What kernels apply to results before they store them.
-ACTIVATIONS = ("relu", "sigmoid", "tanh", "gelu", "gelu_tanh", "swish")
+ACTIVATIONS = (
+    "relu",
+    "relu6",
+    "sigmoid",
+    "hardsigmoid",
+    "tanh",
+    "gelu",
+    "gelu_tanh",
+    "swish",
+    "hardswish",
+)
+# Each calls one of these, however it is written.
+_TELLING = {*ACTIVATIONS, "erf", "exp", "maximum", "minimum", "where"}
 # Functions in an expression; what is longer is cut, because values would not fit registers.
 _LONGEST = 48
 
@@ -40,9 +52,15 @@ def _fits(node: Node, before: Node) -> bool:
     return node.output.dtype.kind in "fV" and (is_asked or before.output.dtype == node.output.dtype)
 
 
+def _is_computed(node: Node) -> bool:
+    """Whether the engine computes a map: what is written, of no integers."""
+    has_integers = any(it.dtype.kind in "iu" for it in node.operands)
+    return is_written(node.attributes["expression"]) and not has_integers
+
+
 def _both_computed(node: Node, before: Node) -> bool:
     """Whether the engine computes both maps or none of them."""
-    return len({is_written(it.attributes["expression"]) for it in (node, before)}) == 1
+    return _is_computed(node) == _is_computed(before)
 
 
 def _joined(draft: Draft, node: Node, is_single: bool) -> Sequence[Value] | None:
@@ -99,18 +117,7 @@ def join_maps(graph: Graph) -> Graph:
 
 def activation_of(expression: Expression) -> str | None:
     """The activation that an expression of one operand is, found by its values."""
-    if set(inputs_of(expression)) != {0} or not functions_of(expression) & {
-        "relu",
-        "maximum",
-        "where",
-        "sigmoid",
-        "tanh",
-        "erf",
-        "exp",
-        "gelu",
-        "gelu_tanh",
-        "swish",
-    }:
+    if set(inputs_of(expression)) != {0} or not functions_of(expression) & _TELLING:
         return None
     x = np.concatenate([np.linspace(-6, 6, 41), [-1e3, -20, -0.01, 0.01, 20, 1e3]])
     with np.errstate(all="ignore"):

@@ -48,7 +48,7 @@ def recognise_rms_norm(graph: Graph) -> Graph:
             root = draft.maker(factor, "map")
             mean = draft.maker(root.operands[0], "reduce") if root is not None else None
             square = draft.maker(mean.operands[0], "map") if mean is not None else None
-            if root is None or mean is None or square is None:
+            if root is None or mean is None or square is None or square.operands[0] is not x:
                 continue
             epsilon = _epsilon_of(root)
             is_last = mean.attributes["function"] == "mean" and mean.attributes["keepdims"]
@@ -56,7 +56,7 @@ def recognise_rms_norm(graph: Graph) -> Graph:
             is_mean = is_last and axes == [len(x.shape) - 1]
             if epsilon is None or not is_mean or not _is_square(square):
                 continue
-            if square.operands[0] is x and x.dtype == node.output.dtype:
+            if x.dtype == node.output.dtype:
                 return draft.emit(
                     "normalize", [x, None, None], node.name, axes=1, epsilon=epsilon, rms=True
                 )

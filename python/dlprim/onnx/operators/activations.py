@@ -87,8 +87,7 @@ def hard_sigmoid(build: Builder, x: Value, *, alpha: float = 0.2, beta: float = 
 
 @operator("HardSwish")
 def hard_swish(build: Builder, x: Value) -> Value:
-    gate = _between(0, 1, ("add", ("divide", _X, number(6)), number(0.5)))
-    return build.map(("multiply", _X, gate), x)
+    return build.apply("hardswish", x)
 
 
 @operator("Sigmoid")

@@ -16,6 +16,7 @@ from dlprim.graph.passes.precision.ends import add_bias, quantize, relu
 from dlprim.graph.passes.precision.moves import moved_bytes
 from dlprim.graph.passes.precision.parameters import folded
 from dlprim.graph.passes.precision.products import multiply
+from dlprim.graph.passes.precision.sums import float_sums
 
 Rule = Callable[[Draft, Node], "Sequence[Value] | None"]
 
@@ -37,7 +38,7 @@ def compute_in_8_bits(graph: Graph, refused: list[str] | None = None) -> Graph:
     rules: dict[str, tuple[Rule, ...]] = {
         "convolution": (product,),
         "matmul": (product,),
-        "map": (add_bias, relu),
+        "map": (float_sums, add_bias, relu),
         "gather": (_gather,),
         "quantize": (quantize,),
     }

@@ -18,7 +18,7 @@ from dlprim.onnx.operators.layers.geometry import (
     numbers,
     split_evenly,
 )
-from dlprim.onnx.operators.layers.products import is_zero
+from dlprim.onnx.operators.layers.products import is_zero, without_zero_point
 from dlprim.onnx.registry import RefusedError, operator
 
 
@@ -78,24 +78,6 @@ def conv(
 # ---------------------------------------------------------------- integers
 
 
-def without_zero_point(build: Builder, w: Value, zero: Value | None) -> Value:
-    """Weights less their zero point: in 8 bits where they are known and fit, else in 32."""
-    if is_zero(build, zero):
-        return w
-    assert zero is not None
-    wide = build.cast(zero, np.int32)
-    if zero.size > 1:
-        wide = build.reshape(wide, (zero.size, *[1] * (len(w.shape) - 1)))
-    else:
-        wide = build.reshape(wide, ())
-    difference = build.map(("subtract", operand(0), operand(1)), build.cast(w, np.int32), wide)
-    if build.is_constant(difference):
-        array = build.array(difference)
-        if array.size and array.min() >= -128 and array.max() <= 127:
-            return build.cast(difference, np.int8)
-    return difference
-
-
 @operator("ConvInteger", since=10)
 def conv_integer(
     build: Builder,
@@ -114,7 +96,7 @@ def conv_integer(
     """Padding has the zero point of x, so that it takes the same away from every sum."""
     kernel = kernel_of(w.shape, kernel_shape, len(x.shape))
     shape = geometry(x.shape[2:], kernel, strides, dilations, pads, auto_pad)
-    w = without_zero_point(build, w, w_zero)
+    w = without_zero_point(build, w, w_zero, 0)
     if is_zero(build, x_zero):
         return convolved(build, x, w, None, shape, group, dtype="int32")
     assert x_zero is not None

@@ -107,6 +107,22 @@ def is_zero(build: Builder, zero: Value | None) -> bool:
     return zero is None or (build.is_constant(zero) and not build.array(zero).any())
 
 
+def without_zero_point(build: Builder, w: Value, zero: Value | None, axis: int) -> Value:
+    """Weights less zero points along an axis, in 8 bits where they are known and fit."""
+    if zero is None or is_zero(build, zero):
+        return w
+    shape = [1] * len(w.shape)
+    if zero.size > 1:
+        shape[axis] = zero.size
+    wide = build.reshape(build.cast(zero, np.int32), shape)
+    difference = build.map(("subtract", operand(0), operand(1)), build.cast(w, np.int32), wide)
+    if build.is_constant(difference):
+        array = build.array(difference)
+        if array.size and array.min() >= -128 and array.max() <= 127:
+            return build.cast(difference, np.int8)
+    return difference
+
+
 @operator("MatMulInteger", since=10)
 def matmul_integer(
     build: Builder,
@@ -119,6 +135,10 @@ def matmul_integer(
 
     Sums wrap around, so what is taken away is exact even where a part of it left 32 bits.
     """
+    if b_zero is not None and b_zero.shape in ((), (1,), b.shape[-1:]):
+        shifted = without_zero_point(build, b, b_zero, -1)
+        if shifted.dtype == np.int8:
+            b, b_zero = shifted, None
     y = build.emit("matmul", [a, b], dtype="int32")[0]
     lefts, rights = None, None
     if not is_zero(build, a_zero):
