@@ -281,3 +281,49 @@ def test_what_a_network_needs_lives_as_long_as_it() -> None:
     del small
     gc.collect()
     np.testing.assert_allclose(network.run([x])[0], expected, 1e-4, 1e-4)
+
+
+ADD = "y(i,j) = a(i,j) + b(i,j)"
+
+
+def grown(network: core.Network, rng: np.random.Generator, known: list[tuple[int, Any]]) -> None:
+    """One more value of (4, 6), from some of those that are known with their values."""
+    (one, x), (other, z) = (known[int(rng.integers(len(known)))] for _ in range(2))
+    made = network.temporary((4, 6), FLOATS)
+    kind = int(rng.integers(5))
+    if kind == 0:
+        network.formula(formula(ADD, x, z), [one, other], [made])
+        known.append((made, x + z))
+    elif kind == 1:
+        network.rows(core.RowProgram("relu"), "float32", (4, 6), [one, made])
+        known.append((made, np.maximum(x, 0)))
+    elif kind == 2:  # the halves of two arrays, side by side
+        halves = [network.view(made, (4, 3), FLOATS, (24, 4), offset) for offset in (0, 12)]
+        sources = [network.view(it, (4, 3), FLOATS, (24, 4)) for it in (one, other)]
+        for source, half in zip(sources, halves, strict=True):
+            network.copy(source, half)
+        known.append((made, np.concatenate([x[:, :3], z[:, :3]], 1)))
+    elif kind == 3:  # transposed, and seen in the old shape
+        network.copy(network.view(one, (6, 4), FLOATS, (4, 24)), network.view(made, (6, 4), FLOATS))
+        known.append((made, np.ascontiguousarray(x.T).reshape(4, 6)))
+    else:
+        network.call(lambda a, b: a - b, [one, other], [made])
+        known.append((made, x - z))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_drawn_networks(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    network, x = core.Network(), normal(4, 6)
+    known = [(network.input((4, 6), FLOATS), x)]
+    for _ in range(int(rng.integers(1, 40))):
+        # Mostly of late ones, so that the others die.
+        recent = known[-int(rng.integers(1, 6)) :]
+        before = len(recent)
+        grown(network, rng, recent)
+        known += recent[before:]
+    results = [known[int(rng.integers(len(known)))] for _ in range(int(rng.integers(1, 4)))]
+    network.finish([value for value, _ in results])
+    for _ in range(2):
+        for result, (_, expected) in zip(network.run([x]), results, strict=True):
+            np.testing.assert_array_equal(result, expected)

@@ -58,6 +58,7 @@ POSITIONAL = {
     "split": "x sizes axis",
     "add": "x other",
     "dropout": "x p",
+    "attention": "q k v mask",
     "softmax_cross_entropy": "logits targets",
     "mse_loss": "x y",
     "mse_loss_backward": "dy x y",

@@ -44,7 +44,6 @@ SMALL_PARTS = {
     "jit/dtype": "the same",
     "lang/expression": "a value that passes over definitions share",
     "brgemm/amx/kept_tiles": "what callers of kernels hold",
-    "brgemm/args": "the memory layout that generated code reads",
     "brgemm/emit": "keeps Xbyak out of brgemm.cpp",
     "bindings/register": "what module.cpp and every file of bindings share",
 }
@@ -62,6 +61,7 @@ FOLDERS: dict[str, set[str]] = {
     "statements": {"tensor", "reorder", "programs"},
     "formulas": {"tensor", "reorder", "nest", "programs", "statements"},
     "layers": {"tensor", "reorder", "nest", "programs"},
+    "attention": {"tensor", "reorder"},
     "linear": {"tensor", "reorder", "nest", "layers", "programs"},
     "rnn": {"tensor", "reorder", "nest", "programs"},
     "winograd": {"tensor", "reorder", "nest", "conv"},

@@ -29,6 +29,7 @@ OF_METHODS = [
     if isinstance(value, np.ndarray) and value.dtype == np.float32
 ]
 BFLOAT16 = {  # functions on bfloat16 operands, and which of the arguments these are
+    "attention": ("q", "k", "v", "mask", "out"),
     "linear": ("x", "w", "out"),
     "linear_backward": ("dy", "x", "w", "z"),
     "conv2d": ("x", "w", "residual", "out"),

@@ -101,14 +101,16 @@ private:
     void apply_epilogue();
     void apply_scale();
     void apply_bias();
-    void load_bias();
-    void point_at_bias();
+    void add_int_bias();
+    void load_columns(std::size_t columns);
+    void point_at_columns(std::size_t columns);
     void point_at_residual();
     void apply_residual();
     void apply_relu();
     void store_relu_mask(int row, int vector);
     void load_zero_point_a();
     void store_tile();
+    void store_range();
     void zero_gaps();
 
     bool is_tail(int vector) const { return masked_ && vector == tile_.vectors - 1; }

@@ -188,12 +188,13 @@ void BrgemmEmitter::tile(int unroll) {
 
 void BrgemmEmitter::start_accumulators() {
     const int elements = tile_.rows * tile_.vectors;
-    const bool given = spec_.beta == 1 || starts_from_bias();
+    const bool given = spec_.beta == 1 || starts_from_bias() || spec_.epilogue.int_bias;
     for (int i = map_.accumulators + (given ? elements : 0); i < map_.b; ++i) zero(i);
     if (map_.b > map_.b_sums) {
         load_constant(map_.ones, plan_.multiply == Multiply::widen_int8 ? 0x00010001 : 0x01010101);
     }
-    if (starts_from_bias()) load_bias();
+    if (starts_from_bias()) load_columns(offsetof(BrgemmArgs, bias));
+    if (spec_.epilogue.int_bias) load_columns(offsetof(BrgemmArgs, int_bias));
     if (spec_.beta == 0) return;
     for_each_accumulator([&](int row, int v, int index) {
         load_elements(index, c_at(row, v), spec_.c_type, is_tail(v));

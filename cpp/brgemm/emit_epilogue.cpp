@@ -94,15 +94,16 @@ void BrgemmEmitter::apply_scale() {
     }
 }
 
-void BrgemmEmitter::point_at_bias() {
-    mov(scratch_, arg(offsetof(BrgemmArgs, bias)));
+// At those of this tile, of one word per column, which an argument points at.
+void BrgemmEmitter::point_at_columns(std::size_t columns) {
+    mov(scratch_, arg(columns));
     if (loops_columns_) add(scratch_, b_offset_);
 }
 
 // Copies between registers cost nothing, where additions behind the last product keep the first
 // ones of the next tile waiting.
-void BrgemmEmitter::load_bias() {
-    point_at_bias();
+void BrgemmEmitter::load_columns(std::size_t columns) {
+    point_at_columns(columns);
     for (int v = 0; v < tile_.vectors; ++v) {
         const int first = accumulator(0, v);
         load(first, scratch_ + displacement(v * vector_bytes()), is_tail(v));
@@ -110,8 +111,17 @@ void BrgemmEmitter::load_bias() {
     }
 }
 
+// Of tiles, which begin with zeros.
+void BrgemmEmitter::add_int_bias() {
+    point_at_columns(offsetof(BrgemmArgs, int_bias));
+    for (int v = 0; v < tile_.vectors; ++v) {
+        load(map_.b, scratch_ + displacement(v * vector_bytes()), is_tail(v));
+        for (int row = 0; row < tile_.rows; ++row) add_words(accumulator(row, v), map_.b);
+    }
+}
+
 void BrgemmEmitter::apply_bias() {
-    point_at_bias();
+    point_at_columns(offsetof(BrgemmArgs, bias));
     for (int v = 0; v < tile_.vectors; ++v) {
         load(map_.b, scratch_ + displacement(v * vector_bytes()), is_tail(v));
         for (int row = 0; row < tile_.rows; ++row) add_floats(accumulator(row, v), map_.b);
@@ -127,8 +137,12 @@ void BrgemmEmitter::point_at_residual() {
 
 void BrgemmEmitter::apply_residual() {
     point_at_residual();
+    const int scale = map_.b + 1;
+    const bool scaled = spec_.epilogue.residual_scale;
+    if (scaled) broadcast(scale, args_ + offsetof(BrgemmArgs, residual_scale));
     for_each_accumulator([&](int row, int v, int index) {
         load_elements(map_.b, element_at(scratch_, row, v), spec_.c_type, is_tail(v));
+        if (scaled) multiply_floats(map_.b, scale);
         add_floats(index, map_.b);
     });
 }
@@ -164,7 +178,18 @@ void BrgemmEmitter::store_relu_mask(int row, int v) {
     }
 }
 
+void BrgemmEmitter::store_range() {
+    const Bounds bounds{map_.b, map_.b + 1, map_.b + 2};
+    broadcast(bounds.lowest, args_ + offsetof(BrgemmArgs, lowest));
+    broadcast(bounds.highest, args_ + offsetof(BrgemmArgs, highest));
+    broadcast(bounds.zero_point, args_ + offsetof(BrgemmArgs, zero_point_c));
+    for_each_accumulator([&](int row, int v, int index) {
+        store_between(c_at(row, v), index, spec_.c_type, is_tail(v), bounds);
+    });
+}
+
 void BrgemmEmitter::store_tile() {
+    if (spec_.epilogue.range) return store_range();
     for_each_accumulator([&](int row, int v, int index) {
         store_elements(c_at(row, v), index, spec_.c_type, is_tail(v), map_.b);
     });

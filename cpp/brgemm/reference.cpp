@@ -1,5 +1,7 @@
 #include "brgemm/reference.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 
@@ -52,6 +54,7 @@ std::int32_t int8_sum(const BrgemmSpec& spec, const BrgemmArgs& args, std::int64
     const std::int64_t za = spec.zero_point_a ? args.zero_point_a : 0;
     const std::int64_t zb = spec.zero_point_b ? args.zero_point_b : 0;
     std::uint64_t sum = 0;
+    if (spec.epilogue.int_bias) sum = static_cast<std::uint64_t>(args.int_bias[column]);
     if (spec.beta == 1) {
         sum = static_cast<std::uint64_t>(
             static_cast<const std::int32_t*>(args.c)[row * spec.ldc + column]);
@@ -88,13 +91,19 @@ float finished(const BrgemmSpec& spec, const BrgemmArgs& args, std::int64_t row,
     if (epilogue.scale == Scale::tensor) value *= args.scale[0];
     if (epilogue.scale == Scale::column) value *= args.scale[column];
     if (epilogue.bias) value += args.bias[column];
-    if (epilogue.residual) value += element_at(spec.c_type, args.residual, row * spec.ldc + column);
+    if (epilogue.residual) {
+        const float residual = element_at(spec.c_type, args.residual, row * spec.ldc + column);
+        value += epilogue.residual_scale ? residual * args.residual_scale : residual;
+    }
     if (epilogue.relu_mask) {
         std::uint8_t& byte = args.relu_mask[row * spec.ldmask + column / 8];
         if (column % 8 == 0) byte = 0;
         byte = static_cast<std::uint8_t>(byte | (value <= 0 ? 0 : 1) << column % 8);
     }
-    return static_cast<float>(activated(epilogue.activation, value));
+    value = static_cast<float>(activated(epilogue.activation, value));
+    if (!epilogue.range) return value;
+    value = value > args.lowest ? value : args.lowest;  // NaN too
+    return std::nearbyint(std::min(value, args.highest)) + static_cast<float>(args.zero_point_c);
 }
 
 void write_gaps(const BrgemmSpec& spec, const BrgemmArgs& args) {

@@ -13,7 +13,11 @@ int epilogue_registers(const BrgemmSpec& spec, Isa isa) {
     const Epilogue& epilogue = spec.epilogue;
     int needed = 0;
     const bool sums = sums_b(spec, isa) || sums_a(spec);
-    if (sums || epilogue.scale != Scale::none || epilogue.bias || epilogue.residual) needed = 1;
+    if (sums || epilogue.int_bias || epilogue.scale != Scale::none || epilogue.bias ||
+        epilogue.residual)
+        needed = 1;
+    if (epilogue.residual_scale) needed = 2;
+    if (epilogue.range) needed = 3;
     needed = std::max(needed, activation_registers(epilogue.activation));
     if (epilogue.relu_mask && isa < Isa::avx512) needed = std::max(needed, 2);
     if (spec.c_type != DType::f32 && spec.c_type != DType::s32) needed = std::max(needed, 2);

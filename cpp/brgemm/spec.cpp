@@ -65,10 +65,20 @@ void require_agreement(const BrgemmSpec& spec) {
     if (int8 && spec.beta == 1 && spec.c_type != DType::s32) {
         refuse("beta=1 with " + types_of(spec) + ": an int8 kernel adds to C only as int32");
     }
-    if (spec.c_type == DType::s32 && epilogue != Epilogue{}) {
+    if (spec.c_type == DType::s32 && epilogue != Epilogue{.int_bias = epilogue.int_bias}) {
         refuse("an epilogue with " + types_of(spec) +
                ": scale, bias, residual and activations are float32, C stays an exact int32; "
                "ask for a float32, bfloat16 or 8-bit C");
+    }
+    if (epilogue.int_bias && (!int8 || spec.beta == 1)) {
+        refuse("int_bias with " + types_of(spec) + " and beta=" + std::to_string(spec.beta) +
+               ", expected int8 operands and beta=0");
+    }
+    if (epilogue.residual_scale && !epilogue.residual) {
+        refuse("residual_scale without a residual");
+    }
+    if (epilogue.range && size_of(spec.c_type) != 1) {
+        refuse("a range with " + types_of(spec) + ", expected a C of 8 bits");
     }
     const Gaps& gaps = spec.gaps;
     if (gaps != Gaps{} &&
@@ -165,12 +175,14 @@ std::string to_string(const BrgemmSpec& spec) {
     if (spec.zero_point_a) text += "_zpa";
     if (spec.zero_point_b) text += "_zpb";
     const Epilogue& epilogue = spec.epilogue;
+    if (epilogue.int_bias) text += "_intbias";
     if (epilogue.scale != Scale::none) text += "_scale" + std::string(name_of(epilogue.scale));
     if (epilogue.bias) text += "_bias";
-    if (epilogue.residual) text += "_residual";
+    if (epilogue.residual) text += epilogue.residual_scale ? "_scaledresidual" : "_residual";
     if (epilogue.activation != Activation::none) {
         text += "_" + std::string(name_of(epilogue.activation));
     }
+    if (epilogue.range) text += "_range";
     if (epilogue.relu_mask) text += "_mask" + std::to_string(spec.ldmask);
     if (spec.gaps != Gaps{}) {
         text += "_gaps" + std::to_string(spec.gaps.rows) + "x" + std::to_string(spec.gaps.planes);
@@ -215,9 +227,12 @@ std::size_t std::hash<dlprim::BrgemmSpec>::operator()(
     mix(static_cast<int>(spec.addressing));
     mix(spec.zero_point_a);
     mix(spec.zero_point_b);
+    mix(spec.epilogue.int_bias);
     mix(static_cast<int>(spec.epilogue.scale));
     mix(spec.epilogue.bias);
     mix(spec.epilogue.residual);
+    mix(spec.epilogue.residual_scale);
+    mix(spec.epilogue.range);
     mix(static_cast<int>(spec.epilogue.activation));
     mix(spec.epilogue.relu_mask);
     mix(spec.sliding_a);

@@ -24,10 +24,15 @@ Scale parse_scale(const std::string& name);            // throws std::invalid_ar
 // Applied to the accumulators, as float32, before the only store, in this order; then they are
 // converted to the type of C.
 struct Epilogue {
+    bool int_bias = false;  // of 8-bit A: one int32 per column, what the exact sums begin with
     Scale scale = Scale::none;
-    bool bias = false;      // one float per column
-    bool residual = false;  // an m x n matrix of C's type and leading dimension
+    bool bias = false;            // one float per column
+    bool residual = false;        // an m x n matrix of C's type and leading dimension
+    bool residual_scale = false;  // which it is multiplied by
     Activation activation = Activation::none;
+    // Of an 8-bit C: BrgemmArgs has bounds, and a zero point that is added to what they leave once
+    // that is rounded.
+    bool range = false;
     // With relu: a bit per element, 1 where the input of relu was not <= 0. Column j is bit j % 8
     // of byte j / 8 of a row; the bits beyond n of a row's last byte are 0.
     bool relu_mask = false;

@@ -63,6 +63,16 @@ void ElementAssembler::store_elements(const Xbyak::RegExp& to, int index, DType 
     narrow_and_store(to, index, dtype, masked);
 }
 
+void ElementAssembler::store_between(const Xbyak::RegExp& to, int index, DType dtype, bool masked,
+                                     const Bounds& bounds) {
+    const Vector x = vector(index);
+    vmaxps(x, x, vector(bounds.lowest));
+    vminps(x, x, vector(bounds.highest));
+    vcvtps2dq(x, x);
+    vpaddd(x, x, vector(bounds.zero_point));
+    narrow_and_store(to, index, dtype, masked);
+}
+
 void ElementAssembler::store_exactly(const Xbyak::RegExp& to, int index, bool masked) {
     vpsrld(vector(index), vector(index), 16);
     narrow_and_store(to, index, DType::bf16, masked);

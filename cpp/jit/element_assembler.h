@@ -20,6 +20,16 @@ protected:
     // and the two from `scratch` on.
     void store_elements(const Xbyak::RegExp& to, int index, DType dtype, bool masked, int scratch);
 
+    // To 8 bits: what lies between two registers is rounded, and words of a third are added, which
+    // leaves nothing outside the range of the type; NaN as the lower one. Overwrites the register.
+    struct Bounds {
+        int lowest;
+        int highest;
+        int zero_point;
+    };
+    void store_between(const Xbyak::RegExp& to, int index, DType dtype, bool masked,
+                       const Bounds& bounds);
+
     // Of values that bfloat16 holds: all bits as they are. Overwrites the register.
     void store_exactly(const Xbyak::RegExp& to, int index, bool masked);
 

@@ -291,9 +291,7 @@ std::vector<std::int16_t> joined_products(const RowSpec& spec) {
 }
 
 bool has_polynomial(const RowInstruction& it) {
-    if (it.op == RowOp::activation) {
-        return activation_registers(static_cast<Activation>(it.detail)) > 1;
-    }
+    if (it.op == RowOp::activation) return activation_registers(Activation{it.detail}) > 1;
     return it.op == RowOp::exponential || it.op == RowOp::logarithm;
 }
 

@@ -21,6 +21,7 @@ except ImportError as error:
     raise ImportError(f"{message} ({error})") from error
 
 from dlprim.arguments.floats import to_bfloat16, to_float32
+from dlprim.functions.attention import attention
 from dlprim.functions.conv.ordinary import conv1d, conv1d_backward, conv3d, conv3d_backward
 from dlprim.functions.conv.transposed import (
     conv_transpose1d,
@@ -153,6 +154,7 @@ __all__ = [
     "add_rms_norm_backward",
     "argmax",
     "argmin",
+    "attention",
     "binary_cross_entropy_with_logits",
     "binary_cross_entropy_with_logits_backward",
     "brgemm",

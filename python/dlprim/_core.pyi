@@ -88,6 +88,7 @@ class _Convolution:
         high_accuracy: bool,
         shape: Sequence[int],
         dtype: str,
+        dst_dtype: str,
         layout: str,
         activation: str,
         bias: bool,
@@ -157,6 +158,17 @@ class Network:
         h_n: int,
         c_n: int = -1,
     ) -> None: ...
+    def attention(
+        self,
+        label: str,
+        settings: tuple[float | None, float, bool, int, bool],
+        *,
+        q: int,
+        k: int,
+        v: int,
+        mask: int = -1,
+        dst: int,
+    ) -> None: ...
     def pool(self, pooling: Pooling, src: int, dst: int, label: str = "") -> None: ...
     def resample(self, resampling: Resampling, src: int, dst: int, label: str = "") -> None: ...
     def pack(self, of: _Formed, form: str, src: int, dst: int, label: str = "") -> None: ...
@@ -192,6 +204,7 @@ class Conv2d(_Convolution, _Product):
         residual: Any,
         relu_mask: npt.NDArray[np.uint8] | None,
         out: npt.NDArray[Any] | None,
+        quantized: tuple[Any, ...] | None,
     ) -> npt.NDArray[Any]: ...
     def pack_weights(
         self, w: npt.NDArray[Any], out: npt.NDArray[Any] | None, form: str
@@ -228,7 +241,7 @@ class Linear(_Product):
         src: Any,
         weights: Any,
         bias: Any,
-        scale: Any,
+        quantized: tuple[Any, ...] | None,
         before_activation: npt.NDArray[Any] | None,
         out: npt.NDArray[Any] | None,
     ) -> npt.NDArray[Any]: ...
@@ -278,6 +291,14 @@ def linear(
     x: Any, w: Any, bias: Any, activation: str | None, out: npt.NDArray[Any] | None, bits: bool
 ) -> Any: ...
 def linear_backward(dy: Any, x: Any, w: Any, y: Any, activation: str | None, bits: bool) -> Any: ...
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any,
+    out: npt.NDArray[Any] | None,
+    settings: tuple[float | None, float, bool, int, bool],
+) -> Any: ...
 def elementwise(operation: str, src: Any, other: Any, out: Any) -> npt.NDArray[Any]: ...
 def dropout(
     src: Any, out: Any, seed: int, offset: int, threshold: int, scale: float

@@ -167,7 +167,7 @@ std::vector<float> diff_weights_of(const Conv2d& conv, const void* src, const vo
     std::fill_n(packed.data(), packed.size(), std::byte{0xff});
     conv.backward_weights(src, diff_dst, to, packed.data());
     std::vector<std::byte> plain(at(shape.K * shape.group_C() * shape.R * shape.S * size_of(to)));
-    const std::vector<TensorForm> forms = conv_forms(shape, to, Format::blocked);
+    const std::vector<TensorForm> forms = conv_forms({shape, to, Format::blocked});
     const TensorForm& form =
         form_of(forms, to == DType::f32 ? "diff_weights" : "narrow_diff_weights");
     reorder(form.packed, packed.data(), form.plain, plain.data());
@@ -234,7 +234,7 @@ ConvResults computed(const Conv2d& conv, const ConvOperands& operands, const Con
     residual.write(operands.residual);
     const GuardedBytes weights(packed_weights_size(spec.shape, spec.dtype) * size_of(spec.dtype),
                                fence);
-    const std::vector<TensorForm> forms = conv_forms(spec.shape, spec.dtype, spec.layout);
+    const std::vector<TensorForm> forms = conv_forms({spec.shape, spec.dtype, spec.layout});
     const TensorForm& form = form_of(forms, "weights");
     reorder(form.plain, bytes_of(operands.weights, spec.dtype).data(), form.packed, weights.data());
     const GuardedBytes bias(spec.shape.K * 4, fence);

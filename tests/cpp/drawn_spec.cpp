@@ -23,12 +23,18 @@ void draw_types(Draw& draw, BrgemmSpec& spec) {
 }
 
 void draw_epilogue(Draw& draw, BrgemmSpec& spec) {
-    if (spec.c_type == DType::s32) return;
     Epilogue& epilogue = spec.epilogue;
+    epilogue.int_bias = is_int8(spec.a_type) && spec.beta == 0 && draw.once_in(2);
+    if (spec.c_type == DType::s32) return;
     epilogue.scale = static_cast<Scale>(draw.from(0, 2));
     epilogue.bias = draw.once_in(2);
     epilogue.residual = draw.once_in(3);
-    epilogue.activation = static_cast<Activation>(draw.from(0, std::ssize(kActivationNames) - 1));
+    epilogue.residual_scale = epilogue.residual && draw.once_in(2);
+    epilogue.range = size_of(spec.c_type) == 1 && draw.once_in(2);
+    // test_same_code.cpp has recorded what follows from these; test_activation.cpp has all.
+    epilogue.activation = draw.one_of(
+        std::array{Activation::none, Activation::relu, Activation::sigmoid, Activation::tanh,
+                   Activation::gelu, Activation::gelu_tanh, Activation::swish});
     epilogue.relu_mask = epilogue.activation == Activation::relu && draw.once_in(2);
     if (epilogue.relu_mask && draw.once_in(2)) spec.ldmask = (spec.n + 7) / 8 + draw.from(0, 3);
 }

@@ -74,17 +74,20 @@ TypedProblem::TypedProblem(const BrgemmSpec& spec, std::int64_t batch, Fence fen
       values_(values),
       a_(make_operand(spec_.a_type, span_a(spec_), spec_.trans_a ? spec_.m : 0, spec_.lda)),
       b_(make_operand(spec_.b_type, span_b(spec_), spec_.n, spec_.ldb)),
+      int_bias_(4 * spec_.n, fence),
       scale_(4 * (spec_.epilogue.scale == Scale::tensor ? 1 : spec_.n), fence),
       bias_(4 * spec_.n, fence),
       residual_(span_c(spec_), fence),
       zero_point_a_(static_cast<std::int32_t>(drawn(random_, -200, 200))),
       zero_point_b_(static_cast<std::int32_t>(drawn(random_, -200, 200))),
+      zero_point_c_(static_cast<std::int32_t>(drawn(random_, 0, 127))),
       a_ahead_(drawn_ahead(span_a(spec_))),
       b_ahead_(drawn_ahead(span_b(spec_))),
       gap_stride_(spec_.gaps == Gaps{} ? 0 : plane_bytes(spec_) + kLine * drawn(random_, 0, 2)),
       before_(static_cast<std::size_t>(c_bytes())),
       mask_before_(static_cast<std::size_t>((spec_.m - 1) * spec_.ldmask + (spec_.n + 7) / 8),
                    kUntouched) {
+    fill(DType::s32, int_bias_.data(), int_bias_.size());
     fill(DType::f32, bias_.data(), bias_.size());
     fill(spec_.c_type, residual_.data(), residual_.size());
     for (std::int64_t i = 0; i < scale_.size() / 4; ++i) {
@@ -183,23 +186,29 @@ const void* TypedProblem::base(const Operand& operand) const {
 }
 
 BrgemmArgs TypedProblem::args(std::byte* c, std::byte* mask) const {
-    return {.a = base(a_),
-            .b = base(b_),
-            .c = c,
-            .batch = batch_,
-            .stride_a = a_.stride,
-            .stride_b = b_.stride,
-            .offsets_a = a_.offsets.data(),
-            .offsets_b = b_.offsets.data(),
-            .scale = reinterpret_cast<const float*>(scale_.data()),
-            .bias = reinterpret_cast<const float*>(bias_.data()),
-            .residual = residual_.data(),
-            .relu_mask = reinterpret_cast<std::uint8_t*>(mask),
-            .zero_point_a = zero_point_a_,
-            .zero_point_b = zero_point_b_,
-            .a_ahead = a_ahead_,
-            .b_ahead = b_ahead_,
-            .gap_stride = gap_stride_};
+    return {
+        .a = base(a_),
+        .b = base(b_),
+        .c = c,
+        .batch = batch_,
+        .stride_a = a_.stride,
+        .stride_b = b_.stride,
+        .offsets_a = a_.offsets.data(),
+        .offsets_b = b_.offsets.data(),
+        .int_bias = reinterpret_cast<const std::int32_t*>(int_bias_.data()),
+        .scale = reinterpret_cast<const float*>(scale_.data()),
+        .bias = reinterpret_cast<const float*>(bias_.data()),
+        .residual = residual_.data(),
+        .residual_scale = 0.25F,
+        .relu_mask = reinterpret_cast<std::uint8_t*>(mask),
+        .lowest = spec_.c_type == DType::u8 ? -1.0F * static_cast<float>(zero_point_c_) : -90.5F,
+        .highest = static_cast<float>(127 - zero_point_c_),
+        .zero_point_a = zero_point_a_,
+        .zero_point_b = zero_point_b_,
+        .zero_point_c = zero_point_c_,
+        .a_ahead = a_ahead_,
+        .b_ahead = b_ahead_,
+        .gap_stride = gap_stride_};
 }
 
 bool TypedProblem::close(std::int64_t index, const std::byte* actual) const {

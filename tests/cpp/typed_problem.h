@@ -71,11 +71,13 @@ private:
     Values values_;
     Operand a_;
     Operand b_;
+    GuardedBytes int_bias_;
     GuardedBytes scale_;
     GuardedBytes bias_;
     GuardedBytes residual_;
     std::int32_t zero_point_a_ = 0;
     std::int32_t zero_point_b_ = 0;
+    std::int32_t zero_point_c_ = 0;
     std::int64_t a_ahead_ = 0;
     std::int64_t b_ahead_ = 0;
     std::int64_t gap_stride_ = 0;

@@ -82,8 +82,8 @@ def mobile_network() -> Graph:
     z = b.apply("divide", b.apply("multiply", z, gate), six)
     gate = convolution(b, b.reduce("mean", z, (2, 3), keepdims=True), 20, 1)
     gate = b.apply("divide", _clipped(b, b.apply("add", gate, three)), six)
-    z = convolution(b, b.apply("multiply", z, gate), 20, 1)
-    return b.graph([b.apply("add", z, y), b.apply("hardswish", linear(b, z, 7))])
+    y = b.apply("add", convolution(b, b.apply("multiply", z, gate), 20, 1), y)
+    return b.graph([b.apply("hardswish", linear(b, b.reduce("mean", y, (2, 3)), 7))])
 
 
 def _heads(b: Builder, x: Value) -> Value:

@@ -95,6 +95,11 @@ public:
         return step_.reads.back();
     }
 
+    int write(const char* name) {
+        step_.writes.push_back(number(name));
+        return step_.writes.back();
+    }
+
     int number(const char* name) const;
     // Of a value that is there.
     const NetworkTensor& tensor(const char* name) const;

@@ -27,9 +27,7 @@ ConvAlgorithm parse_algorithm(const std::string& name) {
     return name == "auto" ? ConvAlgorithm::automatic : ConvAlgorithm::direct;
 }
 
-std::vector<TensorForm> forms_of(const ConvSpec& spec) {
-    return conv_forms(spec.shape, spec.dtype, spec.layout);
-}
+std::vector<TensorForm> forms_of(const ConvSpec& spec) { return conv_forms(spec.problem()); }
 
 class PyConv2d : public Primitive<Conv2d, &Conv2d::backward_relu> {
 public:
@@ -39,7 +37,7 @@ public:
     }
 
     py::object forward(py::handle src, py::handle weights, py::handle bias, py::handle residual,
-                       py::handle relu_mask, py::handle out) const {
+                       py::handle relu_mask, py::handle out, py::handle quantized) const {
         Call call;
         const WeightsForm& form = weights_form_of(weights);
         const Memory filter = weights_in(call, weights, form);
@@ -47,7 +45,8 @@ public:
                             .weights = filter,
                             .bias = bias_in(call, bias),
                             .residual = call.optional("residual", residual, dst_),
-                            .transformed = form.part_in(filter, form.forward)};
+                            .transformed = form.part_in(filter, form.forward),
+                            .quantization = quantization_in(call, quantized)};
         if (!relu_mask.is_none() && core_.spec().activation != Activation::relu) {
             throw py::value_error(
                 "relu_mask was given, but the activation of the convolution is '" +
@@ -62,6 +61,7 @@ public:
 
     py::object backward_data(py::handle diff_dst, py::handle weights, py::handle out) const {
         Call call;
+        require_backward();
         const Memory gradient = call.operand("diff_dst", diff_dst, dst_);
         const WeightsForm& form = weights_form_of(weights);
         const Memory filter = weights_in(call, weights, form);
@@ -89,7 +89,8 @@ public:
     }
 
     // forward() as a step of a network. The residual may be dst.
-    void add_to(PyNetwork& network, const std::string& label, const py::kwargs& values) const {
+    void add_to(PyNetwork& network, const std::string& label, const ZeroPoints& zero_points,
+                const py::kwargs& values) const {
         StepValues step(network, "conv2d", label, values);
         const WeightsForm& form = weights_form_of_shape(step.tensor("weights").shape);
         const int src = step.operand("src", src_), weights = step.operand("weights", form.form);
@@ -97,6 +98,7 @@ public:
             step.refuse(unnamed_weights(form));
         }
         const int bias = bias_in(step), residual = step.optional("residual", dst_);
+        const StepQuantization quantized = quantization_in(step, zero_points);
         const int dst = step.result("dst", dst_, {residual});
         step.add([=, this, transformed = form.forward](const Addresses& at) {
             const Address behind{transformed == 0 ? nullptr : at[weights].data + transformed};
@@ -105,6 +107,7 @@ public:
                            .bias = at[bias],
                            .residual = at[residual],
                            .transformed = behind,
+                           .quantization = quantized.at(at),
                            .dst = at[dst]});
         });
     }
@@ -188,13 +191,14 @@ private:
 
 std::vector<PassKind> scheduled_passes(const Conv2d& conv) {
     if (conv.spec().shape.is_depthwise()) return {};
-    return {kPassKinds.begin(), kPassKinds.end()};
+    return conv.passes();
 }
 
 // The algorithm of each pass: "direct", or "winograd" and the size of its tiles.
 template <class Bound>
 py::dict algorithms(const Bound& conv) {
-    return by_pass(kPassKinds, [&](PassKind pass) { return conv.core().algorithm(pass); });
+    const Conv2d& core = conv.core();
+    return by_pass(core.passes(), [&](PassKind pass) { return core.algorithm(pass); });
 }
 
 // On plain arrays, which the caller made or checked.
@@ -278,13 +282,16 @@ private:
 template <class Bound>
 std::unique_ptr<Bound> make(const std::string& algorithm, bool high_accuracy,
                             const std::array<std::int64_t, 16>& shape, const std::string& dtype,
-                            const std::string& layout, const std::string& activation, bool bias) {
+                            const std::string& dst_dtype, const std::string& layout,
+                            const std::string& activation, bool bias) {
     return std::make_unique<Bound>(
         ConvSpec{.shape = conv_shape(shape),
                  .dtype = parse_dtype(dtype),
+                 .dst_dtype = parse_dtype(dst_dtype),
                  .layout = layout == "NHWC" ? Format::nhwc : Format::blocked,
                  .activation = parse_activation(activation),
                  .bias = bias,
+                 .int_bias = is_int8(parse_dtype(dtype)),
                  .algorithm = parse_algorithm(algorithm),
                  .high_accuracy = high_accuracy});
 }
@@ -303,8 +310,10 @@ void register_conv2d(py::module_& module) {
         .def_property_readonly("algorithms", &algorithms<PyConv2d>)
         .def_property_readonly("scratch_bytes",
                                [](const PyConv2d& conv) {
-                                   py::dict bytes = scratch_by_pass(conv, kPassKinds);
-                                   bytes["backward_relu"] = conv.core().relu_scratch_bytes();
+                                   const Conv2d& core = conv.core();
+                                   py::dict bytes = scratch_by_pass(conv, core.passes());
+                                   if (is_int8(core.spec().dtype)) return bytes;
+                                   bytes["backward_relu"] = core.relu_scratch_bytes();
                                    return bytes;
                                })
         .def_property_readonly(
@@ -314,8 +323,10 @@ void register_conv2d(py::module_& module) {
     network_type(module).def(
         "conv2d",
         [](PyNetwork& network, const PyConv2d& conv, const std::string& label,
-           const py::kwargs& values) { conv.add_to(network, label, values); },
-        py::keep_alive<1, 2>(), py::arg("conv"), py::arg("label") = "");
+           const ZeroPoints& zero_points,
+           const py::kwargs& values) { conv.add_to(network, label, zero_points, values); },
+        py::keep_alive<1, 2>(), py::arg("conv"), py::arg("label") = "",
+        py::arg("zero_points") = ZeroPoints{});
     py::class_<PyPlainConv2d> plain(module, "PlainConv2d");
     plain.def(py::init(&make<PyPlainConv2d>))
         .def("forward", &PyPlainConv2d::forward)

@@ -29,14 +29,13 @@ class PyLinear : public Primitive<Linear, &Linear::backward_activation> {
 public:
     explicit PyLinear(const LinearSpec& spec) : Primitive(spec, &forms_of, "layer", "saved") {}
 
-    py::object forward(py::handle src, py::handle weights, py::handle bias, py::handle scale,
+    py::object forward(py::handle src, py::handle weights, py::handle bias, py::handle quantized,
                        py::handle before_activation, py::handle out) const {
         Call call;
         LinearForward tensors{.src = call.operand("src", src, src_),
                               .weights = call.operand("weights", weights, weights_form_of(weights)),
                               .bias = bias_in(call, bias),
-                              .scale = call.optional("scale", scale, bias_)};
-        require_scale(!scale.is_none());
+                              .quantization = quantization_in(call, quantized)};
         const Written dst = call.result("out", out, dst_, src);
         tensors.dst = dst.data;
         tensors.before_activation =
@@ -46,19 +45,20 @@ public:
     }
 
     // forward() as a step of a network.
-    void add_to(PyNetwork& network, const std::string& label, const py::kwargs& values) const {
+    void add_to(PyNetwork& network, const std::string& label, const ZeroPoints& zero_points,
+                const py::kwargs& values) const {
         StepValues step(network, "linear", label, values);
         const bool forward_alone = step.tensor("weights").shape == forward_weights_.shape();
         const int src = step.operand("src", src_);
         const int weights = step.operand("weights", forward_alone ? forward_weights_ : weights_);
-        const int bias = bias_in(step), scale = step.optional("scale", bias_);
-        require_scale(scale >= 0);
+        const int bias = bias_in(step);
+        const StepQuantization quantized = quantization_in(step, zero_points);
         const int dst = step.result("dst", dst_);
         step.add([=, this](const Addresses& at) {
             core_.forward({.src = at[src],
                            .weights = at[weights],
                            .bias = at[bias],
-                           .scale = at[scale],
+                           .quantization = quantized.at(at),
                            .dst = at[dst]});
         });
     }
@@ -88,14 +88,6 @@ public:
     }
 
 private:
-    void require_scale(bool is_given) const {
-        const DType dtype = core_.spec().dtype;
-        if (is_int8(dtype) == is_given) return;
-        throw py::value_error(is_given ? "scale was given, but the layer is of dtype " +
-                                             std::string(name_of(dtype)) + ", expected 8 bits"
-                                       : "scale is missing: 8-bit products are multiplied by it");
-    }
-
     const Form& weights_form_of(py::handle array) const {
         return has_shape(array, forward_weights_.shape()) ? forward_weights_ : weights_;
     }
@@ -113,7 +105,8 @@ std::unique_ptr<PyLinear> make_linear(const std::array<std::int64_t, 3>& shape,
                    .dst_dtype = parse_dtype(dst_dtype),
                    .layout = layout == "plain" ? Format::nhwc : Format::blocked,
                    .activation = parse_activation(activation),
-                   .bias = bias});
+                   .bias = bias,
+                   .int_bias = is_int8(parse_dtype(dtype))});
 }
 
 }  // namespace
@@ -136,8 +129,10 @@ void register_linear(py::module_& module) {
     network_type(module).def(
         "linear",
         [](PyNetwork& network, const PyLinear& linear, const std::string& label,
-           const py::kwargs& values) { linear.add_to(network, label, values); },
-        py::keep_alive<1, 2>(), py::arg("linear"), py::arg("label") = "");
+           const ZeroPoints& zero_points,
+           const py::kwargs& values) { linear.add_to(network, label, zero_points, values); },
+        py::keep_alive<1, 2>(), py::arg("linear"), py::arg("label") = "",
+        py::arg("zero_points") = ZeroPoints{});
 }
 
 }  // namespace dlprim::bindings

@@ -3,14 +3,37 @@
 // back.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <tuple>
+#include <vector>
+
+#include <pybind11/stl.h>
 
 #include "bindings/arrays/call.h"
 #include "bindings/graph/network.h"
 #include "primitives/layers/activation_backward.h"
 #include "primitives/nest/loop_nest.h"
+#include "primitives/tensor/quantization.h"
 
 namespace dlprim::bindings {
+
+// Of a step of 8 bits: zero points of src and dst, and the scale of a residual.
+using ZeroPoints = std::tuple<std::int32_t, std::int32_t, float>;
+
+// Its numbers, and the values that hold the others.
+struct StepQuantization {
+    int int_bias = -1;
+    int scale = -1;
+    Quantization fixed = {};
+
+    Quantization at(const Addresses& addresses) const {
+        Quantization made = fixed;
+        if (int_bias >= 0) made.int_bias = addresses[int_bias];
+        if (scale >= 0) made.scale = addresses[scale];
+        return made;
+    }
+};
 
 // A primitive with src, dst, weights, a bias and an activation, whose gradient `kThroughActivation`
 // computes. Passes write to `out`, or to a new array where it is None, and return it.
@@ -63,7 +86,11 @@ protected:
     template <class Spec>
     Primitive(const Spec& spec, std::vector<TensorForm> (*table)(const Spec&), const char* kind,
               const char* saved_name)
-        : core_(spec), forms_(table(spec)), kind_(kind), saved_name_(saved_name) {}
+        : core_(spec), forms_(table(spec)), kind_(kind), saved_name_(saved_name) {
+        if (is_int8(core_.spec().dtype)) {
+            zeros_.resize(static_cast<std::size_t>(core_.spec().shape.K));
+        }
+    }
 
     Memory bias_in(Call& call, py::handle bias) const {
         require_bias(!bias.is_none());
@@ -80,6 +107,42 @@ protected:
         throw py::value_error(is_given
                                   ? "bias was given, but the " + it + " was made without bias=True"
                                   : "bias is missing: the " + it + " was made with bias=True");
+    }
+
+    // Of an 8-bit primitive: its int_bias, or None for zeros, scale, zero points of src and dst,
+    // and scale of a residual. None for any other.
+    Quantization quantization_in(Call& call, py::handle given) const {
+        if (given.is_none()) return {};
+        const auto [int_bias, scale, src_zero, dst_zero, residual_scale] =
+            given.cast<std::tuple<py::object, py::object, std::int32_t, std::int32_t, float>>();
+        if (scale.is_none() != (dst_.dtype() == DType::s32)) {
+            throw py::value_error(scale.is_none()
+                                      ? "scale is missing: 8-bit products are multiplied by it"
+                                      : "scale was given, but dst is of int32, the exact sums");
+        }
+        Quantization made{.int_bias = call.optional("int_bias", int_bias, forms_["int_bias"]),
+                          .scale = call.optional("scale", scale, forms_["scale"]),
+                          .src_zero_point = src_zero,
+                          .residual_scale = residual_scale,
+                          .range = {.zero_point = dst_zero}};
+        if (made.int_bias == nullptr) made.int_bias = zeros_.data();
+        return made;
+    }
+
+    StepQuantization quantization_in(StepValues& step, const ZeroPoints& zero_points) const {
+        const auto& [src_zero, dst_zero, residual_scale] = zero_points;
+        StepQuantization made{
+            .fixed = {.src_zero_point = src_zero,
+                      .residual_scale = residual_scale,
+                      .range = {.zero_point = dst_zero}}};
+        if (!is_int8(core_.spec().dtype)) return made;
+        made.int_bias = step.optional("int_bias", forms_["int_bias"]);
+        made.scale = step.optional("scale", forms_["scale"]);
+        if ((made.scale < 0) != (dst_.dtype() == DType::s32)) {
+            step.refuse("scale is given for results that are scaled, and for no int32 ones");
+        }
+        made.fixed.int_bias = zeros_.data();
+        return made;
     }
 
     // 8-bit primitives have the forward pass alone.
@@ -100,6 +163,7 @@ protected:
     const Form& dst_ = forms_["dst"];
     const Form& weights_ = forms_["weights"];
     const Form& bias_ = forms_["bias"];
+    std::vector<std::int32_t> zeros_ = {};  // K of an 8-bit primitive
 };
 
 // What `value` gives for every pass, by the name of the pass.

@@ -376,6 +376,7 @@ void BrgemmEmitter::finish_rows(const Tile& rows) {
         });
     }
     subtract_zero_points();
+    if (spec_.epilogue.int_bias) add_int_bias();
     apply_epilogue();
     store_tile();
     if (spec_.gaps != Gaps{}) zero_gaps();

@@ -15,8 +15,9 @@ constexpr std::int64_t kMostApart = std::int64_t{1} << 24;
 void require_kernel_limits(const ConvSpec& spec) {
     const ConvShape& shape = spec.shape;
     const bool nhwc = spec.layout == Format::nhwc;
-    const std::int64_t src_pixel = nhwc ? shape.C : src_blocks(shape).block;
-    const std::int64_t dst_pixel = nhwc ? shape.K : dst_blocks(shape).block;
+    const std::int64_t src_pixel = nhwc ? shape.C : src_blocks(shape, spec.dtype).block;
+    const std::int64_t dst_pixel =
+        nhwc ? shape.K : dst_blocks(shape, spec.problem().result()).block;
     const std::int64_t apart = shape.Q() > 1 ? shape.stride_w * src_pixel : src_pixel;
     if (std::max(apart, dst_pixel) <= kMostApart && shape.H <= kMostApart &&
         shape.P() <= kMostApart) {
@@ -32,12 +33,26 @@ void require_kernel_limits(const ConvSpec& spec) {
 
 ConvSpec within_limits(ConvSpec spec) {
     spec.shape = validated(spec.shape);
+    if (spec.shape.is_depthwise() && spec.problem().result() == DType::s32) {
+        throw std::invalid_argument(
+            "dst of a depthwise convolution is of int32, expected float32, bfloat16, uint8 or "
+            "int8");
+    }
     require_kernel_limits(spec);
     return spec;
 }
 
+std::unique_ptr<ConvPass> depthwise_forward_pass(const ConvSpec& spec) {
+    return depthwise_images_pass(spec, PassKind::forward);
+}
+
 std::unique_ptr<ConvPass> make_pass(const ConvSpec& spec, PassKind pass,
                                     const WinogradChoice& choice) {
+    if (is_int8(spec.dtype)) {
+        if (pass != PassKind::forward) return nullptr;
+        return rimmed_forward_pass(
+            spec, spec.shape.is_depthwise() ? depthwise_forward_pass : quantized_forward_pass);
+    }
     if (spec.shape.is_depthwise()) {
         if (pass == PassKind::backward_weights) return depthwise_weights_pass(spec);
         return depthwise_images_pass(spec, pass);
@@ -59,6 +74,11 @@ Conv2d::Conv2d(const ConvSpec& spec) : spec_(within_limits(spec)) {
     }
 }
 
+std::vector<PassKind> Conv2d::passes() const {
+    if (is_int8(spec_.dtype)) return {PassKind::forward};
+    return {kPassKinds.begin(), kPassKinds.end()};
+}
+
 void Conv2d::forward(const ConvForward& it) const {
     passes_[index(PassKind::forward)]->run({.src = it.src,
                                             .weights = it.weights,
@@ -66,6 +86,7 @@ void Conv2d::forward(const ConvForward& it) const {
                                             .residual = it.residual,
                                             .relu_mask = it.relu_mask,
                                             .transformed = it.transformed,
+                                            .quantization = it.quantization,
                                             .result = it.dst});
 }
 
@@ -100,6 +121,11 @@ std::int64_t Conv2d::relu_scratch_bytes() const {
 }
 
 ScheduledNest& Conv2d::nest(PassKind pass) const {
+    const std::vector<PassKind> has = passes();
+    if (std::find(has.begin(), has.end(), pass) == has.end()) {
+        throw std::invalid_argument("an 8-bit convolution has no pass " +
+                                    std::string(name_of(pass)) + ", expected 'forward'");
+    }
     ScheduledNest* const nest = passes_[index(pass)]->nest();
     if (nest == nullptr) {
         throw std::invalid_argument(
@@ -110,15 +136,15 @@ ScheduledNest& Conv2d::nest(PassKind pass) const {
 }
 
 std::string Conv2d::describe() const {
-    const ChannelBlocks in = src_blocks(spec_.shape);
-    const ChannelBlocks out = dst_blocks(spec_.shape);
+    const ChannelBlocks in = src_blocks(spec_.shape, spec_.dtype);
+    const ChannelBlocks out = dst_blocks(spec_.shape, spec_.problem().result());
     std::string text = "blocks: C " + std::to_string(in.count()) + " x " +
                        std::to_string(in.block) + ", K " + std::to_string(out.count()) + " x " +
                        std::to_string(out.block) + "\n";
     if (spec_.shape.is_depthwise()) {
         return text + "depthwise: vectors along the channels, no kernel\n";
     }
-    for (const PassKind pass : kPassKinds) {
+    for (const PassKind pass : passes()) {
         text += described(std::string(name_of(pass)), nest(pass), {choices_[index(pass)].reason});
     }
     return text;

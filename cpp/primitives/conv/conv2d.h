@@ -31,6 +31,7 @@ struct ConvForward {
     const void* residual = nullptr;
     std::uint8_t* relu_mask = nullptr;
     const float* transformed = nullptr;
+    Quantization quantization = {};
     void* dst = nullptr;
 };
 
@@ -40,6 +41,8 @@ public:
     explicit Conv2d(const ConvSpec& spec);
 
     const ConvSpec& spec() const { return spec_; }
+    // 8-bit convolutions have the forward pass alone.
+    std::vector<PassKind> passes() const;
 
     // Operands must not overlap results, but the residual may be dst.
     void forward(const ConvForward& tensors) const;
@@ -58,7 +61,8 @@ public:
     // Floats of the transformed weights of Winograd's forward or backward-data pass, 0 where the
     // pass does not run so; and packed weights to those.
     std::int64_t transformed_floats(PassKind pass) const {
-        return passes_[index(pass)]->transformed_floats();
+        const auto& it = passes_[index(pass)];
+        return it == nullptr ? 0 : it->transformed_floats();
     }
     void transform_weights(PassKind pass, const void* weights, float* transformed) const {
         passes_[index(pass)]->transform_weights(weights, transformed);

@@ -20,12 +20,25 @@ Cover cover_of(const ChannelBlocks& in) {
     return in.channels >= kChannelsToOverlap ? Cover::overlapping : Cover::disjoint;
 }
 
+// Of 8-bit images nothing is left out.
+Cover cover_of(const ConvProblem& problem, const ChannelBlocks& in) {
+    return is_int8(problem.dtype) ? Cover::disjoint : cover_of(in);
+}
+
+// 8-bit blocks as they are stored: what follows the last channel meets weights of zero.
+ConvShape with_whole_blocks(const ConvProblem& problem, ConvShape shape) {
+    if (!is_int8(problem.dtype) || problem.layout == Format::nhwc) return shape;
+    const ChannelBlocks in = src_blocks(shape, problem.dtype);
+    shape.C = in.count() * in.block;
+    return shape;
+}
+
 // Neighbouring taps are one long row where a pixel has no other channels and weights no padding in
 // between.
 bool joins_taps(const ConvProblem& problem, const ChannelBlocks& in) {
     if (needs_joined_weights(problem)) return true;
-    return in.count() == 1 && cover_of(in) == Cover::disjoint &&
-           in.block % elements_per_word(problem.dtype) == 0;
+    return in.count() == 1 && cover_of(problem, in) == Cover::disjoint &&
+           in.channels % elements_per_word(problem.dtype) == 0;
 }
 
 Contraction data_contraction(const ConvProblem& problem, const ConvShape& shape,
@@ -41,7 +54,8 @@ Contraction data_contraction(const ConvProblem& problem, const ConvShape& shape,
 }  // namespace
 
 ConvImages::ConvImages(const ConvProblem& problem, const ConvShape& shape) {
-    const std::vector<TensorForm> forms = conv_forms(shape, problem.dtype, problem.layout);
+    const std::vector<TensorForm> forms =
+        conv_forms({shape, problem.dtype, problem.layout, problem.dst_dtype});
     src = form_of(forms, "src").packed;
     dst = form_of(forms, "dst").packed;
 }
@@ -63,24 +77,26 @@ ConvShape with_long_rows(const ConvShape& shape, std::int64_t most_pixels) {
     return longer;
 }
 
-Contraction forward_contraction(const ConvProblem& problem, const Epilogue& epilogue) {
-    const ConvShape shape = with_long_rows(problem.shape, kAnyLength);
+Contraction forward_contraction(ConvProblem problem, const Epilogue& epilogue) {
+    problem.shape = with_whole_blocks(problem, with_long_rows(problem.shape, kAnyLength));
+    const ConvShape& shape = problem.shape;
     const ConvImages images(problem, shape);
-    const ChannelBlocks in = src_blocks(shape);
+    const ChannelBlocks in = depth_blocks(problem);
     Contraction made = contraction_from(
         parse_product("dst(n,g,k,p,q) +=! src?(n,g,c,u*p+d*r-t,v*q+e*s-l) * weights(g,k,c,r,s)",
                       geometry(shape)),
         {.c = images.dst,
          .a = images.src,
          .b = needs_joined_weights(problem) ? joined_weights_layout(problem)
-                                            : weights_layout(shape, problem.dtype)},
+                                            : weights_layout(problem)},
         {.loops = "gnkcpq",
          .rows = "q",
          .columns = "k",
          .depth = joins_taps(problem, in) ? "sc" : "c",
-         .cover = cover_of(in),
+         .cover = cover_of(problem, in),
          .bias = "gk"});
     made.epilogue = epilogue;
+    fetch_far_weights(made);
     return made;
 }
 

@@ -29,8 +29,8 @@ Constants geometry(const ConvShape& shape);
 
 // Loops: g groups, n images, k and c blocks of channels, p rows, q pixels (one step spans the row
 // where rows cannot be cut). A: src, B: packed weights (joined ones where needs_joined_weights()),
-// C: dst.
-Contraction forward_contraction(const ConvProblem& problem, const Epilogue& epilogue);
+// C: dst. 8-bit problems have no padding.
+Contraction forward_contraction(ConvProblem problem, const Epilogue& epilogue);
 // Loops as forward. A: diff_dst, B: transposed weights, C: diff_src.
 Contraction backward_data_contraction(const ConvProblem& problem);
 

@@ -8,14 +8,23 @@
 
 namespace dlprim {
 
-ChannelBlocks src_blocks(const ConvShape& shape) {
-    if (shape.is_depthwise()) return channel_blocks(1, shape.C);
-    return channel_blocks(shape.groups, shape.group_C());
+ChannelBlocks src_blocks(const ConvShape& shape, DType dtype) {
+    if (shape.is_depthwise()) return typed_channel_blocks(1, shape.C, dtype);
+    return typed_channel_blocks(shape.groups, shape.group_C(), dtype);
 }
 
-ChannelBlocks dst_blocks(const ConvShape& shape) {
-    if (shape.is_depthwise()) return channel_blocks(1, shape.K);
-    return channel_blocks(shape.groups, shape.group_K());
+ChannelBlocks dst_blocks(const ConvShape& shape, DType dtype) {
+    if (shape.is_depthwise()) return typed_channel_blocks(1, shape.K, dtype);
+    return typed_channel_blocks(shape.groups, shape.group_K(), dtype);
+}
+
+ChannelBlocks depth_blocks(const ConvProblem& problem) {
+    ChannelBlocks made = src_blocks(problem.shape, problem.dtype);
+    const bool whole = problem.layout == Format::nhwc && is_int8(problem.dtype);
+    if (whole && !problem.shape.is_depthwise()) {
+        made.block = depth_blocks(made.channels, problem.dtype).block;
+    }
+    return made;
 }
 
 TensorForm activation_form(const std::string& name, const std::array<Indices, 5>& it,
@@ -64,14 +73,17 @@ std::vector<Indices> weights_extents(const ConvShape& shape) {
         {'g', K.groups}, {'k', K.channels}, {'c', shape.group_C()}, {'r', shape.R}, {'s', shape.S}};
 }
 
+DType weights_type(DType dtype) { return is_int8(dtype) ? DType::s8 : dtype; }
+
 // [group][blocks of columns][blocks of rows][R][S][rows of a block][columns of a block], `word`
 // neighbouring rows side by side.
-Layout block_matrices(const ConvShape& shape, DType dtype, bool transposed, std::int64_t word) {
-    const ChannelBlocks C = src_blocks(shape), K = dst_blocks(shape);
+Layout block_matrices(const ConvProblem& problem, bool transposed, std::int64_t word) {
+    const ConvShape& shape = problem.shape;
+    const ChannelBlocks C = depth_blocks(problem), K = dst_blocks(shape, problem.result());
     const char row = transposed ? 'k' : 'c', column = transposed ? 'c' : 'k';
     const ChannelBlocks& rows = transposed ? K : C;
     const ChannelBlocks& columns = transposed ? C : K;
-    return stored_layout(dtype, weights_extents(shape),
+    return stored_layout(weights_type(problem.dtype), weights_extents(shape),
                          {{'g', K.groups},
                           {column, columns.per_group()},
                           {row, rows.per_group()},
@@ -83,18 +95,18 @@ Layout block_matrices(const ConvShape& shape, DType dtype, bool transposed, std:
 }
 
 // Of weights as packed, in pairs where they are of bfloat16, or of their gradients.
-TensorForm weights_form(const ConvShape& shape, const std::string& name, DType dtype,
-                        std::int64_t word) {
-    const ChannelBlocks C = src_blocks(shape), K = dst_blocks(shape);
+TensorForm weights_form(const ConvProblem& problem, const std::string& name, std::int64_t word) {
+    const ConvShape& shape = problem.shape;
+    const ChannelBlocks C = depth_blocks(problem), K = dst_blocks(shape, problem.result());
     TensorForm made{.name = name,
-                    .plain = plain_layout(dtype, weights_extents(shape)),
+                    .plain = plain_layout(weights_type(problem.dtype), weights_extents(shape)),
                     .plain_shape = {shape.K, shape.group_C(), shape.R, shape.S}};
     if (shape.is_depthwise()) {
-        made.packed = weights_layout(shape, dtype);
-        made.packed_shape = {K.count(), shape.R, shape.S, K.block};
+        made.packed = weights_layout(problem);
+        made.packed_shape = {C.count(), shape.R, shape.S, C.block};
         return made;
     }
-    made.packed = block_matrices(shape, dtype, false, word);
+    made.packed = block_matrices(problem, false, word);
     made.packed_shape = {K.count(), C.per_group(), shape.R, shape.S, (C.block + word - 1) / word,
                          K.block};
     if (word > 1) made.packed_shape.push_back(word);
@@ -103,38 +115,46 @@ TensorForm weights_form(const ConvShape& shape, const std::string& name, DType d
 
 }  // namespace
 
-Layout weights_layout(const ConvShape& shape, DType dtype) {
+Layout weights_layout(const ConvProblem& problem) {
+    const ConvShape& shape = problem.shape;
     if (!shape.is_depthwise()) {
-        return block_matrices(shape, dtype, false, elements_per_word(dtype));
+        return block_matrices(problem, false, elements_per_word(problem.dtype));
     }
-    const ChannelBlocks K = dst_blocks(shape);
-    return stored_layout(dtype, weights_extents(shape),
+    const ChannelBlocks K = src_blocks(shape, problem.dtype);
+    return stored_layout(weights_type(problem.dtype), weights_extents(shape),
                          {{'k', K.count()}, {'r', shape.R}, {'s', shape.S}, {'k', K.block}});
 }
 
 Layout transposed_weights_layout(const ConvShape& shape, DType dtype) {
-    return block_matrices(shape, dtype, true, elements_per_word(dtype));
+    return block_matrices({shape, dtype}, true, elements_per_word(dtype));
 }
 
-std::vector<TensorForm> conv_forms(const ConvShape& shape, DType dtype, Format format) {
-    const ChannelBlocks C = src_blocks(shape), K = dst_blocks(shape);
+std::vector<TensorForm> conv_forms(const ConvProblem& problem) {
+    const ConvShape& shape = problem.shape;
+    const DType dtype = problem.dtype, result = problem.result();
+    const ChannelBlocks C = src_blocks(shape, dtype), K = dst_blocks(shape, result);
     const std::array<Indices, 5> src{
         {{'n', shape.N}, {'g', C.groups}, {'c', C.channels}, {'h', shape.H}, {'w', shape.W}}};
     const std::array<Indices, 5> dst{
         {{'n', shape.N}, {'g', K.groups}, {'k', K.channels}, {'p', shape.P()}, {'q', shape.Q()}}};
     std::vector<TensorForm> forms;
     for (const char* const name : {"src", "diff_src"}) {
-        forms.push_back(activation_form(name, src, C, dtype, format));
+        forms.push_back(activation_form(name, src, C, dtype, problem.layout));
     }
     for (const char* const name : {"dst", "diff_dst", "residual"}) {
-        forms.push_back(activation_form(name, dst, K, dtype, format));
+        forms.push_back(activation_form(name, dst, K, result, problem.layout));
     }
-    forms.push_back(weights_form(shape, "weights", dtype, elements_per_word(dtype)));
-    forms.push_back(weights_form(shape, "diff_weights", DType::f32, 1));
-    if (dtype == DType::bf16) {
-        forms.push_back(weights_form(shape, "narrow_diff_weights", dtype, 1));
-    }
+    forms.push_back(weights_form(problem, "weights", elements_per_word(dtype)));
     forms.push_back(plain_form("bias", DType::f32, {{'k', shape.K}}));
+    if (is_int8(dtype)) {
+        forms.push_back(plain_form("scale", DType::f32, {{'k', shape.K}}));
+        forms.push_back(plain_form("int_bias", DType::s32, {{'k', shape.K}}));
+    } else {
+        forms.push_back(weights_form({shape}, "diff_weights", 1));
+    }
+    if (dtype == DType::bf16) {
+        forms.push_back(weights_form({shape, dtype}, "narrow_diff_weights", 1));
+    }
     TensorForm mask{.name = "relu_mask",
                     .packed = {.dtype = DType::u8},
                     .packed_shape = form_of(forms, "dst").packed_shape};
@@ -144,7 +164,7 @@ std::vector<TensorForm> conv_forms(const ConvShape& shape, DType dtype, Format f
 }
 
 std::int64_t packed_weights_size(const ConvShape& shape, DType dtype) {
-    return weights_layout(shape, dtype).elements();
+    return weights_layout({shape, dtype}).elements();
 }
 
 void clear_diff_weights_padding(const ConvShape& shape, DType dtype, void* packed) {

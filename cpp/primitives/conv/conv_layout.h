@@ -1,11 +1,13 @@
 // Where the elements of a convolution's tensors are. Activations are either blocked,
 // [N][blocks][H][W][block], so that a kernel's rows are dense and short of any power of two that
 // caches and TLBs dislike, or channels-last, [N][H][W][channels], used in place. Weights are
-// [Kb][Cb][R][S][bc][bk] for both, with neighbours along bc side by side (VNNI) in bfloat16, and
-// [blocks][R][S][block] for a depthwise convolution. Blocks never cross from one group of
-// channels into the next. The last block of a group may be ragged: its storage is whole, what is
-// behind the last channel is never read and, in activations, never written; packing fills it with
-// zeros.
+// [Kb][Cb][R][S][bc][bk] for both, with neighbours along bc side by side (VNNI) in bfloat16 and in
+// 8 bits, and [blocks][R][S][block] for a depthwise convolution. 8-bit blocks are whole words, of
+// which the last channels may be anything where weights are zero; those of the weights of
+// channels-last images are all channels of a group, behind which the next ones follow. Blocks never
+// cross from one group of channels into the next. The last block of a group may be ragged: its
+// storage is whole, what is behind the last channel is never read and, in activations, never
+// written; packing fills it with zeros.
 #pragma once
 
 #include <array>
@@ -21,15 +23,21 @@
 namespace dlprim {
 
 struct ConvProblem {
-    ConvShape shape = {};  // validated, not depthwise
+    ConvShape shape = {};  // validated
     DType dtype = DType::f32;
     Format layout = Format::blocked;
+    DType dst_dtype = DType::f32;  // where operands are of 8 bits; else dst is of their type
+
+    DType result() const { return is_int8(dtype) ? dst_dtype : dtype; }
 };
 
-// Blocks of C and of K of a validated shape. The channels of a depthwise convolution count as one
-// group.
-ChannelBlocks src_blocks(const ConvShape& shape);
-ChannelBlocks dst_blocks(const ConvShape& shape);
+// Blocks of C and of K of a validated shape, in a tensor of that type. The channels of a depthwise
+// convolution count as one group.
+ChannelBlocks src_blocks(const ConvShape& shape, DType dtype = DType::f32);
+ChannelBlocks dst_blocks(const ConvShape& shape, DType dtype = DType::f32);
+
+// Of C in the weights, which a sum takes one after the other.
+ChannelBlocks depth_blocks(const ConvProblem& problem);
 
 // A tensor of (images, channels, rows, columns) whose channels are in groups: the indices are those
 // of images, groups, channels of a group, rows and columns.
@@ -50,16 +58,17 @@ ActivationStrides activation_strides(Format layout, const ChannelBlocks& blocks,
 
 // The operands of the passes: src, dst, diff_src, diff_dst, residual, weights, diff_weights in
 // float32, narrow_diff_weights in bfloat16 where the passes are, bias and relu_mask (which has no
-// plain form). Letters: g groups, n images, c and k channels of a group, h, w, p, q pixels, r, s
-// taps; the channels of a depthwise convolution are one group and its weights have no c. float32
-// weights become packed ones of any type. Weights that Winograd transformed are another's
+// plain form). Of 8-bit ones, whose weights are signed, no diff_weights, but scale and int_bias, K
+// values as the bias. Letters: g groups, n images, c and k channels of a group, h, w, p, q pixels,
+// r, s taps; the channels of a depthwise convolution are one group and its weights have no c.
+// float32 weights become packed ones of any type. Weights that Winograd transformed are another's
 // (winograd_choice.h).
-std::vector<TensorForm> conv_forms(const ConvShape& shape, DType dtype, Format format);
+std::vector<TensorForm> conv_forms(const ConvProblem& problem);
 
 // The packed weights, and those with the roles of C and K exchanged, as the backward-data pass
 // multiplies them: [Cb][Kb][R][S][bk][bc], in VNNI form for bfloat16 (block order: groups stay
 // outermost). The latter not for depthwise shapes.
-Layout weights_layout(const ConvShape& shape, DType dtype);
+Layout weights_layout(const ConvProblem& problem);
 Layout transposed_weights_layout(const ConvShape& shape, DType dtype);
 
 // Elements of the former, padding included. Those of f32 are those of diff_weights in any dtype.

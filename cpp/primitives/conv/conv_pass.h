@@ -22,14 +22,16 @@ enum class ConvAlgorithm : std::uint8_t {
 
 struct ConvSpec {
     ConvShape shape = {};
-    DType dtype = DType::f32;  // or bf16
+    DType dtype = DType::f32;      // of src: or bf16, or u8 or s8 for the forward pass alone
+    DType dst_dtype = DType::f32;  // for 8-bit src: f32, bf16, s32, u8 or s8; else dst is as src
     Format layout = Format::blocked;
     Activation activation = Activation::none;
     bool bias = false;
+    bool int_bias = false;  // for 8-bit src
     ConvAlgorithm algorithm = ConvAlgorithm::direct;
     bool high_accuracy = false;  // of Winograd: tiles of 2, whose errors are below direct ones
 
-    ConvProblem problem() const { return {shape, dtype, layout}; }
+    ConvProblem problem() const { return {shape, dtype, layout, dst_dtype}; }
 };
 
 // Of all passes: each reads what it needs and writes `result`, which is dst, diff_src or
@@ -43,7 +45,8 @@ struct ConvTensors {
     std::uint8_t* relu_mask = nullptr;  // or null; rows of ceil(block / 8) bytes per pixel
     // Of Winograd: transform_weights() of the weights, which then are not read; or null.
     const float* transformed = nullptr;
-    DType to = DType::f32;  // of diff_weights
+    Quantization quantization = {};  // for 8-bit src
+    DType to = DType::f32;           // of diff_weights
     void* result = nullptr;
 };
 
@@ -79,5 +82,9 @@ private:
 std::unique_ptr<ConvPass> direct_forward_pass(const ConvSpec& spec);
 std::unique_ptr<ConvPass> direct_data_pass(const ConvSpec& spec);
 std::unique_ptr<ConvPass> direct_weights_pass(const ConvSpec& spec);
+// Of 8-bit operands without padding, and one of these, from its maker, where there is padding.
+std::unique_ptr<ConvPass> quantized_forward_pass(const ConvSpec& spec);
+using MakeConvPass = std::unique_ptr<ConvPass> (*)(const ConvSpec& spec);
+std::unique_ptr<ConvPass> rimmed_forward_pass(const ConvSpec& spec, MakeConvPass make);
 
 }  // namespace dlprim

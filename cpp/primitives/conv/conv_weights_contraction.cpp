@@ -29,8 +29,7 @@ Contraction in_place(const ConvProblem& problem, const WeightsImages& it, std::i
     return contraction_from(
         parse_product("weights(g,k,c,r,s) += src?(n,g,c,u*p+d*r-t,v*q+e*s-l) * dst(n,g,k,p,q)",
                       geometry(shape)),
-        {.c = weights_layout(shape, DType::f32), .a = tensors.src, .b = tensors.dst},
-        mapping_of(it.windows));
+        {.c = weights_layout({shape}), .a = tensors.src, .b = tensors.dst}, mapping_of(it.windows));
 }
 
 // While a band is multiplied, the rows that the next one is packed from are fetched.
@@ -96,7 +95,7 @@ Contraction in_pairs(const ConvProblem& problem, const WeightsImages& paired, st
     Contraction made = contraction_from(
         parse_product("weights(g,k,c,r,s) += pairs?(n,g,c,u*p+d*r-t,s,q) * dst(n,g,k,p,q)",
                       geometry(shape)),
-        {.c = weights_layout(shape, DType::f32),
+        {.c = weights_layout({shape}),
          .a = src_pairs_layout(paired, {'n', bands}),
          .b = dst_pairs_layout(paired, {'n', bands})},
         mapping_of(paired.windows));

@@ -3,6 +3,7 @@
 #include "primitives/conv/conv_contraction.h"
 #include "primitives/conv/conv_pass.h"
 #include "primitives/reorder/reorder.h"
+#include "primitives/reorder/rim.h"
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {
@@ -79,6 +80,93 @@ private:
     mutable ScheduledPass nest_;
 };
 
+// What padding is around 8-bit images.
+Rim rim_of(const ConvProblem& problem) {
+    const ConvShape& shape = problem.shape;
+    const ChannelBlocks blocks = src_blocks(shape, problem.dtype);
+    const bool nhwc = problem.layout == Format::nhwc;
+    const std::int64_t pixel = nhwc ? blocks.total() : blocks.block;
+    return {.planes = nhwc ? shape.N : shape.N * blocks.count(),
+            .rows = shape.H,
+            .row_bytes = shape.W * pixel,
+            .above = shape.pad_top,
+            .below = shape.pad_bottom,
+            .before = shape.pad_left * pixel,
+            .behind = shape.pad_right * pixel};
+}
+
+ConvSpec with_rim(ConvSpec spec) {
+    ConvShape& shape = spec.shape;
+    shape.H += shape.pad_top + shape.pad_bottom;
+    shape.W += shape.pad_left + shape.pad_right;
+    shape.pad_top = shape.pad_bottom = shape.pad_left = shape.pad_right = 0;
+    return spec;
+}
+
+// Another pass, on images with a rim.
+class RimmedForward final : public ConvPass {
+public:
+    RimmedForward(const Rim& rim, std::unique_ptr<ConvPass> pass)
+        : rim_(rim), rim_bytes_(aligned(rim.bytes())), pass_(std::move(pass)) {}
+
+    void run(const ConvTensors& given) const override {
+        const WorkspacePool::Lease scratch(workspaces(), rim_bytes_);
+        copy_with_rim(rim_, given.src, given.quantization.src_zero_point, scratch.data());
+        ConvTensors tensors = given;
+        tensors.src = scratch.data();
+        pass_->run(tensors);
+    }
+
+    std::int64_t scratch_bytes() const override { return rim_bytes_ + pass_->scratch_bytes(); }
+    ScheduledNest* nest() const override { return pass_->nest(); }
+
+private:
+    Rim rim_;
+    std::int64_t rim_bytes_;
+    std::unique_ptr<ConvPass> pass_;
+};
+
+// Of 8-bit operands without padding. Its variants are those with a residual and without.
+class QuantizedForward final : public ConvPass {
+public:
+    explicit QuantizedForward(const ConvSpec& spec)
+        : spec_(spec), nest_({.contraction = [this](std::int64_t residual) {
+              return forward_contraction(spec_.problem(),
+                                         quantized({.int_bias = spec_.int_bias,
+                                                    .bias = spec_.bias,
+                                                    .residual = residual != 0,
+                                                    .activation = spec_.activation},
+                                                   spec_.dst_dtype));
+          }}) {}
+
+    void run(const ConvTensors& it) const override {
+        const auto plan = nest_.plan(it.residual != nullptr ? 1 : 0);
+        const int threads = num_threads();
+        const WorkspacePool::Lease scratch(workspaces(), plan->scratch_bytes() * threads);
+        const Quantization& with = it.quantization;
+        plan->run({.a = it.src,
+                   .b = it.weights,
+                   .c = it.result,
+                   .int_bias = with.int_bias,
+                   .scale = with.scale,
+                   .bias = it.bias,
+                   .residual = it.residual,
+                   .residual_scale = with.residual_scale,
+                   .range = held_range(with.range, spec_.dst_dtype, spec_.activation)},
+                  scratch.data(), threads);
+    }
+
+    std::int64_t scratch_bytes() const override {
+        return nest_.typical_plan()->scratch_bytes() * num_threads();
+    }
+
+    ScheduledNest* nest() const override { return &nest_; }
+
+private:
+    ConvSpec spec_;
+    mutable ScheduledPass nest_;
+};
+
 // Whether the zeros between strided pixels are written beside them: the plan for that needs results
 // on cache lines.
 enum Cells : std::int64_t { kAnyResult, kOnLines };
@@ -95,7 +183,7 @@ public:
         : problem_(spec.problem()),
           on_lines_(has_cells(problem_) ? kOnLines : kAnyResult),
           weights_bytes_(aligned(other_weights_layout(problem_).bytes())),
-          to_other_form_(weights_layout(spec.shape, spec.dtype), other_weights_layout(problem_)),
+          to_other_form_(weights_layout(problem_), other_weights_layout(problem_)),
           nest_({.contraction = [this](std::int64_t cells) { return contraction(cells); },
                  .typical = on_lines_}) {}
 
@@ -134,6 +222,16 @@ private:
 
 std::unique_ptr<ConvPass> direct_forward_pass(const ConvSpec& spec) {
     return std::make_unique<DirectForward>(spec);
+}
+
+std::unique_ptr<ConvPass> quantized_forward_pass(const ConvSpec& spec) {
+    return std::make_unique<QuantizedForward>(spec);
+}
+
+std::unique_ptr<ConvPass> rimmed_forward_pass(const ConvSpec& spec, MakeConvPass make) {
+    const Rim rim = rim_of(spec.problem());
+    if (rim.is_empty()) return make(spec);
+    return std::make_unique<RimmedForward>(rim, make(with_rim(spec)));
 }
 
 std::unique_ptr<ConvPass> direct_data_pass(const ConvSpec& spec) {

@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kPortion = std::int64_t{1} << 20;
 
 TensorForm form_in(const ConvSpec& spec, std::string_view name) {
-    return form_of(conv_forms(spec.shape, spec.dtype, spec.layout), name);
+    return form_of(conv_forms(spec.problem()), name);
 }
 
 // Of all operands.

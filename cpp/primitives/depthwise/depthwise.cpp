@@ -47,7 +47,7 @@ class DepthwiseImages final : public ConvPass {
 public:
     DepthwiseImages(const ConvSpec& spec, PassKind pass)
         : problem_(spec.problem()),
-          blocks_(src_blocks(spec.shape)),
+          blocks_(src_blocks(spec.shape, spec.dtype)),
           forward_(pass == PassKind::forward),
           activation_(forward_ ? spec.activation : Activation::none),
           from_(forward_ ? src_plane(problem_) : dst_plane(problem_)),
@@ -70,6 +70,8 @@ public:
         const ConvTensors data{
             .diff_dst = given.diff_dst, .weights = given.weights, .result = given.result};
         const ConvTensors& tensors = forward_ ? given : data;
+        const WorkspacePool::Lease numbers(workspaces(), numbers_bytes());
+        if (is_quantized()) write_numbers(tensors, reinterpret_cast<float*>(numbers.data()));
         const std::vector<Run>& runs = runs_for(tensors);
         const bool single_tiles = std::all_of(runs.begin(), runs.end(),
                                               [](const Run& run) { return run.tiles.count == 1; });
@@ -78,6 +80,7 @@ public:
             const std::int64_t pixels = taps > rows_together_ ? rows.count * columns_ : 0;
             const WorkspacePool::Lease sums(workspaces(), pixels * sums_pixel());
             rows.sums = sums.data();
+            rows.numbers = numbers.data();
             for (const Run& run : runs) {
                 for (std::int64_t r = 0; r == 0 || r < taps; r += rows_together_) {
                     convolve(rows, run, r, tensors);
@@ -87,8 +90,8 @@ public:
     }
 
     std::int64_t scratch_bytes() const override {
-        if (problem_.shape.R <= rows_together_) return 0;
-        return num_threads() * rows_of_task() * columns_ * sums_pixel();
+        if (problem_.shape.R <= rows_together_) return numbers_bytes();
+        return numbers_bytes() + num_threads() * rows_of_task() * columns_ * sums_pixel();
     }
 
 private:
@@ -99,7 +102,11 @@ private:
         std::int64_t first;
         std::int64_t count;
         char* sums = nullptr;
+        const char* numbers = nullptr;
     };
+
+    // What quantised programs read as float32: an integer bias, and single numbers behind it.
+    enum Number : std::int64_t { kResidualScale, kLowest, kHighest, kZeroPoint, kNumbers };
 
     struct Run {
         DepthwiseRun tiles;
@@ -116,6 +123,21 @@ private:
 
     bool is_blocked() const { return problem_.layout == Format::blocked; }
 
+    bool is_quantized() const { return is_int8(problem_.dtype); }
+    std::int64_t numbers_bytes() const {
+        return is_quantized() ? aligned((problem_.shape.K + kNumbers) * size_of(DType::f32)) : 0;
+    }
+    void write_numbers(const ConvTensors& it, float* to) const {
+        const Quantization& with = it.quantization;
+        const ResultRange range = held_range(with.range, problem_.dst_dtype, activation_);
+        const std::int64_t channels = problem_.shape.K;
+        std::copy_n(with.int_bias, channels, to);
+        to[channels + kResidualScale] = with.residual_scale;
+        to[channels + kLowest] = range.lowest;
+        to[channels + kHighest] = range.highest;
+        to[channels + kZeroPoint] = static_cast<float>(range.zero_point);
+    }
+
     std::int64_t sums_pixel() const { return blocks_.block * size_of(DType::f32); }
 
     SeenTaps taps(const DepthwiseAxis& axis, std::int64_t result) const {
@@ -126,7 +148,9 @@ private:
         const DepthwiseEpilogue epilogue{.bias = it.bias != nullptr,
                                          .residual = it.residual != nullptr,
                                          .relu_mask = it.relu_mask != nullptr,
-                                         .activation = activation_};
+                                         .activation = activation_,
+                                         .quantized = is_quantized(),
+                                         .dst = problem_.result()};
         const int index =
             (epilogue.bias ? 1 : 0) + (epilogue.residual ? 2 : 0) + (epilogue.relu_mask ? 4 : 0);
         Variant& variant = variants_.at(static_cast<std::size_t>(index));
@@ -204,12 +228,29 @@ private:
             run.tiles.stride(step_ * from_.pixel, row_step() * from_.row));
         *next++ = operand(it.weights, tap * tap_, 0);
         const RowArgs::Operand sums(rows.sums, run.tiles.tile.results * sums_pixel());
+        const std::int64_t channels = rows.block * sums_pixel();
         if (!part.begin) {
             *next++ = sums;
+        } else if (is_quantized()) {
+            *next++ = operand(rows.numbers, channels, 0);
         } else if (it.bias != nullptr) {
-            *next++ = operand(it.bias, rows.block * sums_pixel(), 0);
+            *next++ = operand(it.bias, channels, 0);
         }
-        if (part.end && it.residual != nullptr) *next++ = operand(it.residual, dst, dst_stride);
+        if (part.end && is_quantized()) {
+            *next++ = operand(it.quantization.scale, channels, 0);
+            if (it.bias != nullptr) *next++ = operand(it.bias, channels, 0);
+        }
+        const auto number = [&](Number which) {
+            if (!is_quantized() || !is_int8(problem_.dst_dtype)) return;
+            *next++ = operand(rows.numbers, (problem_.shape.K + which) * size_of(DType::f32), 0);
+        };
+        if (part.end && it.residual != nullptr) {
+            *next++ = operand(it.residual, dst, dst_stride);
+            number(kResidualScale);
+        }
+        if (part.end) {
+            for (const Number which : {kLowest, kHighest, kZeroPoint}) number(which);
+        }
         *next++ = part.end ? operand(it.result, dst, dst_stride) : sums;
         if (part.end && it.relu_mask != nullptr) {
             *next++ =

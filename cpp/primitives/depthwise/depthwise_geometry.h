@@ -64,19 +64,20 @@ struct Plane : ActivationStrides {
     }
 };
 
-inline Plane plane(const ConvProblem& problem, std::int64_t height, std::int64_t width) {
-    Plane it{activation_strides(problem.layout, src_blocks(problem.shape), height, width)};
+inline Plane plane(const ConvProblem& problem, DType dtype, std::int64_t height,
+                   std::int64_t width) {
+    Plane it{activation_strides(problem.layout, src_blocks(problem.shape, dtype), height, width)};
     for (std::int64_t* const distance : {&it.image, &it.block, &it.row, &it.pixel}) {
-        *distance *= size_of(problem.dtype);
+        *distance *= size_of(dtype);
     }
     return it;
 }
 
 inline Plane src_plane(const ConvProblem& problem) {
-    return plane(problem, problem.shape.H, problem.shape.W);
+    return plane(problem, problem.dtype, problem.shape.H, problem.shape.W);
 }
 inline Plane dst_plane(const ConvProblem& problem) {
-    return plane(problem, problem.shape.P(), problem.shape.Q());
+    return plane(problem, problem.result(), problem.shape.P(), problem.shape.Q());
 }
 
 // Of the bits of dst, eight channels in a byte.
@@ -95,7 +96,7 @@ inline RowArgs::Operand operand(const void* tensor, std::int64_t offset, std::in
 // layout is channels-last, share cache lines and arrive as one stream.
 inline Blocks block_groups(const ConvProblem& problem) {
     constexpr std::int64_t kPixelBytes = 512;
-    const ChannelBlocks blocks = src_blocks(problem.shape);
+    const ChannelBlocks blocks = src_blocks(problem.shape, problem.dtype);
     const std::int64_t bytes = blocks.block * size_of(problem.dtype);
     const bool apart = problem.layout == Format::blocked;
     return {blocks.count(), apart ? 1 : std::max<std::int64_t>(kPixelBytes / bytes, 1)};

@@ -47,13 +47,37 @@ void write_each(RowBuilder& row, const Result& as, std::int64_t distance, const 
     }
 }
 
+// To an integer, halves to even, for |x| < 2^22: floats of this size have no fraction.
+RowValue nearest(RowValue x) {
+    constexpr float kWhole = 1.5F * (1 << 23);
+    return (x + kWhole) - kWhole;
+}
+
+void scale(RowBuilder& row, Sums& sums, const DepthwiseEpilogue& it) {
+    const RowValue scale = row.column();
+    for (auto& sum : sums) sum = *sum * scale;
+    if (!it.bias) return;
+    const RowValue bias = row.column();
+    for (auto& sum : sums) sum = *sum + bias;
+}
+
+// Rounds what is in the range of an 8-bit result.
+void round_to_bytes(RowBuilder& row, Sums& results) {
+    const RowValue lowest = row.scalar(), highest = row.scalar(), zero = row.scalar();
+    for (auto& it : results) it = nearest(smaller(highest, larger(lowest, *it))) + zero;
+}
+
 void finish(RowBuilder& row, DType dtype, Sums& sums, const DepthwiseDistances& apart,
             const DepthwiseEpilogue& it) {
+    const bool to_bytes = it.quantized && is_int8(dtype);
+    if (it.quantized) scale(row, sums, it);
     if (it.residual) {
         const RowValue residual = row.tensor(dtype);
+        const RowValue factor = to_bytes ? row.scalar() : RowValue(1.0F);
         std::int64_t offset = 0;
         for (auto& sum : sums) {
-            sum = sum.value_or(0.0F) + row.at(residual, offset);
+            const RowValue more = row.at(residual, offset);
+            sum = sum.value_or(0.0F) + (to_bytes ? more * factor : more);
             offset += apart.dst_pixel;
         }
     }
@@ -62,6 +86,7 @@ void finish(RowBuilder& row, DType dtype, Sums& sums, const DepthwiseDistances& 
     for (const auto& sum : sums) {
         results.emplace_back(sum ? activated(it.activation, *sum) : of_nothing);
     }
+    if (to_bytes) round_to_bytes(row, results);
     write_each(row, {RowOp::store, RowShape::tensor, dtype}, apart.dst_pixel, results);
     if (!it.relu_mask) return;
     write_each(row, {RowOp::store_bits, RowShape::bits, DType::u8}, apart.mask_pixel, sums);
@@ -88,9 +113,10 @@ void fetch_rows(RowBuilder& row, const DepthwiseTile& tile, std::int64_t rows,
 RowSpec convolution_program(DType dtype, const DepthwiseTile& tile, const DepthwiseSums& part,
                             const DepthwiseDistances& apart, const DepthwiseEpilogue& epilogue) {
     RowBuilder row;
-    const RowValue src = row.tensor(dtype), weights = row.tensor(dtype);
+    const RowValue src = row.tensor(dtype);
+    const RowValue weights = row.tensor(is_int8(dtype) ? DType::s8 : dtype);
     Sums sums(static_cast<std::size_t>(tile.results));
-    if (!part.begin || epilogue.bias) {
+    if (!part.begin || epilogue.begins_with_bias()) {
         const RowValue first = row.tensor(DType::f32);
         std::int64_t offset = 0;
         for (auto& sum : sums) {
@@ -108,7 +134,7 @@ RowSpec convolution_program(DType dtype, const DepthwiseTile& tile, const Depthw
     }
     if (part.end) fetch_rows(row, tile, part.rows, apart);
     if (part.end) {
-        finish(row, dtype, sums, apart, epilogue);
+        finish(row, epilogue.quantized ? epilogue.dst : dtype, sums, apart, epilogue);
     } else {
         write_each(row, {RowOp::store, RowShape::tensor, DType::f32}, apart.sums_pixel, sums);
     }

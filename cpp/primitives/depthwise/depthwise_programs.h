@@ -56,9 +56,17 @@ struct DepthwiseEpilogue {
     bool residual = false;
     bool relu_mask = false;
     Activation activation = Activation::none;
+    // Of 8-bit operands: sums begin with a bias that are floats of integers and are multiplied by a
+    // scale before `bias` is added. They are exact below 2^24.
+    bool quantized = false;
+    DType dst = DType::f32;  // then
+
+    bool begins_with_bias() const { return bias || quantized; }
 };
 
-// Operands: src, weights, bias or sums, residual, dst or sums, mask.
+// Operands: src, weights, bias or sums, residual, dst or sums, mask. Quantised: src, weights, bias
+// of integers or sums, scale, bias, residual with its scale, lowest, highest and zero point of an
+// 8-bit dst, dst or sums.
 RowSpec convolution_program(DType dtype, const DepthwiseTile& tile, const DepthwiseSums& sums,
                             const DepthwiseDistances& apart, const DepthwiseEpilogue& epilogue);
 

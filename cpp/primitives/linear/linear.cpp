@@ -53,10 +53,12 @@ Contraction forward_contraction(const LinearSpec& spec, const LinearProblem& pro
         const bool bias = variant == kEpilogueOnly && spec.bias;
         return linear_epilogue_contraction(problem, {.bias = bias, .activation = spec.activation});
     }
+    const Epilogue epilogue{
+        .int_bias = spec.int_bias,
+        .bias = spec.bias,
+        .activation = variant == kComplete ? spec.activation : Activation::none};
     return linear_forward_contraction(
-        problem, {.scale = is_int8(spec.dtype) ? Scale::column : Scale::none,
-                  .bias = spec.bias,
-                  .activation = variant == kComplete ? spec.activation : Activation::none});
+        problem, is_int8(spec.dtype) ? quantized(epilogue, spec.dst_dtype) : epilogue);
 }
 
 Contraction weights_contraction(LinearProblem problem, std::int64_t variant) {
@@ -211,8 +213,11 @@ void Linear::forward(const LinearForward& tensors) const {
             {.a = tensors.src,
              .b = tensors.weights,
              .c = product,
-             .scale = tensors.scale,
-             .bias = tensors.bias});
+             .int_bias = tensors.quantization.int_bias,
+             .scale = tensors.quantization.scale,
+             .bias = tensors.bias,
+             .range = held_range(tensors.quantization.range, spec_.dst_dtype,
+                                 keeps_argument ? Activation::none : spec_.activation)});
     }
     if (keeps_argument || (narrow_ != nullptr && spec_.activation != Activation::none)) {
         run(PassKind::forward, kActivationOnly, {.c = tensors.dst, .residual = product});

@@ -25,19 +25,20 @@ namespace dlprim {
 struct LinearSpec {
     LinearShape shape = {};
     DType dtype = DType::f32;      // of src: f32, bf16, or u8 or s8 for the forward pass alone
-    DType dst_dtype = DType::f32;  // of dst: as src, but f32, bf16, u8 or s8 for 8-bit src
+    DType dst_dtype = DType::f32;  // of dst: as src, but f32, bf16, s32, u8 or s8 for 8-bit src
     Format layout = Format::blocked;
     bool plain_weights = false;  // see LinearProblem
     bool plain_results = false;
     Activation activation = Activation::none;
     bool bias = false;
+    bool int_bias = false;  // for 8-bit src
 };
 
 struct LinearForward {
     const void* src = nullptr;
-    const void* weights = nullptr;  // begins with the forward form
-    const float* bias = nullptr;    // K values where the spec has a bias
-    const float* scale = nullptr;  // K values for 8-bit src, which the exact sums are multiplied by
+    const void* weights = nullptr;   // begins with the forward form
+    const float* bias = nullptr;     // K values where the spec has a bias
+    Quantization quantization = {};  // for 8-bit src
     void* dst = nullptr;
     // Or null: receives what the activation is applied to, in the type of dst. dst is then the
     // activation of the rounded value.

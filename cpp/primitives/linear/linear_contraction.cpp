@@ -101,6 +101,7 @@ Contraction linear_forward_contraction(const LinearProblem& problem, const Epilo
                           .b = operand(problem, "weights", problem.dtype)},
                          {.loops = "knc", .rows = "n", .columns = "k", .depth = "c", .bias = "k"});
     made.epilogue = epilogue;
+    fetch_far_weights(made);
     weigh_result(problem, made);
     return made;
 }

@@ -68,7 +68,10 @@ std::vector<TensorForm> linear_forms(const LinearShape& shape, DType dtype, DTyp
                                      weights_form(shape, "weights", weights, false),
                                      plain_form("bias", DType::f32, {K}),
                                      plain_form("scale", DType::f32, {K})};
-    if (is_int8(dtype)) return forms;
+    if (is_int8(dtype)) {
+        forms.push_back(plain_form("int_bias", DType::s32, {K}));
+        return forms;
+    }
     forms.push_back(weights_form(shape, "backward_weights", weights, true));
     forms.push_back(diff_weights_form(shape, "diff_weights", DType::f32));
     if (dtype == DType::bf16) {

@@ -31,8 +31,8 @@ struct LinearShape {
 
 // The operands of the passes: src, dst, diff_src, diff_dst, weights in the forward form and
 // backward_weights, which stand behind them in one array of both, diff_weights in float32,
-// narrow_diff_weights in bfloat16 where the passes are, bias and scale. 8-bit layers, which have
-// the forward pass alone, take signed weights. Letters: n samples, c and k channels.
+// narrow_diff_weights in bfloat16 where the passes are, bias, scale and int_bias. 8-bit layers,
+// which have the forward pass alone, take signed weights. Letters: n samples, c and k channels.
 std::vector<TensorForm> linear_forms(const LinearShape& shape, DType dtype, DType dst_dtype,
                                      Format format);
 

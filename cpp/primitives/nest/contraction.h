@@ -15,6 +15,7 @@
 
 #include "brgemm/spec.h"
 #include "primitives/tensor/partition.h"
+#include "primitives/tensor/quantization.h"
 
 namespace dlprim {
 
@@ -67,9 +68,10 @@ struct Fetching {
     // What will be needed next is not in A and B: it moves along the loops by ahead_a and ahead_b
     // from where a run says.
     bool elsewhere = false;
-    bool only_b = false;  // of that: what A is made from lies in another way than A
     // B of the next block is fetched too, where it is not the A of the next block that is far.
     bool next_b = false;
+    // Of either B alone: what A is made from lies in another way than A, or A is near.
+    bool only_b = false;
 };
 
 struct Contraction {
@@ -108,6 +110,10 @@ struct Contraction {
     double bytes_c = 0;
     double flops = 0;
 
+    // Whether sums are never left and taken up again: a result that is no float32 is rounded once,
+    // and 8-bit products are added up as integers.
+    bool sums_at_once() const { return c_type != DType::f32 || is_int8(dtype); }
+
     int loop_of(char letter) const;  // its index in `loops`; -1 without
     const ContractionLoop& loop_at(int index) const {
         return loops[static_cast<std::size_t>(index)];
@@ -122,13 +128,26 @@ struct Contraction {
     }
 };
 
+// The epilogue of 8-bit products: what is asked for, and what their result takes besides.
+inline Epilogue quantized(Epilogue asked, DType result) {
+    if (result == DType::s32) return asked;
+    asked.scale = Scale::column;
+    asked.range = is_int8(result);
+    asked.residual_scale = asked.range && asked.residual;
+    if (asked.range && asked.activation == Activation::relu) asked.activation = Activation::none;
+    return asked;
+}
+
 struct ContractionOperands {
     const void* a = nullptr;
     const void* b = nullptr;
     void* c = nullptr;
-    const float* scale = nullptr;  // one value, or one for each column of C
+    const std::int32_t* int_bias = nullptr;  // where the bias is
+    const float* scale = nullptr;            // one value, or one for each column of C
     const float* bias = nullptr;
     const void* residual = nullptr;  // where C is in C
+    float residual_scale = 1;
+    ResultRange range = {};  // held by C
     std::uint8_t* relu_mask = nullptr;
     bool accumulate = false;        // adds to what stands in C; the description must allow it
     const void* ahead_a = nullptr;  // with Fetching::elsewhere, or null

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "jit/machine.h"
 #include "primitives/nest/indexed_product.h"
 
 namespace dlprim {
@@ -140,6 +141,17 @@ private:
 Contraction contraction_from(const ProductFormula& statement, const ContractionLayouts& layouts,
                              const Mapping& mapping) {
     return Builder(statement, layouts, mapping).build();
+}
+
+void fetch_far_weights(Contraction& product) {
+    constexpr double kSmall = 1.0 / 16;
+    const double near = this_machine().l2;
+    const double few = std::max(kSmall * near, std::min(product.bytes_a, product.bytes_c));
+    // Narrow types are left out: tile registers need all loads that there are. So are masks of
+    // relu, which need the register that counts fetches.
+    const bool can = product.dtype == DType::f32 && !product.epilogue.relu_mask;
+    const bool is_far = product.entry_loop < 0 && product.bytes_a < near && product.bytes_b > few;
+    product.fetching.next_b = product.fetching.only_b = can && is_far;
 }
 
 }  // namespace dlprim

@@ -49,4 +49,8 @@ struct ContractionLayouts {
 Contraction contraction_from(const ProductFormula& statement, const ContractionLayouts& layouts,
                              const Mapping& mapping);
 
+// Of a product with weights as B: has them fetched ahead where few rows use them, because since the
+// last call of a network those of its other layers have driven them out of the caches.
+void fetch_far_weights(Contraction& product);
+
 }  // namespace dlprim

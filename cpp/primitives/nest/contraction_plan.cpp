@@ -71,7 +71,7 @@ void require_fit(const Contraction& contraction, const Schedule& schedule) {
         if (loop.sum && shared) {
             refuse(loop.letter, "adds to the same result in every step, expected a small letter");
         }
-        if (gathered && contraction.c_type != DType::f32 && is_split(loop, schedule)) {
+        if (gathered && contraction.sums_at_once() && is_split(loop, schedule)) {
             refuse(loop.letter,
                    "is split, expected one step over all of it: a result that is no float32 is "
                    "rounded once");
@@ -108,7 +108,8 @@ std::vector<int> loops_ahead(const Contraction& contraction, const Schedule& sch
         const int index = contraction.loop_of(level->letter);
         const ContractionLoop& loop = contraction.loop_at(index);
         const bool moves_a = loop.a != 0 || index == contraction.selector_loop;
-        const bool leads = contraction.entry_loop >= 0 ? loop.sum : !loop.sum && moves_a;
+        const bool moves = contraction.fetching.only_b ? loop.b != 0 : moves_a;
+        const bool leads = contraction.entry_loop >= 0 ? loop.sum : !loop.sum && moves;
         if (!leads || level->step >= loop.extent) continue;
         if (std::find(ahead.begin(), ahead.end(), index) == ahead.end()) ahead.push_back(index);
     }
@@ -247,7 +248,7 @@ BrgemmSpec ContractionPlan::spec_of(const Term& term, bool sums_apart,
         .beta = variant.first ? 0 : 1,
         .addressing = Addressing::offset,
         .prefetch_a =
-            !ahead_.empty() || (contraction_.fetching.elsewhere && !contraction_.fetching.only_b),
+            (!ahead_.empty() || contraction_.fetching.elsewhere) && !contraction_.fetching.only_b,
         .prefetch_b = contraction_.fetching.elsewhere || contraction_.fetching.next_b ||
                       (!ahead_.empty() && contraction_.entry_loop >= 0),
         .prefetch_c = streams_ && !sums_apart,

@@ -89,6 +89,13 @@ ContractionPlan::Block ContractionPlan::block_at(const ContractionOperands& oper
         args.scale =
             reinterpret_cast<const float*>(at(operands.scale, by_column ? offset.bias : 0));
     }
+    if (operands.int_bias != nullptr) {
+        args.int_bias = reinterpret_cast<const std::int32_t*>(at(operands.int_bias, offset.bias));
+    }
+    args.lowest = operands.range.lowest;
+    args.highest = operands.range.highest;
+    args.zero_point_c = operands.range.zero_point;
+    args.residual_scale = operands.residual_scale;
     if (operands.residual != nullptr) args.residual = at(operands.residual, offset.c);
     if (operands.relu_mask != nullptr)
         args.relu_mask = operands.relu_mask + contraction_.mask_offset(offset.c);

@@ -200,8 +200,10 @@ double lost_rows(const Contraction& contraction, double depth, const Machine& ma
 double schedule_cost(const Contraction& contraction, const Schedule& schedule,
                      const Machine& machine) {
     const ScheduleTraffic traffic = schedule_traffic(contraction, schedule, machine);
-    const double rate = machine.flops_per_cycle() *
-                        (contraction.dtype == DType::f32 ? 1 : std::max(2.0, machine.halves_rate));
+    const double halves = std::max(2.0, machine.halves_rate);
+    const double rate = machine.flops_per_cycle() * (contraction.dtype == DType::f32 ? 1
+                                                     : is_int8(contraction.dtype)    ? 2 * halves
+                                                                                     : halves);
     const double compute = traffic.flops / rate * lost_rows(contraction, traffic.depth, machine);
     const double from_l2 = traffic.into_l1.total() * kFromL2;
     const double waits = traffic.rereads_windows ? from_l2 : 0;

@@ -44,7 +44,7 @@ private:
             }
         } else if (index == contraction_.batch.loop || index == contraction_.entry_loop) {
             steps.push_back(extent);
-            if (contraction_.c_type != DType::f32) return;
+            if (contraction_.sums_at_once()) return;
             for (std::int64_t parts = 2; parts <= extent && parts <= 16; parts *= 2) {
                 add_once(steps, equal_step(extent, (extent + parts - 1) / parts, 1));
             }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "primitives/reorder/serial_moves.h"
@@ -180,6 +181,14 @@ void transpose_piece(const ReorderPlan& plan, const Piece& piece, const RowPlace
     }
 }
 
+template <class Element>
+void copy_singly(const char* src, const std::int64_t* from, char* dst, const std::int64_t* to,
+                 std::size_t count) {
+    const auto* const read = reinterpret_cast<const Element*>(src);
+    auto* const written = reinterpret_cast<Element*>(dst);
+    for (std::size_t i = 0; i < count; ++i) written[to[i]] = read[from[i]];
+}
+
 void require_types(DType from, DType to) {
     if (from == to || (from == DType::f32 && to == DType::bf16)) return;
     throw std::invalid_argument("a tensor cannot be reordered from " + std::string(name_of(from)) +
@@ -204,6 +213,11 @@ Reorder::Reorder(const Layout& from, const Layout& to) : plan_(plan_reorder(from
             distances.to.push_back(dimension.offset(i));
         }
     }
+    // What is moved in one go is a row of the longest.
+    const auto longest = std::max_element(
+        distances_.begin(), distances_.end(),
+        [](const Distances& a, const Distances& b) { return a.to.size() < b.to.size(); });
+    if (longest != distances_.end()) std::swap(*longest, distances_.back());
 }
 
 void Reorder::run(const void* src, void* dst) const {
@@ -267,8 +281,12 @@ void Reorder::move_singly(const Distances& it, const char* src, char* dst) const
     const std::size_t exist = src == nullptr ? 0 : it.from.size();
     const auto at = [&](std::size_t i) { return dst + it.to[i] * size_of(plan_.to); };
     if (plan_.from == plan_.to) {
-        for (std::size_t i = 0; i < exist; ++i) {
-            std::memcpy(at(i), src + it.from[i] * size_of(plan_.from), element);
+        switch (element) {
+            case 1: copy_singly<std::uint8_t>(src, it.from.data(), dst, it.to.data(), exist); break;
+            case 2:
+                copy_singly<std::uint16_t>(src, it.from.data(), dst, it.to.data(), exist);
+                break;
+            default: copy_singly<std::uint32_t>(src, it.from.data(), dst, it.to.data(), exist);
         }
     } else {
         std::array<float, kTogether> values = {};

@@ -12,6 +12,7 @@ constexpr std::int64_t kLargestSingle = 8;
 // Vectors of a block instead of two, where it divides: a call on a few samples does more.
 constexpr std::int64_t kWide = 5;
 constexpr std::int64_t kNarrow = 2;
+constexpr std::int64_t kWordBytes = 4;
 
 }  // namespace
 
@@ -27,6 +28,11 @@ ChannelBlocks channel_blocks(std::int64_t groups, std::int64_t channels, std::in
     return best;
 }
 
+ChannelBlocks typed_channel_blocks(std::int64_t groups, std::int64_t channels, DType dtype) {
+    const std::int64_t whole = is_int8(dtype) ? rounded_up(channels, kWordBytes) : channels;
+    return {groups, channels, channel_blocks(groups, whole).block};
+}
+
 ChannelBlocks linear_blocks(std::int64_t channels, std::int64_t lanes) {
     const ChannelBlocks blocks = channel_blocks(1, channels, lanes);
     const bool whole = blocks.block < channels && channels % blocks.block == 0;
@@ -40,7 +46,7 @@ ChannelBlocks linear_blocks(std::int64_t channels, std::int64_t lanes) {
 
 ChannelBlocks depth_blocks(std::int64_t channels, DType dtype, std::int64_t lanes) {
     if (!is_int8(dtype)) return linear_blocks(channels, lanes);
-    return {1, channels, rounded_up(std::max<std::int64_t>(channels, 1), 4)};
+    return {1, channels, rounded_up(std::max<std::int64_t>(channels, 1), kWordBytes)};
 }
 
 std::int64_t panel_width(std::int64_t channels, std::int64_t lanes) {

@@ -36,6 +36,9 @@ struct ChannelBlocks {
 ChannelBlocks channel_blocks(std::int64_t groups, std::int64_t channels,
                              std::int64_t lanes = kBlockLanes);
 
+// The same of a tensor of that type: in 8 bits blocks are whole words.
+ChannelBlocks typed_channel_blocks(std::int64_t groups, std::int64_t channels, DType dtype);
+
 // Of samples: four vectors, or three, five or two where those leave less of the last block empty.
 // Up to four vectors, and up to eight that these do not divide, are one block of whole vectors, and
 // fewer channels than a vector one of an even number.

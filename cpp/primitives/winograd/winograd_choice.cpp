@@ -56,6 +56,7 @@ std::string obstacle_to(const ConvSpec& spec) {
     if (shape.dilation_h != 1 || shape.dilation_w != 1) {
         return "the dilation is " + pair(shape.dilation_h, shape.dilation_w) + ", expected 1";
     }
+    if (is_int8(spec.dtype)) return "its operands are of 8 bits";
     if (shape.is_depthwise()) return "it is depthwise, which is no product of matrices";
     if (bytes_of_block(shape) > std::numeric_limits<std::int32_t>::max()) {
         return "a block of tiles takes more than 2 GB";

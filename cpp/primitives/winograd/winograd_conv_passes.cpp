@@ -35,7 +35,7 @@ public:
           is_forward_(problem.pass == PassKind::forward),
           transposed_bytes_(
               is_forward_ ? 0 : aligned(transposed_weights_layout(spec.shape, spec.dtype).bytes())),
-          transposition_(weights_layout(spec.shape, spec.dtype),
+          transposition_(weights_layout(spec.problem()),
                          transposed_weights_layout(spec.shape, spec.dtype)),
           activation_(spec.problem(), spec.activation),
           nest_(rules_of<WinogradPass>(problem)),

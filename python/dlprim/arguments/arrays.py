@@ -136,8 +136,12 @@ def result_array(
     shape: tuple[int, ...],
     operands: Mapping[str, Array | None],
     dtype: npt.DTypeLike = np.float32,
+    rows_anywhere: bool = False,
 ) -> Array:
-    """A new array of ``shape``, or ``out`` after checking that it can take the result."""
+    """A new array of ``shape``, or ``out`` after checking that it can take the result.
+
+    With ``rows_anywhere`` only the elements of its last axis must be next to each other.
+    """
     dtype = np.dtype(dtype)
     if out is None:
         return aligned(shape, dtype)
@@ -148,14 +152,37 @@ def result_array(
         raise TypeError(f"out has dtype {out.dtype}, expected {dtype}")
     if out.shape != shape:
         raise ValueError(f"out has shape {out.shape}, expected {shape}")
-    if not (out.flags.c_contiguous and out.flags.aligned):
-        raise ValueError(f"out has strides {out.strides}, expected an aligned C-contiguous array")
+    fits = (rows_anywhere and has_rows_apart(out)) or out.flags.c_contiguous
+    if not (fits and out.flags.aligned):
+        order = "array of dense rows" if rows_anywhere else "C-contiguous array"
+        raise ValueError(f"out has strides {out.strides}, expected an aligned {order}")
     if not out.flags.writeable:
         raise ValueError("out is read-only, expected a writeable array")
     for name, operand in operands.items():
         if operand is not None and np.may_share_memory(out, operand):
             raise ValueError(f"out shares memory with {name}, expected a separate array")
     return out
+
+
+def taken(result: Any) -> Any:
+    """What the core made of arrays that were checked: it has no reason to refuse them."""
+    if result is None:
+        raise RuntimeError("the core refused arrays that had been checked: this is a bug in dlprim")
+    return result
+
+
+def has_rows_apart(array: Array) -> bool:
+    """Whether the elements of the last axis are neighbours and no two of the array are one."""
+    end = 0 if array.shape[-1:] == (1,) else array.itemsize  # of what lies behind an element
+    if array.ndim and end and array.strides[-1] != end:
+        return False
+    end = array.itemsize
+    for stride, extent in sorted(zip(array.strides, array.shape, strict=True)):
+        if extent > 1 and (stride < end or stride % array.itemsize):
+            return False
+        if extent > 1:
+            end = stride * extent
+    return True
 
 
 def values_for(name: str, value: Any, array: Array) -> Array:

@@ -19,6 +19,8 @@ from dlprim.arguments.floats import (
     type_of,
 )
 from dlprim.arguments.names import activation_name, layout_name, relu_or_none
+from dlprim.functions import quantized
+from dlprim.functions.quantized import Steps, has_8_bits, require_none
 from dlprim.primitives.conv_algorithm import new_core, require_accuracy, resolved
 from dlprim.primitives.conv_arguments import Geometry, geometry
 from dlprim.tuning import store
@@ -58,6 +60,12 @@ def conv2d(
     out: Array | None = None,
     accuracy: str | None = None,
     dtype: npt.DTypeLike | None = None,
+    x_scale: Any = None,
+    x_zero_point: int = 0,
+    w_scale: Any = None,
+    y_scale: Any = None,
+    y_zero_point: int = 0,
+    y_dtype: npt.DTypeLike | None = None,
 ) -> Array:
     """A two-dimensional convolution: ``y = activation(x * w + bias + residual)``.
 
@@ -66,11 +74,12 @@ def conv2d(
 
     Parameters
     ----------
-    x : array of float32 or bfloat16, (N, C, H, W)
+    x : array of float32, bfloat16, uint8 or int8, (N, C, H, W)
         (N, H, W, C) with layout="NHWC", and then used in place.
-    w : array of the same dtype, (K, C/groups, R, S)
+    w : array of the same dtype, or int8 for 8 bits, (K, C/groups, R, S)
         In either layout.
     bias : array of float32 or bfloat16, (K,), optional
+        For 8 bits of float32, or of int32, which is added to the sums before they are scaled.
     stride, padding, dilation, groups, activation, algorithm, accuracy
         As for `Conv2d`.
     residual : array of the same dtype as x, the shape of y, optional
@@ -81,10 +90,22 @@ def conv2d(
     dtype : None or "bfloat16"
         "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
         such an array then.
+    x_scale, w_scale : float; w_scale also array of float32, (K,)
+        For x of uint8 or int8 and w of int8, which stand for ``(q - zero_point) * scale``; sums of
+        their products are exact integers.
+    x_zero_point : int
+        A value of the dtype of x; that of w is 0.
+    y_scale : float, optional
+        The result is of 8 bits then, quantised as `quantize` does; else it is of floats.
+    y_zero_point : int
+        A value of an 8-bit y_dtype.
+    y_dtype : dtype, optional
+        Of a result with y_scale: uint8 or int8, by default that of x; else float32, bfloat16 or,
+        without any scale, int32: the exact sums.
 
     Returns
     -------
-    ndarray of the same dtype as x, (N, K, P, Q) or (N, P, Q, K)
+    ndarray of the same dtype as x, or of y_dtype, (N, K, P, Q) or (N, P, Q, K)
         The same bits for any number of threads.
 
     Raises
@@ -107,7 +128,12 @@ def conv2d(
 
     Sources: as of `Conv2d`.
     """
+    quantized_steps = Steps(x_scale, x_zero_point, w_scale, y_scale, y_zero_point, y_dtype)
+    if has_8_bits(x):
+        how = (stride, padding, dilation, groups), layout, (activation, residual, out)
+        return _quantized(x, w, bias, quantized_steps, how)
     src, weights = _operands(x, w, dtype)
+    require_none(quantized_steps, src.dtype)
     offset = bias_operand(bias, weights)
     steps, epilogue = (stride, padding, dilation, groups), (activation, offset is not None)
     conv = _conv_of(src, weights, layout, steps, (algorithm, accuracy), epilogue)
@@ -116,6 +142,18 @@ def conv2d(
     result = result_array(out, conv.result_shape, operands, src.dtype)
     conv.forward(src, weights, offset, added, result)
     return result
+
+
+def _quantized(x: Any, w: Any, bias: Any, quantized_steps: Steps, how: Any) -> Array:
+    steps, layout, (activation, residual, out) = how
+    layout_name(layout, "NCHW", "NHWC")
+    src, weights = quantized.operands_of(x, w, 4)
+    n, c, *image = src.shape
+    if layout == "NHWC":
+        c, image = src.shape[3], list(src.shape[1:3])
+    numbers = geometry((n, c, *image), weights.shape, *steps)
+    to = quantized.requantization(src, weights, bias, quantized_steps)
+    return quantized.conv2d((src, weights), numbers, layout, (activation, residual, out, to))
 
 
 def conv2d_backward(
@@ -180,7 +218,7 @@ def _prepared(algorithm: str, accuracy: str | None, numbers: Geometry, *others: 
     """With the schedules that are stored for a `Conv2d` of as many images as it runs at once."""
     extents = numbers.numbers()
     conv = new_core(PlainConv2d, algorithm, accuracy, tuple(extents.values()), *others)
-    dtype, layout, *_ = others
+    dtype, _, layout, *_ = others
     extents["N"] = conv.portion_images
     store.use_stored(conv, store.Problem("conv2d", extents, dtype, layout.lower()))
     return conv
@@ -189,7 +227,7 @@ def _prepared(algorithm: str, accuracy: str | None, numbers: Geometry, *others: 
 def plain_conv(numbers: Geometry, dtype: str, bias: bool) -> PlainConv2d:
     """Of (N, C, H, W), with what a call of `conv2d` chooses by default."""
     how = resolved("auto"), require_accuracy(None)
-    return _prepared(*how, numbers, dtype, "blocked", activation_name(None), bias)
+    return _prepared(*how, numbers, dtype, dtype, "blocked", activation_name(None), bias)
 
 
 def _conv_of(
@@ -207,7 +245,8 @@ def _conv_of(
         extents = [extents[2], *extents[:2]]
     numbers = geometry((n, *extents), weights.shape, *steps)
     activation, bias = epilogue
-    others = type_of(src), _LAYOUTS[layout], activation_name(activation), bias
+    kind = type_of(src)
+    others = kind, kind, _LAYOUTS[layout], activation_name(activation), bias
     return _prepared(resolved(how[0]), require_accuracy(how[1]), numbers, *others)
 
 

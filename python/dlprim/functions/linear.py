@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dlprim import _core as core
-from dlprim.arguments.arrays import Array, FloatArray, result_array
+from dlprim.arguments.arrays import Array, FloatArray, result_array, taken
 from dlprim.arguments.floats import (
     bias_operand,
     float_operand,
@@ -18,6 +18,8 @@ from dlprim.arguments.floats import (
     require_type,
 )
 from dlprim.arguments.names import FROM_ARGUMENT, activation_name
+from dlprim.functions import quantized
+from dlprim.functions.quantized import Steps, has_8_bits, require_none
 
 _MOST_CHANNELS = 1 << 24  # the kernel's bound on leading dimensions
 _Y = "leading axes of x, K from w"
@@ -46,14 +48,21 @@ def linear(
     activation: str | None = None,
     out: Array | None = None,
     dtype: npt.DTypeLike | None = None,
+    x_scale: Any = None,
+    x_zero_point: int = 0,
+    w_scale: Any = None,
+    y_scale: Any = None,
+    y_zero_point: int = 0,
+    y_dtype: npt.DTypeLike | None = None,
 ) -> Array:
     """A fully connected layer: ``y = activation(x @ w.T + bias)``.
 
     Parameters
     ----------
-    x : array of float32 or bfloat16, (..., C)
-    w : array of the same dtype, (K, C)
+    x : array of float32, bfloat16, uint8 or int8, (..., C)
+    w : array of the same dtype, or int8 for 8 bits, (K, C)
     bias : array of float32 or bfloat16, (K,), optional
+        For 8 bits of float32, or of int32, which is added to the sums before they are scaled.
     activation : None or str
         "relu", "relu6", "sigmoid", "hardsigmoid", "tanh", "gelu", "gelu_tanh", "swish" or
         "hardswish": applied before the only store of the result.
@@ -62,10 +71,22 @@ def linear(
     dtype : None or "bfloat16"
         "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
         such an array then.
+    x_scale, w_scale : float; w_scale also array of float32, (K,)
+        For x of uint8 or int8 and w of int8, which stand for ``(q - zero_point) * scale``; sums of
+        their products are exact integers.
+    x_zero_point : int
+        A value of the dtype of x; that of w is 0.
+    y_scale : float, optional
+        The result is of 8 bits then, quantised as `quantize` does; else it is of floats.
+    y_zero_point : int
+        A value of an 8-bit y_dtype.
+    y_dtype : dtype, optional
+        Of a result with y_scale: uint8 or int8, by default that of x; else float32, bfloat16 or,
+        without any scale, int32: the exact sums.
 
     Returns
     -------
-    ndarray of the dtype of x, (..., K)
+    ndarray of the dtype of x, or of y_dtype, (..., K)
         The same bits for any number of threads.
 
     Raises
@@ -79,15 +100,25 @@ def linear(
     -----
     Nothing is kept between calls; `Linear` packs weights once. Sources: as of `Linear`.
     """
-    if dtype is None and (activation is None or activation_name(activation)):
+    has_steps = not (
+        x_scale is w_scale is y_scale is y_dtype is None and x_zero_point == y_zero_point == 0
+    )
+    if dtype is None and not has_steps and (activation is None or activation_name(activation)):
         y: Array | None = core.linear(x, w, bias, activation, out, False)
         if y is not None:
             return y
+    steps = Steps(x_scale, x_zero_point, w_scale, y_scale, y_zero_point, y_dtype)
+    if has_8_bits(x):
+        exact = quantized.operands_of(x, w, None)
+        to = quantized.requantization(*exact, bias, steps)
+        return quantized.linear(exact, activation, out, to)
+    if has_steps:
+        require_none(steps, getattr(x, "dtype", None))
     src, weights = _operands(x, w, holds_bits(dtype))
     offset = None if bias is None else _base(bias_operand(bias, weights))
     shape = (*src.shape[:-1], weights.shape[0])
     dst = result_array(out, shape, {"x": src, "w": weights, "bias": offset}, src.dtype)
-    result: Array = _taken(core.linear(src, weights, offset, activation, dst, True))
+    result: Array = taken(core.linear(src, weights, offset, activation, dst, True))
     return result
 
 
@@ -145,7 +176,7 @@ def linear_backward(
     saved = None
     if needs is not None:
         saved = _base(like_x(needs, kept, src, shape, _Y))
-    found = _taken(core.linear_backward(diff_dst, src, weights, saved, activation, True))
+    found = taken(core.linear_backward(diff_dst, src, weights, saved, activation, True))
     return LinearGradients(*found)
 
 
@@ -164,13 +195,6 @@ def _about(needs: str | None, activation: str | None, has_y: bool, has_z: bool) 
     if given:
         return f"{given} is given, but {gradient} {needs}, {what}"
     return f"{needs} is missing: {gradient} {what}"
-
-
-def _taken(result: Any) -> Any:
-    """What the core made of arrays that were checked: it has no reason to refuse them."""
-    if result is None:
-        raise RuntimeError("the core refused arrays that had been checked: this is a bug in dlprim")
-    return result
 
 
 def _operands(x: Any, w: Any, bits: bool) -> tuple[Array, Array]:

@@ -11,12 +11,13 @@ import numpy.typing as npt
 
 from dlprim import _core as core
 from dlprim.arguments.arrays import Array
-from dlprim.arguments.floats import float32_operand
-from dlprim.arguments.names import activation_name, float_type_name, layout_name
+from dlprim.arguments.floats import dtype_named, float32_operand
+from dlprim.arguments.names import activation_name, layout_name
 from dlprim.arguments.scalars import operand_flag
 from dlprim.primitives.conv_algorithm import new_core, require_accuracy, resolved
 from dlprim.primitives.conv_arguments import geometry
 from dlprim.primitives.operands import Operands, schedules
+from dlprim.primitives.quantized import dtypes_of, quantization, require_exact
 from dlprim.tuning import store
 
 
@@ -41,13 +42,17 @@ class Conv2d(Operands):
     groups : int
         Divides C and K; output channels of a group see its input channels.
     dtype : dtype
-        Of operands and results: float32 or bfloat16. Sums are float32.
+        Of operands and results: float32 or bfloat16, whose sums are float32; or uint8 or int8 of
+        src, for the forward pass alone, with int8 weights and exact int32 sums.
     layout : "blocked" or "NHWC"
         Of packed activations: ``[N][Cb][H][W][bc]``, or channels-last ``(N, H, W, C)``.
     algorithm : "auto", "direct" or "winograd"
         "winograd" multiplies up to 4 times less, for 3x3 filters with stride 1; in bfloat16 its
         products are float32. "auto" takes for each pass what is faster by estimate, unless
         `set_conv_algorithm` says otherwise. See the notes on infinities and large values.
+    dst_dtype : dtype, optional
+        Of the result and a residual of an 8-bit convolution: float32 by default, bfloat16, uint8,
+        int8, or int32, which is the exact sums.
     accuracy : None or "high"
         Of Winograd. "high": tiles of 2x2 only, whose errors are below the direct algorithm's.
     activation : None or str
@@ -68,7 +73,7 @@ class Conv2d(Operands):
         Of the uint8 array that `forward` can write, a bit per element of the packed result.
     x_shape, w_shape, y_shape : tuple of int
         Of the plain arrays; y is the result, (N, K, P, Q).
-    dtype, layout
+    dtype, dst_dtype, layout
         Of operands and results; uint16 for bfloat16 where ml_dtypes is not installed.
     algorithms : dict
         Of each pass: "direct", "winograd4" or "winograd2" (the side of its tiles).
@@ -120,15 +125,20 @@ class Conv2d(Operands):
         bias: bool = False,
         schedule: str | Mapping[str, str] | None = None,
         accuracy: str | None = None,
+        dst_dtype: npt.DTypeLike | None = None,
     ) -> None:
         numbers = geometry(x_shape, w_shape, stride, padding, dilation, groups).numbers()
-        name, chosen = float_type_name(dtype), layout_name(layout)
+        self._dtypes, chosen = dtypes_of(dtype, dst_dtype), layout_name(layout)
+        name, result = self._dtypes
         self.bias = operand_flag("bias", bias, "forward")
         how = (resolved(algorithm), require_accuracy(accuracy))
-        others = (tuple(numbers.values()), name, chosen, activation_name(activation), self.bias)
+        require_exact(result, activation, self.bias)
+        epilogue = (activation_name(activation), self.bias)
+        others = (tuple(numbers.values()), name, result, chosen, *epilogue)
         problem = store.Problem("conv2d", numbers, name, chosen.lower())
         self._make(partial(new_core, core.Conv2d, *how, *others), problem, schedules(schedule))
         super().__init__(name, chosen)
+        self.dst_dtype = dtype_named(result)
         self.relu_mask_shape = self._core.shapes["relu_mask"]
         self._weights_shapes = self._core.weights_shapes
         self.weights_shape = self._weights_shapes["all"]
@@ -179,6 +189,11 @@ class Conv2d(Operands):
         out: Array | None = None,
         *,
         relu_mask: npt.NDArray[np.uint8] | None = None,
+        scale: Any = None,
+        int_bias: Any = None,
+        src_zero_point: int = 0,
+        dst_zero_point: int = 0,
+        residual_scale: float = 1.0,
     ) -> Array:
         """``activation(src * weights + bias + residual)``, rounded once.
 
@@ -196,6 +211,18 @@ class Conv2d(Operands):
             up its last block of channels is left as it is.
         relu_mask : ndarray of uint8, relu_mask_shape, optional
             Receives where relu let the result through: bit j % 8 of byte j / 8 for channel j.
+        scale : float or array of float32, (K,)
+            For 8-bit convolutions, as all that follow: the exact sums are multiplied by it before
+            the bias is added; not given for an int32 result.
+        int_bias : array of int32, (K,), optional
+            What the exact sums begin with: an integer bias and, for a zero point of src,
+            ``-src_zero_point * w.sum((1, 2, 3), dtype=np.int32)``.
+        src_zero_point : int
+            What padding is: a zero of the numbers that src stands for.
+        dst_zero_point : int
+            Of an 8-bit result: added to what is rounded, in front of saturation.
+        residual_scale : float
+            What a residual of 8 bits is multiplied by; what its zero point adds is the bias's.
 
         Returns
         -------
@@ -209,7 +236,16 @@ class Conv2d(Operands):
         """
         if bias is not None:
             bias = float32_operand("bias", bias, self._dtype_name)
-        return self._core.forward(src, weights, bias, residual, relu_mask, out)
+        quantized = quantization(
+            self._dtypes,
+            self.w_shape[0],
+            (int_bias, scale),
+            (src_zero_point, dst_zero_point),
+            residual_scale,
+        )
+        if relu_mask is not None and quantized is not None:
+            raise ValueError("relu_mask was given, but src is of 8 bits, which have no gradients")
+        return self._core.forward(src, weights, bias, residual, relu_mask, out, quantized)
 
     def backward_relu(
         self,

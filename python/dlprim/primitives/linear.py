@@ -13,17 +13,11 @@ import numpy.typing as npt
 from dlprim import _core as core
 from dlprim.arguments.arrays import Array, FloatArray
 from dlprim.arguments.floats import dtype_named, float32_operand
-from dlprim.arguments.names import FROM_ARGUMENT, activation_name, dtype_name, layout_name
+from dlprim.arguments.names import FROM_ARGUMENT, activation_name, layout_name
 from dlprim.arguments.scalars import flag, operand_flag, refuse_array, shown
 from dlprim.primitives.operands import Operands, schedules
+from dlprim.primitives.quantized import dtypes_of, quantization, require_exact
 from dlprim.tuning import store
-
-_DST_DTYPES = {  # by the dtype of src, the default first
-    "float32": ("float32",),
-    "bfloat16": ("bfloat16",),
-    "uint8": ("float32", "bfloat16", "uint8", "int8"),
-    "int8": ("float32", "bfloat16", "uint8", "int8"),
-}
 
 
 class LinearTrained(NamedTuple):
@@ -75,7 +69,8 @@ class Linear(Operands):
     layout : "blocked" or "plain"
         Of packed activations: ``[Cb][N][bc]``, or (N, C), used in place. 8-bit ones are plain.
     dst_dtype : dtype, optional
-        Of the result of an 8-bit layer: float32 by default, bfloat16, uint8 or int8.
+        Of the result of an 8-bit layer: float32 by default, bfloat16, uint8, int8, or int32, which
+        is the exact sums.
 
     Attributes
     ----------
@@ -120,13 +115,15 @@ class Linear(Operands):
         dst_dtype: npt.DTypeLike | None = None,
     ) -> None:
         numbers = _geometry(x_shape, K)
-        dtypes = _dtypes_of(dtype, dst_dtype)
+        dtypes = dtypes_of(dtype, dst_dtype)
+        require_exact(dtypes[1], activation, bias is True)
         chosen = _layout_of(layout, dtypes[0])
         self.activation, self.bias = activation, operand_flag("bias", bias, "forward")
         how = (*dtypes, chosen, activation_name(activation), self.bias)
         problem = store.Problem("linear", dict(zip("NCK", numbers, strict=True)), dtypes[0], chosen)
         self._make(partial(core.Linear, numbers, *how), problem, schedules(schedule))
         self.dst_dtype = dtype_named(dtypes[1])
+        self._dtypes = dtypes
         super().__init__(dtypes[0], chosen)
 
     def pack_weights(self, w: Any, out: Array | None = None, *, backward: bool = True) -> Array:
@@ -162,6 +159,8 @@ class Linear(Operands):
         *,
         out: Array | None = None,
         scale: Any = None,
+        int_bias: Any = None,
+        dst_zero_point: int = 0,
         training: bool = False,
     ) -> Any:
         """``activation(src @ weights.T + bias)``, rounded once.
@@ -175,7 +174,13 @@ class Linear(Operands):
         out : packed ndarray, dst_shape, optional
             Written and returned; shares no memory with any operand.
         scale : float or array of float32, (K,)
-            For 8-bit layers: the exact sums are multiplied by it before the bias is added.
+            For 8-bit layers: the exact sums are multiplied by it before the bias is added; not
+            given for an int32 result.
+        int_bias : array of int32, (K,), optional
+            For 8-bit layers: what the exact sums begin with, such as an integer bias, or
+            ``-zero_point * w.sum(1, dtype=np.int32)`` for a zero point of src.
+        dst_zero_point : int
+            Of an 8-bit result: added to what is rounded, in front of saturation.
         training : bool
             Also return what `backward_activation` needs. That is dst itself, except that gelu,
             gelu_tanh, swish and hardswish need what they are applied to, in a packed array of its
@@ -195,11 +200,12 @@ class Linear(Operands):
             flag("training", training)
         if bias is not None:
             bias = float32_operand("bias", bias, self._dtype_name)
-        if scale is not None and isinstance(scale, int | float | np.floating):
-            scale = np.full(self.w_shape[0], scale, np.float32)
+        quantized = quantization(
+            self._dtypes, self.w_shape[0], (int_bias, scale), (0, dst_zero_point)
+        )
         kept = training and self.activation in FROM_ARGUMENT
         before = self._core.new("dst", src) if kept else None
-        dst = self._core.forward(src, weights, bias, scale, before, out)
+        dst = self._core.forward(src, weights, bias, quantized, before, out)
         if training:
             return LinearTrained(dst, dst if before is None else before)
         return dst
@@ -262,18 +268,6 @@ def _geometry(x_shape: Any, channels: Any) -> tuple[int, ...]:
     if not all(0 <= extent < 2**31 for extent in extents):
         raise ValueError(f"x_shape is {x_shape!r} and K is {channels!r}, expected 0 to 2^31 - 1")
     return extents
-
-
-def _dtypes_of(dtype: npt.DTypeLike, dst_dtype: npt.DTypeLike | None) -> tuple[str, str]:
-    """The names of the dtypes of src and dst; TypeError says which are possible."""
-    name = dtype_name("dtype", dtype)
-    if name not in _DST_DTYPES:
-        raise TypeError(f"dtype is {name}, expected float32, bfloat16, uint8 or int8")
-    possible = _DST_DTYPES[name]
-    result = possible[0] if dst_dtype is None else dtype_name("dst_dtype", dst_dtype)
-    if result not in possible:
-        raise TypeError(f"dst_dtype is {result}, expected {' or '.join(possible)} for {name}")
-    return name, result
 
 
 def _layout_of(layout: str | None, dtype: str) -> str:

@@ -93,6 +93,11 @@ def _product(primitive: Conv2d | Linear, which: str) -> Pass:
     src = primitive.pack_src(_drawn(random, primitive.x_shape, dtype))
     channels = primitive.w_shape[0]
     bias = random.random(channels, np.float32) if primitive.bias else None
-    factor = np.full(channels, 1e-3, np.float32) if exact else None
+    factor = np.full(channels, 1e-3, np.float32) if primitive.dst_dtype != np.int32 else None
+    quantized = (None, factor, 0, 0, 1.0) if exact else None
     out = primitive._core.new("dst", src)
-    return Pass(which, lambda core: core.forward(src, weights, bias, factor, None, out), out)
+    if isinstance(primitive, Linear):
+        return Pass(which, lambda core: core.forward(src, weights, bias, quantized, None, out), out)
+    return Pass(
+        which, lambda core: core.forward(src, weights, bias, None, None, out, quantized), out
+    )

@@ -92,8 +92,25 @@ TEST_CASE("every part of the epilogue with every type of result") {
             spec.epilogue.scale = static_cast<Scale>(i % 3);
             spec.epilogue.bias = i % 2 == 0;
             spec.epilogue.residual = i % 2 == 1;
+            spec.epilogue.residual_scale = i % 4 == 1;
+            spec.epilogue.int_bias = is_int8(types.a) && i % 3 != 1;
+            spec.epilogue.range = size_of(types.c) == 1 && i % 2 == 0;
             spec.epilogue.relu_mask = spec.epilogue.activation == Activation::relu;
             CHECK(fault(spec, Values::eighths) == "");
+        }
+    }
+}
+
+TEST_CASE("exact sums begin with a bias of integers") {
+    for (const Types& types : kTypes) {
+        if (!is_int8(types.a)) continue;
+        for (const auto& [m, n, k] : {std::array{9, 33, 21}, {30, 64, 128}, {1, 1, 1}}) {
+            for (const bool zero_point : {false, true}) {
+                BrgemmSpec spec = spec_of(types, m, n, k);
+                spec.epilogue.int_bias = true;
+                spec.zero_point_a = zero_point;
+                CHECK(fault(spec, Values::eighths) == "");
+            }
         }
     }
 }

@@ -133,7 +133,11 @@ TEST_CASE("no pass allocates in its second call, nor more than it says in its fi
                         CAPTURE(shape.R);
                         CAPTURE(name_of(dtype));
                         CAPTURE(name_of(activation));
-                        check_calls({shape, dtype, layout, activation, true});
+                        check_calls({.shape = shape,
+                                     .dtype = dtype,
+                                     .layout = layout,
+                                     .activation = activation,
+                                     .bias = true});
                     }
                 }
             }

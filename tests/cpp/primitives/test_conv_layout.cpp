@@ -90,7 +90,7 @@ TensorForm form_of(const Activations& it, Format format) {
                           .R = 1,
                           .S = 1,
                           .groups = it.blocks.groups};
-    return dlprim::form_of(conv_forms(shape, it.dtype, format), "src");
+    return dlprim::form_of(conv_forms({shape, it.dtype, format}), "src");
 }
 
 void check_activations(const Activations& activations) {

@@ -69,19 +69,19 @@ private:
 };
 
 void pack_weights(const ConvShape& shape, DType from, DType to, const void* plain, void* packed) {
-    const std::vector<TensorForm> forms = conv_forms(shape, to, Format::blocked);
+    const std::vector<TensorForm> forms = conv_forms({shape, to, Format::blocked});
     Layout layout = form_of(forms, "weights").plain;
     layout.dtype = from;
-    reorder(layout, plain, weights_layout(shape, to), packed);
+    reorder(layout, plain, weights_layout({shape, to}), packed);
 }
 
 void unpack_weights(const ConvShape& shape, DType dtype, const void* packed, void* plain) {
-    const std::vector<TensorForm> forms = conv_forms(shape, dtype, Format::blocked);
-    reorder(weights_layout(shape, dtype), packed, form_of(forms, "weights").plain, plain);
+    const std::vector<TensorForm> forms = conv_forms({shape, dtype, Format::blocked});
+    reorder(weights_layout({shape, dtype}), packed, form_of(forms, "weights").plain, plain);
 }
 
 void unpack_diff_weights(const ConvShape& shape, DType dtype, const void* packed, void* plain) {
-    const std::vector<TensorForm> forms = conv_forms(shape, dtype, Format::blocked);
+    const std::vector<TensorForm> forms = conv_forms({shape, dtype, Format::blocked});
     const char* const name = dtype == DType::f32 ? "diff_weights" : "narrow_diff_weights";
     reorder(form_of(forms, name).packed, packed, form_of(forms, name).plain, plain);
 }
@@ -127,7 +127,7 @@ void check(const ConvShape& shape, DType dtype, Fence fence) {
     });
     pack_weights(shape, dtype, dtype, plain.data(), packed.data());
     CHECK(differences(packed, packed_expected) == 0);
-    reorder(weights_layout(shape, dtype), packed.data(), transposed_weights_layout(shape, dtype),
+    reorder(weights_layout({shape, dtype}), packed.data(), transposed_weights_layout(shape, dtype),
             transposed.data());
     CHECK(differences(transposed, transposed_expected) == 0);
     unpack_weights(shape, dtype, packed.data(), back.data());

@@ -34,7 +34,7 @@ std::vector<float> reordered(const Layout& from, const std::vector<float>& value
 
 struct Case {
     explicit Case(const ConvShape& geometry)
-        : shape(validated(geometry)), forms(conv_forms(shape, DType::f32, Format::blocked)) {}
+        : shape(validated(geometry)), forms(conv_forms({shape, DType::f32, Format::blocked})) {}
 
     const TensorForm& form(std::string_view name) const { return form_of(forms, name); }
     std::vector<float> plain(std::string_view name, unsigned seed) const {

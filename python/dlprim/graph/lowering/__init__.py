@@ -1,8 +1,8 @@
 """How nodes become steps of a compiled network."""
 
 from dlprim.graph.graph import Graph
+from dlprim.graph.lowering.attention import lower_attention
 from dlprim.graph.lowering.elements import (
-    lower_map,
     lower_normalize,
     lower_reduce,
     lower_softmax,
@@ -18,22 +18,29 @@ from dlprim.graph.lowering.moves import (
     lower_transpose,
 )
 from dlprim.graph.lowering.products import lower_convolution, lower_matmul
-from dlprim.graph.lowering.quantized import lower_dequantize, lower_quantize
+from dlprim.graph.lowering.quantized import (
+    lower_byte_map,
+    lower_byte_pool,
+    lower_dequantize,
+    lower_quantize,
+    lower_quantized_matmul,
+)
 from dlprim.graph.lowering.recurrent import lower_recurrent
-from dlprim.graph.lowering.windows import lower_pool
 
 LOWERS: dict[str, Lower] = {
     "add_normalize": lower_normalize,
+    "attention": lower_attention,
     "concat": lower_concat,
     "convolution": lower_convolution,
     "dequantize": lower_dequantize,
     "expand": lower_expand,
     "gather": lower_gather,
-    "map": lower_map,
+    "map": lower_byte_map,
     "matmul": lower_matmul,
     "normalize": lower_normalize,
-    "pool": lower_pool,
+    "pool": lower_byte_pool,
     "quantize": lower_quantize,
+    "quantized_matmul": lower_quantized_matmul,
     "recurrent": lower_recurrent,
     "reduce": lower_reduce,
     "resample": lower_resample,

@@ -94,12 +94,13 @@ def is_global_mean(node: Node) -> bool:
     )
 
 
-def _keeps_blocks(node: Node) -> bool:
+def _keeps_blocks(graph: Graph, node: Node) -> bool:
     """Whether the first operand's blocks are those of the result."""
     if node.operator == "pool":
         return is_pool_of_blocks(node)
     if node.operator == "resample":
-        return node.attributes["axis"] % 4 in (2, 3)
+        is_known = all(it in graph.constants for it in node.operands[1:])
+        return is_known and node.attributes["axis"] % 4 in (2, 3)
     return is_global_mean(node) and bool(node.attributes["keepdims"])
 
 
@@ -115,6 +116,6 @@ def blocked_values(graph: Graph) -> Blocked:
                 blocked[node.output] = groups
         elif not node.operands or node.operands[0] not in blocked:
             continue
-        elif _keeps_blocks(node):
+        elif _keeps_blocks(graph, node):
             blocked[node.output] = blocked[node.operands[0]]
     return blocked

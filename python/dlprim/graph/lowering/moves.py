@@ -5,7 +5,7 @@ from __future__ import annotations
 from dlprim.graph.graph import Node
 from dlprim.graph.lowering.formulas import definition_text, is_computed
 from dlprim.graph.lowering.lowering import Lowering
-from dlprim.graph.lowering.place import Place
+from dlprim.graph.lowering.windows import lower_image_resample
 
 
 def lower_reshape(to: Lowering, node: Node) -> bool:
@@ -66,17 +66,15 @@ def lower_gather(to: Lowering, node: Node) -> bool:
 
 
 def lower_resample(to: Lowering, node: Node) -> bool:
-    """A statement that sums the elements at listed places."""
+    """Of images in blocks their own step, elsewhere a statement that sums listed elements."""
     x, places, weights = node.operands
     axis = node.attributes["axis"] % len(x.shape)
     if not is_computed(x.dtype, weights.dtype) or places not in to.graph.constants:
         return False
-    groups = to.blocked.get(node.output)
-    if groups is None:
-        source, result = to.place(x), to.new(node.output.shape, x.dtype)
-    else:
-        source = Place.dense(to.blocks(x, groups), to.block_shape(x, groups), x.dtype)
-        result = to.new(to.block_shape(node.output, groups), x.dtype)
+    if node.output in to.blocked:
+        lower_image_resample(to, node)
+        return True
+    source, result = to.place(x), to.new(node.output.shape, x.dtype)
     letters = [f"i{place}" for place in range(len(source.shape))]
     left = ",".join(letters)
     letters[axis] = f"at(i{axis},t)"
@@ -88,12 +86,8 @@ def lower_resample(to: Lowering, node: Node) -> bool:
         "float(" + ",".join(map(str, places.shape)) + ") at", f"int64({_listed(places.shape)}) at"
     )
     if not to.formula(text, operands, result, f"resample {node.name}"):
-        to.blocked.pop(node.output, None)
         return False
-    if groups is None:
-        to.put(node.output, result)
-    else:
-        to.put_blocks(node.output, groups, to.number(result))
+    to.put(node.output, result)
     return True
 
 

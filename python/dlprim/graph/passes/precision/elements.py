@@ -66,3 +66,13 @@ def _rounded(expression: Expression, parameters: Parameters) -> Expression:
         ("maximum", rounded, number(float(whole.min))),
         number(float(whole.max)),
     )
+
+
+def unrounded(expression: Expression) -> tuple[Expression, float, float] | None:
+    """What the expression of a map into bytes rounds, with scale and zero point; None of others."""
+    match expression:
+        case ("minimum", ("maximum", ("add", ("round", ("divide", it, by)), zero), _), _):
+            return it, by[1], zero[1]
+        case ("minimum", ("maximum", ("round", ("divide", it, by)), _), _):
+            return it, by[1], 0.0
+    return None

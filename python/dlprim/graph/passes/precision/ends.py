@@ -115,8 +115,7 @@ def _ended(draft: Draft, value: Value, parameters: Parameters, name: str) -> Val
     added = np.zeros(scale.shape) if bias is None else draft.constants[bias] / np.float64(step)
     added = (added + shift).astype(np.float32)
     scaled = (draft.constants[scale] / np.float64(step)).astype(np.float32)
-    room = limits(parameters.dtype, parameters.zero_point)
-    lowest, highest = (float(np.clip(it / step, *room)) for it in end.bounds)
+    lowest, highest = _bounds(end.bounds, parameters)
     inputs = [
         x,
         w,
@@ -133,6 +132,16 @@ def _ended(draft: Draft, value: Value, parameters: Parameters, name: str) -> Val
         "highest": highest,
     }
     return draft.emit(end.product.operator, inputs, end.product.name, **attributes)[0]
+
+
+def _bounds(bounds: tuple[float, float], parameters: Parameters) -> tuple[float, float]:
+    """In steps; one that rounds to where saturation begins anyway is that."""
+    room = limits(parameters.dtype, parameters.zero_point)
+    kept = (float(np.clip(it / parameters.scale, *room)) for it in bounds)
+    lowest, highest = (
+        edge if np.rint(it) == edge else it for it, edge in zip(kept, room, strict=True)
+    )
+    return lowest, highest
 
 
 def _end_of(draft: Draft, value: Value, parameters: Parameters) -> _End | None:

@@ -136,12 +136,15 @@ def _resized(build: Builder, x: Value, at: int, axis: _Axis, manner: _Manner) ->
     centers = _places_between(axis, manner.coordinates)
     if manner.mode == "nearest":
         nearest = _NEAREST[manner.nearest](centers)
-        places = np.clip(nearest, 0, axis.extent - 1).astype(np.int64)
-        y = build.gather(x, build.constant(places), at)
+        places = np.clip(nearest, 0, axis.extent - 1).astype(np.int64)[:, None]
+        weights = np.ones(places.shape)
     else:
         places, weights = _taps(axis, centers, manner)
-        numbers = weights.astype(x.dtype)
-        y = build.emit("resample", [x, build.constant(places), build.constant(numbers)], axis=at)[0]
+    if manner.mode == "nearest" and x.dtype != np.float32:
+        y = build.gather(x, build.constant(places[:, 0]), at)
+    else:
+        taps = [build.constant(places), build.constant(weights.astype(x.dtype))]
+        y = build.emit("resample", [x, *taps], axis=at)[0]
     if manner.coordinates != "tf_crop_and_resize":
         return y
     is_outside = (centers < 0) | (centers > axis.extent - 1)

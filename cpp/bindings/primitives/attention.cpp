@@ -1,0 +1,273 @@
+// attention on plain arrays, in one step from the interpreter to the loops: arrays that are as they
+// should be are recognised here in a few comparisons. For all others the result is None, and the
+// caller in Python converts what can be converted and says what is wrong with the rest.
+#include "primitives/attention/attention.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <list>
+#include <memory>
+#include <optional>
+#include <tuple>
+
+#include <pybind11/stl.h>
+
+#include "bindings/arrays/call.h"
+#include "bindings/graph/network.h"
+#include "bindings/register.h"
+
+namespace dlprim::bindings {
+namespace {
+
+// Shapes that are kept; a network has fewer.
+constexpr std::size_t kMostShapes = 64;
+constexpr int kAxes = 4;
+
+// An array of four axes, the first of which may be missing where it is a mask, that is read or
+// written where it is: aligned, the elements of its last axis next to each other.
+class HeadsArray {
+public:
+    // Nothing for anything else.
+    static std::optional<HeadsArray> of(py::handle object, bool is_mask = false) {
+        const py::detail::npy_api& numpy = py::detail::npy_api::get();
+        if (Py_TYPE(object.ptr()) != numpy.PyArray_Type_) return {};
+        HeadsArray it(py::reinterpret_borrow<py::array>(object));
+        if ((it.array_.flags() & numpy.NPY_ARRAY_ALIGNED_) == 0) return {};
+        const auto type = is_mask && it.array_.dtype().kind() == 'b' ? std::optional(DType::u8)
+                                                                     : float_type_of(it.array_);
+        const auto axes = static_cast<int>(it.array_.ndim());
+        if (!type || axes > kAxes || axes < (is_mask ? 1 : kAxes)) return {};
+        it.dtype_ = *type;
+        const std::int64_t size = size_of(*type);
+        for (int axis = 0; axis < axes; ++axis) {
+            const std::int64_t stride = it.array_.strides(axis);
+            if (stride < 0 || stride % size != 0) return {};
+        }
+        const bool is_dense =
+            it.array_.size() == 0 || it.extent(3) <= 1 || it.array_.strides(axes - 1) == size;
+        return is_dense ? std::optional(it) : std::nullopt;
+    }
+
+    DType dtype() const { return dtype_; }
+    const py::array& array() const { return array_; }
+    // Of the axes batch, head, row and the last one; of what is missing 1.
+    std::int64_t extent(int axis) const {
+        const int own = axis - missing();
+        return own < 0 ? 1 : array_.shape(own);
+    }
+    AttentionStrides strides() const { return {stride(0), stride(1), stride(2)}; }
+
+    // As a mask of scores of these extents, whose axes may have one place for all but the last one.
+    bool goes_with(const std::array<std::int64_t, kAxes>& scores) const {
+        for (int axis = 0; axis < kAxes; ++axis) {
+            const bool is_one = axis < kAxes - 1 && extent(axis) == 1;
+            if (!is_one && extent(axis) != scores.at(static_cast<std::size_t>(axis))) return false;
+        }
+        return true;
+    }
+    // Of uint16: bits of bfloat16 values only where the caller has said so.
+    bool may_be_numbers() const { return dtype_ == DType::bf16 && array_.dtype().kind() == 'u'; }
+    bool overlaps(const HeadsArray& other) const {
+        return array_.size() > 0 && other.array_.size() > 0 && begin() < other.end() &&
+               other.begin() < end();
+    }
+
+private:
+    explicit HeadsArray(py::array array) : array_(std::move(array)) {}
+
+    int missing() const { return kAxes - static_cast<int>(array_.ndim()); }
+    std::int64_t stride(int axis) const {
+        return extent(axis) <= 1 ? 0 : array_.strides(axis - missing()) / size_of(dtype_);
+    }
+    const char* begin() const { return static_cast<const char*>(array_.data()); }
+    const char* end() const {
+        const char* last = begin() + size_of(dtype_);
+        for (py::ssize_t axis = 0; axis < array_.ndim(); ++axis) {
+            last += (array_.shape(axis) - 1) * array_.strides(axis);
+        }
+        return last;
+    }
+
+    py::array array_;
+    DType dtype_ = DType::f32;
+};
+
+struct HeadsArrays {
+    HeadsArray q;
+    HeadsArray k;
+    HeadsArray v;
+    std::optional<HeadsArray> mask;
+
+    bool may_be_numbers() const {
+        return q.may_be_numbers() || k.may_be_numbers() || v.may_be_numbers() ||
+               (mask && mask->may_be_numbers());
+    }
+    bool overlap(const HeadsArray& out) const {
+        return out.overlaps(q) || out.overlaps(k) || out.overlaps(v) ||
+               (mask && out.overlaps(*mask));
+    }
+    Shape result_shape() const { return {q.extent(0), q.extent(1), q.extent(2), v.extent(3)}; }
+
+    // But for the result's strides.
+    AttentionSpec spec() const {
+        AttentionSpec made{.dtype = q.dtype(),
+                           .batch = q.extent(0),
+                           .heads = q.extent(1),
+                           .kv_heads = k.extent(1),
+                           .queries = q.extent(2),
+                           .keys = k.extent(2),
+                           .head_size = q.extent(3),
+                           .value_size = v.extent(3),
+                           .q = q.strides(),
+                           .k = k.strides(),
+                           .v = v.strides()};
+        if (mask) {
+            made.mask_type = mask->dtype();
+            made.mask = mask->strides();
+        }
+        return made;
+    }
+};
+
+std::optional<HeadsArrays> arrays_of(py::handle q, py::handle k, py::handle v, py::handle mask) {
+    const auto queries = HeadsArray::of(q), keys = HeadsArray::of(k), values = HeadsArray::of(v);
+    if (!queries || !keys || !values) return {};
+    if (queries->dtype() != keys->dtype() || queries->dtype() != values->dtype()) return {};
+    for (int axis = 0; axis < kAxes - 1; ++axis) {
+        if (keys->extent(axis) != values->extent(axis)) return {};
+    }
+    const std::int64_t heads = queries->extent(1), kv_heads = keys->extent(1);
+    const bool fits = queries->extent(0) == keys->extent(0) && kv_heads > 0 &&
+                      heads % kv_heads == 0 && queries->extent(3) == keys->extent(3) &&
+                      keys->extent(3) > 0;
+    const std::int64_t row = queries->strides().row;
+    const bool are_apart =
+        queries->extent(2) <= 1 || (row >= queries->extent(3) && row <= kMostAttentionElements);
+    if (!fits || !are_apart) return {};
+    HeadsArrays made{*queries, *keys, *values, {}};
+    if (mask.is_none()) return made;
+    made.mask = HeadsArray::of(mask, true);
+    const bool goes = made.mask && made.mask->goes_with({queries->extent(0), heads,
+                                                         queries->extent(2), keys->extent(2)});
+    return goes ? std::optional(made) : std::nullopt;
+}
+
+// For the shapes of the latest calls, guarded by the GIL: the last one that was used is the first.
+std::shared_ptr<const Attention> attention_for(const AttentionSpec& spec) {
+    struct Entry {
+        AttentionSpec spec;
+        std::shared_ptr<const Attention> attention;
+    };
+    static auto* const kept = new std::list<Entry>();  // outlives all threads
+    const auto known = std::find_if(kept->begin(), kept->end(),
+                                    [&](const Entry& entry) { return entry.spec == spec; });
+    if (known != kept->end()) {
+        kept->splice(kept->begin(), *kept, known);
+    } else {
+        kept->push_front({spec, std::make_shared<const Attention>(spec)});
+        if (kept->size() > kMostShapes) kept->pop_back();
+    }
+    return kept->front().attention;
+}
+
+// Scale, softcap, whether it is causal, keys in the past, and whether uint16 arrays hold bits of
+// bfloat16 values.
+using Settings = std::tuple<std::optional<float>, float, bool, std::int64_t, bool>;
+
+py::object attention(py::handle q, py::handle k, py::handle v, py::handle mask, py::handle out,
+                     const Settings& settings) {
+    const auto it = arrays_of(q, k, v, mask);
+    const auto& [scale, softcap, causal, past, bits] = settings;
+    if (!it || (!bits && it->may_be_numbers())) return py::none();
+    const py::object result =
+        out.is_none() ? new_array({it->q.dtype(), it->result_shape()}, it->q.array().dtype())
+                      : py::reinterpret_borrow<py::object>(out);
+    const auto made = HeadsArray::of(result);
+    const bool fits = made && made->dtype() == it->q.dtype() &&
+                      has_shape(made->array(), it->result_shape()) && made->array().writeable() &&
+                      made->array().dtype().equal(it->q.array().dtype()) && !it->overlap(*made);
+    if (!fits) return py::none();
+    AttentionSpec spec = it->spec();
+    spec.out = made->strides();
+    spec.scale = scale.value_or(1 / std::sqrt(static_cast<float>(spec.head_size)));
+    spec.softcap = softcap;
+    spec.causal = causal;
+    spec.past = past;
+    const auto core = attention_for(spec);
+    const AttentionArrays arrays{.q = it->q.array().data(),
+                                 .k = it->k.array().data(),
+                                 .v = it->v.array().data(),
+                                 .mask = it->mask ? it->mask->array().data() : nullptr,
+                                 .out = py::reinterpret_borrow<py::array>(result).mutable_data()};
+    run_without_gil(spec.flops(), [&] { core->forward(arrays); });
+    return result;
+}
+
+DType type_of(const NetworkTensor& tensor) {
+    if (tensor.dtype == "bool") return DType::u8;
+    return parse_dtype(tensor.dtype);
+}
+
+// Elements from one to the next, of a value (N, H, rows, size); none along axes of one element.
+AttentionStrides strides_of(const NetworkTensor& tensor) {
+    const auto stride = [&](std::size_t axis) {
+        return tensor.shape[axis] <= 1 ? 0 : tensor.strides[axis] / tensor.element;
+    };
+    return {stride(0), stride(1), stride(2)};
+}
+
+AttentionSpec spec_of(const StepValues& step, const Settings& settings) {
+    const NetworkTensor& q = step.tensor("q");
+    const NetworkTensor& k = step.tensor("k");
+    const NetworkTensor& v = step.tensor("v");
+    const NetworkTensor& dst = step.tensor("dst");
+    for (const NetworkTensor* it : {&q, &k, &v, &dst}) {
+        if (it->shape.size() != kAxes) step.refuse("a value has not the four axes N, H, rows, size");
+    }
+    const auto& [scale, softcap, causal, past, bits] = settings;
+    AttentionSpec spec{.dtype = type_of(q),
+                       .batch = q.shape[0],
+                       .heads = q.shape[1],
+                       .kv_heads = k.shape[1],
+                       .queries = q.shape[2],
+                       .keys = k.shape[2],
+                       .head_size = q.shape[3],
+                       .value_size = v.shape[3],
+                       .q = strides_of(q),
+                       .k = strides_of(k),
+                       .v = strides_of(v),
+                       .out = strides_of(dst),
+                       .scale = scale.value_or(1),
+                       .softcap = softcap,
+                       .causal = causal,
+                       .past = past};
+    if (step.number("mask") >= 0) {
+        spec.mask_type = type_of(step.tensor("mask"));
+        spec.mask = strides_of(step.tensor("mask"));
+    }
+    return spec;
+}
+
+// As a step of a network: values of four axes whose last one is dense.
+void add_attention(PyNetwork& network, const std::string& label, const Settings& settings,
+                   const py::kwargs& values) {
+    StepValues step(network, "attention", label, values);
+    const auto core = std::make_shared<const Attention>(spec_of(step, settings));
+    const int q = step.read("q"), k = step.read("k"), v = step.read("v");
+    const int mask = step.number("mask") < 0 ? -1 : step.read("mask");
+    const int dst = step.write("dst");
+    step.add([=](const Addresses& at) {
+        core->forward({.q = at[q], .k = at[k], .v = at[v], .mask = at[mask], .out = at[dst]});
+    });
+}
+
+}  // namespace
+
+void register_attention(py::module_& module) {
+    network_type(module).def("attention", &add_attention);
+    module.def("attention", &attention, py::arg("q"), py::arg("k"), py::arg("v"), py::arg("mask"),
+               py::arg("out"), py::arg("settings"));
+}
+
+}  // namespace dlprim::bindings

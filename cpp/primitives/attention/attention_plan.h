@@ -1,0 +1,117 @@
+// What follows from a spec alone: blocks of queries and of keys, the kernels for all pairs of them,
+// the row programs, and where the pieces of scratch are.
+//
+// Keys are outside, queries inside: a block of keys and values is packed once, stays in the second
+// cache, and meets all queries of a task, whose results so far wait in scratch. Blocks do not
+// depend on the number of threads, and each query's results come from the blocks of keys in their
+// order.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "brgemm/brgemm.h"
+#include "jit/machine.h"
+#include "primitives/attention/attention_programs.h"
+#include "primitives/attention/attention_spec.h"
+#include "primitives/tensor/partition.h"
+
+namespace dlprim {
+
+class AttentionPlan {
+public:
+    // For a block of queries and so many keys. `first_values` writes results, `values` adds to
+    // them.
+    struct Kernels {
+        std::array<std::shared_ptr<const Brgemm>, 2> scores;  // of halves()
+        std::shared_ptr<const Brgemm> first_values;
+        std::shared_ptr<const Brgemm> values;
+    };
+
+    // Elements from row to row in scratch; of packed keys words, a row is a word of the head.
+    struct Rows {
+        std::int64_t keys = 0;
+        std::int64_t values = 0;
+        std::int64_t scores = 0;
+        std::int64_t powers = 0;
+        std::int64_t results = 0;
+    };
+
+    // `spec` is validated, its extents are no zeros.
+    AttentionPlan(const AttentionSpec& spec, const Machine& machine);
+
+    const AttentionSpec& spec() const { return spec_; }
+    const Blocks& queries() const { return queries_; }
+    const Blocks& keys() const { return keys_; }
+    const Rows& rows() const { return rows_; }
+
+    // Tasks: heads of keys of every sequence, each with its blocks of queries in parts.
+    std::int64_t groups() const { return spec_.batch * spec_.kv_heads; }
+    std::int64_t blocks_of_group() const { return spec_.heads / spec_.kv_heads * queries_.count(); }
+    std::int64_t parts_of_group(int threads) const;
+
+    // Behind the last key that any of the queries sees.
+    std::int64_t end_of_keys(const Range& queries) const;
+    bool hides_later(const Range& queries, const Range& keys) const {
+        return spec_.causal && keys.end > queries.begin + spec_.past + 1;
+    }
+    // What is added to the scores of these queries: row i and column j is `later`[j - i].
+    const float* later(const Range& queries, const Range& keys) const {
+        return &later_[static_cast<std::size_t>(zeros_later_ + keys.begin - queries.begin -
+                                                spec_.past)];
+    }
+
+    // Whether results are summed where they are wanted: nothing waits for further keys.
+    bool sums_in_place() const { return keys_.count() == 1 && spec_.dtype == DType::f32; }
+    // Whether the kernel fetches keys and values of the next group, whose rows lie as queries do:
+    // of short sequences, where they are much of what is to be done.
+    bool fetches_next() const {
+        return spec_.keys <= kFewKeys && spec_.k.row == spec_.q.row && spec_.v.row == spec_.q.row;
+    }
+    // So many keys, or halves of them, of which the second may be missing: then keys are fetched
+    // beside the products of the first, values beside those of the second.
+    Blocks halves(std::int64_t keys) const {
+        return {keys, fetches_next() ? rounded_up((keys + 1) / 2, 2 * kRowUnit) : keys};
+    }
+
+    const Kernels& kernels(std::int64_t queries, std::int64_t keys) const {
+        return kernels_.at({queries, keys});
+    }
+    struct Programs {
+        std::shared_ptr<const RowKernel> highest;
+        std::shared_ptr<const RowKernel> powers;
+    };
+    const Programs& programs(bool is_first, bool hides_later) const {
+        return programs_.at(is_first ? 1 : 0).at(hides_later ? 1 : 0);
+    }
+    const float& factor() const { return factor_; }  // score_factor()
+    const RowKernel& shrinking() const { return *shrinking_; }
+    const RowKernel& dividing() const { return *dividing_; }
+    std::int64_t scratch_floats() const;  // of the row programs
+
+private:
+    static constexpr std::int64_t kFewKeys = 256;
+    static constexpr std::int64_t kRowUnit = 16;  // tiles of AMX have as many rows and columns
+
+    void make_kernels();
+    void make_programs();
+
+    AttentionSpec spec_;
+    double l2_;
+    Blocks queries_;
+    Blocks keys_;
+    Rows rows_;
+    std::map<std::pair<std::int64_t, std::int64_t>, Kernels> kernels_;
+    std::array<std::array<Programs, 2>, 2> programs_;
+    float factor_ = 1;
+    std::shared_ptr<const RowKernel> shrinking_;
+    std::shared_ptr<const RowKernel> dividing_;
+    std::vector<float> later_;
+    std::int64_t zeros_later_ = 0;
+};
+
+}  // namespace dlprim

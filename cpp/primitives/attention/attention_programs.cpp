@@ -1,0 +1,134 @@
+#include "primitives/attention/attention_programs.h"
+
+#include <limits>
+
+#include "rows/row_builder.h"
+
+namespace dlprim {
+namespace {
+
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
+constexpr float kLog2e = 0x1.715476p+0F;
+// Added to x, it leaves round(x) + 127 in the last bits of the sum, which are then the exponent of
+// 2^round(x).
+constexpr float kRounding = 0x1.8p+23F + 127;
+constexpr float kOneExponent = 0x1p-126F;  // whose bits are 2^23
+constexpr float kNoPower = -127;           // of which the exponent is 0: 2^-127 counts as 0
+
+// 2^x for x that are hardly above 0, as few and as independent steps as softmax allows. What is
+// stored as bfloat16 has an error of 2^-13.7, else 2^-24.
+RowValue power_of_two(RowValue x, DType dtype) {
+    const RowValue from = larger(kNoPower, x);  // NaN stays
+    const RowValue rounded = from + kRounding;
+    const RowValue scale = low_product(rounded, kOneExponent);
+    const RowValue rest = from - (rounded - kRounding);
+    RowValue power = 0;
+    if (dtype == DType::bf16) {
+        power = multiply_add(rest, 0x1.c3f6dap-5F, 0x1.f0de2p-3F);
+        for (const float term : {0x1.62f31cp-1F, 0x1.fff692p-1F}) {
+            power = multiply_add(power, rest, term);
+        }
+    } else {
+        power = multiply_add(rest, 0x1.5b1a18p-10F, 0x1.3d0598p-7F);
+        for (const float term : {0x1.c6b98p-5F, 0x1.ebf946p-3F, 0x1.62e426p-1F, 1.0F}) {
+            power = multiply_add(power, rest, term);
+        }
+    }
+    return power * scale;
+}
+
+bool adds_mask(const ScoresSpec& spec) { return spec.mask && *spec.mask != DType::u8; }
+
+// Scores as a program has them: of base 2, so that their powers take one step less. What is added
+// may be the lowest number there is, which a factor would make infinite, and then they are as asked
+// for.
+class Scores {
+public:
+    Scores(RowBuilder& row, const ScoresSpec& spec)
+        : product_(row.tensor(DType::f32)), factor_(row.scalar()), adds_mask_(adds_mask(spec)) {
+        is_product_ = spec.softcap == 0 && !spec.mask && !spec.hides_later;
+        score_ = product_ * factor_;
+        if (spec.softcap != 0) {
+            score_ = activated(Activation::tanh, score_) *
+                     (adds_mask_ ? spec.softcap : spec.softcap * kLog2e);
+        }
+        if (spec.mask) {
+            const RowValue mask = row.tensor(*spec.mask);
+            score_ = adds_mask_ ? score_ + mask : select(mask == 0.0F, kLowest, score_);
+        }
+        if (spec.hides_later) score_ = score_ + row.tensor(DType::f32);
+    }
+
+    RowValue most() const { return highest(score_); }
+    // The power of two that remains of one of them, or of all when they are this.
+    RowValue above(RowValue base) const {
+        return is_product_ ? multiply_add(product_, factor_, -base) : above(score_, base);
+    }
+    RowValue above(RowValue score, RowValue base) const {
+        return adds_mask_ ? (score - base) * kLog2e : score - base;
+    }
+
+private:
+    RowValue product_;
+    RowValue factor_;
+    bool adds_mask_;
+    bool is_product_ = false;
+    RowValue score_ = 0;
+};
+
+// What is subtracted from the scores of a row: of one that sees no key all powers are then 0.
+RowValue base_of(RowValue most) { return select(most == kLowest, 0.0F, most); }
+
+}  // namespace
+
+float score_factor(const ScoresSpec& spec, float scale) {
+    if (spec.softcap != 0) return scale / spec.softcap;
+    return adds_mask(spec) ? scale : scale * kLog2e;
+}
+
+std::shared_ptr<const RowKernel> highest_kernel(const ScoresSpec& spec) {
+    RowBuilder row;
+    const Scores scores(row, spec);
+    RowValue most = scores.most();
+    if (spec.is_first) {
+        row.store_per_row(most);
+        return row_kernel(row.spec());
+    }
+    const RowValue before = row.per_row();
+    most = larger(before, most);
+    row.store_per_row(most);
+    row.store_per_row(power_of_two(scores.above(before, base_of(most)), DType::f32));
+    return row_kernel(row.spec());
+}
+
+std::shared_ptr<const RowKernel> powers_kernel(const ScoresSpec& spec, DType dtype) {
+    RowBuilder row;
+    const Scores scores(row, spec);
+    const RowValue base = base_of(row.per_row());
+    const RowValue power = power_of_two(scores.above(base), dtype);
+    RowValue total = sum(power);
+    if (!spec.is_first) {
+        const RowValue shrinks = row.per_row(), sum_before = row.per_row();
+        total = multiply_add(sum_before, shrinks, total);
+    }
+    row.store(dtype, power);
+    row.store_per_row(total);
+    return row_kernel(row.spec());
+}
+
+std::shared_ptr<const RowKernel> shrinking_kernel() {
+    RowBuilder row;
+    const RowValue x = row.tensor(DType::f32);
+    const RowValue factor = row.per_row();
+    row.store(DType::f32, x * factor);
+    return row_kernel(row.spec());
+}
+
+std::shared_ptr<const RowKernel> dividing_kernel(DType dtype) {
+    RowBuilder row;
+    const RowValue x = row.tensor(DType::f32), sum = row.per_row();
+    row.store(dtype, x * select(sum == 0.0F, 0.0F, 1.0F / sum));
+    return row_kernel(row.spec());
+}
+
+}  // namespace dlprim

@@ -1,0 +1,160 @@
+"""Attention on arrays as they are held: heads in front of positions, or the other way round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dlprim import _core
+from dlprim.arguments.arrays import (
+    Array,
+    contiguous,
+    require_shape,
+    result_array,
+    taken,
+    viewed,
+)
+from dlprim.arguments.floats import holds_bits, plain_view
+from dlprim.arguments.scalars import flag, integer, real, shown
+
+_AXES = 4  # sequences, heads, queries or keys, elements of a head
+_MOST_ELEMENTS = 1 << 24  # of a row, the kernel's bound
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any = None,
+    *,
+    scale: float | None = None,
+    causal: bool = False,
+    softcap: float = 0.0,
+    past: int = 0,
+    out: Array | None = None,
+    dtype: npt.DTypeLike | None = None,
+) -> Array:
+    """Scaled dot-product attention: ``softmax(scale * q @ k.T + mask) @ v`` for every head.
+
+    Parameters
+    ----------
+    q : array of float32 or bfloat16, (..., H, Q, D)
+        Q queries of H heads. Axes in front may be missing; heads may lie inside of positions, as in
+        ``x.transpose(0, 2, 1, 3)``: an array whose last axis is dense is read in place.
+    k : array of the dtype of q, (..., Hk, K, D)
+        K keys. H is a multiple of Hk: ``H // Hk`` heads next to each other share keys and values.
+    v : array of the dtype of q, (..., Hk, K, Dv)
+    mask : array, broadcastable to (..., H, Q, K), optional
+        Of bool, True where a query sees a key; of float32 or bfloat16, added to the scores.
+    scale : float, optional
+        ``1 / sqrt(D)`` where it is None.
+    causal : bool
+        Query i sees the keys 0 to i + `past` alone, as PyTorch's ``is_causal`` (with `past` 0) and
+        ONNX's ``Attention`` have it; beside a mask, both hold.
+    softcap : float
+        Scores become ``softcap * tanh(score / softcap)`` before the mask, unless it is 0.
+    past : int
+        With `causal`, how many keys stand in front of the first query's own.
+    out : ndarray of the dtype of q, (..., H, Q, Dv), optional
+        Written and returned; its last axis is dense, and it shares no memory with an operand.
+    dtype : None or "bfloat16"
+        "bfloat16" says of uint16 arrays that they hold the bits of bfloat16 values; the result is
+        such an array then.
+
+    Returns
+    -------
+    ndarray of the dtype of q, (..., H, Q, Dv)
+        Sums are float32. A query that sees no key has zeros. The same bits for any number of
+        threads.
+
+    Raises
+    ------
+    TypeError
+        An argument is no array, or of another dtype.
+    ValueError
+        Shapes do not agree, a number is out of range, or `out` cannot take the result.
+
+    Notes
+    -----
+    Scores are made block by block and stay in the second cache. Sources: arXiv 1706.03762; the sums
+    of long rows as arXiv 1805.02867 and FlashAttention (arXiv 2205.14135) have them.
+    """
+    number = None if scale is None else real("scale", scale)
+    cap, before = real("softcap", softcap, 0), integer("past", past, 0, 1 << 62)
+    asked = (number, cap, flag("causal", causal), before)
+    if dtype is None:
+        y: Array | None = _core.attention(q, k, v, mask, out, (*asked, False))
+        if y is not None:
+            return y
+    bits = holds_bits(dtype)
+    query, key, value = _operands(q, k, v, bits)
+    scores = (*query.shape[:-1], key.shape[-2])
+    hidden = None if mask is None else _mask(mask, scores, bits)
+    shape = (*query.shape[:-1], value.shape[-1])
+    operands = {"q": query, "k": key, "v": value, "mask": hidden}
+    result = result_array(out, shape, operands, query.dtype, query.ndim <= _AXES)
+    if query.shape[-1] == 0 or max(query.shape[-1], value.shape[-1]) > _MOST_ELEMENTS:
+        raise ValueError(f"q has shape {query.shape}, expected heads of 1 to 2**24 elements")
+    if result.size:
+        first, second, third, fourth = (_four_axes(name, it) for name, it in operands.items())
+        to = _four_axes("out", result)
+        taken(_core.attention(first, second, third, fourth, to, (*asked, True)))
+    return result
+
+
+def _operands(q: Any, k: Any, v: Any, bits: bool) -> tuple[Array, Array, Array]:
+    query, key, value = (plain_view(name, it, bits) for name, it in (("q", q), ("k", k), ("v", v)))
+    if query.ndim < 2:
+        raise ValueError(f"q has shape {query.shape}, expected (..., H, Q, D)")
+    for name, it in (("k", key), ("v", value)):
+        if it.dtype != query.dtype:
+            raise TypeError(f"{name} has dtype {it.dtype}, expected {query.dtype} as q has")
+        if it.ndim != query.ndim:
+            raise ValueError(f"{name} has shape {it.shape}, expected as many axes as q, {q.shape}")
+    front, rest = key.shape[:-2], query.shape[:-2]
+    if front[:-1] != rest[:-1]:
+        raise ValueError(f"k has shape {key.shape}, expected the leading axes of q, {query.shape}")
+    if front and (front[-1] == 0 or rest[-1] % front[-1]):
+        raise ValueError(f"k has {front[-1]} heads, expected a divisor of the {rest[-1]} of q")
+    require_shape("k", key, (*key.shape[:-1], query.shape[-1]), "D from q")
+    require_shape("v", value, (*key.shape[:-1], value.shape[-1]), "heads and K from k")
+    return query, key, value
+
+
+def _mask(mask: Any, scores: tuple[int, ...], bits: bool) -> Array:
+    """The argument mask, whose last axis has as many elements as there are keys."""
+    array = viewed("mask", mask, "bool, float32 or bfloat16")
+    if array.dtype != np.bool_:
+        array = plain_view("mask", array, bits)
+    try:
+        whole = np.broadcast_to(array, scores)
+    except ValueError:
+        raise ValueError(
+            f"mask is {shown(array)}, expected what broadcasts to {scores}, (..., H, Q, K)"
+        ) from None
+    if len(scores) > _AXES:
+        return whole
+    return np.broadcast_to(array, (*array.shape[:-1], scores[-1]))
+
+
+def _four_axes(name: str, array: Array | None) -> Array | None:
+    """The array with (sequences, heads, rows, elements), in place where the core takes it so."""
+    if array is None:
+        return None
+    array = array.view(np.ndarray)
+    missing = _AXES - array.ndim
+    if missing > 0 and name != "mask":
+        array = array[(None,) * missing]
+    elif missing < 0:
+        array = array.reshape(-1, *array.shape[-3:])
+    if name == "mask" and array.ndim == 0:
+        array = array.reshape(1)
+    steps, size = array.strides, array.itemsize
+    dense = array.size == 0 or array.shape[-1] <= 1 or steps[-1] == size
+    fits = dense and array.flags.aligned and all(it >= 0 and it % size == 0 for it in steps)
+    if name == "q":
+        apart = array.shape[3] <= steps[2] // size <= _MOST_ELEMENTS
+        fits = fits and (array.shape[2] <= 1 or apart)
+    return array if fits else contiguous(array)

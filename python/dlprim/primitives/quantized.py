@@ -1,0 +1,87 @@
+"""What calls of 8-bit primitives take besides their operands, checked."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from dlprim.arguments.names import dtype_name
+from dlprim.arguments.scalars import integer, real, shown
+
+LIMITS = {"uint8": (0, 255), "int8": (-128, 127)}
+_RESULTS = {  # dtypes of dst by that of src, the default first
+    "float32": ("float32",),
+    "bfloat16": ("bfloat16",),
+    "uint8": ("float32", "bfloat16", "int32", "uint8", "int8"),
+    "int8": ("float32", "bfloat16", "int32", "uint8", "int8"),
+}
+
+# int_bias, scale, zero points of src and dst, scale of a residual.
+Quantization: TypeAlias = tuple[Any, Any, int, int, float]
+
+
+def dtypes_of(dtype: npt.DTypeLike, dst_dtype: npt.DTypeLike | None) -> tuple[str, str]:
+    """The names of the dtypes of src and dst; TypeError says which are possible."""
+    name = dtype_name("dtype", dtype)
+    if name not in _RESULTS:
+        raise TypeError(f"dtype is {name}, expected float32, bfloat16, uint8 or int8")
+    possible = _RESULTS[name]
+    result = possible[0] if dst_dtype is None else dtype_name("dst_dtype", dst_dtype)
+    if result not in possible:
+        raise TypeError(f"dst_dtype is {result}, expected {' or '.join(possible)} for {name}")
+    return name, result
+
+
+def require_exact(dst_dtype: str, activation: str | None, bias: bool) -> None:
+    """An int32 result is the sums themselves; ValueError where something is to follow them."""
+    if dst_dtype == "int32" and (bias or activation is not None):
+        what = "bias is True" if bias else f"activation is {activation!r}"
+        raise ValueError(f"{what} and dst_dtype is int32, the exact sums, which nothing follows")
+
+
+def quantization(
+    dtypes: tuple[str, str],
+    channels: int,
+    biases: tuple[Any, Any],
+    zero_points: tuple[Any, Any],
+    residual_scale: Any = 1.0,
+) -> Quantization | None:
+    """For the core, from int_bias and scale and from the zero points; None without 8 bits.
+
+    TypeError where something is no number; ValueError where a zero point is no value of its type,
+    or something is given that the primitive does not have.
+    """
+    src, dst = dtypes
+    int_bias, scale = biases
+    if src not in LIMITS:
+        if int_bias is scale is None and zero_points == (0, 0) and residual_scale == 1:
+            return None
+        for name, value in (("int_bias", int_bias), ("scale", scale)):
+            if value is not None:
+                raise ValueError(f"{name} was given, but src is of {src}, expected 8 bits")
+    zeros = (
+        zero_point("src_zero_point", zero_points[0], src),
+        zero_point("dst_zero_point", zero_points[1], dst),
+    )
+    times = real("residual_scale", residual_scale)
+    if times != 1 and dst not in LIMITS:
+        raise ValueError(f"residual_scale is {times}, but dst is of {dst}, expected 8 bits")
+    if src not in LIMITS:
+        return None
+    if scale is not None and isinstance(scale, int | float | np.floating):
+        scale = np.full(channels, real("scale", scale), np.float32)
+    return int_bias, scale, *zeros, times
+
+
+def zero_point(name: str, value: Any, dtype: str) -> int:
+    """A value of an 8-bit dtype; 0 of any other."""
+    low, high = LIMITS.get(dtype, (0, 0))
+    if getattr(value, "shape", ()):
+        raise TypeError(f"{name} is {shown(value)}, expected an integer")
+    number = integer(name, value, -(2**63))
+    if not low <= number <= high:
+        expected = f"an integer from {low} to {high}" if dtype in LIMITS else "0"
+        raise ValueError(f"{name} is {number}, expected {expected} for {dtype}")
+    return number

@@ -1,0 +1,49 @@
+"""Sums of elements at listed places, of images in blocks and of other arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dlprim.graph import Builder, Graph, Value, interpret
+from dlprim.graph.compiled import compile_graph
+
+GEOMETRY = {
+    "strides": (1, 1),
+    "dilations": (1, 1),
+    "padding": ((0, 0), (0, 0)),
+    "groups": 1,
+}
+# Twice the same at the rim, side by side, further apart, and one alone.
+PLACES = np.array([[0, 0], [0, 1], [1, 4], [3, 4], [4, 4], [2, 2]])
+WEIGHTS = np.array([[0.25, 0.75], [0.5, 0.5], [1.5, -0.5], [0.1, 0.9], [1, 0], [0, 1]])
+
+
+def resampled(b: Builder, x: Value, axis: int) -> Value:
+    taps = [b.constant(PLACES), b.constant(WEIGHTS.astype(np.float32))]
+    return b.emit("resample", [x, *taps], axis=axis)[0]
+
+
+def images(axes: tuple[int, ...], is_blocked: bool) -> Graph:
+    b = Builder()
+    y = x = b.input("x", (2, 16, 5, 5), "float32")
+    if is_blocked:
+        w = np.random.default_rng(1).standard_normal((16, 16, 1, 1)).astype(np.float32)
+        y = b.emit("convolution", [x, b.constant(w), None], **GEOMETRY)[0]
+    for axis in axes:
+        y = resampled(b, y, axis)
+    return b.graph([y])
+
+
+@pytest.mark.parametrize("is_blocked", [True, False])
+@pytest.mark.parametrize("axes", [(2,), (3,), (2, 3), (-1, -2), (2, 1)])
+def test_compiled_sums_are_those_of_the_interpreter(
+    axes: tuple[int, ...], is_blocked: bool
+) -> None:
+    graph = images(axes, is_blocked)
+    x = np.random.default_rng(2).standard_normal((2, 16, 5, 5)).astype(np.float32)
+    compiled = compile_graph(graph)
+    np.testing.assert_allclose(compiled.run([x])[0], interpret(graph, [x])[0], rtol=1e-5, atol=1e-5)
+    described = compiled.explain()
+    assert ("resample(" in described) == (is_blocked and axes[0] != 1)
+    assert "call(" not in described
