@@ -53,7 +53,7 @@ def _run(builder: Builder, block: Block, values: dict[str, Value]) -> None:
             else:
                 _emit(builder, step, values)
         except ValueNeededError as error:
-            if not error.inputs or not all(_may_be_known(it) for it in error.inputs):
+            if not error.inputs or not all(may_be_known(it) for it in error.inputs):
                 raise ModelError(f"{step.label}: {error}") from error
             raise
         except ModelError:
@@ -63,7 +63,8 @@ def _run(builder: Builder, block: Block, values: dict[str, Value]) -> None:
             raise ModelError(f"{step.label}: {reason}") from error
 
 
-def _may_be_known(value: Value) -> bool:
+def may_be_known(value: Value | Array) -> bool:
+    """Whether graphs may be made for the elements of such an input."""
     is_index = value.dtype.kind in "biu" and value.nbytes <= MOST_KNOWN_BYTES
     return is_index or value.size <= MOST_KNOWN_ELEMENTS
 

@@ -18,7 +18,7 @@ from dlprim.graph.graph import Array
 from dlprim.graph.passes.epilogues import fold_norms
 from dlprim.graph.profile import Profile
 from dlprim.graph.quantization import Table, insert
-from dlprim.onnx.importer import graph_of
+from dlprim.onnx.importer import graph_of, may_be_known
 from dlprim.onnx.program import Port, Program
 from dlprim.onnx.proto import DTYPES, ModelError
 from dlprim.onnx.source import Source
@@ -246,10 +246,11 @@ class OnnxModel:
             known = {
                 name: it
                 for name, it in arrays.items()
-                if name in self._asked or it is self._program.defaults.get(name)
+                if (name in self._asked and may_be_known(it))
+                or it is self._program.defaults.get(name)
             }
             key = tuple(
-                (it.shape, it.tobytes() if name in self._asked else name in known)
+                (it.shape, it.tobytes() if name in self._asked & known.keys() else name in known)
                 for name, it in arrays.items()
             )
             if key in graphs:

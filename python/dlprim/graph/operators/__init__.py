@@ -1,6 +1,7 @@
 """What nodes compute: for each operator its kind, shapes and types of its results, its oracle."""
 
 from dlprim.graph.operators import indexed as indexed  # which fills the table of calls
+from dlprim.graph.operators import signals as signals  # which does, too
 from dlprim.graph.operators.elements import ELEMENTS
 from dlprim.graph.operators.moves import MOVES
 from dlprim.graph.operators.operator import Operator, call

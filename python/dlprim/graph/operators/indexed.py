@@ -78,6 +78,22 @@ def scatter_nd(arrays: Arrays, attributes: Attributes) -> list[Any]:
     return _scattered(x, index or (...,), updates, attributes["how"])
 
 
+@callee("scatter_steps")
+def scatter_steps(arrays: Arrays, attributes: Attributes) -> list[Any]:
+    """Steps of sequences written into longer ones, for each sample from a place of its own on."""
+    x, updates, places = (*arrays, None)[:3]
+    axis, y = attributes["axis"] - 1, x.copy()
+    extent, count = x.shape[axis + 1], updates.shape[axis + 1]
+    for sample in range(x.shape[0]):
+        steps = np.arange(count) + (0 if places is None else places[sample])
+        if attributes["circular"]:
+            steps = steps % extent
+        elif count and (steps[0] < 0 or steps[-1] >= extent):
+            raise IndexError(f"steps {steps[0]} to {steps[-1]} are written, expected in {extent}")
+        y[sample][(slice(None),) * axis + (steps,)] = updates[sample]
+    return [y]
+
+
 @callee("reverse_sequence")
 def reverse_sequence(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """The first elements of each sequence, as many as ``lengths`` says, in reverse."""
@@ -143,6 +159,13 @@ def _running(compute: Callable[..., Any], first: int) -> Callable[..., list[Any]
 
 callee("running_sum")(_running(np.cumsum, 0))
 callee("running_product")(_running(np.cumprod, 1))
+
+
+@callee("bit_cast")
+def bit_cast(arrays: Arrays, attributes: Attributes) -> list[Any]:
+    """The same bits as elements of another type."""
+    x = np.ascontiguousarray(arrays[0])
+    return [x.view(np.dtype(attributes["dtype"])).reshape(arrays[0].shape)]
 
 
 @callee("narrow")

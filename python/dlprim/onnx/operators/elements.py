@@ -13,6 +13,7 @@ from dlprim.onnx.proto import dtype_of
 from dlprim.onnx.registry import RefusedError, operator
 
 X, Y = operand(0), operand(1)
+_SHARING = {"int2", "int4", "uint2", "uint4", "float4_e2m1fn"}
 
 _UNARY = {
     "Abs": "abs",
@@ -193,6 +194,16 @@ def cast_19(builder: Builder, x: Value, *, to: int, saturate: int = 1) -> Value:
 @operator("Cast", since=6)
 def cast_6(builder: Builder, x: Value, *, to: int) -> Value:
     return in_type(builder, x, dtype_of(to), (1, "up"))
+
+
+@operator("BitCast", since=26)
+def bit_cast(builder: Builder, x: Value, *, to: int) -> Value:
+    """Elements of fewer than 8 bits share bytes in files only, so that these are refused."""
+    dtype = dtype_of(to)
+    has_bytes = not {dtype.name, x.dtype.name} & _SHARING and dtype.name != "bool"
+    if dtype.itemsize != x.dtype.itemsize or not has_bytes:
+        raise RefusedError(f"elements of {x.dtype} cannot be seen as {dtype}, expected one size")
+    return builder.call("bit_cast", [x], [(x.shape, dtype)], dtype=dtype.name)[0]
 
 
 @operator("CastLike", since=24)

@@ -73,6 +73,17 @@ def identity(builder: Builder, x: Value) -> Value:
     return x
 
 
+@operator("OptionalHasElement", since=18)
+def optional_has_element(builder: Builder, x: Value | None = None) -> Value:
+    """Of arrays, which are there or left out; values of an optional type are refused."""
+    return builder.constant(np.array(x is not None))
+
+
+@operator("OptionalGetElement", since=18)
+def optional_get_element(builder: Builder, x: Value) -> Value:
+    return x
+
+
 @operator("Shape", since=15)
 def shape_15(builder: Builder, x: Value, *, start: int = 0, end: int | None = None) -> Value:
     return builder.constant(np.array(x.shape[start:end], np.int64), f"shape of {x.name}")

@@ -1,0 +1,203 @@
+"""Signals: Fourier transforms, windows, mel scales; determinants."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dlprim.graph import Builder, Value
+from dlprim.graph.expressions import operand
+from dlprim.graph.graph import Array
+from dlprim.onnx.operators.places import require_small
+from dlprim.onnx.operators.shapes import axis_of
+from dlprim.onnx.proto import dtype_of
+from dlprim.onnx.registry import RefusedError, operator
+
+X, Y = operand(0), operand(1)
+
+
+def _integer(builder: Builder, value: Value) -> int:
+    known = builder.array(value)
+    if known.size != 1 or known.dtype.kind not in "iu":
+        raise RefusedError(f"{value!r} is expected to be one integer")
+    return int(known.reshape(-1)[0])
+
+
+def _fourier(
+    builder: Builder, x: Value, axis: int, length: int | None, inverse: int, onesided: int
+) -> Value:
+    rank = len(x.shape)
+    if rank < 2 or x.shape[-1] not in (1, 2) or not -rank <= axis < rank or axis % rank == rank - 1:
+        raise RefusedError(f"axis {axis} does not fit {list(x.shape)}, of real or complex numbers")
+    axis %= rank
+    is_halved = bool(onesided and not inverse)
+    if is_halved and x.shape[-1] == 2:
+        raise RefusedError("a spectrum of complex numbers has two sides, expected onesided 0")
+    if length is None:
+        length = 2 * (x.shape[axis] - 1) if inverse and onesided else x.shape[axis]
+    if length < 1:
+        raise RefusedError(f"the length is {length}, expected at least 1")
+    shape = list(x.shape)
+    shape[axis] = length // 2 + 1 if is_halved else length
+    shape[-1] = 1 if inverse and onesided else 2
+    return builder.call(
+        "fourier",
+        [x],
+        [(tuple(shape), x.dtype)],
+        axis=axis,
+        length=length,
+        inverse=bool(inverse),
+        onesided=bool(onesided),
+    )[0]
+
+
+@operator("DFT", since=20)
+def dft(
+    builder: Builder,
+    x: Value,
+    length: Value | None = None,
+    axis: Value | None = None,
+    *,
+    inverse: int = 0,
+    onesided: int = 0,
+) -> Value:
+    known = None if length is None else _integer(builder, length)
+    place = -2 if axis is None else _integer(builder, axis)
+    return _fourier(builder, x, place, known, inverse, onesided)
+
+
+@operator("DFT", since=17)
+def dft_17(
+    builder: Builder,
+    x: Value,
+    length: Value | None = None,
+    *,
+    axis: int = 1,
+    inverse: int = 0,
+    onesided: int = 0,
+) -> Value:
+    known = None if length is None else _integer(builder, length)
+    return _fourier(builder, x, axis, known, inverse, onesided)
+
+
+@operator("STFT", since=17)
+def stft(
+    builder: Builder,
+    x: Value,
+    step: Value,
+    window: Value | None = None,
+    length: Value | None = None,
+    *,
+    onesided: int = 1,
+) -> Value:
+    if len(x.shape) != 3:
+        raise RefusedError(f"signal has shape {list(x.shape)}, expected three axes")
+    stride = _integer(builder, step)
+    size = x.shape[1] if window is None else window.size
+    size = size if length is None else _integer(builder, length)
+    if (
+        stride < 1
+        or not 1 <= size <= x.shape[1]
+        or (window is not None and window.shape != (size,))
+    ):
+        raise RefusedError(f"frames of {size}, {stride} apart, do not fit {x!r} and {window!r}")
+    count = (x.shape[1] - size) // stride + 1
+    require_small(count * size, np.dtype(np.int64))
+    places: Array = stride * np.arange(count)[:, None] + np.arange(size)
+    frames = builder.gather(x, builder.constant(places), 1)
+    if window is not None:
+        frames = builder.map(("multiply", X, Y), frames, builder.reshape(window, (size, 1)))
+    return _fourier(builder, frames, 2, size, 0, onesided)
+
+
+# ---------------------------------------------------------------- windows
+
+# Of cosines of 0, 1 and 2 turns.
+_WINDOWS = {
+    "BlackmanWindow": (0.42, -0.5, 0.08),
+    "HammingWindow": (25 / 46, -21 / 46, 0.0),
+    "HannWindow": (0.5, -0.5, 0.0),
+}
+
+
+def _register_window(name: str, weights: tuple[float, ...]) -> None:
+    @operator(name, since=17)
+    def window(
+        builder: Builder, size: Value, *, output_datatype: int = 1, periodic: int = 1
+    ) -> Value:
+        count, dtype = _integer(builder, size), dtype_of(output_datatype)
+        require_small(count, np.dtype(np.float64))
+        turns: Array = np.arange(count) / max(1, count if periodic else count - 1)
+        waves = [weight * np.cos(2 * np.pi * turn * turns) for turn, weight in enumerate(weights)]
+        return builder.constant(sum(waves, np.zeros(max(0, count))).astype(dtype))
+
+
+for _name, _weights in _WINDOWS.items():
+    _register_window(_name, _weights)
+
+
+@operator("MelWeightMatrix", since=17)
+def mel_weight_matrix(
+    builder: Builder,
+    bands: Value,
+    length: Value,
+    rate: Value,
+    lowest: Value,
+    highest: Value,
+    *,
+    output_datatype: int = 1,
+) -> Value:
+    """A triangle of weights for each band, over the frequencies of half a spectrum."""
+    count, size, samples = (_integer(builder, it) for it in (bands, length, rate))
+    if min(count, size, samples) < 1:
+        raise RefusedError(f"{count} bands of {size} at {samples} a second, expected 1 or more")
+    bins = size // 2 + 1
+    require_small(bins * count, np.dtype(np.float64))
+    edges = [float(builder.array(it).reshape(-1)[0]) for it in (lowest, highest)]
+    first, last = (2595 * np.log10(1 + it / 700) for it in edges)
+    mels = first + np.arange(count + 2) * (last - first) / (count + 2)
+    corners = ((size + 1) * (700 * (10 ** (mels / 2595) - 1)) // samples).astype(np.int64)
+    if corners.min() < 0 or corners.max() >= bins:
+        raise RefusedError(f"frequencies {edges} lie outside of what {samples} a second hold")
+    places = np.arange(bins)[:, None]
+    low, peak, high = corners[:-2], corners[1:-1], corners[2:]
+    with np.errstate(all="ignore"):
+        rising, falling = (places - low) / (peak - low), (high - places) / (high - peak)
+    weights = np.where((places >= low) & (places < peak), rising, 0.0)
+    weights = np.where((places > peak) & (places < high), falling, weights)
+    weights = np.where(places == peak, 1.0, weights)
+    return builder.constant(weights.astype(dtype_of(output_datatype)))
+
+
+@operator("Det", since=11)
+def det(builder: Builder, x: Value) -> Value:
+    if len(x.shape) < 2 or x.shape[-1] != x.shape[-2]:
+        raise RefusedError(f"x has shape {list(x.shape)}, expected square matrices")
+    return builder.call("determinant", [x], [(x.shape[:-2], x.dtype)])[0]
+
+
+@operator("TensorScatter", since=24)
+def tensor_scatter(
+    builder: Builder,
+    cache: Value,
+    update: Value,
+    places: Value | None = None,
+    *,
+    axis: int = -2,
+    mode: str = "linear",
+) -> Value:
+    rank = len(cache.shape)
+    axis = axis_of(axis, rank)
+    is_alike = cache.dtype == update.dtype and len(update.shape) == rank
+    fits = is_alike and all(
+        a == b or (place == axis and b < a)
+        for place, (a, b) in enumerate(zip(cache.shape, update.shape, strict=True))
+    )
+    if axis == 0 or not fits or mode not in ("linear", "circular"):
+        raise RefusedError(f"{update!r} in mode '{mode}' does not fit {cache!r} along axis {axis}")
+    if places is not None and places.shape != cache.shape[:1]:
+        raise RefusedError(f"write_indices are {places!r}, expected one for each sample")
+    operands = [cache, update, places]
+    result = (cache.shape, cache.dtype)
+    return builder.call(
+        "scatter_steps", operands, [result], axis=axis, circular=mode == "circular"
+    )[0]
