@@ -190,7 +190,7 @@ def test_winners_are_used_and_kept(
 
 def test_functions_use_them_at_once(rigged: dict[str, str]) -> None:
     numbers = geometry(**SHAPES, stride=1, dilation=1)
-    arguments = ("auto", None, numbers, "float32", "blocked", "none", False)
+    arguments = ("auto", None, numbers, "float32", "float32", "blocked", "none", False)
     before = convolution._prepared(*arguments).schedules
     dlprim.tune(dlprim.Conv2d(**SHAPES), progress=None)
     assert convolution._prepared(*arguments).schedules == rigged != before
