@@ -88,7 +88,8 @@ private:
                    .src_rows = {.stride = spec_.k.row * size},
                    .dst_rows = {.stride = rows.keys * kFloat},
                    .src_bytes = spec_.head_size * size,
-                   .dst_bytes = keys.size() * kFloat});
+                   .dst_bytes = keys.size() * kFloat,
+                   .goes_across = true});
         const char* const values = row_of(arrays_.v, spec_.v, kv_head_, keys.begin);
         if (spec_.dtype == DType::bf16) {
             group({.from = spec_.dtype,
