@@ -223,7 +223,8 @@ AttentionSpec spec_of(const StepValues& step, const Settings& settings) {
     const NetworkTensor& v = step.tensor("v");
     const NetworkTensor& dst = step.tensor("dst");
     for (const NetworkTensor* it : {&q, &k, &v, &dst}) {
-        if (it->shape.size() != kAxes) step.refuse("a value has not the four axes N, H, rows, size");
+        if (it->shape.size() != kAxes)
+            step.refuse("a value has not the four axes N, H, rows, size");
     }
     const auto& [scale, softcap, causal, past, bits] = settings;
     AttentionSpec spec{.dtype = type_of(q),
