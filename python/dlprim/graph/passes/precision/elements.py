@@ -70,9 +70,15 @@ def _rounded(expression: Expression, parameters: Parameters) -> Expression:
 
 def unrounded(expression: Expression) -> tuple[Expression, float, float] | None:
     """What the expression of a map into bytes rounds, with scale and zero point; None of others."""
+    shift = 0.0
     match expression:
-        case ("minimum", ("maximum", ("add", ("round", ("divide", it, by)), zero), _), _):
-            return it, by[1], zero[1]
-        case ("minimum", ("maximum", ("round", ("divide", it, by)), _), _):
-            return it, by[1], 0.0
+        case ("minimum", ("maximum", ("add", rounded, ("number", zero)), _), _):
+            shift = zero
+        case ("minimum", ("maximum", rounded, _), _):
+            pass
+        case _:
+            return None
+    match rounded:
+        case ("round", ("divide", it, ("number", scale))):
+            return it, scale, shift
     return None
