@@ -19,24 +19,25 @@ struct BrgemmArgs {
     const std::int64_t* offsets_a = nullptr;  // bytes from `a` to A_i (Addressing::offset)
     const std::int64_t* offsets_b = nullptr;
     // The rest is read when the spec asks for it.
-    const std::int32_t* int_bias = nullptr;  // n values
-    const float* scale = nullptr;            // one value, or n
-    const float* bias = nullptr;             // n values
-    const void* residual = nullptr;          // m x n, the type and leading dimension of C; may be C
-    float residual_scale = 1;
+    const float* scale = nullptr;    // one value, or n
+    const float* bias = nullptr;     // n values
+    const void* residual = nullptr;  // m x n, the type and leading dimension of C; may be C
     std::uint8_t* relu_mask = nullptr;
-    // With their zero point inside the range of C.
-    float lowest = 0;
-    float highest = 0;
     std::int32_t zero_point_a = 0;
     std::int32_t zero_point_b = 0;
-    std::int32_t zero_point_c = 0;
     std::int64_t a_ahead = 0;  // bytes from A of this call to the A that a prefetch brings
     std::int64_t b_ahead = 0;
     std::int64_t gap_stride = 0;  // bytes from plane to plane of the gaps
     // What the AMX tiles of the thread are (amx/kept_tiles.h), left to the next call; without it
     // they are configured and released by each.
     std::uint64_t* tiles = nullptr;
+    // Behind all others, so that the code of kernels without them is what it was.
+    const std::int32_t* int_bias = nullptr;  // n values
+    float residual_scale = 1;
+    // With their zero point inside the range of C.
+    float lowest = 0;
+    float highest = 0;
+    std::int32_t zero_point_c = 0;
 };
 
 static_assert(std::is_standard_layout_v<BrgemmArgs>);

@@ -14,7 +14,7 @@ namespace {
 
 bool run_case(std::uint64_t seed, bool talk) {
     Draw draw(seed);
-    const BrgemmSpec spec = draw_spec(draw);
+    const BrgemmSpec spec = draw_any_spec(draw);
     const auto isa =
         usable_isa(static_cast<Isa>(draw.from(0, static_cast<std::int64_t>(usable_isa()))));
     const std::int64_t batch = draw.once_in(8) ? 0 : draw.from(1, 5);

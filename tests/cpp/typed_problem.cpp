@@ -195,20 +195,20 @@ BrgemmArgs TypedProblem::args(std::byte* c, std::byte* mask) const {
         .stride_b = b_.stride,
         .offsets_a = a_.offsets.data(),
         .offsets_b = b_.offsets.data(),
-        .int_bias = reinterpret_cast<const std::int32_t*>(int_bias_.data()),
         .scale = reinterpret_cast<const float*>(scale_.data()),
         .bias = reinterpret_cast<const float*>(bias_.data()),
         .residual = residual_.data(),
-        .residual_scale = 0.25F,
         .relu_mask = reinterpret_cast<std::uint8_t*>(mask),
-        .lowest = spec_.c_type == DType::u8 ? -1.0F * static_cast<float>(zero_point_c_) : -90.5F,
-        .highest = static_cast<float>(127 - zero_point_c_),
         .zero_point_a = zero_point_a_,
         .zero_point_b = zero_point_b_,
-        .zero_point_c = zero_point_c_,
         .a_ahead = a_ahead_,
         .b_ahead = b_ahead_,
-        .gap_stride = gap_stride_};
+        .gap_stride = gap_stride_,
+        .int_bias = reinterpret_cast<const std::int32_t*>(int_bias_.data()),
+        .residual_scale = 0.25F,
+        .lowest = spec_.c_type == DType::u8 ? -1.0F * static_cast<float>(zero_point_c_) : -90.5F,
+        .highest = static_cast<float>(127 - zero_point_c_),
+        .zero_point_c = zero_point_c_};
 }
 
 bool TypedProblem::close(std::int64_t index, const std::byte* actual) const {
