@@ -106,7 +106,7 @@ FUNCTIONS: dict[str, Function] = {
     "hardswish": Function(
         lambda x: x * (_relu6(x + 3) / 6), "({0} * (min(max({0} + 3, 0), 6) * 0.1666666667))"
     ),
-    "is_inf": Function(np.isinf),
+    "is_inf": Function(np.isinf, None, True),
     "is_nan": Function(np.isnan, "({0} != {0})", True),
     "less": Function(np.less, "({0} < {1})", True),
     "less_equal": Function(np.less_equal, "({0} <= {1})", True),
@@ -137,7 +137,7 @@ FUNCTIONS: dict[str, Function] = {
     "tan": Function(np.tan),
     "tanh": Function(np.tanh, "tanh({0})"),
     "where": Function(np.where, "({0} ? {1} : {2})"),
-    "xor": Function(np.logical_xor),
+    "xor": Function(np.logical_xor, None, True),
 }
 
 
@@ -195,6 +195,18 @@ def inputs_of(expression: Expression) -> list[int]:
 def is_condition(expression: Expression) -> bool:
     """Whether what it computes is true or false."""
     return expression[0] in FUNCTIONS and FUNCTIONS[expression[0]].is_condition
+
+
+def makes_floats(expression: Expression, dtypes: Sequence[np.dtype[Any]]) -> bool:
+    """Whether NumPy computes the expression in floats, of operands of these types."""
+    name, *rest = expression
+    if name == "input":
+        return dtypes[rest[0]].kind in "fV"
+    if is_condition(expression):
+        return False
+    return name == "number" or any(
+        makes_floats(it, dtypes) for it in (rest[1:] if name == "where" else rest)
+    )
 
 
 def is_written(expression: Expression) -> bool:

@@ -21,6 +21,10 @@ class _Scores(NamedTuple):
     mask: Value | None
 
 
+def _is_alike(one: Value, other: Value) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype
+
+
 def _guarded(draft: Draft, value: Value) -> Value:
     """What a map reads that only replaces NaN by zero, else the value."""
     node = draft.only_maker(value, "map")
@@ -29,7 +33,11 @@ def _guarded(draft: Draft, value: Value) -> Value:
     x = np.array([0.0, 0.25, 1.0, np.nan])
     with np.errstate(all="ignore"):
         found = np.asarray(evaluate(node.attributes["expression"], [x]))
-    is_guard = found.shape == x.shape and (found == [0.0, 0.25, 1.0, 0.0]).all()
+    is_guard = (
+        _is_alike(node.operands[0], value)
+        and found.shape == x.shape
+        and (found == [0.0, 0.25, 1.0, 0.0]).all()
+    )
     return node.operands[0] if is_guard else value
 
 
@@ -49,7 +57,7 @@ def _scores_of(draft: Draft, value: Value) -> _Scores | None:
         product = draft.only_maker(node.operands[place], "matmul")
         others = [it for it in found.factors if it != place]
         is_scaled = np.size(factor) == 1 and len(product.operands) == 2 if product else False
-        if product is None or not is_scaled or product.output.shape != value.shape:
+        if product is None or not is_scaled or not _is_alike(product.output, value):
             continue
         mask = _mask_of(draft, node, others, found.factors, found.shift)
         if mask is not None:
@@ -63,13 +71,14 @@ def _mask_of(
     """What is added to the scores; None where that is more than one array."""
     shifted = np.asarray(shift)
     if others:
-        if np.any(np.asarray(factors[others[0]]) != 1.0) or shifted.any():
-            return None
-        return (node.operands[others[0]],)
+        mask = node.operands[others[0]]
+        is_added = np.all(np.asarray(factors[others[0]]) == 1.0) and not shifted.any()
+        # A mask of bool would say which keys there are.
+        return (mask,) if is_added and mask.dtype.kind in "fV" else None
     if not shifted.any():
         return (None,)
-    array = np.maximum(shifted, np.finfo(np.float32).min).astype(np.float32)
-    return (draft.constant(array, f"{node.name}.mask"),)
+    with np.errstate(over="ignore"):
+        return (draft.constant(shifted.astype(np.float32), f"{node.name}.mask"),)
 
 
 def _unscaled(draft: Draft, value: Value) -> tuple[Value, float]:
@@ -78,6 +87,7 @@ def _unscaled(draft: Draft, value: Value) -> tuple[Value, float]:
     if (
         node is None
         or len(node.operands) != 1
+        or not _is_alike(node.operands[0], value)
         or len(inputs_of(node.attributes["expression"])) != 1
     ):
         return value, 1.0
@@ -96,19 +106,6 @@ def _swapped(draft: Draft, value: Value, name: str) -> Value:
         return before.operands[0]
     (turned,) = draft.emit("transpose", [value], name, axes=axes)
     return turned
-
-
-def _ungrouped(draft: Draft, value: Value) -> Value:
-    """Keys or values of fewer heads where a model has repeated each for a group of queries."""
-    whole = draft.maker(value, "reshape")
-    spread = draft.maker(whole.operands[0], "expand") if whole is not None else None
-    if spread is None or len(value.shape) != 4 or len(spread.output.shape) != 5:
-        return value
-    n, heads, one, steps, size = spread.operands[0].shape
-    if one != 1 or spread.output.shape[:2] != (n, heads) or value.shape[2:] != (steps, size):
-        return value
-    (few,) = draft.emit("reshape", spread.operands, value.name, shape=(n, heads, steps, size))
-    return few
 
 
 def _heads(draft: Draft, value: Value, name: str) -> Value:
@@ -145,7 +142,7 @@ def recognise_attention(graph: Graph) -> Graph:
             return None
         q, by_q = _unscaled(draft, scores.product.operands[0])
         k, by_k = _unscaled(draft, scores.product.operands[1])
-        if len(q.shape) != len(v.shape) or q.shape[:-2] != v.shape[:-2] != k.shape[:-2]:
+        if not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
             return None
         arrays = [_heads(draft, it, node.name) for it in (q, _swapped(draft, k, node.name), v)]
         is_causal = _is_causal(draft, scores.mask, scores.product.output.shape)

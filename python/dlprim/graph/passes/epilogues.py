@@ -73,7 +73,11 @@ def _split(draft: Draft, node: Node) -> tuple[Node, int, Affine] | None:
         is_plain = expression == (expression[0], operand(0)) and expression[0] in ACTIVATIONS
         is_open = product.attributes.get("activation") is None
         is_open = is_open and (is_plain or len(product.inputs) < 4)
-        if is_open and product.output.shape == node.output.shape:
+        is_alike = (product.output.shape, product.output.dtype) == (
+            node.output.shape,
+            node.output.dtype,
+        )
+        if is_open and is_alike:
             return product, place, found
     return None
 

@@ -14,6 +14,8 @@ from dlprim.graph.expressions import (
     inputs_of,
     is_condition,
     is_written,
+    makes_floats,
+    number,
     operand,
     substituted,
 )
@@ -46,10 +48,25 @@ def length(expression: Expression) -> int:
 
 
 def _fits(node: Node, before: Node) -> bool:
-    """Whether nothing is rounded between two maps: one type, or a condition about floats."""
-    types = {it.dtype for it in before.operands}
-    is_asked = is_condition(before.attributes["expression"]) and types == {node.output.dtype}
-    return node.output.dtype.kind in "fV" and (is_asked or before.output.dtype == node.output.dtype)
+    """Whether nothing is rounded between two maps: one type, or a condition about floats.
+
+    What only turns integers into floats is kept, because NumPy would go on in integers.
+    """
+    expression, types = before.attributes["expression"], [it.dtype for it in before.operands]
+    if node.output.dtype.kind not in "fV":
+        return False
+    if before.output.dtype.kind == "b":
+        return is_condition(expression) and set(types) == {node.output.dtype}
+    is_float = is_condition(expression) or makes_floats(expression, types)
+    return is_float and before.output.dtype == node.output.dtype
+
+
+def _written_as(before: Node) -> Expression:
+    """What stands for a map inside of another: the numbers 0 and 1 for a condition made floats."""
+    expression: Expression = before.attributes["expression"]
+    if is_condition(expression) and before.output.dtype.kind != "b":
+        return ("where", expression, number(1.0), number(0.0))
+    return expression
 
 
 def _is_computed(node: Node) -> bool:
@@ -82,7 +99,7 @@ def _joined(draft: Draft, node: Node, is_single: bool) -> Sequence[Value] | None
             operands.append(placed(value))
             continue
         parts = [placed(it) for it in before.operands]
-        operands.append(substituted(before.attributes["expression"], parts))
+        operands.append(substituted(_written_as(before), parts))
         is_changed = True
     expression = substituted(node.attributes["expression"], operands)
     varying = [value for value in inputs if value not in draft.constants]
@@ -119,12 +136,13 @@ def activation_of(expression: Expression) -> str | None:
     """The activation that an expression of one operand is, found by its values."""
     if set(inputs_of(expression)) != {0} or not functions_of(expression) & _TELLING:
         return None
-    x = np.concatenate([np.linspace(-6, 6, 41), [-1e3, -20, -0.01, 0.01, 20, 1e3]])
+    magnitudes = np.array([1e-6, 1e-4, 1e-3, 0.01, 20, 1e3, 1e6, 1e30])
+    x = np.concatenate([np.linspace(-6, 6, 41), magnitudes, -magnitudes, [np.nan]])
     with np.errstate(all="ignore"):
         found = np.broadcast_to(np.asarray(evaluate(expression, [x])), x.shape)
         for name in ACTIVATIONS:
             # Exporters write their constants with seven digits.
-            if np.allclose(found, FUNCTIONS[name].compute(x), rtol=2e-6, atol=2e-7):
+            if np.allclose(found, FUNCTIONS[name].compute(x), 2e-6, 2e-7, True):
                 return name
     return None
 
@@ -134,6 +152,8 @@ def recognise_activations(graph: Graph) -> Graph:
 
     def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
         if node.operator != "map" or len(node.operands) != 1:
+            return None
+        if node.operands[0].dtype.kind not in "fV" or node.output.dtype.kind not in "fV":
             return None
         expression = node.attributes["expression"]
         name = activation_of(expression)

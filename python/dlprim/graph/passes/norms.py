@@ -6,22 +6,28 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dlprim.graph.expressions import evaluate, inputs_of
+from dlprim.graph.expressions import Expression, evaluate, operand
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.passes.draft import Draft
 
-_SUMS = (("add", ("input", 0), ("input", 1)), ("add", ("input", 1), ("input", 0)))
+_SUMS = (("add", operand(0), operand(1)), ("add", operand(1), operand(0)))
+_PRODUCTS = (("multiply", operand(0), operand(1)), ("multiply", operand(1), operand(0)))
 
 
 def _epsilon_of(node: Node) -> float | None:
     """eps where a map of one array is ``1 / sqrt(x + eps)``."""
     if len(node.operands) != 1:
         return None
-    x = np.array([0.0, 0.5, 1.0, 3.0])
+    x = np.array([0.0, 1.0])
     with np.errstate(all="ignore"):
         found = np.asarray(evaluate(node.attributes["expression"], [x]), np.float64)
         epsilon = float(1 / found[0] ** 2) if found.shape == x.shape else -1.0
-        if not 0 <= epsilon < 1 or not np.allclose(found[1:], 1 / np.sqrt(x[1:] + epsilon)):
+        if not 0 <= epsilon < 1:
+            return None
+        # Near epsilon a sum is told from a maximum.
+        x = np.array([0.5, 1.0, 3.0, epsilon or 2.0])
+        found = np.asarray(evaluate(node.attributes["expression"], [x]), np.float64)
+        if not np.allclose(found, 1 / np.sqrt(x + epsilon)):
             return None
     return epsilon
 
@@ -35,14 +41,17 @@ def _is_square(node: Node) -> bool:
         return bool(np.allclose(evaluate(node.attributes["expression"], [x]), x * x))
 
 
+def _is_one_of(node: Node, expressions: tuple[Expression, ...]) -> bool:
+    """Whether a map computes one of these of two arrays, and nothing else."""
+    is_map = node.operator == "map" and len(node.operands) == 2
+    return is_map and node.attributes["expression"] in expressions
+
+
 def recognise_rms_norm(graph: Graph) -> Graph:
     """``x * rsqrt(mean(x^2) + eps) * w`` as one operator."""
 
     def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
-        if node.operator != "map" or len(node.operands) != 2:
-            return None
-        expression = node.attributes["expression"]
-        if expression[0] != "multiply" or sorted(inputs_of(expression)) != [0, 1]:
+        if not _is_one_of(node, _PRODUCTS):
             return None
         for x, factor in (node.operands, node.operands[::-1]):
             root = draft.maker(factor, "map")
@@ -56,7 +65,7 @@ def recognise_rms_norm(graph: Graph) -> Graph:
             is_mean = is_last and axes == [len(x.shape) - 1]
             if epsilon is None or not is_mean or not _is_square(square):
                 continue
-            if x.dtype == node.output.dtype:
+            if {x.dtype} == {it.output.dtype for it in (square, root, node)}:
                 return draft.emit(
                     "normalize", [x, None, None], node.name, axes=1, epsilon=epsilon, rms=True
                 )
@@ -69,17 +78,16 @@ def fold_norm_weights(graph: Graph) -> Graph:
     """Lets an RMS norm without a weight multiply by the one that follows."""
 
     def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
-        if node.operator != "map" or len(node.operands) != 2:
-            return None
-        expression = node.attributes["expression"]
-        if expression[0] != "multiply" or sorted(inputs_of(expression)) != [0, 1]:
+        if not _is_one_of(node, _PRODUCTS):
             return None
         for x, weight in (node.operands, node.operands[::-1]):
             norm = draft.only_maker(x, "normalize")
             is_row = weight in draft.constants and weight.shape[-1:] == x.shape[-1:]
             if norm is None or not is_row or weight.size != x.shape[-1]:
                 continue
-            if norm.inputs[1] is None and norm.inputs[2] is None and x.dtype == node.output.dtype:
+            is_alike = x.shape == node.output.shape and x.dtype == node.output.dtype
+            is_bare = norm.inputs[1] is None and norm.inputs[2] is None
+            if is_alike and is_bare and norm.attributes["axes"] == 1:
                 row = draft.constants[weight].reshape(-1)
                 scale = draft.constant(row.astype(np.float32), weight.name)
                 inputs = [norm.inputs[0], scale, None]
@@ -98,8 +106,9 @@ def join_residuals(graph: Graph) -> Graph:
         known = normalized.get(node) or normalized.get(draft.original(node))
         if known is not None:
             return [known]
-        is_sum = node.operator == "map" and node.attributes["expression"] in _SUMS
-        if not is_sum or any(it.shape != node.output.shape for it in node.operands):
+        if not _is_one_of(node, _SUMS) or any(
+            it.shape != node.output.shape for it in node.operands
+        ):
             return None
         norms = [
             it

@@ -1,0 +1,170 @@
+"""Graphs that resemble what a rule rewrites, and must not be rewritten, or not so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from dlprim.graph import Builder, Value, interpret
+from dlprim.graph.compiled import compile_graph
+from networks import drawn
+
+Made = Callable[[Builder], list[Value]]
+X, Y = ("input", 0), ("input", 1)
+
+
+def assert_kept(make: Made, *inputs: Any) -> None:
+    """What is compiled is what is interpreted: values, types, shapes and where NaN is."""
+    b = Builder()
+    graph = b.graph(make(b))
+    for found, expected in zip(
+        compile_graph(graph).run(list(inputs)), interpret(graph, inputs), strict=True
+    ):
+        assert found.dtype == expected.dtype
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(
+            np.float64(found), np.float64(expected), rtol=1e-4, atol=1e-5, equal_nan=True
+        )
+
+
+def test_sums_of_conditions_are_sums_of_numbers() -> None:
+    def make(b: Builder) -> list[Value]:
+        kept = [b.input(name, (6,), "bool") for name in "xy"]
+        one, other = (b.cast(it, "float32") for it in kept)
+        return [b.apply("add", one, other), b.apply("subtract", one, other), b.apply("negate", one)]
+
+    x, y = np.array([1, 1, 0, 0, 1, 0], bool), np.array([1, 0, 1, 0, 1, 1], bool)
+    assert_kept(make, x, y)
+
+
+def test_comparisons_made_floats_are_numbers() -> None:
+    def make(b: Builder) -> list[Value]:
+        x = b.input("x", (9,), "float32")
+        kept = [b.map((name, X, ("number", 0.0)), x, dtype="bool") for name in ("greater", "less")]
+        one, other = (b.cast(it, "float32") for it in kept)
+        return [b.apply("negate", b.apply("subtract", one, other))]
+
+    assert_kept(make, drawn(9))
+
+
+@pytest.mark.parametrize("function", ["exp", "negate", "abs"])
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_bytes_made_floats_are_computed_as_floats(function: str, dtype: str) -> None:
+    def make(b: Builder) -> list[Value]:
+        return [b.apply(function, b.cast(b.input("x", (5,), dtype), "float32"))]
+
+    assert_kept(make, np.array([0, 20, 50, 88, 128], np.uint8).view(dtype))
+
+
+NEARLY = {
+    "gelu of integers": (
+        "multiply",
+        ("multiply", X, ("number", 0.5)),
+        ("add", ("erf", ("multiply", X, ("number", 0.5**0.5))), ("number", 1.0)),
+    ),
+    "clipped far away": ("minimum", ("maximum", X, ("number", 0.0)), ("number", 2000.0)),
+    "cut above zero": ("where", ("greater", X, ("number", 0.005)), X, ("number", 0.0)),
+    "NaN made zero": ("where", ("greater", X, ("number", 0.0)), X, ("number", 0.0)),
+}
+
+
+@pytest.mark.parametrize("case", NEARLY)
+def test_what_is_nearly_an_activation_is_none(case: str) -> None:
+    dtype = "int32" if "integers" in case else "float32"
+    x = np.array([-5, 5, 0.004, 0.006, 65504, np.nan], np.float32)
+    x = x[:2].astype(dtype) if dtype == "int32" else x[: 6 if "NaN" in case else 5]
+
+    assert_kept(lambda b: [b.map(NEARLY[case], b.input("x", x.shape, dtype), dtype="float32")], x)
+
+
+def test_a_weight_that_adds_axes_is_not_that_of_a_norm() -> None:
+    def make(b: Builder) -> list[Value]:
+        (y,) = b.emit(
+            "normalize", [b.input("x", (3, 8), "float32"), None, None], axes=1, epsilon=0, rms=True
+        )
+        return [b.apply("multiply", y, b.constant(drawn(1, 1, 8)))]
+
+    assert_kept(make, drawn(3, 8))
+
+
+def test_a_product_of_more_is_not_the_weight_of_a_norm() -> None:
+    def make(b: Builder) -> list[Value]:
+        (y,) = b.emit(
+            "normalize", [b.input("x", (3, 8), "float32"), None, None], axes=1, epsilon=0, rms=True
+        )
+        return [b.map(("multiply", ("floor", X), Y), y, b.constant(drawn(8)))]
+
+    assert_kept(make, drawn(3, 8))
+
+
+def test_a_root_that_is_cut_off_is_no_norm() -> None:
+    def make(b: Builder) -> list[Value]:
+        x = b.input("x", (2, 4), "float32")
+        mean = b.reduce("mean", b.apply("multiply", x, x), (-1,), True)
+        cut = ("maximum", ("sqrt", X), ("number", 1e-4))
+        return [b.apply("multiply", x, b.map(("divide", ("number", 1.0), cut), mean))]
+
+    assert_kept(make, np.array([[1e-4, 1e-4, -1e-4, 1e-4], [1, 2, 3, 4]], np.float32))
+
+
+def test_a_product_in_another_type_stays_so() -> None:
+    def make(b: Builder) -> list[Value]:
+        y = b.matmul(b.input("x", (3, 8), "float32"), b.constant(drawn(8, 4)))
+        return [b.cast(y, ml_dtypes.bfloat16)]
+
+    assert_kept(make, drawn(3, 8))
+
+
+def attention(
+    b: Builder,
+    *,
+    shapes: tuple[int, int, int] = (2, 2, 2),
+    mask: Value | None = None,
+    is_guarded: bool = False,
+) -> list[Value]:
+    """Attention of as many heads each of queries, keys and values."""
+    q, k, v = (
+        b.input(name, (1, heads, 3, 4), "float32")
+        for name, heads in zip("qkv", shapes, strict=True)
+    )
+    scores = b.matmul(q, b.transpose(k, (0, 1, 3, 2)))
+    scores = scores if mask is None else b.apply("add", scores, mask)
+    (weights,) = b.emit("softmax", [scores], axis=-1, log=False)
+    if is_guarded:
+        weights = b.map(("where", ("is_nan", X), ("number", 0.0), X), weights)
+    return [b.matmul(weights, v)]
+
+
+@pytest.mark.parametrize("shapes", [(1, 3, 3), (3, 1, 3), (3, 3, 1), (1, 3, 1), (3, 1, 1)])
+def test_heads_that_are_broadcast(shapes: tuple[int, int, int]) -> None:
+    arrays = [drawn(1, heads, 3, 4, seed=place) for place, heads in enumerate(shapes)]
+    assert_kept(lambda b: attention(b, shapes=shapes), *arrays)
+
+
+def test_conditions_that_are_added_to_scores_do_not_hide_keys() -> None:
+    mask = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0]], bool)
+    arrays = [drawn(1, 2, 3, 4, seed=place) for place in range(3)]
+    assert_kept(lambda b: attention(b, mask=b.input("m", (3, 3), "bool")), mask, *arrays)
+
+
+def test_queries_without_keys_are_zeros_where_nan_is_replaced() -> None:
+    mask = np.array([[0, 0, 0], [-np.inf] * 3, [0, -np.inf, 0]], np.float32)
+    arrays = [drawn(1, 2, 3, 4, seed=place) for place in range(3)]
+    assert_kept(lambda b: attention(b, mask=b.constant(mask), is_guarded=True), *arrays)
+
+
+def test_queries_of_another_type_give_results_of_the_type_of_scores() -> None:
+    def make(b: Builder) -> list[Value]:
+        q = b.input("q", (1, 2, 4, 4), "float64")
+        k, v = (b.input(name, (1, 2, 4, 4), "float32") for name in "kv")
+        scaled = b.map(("multiply", X, ("number", 0.5)), q, dtype="float32")
+        scores = b.matmul(scaled, b.transpose(k, (0, 1, 3, 2)))
+        (weights,) = b.emit("softmax", [scores], axis=-1, log=False)
+        return [b.matmul(weights, v)]
+
+    q, k, v = (drawn(1, 2, 4, 4, seed=place) for place in range(3))
+    assert_kept(make, q.astype(np.float64), k, v)
