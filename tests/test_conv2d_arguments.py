@@ -99,7 +99,11 @@ def test_schedule_is_taken(layout: str) -> None:
         ({"stride": (1, 0)}, ValueError, r"^stride is \(1, 0\), expected integers of at least 1"),
         ({"dilation": 0}, ValueError, r"^dilation is 0, expected"),
         ({"padding": (1, -2)}, ValueError, r"^padding is -2, expected"),
-        ({"dtype": "float64"}, TypeError, r"^dtype is float64, expected float32, bfloat16, uint8 or int8"),
+        (
+            {"dtype": "float64"},
+            TypeError,
+            r"^dtype is float64, expected float32, bfloat16, uint8 or int8",
+        ),
         ({"dtype": "floaty"}, TypeError, r"^dtype is 'floaty', which is no dtype"),
         ({"layout": "NCHW"}, ValueError, r"^layout is 'NCHW', expected 'blocked' or 'NHWC'"),
         ({"layout": None}, ValueError, r"^layout is None"),
