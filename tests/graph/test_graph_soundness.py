@@ -170,6 +170,16 @@ def test_queries_of_another_type_give_results_of_the_type_of_scores() -> None:
     assert_kept(make, q.astype(np.float64), k, v)
 
 
+@pytest.mark.parametrize("function", ["add", "multiply"])
+def test_an_operand_that_only_gives_its_shape_is_not_normalised(function: str) -> None:
+    def make(b: Builder) -> list[Value]:
+        operands = [b.input(name, (2, 3), "float32") for name in "xyz"]
+        y = b.map((function, X, Y), *operands)
+        return list(b.emit("normalize", [y, None, None], axes=1, epsilon=1e-3, rms=True))
+
+    assert_kept(make, *(drawn(2, 3, seed=place) for place in range(3)))
+
+
 @pytest.mark.parametrize("function", ["add", "minimum"])
 def test_masks_of_the_least_number_are_no_nan_in_bfloat16(function: str) -> None:
     b = Builder()
