@@ -168,3 +168,28 @@ def test_queries_of_another_type_give_results_of_the_type_of_scores() -> None:
 
     q, k, v = (drawn(1, 2, 4, 4, seed=place) for place in range(3))
     assert_kept(make, q.astype(np.float64), k, v)
+
+
+@pytest.mark.parametrize("function", ["add", "multiply"])
+def test_an_operand_that_only_gives_its_shape_is_not_normalised(function: str) -> None:
+    def make(b: Builder) -> list[Value]:
+        operands = [b.input(name, (2, 3), "float32") for name in "xyz"]
+        y = b.map((function, X, Y), *operands)
+        return list(b.emit("normalize", [y, None, None], axes=1, epsilon=1e-3, rms=True))
+
+    assert_kept(make, *(drawn(2, 3, seed=place) for place in range(3)))
+
+
+@pytest.mark.parametrize("function", ["add", "minimum"])
+def test_masks_of_the_least_number_are_no_nan_in_bfloat16(function: str) -> None:
+    b = Builder()
+    q, k = b.input("q", (2, 4, 8), "float32"), b.input("k", (2, 8, 4), "float32")
+    scores = b.apply(function, b.matmul(q, k), b.input("mask", (4, 4), "float32"))
+    graph = b.graph(b.emit("softmax", [b.reshape(scores, (8, 4))], axis=-1, log=False))
+    mask = np.zeros((4, 4), np.float32)
+    mask[1] = np.finfo(np.float32).min
+    arrays = [drawn(2, 4, 8), drawn(2, 8, 4), mask]
+
+    (found,) = compile_graph(graph, dtype="bfloat16").run(arrays)
+
+    np.testing.assert_allclose(found, interpret(graph, arrays)[0], atol=0.05)

@@ -2,7 +2,8 @@
 
 What products make is bfloat16, and so is what is made of it; sums, and the inside of maps and
 norms, stay float32. What no product goes into, such as masks, which hold the largest numbers of
-float32, stays as it is, and so do inputs and outputs of the network.
+float32, stays as it is, and so do sums with masks, which would be infinite, and inputs and outputs
+of the network.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dlprim.arguments.floats import dtype_named
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.passes.draft import Draft
 
+_HALF, _SINGLE = dtype_named("bfloat16"), np.dtype(np.float32)
 _PRODUCTS = ("attention", "convolution", "matmul", "transposed_convolution")
 # Of which operands are arrays of the network; all others are parameters, which stay as they are.
 _ARRAYS = {"attention": 3, "convolution": 2, "matmul": 2, "transposed_convolution": 2}
@@ -35,6 +37,16 @@ _FOLLOWING = (
     "softmax",
     "transpose",
 )
+_MOVES = ("concat", "expand", "gather", "pad", "reshape", "slice", "transpose")
+
+
+def _scores(graph: Graph) -> set[Value]:
+    """What softmaxes read, where it is and in front of moves."""
+    found: set[Value] = set()
+    for node in reversed(graph.nodes):
+        if node.operator == "softmax" or (node.operator in _MOVES and node.output in found):
+            found.update(node.operands)
+    return found
 
 
 def _cast(draft: Draft, value: Value, dtype: Any) -> Value:
@@ -47,52 +59,54 @@ def _cast(draft: Draft, value: Value, dtype: Any) -> Value:
     return draft.emit("map", [value], value.name, expression=expression, dtype=dtype.name)[0]
 
 
+def _is_half(value: Value | None) -> bool:
+    return value is not None and value.dtype == _HALF
+
+
+def _cast_first(draft: Draft, node: Node, count: int) -> list[Value | None]:
+    return [
+        _cast(draft, it, _HALF) if place < count and it is not None and it.dtype == _SINGLE else it
+        for place, it in enumerate(node.inputs)
+    ]
+
+
+def _converted(draft: Draft, node: Node) -> list[Value | None] | None:
+    """The inputs of the node in bfloat16, None where it stays as it is."""
+    if node.operator in _PRODUCTS and node.operands[0].dtype in (_HALF, _SINGLE):
+        inputs = _cast_first(draft, node, _ARRAYS[node.operator])
+        if node.operator == "convolution" and len(inputs) > 3:
+            inputs[3] = None if inputs[3] is None else _cast(draft, inputs[3], _HALF)
+        return inputs
+    varying = [it for it in node.operands if it not in draft.constants]
+    if node.operator not in _FOLLOWING or not any(map(_is_half, varying)):
+        return None
+    if node.operator == "concat":
+        return _cast_first(draft, node, len(node.inputs))
+    if node.operator == "add_normalize":
+        return _cast_first(draft, node, 2)
+    return list(node.inputs) if node.operator == "map" or _is_half(node.inputs[0]) else None
+
+
 def use_bfloat16(graph: Graph) -> Graph:
     """The network with bfloat16 where most of its time goes; a quantised one as it is."""
     if any("quantize" in node.operator for node in graph.nodes):
         return graph
-    half, single = dtype_named("bfloat16"), np.dtype(np.float32)
-
-    def is_half(value: Value | None) -> bool:
-        return value is not None and value.dtype == half
-
-    def cast_first(draft: Draft, node: Node, count: int) -> list[Value | None]:
-        return [
-            _cast(draft, it, half)
-            if place < count and it is not None and it.dtype == single
-            else it
-            for place, it in enumerate(node.inputs)
-        ]
-
-    def converted(draft: Draft, node: Node) -> list[Value | None] | None:
-        """The inputs of the node in bfloat16, None where it stays as it is."""
-        if node.operator in _PRODUCTS and node.operands[0].dtype in (half, single):
-            inputs = cast_first(draft, node, _ARRAYS[node.operator])
-            if node.operator == "convolution" and len(inputs) > 3:
-                inputs[3] = None if inputs[3] is None else _cast(draft, inputs[3], half)
-            return inputs
-        varying = [it for it in node.operands if it not in draft.constants]
-        if node.operator not in _FOLLOWING or not any(map(is_half, varying)):
-            return None
-        if node.operator == "concat":
-            return cast_first(draft, node, len(node.inputs))
-        if node.operator == "add_normalize":
-            return cast_first(draft, node, 2)
-        return list(node.inputs) if node.operator == "map" or is_half(node.inputs[0]) else None
+    scores = _scores(graph)
 
     def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
-        inputs = converted(draft, node)
+        inputs = _converted(draft, node)
         if inputs is None:
-            if not any(map(is_half, node.inputs)):
+            if not any(map(_is_half, node.inputs)):
                 return None
             inputs = [
-                None if it is None else _cast(draft, it, single) if is_half(it) else it
+                None if it is None else _cast(draft, it, _SINGLE) if _is_half(it) else it
                 for it in node.inputs
             ]
             return draft.emit(node.operator, inputs, node.name, **node.attributes)
         attributes = dict(node.attributes)
-        if attributes.get("dtype") == "float32":
-            attributes["dtype"] = half.name
+        is_masked = node.operator == "map" and node.output in scores
+        if attributes.get("dtype") == "float32" and not is_masked:
+            attributes["dtype"] = _HALF.name
         return draft.emit(node.operator, inputs, node.name, **attributes)
 
     return _with_outputs_of(graph, Draft(graph).apply(rule))

@@ -24,12 +24,17 @@ from dlprim.graph.passes.precision.parameters import (
 
 _PRODUCTS = ("quantized_convolution", "quantized_matmul")
 _ADD = ("add", ("input", 0), ("input", 1))
+_RELU = ("relu", ("input", 0))
 _NONE = (-math.inf, math.inf)
+
+
+def _is_sum(node: Node) -> bool:
+    return node.attributes["expression"] == _ADD and len(node.operands) == 2
 
 
 def add_bias(draft: Draft, node: Node) -> Sequence[Value] | None:
     """A constant per channel that is added to a product becomes its bias."""
-    if node.attributes["expression"] != _ADD or node.output.dtype != np.float32:
+    if not _is_sum(node) or node.output.dtype != np.float32:
         return None
     for value, other in (node.operands, node.operands[::-1]):
         product = _open_product(draft, value)
@@ -50,7 +55,8 @@ def add_bias(draft: Draft, node: Node) -> Sequence[Value] | None:
 def relu(draft: Draft, node: Node) -> Sequence[Value] | None:
     """Behind a product with a float result it is a bound of that."""
     product = _open_product(draft, node.operands[0])
-    if product is None or node.attributes["expression"] != ("relu", ("input", 0)):
+    is_alike = node.output.shape == node.operands[0].shape and node.output.dtype == np.float32
+    if product is None or not is_alike or node.attributes["expression"] != _RELU:
         return None
     attributes = {**product.attributes, "lowest": 0.0}
     return draft.emit(product.operator, product.inputs, product.name, **attributes)
@@ -152,7 +158,7 @@ def _end_of(draft: Draft, value: Value, parameters: Parameters) -> _End | None:
             break
         value = clip.value
         bounds = _composed(clip.bounds, bounds)
-    if node is not None and node.attributes["expression"] == _ADD:
+    if node is not None and _is_sum(node):
         for left, right in (node.operands, node.operands[::-1]):
             product = _open_product(draft, left)
             residual = bytes_of(draft, right)
