@@ -193,3 +193,26 @@ def test_masks_of_the_least_number_are_no_nan_in_bfloat16(function: str) -> None
     (found,) = compile_graph(graph, dtype="bfloat16").run(arrays)
 
     np.testing.assert_allclose(found, interpret(graph, arrays)[0], atol=0.05)
+
+
+@pytest.mark.parametrize(
+    "name", ["maximum", "minimum", "relu", "relu6", "hardsigmoid", "hardswish"]
+)
+def test_maps_keep_what_is_no_number(name: str) -> None:
+    x = np.array([np.nan, 1, -1, 8, np.inf, np.nan, 3], np.float32)
+    z = np.array([1, np.nan, -1, 9, 2, np.nan, -3], np.float32)
+    builder = Builder()
+    values = [builder.input(it, (7,), "float32") for it in "xz"]
+    six = builder.constant(np.float32(6))
+    if name in ("maximum", "minimum"):
+        results = [
+            builder.apply(name, *values),
+            builder.apply(name, values[0], six),
+            builder.apply(name, six, values[1]),
+        ]
+    else:
+        results = [builder.apply(name, value) for value in values]
+    graph = builder.graph(results)
+    found = compile_graph(graph).run([x, z])
+    for one, other in zip(found, interpret(graph, [x, z]), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)

@@ -101,18 +101,19 @@ FUNCTIONS: dict[str, Function] = {
     "greater": Function(np.greater, "({0} > {1})", True),
     "greater_equal": Function(np.greater_equal, "({0} >= {1})", True),
     "hardsigmoid": Function(
-        lambda x: _relu6(x + 3) / 6, "(min(max({0} + 3, 0), 6) * 0.1666666667)"
+        lambda x: _relu6(x + 3) / 6, "({0} + 3 > 6 ? 1 : relu({0} + 3) * 0.1666666667)"
     ),
     "hardswish": Function(
-        lambda x: x * (_relu6(x + 3) / 6), "({0} * (min(max({0} + 3, 0), 6) * 0.1666666667))"
+        lambda x: x * (_relu6(x + 3) / 6),
+        "({0} * ({0} + 3 > 6 ? 1 : relu({0} + 3) * 0.1666666667))",
     ),
     "is_inf": Function(np.isinf, None, True),
     "is_nan": Function(np.isnan, "({0} != {0})", True),
     "less": Function(np.less, "({0} < {1})", True),
     "less_equal": Function(np.less_equal, "({0} <= {1})", True),
     "log": Function(np.log, "log({0})"),
-    "maximum": Function(np.maximum, "max({0}, {1})"),
-    "minimum": Function(np.minimum, "min({0}, {1})"),
+    "maximum": Function(np.maximum, "({1} != {1} ? {1} : ({0} < {1} ? {1} : {0}))"),
+    "minimum": Function(np.minimum, "({1} != {1} ? {1} : ({0} > {1} ? {1} : {0}))"),
     "multiply": Function(np.multiply, "({0} * {1})"),
     "negate": Function(np.negative, "(-{0})"),
     "not": Function(np.logical_not, "(!{0})", True),
@@ -121,7 +122,7 @@ FUNCTIONS: dict[str, Function] = {
     "power": Function(np.power, "pow({0}, {1})"),
     "reciprocal": Function(np.reciprocal, "(1 / {0})"),
     "relu": Function(lambda x: np.maximum(x, np.zeros((), x.dtype)), "relu({0})"),
-    "relu6": Function(_relu6, "min(max({0}, 0), 6)"),
+    "relu6": Function(_relu6, "({0} > 6 ? 6 : relu({0}))"),
     "remainder": Function(np.remainder),
     "round": Function(np.rint),
     "shift_left": Function(lambda a, b: _shifted(a, b, True)),
@@ -138,6 +139,13 @@ FUNCTIONS: dict[str, Function] = {
     "tanh": Function(np.tanh, "tanh({0})"),
     "where": Function(np.where, "({0} ? {1} : {2})"),
     "xor": Function(np.logical_xor, None, True),
+}
+
+
+# Of an expression and a number behind it. What is no number stays, which max and min may lose.
+_BOUNDS = {
+    "maximum": "({0} < {1} ? {1} : {0})",
+    "minimum": "({0} > {1} ? {1} : {0})",
 }
 
 
@@ -222,8 +230,11 @@ def text_of(expression: Expression, operands: Sequence[str]) -> str | None:
     if name == "number":
         value = float(rest[0])
         return f"({value!r})" if math.isfinite(value) else None
-    parts = [text_of(it, operands) for it in rest]
     template = FUNCTIONS[name].text
+    if name in _BOUNDS and "number" in (rest[0][0], rest[1][0]):
+        template = _BOUNDS[name]
+        rest.sort(key=lambda it: it[0] == "number")
+    parts = [text_of(it, operands) for it in rest]
     if template is None or None in parts:
         return None
     return template.format(*parts)
