@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 import dlprim
-from dlprim.graph import Graph, interpret
+from dlprim.graph import Builder, Graph, interpret
 from dlprim.graph.compiled import compile_graph
 from dlprim.graph.passes import PASSES, optimized
 from dlprim.graph.verify import verify
 from networks import (
+    convolution,
     drawn,
     mobile_network,
     moving_network,
@@ -120,3 +121,20 @@ def test_explain_and_profile_name_the_steps() -> None:
     assert {"conv2d", "linear", "formula"} <= {kind for kind, _, _ in steps}
     assert all(seconds >= 0 for _, _, seconds in steps)
     assert "conv2d" in compiled.explain()
+
+
+def test_the_algorithm_of_the_process_holds_for_networks_made_afterwards() -> None:
+    b = Builder()
+    x = b.input("x", (1, 64, 28, 28), "float32")
+    graph = b.graph([convolution(b, x, 64, 3)])
+    image = drawn(1, 64, 28, 28)
+    image[0, 0, 14, 14] = np.inf
+    known = dlprim.get_conv_algorithm()
+    nans = {}
+    try:
+        for algorithm in ("winograd", "direct"):
+            dlprim.set_conv_algorithm(algorithm)
+            nans[algorithm] = int(np.isnan(compile_graph(graph).run([image])[0]).sum())
+    finally:
+        dlprim.set_conv_algorithm(known)
+    assert nans["direct"] == 0 < nans["winograd"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ import dlprim
 
 pytest.importorskip("onnx.reference", reason="onnx makes the models that are read here")
 pytest.importorskip("sklearn.datasets", reason="scikit-learn has the digits")
-trained: Any = pytest.importorskip("trained_networks")
-onnx: Any = pytest.importorskip("dlprim.onnx")
+trained: Any = import_module("trained_networks")
+onnx: Any = import_module("dlprim.onnx")
 
 SETTINGS: list[dict[str, Any]] = [
     {},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ import pytest
 import dlprim
 
 pytest.importorskip("onnx.reference", reason="onnx makes the models that are read here")
-small: Any = pytest.importorskip("small_models")
-onnx: Any = pytest.importorskip("dlprim.onnx")
+small: Any = import_module("small_models")
+onnx: Any = import_module("dlprim.onnx")
 
 LAYERS = {"residual": 3, "mlp": 2, "attention": 3}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ import pytest
 # Without PyTorch this very folder's parent offers an empty package `onnx`: ask for a module in it.
 for name in ("torch.onnx", "onnx.helper", "onnxscript", "transformers"):
     pytest.importorskip(name, reason=f"{name} makes the models that are read here")
-exported: Any = pytest.importorskip("exported")
-onnx: Any = pytest.importorskip("dlprim.onnx")
+exported: Any = import_module("exported")
+onnx: Any = import_module("dlprim.onnx")
 
 # What the exporters warn of is theirs.
 pytestmark = pytest.mark.filterwarnings("ignore")

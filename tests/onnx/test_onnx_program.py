@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ import pytest
 import dlprim.onnx
 
 onnx: Any = pytest.importorskip("onnx.helper", reason="onnx makes the models that are read here")
-backend: Any = pytest.importorskip("dlprim.onnx.backend")
-small: Any = pytest.importorskip("small_models")
-command_line: Any = pytest.importorskip("dlprim.onnx.command_line")
+backend: Any = import_module("dlprim.onnx.backend")
+small: Any = import_module("small_models")
+command_line: Any = import_module("dlprim.onnx.command_line")
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def test_backend_runs_a_node() -> None:
 
 
 def test_backend_skips_what_is_refused() -> None:
-    runner: Any = pytest.importorskip("onnx.backend.test.runner")
+    runner: Any = import_module("onnx.backend.test.runner")
     node = onnx.make_node("Bernoulli", ["a"], ["b"])
     with pytest.raises(runner.BackendIsNotSupposedToImplementIt, match="Bernoulli"):
         backend.run_node(node, [np.ones(3, np.float32)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 
 for name in ("torch.onnx", "onnx.helper", "onnxscript", "transformers", "onnxruntime.quantization"):
     pytest.importorskip(name, reason=f"{name} makes the models that are read here")
-exported: Any = pytest.importorskip("exported")
-quantized_models: Any = pytest.importorskip("quantized_models")
-onnx: Any = pytest.importorskip("dlprim.onnx")
+exported: Any = import_module("exported")
+quantized_models: Any = import_module("quantized_models")
+onnx: Any = import_module("dlprim.onnx")
 
 # What the exporters and the quantiser warn of is theirs.
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 
 import dlprim.onnx
 
-onnx: Any = pytest.importorskip("onnx", reason="onnx makes the models that are read here")
-parser: Any = pytest.importorskip("onnx.parser")
-helper: Any = pytest.importorskip("onnx.helper")
-external: Any = pytest.importorskip("onnx.external_data_helper")
+# Without the package this very folder passes for one named `onnx`: ask for a module in it.
+parser: Any = pytest.importorskip("onnx.parser", reason="onnx makes the models that are read here")
+onnx: Any = import_module("onnx")
+helper: Any = import_module("onnx.helper")
+external: Any = import_module("onnx.external_data_helper")
 
 X = np.linspace(-2, 3, 6, dtype=np.float32).reshape(2, 3)
 START = '<ir_version: 10, opset_import: ["" : 20, "own" : 1]>\n'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from dlprim.model_file import ModelFileError
 from dlprim.tuning import store
 
 pytest.importorskip("onnx.reference", reason="onnx makes the models that are read here")
-small: Any = pytest.importorskip("small_models")
-onnx: Any = pytest.importorskip("dlprim.onnx")
+small: Any = import_module("small_models")
+onnx: Any = import_module("dlprim.onnx")
 
 
 def saved(name: str, path: Path) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import dlprim
 
 # Without the package this very folder passes for one named `onnx`: ask for a module in it.
 pytest.importorskip("onnx.reference", reason="onnx makes the models that are read here")
-small: Any = pytest.importorskip("small_models")
-onnx: Any = pytest.importorskip("dlprim.onnx")
+small: Any = import_module("small_models")
+onnx: Any = import_module("dlprim.onnx")
 
 
 def as_tuple(results: Any) -> tuple[np.ndarray, ...]:
@@ -68,6 +69,7 @@ def test_inputs_are_taken_by_position_or_by_name() -> None:
         ((np.zeros(7, np.float32),), {}),
         ((np.zeros((2, 7), np.complex64),), {}),
         ((None,), {}),
+        ((np.ma.masked_equal(np.zeros((2, 7), np.float32), 0),), {}),
     ],
 )
 def test_wrong_inputs_are_refused_in_a_sentence(positional: Any, named: Any) -> None:

@@ -22,8 +22,10 @@ def _erf(x: Array) -> Any:
     return np.vectorize(math.erf, otypes=[np.float64])(x).astype(np.asarray(x).dtype)
 
 
-def _sigmoid(x: Array) -> Any:
-    return 1 / (1 + np.exp(-x))
+def sigmoid(x: Array) -> Any:
+    """The logistic function."""
+    with np.errstate(all="ignore"):
+        return 1 / (1 + np.exp(-x))
 
 
 def _softplus(x: Array) -> Any:
@@ -127,14 +129,14 @@ FUNCTIONS: dict[str, Function] = {
     "round": Function(np.rint),
     "shift_left": Function(lambda a, b: _shifted(a, b, True)),
     "shift_right": Function(lambda a, b: _shifted(a, b, False)),
-    "sigmoid": Function(_sigmoid, "sigmoid({0})"),
+    "sigmoid": Function(sigmoid, "sigmoid({0})"),
     "sign": Function(np.sign),
     "sin": Function(np.sin),
     "sinh": Function(np.sinh),
     "softplus": Function(_softplus, "(max({0}, 0) + log(1 + exp(-fabs({0}))))"),
     "sqrt": Function(np.sqrt, "sqrt({0})"),
     "subtract": Function(np.subtract, "({0} - {1})"),
-    "swish": Function(lambda x: x * _sigmoid(x), "({0} * sigmoid({0}))"),
+    "swish": Function(lambda x: x * sigmoid(x), "({0} * sigmoid({0}))"),
     "tan": Function(np.tan),
     "tanh": Function(np.tanh, "tanh({0})"),
     "where": Function(np.where, "({0} ? {1} : {2})"),

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from dlprim.arguments.arrays import refuse_masked
 from dlprim.graph import Graph, ValueNeededError
 from dlprim.graph.compiled import CompiledGraph, compile_graph
 from dlprim.graph.conversion import in_float32
@@ -279,6 +280,7 @@ def _shown(shape: tuple[int | str | None, ...] | None) -> str:
 
 
 def _checked_input(port: Port, given: Any) -> Array:
+    refuse_masked({f"input '{port.name}'": given})
     array = np.asarray(given)
     if array.dtype != _DTYPES[port.dtype]:
         raise TypeError(f"input '{port.name}' has dtype {array.dtype}, expected {port.dtype}")

@@ -11,7 +11,7 @@ from dlprim.functions.rows.row_parameters import constant_row
 from dlprim.graph.graph import Node, Value
 from dlprim.graph.lowering.formulas import definition_text, is_computed, map_formula
 from dlprim.graph.lowering.layouts import is_global_mean
-from dlprim.graph.lowering.lowering import Lowering
+from dlprim.graph.lowering.lowering import Lowering, activations
 from dlprim.graph.lowering.place import Place, inverse, order_of
 
 
@@ -30,7 +30,7 @@ def _blocked_operand(to: Lowering, value: Value, node: Node, groups: int) -> Pla
     alike = Value(value.name, shape, value.dtype)
     if value in to.graph.constants:
         array = to.graph.constants[value].reshape(shape)
-        form = _core.Activations(shape, groups, value.dtype.name, "blocked")
+        form = activations(shape, groups, value.dtype.name)
         packed = form.pack("packed", value.name, np.ascontiguousarray(array), None)
         return Place.dense(to.constant(packed), to.block_shape(alike, groups), value.dtype)
     return Place.dense(to.blocks(value, groups), to.block_shape(value, groups), value.dtype)

@@ -60,7 +60,7 @@ def _blocked_map(graph: Graph, node: Node, blocked: Blocked) -> int | None:
     return groups.pop()
 
 
-def is_symmetric_pool(node: Node) -> bool:
+def is_pool_of_blocks(node: Node) -> bool:
     """Whether `dlprim.MaxPool2d` or `AvgPool2d` computes a pooling of images."""
     x, attributes = node.operands[0], node.attributes
     if len(x.shape) != 4 or not is_computed(x.dtype) or 0 in x.shape:
@@ -73,15 +73,11 @@ def is_symmetric_pool(node: Node) -> bool:
         attributes["counts"],
         strict=True,
     )
-    return set(attributes["dilations"]) == {1} and all(
+    is_taken = set(attributes["dilations"]) == {1} and math.prod(attributes["kernel"]) <= 256
+    return is_taken and all(
         front == back and 2 * front <= kernel and count == (n + 2 * front - kernel) // step + 1
         for n, kernel, step, (front, back), count in axes
     )
-
-
-def is_pool_of_blocks(node: Node) -> bool:
-    """As `is_symmetric_pool`, and with a window that the primitive takes."""
-    return is_symmetric_pool(node) and math.prod(node.attributes["kernel"]) <= 256
 
 
 def is_global_mean(node: Node) -> bool:

@@ -45,7 +45,6 @@ class Lowering:
         self.graph = graph
         self.blocked = blocked_values(graph)
         self.readers = graph.readers()
-        self.calls: list[Node] = []
         self._lowers = lowers
         self._places: dict[Value, Place] = {}
         self._dense: dict[Value, Place] = {}
@@ -174,7 +173,6 @@ class Lowering:
         outputs = [self.number(self.result(value)) for value in node.outputs]
         what = (node.operator, dict(node.attributes))
         function = partial(_called, what, present, len(node.inputs))
-        self.calls.append(node)
         self.network.call(function, inputs, outputs, f"{node.operator} {node.name}")
 
 

@@ -14,31 +14,17 @@ from dlprim.graph.lowering.layouts import groups_of, is_blocked_convolution
 from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.place import Place
 from dlprim.primitives.conv import Conv2d
+from dlprim.primitives.conv_algorithm import get_conv_algorithm
 from dlprim.primitives.linear import Linear
 
 
 @lru_cache(maxsize=256)
-def _conv2d(x_shape: Any, w_shape: Any, geometry: Any, how: Any) -> Conv2d:
-    """Primitives are shared by nodes that are alike."""
-    strides, padding, dilations, groups = geometry
-    dtype, activation, bias = how
-
-    def made(algorithm: str) -> Conv2d:
-        return Conv2d(
-            x_shape,
-            w_shape,
-            strides,
-            padding,
-            dilations,
-            groups,
-            dtype=dtype,
-            activation=activation,
-            bias=bias,
-            algorithm=algorithm,
-        )
-
-    conv = made("auto")
-    return made("direct") if _reads_too_much(conv) else conv
+def conv2d(algorithm: str, x_shape: Any, w_shape: Any, geometry: Any, **how: Any) -> Conv2d:
+    """The primitive, shared by nodes alike; algorithm is what `get_conv_algorithm` says."""
+    conv = Conv2d(x_shape, w_shape, *geometry, **how)
+    if algorithm == "auto" and _reads_too_much(conv):
+        return Conv2d(x_shape, w_shape, *geometry, algorithm="direct", **how)
+    return conv
 
 
 def _reads_too_much(conv: Conv2d) -> bool:
@@ -49,14 +35,14 @@ def _reads_too_much(conv: Conv2d) -> bool:
     """
     if not conv.algorithms["forward"].startswith("winograd"):
         return False
-    more = conv._core.weights_shapes["forward"][0] * 4 - math.prod(conv.w_shape) * 4
-    return bool(12 * more > conv.flops / 2)
+    more = math.prod(conv._core.weights_shapes["forward"]) - math.prod(conv.w_shape)
+    return bool(12 * more * conv.dtype.itemsize > conv.flops / 2)
 
 
 @lru_cache(maxsize=256)
-def _linear(x_shape: tuple[int, int], channels: int, how: Any) -> Linear:
-    dtype, activation, bias = how
-    return Linear(x_shape, channels, dtype=dtype, activation=activation, bias=bias, layout="plain")
+def linear(x_shape: tuple[int, int], channels: int, **how: Any) -> Linear:
+    """The primitive on plain arrays, shared by nodes that are alike."""
+    return Linear(x_shape, channels, layout="plain", **how)
 
 
 def lower_convolution(to: Lowering, node: Node) -> bool:
@@ -68,10 +54,17 @@ def lower_convolution(to: Lowering, node: Node) -> bool:
     assert w is not None
     attributes, groups = node.attributes, groups_of(node)
     geometry = tuple(attributes[it] for it in ("strides", "padding", "dilations", "groups"))
-    how = (x.dtype.name, attributes.get("activation"), bias is not None)
     if bias is not None and bias not in to.graph.constants:
         return False
-    conv = _conv2d(x.shape, w.shape, geometry, how)
+    conv = conv2d(
+        get_conv_algorithm(),
+        x.shape,
+        w.shape,
+        geometry,
+        dtype=x.dtype.name,
+        activation=attributes.get("activation"),
+        bias=bias is not None,
+    )
     src = to.blocks(x, groups)
     weights = to.constant(conv.pack_weights(to.graph.constants[w], form="forward"))
     shift = -1 if bias is None else to.constant(to.graph.constants[bias].astype(np.float32))
@@ -96,10 +89,16 @@ def _lower_linear(to: Lowering, node: Node) -> bool:
     rows = x.size // max(1, x.shape[-1])
     if not rows or (bias is not None and bias not in to.graph.constants):
         return False
-    how = (x.dtype.name, node.attributes.get("activation"), bias is not None)
-    linear = _linear((rows, x.shape[-1]), w.shape[1], how)
+    activation = node.attributes.get("activation")
+    layer = linear(
+        (rows, x.shape[-1]),
+        w.shape[1],
+        dtype=x.dtype.name,
+        activation=activation,
+        bias=bias is not None,
+    )
     weights = np.ascontiguousarray(to.graph.constants[w].T)
-    packed = to.constant(linear.pack_weights(weights, backward=False))
+    packed = to.constant(layer.pack_weights(weights, backward=False))
     shift = -1 if bias is None else to.constant(to.graph.constants[bias].astype(np.float32))
     source = to.dense(x).reshaped((rows, x.shape[-1]))
     result = to.result(node.output).reshaped((rows, w.shape[1]))
@@ -107,7 +106,7 @@ def _lower_linear(to: Lowering, node: Node) -> bool:
     assert result is not None
     src, dst = to.number(source), to.number(result)
     to.network.linear(
-        linear._core, f"linear {node.name}", src=src, weights=packed, bias=shift, dst=dst
+        layer._core, f"linear {node.name}", src=src, weights=packed, bias=shift, dst=dst
     )
     return True
 

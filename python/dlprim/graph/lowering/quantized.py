@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,10 +15,9 @@ from dlprim.graph.lowering.formulas import is_computed
 from dlprim.graph.lowering.layouts import is_pool_of_blocks
 from dlprim.graph.lowering.lowering import Lower, Lowering
 from dlprim.graph.lowering.place import Place, inverse, order_of
+from dlprim.graph.lowering.products import conv2d, linear
 from dlprim.graph.lowering.windows import lower_pool
 from dlprim.graph.passes.precision.elements import unrounded
-from dlprim.primitives.conv import Conv2d
-from dlprim.primitives.linear import Linear
 
 _NARROW = 64  # elements of a row below which columns take less time
 
@@ -146,32 +144,10 @@ def _convert(
 # ---------------------------------------------------------------- products
 
 
-@lru_cache(maxsize=256)
-def _conv2d(x_shape: Any, w_shape: Any, geometry: Any, how: Any) -> Conv2d:
-    dtype, dst_dtype, activation, bias = how
-    return Conv2d(
-        x_shape,
-        w_shape,
-        *geometry,
-        dtype=dtype,
-        dst_dtype=dst_dtype,
-        layout="NHWC",
-        activation=activation,
-        bias=bias,
-    )
-
-
-@lru_cache(maxsize=256)
-def _linear(x_shape: tuple[int, int], channels: int, how: Any) -> Linear:
-    dtype, dst_dtype, activation, bias = how
-    kinds = {"dtype": dtype, "dst_dtype": dst_dtype}
-    return Linear(x_shape, channels, **kinds, activation=activation, bias=bias)
-
-
 class _Ends(NamedTuple):
     """What a step takes besides its operands, and how its primitive is made."""
 
-    how: tuple[str, str, str | None, bool]
+    how: dict[str, Any]
     numbers: tuple[int, float, float, float, int]
     values: dict[str, int]
 
@@ -183,7 +159,12 @@ def _ends(to: Lowering, node: Node, weights: Array, axes: tuple[int, ...]) -> _E
     it = node.attributes
     is_float = is_computed(node.output.dtype)
     relu = "relu" if is_float and it["lowest"] == 0 else None
-    how = (x.dtype.name, node.output.dtype.name, relu, bias is not None)
+    how = {
+        "dtype": x.dtype.name,
+        "dst_dtype": node.output.dtype.name,
+        "activation": relu,
+        "bias": bias is not None,
+    }
     bounds = (-math.inf, math.inf) if is_float else (it["lowest"], it["highest"])
     numbers = (it["x_zero_point"], it["residual_scale"], *bounds, it["y_zero_point"])
     # What the zero point of x adds to each sum.
@@ -243,7 +224,7 @@ def lower_quantized_convolution(to: Lowering, node: Node) -> bool:
         (*[1] * more, *it["dilations"]),
         it["groups"],
     )
-    conv = _conv2d(x_shape, w_shape, geometry, ends.how)
+    conv = conv2d("direct", x_shape, w_shape, geometry, layout="NHWC", **ends.how)
     packed = conv.pack_weights(weights.reshape(w_shape), form="forward")
     n, k, *spatial = node.output.shape
     result = to.new((n, *spatial, k), node.output.dtype)
@@ -273,15 +254,15 @@ def lower_quantized_matmul(to: Lowering, node: Node) -> bool:
         return False
     ends = _ends(to, node, weights, (0,))
     rows, channels = x.size // x.shape[-1], w.shape[1]
-    linear = _linear((rows, x.shape[-1]), channels, ends.how)
-    packed = linear.pack_weights(np.ascontiguousarray(weights.T), backward=False)
+    layer = linear((rows, x.shape[-1]), channels, **ends.how)
+    packed = layer.pack_weights(np.ascontiguousarray(weights.T), backward=False)
     source = to.dense(x).reshaped((rows, x.shape[-1]))
     result = to.result(node.output).reshaped((rows, channels))
     assert source is not None
     assert result is not None
     values = {**ends.values, "src": to.number(source), "weights": to.constant(packed)}
     to.network.linear(
-        linear._core,
+        layer._core,
         f"quantized_matmul {node.name}",
         quantized=ends.numbers,
         **values,

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dlprim.graph.expressions import sigmoid
 from dlprim.graph.graph import Array
 from dlprim.graph.operators.elements import converted
 from dlprim.graph.operators.operator import (
@@ -17,11 +18,6 @@ from dlprim.graph.operators.operator import (
     there,
     widened,
 )
-
-
-def _sigmoid(x: Array) -> Array:
-    with np.errstate(all="ignore"):
-        return 1 / (1 + np.exp(-x))
 
 
 def _infer(values: Values, attributes: Attributes) -> list[Result]:
@@ -39,15 +35,15 @@ def _infer(values: Values, attributes: Attributes) -> list[Result]:
 
 def _lstm_step(gates: Array, states: list[Array]) -> list[Array]:
     i, f, g, o = np.split(gates, 4, axis=1)
-    c = _sigmoid(f) * states[1] + _sigmoid(i) * np.tanh(g)
-    return [_sigmoid(o) * np.tanh(c), c]
+    c = sigmoid(f) * states[1] + sigmoid(i) * np.tanh(g)
+    return [sigmoid(o) * np.tanh(c), c]
 
 
 def _gru_step(x_part: Array, h_part: Array, state: Array) -> list[Array]:
     x_reset, x_update, x_new = np.split(x_part, 3, axis=1)
     h_reset, h_update, h_new = np.split(h_part, 3, axis=1)
-    update = _sigmoid(x_update + h_update)
-    new = np.tanh(x_new + _sigmoid(x_reset + h_reset) * h_new)
+    update = sigmoid(x_update + h_update)
+    new = np.tanh(x_new + sigmoid(x_reset + h_reset) * h_new)
     return [(1 - update) * new + update * state]
 
 
