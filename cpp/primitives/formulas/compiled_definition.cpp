@@ -142,8 +142,10 @@ void CompiledDefinition::add_tensors(const Arrays& arrays) {
     }
 }
 
-// What is copied from places that are read, and is nothing else, has the type of what it copies.
+// What is copied from places that are read, and is nothing else, has the type of what it copies;
+// results that are bytes are rounded once.
 DType CompiledDefinition::type_of_temporary(const std::string& name, const Arrays& arrays) const {
+    const DType computed = is_int8(arrays.result_type) ? DType::f32 : arrays.result_type;
     std::optional<DType> copied;
     for (const Statement& it : definition_.statements) {
         if (it.result != name) continue;
@@ -152,11 +154,11 @@ DType CompiledDefinition::type_of_temporary(const std::string& name, const Array
             [&](const TensorView& parameter) { return parameter.name == it.value.name; });
         if (!gathers(it.value) || it.reduction != Reduction::none ||
             source == arrays.parameters.end() || source->dtype != copied.value_or(source->dtype)) {
-            return arrays.result_type;
+            return computed;
         }
         copied = source->dtype;
     }
-    return copied.value_or(arrays.result_type);
+    return copied.value_or(computed);
 }
 
 bool CompiledDefinition::is_in_out(std::size_t result) const {
