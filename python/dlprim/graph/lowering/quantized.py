@@ -16,7 +16,7 @@ from dlprim.graph.lowering.layouts import is_pool_of_blocks
 from dlprim.graph.lowering.lowering import Lower, Lowering
 from dlprim.graph.lowering.place import Place, inverse, order_of
 from dlprim.graph.lowering.products import conv2d, linear
-from dlprim.graph.lowering.windows import lower_pool
+from dlprim.graph.lowering.windows import lower_pool, pooling
 from dlprim.graph.passes.precision.elements import unrounded
 
 _NARROW = 64  # elements of a row below which columns take less time
@@ -84,10 +84,18 @@ def lower_byte_map(to: Lowering, node: Node) -> bool:
 
 
 def lower_byte_pool(to: Lowering, node: Node) -> bool:
-    """Maxima of bytes are those of the floats."""
-    if not _is_byte(node.output):
+    """Maxima of bytes, whose images are channels-last."""
+    (x,) = node.operands
+    if not _is_byte(x):
         return lower_pool(to, node)
-    return is_pool_of_blocks(_with_floats(node)) and _through_floats(to, node, lower_pool)
+    if not is_pool_of_blocks(_with_floats(node)) or node.attributes["function"] != "max":
+        return False
+    src = _channels_last(to, x)
+    n, c, p, q = node.output.shape
+    result = to.new((n, p, q, c), node.output.dtype)
+    to.network.pool(pooling(node, 1, "NHWC"), src, to.number(result), f"pool {node.name}")
+    to.put(node.output, result.transposed((0, 3, 1, 2)))
+    return True
 
 
 def _through_floats(
