@@ -103,12 +103,12 @@ void BrgemmEmitter::configure_tiles(const ColumnGroup& columns, const Tile& tile
     cmp(ptr[scratch_], k_);
     je(configured);
     mov(ptr[scratch_], k_);
-    ldtilecfg(ptr[rip + configurations_[configuration.bytes]]);
+    ldtilecfg(ptr[rip + lines_[configuration.bytes]]);
     L(configured);
 }
 
-void BrgemmEmitter::emit_configurations() {
-    for (auto& [bytes, label] : configurations_) {
+void BrgemmEmitter::emit_lines() {
+    for (auto& [bytes, label] : lines_) {
         align(kTileRowBytes);
         L(label);
         for (const std::uint8_t value : bytes) db(value);
@@ -318,6 +318,10 @@ void BrgemmEmitter::finish_tiles() {
     });
     for (int s = 0; spec_.zero_point_a && s < block.vectors; ++s) {
         tilestored(ptr[rsp + scratch_ + kSumsOfB + s * kTileRowBytes], Tmm(tiles_map_.b_sums + s));
+    }
+    if (packs_bytes()) {
+        lea(a_, ptr[rsp + kSums]);
+        return finish_bytes();
     }
     mov(scratch_, kTileRowBytes);
     for (int r = 0; spec_.zero_point_b && r < tiles_map_.row_tiles; ++r) {
