@@ -101,7 +101,9 @@ private:
     void load_ends();
     int bytes_of_row() const;
     void finish_vector(int row, int vector, int index);
+    void pack_vectors(int first, int count);
     void store_row_of_bytes(int row);
+    void finish_rows_of_bytes(int rows);
     void narrow_words(int to, int first, int second);
     void narrow_halves(int to, int first, int second);
 

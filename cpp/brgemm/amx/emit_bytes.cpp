@@ -8,16 +8,17 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "brgemm/amx/tile_frame.h"
 #include "brgemm/brgemm_emitter.h"
 
 namespace dlprim {
 namespace {
 
 constexpr int kValues = 16;  // registers from 0 up
-constexpr int kScales = 16;   // one per vector of a row
+constexpr int kScales = 16;  // one per vector of a row
 constexpr int kIntBiases = 20;
 constexpr int kHighest = 24;
-constexpr int kLowest = 25;  // as bytes
+constexpr int kLowest = 25;     // as bytes
 constexpr int kZeroPoint = 26;  // as 16 bits
 constexpr int kOrder = 27;
 constexpr int kResidualScale = 28;
@@ -123,48 +124,69 @@ void BrgemmEmitter::finish_vector(int row, int v, int index) {
     vcvtps2dq(x, x);
 }
 
-void BrgemmEmitter::store_row_of_bytes(int row) {
-    const int first = row * tile_.vectors;
-    const auto other = [&](int v) { return first + std::min(v, tile_.vectors - 1); };
-    narrow_words(first, first, other(1));
-    if (tile_.vectors > 2) narrow_words(first + 2, first + 2, other(3));
-    narrow_halves(first, first, tile_.vectors > 2 ? first + 2 : first);
+// What is in up to four registers from `first` on, in order.
+void BrgemmEmitter::pack_vectors(int first, int count) {
+    const auto at = [&](int i) { return first + std::min(i, count - 1); };
+    narrow_words(first, first, at(1));
+    if (count > 2) narrow_words(first + 2, first + 2, at(3));
+    narrow_halves(first, first, at(2));
     const Xbyak::Zmm x = zmm(first);
     spec_.c_type == DType::u8 ? vpmaxub(x, x, zmm(kLowest)) : vpmaxsb(x, x, zmm(kLowest));
     vpermd(x, zmm(kOrder), x);
+}
+
+void BrgemmEmitter::store_row_of_bytes(int row) {
+    const int first = row * tile_.vectors;
+    pack_vectors(first, tile_.vectors);
     const auto to = ptr[c_at(row, 0)];
     switch (bytes_of_row()) {
-        case 64: return vmovdqu64(to, x);
+        case 64: return vmovdqu64(to, zmm(first));
         case 32: return vmovdqu(to, Xbyak::Ymm(first));
         case 16: return vmovdqu(to, Xbyak::Xmm(first));
-        default: return vmovdqu8(to | row_bytes_, x);
+        default: return vmovdqu8(to | row_bytes_, zmm(first));
     }
 }
 
+void BrgemmEmitter::finish_rows_of_bytes(int rows) {
+    for (int row = 0; row < rows; ++row) {
+        for (int v = 0; v < tile_.vectors; ++v) finish_vector(row, v, row * tile_.vectors + v);
+    }
+    int row = 0;
+    for (; bytes_of_row() == 32 && row + 1 < rows; row += 2) {
+        const int first = row * tile_.vectors;
+        pack_vectors(first, 4);
+        vmovdqu(ptr[c_at(row, 0)], Xbyak::Ymm(first));
+        vextracti64x4(ptr[c_at(row + 1, 0)], zmm(first), 1);
+    }
+    for (; row < rows; ++row) store_row_of_bytes(row);
+}
+
+// A tile's rows are finished before the next tiles are stored, so that the core has vectors to work
+// on while these wait for their products.
 void BrgemmEmitter::finish_bytes() {
     load_ends();
-    const Tile block = tile_;
-    const int at_once = std::min(block.rows, kValues / block.vectors);
-    const int times = block.rows / at_once;
-    const auto rows_at_once = [&](int rows) {
-        for (int row = 0; row < rows; ++row) {
-            for (int v = 0; v < block.vectors; ++v) {
-                finish_vector(row, v, row * block.vectors + v);
-            }
-        }
-        for (int row = 0; row < rows; ++row) store_row_of_bytes(row);
+    const int at_once = kValues / tile_.vectors;
+    const int row_bytes = tile_.vectors * kTileRowBytes;
+    const auto advance = [&](int rows) {
+        add(c_, immediate(rows * c_row_));
+        if (spec_.epilogue.residual) add(b_next_, immediate(rows * c_row_));
     };
-    Xbyak::Label next;
-    mov(k_.cvt32(), times);
-    L(next);
-    rows_at_once(at_once);
-    add(a_, at_once * block.vectors * kTileRowBytes);
-    add(c_, immediate(at_once * c_row_));
-    if (spec_.epilogue.residual) add(b_next_, immediate(at_once * c_row_));
-    dec(k_.cvt32());
-    jnz(next, T_NEAR);
-    rows_at_once(block.rows % at_once);
-    sub(c_, immediate(times * at_once * c_row_));
+    for (int r = 0; r < tiles_map_.row_tiles; ++r) {
+        const int rows = tile_rows(tile_, r).count;
+        mov(scratch_, row_bytes);
+        for (int s = 0; s < tile_.vectors; ++s) {
+            tilestored(ptr[rsp + scratch_ + (kSums + s * kTileRowBytes)],
+                       Xbyak::Tmm(tiles_map_.c(r, s)));
+        }
+        lea(a_, on_stack(kSums));
+        for (int row = 0; row < rows; row += at_once) {
+            const int these = std::min(at_once, rows - row);
+            finish_rows_of_bytes(these);
+            add(a_, these * row_bytes);
+            advance(these);
+        }
+    }
+    sub(c_, immediate(tile_.rows * c_row_));
 }
 
 }  // namespace dlprim
