@@ -166,7 +166,19 @@ class Network:
     def attention(
         self,
         label: str,
-        settings: tuple[float | None, float, bool, int, bool],
+        settings: tuple[float, float, bool],
+        *,
+        q: int,
+        k: int,
+        v: int,
+        mask: int = -1,
+        dst: int,
+    ) -> None: ...
+    def byte_attention(
+        self,
+        label: str,
+        steps: dict[str, tuple[str, float, int]],
+        settings: tuple[float, bool],
         *,
         q: int,
         k: int,
