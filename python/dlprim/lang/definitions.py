@@ -33,6 +33,8 @@ class CompiledFormula:
 
     Attributes
     ----------
+    name : str
+        Of the definition.
     flops : float
         Multiplications and additions of a call, those of the order that is computed in.
     scratch_bytes : int

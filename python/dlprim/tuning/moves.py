@@ -43,7 +43,10 @@ Decisions: TypeAlias = Mapping[str, Decision]  # by name
 
 def changed(decisions: Decisions, random: Random) -> dict[str, Decision]:
     """With another choice for one of them, a neighbour where it is a schedule."""
-    name = random.choice([it for it, one in decisions.items() if one.loops or one.options[1:]])
+    open_ones = [name for name, one in decisions.items() if one.loops or one.options[1:]]
+    if not open_ones:
+        return dict(decisions)
+    name = random.choice(open_ones)
     one = decisions[name]
     if one.loops:
         chosen = mutate(one.chosen, one.loops, random)

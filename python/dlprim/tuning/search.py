@@ -6,6 +6,8 @@ their mutations. It begins with what the cost models rank highest. Nothing is me
 Machines are shared and clocks move, so absolute times drift by tens of percent. Two candidates that
 take turns every third of a millisecond drift together: the median of the ratios of neighbours
 holds still where the ratio of the averages does not. All that is decided here is decided by it.
+In front of its turn each makes a call that does not count: what the other has left in the caches
+suits some orders of loops and not others.
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ _STRETCH = 3e-4  # seconds that one side runs before the other's turn
 _ROUNDS = (3, 9)  # of a comparison in the search, at least and at most
 _FINAL_ROUNDS = (7, 45)  # of the one that decides
 _COMPARISONS = 20  # that there should be time for
-_FINAL_SHARE = 0.2  # of the time of a pass
+_FINAL_SHARE = 0.2  # of the time of a pass at most
 _FASTER = 0.99  # ratio of times from which on one candidate counts as faster
-_WON = 0.75  # of the rounds of the last comparison
+_WON = 0.75  # of the rounds of a comparison that decides
 _PARENTS = 0.1  # of the population, whose children and neighbours are tried
 _CROSSED = 0.5  # of the candidates have three parents, the others one,
 _MUTATED = 0.5  # and of these so many are mutated besides
@@ -136,8 +138,7 @@ class Search:
     def run(self, seeds: Iterable[Choices], end: float) -> Winner:
         """Search until about ``end``, a time of ``now``."""
         model, self._end = self._best, end
-        search_end = end - _FINAL_SHARE * (end - self._now())
-        self._calibrate(search_end)
+        search_end = end - self._calibrate(end)
         for rival, decisions in self._candidates(seeds, search_end):
             ratio, key = self._compared(rival, decisions, search_end), _key(decisions)
             self._known[key] = _Known(self._known[self._best].cost * ratio, decisions)
@@ -154,15 +155,17 @@ class Search:
             self._say(f"the model's choice stays: {_shown(decisions)}")
         return Winner({name: it.chosen for name, it in decisions.items()}, 1 / ratio, tried)
 
-    def _calibrate(self, end: float) -> None:
-        """How long to measure. The first call does not count: it is the first to touch memory."""
-        self._seconds(self._core)
+    def _calibrate(self, end: float) -> float:
+        """How long to measure, and the seconds that the last comparison takes."""
         self._repeats = max(1, round(_STRETCH / self._seconds(self._core)))
         start = self._now()
         self._seconds(self._core)
         now = self._now()
-        affordable = (end - now) / (2 * _COMPARISONS * max(now - start, 1e-9))
+        turn, left = max(now - start, 1e-9), end - now
+        final = min(_FINAL_SHARE * left, 2 * _FINAL_ROUNDS[1] * turn)
+        affordable = (left - final) / (2 * _COMPARISONS * turn)
         self._rounds = int(min(max(affordable, _ROUNDS[0]), _ROUNDS[1]))
+        return final
 
     def _candidates(
         self, seeds: Iterable[Choices], end: float
@@ -171,10 +174,7 @@ class Search:
         seen, fruitless, given = {self._best}, 0, 0
         waiting = [*seeds, *_ranked(self._default)][::-1]
         most = self._limits.generations * self._limits.population
-        can_change = any(it.loops or it.options[1:] for it in self._default.values())
         while fruitless < _FRUITLESS and given < most and self._now() < end:
-            if not waiting and not can_change:
-                return
             choices = waiting.pop() if waiting else self._child()
             fruitless += 1
             core = self._work.made(choices, self._spare)
@@ -203,20 +203,20 @@ class Search:
         What is not faster need not be right. What would win has to be: a search gets into corners
         that no test has seen, and what it finds is used without a further look.
         """
-        self._work.run(rival)
         ratio = math.inf
-        for _ in range(2):  # once more for a better one: of many tries some are lucky
+        # A better one is looked at again, and for longer: of many tries some are lucky.
+        for rounds, share in ((self._rounds, 0.0), (2 * self._rounds, _WON)):
             ratios: list[float] = []
             for each in self._ratios(rival, self._core):
                 ratios.append(each)
                 # What is far behind after few rounds will not catch up.
-                if len(ratios) == self._rounds or median(ratios) > 1 + 0.2 / len(ratios):
+                if len(ratios) == rounds or median(ratios) > 1 + 0.2 / len(ratios):
                     break
                 if self._now() >= end:
                     return math.inf
             ratio = median(ratios)
-            if ratio >= _FASTER:
-                return ratio
+            if ratio >= _FASTER or _won(ratios) < share:
+                return max(ratio, _FASTER)
         if self._work.agree(self._work.result(rival), self._expected):
             return ratio
         self._say(f"left out, as it computes something else: {_shown(decisions)}")
@@ -225,15 +225,13 @@ class Search:
     def _decided(self) -> float:
         """Time of the best in relation to the default; 1 unless it is faster beyond doubt."""
         default = self._work.made({name: it.chosen for name, it in self._default.items()})
-        self._work.run(default)
         least, most = _FINAL_ROUNDS
         ratios: list[float] = []
         for each in self._ratios(self._core, default):
             ratios.append(each)
             if len(ratios) == most or (len(ratios) >= least and self._now() >= self._end):
                 break
-        won = sum(each < 1 for each in ratios)
-        return median(ratios) if won >= _WON * len(ratios) else 1.0
+        return median(ratios) if _won(ratios) >= _WON else 1.0
 
     def _ratios(self, one: Any, other: Any) -> Iterator[float]:
         """Without end: the time of one in relation to the other's right before and after it."""
@@ -244,6 +242,7 @@ class Search:
             before = after
 
     def _seconds(self, core: Any) -> float:
+        self._work.run(core)
         start = self._clock()
         for _ in range(self._repeats):
             self._work.run(core)
@@ -253,6 +252,10 @@ class Search:
         left = max(self._end - self._now(), 0)
         tried = len(self._known) - 1
         self._report(f"{self._work.which}, {tried} tried, {left:.1f} s left: {line}")
+
+
+def _won(ratios: list[float]) -> float:
+    return sum(each < 1 for each in ratios) / len(ratios)
 
 
 def _key(decisions: dict[str, Decision]) -> Key:
