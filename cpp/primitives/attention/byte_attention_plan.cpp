@@ -54,6 +54,17 @@ ByteAttentionPlan::ByteAttentionPlan(const ByteAttentionSpec& spec)
     for (std::int64_t i = 0; i < queries_.count(); ++i) {
         make_kernels(queries_.at(i).size(), keys_of(queries_.at(i)).size());
     }
+    if (spec.q.zero_point != 0) {
+        shifts_ = brgemm({.m = 1,
+                          .n = shape.keys,
+                          .k = shape.head_size,
+                          .ldb = rows_.keys,
+                          .a_type = spec.q.type,
+                          .b_type = DType::s8,
+                          .c_type = DType::s32,
+                          .zero_point_a = true,
+                          .zero_point_b = signed_zero(spec.k) != 0});
+    }
     make_programs();
     if (shape.causal) later_ = LaterKeys(queries_.block, shape.keys, shape.past);
 }
@@ -70,9 +81,6 @@ std::int64_t ByteAttentionPlan::parts_of_group(int threads) const {
 void ByteAttentionPlan::make_kernels(std::int64_t queries, std::int64_t keys) {
     Kernels& made = kernels_[{queries, keys}];
     if (made.scores != nullptr) return;
-    const auto epilogue = [](bool is_byte) {
-        return Epilogue{.scale = Scale::tensor, .range = is_byte};
-    };
     made.scores = brgemm({.m = queries,
                           .n = keys,
                           .k = spec_.shape.head_size,
@@ -82,9 +90,10 @@ void ByteAttentionPlan::make_kernels(std::int64_t queries, std::int64_t keys) {
                           .a_type = spec_.q.type,
                           .b_type = DType::s8,
                           .c_type = scores_type(),
-                          .zero_point_a = spec_.q.zero_point != 0,
                           .zero_point_b = signed_zero(spec_.k) != 0,
-                          .epilogue = epilogue(spec_.scores.has_value())});
+                          .epilogue = {.int_bias = spec_.q.zero_point != 0,
+                                       .scale = Scale::tensor,
+                                       .range = spec_.scores.has_value()}});
     made.results = brgemm({.m = queries,
                            .n = spec_.shape.value_size,
                            .k = keys,
@@ -96,7 +105,7 @@ void ByteAttentionPlan::make_kernels(std::int64_t queries, std::int64_t keys) {
                            .c_type = out_type(),
                            .zero_point_a = spec_.weights.zero_point != 0,
                            .zero_point_b = signed_zero(spec_.v) != 0,
-                           .epilogue = epilogue(spec_.out.has_value())});
+                           .epilogue = {.scale = Scale::tensor, .range = spec_.out.has_value()}});
 }
 
 void ByteAttentionPlan::make_programs() {

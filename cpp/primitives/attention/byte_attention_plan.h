@@ -59,6 +59,9 @@ public:
     const Kernels& kernels(std::int64_t queries, std::int64_t keys) const {
         return kernels_.at({queries, keys});
     }
+    // What the zero point of q adds to the sums of each key: the product with a row of zeros. Null
+    // where there is none.
+    const Brgemm* shifts() const { return shifts_.get(); }
     const End& scores_end() const { return scores_end_; }
     const End& results_end() const { return results_end_; }
     const RowKernel& highest(bool hides) const { return *highest_.at(hides ? 1 : 0); }
@@ -77,6 +80,7 @@ private:
     Blocks queries_;
     Rows rows_;
     std::map<std::pair<std::int64_t, std::int64_t>, Kernels> kernels_;
+    std::shared_ptr<const Brgemm> shifts_;
     std::array<std::shared_ptr<const RowKernel>, 2> highest_;
     std::array<std::shared_ptr<const RowKernel>, 2> weights_;
     std::shared_ptr<const RowKernel> to_signed_;
