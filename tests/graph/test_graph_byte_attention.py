@@ -46,6 +46,7 @@ CASES = {
     "hidden rows": Case(mask="rows"),
     "guarded": Case(mask="guarded"),
     "causal": Case(mask="causal", shape=(1, 2, 37, 37, 16, 16)),
+    "long and causal": Case(mask="causal", shape=(1, 1, 2500, 2500, 4, 4)),
     "keys as columns": Case(keys_are_columns=True),
     "signed columns": Case(k=S8, keys_are_columns=True, mask="padding"),
     "one query": Case((2, 3, 1, 33, 20, 12)),
@@ -147,7 +148,7 @@ def test_any_shape(queries: int, keys: int, size: int, values: int, mask: str) -
     assert_near(compile_graph(graph).run(arrays)[0], interpret(graph, arrays)[0])
 
 
-@pytest.mark.parametrize("name", ["plain", "long", "causal"])
+@pytest.mark.parametrize("name", ["plain", "long", "long and causal"])
 def test_same_bits_for_any_number_of_threads(name: str) -> None:
     graph = graph_of(CASES[name])
     arrays, made = arrays_of(graph, CASES[name]), []

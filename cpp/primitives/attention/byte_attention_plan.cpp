@@ -13,6 +13,10 @@ constexpr std::int64_t kTileRows = 16;
 // Scores of a block, which are in the second cache twice: as bytes or floats, and as weights.
 constexpr std::int64_t kScores = std::int64_t{1} << 17;
 
+// Numbers of keys that there are kernels for, where queries do not see those that come later.
+constexpr std::int64_t kKeyCounts = 32;
+constexpr std::int64_t kFewestKeys = 64;
+
 // Rows a line longer than a power of two, whose lines would share sets of the first cache.
 std::int64_t padded(std::int64_t elements, DType dtype) {
     return aligned(elements * size_of(dtype)) / size_of(dtype) + kCacheLineBytes / size_of(dtype);
@@ -47,6 +51,7 @@ ByteAttentionPlan::ByteAttentionPlan(const ByteAttentionSpec& spec)
     const std::int64_t step = std::clamp(kScores / shape.keys, kTileRows, kQueries);
     queries_ = {shape.queries, equal_step(shape.queries, step, 1)};
     if (queries_.count() > 1) queries_.block = rounded_up(queries_.block, 4);
+    keys_step_ = rounded_up((shape.keys + kKeyCounts - 1) / kKeyCounts, kFewestKeys);
     rows_ = {.keys = padded(shape.keys, DType::f32),
              .values = rounded_up(shape.value_size, kTileRows),
              .scores = padded(shape.keys, scores_type()),
@@ -66,12 +71,13 @@ ByteAttentionPlan::ByteAttentionPlan(const ByteAttentionSpec& spec)
                           .zero_point_b = signed_zero(spec.k) != 0});
     }
     make_programs();
-    if (shape.causal) later_ = LaterKeys(queries_.block, shape.keys, shape.past);
+    if (shape.causal) later_ = LaterKeys(queries_.block + keys_step_, shape.keys, shape.past);
 }
 
 Range ByteAttentionPlan::keys_of(const Range& queries) const {
     const AttentionSpec& shape = spec_.shape;
-    return {0, shape.causal ? std::min(shape.keys, queries.end + shape.past) : shape.keys};
+    if (!shape.causal) return {0, shape.keys};
+    return {0, std::min(shape.keys, rounded_up(queries.end + shape.past, keys_step_))};
 }
 
 std::int64_t ByteAttentionPlan::parts_of_group(int threads) const {

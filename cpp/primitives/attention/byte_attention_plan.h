@@ -52,7 +52,7 @@ public:
     }
     std::int64_t parts_of_group(int threads) const;
 
-    // Those that any of the queries sees.
+    // Those that any of the queries sees, and some more.
     Range keys_of(const Range& queries) const;
     const LaterKeys& later() const { return later_; }
 
@@ -78,6 +78,7 @@ private:
 
     ByteAttentionSpec spec_;
     Blocks queries_;
+    std::int64_t keys_step_ = 1;  // of how many are met where later ones are not
     Rows rows_;
     std::map<std::pair<std::int64_t, std::int64_t>, Kernels> kernels_;
     std::shared_ptr<const Brgemm> shifts_;
