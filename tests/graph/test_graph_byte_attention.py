@@ -44,7 +44,9 @@ CASES = {
     "a float result": Case(y=None),
     "padding": Case(mask="padding"),
     "hidden rows": Case(mask="rows"),
+    "guarded": Case(mask="guarded"),
     "causal": Case(mask="causal", shape=(1, 2, 37, 37, 16, 16)),
+    "long and causal": Case(mask="causal", shape=(1, 1, 200, 2500, 4, 4)),
     "keys as columns": Case(keys_are_columns=True),
     "signed columns": Case(k=S8, keys_are_columns=True, mask="padding"),
     "one query": Case((2, 3, 1, 33, 20, 12)),
@@ -61,7 +63,7 @@ def mask_of(b: Bytes, case: Case) -> Value:
     if case.mask == "causal":
         hidden = np.triu(np.full((queries, keys), -np.inf, np.float32), 1)
         return b.constant(hidden, "mask")
-    rows = queries if case.mask == "rows" else 1
+    rows = queries if case.mask in ("rows", "guarded") else 1
     return b.input("mask", (1, 1, rows, keys), "float32")
 
 
@@ -89,6 +91,8 @@ def graph_of(case: Case) -> Graph:
     if case.mask != "none":
         x = b.apply("add", x, mask_of(b, case))
     p = b.emit("softmax", [x], axis=-1, log=False)[0]
+    if case.mask == "guarded":  # a row without keys
+        p = b.map(("where", ("is_nan", ("input", 0)), ("number", 0.0), ("input", 0)), p)
     y = b.matmul(paired(p, 0.00393, case.weights), v)
     return b.graph([y if case.y is None else b.quantize(y, 0.6 * STEP, case.y[1], case.y[0])])
 
@@ -105,8 +109,8 @@ def arrays_of(graph: Graph, case: Case) -> list[Any]:
             arrays.append(generator.standard_normal(value.shape).astype(np.float32))
         else:
             mask = np.where(generator.random(value.shape) < 0.7, np.float32(0), np.float32(-3e38))
-            if case.mask == "rows":
-                mask[..., 3, :] = -3e38
+            if case.mask in ("rows", "guarded"):
+                mask[..., 3, :] = -3e38 if case.mask == "rows" else -np.inf
             arrays.append(mask)
     return arrays
 
@@ -144,7 +148,7 @@ def test_any_shape(queries: int, keys: int, size: int, values: int, mask: str) -
     assert_near(compile_graph(graph).run(arrays)[0], interpret(graph, arrays)[0])
 
 
-@pytest.mark.parametrize("name", ["plain", "long", "causal"])
+@pytest.mark.parametrize("name", ["plain", "long", "long and causal"])
 def test_same_bits_for_any_number_of_threads(name: str) -> None:
     graph = graph_of(CASES[name])
     arrays, made = arrays_of(graph, CASES[name]), []

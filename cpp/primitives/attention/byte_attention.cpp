@@ -1,6 +1,7 @@
 #include "primitives/attention/byte_attention.h"
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 
 #include "brgemm/amx/kept_tiles.h"
@@ -28,6 +29,8 @@ struct TaskScratch {
         weights = cutter.take(queries * rows.weights);
         program = cutter.take_floats(plan.scratch_floats());
         highest = cutter.take_floats(queries);
+        zeros = cutter.take(shape.head_size);
+        shifts = reinterpret_cast<std::int32_t*>(cutter.take(shape.keys * size_of(DType::s32)));
         bytes = cutter.bytes();
     }
 
@@ -37,6 +40,8 @@ struct TaskScratch {
     char* weights;
     float* program;
     float* highest;
+    char* zeros;
+    std::int32_t* shifts;
     std::int64_t bytes;
 };
 
@@ -59,6 +64,7 @@ public:
         scratch_ = &scratch;
         pack_keys();
         pack_values();
+        make_shifts();
         for (std::int64_t block = blocks_.begin; block < blocks_.end; ++block) attend(block);
     }
 
@@ -108,6 +114,17 @@ private:
               .dst_row = plan_.rows().values * kWord});
     }
 
+    void make_shifts() {
+        if (plan_.shifts() == nullptr) return;
+        std::memset(scratch_->zeros, 0, static_cast<std::size_t>(shape_.head_size));
+        (*plan_.shifts())({.a = scratch_->zeros,
+                           .b = scratch_->keys,
+                           .c = scratch_->shifts,
+                           .batch = 1,
+                           .zero_point_a = spec_.q.zero_point,
+                           .zero_point_b = zero_of(spec_.k)});
+    }
+
     void pack(const GroupedRows& it) const {
         group(it);
         if (it.from != DType::u8) return;
@@ -133,8 +150,8 @@ private:
                  {.a = row_of(arrays_.q, shape_.q, head, queries.begin, spec_.q.type),
                   .b = scratch_->keys,
                   .c = scratch_->scores,
-                  .zero_point_a = spec_.q.zero_point,
-                  .zero_point_b = zero_of(spec_.k)});
+                  .zero_point_b = zero_of(spec_.k),
+                  .int_bias = scratch_->shifts});
         make_weights(head, queries, keys);
         multiply(*kernels.results, plan_.results_end(),
                  {.a = scratch_->weights,

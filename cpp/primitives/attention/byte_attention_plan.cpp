@@ -13,6 +13,10 @@ constexpr std::int64_t kTileRows = 16;
 // Scores of a block, which are in the second cache twice: as bytes or floats, and as weights.
 constexpr std::int64_t kScores = std::int64_t{1} << 17;
 
+// Numbers of keys that there are kernels for, where queries do not see those that come later.
+constexpr std::int64_t kKeyCounts = 32;
+constexpr std::int64_t kFewestKeys = 64;
+
 // Rows a line longer than a power of two, whose lines would share sets of the first cache.
 std::int64_t padded(std::int64_t elements, DType dtype) {
     return aligned(elements * size_of(dtype)) / size_of(dtype) + kCacheLineBytes / size_of(dtype);
@@ -47,6 +51,7 @@ ByteAttentionPlan::ByteAttentionPlan(const ByteAttentionSpec& spec)
     const std::int64_t step = std::clamp(kScores / shape.keys, kTileRows, kQueries);
     queries_ = {shape.queries, equal_step(shape.queries, step, 1)};
     if (queries_.count() > 1) queries_.block = rounded_up(queries_.block, 4);
+    keys_step_ = rounded_up((shape.keys + kKeyCounts - 1) / kKeyCounts, kFewestKeys);
     rows_ = {.keys = padded(shape.keys, DType::f32),
              .values = rounded_up(shape.value_size, kTileRows),
              .scores = padded(shape.keys, scores_type()),
@@ -54,13 +59,25 @@ ByteAttentionPlan::ByteAttentionPlan(const ByteAttentionSpec& spec)
     for (std::int64_t i = 0; i < queries_.count(); ++i) {
         make_kernels(queries_.at(i).size(), keys_of(queries_.at(i)).size());
     }
+    if (spec.q.zero_point != 0) {
+        shifts_ = brgemm({.m = 1,
+                          .n = shape.keys,
+                          .k = shape.head_size,
+                          .ldb = rows_.keys,
+                          .a_type = spec.q.type,
+                          .b_type = DType::s8,
+                          .c_type = DType::s32,
+                          .zero_point_a = true,
+                          .zero_point_b = signed_zero(spec.k) != 0});
+    }
     make_programs();
-    if (shape.causal) later_ = LaterKeys(queries_.block, shape.keys, shape.past);
+    if (shape.causal) later_ = LaterKeys(queries_.block + keys_step_, shape.keys, shape.past);
 }
 
 Range ByteAttentionPlan::keys_of(const Range& queries) const {
     const AttentionSpec& shape = spec_.shape;
-    return {0, shape.causal ? std::min(shape.keys, queries.end + shape.past) : shape.keys};
+    if (!shape.causal) return {0, shape.keys};
+    return {0, std::min(shape.keys, rounded_up(queries.end + shape.past, keys_step_))};
 }
 
 std::int64_t ByteAttentionPlan::parts_of_group(int threads) const {
@@ -70,9 +87,6 @@ std::int64_t ByteAttentionPlan::parts_of_group(int threads) const {
 void ByteAttentionPlan::make_kernels(std::int64_t queries, std::int64_t keys) {
     Kernels& made = kernels_[{queries, keys}];
     if (made.scores != nullptr) return;
-    const auto epilogue = [](bool is_byte) {
-        return Epilogue{.scale = Scale::tensor, .range = is_byte};
-    };
     made.scores = brgemm({.m = queries,
                           .n = keys,
                           .k = spec_.shape.head_size,
@@ -82,9 +96,10 @@ void ByteAttentionPlan::make_kernels(std::int64_t queries, std::int64_t keys) {
                           .a_type = spec_.q.type,
                           .b_type = DType::s8,
                           .c_type = scores_type(),
-                          .zero_point_a = spec_.q.zero_point != 0,
                           .zero_point_b = signed_zero(spec_.k) != 0,
-                          .epilogue = epilogue(spec_.scores.has_value())});
+                          .epilogue = {.int_bias = spec_.q.zero_point != 0,
+                                       .scale = Scale::tensor,
+                                       .range = spec_.scores.has_value()}});
     made.results = brgemm({.m = queries,
                            .n = spec_.shape.value_size,
                            .k = keys,
@@ -96,7 +111,7 @@ void ByteAttentionPlan::make_kernels(std::int64_t queries, std::int64_t keys) {
                            .c_type = out_type(),
                            .zero_point_a = spec_.weights.zero_point != 0,
                            .zero_point_b = signed_zero(spec_.v) != 0,
-                           .epilogue = epilogue(spec_.out.has_value())});
+                           .epilogue = {.scale = Scale::tensor, .range = spec_.out.has_value()}});
 }
 
 void ByteAttentionPlan::make_programs() {

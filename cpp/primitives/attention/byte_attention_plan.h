@@ -52,13 +52,16 @@ public:
     }
     std::int64_t parts_of_group(int threads) const;
 
-    // Those that any of the queries sees.
+    // Those that any of the queries sees, and some more.
     Range keys_of(const Range& queries) const;
     const LaterKeys& later() const { return later_; }
 
     const Kernels& kernels(std::int64_t queries, std::int64_t keys) const {
         return kernels_.at({queries, keys});
     }
+    // What the zero point of q adds to the sums of each key: the product with a row of zeros. Null
+    // where there is none.
+    const Brgemm* shifts() const { return shifts_.get(); }
     const End& scores_end() const { return scores_end_; }
     const End& results_end() const { return results_end_; }
     const RowKernel& highest(bool hides) const { return *highest_.at(hides ? 1 : 0); }
@@ -75,8 +78,10 @@ private:
 
     ByteAttentionSpec spec_;
     Blocks queries_;
+    std::int64_t keys_step_ = 1;  // of how many are met where later ones are not
     Rows rows_;
     std::map<std::pair<std::int64_t, std::int64_t>, Kernels> kernels_;
+    std::shared_ptr<const Brgemm> shifts_;
     std::array<std::shared_ptr<const RowKernel>, 2> highest_;
     std::array<std::shared_ptr<const RowKernel>, 2> weights_;
     std::shared_ptr<const RowKernel> to_signed_;

@@ -1,6 +1,8 @@
 // Numbers to 8 bits and back, x = (q - zero) scale, as ONNX's QuantizeLinear and DequantizeLinear:
 // with one scale, or one for each row or column. Operands are the tensor, scale and zero in
 // float32, and the result; the type of a program is that of x.
+#include <limits>
+
 #include "primitives/programs/row_programs.h"
 
 namespace dlprim {
@@ -10,11 +12,23 @@ RowValue single(RowBuilder& row) { return row.scalar(); }
 RowValue by_row(RowBuilder& row) { return row.per_row(); }
 RowValue by_column(RowBuilder& row) { return row.column(); }
 
+// The nearest float to x / scale, where it is no larger than 2^20: a reciprocal for each scale, and
+// two steps for each element that take its rounding back, are a third of the time of a division.
+RowValue quotient(RowValue x, RowValue scale) {
+    constexpr float kFar = 1 << 20;  // where every result is saturated
+    constexpr float kMost = std::numeric_limits<float>::max();
+    const RowValue most = smaller(kMost, kFar * scale);
+    const RowValue kept = smaller(most, larger(-most, x));
+    const RowValue reciprocal = 1.0F / scale;
+    const RowValue near = kept * reciprocal;
+    return multiply_add(multiply_add(-near, scale, kept), reciprocal, near);
+}
+
 // The zero is added to a whole number, as it would else move halves to the other side.
 template <DType kind, RowValue (*parameter)(RowBuilder&)>
 void quantize(RowBuilder& row, DType dtype) {
     const RowValue x = row.tensor(dtype), scale = parameter(row), zero = parameter(row);
-    row.store(kind, nearest(x / scale) + zero);
+    row.store(kind, nearest(quotient(x, scale)) + zero);
 }
 
 template <DType kind, RowValue (*parameter)(RowBuilder&)>
