@@ -95,6 +95,7 @@ FUNCTIONS: dict[str, Function] = {
     "erf": Function(_erf),
     "exp": Function(np.exp, "exp({0})"),
     "floor": Function(np.floor),
+    "fmax": Function(np.fmax, "fmax({0}, {1})"),
     "fmod": Function(np.fmod),
     "gelu": Function(_gelu, "gelu({0})"),
     "gelu_tanh": Function(

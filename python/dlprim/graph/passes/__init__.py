@@ -21,6 +21,7 @@ from dlprim.graph.passes.epilogues import fold_epilogues
 from dlprim.graph.passes.maps import join_maps, join_maps_of_one, recognise_activations
 from dlprim.graph.passes.norms import fold_norm_weights, join_residuals, recognise_rms_norm
 from dlprim.graph.passes.precision import compute_in_8_bits
+from dlprim.graph.passes.precision.elements import join_conversions
 
 Pass = Callable[[Graph], Graph]
 
@@ -49,6 +50,8 @@ PASSES: tuple[Pass, ...] = (
     join_moves,
     join_moves,
     merge_equal_nodes,
+    # When nothing asks any more what was dequantised.
+    join_conversions,
 )
 
 
