@@ -96,6 +96,15 @@ def test_one_side_may_be_floats(dtype: str) -> None:
     check(b.graph([y]), [floats.astype(np.float32)], ["formula"])
 
 
+def test_conditions_of_conditions_are_compiled() -> None:
+    b = Bytes()
+    x, y = b.input("x", (4, 70), "uint8"), b.input("y", (70,), "float32")
+    inside = ("and", ("less", operand(1), float_of(0, 7)), ("not", ("less", operand(1), number(0))))
+    z = b.map(("where", inside, float_of(0, 7), number(-1.0)), x, y, dtype="float32")
+    arrays = [every("uint8", 4, 70), np.linspace(-2, 9, 70).astype(np.float32)]
+    check(b.graph([z]), arrays, ["formula"])
+
+
 def test_what_numpy_computes_in_integers_stays_there() -> None:
     for expression, dtype in (
         (("add", operand(0), operand(1)), "uint8"),

@@ -221,11 +221,12 @@ def makes_floats(expression: Expression, dtypes: Sequence[np.dtype[Any]]) -> boo
 
 
 def computes_floats(expression: Expression, dtypes: Sequence[np.dtype[Any]]) -> bool:
-    """Whether NumPy computes nothing of operands of these types that are all integers."""
+    """Whether NumPy computes nothing in integers, of operands of these types."""
     name, *parts = expression
     if name in ("input", "number"):
         return True
-    is_float = any(makes_floats(it, dtypes) for it in parts)
+    has_float = any(makes_floats(it, dtypes) for it in parts)
+    is_float = has_float or all(is_condition(it) for it in parts)
     return is_float and all(computes_floats(it, dtypes) for it in parts)
 
 

@@ -137,7 +137,7 @@ def stored(expression: Expression, dtype: str) -> Expression | None:
             found = it
         case ("minimum", ("fmax", it, ("number", lowest)), ("number", highest)):
             match it:
-                case ("add", ("round", _), ("number", zero)) if zero == round(zero):
+                case ("add", ("round", _), ("number", zero)) if float(zero).is_integer():
                     found = it
         case _:
             return None
