@@ -1,7 +1,7 @@
 """How nodes become steps of a compiled network."""
 
 from dlprim.graph.graph import Graph
-from dlprim.graph.lowering.attention import lower_attention
+from dlprim.graph.lowering.attention import lower_attention, lower_quantized_attention
 from dlprim.graph.lowering.elements import (
     lower_map,
     lower_normalize,
@@ -41,6 +41,7 @@ LOWERS: dict[str, Lower] = {
     "normalize": lower_normalize,
     "pool": lower_byte_pool,
     "quantize": lower_quantize,
+    "quantized_attention": lower_quantized_attention,
     "quantized_convolution": lower_quantized_convolution,
     "quantized_matmul": lower_quantized_matmul,
     "recurrent": lower_recurrent,

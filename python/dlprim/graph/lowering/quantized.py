@@ -15,7 +15,7 @@ from dlprim.graph.lowering.layouts import is_pool_of_blocks
 from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.place import Place, inverse, order_of
 from dlprim.graph.lowering.products import conv2d, linear
-from dlprim.graph.lowering.windows import lower_pool
+from dlprim.graph.lowering.windows import lower_pool, pooling
 
 _NARROW = 64  # elements of a row below which columns take less time
 
@@ -66,18 +66,20 @@ def _by_channel(node: Node, scale: Array, zero: Array) -> tuple[tuple[int, int],
 
 
 def lower_byte_pool(to: Lowering, node: Node) -> bool:
-    """Maxima of bytes are those of the floats that they are converted to in front of it."""
-    if not is_bytes(node.output.dtype):
+    """Maxima of bytes, whose images are channels-last."""
+    (x,) = node.operands
+    if not is_bytes(x.dtype):
         return lower_pool(to, node)
     float32 = np.dtype(np.float32)
-    x, y = (Value(it.name, it.shape, float32) for it in (node.operands[0], node.output))
-    twin = Node(node.operator, (x,), (y,), node.attributes, node.name)
-    if not node.output.size or not is_pool_of_blocks(twin):
+    floats, pooled = (Value(it.name, it.shape, float32) for it in (x, node.output))
+    twin = Node(node.operator, (floats,), (pooled,), node.attributes, node.name)
+    if not is_pool_of_blocks(twin) or node.attributes["function"] != "max":
         return False
-    _convert(to, (node.operands[0], x), "dequantize", (1.0, 0.0))
-    if not lower_pool(to, twin):
-        return False
-    _convert(to, (y, node.output), "quantize", (1.0, 0.0))
+    src = _channels_last(to, x)
+    n, c, p, q = node.output.shape
+    result = to.new((n, p, q, c), node.output.dtype)
+    to.network.pool(pooling(node, 1, "NHWC"), src, to.number(result), f"pool {node.name}")
+    to.put(node.output, result.transposed((0, 3, 1, 2)))
     return True
 
 
