@@ -133,6 +133,9 @@ FIRES: dict[str, Case] = {
     ),
     "sums": Case(sums, ["map"]),
     "sums with functions": Case(lambda b: sums(b, "relu", "gelu"), ["map"]),
+    "what can be no number": Case(
+        lambda b: b.quantize(b.apply("sqrt", b.images()), 0.01, 3, "int8"), ["map"]
+    ),
     "another scale": Case(
         lambda b: b.quantize(b.reshape(b.images(), (2, 144)), 0.0613), ["map", "reshape"]
     ),

@@ -12,6 +12,7 @@ import dlprim
 from dlprim.graph import Graph, interpret
 from dlprim.graph.compiled import compile_graph
 from dlprim.graph.expressions import Expression, number, operand
+from dlprim.graph.passes import optimized
 
 # A power of two: the interpreter's float64 rounds nothing that float32 does not.
 STEP = 0.0625
@@ -22,7 +23,7 @@ def into_bytes(expression: Expression, zero: int, dtype: str) -> Expression:
     rounded: Expression = ("round", ("divide", expression, number(STEP)))
     if zero:
         rounded = ("add", rounded, number(float(zero)))
-    return ("minimum", ("maximum", rounded, number(float(whole.min))), number(float(whole.max)))
+    return ("minimum", ("fmax", rounded, number(float(whole.min))), number(float(whole.max)))
 
 
 def float_of(place: int, zero: int, scale: float = STEP) -> Expression:
@@ -95,6 +96,15 @@ def test_one_side_may_be_floats(dtype: str) -> None:
     check(b.graph([y]), [floats.astype(np.float32)], ["formula"])
 
 
+def test_conditions_of_conditions_are_compiled() -> None:
+    b = Bytes()
+    x, y = b.input("x", (4, 70), "uint8"), b.input("y", (70,), "float32")
+    inside = ("and", ("less", operand(1), float_of(0, 7)), ("not", ("less", operand(1), number(0))))
+    z = b.map(("where", inside, float_of(0, 7), number(-1.0)), x, y, dtype="float32")
+    arrays = [every("uint8", 4, 70), np.linspace(-2, 9, 70).astype(np.float32)]
+    check(b.graph([z]), arrays, ["formula"])
+
+
 def test_what_numpy_computes_in_integers_stays_there() -> None:
     for expression, dtype in (
         (("add", operand(0), operand(1)), "uint8"),
@@ -106,3 +116,45 @@ def test_what_numpy_computes_in_integers_stays_there() -> None:
         x, y = (b.input(it, (300,), "uint8") for it in "xy")
         graph = b.graph([b.map(expression, x, y, dtype=dtype)])
         check(graph, [every("uint8", 300), every("uint8", 300)], ["call"])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_maps_end_in_bytes_where_they_are_quantised(dtype: str) -> None:
+    b = Bytes()
+    x, y = b.input("x", (9, 50), "float32"), b.input("y", (50,), "float32")
+    total = b.apply("add", b.apply("relu", x), y)
+    graph = b.graph([b.quantize(total, STEP, 3, dtype)])
+    floats = np.linspace(-30, 30, 450).round(2).astype(np.float32).reshape(9, 50)
+    floats[0, :4] = np.nan, np.inf, -np.inf, 1e30
+    row = np.arange(50, dtype=np.float32) / 4
+    found = optimized(graph)
+    assert [node.operator for node in found.nodes] == ["map"]
+    expected = interpret(graph, [floats, row])[0]
+    assert expected[0, 0] == np.iinfo(dtype).min
+    np.testing.assert_array_equal(interpret(found, [floats, row])[0], expected)
+    check(found, [floats, row], ["formula"])
+
+
+def test_maps_read_the_bytes_that_floats_were_made_of() -> None:
+    b = Bytes()
+    x = b.dequantize(b.input("x", (4, 60), "uint8"), STEP, 7)
+    total = b.map(("add", operand(0), operand(1)), x, b.input("y", (60,), "float32"))
+    y = b.emit("softmax", [total], axis=-1, log=False)[0]
+    graph = b.graph([b.apply("add", y, b.transpose(b.transpose(x, (1, 0)), (1, 0)))])
+    found = optimized(graph)
+    assert [node.operator for node in found.nodes] == ["map", "softmax", "map"]
+    arrays = [every("uint8", 4, 60), np.linspace(-1, 1, 60).astype(np.float32)]
+    (result,), (expected,) = compile_graph(graph).run(arrays), interpret(graph, arrays)
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
+
+
+def test_conversions_stay_beside_what_is_no_map_of_floats() -> None:
+    b = Bytes()
+    x = b.dequantize(b.input("x", (4, 60), "uint8"), STEP, 7)
+    rows = b.dequantize(b.input("q", (4, 60), "int8"), np.arange(1, 5) / 8, None)
+    graph = b.graph([b.apply("less", x, b.floats(60), dtype="bool"), b.apply("relu", rows)])
+    operators = [node.operator for node in optimized(graph).nodes]
+    assert operators == ["dequantize", "map", "dequantize", "map"]
+    twice = b.apply("relu", b.input("f", (4, 60), "float32"))
+    graph = b.graph([b.quantize(twice), twice])
+    assert [node.operator for node in optimized(graph).nodes] == ["map", "quantize"]

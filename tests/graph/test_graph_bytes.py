@@ -127,9 +127,6 @@ STAYS: dict[str, Case] = {
         lambda b: b.quantize(b.emit("pool", [b.images()], **POOL | {"function": "mean"})[0]),
         ["dequantize", "pool", "quantize"],
     ),
-    "what can be no number": Case(
-        lambda b: b.quantize(b.apply("sqrt", b.images())), ["dequantize", "map", "quantize"]
-    ),
     "floats in between": Case(
         lambda b: b.quantize(b.apply("add", b.images(), b.input("f", (2, 4, 6, 6), "float32"))),
         ["dequantize", "map", "quantize"],

@@ -95,6 +95,7 @@ FUNCTIONS: dict[str, Function] = {
     "erf": Function(_erf),
     "exp": Function(np.exp, "exp({0})"),
     "floor": Function(np.floor),
+    "fmax": Function(np.fmax, "fmax({0}, {1})"),
     "fmod": Function(np.fmod),
     "gelu": Function(_gelu, "gelu({0})"),
     "gelu_tanh": Function(
@@ -220,11 +221,12 @@ def makes_floats(expression: Expression, dtypes: Sequence[np.dtype[Any]]) -> boo
 
 
 def computes_floats(expression: Expression, dtypes: Sequence[np.dtype[Any]]) -> bool:
-    """Whether NumPy computes nothing of operands of these types that are all integers."""
+    """Whether NumPy computes nothing in integers, of operands of these types."""
     name, *parts = expression
     if name in ("input", "number"):
         return True
-    is_float = any(makes_floats(it, dtypes) for it in parts)
+    has_float = any(makes_floats(it, dtypes) for it in parts)
+    is_float = has_float or all(is_condition(it) for it in parts)
     return is_float and all(computes_floats(it, dtypes) for it in parts)
 
 

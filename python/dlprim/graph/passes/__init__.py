@@ -21,7 +21,11 @@ from dlprim.graph.passes.broadcasts import spread_last
 from dlprim.graph.passes.epilogues import fold_epilogues
 from dlprim.graph.passes.maps import join_maps, join_maps_of_one, recognise_activations
 from dlprim.graph.passes.norms import fold_norm_weights, join_residuals, recognise_rms_norm
-from dlprim.graph.passes.precision import compute_in_8_bits, recognise_byte_attention
+from dlprim.graph.passes.precision import (
+    compute_in_8_bits,
+    join_conversions,
+    recognise_byte_attention,
+)
 
 Pass = Callable[[Graph], Graph]
 
@@ -52,6 +56,8 @@ PASSES: tuple[Pass, ...] = (
     join_moves,
     join_moves,
     merge_equal_nodes,
+    # When nothing asks any more what was dequantised.
+    join_conversions,
 )
 
 
