@@ -139,24 +139,30 @@ private:
     std::unique_ptr<ConvPass> pass_;
 };
 
-// Of 8-bit operands without padding. Its variants are those with a residual and without.
+// What stands in front of the result of an 8-bit convolution.
+enum Sum : std::int64_t { kAlone, kWithResidual, kRoundedWithResidual };
+
+// Of 8-bit operands without padding. Its variants are these sums.
 class QuantizedForward final : public ConvPass {
 public:
     explicit QuantizedForward(const ConvSpec& spec)
-        : spec_(spec), nest_({.contraction = [this](std::int64_t residual) {
+        : spec_(spec), nest_({.contraction = [this](std::int64_t sum) {
               return forward_contraction(spec_.problem(),
                                          quantized({.int_bias = spec_.int_bias,
                                                     .bias = spec_.bias,
-                                                    .residual = residual != 0,
+                                                    .residual = sum != kAlone,
+                                                    .inner = sum == kRoundedWithResidual,
                                                     .activation = spec_.activation},
                                                    spec_.dst_dtype));
           }}) {}
 
     void run(const ConvTensors& it) const override {
-        const auto plan = nest_.plan(it.residual != nullptr ? 1 : 0);
+        const Quantization& with = it.quantization;
+        const auto plan = nest_.plan(it.residual == nullptr ? kAlone
+                                     : with.inner           ? kRoundedWithResidual
+                                                            : kWithResidual);
         const int threads = num_threads();
         const WorkspacePool::Lease scratch(workspaces(), plan->scratch_bytes() * threads);
-        const Quantization& with = it.quantization;
         plan->run({.a = it.src,
                    .b = it.weights,
                    .c = it.result,
@@ -165,6 +171,7 @@ public:
                    .bias = it.bias,
                    .residual = it.residual,
                    .residual_scale = with.residual_scale,
+                   .inner = with.inner.value_or(InnerRounding{}),
                    .range = held_range(with.range, spec_.dst_dtype, spec_.activation)},
                   scratch.data(), threads);
     }

@@ -19,14 +19,24 @@ _TOTAL = {
 
 def map_bytes(draft: Draft, value: Value, parameters: Parameters, name: str) -> Value | None:
     """The value in 8 bits, if maps make it of such arrays and of constants."""
+    found = byte_map(draft, value, parameters)
+    if found is None:
+        return None
+    expression, inputs = found
+    return draft.emit("map", inputs, name, expression=expression, dtype=parameters.dtype)[0]
+
+
+def byte_map(
+    draft: Draft, value: Value, parameters: Parameters
+) -> tuple[Expression, list[Value]] | None:
+    """The expression of such a map, and what it reads."""
     inputs: list[Value] = []
     expression = _expression(draft, value, inputs)
     if expression is None or all(it in draft.constants for it in inputs):
         return None
     if np.broadcast_shapes(*(it.shape for it in inputs)) != value.shape:
         return None
-    rounded = _rounded(expression, parameters)
-    return draft.emit("map", inputs, name, expression=rounded, dtype=parameters.dtype)[0]
+    return _rounded(expression, parameters), inputs
 
 
 def _expression(draft: Draft, value: Value, inputs: list[Value]) -> Expression | None:
