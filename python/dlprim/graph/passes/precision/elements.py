@@ -19,24 +19,22 @@ _TOTAL = {
 
 def map_bytes(draft: Draft, value: Value, parameters: Parameters, name: str) -> Value | None:
     """The value in 8 bits, if maps make it of such arrays and of constants."""
-    found = byte_map(draft, value, parameters)
+    found = byte_map(draft, value)
     if found is None:
         return None
-    expression, inputs = found
+    expression, inputs = rounded(found[0], parameters), found[1]
     return draft.emit("map", inputs, name, expression=expression, dtype=parameters.dtype)[0]
 
 
-def byte_map(
-    draft: Draft, value: Value, parameters: Parameters
-) -> tuple[Expression, list[Value]] | None:
-    """The expression of such a map, and what it reads."""
+def byte_map(draft: Draft, value: Value) -> tuple[Expression, list[Value]] | None:
+    """The expression of such a value, and the bytes and constants that it reads."""
     inputs: list[Value] = []
     expression = _expression(draft, value, inputs)
     if expression is None or all(it in draft.constants for it in inputs):
         return None
     if np.broadcast_shapes(*(it.shape for it in inputs)) != value.shape:
         return None
-    return _rounded(expression, parameters), inputs
+    return expression, inputs
 
 
 def _expression(draft: Draft, value: Value, inputs: list[Value]) -> Expression | None:
@@ -66,7 +64,8 @@ def _float(expression: Expression, parameters: Parameters) -> Expression:
     return ("multiply", shifted, number(parameters.scale))
 
 
-def _rounded(expression: Expression, parameters: Parameters) -> Expression:
+def rounded(expression: Expression, parameters: Parameters) -> Expression:
+    """The expression in 8 bits."""
     whole = np.iinfo(parameters.dtype)
     rounded: Expression = ("round", ("divide", expression, number(parameters.scale)))
     if parameters.zero_point:
@@ -78,17 +77,21 @@ def _rounded(expression: Expression, parameters: Parameters) -> Expression:
     )
 
 
-def unrounded(expression: Expression) -> tuple[Expression, float, float] | None:
-    """What the expression of a map into bytes rounds, with scale and zero point; None of others."""
-    shift = 0.0
+def stored(expression: Expression, dtype: str) -> Expression | None:
+    """What becomes the expression of a map where it is stored as bytes, which rounds and saturates.
+
+    The zero point is added to a whole number, as it would else move halves to the other side. None
+    of what is no such expression.
+    """
+    whole = np.iinfo(dtype)
+    found: Expression | None = None
     match expression:
-        case ("minimum", ("maximum", ("add", rounded, ("number", zero)), _), _):
-            shift = zero
-        case ("minimum", ("maximum", rounded, _), _):
-            pass
+        case ("minimum", ("maximum", ("round", it), ("number", lowest)), ("number", highest)):
+            found = it
+        case ("minimum", ("maximum", it, ("number", lowest)), ("number", highest)):
+            match it:
+                case ("add", ("round", _), ("number", zero)) if zero == round(zero):
+                    found = it
         case _:
             return None
-    match rounded:
-        case ("round", ("divide", it, ("number", scale))):
-            return it, scale, shift
-    return None
+    return found if (lowest, highest) == (whole.min, whole.max) else None

@@ -16,7 +16,7 @@ import numpy as np
 from dlprim.graph.expressions import Expression, evaluate
 from dlprim.graph.graph import Array, Node, Value
 from dlprim.graph.passes.draft import Draft
-from dlprim.graph.passes.precision.elements import byte_map, unrounded
+from dlprim.graph.passes.precision.elements import byte_map, rounded
 from dlprim.graph.passes.precision.parameters import Parameters
 
 _NEAR = 1e-3  # of a half, in steps of the result: farther away roundings decide nothing
@@ -47,7 +47,7 @@ class _Pairs(NamedTuple):
 
 def add_rounded(draft: Draft, value: Value, parameters: Parameters, name: str) -> Value | None:
     """The value in 8 bits, if it is such a sum."""
-    found = byte_map(draft, value, parameters)
+    found = byte_map(draft, value)
     if found is None:
         return None
     expression, inputs = found
@@ -57,9 +57,10 @@ def add_rounded(draft: Draft, value: Value, parameters: Parameters, name: str) -
         product, residual = _rounded_product(draft, inputs[place]), inputs[1 - place]
         if product is None or residual.dtype.name != parameters.dtype:
             continue
-        pairs = _pairs(expression, place, product, residual)
-        factors = None if pairs is None else _factors(pairs)
-        if pairs is not None and factors is not None:
+        with np.errstate(all="ignore"):  # scales may be any, and what is no number agrees with none
+            pairs = _pairs(expression, parameters, (place, product, residual))
+            factors = _factors(pairs)
+        if factors is not None:
             return _added(draft, product, residual, factors, pairs.rounded, parameters, name)
     return None
 
@@ -78,11 +79,10 @@ def _bytes(value: Value) -> Array:
     return np.arange(whole.min, whole.max + 1)
 
 
-def _pairs(expression: Expression, place: int, product: Node, residual: Value) -> _Pairs | None:
-    found = unrounded(expression)
-    if found is None:
-        return None
-    floats, step, zero_point = found
+def _pairs(
+    expression: Expression, parameters: Parameters, which: tuple[int, Node, Value]
+) -> _Pairs:
+    place, product, residual = which
     sums, residuals = _bytes(product.output)[:, None], _bytes(residual)[None, :]
 
     def values(it: Expression, dtype: type) -> Array:
@@ -93,8 +93,8 @@ def _pairs(expression: Expression, place: int, product: Node, residual: Value) -
     return _Pairs(
         (sums - product.attributes["y_zero_point"]).astype(np.float32),
         residuals.astype(np.float32),
-        values(floats, np.float64) / step,
-        values(expression, np.float32) - np.float32(zero_point),
+        values(expression, np.float64) / parameters.scale,
+        values(rounded(expression, parameters), np.float32) - np.float32(parameters.zero_point),
     )
 
 
