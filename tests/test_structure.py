@@ -43,6 +43,7 @@ SMALL_PARTS = {
     "jit/dtype": "named by specs of every layer; the code for it needs Xbyak",
     "lang/expression": "a value that passes over definitions share",
     "brgemm/amx/kept_tiles": "what callers of kernels hold",
+    "brgemm/amx/tile_frame": "what stages of emitted code share on the stack",
     "brgemm/emit": "keeps Xbyak out of brgemm.cpp",
     "bindings/register": "what module.cpp and every file of bindings share",
 }

@@ -38,6 +38,11 @@ struct BrgemmArgs {
     float lowest = 0;
     float highest = 0;
     std::int32_t zero_point_c = 0;
+    // Of what the residual is added to.
+    float inner_lowest = 0;
+    float inner_highest = 0;
+    float inner_scale = 0;
+    float inner_shift = 0;
 };
 
 static_assert(std::is_standard_layout_v<BrgemmArgs>);

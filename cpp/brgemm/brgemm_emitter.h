@@ -1,8 +1,8 @@
 // The generator of one kernel. The nest it writes is, from the outside in: column blocks, row
 // tiles, batch, k. The batch loop is inside the register tile, so C is loaded and stored once for
-// the whole reduction. Stages live in four files: the nest (emit_brgemm.cpp), the steps along k
+// the whole reduction. Stages live in five files: the nest (emit_brgemm.cpp), the steps along k
 // (emit_steps.cpp, or amx/emit_amx.cpp where tiles are multiplied) and what happens to finished
-// accumulators (emit_epilogue.cpp).
+// accumulators (emit_epilogue.cpp, or amx/emit_bytes.cpp where tiles become bytes).
 #pragma once
 
 #include <cstddef>
@@ -117,6 +117,7 @@ private:
     void load_columns(std::size_t columns);
     void point_at_columns(std::size_t columns);
     void point_at_residual();
+    void apply_inner();
     void apply_residual();
     void apply_relu();
     void store_relu_mask(int row, int vector);

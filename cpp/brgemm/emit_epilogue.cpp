@@ -71,6 +71,7 @@ void BrgemmEmitter::apply_epilogue() {
     const Epilogue& epilogue = spec_.epilogue;
     if (epilogue.scale != Scale::none) apply_scale();
     if (epilogue.bias && !starts_from_bias()) apply_bias();
+    if (epilogue.inner) apply_inner();
     if (epilogue.residual) apply_residual();
     if (epilogue.activation == Activation::relu) {
         apply_relu();
@@ -133,6 +134,24 @@ void BrgemmEmitter::point_at_residual() {
     mov(scratch_, arg(offsetof(BrgemmArgs, residual)));
     add(scratch_, c_);
     sub(scratch_, arg(offsetof(BrgemmArgs, c)));
+}
+
+// NaN becomes the lower bound, which stands second.
+void BrgemmEmitter::apply_inner() {
+    const auto each = [&](std::size_t argument, auto step) {
+        broadcast(map_.b, args_ + argument);
+        for_each_accumulator([&](int, int, int index) { step(vector(index), vector(map_.b)); });
+    };
+    each(offsetof(BrgemmArgs, inner_lowest),
+         [&](const Vector& x, const Vector& lowest) { vmaxps(x, x, lowest); });
+    each(offsetof(BrgemmArgs, inner_highest), [&](const Vector& x, const Vector& highest) {
+        vminps(x, x, highest);
+        round_to_even(x.getIdx());
+    });
+    each(offsetof(BrgemmArgs, inner_scale),
+         [&](const Vector& x, const Vector& scale) { vmulps(x, x, scale); });
+    each(offsetof(BrgemmArgs, inner_shift),
+         [&](const Vector& x, const Vector& shift) { vaddps(x, x, shift); });
 }
 
 void BrgemmEmitter::apply_residual() {

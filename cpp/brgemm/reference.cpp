@@ -91,6 +91,11 @@ float finished(const BrgemmSpec& spec, const BrgemmArgs& args, std::int64_t row,
     if (epilogue.scale == Scale::tensor) value *= args.scale[0];
     if (epilogue.scale == Scale::column) value *= args.scale[column];
     if (epilogue.bias) value += args.bias[column];
+    if (epilogue.inner) {
+        value = value > args.inner_lowest ? value : args.inner_lowest;  // NaN too
+        value = std::nearbyint(std::min(value, args.inner_highest)) * args.inner_scale;
+        value += args.inner_shift;
+    }
     if (epilogue.residual) {
         const float residual = element_at(spec.c_type, args.residual, row * spec.ldc + column);
         value += epilogue.residual_scale ? residual * args.residual_scale : residual;

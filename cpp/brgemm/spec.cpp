@@ -77,6 +77,9 @@ void require_agreement(const BrgemmSpec& spec) {
     if (epilogue.residual_scale && !epilogue.residual) {
         refuse("residual_scale without a residual");
     }
+    if (epilogue.inner && !(epilogue.residual && is_int8(spec.a_type))) {
+        refuse("inner with " + types_of(spec) + ", expected 8-bit operands and a residual");
+    }
     if (epilogue.range && size_of(spec.c_type) != 1) {
         refuse("a range with " + types_of(spec) + ", expected a C of 8 bits");
     }
@@ -178,6 +181,7 @@ std::string to_string(const BrgemmSpec& spec) {
     if (epilogue.int_bias) text += "_intbias";
     if (epilogue.scale != Scale::none) text += "_scale" + std::string(name_of(epilogue.scale));
     if (epilogue.bias) text += "_bias";
+    if (epilogue.inner) text += "_inner";
     if (epilogue.residual) text += epilogue.residual_scale ? "_scaledresidual" : "_residual";
     if (epilogue.activation != Activation::none) {
         text += "_" + std::string(name_of(epilogue.activation));
@@ -232,6 +236,7 @@ std::size_t std::hash<dlprim::BrgemmSpec>::operator()(
     mix(spec.epilogue.bias);
     mix(spec.epilogue.residual);
     mix(spec.epilogue.residual_scale);
+    mix(spec.epilogue.inner);
     mix(spec.epilogue.range);
     mix(static_cast<int>(spec.epilogue.activation));
     mix(spec.epilogue.relu_mask);

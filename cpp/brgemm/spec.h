@@ -29,6 +29,9 @@ struct Epilogue {
     bool bias = false;            // one float per column
     bool residual = false;        // an m x n matrix of C's type and leading dimension
     bool residual_scale = false;  // which it is multiplied by
+    // What the residual is added to is kept between bounds and rounded before, to integers that are
+    // then scaled and shifted: a result in 8 bits of its own, of which nothing is stored.
+    bool inner = false;
     Activation activation = Activation::none;
     // Of an 8-bit C: BrgemmArgs has bounds, and a zero point that is added to what they leave once
     // that is rounded.

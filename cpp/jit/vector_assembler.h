@@ -129,6 +129,12 @@ protected:
         vpshufd(vector(index), vector(quad), static_cast<std::uint8_t>(which * 0b01010101));
     }
 
+    // Floats to integers that are floats, halves to even ones.
+    void round_to_even(int index) {
+        const Vector v = vector(index);
+        avx512() ? vrndscaleps(v, v, 0) : vroundps(v, v, 0);
+    }
+
     void fma(int accumulator, int a, int b) {
         vfmadd231ps(vector(accumulator), vector(a), vector(b));
     }

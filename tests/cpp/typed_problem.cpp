@@ -208,7 +208,11 @@ BrgemmArgs TypedProblem::args(std::byte* c, std::byte* mask) const {
         .residual_scale = 0.25F,
         .lowest = spec_.c_type == DType::u8 ? -1.0F * static_cast<float>(zero_point_c_) : -90.5F,
         .highest = static_cast<float>(127 - zero_point_c_),
-        .zero_point_c = zero_point_c_};
+        .zero_point_c = zero_point_c_,
+        .inner_lowest = -20.5F,
+        .inner_highest = 17,
+        .inner_scale = 1.75F,
+        .inner_shift = -3.25F};
 }
 
 bool TypedProblem::close(std::int64_t index, const std::byte* actual) const {

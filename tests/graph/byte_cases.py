@@ -24,6 +24,15 @@ def residual(b: Bytes) -> Value:
     return b.quantize(b.apply("relu", y), 0.1, 3)
 
 
+def rounded(b: Bytes, dtype: str = "uint8") -> tuple[Value, Value]:
+    """A sum, and one of its operands, which a convolution makes in 8 bits."""
+    zero = {"uint8": 120, "int8": -7}[dtype]
+    q = b.quantize(b.convolution(b.images(), b.floats(8)), 0.1, zero, dtype)
+    r = b.dequantize(b.input("r", (2, 8, 6, 6), "int8"), 0.07, -3)
+    y = b.apply("add", r, b.dequantize(q, 0.1, zero))
+    return b.quantize(b.apply("relu", y), 0.11, 3, "int8"), q
+
+
 def gemm(b: Bytes) -> Value:
     scale = b.generator.random(7).astype(np.float32) / 500
     w = b.transpose(b.dequantize(b.weights(7, 12), scale, None), (1, 0))
@@ -70,6 +79,8 @@ def summed_images(b: Bytes, padding: Any = ((0, 0), (0, 0))) -> Value:
 
 CONVOLUTION = "quantized_convolution"
 FIRES: dict[str, Case] = {
+    "sum of what is rounded": Case(lambda b: rounded(b)[0], [CONVOLUTION]),
+    "sum of signed bytes": Case(lambda b: rounded(b, "int8")[0], [CONVOLUTION]),
     "float result": Case(lambda b: b.convolution(b.images()), [CONVOLUTION]),
     "bias": Case(lambda b: b.convolution(b.images(), b.floats(8)), [CONVOLUTION]),
     "bias of integers": Case(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from byte_cases import CONVOLUTION, FIRES, Case, summed_rows
+from byte_cases import CONVOLUTION, FIRES, Case, rounded, summed_rows
 from byte_graphs import POOL, Bytes
 
 from dlprim.graph import Graph, Value, interpret
@@ -59,6 +59,18 @@ def test_a_rule_fires_and_keeps_values(name: str) -> None:
     assert operators(result) == FIRES[name].expected
     assert refused == []
     assert operators(compute_in_8_bits(result)) == operators(result)  # and there it ends
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("seed", range(4))
+def test_sums_in_kernels_round_as_maps_do(seed: int, dtype: str) -> None:
+    results = []
+    for count in (1, 2):  # the convolution's bytes are read by the sum alone, and not
+        b = Bytes(seed)
+        graph = compute_in_8_bits(b.graph(rounded(b, dtype)[:count]))
+        assert operators(graph) == [CONVOLUTION, "map"][:count]
+        results.append(interpret(graph, drawn(graph, seed))[0])
+    np.testing.assert_array_equal(*results)
 
 
 def shared(b: Bytes) -> Value:

@@ -113,7 +113,8 @@ protected:
     }
 
     // The same of a step: values for int_bias, or none, and scale; numbers are the zero point of
-    // src, the scale of a residual, and the bounds and the zero point of dst.
+    // src, the scale of a residual, the bounds and the zero point of dst, and, or None, those of an
+    // InnerRounding.
     auto quantization_in(StepValues& step, py::handle numbers) const {
         Quantization made;
         int int_bias = -1, scale = -1;
@@ -121,12 +122,14 @@ protected:
             step.refuse("quantized is for primitives of 8 bits, and these need it");
         }
         if (!numbers.is_none()) {
-            using Numbers = std::tuple<std::int32_t, float, float, float, std::int32_t>;
-            const auto [src_zero, residual_scale, lowest, highest, dst_zero] =
+            using Inner = std::optional<std::array<float, 4>>;
+            using Numbers = std::tuple<std::int32_t, float, float, float, std::int32_t, Inner>;
+            const auto [src_zero, residual_scale, lowest, highest, dst_zero, inner] =
                 numbers.cast<Numbers>();
             made = {.src_zero_point = src_zero,
                     .residual_scale = residual_scale,
                     .range = {lowest, highest, dst_zero}};
+            if (inner) made.inner = {(*inner)[0], (*inner)[1], (*inner)[2], (*inner)[3]};
             int_bias = step.optional("int_bias", forms_["int_bias"]);
             if (dst_.dtype() != DType::s32) scale = step.operand("scale", forms_["scale"]);
         }

@@ -115,6 +115,13 @@ void BrgemmEmitter::finish_vector(int row, int v, int index) {
         const auto bias = ptr[a_next_ + v * vector_bytes()];
         is_tail(v) ? vaddps(x | tail_mask() | T_z, x, bias) : vaddps(x, x, bias);
     }
+    if (epilogue.inner) {
+        vmaxps(x, x, ptr_b[args_ + offsetof(BrgemmArgs, inner_lowest)]);
+        vminps(x, x, ptr_b[args_ + offsetof(BrgemmArgs, inner_highest)]);
+        round_to_even(index);
+        vmulps(x, x, ptr_b[args_ + offsetof(BrgemmArgs, inner_scale)]);
+        vaddps(x, x, ptr_b[args_ + offsetof(BrgemmArgs, inner_shift)]);
+    }
     if (epilogue.residual) {
         load_elements(kResidual, element_at(b_next_, row, v), spec_.c_type, is_tail(v));
         if (epilogue.residual_scale) multiply_floats(kResidual, kResidualScale);

@@ -50,6 +50,7 @@ std::unique_ptr<ConvPass> make_pass(const ConvSpec& spec, PassKind pass,
                                     const WinogradChoice& choice) {
     if (is_int8(spec.dtype)) {
         if (pass != PassKind::forward) return nullptr;
+        if (takes_patches(spec.problem())) return patched_forward_pass(spec);
         return rimmed_forward_pass(
             spec, spec.shape.is_depthwise() ? depthwise_forward_pass : quantized_forward_pass);
     }

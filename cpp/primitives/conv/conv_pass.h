@@ -82,6 +82,9 @@ private:
 std::unique_ptr<ConvPass> direct_forward_pass(const ConvSpec& spec);
 std::unique_ptr<ConvPass> direct_data_pass(const ConvSpec& spec);
 std::unique_ptr<ConvPass> direct_weights_pass(const ConvSpec& spec);
+// Of 8-bit channels-last images with rows of a few pixels, as products of patches.
+bool takes_patches(const ConvProblem& problem);
+std::unique_ptr<ConvPass> patched_forward_pass(const ConvSpec& spec);
 // Of 8-bit operands without padding, and one of these, from its maker, where there is padding.
 std::unique_ptr<ConvPass> quantized_forward_pass(const ConvSpec& spec);
 using MakeConvPass = std::unique_ptr<ConvPass> (*)(const ConvSpec& spec);

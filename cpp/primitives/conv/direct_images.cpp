@@ -2,6 +2,7 @@
 #include "primitives/conv/conv_activation.h"
 #include "primitives/conv/conv_contraction.h"
 #include "primitives/conv/conv_pass.h"
+#include "primitives/reorder/patches.h"
 #include "primitives/reorder/reorder.h"
 #include "primitives/reorder/rim.h"
 #include "primitives/tensor/parallel.h"
@@ -139,24 +140,106 @@ private:
     std::unique_ptr<ConvPass> pass_;
 };
 
-// Of 8-bit operands without padding. Its variants are those with a residual and without.
+// From rows of so many pixels on a product of one row is as good as one of several.
+constexpr std::int64_t kShortRow = 28;
+// Of patches at a time, which the product reads again for each block of channels.
+constexpr std::int64_t kPatchBytes = 512 * 1024;
+
+Patches patches_of(const ConvShape& shape) {
+    Patches made{.images = shape.N,
+                 .height = shape.H,
+                 .width = shape.W,
+                 .pixel_bytes = shape.C,
+                 .P = shape.P(),
+                 .Q = shape.Q(),
+                 .R = shape.R,
+                 .S = shape.S,
+                 .stride_h = shape.stride_h,
+                 .stride_w = shape.stride_w,
+                 .above = shape.pad_top,
+                 .before = shape.pad_left};
+    while (made.images > 1 && (shape.N % made.images != 0 || made.bytes() > kPatchBytes)) {
+        --made.images;
+    }
+    return made;
+}
+
+// Of all pixels of some images as one row.
+ConvSpec of_patches(ConvSpec spec) {
+    const Patches patches = patches_of(spec.shape);
+    spec.shape = {.N = 1,
+                  .C = patches.R * patches.S * spec.shape.C,
+                  .H = 1,
+                  .W = patches.images * patches.P * patches.Q,
+                  .K = spec.shape.K,
+                  .R = 1,
+                  .S = 1};
+    return spec;
+}
+
+// A few images after the other, as products of what the filter sees of them.
+class PatchedForward final : public ConvPass {
+public:
+    explicit PatchedForward(const ConvSpec& spec)
+        : steps_(spec.shape.N / patches_of(spec.shape).images),
+          patches_(patches_of(spec.shape)),
+          src_bytes_(patches_.images * patches_.height * patches_.width * patches_.pixel_bytes),
+          dst_bytes_(patches_.images * patches_.P * patches_.Q * spec.shape.K *
+                     size_of(spec.problem().result())),
+          pass_(quantized_forward_pass(of_patches(spec))) {}
+
+    void run(const ConvTensors& given) const override {
+        const WorkspacePool::Lease scratch(workspaces(), aligned(patches_.bytes()));
+        ConvTensors tensors = given;
+        tensors.src = scratch.data();
+        for (std::int64_t step = 0; step < steps_; ++step) {
+            const auto* const src = static_cast<const char*>(given.src) + step * src_bytes_;
+            copy_patches(patches_, src, given.quantization.src_zero_point, scratch.data());
+            tensors.result = static_cast<char*>(given.result) + step * dst_bytes_;
+            if (given.residual != nullptr) {
+                tensors.residual = static_cast<const char*>(given.residual) + step * dst_bytes_;
+            }
+            pass_->run(tensors);
+        }
+    }
+
+    std::int64_t scratch_bytes() const override {
+        return aligned(patches_.bytes()) + pass_->scratch_bytes();
+    }
+    ScheduledNest* nest() const override { return pass_->nest(); }
+
+private:
+    std::int64_t steps_;
+    Patches patches_;
+    std::int64_t src_bytes_;  // of the images of a step
+    std::int64_t dst_bytes_;
+    std::unique_ptr<ConvPass> pass_;
+};
+
+// What stands in front of the result of an 8-bit convolution.
+enum Sum : std::int64_t { kAlone, kWithResidual, kRoundedWithResidual };
+
+// Of 8-bit operands without padding. Its variants are these sums.
 class QuantizedForward final : public ConvPass {
 public:
     explicit QuantizedForward(const ConvSpec& spec)
-        : spec_(spec), nest_({.contraction = [this](std::int64_t residual) {
+        : spec_(spec), nest_({.contraction = [this](std::int64_t sum) {
               return forward_contraction(spec_.problem(),
                                          quantized({.int_bias = spec_.int_bias,
                                                     .bias = spec_.bias,
-                                                    .residual = residual != 0,
+                                                    .residual = sum != kAlone,
+                                                    .inner = sum == kRoundedWithResidual,
                                                     .activation = spec_.activation},
                                                    spec_.dst_dtype));
           }}) {}
 
     void run(const ConvTensors& it) const override {
-        const auto plan = nest_.plan(it.residual != nullptr ? 1 : 0);
+        const Quantization& with = it.quantization;
+        const auto plan = nest_.plan(it.residual == nullptr ? kAlone
+                                     : with.inner           ? kRoundedWithResidual
+                                                            : kWithResidual);
         const int threads = num_threads();
         const WorkspacePool::Lease scratch(workspaces(), plan->scratch_bytes() * threads);
-        const Quantization& with = it.quantization;
         plan->run({.a = it.src,
                    .b = it.weights,
                    .c = it.result,
@@ -165,6 +248,7 @@ public:
                    .bias = it.bias,
                    .residual = it.residual,
                    .residual_scale = with.residual_scale,
+                   .inner = with.inner.value_or(InnerRounding{}),
                    .range = held_range(with.range, spec_.dst_dtype, spec_.activation)},
                   scratch.data(), threads);
     }
@@ -239,6 +323,18 @@ std::unique_ptr<ConvPass> direct_forward_pass(const ConvSpec& spec) {
 
 std::unique_ptr<ConvPass> quantized_forward_pass(const ConvSpec& spec) {
     return std::make_unique<QuantizedForward>(spec);
+}
+
+bool takes_patches(const ConvProblem& problem) {
+    const ConvShape& shape = problem.shape;
+    const bool pointwise = shape.R * shape.S == 1 && shape.stride_h * shape.stride_w == 1;
+    return problem.layout == Format::nhwc && shape.groups == 1 && !pointwise && shape.N > 0 &&
+           shape.dilation_h * shape.dilation_w == 1 && shape.Q() < kShortRow &&
+           shape.C % elements_per_word(problem.dtype) == 0;
+}
+
+std::unique_ptr<ConvPass> patched_forward_pass(const ConvSpec& spec) {
+    return std::make_unique<PatchedForward>(spec);
 }
 
 std::unique_ptr<ConvPass> rimmed_forward_pass(const ConvSpec& spec, MakeConvPass make) {

@@ -147,6 +147,7 @@ struct ContractionOperands {
     const float* bias = nullptr;
     const void* residual = nullptr;  // where C is in C
     float residual_scale = 1;
+    InnerRounding inner = {};
     ResultRange range = {};  // held by C
     std::uint8_t* relu_mask = nullptr;
     bool accumulate = false;        // adds to what stands in C; the description must allow it

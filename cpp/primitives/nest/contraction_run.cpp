@@ -96,6 +96,10 @@ ContractionPlan::Block ContractionPlan::block_at(const ContractionOperands& oper
     args.highest = operands.range.highest;
     args.zero_point_c = operands.range.zero_point;
     args.residual_scale = operands.residual_scale;
+    args.inner_lowest = operands.inner.lowest;
+    args.inner_highest = operands.inner.highest;
+    args.inner_scale = operands.inner.scale;
+    args.inner_shift = operands.inner.shift;
     if (operands.residual != nullptr) args.residual = at(operands.residual, offset.c);
     if (operands.relu_mask != nullptr)
         args.relu_mask = operands.relu_mask + contraction_.mask_offset(offset.c);

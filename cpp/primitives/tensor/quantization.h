@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 #include "jit/activation.h"
 #include "jit/dtype.h"
@@ -21,12 +22,23 @@ struct ResultRange {
     std::int32_t zero_point = 0;
 };
 
+// Of a sum that is rounded to 8 bits of its own in front of a residual: bounds in its steps, and
+// what its integers are in steps of the result, `scale` times them and `shift`, which holds the
+// zero point of the residual as well.
+struct InnerRounding {
+    float lowest = 0;
+    float highest = 0;
+    float scale = 1;
+    float shift = 0;
+};
+
 struct Quantization {
     const std::int32_t* int_bias = nullptr;  // K values where the layer has them
     const float* scale = nullptr;            // K values, but not for an int32 result
     std::int32_t src_zero_point = 0;         // what padding is
     // Of an 8-bit result.
     float residual_scale = 1;
+    std::optional<InnerRounding> inner = {};  // with a residual
     ResultRange range = {};
 };
 

@@ -48,6 +48,7 @@ std::vector<BrgemmSpec> neighbours() {
     add([](BrgemmSpec& spec) { spec.addressing = Addressing::offset; });
     add([](BrgemmSpec& spec) { spec.epilogue.bias = true; });
     add([](BrgemmSpec& spec) { spec.epilogue.activation = Activation::relu; });
+    add([](BrgemmSpec& spec) { spec.epilogue.inner = true; });
     add([](BrgemmSpec& spec) { spec.sliding_a = true; });
     add([](BrgemmSpec& spec) { spec.prefetch_a = true; });
     add([](BrgemmSpec& spec) { spec.prefetch_b = true; });

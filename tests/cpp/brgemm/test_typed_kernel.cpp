@@ -115,6 +115,43 @@ TEST_CASE("exact sums begin with a bias of integers") {
     }
 }
 
+TEST_CASE("a sum is rounded on its own in front of a residual") {
+    for (const Types& types : kTypes) {
+        if (!is_int8(types.a) || types.c == DType::s32) continue;
+        for (const auto& [m, n, k] :
+             {std::array{9, 33, 21}, {37, 64, 128}, {19, 70, 4}, {1, 1, 1}}) {
+            for (const bool zero_point : {false, true}) {
+                BrgemmSpec spec = spec_of(types, m, n, k);
+                spec.epilogue = {.scale = Scale::column,
+                                 .bias = n != 64,
+                                 .residual = true,
+                                 .residual_scale = true,
+                                 .inner = true,
+                                 .range = size_of(types.c) == 1};
+                spec.zero_point_a = zero_point;
+                CHECK(fault(spec, Values::eighths) == "");
+            }
+        }
+    }
+}
+
+TEST_CASE("results of 8 bits are packed whatever their rows are") {
+    for (const Types& types : kTypes) {
+        if (!is_int8(types.a) || size_of(types.c) != 1) continue;
+        for (const int n : {1, 15, 16, 31, 32, 33, 47, 48, 61, 64, 80, 113}) {
+            for (const int m : {1, 2, 5, 16, 31, 32, 67}) {
+                BrgemmSpec spec = spec_of(types, m, n, 68);
+                spec.epilogue = {.int_bias = m % 2 == 1,
+                                 .scale = Scale::column,
+                                 .bias = n % 2 == 0,
+                                 .residual = m % 3 == 1,
+                                 .range = true};
+                CHECK(fault(spec, Values::eighths) == "");
+            }
+        }
+    }
+}
+
 TEST_CASE("zero points of int8") {
     for (const Types& types : kTypes) {
         if (!is_int8(types.a)) continue;

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include "primitives/reorder/patches.h"
 #include "primitives/reorder/rim.h"
 #include "primitives/tensor/channel_blocks.h"
 #include "primitives/tensor/quantization.h"
@@ -44,6 +45,38 @@ TEST_CASE("images with a rim") {
             }
             copy_with_rim(rim, src.data(), 128, dst.data());
             CHECK(is_copy(rim, src.data(), dst.data(), std::byte{128}));
+        }
+    }
+}
+
+// The byte that a tap of a pixel of the result sees.
+std::byte seen(const Patches& it, const std::byte* src, std::int64_t place, std::byte value) {
+    const std::int64_t byte = place % it.pixel_bytes, tap = place / it.pixel_bytes;
+    const std::int64_t s = tap % it.S, r = tap / it.S % it.R, pixel = tap / it.S / it.R;
+    const std::int64_t w = pixel % it.Q * it.stride_w + s - it.before;
+    const std::int64_t h = pixel / it.Q % it.P * it.stride_h + r - it.above;
+    if (h < 0 || h >= it.height || w < 0 || w >= it.width) return value;
+    const std::int64_t row = pixel / it.Q / it.P * it.height + h;
+    return src[(row * it.width + w) * it.pixel_bytes + byte];
+}
+
+TEST_CASE("what filters see of images") {
+    for (const Patches& it :
+         {Patches{2, 5, 4, 8, 5, 4, 3, 3, 1, 1, 1, 1}, Patches{1, 6, 7, 4, 3, 4, 1, 1, 2, 2},
+          Patches{3, 2, 2, 4, 3, 3, 4, 4, 1, 1, 2, 2},
+          Patches{1, 9, 8, 12, 4, 4, 3, 2, 2, 2, 0, 1}}) {
+        for (const Fence fence : {Fence::before, Fence::after}) {
+            const GuardedBytes src(it.images * it.height * it.width * it.pixel_bytes, fence);
+            const GuardedBytes dst(it.bytes(), fence);
+            for (std::int64_t i = 0; i < src.size(); ++i) {
+                src.data()[i] = static_cast<std::byte>(i * 7 % 251);
+            }
+            copy_patches(it, src.data(), 128, dst.data());
+            std::int64_t wrong = 0;
+            for (std::int64_t i = 0; i < dst.size(); ++i) {
+                wrong += dst.data()[i] == seen(it, src.data(), i, std::byte{128}) ? 0 : 1;
+            }
+            CHECK(wrong == 0);
         }
     }
 }

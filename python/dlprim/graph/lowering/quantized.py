@@ -109,7 +109,7 @@ class _Ends(NamedTuple):
     """What a step takes besides its operands, and how its primitive is made."""
 
     how: dict[str, Any]
-    numbers: tuple[int, float, float, float, int]
+    numbers: tuple[Any, ...]
     values: dict[str, int]
 
 
@@ -127,7 +127,7 @@ def _ends(to: Lowering, node: Node, weights: Array, axes: tuple[int, ...]) -> _E
         "bias": bias is not None,
     }
     bounds = (-math.inf, math.inf) if is_float else (it["lowest"], it["highest"])
-    numbers = (it["x_zero_point"], it["residual_scale"], *bounds, it["y_zero_point"])
+    numbers = (it["x_zero_point"], it["residual_scale"], *bounds, it["y_zero_point"], it["inner"])
     # What the zero point of x adds to each sum.
     sums = -it["x_zero_point"] * weights.sum(axis=axes, dtype=np.int64)
     values = {

@@ -7,7 +7,10 @@
 Every step is rounded to float32. ``scale``, ``bias`` and the bounds are in units of the result's
 step, the bounds in front of the zero point, so that relu, clips and saturation are one pair of
 numbers. Operands: x (uint8 or int8), w (int8), scale (K,), bias (K,) or None, and a residual of
-the result's type and shape or None.
+the result's type and shape or None. In front of a residual ``inner``, if it is not None, rounds
+the sum to 8 bits of its own, (lowest, highest, scale, shift), bounds in the steps of those:
+
+    value = round_half_even(min(max(value, lowest), highest)) * scale + shift
 
 Attention is ``round(softmax(scale * round(q @ k.T) + mask)) @ v``, where a byte b stands for
 ``(b - zero_point) * scale``. Attributes: ``steps``, the (scale, zero_point, dtype) of q, k, v and
@@ -48,6 +51,8 @@ def _infer(operator: str, axis: int) -> Any:
                 "float32",
             ):
                 raise ValueError(f"{name} is {value!r}, expected float32[{shape[axis]}]")
+        if attributes["inner"] is not None and residual is None:
+            raise ValueError("inner is there without a residual")
         if residual is not None and (residual.shape, residual.dtype) != (shape, dtype):
             raise ValueError(f"the residual is {residual!r}, expected {dtype}{list(shape)}")
         lowest, highest = limits(attributes["dtype"], attributes["y_zero_point"])
@@ -90,6 +95,8 @@ def _ended(sums: Array, operands: Sequence[Any], attributes: Attributes, axis: i
         value = sums.astype(np.float32) * scale.reshape(channels)
         if bias is not None:
             value = value + bias.reshape(channels)
+        if attributes["inner"] is not None:
+            value = _rounded(value, *attributes["inner"])
         if residual is not None:
             factor = np.float32(attributes["residual_scale"])
             value = value + residual.astype(np.float32) * factor
@@ -100,6 +107,12 @@ def _ended(sums: Array, operands: Sequence[Any], attributes: Attributes, axis: i
         else:
             value = np.clip(value, *bounds)
         return converted(value, dtype)
+
+
+def _rounded(value: Array, *inner: float) -> Any:
+    lowest, highest, scale, shift = (np.float32(it) for it in inner)
+    kept = np.minimum(np.where(value > lowest, value, lowest), highest)  # NaN too
+    return np.rint(kept) * scale + shift
 
 
 # ---------------------------------------------------------------- attention

@@ -24,14 +24,22 @@ _ELEMENTS = ("float32", "uint8", "int8")
 
 def map_bytes(draft: Draft, value: Value, parameters: Parameters, name: str) -> Value | None:
     """The value in 8 bits, if maps make it of such arrays and of constants."""
+    found = byte_map(draft, value)
+    if found is None:
+        return None
+    expression, inputs = rounded(found[0], parameters), found[1]
+    return draft.emit("map", inputs, name, expression=expression, dtype=parameters.dtype)[0]
+
+
+def byte_map(draft: Draft, value: Value) -> tuple[Expression, list[Value]] | None:
+    """The expression of such a value, and the bytes and constants that it reads."""
     inputs: list[Value] = []
     expression = _expression(draft, value, inputs)
     if expression is None or all(it in draft.constants for it in inputs):
         return None
     if np.broadcast_shapes(*(it.shape for it in inputs)) != value.shape:
         return None
-    rounded = _rounded(expression, parameters)
-    return draft.emit("map", inputs, name, expression=rounded, dtype=parameters.dtype)[0]
+    return expression, inputs
 
 
 def _expression(draft: Draft, value: Value, inputs: list[Value]) -> Expression | None:
@@ -85,7 +93,7 @@ def _ending_in_bytes(draft: Draft, node: Node) -> Sequence[Value] | None:
     before = draft.only_maker(node.operands[0], "map")
     if parameters is None or before is None or not _has_float(before) or not _is_compiled(before):
         return None
-    expression = _rounded(before.attributes["expression"], parameters)
+    expression = rounded(before.attributes["expression"], parameters)
     return draft.emit(
         "map", before.operands, node.name, expression=expression, dtype=parameters.dtype
     )
@@ -111,7 +119,7 @@ def _float(expression: Expression, parameters: Parameters) -> Expression:
     return ("multiply", shifted, number(parameters.scale))
 
 
-def _rounded(expression: Expression, parameters: Parameters) -> Expression:
+def rounded(expression: Expression, parameters: Parameters) -> Expression:
     """In 8 bits; what is no number is the lowest, as `quantize` has it."""
     whole = np.iinfo(parameters.dtype)
     rounded: Expression = ("round", ("divide", expression, number(parameters.scale)))

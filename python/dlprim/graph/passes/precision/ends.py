@@ -21,6 +21,7 @@ from dlprim.graph.passes.precision.parameters import (
     known_floats,
     parameters_of,
 )
+from dlprim.graph.passes.precision.rounded_sums import add_rounded
 
 _PRODUCTS = ("quantized_convolution", "quantized_matmul")
 _ADD = ("add", ("input", 0), ("input", 1))
@@ -92,6 +93,8 @@ def _in_8_bits(draft: Draft, value: Value, parameters: Parameters, name: str) ->
         ]
         return move(draft, mover, whole, parameters)
     ended = _ended(draft, value, parameters, name)
+    if ended is None:
+        ended = add_rounded(draft, value, parameters, name)
     return ended if ended is not None else map_bytes(draft, value, parameters, name)
 
 

@@ -62,6 +62,7 @@ def multiply(draft: Draft, node: Node, refused: list[str]) -> Sequence[Value] | 
             "y_zero_point": 0,
             "dtype": "float32",
             "residual_scale": 1.0,
+            "inner": None,
             "lowest": -math.inf,
             "highest": math.inf,
         },

@@ -59,6 +59,7 @@ def float_sums(draft: Draft, node: Node) -> Sequence[Value] | None:
         "y_zero_point": 0,
         "dtype": "float32",
         "residual_scale": 1.0,
+        "inner": None,
         "lowest": -math.inf,
         "highest": math.inf,
     }
