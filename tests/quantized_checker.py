@@ -41,6 +41,9 @@ CASES = [
     *(Case((1, c, 6, 5), 33, (3, 3), 2, 1) for c in (33, 65, 130)),
     *(Case((2, c, 5, 6), 17, (1, 1)) for c in (3, 64, 100)),
     Case((1, 64, 8, 8), 64, (1, 1), 2),
+    # Each byte meets so many others that, without VNNI, words are made of all first.
+    *(Case((2, c, 9, 9), 130, (3, 3), padding=1) for c in (33, 66)),
+    Case((3, 70, 12, 12), 200, (1, 1)),
     Case((1, 6, 9, 9), 4, (2, 5), 2, ((1, 2), (0, 3)), 2),
     Case((1, 10, 6, 6), 6, (3, 3), padding=1, groups=2),
     Case((1, 68, 5, 5), 12, (3, 3), padding=2, dilation=2, groups=4),

@@ -2,6 +2,7 @@
 #include "primitives/conv/conv_activation.h"
 #include "primitives/conv/conv_contraction.h"
 #include "primitives/conv/conv_pass.h"
+#include "primitives/nest/widened_product.h"
 #include "primitives/reorder/reorder.h"
 #include "primitives/reorder/rim.h"
 #include "primitives/tensor/parallel.h"
@@ -130,40 +131,50 @@ private:
 class QuantizedForward final : public ConvPass {
 public:
     explicit QuantizedForward(const ConvSpec& spec)
-        : spec_(spec), nest_({.contraction = [this](std::int64_t residual) {
-              return forward_contraction(spec_.problem(),
-                                         quantized({.int_bias = spec_.int_bias,
-                                                    .bias = spec_.bias,
-                                                    .residual = residual != 0,
-                                                    .activation = spec_.activation},
-                                                   spec_.dst_dtype));
+        : spec_(spec),
+          widened_(contraction(0), ConvImages(spec.problem(), spec.shape).src.bytes(),
+                   weights_layout(spec.problem()).bytes()),
+          nest_({.contraction = [this](std::int64_t residual) {
+              return widened_.of(contraction(residual));
           }}) {}
 
     void run(const ConvTensors& it) const override {
         const auto plan = nest_.plan(it.residual != nullptr ? 1 : 0);
         const int threads = num_threads();
-        const WorkspacePool::Lease scratch(workspaces(), plan->scratch_bytes() * threads);
+        const std::int64_t words = widened_.scratch_bytes();
+        const WorkspacePool::Lease scratch(workspaces(), words + plan->scratch_bytes() * threads);
         const Quantization& with = it.quantization;
-        plan->run({.a = it.src,
-                   .b = it.weights,
-                   .c = it.result,
-                   .int_bias = with.int_bias,
-                   .scale = with.scale,
-                   .bias = it.bias,
-                   .residual = it.residual,
-                   .residual_scale = with.residual_scale,
-                   .range = held_range(with.range, spec_.dst_dtype, spec_.activation)},
-                  scratch.data(), threads);
+        ContractionOperands operands{
+            .a = it.src,
+            .b = it.weights,
+            .c = it.result,
+            .int_bias = with.int_bias,
+            .scale = with.scale,
+            .bias = it.bias,
+            .residual = it.residual,
+            .residual_scale = with.residual_scale,
+            .range = held_range(with.range, spec_.dst_dtype, spec_.activation)};
+        widened_.widen(operands, scratch.data());
+        plan->run(operands, scratch.data() + words, threads);
     }
 
     std::int64_t scratch_bytes() const override {
-        return nest_.typical_plan()->scratch_bytes() * num_threads();
+        return widened_.scratch_bytes() + nest_.typical_plan()->scratch_bytes() * num_threads();
     }
 
     ScheduledNest* nest() const override { return &nest_; }
 
 private:
+    Contraction contraction(std::int64_t residual) const {
+        return forward_contraction(spec_.problem(), quantized({.int_bias = spec_.int_bias,
+                                                               .bias = spec_.bias,
+                                                               .residual = residual != 0,
+                                                               .activation = spec_.activation},
+                                                              spec_.dst_dtype));
+    }
+
     ConvSpec spec_;
+    WidenedProduct widened_;
     mutable ScheduledPass nest_;
 };
 
