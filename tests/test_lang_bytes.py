@@ -47,11 +47,38 @@ def test_bytes_convolve_and_add() -> None:
     np.testing.assert_array_equal(layers.f(x, w, out=y), expected)
 
 
+FORMULAS = (
+    "y(i,j) = (x(i,j) - 3) * z(j)",
+    "y(i,j) = x(j,i) * z(i)",
+    "y(i) +=! x(i,j) * z(j)",
+    "y(i,k) +=! x(i,j) * v(k,j) * z(j)",
+    "y(i) max=! x(i,j) - z(j)",
+    "y(i,j) = x?(i,j-1) + z(j) where j in 0:40",
+)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_bytes_are_numbers_beside_floats(formula: str, dtype: str) -> None:
+    x, v = whole(40, 40, dtype=dtype), whole(7, 40, dtype=dtype)
+    arrays = [x, *([v] if "v(" in formula else []), np.linspace(-1, 1, 40).astype(np.float32)]
+    found = dlprim.contract(formula, *arrays)
+    exact = dlprim.contract(formula, *(it.astype(np.float32) for it in arrays))
+    assert found.dtype == np.float32
+    scale = np.abs(exact).max()
+    np.testing.assert_allclose(found, exact, rtol=1e-6, atol=1e-6 * scale)
+
+
 BYTES_REFUSED = (
     ("y(n) = x(n,0) where n in 0:3", ("int8",), "the result is int32, expected float32"),
+    ("y(n) +=! x(n,k)", ("int8",), "the result is int32, expected float32"),
+    (
+        "y(n,k) +=! x(n,c) * w(k,c) * v(c,k)",
+        ("int8", "int8", "int8"),
+        "the result is int32, expected float32",
+    ),
     ("y(n,k) +=! x(n,c) * w(k,c)", ("uint8", "uint8"), "expected int8 for one of the two"),
     ("y(n,k) +=! 2 * x(n,c) * w(k,c)", ("int8", "int8"), "and no number beside them"),
-    ("y(n,k) +=! x(n,c) * w(k,c)", ("int8", "float32"), "operand 0 is int8, expected float32"),
     ("y(n,k) +=! x(n,c) * w(k,c)", ("int16", "int8"), "x has dtype int16"),
 )
 

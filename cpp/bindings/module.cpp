@@ -53,6 +53,7 @@ PYBIND11_MODULE(_core, module) {
     dlprim::bindings::register_arrays(module);
     dlprim::bindings::register_kernel(module);
     dlprim::bindings::register_attention(module);
+    dlprim::bindings::register_attention_steps(module);
     dlprim::bindings::register_linear(module);
     dlprim::bindings::register_definition(module);
     dlprim::bindings::register_plain_linear(module);

@@ -8,6 +8,7 @@ namespace dlprim::bindings {
 void register_activation_layers(pybind11::module_& module);
 void register_arrays(pybind11::module_& module);
 void register_attention(pybind11::module_& module);
+void register_attention_steps(pybind11::module_& module);
 void register_conv2d(pybind11::module_& module);
 void register_elementwise(pybind11::module_& module);
 void register_kernel(pybind11::module_& module);

@@ -76,7 +76,7 @@ private:
     void open_tiles();
     void close_tiles();
     void configure_tiles(const ColumnGroup& columns, const Tile& tile);
-    void emit_configurations();
+    void emit_lines();
     void start_tiles();
     void start_last_step();
     void copy_last_step(int step);
@@ -94,6 +94,18 @@ private:
     Xbyak::Address on_stack(int offset);
     const Xbyak::Operand& row_counter() const;
     const Xbyak::Operand& column_counter() const;
+
+    // amx/emit_bytes.cpp
+    bool packs_bytes() const;
+    void finish_bytes();
+    void load_ends();
+    int bytes_of_row() const;
+    void finish_vector(int row, int vector, int index);
+    void pack_vectors(int first, int count);
+    void store_row_of_bytes(int row);
+    void finish_rows_of_bytes(int rows);
+    void narrow_words(int to, int first, int second);
+    void narrow_halves(int to, int first, int second);
 
     // emit_epilogue.cpp
     void add_up_sets();
@@ -169,7 +181,8 @@ private:
     int fetched_rows_ = 0;           // of the next tile's residual, for each iteration along k
     TileMap tiles_map_;
     bool changes_configuration_ = false;  // of the tiles, within a call
-    std::map<std::array<std::uint8_t, 64>, Xbyak::Label> configurations_;
+    // Of constants behind the code: configurations of tiles, an order of words.
+    std::map<std::array<std::uint8_t, 64>, Xbyak::Label> lines_;
 
     const Reg args_ = rdi;
     const Reg c_ = rsi;
@@ -190,6 +203,7 @@ private:
     const Reg a_ahead_ = r13;
     const Reg a_stride_ = r14;  // in kernels with AMX tiles, whose counters are on the stack
     const Reg b_stride_ = r15;
+    const Xbyak::Opmask row_bytes_ = k2;   // of a row of C in a block that is stored as bytes
     const Xbyak::Opmask last_bytes_ = k3;  // of a row of A in the last step
     const Xbyak::Opmask row_words_ = k4;   // as many as a tile of a transposed A has rows
     const Xbyak::Opmask last_row_words_ = k5;

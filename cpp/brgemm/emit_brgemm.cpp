@@ -61,7 +61,7 @@ void BrgemmEmitter::finish() {
     vzeroupper();
     ret();
     emit_constants();
-    emit_configurations();
+    emit_lines();
 }
 
 void BrgemmEmitter::column_group(const ColumnGroup& group) {

@@ -18,6 +18,7 @@ constexpr float kLn2High = 0x1.62e4p-1F;
 constexpr float kLn2Low = 0x1.7f7d1cp-20F;
 constexpr std::uint32_t kExponentBias = 127;
 constexpr std::uint8_t kExponentShift = 23;
+constexpr std::uint8_t kToNearest = 8;  // even, without exceptions
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -92,6 +93,7 @@ void RowEmitter::operation(const RowStep& step, int to, int lane) {
         case RowOp::negate:
         case RowOp::absolute:
         case RowOp::square_root:
+        case RowOp::nearest:
         case RowOp::exponential:
         case RowOp::logarithm:
         case RowOp::rounded:
@@ -203,6 +205,9 @@ void RowEmitter::unary(const RowStep& step, int to, int lane) {
             if (!step.to.is_single()) return vsqrtps(d, vector(x));
             vsqrtss(Xbyak::Xmm(to), Xbyak::Xmm(x), Xbyak::Xmm(x));
             return vbroadcastss(d, Xbyak::Xmm(to));
+        case RowOp::nearest:
+            return avx512() ? vrndscaleps(d, vector(x), kToNearest)
+                            : vroundps(d, vector(x), kToNearest);
         case RowOp::exponential: return exponential(to, x);
         case RowOp::logarithm: return logarithm(to, x);
         default: break;

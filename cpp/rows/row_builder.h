@@ -135,6 +135,7 @@ inline RowValue multiply_add(RowValue a, RowValue b, RowValue c) {
 }
 inline RowValue abs(RowValue x) { return RowBuilder::apply(RowOp::absolute, {x}); }
 inline RowValue sqrt(RowValue x) { return RowBuilder::apply(RowOp::square_root, {x}); }
+inline RowValue nearest(RowValue x) { return RowBuilder::apply(RowOp::nearest, {x}); }
 inline RowValue exp(RowValue x) { return RowBuilder::apply(RowOp::exponential, {x}); }
 inline RowValue log(RowValue x) { return RowBuilder::apply(RowOp::logarithm, {x}); }
 inline RowValue activated(Activation activation, RowValue x) {

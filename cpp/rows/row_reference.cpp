@@ -177,6 +177,7 @@ private:
             case RowOp::negate: return each([&](Index i) { return -a[i]; });
             case RowOp::absolute: return each([&](Index i) { return std::fabs(a[i]); });
             case RowOp::square_root: return each([&](Index i) { return std::sqrt(a[i]); });
+            case RowOp::nearest: return each([&](Index i) { return std::nearbyint(a[i]); });
             case RowOp::exponential:
                 return each([&](Index i) { return static_cast<float>(std::exp(double{a[i]})); });
             case RowOp::logarithm:

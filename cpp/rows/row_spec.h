@@ -51,6 +51,7 @@ enum class RowOp : std::uint8_t {
     negate,
     absolute,
     square_root,
+    nearest,  // whole number, halves to even
     exponential,
     logarithm,
     activation,  // the Activation in `detail`

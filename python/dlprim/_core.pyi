@@ -166,7 +166,19 @@ class Network:
     def attention(
         self,
         label: str,
-        settings: tuple[float | None, float, bool, int, bool],
+        settings: tuple[float, float, bool],
+        *,
+        q: int,
+        k: int,
+        v: int,
+        mask: int = -1,
+        dst: int,
+    ) -> None: ...
+    def byte_attention(
+        self,
+        label: str,
+        steps: dict[str, tuple[str, float, int]],
+        settings: tuple[float, bool],
         *,
         q: int,
         k: int,
@@ -373,6 +385,7 @@ class Formula:
         shapes: Mapping[str, Sequence[int]],
         given: Mapping[str, int],
         result_type: str,
+        choices: Mapping[str, str] = {},
     ) -> None: ...
     def call(self, arrays: tuple[Any, ...]) -> Any: ...
     def run(
@@ -380,8 +393,11 @@ class Formula:
     ) -> None: ...
     def results(self) -> list[tuple[str, str, tuple[int, ...], bool]]: ...
     def described(self) -> str: ...
+    def decisions(self, orders: int) -> list[tuple[str, str, list[str], dict[str, int]]]: ...
     @property
     def flops(self) -> float: ...
+    @property
+    def scratch_bytes(self) -> int: ...
 
 def row_program_names() -> list[str]: ...
 def isa() -> str: ...

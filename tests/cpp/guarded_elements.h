@@ -1,5 +1,6 @@
-// Elements of two or four bytes by index, between pages that fault: what tests of code that only
-// moves elements read and write. Unlike GuardedMemory, flush with the page behind it to the byte.
+// Elements of one, two or four bytes by index, between pages that fault: what tests of code that
+// only moves elements read and write. Unlike GuardedMemory, flush with the page behind it to the
+// byte.
 #pragma once
 
 #include <cstdint>

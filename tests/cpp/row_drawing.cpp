@@ -202,8 +202,12 @@ private:
         if (!bits_.empty() && draw_.once_in(2)) {
             return know(row_.gated(bits_.back(), a.value), a.exact, false);
         }
-        switch (draw_.from(0, 3)) {
+        switch (draw_.from(0, 4)) {
             case 0: return know(-a.value, a.exact, a.uniform);
+            case 4: {
+                const Known b = exact();
+                return know(nearest(b.value), true, b.uniform);
+            }
             case 3: {
                 const Known b = exact();
                 return know(rounded(DType::bf16, b.value), true, b.uniform);

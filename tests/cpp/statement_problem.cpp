@@ -18,6 +18,7 @@ const std::map<std::string, double (*)(double)> kOne = {
     {"exp", std::exp},
     {"log", std::log},
     {"sqrt", std::sqrt},
+    {"rint", std::nearbyint},
     {"fabs", std::fabs},
     {"rsqrt", [](double x) { return 1 / std::sqrt(x); }},
     {"tanh", std::tanh},
@@ -83,7 +84,9 @@ public:
         const double size = it.reduction == Reduction::sum ? sizes : std::fabs(all) + 1;
         const double steps = it.reduction == Reduction::product ? static_cast<double>(count) : 0;
         const double step = it.result.dtype == DType::bf16 ? 0x1p-8 : 0;
-        return {all, size * (4e-6 + 2e-7 * steps) + std::fabs(all) * step};
+        const double error = size * (4e-6 + 2e-7 * steps);
+        if (is_int8(it.result.dtype)) return {in_bytes(it.result.dtype, all), error + 0.5};
+        return {all, error + std::fabs(all) * step};
     }
 
 private:
@@ -92,6 +95,11 @@ private:
         const auto found = std::find_if(all.begin(), all.end(),
                                         [&](const IndexRange& i) { return i.name == name; });
         return static_cast<double>(place[static_cast<std::size_t>(found - all.begin())]);
+    }
+
+    static double in_bytes(DType dtype, double x) {
+        const double lowest = dtype == DType::u8 ? 0 : -128;
+        return std::isnan(x) ? lowest : std::clamp(x, lowest, lowest + 255);
     }
 
     static double identity(Reduction reduction) {

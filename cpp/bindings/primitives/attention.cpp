@@ -14,7 +14,6 @@
 #include <pybind11/stl.h>
 
 #include "bindings/arrays/call.h"
-#include "bindings/graph/network.h"
 #include "bindings/register.h"
 
 namespace dlprim::bindings {
@@ -204,69 +203,9 @@ py::object attention(py::handle q, py::handle k, py::handle v, py::handle mask, 
     return result;
 }
 
-DType type_of(const NetworkTensor& tensor) {
-    if (tensor.dtype == "bool") return DType::u8;
-    return parse_dtype(tensor.dtype);
-}
-
-// Elements from one to the next, of a value (N, H, rows, size); none along axes of one element.
-AttentionStrides strides_of(const NetworkTensor& tensor) {
-    const auto stride = [&](std::size_t axis) {
-        return tensor.shape[axis] <= 1 ? 0 : tensor.strides[axis] / tensor.element;
-    };
-    return {stride(0), stride(1), stride(2)};
-}
-
-AttentionSpec spec_of(const StepValues& step, const Settings& settings) {
-    const NetworkTensor& q = step.tensor("q");
-    const NetworkTensor& k = step.tensor("k");
-    const NetworkTensor& v = step.tensor("v");
-    const NetworkTensor& dst = step.tensor("dst");
-    for (const NetworkTensor* it : {&q, &k, &v, &dst}) {
-        if (it->shape.size() != kAxes)
-            step.refuse("a value has not the four axes N, H, rows, size");
-    }
-    const auto& [scale, softcap, causal, past, bits] = settings;
-    AttentionSpec spec{.dtype = type_of(q),
-                       .batch = q.shape[0],
-                       .heads = q.shape[1],
-                       .kv_heads = k.shape[1],
-                       .queries = q.shape[2],
-                       .keys = k.shape[2],
-                       .head_size = q.shape[3],
-                       .value_size = v.shape[3],
-                       .q = strides_of(q),
-                       .k = strides_of(k),
-                       .v = strides_of(v),
-                       .out = strides_of(dst),
-                       .scale = scale.value_or(1),
-                       .softcap = softcap,
-                       .causal = causal,
-                       .past = past};
-    if (step.number("mask") >= 0) {
-        spec.mask_type = type_of(step.tensor("mask"));
-        spec.mask = strides_of(step.tensor("mask"));
-    }
-    return spec;
-}
-
-// As a step of a network: values of four axes whose last one is dense.
-void add_attention(PyNetwork& network, const std::string& label, const Settings& settings,
-                   const py::kwargs& values) {
-    StepValues step(network, "attention", label, values);
-    const auto core = std::make_shared<const Attention>(spec_of(step, settings));
-    const int q = step.read("q"), k = step.read("k"), v = step.read("v");
-    const int mask = step.number("mask") < 0 ? -1 : step.read("mask");
-    const int dst = step.write("dst");
-    step.add([=](const Addresses& at) {
-        core->forward({.q = at[q], .k = at[k], .v = at[v], .mask = at[mask], .out = at[dst]});
-    });
-}
-
 }  // namespace
 
 void register_attention(py::module_& module) {
-    network_type(module).def("attention", &add_attention);
     module.def("attention", &attention, py::arg("q"), py::arg("k"), py::arg("v"), py::arg("mask"),
                py::arg("out"), py::arg("settings"));
 }

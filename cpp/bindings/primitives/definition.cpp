@@ -14,6 +14,7 @@
 #include "lang/gradients/gradient.h"
 #include "lang/parser.h"
 #include "primitives/formulas/compiled_definition.h"
+#include "primitives/formulas/product_pass.h"
 
 namespace dlprim::bindings {
 namespace {
@@ -59,12 +60,13 @@ std::int64_t element_bytes(const TensorView& view) {
 class Formula {
 public:
     Formula(const Definition& definition, const Arrays& parameters, const Shapes& results,
-            const Constants& given, const std::string& result_type)
+            const Constants& given, const std::string& result_type, const Choices& choices)
         : views_(views_of(definition, parameters)),
           compiled_(definition, {.parameters = views_,
                                  .results = results,
                                  .given = given,
-                                 .result_type = parse_dtype(result_type)}) {
+                                 .result_type = parse_dtype(result_type),
+                                 .choices = choices}) {
         for (const py::array& array : parameters) {
             dtypes_.push_back(array.dtype());
             if (is_bfloat16_array(array)) halves_ = array.dtype();
@@ -151,6 +153,22 @@ public:
 
     std::string described() const { return compiled_.described(); }
     double flops() const { return compiled_.flops(); }
+    std::int64_t scratch_bytes() const { return compiled_.scratch_bytes(); }
+
+    // Name, choice, options, and the extents of loops whose order it is: of every decision.
+    std::vector<py::tuple> decisions(int orders) const {
+        std::vector<py::tuple> all;
+        for (const Decision& it : compiled_.decisions().made(orders)) {
+            py::dict loops;
+            if (it.product) {
+                for (const Loop& loop : it.product->nest().loops()) {
+                    loops[py::str(std::string(1, loop.letter))] = loop.extent;
+                }
+            }
+            all.push_back(py::make_tuple(it.name, it.chosen, it.options, loops));
+        }
+        return all;
+    }
 
 private:
     const py::dtype& dtype_of(DType dtype) const {
@@ -271,14 +289,16 @@ void register_definition(py::module_& module) {
     module.def("parse_definitions", &parse_definitions, py::arg("text"));
     py::class_<Formula>(module, "Formula")
         .def(py::init<const Definition&, const Arrays&, const Shapes&, const Constants&,
-                      const std::string&>(),
+                      const std::string&, const Choices&>(),
              py::arg("definition"), py::arg("parameters"), py::arg("shapes"), py::arg("given"),
-             py::arg("result_type"))
+             py::arg("result_type"), py::arg("choices") = Choices())
         .def("call", &Formula::call, py::arg("arrays"))
         .def("run", &Formula::run, py::arg("parameters"), py::arg("results"))
         .def("results", &Formula::results)
         .def("described", &Formula::described)
-        .def_property_readonly("flops", &Formula::flops);
+        .def("decisions", &Formula::decisions, py::arg("orders"))
+        .def_property_readonly("flops", &Formula::flops)
+        .def_property_readonly("scratch_bytes", &Formula::scratch_bytes);
     network_type(module).def(
         "formula",
         [](PyNetwork& network, const Formula& formula, const std::vector<int>& parameters,

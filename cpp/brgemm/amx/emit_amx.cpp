@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "brgemm/amx/tile_frame.h"
 #include "brgemm/brgemm_emitter.h"
 
 namespace dlprim {
@@ -11,25 +12,9 @@ using Xbyak::Tmm;
 constexpr int kMostVectorsAtOnce = 16;  // of a block in its epilogue
 constexpr int kMostRowsAtOnce = 8;
 constexpr std::uint32_t kBytesOfOne = 0x01010101;
-
-// What lies where from the stack pointer up.
-constexpr int kSums = 0;  // the block of C, row by row
-constexpr int kSumsOfB = kSums + kMostTilesAcross * kTileBytes;
-constexpr int kSumsOfA = kSumsOfB + kMostTilesAcross * kTileRowBytes;
-constexpr int kOnes = kSumsOfA + kMostTilesAcross * kTileBytes;
-constexpr int kLastA = kOnes + kTileBytes;  // of the last step, zeros behind the last element
-constexpr int kLastB = kLastA + kMostTilesAcross * kTileBytes;
-// A core that has stored no tile for some 2000 cycles takes 700 for the next: so one is stored here
-// now and then.
-constexpr int kAwake = kLastB + kMostTilesAcross * kTileBytes;
 constexpr unsigned kStepsAwake = 16;
-constexpr int kRowCounter = kAwake + kTileRowBytes;
-constexpr int kColumnCounter = kRowCounter + 8;
-constexpr int kConfigured = kColumnCounter + 8;  // the address of what the tiles are now
-constexpr int kOwnState = kConfigured + 8;
-constexpr int kStack = kOwnState + 8;
+
 constexpr int kPageBytes = 4096;
-constexpr int kFrameBytes = (kStack + 8 + kTileRowBytes - 1) / kTileRowBytes * kTileRowBytes;
 
 }  // namespace
 
@@ -103,12 +88,12 @@ void BrgemmEmitter::configure_tiles(const ColumnGroup& columns, const Tile& tile
     cmp(ptr[scratch_], k_);
     je(configured);
     mov(ptr[scratch_], k_);
-    ldtilecfg(ptr[rip + configurations_[configuration.bytes]]);
+    ldtilecfg(ptr[rip + lines_[configuration.bytes]]);
     L(configured);
 }
 
-void BrgemmEmitter::emit_configurations() {
-    for (auto& [bytes, label] : configurations_) {
+void BrgemmEmitter::emit_lines() {
+    for (auto& [bytes, label] : lines_) {
         align(kTileRowBytes);
         L(label);
         for (const std::uint8_t value : bytes) db(value);
@@ -309,6 +294,7 @@ void BrgemmEmitter::finish_tiles() {
         });
         return;
     }
+    if (packs_bytes()) return finish_bytes();
     const Tile block = tile_;
     const int row_bytes = block.vectors * kTileRowBytes;
     mov(scratch_, row_bytes);

@@ -162,7 +162,7 @@ private:
     void make_powers(std::int64_t head, const Range& queries, const Range& keys,
                      std::int64_t first) const {
         const AttentionPlan::Rows& rows = plan_.rows();
-        const bool is_first = keys.begin == 0, hides = plan_.hides_later(queries, keys);
+        const bool is_first = keys.begin == 0, hides = plan_.later().hides(queries, keys);
         RowArgs args;
         args.rows = queries.size();
         args.columns = keys.size();
@@ -177,7 +177,7 @@ private:
             *next++ = {at(arrays_.mask, element, *spec_.mask_type),
                        mask.row * size_of(*spec_.mask_type)};
         }
-        if (hides) *next++ = {const_cast<float*>(plan_.later(queries, keys)), -kFloat};
+        if (hides) *next++ = {const_cast<float*>(plan_.later().at(queries, keys)), -kFloat};
         const AttentionPlan::Programs& programs = plan_.programs(is_first, hides);
         const RowArgs::Operand highest(scratch_->highest + first, kFloat);
         const RowArgs::Operand sums(scratch_->sums + first, kFloat);

@@ -1,7 +1,6 @@
 #include "primitives/attention/attention_plan.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 namespace dlprim {
@@ -21,6 +20,11 @@ std::int64_t padded(std::int64_t elements, DType dtype) {
 
 }  // namespace
 
+std::int64_t even_parts(std::int64_t groups, int threads) {
+    if (groups >= kManyTasks * threads) return 1;
+    return threads / std::gcd(groups, std::int64_t{threads});
+}
+
 AttentionPlan::AttentionPlan(const AttentionSpec& spec, const Machine& machine)
     : spec_(spec),
       l2_(machine.l2),
@@ -35,23 +39,15 @@ AttentionPlan::AttentionPlan(const AttentionSpec& spec, const Machine& machine)
              .results = sums_in_place() ? spec.out.row : rounded_up(spec.value_size, kRowUnit)};
     make_kernels();
     make_programs();
-    if (!spec.causal) return;
-    zeros_later_ = queries_.block + keys_.block;
-    later_.assign(static_cast<std::size_t>(zeros_later_ + 1), 0);
-    later_.resize(static_cast<std::size_t>(zeros_later_ + queries_.block),
-                  -std::numeric_limits<float>::infinity());
+    if (spec.causal) later_ = LaterKeys(queries_.block, keys_.block, spec.past);
 }
 
 std::int64_t AttentionPlan::end_of_keys(const Range& queries) const {
     return spec_.causal ? std::min(spec_.keys, queries.end + spec_.past) : spec_.keys;
 }
 
-// Parts pack the keys of their group again: as few as make tasks that threads share evenly.
 std::int64_t AttentionPlan::parts_of_group(int threads) const {
-    std::int64_t parts = 1;
-    if (groups() < kManyTasks * threads) {
-        parts = threads / std::gcd(groups(), std::int64_t{threads});
-    }
+    std::int64_t parts = even_parts(groups(), threads);
     if (keys_.count() > 1) {
         const double block =
             static_cast<double>(queries_.block * spec_.value_size * size_of(DType::f32));

@@ -12,7 +12,6 @@
 #include <map>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "brgemm/brgemm.h"
 #include "jit/machine.h"
@@ -21,6 +20,10 @@
 #include "primitives/tensor/partition.h"
 
 namespace dlprim {
+
+// Parts of each group of queries that share keys, which pack those again: as few as make tasks that
+// threads share evenly.
+std::int64_t even_parts(std::int64_t groups, int threads);
 
 class AttentionPlan {
 public:
@@ -56,14 +59,7 @@ public:
 
     // Behind the last key that any of the queries sees.
     std::int64_t end_of_keys(const Range& queries) const;
-    bool hides_later(const Range& queries, const Range& keys) const {
-        return spec_.causal && keys.end > queries.begin + spec_.past + 1;
-    }
-    // What is added to the scores of these queries: row i and column j is `later`[j - i].
-    const float* later(const Range& queries, const Range& keys) const {
-        return &later_[static_cast<std::size_t>(zeros_later_ + keys.begin - queries.begin -
-                                                spec_.past)];
-    }
+    const LaterKeys& later() const { return later_; }
 
     // Whether results are summed where they are wanted: nothing waits for further keys.
     bool sums_in_place() const { return keys_.count() == 1 && spec_.dtype == DType::f32; }
@@ -110,8 +106,7 @@ private:
     float factor_ = 1;
     std::shared_ptr<const RowKernel> shrinking_;
     std::shared_ptr<const RowKernel> dividing_;
-    std::vector<float> later_;
-    std::int64_t zeros_later_ = 0;
+    LaterKeys later_;
 };
 
 }  // namespace dlprim

@@ -1,5 +1,6 @@
 #include "primitives/attention/attention_programs.h"
 
+#include <bit>
 #include <limits>
 
 #include "rows/row_builder.h"
@@ -12,6 +13,7 @@ constexpr float kLog2e = 0x1.715476p+0F;
 // Added to x, it leaves round(x) + 127 in the last bits of the sum, which are then the exponent of
 // 2^round(x).
 constexpr float kRounding = 0x1.8p+23F + 127;
+constexpr float kWhole = 0x1.8p+23F;       // floats of this size have no fraction
 constexpr float kOneExponent = 0x1p-126F;  // whose bits are 2^23
 constexpr float kNoPower = -127;           // of which the exponent is 0: 2^-127 counts as 0
 
@@ -45,7 +47,9 @@ bool adds_mask(const ScoresSpec& spec) { return spec.mask && *spec.mask != DType
 class Scores {
 public:
     Scores(RowBuilder& row, const ScoresSpec& spec)
-        : product_(row.tensor(DType::f32)), factor_(row.scalar()), adds_mask_(adds_mask(spec)) {
+        : product_(products(row, spec.products)),
+          factor_(row.scalar()),
+          adds_mask_(adds_mask(spec)) {
         is_product_ = spec.softcap == 0 && !spec.mask && !spec.hides_later;
         score_ = product_ * factor_;
         if (spec.softcap != 0) {
@@ -69,6 +73,11 @@ public:
     }
 
 private:
+    static RowValue products(RowBuilder& row, DType dtype) {
+        const RowValue product = row.tensor(dtype);
+        return dtype == DType::f32 ? product : product - row.scalar();
+    }
+
     RowValue product_;
     RowValue factor_;
     bool adds_mask_;
@@ -113,6 +122,26 @@ std::shared_ptr<const RowKernel> powers_kernel(const ScoresSpec& spec, DType dty
     }
     row.store(dtype, power);
     row.store_per_row(total);
+    return row_kernel(row.spec());
+}
+
+std::shared_ptr<const RowKernel> weights_kernel(const ScoresSpec& spec, DType dtype, float zero) {
+    RowBuilder row;
+    const Scores scores(row, spec);
+    const RowValue base = base_of(row.per_row());
+    const RowValue power = power_of_two(scores.above(base), DType::f32);
+    const RowValue total = sum(power) * row.scalar();
+    RowValue weight = power * select(total == 0.0F, 0.0F, 1.0F / total);
+    // The zero is added to a whole number, as it would else move halves to the other side.
+    if (zero != 0) weight = ((weight + kWhole) - kWhole) + zero;
+    row.store(dtype, weight);
+    return row_kernel(row.spec());
+}
+
+std::shared_ptr<const RowKernel> signed_kernel() {
+    RowBuilder row;
+    const RowValue signs = row.constant(std::bit_cast<float>(0x80808080U));
+    row.store(DType::f32, exclusive_or(row.tensor(DType::f32), signs, row.constant(0.0F)));
     return row_kernel(row.spec());
 }
 

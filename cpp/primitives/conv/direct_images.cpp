@@ -81,6 +81,16 @@ private:
     mutable ScheduledPass nest_;
 };
 
+// Up to this many channels, pixels of whole words are worth a copy.
+constexpr std::int64_t kFewChannels = 16;
+
+// Of channels-last images with a few channels, whose weights have whole words anyway.
+bool widens_pixels(const ConvProblem& problem) {
+    const ConvShape& shape = problem.shape;
+    return problem.layout == Format::nhwc && shape.groups == 1 && shape.C < kFewChannels &&
+           shape.C % elements_per_word(problem.dtype) != 0 && shape.S > 1;
+}
+
 // What padding is around 8-bit images.
 Rim rim_of(const ConvProblem& problem) {
     const ConvShape& shape = problem.shape;
@@ -89,14 +99,17 @@ Rim rim_of(const ConvProblem& problem) {
     const std::int64_t pixel = nhwc ? blocks.total() : blocks.block;
     return {.planes = nhwc ? shape.N : shape.N * blocks.count(),
             .rows = shape.H,
-            .row_bytes = shape.W * pixel,
+            .pixels = shape.W,
+            .pixel_bytes = pixel,
+            .wide_pixel_bytes = widens_pixels(problem) ? depth_blocks(problem).block : pixel,
             .above = shape.pad_top,
             .below = shape.pad_bottom,
-            .before = shape.pad_left * pixel,
-            .behind = shape.pad_right * pixel};
+            .before = shape.pad_left,
+            .behind = shape.pad_right};
 }
 
 ConvSpec with_rim(ConvSpec spec) {
+    if (widens_pixels(spec.problem())) spec.shape.C = depth_blocks(spec.problem()).block;
     ConvShape& shape = spec.shape;
     shape.H += shape.pad_top + shape.pad_bottom;
     shape.W += shape.pad_left + shape.pad_right;

@@ -47,12 +47,6 @@ void write_each(RowBuilder& row, const Result& as, std::int64_t distance, const 
     }
 }
 
-// To an integer, halves to even, for |x| < 2^22: floats of this size have no fraction.
-RowValue nearest(RowValue x) {
-    constexpr float kWhole = 1.5F * (1 << 23);
-    return (x + kWhole) - kWhole;
-}
-
 void scale(RowBuilder& row, Sums& sums, const DepthwiseEpilogue& it) {
     const RowValue scale = row.column();
     for (auto& sum : sums) sum = *sum * scale;

@@ -1,56 +1,17 @@
 #include "primitives/formulas/compiled_definition.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <utility>
 
 #include "lang/gathers.h"
-#include "primitives/formulas/narrow_pass.h"
-#include "primitives/formulas/piece_loops.h"
 #include "primitives/formulas/product_chain.h"
-#include "primitives/formulas/product_pass.h"
 #include "primitives/programs/row_tasks.h"
 #include "primitives/statements/row_statement.h"
 
 namespace dlprim {
 namespace {
-
-// Vectors at most, with which a matrix is multiplied by sums along its rows, and the
-// multiplications of these in a cycle and the cycles of a call, about.
-constexpr std::int64_t kFewVectors = 7;
-constexpr double kRowLanes = 16;
-constexpr double kRowCall = 500;
-
-using Runs = decltype(Step::what);
-
-// The cheapest way. `uses`: of each operand, how many calls share what is packed of it.
-Runs runs_of(const BoundStatement& statement, const std::vector<double>& uses) {
-    auto product = product_in(statement);
-    if (!product || !product->is_of_matrices()) {
-        return std::make_shared<const RowStatement>(statement);
-    }
-    product->uses_a = uses[static_cast<std::size_t>(product->operand_a)];
-    product->uses_b = uses[static_cast<std::size_t>(product->operand_b)];
-    const auto ways = product_ways(*product, this_machine());
-    if (ways.empty() && is_int8(product->dtype)) {
-        throw std::invalid_argument(
-            "the factors of a product are 8-bit arrays, expected int8 for one of the two, and no "
-            "number beside them");
-    }
-    const double cycles =
-        ways.empty() ? std::numeric_limits<double>::infinity() : ways.front().cycles;
-    if (auto narrow = NarrowPass::of(*product); narrow && narrow->cycles() < cycles) {
-        return std::make_shared<const NarrowPass>(*std::move(narrow));
-    }
-    const bool few = std::min(extent_of(product->rows), extent_of(product->columns)) <= kFewVectors;
-    const ProductIndex& inner = product->sums.back();
-    const bool along_rows = few && !is_int8(product->dtype) && inner.a == 1 && inner.b == 1 &&
-                            cycles > product->flops() / 2 / kRowLanes + kRowCall;
-    if (ways.empty() || along_rows) return std::make_shared<const RowStatement>(statement);
-    return std::make_shared<const ProductPass>(*product, ways.front());
-}
 
 double operations(const BoundStatement& statement) {
     double product = 2;
@@ -104,7 +65,7 @@ StatementBinding first_piece(StatementBinding binding, const std::vector<StepGro
 }  // namespace
 
 CompiledDefinition::CompiledDefinition(const Definition& definition, const Arrays& arrays)
-    : definition_(definition), symbols_(checked(definition_)) {
+    : definition_(definition), symbols_(checked(definition_)), decisions_(arrays.choices) {
     Shapes shapes;
     for (const TensorView& parameter : arrays.parameters) shapes[parameter.name] = parameter.shape;
     for (const auto& [name, shape] : arrays.results) {
@@ -142,8 +103,10 @@ void CompiledDefinition::add_tensors(const Arrays& arrays) {
     }
 }
 
-// What is copied from places that are read, and is nothing else, has the type of what it copies.
+// What is copied from places that are read, and is nothing else, has the type of what it copies;
+// results that are bytes are rounded once.
 DType CompiledDefinition::type_of_temporary(const std::string& name, const Arrays& arrays) const {
+    const DType computed = is_int8(arrays.result_type) ? DType::f32 : arrays.result_type;
     std::optional<DType> copied;
     for (const Statement& it : definition_.statements) {
         if (it.result != name) continue;
@@ -152,11 +115,11 @@ DType CompiledDefinition::type_of_temporary(const std::string& name, const Array
             [&](const TensorView& parameter) { return parameter.name == it.value.name; });
         if (!gathers(it.value) || it.reduction != Reduction::none ||
             source == arrays.parameters.end() || source->dtype != copied.value_or(source->dtype)) {
-            return arrays.result_type;
+            return computed;
         }
         copied = source->dtype;
     }
-    return copied.value_or(arrays.result_type);
+    return copied.value_or(computed);
 }
 
 bool CompiledDefinition::is_in_out(std::size_t result) const {
@@ -201,7 +164,7 @@ void CompiledDefinition::add_group(const StatementGroup& group, const Machine& m
         flops_ += operations(it.statement);
         add_checks(it);
     }
-    const auto loops = piece_loops(group, bindings, machine);
+    const auto loops = chosen_pieces(group, bindings, machine, decisions_);
     if (!loops.empty()) {
         tensors_ = known;
         scratch_bytes_ = before;
@@ -293,7 +256,7 @@ void CompiledDefinition::add_pieces(const StatementGroup& group, const Loops& lo
 }
 
 void CompiledDefinition::add_steps(StepGroup& to, const StatementBinding& binding,
-                                   const Scratch& scratch) const {
+                                   const Scratch& scratch) {
     if (!binding.places.empty() && dlprim::extent_of(binding.statement, true) > 0) {
         to.add({.what = std::make_shared<const Gather>(binding.statement, binding.places),
                 .operands = binding.operands,
@@ -320,7 +283,11 @@ void CompiledDefinition::add_steps(StepGroup& to, const StatementBinding& bindin
         step.result = is_last ? binding.result
                               : scratch(link.elements * size_of(link.statement.result.dtype));
         places.push_back(step.result);
-        step.what = runs_of(link.statement, uses);
+        const auto link_number = std::to_string(&link - chain.data() + 1);
+        step.what = chosen_run(
+            link.statement, uses,
+            std::to_string(binding.number + 1) + (chain.size() > 1 ? "." + link_number : ""),
+            decisions_);
         to.add(std::move(step));
     }
 }

@@ -13,6 +13,7 @@
 #include "lang/definition.h"
 #include "lang/fusion.h"
 #include "lang/ranges.h"
+#include "primitives/formulas/decisions.h"
 #include "primitives/formulas/statement_binding.h"
 #include "primitives/formulas/step_group.h"
 #include "primitives/tensor/workspace.h"
@@ -30,6 +31,7 @@ public:
         Constants given = {};
         DType result_type = DType::f32;
         Machine machine = this_machine();  // whose caches pieces are made for
+        Choices choices = {};              // instead of the cost models'
     };
 
     // Throws std::invalid_argument for what cannot be compiled, as a sentence.
@@ -40,6 +42,9 @@ public:
     // written.
     bool is_in_out(std::size_t result) const;
     double flops() const { return flops_; }
+    // Of what is between statements, in a call.
+    std::int64_t scratch_bytes() const { return scratch_bytes_; }
+    const Decisions& decisions() const { return decisions_; }
 
     // First elements of the arrays; a result shares no memory with a parameter. May be called by
     // several threads at once. The same bits for any number of threads of a call. Throws
@@ -68,7 +73,7 @@ private:
     void require_places(const std::vector<const void*>& parameters) const;
     void add_group(const StatementGroup& group, const Machine& machine);
     void add_pieces(const StatementGroup& group, const Loops& loops);
-    void add_steps(StepGroup& to, const StatementBinding& binding, const Scratch& scratch) const;
+    void add_steps(StepGroup& to, const StatementBinding& binding, const Scratch& scratch);
     std::vector<StatementBinding> bound_group(const StatementGroup& group,
                                               const std::vector<PlacedTensor>& inner);
     std::vector<PlacedTensor> inner_tensors(const StatementGroup& group, const Loops& loops,
@@ -85,6 +90,7 @@ private:
     std::vector<TensorView> results_;
     std::vector<StepGroup> groups_;
     std::vector<Check> checks_;
+    Decisions decisions_;
     std::int64_t scratch_bytes_ = 0;
     double flops_ = 0;
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();

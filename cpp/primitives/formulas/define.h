@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "primitives/formulas/tensor_view.h"
+#include "primitives/tensor/tensor_view.h"
 
 namespace dlprim {
 

@@ -28,15 +28,16 @@ struct Use {
 class PieceSearch {
 public:
     PieceSearch(const StatementGroup& group, const std::vector<StatementBinding>& bindings,
-                const Machine& machine)
-        : group_(group), bindings_(bindings), machine_(machine) {}
+                const Machine& machine, double size)
+        : group_(group), bindings_(bindings), machine_(machine), size_(size) {}
 
     std::vector<StepGroup::Loop> run() const {
         std::vector<StepGroup::Loop> loops;
         const double used = bindings_.size() > 1 ? used_again(loops) : moving(loops);
-        if (used <= kStays * machine_.l2) return {};
+        if (size_ == 1 && used <= kStays * machine_.l2) return {};
         const double target =
-            std::min(kPiece * machine_.l2, std::max(moving(loops) / kPieces, kLeastPiece));
+            size_ * std::min(kPiece * machine_.l2, std::max(moving(loops) / kPieces, kLeastPiece));
+        if (moving(loops) <= target) return {};
         for (const std::string& index : group_.common) {
             if (bindings_.size() == 1 && !moves_all(index)) return {};
             const std::int64_t extent = extent_of(index);
@@ -45,7 +46,7 @@ public:
                 loops.back().step = (extent + parts - 1) / parts;
                 if (moving(loops) > target) continue;
                 loops.back().step = even_step(extent, loops.back().step);
-                return pays(loops) ? loops : std::vector<StepGroup::Loop>();
+                return size_ != 1 || pays(loops) ? loops : std::vector<StepGroup::Loop>();
             }
         }
         return {};
@@ -155,14 +156,15 @@ private:
     const StatementGroup& group_;
     const std::vector<StatementBinding>& bindings_;
     const Machine& machine_;
+    double size_;
 };
 
 }  // namespace
 
 std::vector<StepGroup::Loop> piece_loops(const StatementGroup& group,
                                          const std::vector<StatementBinding>& bindings,
-                                         const Machine& machine) {
-    return PieceSearch(group, bindings, machine).run();
+                                         const Machine& machine, double size) {
+    return PieceSearch(group, bindings, machine, size).run();
 }
 
 }  // namespace dlprim

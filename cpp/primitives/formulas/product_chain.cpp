@@ -78,7 +78,8 @@ private:
     // the last result, which a product then writes as it lies.
     BoundOperand result_of(const std::vector<Factor>& from,
                            const std::vector<Factor>& others) const {
-        BoundOperand made{.dtype = from.front().where.dtype};
+        const DType dtype = from.front().where.dtype;
+        BoundOperand made{.dtype = is_int8(dtype) ? DType::f32 : dtype};
         made.strides.assign(indices(), 0);
         std::vector<std::size_t> order(indices());
         std::iota(order.rbegin(), order.rend(), std::size_t{0});

@@ -31,14 +31,13 @@ char* at(const void* base, std::int64_t elements, DType dtype) {
     return static_cast<char*>(const_cast<void*>(base)) + elements * size_of(dtype);
 }
 
-// "A in place, B packed, C in place"
+}  // namespace
+
 std::string to_string(const ProductWay& way) {
     const auto how = [](bool packs) { return packs ? "packed" : "in place"; };
     return std::string(way.exchanges ? "transposed product, " : "") + "A " + how(way.packs_a) +
            ", B " + how(way.packs_b) + ", C " + how(way.packs_c);
 }
-
-}  // namespace
 
 ProductPass::Packing::Packing(const std::optional<PackedOperand>& operand, bool unpacks) {
     if (!operand) return;

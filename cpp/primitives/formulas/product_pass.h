@@ -14,6 +14,9 @@
 
 namespace dlprim {
 
+// "A in place, B packed, C in place"
+std::string to_string(const ProductWay& way);
+
 class ProductPass {
 public:
     // By a way that exists.
@@ -30,6 +33,8 @@ public:
     void pack(int operand, const void* array, char* scratch) const;
 
     const ScheduledNest& nest() const { return nest_; }
+    // Throws std::invalid_argument where it cannot be followed.
+    void set_schedule(const Schedule& schedule) { nest_.set_schedule(schedule); }
     std::string described() const;
 
 private:

@@ -14,8 +14,8 @@
 #include "lang/ranges.h"
 #include "primitives/formulas/gather.h"
 #include "primitives/formulas/step_group.h"
-#include "primitives/formulas/tensor_view.h"
 #include "primitives/statements/bound_statement.h"
+#include "primitives/tensor/tensor_view.h"
 
 namespace dlprim {
 

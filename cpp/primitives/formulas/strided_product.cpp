@@ -100,7 +100,8 @@ std::optional<StridedProduct> product_in(const BoundStatement& statement) {
     const BoundOperand &a = operand(0), &b = operand(1);
     const bool is_int8_product =
         is_int8(a.dtype) && is_int8(b.dtype) && statement.result.dtype == DType::s32;
-    if (a.dtype != b.dtype && !is_int8_product) return {};
+    const bool has_bytes = is_int8(a.dtype) || is_int8(statement.result.dtype);
+    if (!is_int8_product && (a.dtype != b.dtype || has_bytes)) return {};
     // An epilogue scales what stood in C, too.
     if (!statement.initializes && factors->scale != 1) return {};
     StridedProduct made{.dtype = a.dtype,

@@ -73,8 +73,9 @@ std::vector<ProductIndex> merged(std::vector<ProductIndex> indices);
 // A and B, rows and columns exchanged: the transposed product.
 StridedProduct exchanged(const StridedProduct& product);
 
-// None where the statement is no sum of products of two operands, where an operand moves along an
-// index alone, or where an extent is 0.
+// None where the statement is no sum of products of two operands, both of one float type or both
+// bytes that are summed in int32, where an operand moves along an index alone, or where an extent
+// is 0.
 std::optional<StridedProduct> product_in(const BoundStatement& statement);
 
 }  // namespace dlprim

@@ -85,7 +85,7 @@ RowSpec program_of(std::size_t which, DType dtype) {
     }
     const RowValue best = row.carried(-std::numeric_limits<float>::infinity());
     if (fold == Fold::largest) {
-        row.carry(best, select(beats(x, best), x, best));
+        row.carry(best, is_int8(dtype) ? larger(x, best) : select(beats(x, best), x, best));
         row.store(dtype, last(best));
         return row.spec();
     }
@@ -99,14 +99,16 @@ RowSpec program_of(std::size_t which, DType dtype) {
 
 const RowKernel& kernel_of(std::size_t which, DType dtype) {
     static const auto all = [] {
-        std::array<std::array<std::shared_ptr<const RowKernel>, 2>, kPrograms> made;
+        std::array<std::map<DType, std::shared_ptr<const RowKernel>>, kPrograms> made;
         for (std::size_t i = 0; i < made.size(); ++i) {
-            made.at(i) = {row_kernel(program_of(i, DType::f32)),
-                          row_kernel(program_of(i, DType::bf16))};
+            for (const DType it : {DType::f32, DType::bf16, DType::u8, DType::s8}) {
+                if (is_int8(it) && i != static_cast<std::size_t>(Fold::largest)) continue;
+                made.at(i)[it] = row_kernel(program_of(i, it));
+            }
         }
         return made;
     }();
-    return *all.at(which).at(dtype == DType::f32 ? 0 : 1);
+    return *all.at(which).at(dtype);
 }
 
 }  // namespace

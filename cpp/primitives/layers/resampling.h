@@ -36,7 +36,7 @@ struct Windows {
 enum class Fold : std::uint8_t {
     sum,      // of what is read times the weights of its row and column
     chosen,   // the sum of those whose tap, in memory, is the sum of these two weights
-    largest,  // the first of equal ones, or NaN; its tap is that sum, below 256
+    largest,  // the first of equal ones, or NaN, or of bytes; its tap is that sum, below 256
 };
 
 struct FoldOperands {

@@ -10,18 +10,11 @@ RowValue single(RowBuilder& row) { return row.scalar(); }
 RowValue by_row(RowBuilder& row) { return row.per_row(); }
 RowValue by_column(RowBuilder& row) { return row.column(); }
 
-// To an integer, halves to even, for |x| < 2^22: floats of this size have no fraction.
-RowValue nearest(RowValue x) {
-    constexpr float kWhole = 1.5F * (1 << 23);
-    return (x + kWhole) - kWhole;
-}
-
 // The zero is added to a whole number, as it would else move halves to the other side.
 template <DType kind, RowValue (*parameter)(RowBuilder&)>
 void quantize(RowBuilder& row, DType dtype) {
-    constexpr float kFar = 1 << 20;  // where every result is saturated
     const RowValue x = row.tensor(dtype), scale = parameter(row), zero = parameter(row);
-    row.store(kind, nearest(smaller(kFar, larger(-kFar, x / scale))) + zero);
+    row.store(kind, nearest(x / scale) + zero);
 }
 
 template <DType kind, RowValue (*parameter)(RowBuilder&)>

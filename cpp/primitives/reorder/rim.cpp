@@ -16,6 +16,28 @@ char* filled(char* to, int value, std::int64_t bytes) {
     return to + bytes;
 }
 
+// Words of pixels, which take what they lack from the next ones, but not from behind the row.
+void widen_pixels(const Rim& rim, const char* from, char* to) {
+    constexpr std::size_t kWord = 4;
+    const char* const end = from + rim.row_bytes();
+    for (; end - from >= rim.wide_pixel_bytes; from += rim.pixel_bytes) {
+        for (std::int64_t at = 0; at < rim.wide_pixel_bytes; at += kWord) {
+            std::memcpy(to + at, from + at, kWord);
+        }
+        to += rim.wide_pixel_bytes;
+    }
+    for (; from < end; from += rim.pixel_bytes) {
+        char* const behind =
+            std::copy_n(from, std::min<std::int64_t>(end - from, rim.wide_pixel_bytes), to);
+        to = filled(behind, 0, to + rim.wide_pixel_bytes - behind);
+    }
+}
+
+void copy_pixels(const Rim& rim, const char* from, char* to) {
+    if (rim.wide_pixel_bytes > rim.pixel_bytes) return widen_pixels(rim, from, to);
+    std::memcpy(to, from, static_cast<std::size_t>(rim.row_bytes()));
+}
+
 }  // namespace
 
 void copy_with_rim(const Rim& rim, const void* src, int value, void* dst) {
@@ -31,10 +53,10 @@ void copy_with_rim(const Rim& rim, const void* src, int value, void* dst) {
                 continue;
             }
             const std::int64_t from = at / rim.wide_rows() * rim.rows + row;
-            to = filled(to, value, rim.before);
-            std::memcpy(to, static_cast<const char*>(src) + from * rim.row_bytes,
-                        static_cast<std::size_t>(rim.row_bytes));
-            filled(to + rim.row_bytes, value, rim.behind);
+            to = filled(to, value, rim.before * rim.wide_pixel_bytes);
+            copy_pixels(rim, static_cast<const char*>(src) + from * rim.row_bytes(), to);
+            filled(to + rim.pixels * rim.wide_pixel_bytes, value,
+                   rim.behind * rim.wide_pixel_bytes);
         }
     });
 }

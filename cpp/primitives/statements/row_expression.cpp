@@ -16,8 +16,6 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-// Added to a float below 2^22 and subtracted again it leaves an integer.
-constexpr float kRounder = 0x1.8p23F;
 constexpr double kHighestPower = 64;
 
 [[noreturn]] void refuse(const Expression& it) {
@@ -46,8 +44,8 @@ bool is_integer(const Expression& it) {
 }
 
 RowValue floor_of(RowValue x) {
-    const RowValue nearest = (x + kRounder) - kRounder;
-    return select(x < nearest, nearest - 1.0F, nearest);
+    const RowValue whole = nearest(x);
+    return select(x < whole, whole - 1.0F, whole);
 }
 
 bool is_extreme(const std::string& name) {
@@ -66,6 +64,7 @@ const std::map<std::string, One>& functions_of_one() {
             {"exp", [](RowValue x) { return exp(x); }},
             {"log", [](RowValue x) { return log(x); }},
             {"sqrt", [](RowValue x) { return sqrt(x); }},
+            {"rint", [](RowValue x) { return nearest(x); }},
             {"rsqrt", [](RowValue x) { return 1.0F / sqrt(x); }},
             {"float", [](RowValue x) { return x; }},
             {"float32", [](RowValue x) { return x; }},

@@ -46,7 +46,8 @@ bool is_copy(const BoundStatement& it) {
     if (it.value.kind != Expression::Kind::read || extent_of(it, true) != 1) return false;
     if (!it.initializes && it.reduction != Reduction::none) return false;
     const BoundOperand& from = it.operands[static_cast<std::size_t>(it.value.number)];
-    if (from.dtype != it.result.dtype && it.result.dtype != DType::bf16) return false;
+    const bool rounds = from.dtype == DType::f32 && it.result.dtype == DType::bf16;
+    if (from.dtype != it.result.dtype && !rounds) return false;
     for (std::size_t i = 0; i < it.indices.size(); ++i) {
         const std::int64_t a = from.strides[i], b = it.result.strides[i];
         if (a == 0 || b == 0 || (a == 1 && b == 1)) return false;

@@ -1,5 +1,5 @@
 // How a statement becomes steps of the row engine. Every step but the last ones is there because
-// of what the engine is not: it has no distance along columns and no single values of bfloat16.
+// of what the engine is not: it has no distance along columns and no single values but of float32.
 #pragma once
 
 #include <cstddef>

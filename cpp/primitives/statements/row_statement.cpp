@@ -13,16 +13,16 @@ namespace {
 // Above it not every integer is a float.
 constexpr std::int64_t kMostNumbers = std::int64_t{1} << 24;
 
-void require_floats(const BoundOperand& it, const std::string& name) {
-    if (it.dtype == DType::f32 || it.dtype == DType::bf16) return;
-    throw std::invalid_argument(name + " is " + std::string(name_of(it.dtype)) +
-                                ", expected float32 or bfloat16 where nothing is a product");
+void require_numbers(const BoundOperand& it, const std::string& name) {
+    if (it.dtype != DType::s32) return;
+    throw std::invalid_argument(name + " is int32, expected float32, bfloat16, int8 or uint8 " +
+                                "where nothing is a product");
 }
 
 void require_known(const BoundStatement& statement) {
-    require_floats(statement.result, "the result");
+    require_numbers(statement.result, "the result");
     for (std::size_t i = 0; i < statement.operands.size(); ++i) {
-        require_floats(statement.operands[i], "operand " + std::to_string(i));
+        require_numbers(statement.operands[i], "operand " + std::to_string(i));
     }
     for (std::size_t i = 0; i < statement.indices.size(); ++i) {
         const IndexRange& it = statement.indices[i];

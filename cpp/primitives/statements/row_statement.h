@@ -3,7 +3,8 @@
 // one. The index along which most elements are neighbours is the columns of a program; an operand
 // that lies otherwise is copied first, and sums that are too long for one chain, or for one thread,
 // are made in parts which a statement of their own adds up. So results are the same bits for any
-// number of threads.
+// number of threads. Bytes are numbers like others: float32 when they are read, rounded to nearest
+// even and saturated when they are written, the lowest where the value is no number.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,8 @@ namespace dlprim {
 
 class RowStatement {
 public:
-    // Throws std::invalid_argument where an operand is neither float32 nor bfloat16, where elements
-    // of the result lie on each other, and where the row engine lacks a function.
+    // Throws std::invalid_argument where an operand is int32, where elements of the result lie on
+    // each other, and where the row engine lacks a function.
     explicit RowStatement(const BoundStatement& statement);
 
     // First elements of the arrays. The result may lie on an operand that has the same strides.

@@ -126,7 +126,7 @@ FUNCTIONS: dict[str, Function] = {
     "relu": Function(lambda x: np.maximum(x, np.zeros((), x.dtype)), "relu({0})"),
     "relu6": Function(_relu6, "({0} > 6 ? 6 : relu({0}))"),
     "remainder": Function(np.remainder),
-    "round": Function(np.rint),
+    "round": Function(np.rint, "rint({0})"),
     "shift_left": Function(lambda a, b: _shifted(a, b, True)),
     "shift_right": Function(lambda a, b: _shifted(a, b, False)),
     "sigmoid": Function(sigmoid, "sigmoid({0})"),
@@ -217,6 +217,15 @@ def makes_floats(expression: Expression, dtypes: Sequence[np.dtype[Any]]) -> boo
     return name == "number" or any(
         makes_floats(it, dtypes) for it in (rest[1:] if name == "where" else rest)
     )
+
+
+def computes_floats(expression: Expression, dtypes: Sequence[np.dtype[Any]]) -> bool:
+    """Whether NumPy computes nothing of operands of these types that are all integers."""
+    name, *parts = expression
+    if name in ("input", "number"):
+        return True
+    is_float = any(makes_floats(it, dtypes) for it in parts)
+    return is_float and all(computes_floats(it, dtypes) for it in parts)
 
 
 def is_written(expression: Expression) -> bool:

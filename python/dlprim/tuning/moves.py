@@ -1,4 +1,4 @@
-"""Schedules and their neighbours: the steps that a search among loop nests takes.
+"""Schedules, their neighbours and their children: the steps that a search among loop nests takes.
 
 A schedule is a text such as "K4 n c8 p K" (cpp/primitives/loop_nest.h): levels from the outside
 in, each the letter of a loop with a step, 1 where there is none; a letter that comes again blocks
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import NamedTuple, TypeAlias
 
@@ -23,6 +24,49 @@ class Level(NamedTuple):
 
 Levels: TypeAlias = list[Level]
 Extents: TypeAlias = Mapping[str, int]  # of every loop, by its letter
+
+
+class Decision(NamedTuple):
+    """What a cost model has decided, or somebody instead of it."""
+
+    chosen: str
+    options: Sequence[str]  # the model's choice first
+    loops: Extents  # of a schedule, which may be any other, too; else empty
+
+    @property
+    def normal(self) -> str:
+        return normal(self.chosen, self.loops) if self.loops else self.chosen
+
+
+Decisions: TypeAlias = Mapping[str, Decision]  # by name
+
+
+def changed(decisions: Decisions, random: Random) -> dict[str, Decision]:
+    """With another choice for one of them, a neighbour where it is a schedule."""
+    open_ones = [name for name, one in decisions.items() if one.loops or one.options[1:]]
+    if not open_ones:
+        return dict(decisions)
+    name = random.choice(open_ones)
+    one = decisions[name]
+    if one.loops:
+        chosen = mutate(one.chosen, one.loops, random)
+    else:
+        chosen = random.choice([option for option in one.options if option != one.chosen])
+    return {**decisions, name: one._replace(chosen=chosen)}
+
+
+def child(parents: Sequence[Decisions], random: Random) -> dict[str, Decision]:
+    """Each choice from one of three parents; of schedules of the same loops all have a part."""
+    first, *others = random.sample(parents, 3)
+    made = {}
+    for name, one in first.items():
+        alike = [one, *(it[name] for it in others if name in it and it[name].loops == one.loops)]
+        if one.loops:
+            texts = [alike[number % len(alike)].normal for number in range(3)]
+            made[name] = one._replace(chosen=crossed(texts, one.loops))
+        else:
+            made[name] = one._replace(chosen=random.choice(alike).chosen)
+    return made
 
 
 def parse(text: str) -> Levels:
@@ -77,6 +121,29 @@ def mutate(text: str, extents: Extents, random: Random) -> str:
     levels = parse(normal(text, extents))
     move = random.choice((_swapped, _stepped, _blocked, _unblocked, _toggled))
     return normal(text_of(_descending(move(levels, extents, random))), extents)
+
+
+def crossed(parents: Sequence[str], extents: Extents) -> str:
+    """The order of the first schedule, the steps of the second, what threads share of the third.
+
+    Levels of a loop correspond from the outside in; what has no counterpart stays as it is.
+    """
+    order, *others = parents
+    steps, shared = (_by_letter(parse(text)) for text in others)
+    levels = []
+    for letter, step, parallel in parse(order):
+        other, third = (next(it[letter], None) for it in (steps, shared))
+        levels.append(
+            Level(letter, other.step if other else step, third.parallel if third else parallel)
+        )
+    return normal(text_of(_descending(levels)), extents)
+
+
+def _by_letter(levels: Levels) -> dict[str, Iterator[Level]]:
+    by_letter: dict[str, Levels] = defaultdict(list)
+    for level in levels:
+        by_letter[level.letter].append(level)
+    return {letter: iter(those) for letter, those in by_letter.items()}
 
 
 def _descending(levels: Levels) -> Levels:

@@ -1,14 +1,21 @@
-"""Search by measurement for the loop nests that are fastest on the machine at hand.
+"""Search by measurement for the loop nests, mappings and pieces that are fastest on this machine.
 
-Machines are shared and clocks move, so absolute times drift by tens of percent. Two schedules that
+An evolution, as in Tensor Comprehensions (arXiv 1802.04730): children of three of the fittest, and
+their mutations. It begins with what the cost models rank highest. Nothing is measured twice.
+
+Machines are shared and clocks move, so absolute times drift by tens of percent. Two candidates that
 take turns every third of a millisecond drift together: the median of the ratios of neighbours
 holds still where the ratio of the averages does not. All that is decided here is decided by it.
+In front of its turn each makes a call that does not count: what the other has left in the caches
+suits some orders of loops and not others.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import zip_longest
 from random import Random
 from statistics import median
 from time import perf_counter
@@ -16,181 +23,217 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from dlprim import _core
 from dlprim.arguments.arrays import Array, FloatArray
 from dlprim.arguments.floats import to_float32
 from dlprim.tuning import moves
+from dlprim.tuning.moves import Decision
 
 _STRETCH = 3e-4  # seconds that one side runs before the other's turn
 _ROUNDS = (3, 9)  # of a comparison in the search, at least and at most
 _FINAL_ROUNDS = (7, 45)  # of the one that decides
 _COMPARISONS = 20  # that there should be time for
-_FINAL_SHARE = 0.2  # of the time of a pass
-_FASTER = 0.99  # ratio of times from which on one schedule counts as faster
-_WON = 0.75  # of the rounds of the last comparison
-_PARENTS = 4  # of the best so far, whose neighbours are tried
-_FRUITLESS = 300  # neighbours in succession that were known already: there are no others
+_FINAL_SHARE = 0.2  # of the time of a pass at most
+_FASTER = 0.99  # ratio of times from which on one candidate counts as faster
+_WON = 0.75  # of the rounds of a comparison that decides
+_PARENTS = 0.1  # of the population, whose children and neighbours are tried
+_CROSSED = 0.5  # of the candidates have three parents, the others one,
+_MUTATED = 0.5  # and of these so many are mutated besides
+_FRUITLESS = 300  # candidates in succession that were known already: there are no others
 # Tasks that every schedule leaves to threads, or as many as the model's choice: it will be used
 # with more of them than it was measured with.
 _TASKS = 32
 # Of the largest result, by how much two sums in different order may differ.
-_TOLERANCE = {4: 1e-3, 2: 2e-2, 1: 0}  # by the bytes of an element
+_TOLERANCE = {4: 1e-3, 2: 2e-2}  # by the bytes of an element; integers are exact
 
-Core: TypeAlias = _core.Conv2d | _core.Linear | _core.Rnn
+Choices: TypeAlias = dict[str, str]  # by the names of decisions
+Key: TypeAlias = frozenset[tuple[str, str]]
 Clock: TypeAlias = Callable[[], float]
 Progress: TypeAlias = Callable[[str], object]
 
 
 class Winner(NamedTuple):
-    schedule: str
-    gain: float  # times as fast as the model's choice
-    tried: int  # schedules that were compared; 0: too little time to know anything
+    choices: Choices
+    gain: float  # times as fast as the model's choices
+    tried: int  # candidates that were compared; 0: too little time to know anything
 
 
-class Pass:
-    """A pass on operands that stay the same, of whichever copy of the convolution is given."""
+class Limits(NamedTuple):
+    """What a search depends on besides times."""
 
-    def __init__(self, which: str, run: Callable[[Any], None], out: Array) -> None:
-        self.which, self.run = which, run
-        self._out = out
+    seed: int = 0
+    generations: int = 25
+    population: int = 100
 
-    def result(self, core: Core) -> FloatArray:
-        """As float32; NaN where the pass writes nothing."""
-        self._out.view(np.uint8).fill(0xFF)
+
+class Pass(ABC):
+    """What is tuned, on operands that stay the same: a core is what runs by certain choices."""
+
+    def __init__(self, which: str, outs: Sequence[Array], reads: Sequence[bool] = (False,)) -> None:
+        self.which, self._outs, self._reads = which, outs, reads
+
+    @abstractmethod
+    def made(self, choices: Choices, spare: Any = None) -> Any:
+        """A core by these choices, the model's where there are none; None where they do not fit.
+
+        The spare core is not used otherwise any more.
+        """
+
+    @abstractmethod
+    def decisions(self, core: Any) -> dict[str, Decision]: ...
+
+    @abstractmethod
+    def run(self, core: Any) -> None: ...
+
+    def result(self, core: Any) -> list[FloatArray]:
+        """As float32; NaN where the pass writes nothing, unless it adds to what stands there."""
+        for out, is_read in zip(self._outs, self._reads, strict=True):
+            out.reshape(-1).view(np.uint8).fill(0 if is_read else 0xFF)
         self.run(core)
-        if self._out.itemsize == 2:
-            return to_float32(self._out, dtype="bfloat16")
-        return self._out.astype(np.float32)
+        return [
+            to_float32(out, dtype="bfloat16") if out.itemsize == 2 else out.astype(np.float32)
+            for out in self._outs
+        ]
 
-    def agree(self, result: FloatArray, expected: FloatArray) -> bool:
-        tolerance = _TOLERANCE[self._out.itemsize] * float(np.nanmax(np.abs(expected)))
-        return np.allclose(result, expected, rtol=0, atol=tolerance, equal_nan=True)
+    def agree(self, result: list[FloatArray], expected: list[FloatArray]) -> bool:
+        for out, one, other in zip(self._outs, result, expected, strict=True):
+            finite = np.abs(other[np.isfinite(other)])
+            share = (
+                0.0 if out.dtype.kind in "iu" and out.itemsize != 2 else _TOLERANCE[out.itemsize]
+            )
+            tolerance = share * float(finite.max(initial=0))
+            if not np.allclose(one, other, rtol=0, atol=tolerance, equal_nan=True):
+                return False
+        return True
+
+
+class _Known(NamedTuple):
+    cost: float  # time in relation to that of the model's choices
+    decisions: dict[str, Decision]
 
 
 class Search:
-    """The search for one pass, on two new copies of the convolution that take turns."""
+    """The search for one pass. ``clock`` times calls, ``now`` says how much of the budget is left.
+
+    Given the times, it is the same for the same limits.
+    """
 
     def __init__(
         self,
         work: Pass,
-        copies: tuple[Core, Core],
         clock: Clock,
         report: Progress,
+        limits: Limits = Limits(),  # noqa: B008 (a constant)
+        now: Clock = perf_counter,
     ) -> None:
-        self._work, self._clock, self._report = work, clock, report
-        self._which, self._call = work.which, work.run
-        self._best, self._rival = copies
-        self._extents = self._best.loops(self._which)
-        self._model = self._best.schedules[self._which]
-        self._default = moves.normal(self._model, self._extents)
-        self._costs = {self._default: 1.0}  # times in relation to the default's, as far as known
-        self._repeats = 1
-        self._rounds = _ROUNDS[0]
-        self._expected = work.result(self._best)
+        self._work, self._clock, self._report, self._now = work, clock, report, now
+        self._limits, self._random = limits, Random(limits.seed)
+        self._core, self._spare = work.made({}), None
+        self._default = work.decisions(self._core)
+        self._known = {_key(self._default): _Known(1.0, self._default)}
+        self._best = _key(self._default)
+        self._repeats, self._rounds = 1, _ROUNDS[0]
+        self._end = math.inf
+        self._expected = work.result(self._core)
 
-    def run(self, seeds: Iterable[str], end: float) -> Winner:
-        """Search until about ``end``, a time of perf_counter."""
-        search_end = end - _FINAL_SHARE * (end - perf_counter())
-        best, model = self._default, self._model
-        self._calibrate(search_end)
-        for schedule in self._proposals(seeds, search_end):
-            ratio = self._compared(schedule, search_end)
-            self._costs[schedule] = self._costs[best] * ratio
+    def run(self, seeds: Iterable[Choices], end: float) -> Winner:
+        """Search until about ``end``, a time of ``now``."""
+        model, self._end = self._best, end
+        search_end = end - self._calibrate(end)
+        for rival, decisions in self._candidates(seeds, search_end):
+            ratio, key = self._compared(rival, decisions, search_end), _key(decisions)
+            self._known[key] = _Known(self._known[self._best].cost * ratio, decisions)
             if ratio < _FASTER:
-                best = schedule
-                self._best, self._rival = self._rival, self._best
-                gain = 1 / self._costs[best]
-                self._say(f"{best!r} seems {gain:.2f} times as fast as {model!r}")
-        tried = sum(math.isfinite(cost) for cost in self._costs.values()) - 1
-        ratio = 1.0 if best == self._default else self._decided(end)
+                self._core, self._spare, self._best = rival, self._core, key
+                self._say(f"{1 / self._known[key].cost:.2f} times as fast: {_shown(decisions)}")
+        tried = sum(math.isfinite(it.cost) for it in self._known.values()) - 1
+        ratio = 1.0 if self._best == model else self._decided()
+        decisions = self._known[self._best].decisions if ratio < _FASTER else self._default
         if ratio < _FASTER:
-            self._say(f"{best!r} is {1 / ratio:.2f} times as fast as {model!r}, and set")
-            return Winner(best, 1 / ratio, tried)
-        self._say(f"{model!r} stays")
-        return Winner(model, 1.0, tried)
+            self._say(f"set, as it is {1 / ratio:.2f} times as fast: {_shown(decisions)}")
+        else:
+            ratio = 1.0
+            self._say(f"the model's choice stays: {_shown(decisions)}")
+        return Winner({name: it.chosen for name, it in decisions.items()}, 1 / ratio, tried)
 
-    def _calibrate(self, end: float) -> None:
-        """How long to measure. The first call does not count: it is the first to touch memory."""
-        self._seconds(self._best)
-        self._repeats = max(1, round(_STRETCH / self._seconds(self._best)))
-        start = perf_counter()
-        self._seconds(self._best)
-        now = perf_counter()
-        affordable = int((end - now) / (2 * _COMPARISONS * (now - start)))
-        self._rounds = min(max(affordable, _ROUNDS[0]), _ROUNDS[1])
+    def _calibrate(self, end: float) -> float:
+        """How long to measure, and the seconds that the last comparison takes."""
+        self._repeats = max(1, round(_STRETCH / self._seconds(self._core)))
+        start = self._now()
+        self._seconds(self._core)
+        now = self._now()
+        turn, left = max(now - start, 1e-9), end - now
+        final = min(_FINAL_SHARE * left, 2 * _FINAL_ROUNDS[1] * turn)
+        affordable = (left - final) / (2 * _COMPARISONS * turn)
+        self._rounds = int(min(max(affordable, _ROUNDS[0]), _ROUNDS[1]))
+        return final
 
-    def _proposals(self, seeds: Iterable[str], end: float) -> Iterator[str]:
-        """Schedules not tried before, until none is new: the seeds, then neighbours of the best.
-
-        What is given out is set on the rival.
-        """
-        random = Random(0)
-        seen = {self._default}
-        least = min(_TASKS, moves.tasks(self._default, self._extents))
-        fitting = [seed for seed in seeds if self._takes(seed)]
-        waiting = [moves.normal(seed, self._extents) for seed in reversed(fitting)]
-        fruitless = 0
-        while fruitless < _FRUITLESS and perf_counter() < end:
-            if waiting:
-                schedule = waiting.pop()
-            else:
-                parents = sorted(self._costs, key=self._costs.__getitem__)[:_PARENTS]
-                schedule = moves.mutate(random.choice(parents), self._extents, random)
+    def _candidates(
+        self, seeds: Iterable[Choices], end: float
+    ) -> Iterator[tuple[Any, dict[str, Decision]]]:
+        """Those not tried before, until none is new: seeds, what the models rank, children."""
+        seen, fruitless, given = {self._best}, 0, 0
+        waiting = [*seeds, *_ranked(self._default)][::-1]
+        most = self._limits.generations * self._limits.population
+        while fruitless < _FRUITLESS and given < most and self._now() < end:
+            choices = waiting.pop() if waiting else self._child()
             fruitless += 1
-            if schedule in seen:
+            core = self._work.made(choices, self._spare)
+            if core is None:
                 continue
-            seen.add(schedule)
-            if moves.tasks(schedule, self._extents) >= least and self._takes(schedule):
-                fruitless = 0
-                yield schedule
+            self._spare, decisions = core, self._work.decisions(core)
+            if _key(decisions) not in seen and _leaves_tasks(decisions):
+                fruitless, given = 0, given + 1
+                yield core, decisions
+            seen.add(_key(decisions))
 
-    def _takes(self, schedule: str) -> bool:
-        """Set it on the rival, unless it does not fit the pass."""
-        try:
-            self._rival.set_schedule(self._which, schedule)
-        except ValueError:
-            return False
-        return True
+    def _child(self) -> Choices:
+        random = self._random
+        count = max(3, round(_PARENTS * self._limits.population))
+        fittest = sorted(self._known.values(), key=lambda it: it.cost)[:count]
+        parents = [it.decisions for it in fittest if math.isfinite(it.cost)]
+        crosses = len(parents) >= 3 and random.random() < _CROSSED
+        made = moves.child(parents, random) if crosses else random.choice(parents)
+        if not crosses or random.random() < _MUTATED:
+            made = moves.changed(made, random)
+        return {name: it.chosen for name, it in made.items()}
 
-    def _compared(self, schedule: str, end: float) -> float:
+    def _compared(self, rival: Any, decisions: dict[str, Decision], end: float) -> float:
         """Time of the rival in relation to the best; infinite where the end came too soon.
 
         What is not faster need not be right. What would win has to be: a search gets into corners
         that no test has seen, and what it finds is used without a further look.
         """
-        self._call(self._rival)
         ratio = math.inf
-        for _ in range(2):  # once more for a better one: of many tries some are lucky
+        # A better one is looked at again, and for longer: of many tries some are lucky.
+        for rounds, share in ((self._rounds, 0.0), (2 * self._rounds, _WON)):
             ratios: list[float] = []
-            for each in self._ratios(self._rival, self._best):
+            for each in self._ratios(rival, self._core):
                 ratios.append(each)
                 # What is far behind after few rounds will not catch up.
-                if len(ratios) == self._rounds or median(ratios) > 1 + 0.2 / len(ratios):
+                if len(ratios) == rounds or median(ratios) > 1 + 0.2 / len(ratios):
                     break
-                if perf_counter() >= end:
+                if self._now() >= end:
                     return math.inf
             ratio = median(ratios)
-            if ratio >= _FASTER:
-                return ratio
-        if self._work.agree(self._work.result(self._rival), self._expected):
+            if ratio >= _FASTER or _won(ratios) < share:
+                return max(ratio, _FASTER)
+        if self._work.agree(self._work.result(rival), self._expected):
             return ratio
-        self._say(f"{schedule!r} computes something else and is left out")
+        self._say(f"left out, as it computes something else: {_shown(decisions)}")
         return math.inf
 
-    def _decided(self, end: float) -> float:
+    def _decided(self) -> float:
         """Time of the best in relation to the default; 1 unless it is faster beyond doubt."""
-        self._rival.set_schedule(self._which, self._model)
-        self._call(self._rival)
+        default = self._work.made({name: it.chosen for name, it in self._default.items()})
         least, most = _FINAL_ROUNDS
         ratios: list[float] = []
-        for each in self._ratios(self._best, self._rival):
+        for each in self._ratios(self._core, default):
             ratios.append(each)
-            if len(ratios) == most or (len(ratios) >= least and perf_counter() >= end):
+            if len(ratios) == most or (len(ratios) >= least and self._now() >= self._end):
                 break
-        won = sum(each < 1 for each in ratios)
-        return median(ratios) if won >= _WON * len(ratios) else 1.0
+        return median(ratios) if _won(ratios) >= _WON else 1.0
 
-    def _ratios(self, one: Core, other: Core) -> Iterator[float]:
+    def _ratios(self, one: Any, other: Any) -> Iterator[float]:
         """Without end: the time of one in relation to the other's right before and after it."""
         before = self._seconds(other)
         while True:
@@ -198,11 +241,42 @@ class Search:
             yield 2 * own / (before + after)
             before = after
 
-    def _seconds(self, core: Core) -> float:
+    def _seconds(self, core: Any) -> float:
+        self._work.run(core)
         start = self._clock()
         for _ in range(self._repeats):
-            self._call(core)
+            self._work.run(core)
         return max(self._clock() - start, 1e-9)
 
     def _say(self, line: str) -> None:
-        self._report(f"{self._which}, {len(self._costs) - 1} tried: {line}")
+        left = max(self._end - self._now(), 0)
+        tried = len(self._known) - 1
+        self._report(f"{self._work.which}, {tried} tried, {left:.1f} s left: {line}")
+
+
+def _won(ratios: list[float]) -> float:
+    return sum(each < 1 for each in ratios) / len(ratios)
+
+
+def _key(decisions: dict[str, Decision]) -> Key:
+    return frozenset((name, it.normal) for name, it in decisions.items())
+
+
+def _shown(decisions: dict[str, Decision]) -> str:
+    return "; ".join(f"{name} {it.chosen!r}" for name, it in decisions.items())
+
+
+def _ranked(decisions: dict[str, Decision]) -> Iterator[Choices]:
+    """With one other choice of all that the models rank, in turns."""
+    for options in zip_longest(*(it.options[1:] for it in decisions.values())):
+        for name, option in zip(decisions, options, strict=True):
+            if option is not None:
+                yield {name: option}
+
+
+def _leaves_tasks(decisions: dict[str, Decision]) -> bool:
+    return all(
+        moves.tasks(it.chosen, it.loops) >= min(_TASKS, moves.tasks(it.options[0], it.loops))
+        for it in decisions.values()
+        if it.loops
+    )

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from dlprim import _core
 
-Entry: TypeAlias = dict[str, Any]  # {"schedule": str, "gain": float}
+# {"schedule": str, of a formula {"name": str, ...}, "gain": float}
+Entry: TypeAlias = dict[str, Any]
 Entries: TypeAlias = dict[str, Entry]  # by `key`
 
 _known: dict[Path, Entries] = {}
@@ -73,27 +74,34 @@ def use_stored(
 
     ValueError where ``DLPRIM_TUNE`` is neither 0 nor 1.
     """
-    if not _is_wanted():
-        return
-    entries = load(default_folder())
-    if not entries:
-        return
     algorithms = getattr(core, "algorithms", {})
     for which in core.schedules:
         name = key(which, problem, algorithms.get(which, "direct"))
-        if name not in entries:
+        schedule = stored(name)
+        if schedule is None:
             continue
-        schedule = entries[name]["schedule"]
         try:
             core.set_schedule(which, schedule)
-        except ValueError as error:
-            entries.pop(name, None)
-            warnings.warn(
-                f"{file_in(default_folder())}: the schedule {schedule!r} for {name} is ignored: "
-                f"{error}",
-                RuntimeWarning,
-                stacklevel=4,
-            )
+        except (ValueError, TypeError) as error:
+            ignore(name, str(error))
+
+
+def stored(name: str) -> Any:
+    """The schedule of that entry, None where there is none, or none is wanted."""
+    entry = load(default_folder()).get(name) if _is_wanted() else None
+    return None if entry is None else entry["schedule"]
+
+
+def ignore(name: str, reason: str) -> None:
+    """From now on, with a warning."""
+    entry = load(default_folder()).pop(name, None)
+    if entry is not None:
+        warnings.warn(
+            f"{file_in(default_folder())}: the schedule {entry['schedule']!r} for {name} is "
+            f"ignored: {reason}",
+            RuntimeWarning,
+            stacklevel=5,
+        )
 
 
 def _is_wanted() -> bool:
@@ -193,7 +201,7 @@ def _read(path: Path) -> Entries:
                 f"the tuned schedules in {path} are ignored: {reason}; delete the file, or replace "
                 "it with dlprim.tune",
                 RuntimeWarning,
-                stacklevel=6,
+                stacklevel=7,
             )
         return {}
 
@@ -207,7 +215,9 @@ def _checked(document: Any) -> Entries:
             raise ValueError(f"its {part} is {document.get(part)!r}, expected {value!r}")
     entries: Entries = document["entries"]
     for name, entry in entries.items():
-        if not isinstance(entry, dict) or not isinstance(entry.get("schedule"), str):
+        schedule = entry.get("schedule") if isinstance(entry, dict) else None
+        texts = list(schedule.values()) if isinstance(schedule, dict) else [schedule]
+        if not all(isinstance(text, str) for text in texts):
             raise ValueError(f"its entry {name!r} has no schedule")
     return entries
 

@@ -166,5 +166,37 @@ TEST_CASE("statements in pieces give what they give one after the other") {
     }
 }
 
+TEST_CASE("what is between statements is rounded to bytes in results alone") {
+    const Definition definition = parse_definitions(
+                                      "def f(uint8(N,D) x, int8(D) z) -> (y) {\n"
+                                      "    a(n,d) = 0.125 * x(n,d)\n"
+                                      "    s(n) +=! a(n,d) * z(d)\n"
+                                      "    y(n,d) = rint(8 * a(n,d) - s(n)) + 1 }")
+                                      .front();
+    constexpr std::int64_t rows = 300, columns = 40;
+    std::vector<std::uint8_t> x(rows * columns), found(x.size()), expected;
+    std::vector<std::int8_t> z(columns);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<std::uint8_t>(i * 37);
+    for (std::size_t i = 0; i < z.size(); ++i) z[i] = static_cast<std::int8_t>(int(i % 7) - 3);
+    for (std::size_t n = 0; n < rows; ++n) {
+        float sum = 0;
+        for (std::size_t d = 0; d < columns; ++d) sum += 0.125F * x[n * columns + d] * z[d];
+        for (std::size_t d = 0; d < columns; ++d) {
+            const float value = std::nearbyint(x[n * columns + d] - sum) + 1;
+            expected.push_back(static_cast<std::uint8_t>(std::clamp(value, 0.0F, 255.0F)));
+        }
+    }
+    for (const int cache : {1 << 10, 1 << 24}) {
+        CompiledDefinition::Arrays arrays{.result_type = DType::u8};
+        arrays.parameters = {dense_view("x", DType::u8, {rows, columns}),
+                             dense_view("z", DType::s8, {columns})};
+        arrays.machine.l2 = cache;
+        const CompiledDefinition compiled(definition, arrays);
+        CAPTURE(compiled.described());
+        compiled.run({x.data(), z.data()}, {found.data()});
+        CHECK(found == expected);
+    }
+}
+
 }  // namespace
 }  // namespace dlprim

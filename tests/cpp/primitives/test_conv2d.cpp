@@ -10,6 +10,7 @@
 
 #include <doctest/doctest.h>
 
+#include "cases.h"
 #include "conv_problem.h"
 #include "conv_shapes.h"
 #include "primitives/conv/conv2d.h"
@@ -50,7 +51,7 @@ ConvShape large_image() {
 
 TEST_CASE("random shapes: all passes agree with sums in double, and touch nothing else") {
     std::mt19937 random(1);
-    for (unsigned i = 0; i < 100; ++i) {
+    for (unsigned i = 0; i < testing::cases(100); ++i) {
         const Threads threads(i % 4 == 0 ? 3 : 1);
         const ConvShape shape = validated(testing::drawn_conv_shape(random));
         const ConvOperands operands = testing::conv_operands(shape, Values::eighths, i);
@@ -109,7 +110,7 @@ TEST_CASE("one object in several threads at once") {
                 threads.emplace_back([&, i] {
                     const ConvOperands operands = testing::conv_operands(shape, Values::eighths, i);
                     const ConvResults expected = ConvOracle(shape, operands).results(spec, {});
-                    for (int repeat = 0; repeat < 3; ++repeat) {
+                    for (int repeat = 0; repeat < 2; ++repeat) {
                         std::string fault;
                         wrong[i] +=
                             testing::computed(conv, operands, {}, Fence::after, fault) == expected

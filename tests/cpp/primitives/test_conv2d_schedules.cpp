@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 
+#include "cases.h"
 #include "contraction_problem.h"
 #include "conv_problem.h"
 #include "conv_shapes.h"
@@ -37,7 +38,7 @@ TEST_CASE("every schedule that the model ranks gives the same sums") {
         const ConvOracle oracle(shape, operands);
         for_specs(shape, [&](const ConvSpec& spec) {
             Conv2d conv(spec);
-            for (std::size_t rank = 0; rank < 40; rank += 8) {
+            for (std::size_t rank = 0; rank < testing::cases(40); rank += 8) {
                 for (const PassKind pass : kPasses) {
                     const std::vector<Schedule> ranked = conv.candidates(pass, 40);
                     const Schedule& schedule = ranked[std::min(rank, ranked.size() - 1)];
@@ -69,7 +70,7 @@ TEST_CASE("so does any schedule that fits") {
         for_specs(shape, [&](const ConvSpec& spec) {
             Conv2d conv(spec);
             std::string schedules;
-            for (int repeat = 0; repeat < 6; ++repeat) {
+            for (unsigned repeat = 0; repeat < testing::cases(6); ++repeat) {
                 for (const PassKind pass : kPasses) {
                     const Contraction contraction =
                         contraction_of({spec.shape, spec.dtype, spec.layout}, pass);

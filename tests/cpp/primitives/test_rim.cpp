@@ -1,7 +1,5 @@
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include <doctest/doctest.h>
 
@@ -16,32 +14,36 @@ namespace {
 using testing::Fence;
 using testing::GuardedBytes;
 
-// A copy of `rim.planes` images, byte by byte.
-std::vector<std::byte> expected(const Rim& rim, const std::byte* src, std::byte value) {
-    std::vector<std::byte> all(static_cast<std::size_t>(rim.bytes()), value);
-    for (std::int64_t plane = 0; plane < rim.planes; ++plane) {
-        for (std::int64_t row = 0; row < rim.rows; ++row) {
-            const std::int64_t to =
-                (plane * rim.wide_rows() + rim.above + row) * rim.wide_row_bytes() + rim.before;
-            std::copy_n(src + (plane * rim.rows + row) * rim.row_bytes, rim.row_bytes,
-                        all.begin() + to);
-        }
+// Whether `dst` is a copy of `rim.planes` images, byte by byte, but for what fills up pixels.
+bool is_copy(const Rim& rim, const std::byte* src, const std::byte* dst, std::byte value) {
+    for (std::int64_t i = 0; i < rim.bytes(); ++i) {
+        const std::int64_t byte = i % rim.wide_pixel_bytes;
+        const std::int64_t line = i / rim.wide_row_bytes();
+        const std::int64_t column = i % rim.wide_row_bytes() / rim.wide_pixel_bytes - rim.before;
+        const std::int64_t row = line % rim.wide_rows() - rim.above;
+        const bool inside = row >= 0 && row < rim.rows && column >= 0 && column < rim.pixels;
+        if (inside && byte >= rim.pixel_bytes) continue;
+        const std::int64_t from =
+            ((line / rim.wide_rows() * rim.rows + row) * rim.pixels + column) * rim.pixel_bytes;
+        if (dst[i] != (inside ? src[from + byte] : value)) return false;
     }
-    return all;
+    return true;
 }
 
 TEST_CASE("images with a rim") {
-    for (const Rim& rim : {Rim{3, 5, 7, 1, 2, 3, 4}, Rim{1, 1, 1, 0, 0, 0, 1}, Rim{2, 3, 4},
-                           Rim{70, 40, 64, 1, 1, 64, 64}, Rim{0, 3, 4, 1, 1, 1, 1}}) {
+    for (const Rim& rim :
+         {Rim{3, 5, 7, 1, 1, 1, 2, 3, 4}, Rim{1, 1, 1, 1, 1, 0, 0, 0, 1}, Rim{2, 3, 4, 1, 1},
+          Rim{70, 40, 1, 64, 64, 1, 1, 1, 1}, Rim{0, 3, 4, 1, 1, 1, 1, 1, 1},
+          Rim{2, 9, 9, 3, 4, 3, 3, 3, 3}, Rim{2, 4, 5, 1, 4, 1, 0, 1, 0}, Rim{1, 2, 1, 2, 4},
+          Rim{3, 4, 6, 13, 16, 1, 1, 1, 1}}) {
         for (const Fence fence : {Fence::before, Fence::after}) {
-            const GuardedBytes src(rim.planes * rim.rows * rim.row_bytes, fence);
+            const GuardedBytes src(rim.planes * rim.rows * rim.row_bytes(), fence);
             const GuardedBytes dst(rim.bytes(), fence);
             for (std::int64_t i = 0; i < src.size(); ++i) {
                 src.data()[i] = static_cast<std::byte>(i * 7 % 251);
             }
             copy_with_rim(rim, src.data(), 128, dst.data());
-            const auto all = expected(rim, src.data(), std::byte{128});
-            CHECK(std::vector<std::byte>(dst.data(), dst.data() + dst.size()) == all);
+            CHECK(is_copy(rim, src.data(), dst.data(), std::byte{128}));
         }
     }
 }

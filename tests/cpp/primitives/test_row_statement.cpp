@@ -32,7 +32,8 @@ using testing::whole;
 
 // An operand whose elements are in a random order of the indices, some of which it does not have.
 BoundOperand drawn_operand(Draw& draw, const std::vector<IndexRange>& indices, bool is_result) {
-    BoundOperand made{.dtype = draw.once_in(3) ? DType::bf16 : DType::f32,
+    constexpr std::array types = {DType::f32, DType::f32, DType::bf16, DType::s8, DType::u8};
+    BoundOperand made{.dtype = draw.one_of(types),
                       .strides = std::vector<std::int64_t>(indices.size())};
     std::vector<std::size_t> order(indices.size());
     std::iota(order.begin(), order.end(), 0);
@@ -198,7 +199,8 @@ TEST_CASE("transposed, with indices as values, by integers") {
 
 TEST_CASE("functions are those of their names") {
     const Expression positive = call("+", {call("fabs", {read(0)}), number(0.5)});
-    for (const std::string name : {"-", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "gelu"}) {
+    for (const std::string name :
+         {"-", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "gelu", "rint"}) {
         CAPTURE(name);
         check(einsum("i->i", {{'i', 70}}, Reduction::none, call(name, {positive})));
     }

@@ -1,8 +1,9 @@
 """How nodes become steps of a compiled network."""
 
 from dlprim.graph.graph import Graph
-from dlprim.graph.lowering.attention import lower_attention
+from dlprim.graph.lowering.attention import lower_attention, lower_quantized_attention
 from dlprim.graph.lowering.elements import (
+    lower_map,
     lower_normalize,
     lower_reduce,
     lower_softmax,
@@ -19,7 +20,6 @@ from dlprim.graph.lowering.moves import (
 )
 from dlprim.graph.lowering.products import lower_convolution, lower_matmul
 from dlprim.graph.lowering.quantized import (
-    lower_byte_map,
     lower_byte_pool,
     lower_dequantize,
     lower_quantize,
@@ -36,11 +36,12 @@ LOWERS: dict[str, Lower] = {
     "dequantize": lower_dequantize,
     "expand": lower_expand,
     "gather": lower_gather,
-    "map": lower_byte_map,
+    "map": lower_map,
     "matmul": lower_matmul,
     "normalize": lower_normalize,
     "pool": lower_byte_pool,
     "quantize": lower_quantize,
+    "quantized_attention": lower_quantized_attention,
     "quantized_convolution": lower_quantized_convolution,
     "quantized_matmul": lower_quantized_matmul,
     "recurrent": lower_recurrent,

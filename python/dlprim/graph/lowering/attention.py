@@ -30,6 +30,32 @@ def _mask(to: Lowering, value: Value, shape: tuple[int, ...]) -> Place:
     return place.expanded(shape)
 
 
+def _is_mask(mask: Value, shape: tuple[int, ...]) -> bool:
+    """Whether there are programs for it."""
+    is_kept = mask.dtype.name in ("bool", "float32", "bfloat16")
+    return is_kept and (mask.shape[-1:] == shape[-1:] or shape[-1] == 1)
+
+
+def _is_turned(to: Lowering, value: Value) -> bool:
+    """Whether heads go inside of positions next, or behind a conversion, which keeps the order."""
+    return any(
+        _is_turned(to, it.output)
+        if it.operator == "dequantize"
+        else it.operator == "transpose" and it.attributes["axes"] == _HEADS_INSIDE
+        for it in to.readers.get(value, [])
+    )
+
+
+def _result(to: Lowering, node: Node) -> Place:
+    """Memory for (N, H, S, D), heads inside of positions where that is wanted next."""
+    n, heads, rows, size = node.output.shape
+    is_inside = _is_turned(to, node.output)
+    result = to.new((n, rows, heads, size) if is_inside else node.output.shape, node.output.dtype)
+    result = result.transposed(_HEADS_INSIDE) if is_inside else result
+    to.put(node.output, result)
+    return result
+
+
 def lower_attention(to: Lowering, node: Node) -> bool:
     """The primitive, on float32 or bfloat16 alone."""
     q, k, v, mask = (*node.inputs, None)[:4]
@@ -40,24 +66,46 @@ def lower_attention(to: Lowering, node: Node) -> bool:
     is_known = is_computed(q.dtype) and q.dtype == k.dtype == v.dtype == node.output.dtype
     if not is_known or 0 in (*shape, q.shape[3], v.shape[3]):
         return False
+    if mask is not None and not _is_mask(mask, shape):
+        return False
     values = {name: to.number(_rows(to, it)) for name, it in (("q", q), ("k", k), ("v", v))}
     if mask is not None:
-        is_kept = mask.dtype.name in ("bool", "float32", "bfloat16")
-        if not is_kept or (mask.shape[-1:] != shape[-1:] and shape[-1] != 1):
-            return False
         values["mask"] = to.number(_mask(to, mask, shape))
-    readers = to.readers.get(node.output, [])
-    is_inside = any(
-        it.operator == "transpose" and it.attributes["axes"] == _HEADS_INSIDE for it in readers
-    )
-    n, heads, queries, size = node.output.shape
-    if is_inside:
-        result = to.new((n, queries, heads, size), q.dtype).transposed(_HEADS_INSIDE)
-    else:
-        result = to.new(node.output.shape, q.dtype)
-    to.put(node.output, result)
+    result = _result(to, node)
     it = node.attributes
-    settings = (float(it["scale"]), float(it["softcap"]), bool(it["causal"]), 0, False)
+    settings = (float(it["scale"]), float(it["softcap"]), bool(it["causal"]))
     label = f"attention {node.name}"
     to.network.attention(label, settings, **values, dst=to.number(result))
+    return True
+
+
+def _keys(to: Lowering, value: Value) -> Place:
+    """As `_rows`, or with the keys next to each other."""
+    place = to.place(value)
+    across = place.transposed((0, 1, 3, 2))
+    is_across = place.shape[3] > 1 and across.strides[3] == 1 and across.strides[2] > 0
+    return place if is_across and min(place.strides) >= 0 else _rows(to, value)
+
+
+def lower_quantized_attention(to: Lowering, node: Node) -> bool:
+    """The primitive of 8-bit arrays."""
+    q, k, v, mask = (*node.inputs, None)[:4]
+    assert q is not None
+    assert k is not None
+    assert v is not None
+    shape = (*q.shape[:3], k.shape[2])
+    if 0 in (*shape, q.shape[3], v.shape[3]) or (mask is not None and not _is_mask(mask, shape)):
+        return False
+    values = {"q": to.number(_rows(to, q)), "k": to.number(_keys(to, k))}
+    values["v"] = to.number(_rows(to, v))
+    if mask is not None:
+        values["mask"] = to.number(_mask(to, mask, shape))
+    it = node.attributes
+    known = dict(zip(("q", "k", "v", "weights"), it["steps"], strict=True))
+    known |= {name: it[key] for name, key in (("scores", "scores"), ("dst", "y")) if it[key]}
+    steps = {name: (dtype, scale, zero) for name, (scale, zero, dtype) in known.items()}
+    settings = (float(it["scale"]), bool(it["causal"]))
+    label = f"quantized_attention {node.name}"
+    result = to.number(_result(to, node))
+    to.network.byte_attention(label, steps, settings, **values, dst=result)
     return True

@@ -8,11 +8,13 @@ import numpy as np
 
 from dlprim import _core
 from dlprim.functions.rows.row_parameters import constant_row
+from dlprim.graph.expressions import Expression, computes_floats
 from dlprim.graph.graph import Node, Value
-from dlprim.graph.lowering.formulas import definition_text, is_computed, map_formula
+from dlprim.graph.lowering.formulas import definition_text, is_bytes, is_computed, map_formula
 from dlprim.graph.lowering.layouts import is_global_mean
 from dlprim.graph.lowering.lowering import Lowering, activations
 from dlprim.graph.lowering.place import Place, inverse, order_of
+from dlprim.graph.passes.precision.elements import stored
 
 
 @lru_cache(maxsize=64)
@@ -36,9 +38,23 @@ def _blocked_operand(to: Lowering, value: Value, node: Node, groups: int) -> Pla
     return Place.dense(to.blocks(value, groups), to.block_shape(value, groups), value.dtype)
 
 
+def _computed(node: Node) -> Expression | None:
+    """The expression of a map as the row engine computes it: in floats, also of bytes."""
+    expression: Expression = node.attributes["expression"]
+    dtypes = [it.dtype for it in node.operands]
+    if not all(is_bytes(it) or is_computed(it) for it in (*dtypes, node.output.dtype)):
+        return None
+    if not computes_floats(expression, dtypes):
+        return None
+    if is_bytes(node.output.dtype):
+        return stored(expression, node.attributes["dtype"])
+    return expression
+
+
 def lower_map(to: Lowering, node: Node) -> bool:
     """One statement of the row engine, on blocks where the result is blocked."""
-    if not is_computed(*(it.dtype for it in (*node.operands, node.output))):
+    expression = _computed(node)
+    if expression is None:
         return False
     if 0 in node.output.shape:
         to.result(node.output)
@@ -55,7 +71,7 @@ def lower_map(to: Lowering, node: Node) -> bool:
         operands = [_blocked_operand(to, value, node, groups) for value in node.operands]
         shape = to.block_shape(node.output, groups)
         result = to.new(shape, node.output.dtype)
-    made = map_formula(node.attributes["expression"], operands, result)
+    made = map_formula(expression, operands, result)
     if made is None or not to.formula(*made, f"map {node.name}"):
         to.blocked.pop(node.output, None)
         return False

@@ -79,6 +79,11 @@ def map_formula(
     return definition_text(list(zip(names, shapes, strict=True)), [statement]), places, out
 
 
+def is_bytes(dtype: np.dtype[Any]) -> bool:
+    """Whether formulas read and write elements of the type as whole numbers of 8 bits."""
+    return dtype.name in ("uint8", "int8")
+
+
 def is_computed(*dtypes: np.dtype[Any]) -> bool:
     """Whether the engines compute with all these types."""
     return all(dtype.name in ("float32", "bfloat16") for dtype in dtypes)

@@ -24,9 +24,11 @@ Lower = Callable[["Lowering", Node], bool]
 
 
 @lru_cache(maxsize=1024)
-def activations(shape: tuple[int, ...], groups: int, dtype: str) -> _core.Activations:
-    """Blocks of channels of images of this shape."""
-    return _core.Activations(shape, groups, dtype, "blocked")
+def activations(
+    shape: tuple[int, ...], groups: int, dtype: str, layout: str = "blocked"
+) -> _core.Activations:
+    """Blocks of channels of images of this shape, or channels-last ones."""
+    return _core.Activations(shape, groups, dtype, layout)
 
 
 class Lowering:

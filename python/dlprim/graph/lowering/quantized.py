@@ -1,4 +1,4 @@
-"""Steps on 8 bits: into them and back by row programs, products by `Linear`, the rest in floats."""
+"""Steps on 8 bits: into them and back by row programs, products and pooling by primitives."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dlprim.graph.expressions import operand
 from dlprim.graph.graph import Array, Node, Value
-from dlprim.graph.lowering.elements import lower_map, row_program
-from dlprim.graph.lowering.formulas import is_computed
+from dlprim.graph.lowering.elements import row_program
+from dlprim.graph.lowering.formulas import is_bytes, is_computed
 from dlprim.graph.lowering.layouts import is_pool_of_blocks
-from dlprim.graph.lowering.lowering import Lower, Lowering
+from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.place import Place, inverse, order_of
 from dlprim.graph.lowering.products import conv2d, linear
-from dlprim.graph.lowering.windows import lower_pool
-from dlprim.graph.passes.precision.elements import unrounded
+from dlprim.graph.lowering.windows import lower_pool, pooling
 
 _NARROW = 64  # elements of a row below which columns take less time
 
@@ -67,59 +65,22 @@ def _by_channel(node: Node, scale: Array, zero: Array) -> tuple[tuple[int, int],
     return (outer * count, inner), [np.tile(it, outer) for it in both]
 
 
-def lower_byte_map(to: Lowering, node: Node) -> bool:
-    """A map of floats, with bytes converted in front of it and rounded behind it."""
-    if not any(_is_byte(it) for it in (*node.operands, node.output)):
-        return lower_map(to, node)
-    expression = node.attributes["expression"]
-    if not _is_byte(node.output):  # arithmetic of integers is another one
-        return expression == operand(0) and _through_floats(to, node, lower_map)
-    found = unrounded(expression)
-    if found is None:
-        return False
-    expression, *parameters = found
-    attributes = {"expression": expression, "dtype": "float32"}
-    inside = Node("map", node.inputs, node.outputs, attributes, node.name)
-    return _through_floats(to, inside, lower_map, parameters)
-
-
 def lower_byte_pool(to: Lowering, node: Node) -> bool:
-    """Maxima of bytes are those of the floats."""
-    if not _is_byte(node.output):
+    """Maxima of bytes, whose images are channels-last."""
+    (x,) = node.operands
+    if not is_bytes(x.dtype):
         return lower_pool(to, node)
-    return is_pool_of_blocks(_with_floats(node)) and _through_floats(to, node, lower_pool)
-
-
-def _through_floats(
-    to: Lowering, node: Node, lower: Lower, parameters: Sequence[float] = (1.0, 0.0)
-) -> bool:
-    """Steps of a node whose arrays of bytes become floats in front of it, and bytes behind it."""
-    values = [*node.operands, node.output]
-    if not all(_is_byte(it) or is_computed(it.dtype) for it in values) or not node.output.size:
-        return False
-    twin = _with_floats(node)
-    for value, floats in zip(node.operands, twin.operands, strict=True):
-        if _is_byte(value):
-            _convert(to, (value, floats), "dequantize", (1.0, 0.0))
-    if not lower(to, twin):
-        return False
-    if _is_byte(node.output):
-        _convert(to, (twin.output, node.output), "quantize", parameters)
-    return True
-
-
-def _is_byte(value: Value) -> bool:
-    return value.dtype.name in ("uint8", "int8")
-
-
-def _with_floats(node: Node) -> Node:
-    """The same node of floats, for which bytes are converted."""
     float32 = np.dtype(np.float32)
-    values = dict.fromkeys(it for it in (*node.operands, node.output) if _is_byte(it))
-    twins = {it: Value(it.name, it.shape, float32) for it in values}
-    inputs = tuple(None if it is None else twins.get(it, it) for it in node.inputs)
-    output = twins.get(node.output, node.output)
-    return Node(node.operator, inputs, (output,), node.attributes, node.name)
+    floats, pooled = (Value(it.name, it.shape, float32) for it in (x, node.output))
+    twin = Node(node.operator, (floats,), (pooled,), node.attributes, node.name)
+    if not is_pool_of_blocks(twin) or node.attributes["function"] != "max":
+        return False
+    src = _channels_last(to, x)
+    n, c, p, q = node.output.shape
+    result = to.new((n, p, q, c), node.output.dtype)
+    to.network.pool(pooling(node, 1, "NHWC"), src, to.number(result), f"pool {node.name}")
+    to.put(node.output, result.transposed((0, 3, 1, 2)))
+    return True
 
 
 def _convert(

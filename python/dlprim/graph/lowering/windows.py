@@ -15,9 +15,19 @@ from dlprim.graph.lowering.lowering import Lowering, activations
 
 @lru_cache(maxsize=256)
 def _pooling(
-    shape: tuple[int, ...], groups: int, dtype: str, kind: str, window: tuple[int, ...]
+    shape: tuple[int, ...], of: tuple[int, str, str], kind: str, window: tuple[int, ...]
 ) -> _core.Pooling:
-    return _core.Pooling(activations(shape, groups, dtype), kind, window)
+    return _core.Pooling(activations(shape, *of), kind, window)
+
+
+def pooling(node: Node, groups: int, layout: str = "blocked") -> _core.Pooling:
+    """The primitive of a node of which `is_pool_of_blocks`."""
+    (x,) = node.operands
+    it = node.attributes
+    window = (*it["kernel"], *it["strides"], *(front for front, _ in it["padding"]))
+    mean = "average_padded" if it["counts_padding"] else "average"
+    kind = "max" if it["function"] == "max" else mean
+    return _pooling(x.shape, (groups, x.dtype.name, layout), kind, window)
 
 
 def lower_pool(to: Lowering, node: Node) -> bool:
@@ -26,14 +36,9 @@ def lower_pool(to: Lowering, node: Node) -> bool:
     if not is_pool_of_blocks(node):
         return False
     groups = to.blocked.get(x, 1)
-    it = node.attributes
-    window = (*it["kernel"], *it["strides"], *(front for front, _ in it["padding"]))
-    mean = "average_padded" if it["counts_padding"] else "average"
-    kind = "max" if it["function"] == "max" else mean
-    pooling = _pooling(x.shape, groups, x.dtype.name, kind, window)
     src = to.blocks(x, groups)
     dst = to.new_blocks(node.output, groups)
-    to.network.pool(pooling, src, dst, f"pool {node.name}")
+    to.network.pool(pooling(node, groups), src, dst, f"pool {node.name}")
     return True
 
 

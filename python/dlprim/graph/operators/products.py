@@ -208,24 +208,29 @@ def _infer_attention(values: Values, attributes: Attributes) -> list[Result]:
     return [((*q.shape[:3], v.shape[3]), q.dtype)]
 
 
+def softmax_of_scores(products: Array, mask: Any, attributes: Attributes) -> Array:
+    """The weights of attention. Rows without any key are zeros."""
+    scores = attributes["scale"] * products
+    if attributes.get("softcap"):
+        scores = attributes["softcap"] * np.tanh(scores / attributes["softcap"])
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+    if attributes["causal"]:
+        rows, columns = scores.shape[-2:]
+        scores = np.where(np.tri(rows, columns, dtype=bool), scores, -np.inf)
+    highest = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    power = np.exp(scores - np.where(np.isneginf(highest), 0, highest))
+    total = power.sum(axis=-1, keepdims=True)
+    return np.asarray(np.where(total == 0, 0, power / total))
+
+
 def _compute_attention(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """Rows without any key are zeros. The mask is added, or says where keys are looked at."""
     q, k, v = (widened(array) for array in arrays[:3])
     mask = arrays[3] if len(arrays) > 3 else None
     k, v = (np.repeat(it, q.shape[1] // max(1, k.shape[1]), axis=1) for it in (k, v))
     with np.errstate(all="ignore"):
-        scores = attributes["scale"] * (q @ k.swapaxes(-1, -2))
-        if attributes["softcap"]:
-            scores = attributes["softcap"] * np.tanh(scores / attributes["softcap"])
-        if mask is not None:
-            scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
-        if attributes["causal"]:
-            rows, columns = scores.shape[-2:]
-            scores = np.where(np.tri(rows, columns, dtype=bool), scores, -np.inf)
-        highest = scores.max(axis=-1, keepdims=True, initial=-np.inf)
-        power = np.exp(scores - np.where(np.isneginf(highest), 0, highest))
-        total = power.sum(axis=-1, keepdims=True)
-        weights = np.where(total == 0, 0, power / total)
+        weights = softmax_of_scores(q @ k.swapaxes(-1, -2), mask, attributes)
         return [converted(weights @ v, arrays[0].dtype)]
 
 

@@ -8,6 +8,11 @@ Every step is rounded to float32. ``scale``, ``bias`` and the bounds are in unit
 step, the bounds in front of the zero point, so that relu, clips and saturation are one pair of
 numbers. Operands: x (uint8 or int8), w (int8), scale (K,), bias (K,) or None, and a residual of
 the result's type and shape or None.
+
+Attention is ``round(softmax(scale * round(q @ k.T) + mask)) @ v``, where a byte b stands for
+``(b - zero_point) * scale``. Attributes: ``steps``, the (scale, zero_point, dtype) of q, k, v and
+of the weights that the softmax makes, which are rounded; ``scores`` and ``y`` those of the first
+product and the result, which are not rounded where that is None.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from dlprim.arguments.floats import dtype_named
 from dlprim.graph.graph import Array
 from dlprim.graph.operators.elements import converted
 from dlprim.graph.operators.operator import Arrays, Attributes, Operator, Result, Values, there
-from dlprim.graph.operators.products import PRODUCTS
+from dlprim.graph.operators.products import PRODUCTS, softmax_of_scores
 
 # Of which a sum of products cannot leave 32 bits, however large they are.
 MOST_SUMMANDS = (2**31 - 1) // (255 * 128)
@@ -97,7 +102,63 @@ def _ended(sums: Array, operands: Sequence[Any], attributes: Attributes, axis: i
         return converted(value, dtype)
 
 
+# ---------------------------------------------------------------- attention
+
+
+def _infer_attention(values: Values, attributes: Attributes) -> list[Result]:
+    """As `attention`, of bytes."""
+    for value, (_, _, dtype) in zip(values[:3], attributes["steps"], strict=False):
+        if there(value).dtype.name != dtype or dtype not in ("uint8", "int8"):
+            raise ValueError(f"{value!r} is expected to be {dtype}, uint8 or int8")
+    shape = PRODUCTS["attention"].infer(values, attributes)[0][0]
+    y = attributes["y"]
+    return [(shape, np.dtype(np.float32 if y is None else y[2]))]
+
+
+def _compute_attention(arrays: Arrays, attributes: Attributes) -> list[Any]:
+    q, k, v, mask = (*arrays, None)[:4]
+    steps = attributes["steps"]
+    lifted = [
+        it.astype(np.float64) - zero for it, (_, zero, _) in zip((q, k, v), steps, strict=False)
+    ]
+    lifted[1:] = [np.repeat(it, q.shape[1] // max(1, k.shape[1]), axis=1) for it in lifted[1:]]
+    scales = [scale for scale, _, _ in steps]
+    with np.errstate(all="ignore"):
+        products = lifted[0] @ lifted[1].swapaxes(-1, -2)
+        weights = softmax_of_scores(
+            _rounded_floats(products, scales[0] * scales[1], attributes["scores"]), mask, attributes
+        )
+        scale, zero, dtype = steps[3]
+        counts = _steps_of(weights.astype(np.float32), np.float32(scale), (zero, dtype))
+        sums = (counts.astype(np.float64) - zero) @ lifted[2]
+        if attributes["y"] is None:
+            return [sums.astype(np.float32) * np.float32(scales[3] * scales[2])]
+        step, *to = attributes["y"]
+        return [
+            _steps_of(sums.astype(np.float32) * np.float32(scales[3] * scales[2] / step), 1, to)
+        ]
+
+
+def _rounded_floats(products: Array, scale: float, steps: Any) -> Array:
+    """Sums of products as the numbers that they stand for, rounded where there are steps."""
+    if steps is None:
+        return np.asarray(products * np.float32(scale))
+    step, zero, dtype = steps
+    counts = _steps_of(products.astype(np.float32) * np.float32(scale / step), 1, (zero, dtype))
+    return np.asarray((counts.astype(np.float64) - zero) * np.float32(step))
+
+
+def _steps_of(x: Array, step: Any, to: Sequence[Any]) -> Array:
+    """The numbers in 8 bits."""
+    zero, dtype = to
+    lowest, highest = limits(dtype, zero)
+    steps = np.rint(x / step)
+    kept = np.minimum(np.where(steps > lowest, steps, lowest), highest)  # NaN too
+    return np.asarray((kept + zero).astype(dtype))
+
+
 QUANTIZED = {
+    "quantized_attention": Operator("contract", _infer_attention, _compute_attention),
     "quantized_convolution": Operator(
         "contract", _infer("convolution", 1), _compute("convolution", 1)
     ),

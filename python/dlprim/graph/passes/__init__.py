@@ -17,10 +17,11 @@ from dlprim.graph.passes.algebra import (
 )
 from dlprim.graph.passes.attention import recognise_attention
 from dlprim.graph.passes.bfloat16 import use_bfloat16
+from dlprim.graph.passes.broadcasts import spread_last
 from dlprim.graph.passes.epilogues import fold_epilogues
 from dlprim.graph.passes.maps import join_maps, join_maps_of_one, recognise_activations
 from dlprim.graph.passes.norms import fold_norm_weights, join_residuals, recognise_rms_norm
-from dlprim.graph.passes.precision import compute_in_8_bits
+from dlprim.graph.passes.precision import compute_in_8_bits, recognise_byte_attention
 
 Pass = Callable[[Graph], Graph]
 
@@ -28,6 +29,7 @@ PASSES: tuple[Pass, ...] = (
     # In front of what folds constants, and with them weights in 8 bits and their scales.
     compute_in_8_bits,
     fold_constants,
+    spread_last,
     inline_numbers,
     join_moves,
     merge_equal_nodes,
@@ -43,6 +45,7 @@ PASSES: tuple[Pass, ...] = (
     join_residuals,
     join_maps,
     fold_epilogues,
+    recognise_byte_attention,
     recognise_attention,
     widen_convolutions,
     fold_constants,

@@ -13,7 +13,7 @@ from dlprim.graph.passes.affine import affine
 from dlprim.graph.passes.draft import Draft
 
 
-class _Scores(NamedTuple):
+class Scores(NamedTuple):
     """Scaled products of queries and keys, and what is added to them."""
 
     product: Node
@@ -41,27 +41,26 @@ def _guarded(draft: Draft, value: Value) -> Value:
     return node.operands[0] if is_guard else value
 
 
-def _scores_of(draft: Draft, value: Value) -> _Scores | None:
-    """The value as scores, if it is a product, scaled, with a mask added."""
-    node = draft.maker(value)
-    if node is None or draft.only_maker(value) is None:
+def scores_of(draft: Draft, value: Value, *operators: str) -> Scores | None:
+    """The value as scores, if it is made by one of the operators, scaled, with a mask added."""
+    node = draft.only_maker(value)
+    if node is None:
         return None
-    if node.operator == "matmul" and len(node.operands) == 2:
-        return _Scores(node, 1.0, None)
+    if node.operator in operators:
+        return Scores(node, 1.0, None)
     if node.operator != "map":
         return None
     found = affine(node.attributes["expression"], [draft.constants.get(it) for it in node.operands])
     if found is None or not 1 <= len(found.factors) <= 2:
         return None
     for place, factor in found.factors.items():
-        product = draft.only_maker(node.operands[place], "matmul")
+        product = draft.only_maker(node.operands[place], *operators)
         others = [it for it in found.factors if it != place]
-        is_scaled = np.size(factor) == 1 and len(product.operands) == 2 if product else False
-        if product is None or not is_scaled or not _is_alike(product.output, value):
+        if product is None or np.size(factor) != 1 or not _is_alike(product.output, value):
             continue
         mask = _mask_of(draft, node, others, found.factors, found.shift)
         if mask is not None:
-            return _Scores(product, float(np.asarray(factor).reshape(())), mask[0])
+            return Scores(product, float(np.asarray(factor).reshape(())), mask[0])
     return None
 
 
@@ -81,6 +80,15 @@ def _mask_of(
         return (draft.constant(shifted.astype(np.float32), f"{node.name}.mask"),)
 
 
+def softmax_of(draft: Draft, weights: Value) -> Node | None:
+    """What makes weights along the last axis."""
+    node = draft.only_maker(_guarded(draft, weights), "softmax")
+    if node is None or node.attributes["log"]:
+        return None
+    last = len(weights.shape) - 1
+    return node if node.attributes["axis"] % len(weights.shape) == last else None
+
+
 def _unscaled(draft: Draft, value: Value) -> tuple[Value, float]:
     """What a map multiplies by a number, and the number."""
     node = draft.only_maker(value, "map")
@@ -97,7 +105,7 @@ def _unscaled(draft: Draft, value: Value) -> tuple[Value, float]:
     return node.operands[0], float(np.asarray(found.factors[0]).reshape(()))
 
 
-def _swapped(draft: Draft, value: Value, name: str) -> Value:
+def swapped(draft: Draft, value: Value, name: str) -> Value:
     """The value with its last two axes exchanged."""
     axes = tuple(range(len(value.shape)))
     axes = (*axes[:-2], axes[-1], axes[-2])
@@ -108,13 +116,13 @@ def _swapped(draft: Draft, value: Value, name: str) -> Value:
     return turned
 
 
-def _heads(draft: Draft, value: Value, name: str) -> Value:
+def heads(draft: Draft, value: Value, name: str) -> Value:
     """(N, H, S, D) of an array with fewer leading axes."""
     shape = (1,) * (4 - len(value.shape)) + value.shape
     return value if shape == value.shape else draft.emit("reshape", [value], name, shape=shape)[0]
 
 
-def _is_causal(draft: Draft, mask: Value | None, shape: tuple[int, ...]) -> bool:
+def is_causal(draft: Draft, mask: Value | None, shape: tuple[int, ...]) -> bool:
     """Whether a known mask hides what comes behind each query, and nothing else."""
     array = None if mask is None else draft.constants.get(mask)
     if array is None or array.shape[-2:] != shape[-2:] or shape[-1] < 2:
@@ -132,28 +140,24 @@ def recognise_attention(graph: Graph) -> Graph:
         weights, v = node.operands
         if not 3 <= len(weights.shape) <= 4 or len(v.shape) != len(weights.shape):
             return None
-        softmax = draft.only_maker(_guarded(draft, weights), "softmax")
-        if softmax is None or softmax.attributes["log"]:
-            return None
-        if softmax.attributes["axis"] % len(weights.shape) != len(weights.shape) - 1:
-            return None
-        scores = _scores_of(draft, softmax.operands[0])
-        if scores is None:
+        softmax = softmax_of(draft, weights)
+        scores = None if softmax is None else scores_of(draft, softmax.operands[0], "matmul")
+        if scores is None or len(scores.product.operands) != 2:
             return None
         q, by_q = _unscaled(draft, scores.product.operands[0])
         k, by_k = _unscaled(draft, scores.product.operands[1])
         if not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
             return None
-        arrays = [_heads(draft, it, node.name) for it in (q, _swapped(draft, k, node.name), v)]
-        is_causal = _is_causal(draft, scores.mask, scores.product.output.shape)
-        mask = None if is_causal else scores.mask
+        arrays = [heads(draft, it, node.name) for it in (q, swapped(draft, k, node.name), v)]
+        causal = is_causal(draft, scores.mask, scores.product.output.shape)
+        mask = None if causal else scores.mask
         inputs = [*arrays, mask] if mask is not None else arrays
         (result,) = draft.emit(
             "attention",
             inputs,
             node.name,
             scale=scores.scale * by_q * by_k,
-            causal=is_causal,
+            causal=causal,
             softcap=0.0,
         )
         if result.shape == node.output.shape:

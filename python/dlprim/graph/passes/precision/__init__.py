@@ -12,11 +12,14 @@ from collections.abc import Callable, Sequence
 
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.passes.draft import Draft
+from dlprim.graph.passes.precision.attention import recognise_byte_attention
 from dlprim.graph.passes.precision.ends import add_bias, quantize, relu
 from dlprim.graph.passes.precision.moves import moved_bytes
 from dlprim.graph.passes.precision.parameters import folded
 from dlprim.graph.passes.precision.products import multiply
 from dlprim.graph.passes.precision.sums import float_sums
+
+__all__ = ["compute_in_8_bits", "recognise_byte_attention"]
 
 Rule = Callable[[Draft, Node], "Sequence[Value] | None"]
 

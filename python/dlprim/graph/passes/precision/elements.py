@@ -68,17 +68,21 @@ def _rounded(expression: Expression, parameters: Parameters) -> Expression:
     )
 
 
-def unrounded(expression: Expression) -> tuple[Expression, float, float] | None:
-    """What the expression of a map into bytes rounds, with scale and zero point; None of others."""
-    shift = 0.0
+def stored(expression: Expression, dtype: str) -> Expression | None:
+    """What becomes the expression of a map where it is stored as bytes, which rounds and saturates.
+
+    The zero point is added to a whole number, as it would else move halves to the other side. None
+    of what is no such expression.
+    """
+    whole = np.iinfo(dtype)
+    found: Expression | None = None
     match expression:
-        case ("minimum", ("maximum", ("add", rounded, ("number", zero)), _), _):
-            shift = zero
-        case ("minimum", ("maximum", rounded, _), _):
-            pass
+        case ("minimum", ("maximum", ("round", it), ("number", lowest)), ("number", highest)):
+            found = it
+        case ("minimum", ("maximum", it, ("number", lowest)), ("number", highest)):
+            match it:
+                case ("add", ("round", _), ("number", zero)) if zero == round(zero):
+                    found = it
         case _:
             return None
-    match rounded:
-        case ("round", ("divide", it, ("number", scale))):
-            return it, scale, shift
-    return None
+    return found if (lowest, highest) == (whole.min, whole.max) else None

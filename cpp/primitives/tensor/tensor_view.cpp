@@ -1,4 +1,4 @@
-#include "primitives/formulas/tensor_view.h"
+#include "primitives/tensor/tensor_view.h"
 
 #include <algorithm>
 #include <cstddef>
