@@ -41,6 +41,9 @@ CASES = [
     *(Case((1, c, 6, 5), 33, (3, 3), 2, 1) for c in (33, 65, 130)),
     *(Case((2, c, 5, 6), 17, (1, 1)) for c in (3, 64, 100)),
     Case((1, 64, 8, 8), 64, (1, 1), 2),
+    # Each byte meets so many others that, without VNNI, words are made of all first.
+    *(Case((2, c, 9, 9), 130, (3, 3), padding=1) for c in (33, 66)),
+    Case((3, 70, 12, 12), 200, (1, 1)),
     Case((1, 6, 9, 9), 4, (2, 5), 2, ((1, 2), (0, 3)), 2),
     *(Case((n, 64, 7, 7), 40, (3, 3), padding=1) for n in (1, 2, 3, 4)),
     *(Case((3, c, 9, 8), 24, (3, 2), 2, 1) for c in (4, 32, 64, 100)),

@@ -135,7 +135,7 @@ private:
     // rounded to bfloat16: a large bias costs the sum some bits, which float32 results would show.
     bool starts_from_bias() const {
         return spec_.beta == 0 && spec_.epilogue.bias && spec_.epilogue.scale == Scale::none &&
-               spec_.c_type == DType::bf16 && !is_int8(spec_.a_type) && !uses_tiles();
+               spec_.c_type == DType::bf16 && !is_integer(spec_.a_type) && !uses_tiles();
     }
     int accumulator(int row, int vector, int step = 0) const;
     Xbyak::RegExp a_at(int row, int step) const;

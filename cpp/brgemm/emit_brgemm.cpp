@@ -191,7 +191,9 @@ void BrgemmEmitter::start_accumulators() {
     const bool given = spec_.beta == 1 || starts_from_bias() || spec_.epilogue.int_bias;
     for (int i = map_.accumulators + (given ? elements : 0); i < map_.b; ++i) zero(i);
     if (map_.b > map_.b_sums) {
-        load_constant(map_.ones, plan_.multiply == Multiply::widen_int8 ? 0x00010001 : 0x01010101);
+        const bool words =
+            plan_.multiply == Multiply::widen_int8 || plan_.multiply == Multiply::dot_int16;
+        load_constant(map_.ones, words ? 0x00010001 : 0x01010101);
     }
     if (starts_from_bias()) load_columns(offsetof(BrgemmArgs, bias));
     if (spec_.epilogue.int_bias) load_columns(offsetof(BrgemmArgs, int_bias));

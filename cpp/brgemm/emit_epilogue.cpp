@@ -11,7 +11,7 @@ constexpr std::uint8_t kNotLessOrEqual = 0x16;  // quiet; true for NaN
 
 void BrgemmEmitter::add_up_sets() {
     const int elements = tile_.rows * tile_.vectors;
-    const bool floats = !is_int8(spec_.a_type);
+    const bool floats = !is_integer(spec_.a_type);
     for (int set = 1; set < tile_.sets; ++set) {
         for (int i = 0; i < elements; ++i) {
             const int from = map_.accumulators + set * elements + i;
@@ -65,7 +65,7 @@ void BrgemmEmitter::subtract_zero_points() {
 }
 
 void BrgemmEmitter::apply_epilogue() {
-    if (is_int8(spec_.a_type) && spec_.c_type != DType::s32) {
+    if (is_integer(spec_.a_type) && spec_.c_type != DType::s32) {
         for_each_accumulator([&](int, int, int index) { words_to_floats(index); });
     }
     const Epilogue& epilogue = spec_.epilogue;

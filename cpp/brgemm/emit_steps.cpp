@@ -260,6 +260,7 @@ void BrgemmEmitter::multiply(int to, int a, int b) {
         case Multiply::dot_int8: dot_int8(to, a, b); break;
         case Multiply::dot_signed_int8: dot_signed_int8(to, a, b); break;
         case Multiply::widen_int8:
+        case Multiply::dot_int16:
             multiply_pairs(map_.product, a, b);
             add_words(to, map_.product);
             break;

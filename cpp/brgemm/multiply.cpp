@@ -10,14 +10,16 @@ namespace {
 constexpr std::int64_t kLeastForTiles = 2048;
 
 bool pays_with_tiles(const BrgemmSpec& spec) {
-    return spec.a_type != DType::f32 && spec.m * spec.n * spec.k >= kLeastForTiles;
+    const bool tiles = spec.a_type == DType::bf16 || is_int8(spec.a_type);
+    return tiles && spec.m * spec.n * spec.k >= kLeastForTiles;
 }
 
 }  // namespace
 
 std::string_view name_of(Multiply multiply) {
-    constexpr std::array<std::string_view, 7> names = {
-        "fma", "dot_bf16", "widen_bf16", "dot_int8", "widen_int8", "dot_signed_int8", "tiles"};
+    constexpr std::array<std::string_view, 8> names = {"fma",       "dot_bf16",   "widen_bf16",
+                                                       "dot_int8",  "widen_int8", "dot_signed_int8",
+                                                       "dot_int16", "tiles"};
     return names.at(static_cast<std::size_t>(multiply));
 }
 
@@ -39,7 +41,7 @@ Multiply multiply_of(const BrgemmSpec& spec, Isa isa) {
     if (is_int8(spec.a_type)) {
         return multiplies_bytes(isa) ? Multiply::dot_int8 : Multiply::widen_int8;
     }
-    return Multiply::fma;
+    return spec.a_type == DType::s16 ? Multiply::dot_int16 : Multiply::fma;
 }
 
 MultiplyCost cost_of(const BrgemmSpec& spec, Isa isa) {
@@ -52,6 +54,7 @@ MultiplyCost cost_of(const BrgemmSpec& spec, Isa isa) {
             return {isa < Isa::avx512 ? 6 : 5, 1, 1, s8 ? 1 : 0, 0, false, true};
         case Multiply::widen_int8: return {5, 2, 2, s8 ? 2 : 1, 2, false, false};
         case Multiply::dot_signed_int8: return {6, 1, 1, 0, 0, false, true};
+        case Multiply::dot_int16: return {2, 1, 2, 0, 0, false, true};
         case Multiply::tiles: break;
     }
     return {};

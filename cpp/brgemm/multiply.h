@@ -19,6 +19,7 @@ enum class Multiply : std::uint8_t {
     dot_int8,         // vpdpbusd: quadruples at once; A as unsigned bytes
     widen_int8,       // even and odd bytes widened to 16 bits; vpmaddwd, which cannot saturate here
     dot_signed_int8,  // vpdpbssd: quadruples at once; A as signed bytes
+    dot_int16,        // vpmaddwd: pairs at once, words of 16 bits; added by a second instruction
     tiles,            // AMX: 16 rows of A and columns of B, up to 16 words deep, at once
 };
 

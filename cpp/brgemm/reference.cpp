@@ -48,8 +48,8 @@ private:
 };
 
 // Modulo 2^32, as the machine adds.
-std::int32_t int8_sum(const BrgemmSpec& spec, const BrgemmArgs& args, std::int64_t row,
-                      std::int64_t column) {
+std::int32_t integer_sum(const BrgemmSpec& spec, const BrgemmArgs& args, std::int64_t row,
+                         std::int64_t column) {
     const Operands operands(spec, args);
     const std::int64_t za = spec.zero_point_a ? args.zero_point_a : 0;
     const std::int64_t zb = spec.zero_point_b ? args.zero_point_b : 0;
@@ -132,12 +132,12 @@ void reference_brgemm(const BrgemmSpec& spec, const BrgemmArgs& args) {
     for (std::int64_t row = 0; row < spec.m; ++row) {
         for (std::int64_t column = 0; column < spec.n; ++column) {
             const std::int64_t at = row * spec.ldc + column;
-            if (!is_int8(spec.a_type)) {
+            if (!is_integer(spec.a_type)) {
                 const float sum = float_sum(spec, args, row, column);
                 set_element(spec.c_type, args.c, at, finished(spec, args, row, column, sum));
                 continue;
             }
-            const std::int32_t sum = int8_sum(spec, args, row, column);
+            const std::int32_t sum = integer_sum(spec, args, row, column);
             if (spec.c_type == DType::s32) {
                 static_cast<std::int32_t*>(args.c)[at] = sum;
             } else {

@@ -50,19 +50,20 @@ void require_types(const BrgemmSpec& spec) {
     const bool bf16 = spec.a_type == DType::bf16 && spec.b_type == DType::bf16 &&
                       (c == DType::f32 || c == DType::bf16);
     const bool int8 = is_int8(spec.a_type) && spec.b_type == DType::s8;
-    if (f32 || bf16 || int8) return;
+    const bool int16 = spec.a_type == DType::s16 && spec.b_type == DType::s16;
+    if ((f32 || bf16 || int8 || int16) && c != DType::s16) return;
     refuse("no kernel for " + types_of(spec) +
            "; expected float32 x float32 -> float32, bfloat16 x bfloat16 -> float32 or bfloat16, "
-           "or uint8 or int8 x int8 -> int32, float32, bfloat16, uint8 or int8");
+           "or uint8 or int8 x int8, or int16 x int16 -> int32, float32, bfloat16, uint8 or int8");
 }
 
 void require_agreement(const BrgemmSpec& spec) {
-    const bool int8 = is_int8(spec.a_type);
+    const bool integers = is_integer(spec.a_type);
     const Epilogue& epilogue = spec.epilogue;
-    if (!int8 && (spec.zero_point_a || spec.zero_point_b)) {
+    if (!integers && (spec.zero_point_a || spec.zero_point_b)) {
         refuse("a zero point of " + types_of(spec) + ", which only int8 kernels have");
     }
-    if (int8 && spec.beta == 1 && spec.c_type != DType::s32) {
+    if (integers && spec.beta == 1 && spec.c_type != DType::s32) {
         refuse("beta=1 with " + types_of(spec) + ": an int8 kernel adds to C only as int32");
     }
     if (spec.c_type == DType::s32 && epilogue != Epilogue{.int_bias = epilogue.int_bias}) {
@@ -70,7 +71,7 @@ void require_agreement(const BrgemmSpec& spec) {
                ": scale, bias, residual and activations are float32, C stays an exact int32; "
                "ask for a float32, bfloat16 or 8-bit C");
     }
-    if (epilogue.int_bias && (!int8 || spec.beta == 1)) {
+    if (epilogue.int_bias && (!integers || spec.beta == 1)) {
         refuse("int_bias with " + types_of(spec) + " and beta=" + std::to_string(spec.beta) +
                ", expected int8 operands and beta=0");
     }
@@ -162,7 +163,7 @@ BrgemmSpec validated(BrgemmSpec spec) {
 
 std::string to_string(const BrgemmSpec& spec) {
     const auto short_name = [](DType dtype) {
-        constexpr std::array<const char*, 5> names = {"f32", "bf16", "s32", "s8", "u8"};
+        constexpr std::array<const char*, 6> names = {"f32", "bf16", "s32", "s8", "u8", "s16"};
         return std::string(names.at(static_cast<std::size_t>(dtype)));
     };
     std::string text = short_name(spec.a_type);

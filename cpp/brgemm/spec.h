@@ -61,7 +61,8 @@ struct BrgemmSpec {
     std::int64_t lda = 0;
     std::int64_t ldb = 0;
     std::int64_t ldc = 0;
-    // float32 for all; or bfloat16 A and B; or uint8 or int8 A with int8 B.
+    // float32 for all; or bfloat16 A and B; or uint8 or int8 A with int8 B; or int16 A and B, which
+    // are what 8-bit ones become where nothing multiplies bytes.
     DType a_type = DType::f32;
     DType b_type = DType::f32;
     DType c_type = DType::f32;
@@ -69,7 +70,7 @@ struct BrgemmSpec {
     bool sliding_a = false;  // lda may be below the row length: A is a window that slides
     int beta = 0;            // 0 (C is never read) or 1
     Addressing addressing = Addressing::stride;
-    bool zero_point_a = false;  // int8: A - zero_point_a and B - zero_point_b are multiplied
+    bool zero_point_a = false;  // integers: A - zero_point_a and B - zero_point_b are multiplied
     bool zero_point_b = false;
     Epilogue epilogue = {};
     std::int64_t ldmask = 0;  // bytes from row to row of the relu mask; 0 means ceil(n / 8)

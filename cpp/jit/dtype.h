@@ -9,21 +9,24 @@
 
 namespace dlprim {
 
-enum class DType : std::uint8_t { f32, bf16, s32, s8, u8 };
+enum class DType : std::uint8_t { f32, bf16, s32, s8, u8, s16 };
 
 constexpr std::int64_t size_of(DType dtype) {
-    constexpr std::array<std::int64_t, 5> sizes = {4, 2, 4, 1, 1};
+    constexpr std::array<std::int64_t, 6> sizes = {4, 2, 4, 1, 1, 2};
     return sizes.at(static_cast<std::size_t>(dtype));
 }
 
 // NumPy's names.
 constexpr std::string_view name_of(DType dtype) {
-    constexpr std::array<std::string_view, 5> names = {"float32", "bfloat16", "int32", "int8",
-                                                       "uint8"};
+    constexpr std::array<std::string_view, 6> names = {"float32", "bfloat16", "int32",
+                                                       "int8",    "uint8",    "int16"};
     return names.at(static_cast<std::size_t>(dtype));
 }
 
 constexpr bool is_int8(DType dtype) { return dtype == DType::s8 || dtype == DType::u8; }
+
+// Of operands whose products are added up exactly, as int32.
+constexpr bool is_integer(DType dtype) { return is_int8(dtype) || dtype == DType::s16; }
 
 // Neighbours along k that share a 32-bit word of A and of the packed B: the unit in which a kernel
 // steps along k.

@@ -21,6 +21,7 @@ inline float element_at(DType dtype, const void* array, std::int64_t index) {
         }
         case DType::s8: return static_cast<const std::int8_t*>(array)[index];
         case DType::u8: return static_cast<const std::uint8_t*>(array)[index];
+        case DType::s16: return static_cast<const std::int16_t*>(array)[index];
         case DType::s32: break;
     }
     return 0;

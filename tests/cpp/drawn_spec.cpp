@@ -80,7 +80,8 @@ BrgemmSpec draw_spec(Draw& draw) {
 BrgemmSpec draw_any_spec(Draw& draw) {
     BrgemmSpec spec = draw_spec(draw);
     Epilogue& epilogue = spec.epilogue;
-    epilogue.int_bias = is_int8(spec.a_type) && spec.beta == 0 && draw.once_in(2);
+    if (spec.a_type == DType::s8 && draw.once_in(3)) spec.a_type = spec.b_type = DType::s16;
+    epilogue.int_bias = is_integer(spec.a_type) && spec.beta == 0 && draw.once_in(2);
     if (spec.c_type == DType::s32) return validated(spec);
     epilogue.residual_scale = epilogue.residual && size_of(spec.c_type) == 1 && draw.once_in(2);
     epilogue.range = size_of(spec.c_type) == 1 && draw.once_in(2);

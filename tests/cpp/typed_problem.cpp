@@ -40,6 +40,7 @@ double value_of(DType dtype, const std::byte* array, std::int64_t index) {
         case DType::s32: return element<std::int32_t>(array, index);
         case DType::s8: return element<std::int8_t>(array, index);
         case DType::u8: return element<std::uint8_t>(array, index);
+        case DType::s16: return element<std::int16_t>(array, index);
     }
     return 0;
 }
@@ -137,7 +138,8 @@ void TypedProblem::fill(DType dtype, std::byte* data, std::int64_t bytes) {
             const bool extreme = drawn(random_, 0, 7) == 0;
             bits = static_cast<std::uint32_t>(extreme ? drawn(random_, 126, 129) : random_());
         }
-        if (dtype == DType::s32) bits = static_cast<std::uint32_t>(random_());
+        if (dtype == DType::s32 || dtype == DType::s16)
+            bits = static_cast<std::uint32_t>(random_());
         std::memcpy(data + i * size, &bits, static_cast<std::size_t>(size));
     }
 }
@@ -232,7 +234,7 @@ bool TypedProblem::close(std::int64_t index, const std::byte* actual) const {
     // order of a sum of positive numbers may change.
     double bound = spec_.c_type == DType::f32 ? 4.5 * spacing(DType::f32, expected)
                                               : spacing(spec_.c_type, expected);
-    if (values_ == Values::reals && !is_int8(spec_.a_type)) {
+    if (values_ == Values::reals && !is_integer(spec_.a_type)) {
         const auto terms = static_cast<double>(spec_.k * batch_ + 4);
         bound += 2 * std::sqrt(terms) * std::ldexp(std::fabs(expected) + terms, -24);
     }

@@ -51,8 +51,8 @@ bool is_bfloat16(const py::dtype& dtype) {
 
 // In native byte order a dtype is usually one object.
 py::handle usual_dtype(DType dtype) {
-    static const std::array<PyObject*, 5> usual = [] {
-        std::array<PyObject*, 5> made = {};
+    static const std::array<PyObject*, 6> usual = [] {
+        std::array<PyObject*, 6> made = {};
         for (const DType each : {DType::f32, DType::bf16, DType::s32, DType::s8, DType::u8}) {
             made.at(static_cast<std::size_t>(each)) = numpy_dtype(each).release().ptr();
         }
@@ -92,6 +92,7 @@ py::dtype numpy_dtype(DType dtype) {
         case DType::s32: return py::dtype::of<std::int32_t>();
         case DType::s8: return py::dtype::of<std::int8_t>();
         case DType::u8: return py::dtype::of<std::uint8_t>();
+        case DType::s16: return py::dtype::of<std::int16_t>();
     }
     return py::dtype::of<float>();
 }

@@ -2,6 +2,7 @@
 #include "primitives/conv/conv_activation.h"
 #include "primitives/conv/conv_contraction.h"
 #include "primitives/conv/conv_pass.h"
+#include "primitives/nest/widened_product.h"
 #include "primitives/reorder/patches.h"
 #include "primitives/reorder/reorder.h"
 #include "primitives/reorder/rim.h"
@@ -223,14 +224,11 @@ enum Sum : std::int64_t { kAlone, kWithResidual, kRoundedWithResidual };
 class QuantizedForward final : public ConvPass {
 public:
     explicit QuantizedForward(const ConvSpec& spec)
-        : spec_(spec), nest_({.contraction = [this](std::int64_t sum) {
-              return forward_contraction(spec_.problem(),
-                                         quantized({.int_bias = spec_.int_bias,
-                                                    .bias = spec_.bias,
-                                                    .residual = sum != kAlone,
-                                                    .inner = sum == kRoundedWithResidual,
-                                                    .activation = spec_.activation},
-                                                   spec_.dst_dtype));
+        : spec_(spec),
+          widened_(contraction(kAlone), ConvImages(spec.problem(), spec.shape).src.bytes(),
+                   weights_layout(spec.problem()).bytes()),
+          nest_({.contraction = [this](std::int64_t sum) {
+              return widened_.of(contraction(sum));
           }}) {}
 
     void run(const ConvTensors& it) const override {
@@ -239,28 +237,42 @@ public:
                                      : with.inner           ? kRoundedWithResidual
                                                             : kWithResidual);
         const int threads = num_threads();
-        const WorkspacePool::Lease scratch(workspaces(), plan->scratch_bytes() * threads);
-        plan->run({.a = it.src,
-                   .b = it.weights,
-                   .c = it.result,
-                   .int_bias = with.int_bias,
-                   .scale = with.scale,
-                   .bias = it.bias,
-                   .residual = it.residual,
-                   .residual_scale = with.residual_scale,
-                   .inner = with.inner.value_or(InnerRounding{}),
-                   .range = held_range(with.range, spec_.dst_dtype, spec_.activation)},
-                  scratch.data(), threads);
+        const std::int64_t words = widened_.scratch_bytes();
+        const WorkspacePool::Lease scratch(workspaces(), words + plan->scratch_bytes() * threads);
+        ContractionOperands operands{
+            .a = it.src,
+            .b = it.weights,
+            .c = it.result,
+            .int_bias = with.int_bias,
+            .scale = with.scale,
+            .bias = it.bias,
+            .residual = it.residual,
+            .residual_scale = with.residual_scale,
+            .inner = with.inner.value_or(InnerRounding{}),
+            .range = held_range(with.range, spec_.dst_dtype, spec_.activation)};
+        widened_.widen(operands, scratch.data());
+        plan->run(operands, scratch.data() + words, threads);
     }
 
     std::int64_t scratch_bytes() const override {
-        return nest_.typical_plan()->scratch_bytes() * num_threads();
+        return widened_.scratch_bytes() + nest_.typical_plan()->scratch_bytes() * num_threads();
     }
 
     ScheduledNest* nest() const override { return &nest_; }
 
 private:
+    Contraction contraction(std::int64_t sum) const {
+        return forward_contraction(spec_.problem(),
+                                   quantized({.int_bias = spec_.int_bias,
+                                              .bias = spec_.bias,
+                                              .residual = sum != kAlone,
+                                              .inner = sum == kRoundedWithResidual,
+                                              .activation = spec_.activation},
+                                             spec_.dst_dtype));
+    }
+
     ConvSpec spec_;
+    WidenedProduct widened_;
     mutable ScheduledPass nest_;
 };
 

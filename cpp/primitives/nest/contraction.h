@@ -112,7 +112,7 @@ struct Contraction {
 
     // Whether sums are never left and taken up again: a result that is no float32 is rounded once,
     // and 8-bit products are added up as integers.
-    bool sums_at_once() const { return c_type != DType::f32 || is_int8(dtype); }
+    bool sums_at_once() const { return c_type != DType::f32 || is_integer(dtype); }
 
     int loop_of(char letter) const;  // its index in `loops`; -1 without
     const ContractionLoop& loop_at(int index) const {

@@ -20,6 +20,7 @@ BrgemmSpec typed(DType a, DType b, DType c) {
 const BrgemmSpec kBf16 = typed(DType::bf16, DType::bf16, DType::f32);
 const BrgemmSpec kU8 = typed(DType::u8, DType::s8, DType::s32);
 const BrgemmSpec kS8 = typed(DType::s8, DType::s8, DType::s32);
+const BrgemmSpec kS16 = typed(DType::s16, DType::s16, DType::s32);
 
 TEST_CASE("a kernel uses no more of the ISA than its types need") {
     CHECK(kernel_isa(typed(DType::f32, DType::f32, DType::f32), Isa::amx) == Isa::avx512);
@@ -38,6 +39,8 @@ TEST_CASE("a kernel uses no more of the ISA than its types need") {
     CHECK(kernel_isa(kS8, Isa::avx512) == Isa::avx512);
     CHECK(kernel_isa(kBf16, Isa::avx2_vnni_int8) == Isa::avx2);
     CHECK(kernel_isa(typed(DType::f32, DType::f32, DType::f32), Isa::avx2_vnni) == Isa::avx2);
+    CHECK(kernel_isa(kS16, Isa::amx) == Isa::avx512);
+    CHECK(kernel_isa(kS16, Isa::avx2_vnni) == Isa::avx2);
     CHECK(kernel_isa(kS8, Isa::scalar) == Isa::scalar);
 }
 
@@ -51,6 +54,8 @@ TEST_CASE("instructions follow from types and ISA") {
     CHECK(multiply_of(kS8, Isa::avx2_vnni) == Multiply::dot_int8);
     CHECK(multiply_of(kU8, Isa::avx2_vnni_int8) == Multiply::dot_int8);
     CHECK(multiply_of(kS8, Isa::avx2_vnni_int8) == Multiply::dot_signed_int8);
+    CHECK(multiply_of(kS16, Isa::avx2) == Multiply::dot_int16);
+    CHECK(multiply_of(kS16, Isa::avx512) == Multiply::dot_int16);
 }
 
 TEST_CASE("a signed A needs the column sums of B only where it goes in as unsigned") {

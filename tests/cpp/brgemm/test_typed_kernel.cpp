@@ -26,7 +26,8 @@ constexpr std::array kTypes = {
     Types{DType::bf16, DType::bf16, DType::bf16}, Types{DType::u8, DType::s8, DType::s32},
     Types{DType::u8, DType::s8, DType::f32},      Types{DType::s8, DType::s8, DType::s32},
     Types{DType::s8, DType::s8, DType::bf16},     Types{DType::s8, DType::s8, DType::u8},
-    Types{DType::u8, DType::s8, DType::s8}};
+    Types{DType::u8, DType::s8, DType::s8},       Types{DType::s16, DType::s16, DType::s32},
+    Types{DType::s16, DType::s16, DType::u8}};
 
 constexpr std::array kLevels = {Isa::scalar,         Isa::avx2,   Isa::avx2_vnni,
                                 Isa::avx2_vnni_int8, Isa::avx512, Isa::avx512_vnni,
@@ -93,7 +94,7 @@ TEST_CASE("every part of the epilogue with every type of result") {
             spec.epilogue.bias = i % 2 == 0;
             spec.epilogue.residual = i % 2 == 1;
             spec.epilogue.residual_scale = i % 4 == 1;
-            spec.epilogue.int_bias = is_int8(types.a) && i % 3 != 1;
+            spec.epilogue.int_bias = is_integer(types.a) && i % 3 != 1;
             spec.epilogue.range = size_of(types.c) == 1 && i % 2 == 0;
             spec.epilogue.relu_mask = spec.epilogue.activation == Activation::relu;
             CHECK(fault(spec, Values::eighths) == "");
@@ -103,7 +104,7 @@ TEST_CASE("every part of the epilogue with every type of result") {
 
 TEST_CASE("exact sums begin with a bias of integers") {
     for (const Types& types : kTypes) {
-        if (!is_int8(types.a)) continue;
+        if (!is_integer(types.a)) continue;
         for (const auto& [m, n, k] : {std::array{9, 33, 21}, {30, 64, 128}, {1, 1, 1}}) {
             for (const bool zero_point : {false, true}) {
                 BrgemmSpec spec = spec_of(types, m, n, k);
@@ -154,7 +155,7 @@ TEST_CASE("results of 8 bits are packed whatever their rows are") {
 
 TEST_CASE("zero points of int8") {
     for (const Types& types : kTypes) {
-        if (!is_int8(types.a)) continue;
+        if (!is_integer(types.a)) continue;
         for (const auto& [za, zb] : {std::pair{true, false}, {false, true}, {true, true}}) {
             BrgemmSpec spec = spec_of(types, 9, 33, 21);
             spec.zero_point_a = za;
