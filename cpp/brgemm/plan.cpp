@@ -14,6 +14,9 @@ constexpr double kLoadsExposed = 0.02;  // their part that shows where registers
 constexpr double kCallLoads = 8;        // loads of a call besides those of the steps
 constexpr double kTileOverhead = 8;     // cycles to start and store a tile, not hidden
 
+// 7 and 14 rows, on large weights, gained nothing from four vectors side by side.
+constexpr std::int64_t kManyRows = 24;
+
 constexpr int kMaxVectors = 4;
 constexpr int kMaxStreamedVectors = 8;  // of B, where A is held
 constexpr int kSpareChains = 2;  // accumulators beyond what latency times throughput asks for
@@ -134,7 +137,7 @@ public:
         for (int vectors = streams ? kMaxStreamedVectors : kMaxVectors; vectors >= 1; --vectors) {
             if (!fits(with_quads({.rows = 1, .vectors = vectors}))) continue;
             BrgemmPlan candidate = with_columns(vectors);
-            const double cycles = cycles_of(candidate);
+            const double cycles = cycles_of(candidate) * again(candidate);
             if (cycles < best_cycles) {
                 best_cycles = cycles;
                 best = std::move(candidate);
@@ -144,6 +147,17 @@ public:
     }
 
 private:
+    // Times as long for going through rows again that come from memory; they are fetched ahead
+    // then.
+    double again(const BrgemmPlan& plan) const {
+        const bool streams = isa_ >= Isa::avx512 && multiply_of(spec_, isa_) == Multiply::fma &&
+                             !spec_.trans_a && spec_.m >= kManyRows &&
+                             (spec_.prefetch_a || spec_.prefetch_c);
+        double blocks = 0;
+        for (const ColumnGroup& group : plan.columns) blocks += static_cast<double>(group.count);
+        return streams ? 1 + machine_.columns_again * (blocks - 1) : 1;
+    }
+
     BrgemmPlan with_columns(int most_vectors) const {
         const std::int64_t vectors = ceil_div<std::int64_t>(spec_.n, lanes_);
         const Cut cut = equalised(vectors, most_vectors);

@@ -108,6 +108,7 @@ Machine read_machine() {
     if (usable_isa() >= Isa::avx512_bf16) machine.halves_rate = usable_isa() >= Isa::amx ? 8 : 2;
     machine.shuffles_beat_broadcast_loads = amd_family() >= kZen5Family;
     if (cpuid(kVendorLeaf).b == kIntelVendor) {
+        machine.columns_again = 0.02;
         machine.fma_latency = 4;
         // Ports 0 and 5, which multiply too; port 1 as well for 256 bits.
         machine.vector_ops_per_cycle = usable_isa() >= Isa::avx512 ? 2 : 3;
