@@ -26,7 +26,7 @@ struct BrgemmArgs {
     std::int32_t zero_point_a = 0;
     std::int32_t zero_point_b = 0;
     std::int64_t a_ahead = 0;  // bytes from A of this call to the A that a prefetch brings
-    std::int64_t b_ahead = 0;
+    std::int64_t b_ahead = 0;  // the same of B; with fetch_rows, from `b` to what this call fetches
     std::int64_t gap_stride = 0;  // bytes from plane to plane of the gaps
     // What the AMX tiles of the thread are (amx/kept_tiles.h), left to the next call; without it
     // they are configured and released by each.

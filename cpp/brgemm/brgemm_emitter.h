@@ -59,6 +59,8 @@ private:
     void widen_halves(int lower, int upper);
     void one_step(const Step& step, int pass);
     void prefetch(const Step& step, int run);
+    std::int64_t share_of(int steps) const;
+    void fetch_share(int step);
     int load_quads(const Step& step);
     void stream_b(const Step& step);
     void load_b(int v, const Step& step, int pass);

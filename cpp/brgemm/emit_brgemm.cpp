@@ -42,7 +42,7 @@ std::vector<BrgemmEmitter::Reg> BrgemmEmitter::saved_registers() const {
     if (loops_columns_) saved.push_back(b_offset_);
     if (loops_columns_ || uses_tiles()) saved.push_back(column_counter_);
     if (spec_.epilogue.relu_mask) saved.push_back(mask_);
-    if (spec_.prefetch_b) saved.push_back(b_ahead_);
+    if (spec_.prefetch_b || spec_.fetch_rows > 0) saved.push_back(b_ahead_);
     if (spec_.prefetch_a) saved.push_back(a_ahead_);
     return saved;
 }
@@ -50,6 +50,10 @@ std::vector<BrgemmEmitter::Reg> BrgemmEmitter::saved_registers() const {
 void BrgemmEmitter::prologue() {
     for (const Reg& reg : saved_registers()) push(reg);
     if (plan_.tail_lanes > 0) set_tail(plan_.tail_lanes);
+    if (spec_.fetch_rows > 0) {
+        mov(b_ahead_, arg(offsetof(BrgemmArgs, b)));
+        add(b_ahead_, arg(offsetof(BrgemmArgs, b_ahead)));
+    }
     if (uses_tiles()) open_tiles();
     if (loops_columns_) xor_(b_offset_.cvt32(), b_offset_.cvt32());
 }

@@ -29,6 +29,7 @@ void BrgemmEmitter::k_loop(int unroll) {
         L(next);
     }
     k_steps(run);
+    if (spec_.fetch_rows > 0) add(b_ahead_, immediate(share_of(run)));
     if (uses_tiles() && run > 0) keep_awake(iterations > 1 ? k_ : batch_, run);
     if (run > 0 && (iterations > 1 || rest > 0 || partial > 0)) {
         add(a_, immediate(run * a_step_));
@@ -118,6 +119,7 @@ void BrgemmEmitter::prefetch(const Step& step, int run) {
             prefetcht1(ptr[a_ahead_ + displacement(row * a_row_ + step.index * a_step_)]);
         }
     }
+    fetch_share(step.index);
     for (int line = 0; line < fetched_lines_; ++line) {
         prefetcht1(ptr[b_ahead_ + displacement(step.index * b_step_ + line * kLineBytes)]);
     }
@@ -128,6 +130,23 @@ void BrgemmEmitter::prefetch(const Step& step, int run) {
     for (int i = lines * step.index / run; i < lines * (step.index + 1) / run; ++i) {
         prefetcht0(
             ptr[element_at(scratch_, i / in_row, 0) + displacement(i % in_row * kLineBytes)]);
+    }
+}
+
+// Bytes that so many steps of this tile fetch where all rows of C share that. They are no whole
+// lines: a line that two iterations touch is fetched once and found by the other.
+std::int64_t BrgemmEmitter::share_of(int steps) const {
+    if (spec_.fetch_rows == 0) return 0;
+    const std::int64_t depth = uses_tiles() ? tile_depth(spec_) : 1;
+    const std::int64_t bytes = steps * depth * tile_.rows * tile_.vectors * vector_bytes();
+    return (bytes + spec_.fetch_rows - 1) / spec_.fetch_rows;
+}
+
+// The lines that begin in the share of a step of an iteration.
+void BrgemmEmitter::fetch_share(int step) {
+    const auto lines = [&](int steps) { return (share_of(steps) + kLineBytes - 1) / kLineBytes; };
+    for (std::int64_t line = lines(step); line < lines(step + 1); ++line) {
+        prefetcht1(ptr[b_ahead_ + displacement(line * kLineBytes)]);
     }
 }
 

@@ -95,8 +95,9 @@ void require_agreement(const BrgemmSpec& spec) {
     if (gaps != Gaps{} && size_of(spec.c_type) == 1) {
         refuse("gaps with " + types_of(spec) + ", expected a C of 16 or 32 bits");
     }
-    if (epilogue.relu_mask && spec.prefetch_b) {
-        refuse("relu_mask with prefetch_b: one register would hold both");
+    if (spec.fetch_rows < 0) refuse("fetch_rows", spec.fetch_rows, "no negative number");
+    if (epilogue.relu_mask + spec.prefetch_b + (spec.fetch_rows > 0) > 1) {
+        refuse("two of relu_mask, prefetch_b and fetch_rows: one register would hold both");
     }
     if (epilogue.relu_mask && epilogue.activation != Activation::relu) {
         refuse("relu_mask with activation='" + std::string(name_of(epilogue.activation)) +
@@ -197,6 +198,7 @@ std::string to_string(const BrgemmSpec& spec) {
         text += std::string("_prefetch") + (spec.prefetch_a ? "a" : "") +
                 (spec.prefetch_b ? "b" : "") + (spec.prefetch_c ? "c" : "");
     }
+    if (spec.fetch_rows > 0) text += "_fetch" + std::to_string(spec.fetch_rows);
     return text;
 }
 
@@ -245,6 +247,7 @@ std::size_t std::hash<dlprim::BrgemmSpec>::operator()(
     mix(spec.prefetch_a);
     mix(spec.prefetch_b);
     mix(spec.prefetch_c);
+    mix(spec.fetch_rows);
     mix(spec.gaps.rows);
     mix(spec.gaps.planes);
     return seed;

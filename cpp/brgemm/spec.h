@@ -80,6 +80,10 @@ struct BrgemmSpec {
     bool prefetch_a = false;
     bool prefetch_b = false;
     bool prefetch_c = false;
+    // For weights that come from memory: the calls of so many rows of C together fetch what stands
+    // from BrgemmArgs::b_ahead bytes behind `b` on, evenly over their products, a line for every
+    // line of B that these rows share.
+    std::int64_t fetch_rows = 0;
     // Not with tails in n nor an 8-bit C; C and its rows are then aligned to the cache line.
     Gaps gaps = {};
 

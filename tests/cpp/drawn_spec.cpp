@@ -39,6 +39,8 @@ void draw_prefetches(Draw& draw, BrgemmSpec& spec) {
     if (!draw.once_in(3)) return;
     spec.prefetch_a = draw.once_in(2);
     spec.prefetch_b = draw.once_in(2) && !spec.epilogue.relu_mask;
+    const bool is_free = !spec.epilogue.relu_mask && !spec.prefetch_b;
+    spec.fetch_rows = is_free && draw.once_in(2) ? draw.from(1, 300) : 0;
     spec.prefetch_c = draw.once_in(2);
 }
 

@@ -124,7 +124,7 @@ std::int64_t TypedProblem::drawn_ahead(std::int64_t span) {
 std::string TypedProblem::ahead() const {
     std::string text;
     if (spec_.prefetch_a) text += ", a_ahead " + std::to_string(a_ahead_);
-    if (spec_.prefetch_b) text += ", b_ahead " + std::to_string(b_ahead_);
+    if (spec_.prefetch_b || spec_.fetch_rows > 0) text += ", b_ahead " + std::to_string(b_ahead_);
     return text;
 }
 

@@ -263,6 +263,7 @@ void BrgemmEmitter::keep_awake(const Reg& turns, int steps) {
 
 // A line of each row of A ahead, and the tile's share of the lines of B.
 void BrgemmEmitter::fetch_for_tiles(int step) {
+    fetch_share(step);
     const int rows_of_a = spec_.trans_a ? tile_depth(spec_) : tile_.rows;
     const std::int64_t row_of_a = spec_.trans_a ? spec_.lda * kWordBytes : a_row_;
     for (int row = 0; spec_.prefetch_a && row < rows_of_a; ++row) {

@@ -70,8 +70,10 @@ struct Fetching {
     bool elsewhere = false;
     // B of the next block is fetched too, where it is not the A of the next block that is far.
     bool next_b = false;
-    // Of either B alone: what A is made from lies in another way than A, or A is near.
+    // Of either B alone: what A is made from lies in another way than A.
     bool only_b = false;
+    // B is far, A is near: all calls on a block of B together fetch the next one, evenly.
+    bool far_b = false;
 };
 
 struct Contraction {

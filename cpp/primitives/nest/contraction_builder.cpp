@@ -147,11 +147,10 @@ void fetch_far_weights(Contraction& product) {
     constexpr double kSmall = 1.0 / 16;
     const double near = this_machine().l2;
     const double few = std::max(kSmall * near, std::min(product.bytes_a, product.bytes_c));
-    // Narrow types are left out: tile registers need all loads that there are. So are masks of
-    // relu, which need the register that counts fetches.
-    const bool can = product.dtype == DType::f32 && !product.epilogue.relu_mask;
+    // Masks of relu need the register that counts fetches.
+    const bool can = !product.epilogue.relu_mask;
     const bool is_far = product.entry_loop < 0 && product.bytes_a < near && product.bytes_b > few;
-    product.fetching.next_b = product.fetching.only_b = can && is_far;
+    product.fetching.far_b = can && is_far;
 }
 
 }  // namespace dlprim

@@ -108,7 +108,7 @@ std::vector<int> loops_ahead(const Contraction& contraction, const Schedule& sch
         const int index = contraction.loop_of(level->letter);
         const ContractionLoop& loop = contraction.loop_at(index);
         const bool moves_a = loop.a != 0 || index == contraction.selector_loop;
-        const bool moves = contraction.fetching.only_b ? loop.b != 0 : moves_a;
+        const bool moves = contraction.fetching.far_b ? loop.b != 0 : moves_a;
         const bool leads = contraction.entry_loop >= 0 ? loop.sum : !loop.sum && moves;
         if (!leads || level->step >= loop.extent) continue;
         if (std::find(ahead.begin(), ahead.end(), index) == ahead.end()) ahead.push_back(index);
@@ -161,7 +161,8 @@ ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedu
     streams_ = contraction_.bytes_c > this_machine().l2;
     const double ahead =
         contraction_.bytes_a + (contraction_.entry_loop < 0 ? 0 : contraction_.bytes_b);
-    if (contraction_.fetching.next_b ||
+    if (contraction_.fetching.far_b) share_far_b(schedule);
+    if (contraction_.fetching.next_b || fetch_rows_ > 0 ||
         (ahead > this_machine().l2 && !contraction_.fetching.elsewhere)) {
         ahead_ = loops_ahead(contraction_, schedule);
     }
@@ -247,11 +248,12 @@ BrgemmSpec ContractionPlan::spec_of(const Term& term, bool sums_apart,
         .sliding_a = contraction_.sliding_a,
         .beta = variant.first ? 0 : 1,
         .addressing = Addressing::offset,
-        .prefetch_a =
-            (!ahead_.empty() || contraction_.fetching.elsewhere) && !contraction_.fetching.only_b,
+        .prefetch_a = (!ahead_.empty() || contraction_.fetching.elsewhere) &&
+                      !contraction_.fetching.only_b && !contraction_.fetching.far_b,
         .prefetch_b = contraction_.fetching.elsewhere || contraction_.fetching.next_b ||
                       (!ahead_.empty() && contraction_.entry_loop >= 0),
         .prefetch_c = streams_ && !sums_apart,
+        .fetch_rows = fetch_rows_,
     };
     spec.k = empty || term.k > 0  ? std::max<std::int64_t>(term.k, 1)
              : variant.last_depth ? batch.total % batch.unit

@@ -72,6 +72,12 @@ private:
         static Variant at(std::size_t index);
         std::size_t index() const;
     };
+    // A loop whose calls share a block of B: indices of it that do, and of a call.
+    struct Sharing {
+        int loop = -1;
+        std::int64_t extent = 1;
+        std::int64_t step = 1;
+    };
     struct Block;
 
     bool has_last_depth(const Term& term) const;
@@ -80,7 +86,9 @@ private:
     std::int64_t columns_of(const Variant& variant) const;
     BrgemmSpec spec_of(const Term& term, bool sums_apart, const Variant& variant) const;
 
+    void share_far_b(const Schedule& schedule);
     void set_ahead(const LoopNest::Ranges& ranges, Block& block) const;
+    std::int64_t begin_of_share(const LoopNest::Ranges& ranges) const;
     Block block_at(const ContractionOperands& operands, const LoopNest::Ranges& ranges) const;
     void run_block(const Block& block) const;
     void run_term(const PreparedTerm& prepared, const Block& block) const;
@@ -92,7 +100,9 @@ private:
     std::vector<PreparedClass> classes_;
     std::vector<std::int64_t> row_sizes_;  // of the blocks that the rows loop makes, sorted
     std::vector<std::shared_ptr<const Brgemm>> kernels_;
-    std::vector<int> ahead_;  // loops that lead to the next operands, the innermost first
+    std::vector<int> ahead_;        // loops that lead to the next operands, the innermost first
+    std::vector<Sharing> sharing_;  // with Fetching::far_b, from the outside in
+    std::int64_t fetch_rows_ = 0;   // of C in all that they cover
     bool sum_is_split_ = false;
     bool sums_pass_through_c_ = false;
     bool streams_ = false;  // C exceeds the caches, so zeros bypass them

@@ -2,6 +2,7 @@
 
 #include "brgemm/amx/kept_tiles.h"
 #include "brgemm/brgemm.h"
+#include "jit/machine.h"
 #include "primitives/nest/contraction_plan.h"
 #include "primitives/reorder/serial_moves.h"
 #include "primitives/reorder/zero_rows.h"
@@ -51,6 +52,58 @@ void ContractionPlan::set_ahead(const LoopNest::Ranges& ranges, Block& block) co
         }
         if (!ends) break;
     }
+}
+
+// Which loops run while a block of B stays, and so how many rows of C share what is fetched: none
+// where B is in the L2 cache once its first rows have used it.
+void ContractionPlan::share_far_b(const Schedule& schedule) {
+    const auto is_row = [&](int index) {
+        const ContractionLoop& loop = contraction_.loop_at(index);
+        return loop.b == 0 && !loop.sum;
+    };
+    std::vector<std::int64_t> sizes;
+    for (const ContractionLoop& loop : contraction_.loops) sizes.push_back(loop.extent);
+    std::vector<std::int64_t> shared = sizes;
+    for (const Level& level : schedule.levels) {
+        const int index = contraction_.loop_of(level.letter);
+        std::int64_t& size = sizes[static_cast<std::size_t>(index)];
+        if (level.step >= size) continue;
+        size = level.step;
+        if (is_row(index)) {
+            sharing_.push_back({.loop = index, .step = level.step});
+        } else {
+            sharing_.clear();
+            shared = sizes;
+        }
+    }
+    for (Sharing& it : sharing_) it.extent = shared[static_cast<std::size_t>(it.loop)];
+    const Dimension& rows = contraction_.rows;
+    std::int64_t fetch_rows = rows.loop < 0 ? contraction_.block_rows : rows.unit;
+    const bool stays = contraction_.bytes_b <= this_machine().l2;
+    bool again = false;
+    for (int i = 0; i < static_cast<int>(shared.size()); ++i) {
+        if (!is_row(i)) continue;
+        fetch_rows *= shared[static_cast<std::size_t>(i)];
+        again = again || shared[static_cast<std::size_t>(i)] < contraction_.loop_at(i).extent;
+    }
+    if (!again || !stays) fetch_rows_ = fetch_rows;
+}
+
+// Bytes of the next block of B that the calls on this one fetch before this call.
+std::int64_t ContractionPlan::begin_of_share(const LoopNest::Ranges& ranges) const {
+    const int batch = contraction_.batch.loop;
+    if (batch < 0) return 0;
+    double before = 0;
+    double part = 1;
+    for (const Sharing& it : sharing_) {
+        const auto extent = static_cast<double>(it.extent);
+        const std::int64_t begin = ranges[static_cast<std::size_t>(it.loop)].begin % it.extent;
+        before += part * static_cast<double>(begin) / extent;
+        part *= static_cast<double>(it.step) / extent;
+    }
+    const std::int64_t bytes =
+        ranges[static_cast<std::size_t>(batch)].size() * contraction_.loop_at(batch).b;
+    return static_cast<std::int64_t>(before * static_cast<double>(bytes));
 }
 
 ContractionPlan::Block ContractionPlan::block_at(const ContractionOperands& operands,
@@ -104,6 +157,7 @@ ContractionPlan::Block ContractionPlan::block_at(const ContractionOperands& oper
     if (operands.relu_mask != nullptr)
         args.relu_mask = operands.relu_mask + contraction_.mask_offset(offset.c);
     set_ahead(ranges, block);
+    if (fetch_rows_ > 0) args.b_ahead += begin_of_share(ranges);
     if (operands.ahead_a != nullptr) {
         args.a_ahead = at(operands.ahead_a, offset.ahead_a) - static_cast<const char*>(args.a);
         args.b_ahead = at(operands.ahead_b, offset.ahead_b) - static_cast<const char*>(args.b);

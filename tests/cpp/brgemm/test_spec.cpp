@@ -53,6 +53,7 @@ std::vector<BrgemmSpec> neighbours() {
     add([](BrgemmSpec& spec) { spec.prefetch_a = true; });
     add([](BrgemmSpec& spec) { spec.prefetch_b = true; });
     add([](BrgemmSpec& spec) { spec.prefetch_c = true; });
+    add([](BrgemmSpec& spec) { spec.fetch_rows = 12; });
     return specs;
 }
 
@@ -170,14 +171,25 @@ TEST_CASE("a sliding A has a leading dimension") {
     CHECK(validated({.m = 8, .n = 4, .k = 6, .sliding_a = true}).lda == 6);
 }
 
-TEST_CASE("a relu mask and a prefetch of B are refused together") {
-    const BrgemmSpec spec{.m = 2,
-                          .n = 3,
-                          .k = 5,
-                          .epilogue = {.activation = Activation::relu, .relu_mask = true},
-                          .prefetch_a = true,
-                          .prefetch_b = true};
-    CHECK(refusal(spec) == "relu_mask with prefetch_b: one register would hold both");
+TEST_CASE("of a relu mask and the two fetches of B there is one at a time") {
+    const char* const sentence =
+        "two of relu_mask, prefetch_b and fetch_rows: one register would hold both";
+    const Epilogue masked{.activation = Activation::relu, .relu_mask = true};
+    const BrgemmSpec plain{.m = 2, .n = 3, .k = 5, .prefetch_a = true};
+    for (const bool with_b : {false, true}) {
+        BrgemmSpec spec = plain;
+        spec.epilogue = masked;
+        spec.prefetch_b = with_b;
+        spec.fetch_rows = with_b ? 0 : 7;
+        CHECK(refusal(spec) == sentence);
+    }
+    BrgemmSpec spec = plain;
+    spec.prefetch_b = true;
+    spec.fetch_rows = 7;
+    CHECK(refusal(spec) == sentence);
+    spec.prefetch_b = false;
+    spec.fetch_rows = -1;
+    CHECK(refusal(spec) == "fetch_rows=-1, expected no negative number");
 }
 
 TEST_CASE("addressings and activations survive a round trip through their names") {

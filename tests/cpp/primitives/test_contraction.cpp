@@ -255,6 +255,22 @@ TEST_CASE("operands beyond the caches are fetched ahead") {
     }
 }
 
+TEST_CASE("the rows that use a block of B share the fetching of the next one") {
+    const auto rows_that_share = [](const char* schedule, double bytes = kBeyondCaches) {
+        Contraction it = contraction_of({.M = 30, .N = 40, .K = 12});
+        it.fetching.far_b = true;
+        it.bytes_b = bytes;
+        const std::string name = ContractionPlan(it, parse_schedule(schedule)).kernel_names()[0];
+        return name.substr(name.rfind('_'));
+    };
+    CHECK(rows_that_share("N m7 k2") == "_fetch30");
+    CHECK(rows_that_share("m14 N m7 k2") == "_fetch14");
+    CHECK(rows_that_share("M7 N k2") == "_fetch7");
+    CHECK(rows_that_share("N m15 k1 m5") == "_fetch15");
+    CHECK(rows_that_share("N m7 k2", 1e3) == "_fetch30");
+    CHECK(rows_that_share("M7 N k2", 1e3) == "_beta0");  // B is near once it was used
+}
+
 TEST_CASE("schedules that do not fit are refused") {
     const auto refused = [](const Product& it, const char* schedule, const std::string& why) {
         const std::string sentence = "schedule '" + std::string(schedule) + "': loop " + why;
