@@ -227,9 +227,9 @@ public:
         : spec_(spec),
           widened_(contraction(kAlone), ConvImages(spec.problem(), spec.shape).src.bytes(),
                    weights_layout(spec.problem()).bytes()),
-          nest_({.contraction = [this](std::int64_t sum) {
-              return widened_.of(contraction(sum));
-          }}) {}
+          nest_(
+              {.contraction = [this](std::int64_t sum) { return widened_.of(contraction(sum)); }}) {
+    }
 
     void run(const ConvTensors& it) const override {
         const Quantization& with = it.quantization;
@@ -262,13 +262,12 @@ public:
 
 private:
     Contraction contraction(std::int64_t sum) const {
-        return forward_contraction(spec_.problem(),
-                                   quantized({.int_bias = spec_.int_bias,
-                                              .bias = spec_.bias,
-                                              .residual = sum != kAlone,
-                                              .inner = sum == kRoundedWithResidual,
-                                              .activation = spec_.activation},
-                                             spec_.dst_dtype));
+        return forward_contraction(spec_.problem(), quantized({.int_bias = spec_.int_bias,
+                                                               .bias = spec_.bias,
+                                                               .residual = sum != kAlone,
+                                                               .inner = sum == kRoundedWithResidual,
+                                                               .activation = spec_.activation},
+                                                              spec_.dst_dtype));
     }
 
     ConvSpec spec_;

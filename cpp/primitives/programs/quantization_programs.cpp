@@ -1,8 +1,6 @@
 // Numbers to 8 bits and back, x = (q - zero) scale, as ONNX's QuantizeLinear and DequantizeLinear:
 // with one scale, or one for each row or column. Operands are the tensor, scale and zero in
 // float32, and the result; the type of a program is that of x.
-#include <limits>
-
 #include "primitives/programs/row_programs.h"
 
 namespace dlprim {
@@ -16,12 +14,16 @@ RowValue by_column(RowBuilder& row) { return row.column(); }
 // two steps for each element that take its rounding back, are a third of the time of a division.
 RowValue quotient(RowValue x, RowValue scale) {
     constexpr float kFar = 1 << 20;  // where every result is saturated
-    constexpr float kMost = std::numeric_limits<float>::max();
-    const RowValue most = smaller(kMost, kFar * scale);
-    const RowValue kept = smaller(most, larger(-most, x));
-    const RowValue reciprocal = 1.0F / scale;
+    constexpr float kLarge = 0x1p64F, kSmall = 0x1p-64F;
+    // Both are moved to where neither products nor reciprocals overflow or are subnormal.
+    const RowValue up = select(scale < kSmall, kLarge, 1.0F);
+    const RowValue factor = select(kLarge < scale, kSmall, up);
+    const RowValue divisor = scale * factor;
+    const RowValue most = kFar * divisor;
+    const RowValue kept = smaller(most, larger(-most, x * factor));
+    const RowValue reciprocal = 1.0F / divisor;
     const RowValue near = kept * reciprocal;
-    return multiply_add(multiply_add(-near, scale, kept), reciprocal, near);
+    return multiply_add(multiply_add(-near, divisor, kept), reciprocal, near);
 }
 
 // The zero is added to a whole number, as it would else move halves to the other side.
