@@ -48,6 +48,20 @@ def test_floats_to_bytes_and_back(shape: tuple[int, ...], axis: int | None, dtyp
     check(graph_of(shape, axis, dtype, "dequantize"), q, f" dequantize_{dtype}")
 
 
+@pytest.mark.parametrize("scale", [1e-45, 1e-39, 1e-38, 1e-20, 1.0, 1e20, 8e37, 3e38])
+def test_scales_to_the_ends_of_float32(scale: float) -> None:
+    factor = np.float32(scale)
+    b = Builder()
+    x = b.input("x", (211,), "float32")
+    inputs = [x, b.constant(factor), b.constant(np.array(3, np.int8))]
+    graph = b.graph(b.emit("quantize", inputs, axis=0, dtype="int8"))
+    with np.errstate(all="ignore"):
+        steps = np.arange(-300, 302.5, 3.5, dtype=np.float32) * factor
+        some = np.array([0, -0.0, np.nan, np.inf, -np.inf, 1.5, -1e-38], np.float32)
+        numbers = np.resize(np.concatenate([some, some * factor, steps]), 211)
+    check(graph, numbers, " quantize_int8")
+
+
 def test_what_the_programs_do_not_take_is_computed_by_the_oracle() -> None:
     b = Builder()
     x, scale = b.input("x", (4,), "float32"), b.input("scale", (), "float32")
