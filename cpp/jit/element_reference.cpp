@@ -34,7 +34,7 @@ void set_element(DType dtype, void* array, std::int64_t index, float value) {
                 static_cast<std::uint8_t>(saturated(value, 0, 255));
             break;
         case DType::s16:
-        case DType::s32: break;  // what sums are made of is never a number
+        case DType::s32: break;  // operands and sums of integer products, never rounded to
     }
 }
 
