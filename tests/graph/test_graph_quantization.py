@@ -9,6 +9,7 @@ import pytest
 from byte_graphs import GEOMETRY, POOL
 
 from dlprim.graph import Builder, Graph, Value, interpret
+from dlprim.graph.passes import optimized
 from dlprim.graph.passes.precision import compute_in_8_bits
 from dlprim.graph.passes.precision.parameters import Parameters
 from dlprim.graph.quantization import Settings, Table, calibrate, insert
@@ -129,6 +130,77 @@ def test_products_of_what_is_computed_softmax_and_norms_stay_in_floats() -> None
         "softmax", "matmul", "normalize", "map",
     ]  # fmt: skip
     assert relative_error(graph, table, arrays) < 0.03
+
+
+def attending(samples: int = 2, scaled: str = "scores") -> Graph:
+    """Heads of a residual stream, scaled as exporters do it."""
+    b = Network()
+    x = b.input("x", (samples, 7, 24), "float32")
+    mask = b.input("mask", (samples, 1, 1, 7), "float32")
+
+    def heads(name: str, axes: tuple[int, ...]) -> Value:
+        b.name = name
+        y = b.apply("add", b.matmul(x, b.drawn(24, 24)), b.drawn(24))
+        return b.transpose(b.reshape(y, (samples, 7, 3, 8)), axes)
+
+    q, k, v = heads("q", (0, 2, 1, 3)), heads("k", (0, 2, 3, 1)), heads("v", (0, 2, 1, 3))
+    b.name = "scores"
+    root = b.constant(np.float32(8**-0.25))
+    if scaled == "operands":
+        q, k = b.apply("multiply", q, root), b.apply("multiply", root, k)
+    scores = b.matmul(q, k)
+    if scaled == "scores":
+        scores = b.apply("divide", scores, b.constant(np.float32(8**0.5)))
+    shares = b.emit("softmax", [b.apply("add", scores, mask)], axis=-1, log=False)[0]
+    b.name = "attend"
+    y = b.reshape(b.transpose(b.matmul(shares, v), (0, 2, 1, 3)), (samples, 7, 24))
+    b.name = "last"
+    return b.graph([b.apply("add", b.matmul(y, b.drawn(24, 24)), x)])
+
+
+def attended(samples: int, seed: int) -> list[Any]:
+    generator = np.random.default_rng(seed)
+    mask = np.where(generator.random((samples, 1, 1, 7)) < 0.8, np.float32(0), np.float32(-1e9))
+    return [generator.standard_normal((samples, 7, 24), np.float32), mask]
+
+
+@pytest.mark.parametrize("method", ["minmax", "percentile", "entropy"])
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("scaled", ["scores", "operands"])
+def test_attention_multiplies_bytes_and_moves_them(
+    scaled: str, symmetric: bool, method: str
+) -> None:
+    graph = attending(scaled=scaled)
+    batches = [(graph, attended(2, seed)) for seed in range(3)]
+    table = calibrate(batches, Settings(method=method, symmetric=symmetric))
+    assert list(table.layers) == [
+        "q:matmul", "k:matmul", "v:matmul", "attend:matmul", "last:matmul",
+    ]  # fmt: skip
+    assert 0 < table.layers["attend:matmul"] < 0.05
+    for samples in (2, 3):
+        other = attending(samples, scaled)
+        whole = optimized(insert(other, table))
+        verify(whole)
+        moves = ("reshape", "transpose", "expand")
+        assert [it.operator for it in whole.nodes if it.operator not in moves] == [
+            "quantize", *["quantized_matmul"] * 3, "quantized_attention", "quantized_matmul", "map",
+        ]  # fmt: skip
+        arrays = attended(samples, 9)
+        (right,), (found,) = interpret(other, arrays), interpret(whole, arrays)
+        assert np.linalg.norm(found - right) / np.linalg.norm(right) < 0.03
+
+
+@pytest.mark.parametrize("name", ["scores", "attend"])
+def test_attention_stays_in_floats_as_a_whole(name: str) -> None:
+    graph = attending()
+    batches = [(graph, attended(2, 0))]
+    table = calibrate(batches, Settings(exclude=frozenset({name})))
+    assert "attend:matmul" not in {*table.layers, *table.excluded}
+    assert "attention" in [it.operator for it in optimized(insert(graph, table)).nodes]
+    errors = calibrate(batches, Settings(max_error=0)).excluded
+    table = calibrate(batches, Settings(max_error=errors["attend:matmul"] * 0.999))
+    assert "attend:matmul" in table.excluded
+    assert "scores:softmax" not in table.arrays
 
 
 def visited(*batches: Any) -> Any:

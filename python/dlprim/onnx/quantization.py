@@ -29,9 +29,9 @@ def quantize(
 ) -> OnnxModel:
     """The model with its layers multiplying in 8 bits, where that loses little.
 
-    Convolutions and products with constant weights are quantised, and what is between them as far
-    as it can be: weights per channel, symmetric in int8, arrays per tensor. Products of two
-    computed arrays, masks, softmax, norms and tables stay in floats.
+    Convolutions, products with constant weights and both products of attention are quantised, and
+    what is between them as far as it can be: weights per channel, symmetric in int8, arrays per
+    tensor. Other products of two computed arrays, masks, softmax, norms and tables stay in floats.
 
     Parameters
     ----------

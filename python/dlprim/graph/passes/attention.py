@@ -89,7 +89,7 @@ def softmax_of(draft: Draft, weights: Value) -> Node | None:
     return node if node.attributes["axis"] % len(weights.shape) == last else None
 
 
-def _unscaled(draft: Draft, value: Value) -> tuple[Value, float]:
+def unscaled(draft: Draft, value: Value) -> tuple[Value, float]:
     """What a map multiplies by a number, and the number."""
     node = draft.only_maker(value, "map")
     if (
@@ -144,8 +144,8 @@ def recognise_attention(graph: Graph) -> Graph:
         scores = None if softmax is None else scores_of(draft, softmax.operands[0], "matmul")
         if scores is None or len(scores.product.operands) != 2:
             return None
-        q, by_q = _unscaled(draft, scores.product.operands[0])
-        k, by_k = _unscaled(draft, scores.product.operands[1])
+        q, by_q = unscaled(draft, scores.product.operands[0])
+        k, by_k = unscaled(draft, scores.product.operands[1])
         if not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
             return None
         arrays = [heads(draft, it, node.name) for it in (q, swapped(draft, k, node.name), v)]

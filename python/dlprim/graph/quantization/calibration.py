@@ -13,6 +13,7 @@ from dlprim.graph.graph import Array, Graph
 from dlprim.graph.passes.precision.parameters import Parameters
 from dlprim.graph.quantization.choice import Choice, choose
 from dlprim.graph.quantization.errors import relative, with_errors
+from dlprim.graph.quantization.layers import attention_names
 from dlprim.graph.quantization.ranges import Range, ranges
 from dlprim.graph.quantization.table import Table, names_of
 
@@ -41,7 +42,8 @@ def calibrate(batches: Sequence[Batch], settings: Settings) -> Table:
         that are no finite numbers.
     """
     graphs = list(dict.fromkeys(graph for graph, _ in batches))
-    choices = {graph: choose(graph, settings.exclude) for graph in graphs}
+    attention = {graph: attention_names(graph) for graph in graphs}
+    choices = {it: choose(it, attention[it], settings.exclude) for it in graphs}
     _check_names(choices, settings)
     parameters = _parameters(batches, choices, settings)
     errors = _errors(batches, choices, parameters)
@@ -49,8 +51,8 @@ def calibrate(batches: Sequence[Batch], settings: Settings) -> Table:
     arrays: dict[str, Parameters] = {}
     for graph in graphs:
         names = names_of(graph)
-        away = {it.name for it in choices[graph].layers if names[it.output] in excluded}
-        values = choose(graph, settings.exclude | away).values
+        away = {it.nodes[-1].name for it in choices[graph].layers if names[it.output] in excluded}
+        values = choose(graph, attention[graph], settings.exclude | away).values
         arrays.update(
             {names[it]: parameters[names[it]] for it in values if names[it] in parameters}
         )
@@ -85,7 +87,18 @@ def _parameters(
             see([results.get(name, np.zeros(0, np.float32)) for name in every])
 
     found = ranges(visit, len(every), settings.method, settings.percentile, settings.symmetric)
-    return {name: _of_range(it, settings.symmetric) for name, it in zip(every, found, strict=True)}
+    shares = {
+        names_of(graph)[layer.nodes[-1].operands[0]]
+        for graph, choice in choices.items()
+        for layer in choice.layers
+        if layer.is_attention
+    }  # are never below zero, and of no use in 7 bits
+    return {
+        name: _of_range((0.0, it[1]), False)
+        if name in shares
+        else _of_range(it, settings.symmetric)
+        for name, it in zip(every, found, strict=True)
+    }
 
 
 def _of_range(limits: Range, is_symmetric: bool) -> Parameters:

@@ -10,6 +10,7 @@ import numpy as np
 from dlprim.graph.graph import Array, Graph, Node, Value
 from dlprim.graph.passes.draft import Draft
 from dlprim.graph.passes.precision.parameters import Bytes, Parameters, constants_of
+from dlprim.graph.quantization.layers import layers_of
 from dlprim.graph.quantization.table import Table, is_image, names_of
 
 # That compute with images in 8 bits, or read them as bytes.
@@ -53,21 +54,29 @@ def pair(draft: Draft, value: Value, parameters: Parameters) -> Value:
 def insert(graph: Graph, table: Table) -> Graph:
     """The graph with what the table says; what it names and the graph has not is left out."""
     names = names_of(graph)
-    rounded: dict[Value, Value] = {}
+    ends = {node.name for node in graph.nodes if names[node.outputs[0]] in table.layers}
+    layers = [it for it in layers_of(graph, ends) if names[it.output] in table.layers]
+    edges = {edge for layer in layers for edge in layer.edges}
+    weighted = {layer.nodes[0] for layer in layers if not layer.is_attention}
+    inner = {value for it in layers if it.is_attention for _, value in it.edges}
+    rounded: dict[Value | None, Value] = {}
     draft = Draft(graph)
 
     def remember(old: Value, new: Value) -> None:
         parameters = table.arrays.get(names[old])
         if parameters is not None and new.dtype == np.float32:
-            rounded[new] = pair(draft, new, parameters)
+            rounded[old] = pair(draft, new, parameters)
 
-    def rule(draft: Draft, node: Node) -> Sequence[Value]:
-        is_layer = names[node.outputs[0]] in table.layers
+    def rule(draft: Draft, shown: Node) -> Sequence[Value]:
+        node = draft.original(shown)
         inputs = [
-            rounded[it] if it in rounded and (is_layer or _reads_bytes(node, it)) else it
-            for it in node.inputs
+            rounded[old]
+            if old in rounded
+            and ((node, old) in edges or (_reads_bytes(node, old) and old not in inner))
+            else new
+            for old, new in zip(node.inputs, shown.inputs, strict=True)
         ]
-        if is_layer and node.operands[1] in draft.constants:
+        if node in weighted:
             inputs[1] = _weights(draft, node)
         outputs = node.outputs
         if inputs == list(node.inputs):
@@ -83,8 +92,8 @@ def insert(graph: Graph, table: Table) -> Graph:
     return draft.apply(rule)
 
 
-def _reads_bytes(node: Node, value: Value) -> bool:
-    return node.operator in _READERS and is_image(value)
+def _reads_bytes(node: Node, value: Value | None) -> bool:
+    return node.operator in _READERS and value is not None and is_image(value)
 
 
 def _weights(draft: Draft, node: Node) -> Value:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dlprim.graph.graph import Graph, Node, Value
+from dlprim.graph.graph import Graph, Value
 from dlprim.graph.passes.precision.parameters import Parameters
 
 
@@ -83,16 +83,3 @@ def names_of(graph: Graph) -> dict[Value, str]:
 def is_image(value: Value) -> bool:
     """Whether it has pixels, which are kept in 8 bits between layers."""
     return len(value.shape) >= 4
-
-
-def can_be_quantized(graph: Graph, node: Node) -> bool:
-    """Whether it multiplies a float array by constant weights that one axis of channels scales."""
-    if node.operator not in ("convolution", "matmul") or node.attributes.get("activation"):
-        return False
-    x, w, bias, residual = (*node.inputs, None, None)[:4]
-    if x is None or w is None or w not in graph.constants or x in graph.constants:
-        return False
-    ranks = (2,) if node.operator == "matmul" else (3, 4)
-    has_form = len(w.shape) in ranks and len(x.shape) >= 2 and w.size > 0
-    is_float = all(it.dtype.name == "float32" for it in (x, w, node.output))
-    return has_form and is_float and residual is None and (bias is None or bias in graph.constants)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.operators.quantized import MOST_SUMMANDS
-from dlprim.graph.passes.attention import heads, is_causal, scores_of, softmax_of, swapped
+from dlprim.graph.passes.attention import heads, is_causal, scores_of, softmax_of, swapped, unscaled
 from dlprim.graph.passes.draft import Draft
 from dlprim.graph.passes.precision.moves import bytes_of
 from dlprim.graph.passes.precision.parameters import Bytes, parameters_of
@@ -46,11 +46,15 @@ def _attention(draft: Draft, node: Node) -> Sequence[Value] | None:
     )
     if product is None or len(product.operands) != 2:
         return None
-    q, k, v = (bytes_of(draft, it) for it in (*product.operands, node.operands[1]))
-    if q is None or k is None or v is None or not _fits(q, k, v):
+    (left, by_q), (right, by_k) = (unscaled(draft, it) for it in product.operands)
+    q, k, v = (bytes_of(draft, it) for it in (left, right, node.operands[1]))
+    by = by_q * by_k
+    if q is None or k is None or v is None or not _fits(q, k, v) or not by > 0:
         return None
     steps = [it.parameters for it in (q, k, v, weights)]
-    scales = [it.scale for it in (*steps, *((rounded.parameters,) if rounded else ()))]
+    # Scores are rounded in front of their scale.
+    inner = rounded and rounded.parameters._replace(scale=rounded.parameters.scale / by)
+    scales = [it.scale for it in (*steps, *((inner,) if inner else ()))]
     if not _LEAST <= min(scales) <= max(scales) <= _MOST:
         return None
     causal = is_causal(draft, scores.mask, product.output.shape)
@@ -62,10 +66,10 @@ def _attention(draft: Draft, node: Node) -> Sequence[Value] | None:
         "quantized_attention",
         inputs,
         node.name,
-        scale=scores.scale,
+        scale=scores.scale * by,
         causal=causal,
         steps=tuple(map(tuple, steps)),
-        scores=None if rounded is None else tuple(rounded.parameters),
+        scores=inner and tuple(inner),
         y=None,
     )
     if result.shape == node.output.shape:
