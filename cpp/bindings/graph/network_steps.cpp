@@ -1,6 +1,7 @@
 // Steps that are no primitive of their own: copies, rows of tables, and what only Python can run.
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "bindings/register.h"
 #include "graph/copy_step.h"
 #include "graph/gather_step.h"
+#include "graph/map_step.h"
 
 namespace dlprim::bindings {
 namespace {
@@ -21,6 +23,18 @@ void add_copy(PyNetwork& network, int src, int dst, const std::string& label) {
 void add_gather(PyNetwork& network, int table, int indices, int dst, const std::string& label) {
     network.add(
         gather_step(network.core(), {.table = table, .indices = indices, .dst = dst}, label));
+}
+
+// Function, type of the result, operands and number of each operation.
+using MapOperations = std::vector<std::tuple<std::string, std::string, std::vector<int>, double>>;
+
+void add_map(PyNetwork& network, const MapOperations& operations, const std::vector<int>& operands,
+             int dst, const std::string& label) {
+    std::vector<MapOperation> made;
+    for (const auto& [function, dtype, inputs, number] : operations) {
+        made.push_back({function, dtype, inputs, number});
+    }
+    network.add(map_step(network.core(), made, {.operands = operands, .dst = dst}, label));
 }
 
 // What a value of a call is to Python.
@@ -113,6 +127,8 @@ void register_network_steps(py::module_& module) {
     network_type(module)
         .def("copy", &add_copy, py::arg("src"), py::arg("dst"), py::arg("label") = "")
         .def("gather", &add_gather, py::arg("table"), py::arg("indices"), py::arg("dst"),
+             py::arg("label") = "")
+        .def("map", &add_map, py::arg("operations"), py::arg("operands"), py::arg("dst"),
              py::arg("label") = "")
         .def("call", &add_call, py::arg("function"), py::arg("inputs"), py::arg("outputs"),
              py::arg("label") = "");

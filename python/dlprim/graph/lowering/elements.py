@@ -11,6 +11,7 @@ from dlprim.functions.rows.row_parameters import constant_row
 from dlprim.graph.expressions import Expression, computes_floats
 from dlprim.graph.graph import Node, Value
 from dlprim.graph.lowering.formulas import definition_text, is_bytes, is_computed, map_formula
+from dlprim.graph.lowering.integers import lower_integer_map
 from dlprim.graph.lowering.layouts import is_global_mean
 from dlprim.graph.lowering.lowering import Lowering, activations
 from dlprim.graph.lowering.place import Place, inverse, order_of
@@ -55,7 +56,7 @@ def lower_map(to: Lowering, node: Node) -> bool:
     """One statement of the row engine, on blocks where the result is blocked."""
     expression = _computed(node)
     if expression is None:
-        return False
+        return lower_integer_map(to, node)
     if 0 in node.output.shape:
         to.result(node.output)
         return True
@@ -74,7 +75,7 @@ def lower_map(to: Lowering, node: Node) -> bool:
     made = map_formula(expression, operands, result)
     if made is None or not to.formula(*made, f"map {node.name}"):
         to.blocked.pop(node.output, None)
-        return False
+        return lower_integer_map(to, node)
     if groups is None:
         to.put(node.output, result.transposed(inverse(order)))
     else:

@@ -54,9 +54,18 @@ def lower_concat(to: Lowering, node: Node) -> bool:
 
 
 def lower_gather(to: Lowering, node: Node) -> bool:
-    """Rows of a table; elsewhere the table's axes are brought in front."""
+    """Rows of a table, or a view where one place is known."""
     x, places = node.operands
     axis = node.attributes["axis"] % len(x.shape)
+    known = to.graph.constants.get(places)
+    if known is not None and known.size == 1 and -x.shape[axis] <= known.item() < x.shape[axis]:
+        starts = [known.item() % x.shape[axis] if it == axis else 0 for it in range(len(x.shape))]
+        counts = tuple(1 if it == axis else extent for it, extent in enumerate(x.shape))
+        taken = to.place(x).sliced(tuple(starts), counts, (1,) * len(counts))
+        place = taken.reshaped(node.output.shape)
+        if place is not None:
+            to.put(node.output, place)
+            return True
     if axis or places.dtype.name not in ("int32", "int64") or not node.output.size:
         return False
     table, indices = to.number(to.dense(x)), to.number(to.dense(places))

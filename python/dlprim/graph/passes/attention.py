@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dlprim.graph.expressions import evaluate, inputs_of
+from dlprim.graph.expressions import evaluate, inputs_of, operand
 from dlprim.graph.graph import Graph, Node, Value
 from dlprim.graph.passes.affine import affine
 from dlprim.graph.passes.draft import Draft
@@ -51,7 +51,7 @@ def scores_of(draft: Draft, value: Value, *operators: str) -> Scores | None:
     if node.operator != "map":
         return None
     found = affine(node.attributes["expression"], [draft.constants.get(it) for it in node.operands])
-    if found is None or not 1 <= len(found.factors) <= 2:
+    if found is None:
         return None
     for place, factor in found.factors.items():
         product = draft.only_maker(node.operands[place], *operators)
@@ -67,17 +67,24 @@ def scores_of(draft: Draft, value: Value, *operators: str) -> Scores | None:
 def _mask_of(
     draft: Draft, node: Node, others: list[int], factors: dict[int, object], shift: object
 ) -> tuple[Value | None] | None:
-    """What is added to the scores; None where that is more than one array."""
+    """What is added to the scores, as one array; None where that is no sum of float arrays."""
     shifted = np.asarray(shift)
-    if others:
-        mask = node.operands[others[0]]
-        is_added = np.all(np.asarray(factors[others[0]]) == 1.0) and not shifted.any()
-        # A mask of bool would say which keys there are.
-        return (mask,) if is_added and mask.dtype.kind in "fV" else None
-    if not shifted.any():
+    masks = [node.operands[place] for place in others]
+    if any(np.any(np.asarray(factors[place]) != 1.0) for place in others):
+        return None
+    if any(it.dtype.kind not in "fV" for it in masks):  # a bool would say which keys there are
+        return None
+    if shifted.any():
+        with np.errstate(over="ignore"):
+            array = shifted.astype(np.float32)
+        masks.append(draft.constant(array, f"{node.name}.mask"))
+    if not masks:
         return (None,)
-    with np.errstate(over="ignore"):
-        return (draft.constant(shifted.astype(np.float32), f"{node.name}.mask"),)
+    mask = masks[0]
+    for it in masks[1:]:
+        how = {"expression": ("add", operand(0), operand(1)), "dtype": mask.dtype.name}
+        (mask,) = draft.emit("map", [mask, it], node.name, **how)
+    return (mask,)
 
 
 def softmax_of(draft: Draft, weights: Value) -> Node | None:

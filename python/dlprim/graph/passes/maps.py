@@ -70,8 +70,8 @@ def _written_as(before: Node) -> Expression:
 
 
 def _is_computed(node: Node) -> bool:
-    """Whether the engine computes a map: what is written, of no integers."""
-    has_integers = any(it.dtype.kind in "iu" for it in node.operands)
+    """Whether the engine computes a map: what is written, of no integers or conditions."""
+    has_integers = any(it.dtype.kind in "iub" for it in node.operands)
     return is_written(node.attributes["expression"]) and not has_integers
 
 
