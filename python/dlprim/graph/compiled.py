@@ -15,15 +15,16 @@ class CompiledGraph:
     Attributes
     ----------
     graph : Graph
-        What is left after the passes.
+        What is left after the passes, without its constants: steps have what they read.
     peak_bytes, live_bytes : int
         Of what is between inputs and outputs: the memory that a run takes, and the largest sum of
         arrays that are needed at one time.
     """
 
     def __init__(self, graph: Graph, passes: int | None, dtype: str) -> None:
-        self.graph = optimized(graph, passes, dtype)
-        lowering = lowered(self.graph)
+        whole = optimized(graph, passes, dtype)
+        lowering = lowered(whole)
+        self.graph = Graph(whole.inputs, whole.outputs, whole.nodes, {})
         self._network = lowering.network
         self.peak_bytes = self._network.peak_bytes
         self.live_bytes = self._network.live_bytes

@@ -53,11 +53,13 @@ def load(
     if isinstance(model, str | os.PathLike):
         path = Path(model)
         folders = folders_of(path)
-        model = path.read_bytes()
-    proto = _parsed(model)
+        proto = _parsed(path.read_bytes())  # which nobody keeps: weights are there once less
+    else:
+        proto = _parsed(model)
     try:
         program = program_of(proto, folders)
-        return OnnxModel(program, Source.of(proto, program, folders), dtype=dtype)
+        source = Source.of(proto, program, folders, proto is not model)
+        return OnnxModel(program, source, dtype=dtype)
     except TypeError as error:  # protobuf gives bytes for what is no text
         raise ModelError(f"the file is damaged: names in it are no text ({error})") from error
 

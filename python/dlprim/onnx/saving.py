@@ -56,4 +56,4 @@ def _model_of(header: dict[str, Any], arrays: dict[str, Any]) -> OnnxModel:
     document = header["quantization"]
     table = None if document is None else Table.of(document)
     store.adopt(header["schedules"])
-    return OnnxModel(program, Source.of(proto, program, ()), table, header["dtype"])
+    return OnnxModel(program, Source.of(proto, program, (), True), table, header["dtype"])

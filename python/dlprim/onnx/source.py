@@ -42,15 +42,19 @@ class Source:
         self.arrays = arrays
 
     @staticmethod
-    def of(model: Any, program: Program, folders: Folders) -> Source:
-        """Of a ModelProto, which is left as it is, and of its program."""
+    def of(model: Any, program: Program, folders: Folders, is_own: bool) -> Source:
+        """Of a ModelProto, which loses its elements if nobody else has it, and of its program."""
         arrays = {}
         known = {**program.constants, **program.defaults}
-        light = _without_elements(model, known)
+        light = model
+        if not is_own:
+            light = type(model)()
+            light.CopyFrom(model)
         for tensor in light.graph.initializer:
             array = known.get(tensor.name)
             if array is not None and _is_kept(array):
                 arrays[tensor.name] = array
+                _clear(tensor)
         for tensor in _tensors(light.graph):
             if tensor.data_location == tensor.EXTERNAL and tensor.name not in arrays:
                 _put(tensor, array_of(tensor, folders))
@@ -86,15 +90,6 @@ def _is_kept(array: Array) -> bool:
     """Whether an array is large, and its elements are bytes as ONNX has them."""
     named = array.dtype.kind in "iufb" or array.dtype.name == "bfloat16"
     return array.nbytes >= _MOST_BYTES and named
-
-
-def _without_elements(model: Any, known: Mapping[str, Array]) -> Any:
-    light = type(model)()
-    light.CopyFrom(model)
-    for tensor in light.graph.initializer:
-        if tensor.name in known and _is_kept(known[tensor.name]):
-            _clear(tensor)
-    return light
 
 
 def _clear(tensor: Any) -> None:

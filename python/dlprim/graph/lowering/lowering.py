@@ -18,6 +18,7 @@ from dlprim.graph.lowering.formulas import compiled, geometry_of
 from dlprim.graph.lowering.functions import computed
 from dlprim.graph.lowering.layouts import blocked_values
 from dlprim.graph.lowering.place import Place
+from dlprim.graph.lowering.sharing import shared
 
 # Makes steps of a node, or says False and has made none.
 Lower = Callable[["Lowering", Node], bool]
@@ -109,8 +110,8 @@ class Lowering:
         return place
 
     def constant(self, array: Array) -> int:
-        """A constant of the network."""
-        return self.network.constant(array)
+        """A constant of the network, whose memory all networks share that have an equal one."""
+        return self.network.constant(shared(array))
 
     # ------------------------------------------------------------ blocks of channels
 

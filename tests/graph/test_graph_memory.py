@@ -1,0 +1,82 @@
+"""Weights are in memory once: networks share equal ones, and what was folded into them goes."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from dlprim.graph import Builder, Graph
+from dlprim.graph.compiled import CompiledGraph, compile_graph
+from dlprim.graph.lowering import sharing
+from dlprim.graph.lowering.sharing import shared
+
+
+def linear(rows: int, weights: np.ndarray) -> Graph:
+    b = Builder()
+    x = b.input("x", (rows, 128), "float32")
+    y = b.matmul(x, b.constant(weights))
+    return b.graph([b.apply("multiply", y, b.constant(np.full(96, 2, np.float32)))])
+
+
+def convolution(rows: int, weights: np.ndarray) -> Graph:
+    b = Builder()
+    x = b.input("x", (rows, 32, 9, 9), "float32")
+    geometry = {
+        "strides": (1, 1), "padding": ((0, 0), (0, 0)), "dilations": (1, 1), "groups": 1,
+    }  # fmt: skip
+    inputs = [x, b.constant(weights.reshape(-1, 32, 2, 2)), None]
+    return b.graph([b.emit("convolution", inputs, **geometry)[0]])
+
+
+def drawn(seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((128, 96), np.float32)
+
+
+@pytest.mark.parametrize("make", [linear, convolution])
+def test_networks_for_other_shapes_have_the_same_weights(
+    make: Callable[[int, np.ndarray], Graph],
+) -> None:
+    gc.collect()
+    before = len(sharing._known)
+    kept: list[CompiledGraph] = [compile_graph(make(4, drawn()))]
+    once = len(sharing._known)
+    assert once == before + 1
+    kept += [compile_graph(make(rows, drawn())) for rows in (4, 8, 16)]
+    assert len(sharing._known) <= once + 1  # another form at most
+    kept.append(compile_graph(make(4, drawn(1))))
+    assert len(sharing._known) > once
+    kept.clear()
+    gc.collect()
+    assert len(sharing._known) == before
+
+
+def test_what_weights_were_made_of_goes() -> None:
+    weights = drawn()
+    it = weakref.ref(weights)
+    compiled = compile_graph(linear(4, weights))
+    del weights
+    gc.collect()
+    assert it() is None
+    assert not compiled.graph.constants
+
+
+def test_only_equal_arrays_are_shared() -> None:
+    first = np.zeros(4096, np.float32)
+    assert shared(first) is first
+    assert shared(first.copy()) is first
+    assert shared(first.view(np.int32)) is not first
+    assert shared(first.reshape(64, 64)) is not first
+    other = first.copy()
+    other[777] = 1  # between the elements that are looked at first
+    assert shared(other) is other
+    other[777] = -0.0
+    assert shared(other) is other
+    small = np.zeros(8, np.float32)
+    assert shared(small) is small
+    assert shared(np.zeros(8, np.float32)) is not small
+    turned = np.zeros((64, 64), np.float32).T
+    assert shared(turned) is turned
