@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dlprim.graph.graph import Array, Graph
 from dlprim.graph.lowering import lowered
+from dlprim.graph.lowering.layouts import plain_reason
 from dlprim.graph.passes import optimized
+
+_MOST_REFUSED = 24  # lines
 
 
 class CompiledGraph:
@@ -25,6 +28,7 @@ class CompiledGraph:
         whole = optimized(graph, passes, dtype)
         lowering = lowered(whole)
         self.graph = Graph(whole.inputs, whole.outputs, whole.nodes, {})
+        self._refused = tuple(_refusals(whole))
         self._network = lowering.network
         self.peak_bytes = self._network.peak_bytes
         self.live_bytes = self._network.live_bytes
@@ -38,8 +42,22 @@ class CompiledGraph:
         return [(kind, name, seconds) for name, seconds, kind in self._network.profile(arrays)]
 
     def explain(self) -> str:
-        """What runs, step by step, and how much memory it takes."""
-        return self._network.describe()
+        """What runs, step by step, how much memory it takes, and what was refused and why."""
+        more = len(self._refused) - _MOST_REFUSED
+        listed = [*self._refused[:_MOST_REFUSED], *([f"and {more} more"] if more > 0 else [])]
+        return "\n".join([self._network.describe(), *listed])
+
+
+def _refusals(graph: Graph) -> Iterator[str]:
+    """A line for each node that is still there and that a rule left as it is."""
+    left = {(node.operator, node.name) for node in graph.nodes}
+    for (what, operator, name), reason in graph.refused.items():
+        if (operator, name) in left:
+            yield f"not {what}: {operator} {name}: {reason}"
+    for node in graph.nodes:
+        reason = plain_reason(graph, node)
+        if reason:
+            yield f"not in blocks of channels: {node.operator} {node.name}: {reason}"
 
 
 def compile_graph(graph: Graph, passes: int | None = None, dtype: str = "float32") -> CompiledGraph:

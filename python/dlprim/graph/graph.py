@@ -93,12 +93,15 @@ class Graph:
         In an order in which they can run.
     constants : mapping of Value to ndarray
         What is known before a run; nobody writes to these arrays.
+    refused : mapping of (str, str, str) to str
+        Why passes left a node as it was: by what they would have made, operator and name.
     """
 
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     nodes: tuple[Node, ...]
     constants: Mapping[Value, Array]
+    refused: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
 
     def makers(self) -> dict[Value, Node]:
         """The node of every value that a node makes."""

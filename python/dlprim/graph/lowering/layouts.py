@@ -30,6 +30,18 @@ def is_blocked_convolution(graph: Graph, node: Node) -> bool:
     )
 
 
+def plain_reason(graph: Graph, node: Node) -> str:
+    """Why a convolution is not one of blocks of channels, empty where it is."""
+    if node.operator != "convolution" or is_blocked_convolution(graph, node):
+        return ""
+    x, w = node.operands[:2]
+    if len(x.shape) != 4:
+        return f"x has {len(x.shape)} axes, expected 4"
+    if w not in graph.constants:
+        return "its weights are computed, expected constants"
+    return f"its types are {x.dtype} and {w.dtype}, or an array has no elements"
+
+
 def groups_of(node: Node) -> int:
     """Groups that the blocks of a convolution's arrays do not cross: a depthwise one has none."""
     groups: int = node.attributes["groups"]

@@ -19,6 +19,7 @@ from dlprim.graph.lowering.functions import computed
 from dlprim.graph.lowering.layouts import blocked_values
 from dlprim.graph.lowering.place import Place
 from dlprim.graph.lowering.sharing import shared
+from dlprim.graph.passes.draft import CompileError
 
 # Makes steps of a node, or says False and has made none.
 Lower = Callable[["Lowering", Node], bool]
@@ -61,8 +62,14 @@ class Lowering:
             self.put(value, Place.dense(root, value.shape, value.dtype))
         for node in self.graph.nodes:
             lower = self._lowers.get(node.operator)
-            if lower is None or not lower(self, node):
-                self._call(node)
+            try:
+                if lower is None or not lower(self, node):
+                    self._call(node)
+            except MemoryError:
+                raise
+            except Exception as error:
+                place = f"the steps of node {node.operator} '{node.name}' cannot be made"
+                raise CompileError.at(place, error) from error
         self.network.finish([self.number(self.dense(it)) for it in self.graph.outputs])
 
     # ------------------------------------------------------------ places

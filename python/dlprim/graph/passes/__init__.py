@@ -18,6 +18,7 @@ from dlprim.graph.passes.algebra import (
 from dlprim.graph.passes.attention import recognise_attention
 from dlprim.graph.passes.bfloat16 import use_bfloat16
 from dlprim.graph.passes.broadcasts import spread_last
+from dlprim.graph.passes.draft import CompileError
 from dlprim.graph.passes.epilogues import fold_epilogues
 from dlprim.graph.passes.maps import join_maps, join_maps_of_one, recognise_activations
 from dlprim.graph.passes.norms import fold_norm_weights, join_residuals, recognise_rms_norm
@@ -71,7 +72,18 @@ def passes_for(dtype: str) -> tuple[Pass, ...]:
 
 
 def optimized(graph: Graph, passes: int | None = None, dtype: str = "float32") -> Graph:
-    """The graph after all passes, or after the first few of them."""
+    """The graph after all passes, or after the first few of them.
+
+    Raises
+    ------
+    CompileError
+        Where one fails: its words say which, and at which node.
+    """
     for step in passes_for(dtype)[:passes]:
-        graph = step(graph)
+        try:
+            graph = step(graph)
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise CompileError.at(f"the pass {step.__name__} fails", error) from error
     return graph

@@ -138,37 +138,56 @@ def is_causal(draft: Draft, mask: Value | None, shape: tuple[int, ...]) -> bool:
     return bool(np.all(array[..., seen] == 0) and np.all(array[..., ~seen] <= -1e30))
 
 
+def _reason(draft: Draft, node: Node, softmax: Node) -> str:
+    """Why what looks like attention is none, if it is none."""
+    weights, v = node.operands
+    if not 3 <= len(weights.shape) <= 4 or len(v.shape) != len(weights.shape):
+        return f"operands have {len(weights.shape)} and {len(v.shape)} axes, expected 3 or 4"
+    if softmax.attributes["log"] or softmax.attributes["axis"] % len(weights.shape) != (
+        len(weights.shape) - 1
+    ):
+        return "its weights are no softmax along the last axis"
+    if draft.only_maker(weights) is None:
+        return "its weights are used twice"
+    if draft.only_maker(softmax.operands[0]) is None:
+        return "its scores are used twice"
+    if scores_of(draft, softmax.operands[0], "matmul") is None:
+        return "its scores are no scaled product with masks added, or that product is used twice"
+    return "leading axes of q, k and v differ"
+
+
 def recognise_attention(graph: Graph) -> Graph:
     """Makes one operator of a product, a softmax and a product, so that scores stay in caches."""
 
     def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
         if node.operator != "matmul" or len(node.operands) != 2:
             return None
-        weights, v = node.operands
-        if not 3 <= len(weights.shape) <= 4 or len(v.shape) != len(weights.shape):
-            return None
-        softmax = softmax_of(draft, weights)
-        scores = None if softmax is None else scores_of(draft, softmax.operands[0], "matmul")
-        if scores is None or len(scores.product.operands) != 2:
-            return None
-        q, by_q = unscaled(draft, scores.product.operands[0])
-        k, by_k = unscaled(draft, scores.product.operands[1])
-        if not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
-            return None
-        arrays = [heads(draft, it, node.name) for it in (q, swapped(draft, k, node.name), v)]
-        causal = is_causal(draft, scores.mask, scores.product.output.shape)
-        mask = None if causal else scores.mask
-        inputs = [*arrays, mask] if mask is not None else arrays
-        (result,) = draft.emit(
-            "attention",
-            inputs,
-            node.name,
-            scale=scores.scale * by_q * by_k,
-            causal=causal,
-            softcap=0.0,
-        )
-        if result.shape == node.output.shape:
-            return [result]
-        return draft.emit("reshape", [result], node.name, shape=node.output.shape)
+        made = _attention(draft, node)
+        softmax = draft.maker(node.operands[0], "softmax")
+        if made is None and softmax is not None:
+            draft.refuse("attention", node, _reason(draft, node, softmax))
+        return made
 
     return Draft(graph).apply(rule)
+
+
+def _attention(draft: Draft, node: Node) -> Sequence[Value] | None:
+    weights, v = node.operands
+    if not 3 <= len(weights.shape) <= 4 or len(v.shape) != len(weights.shape):
+        return None
+    softmax = softmax_of(draft, weights)
+    scores = None if softmax is None else scores_of(draft, softmax.operands[0], "matmul")
+    if scores is None or len(scores.product.operands) != 2:
+        return None
+    q, by_q = unscaled(draft, scores.product.operands[0])
+    k, by_k = unscaled(draft, scores.product.operands[1])
+    if not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:
+        return None
+    arrays = [heads(draft, it, node.name) for it in (q, swapped(draft, k, node.name), v)]
+    causal = is_causal(draft, scores.mask, scores.product.output.shape)
+    inputs = arrays if causal or scores.mask is None else [*arrays, scores.mask]
+    how = {"scale": scores.scale * by_q * by_k, "causal": causal, "softcap": 0.0}
+    (result,) = draft.emit("attention", inputs, node.name, **how)
+    if result.shape == node.output.shape:
+        return [result]
+    return draft.emit("reshape", [result], node.name, shape=node.output.shape)

@@ -123,4 +123,4 @@ def _with_outputs_of(graph: Graph, made: Graph) -> Graph:
         attributes = {"expression": ("input", 0), "dtype": before.dtype.name}
         nodes.append(Node("map", (value,), (result,), attributes, before.name))
         outputs.append(result)
-    return Graph(made.inputs, tuple(outputs), tuple(nodes), made.constants)
+    return Graph(made.inputs, tuple(outputs), tuple(nodes), made.constants, made.refused)

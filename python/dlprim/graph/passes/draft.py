@@ -14,6 +14,17 @@ from dlprim.graph.graph import Array, Graph, Node, Value, sorted_nodes
 from dlprim.graph.operators import OPERATORS
 
 
+class CompileError(ValueError):
+    """A graph that cannot be compiled; says in which pass, at which node and why."""
+
+    @classmethod
+    def at(cls, place: str, error: Exception) -> CompileError:
+        """Of what happened there."""
+        if isinstance(error, CompileError):
+            return cls(f"{place}, {error}")
+        return cls(f"{place}: {type(error).__name__}: {error}")
+
+
 class Draft:
     """The nodes so far, what made each value, and how often it is read.
 
@@ -30,6 +41,7 @@ class Draft:
         self._uses = graph.uses()
         self._stand_ins: dict[Value, Value] = {}
         self._originals: dict[Node, Node] = {}
+        self._refused = dict(graph.refused)
 
     def constant(self, array: Array, name: str) -> Value:
         """A new constant."""
@@ -70,6 +82,10 @@ class Draft:
         array = None if value is None else self.constants.get(value)
         return array.reshape(-1)[0].item() if array is not None and array.size == 1 else None
 
+    def refuse(self, what: str, node: Node, reason: str) -> None:
+        """Notes why no such thing is made of the node, for who reads what is."""
+        self._refused[what, node.operator, node.name] = reason
+
     def apply(self, rule: Callable[[Draft, Node], Sequence[Value] | None]) -> Graph:
         """The graph with the rule applied to all nodes."""
         for node in self._graph.nodes:
@@ -78,7 +94,12 @@ class Draft:
                 shown = Node(node.operator, inputs, node.outputs, node.attributes, node.name)
                 self._originals[shown] = node
                 node = shown
-            outputs = rule(self, node)
+            try:
+                outputs = rule(self, node)
+            except MemoryError:
+                raise
+            except Exception as error:
+                raise CompileError.at(f"node {node.operator} '{node.name}'", error) from error
             if outputs is None:
                 self.keep(node)
                 continue
@@ -93,4 +114,4 @@ class Draft:
         nodes = sorted_nodes(outputs, tuple(dict.fromkeys(self.makers.values())))
         needed = set(outputs).union(*(node.operands for node in nodes))
         constants = {value: array for value, array in self.constants.items() if value in needed}
-        return Graph(self._graph.inputs, outputs, nodes, constants)
+        return Graph(self._graph.inputs, outputs, nodes, constants, self._refused)

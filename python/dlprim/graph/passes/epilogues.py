@@ -14,6 +14,7 @@ from dlprim.graph.passes.draft import Draft
 from dlprim.graph.passes.maps import ACTIVATIONS
 
 _PRODUCTS = ("convolution", "matmul")
+_WHAT = "an epilogue"
 
 
 def _is_weighted(draft: Draft, product: Node) -> bool:
@@ -99,14 +100,17 @@ def _ended(draft: Draft, node: Node) -> Sequence[Value] | None:
         return None
     split = _split(draft, node)
     if split is None:
+        _refuse(draft, node)
         return None
     product, place, found = split
     residual = _residual(node, product, place, found)
     if len(found.factors) == 2 and residual is None:
+        draft.refuse(_WHAT, node, "what it adds to the product is no array of its shape and type")
         return None
     factor = _by_channel(found.factors[place], product)
     shift = _by_channel(found.shift, product)
     if factor is None or shift is None or not (np.isfinite(factor).all()):
+        draft.refuse(_WHAT, node, "what it multiplies or adds is not one number for each channel")
         return None
     inputs = _folded(draft, product, factor, shift)
     inputs += product.inputs[3:]
@@ -117,6 +121,22 @@ def _ended(draft: Draft, node: Node) -> Sequence[Value] | None:
     if residual is not None:
         inputs = [*inputs, residual]
     return draft.emit(product.operator, inputs, product.name, **attributes)
+
+
+def _refuse(draft: Draft, node: Node) -> None:
+    """Notes why a map of a product's result is not what the product's kernel ends with."""
+    for value in node.operands:
+        product = draft.maker(value, *_PRODUCTS)
+        if product is None or not _is_weighted(draft, product):
+            continue
+        if draft.only_maker(value) is None:
+            reason = f"the product '{product.name}' is used twice"
+        elif product.attributes.get("activation") is not None or len(product.inputs) > 3:
+            reason = f"the product '{product.name}' ends with something else"
+        else:
+            reason = "kernels do not compute what it does"
+        draft.refuse(_WHAT, node, reason)
+        return
 
 
 def fold_epilogues(graph: Graph) -> Graph:

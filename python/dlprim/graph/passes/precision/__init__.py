@@ -25,23 +25,11 @@ __all__ = ["compute_in_8_bits", "join_conversions", "recognise_byte_attention"]
 Rule = Callable[[Draft, Node], "Sequence[Value] | None"]
 
 
-def compute_in_8_bits(graph: Graph, refused: list[str] | None = None) -> Graph:
-    """The graph with integer products where operands are quantised.
-
-    Parameters
-    ----------
-    graph : Graph
-    refused : list of str, optional
-        Is given a sentence for each product of quantised operands that stays in floats.
-    """
-    sentences: list[str] = [] if refused is None else refused
-
-    def product(draft: Draft, node: Node) -> Sequence[Value] | None:
-        return multiply(draft, node, sentences)
-
+def compute_in_8_bits(graph: Graph) -> Graph:
+    """The graph with integer products where operands are quantised."""
     rules: dict[str, tuple[Rule, ...]] = {
-        "convolution": (product,),
-        "matmul": (product,),
+        "convolution": (multiply,),
+        "matmul": (multiply,),
         "map": (float_sums, add_bias, relu),
         "gather": (_gather,),
         "quantize": (quantize,),

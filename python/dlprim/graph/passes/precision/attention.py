@@ -17,21 +17,26 @@ from dlprim.graph.passes.precision.parameters import Bytes, parameters_of
 
 # Of scales that are multiplied and divided by each other, so that float32 holds what comes of it.
 _LEAST, _MOST = 2.0**-30, 2.0**30
+_REASON = "q, k or v is not in 8 bits, or scores are no scaled product with masks added"
 
 
 def recognise_byte_attention(graph: Graph) -> Graph:
     """Makes one operator of integer products, a softmax and what is rounded between them."""
 
     def rule(draft: Draft, node: Node) -> Sequence[Value] | None:
-        if node.operator == "matmul":
-            return _attention(draft, node)
+        if node.operator == "matmul" and len(node.operands) == 2:
+            made = _attention(draft, node)
+            weights = _paired(draft, node.operands[0])
+            if made is None and weights is not None and softmax_of(draft, weights.value):
+                draft.refuse("attention in 8 bits", node, _REASON)
+            return made
         return _rounded(draft, node) if node.operator == "quantize" else None
 
     return Draft(graph).apply(rule)
 
 
 def _attention(draft: Draft, node: Node) -> Sequence[Value] | None:
-    if len(node.operands) != 2 or not 3 <= len(node.output.shape) <= 4:
+    if not 3 <= len(node.output.shape) <= 4:
         return None
     weights = _paired(draft, node.operands[0])
     softmax = None if weights is None else softmax_of(draft, weights.value)

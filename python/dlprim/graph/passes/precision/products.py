@@ -26,7 +26,7 @@ class _Weights(NamedTuple):
     scale: Array  # float64, one or one per channel
 
 
-def multiply(draft: Draft, node: Node, refused: list[str]) -> Sequence[Value] | None:
+def multiply(draft: Draft, node: Node) -> Sequence[Value] | None:
     """An integer product with a float result for one of operands that are both dequantised."""
     x, w, bias = (*node.inputs, None)[:3]
     is_matmul = node.operator == "matmul"
@@ -41,7 +41,7 @@ def multiply(draft: Draft, node: Node, refused: list[str]) -> Sequence[Value] | 
         if bias is not None and shift is None:
             raise _RefusedError(f"its bias {bias.name} is computed, expected a constant")
     except _RefusedError as error:
-        refused.append(f"{node.name} stays in floats: {error}")
+        draft.refuse("a product of 8 bits", node, str(error))
         return None
     channels = weights.values.shape[1 if is_matmul else 0]
     scale = np.broadcast_to(weights.scale * left.parameters.scale, channels).astype(np.float32)
