@@ -35,6 +35,12 @@ def characters() -> Any:
     return trained.characters()
 
 
+@pytest.fixture(scope="module")
+def attending() -> Any:
+    pytest.importorskip("torch.onnx", reason="PyTorch trains attention")
+    return trained.attending()
+
+
 def check(network: Any, least: float, settings: dict[str, Any], layers: int) -> Any:
     model = onnx.load(network.model)
     before = network.accuracy(model)
@@ -59,6 +65,13 @@ def test_digits_lose_at_most_a_point(digits: Any, settings: dict[str, Any]) -> N
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_guessed_characters_lose_at_most_a_point(characters: Any, settings: dict[str, Any]) -> None:
     check(characters, 0.4, settings, 2)
+
+
+@pytest.mark.filterwarnings("ignore")  # of PyTorch's exporter
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_attention_loses_at_most_a_point(attending: Any, settings: dict[str, Any]) -> None:
+    quantized = check(attending, 0.4, settings, 6)
+    assert quantized.explain().count("byte_attention(") == 1
 
 
 def test_layers_that_lose_too_much_are_found(digits: Any, make_worse: Callable[..., Any]) -> None:

@@ -1,11 +1,12 @@
 """Networks that are trained here in seconds and written as ONNX: what accuracy is shown on.
 
-One of residual blocks for handwritten digits, and one that guesses the next character of a text
-from eight before it.
+One of residual blocks for handwritten digits, and two that guess the next character of a text from
+eight before it: by two layers, and by attention, which PyTorch trains.
 """
 
 from __future__ import annotations
 
+import io
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,16 +110,18 @@ def digits() -> Trained:
     return Trained(_written(text, model), train[:256], test, data.test_labels)
 
 
+def _windows(text: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """What stands before characters, and the characters."""
+    whole = np.lib.stride_tricks.sliding_window_view(text, _BEFORE + 1)
+    places = np.random.default_rng(0).integers(0, len(whole), count)
+    return np.ascontiguousarray(whole[places, :-1]), whole[places, -1].copy()
+
+
 def characters() -> Trained:
     """A table of characters, and two layers."""
     corpus = standard_library(np.random.default_rng(0))
 
-    def windows(text: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        whole = np.lib.stride_tricks.sliding_window_view(text, _BEFORE + 1)
-        places = np.random.default_rng(0).integers(0, len(whole), count)
-        return np.ascontiguousarray(whole[places, :-1]), whole[places, -1].copy()
-
-    src, labels = windows(corpus.train, 40_000)
+    src, labels = _windows(corpus.train, 40_000)
     nn.seed(0)
     model = nn.Sequential(
         {
@@ -136,4 +139,44 @@ def characters() -> Trained:
         r = Relu(a)
         y = Gemm<transB=1>(r, b_weight, b_bias)
     }}"""
-    return Trained(_written(text, model), src[:512], *windows(corpus.test, 5000))
+    return Trained(_written(text, model), src[:512], *_windows(corpus.test, 5000))
+
+
+def attending() -> Trained:
+    """Two heads over the characters, a residual and a layer of all."""
+    import torch
+    from torch.nn import functional
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Embedding(len(ALPHABET), 32)
+            self.places = torch.nn.Parameter(torch.randn(_BEFORE, 32) / 8)
+            self.heads = torch.nn.ModuleList(torch.nn.Linear(32, 32) for _ in range(3))
+            self.joined = torch.nn.Linear(32, 32)
+            self.last = torch.nn.Linear(32 * _BEFORE, len(ALPHABET))
+
+        def forward(self, x: Any) -> Any:
+            x = self.table(x) + self.places
+            q, k, v = (it(x).reshape(-1, _BEFORE, 2, 16).transpose(1, 2) for it in self.heads)
+            shares = torch.softmax(q @ k.transpose(2, 3) / 4, -1)
+            y = (shares @ v).transpose(1, 2).reshape(-1, _BEFORE, 32)
+            return self.last((x + self.joined(y)).flatten(1))
+
+    corpus = standard_library(np.random.default_rng(0))
+    src, labels = _windows(corpus.train, 40_000)
+    torch.manual_seed(0)
+    model = Network()
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for places in np.array_split(np.random.default_rng(0).permutation(len(src)), 400):
+        x, right = (torch.from_numpy(it[places].astype(np.int64)) for it in (src, labels))
+        loss = functional.cross_entropy(model(x), right)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    file = io.BytesIO()
+    example = torch.from_numpy(src[:2].astype(np.int64))
+    axes = {"x": {0: "n"}}
+    torch.onnx.export(model, (example,), file, dynamo=False, input_names=["x"], dynamic_axes=axes)
+    made = onnx.load_from_string(file.getvalue())
+    return Trained(made, src[:512], *_windows(corpus.test, 5000))
