@@ -18,6 +18,7 @@ from dlprim.graph.lowering.moves import (
     lower_slice,
     lower_transpose,
 )
+from dlprim.graph.lowering.padding import lower_pad
 from dlprim.graph.lowering.products import lower_convolution, lower_matmul
 from dlprim.graph.lowering.quantized import (
     lower_byte_pool,
@@ -39,6 +40,7 @@ LOWERS: dict[str, Lower] = {
     "map": lower_map,
     "matmul": lower_matmul,
     "normalize": lower_normalize,
+    "pad": lower_pad,
     "pool": lower_byte_pool,
     "quantize": lower_quantize,
     "quantized_attention": lower_quantized_attention,

@@ -89,17 +89,24 @@ def _rows_of(to: Lowering, value: Value, axes: int) -> tuple[int, int]:
 
 
 def lower_softmax(to: Lowering, node: Node) -> bool:
-    """A row program along the last axis."""
+    """A row program, on a copy with the axis behind all others where it is not."""
     (x,) = node.operands
-    if not is_computed(x.dtype) or node.attributes["axis"] % len(x.shape) != len(x.shape) - 1:
+    if not is_computed(x.dtype) or 0 in x.shape:
         return False
-    rows, columns = _rows_of(to, x, 1)
-    if not rows or not columns:
-        return False
+    axis = node.attributes["axis"] % len(x.shape)
+    order = (*(it for it in range(len(x.shape)) if it != axis), axis)
     name = "log_softmax" if node.attributes["log"] else "softmax"
-    src, dst = to.number(to.dense(x)), to.number(to.result(node.output))
-    label, extents = f"{name} {node.name}", (rows, columns)
-    to.network.rows(row_program(name), x.dtype.name, extents, [src, dst], label)
+    is_last = axis == len(x.shape) - 1
+    place = to.dense(x) if is_last else to.place(x).transposed(order)
+    label = f"{name} {node.name}"
+    if not place.is_dense:
+        source, place = place, to.new(place.shape, x.dtype)
+        to.network.copy(to.number(source), to.number(place), label)
+    result = to.new(place.shape, x.dtype)
+    extents = (x.size // x.shape[axis], x.shape[axis])
+    operands = [to.number(place), to.number(result)]
+    to.network.rows(row_program(name), x.dtype.name, extents, operands, label)
+    to.put(node.output, result.transposed(inverse(order)))
     return True
 
 

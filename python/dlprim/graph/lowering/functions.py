@@ -19,7 +19,6 @@ from dlprim.functions.conv.transposed import (
 )
 from dlprim.functions.convolution import conv2d
 from dlprim.functions.rows.group_norm import group_norm
-from dlprim.functions.rows.softmax import log_softmax, softmax
 from dlprim.graph.lowering.formulas import is_computed
 from dlprim.graph.operators import OPERATORS
 from dlprim.graph.operators.operator import Arrays, Attributes
@@ -70,11 +69,6 @@ def _transposed(arrays: Arrays, attributes: Attributes) -> list[Any] | None:
     ]
 
 
-def _softmax(arrays: Arrays, attributes: Attributes) -> list[Any] | None:
-    function = log_softmax if attributes["log"] else softmax
-    return [function(arrays[0], attributes["axis"])] if arrays[0].size else None
-
-
 def _group_norm(arrays: Arrays, attributes: Attributes) -> list[Any] | None:
     x, weight, bias = arrays
     if not x.size or x.ndim < 3:
@@ -85,7 +79,6 @@ def _group_norm(arrays: Arrays, attributes: Attributes) -> list[Any] | None:
 _FUNCTIONS: dict[str, Callable[[Arrays, Attributes], list[Any] | None]] = {
     "convolution": _convolution,
     "group_norm": _group_norm,
-    "softmax": _softmax,
     "transposed_convolution": _transposed,
 }
 

@@ -1,4 +1,4 @@
-"""Steps for pooling and resizing of images in blocks."""
+"""Steps for pooling, and for resizing of images in blocks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ import numpy as np
 from dlprim import _core
 from dlprim.functions.extents.windows import Table
 from dlprim.graph.graph import Array, Node
+from dlprim.graph.lowering.formulas import definition_text, is_computed
 from dlprim.graph.lowering.layouts import is_pool_of_blocks
 from dlprim.graph.lowering.lowering import Lowering, activations
+from dlprim.graph.lowering.padding import padded
+from dlprim.graph.lowering.place import Place
+from dlprim.graph.operators.windows import pool_counts, pool_padding
 
 
 @lru_cache(maxsize=256)
@@ -31,14 +35,48 @@ def pooling(node: Node, groups: int, layout: str = "blocked") -> _core.Pooling:
 
 
 def lower_pool(to: Lowering, node: Node) -> bool:
-    """`MaxPool2d` and `AvgPool2d`."""
+    """`MaxPool2d` and `AvgPool2d`, or a statement on an array with more around it."""
     (x,) = node.operands
     if not is_pool_of_blocks(node):
-        return False
+        return _lower_any_pool(to, node)
     groups = to.blocked.get(x, 1)
     src = to.blocks(x, groups)
     dst = to.new_blocks(node.output, groups)
     to.network.pool(pooling(node, groups), src, dst, f"pool {node.name}")
+    return True
+
+
+def _lower_any_pool(to: Lowering, node: Node) -> bool:
+    """Windows of any rank that may leave the array."""
+    (x,) = node.operands
+    it = node.attributes
+    if not is_computed(x.dtype) or 0 in (*x.shape, *node.output.shape):
+        return False
+    is_max, place, label = it["function"] == "max", to.place(x), f"pool {node.name}"
+    around = pool_padding(x.shape, it)
+    if any(map(any, around)):
+        outside = np.full(1, -np.inf if is_max else 0, x.dtype)
+        beside = Place.dense(to.constant(outside), (1,), x.dtype)
+        place = padded(to, place, [(0, 0), (0, 0), *around], beside, label)
+    rank = len(it["kernel"])
+    left = [f"i{axis}" for axis in range(rank)]
+    taps = [
+        f"{step}*i{axis}+{dilation}*k{axis}"
+        for axis, (step, dilation) in enumerate(zip(it["strides"], it["dilations"], strict=True))
+    ]
+    bounds = [f"i{axis} in 0:{count}" for axis, count in enumerate(it["counts"])]
+    bounds += [f"k{axis} in 0:{extent}" for axis, extent in enumerate(it["kernel"])]
+    read, operands, operator = f"x(n,c,{','.join(taps)})", [("x", place)], "max=!"
+    if not is_max:
+        shares = np.ascontiguousarray(1 / pool_counts(x.shape, it), np.float32)
+        operands.append(("by", Place.dense(to.constant(shares), shares.shape, shares.dtype)))
+        read, operator = f"by({','.join(left)}) * {read}", "+=!"
+    statement = f"y(n,c,{','.join(left)}) {operator} {read} where {', '.join(bounds)}"
+    result = to.new(node.output.shape, x.dtype)
+    text = definition_text([(name, it.shape) for name, it in operands], [statement])
+    if not to.formula(text, [it for _, it in operands], result, label):
+        return False
+    to.put(node.output, result)
     return True
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dlprim.graph.graph import Array
 from dlprim.graph.operators.elements import converted
 from dlprim.graph.operators.operator import (
     Arrays,
@@ -29,7 +30,8 @@ def _infer_pool(values: Values, attributes: Attributes) -> list[Result]:
     return [((*x.shape[:2], *attributes["counts"]), x.dtype)]
 
 
-def _padding(shape: tuple[int, ...], attributes: Attributes) -> tuple[tuple[int, int], ...]:
+def pool_padding(shape: tuple[int, ...], attributes: Attributes) -> tuple[tuple[int, int], ...]:
+    """How far windows leave the axes in front and behind."""
     zipped = zip(
         shape[2:],
         attributes["kernel"],
@@ -49,7 +51,7 @@ def _compute_pool(arrays: Arrays, attributes: Attributes) -> list[Any]:
     """The mean is over the pixels inside, or inside the padding where ``counts_padding``."""
     x = arrays[0]
     axes = tuple(range(-len(attributes["kernel"]), 0))
-    around = _padding(x.shape, attributes)
+    around = pool_padding(x.shape, attributes)
     counted = tuple(slice(0, count) for count in attributes["counts"])
     cut = (slice(None), slice(None), *counted)
     if attributes["function"] == "max":
@@ -57,15 +59,25 @@ def _compute_pool(arrays: Arrays, attributes: Attributes) -> list[Any]:
         taps = windows(padded(x, around, x.dtype.type(least)), attributes["kernel"], attributes)
         return [converted(taps[cut].max(axis=axes), x.dtype)]
     taps = windows(padded(widened(x), around, 0), attributes["kernel"], attributes)
-    ones = np.zeros((1, 1, *(n + a + b for n, (a, b) in zip(x.shape[2:], around, strict=True))))
+    with np.errstate(all="ignore"):
+        sums = taps[cut].sum(axis=axes)
+        return [converted(sums / pool_counts(x.shape, attributes), x.dtype)]
+
+
+def pool_counts(shape: tuple[int, ...], attributes: Attributes) -> Array:
+    """Of how many elements each window takes the mean."""
+    around = pool_padding(shape, attributes)
+    ones = np.zeros((1, 1, *(n + a + b for n, (a, b) in zip(shape[2:], around, strict=True))))
     inside = [
         slice(0, front + n + back) if attributes["counts_padding"] else slice(front, front + n)
-        for n, (front, back) in zip(x.shape[2:], attributes["padding"], strict=True)
+        for n, (front, back) in zip(shape[2:], attributes["padding"], strict=True)
     ]
     ones[(slice(None), slice(None), *inside)] = 1
-    counts = windows(ones, attributes["kernel"], attributes)[cut].sum(axis=axes)
-    with np.errstate(all="ignore"):
-        return [converted(taps[cut].sum(axis=axes) / counts, x.dtype)]
+    axes = tuple(range(-len(attributes["kernel"]), 0))
+    taps = windows(ones, attributes["kernel"], attributes)
+    counted = tuple(slice(0, count) for count in attributes["counts"])
+    counts = taps[(slice(None), slice(None), *counted)].sum(axis=axes)
+    return np.asarray(counts[0, 0])
 
 
 WINDOWS = {"pool": Operator("rows", _infer_pool, _compute_pool)}
