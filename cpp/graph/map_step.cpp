@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::int64_t kBlock = 64;  // elements
 constexpr std::size_t kMostOperations = 64;
+constexpr double kMostExact = 9007199254740992;  // 2^53: of integers that are given as doubles
 constexpr std::int64_t kTaskElements = 16 * 1024;
 
 // An integer, or the bits of a double; which of them is known for each operation.
@@ -337,6 +338,9 @@ std::vector<Instruction> instructions_of(const Network& network,
             next.compute = compute_of(it, operations);
         } else if (type.is_real) {
             next.number.real = it.dtype == "float32" ? static_cast<float>(it.number) : it.number;
+        } else if (!(std::abs(it.number) <= kMostExact)) {
+            refuse("has the number " + std::to_string(it.number) + " of type " + it.dtype +
+                   ", expected at most 2^53");
         } else {
             next.number.whole = static_cast<std::int64_t>(it.number);
         }

@@ -143,6 +143,8 @@ def test_integers_that_doubles_do_not_hold_and_numbers_that_no_type_holds() -> N
         ([("number", "float32", [], 0.0), ("cast", "int64", [0], 0.0)], "does not turn floats"),
         ([("number", "float32", [], 0.0), ("add", "float32", [0, 0], 0.0)], "no add of these"),
         ([("number", "bool", [], 0.0)], "makes bool in C order"),
+        ([("number", "int64", [], float("nan"))], "the number nan of type int64"),
+        ([("number", "int64", [], 1e17)], "expected at most 2.53"),
     ],
 )
 def test_operations_that_do_not_fit_are_refused(operations: Any, message: str) -> None:

@@ -37,7 +37,7 @@ class _Operations:
         name, *parts = expression
         own = np.asarray(evaluate(expression, self._operands)).dtype.name
         if name == "number":
-            if np.dtype(dtype or own).kind in "iu" and abs(parts[0]) > 2**53:
+            if np.dtype(dtype or own).kind in "iub" and not abs(parts[0]) <= 2**53:
                 raise _UnknownError("a number that is no double")
             return self._emit("number", dtype or own, [], float(parts[0]))
         if name == "input":
