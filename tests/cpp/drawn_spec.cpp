@@ -39,8 +39,6 @@ void draw_prefetches(Draw& draw, BrgemmSpec& spec) {
     if (!draw.once_in(3)) return;
     spec.prefetch_a = draw.once_in(2);
     spec.prefetch_b = draw.once_in(2) && !spec.epilogue.relu_mask;
-    const bool is_free = !spec.epilogue.relu_mask && !spec.prefetch_b;
-    spec.fetch_rows = is_free && draw.once_in(2) ? draw.from(1, 300) : 0;
     spec.prefetch_c = draw.once_in(2);
 }
 
@@ -84,6 +82,8 @@ BrgemmSpec draw_any_spec(Draw& draw) {
     Epilogue& epilogue = spec.epilogue;
     if (spec.a_type == DType::s8 && draw.once_in(3)) spec.a_type = spec.b_type = DType::s16;
     epilogue.int_bias = is_integer(spec.a_type) && spec.beta == 0 && draw.once_in(2);
+    const bool is_free = !epilogue.relu_mask && !spec.prefetch_b;
+    spec.fetch_rows = is_free && draw.once_in(6) ? draw.from(1, 300) : 0;
     if (spec.c_type == DType::s32) return validated(spec);
     epilogue.residual_scale = epilogue.residual && size_of(spec.c_type) == 1 && draw.once_in(2);
     epilogue.range = size_of(spec.c_type) == 1 && draw.once_in(2);
