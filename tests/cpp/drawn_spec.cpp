@@ -87,6 +87,7 @@ BrgemmSpec draw_any_spec(Draw& draw) {
     if (spec.c_type == DType::s32) return validated(spec);
     epilogue.residual_scale = epilogue.residual && size_of(spec.c_type) == 1 && draw.once_in(2);
     epilogue.range = size_of(spec.c_type) == 1 && draw.once_in(2);
+    epilogue.inner = epilogue.residual && is_int8(spec.a_type) && draw.once_in(2);
     if (epilogue.activation == Activation::gelu && draw.once_in(2)) {
         epilogue.activation = draw.one_of(
             std::array{Activation::relu6, Activation::hardsigmoid, Activation::hardswish});
