@@ -269,13 +269,13 @@ struct Mapping {
     }
 };
 
-[[noreturn]] void refuse(const std::string& sentence) {
+[[noreturn]] void refuse_map(const std::string& sentence) {
     throw std::invalid_argument("a map " + sentence);
 }
 
 const Type& type_named(const std::string& dtype) {
     const auto found = types().find(dtype);
-    if (found == types().end()) refuse("has no operations on " + dtype);
+    if (found == types().end()) refuse_map("has no operations on " + dtype);
     return found->second;
 }
 
@@ -288,12 +288,12 @@ Compute compute_of(const MapOperation& it, const std::vector<MapOperation>& befo
     const bool is_cast = it.function == "cast";
     if ((!is_cast && found == functions().end()) ||
         it.operands.size() != (is_cast ? 1 : found->second.operands)) {
-        refuse("has no function " + it.function + " of " + std::to_string(it.operands.size()) +
-               " operands");
+        refuse_map("has no function " + it.function + " of " + std::to_string(it.operands.size()) +
+                   " operands");
     }
     if (is_cast) {
         const Compute made = conversion(is_real(it.operands[0]), it.dtype, to_real);
-        if (made == nullptr) refuse("does not turn floats into " + it.dtype);
+        if (made == nullptr) refuse_map("does not turn floats into " + it.dtype);
         return made;
     }
     const bool has_reals = is_real(it.operands.back());
@@ -303,7 +303,7 @@ Compute compute_of(const MapOperation& it, const std::vector<MapOperation>& befo
                               : is_real(it.operands[0]) == has_reals && !to_real;
     const Compute made = has_reals ? found->second.reals : found->second.wholes;
     if (!is_alike || made == nullptr) {
-        refuse("has no " + it.function + " of these types to " + it.dtype);
+        refuse_map("has no " + it.function + " of these types to " + it.dtype);
     }
     return made;
 }
@@ -312,8 +312,8 @@ std::vector<Instruction> instructions_of(const Network& network,
                                          const std::vector<MapOperation>& operations,
                                          const MappedValues& values) {
     if (operations.empty() || operations.size() > kMostOperations) {
-        refuse("has " + std::to_string(operations.size()) + " operations, expected 1 to " +
-               std::to_string(kMostOperations));
+        refuse_map("has " + std::to_string(operations.size()) + " operations, expected 1 to " +
+                   std::to_string(kMostOperations));
     }
     std::vector<Instruction> made;
     for (const MapOperation& it : operations) {
@@ -323,15 +323,15 @@ std::vector<Instruction> instructions_of(const Network& network,
             return operand >= 0 && operand < limit;
         });
         if (!is_known || (is_input && it.operands.size() != 1)) {
-            refuse("has operands of " + it.function + " that are not there");
+            refuse_map("has operands of " + it.function + " that are not there");
         }
         const Type& type = type_named(it.dtype);
         Instruction next{.cut = type.cut, .operands = it.operands};
         if (is_input) {
             const auto operand = static_cast<std::size_t>(it.operands[0]);
             if (network.tensor(values.operands[operand]).dtype != it.dtype) {
-                refuse("reads " + network.tensor(values.operands[operand]).described() + " as " +
-                       it.dtype);
+                refuse_map("reads " + network.tensor(values.operands[operand]).described() +
+                           " as " + it.dtype);
             }
             next.load = type.load;
         } else if (it.function != "number") {
@@ -339,8 +339,8 @@ std::vector<Instruction> instructions_of(const Network& network,
         } else if (type.is_real) {
             next.number.real = it.dtype == "float32" ? static_cast<float>(it.number) : it.number;
         } else if (!(std::abs(it.number) <= kMostExact)) {
-            refuse("has the number " + std::to_string(it.number) + " of type " + it.dtype +
-                   ", expected at most 2^53");
+            refuse_map("has the number " + std::to_string(it.number) + " of type " + it.dtype +
+                       ", expected at most 2^53");
         } else {
             next.number.whole = static_cast<std::int64_t>(it.number);
         }
@@ -361,13 +361,14 @@ NetworkStep map_step(const Network& network, const std::vector<MapOperation>& op
                .dst = values.dst,
                .element = dst.element};
     if (!dst.is_dense() || operations.back().dtype != dst.dtype) {
-        refuse("makes " + operations.back().dtype + " in C order, expected " + dst.described());
+        refuse_map("makes " + operations.back().dtype + " in C order, expected " + dst.described());
     }
     if (it.shape.empty()) it.shape.push_back(1);
     for (const int operand : values.operands) {
         const NetworkTensor& tensor = network.tensor(operand);
         if (tensor.shape != dst.shape) {
-            refuse("is of arrays of one shape: " + tensor.described() + " to " + dst.described());
+            refuse_map("is of arrays of one shape: " + tensor.described() + " to " +
+                       dst.described());
         }
         it.strides.push_back(tensor.strides);
         if (tensor.strides.empty()) it.strides.back().push_back(0);

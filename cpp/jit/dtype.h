@@ -16,6 +16,10 @@ constexpr std::int64_t size_of(DType dtype) {
     return sizes.at(static_cast<std::size_t>(dtype));
 }
 
+// Bytes; of a word as neighbours along k share it.
+inline constexpr std::int64_t kFloat = size_of(DType::f32);
+inline constexpr std::int64_t kWord = 4;
+
 // NumPy's names.
 constexpr std::string_view name_of(DType dtype) {
     constexpr std::array<std::string_view, 6> names = {"float32", "bfloat16", "int32",
@@ -30,6 +34,6 @@ constexpr bool is_integer(DType dtype) { return is_int8(dtype) || dtype == DType
 
 // Neighbours along k that share a 32-bit word of A and of the packed B: the unit in which a kernel
 // steps along k.
-constexpr std::int64_t elements_per_word(DType dtype) { return 4 / size_of(dtype); }
+constexpr std::int64_t elements_per_word(DType dtype) { return kWord / size_of(dtype); }
 
 }  // namespace dlprim

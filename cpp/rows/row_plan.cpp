@@ -23,8 +23,6 @@ constexpr int kFewestInStrip = 64;
 // several times to one.
 constexpr int kNarrowestStrip = 32;
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 class Planner {
 public:
     // So many of the columns that are read stay in registers, at most; below 0, there are no

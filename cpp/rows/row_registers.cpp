@@ -23,8 +23,6 @@ constexpr std::size_t kMostSteps = 256;
 
 constexpr int kNoPass = -1;
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-
 template <class Body>
 void for_steps(RowPlan& plan, const Body& body) {
     for (RowStep& step : plan.once) body(step);

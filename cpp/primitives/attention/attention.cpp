@@ -10,8 +10,6 @@
 namespace dlprim {
 namespace {
 
-constexpr std::int64_t kFloat = size_of(DType::f32);
-
 // Pieces of a task's scratch; those of queries have a place for each of the blocks that wait.
 struct TaskScratch {
     TaskScratch(const AttentionPlan& plan, std::int64_t waiting, char* base) {

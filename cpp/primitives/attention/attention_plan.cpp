@@ -12,12 +12,6 @@ constexpr std::int64_t kKeys = 512;
 constexpr std::int64_t kManyTasks = 8;
 // Of the second cache, for results that wait for further keys.
 constexpr double kWaiting = 0.25;
-
-// Rows a line longer than a power of two, whose lines would share sets of the first cache.
-std::int64_t padded(std::int64_t elements, DType dtype) {
-    return aligned(elements * size_of(dtype)) / size_of(dtype) + kCacheLineBytes / size_of(dtype);
-}
-
 }  // namespace
 
 std::int64_t even_parts(std::int64_t groups, int threads) {

@@ -17,6 +17,11 @@
 
 namespace dlprim {
 
+// Rows a line longer than a power of two, whose lines would share sets of the first cache.
+inline std::int64_t padded(std::int64_t elements, DType dtype) {
+    return aligned(elements * size_of(dtype)) / size_of(dtype) + kCacheLineBytes / size_of(dtype);
+}
+
 // How scores come from products. First operands of a program: products; the zero point of 8-bit
 // ones; score_factor(); the mask, and what hides keys that come later, as numbers that are added,
 // where there are such.

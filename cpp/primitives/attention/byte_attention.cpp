@@ -12,13 +12,10 @@
 namespace dlprim {
 namespace {
 
-constexpr std::int64_t kWord = 4;  // bytes that share one, and its size
-constexpr std::int64_t kFloat = size_of(DType::f32);
-
 std::int64_t words_of(std::int64_t bytes) { return (bytes + kWord - 1) / kWord; }
 
-struct TaskScratch {
-    TaskScratch(const ByteAttentionPlan& plan, char* base) {
+struct ByteTaskScratch {
+    ByteTaskScratch(const ByteAttentionPlan& plan, char* base) {
         ScratchCutter cutter(base);
         const AttentionSpec& shape = plan.spec().shape;
         const ByteAttentionPlan::Rows& rows = plan.rows();
@@ -59,8 +56,8 @@ public:
           blocks_(blocks) {}
 
     void run(WorkspacePool& pool) {
-        const WorkspacePool::Lease lease(pool, TaskScratch(plan_, nullptr).bytes);
-        const TaskScratch scratch(plan_, lease.data());
+        const WorkspacePool::Lease lease(pool, ByteTaskScratch(plan_, nullptr).bytes);
+        const ByteTaskScratch scratch(plan_, lease.data());
         scratch_ = &scratch;
         pack_keys();
         pack_values();
@@ -205,7 +202,7 @@ private:
     std::int64_t batch_;
     std::int64_t kv_head_;
     Range blocks_;
-    const TaskScratch* scratch_ = nullptr;
+    const ByteTaskScratch* scratch_ = nullptr;
     KeptTiles tiles_;
 };
 

@@ -8,7 +8,7 @@
 namespace dlprim {
 namespace {
 
-constexpr std::int64_t kQueries = 64;
+constexpr std::int64_t kByteQueries = 64;
 constexpr std::int64_t kTileRows = 16;
 // Scores of a block, which are in the second cache twice: as bytes or floats, and as weights.
 constexpr std::int64_t kScores = std::int64_t{1} << 17;
@@ -16,11 +16,6 @@ constexpr std::int64_t kScores = std::int64_t{1} << 17;
 // Numbers of keys that there are kernels for, where queries do not see those that come later.
 constexpr std::int64_t kKeyCounts = 32;
 constexpr std::int64_t kFewestKeys = 64;
-
-// Rows a line longer than a power of two, whose lines would share sets of the first cache.
-std::int64_t padded(std::int64_t elements, DType dtype) {
-    return aligned(elements * size_of(dtype)) / size_of(dtype) + kCacheLineBytes / size_of(dtype);
-}
 
 ByteAttentionPlan::End end_of(double scale, const std::optional<ByteSteps>& steps) {
     if (!steps) return {.scale = static_cast<float>(scale)};
@@ -48,7 +43,7 @@ ByteAttentionPlan::ByteAttentionPlan(const ByteAttentionSpec& spec)
       scores_end_(end_of(product(spec.q, spec.k), spec.scores)),
       results_end_(end_of(product(spec.weights, spec.v), spec.out)) {
     const AttentionSpec& shape = spec_.shape;
-    const std::int64_t step = std::clamp(kScores / shape.keys, kTileRows, kQueries);
+    const std::int64_t step = std::clamp(kScores / shape.keys, kTileRows, kByteQueries);
     queries_ = {shape.queries, equal_step(shape.queries, step, 1)};
     if (queries_.count() > 1) queries_.block = rounded_up(queries_.block, 4);
     keys_step_ = rounded_up((shape.keys + kKeyCounts - 1) / kKeyCounts, kFewestKeys);

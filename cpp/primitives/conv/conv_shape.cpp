@@ -71,16 +71,16 @@ void require_fit(const Extent& extent) {
                                 std::to_string(extent.padding) + ")");
 }
 
-struct Dimension {
+struct NamedExtent {
     const char* name;
     std::int64_t extent;
 };
 
-void require_size(const char* tensor, const std::array<Dimension, 4>& dimensions) {
+void require_size(const char* tensor, const std::array<NamedExtent, 4>& dimensions) {
     std::int64_t elements = 1;
     std::string shown;
     bool fits = true;
-    for (const Dimension& dimension : dimensions) {
+    for (const NamedExtent& dimension : dimensions) {
         shown += (shown.empty() ? "" : ", ") + named(dimension.name, dimension.extent);
         // An empty dimension never undoes an excess before it: strides are products as well.
         const std::int64_t factor = dimension.extent == 0 ? 1 : dimension.extent;

@@ -83,12 +83,12 @@ private:
 };
 
 // Up to this many channels, pixels of whole words are worth a copy.
-constexpr std::int64_t kFewChannels = 16;
+constexpr std::int64_t kChannelsToWiden = 16;
 
 // Of channels-last images with a few channels, whose weights have whole words anyway.
 bool widens_pixels(const ConvProblem& problem) {
     const ConvShape& shape = problem.shape;
-    return problem.layout == Format::nhwc && shape.groups == 1 && shape.C < kFewChannels &&
+    return problem.layout == Format::nhwc && shape.groups == 1 && shape.C < kChannelsToWiden &&
            shape.C % elements_per_word(problem.dtype) != 0 && shape.S > 1;
 }
 

@@ -15,9 +15,7 @@
 namespace dlprim {
 namespace {
 
-// Vectors at most, with which a matrix is multiplied by sums along its rows, and the
-// multiplications of these in a cycle and the cycles of a call, about.
-constexpr std::int64_t kFewVectors = 7;
+// Of sums along the rows of a matrix: multiplications in a cycle and cycles of a call, about.
 constexpr double kRowLanes = 16;
 constexpr double kRowCall = 500;
 // Ways that are expected to take so many times as long as the best one are no options.

@@ -9,8 +9,6 @@
 namespace dlprim {
 namespace {
 
-// Vectors at most: with more, the kernel does more per load.
-constexpr std::int64_t kFewVectors = 7;
 // Cycles that begin a call, and that put together what the lanes of a sum have.
 constexpr double kCall = 60;
 constexpr double kSum = 6;

@@ -12,6 +12,9 @@
 
 namespace dlprim {
 
+// Vectors at most: with more, the kernel does more per load.
+inline constexpr std::int64_t kFewVectors = 7;
+
 class NarrowPass {
 public:
     // None where it is no such product of float32, or does not lie as the programs walk.

@@ -29,7 +29,7 @@ constexpr std::int64_t kMostEntries = 1 << 16;
 // that comes from memory (2560 x 2560 x 128: 51 ms in place, 14 ms as the transposed product).
 constexpr double kPacking = 800;
 constexpr double kPackedByte = 0.3;
-constexpr double kCall = 60;
+constexpr double kProductCall = 60;
 constexpr double kFarRows = 1.15;
 constexpr double kFarColumns = 2.5;
 constexpr std::int64_t kFarApart = 4096;  // bytes: every row on a page of its own
@@ -109,7 +109,8 @@ public:
         };
         const double packed =
             packing(made_.a) / it_.uses_a + packing(made_.b) / it_.uses_b + packing(made_.c);
-        return steps * per_step * waits + steps / sum * (kCall + 2 * rows * vectors) + packed;
+        return steps * per_step * waits + steps / sum * (kProductCall + 2 * rows * vectors) +
+               packed;
     }
 
     ProductMapping mapping() {

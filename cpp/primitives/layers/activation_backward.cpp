@@ -12,7 +12,7 @@ namespace dlprim {
 namespace {
 
 // Pixels of a task: few enough for one chain of float32 additions to be accurate.
-constexpr std::int64_t kMostPixels = 256;
+constexpr std::int64_t kPiecePixels = 256;
 // Columns of the sums that are combined together, at least.
 constexpr std::int64_t kFewestColumns = 4 * kLineFloats;
 
@@ -21,7 +21,7 @@ class GradientPass {
 public:
     GradientPass(const Activations& tensor, Format layout)
         : panels_(tensor, layout),
-          pieces_(panels_, tensor.dtype, kPieceBytes, kMostPixels),
+          pieces_(panels_, tensor.dtype, kPieceBytes, kPiecePixels),
           columns_(panels_.blocks * panels_.width) {}
 
     std::int64_t scratch_bytes() const {

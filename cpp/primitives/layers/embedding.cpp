@@ -48,7 +48,7 @@ Occurrences occurrences_of(const EmbeddingBackward& it) {
     return found;
 }
 
-RowSpec program_of(DType dtype) {
+RowSpec sum_program(DType dtype) {
     RowBuilder row;
     row.add_to_column(row.tensor(dtype));
     return row.spec();
@@ -59,7 +59,7 @@ public:
     explicit RowSums(const EmbeddingBackward& problem)
         : it_(problem),
           found_(occurrences_of(problem)),
-          add_(row_kernel(program_of(problem.dtype))),
+          add_(row_kernel(sum_program(problem.dtype))),
           around_caches_(static_cast<double>(problem.rows * problem.width * size_of(DType::f32)) >
                          kShareOfL3 * this_machine().l3) {}
 

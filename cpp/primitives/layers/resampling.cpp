@@ -53,7 +53,7 @@ std::int64_t largest_of(const AxisWindows& axis) {
 // Pixels of a window that are summed in one step. Above, two steps take half the time or less where
 // windows overlap along a row; elsewhere they only bound the lists.
 constexpr std::int64_t kMostOverlapping = 64;
-constexpr std::int64_t kMostPixels = 1024;
+constexpr std::int64_t kMostSeparate = 1024;
 
 // A fold, the largest with its tap, or a step of a sum.
 constexpr std::size_t kSum = static_cast<std::size_t>(Fold::sum);
@@ -119,7 +119,7 @@ Resampling::Resampling(Windows windows, Fold fold)
     validate_axis(it_.columns, it_.src.width);
     const bool overlap = it_.columns.places.back() > it_.src.width + it_.columns.results();
     const std::int64_t largest = largest_of(it_.rows) * largest_of(it_.columns);
-    if (fold == Fold::sum && largest > (overlap ? kMostOverlapping : kMostPixels)) {
+    if (fold == Fold::sum && largest > (overlap ? kMostOverlapping : kMostSeparate)) {
         steps_ = overlap ? Steps::rows_first : Steps::columns_first;
         make_lists_of_steps();
     } else {

@@ -18,7 +18,7 @@
 namespace dlprim {
 namespace {
 
-constexpr std::int64_t kTaskElements = 32 * 1024;
+constexpr std::int64_t kLossTaskElements = 32 * 1024;
 
 // Of every row its highest logit, the sum of all powers beside that, and the gradient as if the
 // target were no class; smoothed also the sum of logits beside the highest, by weight.
@@ -204,7 +204,8 @@ private:
 
 double softmax_cross_entropy(const SoftmaxCrossEntropy& problem) {
     Loss loss(problem);
-    const Blocks tasks{problem.rows, std::max<std::int64_t>(kTaskElements / problem.classes, 1)};
+    const Blocks tasks{problem.rows,
+                       std::max<std::int64_t>(kLossTaskElements / problem.classes, 1)};
     parallel_for(tasks.count(), [&](std::int64_t task) { loss.run(tasks.at(task)); });
     return loss.result();
 }

@@ -115,7 +115,7 @@ LinearSpec product_of(const LinearSpec& spec, PlainLinear::Way way) {
 }
 
 // The fewer of samples and output channels are the vectors.
-NarrowShape narrow_shape(const LinearSpec& spec) {
+NarrowShape plain_narrow_shape(const LinearSpec& spec) {
     const LinearShape& shape = spec.shape;
     NarrowShape made{.dtype = spec.dtype,
                      .columns = shape.C,
@@ -206,7 +206,7 @@ void PlainLinear::forward(const LinearForward& tensors) const {
 
 void PlainLinear::run_narrow(const LinearForward& it) const {
     if (spec_.shape.N * spec_.shape.K == 0) return;
-    std::call_once(narrow_made_, [&] { narrow_.emplace(narrow_shape(spec_)); });
+    std::call_once(narrow_made_, [&] { narrow_.emplace(plain_narrow_shape(spec_)); });
     const bool swaps = spec_.shape.N < spec_.shape.K;
     narrow_->run({swaps ? it.weights : it.src,
                   static_cast<const float*>(swaps ? it.src : it.weights), it.bias, it.dst});

@@ -46,7 +46,7 @@ RowValue logistic_slope(const Arguments& at) {
 }
 
 // A loss of x against the target y, and its slope with respect to x.
-struct Curve {
+struct LossCurve {
     const char* name;
     bool is_weighted;  // takes both weights, else none
     RowValue (*value)(const Arguments& at);
@@ -68,7 +68,7 @@ RowValue weight_of(RowBuilder& row, RowShape shape) {
     }
 }
 
-void loss(RowBuilder& row, DType dtype, const Curve& curve, const Weights& weights, Form form) {
+void loss(RowBuilder& row, DType dtype, const LossCurve& curve, const Weights& weights, Form form) {
     RowValue factor = 1.0F;
     if (form == Form::backward) factor = row.tensor(dtype);
     const RowValue x = row.tensor(dtype), y = row.tensor(dtype);
@@ -117,8 +117,8 @@ void limited(RowBuilder& row, DType dtype) {
 //     "_slope"       x, y, weights, a number; the number times the slope
 //     "_with_slope"  the same operands; number times slope, and the value's sum for every row
 RowFamily loss_programs() {
-    const std::vector<Curve> curves{{"mse_loss", false, square, square_slope},
-                                    {"bce_with_logits", true, logistic, logistic_slope}};
+    const std::vector<LossCurve> curves{{"mse_loss", false, square, square_slope},
+                                        {"bce_with_logits", true, logistic, logistic_slope}};
     const std::map<std::string, Weights> kinds{{"", {}},
                                                {"_columns", {RowShape::column, RowShape::column}},
                                                {"_tensor", {RowShape::tensor, RowShape::column}},
@@ -129,7 +129,7 @@ RowFamily loss_programs() {
                                             {"_slope", Form::slope},
                                             {"_with_slope", Form::with_slope}};
     RowFamily family;
-    for (const Curve& curve : curves) {
+    for (const LossCurve& curve : curves) {
         for (const auto& [kind, weights] : kinds) {
             if (!curve.is_weighted && !kind.empty()) continue;
             for (const auto& [suffix, form] : forms) {

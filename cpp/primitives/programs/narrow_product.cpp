@@ -29,8 +29,6 @@ std::int64_t rows_of_task(const NarrowShape& shape) {
     return std::max(kTaskRows, kTaskProducts / products);
 }
 
-constexpr std::int64_t kFloat = sizeof(float);
-
 }  // namespace
 
 NarrowProduct::NarrowProduct(const NarrowShape& shape)

@@ -80,8 +80,6 @@ private:
     std::array<std::int64_t, 5> places_ = {};  // by what a loop is of
 };
 
-constexpr std::int64_t kWord = 4;  // bytes
-
 std::size_t size(std::int64_t bytes) { return static_cast<std::size_t>(bytes); }
 
 // Zeros where no element is: behind the last row of every column, and behind the last column.

@@ -275,8 +275,6 @@ private:
             [&](const PieceLoop& a, const PieceLoop& b) { return stride(a) > stride(b); });
     }
 
-    static constexpr std::int64_t kWord = 4;  // bytes
-
     JointDimensions it_;
     std::int64_t from_bytes_;
     std::int64_t to_bytes_;

@@ -9,7 +9,7 @@
 namespace dlprim {
 namespace {
 
-constexpr std::int64_t kTaskBytes = 32 * 1024;
+constexpr std::int64_t kRimTaskBytes = 32 * 1024;
 
 char* filled(char* to, int value, std::int64_t bytes) {
     std::memset(to, value, static_cast<std::size_t>(bytes));
@@ -18,7 +18,6 @@ char* filled(char* to, int value, std::int64_t bytes) {
 
 // Words of pixels, which take what they lack from the next ones, but not from behind the row.
 void widen_pixels(const Rim& rim, const char* from, char* to) {
-    constexpr std::size_t kWord = 4;
     const char* const end = from + rim.row_bytes();
     for (; end - from >= rim.wide_pixel_bytes; from += rim.pixel_bytes) {
         for (std::int64_t at = 0; at < rim.wide_pixel_bytes; at += kWord) {
@@ -43,7 +42,8 @@ void copy_pixels(const Rim& rim, const char* from, char* to) {
 void copy_with_rim(const Rim& rim, const void* src, int value, void* dst) {
     const std::int64_t wide = rim.wide_row_bytes();
     if (wide == 0) return;
-    const Blocks tasks{rim.planes * rim.wide_rows(), std::max<std::int64_t>(kTaskBytes / wide, 1)};
+    const Blocks tasks{rim.planes * rim.wide_rows(),
+                       std::max<std::int64_t>(kRimTaskBytes / wide, 1)};
     parallel_for(tasks.count(), [&](std::int64_t task) {
         for (std::int64_t at = tasks.at(task).begin; at < tasks.at(task).end; ++at) {
             const std::int64_t row = at % rim.wide_rows() - rim.above;

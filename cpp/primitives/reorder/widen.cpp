@@ -10,7 +10,7 @@
 namespace dlprim {
 namespace {
 
-constexpr std::int64_t kTaskBytes = 32 * 1024;
+constexpr std::int64_t kWidenTaskBytes = 32 * 1024;
 constexpr std::int64_t kVectorBytes = 16;
 
 struct Words {
@@ -71,7 +71,7 @@ void widen_row(const std::int8_t* src, std::int64_t columns, std::int16_t* dst) 
 }  // namespace
 
 void widen_bytes(DType from, const void* src, std::int64_t count, std::int16_t* dst) {
-    const Blocks tasks{count, kTaskBytes};
+    const Blocks tasks{count, kWidenTaskBytes};
     parallel_for(tasks.count(), [&](std::int64_t task) {
         const Range range = tasks.at(task);
         widen_range(from, static_cast<const std::uint8_t*>(src) + range.begin, range.size(),
@@ -83,7 +83,7 @@ void widen_packed(const std::int8_t* src, std::int64_t rows, std::int64_t column
                   std::int16_t* dst) {
     const std::int64_t row = columns * 4;
     const Blocks tasks{rows,
-                       std::max<std::int64_t>(kTaskBytes / std::max<std::int64_t>(row, 1), 1)};
+                       std::max<std::int64_t>(kWidenTaskBytes / std::max<std::int64_t>(row, 1), 1)};
     parallel_for(tasks.count(), [&](std::int64_t task) {
         for (std::int64_t i = tasks.at(task).begin; i < tasks.at(task).end; ++i) {
             widen_row(src + i * row, columns, dst + i * row);

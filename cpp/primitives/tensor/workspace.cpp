@@ -71,7 +71,6 @@ WorkspacePool::Lease::Lease(WorkspacePool& pool, std::int64_t bytes) : pool_(poo
         pool.free_.reserve(pool.free_.size() + kReserve);
     }
     if (!piece_) {
-        constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
         piece_ = std::make_unique<Buffer>((bytes + kFloat - 1) / kFloat);
     }
 }

@@ -9,7 +9,6 @@
 namespace dlprim {
 namespace {
 
-constexpr std::int64_t kFloat = 4;   // bytes
 constexpr std::int64_t kWeight = 4;  // of a float32, or of a pair of bfloat16
 
 std::vector<Loop> block_loops(const WinogradProblem& problem) {

@@ -14,7 +14,6 @@ using Kind = WinogradProducts::Kind;
 using Panels = WinogradProducts::Panels;
 
 constexpr std::int64_t kLine = 16;  // floats of a cache line
-constexpr std::int64_t kFloat = 4;  // bytes
 // Terms of the sum in one call: so much of B stays in the L1 cache for all rows.
 constexpr std::int64_t kDepth = 128;
 
