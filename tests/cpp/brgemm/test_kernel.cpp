@@ -11,6 +11,7 @@
 #include <doctest/doctest.h>
 
 #include "brgemm/brgemm.h"
+#include "cases.h"
 #include "guarded_memory.h"
 #include "kernel_problem.h"
 
@@ -121,7 +122,7 @@ TEST_CASE("random shapes are right") {
     const auto below = [&](std::uint32_t bound) {
         return static_cast<std::uint32_t>(engine()) % bound;
     };
-    for (std::uint32_t turn = 0; turn < 2000; ++turn) {
+    for (std::uint32_t turn = 0; turn < testing::cases(2000); ++turn) {
         const std::uint32_t deepest = turn % 10 == 0 ? 500 : 70;
         const Shape shape = {1 + below(70), 1 + below(140), 1 + below(deepest)};
         const BrgemmSpec spec = with_options(shape, below(kOptions), pick(turn, {0, 1, 7}));

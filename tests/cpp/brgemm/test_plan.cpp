@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include "brgemm/plan.h"
+#include "cases.h"
 #include "jit/activation.h"
 #include "known_machines.h"
 
@@ -190,7 +191,7 @@ TEST_CASE("every plan covers C once, in the registers there are") {
 }
 
 TEST_CASE("every epilogue and both layouts of A leave a plan for every small C") {
-    for (std::int64_t m = 1; m <= 40; ++m) {
+    for (std::int64_t m = 1; m <= 40; m += testing::kOneIn) {
         for (const std::int64_t n : {1, 8, 9, 16, 17, 24, 33, 40, 64, 72}) {
             for (const Epilogue& epilogue : epilogues()) {
                 for (const bool trans_a : {false, true}) {
@@ -220,7 +221,7 @@ TEST_CASE("plans for the largest extents stay small") {
 // Two FMA units with a latency of four cycles want eight independent sums.
 TEST_CASE("every tile has enough accumulators to hide the latency of the FMA") {
     for (const Setting& setting : settings()) {
-        for (std::int64_t m = 1; m <= 70; ++m) {
+        for (std::int64_t m = 1; m <= 70; m += testing::kOneIn) {
             for (std::int64_t n = 1; n <= 140; n += 3) {
                 const BrgemmPlan plan =
                     make_plan(validated({.m = m, .n = n, .k = 64}), setting.isa, setting.machine);
@@ -239,7 +240,7 @@ TEST_CASE("every tile has enough accumulators to hide the latency of the FMA") {
 TEST_CASE("tiles of bytes on 256-bit registers fit and hide the latency of the dot product") {
     for (const Isa isa : {Isa::avx2_vnni, Isa::avx2_vnni_int8}) {
         for (const bool trans_a : {false, true}) {
-            for (std::int64_t m = 1; m <= 70; ++m) {
+            for (std::int64_t m = 1; m <= 70; m += testing::kOneIn) {
                 for (std::int64_t n = 1; n <= 140; n += 3) {
                     const DType a = isa == Isa::avx2_vnni ? DType::u8 : DType::s8;
                     const BrgemmPlan plan = make_plan(validated({.m = m,

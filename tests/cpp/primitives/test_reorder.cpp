@@ -9,6 +9,7 @@
 
 #include <doctest/doctest.h>
 
+#include "cases.h"
 #include "guarded_elements.h"
 #include "primitives/reorder/pack.h"
 #include "primitives/reorder/reorder.h"
@@ -140,7 +141,7 @@ private:
 
 TEST_CASE("any layouts of a tensor") {
     const int before = num_threads();
-    for (unsigned seed = 0; seed < 3000; ++seed) {
+    for (unsigned seed = 0; seed < testing::cases(3000); ++seed) {
         Layouts layouts(seed);
         const Types types = kTypes[layouts.any(0, 3)];
         const Layout from = layouts.next(types.from), to = layouts.next(types.to);

@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include "cases.h"
 #include "draw.h"
 #include "guarded_elements.h"
 #include "primitives/formulas/narrow_pass.h"
@@ -129,8 +130,8 @@ void fill(Draw& draw, Elements& elements, DType dtype) {
 
 TEST_CASE("every way to compute a product of matrices gives its sums and touches nothing else") {
     Draw draw(20261123);
-    int ways_run = 0, narrow_run = 0;
-    for (int round = 0; round < 1500; ++round) {
+    unsigned ways_run = 0, narrow_run = 0;
+    for (unsigned round = 0; round < testing::cases(1500); ++round) {
         const Problem problem = drawn(draw);
         const BoundStatement& it = problem.statement;
         const auto product = product_in(it);
@@ -173,7 +174,7 @@ TEST_CASE("every way to compute a product of matrices gives its sums and touches
             check(narrow->described(), [&](void* c) { narrow->run(a.data(), b.data(), c); });
         }
     }
-    CHECK(narrow_run > 20);
+    CHECK(narrow_run > testing::cases(20));
     MESSAGE(ways_run, " ways run");
 }
 
