@@ -1,6 +1,6 @@
-// How many cases of so many are run. All of them in the suites of a build as users have it, natively
-// and at AVX2; a quarter under sanitizers, which look for accesses and not for numbers, and a
-// quarter at the scalar level, whose kernels are loops and the same for all shapes.
+// How many cases of so many are run. All of them in the suites of a build as users have it,
+// natively and at AVX2; a quarter under sanitizers, which look for accesses and not for numbers,
+// and a quarter at the scalar level, whose kernels are loops and the same for all shapes.
 #pragma once
 
 #include "jit/isa.h"
