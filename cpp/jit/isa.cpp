@@ -16,7 +16,7 @@ namespace {
 
 using Xbyak::util::Cpu;
 
-constexpr std::array<std::string_view, 8> kNames = {
+constexpr std::array<std::string_view, kIsaLevels> kNames = {
     "scalar", "avx2", "avx2_vnni", "avx2_vnni_int8", "avx512", "avx512_vnni", "avx512_bf16", "amx"};
 
 const Cpu& this_cpu() {

@@ -22,6 +22,7 @@ enum class Isa : std::uint8_t {
     avx512_bf16,
     amx
 };
+inline constexpr int kIsaLevels = 8;
 
 std::string_view name_of(Isa isa);
 

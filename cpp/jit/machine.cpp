@@ -1,6 +1,8 @@
 #include "jit/machine.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <fstream>
 #include <numeric>
@@ -99,26 +101,31 @@ std::int64_t amd_family() {
     return cpuid(kVendorLeaf).b == kAmdVendor ? base + extended : 0;
 }
 
-Machine read_machine() {
+// Zen 3 and Zen 4 at AVX2: small tiles show what lines from the L2 cache cost.
+void set_amd_at_avx2(Machine& machine, bool is_zen4) {
+    machine.bytes_from_l2_per_cycle = is_zen4 ? 32 : 25;
+    machine.scattered_bytes_from_l2_per_cycle = is_zen4 ? 20 : 14;
+    machine.l2_exposed = is_zen4 ? 0.05 : 0.1;
+    machine.follows_many_streams = true;
+    machine.fma_latency = 4;
+}
+
+Machine read_machine(Isa level) {
     Machine machine;
     if (!read_caches(machine, kCacheLeaf) && !read_caches(machine, kAmdCacheLeaf)) {
         read_system_caches(machine);
     }
-    if (usable_isa() < Isa::avx512) machine.vector_registers = 16;
-    if (usable_isa() >= Isa::avx512_bf16) machine.halves_rate = usable_isa() >= Isa::amx ? 8 : 2;
+    if (level < Isa::avx512) machine.vector_registers = 16;
+    if (level >= Isa::avx512_bf16) machine.halves_rate = level >= Isa::amx ? 8 : 2;
     machine.shuffles_beat_broadcast_loads = amd_family() >= kZen5Family;
     if (cpuid(kVendorLeaf).b == kIntelVendor) {
         machine.columns_again = 0.02;
         machine.fma_latency = 4;
         // Ports 0 and 5, which multiply too; port 1 as well for 256 bits.
-        machine.vector_ops_per_cycle = usable_isa() >= Isa::avx512 ? 2 : 3;
+        machine.vector_ops_per_cycle = level >= Isa::avx512 ? 2 : 3;
     }
-    if (amd_family() == kZen3Family && detected_isa() < Isa::avx512) {
-        machine.bytes_from_l2_per_cycle = 25;
-        machine.scattered_bytes_from_l2_per_cycle = 14;
-        machine.l2_exposed = 0.1;
-        machine.follows_many_streams = true;
-        machine.fma_latency = 4;
+    if (amd_family() == kZen3Family && level < Isa::avx512) {
+        set_amd_at_avx2(machine, detected_isa() >= Isa::avx512);
     }
     return machine;
 }
@@ -131,9 +138,15 @@ double Machine::lines_kept(std::int64_t bytes_apart) const {
     return static_cast<double>(sets / std::gcd(sets, lines_apart) * l1_ways);
 }
 
-const Machine& this_machine() {
-    static const Machine machine = read_machine();
-    return machine;
+const Machine& machine_at(Isa level) {
+    static const std::array<Machine, kIsaLevels> machines = [] {
+        std::array<Machine, kIsaLevels> made;
+        for (std::size_t i = 0; i < made.size(); ++i) made[i] = read_machine(static_cast<Isa>(i));
+        return made;
+    }();
+    return machines[static_cast<std::size_t>(level)];
 }
+
+const Machine& this_machine() { return machine_at(usable_isa()); }
 
 }  // namespace dlprim

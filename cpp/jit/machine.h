@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "jit/isa.h"
+
 namespace dlprim {
 
 struct Machine {
@@ -56,8 +58,11 @@ struct Machine {
     friend bool operator==(const Machine&, const Machine&) = default;
 };
 
-// What CPUID says, at the level of usable_isa(), and what the system says where it is silent; read
+// What CPUID says, for kernels of that level, and what the system says where it is silent; read
 // once.
+const Machine& machine_at(Isa level);
+
+// At the level of usable_isa().
 const Machine& this_machine();
 
 }  // namespace dlprim

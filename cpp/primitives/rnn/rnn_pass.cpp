@@ -21,12 +21,14 @@ constexpr std::int64_t kRowsOfBlock = 112;
 // in the L2 cache.
 constexpr std::int64_t kTileRows = 64;
 constexpr std::int64_t kLargeTileRows = 192;
-// Panels of a sum that one call of a kernel takes: 64 of 64 channels are 1 MiB of float32 weights.
-constexpr std::int64_t kPanelsTogether = 16;
+// Channels of a sum that one call of a kernel takes: for 64 others 256 KiB of float32 weights.
+constexpr std::int64_t kSummedChannels = 1024;
 // Rows that one call of a gradient of the weights sums: A and B of a call stay in the L2 cache.
 constexpr std::int64_t kSummedRows = 512;
 // Where registers are few, in the L1 cache: small tiles read them again and again.
-constexpr std::int64_t kSummedRowsOfFewRegisters = 64;
+constexpr std::int64_t kSummedRowsOfFewRegisters = 192;
+// Channels of the state whose gradients a block of columns goes through.
+constexpr std::int64_t kStateChannels = 512;
 // Weights that stay in the L3 cache beside everything else, so that all of them may follow each
 // block of rows.
 constexpr double kResidentWeights = 6e6;
@@ -153,6 +155,7 @@ std::int64_t equal_blocks(std::int64_t rows, std::int64_t at_most) {
 std::string measured_schedule(const RnnShape& shape, RnnPass pass, const Contraction& product) {
     const bool small_weights = product.bytes_b <= kResidentWeights;
     const std::int64_t panels = shape.gates() * shape.state().count();
+    const std::int64_t summed_panels = kSummedChannels / shape.state().width;
     const auto block = [](std::int64_t rows) {
         return "N" + std::to_string(equal_blocks(rows, kRowsOfBlock));
     };
@@ -170,14 +173,15 @@ std::string measured_schedule(const RnnShape& shape, RnnPass pass, const Contrac
         }
         case RnnPass::diff_recurrence:
             return "K N" + std::to_string(equal_blocks(shape.N, kTileRows)) + " s" +
-                   std::to_string(equal_blocks(panels, kPanelsTogether));
+                   std::to_string(equal_blocks(panels, summed_panels));
         case RnnPass::diff_src:
             if (small_weights) return block(shape.rows()) + " C s" + std::to_string(panels);
-            return shape.dtype == DType::f32 ? "N224 s" + std::to_string(kPanelsTogether) + " C"
-                                             : "";
+            return shape.dtype == DType::f32 ? "N224 s" + std::to_string(summed_panels) + " C" : "";
         default:
             if (product.bytes_c <= kResidentSums) return "r K C";
-            return shape.dtype == DType::f32 ? "K8 C r K" : "";
+            return shape.dtype == DType::f32
+                       ? "K" + std::to_string(kStateChannels / shape.state().width) + " C r K"
+                       : "";
     }
 }
 

@@ -21,7 +21,13 @@ void require(const char* name, std::int64_t extent, std::int64_t least) {
 
 std::string_view name_of(RnnCell cell) { return cell == RnnCell::lstm ? "lstm" : "gru"; }
 
-Panels panels_of(std::int64_t channels) { return {channels, panel_width(channels)}; }
+std::int64_t most_panel_width(DType dtype, const Machine& machine) {
+    return dtype == DType::f32 && machine.few_registers() ? kLinePanelWidth : kMostPanelWidth;
+}
+
+Panels panels_of(std::int64_t channels, std::int64_t most_width) {
+    return {channels, panel_width(channels, most_width)};
+}
 
 double RnnShape::flops() const {
     return 2.0 * static_cast<double>(rows()) * static_cast<double>(gates() * K) *

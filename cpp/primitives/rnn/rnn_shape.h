@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "jit/dtype.h"
+#include "jit/machine.h"
 #include "primitives/tensor/partition.h"
 
 namespace dlprim {
@@ -38,6 +39,11 @@ constexpr std::int64_t first_hidden_slot(RnnCell cell) { return cell == RnnCell:
 // Channels in panels of equal width, a multiple of 16. What is behind the last channel is zero in
 // every operand.
 inline constexpr std::int64_t kMostPanelWidth = 64;
+// Where registers are few small tiles read the weights again and again, most often from beyond the
+// L2 cache: one line after the other, which hardware fetches ahead.
+inline constexpr std::int64_t kLinePanelWidth = 16;
+
+std::int64_t most_panel_width(DType dtype, const Machine& machine);
 
 struct Panels {
     std::int64_t channels = 0;
@@ -48,7 +54,7 @@ struct Panels {
     Range at(std::int64_t panel) const { return Blocks{channels, width}.at(panel); }
 };
 
-Panels panels_of(std::int64_t channels);
+Panels panels_of(std::int64_t channels, std::int64_t most_width);
 
 struct RnnShape {
     RnnCell cell = RnnCell::lstm;
@@ -61,8 +67,11 @@ struct RnnShape {
 
     std::int64_t gates() const { return gates_of(cell); }
     std::int64_t rows() const { return T * N; }
-    Panels src() const { return panels_of(C); }
-    Panels state() const { return panels_of(K); }
+    Panels panels(std::int64_t channels) const {
+        return panels_of(channels, most_panel_width(dtype, this_machine()));
+    }
+    Panels src() const { return panels(C); }
+    Panels state() const { return panels(K); }
     // The time of step `step` in the order of computation.
     std::int64_t time(std::int64_t step) const { return reverse ? T - 1 - step : step; }
     // Of one pass forward, two per multiply-add; backward are twice as many.

@@ -12,6 +12,7 @@ namespace {
 
 using testing::kIntel;
 using testing::kZen3;
+using testing::kZen4;
 
 std::string tiles_of(std::int64_t m, std::int64_t n, bool trans_a, const Machine& machine) {
     std::string text;
@@ -35,6 +36,13 @@ TEST_CASE("plans for an AVX2 machine with a narrow L2 cache take whole cache lin
     CHECK(tiles_of(64, 64, true, kZen3) == "4*[9*6x2][2*5x2]");
     CHECK(tiles_of(1, 64, false, kZen3) == "1*[1*1x8]");
     CHECK(tiles_of(3, 64, false, kZen3) == "2*[1*3x4]");
+}
+
+TEST_CASE("plans for Zen 4 at AVX2 have tiles of two or four vectors") {
+    CHECK(tiles_of(64, 64, false, kZen4) == "4*[9*6x2][2*5x2]");
+    CHECK(tiles_of(14, 64, false, kZen4) == "2*[4*3x4][1*2x4]");
+    CHECK(tiles_of(7, 64, false, kZen4) == "2*[1*3x4][2*2x4]");
+    CHECK(tiles_of(64, 48, false, kZen4) == "3*[9*6x2][2*5x2]");
 }
 
 TEST_CASE("plans for AVX2 where a multiply-add takes four cycles do without tiles of ten sums") {

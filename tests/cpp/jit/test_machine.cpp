@@ -49,6 +49,9 @@ TEST_CASE("rows a power of two apart share a part of the L1 cache") {
 
 TEST_CASE("the machine is the same whenever it is asked for, and goes with the usable ISA") {
     CHECK(this_machine() == this_machine());
+    CHECK(this_machine() == machine_at(usable_isa()));
+    CHECK(machine_at(Isa::avx2).few_registers());
+    CHECK(!machine_at(Isa::avx512).few_registers());
     CHECK((this_machine().halves_rate > 1) == (usable_isa() >= Isa::avx512_bf16));
     CHECK(this_machine().flops_per_cycle() == 64);
 }
