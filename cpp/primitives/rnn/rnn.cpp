@@ -26,21 +26,23 @@ Reorder row_pairs(const RnnShape& shape, const Panels& panels, std::int64_t pane
 
 }  // namespace
 
-Rnn::Reorders::Reorders(const RnnShape& shape)
-    : src(to_panels(shape.src(), shape.dtype, shape.rows(), shape.rows())),
-      dst(to_panels(shape.state(), shape.dtype, shape.rows(), shape.rows() + shape.N)),
-      load_state(to_panels(shape.state(), shape.dtype, shape.N, shape.N)),
-      store_state(from_panels(shape.state(), shape.dtype, shape.N, shape.dtype)),
-      load_floats(to_panels(shape.state(), DType::f32, shape.N, shape.N)),
-      store_floats(from_panels(shape.state(), DType::f32, shape.N, DType::f32)),
-      store_rounded(from_panels(shape.state(), DType::f32, shape.N, shape.dtype)),
-      src_pairs(row_pairs(shape, shape.src(), shape.rows())),
-      state_pairs(row_pairs(shape, shape.state(), shape.rows() + shape.N)),
-      delta_pairs(
-          row_pairs(shape, {kSlots * shape.state().padded(), shape.state().width}, shape.rows())) {}
+Rnn::Reorders::Reorders(const RnnShape& shape, const Panels& of_src, const Panels& of_state)
+    : src(to_panels(of_src, shape.dtype, shape.rows(), shape.rows())),
+      dst(to_panels(of_state, shape.dtype, shape.rows(), shape.rows() + shape.N)),
+      load_state(to_panels(of_state, shape.dtype, shape.N, shape.N)),
+      store_state(from_panels(of_state, shape.dtype, shape.N, shape.dtype)),
+      load_floats(to_panels(of_state, DType::f32, shape.N, shape.N)),
+      store_floats(from_panels(of_state, DType::f32, shape.N, DType::f32)),
+      store_rounded(from_panels(of_state, DType::f32, shape.N, shape.dtype)),
+      src_pairs(row_pairs(shape, of_src, shape.rows())),
+      state_pairs(row_pairs(shape, of_state, shape.rows() + shape.N)),
+      delta_pairs(row_pairs(shape, {kSlots * of_state.padded(), of_state.width}, shape.rows())) {}
 
 Rnn::Rnn(const RnnShape& shape)
-    : shape_(validated(shape)), reorders_(shape_), gates_(shape_.cell, shape_.dtype) {
+    : shape_(validated(shape)),
+      forward_reorders_(shape_, shape_.src(), shape_.state()),
+      backward_reorders_(shape_, shape_.src_lines(), shape_.state_lines()),
+      gates_(shape_.cell, shape_.dtype) {
     for (const RnnPass pass : kRnnPasses) passes_.try_emplace(pass, rnn_rules(shape_, pass));
 }
 

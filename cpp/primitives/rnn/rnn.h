@@ -89,10 +89,10 @@ public:
 private:
     friend class RnnSteps;
 
-    // Plain tensors to panels and back, and panels to what the gradients of the weights sum over in
-    // bfloat16, pairs of rows. Panels of states have the one before the first step too.
+    // Plain tensors to panels of a pass and back, and panels to what the gradients of the weights
+    // sum over in bfloat16, pairs of rows. Panels of states have the one before the first step too.
     struct Reorders {
-        explicit Reorders(const RnnShape& shape);
+        Reorders(const RnnShape& shape, const Panels& of_src, const Panels& of_state);
 
         Reorder src;
         Reorder dst;
@@ -107,7 +107,8 @@ private:
     };
 
     RnnShape shape_;
-    Reorders reorders_;
+    Reorders forward_reorders_;
+    Reorders backward_reorders_;
     std::map<RnnPass, ScheduledPass> passes_;
     GatePrograms gates_;
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();

@@ -14,13 +14,14 @@ struct BackwardScratch {
     BackwardScratch(const RnnShape& shape, const ContractionPlan& recurrence, int threads,
                     char* base) {
         const std::int64_t element = size_of(shape.dtype);
-        const std::int64_t state = shape.state().padded(), src = shape.src().padded();
+        const Panels lines = shape.state_lines();
+        const std::int64_t state = lines.padded(), src = shape.src_lines().padded();
         tile_rows = std::max<std::int64_t>(dlprim::tile_rows(recurrence), 1);
         ScratchCutter cutter(base);
         deltas = cutter.take(kSlots * state * shape.rows() * element);
         src_rows = cutter.take(src * shape.rows() * element);
         hidden = cutter.take(state * (shape.rows() + shape.N) * element);
-        const std::int64_t step = shape.N * shape.state().width * element;
+        const std::int64_t step = shape.N * lines.width * element;
         states = base == nullptr || !shape.reverse ? hidden : hidden + step;
         summed_deltas = deltas;
         summed_src = src_rows;
@@ -62,7 +63,7 @@ struct BackwardScratch {
 class BackwardSteps : RnnSteps {
 public:
     BackwardSteps(const Rnn& rnn, const RnnBackward& tensors)
-        : RnnSteps(rnn, tensors.lengths),
+        : RnnSteps(rnn, tensors.lengths, true),
           tensors_(tensors),
           lease_(pool_, BackwardScratch(shape_, *recurrence_, threads_, nullptr).bytes),
           at_(shape_, *recurrence_, threads_, lease_.data()) {}
@@ -95,7 +96,7 @@ private:
         reorders_.dst.run(tensors_.dst, at_.hidden + panel_offset(0, first_step, 0) * element_);
         put_first_state();
         if (lengths_ != nullptr) {
-            clear_padding(shape_.src(), shape_.rows(), at_.src_rows);
+            clear_padding(shape_.src_lines(), shape_.rows(), at_.src_rows);
             clear_padding(state_, state_rows, at_.states);
         }
         if (shape_.dtype == DType::f32) return;

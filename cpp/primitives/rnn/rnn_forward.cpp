@@ -30,7 +30,7 @@ struct ForwardScratch {
 class ForwardSteps : RnnSteps {
 public:
     ForwardSteps(const Rnn& rnn, const RnnForward& tensors)
-        : RnnSteps(rnn, tensors.lengths),
+        : RnnSteps(rnn, tensors.lengths, false),
           tensors_(tensors),
           lease_(pool_, ForwardScratch(shape_, nullptr).bytes),
           at_(shape_, lease_.data()) {}

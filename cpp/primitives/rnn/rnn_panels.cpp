@@ -12,7 +12,10 @@ TensorForm gates_form(const RnnShape& shape, const std::string& name, std::int64
                       bool transposed) {
     const Indices g{'g', shape.gates()}, k{'k', shape.K}, c{'c', channels};
     const Indices row = transposed ? k : c, column = transposed ? c : k;
-    const Panels rows = shape.panels(row.extent), columns = shape.panels(column.extent);
+    const auto panels = [&](std::int64_t of) {
+        return transposed ? shape.lines(of) : panels_of(of);
+    };
+    const Panels rows = panels(row.extent), columns = panels(column.extent);
     const std::int64_t word = elements_per_word(shape.dtype);
     TensorForm made{.name = name,
                     .plain = plain_layout(shape.dtype, {g, k, c}),

@@ -27,7 +27,7 @@ constexpr std::int64_t kSummedChannels = 1024;
 constexpr std::int64_t kSummedRows = 512;
 // Where registers are few, in the L1 cache: small tiles read them again and again.
 constexpr std::int64_t kSummedRowsOfFewRegisters = 192;
-// Channels of the state whose gradients a block of columns goes through.
+// Channels of the state whose gradients follow each other for a block of columns.
 constexpr std::int64_t kStateChannels = 512;
 // Weights that stay in the L3 cache beside everything else, so that all of them may follow each
 // block of rows.
@@ -73,35 +73,46 @@ Contraction projection(const RnnShape& shape, std::int64_t rows) {
     return made;
 }
 
+// Weights of a step come from the L3 cache, and where registers are few tiles go through them in
+// pieces of lines, which hardware fetches late. One sequence leaves no time to fetch in.
+void fetch_weights(const RnnShape& shape, Contraction& product) {
+    const bool few = shape.dtype == DType::f32 && this_machine().few_registers();
+    if (few && shape.N > 1) fetch_far_weights(product);
+}
+
 Contraction recurrence(const RnnShape& shape) {
     const Panels state = whole(shape.state());
-    return contraction_from(parse_product("sums(n,k,g) += hidden(n,c) * w_hh(k,c,g)"),
-                            {.c = gate_sums(shape, shape.N),
-                             .a = panel_layout(state, shape.dtype, {'n', shape.N}, shape.N),
-                             .b = weights(shape.dtype, shape.state(), shape.gates(), state)},
-                            {.loops = "nkgc", .rows = "n", .columns = "k", .depth = "c"});
+    Contraction made =
+        contraction_from(parse_product("sums(n,k,g) += hidden(n,c) * w_hh(k,c,g)"),
+                         {.c = gate_sums(shape, shape.N),
+                          .a = panel_layout(state, shape.dtype, {'n', shape.N}, shape.N),
+                          .b = weights(shape.dtype, shape.state(), shape.gates(), state)},
+                         {.loops = "nkgc", .rows = "n", .columns = "k", .depth = "c"});
+    fetch_weights(shape, made);
+    return made;
 }
 
 // Slots and panels are one long sum.
 Contraction diff_recurrence(const RnnShape& shape) {
-    const Panels state = whole(shape.state()), deltas = whole(state, shape.gates());
+    const Panels state = whole(shape.state_lines()), deltas = whole(state, shape.gates());
     Contraction made =
         contraction_from(parse_product("tile(n,k) +=! deltas(n,s) * w_hh(k,s,0)"),
                          {.c = panel_layout(state, DType::f32, {'n', shape.N}, shape.N, 'k'),
                           .a = panel_layout(deltas, shape.dtype, {'n', shape.N}, shape.rows(), 's'),
                           .b = weights(shape.dtype, state, 1, deltas)},
                          {.loops = "nks", .rows = "n", .columns = "k", .depth = "s"});
+    fetch_weights(shape, made);
     made.loops[0].c = made.loops[1].c = 0;  // one tile, that of the block at hand
     return made;
 }
 
 Contraction diff_src(const RnnShape& shape) {
-    const Panels deltas = whole(shape.state(), shape.gates());
+    const Panels deltas = whole(shape.state_lines(), shape.gates());
     const std::int64_t rows = shape.rows();
     return contraction_from(parse_product("diff_src(n,c) +=! deltas(n,s) * w_ih(c,s,0)"),
                             {.c = plain_layout(shape.dtype, {{'n', rows}, {'c', shape.C}}),
                              .a = panel_layout(deltas, shape.dtype, {'n', rows}, rows, 's'),
-                             .b = weights(shape.dtype, shape.src(), 1, deltas)},
+                             .b = weights(shape.dtype, shape.src_lines(), 1, deltas)},
                             {.loops = "ncs", .rows = "n", .columns = "c", .depth = "s"});
 }
 
@@ -116,7 +127,7 @@ Contraction diff_weights(const RnnShape& shape, const Panels& input, std::int64_
     return contraction_from(
         parse_product("diff_weights(k,c) +=! deltas(r,k) * input(r,c)"),
         {.c = plain_layout(DType::f32, {{'k', shape.K}, {'c', input.channels}}),
-         .a = panel_layout(shape.state(), shape.dtype, {'r', rows}, rows, 'k', word),
+         .a = panel_layout(shape.state_lines(), shape.dtype, {'r', rows}, rows, 'k', word),
          .b = panel_layout(input, shape.dtype, {'r', rows}, input_rows, 'c', word)},
         {.loops = "kcr",
          .rows = "k",
@@ -132,10 +143,10 @@ Contraction contraction(const RnnShape& shape, RnnPass pass, std::int64_t rows) 
         case RnnPass::recurrence: return recurrence(shape);
         case RnnPass::diff_recurrence: return diff_recurrence(shape);
         case RnnPass::diff_src: return diff_src(shape);
-        case RnnPass::diff_w_ih: return diff_weights(shape, shape.src(), summed_rows(shape));
+        case RnnPass::diff_w_ih: return diff_weights(shape, shape.src_lines(), summed_rows(shape));
         default: {
             const std::int64_t before = shape.dtype == DType::f32 ? shape.N : 0;
-            return diff_weights(shape, shape.state(), summed_rows(shape) + before);
+            return diff_weights(shape, shape.state_lines(), summed_rows(shape) + before);
         }
     }
 }
@@ -154,8 +165,9 @@ std::int64_t equal_blocks(std::int64_t rows, std::int64_t at_most) {
 // well.
 std::string measured_schedule(const RnnShape& shape, RnnPass pass, const Contraction& product) {
     const bool small_weights = product.bytes_b <= kResidentWeights;
-    const std::int64_t panels = shape.gates() * shape.state().count();
-    const std::int64_t summed_panels = kSummedChannels / shape.state().width;
+    const Panels lines = shape.state_lines();
+    const std::int64_t panels = shape.gates() * lines.count();
+    const std::int64_t together = kSummedChannels / lines.width;
     const auto block = [](std::int64_t rows) {
         return "N" + std::to_string(equal_blocks(rows, kRowsOfBlock));
     };
@@ -173,14 +185,14 @@ std::string measured_schedule(const RnnShape& shape, RnnPass pass, const Contrac
         }
         case RnnPass::diff_recurrence:
             return "K N" + std::to_string(equal_blocks(shape.N, kTileRows)) + " s" +
-                   std::to_string(equal_blocks(panels, summed_panels));
+                   std::to_string(equal_blocks(panels, together));
         case RnnPass::diff_src:
             if (small_weights) return block(shape.rows()) + " C s" + std::to_string(panels);
-            return shape.dtype == DType::f32 ? "N224 s" + std::to_string(summed_panels) + " C" : "";
+            return shape.dtype == DType::f32 ? "N224 s" + std::to_string(together) + " C" : "";
         default:
             if (product.bytes_c <= kResidentSums) return "r K C";
             return shape.dtype == DType::f32
-                       ? "K" + std::to_string(kStateChannels / shape.state().width) + " C r K"
+                       ? "K" + std::to_string(kStateChannels / lines.width) + " C r K"
                        : "";
     }
 }

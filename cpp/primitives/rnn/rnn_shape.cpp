@@ -21,12 +21,11 @@ void require(const char* name, std::int64_t extent, std::int64_t least) {
 
 std::string_view name_of(RnnCell cell) { return cell == RnnCell::lstm ? "lstm" : "gru"; }
 
-std::int64_t most_panel_width(DType dtype, const Machine& machine) {
-    return dtype == DType::f32 && machine.few_registers() ? kLinePanelWidth : kMostPanelWidth;
-}
+Panels panels_of(std::int64_t channels) { return {channels, panel_width(channels)}; }
 
-Panels panels_of(std::int64_t channels, std::int64_t most_width) {
-    return {channels, panel_width(channels, most_width)};
+std::int64_t most_line_width(DType dtype, const Machine& machine) {
+    constexpr std::int64_t kLine = 16;
+    return dtype == DType::f32 && machine.few_registers() ? kLine : kMostPanelWidth;
 }
 
 double RnnShape::flops() const {

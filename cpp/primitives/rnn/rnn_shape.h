@@ -5,6 +5,7 @@
 // of a panel is then contiguous, and no two rows are a power of two of bytes apart.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string_view>
@@ -39,11 +40,6 @@ constexpr std::int64_t first_hidden_slot(RnnCell cell) { return cell == RnnCell:
 // Channels in panels of equal width, a multiple of 16. What is behind the last channel is zero in
 // every operand.
 inline constexpr std::int64_t kMostPanelWidth = 64;
-// Where registers are few small tiles read the weights again and again, most often from beyond the
-// L2 cache: one line after the other, which hardware fetches ahead.
-inline constexpr std::int64_t kLinePanelWidth = 16;
-
-std::int64_t most_panel_width(DType dtype, const Machine& machine);
 
 struct Panels {
     std::int64_t channels = 0;
@@ -54,7 +50,12 @@ struct Panels {
     Range at(std::int64_t panel) const { return Blocks{channels, width}.at(panel); }
 };
 
-Panels panels_of(std::int64_t channels, std::int64_t most_width);
+Panels panels_of(std::int64_t channels);
+
+// Widest panels of the backward pass. Where registers are few a row is a cache line: small tiles go
+// down the rows again and again, and lines behind each other use all sets of the L1 cache. (The
+// forward pass is as fast with wide ones, and one sequence faster.)
+std::int64_t most_line_width(DType dtype, const Machine& machine);
 
 struct RnnShape {
     RnnCell cell = RnnCell::lstm;
@@ -67,11 +68,15 @@ struct RnnShape {
 
     std::int64_t gates() const { return gates_of(cell); }
     std::int64_t rows() const { return T * N; }
-    Panels panels(std::int64_t channels) const {
-        return panels_of(channels, most_panel_width(dtype, this_machine()));
+    Panels src() const { return panels_of(C); }
+    Panels state() const { return panels_of(K); }
+    // Of the backward pass.
+    Panels lines(std::int64_t of) const {
+        const Panels wide = panels_of(of);
+        return {of, std::min(wide.width, most_line_width(dtype, this_machine()))};
     }
-    Panels src() const { return panels(C); }
-    Panels state() const { return panels(K); }
+    Panels src_lines() const { return lines(C); }
+    Panels state_lines() const { return lines(K); }
     // The time of step `step` in the order of computation.
     std::int64_t time(std::int64_t step) const { return reverse ? T - 1 - step : step; }
     // Of one pass forward, two per multiply-add; backward are twice as many.

@@ -41,12 +41,13 @@ class RnnSteps {
 protected:
     using Plan = ScheduledPass::PlanPointer;
 
-    RnnSteps(const Rnn& rnn, const std::int64_t* lengths)
+    RnnSteps(const Rnn& rnn, const std::int64_t* lengths, bool is_backward)
         : shape_(rnn.shape()),
           lengths_(lengths),
           passes_(rnn.passes_),
-          reorders_(rnn.reorders_),
+          reorders_(is_backward ? rnn.backward_reorders_ : rnn.forward_reorders_),
           pool_(*rnn.workspaces_),
+          state_(is_backward ? shape_.state_lines() : shape_.state()),
           gates_(rnn.gates_) {}
 
     const ScheduledPass& pass(RnnPass which) const { return passes_.at(which); }
@@ -136,7 +137,7 @@ protected:
     const std::map<RnnPass, ScheduledPass>& passes_;
     const Rnn::Reorders& reorders_;
     WorkspacePool& pool_;
-    const Panels state_ = shape_.state();
+    const Panels state_;
     const std::int64_t state_elements_ = state_.padded() * shape_.N;
     const std::int64_t element_ = size_of(shape_.dtype);
     const int threads_ = num_threads();

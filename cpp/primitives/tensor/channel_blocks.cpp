@@ -49,9 +49,10 @@ ChannelBlocks depth_blocks(std::int64_t channels, DType dtype, std::int64_t lane
     return {1, channels, rounded_up(std::max<std::int64_t>(channels, 1), kWordBytes)};
 }
 
-std::int64_t panel_width(std::int64_t channels, std::int64_t most) {
-    const std::int64_t count = (channels + most - 1) / most;
-    return rounded_up((channels + count - 1) / count, kBlockLanes);
+std::int64_t panel_width(std::int64_t channels, std::int64_t lanes) {
+    const std::int64_t widest = kLargest * lanes;
+    const std::int64_t count = (channels + widest - 1) / widest;
+    return rounded_up((channels + count - 1) / count, lanes);
 }
 
 }  // namespace dlprim

@@ -47,8 +47,8 @@ ChannelBlocks linear_blocks(std::int64_t channels, std::int64_t lanes = kBlockLa
 // What is one block in a sum over the channels of samples: 8-bit sums are rounded once, so all.
 ChannelBlocks depth_blocks(std::int64_t channels, DType dtype, std::int64_t lanes = kBlockLanes);
 
-// Of sequences: panels of equal width, whole vectors of at most so many channels.
-std::int64_t panel_width(std::int64_t channels, std::int64_t most);
+// Of sequences: panels of equal width, whole vectors and at most four.
+std::int64_t panel_width(std::int64_t channels, std::int64_t lanes = kBlockLanes);
 
 // Activations, (images, channels, height, width) in plain storage.
 struct Activations {
