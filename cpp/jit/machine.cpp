@@ -106,7 +106,6 @@ void set_amd_at_avx2(Machine& machine, bool is_zen4) {
     machine.bytes_from_l2_per_cycle = is_zen4 ? 32 : 25;
     machine.scattered_bytes_from_l2_per_cycle = is_zen4 ? 20 : 14;
     machine.l2_exposed = is_zen4 ? 0.05 : 0.1;
-    machine.follows_many_streams = true;
     machine.fma_latency = 4;
 }
 
@@ -124,6 +123,7 @@ Machine read_machine(Isa level) {
         // Ports 0 and 5, which multiply too; port 1 as well for 256 bits.
         machine.vector_ops_per_cycle = level >= Isa::avx512 ? 2 : 3;
     }
+    machine.follows_many_streams = amd_family() == kZen3Family;
     if (amd_family() == kZen3Family && level < Isa::avx512) {
         set_amd_at_avx2(machine, detected_isa() >= Isa::avx512);
     }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "jit/element_reference.h"
+#include "jit/machine.h"
 #include "primitives/tensor/parallel.h"
 #include "rows/row_builder.h"
 
@@ -18,10 +19,14 @@ constexpr std::int64_t kMostTogether = 4;
 // Bytes in front of what a row reads that are fetched: hardware follows a few rows late, and memory
 // is far away.
 constexpr std::int32_t kFetchAhead = 2048;
+// Rows side by side where hardware follows so many by itself, and is hindered by help.
+constexpr std::int64_t kFollowedRows = 6;
 
 std::int64_t rows_together(std::int64_t vectors) {
     const std::int64_t sums = vector_file(usable_isa()).registers / 2;
-    return std::clamp<std::int64_t>(sums / std::max<std::int64_t>(vectors, 1), 1, kMostTogether);
+    const bool follows = this_machine().follows_many_streams;
+    return std::clamp<std::int64_t>(sums / std::max<std::int64_t>(vectors, 1), 1,
+                                    follows ? kFollowedRows : kMostTogether);
 }
 
 std::int64_t rows_of_task(const NarrowShape& shape) {
@@ -51,7 +56,7 @@ NarrowProduct::NarrowProduct(const NarrowShape& shape)
 std::shared_ptr<const RowKernel> NarrowProduct::kernel(std::int64_t rows,
                                                        const Sums* before) const {
     RowBuilder row;
-    row.fetch_ahead(kFetchAhead);
+    if (!this_machine().follows_many_streams) row.fetch_ahead(kFetchAhead);
     const RowValue matrix = row.tensor(shape_.dtype);
     std::vector<RowValue> vectors;
     for (std::int64_t v = 0; v < shape_.vector_count; ++v) vectors.push_back(row.column());
