@@ -40,6 +40,8 @@ struct Machine {
     int vector_registers = 32;
     // Small tiles read their operands again and again, and a load shows beside a multiply-add.
     bool few_registers() const { return vector_registers < 32; }
+    // Float32 values of the vectors that there are.
+    double vector_lanes() const { return few_registers() ? 8 : 16; }
     // Lines so many bytes apart of which the L1 cache keeps that many.
     double lines_kept(std::int64_t bytes_apart) const;
     // A transposed product walks down two operands whose rows are `row_bytes` apart: so many rows

@@ -14,7 +14,7 @@
 #include "lang/gradients/gradient.h"
 #include "lang/parser.h"
 #include "primitives/formulas/compiled_definition.h"
-#include "primitives/formulas/product_pass.h"
+#include "primitives/products/product_pass.h"
 
 namespace dlprim::bindings {
 namespace {

@@ -24,29 +24,33 @@ constexpr std::size_t kMostLayers = 128;
 // Bytes of an array that is copied here rather than by the caller, whose checks take longer.
 constexpr py::ssize_t kSmallCopy = 1 << 16;
 
-// An array that can be used as it is: contiguous in an order, aligned, of float32 or bfloat16.
+// An array that can be used as it is: aligned, of float32 or bfloat16.
 class PlainArray {
 public:
-    // Nothing for anything else.
-    static std::optional<PlainArray> of(py::handle object, int order = py::array::c_style) {
+    // In C's order. Nothing for anything else.
+    static std::optional<PlainArray> of(py::handle object) {
         if (!py::isinstance<py::array>(object)) return {};
-        const int needed = order | int{py::detail::npy_api::NPY_ARRAY_ALIGNED_};
-        const auto array = py::reinterpret_borrow<py::array>(object);
-        if ((array.flags() & needed) != needed) return {};
-        const std::optional<DType> dtype = float_type_of(array);
-        if (!dtype) return {};
-        return PlainArray(array, *dtype);
+        const int needed = py::array::c_style | int{py::detail::npy_api::NPY_ARRAY_ALIGNED_};
+        return with_flags(py::reinterpret_borrow<py::array>(object), needed);
     }
     // An operand that is read, of no subclass, whose values may mean more; of a small one with gaps
     // a copy.
     static std::optional<PlainArray> read(py::handle object) {
-        if (Py_TYPE(object.ptr()) != py::detail::npy_api::get().PyArray_Type_) return {};
+        if (!is_ndarray(object)) return {};
         std::optional<PlainArray> array = of(object);
         if (array) return array;
         const auto spaced = py::reinterpret_borrow<py::array>(object);
         if (spaced.nbytes() > kSmallCopy || !float_type_of(spaced)) return {};
         const auto copy = py::array::ensure(spaced, py::array::c_style);
         return copy ? of(copy) : std::nullopt;
+    }
+    // The same of a matrix, whose rows and columns may lie anyhow.
+    static std::optional<PlainArray> read_matrix(py::handle object) {
+        if (!is_ndarray(object)) return {};
+        const int needed = py::detail::npy_api::NPY_ARRAY_ALIGNED_;
+        std::optional<PlainArray> array =
+            with_flags(py::reinterpret_borrow<py::array>(object), needed);
+        return array && array->strides() ? array : read(object);
     }
 
     static bool is_ndarray(py::handle object) {
@@ -64,19 +68,60 @@ public:
         for (int axis = 0; axis + 1 < dimensions(); ++axis) count *= extent(axis);
         return count;
     }
+    // From row to row, all axes but the last seen as one, and from column to column. Nothing where
+    // there is no such distance, or none.
+    std::optional<MatrixStrides> strides() const {
+        if (dimensions() == 0) return {};
+        const std::int64_t element = size_of(dtype_);
+        MatrixStrides made = dense_rows(last());
+        if ((array_.flags() & py::array::c_style) != 0) return made;
+        std::int64_t rows = 1, row = 0;  // bytes
+        for (int axis = dimensions() - 1; axis-- > 0;) {
+            if (extent(axis) == 1) continue;
+            if (rows > 1 && array_.strides(axis) != rows * row) return {};
+            if (rows == 1) row = array_.strides(axis);
+            rows *= extent(axis);
+        }
+        const std::int64_t column = last() > 1 ? array_.strides(dimensions() - 1) : element;
+        if (rows > 1) made.row = row / element;
+        made.column = column / element;
+        const bool moves = (row != 0 || rows <= 1) && column != 0;
+        if (!moves || row % element != 0 || column % element != 0) return {};
+        return made;
+    }
     const char* data() const { return static_cast<const char*>(array_.data()); }
     // Of uint16: bits of bfloat16 values only where the caller has said so.
     bool may_be_numbers() const {
         return dtype_ == DType::bf16 && py::isinstance<py::array_t<std::uint16_t>>(array_);
     }
+    // That there is one byte between the first and the last one of either.
     bool overlaps(const PlainArray& other) const {
-        return array_.nbytes() > 0 && other.array_.nbytes() > 0 &&
-               data() < other.data() + other.array_.nbytes() &&
-               other.data() < data() + array_.nbytes();
+        const auto [first, end] = span();
+        const auto [other_first, other_end] = other.span();
+        return first < end && other_first < other_end && first < other_end && other_first < end;
     }
 
 private:
     PlainArray(py::array array, DType dtype) : array_(std::move(array)), dtype_(dtype) {}
+
+    static std::optional<PlainArray> with_flags(const py::array& array, int needed) {
+        if ((array.flags() & needed) != needed) return {};
+        const std::optional<DType> dtype = float_type_of(array);
+        if (!dtype) return {};
+        return PlainArray(array, *dtype);
+    }
+
+    // The first byte, and one behind the last.
+    std::pair<const char*, const char*> span() const {
+        std::pair made(data(), data());
+        if (array_.nbytes() == 0) return made;
+        made.second += size_of(dtype_);
+        for (int axis = 0; axis < dimensions(); ++axis) {
+            const py::ssize_t farthest = (extent(axis) - 1) * array_.strides(axis);
+            (farthest < 0 ? made.first : made.second) += farthest;
+        }
+        return made;
+    }
 
     py::array array_;
     DType dtype_;
@@ -87,10 +132,11 @@ struct LayerKey {
     DType dtype;
     Activation activation;
     bool bias;
-    bool fortran_weights;
+    MatrixStrides x;
+    MatrixStrides w;
 
     auto values() const {
-        return std::tuple(shape.N, shape.C, shape.K, dtype, activation, bias, fortran_weights);
+        return std::tuple(shape.N, shape.C, shape.K, dtype, activation, bias, x, w);
     }
     friend bool operator==(const LayerKey& one, const LayerKey& other) {
         return one.values() == other.values();
@@ -109,9 +155,13 @@ std::shared_ptr<const PlainLinear> layer_of(const LayerKey& key) {
     if (known != kept->end()) {
         kept->splice(kept->begin(), *kept, known);
     } else {
-        const LinearSpec spec{
-            .shape = key.shape, .dtype = key.dtype, .activation = key.activation, .bias = key.bias};
-        kept->push_front({key, std::make_shared<const PlainLinear>(spec, key.fortran_weights)});
+        const PlainLinearSpec spec{.shape = key.shape,
+                                   .dtype = key.dtype,
+                                   .activation = key.activation,
+                                   .bias = key.bias,
+                                   .src = key.x,
+                                   .weights = key.w};
+        kept->push_front({key, std::make_shared<const PlainLinear>(spec)});
         if (kept->size() > kMostLayers) kept->pop_back();
     }
     return kept->front().layer;
@@ -130,23 +180,20 @@ Shape result_shape(const PlainArray& x, std::int64_t channels) {
 struct Operands {
     PlainArray x;
     PlainArray w;
-    bool fortran_weights;
+    MatrixStrides x_strides;
+    MatrixStrides w_strides;
 
     bool may_be_numbers() const { return x.may_be_numbers() || w.may_be_numbers(); }
     LinearShape shape() const { return {.N = x.rows(), .C = w.extent(1), .K = w.extent(0)}; }
 };
 
 std::optional<Operands> operands_of(py::handle x, py::handle w) {
-    if (!PlainArray::is_ndarray(w)) return {};
-    const auto src = PlainArray::read(x);
-    auto weights = PlainArray::of(w);
-    const bool fortran = !weights;
-    if (fortran) weights = PlainArray::of(w, py::array::f_style);
+    const auto src = PlainArray::read_matrix(x), weights = PlainArray::read_matrix(w);
     if (!src || !weights || src->dtype() != weights->dtype()) return {};
     if (weights->dimensions() != 2 || src->dimensions() == 0) return {};
     if (src->last() != weights->extent(1)) return {};
     if (std::max(weights->extent(0), weights->extent(1)) > kMostLinearChannels) return {};
-    return Operands{*src, *weights, fortran};
+    return Operands{*src, *weights, src->strides().value(), weights->strides().value()};
 }
 
 // Of the result's shape and the type of x.
@@ -175,7 +222,8 @@ py::object linear(py::handle x, py::handle w, py::handle bias, py::handle activa
     const auto it = operands_of(x, w);
     if (!it || (bits.ptr() != Py_True && it->may_be_numbers())) return py::none();
     // Whether `out` overlaps an array that was copied here, the caller has to say.
-    if (!out.is_none() && it->x.array().ptr() != x.ptr()) return py::none();
+    const bool copied = it->x.array().ptr() != x.ptr() || it->w.array().ptr() != w.ptr();
+    if (!out.is_none() && copied) return py::none();
     if (!bias.is_none() && !PlainArray::is_ndarray(bias)) return py::none();
     const LinearShape shape = it->shape();
     const auto offset = PlainArray::of(bias);
@@ -183,12 +231,8 @@ py::object linear(py::handle x, py::handle w, py::handle bias, py::handle activa
                             offset->last() != shape.K)) {
         return py::none();
     }
-    const Activation applied = activation_named(activation);
-    // A bfloat16 sum must not be rounded before what follows it.
-    const bool follows = offset.has_value() || applied != Activation::none;
-    if (it->fortran_weights && it->x.dtype() == DType::bf16 && follows) return py::none();
-    const auto layer =
-        layer_of({shape, it->x.dtype(), applied, offset.has_value(), it->fortran_weights});
+    const auto layer = layer_of({shape, it->x.dtype(), activation_named(activation),
+                                 offset.has_value(), it->x_strides, it->w_strides});
     const py::object made = result_for(out, *it, offset ? &*offset : nullptr);
     if (!made) return py::none();
     auto* const dst = py::reinterpret_borrow<py::array>(made).mutable_data();
@@ -216,7 +260,8 @@ py::object linear_backward(py::handle dy, py::handle x, py::handle w, py::handle
         return py::none();
     }
     const LinearShape shape = it->shape();
-    const auto layer = layer_of({shape, it->x.dtype(), applied, false, it->fortran_weights});
+    const auto layer =
+        layer_of({shape, it->x.dtype(), applied, false, it->x_strides, it->w_strides});
     const py::dtype dtype = it->x.array().dtype();
     const auto new_result = [](DType type, const Shape& extents, const py::dtype& as) {
         return py::reinterpret_borrow<py::array>(new_array({type, extents}, as));

@@ -7,6 +7,8 @@
 
 #include "lang/gathers.h"
 #include "primitives/formulas/product_chain.h"
+#include "primitives/formulas/statement_ends.h"
+#include "primitives/products/product_run.h"
 #include "primitives/programs/row_tasks.h"
 #include "primitives/statements/row_statement.h"
 
@@ -49,6 +51,7 @@ void set_moves(ArrayPlace& place, const BoundOperand& operand,
 
 // Of the first values of the loops; its places move along them.
 StatementBinding first_piece(StatementBinding binding, const std::vector<StepGroup::Loop>& loops) {
+    for (StatementBinding& it : binding.next) it = first_piece(std::move(it), loops);
     std::vector<std::size_t> positions;
     for (const StepGroup::Loop& loop : loops) {
         positions.push_back(position_of(loop.index, binding.statement.indices));
@@ -159,11 +162,12 @@ std::vector<StatementBinding> CompiledDefinition::bound_group(
 void CompiledDefinition::add_group(const StatementGroup& group, const Machine& machine) {
     const std::vector<PlacedTensor> known = tensors_;
     const std::int64_t before = scratch_bytes_;
-    const auto bindings = bound_group(group, {});
+    auto bindings = bound_group(group, {});
     for (const StatementBinding& it : bindings) {
         flops_ += operations(it.statement);
         add_checks(it);
     }
+    bindings = with_ends(std::move(bindings));
     const auto loops = chosen_pieces(group, bindings, machine, decisions_);
     if (!loops.empty()) {
         tensors_ = known;
@@ -242,11 +246,12 @@ void CompiledDefinition::add_pieces(const StatementGroup& group, const Loops& lo
     for (const Loops& part : {whole, rest}) {
         if (part.back().first == part.back().end) continue;
         StepGroup made(part);
-        auto bindings = bound_group(group, inner_tensors(group, part, made));
+        auto bindings = with_ends(bound_group(group, inner_tensors(group, part, made)));
         for (StatementBinding& binding : bindings) {
             for (const Step& copy : binding.copies) steps_in_turn().add(copy);
             const bool is_last = &binding == &bindings.back();
-            binding.statement.leaves_caches =
+            StatementBinding& stores = binding.next.empty() ? binding : binding.next.back();
+            stores.statement.leaves_caches =
                 is_last && exceeds_caches(2 * bytes_of_result(binding));
             add_steps(made, first_piece(binding, part),
                       [&](std::int64_t bytes) { return made.own(bytes); });
@@ -274,18 +279,22 @@ void CompiledDefinition::add_steps(StepGroup& to, const StatementBinding& bindin
     for (const ChainStep& link : chain) {
         Step step;
         step.statement = binding.number;
-        std::vector<double> uses;
+        BoundProduct product{.statement = link.statement};
         for (const int operand : link.operands) {
             step.operands.push_back(places.at(static_cast<std::size_t>(operand)));
-            uses.push_back(to.uses_of_packed(step.operands.back()));
+        }
+        if (step.operands.size() == 2) {
+            product.uses_a = to.uses_of_packed(step.operands[0]);
+            product.uses_b = to.uses_of_packed(step.operands[1]);
         }
         const bool is_last = &link == &chain.back();
+        if (is_last) add_end(binding, product, step);
         step.result = is_last ? binding.result
                               : scratch(link.elements * size_of(link.statement.result.dtype));
         places.push_back(step.result);
         const auto link_number = std::to_string(&link - chain.data() + 1);
         step.what = chosen_run(
-            link.statement, uses,
+            product,
             std::to_string(binding.number + 1) + (chain.size() > 1 ? "." + link_number : ""),
             decisions_);
         to.add(std::move(step));

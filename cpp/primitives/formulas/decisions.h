@@ -17,6 +17,9 @@
 
 namespace dlprim {
 
+class ProductPass;
+struct BoundProduct;
+
 using Choices = std::map<std::string, std::string>;  // by the names of decisions
 
 struct Decision {
@@ -52,9 +55,8 @@ std::vector<StepGroup::Loop> chosen_pieces(const StatementGroup& group,
                                            const std::vector<StatementBinding>& bindings,
                                            const Machine& machine, Decisions& decisions);
 
-// What runs a statement. `uses`: of each operand, how many calls share what is packed of it;
-// `number` is in the names of the decisions.
-decltype(Step::what) chosen_run(const BoundStatement& statement, const std::vector<double>& uses,
-                                const std::string& number, Decisions& decisions);
+// What runs a statement and those that are its end; `number` is in the names of the decisions.
+decltype(Step::what) chosen_run(const BoundProduct& product, const std::string& number,
+                                Decisions& decisions);
 
 }  // namespace dlprim

@@ -37,7 +37,8 @@ struct StatementBinding {
     BoundStatement statement = {};
     std::vector<ArrayPlace> operands = {};
     ArrayPlace result = {};
-    std::vector<Step> copies = {};  // that come first
+    std::vector<Step> copies = {};            // that come first
+    std::vector<StatementBinding> next = {};  // those behind that are its end
     // Of a statement that gathers, for its operands from 1 on; `is_checked` where no place may lie
     // outside.
     std::vector<GatheredPlace> places = {};

@@ -5,8 +5,7 @@
 #include <utility>
 
 #include "primitives/formulas/gather.h"
-#include "primitives/formulas/narrow_pass.h"
-#include "primitives/formulas/product_pass.h"
+#include "primitives/products/product_run.h"
 #include "primitives/statements/row_statement.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/workspace.h"
@@ -14,8 +13,7 @@
 namespace dlprim {
 namespace {
 
-using Product = std::shared_ptr<const ProductPass>;
-using Narrow = std::shared_ptr<const NarrowPass>;
+using Product = std::shared_ptr<const ProductRun>;
 using Rows = std::shared_ptr<const RowStatement>;
 
 void* address(const ArrayPlace& place, const StepArrays& arrays,
@@ -32,6 +30,14 @@ void* address(const ArrayPlace& place, const StepArrays& arrays,
     }
     for (std::size_t i = 0; i < place.moves.size(); ++i) base += values[i] * place.moves[i];
     return base;
+}
+
+// " 1", "s 1 and 2", "s 1 to 3"
+std::string numbers_of(const Step& step) {
+    const std::string first = " " + std::to_string(step.statement + 1);
+    if (step.more == 0) return first;
+    return "s" + first + (step.more == 1 ? " and " : " to ") +
+           std::to_string(step.statement + 1 + step.more);
 }
 
 }  // namespace
@@ -111,13 +117,11 @@ void StepGroup::run_steps(const StepArrays& arrays, const Piece& piece) const {
         std::vector<const void*> operands;
         for (const ArrayPlace& operand : step.operands) operands.push_back(at(operand));
         if (const auto* const product = std::get_if<Product>(&step.what)) {
-            std::array<const void*, 2> ready = {};
+            ProductPass::Factors ready = {};
             for (; packed != packed_.end() && packed->step == number; ++packed) {
                 ready.at(static_cast<std::size_t>(packed->operand)) = piece.own + packed->place;
             }
-            (*product)->run({operands[0], operands[1]}, result, ready);
-        } else if (const auto* const narrow = std::get_if<Narrow>(&step.what)) {
-            (*narrow)->run(operands[0], operands[1], result);
+            (*product)->run(operands, result, ready);
         } else if (const auto* const rows = std::get_if<Rows>(&step.what)) {
             (*rows)->run(operands, result);
         } else {
@@ -139,7 +143,7 @@ std::string StepGroup::described() const {
         text += ":\n";
     }
     for (const auto& step : steps_) {
-        text += indent + "statement " + std::to_string(step->statement + 1) + ": " +
+        text += indent + "statement" + numbers_of(*step) + ": " +
                 std::visit([](const auto& it) { return it->described(); }, step->what);
         if (text.back() != '\n') text += '\n';
     }

@@ -15,8 +15,7 @@
 namespace dlprim {
 
 class Gather;
-class NarrowPass;
-class ProductPass;
+class ProductRun;
 class RowStatement;
 
 // Where an array is: a parameter, a result, or scratch of the call or of a thread, of which the
@@ -30,13 +29,14 @@ struct ArrayPlace {
 };
 
 struct Step {
-    std::variant<std::shared_ptr<const ProductPass>, std::shared_ptr<const NarrowPass>,
-                 std::shared_ptr<const RowStatement>, std::shared_ptr<const Gather>>
+    std::variant<std::shared_ptr<const ProductRun>, std::shared_ptr<const RowStatement>,
+                 std::shared_ptr<const Gather>>
         what;
     std::vector<ArrayPlace> operands = {};
     ArrayPlace result = {};
     std::int64_t zeroed_bytes = 0;  // of the result, before it is written
     int statement = 0;
+    int more = 0;  // statements behind that one which are part of it
 };
 
 // Of a call.

@@ -3,7 +3,6 @@
 #include <bit>
 #include <stdexcept>
 
-#include "jit/machine.h"
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {
@@ -13,26 +12,10 @@ namespace {
 constexpr std::int64_t kComplete = 0;
 constexpr std::int64_t kWithoutActivation = 1;
 constexpr std::int64_t kActivationOnly = 2;
-constexpr std::int64_t kEpilogueOnly = 3;
 // and of the backward-weights pass: a result that is not float32, rounded once.
 constexpr std::int64_t kRounded = 1;
 
 constexpr const char* kEpilogueSchedule = "K N64";
-// Rows of plain weights in the order of storage, a few at a time: written, or read, 32 side by side
-// where arithmetic is short (the hardware follows as many streams), and 64 where it is longer.
-constexpr const char* kWrittenRows = "K12 C n";
-constexpr const char* kReadFewSamples = "k2 C N32";
-constexpr const char* kReadRows = "k4 C N128";
-constexpr const char* kReadRowsOfBlocks = "k C N128";  // of 64 of them
-
-// Where registers are few and many long rows of the result are far apart: 28 of them at a time,
-// whose lines a large power of two between them does not drive out of the caches, and sums of 256
-// channels, of which a panel stays in the L1 cache.
-constexpr const char* kPlainForward = "N256 K c4 N28";
-constexpr const char* kPlainData = "N256 C k4 N28";
-constexpr std::int64_t kManyRows = 256;
-constexpr std::int64_t kLongRow = 65;
-
 // A step that no loop exceeds.
 constexpr std::int64_t kWhole = std::int64_t{1} << 60;
 
@@ -49,9 +32,8 @@ LinearSpec validated(const LinearSpec& spec) {
 
 Contraction forward_contraction(const LinearSpec& spec, const LinearProblem& problem,
                                 std::int64_t variant) {
-    if (variant == kActivationOnly || variant == kEpilogueOnly) {
-        const bool bias = variant == kEpilogueOnly && spec.bias;
-        return linear_epilogue_contraction(problem, {.bias = bias, .activation = spec.activation});
+    if (variant == kActivationOnly) {
+        return linear_epilogue_contraction(problem, {.activation = spec.activation});
     }
     const Epilogue epilogue{
         .int_bias = spec.int_bias,
@@ -76,52 +58,27 @@ Schedule with_whole_sum(const Schedule& schedule) {
     return whole;
 }
 
-std::function<std::vector<Schedule>(const Contraction&, int)> always(const char* schedule) {
-    return [=](const Contraction&, int) { return std::vector{parse_schedule(schedule)}; };
-}
-
-// Schedules of a product whose result is a plain array.
-std::function<std::vector<Schedule>(const Contraction&, int)> plain_candidates(
-    const LinearProblem& problem, std::int64_t columns, const char* schedule) {
-    const bool large = problem.shape.N >= kManyRows && columns >= kLongRow;
-    const bool few = problem.dtype == DType::f32 && this_machine().few_registers();
-    if (!problem.plain_results || problem.plain_weights || !large || !few) return {};
-    return always(schedule);
-}
-
 ContractionRules forward_rules(const LinearSpec& spec, const LinearProblem& problem) {
     return {.contraction =
                 [=](std::int64_t variant) { return forward_contraction(spec, problem, variant); },
-            .candidates = plain_candidates(problem, problem.shape.K, kPlainForward),
             .adapted =
                 [](std::int64_t variant, const Schedule& schedule) {
-                    return variant == kActivationOnly || variant == kEpilogueOnly
-                               ? parse_schedule(kEpilogueSchedule)
-                               : schedule;
+                    return variant == kActivationOnly ? parse_schedule(kEpilogueSchedule)
+                                                      : schedule;
                 }};
 }
 
 ContractionRules data_rules(const LinearProblem& problem) {
-    ContractionRules rules{
-        .contraction = [=](std::int64_t) { return linear_data_contraction(problem); },
-        .candidates = plain_candidates(problem, problem.shape.C, kPlainData)};
-    if (problem.plain_weights) {
-        rules.candidates = always(problem.layout == Format::blocked ? kReadRowsOfBlocks
-                                  : problem.streams_weights()       ? kReadFewSamples
-                                                                    : kReadRows);
-    }
-    return rules;
+    return {.contraction = [=](std::int64_t) { return linear_data_contraction(problem); }};
 }
 
 ContractionRules weights_rules(const LinearProblem& problem) {
-    ContractionRules rules{
+    return {
         .contraction = [=](std::int64_t variant) { return weights_contraction(problem, variant); },
         .adapted =
             [](std::int64_t variant, const Schedule& schedule) {
                 return variant == kRounded ? with_whole_sum(schedule) : schedule;
             }};
-    if (problem.streams_weights()) rules.candidates = always(kWrittenRows);
-    return rules;
 }
 
 // One output channel; and a bfloat16 sum must not be rounded before its activation.
@@ -134,7 +91,6 @@ NarrowShape narrow_shape(const LinearSpec& spec) {
     const LinearShape& shape = spec.shape;
     const ChannelBlocks in = linear_blocks(shape.C);
     const SampleStrides from = sample_strides(spec.layout, shape.N, in);
-    const Format to = spec.plain_results ? Format::nhwc : spec.layout;
     return {.dtype = spec.dtype,
             .rows = shape.N,
             .columns = shape.C,
@@ -142,7 +98,7 @@ NarrowShape narrow_shape(const LinearSpec& spec) {
             .row_step = from.sample,
             .block_step = from.block,
             .bias = spec.bias,
-            .out_row_step = sample_strides(to, shape.N, linear_blocks(1)).sample};
+            .out_row_step = sample_strides(spec.layout, shape.N, linear_blocks(1)).sample};
 }
 
 float widened(float value) { return value; }
@@ -177,8 +133,7 @@ std::int64_t pairs_bytes(const LinearProblem& problem, std::int64_t channels) {
 
 Linear::Linear(const LinearSpec& spec)
     : spec_(validated(spec)),
-      problem_{spec.shape,  spec.dtype,         spec.dst_dtype,
-               spec.layout, spec.plain_weights, spec.plain_results},
+      problem_{spec.shape, spec.dtype, spec.dst_dtype, spec.layout},
       narrow_(is_narrow(spec) ? std::make_shared<NarrowProduct>(narrow_shape(spec_)) : nullptr),
       src_pairs_bytes_(pairs_bytes(problem_, spec.shape.C)),
       dst_pairs_bytes_(pairs_bytes(problem_, spec.shape.K)),
@@ -232,10 +187,6 @@ void Linear::run_narrow(const LinearForward& tensors, void* product) const {
         spec_.dtype == DType::f32 ? widen_channel<float> : widen_channel<std::uint16_t>;
     widen(shape, tensors.weights, weights);
     narrow_->run({tensors.src, weights, tensors.bias, product});
-}
-
-void Linear::finish(const float* bias, void* dst) const {
-    run(PassKind::forward, kEpilogueOnly, {.c = dst, .bias = bias, .residual = dst});
 }
 
 void Linear::backward_data(const void* diff_dst, const void* weights, void* diff_src) const {

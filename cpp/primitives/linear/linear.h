@@ -27,8 +27,6 @@ struct LinearSpec {
     DType dtype = DType::f32;      // of src: f32, bf16, or u8 or s8 for the forward pass alone
     DType dst_dtype = DType::f32;  // of dst: as src, but f32, bf16, s32, u8 or s8 for 8-bit src
     Format layout = Format::blocked;
-    bool plain_weights = false;  // see LinearProblem
-    bool plain_results = false;
     Activation activation = Activation::none;
     bool bias = false;
     bool int_bias = false;  // for 8-bit src
@@ -57,14 +55,11 @@ public:
 
     // Operands must not overlap results.
     void forward(const LinearForward& tensors) const;
-    // `weights` is the backward form, or plain.
+    // `weights` is the backward form.
     void backward_data(const void* diff_dst, const void* weights, void* diff_src) const;
-    // diff_weights of type `to`, float32 or the type of the layer, [Cb][Kb][bk][bc] or plain.
+    // diff_weights of type `to`, float32 or the type of the layer, [Cb][Kb][bk][bc].
     void backward_weights(const void* src, const void* diff_dst, DType to,
                           void* diff_weights) const;
-
-    // Bias and activation of what already stands in dst.
-    void finish(const float* bias, void* dst) const;
 
     // activation_backward() of a tensor like dst; its shape, layout and activation are filled in
     // here.

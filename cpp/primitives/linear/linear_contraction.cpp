@@ -15,12 +15,6 @@ namespace {
 constexpr std::int64_t kMostSamples = 128;
 constexpr std::int64_t kMostSamplesOfFewRegisters = 64;
 
-// Of weights that are used in place: input channels of a kernel call, and output channels whose
-// rows stream side by side.
-constexpr std::int64_t kStreamedChannels = 256;
-constexpr std::int64_t kStreamedRows = 16;
-constexpr double kScattered = 4;
-
 Layout operand(const LinearProblem& problem, std::string_view name, DType dtype) {
     const auto forms = linear_forms(problem.shape, problem.dtype, problem.c_type, problem.layout);
     Layout made = form_of(forms, name).packed;
@@ -28,47 +22,19 @@ Layout operand(const LinearProblem& problem, std::string_view name, DType dtype)
     return made;
 }
 
-// A plain array one of whose dimensions is seen as blocks, where it is.
-Layout in_blocks(Layout plain, char letter, std::int64_t block) {
-    for (LayoutDimension& dimension : plain.dimensions) {
+// Of samples that may be plain, in blocks of their channels.
+Layout in_blocks(Layout samples, char letter) {
+    for (LayoutDimension& dimension : samples.dimensions) {
         if (dimension.letter != letter || dimension.levels.size() > 1) continue;
         const std::int64_t step = dimension.levels.front().stride;
+        const std::int64_t block = linear_blocks(dimension.extent).block;
         dimension.levels = {{Blocks{dimension.extent, block}.count(), block * step}, {block, step}};
     }
-    return plain;
+    return samples;
 }
 
-Layout in_blocks(const Layout& plain, char letter) {
-    return in_blocks(plain, letter, linear_blocks(plain.dimension(letter).extent).block);
-}
-
-Layout plain_weights(const LinearProblem& problem) {
-    return plain_layout(problem.c_type, {{'k', problem.shape.K}, {'c', problem.shape.C}});
-}
-
-Layout streamed_weights(const LinearProblem& problem) {
-    return in_blocks(plain_weights(problem), 'c', kStreamedChannels);
-}
-
-// As a pass writes it.
-Layout result(LinearProblem problem, std::string_view name) {
-    if (problem.plain_results && name == "diff_weights") {
-        return problem.streams_weights() ? streamed_weights(problem)
-                                         : in_blocks(in_blocks(plain_weights(problem), 'c'), 'k');
-    }
-    if (problem.plain_results) problem.layout = Format::nhwc;
+Layout result(const LinearProblem& problem, std::string_view name) {
     return operand(problem, name, problem.c_type);
-}
-
-Layout backward_weights(const LinearProblem& problem) {
-    return problem.plain_weights ? streamed_weights(problem)
-                                 : operand(problem, "backward_weights", problem.dtype);
-}
-
-// Rows of a plain result are far apart: each is another page, and powers of two share sets of the
-// caches. Sums that pass through it cost so much more.
-void weigh_result(const LinearProblem& problem, Contraction& contraction) {
-    if (problem.plain_results) contraction.bytes_c *= kScattered;
 }
 
 // [blocks][ceil(N / 2)][block][2]
@@ -102,24 +68,15 @@ Contraction linear_forward_contraction(const LinearProblem& problem, const Epilo
                          {.loops = "knc", .rows = "n", .columns = "k", .depth = "c", .bias = "k"});
     made.epilogue = epilogue;
     fetch_far_weights(made);
-    weigh_result(problem, made);
     return made;
 }
 
 Contraction linear_data_contraction(const LinearProblem& problem) {
-    Contraction made = contraction_from(
-        parse_product("diff_src(n,c) +=! diff_dst(n,k) * weights(k,c)"),
-        {.c = result(problem, "diff_src"),
-         .a = operand(problem, "diff_dst", problem.dtype),
-         .b = backward_weights(problem)},
-        {.loops = "cnk",
-         .rows = "n",
-         .columns = "c",
-         .depth = "k",
-         .depth_unit =
-             problem.plain_weights && problem.layout == Format::nhwc ? kStreamedRows : 0});
-    weigh_result(problem, made);
-    return made;
+    return contraction_from(parse_product("diff_src(n,c) +=! diff_dst(n,k) * weights(k,c)"),
+                            {.c = result(problem, "diff_src"),
+                             .a = operand(problem, "diff_dst", problem.dtype),
+                             .b = operand(problem, "backward_weights", problem.dtype)},
+                            {.loops = "cnk", .rows = "n", .columns = "c", .depth = "k"});
 }
 
 Contraction linear_epilogue_contraction(const LinearProblem& problem, Epilogue epilogue) {
@@ -141,8 +98,7 @@ Contraction linear_weights_contraction(const LinearProblem& problem) {
          .a = pairs ? sample_pairs(shape, {'k', shape.K})
                     : operand(problem, "diff_dst", problem.dtype),
          .b = pairs ? sample_pairs(shape, {'c', shape.C}) : operand(problem, "src", problem.dtype)},
-        // Of orders that cost the same, the first goes along the rows of a plain result.
-        {.loops = problem.plain_results ? "kcn" : "ckn",
+        {.loops = "ckn",
          .rows = "k",
          .columns = "c",
          .depth = "n",

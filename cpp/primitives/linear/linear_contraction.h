@@ -18,13 +18,6 @@ struct LinearProblem {
     DType dtype = DType::f32;   // of src
     DType c_type = DType::f32;  // of the result
     Format layout = Format::blocked;
-    bool plain_weights = false;  // float32, which the backward-data pass reads in place
-    bool plain_results = false;  // whatever the layout
-
-    // So few samples that rows of weights stream by: long pieces of some of them, side by side,
-    // and gradients are written in the same way.
-    bool streams_weights() const { return plain_weights && shape.N <= kStreamingSamples; }
-    static constexpr std::int64_t kStreamingSamples = 32;
 };
 
 // Loops: k blocks, n samples, c blocks that are summed. A: src, B: the forward form of the

@@ -1,30 +1,54 @@
 // A linear layer on the arrays that people hold: x (N, C), weights (K, C), y (N, K), nothing packed
-// between calls. Which way a pass takes follows from its shape: what would be packed must be
-// multiplied often enough to pay for it, and a dimension must be long enough to lie along vectors.
+// between calls. Each pass is a statement on strided arrays, whose ways ProductRun prices; what is
+// here is which statement that is, and the gradient through activation and bias.
 //
-//   narrow   a few samples or output channels: sums along C, every array read in place
-//   swapped  fewer samples than output channels: y^T = weights * x^T, where the small x is packed
-//            and the large weights are read in place, once; y is transposed at the end
-//   packed   the weights are packed in front of the product
-//   rows     weights in Fortran's order, whose rows are those of the product: read in place by up
-//            to 192 samples in float32, else packed, which takes no transposing
-//
-// Gradients of float32 weights are written in place, and weights are read in place for the gradient
-// of up to 192 samples. Results are the same bits for any number of threads. An object may be used
-// by several threads at once.
+// Results are the same bits for any number of threads. An object may be used by several threads at
+// once.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <string_view>
 
-#include "primitives/linear/linear.h"
+#include "jit/activation.h"
+#include "jit/dtype.h"
+#include "primitives/linear/linear_layout.h"
+#include "primitives/tensor/workspace.h"
 
 namespace dlprim {
 
-// All plain.
+class ProductRun;
+
+// Elements from row to row and from column to column.
+struct MatrixStrides {
+    std::int64_t row = 0;
+    std::int64_t column = 1;
+
+    friend auto operator<=>(const MatrixStrides&, const MatrixStrides&) = default;
+};
+
+// Rows of so many columns behind each other.
+constexpr MatrixStrides dense_rows(std::int64_t columns) {
+    return {.row = columns > 0 ? columns : 1};  // statements want rows that are apart
+}
+
+struct PlainLinearSpec {
+    LinearShape shape = {};
+    DType dtype = DType::f32;  // float32 or bfloat16
+    Activation activation = Activation::none;
+    bool bias = false;
+    MatrixStrides src = {};
+    MatrixStrides weights = {};
+};
+
+struct PlainLinearForward {
+    const void* src = nullptr;
+    const void* weights = nullptr;
+    const float* bias = nullptr;
+    void* dst = nullptr;  // in C's order
+};
+
+// All in C's order but src and weights.
 struct PlainLinearGradients {
     const void* diff_dst = nullptr;
     const void* src = nullptr;
@@ -37,43 +61,23 @@ struct PlainLinearGradients {
 
 class PlainLinear {
 public:
-    enum class Way : std::uint8_t { narrow, swapped, packed, rows };
+    explicit PlainLinear(const PlainLinearSpec& spec) : spec_(spec) {}
 
-    // float32 or bfloat16. Weights are (K, C), or in Fortran's order: the memory of a (C, K) array.
-    // Throws as Linear does.
-    explicit PlainLinear(const LinearSpec& spec, bool fortran_weights = false);
-
-    const LinearSpec& spec() const { return spec_; }
-    Way way() const { return way_; }  // of the forward pass
-
-    // No operand overlaps dst.
-    void forward(const LinearForward& tensors) const;
+    // No operand overlaps a result.
+    void forward(const PlainLinearForward& tensors) const;
     void backward(const PlainLinearGradients& tensors) const;
 
 private:
-    struct Forward;
-    struct Backward;
+    using Product = std::shared_ptr<const ProductRun>;
 
-    const Forward& forward_passes() const;
-    const Backward& backward_passes() const;
-    void run_narrow(const LinearForward& tensors) const;
-    void run_swapped(const LinearForward& tensors) const;
-    void run_packed(const LinearForward& tensors) const;
-    void run_rows(const LinearForward& tensors) const;
-
-    LinearSpec spec_;
-    bool fortran_weights_;
-    Way way_;
+    PlainLinearSpec spec_;
     // Made by the first call that needs them.
-    mutable std::once_flag narrow_made_;
     mutable std::once_flag forward_made_;
     mutable std::once_flag backward_made_;
-    mutable std::optional<NarrowProduct> narrow_;
-    mutable std::shared_ptr<const Forward> forward_ = nullptr;
-    mutable std::shared_ptr<const Backward> backward_ = nullptr;
+    mutable Product forward_ = {};
+    mutable Product data_ = {};  // of the backward pass
+    mutable Product weights_ = {};
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };
-
-std::string_view name_of(PlainLinear::Way way);
 
 }  // namespace dlprim

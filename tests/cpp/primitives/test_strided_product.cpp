@@ -10,8 +10,8 @@
 #include "cases.h"
 #include "draw.h"
 #include "guarded_elements.h"
-#include "primitives/formulas/narrow_pass.h"
-#include "primitives/formulas/product_pass.h"
+#include "primitives/products/narrow_pass.h"
+#include "primitives/products/product_pass.h"
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "primitives/formulas/strided_product.h"
+#include "primitives/mapping/strided_product.h"
 #include "primitives/programs/narrow_product.h"
 
 namespace dlprim {
@@ -21,10 +21,12 @@ public:
     static std::optional<NarrowPass> of(const StridedProduct& product);
 
     double cycles() const { return cycles_; }
+    // Whether the end of the product is part of it: a bias alone.
+    bool ends() const { return ends_; }
 
-    // First elements of the arrays, as the statement has them. The same bits for any number of
-    // threads.
-    void run(const void* a, const void* b, void* c) const;
+    // First elements of the arrays, as the statement has them; the bias where that is read here.
+    // The same bits for any number of threads.
+    void run(const void* a, const void* b, const void* bias, void* c) const;
     std::string described() const;
 
 private:
@@ -32,6 +34,7 @@ private:
 
     StridedProduct product_;  // A is the matrix, B the vectors
     bool is_exchanged_;
+    bool ends_;
     NarrowProduct narrow_;
     std::int64_t count_ = 1;  // of products apart from each other
     double cycles_ = 0;

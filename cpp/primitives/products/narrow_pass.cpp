@@ -1,4 +1,4 @@
-#include "primitives/formulas/narrow_pass.h"
+#include "primitives/products/narrow_pass.h"
 
 #include <algorithm>
 #include <utility>
@@ -27,6 +27,12 @@ ProductIndex only(const std::vector<ProductIndex>& indices) {
     return indices.empty() ? ProductIndex{} : indices.front();
 }
 
+// An activation reads what was stored, and then what it is applied to is added there, too.
+bool adds_bias(const ProductEnd& end, const ProductIndex& row, const ProductIndex& vector) {
+    return end.bias && end.bias_type == DType::f32 && end.activation == Activation::none &&
+           row.bias >= 0 && vector.bias >= 0;
+}
+
 }  // namespace
 
 std::optional<NarrowPass> NarrowPass::of(const StridedProduct& product) {
@@ -48,6 +54,9 @@ std::optional<NarrowPass> NarrowPass::of(const StridedProduct& product) {
                        .block_step = sum.extent,
                        .vector_count = vector.extent,
                        .vector_step = vector.b,
+                       .bias = adds_bias(it->end, row, vector),
+                       .bias_row_step = row.bias,
+                       .bias_vector_step = vector.bias,
                        .out_row_step = row.c,
                        .out_vector_step = vector.c},
                       exchanges);
@@ -56,31 +65,35 @@ std::optional<NarrowPass> NarrowPass::of(const StridedProduct& product) {
 NarrowPass::NarrowPass(const StridedProduct& product, const NarrowShape& shape, bool exchanges)
     : product_(product),
       is_exchanged_(exchanges),
+      ends_(product.end.is_nothing() || shape.bias),
       narrow_(shape),
       count_(extent_of(product.outer)) {
     const Machine& machine = this_machine();
     const auto vectors = static_cast<double>(shape.vector_count);
-    const double steps = static_cast<double>(shape.columns) / machine.lanes + 1;
+    const double steps = static_cast<double>(shape.columns) / machine.vector_lanes() + 1;
     const double step = std::max(vectors / machine.fmas_per_cycle,
                                  (1 + vectors / kRowsTogether) / machine.loads_per_cycle);
     cycles_ = static_cast<double>(count_) *
               (static_cast<double>(shape.rows) * (steps * step + kSum * vectors) + kCall);
 }
 
-void NarrowPass::run(const void* a, const void* b, void* c) const {
+void NarrowPass::run(const void* a, const void* b, const void* bias, void* c) const {
     if (is_exchanged_) std::swap(a, b);
     const WorkOf work(product_.flops(), product_.flops() * 2);
     const auto one = [&](std::int64_t number) {
         std::int64_t at_a = product_.offset_a, at_b = product_.offset_b, at_c = product_.offset_c;
+        std::int64_t at_bias = product_.end.bias_offset;
         for (auto index = product_.outer.rbegin(); index != product_.outer.rend(); ++index) {
             const std::int64_t value = number % index->extent;
             number /= index->extent;
             at_a += value * index->a;
             at_b += value * index->b;
             at_c += value * index->c;
+            at_bias += value * index->bias;
         }
+        const auto* const added = static_cast<const float*>(bias);
         narrow_.run({static_cast<const float*>(a) + at_a, static_cast<const float*>(b) + at_b,
-                     nullptr, static_cast<float*>(c) + at_c});
+                     added == nullptr ? nullptr : added + at_bias, static_cast<float*>(c) + at_c});
     };
     count_ == 1 ? one(0) : parallel_for(count_, one);
 }

@@ -5,11 +5,13 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
-#include "primitives/formulas/product_mapping.h"
+#include "primitives/mapping/product_mapping.h"
 #include "primitives/nest/scheduled_pass.h"
 #include "primitives/reorder/reorder.h"
+#include "primitives/statements/row_statement.h"
 #include "primitives/tensor/workspace.h"
 
 namespace dlprim {
@@ -22,10 +24,15 @@ public:
     // By a way that exists.
     ProductPass(const StridedProduct& product, const ProductWay& way);
 
-    // First elements of the arrays, as the statement has them. Results must not overlap operands.
-    // The same bits for any number of threads. `packed`: what pack() made of them, or null.
-    using Operands = std::array<const void*, 2>;
-    void run(const Operands& arrays, void* c, const Operands& packed = {}) const;
+    // First elements of the arrays, as the statement has them: the factors, and the bias where the
+    // product has one. Results must not overlap operands. The same bits for any number of threads.
+    // `packed`: what pack() made of the factors, or null.
+    using Factors = std::array<const void*, 2>;
+    struct Operands {
+        Factors factors = {};
+        const void* bias = nullptr;
+    };
+    void run(const Operands& arrays, void* c, const Factors& packed = {}) const;
 
     // Of an operand, 0 or 1: how many bytes it is packed into by each run, 0 for none, and that in
     // front of several.
@@ -50,6 +57,8 @@ private:
 
     const Packing& packing(int operand) const { return (operand == 0) != way_.exchanges ? a_ : b_; }
     const void* first_of(int operand, const void* array) const;
+    std::int64_t bias_bytes() const;  // of a copy
+    const float* bias(const void* array, char* scratch) const;
 
     StridedProduct product_;
     ProductWay way_;
@@ -57,6 +66,7 @@ private:
     Packing a_;
     Packing b_;
     Packing c_;
+    std::optional<RowStatement> bias_;  // the copy
     ScheduledPass nest_;
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };

@@ -1,4 +1,4 @@
-#include "primitives/formulas/product_mapping.h"
+#include "primitives/mapping/product_mapping.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,9 +14,11 @@ namespace {
 // hardware follows.
 constexpr std::int64_t kFewRows = 192;
 constexpr std::int64_t kStreamedRows = 16;
-constexpr std::int64_t kStreamedColumns = 256;
+constexpr std::int64_t kStreamedDepth = 2 * kStreamedRows;  // of a call
+constexpr std::int64_t kWideColumns = 256;
 constexpr double kStreamedPartOfL2 = 0.5;
 // Of a sum, that one call goes through at most.
+constexpr std::int64_t kShortSum = 32;
 constexpr std::int64_t kLongestDepth = 256;
 constexpr std::int64_t kLongestTransposedDepth = 128;
 // Loops of one product, of which the cost model tries every order, and parts of a sum that one call
@@ -31,7 +33,12 @@ constexpr double kPacking = 800;
 constexpr double kPackedByte = 0.3;
 constexpr double kProductCall = 60;
 constexpr double kFarRows = 1.15;
+// For every doubling of the rows of a call beyond those whose lines the L1 cache keeps, of an
+// operand that the L2 cache holds and of one that comes from farther away (Zen 4 at AVX2).
+constexpr double kLostNear = 0.1;
+constexpr double kLostFar = 0.6;
 constexpr double kFarColumns = 2.5;
+constexpr std::int64_t kFarthestRows = std::int64_t{1} << 24;  // elements; the kernel's bound
 constexpr std::int64_t kFarApart = 4096;  // bytes: every row on a page of its own
 // Rows of a call on a B that streams.
 constexpr std::int64_t kStreamingRows = 40;
@@ -39,17 +46,7 @@ constexpr std::int64_t kStreamingRows = 40;
 using Indices = std::vector<ProductIndex>;
 using Stride = std::int64_t ProductIndex::*;
 
-// Indices of an operand, the farthest first.
-struct OperandOrder {
-    Stride stride;
-    std::vector<Indices*> classes;
-};
-
 double count(const Indices& indices) { return static_cast<double>(extent_of(indices)); }
-
-LayoutDimension dimension_of(const ProductIndex& index, std::int64_t stride) {
-    return {index.letter, index.extent, {{index.extent, stride}}};
-}
 
 // Index among `indices` that the operand moves along by one element.
 const ProductIndex* neighbours(const Indices& indices, Stride stride, std::int64_t distance = 1) {
@@ -76,9 +73,7 @@ public:
             *indices = merged(std::move(*indices));
         }
         if (way.packs_a) put_depth_last();
-        if (way.packs_a) pack(made_.a, {&ProductIndex::a, {&it_.outer, &it_.rows, &it_.sums}});
-        if (way.packs_c) pack(made_.c, {&ProductIndex::c, {&it_.outer, &it_.rows, &it_.columns}});
-        if (way.packs_b) pack_b();
+        pack();
         for (Indices* indices : {&it_.outer, &it_.rows, &it_.columns, &it_.sums}) {
             *indices = merged(std::move(*indices));
         }
@@ -87,39 +82,71 @@ public:
 
     bool is_possible() const { return is_possible_; }
 
+    // Whether the kernel has what it needs for the end: a bias is one value for each of its
+    // columns, for all rows the same.
+    bool ends() const {
+        return std::all_of(it_.rows.begin(), it_.rows.end(),
+                           [](const ProductIndex& row) { return row.bias == 0; });
+    }
+
     double cycles() const {
-        const double lanes = machine_.lanes;
+        const double lanes = machine_.vector_lanes();
         const auto rows = static_cast<double>(m_.extent);
         const auto columns = static_cast<double>(std::min(column_unit_, n_.extent));
         const double vectors = std::ceil(columns / lanes);
         const double products = it_.flops() / 2;
         const double per_step = std::max(rows * vectors / machine_.fmas_per_cycle,
                                          (rows + vectors) / machine_.loads_per_cycle);
-        const bool far = !way_.packs_b && extent_of(it_.rows) > kFewRows;
-        const double bytes_a =
-            count(it_.rows) * count(it_.sums) * static_cast<double>(size_of(it_.dtype));
-        const bool far_columns = transposes_ && bytes_a > kStreamedPartOfL2 * machine_.l2 &&
+        const bool far = !way_.packs_b && extent_of(it_.rows) > kFewRows && k_.extent > kShortSum;
+        const bool far_columns = transposes_ && bytes_a() > kStreamedPartOfL2 * machine_.l2 &&
                                  extent_of(it_.rows) * size_of(it_.dtype) > kFarApart;
-        const double waits = (far ? kFarRows : 1) * (far_columns ? kFarColumns : 1);
+        const double waits = (far ? kFarRows : 1) * (far_columns ? kFarColumns : 1) * lost_lines();
         const double steps = products / (rows * columns);
         const double sum = count(it_.sums);
         const auto packing = [](const std::optional<PackedOperand>& operand) {
             if (!operand) return 0.0;
             return kPacking + kPackedByte * static_cast<double>(operand->packed.bytes());
         };
+        const double bytes_c = count(it_.outer) * count(it_.rows) * count(it_.columns) *
+                               static_cast<double>(size_of(it_.c_type));
+        const double end = ends() ? 0 : kPacking + kPackedByte * bytes_c;
         const double packed =
-            packing(made_.a) / it_.uses_a + packing(made_.b) / it_.uses_b + packing(made_.c);
+            packing(made_.a) / it_.uses_a + packing(made_.b) / it_.uses_b + packing(made_.c) + end;
         return steps * per_step * waits + steps / sum * (kProductCall + 2 * rows * vectors) +
                packed;
     }
 
     ProductMapping mapping() {
+        if (it_.end.bias && ends()) made_.bias = pack_bias(it_, n_);
         made_.product = it_;
         describe();
         return std::move(made_);
     }
 
 private:
+    // How much longer arithmetic takes that waits for lines which rows far apart have driven out of
+    // the caches, where registers are few.
+    double lost_lines() const {
+        double factor = 1;
+        const auto lose = [&](double bytes, std::int64_t row) {
+            const double kept = machine_.lines_kept(row * size_of(it_.dtype));
+            const double far = bytes > kStreamedPartOfL2 * machine_.l2 ? kLostFar : kLostNear;
+            const auto depth = static_cast<double>(streams_ ? kStreamedDepth : depth_unit_);
+            factor *= 1 + far * std::max(0.0, std::log2(depth / kept));
+        };
+        if (!machine_.few_registers()) return factor;
+        if (!way_.packs_b) lose(bytes_b(), k_.b);
+        if (transposes_ && !way_.packs_a) lose(bytes_a(), k_.a);
+        return factor;
+    }
+
+    double bytes_a() const {
+        return count(it_.rows) * count(it_.sums) * static_cast<double>(size_of(it_.dtype));
+    }
+    double bytes_b() const {
+        return count(it_.columns) * count(it_.sums) * static_cast<double>(size_of(it_.dtype));
+    }
+
     // The longest sum, which the kernel goes along once A is packed; where B is not, of those whose
     // rows of B do not overlap.
     void put_depth_last() {
@@ -134,66 +161,21 @@ private:
                          });
     }
 
-    // Densely, in the order of the classes.
-    void pack(std::optional<PackedOperand>& packed, const OperandOrder& order) const {
-        // Sums of integers are moved as words.
-        const DType sums = it_.c_type == DType::s32 ? DType::f32 : it_.c_type;
-        packed = PackedOperand{{order.stride == &ProductIndex::c ? sums : it_.dtype, {}}, {}};
-        packed->packed.dtype = packed->plain.dtype;
-        std::int64_t stride = 1;
-        for (auto among = order.classes.rbegin(); among != order.classes.rend(); ++among) {
-            for (auto index = (*among)->rbegin(); index != (*among)->rend(); ++index) {
-                packed->plain.dimensions.push_back(dimension_of(*index, (*index).*(order.stride)));
-                packed->packed.dimensions.push_back(dimension_of(*index, stride));
-                (*index).*(order.stride) = stride;
-                stride *= index->extent;
-            }
+    void pack() {
+        if (way_.packs_a) {
+            made_.a =
+                pack_densely(it_.dtype, {&ProductIndex::a, {&it_.outer, &it_.rows, &it_.sums}});
         }
-    }
-
-    // [outer][blocks of columns][sums / word][columns of the block][word], or all columns in one
-    // block where they are several indices.
-    void pack_b() {
-        made_.b = PackedOperand{{it_.b_type, {}}, {it_.b_type, {}}};
-        const auto add = [&](const ProductIndex& index, LayoutDimension packed) {
-            made_.b->plain.dimensions.push_back(dimension_of(index, index.b));
-            made_.b->packed.dimensions.push_back(std::move(packed));
-        };
-        std::int64_t stride = word_;
-        const bool blocks = it_.columns.size() == 1;
-        block_ = blocks ? linear_blocks(it_.columns.front().extent).block : 0;
-        for (auto index = it_.columns.rbegin(); !blocks && index != it_.columns.rend(); ++index) {
-            add(*index, dimension_of(*index, stride));
-            index->b = stride;
-            stride *= index->extent;
+        if (way_.packs_c) {
+            // Sums of integers are moved as words.
+            const DType sums = it_.c_type == DType::s32 ? DType::f32 : it_.c_type;
+            made_.c = pack_densely(sums, {&ProductIndex::c, {&it_.outer, &it_.rows, &it_.columns}});
         }
-        if (blocks) stride *= block_;
-        const std::int64_t row = stride;
-        for (auto index = it_.sums.rbegin(); index != it_.sums.rend(); ++index) {
-            const bool is_depth = index == it_.sums.rbegin();
-            LayoutDimension packed = dimension_of(*index, stride);
-            if (is_depth && word_ > 1) {
-                packed.levels = {{(index->extent + word_ - 1) / word_, stride}, {word_, 1}};
-            }
-            add(*index, packed);
-            index->b = is_depth ? row / word_ : stride;
-            stride *= is_depth ? (index->extent + word_ - 1) / word_ : index->extent;
-        }
-        if (blocks) {
-            ProductIndex& columns = it_.columns.front();
-            const std::int64_t count = Blocks{columns.extent, block_}.count();
-            LayoutDimension packed = dimension_of(columns, word_);
-            packed.levels = {{count, stride}, {block_, word_}};
-            add(columns, packed);
-            columns.b = word_;
-            block_stride_ = stride;
-            stride *= count;
-        }
-        for (auto index = it_.outer.rbegin(); index != it_.outer.rend(); ++index) {
-            add(*index, dimension_of(*index, stride));
-            index->b = stride;
-            stride *= index->extent;
-        }
+        if (!way_.packs_b) return;
+        PackedColumns packed = pack_columns(it_, word_);
+        made_.b = std::move(packed.operand);
+        block_ = packed.block;
+        block_stride_ = packed.block_stride;
     }
 
     // m, n and k. False where the kernel cannot go along any.
@@ -240,21 +222,26 @@ private:
         const bool a = transposes_ ? k_.a >= m_.extent : m_.a > 0 || m_.extent == 1;
         const bool c = m_.c >= columns || m_.extent == 1;
         const bool b = k_.b * word_ >= columns || block_stride_ > 0 || k_.extent == 1;
-        return a && b && c && k_.b > 0;
+        const bool near = std::max({transposes_ ? k_.a : m_.a, k_.b, m_.c}) <= kFarthestRows;
+        return a && b && c && k_.b > 0 && near;
     }
 
     void set_units() {
         column_unit_ = block_ > 0 ? block_ : linear_blocks(n_.extent).block;
+        if (!way_.packs_b && k_.extent <= kShortSum) widen_columns();
         depth_unit_ =
             equal_step(k_.extent, transposes_ ? kLongestTransposedDepth : kLongestDepth, word_);
-        const double bytes_b = static_cast<double>(k_.extent) * static_cast<double>(n_.extent) *
-                               static_cast<double>(size_of(it_.dtype));
-        if (!way_.packs_b && extent_of(it_.rows) <= kFewRows && it_.sums.size() == 1 &&
-            bytes_b > kStreamedPartOfL2 * machine_.l2) {
-            column_unit_ = std::min(n_.extent, kStreamedColumns);
-            depth_unit_ = std::min(k_.extent, kStreamedRows);
-            streams_ = true;
-        }
+        const bool is_simple = it_.sums.size() == 1 && it_.columns.size() <= 1;
+        streams_ = !way_.packs_b && !transposes_ && extent_of(it_.rows) <= kFewRows && is_simple &&
+                   bytes_b() > kStreamedPartOfL2 * machine_.l2;
+        if (!streams_) return;
+        widen_columns();
+        depth_unit_ = std::min(k_.extent, kStreamedRows);
+    }
+
+    // To as many as are worth a call of few products, about the same in all.
+    void widen_columns() {
+        column_unit_ = std::max(column_unit_, equal_step(n_.extent, kWideColumns, kBlockLanes));
     }
 
     ContractionLoop loop_along(const ProductIndex& index, std::int64_t unit = 1) const {
@@ -263,7 +250,8 @@ private:
                 .extent = Blocks{index.extent, unit}.count(),
                 .a = index.a * unit * element,
                 .b = index.b * unit * element,
-                .c = index.c * unit * size_of(it_.c_type)};
+                .c = index.c * unit * size_of(it_.c_type),
+                .bias = index.bias * unit * size_of(DType::f32)};
     }
 
     Dimension add_loop(const ProductIndex& index, std::int64_t unit) {
@@ -296,6 +284,10 @@ private:
         made.sliding_a = !transposes_ && m_.a < k_.extent;
         made.accumulates = it_.accumulates;
         if (it_.scale != 1) made.epilogue.scale = Scale::tensor;
+        if (ends()) {
+            made.epilogue.bias = it_.end.bias;
+            made.epilogue.activation = it_.end.activation;
+        }
         made.selections = {{}};
         made.classes = {{term()}};
         if (streams_) made_.schedule = streamed();
@@ -311,7 +303,7 @@ private:
                 made.levels.push_back({index.letter, 1, true});
             }
         }
-        made.levels.push_back({k_.letter, 2, false});
+        made.levels.push_back({k_.letter, kStreamedDepth / kStreamedRows, false});
         made.levels.push_back({n_.letter, 1, true});
         made.levels.push_back({m_.letter, equal_step(m_.extent, kStreamingRows, 1), true});
         return made;
@@ -340,10 +332,9 @@ private:
 
     // Of one of the products apart from each other.
     void weigh() {
-        const auto element = static_cast<double>(size_of(it_.dtype));
         Contraction& made = made_.contraction;
-        made.bytes_a = count(it_.rows) * count(it_.sums) * element;
-        made.bytes_b = count(it_.columns) * count(it_.sums) * element;
+        made.bytes_a = bytes_a();
+        made.bytes_b = bytes_b();
         made.bytes_c =
             count(it_.rows) * count(it_.columns) * static_cast<double>(size_of(it_.c_type));
         made.flops = 2 * count(it_.rows) * count(it_.columns) * count(it_.sums);
@@ -378,6 +369,8 @@ std::vector<ProductWay> product_ways(const StridedProduct& product, const Machin
         if (way.packs_c && product.accumulates) continue;
         const Mapper mapper(product, way, machine);
         if (!mapper.is_possible()) continue;
+        way.ends = mapper.ends();
+        if (product.needs_kernel() && !way.ends) continue;
         way.cycles = mapper.cycles();
         ways.push_back(way);
     }

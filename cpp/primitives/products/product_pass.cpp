@@ -1,4 +1,4 @@
-#include "primitives/formulas/product_pass.h"
+#include "primitives/products/product_pass.h"
 
 #include <cmath>
 #include <utility>
@@ -59,6 +59,7 @@ ProductPass::ProductPass(const StridedProduct& product, const ProductWay& way)
       a_(mapping_.a),
       b_(mapping_.b),
       c_(mapping_.c, true),
+      bias_(mapping_.bias ? std::optional<RowStatement>(*mapping_.bias) : std::nullopt),
       nest_({.contraction = [this](std::int64_t) { return mapping_.contraction; },
              .candidates = [this](const Contraction& whole,
                                   int count) { return candidates(mapping_, whole, count); }}) {}
@@ -73,21 +74,34 @@ void ProductPass::pack(int operand, const void* array, char* scratch) const {
     packing(operand).pack(first_of(operand, array), scratch);
 }
 
-void ProductPass::run(const Operands& arrays, void* c, const Operands& packed) const {
+std::int64_t ProductPass::bias_bytes() const {
+    return bias_ ? aligned(extent_of(*mapping_.bias, false) * size_of(DType::f32)) : 0;
+}
+
+const float* ProductPass::bias(const void* array, char* scratch) const {
+    if (!product_.end.bias || !way_.ends) return nullptr;
+    const ProductEnd& end = product_.end;
+    const char* const first = at(array, end.bias_offset, end.bias_type);
+    if (!bias_) return reinterpret_cast<const float*>(first);
+    bias_->run({first}, scratch);
+    return reinterpret_cast<const float*>(scratch);
+}
+
+void ProductPass::run(const Operands& arrays, void* c, const Factors& packed) const {
     const Contraction& whole = mapping_.contraction;
     const double bytes = whole.bytes_a + whole.bytes_b + whole.bytes_c;
     const WorkOf work(product_.flops(), bytes * static_cast<double>(extent_of(product_.outer)));
     const auto plan = nest_.typical_plan();
     const int threads = num_threads();
-    const WorkspacePool::Lease scratch(
-        *workspaces_, a_.bytes + b_.bytes + c_.bytes + threads * plan->scratch_bytes());
+    const WorkspacePool::Lease scratch(*workspaces_, a_.bytes + b_.bytes + c_.bytes + bias_bytes() +
+                                                         threads * plan->scratch_bytes());
     ScratchCutter cutter(scratch.data());
-    Operands ready = packed;
+    Factors ready = packed;
     for (int i = 0; i < 2; ++i) {
         const auto operand = static_cast<std::size_t>(i);
         if (ready[operand] != nullptr) continue;
         ready[operand] =
-            packing(i).pack(first_of(i, arrays[operand]), cutter.take(packed_bytes(i)));
+            packing(i).pack(first_of(i, arrays.factors[operand]), cutter.take(packed_bytes(i)));
     }
     char* const result = at(c, product_.offset_c, product_.c_type);
     const ContractionOperands operands{
@@ -95,6 +109,7 @@ void ProductPass::run(const Operands& arrays, void* c, const Operands& packed) c
         .b = ready[way_.exchanges ? 0 : 1],
         .c = c_.reorder ? cutter.take(c_.bytes) : result,
         .scale = product_.scale == 1 ? nullptr : &product_.scale,
+        .bias = bias(arrays.bias, cutter.take(bias_bytes())),
         .accumulate = product_.accumulates,
     };
     plan->run(operands, cutter.take(threads * plan->scratch_bytes()), threads);

@@ -1,9 +1,11 @@
-#include "primitives/formulas/strided_product.h"
+#include "primitives/mapping/strided_product.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <utility>
+
+#include "primitives/mapping/product_end.h"
 
 namespace dlprim {
 namespace {
@@ -67,7 +69,7 @@ std::vector<ProductIndex> merged(std::vector<ProductIndex> indices) {
         ProductIndex& inner = indices[i];
         const std::int64_t extent = inner.extent;
         if (outer.c != extent * inner.c || outer.a != extent * inner.a ||
-            outer.b != extent * inner.b) {
+            outer.b != extent * inner.b || outer.bias != extent * inner.bias) {
             continue;
         }
         inner.extent *= outer.extent;
@@ -90,9 +92,12 @@ StridedProduct exchanged(const StridedProduct& product) {
     return made;
 }
 
-std::optional<StridedProduct> product_in(const BoundStatement& statement) {
+std::optional<StridedProduct> product_in(const BoundStatement& statement,
+                                         const std::vector<NextStatement>& next) {
     const auto factors = factors_of(statement);
     if (!factors || factors->operands.size() != 2) return {};
+    const auto found = end_of(statement, next);
+    if (!found) return {};
     const auto operand = [&](int which) -> const BoundOperand& {
         return statement
             .operands[static_cast<std::size_t>(factors->operands[static_cast<std::size_t>(which)])];
@@ -101,7 +106,7 @@ std::optional<StridedProduct> product_in(const BoundStatement& statement) {
     const bool is_int8_product =
         is_int8(a.dtype) && is_int8(b.dtype) && statement.result.dtype == DType::s32;
     const bool has_bytes = is_int8(a.dtype) || is_int8(statement.result.dtype);
-    if (!is_int8_product && (a.dtype != b.dtype || has_bytes)) return {};
+    if (is_int8_product ? !next.empty() : a.dtype != b.dtype || has_bytes) return {};
     // An epilogue scales what stood in C, too.
     if (!statement.initializes && factors->scale != 1) return {};
     StridedProduct made{.dtype = a.dtype,
@@ -113,20 +118,21 @@ std::optional<StridedProduct> product_in(const BoundStatement& statement) {
                         .operand_b = factors->operands[1],
                         .offset_a = a.offset,
                         .offset_b = b.offset,
-                        .offset_c = statement.result.offset};
+                        .offset_c = statement.result.offset,
+                        .end = found->end};
     char letter = 'a';
     for (std::size_t i = 0; i < statement.indices.size(); ++i) {
         const std::int64_t extent = statement.indices[i].extent;
         if (extent == 0) return {};
         if (extent == 1) continue;
-        const ProductIndex index{letter++, extent, statement.result.strides[i], a.strides[i],
-                                 b.strides[i]};
+        const ProductIndex index{letter++,     extent,       statement.result.strides[i],
+                                 a.strides[i], b.strides[i], found->strides[i]};
         auto* const among = class_of(index, made);
         if (among == nullptr || letter > 'z') return {};
         among->push_back(index);
     }
-    // Rows have no products of integers.
-    if (is_int8_product && made.sums.empty()) made.sums.push_back({letter, 1, 0, 1, 1});
+    // Rows do not do what the kernel has to.
+    if (made.needs_kernel() && made.sums.empty()) made.sums.push_back({letter, 1, 0, 1, 1});
     for (auto* indices : {&made.outer, &made.rows, &made.columns}) {
         sort_by(&ProductIndex::c, *indices);
     }

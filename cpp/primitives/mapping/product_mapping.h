@@ -10,10 +10,9 @@
 #include <vector>
 
 #include "jit/machine.h"
-#include "primitives/formulas/strided_product.h"
+#include "primitives/mapping/operand_packing.h"
 #include "primitives/nest/contraction.h"
 #include "primitives/nest/loop_nest.h"
-#include "primitives/tensor/layout.h"
 
 namespace dlprim {
 
@@ -22,13 +21,8 @@ struct ProductWay {
     bool packs_a = false;    // A and B as the kernel sees them, so after exchanging
     bool packs_b = false;
     bool packs_c = false;  // the result is computed elsewhere and then moved
+    bool ends = true;      // the end of the product is the kernel's
     double cycles = 0;
-};
-
-// An array as it is, and as the kernel reads or writes it.
-struct PackedOperand {
-    Layout plain = {};
-    Layout packed = {};
 };
 
 struct ProductMapping {
@@ -36,6 +30,8 @@ struct ProductMapping {
     std::optional<PackedOperand> a = {};
     std::optional<PackedOperand> b = {};
     std::optional<PackedOperand> c = {};
+    // A copy of the bias as the kernel reads it, float32; none where it can be read in place.
+    std::optional<BoundStatement> bias = {};
     // Its last loops, so many, are the products apart from each other.
     Contraction contraction = {};
     int outer_loops = 0;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "jit/activation.h"
 #include "jit/dtype.h"
 #include "primitives/statements/bound_statement.h"
 
@@ -20,11 +21,29 @@ struct ProductIndex {
     std::int64_t c = 0;
     std::int64_t a = 0;
     std::int64_t b = 0;
+    std::int64_t bias = 0;
 
     friend bool operator==(const ProductIndex&, const ProductIndex&) = default;
 };
 
-// C[outer][rows][columns] (+)= scale * sum of A[outer][rows][sums] * B[outer][sums][columns].
+// C = activation(C + bias).
+struct ProductEnd {
+    bool bias = false;
+    DType bias_type = DType::f32;
+    std::int64_t bias_offset = 0;  // elements in front of what is read of it
+    Activation activation = Activation::none;
+
+    bool is_nothing() const { return !bias && activation == Activation::none; }
+};
+
+// A statement behind a product, and which of its operands are the array that the product writes.
+struct NextStatement {
+    BoundStatement statement = {};
+    std::vector<bool> is_result = {};
+};
+
+// C[outer][rows][columns] (+)= scale * sum of A[outer][rows][sums] * B[outer][sums][columns], and
+// its end.
 // Indices of a class from the one that C, or of sums A, moves farthest along to the nearest.
 struct StridedProduct {
     DType dtype = DType::f32;  // of A
@@ -42,15 +61,19 @@ struct StridedProduct {
     std::int64_t offset_a = 0;
     std::int64_t offset_b = 0;
     std::int64_t offset_c = 0;
+    ProductEnd end = {};
     std::vector<ProductIndex> outer = {};
     std::vector<ProductIndex> rows = {};
     std::vector<ProductIndex> columns = {};
     std::vector<ProductIndex> sums = {};
 
     // Of matrices: without one of these it is as much as a sum of products of elements, which rows
-    // do, but not those of integers.
+    // do, but not those of integers, nor an end before the sum is rounded.
     bool is_of_matrices() const {
-        return !sums.empty() && (!rows.empty() || !columns.empty() || is_int8(dtype));
+        return !sums.empty() && (!rows.empty() || !columns.empty() || needs_kernel());
+    }
+    bool needs_kernel() const {
+        return is_int8(dtype) || (c_type == DType::bf16 && !end.is_nothing());
     }
     double flops() const;
 };
@@ -76,6 +99,8 @@ StridedProduct exchanged(const StridedProduct& product);
 // None where the statement is no sum of products of two operands, both of one float type or both
 // bytes that are summed in int32, where an operand moves along an index alone, or where an extent
 // is 0.
-std::optional<StridedProduct> product_in(const BoundStatement& statement);
+// With the end that `next` are; none where they are no end, too.
+std::optional<StridedProduct> product_in(const BoundStatement& statement,
+                                         const std::vector<NextStatement>& next = {});
 
 }  // namespace dlprim
