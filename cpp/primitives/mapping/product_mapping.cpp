@@ -38,6 +38,12 @@ constexpr double kFarRows = 1.15;
 constexpr double kLostNear = 0.1;
 constexpr double kLostFar = 0.6;
 constexpr double kFarColumns = 2.5;
+constexpr double kFarColumnsOnce = 1.3;  // by one block of columns alone
+// How much longer arithmetic takes on a B that streams by, and where each of its rows begins on a
+// page of its own, so that hardware looks ahead within short pieces (32 x 1024 by 1024 x 4096: 3.3
+// ms, as the transposed product 2.4; 16 x 1024 by 1024 x 1024: 341 us and 302).
+constexpr double kStreamed = 1.15;
+constexpr double kStreamedFar = 1.6;
 constexpr std::int64_t kFarthestRows = std::int64_t{1} << 24;  // elements; the kernel's bound
 constexpr std::int64_t kFarApart = 4096;  // bytes: every row on a page of its own
 // Rows of a call on a B that streams.
@@ -97,22 +103,16 @@ public:
         const double products = it_.flops() / 2;
         const double per_step = std::max(rows * vectors / machine_.fmas_per_cycle,
                                          (rows + vectors) / machine_.loads_per_cycle);
-        const bool far = !way_.packs_b && extent_of(it_.rows) > kFewRows && k_.extent > kShortSum;
-        const bool far_columns = transposes_ && bytes_a() > kStreamedPartOfL2 * machine_.l2 &&
-                                 extent_of(it_.rows) * size_of(it_.dtype) > kFarApart;
-        const double waits = (far ? kFarRows : 1) * (far_columns ? kFarColumns : 1) * lost_lines();
         const double steps = products / (rows * columns);
         const double sum = count(it_.sums);
         const auto packing = [](const std::optional<PackedOperand>& operand) {
             if (!operand) return 0.0;
             return kPacking + kPackedByte * static_cast<double>(operand->packed.bytes());
         };
-        const double bytes_c = count(it_.outer) * count(it_.rows) * count(it_.columns) *
-                               static_cast<double>(size_of(it_.c_type));
-        const double end = ends() ? 0 : kPacking + kPackedByte * bytes_c;
+        const double end = ends() ? 0 : kPacking + kPackedByte * count(it_.outer) * bytes_c();
         const double packed =
             packing(made_.a) / it_.uses_a + packing(made_.b) / it_.uses_b + packing(made_.c) + end;
-        return steps * per_step * waits + steps / sum * (kProductCall + 2 * rows * vectors) +
+        return steps * per_step * waits() + steps / sum * (kProductCall + 2 * rows * vectors) +
                packed;
     }
 
@@ -124,6 +124,22 @@ public:
     }
 
 private:
+    // How much longer arithmetic takes than its instructions.
+    double waits() const {
+        double factor = lost_lines();
+        if (streams_ && !machine_.few_registers()) {
+            factor *= k_.b * size_of(it_.dtype) > kFarApart ? kStreamedFar : kStreamed;
+        }
+        if (!way_.packs_b && extent_of(it_.rows) > kFewRows && k_.extent > kShortSum) {
+            factor *= kFarRows;
+        }
+        if (transposes_ && bytes_a() > kStreamedPartOfL2 * machine_.l2 &&
+            extent_of(it_.rows) * size_of(it_.dtype) > kFarApart) {
+            factor *= extent_of(it_.columns) <= column_unit_ ? kFarColumnsOnce : kFarColumns;
+        }
+        return factor;
+    }
+
     // How much longer arithmetic takes that waits for lines which rows far apart have driven out of
     // the caches, where registers are few.
     double lost_lines() const {
@@ -145,6 +161,10 @@ private:
     }
     double bytes_b() const {
         return count(it_.columns) * count(it_.sums) * static_cast<double>(size_of(it_.dtype));
+    }
+
+    double bytes_c() const {
+        return count(it_.rows) * count(it_.columns) * static_cast<double>(size_of(it_.c_type));
     }
 
     // The longest sum, which the kernel goes along once A is packed; where B is not, of those whose
@@ -335,8 +355,7 @@ private:
         Contraction& made = made_.contraction;
         made.bytes_a = bytes_a();
         made.bytes_b = bytes_b();
-        made.bytes_c =
-            count(it_.rows) * count(it_.columns) * static_cast<double>(size_of(it_.c_type));
+        made.bytes_c = bytes_c();
         made.flops = 2 * count(it_.rows) * count(it_.columns) * count(it_.sums);
     }
 

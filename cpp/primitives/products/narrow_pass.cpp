@@ -1,6 +1,7 @@
 #include "primitives/products/narrow_pass.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "jit/machine.h"
@@ -9,9 +10,9 @@
 namespace dlprim {
 namespace {
 
-// Cycles that begin a call, and that put together what the lanes of a sum have.
+// Cycles that begin a call, and for every halving of a vector until its lanes are one sum.
 constexpr double kCall = 60;
-constexpr double kSum = 6;
+constexpr double kHalving = 1.5;
 constexpr double kRowsTogether = 4;  // share what is loaded of the vectors
 
 // With what is one index as one; none where a class needs several.
@@ -67,19 +68,23 @@ NarrowPass::NarrowPass(const StridedProduct& product, const NarrowShape& shape, 
       is_exchanged_(exchanges),
       ends_(product.end.is_nothing() || shape.bias),
       narrow_(shape),
-      count_(extent_of(product.outer)) {
+      count_(extent_of(product.outer)),
+      flops_(product.flops()) {
     const Machine& machine = this_machine();
     const auto vectors = static_cast<double>(shape.vector_count);
-    const double steps = static_cast<double>(shape.columns) / machine.vector_lanes() + 1;
+    const double lanes = machine.vector_lanes();
+    const double steps = static_cast<double>(shape.columns) / lanes + 1;
     const double step = std::max(vectors / machine.fmas_per_cycle,
                                  (1 + vectors / kRowsTogether) / machine.loads_per_cycle);
-    cycles_ = static_cast<double>(count_) *
-              (static_cast<double>(shape.rows) * (steps * step + kSum * vectors) + kCall);
+    cycles_ =
+        static_cast<double>(count_) *
+        (static_cast<double>(shape.rows) * (steps * step + kHalving * std::log2(lanes) * vectors) +
+         kCall);
 }
 
 void NarrowPass::run(const void* a, const void* b, const void* bias, void* c) const {
     if (is_exchanged_) std::swap(a, b);
-    const WorkOf work(product_.flops(), product_.flops() * 2);
+    const WorkOf work(flops_, flops_ * 2);
     const auto one = [&](std::int64_t number) {
         std::int64_t at_a = product_.offset_a, at_b = product_.offset_b, at_c = product_.offset_c;
         std::int64_t at_bias = product_.end.bias_offset;

@@ -38,6 +38,7 @@ private:
     NarrowProduct narrow_;
     std::int64_t count_ = 1;  // of products apart from each other
     double cycles_ = 0;
+    double flops_ = 0;
 };
 
 }  // namespace dlprim

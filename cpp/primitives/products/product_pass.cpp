@@ -62,7 +62,13 @@ ProductPass::ProductPass(const StridedProduct& product, const ProductWay& way)
       bias_(mapping_.bias ? std::optional<RowStatement>(*mapping_.bias) : std::nullopt),
       nest_({.contraction = [this](std::int64_t) { return mapping_.contraction; },
              .candidates = [this](const Contraction& whole,
-                                  int count) { return candidates(mapping_, whole, count); }}) {}
+                                  int count) { return candidates(mapping_, whole, count); }}) {
+    if (bias_) bias_bytes_ = aligned(extent_of(*mapping_.bias, false) * size_of(DType::f32));
+    const Contraction& one = mapping_.contraction;
+    flops_ = product_.flops();
+    bytes_ =
+        (one.bytes_a + one.bytes_b + one.bytes_c) * static_cast<double>(extent_of(product_.outer));
+}
 
 const void* ProductPass::first_of(int operand, const void* array) const {
     const bool is_a = (operand == 0) != way_.exchanges;
@@ -72,10 +78,6 @@ const void* ProductPass::first_of(int operand, const void* array) const {
 
 void ProductPass::pack(int operand, const void* array, char* scratch) const {
     packing(operand).pack(first_of(operand, array), scratch);
-}
-
-std::int64_t ProductPass::bias_bytes() const {
-    return bias_ ? aligned(extent_of(*mapping_.bias, false) * size_of(DType::f32)) : 0;
 }
 
 const float* ProductPass::bias(const void* array, char* scratch) const {
@@ -88,12 +90,10 @@ const float* ProductPass::bias(const void* array, char* scratch) const {
 }
 
 void ProductPass::run(const Operands& arrays, void* c, const Factors& packed) const {
-    const Contraction& whole = mapping_.contraction;
-    const double bytes = whole.bytes_a + whole.bytes_b + whole.bytes_c;
-    const WorkOf work(product_.flops(), bytes * static_cast<double>(extent_of(product_.outer)));
+    const WorkOf work(flops_, bytes_);
     const auto plan = nest_.typical_plan();
     const int threads = num_threads();
-    const WorkspacePool::Lease scratch(*workspaces_, a_.bytes + b_.bytes + c_.bytes + bias_bytes() +
+    const WorkspacePool::Lease scratch(*workspaces_, a_.bytes + b_.bytes + c_.bytes + bias_bytes_ +
                                                          threads * plan->scratch_bytes());
     ScratchCutter cutter(scratch.data());
     Factors ready = packed;
@@ -109,7 +109,7 @@ void ProductPass::run(const Operands& arrays, void* c, const Factors& packed) co
         .b = ready[way_.exchanges ? 0 : 1],
         .c = c_.reorder ? cutter.take(c_.bytes) : result,
         .scale = product_.scale == 1 ? nullptr : &product_.scale,
-        .bias = bias(arrays.bias, cutter.take(bias_bytes())),
+        .bias = bias(arrays.bias, cutter.take(bias_bytes_)),
         .accumulate = product_.accumulates,
     };
     plan->run(operands, cutter.take(threads * plan->scratch_bytes()), threads);

@@ -57,7 +57,6 @@ private:
 
     const Packing& packing(int operand) const { return (operand == 0) != way_.exchanges ? a_ : b_; }
     const void* first_of(int operand, const void* array) const;
-    std::int64_t bias_bytes() const;  // of a copy
     const float* bias(const void* array, char* scratch) const;
 
     StridedProduct product_;
@@ -67,6 +66,9 @@ private:
     Packing b_;
     Packing c_;
     std::optional<RowStatement> bias_;  // the copy
+    std::int64_t bias_bytes_ = 0;
+    double flops_ = 0;
+    double bytes_ = 0;
     ScheduledPass nest_;
     std::shared_ptr<WorkspacePool> workspaces_ = WorkspacePool::shared();
 };

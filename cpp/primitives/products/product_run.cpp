@@ -67,11 +67,15 @@ std::vector<ProductOption> product_options(const BoundProduct& it) {
     const auto add = [&](bool is_best, const ProductOption& option) {
         options.insert(is_best ? options.begin() : options.end(), option);
     };
+    const auto narrow = NarrowPass::of(product);
     if (ways.empty() || is_along_rows(product)) {
-        add(ways.empty() || cycles > product.flops() / 2 / this_machine().vector_lanes() + kRowCall,
+        // The same sums without what the row engine copies.
+        const bool is_best =
+            !narrow && cycles > product.flops() / 2 / this_machine().vector_lanes() + kRowCall;
+        add(ways.empty() || is_best,
             {.of = ProductOption::Of::rows, .ends = product.end.is_nothing()});
     }
-    if (const auto narrow = NarrowPass::of(product)) {
+    if (narrow) {
         add(narrow->cycles() < cycles, {.of = ProductOption::Of::narrow, .ends = narrow->ends()});
     }
     return options;
