@@ -31,6 +31,7 @@ constexpr std::int64_t kMostEntries = 1 << 16;
 // that comes from memory (2560 x 2560 x 128: 51 ms in place, 14 ms as the transposed product).
 constexpr double kPacking = 800;
 constexpr double kPackedByte = 0.3;
+constexpr double kPackedByteOfHalf = 0.15;
 constexpr double kProductCall = 60;
 constexpr double kFarRows = 1.15;
 // For every doubling of the rows of a call beyond those whose lines the L1 cache keeps, of an
@@ -107,7 +108,9 @@ public:
         const double sum = count(it_.sums);
         const auto packing = [](const std::optional<PackedOperand>& operand) {
             if (!operand) return 0.0;
-            return kPacking + kPackedByte * static_cast<double>(operand->packed.bytes());
+            const bool is_half = operand->packed.dtype == DType::bf16;
+            return kPacking + (is_half ? kPackedByteOfHalf : kPackedByte) *
+                                  static_cast<double>(operand->packed.bytes());
         };
         const double end = ends() ? 0 : kPacking + kPackedByte * count(it_.outer) * bytes_c();
         const double packed =

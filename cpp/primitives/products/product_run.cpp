@@ -69,9 +69,11 @@ std::vector<ProductOption> product_options(const BoundProduct& it) {
     };
     const auto narrow = NarrowPass::of(product);
     if (ways.empty() || is_along_rows(product)) {
-        // The same sums without what the row engine copies.
+        // Of several vectors rows copy the matrix; sums along rows do not.
+        const bool is_vector = std::min(extent_of(product.rows), extent_of(product.columns)) == 1;
         const bool is_best =
-            !narrow && cycles > product.flops() / 2 / this_machine().vector_lanes() + kRowCall;
+            !narrow && is_vector &&
+            cycles > product.flops() / 2 / this_machine().vector_lanes() + kRowCall;
         add(ways.empty() || is_best,
             {.of = ProductOption::Of::rows, .ends = product.end.is_nothing()});
     }

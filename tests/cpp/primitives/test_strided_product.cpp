@@ -167,11 +167,12 @@ TEST_CASE("every way to compute a product of matrices gives its sums and touches
         };
         for (const ProductWay& way : product_ways(*product, this_machine())) {
             const ProductPass pass(*product, way);
-            check(pass.described(), [&](void* c) { pass.run({a.data(), b.data()}, c); });
+            check(pass.described(), [&](void* c) { pass.run({{a.data(), b.data()}}, c); });
         }
         if (const auto narrow = NarrowPass::of(*product)) {
             ++narrow_run;
-            check(narrow->described(), [&](void* c) { narrow->run(a.data(), b.data(), c); });
+            check(narrow->described(),
+                  [&](void* c) { narrow->run(a.data(), b.data(), nullptr, c); });
         }
     }
     CHECK(narrow_run > testing::cases(20));
