@@ -74,7 +74,8 @@ std::string said_of(const Brgemm& kernel, Isa asked) {
 std::shared_ptr<const Brgemm> generated(const KernelKey& key, Isa asked) {
     return generated_kernel(
         [&] {
-            return std::make_shared<const Brgemm>(make_plan(key.spec, key.isa, machine_at(key.isa)));
+            return std::make_shared<const Brgemm>(
+                make_plan(key.spec, key.isa, machine_at(key.isa)));
         },
         [&](const Brgemm& kernel) { return said_of(kernel, asked); });
 }
