@@ -18,7 +18,7 @@ bool pays_with_tiles(const BrgemmSpec& spec) {
 
 std::string_view name_of(Multiply multiply) {
     constexpr std::array<std::string_view, 8> names = {"fma",       "dot_bf16",   "widen_bf16",
-                                                       "dot_int8",  "widen_int8", "dot_signed_int8",
+                                                       "dot_int8",  "widen_int8", "dot_same_int8",
                                                        "dot_int16", "tiles"};
     return names.at(static_cast<std::size_t>(multiply));
 }
@@ -28,7 +28,8 @@ Isa kernel_isa(const BrgemmSpec& spec, Isa isa) {
     if (spec.a_type == DType::bf16 && isa >= Isa::avx512_bf16) return Isa::avx512_bf16;
     if (is_int8(spec.a_type) && isa >= Isa::avx512_vnni) return Isa::avx512_vnni;
     if (isa >= Isa::avx512) return Isa::avx512;
-    const Isa most_for_bytes = spec.a_type == DType::s8 ? Isa::avx2_vnni_int8 : Isa::avx2_vnni;
+    const bool same = spec.a_type == spec.b_type;
+    const Isa most_for_bytes = same ? Isa::avx2_vnni_int8 : Isa::avx2_vnni;
     return std::min(isa, is_int8(spec.a_type) ? most_for_bytes : Isa::avx2);
 }
 
@@ -37,23 +38,25 @@ Multiply multiply_of(const BrgemmSpec& spec, Isa isa) {
     if (spec.a_type == DType::bf16) {
         return isa >= Isa::avx512_bf16 ? Multiply::dot_bf16 : Multiply::widen_bf16;
     }
-    if (spec.a_type == DType::s8 && isa == Isa::avx2_vnni_int8) return Multiply::dot_signed_int8;
     if (is_int8(spec.a_type)) {
+        const bool same = spec.a_type == spec.b_type;
+        if (same && isa == Isa::avx2_vnni_int8) return Multiply::dot_same_int8;
         return multiplies_bytes(isa) ? Multiply::dot_int8 : Multiply::widen_int8;
     }
     return spec.a_type == DType::s16 ? Multiply::dot_int16 : Multiply::fma;
 }
 
 MultiplyCost cost_of(const BrgemmSpec& spec, Isa isa) {
-    const bool s8 = spec.a_type == DType::s8;
+    const auto to_widen = [](DType dtype) { return dtype == DType::s8 ? 2 : 1; };
     switch (multiply_of(spec, isa)) {
         case Multiply::fma: return {6, 1, 1, 0, 0, true, true};
         case Multiply::dot_bf16: return {7, 1, 1, 0, 0, true, true};
         case Multiply::widen_bf16: return {6, 2, 1, 1, 1, false, false};
         case Multiply::dot_int8:
-            return {isa < Isa::avx512 ? 6 : 5, 1, 1, s8 ? 1 : 0, 0, false, true};
-        case Multiply::widen_int8: return {5, 2, 2, s8 ? 2 : 1, 2, false, false};
-        case Multiply::dot_signed_int8: return {6, 1, 1, 0, 0, false, true};
+            return {isa < Isa::avx512 ? 6 : 5, 1, 1, shift_of_a(spec, isa) != 0, 0, false, true};
+        case Multiply::widen_int8:
+            return {5, 2, 2, to_widen(spec.a_type), to_widen(spec.b_type), false, false};
+        case Multiply::dot_same_int8: return {6, 1, 1, 0, 0, false, true};
         case Multiply::dot_int16: return {2, 1, 2, 0, 0, false, true};
         case Multiply::tiles: break;
     }
@@ -65,10 +68,15 @@ std::uint32_t valid_bits(DType dtype, int elements) {
     return bits >= 32 ? ~0U : (1U << bits) - 1;
 }
 
+int shift_of_a(const BrgemmSpec& spec, Isa isa) {
+    constexpr int half = 128;
+    const bool same = spec.a_type == spec.b_type;
+    if (!same || multiply_of(spec, isa) != Multiply::dot_int8) return 0;
+    return spec.a_type == DType::s8 ? half : -half;
+}
+
 bool sums_b(const BrgemmSpec& spec, Isa isa) {
-    // vpdpbusd takes A unsigned: a signed A is moved up by 128, which is a zero point of 128.
-    return spec.zero_point_a ||
-           (spec.a_type == DType::s8 && multiply_of(spec, isa) == Multiply::dot_int8);
+    return spec.zero_point_a || shift_of_a(spec, isa) != 0;
 }
 
 bool sums_a(const BrgemmSpec& spec) { return spec.zero_point_b; }

@@ -13,14 +13,14 @@ namespace dlprim {
 
 // How one word of A (one, two or four elements of k) meets a vector of words of B.
 enum class Multiply : std::uint8_t {
-    fma,              // float32
-    dot_bf16,         // vdpbf16ps: pairs at once
-    widen_bf16,       // each half of a pair widened to float32, exactly; two FMAs
-    dot_int8,         // vpdpbusd: quadruples at once; A as unsigned bytes
-    widen_int8,       // even and odd bytes widened to 16 bits; vpmaddwd, which cannot saturate here
-    dot_signed_int8,  // vpdpbssd: quadruples at once; A as signed bytes
-    dot_int16,        // vpmaddwd: pairs at once, words of 16 bits; added by a second instruction
-    tiles,            // AMX: 16 rows of A and columns of B, up to 16 words deep, at once
+    fma,            // float32
+    dot_bf16,       // vdpbf16ps: pairs at once
+    widen_bf16,     // each half of a pair widened to float32, exactly; two FMAs
+    dot_int8,       // vpdpbusd: quadruples at once, of unsigned and of signed bytes
+    widen_int8,     // even and odd bytes widened to 16 bits; vpmaddwd, which cannot saturate here
+    dot_same_int8,  // vpdpbssd, vpdpbuud: quadruples at once, both signed or both unsigned
+    dot_int16,      // vpmaddwd: pairs at once, words of 16 bits; added by a second instruction
+    tiles,          // AMX: 16 rows of A and columns of B, up to 16 words deep, at once
 };
 
 std::string_view name_of(Multiply multiply);
@@ -45,6 +45,11 @@ MultiplyCost cost_of(const BrgemmSpec& spec, Isa isa);
 
 // The bits of a word that hold its first `elements` elements.
 std::uint32_t valid_bits(DType dtype, int elements);
+
+// What a kernel adds to each element of A, 0 mostly: vpdpbusd takes bytes of both kinds, so of two
+// operands of one kind A becomes the other. Flipped sign bits move int8 up and uint8 down by 128,
+// which is a zero point.
+int shift_of_a(const BrgemmSpec& spec, Isa isa);
 
 // Whether the kernel sums the columns of B, or the rows of A, beside the products.
 bool sums_b(const BrgemmSpec& spec, Isa isa);
