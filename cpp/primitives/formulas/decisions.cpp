@@ -41,8 +41,7 @@ std::vector<Option> options_for(const BoundStatement& statement, const StridedPr
     const auto ways = product_ways(product, this_machine());
     if (ways.empty() && is_int8(product.dtype)) {
         throw std::invalid_argument(
-            "the factors of a product are 8-bit arrays, expected int8 for one of the two, and no "
-            "number beside them");
+            "the factors of a product are 8-bit arrays, expected no number beside them");
     }
     const double cycles =
         ways.empty() ? std::numeric_limits<double>::infinity() : ways.front().cycles;

@@ -199,8 +199,6 @@ private:
     // m, n and k. False where the kernel cannot go along any.
     bool choose() {
         if (it_.sums.empty() || (word_ > 1 && !way_.packs_b)) return false;
-        // The kernel's signs.
-        if (is_int8(it_.dtype) && it_.b_type != DType::s8) return false;
         if (!it_.columns.empty()) {
             const ProductIndex* const n = neighbours(it_.columns, &ProductIndex::c);
             if (n == nullptr || n->b != word_) return false;
@@ -277,6 +275,7 @@ private:
     void describe() {
         Contraction& made = made_.contraction;
         made.dtype = it_.dtype;
+        made.b_type = it_.b_type;
         made.c_type = it_.c_type;
         made.rows = add_loop(m_, 1);
         made.columns = add_loop(n_, column_unit_);
