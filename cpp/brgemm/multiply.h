@@ -1,9 +1,12 @@
 // Which instructions multiply and accumulate, and what they cost around the multiplication itself:
 // the one place where a pair of types and an ISA become arithmetic. Everything else in planner and
 // emitter is the same for all types, because A, B and the accumulators are words of 32 bits there.
+// They are a table: what an instruction computes stands there in the notation of users' formulas,
+// which is not read here, but by what maps formulas to instructions.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "brgemm/spec.h"
@@ -25,11 +28,6 @@ enum class Multiply : std::uint8_t {
 
 std::string_view name_of(Multiply multiply);
 
-// The ISA level whose instructions a kernel for `spec` uses: the highest useful one at most `isa`.
-Isa kernel_isa(const BrgemmSpec& spec, Isa isa);
-
-Multiply multiply_of(const BrgemmSpec& spec, Isa isa);
-
 // What a way of multiplying costs, per pass over the operands of a step.
 struct MultiplyCost {
     int latency;       // cycles of the multiply-add, with slack to schedule around loads
@@ -40,6 +38,36 @@ struct MultiplyCost {
     bool embedded;     // A can be a memory operand (AVX-512)
     bool quads;        // a word of A is used as it stands in memory
 };
+
+// An instruction, or the few that stand for one.
+struct Instruction {
+    std::string_view name;
+    // "c(j) += a() * b(j) where j in 0:16": places of an operand that fill a row of a register,
+    // `row_bytes` at most, lie behind each other; what comes in front of them may lie anywhere.
+    std::string_view statement;
+    Multiply multiply;
+    Isa isa;  // the lowest level that has it
+    DType a_type;
+    DType b_type;
+    DType c_type;
+    MultiplyCost cost;
+    // 0: as often as the machine starts multiply-adds of vectors.
+    double starts_per_cycle = 0;
+    std::int64_t row_bytes = 64;
+    bool has_kernels = true;  // else it is described to see what would map to it
+};
+
+std::span<const Instruction> instructions();
+
+// The one that a kernel for `spec` multiplies with.
+const Instruction& instruction_of(const BrgemmSpec& spec, Isa isa);
+
+// The ISA level whose instructions a kernel for `spec` uses: the highest useful one at most `isa`.
+inline Isa kernel_isa(const BrgemmSpec& spec, Isa isa) { return instruction_of(spec, isa).isa; }
+
+inline Multiply multiply_of(const BrgemmSpec& spec, Isa isa) {
+    return instruction_of(spec, isa).multiply;
+}
 
 MultiplyCost cost_of(const BrgemmSpec& spec, Isa isa);
 
