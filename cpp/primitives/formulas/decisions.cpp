@@ -2,24 +2,22 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
-#include <limits>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
-#include "primitives/formulas/narrow_pass.h"
+#include "primitives/formulas/explanation.h"
 #include "primitives/formulas/piece_loops.h"
+#include "primitives/formulas/product_options.h"
 #include "primitives/formulas/product_pass.h"
 #include "primitives/statements/row_statement.h"
 
 namespace dlprim {
 namespace {
 
-// Of sums along the rows of a matrix: multiplications in a cycle and cycles of a call, about.
-constexpr double kRowLanes = 16;
-constexpr double kRowCall = 500;
 // Ways that are expected to take so many times as long as the best one are no options.
 constexpr double kHopeless = 4;
+constexpr std::size_t kMostOptions = 24;
 
 struct PieceSize {
     const char* name;
@@ -30,46 +28,13 @@ constexpr std::array<PieceSize, 6> kPieceSizes = {
 
 using Runs = decltype(Step::what);
 
-struct Option {
-    std::string name;
-    std::function<Runs()> make;
-};
-
-// The model's choice first.
-std::vector<Option> options_for(const BoundStatement& statement, const StridedProduct& product,
-                                const std::string& number, Decisions& decisions) {
-    const auto ways = product_ways(product, this_machine());
-    if (ways.empty() && is_int8(product.dtype)) {
-        throw std::invalid_argument(
-            "the factors of a product are 8-bit arrays, expected no number beside them");
-    }
-    const double cycles =
-        ways.empty() ? std::numeric_limits<double>::infinity() : ways.front().cycles;
-    std::vector<Option> options;
-    for (const ProductWay& way : ways) {
-        if (way.cycles > kHopeless * cycles) break;
-        options.push_back({to_string(way), [&product, &decisions, number, way] {
-                               auto pass = std::make_shared<ProductPass>(product, way);
-                               decisions.choose_order("order " + number, pass);
-                               return std::shared_ptr<const ProductPass>(std::move(pass));
-                           }});
-    }
-    const auto add = [&](bool is_best, Option option) {
-        options.insert(is_best ? options.begin() : options.end(), std::move(option));
-    };
-    const bool few = std::min(extent_of(product.rows), extent_of(product.columns)) <= kFewVectors;
-    const ProductIndex& inner = product.sums.back();
-    const bool along_rows = few && !is_int8(product.dtype) && inner.a == 1 && inner.b == 1;
-    if (ways.empty() || along_rows) {
-        add(ways.empty() || cycles > product.flops() / 2 / kRowLanes + kRowCall,
-            {"rows", [&] { return std::make_shared<const RowStatement>(statement); }});
-    }
-    if (auto narrow = NarrowPass::of(product)) {
-        const bool is_best = narrow->cycles() < cycles;
-        add(is_best, {"sums along rows", [narrow = *std::move(narrow)] {
-                          return std::make_shared<const NarrowPass>(narrow);
-                      }});
-    }
+// The model's choice in front.
+std::vector<ProductOption> hopeful_options(const StridedProduct& product) {
+    std::vector<ProductOption> options = product_options(product);
+    const double most = kHopeless * options.front().cycles;
+    const auto hopeless = [&](const ProductOption& it) { return it.way && it.cycles > most; };
+    options.erase(std::remove_if(options.begin(), options.end(), hopeless), options.end());
+    if (options.size() > kMostOptions) options.resize(kMostOptions);
     return options;
 }
 
@@ -123,18 +88,31 @@ std::vector<StepGroup::Loop> chosen_pieces(const StatementGroup& group,
     return size == 1 ? loops : piece_loops(group, bindings, machine, size);
 }
 
-Runs chosen_run(const BoundStatement& statement, const std::vector<double>& uses,
-                const std::string& number, Decisions& decisions) {
+ChosenRun chosen_run(const BoundStatement& statement, const std::vector<double>& uses,
+                     const std::string& number, Decisions& decisions) {
     auto product = product_in(statement);
     if (!product || !product->is_of_matrices()) {
-        return std::make_shared<const RowStatement>(statement);
+        return {std::make_shared<const RowStatement>(statement),
+                std::make_shared<const Explanation>(statement, std::nullopt, "")};
     }
     product->uses_a = uses[static_cast<std::size_t>(product->operand_a)];
     product->uses_b = uses[static_cast<std::size_t>(product->operand_b)];
-    const auto options = options_for(statement, *product, number, decisions);
+    std::vector<ProductOption> options = hopeful_options(*product);
     std::vector<std::string> names;
-    for (const Option& it : options) names.push_back(it.name);
-    return options[decisions.choose("product " + number, names)].make();
+    for (const ProductOption& it : options) names.push_back(to_string(it, *product));
+    const std::size_t chosen = decisions.choose("product " + number, names);
+    ProductOption& option = options[chosen];
+    ChosenRun made{.why = std::make_shared<const Explanation>(statement, product, names[chosen])};
+    if (option.way) {
+        auto pass = std::make_shared<ProductPass>(*product, *option.way);
+        decisions.choose_order("order " + number, pass);
+        made.what = std::shared_ptr<const ProductPass>(std::move(pass));
+    } else if (option.narrow) {
+        made.what = std::make_shared<const NarrowPass>(*std::move(option.narrow));
+    } else {
+        made.what = std::make_shared<const RowStatement>(statement);
+    }
+    return made;
 }
 
 }  // namespace dlprim

@@ -52,9 +52,14 @@ std::vector<StepGroup::Loop> chosen_pieces(const StatementGroup& group,
                                            const std::vector<StatementBinding>& bindings,
                                            const Machine& machine, Decisions& decisions);
 
+struct ChosenRun {
+    decltype(Step::what) what = {};
+    std::shared_ptr<const Explanation> why = {};
+};
+
 // What runs a statement. `uses`: of each operand, how many calls share what is packed of it;
 // `number` is in the names of the decisions.
-decltype(Step::what) chosen_run(const BoundStatement& statement, const std::vector<double>& uses,
-                                const std::string& number, Decisions& decisions);
+ChosenRun chosen_run(const BoundStatement& statement, const std::vector<double>& uses,
+                     const std::string& number, Decisions& decisions);
 
 }  // namespace dlprim

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "primitives/formulas/strided_product.h"
+#include "primitives/mapping/strided_product.h"
 #include "primitives/programs/narrow_product.h"
 
 namespace dlprim {

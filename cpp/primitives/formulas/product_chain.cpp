@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "lang/affine.h"
-#include "primitives/formulas/strided_product.h"
+#include "primitives/mapping/strided_product.h"
 
 namespace dlprim {
 namespace {

@@ -7,15 +7,12 @@
 #include <memory>
 #include <string>
 
-#include "primitives/formulas/product_mapping.h"
+#include "primitives/mapping/product_mapping.h"
 #include "primitives/nest/scheduled_pass.h"
 #include "primitives/reorder/reorder.h"
 #include "primitives/tensor/workspace.h"
 
 namespace dlprim {
-
-// "A in place, B packed, C in place"
-std::string to_string(const ProductWay& way);
 
 class ProductPass {
 public:

@@ -1,9 +1,11 @@
 #include "primitives/formulas/step_group.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
 
+#include "primitives/formulas/explanation.h"
 #include "primitives/formulas/gather.h"
 #include "primitives/formulas/narrow_pass.h"
 #include "primitives/formulas/product_pass.h"
@@ -32,6 +34,18 @@ void* address(const ArrayPlace& place, const StepArrays& arrays,
     }
     for (std::size_t i = 0; i < place.moves.size(); ++i) base += values[i] * place.moves[i];
     return base;
+}
+
+// Every line, with an end of the last one.
+std::string indented(const std::string& lines, const std::string& indent) {
+    std::string text;
+    std::size_t at = 0;
+    while (at < lines.size()) {
+        const std::size_t end = std::min(lines.find('\n', at), lines.size());
+        text += indent + lines.substr(at, end - at) + "\n";
+        at = end + 1;
+    }
+    return text;
 }
 
 }  // namespace
@@ -126,7 +140,7 @@ void StepGroup::run_steps(const StepArrays& arrays, const Piece& piece) const {
     }
 }
 
-std::string StepGroup::described() const {
+std::string StepGroup::described(const Explained& asked) const {
     std::string text, indent;
     if (has_loops()) {
         indent = "  ";
@@ -139,9 +153,14 @@ std::string StepGroup::described() const {
         text += ":\n";
     }
     for (const auto& step : steps_) {
-        text += indent + "statement " + std::to_string(step->statement + 1) + ": " +
+        const std::string head = "statement " + std::to_string(step->statement + 1) + ": ";
+        std::string body = step->why ? step->why->described(asked) : "";
+        if (asked.instruction.empty()) {
+            const std::string runs =
                 std::visit([](const auto& it) { return it->described(); }, step->what);
-        if (text.back() != '\n') text += '\n';
+            body += (body.empty() ? "" : "  ") + runs;
+        }
+        if (!body.empty()) text += indented(head + body, indent);
     }
     return text;
 }

@@ -1,0 +1,36 @@
+// One way through a product as what the driver and the copies understand: a Contraction, and for
+// every packed operand the layout of the array and of what the kernel reads or writes.
+#pragma once
+
+#include <optional>
+
+#include "jit/machine.h"
+#include "primitives/mapping/product_walk.h"
+#include "primitives/mapping/strided_product.h"
+#include "primitives/nest/contraction.h"
+#include "primitives/nest/loop_nest.h"
+#include "primitives/tensor/layout.h"
+
+namespace dlprim {
+
+// An array as it is, and as the kernel reads or writes it.
+struct PackedOperand {
+    Layout plain = {};
+    Layout packed = {};
+};
+
+struct ProductMapping {
+    std::optional<PackedOperand> a = {};
+    std::optional<PackedOperand> b = {};
+    std::optional<PackedOperand> c = {};
+    // Its last loops, so many, are the products apart from each other.
+    Contraction contraction = {};
+    int outer_loops = 0;
+    std::optional<Schedule> schedule = {};  // of all loops; none: the cost model's choice
+};
+
+// The way must exist.
+ProductMapping mapping_of(const StridedProduct& product, const ProductWay& way,
+                          const Machine& machine);
+
+}  // namespace dlprim
