@@ -158,10 +158,15 @@ std::string said_of_packing(bool a, bool b, bool c) {
 std::string to_string(const ProductWay& way, const StridedProduct& product) {
     std::string text = (way.exchanges ? "transposed product, " : "") +
                        said_of_packing(way.packs_a, way.packs_b, way.packs_c);
+    std::uint32_t batch = 0;
+    for (const ProductIndex& sum : product.sums) batch |= sum.members & ~way.k.members;
     const char* separator = "; ";
-    for (const auto& [name, loop] : {std::pair{"m: ", way.m}, {"n: ", way.n}, {"k: ", way.k}}) {
-        if (loop.letter == 0) continue;
-        text += separator + (name + names_of(loop.members, product));
+    for (const auto& [name, members] : {std::pair{"m: ", way.m.members},
+                                        {"n: ", way.n.members},
+                                        {"k: ", way.k.members},
+                                        {"batch: ", batch}}) {
+        if (members == 0) continue;
+        text += separator + (name + names_of(members, product));
         separator = ", ";
     }
     return text;

@@ -33,7 +33,7 @@ struct ProductWay {
     double cycles = 0;
 };
 
-// "A in place, B packed, C in place; m: n, n: k, k: c"
+// "A in place, B packed, C in place; m: n, n: k, k: c, batch: r s"
 std::string to_string(const ProductWay& way, const StridedProduct& product);
 
 // "A in place, B packed, C in place"

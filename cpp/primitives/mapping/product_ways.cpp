@@ -7,8 +7,8 @@
 namespace dlprim {
 namespace {
 
-// Networks of many indices: what is tried, of each exchange.
-constexpr int kMostTried = 256;
+// Networks of many indices: what is tried of each exchange and packing, so that none is left out.
+constexpr int kMostTried = 32;
 
 using Letters = std::vector<char>;
 
@@ -25,6 +25,7 @@ public:
                                  .packs_c = (bits & 4) != 0};
             if (way.packs_c && walk_.product().accumulates) continue;
             find_loops(way);
+            tried_ = 0;
             for (const char n : n_) {
                 for (const char k : k_) {
                     for (const char m : m_) try_loops(way, {m, n, k}, ways);

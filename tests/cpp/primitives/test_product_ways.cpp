@@ -109,6 +109,17 @@ TEST_CASE("every index of a class may be the kernel's") {
     }
 }
 
+TEST_CASE("of many indices no packing is left out, and few hundred ways are tried") {
+    const StridedProduct it = product_of(
+        "y(a,i,b,j,c,k,d,l,e,m,f,n) +=! x(s,a,t,b,u,c,v,d,w,e,z,f) * h(i,s,j,t,k,u,l,v,m,w,n,z)",
+        {Shape(12, 2), Shape(12, 2)}, {}, DType::f32);
+    const auto ways = product_ways(it, Machine());
+    CHECK(ways.size() < 512);
+    CHECK(std::any_of(ways.begin(), ways.end(), [](const ProductWay& way) {
+        return way.packs_a && way.packs_b && way.packs_c;
+    }));
+}
+
 TEST_CASE("taps are entries of the batch, and rows slide, where nothing is packed") {
     const StridedProduct it =
         convolution("y(n,p,k) +=! x(n,p+8*s,c) * w(s,c,k)", {{1, 460, 15}, {51, 15, 16}});
@@ -117,7 +128,8 @@ TEST_CASE("taps are entries of the batch, and rows slide, where nothing is packe
         return !way.exchanges && !way.packs_a && !way.packs_b && !way.packs_c;
     });
     REQUIRE(in_place != ways.end());
-    CHECK(to_string(*in_place, it) == "A in place, B in place, C in place; m: p, n: k, k: c");
+    CHECK(to_string(*in_place, it) ==
+          "A in place, B in place, C in place; m: p, n: k, k: c, batch: s");
     const ProductMapping mapping = mapping_of(it, *in_place, Machine());
     CHECK(mapping.contraction.classes[0][0].entries_a.size() == 51);
     CHECK(mapping.contraction.classes[0][0].entries_a[1] == 8 * 15 * 4);
