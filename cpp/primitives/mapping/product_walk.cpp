@@ -29,16 +29,18 @@ constexpr int kMostLoopsOfOne = 5;
 constexpr std::int64_t kMostEntries = 1 << 16;
 
 // Cycles of packing an operand, of each of its bytes, of each row whose elements stay neighbours,
-// and of each piece that is transposed; of a call, and of a step of one at least; and how much
-// longer arithmetic takes on a B whose rows are far apart, where it is used again and again, and on
-// a transposed A that comes from memory (2560 x 2560 x 128: 51 ms in place, 14 ms as the transposed
-// product).
+// and of each tile that is transposed; of a call, of a step of one at least, and of each row of C
+// that ends within a vector, as AVX2 masks it; and how much longer arithmetic takes on a B whose
+// rows are far apart, where it is used again and again, and on a transposed A that comes from
+// memory (2560 x 2560 x 128: 51 ms in place, 14 ms as the transposed product).
 constexpr double kPacking = 800;
 constexpr double kPackedByte = 0.3;
 constexpr double kPackedRow = 10;
-constexpr double kPackedPiece = 100;
+constexpr double kPackedTile = 100;
+constexpr std::int64_t kTile = 16;
 constexpr double kProductCall = 100;
 constexpr double kLeastStep = 3;
+constexpr double kMaskedRow = 12;
 constexpr double kFarRows = 1.15;
 constexpr double kFarColumns = 2.5;
 constexpr std::int64_t kFarApart = 4096;  // bytes: every row on a page of its own
@@ -106,8 +108,10 @@ public:
                        it.from != outer.from;
             });
             const std::int64_t more = next == indices_.end() ? 1 : next->extent;
-            pieces =
-                kPackedPiece * elements_ / static_cast<double>(inner.extent * outer.extent * more);
+            const std::int64_t many = std::max(inner.extent, outer.extent),
+                               few = fewer.extent * more;
+            pieces = kPackedTile * ceil_div(many, kTile) * ceil_div(few, kTile) * elements_ /
+                     static_cast<double>(many * few);
         }
         return kPacking + kPackedByte * bytes + pieces;
     }
@@ -298,8 +302,10 @@ double ProductWalk::cycles_of_call() const {
     const bool far_columns = transposes_ && bytes_a > kStreamedPartOfL2 * machine_.l2 &&
                              extent_of(it_.rows) * size_of(it_.dtype) > kFarApart;
     const double waits = (far ? kFarRows : 1) * (far_columns ? kFarColumns : 1);
+    const bool is_masked = columns % instruction_.extent(LoopRole::column) != 0 &&
+                           instruction_.what().isa < Isa::avx512;
     return steps * std::max({multiplies, loads, kLeastStep}) * waits + kProductCall +
-           2 * static_cast<double>(m_.extent) * vectors;
+           static_cast<double>(m_.extent) * (2 * vectors + (is_masked ? kMaskedRow : 0));
 }
 
 double ProductWalk::cycles_of_packing() const {
