@@ -169,6 +169,9 @@ def variants() -> list[Variant]:
         Variant("bfloat16", "avx512"),
         Variant("uint8", "amx"),
         Variant("uint8", "avx512_vnni"),
+        Variant("uint8", "avx512_vnni", b_dtype="uint8"),
+        Variant("int8", "avx512_vnni"),
+        Variant("int8", "avx512_vnni", b_dtype="uint8"),
         Variant("uint8", "avx2_vnni"),
     ]
     usable = machine.usable_levels()
@@ -178,7 +181,7 @@ def variants() -> list[Variant]:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--isa", help="this level only")
-    parser.add_argument("--dtype", choices=["float32", "bfloat16", "uint8"], help="this type only")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16", "uint8", "int8"], help="of A")
     parser.add_argument("--shapes", type=Path, default=SHAPES, help="CSV with m,n,k,batch,why")
     parser.add_argument("--rounds", type=int, default=301, help="turns of each side per row")
     parser.add_argument("--core", type=int, default=0, help="core to run on")

@@ -55,10 +55,12 @@ class Variant:
     dtype: str
     isa: str
     epilogue: dict[str, object] = field(default_factory=dict)
+    b_dtype: str | None = None  # where it is not the default of A's
 
     def __str__(self) -> str:
         extras = [str(value) for value in self.epilogue.values() if isinstance(value, str)]
-        return " ".join([self.dtype, self.isa, *extras])
+        by = [f"by {self.b_dtype}"] if self.b_dtype else []
+        return " ".join([self.dtype, *by, self.isa, *extras])
 
 
 def load_shapes(path: Path) -> list[Shape]:
@@ -72,14 +74,20 @@ class Case:
         self.shape = shape
         self.variant = variant
         self.kernel = dlprim.Brgemm(
-            shape.m, shape.n, shape.k, variant.dtype, isa=variant.isa, **variant.epilogue
+            shape.m,
+            shape.n,
+            shape.k,
+            variant.dtype,
+            b_dtype=variant.b_dtype,
+            isa=variant.isa,
+            **variant.epilogue,
         )
         random = np.random.default_rng(1)
         plain_a = random_values(random, (shape.batch, shape.m, shape.k), variant.dtype)
         plain_b = random_values(
             random,
             (shape.batch, shape.k, shape.n),
-            "int8" if variant.dtype == "uint8" else variant.dtype,
+            variant.b_dtype or ("int8" if variant.dtype == "uint8" else variant.dtype),
         )
         packed_b = plain_b if variant.dtype == "float32" else dlprim.pack_b(plain_b)
         self.a, self.b = aligned(plain_a), aligned(packed_b)

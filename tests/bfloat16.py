@@ -10,7 +10,7 @@ ALL_BITS = np.arange(2**16, dtype=np.uint32).astype(np.uint16)
 
 def bits_of(array: NDArray) -> NDArray:
     """An array of bfloat16 (or of bytes) as integers that can be compared, NaN or not."""
-    return array.view(np.int8 if array.dtype.itemsize == 1 else np.uint16)
+    return array if array.dtype.itemsize == 1 else array.view(np.uint16)
 
 
 def rounded(x: NDArray) -> NDArray:

@@ -39,6 +39,13 @@ REFUSED_REQUESTS = [
     *[({"dtype": dtype}, TypeError, "^dtype is ") for dtype in ("f8", ">f4", "i4", "nonsense")],
     ({"dtype": None}, TypeError, "^dtype is "),
     *[({"out_dtype": dtype}, TypeError, "^out_dtype is ") for dtype in ("f8", ">f4", "nonsense")],
+    ({"b_dtype": "uint8"}, TypeError, "^b_dtype is uint8, expected float32$"),
+    (
+        {"dtype": "uint8", "b_dtype": "float32"},
+        TypeError,
+        "^b_dtype is float32, expected int8 or uint8$",
+    ),
+    ({"dtype": "int8", "b_dtype": "nonsense"}, TypeError, "^b_dtype is 'nonsense', which is no"),
     ({"isa": "sse"}, ValueError, "isa.*'sse'.*expected scalar, avx2, avx2_vnni, "),
     ({"isa": ""}, ValueError, "isa.*''.*expected scalar"),
     ({"isa": 5}, TypeError, "^isa is of type int"),

@@ -106,6 +106,29 @@ def test_zero_points(level: str) -> None:
     assert (c == np.einsum("bmk,bkn->mn", a.astype(int) + 17, b.astype(int) - 101)).all()
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (5, 37, 7), (17, 16, 64), (32, 67, 131)])
+def test_unsigned_b(dtype: str, m: int, n: int, k: int, level: str) -> None:
+    random = np.random.default_rng(8)
+    limits = np.iinfo(dtype)
+    a = random.integers(limits.min, limits.max + 1, (BATCH, m, k)).astype(dtype)
+    b = random.integers(0, 256, (BATCH, k, n)).astype(np.uint8)
+    exact = np.einsum("bmk,bkn->mn", a.astype(int), b.astype(int))
+    packed = dlprim.pack_b(b)
+    c = np.empty((m, n), np.int32)
+    dlprim.Brgemm(m, n, k, dtype, b_dtype="uint8", isa=level)(a, packed, c)
+    assert (c == exact).all()
+    turned = dlprim.pack_b(np.ascontiguousarray(a.swapaxes(1, 2)))
+    dlprim.Brgemm(m, n, k, dtype, b_dtype=np.uint8, trans_a=True, isa=level)(turned, packed, c)
+    assert (c == exact).all()
+    zeros = {"zero_point_a": True, "zero_point_b": True}
+    kernel = dlprim.Brgemm(m, n, k, dtype, b_dtype="uint8", isa=level, **zeros)
+    kernel(a, packed, c, zero_point_a=-17, zero_point_b=131)
+    assert (c == np.einsum("bmk,bkn->mn", a.astype(int) + 17, b.astype(int) - 131)).all()
+    with pytest.raises(TypeError, match=r"^b has dtype int8, expected uint8"):
+        kernel(a, packed.view(np.int8), c, zero_point_a=0, zero_point_b=0)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_transposed_a(dtype: str, level: str) -> None:
     a, b, exact = operands(dtype)

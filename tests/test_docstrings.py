@@ -11,7 +11,7 @@ import pytest
 
 import dlprim
 
-LONGEST = 520  # characters of a signature; a union of all that is a dtype has 200
+LONGEST = 560  # characters of a signature; a union of all that is a dtype has 200
 
 
 def _public() -> Iterator[tuple[str, Callable[..., Any]]]:

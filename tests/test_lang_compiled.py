@@ -43,14 +43,44 @@ def test_what_is_called_again_is_held_against_what_it_was_made_for() -> None:
         dlprim.contract(formula, x)
 
 
-def test_explain_prices_every_way_of_a_product() -> None:
-    layers = dlprim.define(
-        "def f(float(N,C) x, float(K,C) w) -> (y) { y(n,k) +=! x(n,c) * w(k,c) }"
-    )
-    text = layers.f.compile((64, 300), (200, 300)).explain()
-    assert text.count(" cycles expected: ") > 1
-    prices = [int(price) for price in re.findall(r"(\d+) cycles expected", text)]
+def test_explain_prices_ways_of_a_product_and_shows_the_best_few() -> None:
+    product = layers_of_a_product()
+    few, every = product.explain(), product.explain(all=True)
+    prices = [int(price) for price in re.findall(r"(\d+) cycles expected", every)]
     assert prices == sorted(prices)
+    assert len(prices) > few.count(" cycles expected") > 1
+    for text in (few, every):
+        assert text.startswith("statement 1: product of matrices by ")
+        assert text.count(" cycles expected, chosen: ") == 1
+        assert "rows n (64); columns k (200); sums c (300)\n" in text
+    assert re.search(r"\n  and \d+ more\n", few)
+    assert not re.search(r"\n  and \d+ more\n", every)
+
+
+def test_explain_says_what_slides_what_is_outside_and_what_is_no_product() -> None:
+    wave = dlprim.define(
+        "def f(float(N,G,C,L) x, float(G,K,C,S) w) -> (y) {"
+        " y(n,g,k,p) +=! x(n,g,c,p+8*s) * w(g,k,c,s) }"
+    )
+    text = wave.f.compile((1, 2, 15, 460), (2, 16, 15, 7)).explain()
+    assert "outside g (2); s slides along p (A is Toeplitz)\n" in text
+    sums = dlprim.define("def f(float(N,C) x) -> (y) { y(n) +=! x(n,c) }").f.compile((4, 5))
+    reason = "no product of matrices here, as it multiplies no two arrays"
+    assert sums.explain().startswith(f"statement 1: {reason}: rows\n")
+    assert sums.explain(instruction="fma8") == f"statement 1: {reason}\n"
+
+
+@pytest.mark.parametrize("name", ["fma16", "vdpbf16ps", "vpdpbusd", "tdpbf16ps", "mma.m16n8k16"])
+def test_instructions_of_any_machine_are_asked_for_by_name(name: str) -> None:
+    lines = layers_of_a_product().explain(instruction=name).splitlines()
+    assert lines[0].startswith(f"statement 1: product of matrices on {name}: c(")
+    assert " instructions, " in lines[1]
+    assert "% of whose products are needed" in lines[1]
+
+
+def test_an_unknown_instruction_is_refused_with_those_that_are_known() -> None:
+    with pytest.raises(ValueError, match=r"instruction is 'wmma', expected one of scalar, fma8, "):
+        layers_of_a_product().explain(instruction="wmma")
 
 
 def layers_of_a_product() -> dlprim.lang.CompiledFormula:

@@ -67,7 +67,7 @@ private:
     void sum_b(int v);
     void load_a(int row, const Step& step, int pass);
     void load_partial_word(int row, const Step& step);
-    void widen_a(int pass);
+    void widen(int index, DType dtype, int pass);
     void multiply_embedded(int row, const Step& step);
     void multiply(int to, int a, int b);
 
@@ -129,7 +129,7 @@ private:
     void zero_gaps();
 
     bool is_tail(int vector) const { return masked_ && vector == tile_.vectors - 1; }
-    bool moves_a_up() const;
+    bool shifts_a() const { return shift_of_a(spec_, plan_.isa) != 0; }
     bool fetches_residual() const {
         return spec_.prefetch_c && spec_.beta == 0 && spec_.epilogue.residual && !uses_tiles();
     }

@@ -4,7 +4,6 @@
 namespace dlprim {
 namespace {
 
-constexpr int kSignedShift = 128;               // what turns int8 into uint8
 constexpr std::uint8_t kNotLessOrEqual = 0x16;  // quiet; true for NaN
 
 }  // namespace
@@ -21,7 +20,7 @@ void BrgemmEmitter::add_up_sets() {
     }
 }
 
-// The zero point that the products really had: an int8 A that went in as uint8 is 128 higher.
+// The zero point that the products really had.
 void BrgemmEmitter::load_zero_point_a() {
     const Xbyak::Reg32 value = scratch_.cvt32();
     if (spec_.zero_point_a) {
@@ -29,7 +28,7 @@ void BrgemmEmitter::load_zero_point_a() {
     } else {
         xor_(value, value);
     }
-    if (moves_a_up()) add(value, kSignedShift);
+    if (shifts_a()) add(value, shift_of_a(spec_, plan_.isa));
 }
 
 // sum (a - za)(b - zb) = sum a*b - za * sum b - zb * sum a + batch*k * za * zb, modulo 2^32.

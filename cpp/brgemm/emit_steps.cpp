@@ -6,7 +6,7 @@
 namespace dlprim {
 namespace {
 
-constexpr std::uint32_t kSignBits = 0x80808080;  // flipped: int8 moves up by 128, to uint8
+constexpr std::uint32_t kSignBits = 0x80808080;  // flipped: see shift_of_a()
 
 }  // namespace
 
@@ -176,7 +176,7 @@ int BrgemmEmitter::load_quads(const Step& step) {
     if (step.elements < elements_per_word(spec_.a_type)) return 0;
     const auto bring = [&](int quad, int row) {
         broadcast_quad(map_.quads + quad, a_at(row, step.index));
-        if (moves_a_up()) xor_constant(map_.quads + quad, kSignBits);
+        if (shifts_a()) xor_constant(map_.quads + quad, kSignBits);
     };
     if (spec_.trans_a) {
         const int quads = tile_.quad_rows / kQuad;
@@ -195,14 +195,7 @@ void BrgemmEmitter::load_b(int v, const Step& step, int pass) {
     load(b, b_ + displacement(step.index * b_step_ + v * vector_bytes()), is_tail(v));
     // What stands behind the last element of k may be anything, NaN included.
     if (partial) and_constant(b, valid_bits(spec_.b_type, step.elements));
-    if (plan_.multiply == Multiply::widen_bf16) {
-        if (pass == 0) shift_words_left(b, 16);
-        if (pass == 1) and_constant(b, 0xffff0000);
-    }
-    if (plan_.multiply == Multiply::widen_int8) {
-        if (pass == 0) shift_halves_left(b, 8);
-        shift_signed_halves_right(b, 8);
-    }
+    widen(b, spec_.b_type, pass);
 }
 
 void BrgemmEmitter::sum_b(int v) {
@@ -215,9 +208,9 @@ void BrgemmEmitter::load_a(int row, const Step& step, int pass) {
         load_partial_word(row, step);
     } else {
         broadcast(map_.a, a_at(row, step.index));
-        if (moves_a_up()) xor_constant(map_.a, kSignBits);
+        if (shifts_a()) xor_constant(map_.a, kSignBits);
     }
-    widen_a(pass);
+    widen(map_.a, spec_.a_type, pass);
 }
 
 // The last elements of a row of A with zeros behind them. A packed A has a whole word there, whose
@@ -227,7 +220,7 @@ void BrgemmEmitter::load_partial_word(int row, const Step& step) {
     const std::uint32_t valid = valid_bits(spec_.a_type, step.elements);
     if (spec_.trans_a) {
         broadcast(map_.a, from);
-        if (moves_a_up()) xor_constant(map_.a, kSignBits);
+        if (shifts_a()) xor_constant(map_.a, kSignBits);
         and_constant(map_.a, valid);
         return;
     }
@@ -243,22 +236,23 @@ void BrgemmEmitter::load_partial_word(int row, const Step& step) {
         shl(k_.cvt32(), 16);
         or_(assembled, k_.cvt32());
     }
-    if (moves_a_up()) xor_(assembled, kSignBits & valid);
+    if (shifts_a()) xor_(assembled, kSignBits & valid);
     broadcast_register(map_.a, assembled);
 }
 
-void BrgemmEmitter::widen_a(int pass) {
+// The part of each word that this pass multiplies.
+void BrgemmEmitter::widen(int index, DType dtype, int pass) {
     if (plan_.multiply == Multiply::widen_bf16) {
-        if (pass == 0) shift_words_left(map_.a, 16);
-        if (pass == 1) and_constant(map_.a, 0xffff0000);
+        if (pass == 0) shift_words_left(index, 16);
+        if (pass == 1) and_constant(index, 0xffff0000);
     }
     if (plan_.multiply != Multiply::widen_int8) return;
-    if (spec_.a_type == DType::s8) {
-        if (pass == 0) shift_halves_left(map_.a, 8);
-        shift_signed_halves_right(map_.a, 8);
+    if (dtype == DType::s8) {
+        if (pass == 0) shift_halves_left(index, 8);
+        shift_signed_halves_right(index, 8);
     } else {
-        if (pass == 0) and_constant(map_.a, 0x00ff00ff);
-        if (pass == 1) shift_halves_right(map_.a, 8);
+        if (pass == 0) and_constant(index, 0x00ff00ff);
+        if (pass == 1) shift_halves_right(index, 8);
     }
 }
 
@@ -272,12 +266,15 @@ void BrgemmEmitter::multiply_embedded(int row, const Step& step) {
 }
 
 void BrgemmEmitter::multiply(int to, int a, int b) {
+    const bool unsigned_b = spec_.b_type == DType::u8;
     switch (plan_.multiply) {
         case Multiply::fma:
         case Multiply::widen_bf16: fma(to, a, b); break;
         case Multiply::dot_bf16: dot_bf16(to, a, b); break;
-        case Multiply::dot_int8: dot_int8(to, a, b); break;
-        case Multiply::dot_signed_int8: dot_signed_int8(to, a, b); break;
+        case Multiply::dot_int8: unsigned_b ? dot_int8(to, b, a) : dot_int8(to, a, b); break;
+        case Multiply::dot_same_int8:
+            unsigned_b ? dot_unsigned_int8(to, a, b) : dot_signed_int8(to, a, b);
+            break;
         case Multiply::widen_int8:
         case Multiply::dot_int16:
             multiply_pairs(map_.product, a, b);
@@ -285,10 +282,6 @@ void BrgemmEmitter::multiply(int to, int a, int b) {
             break;
         case Multiply::tiles: break;  // amx/emit_amx.cpp
     }
-}
-
-bool BrgemmEmitter::moves_a_up() const {
-    return plan_.multiply == Multiply::dot_int8 && spec_.a_type == DType::s8;
 }
 
 int BrgemmEmitter::accumulator(int row, int vector, int step) const {

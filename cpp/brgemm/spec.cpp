@@ -49,12 +49,14 @@ void require_types(const BrgemmSpec& spec) {
     const bool f32 = spec.a_type == DType::f32 && spec.b_type == DType::f32 && c == DType::f32;
     const bool bf16 = spec.a_type == DType::bf16 && spec.b_type == DType::bf16 &&
                       (c == DType::f32 || c == DType::bf16);
-    const bool int8 = is_int8(spec.a_type) && spec.b_type == DType::s8;
+    const bool int8 = is_int8(spec.a_type) && is_int8(spec.b_type);
     const bool int16 = spec.a_type == DType::s16 && spec.b_type == DType::s16;
     if ((f32 || bf16 || int8 || int16) && c != DType::s16) return;
-    refuse("no kernel for " + types_of(spec) +
-           "; expected float32 x float32 -> float32, bfloat16 x bfloat16 -> float32 or bfloat16, "
-           "or uint8 or int8 x int8, or int16 x int16 -> int32, float32, bfloat16, uint8 or int8");
+    refuse(
+        "no kernel for " + types_of(spec) +
+        "; expected float32 x float32 -> float32, bfloat16 x bfloat16 -> float32 or bfloat16, "
+        "or uint8 or int8 x uint8 or int8, or int16 x int16 -> int32, float32, bfloat16, uint8 or "
+        "int8");
 }
 
 void require_agreement(const BrgemmSpec& spec) {

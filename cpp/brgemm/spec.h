@@ -61,8 +61,8 @@ struct BrgemmSpec {
     std::int64_t lda = 0;
     std::int64_t ldb = 0;
     std::int64_t ldc = 0;
-    // float32 for all; or bfloat16 A and B; or uint8 or int8 A with int8 B; or int16 A and B, which
-    // are what 8-bit ones become where nothing multiplies bytes.
+    // float32 for all; or bfloat16 A and B; or uint8 or int8 each of A and B; or int16 A and B,
+    // which are what 8-bit ones become where nothing multiplies bytes.
     DType a_type = DType::f32;
     DType b_type = DType::f32;
     DType c_type = DType::f32;

@@ -16,7 +16,7 @@ enum class Isa : std::uint8_t {
     scalar,
     avx2,
     avx2_vnni,       // vpdpbusd: uint8 times int8
-    avx2_vnni_int8,  // vpdpbssd: int8 times int8
+    avx2_vnni_int8,  // vpdpbssd, vpdpbuud: int8 times int8, uint8 times uint8
     avx512,
     avx512_vnni,
     avx512_bf16,

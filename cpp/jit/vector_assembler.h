@@ -157,9 +157,12 @@ protected:
                  avx512() ? Xbyak::EvexEncoding : Xbyak::VexEncoding);
     }
 
-    // The same of signed bytes, with 256-bit registers alone.
+    // The same of bytes of one kind, with 256-bit registers alone.
     void dot_signed_int8(int accumulator, int a, int b) {
         vpdpbssd(vector(accumulator), vector(a), vector(b));
+    }
+    void dot_unsigned_int8(int accumulator, int a, int b) {
+        vpdpbuud(vector(accumulator), vector(a), vector(b));
     }
 
     // Pairs of 16-bit products, added to 32-bit words.

@@ -54,6 +54,17 @@ void draw_gaps(Draw& draw, BrgemmSpec& spec) {
     spec.ldc = row * (spec.gaps.rows + 1);
 }
 
+void draw_more_of_epilogue(Draw& draw, BrgemmSpec& spec) {
+    Epilogue& epilogue = spec.epilogue;
+    epilogue.residual_scale = epilogue.residual && size_of(spec.c_type) == 1 && draw.once_in(2);
+    epilogue.range = size_of(spec.c_type) == 1 && draw.once_in(2);
+    epilogue.inner = epilogue.residual && is_int8(spec.a_type) && draw.once_in(2);
+    if (epilogue.activation == Activation::gelu && draw.once_in(2)) {
+        epilogue.activation = draw.one_of(
+            std::array{Activation::relu6, Activation::hardsigmoid, Activation::hardswish});
+    }
+}
+
 }  // namespace
 
 BrgemmSpec draw_spec(Draw& draw) {
@@ -84,14 +95,8 @@ BrgemmSpec draw_any_spec(Draw& draw) {
     epilogue.int_bias = is_integer(spec.a_type) && spec.beta == 0 && draw.once_in(2);
     const bool is_free = !epilogue.relu_mask && !spec.prefetch_b;
     spec.fetch_rows = is_free && draw.once_in(6) ? draw.from(1, 300) : 0;
-    if (spec.c_type == DType::s32) return validated(spec);
-    epilogue.residual_scale = epilogue.residual && size_of(spec.c_type) == 1 && draw.once_in(2);
-    epilogue.range = size_of(spec.c_type) == 1 && draw.once_in(2);
-    epilogue.inner = epilogue.residual && is_int8(spec.a_type) && draw.once_in(2);
-    if (epilogue.activation == Activation::gelu && draw.once_in(2)) {
-        epilogue.activation = draw.one_of(
-            std::array{Activation::relu6, Activation::hardsigmoid, Activation::hardswish});
-    }
+    if (spec.c_type != DType::s32) draw_more_of_epilogue(draw, spec);
+    if (is_int8(spec.a_type) && draw.once_in(2)) spec.b_type = DType::u8;
     return validated(spec);
 }
 

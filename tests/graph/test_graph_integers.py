@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -183,3 +184,14 @@ def test_one_place_that_is_known_is_a_view(place: int) -> None:
     y = b.gather(x, b.constant(np.array(place)), 1)
     graph = b.graph([y, b.gather(x, b.constant(np.array([place])), 1)])
     check(graph, [drawn_floats((2, 3, 4))], "")
+
+
+@pytest.mark.parametrize("types", [*itertools.product(("int8", "uint8"), repeat=2)], ids=str)
+@pytest.mark.parametrize(
+    "shapes", [((7, 33), (33, 5)), ((2, 3, 1, 64), (64, 70)), ((2, 9, 5), (2, 5, 1))], ids=str
+)
+def test_products_of_bytes_are_steps(types: tuple[str, str], shapes: Any) -> None:
+    b = Builder()
+    factors = [b.input(*it) for it in zip("xy", shapes, types, strict=True)]
+    graph = b.graph([b.emit("matmul", factors, dtype="int32")[0]])
+    check(graph, arrays_of(graph), ": formula(")

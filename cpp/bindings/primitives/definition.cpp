@@ -151,7 +151,9 @@ public:
         return made;
     }
 
-    std::string described() const { return compiled_.described(); }
+    std::string described(bool all, const std::string& instruction) const {
+        return compiled_.described({all, instruction});
+    }
     double flops() const { return compiled_.flops(); }
     std::int64_t scratch_bytes() const { return compiled_.scratch_bytes(); }
 
@@ -295,7 +297,7 @@ void register_definition(py::module_& module) {
         .def("call", &Formula::call, py::arg("arrays"))
         .def("run", &Formula::run, py::arg("parameters"), py::arg("results"))
         .def("results", &Formula::results)
-        .def("described", &Formula::described)
+        .def("described", &Formula::described, py::arg("all"), py::arg("instruction"))
         .def("decisions", &Formula::decisions, py::arg("orders"))
         .def_property_readonly("flops", &Formula::flops)
         .def_property_readonly("scratch_bytes", &Formula::scratch_bytes);

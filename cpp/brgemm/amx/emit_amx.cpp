@@ -278,13 +278,11 @@ void BrgemmEmitter::fetch_for_tiles(int step) {
 }
 
 void BrgemmEmitter::multiply_tiles(int to, int a, int b) {
-    if (spec_.a_type == DType::bf16) {
-        tdpbf16ps(Tmm(to), Tmm(a), Tmm(b));
-    } else if (spec_.a_type == DType::s8) {
-        tdpbssd(Tmm(to), Tmm(a), Tmm(b));
-    } else {
-        tdpbusd(Tmm(to), Tmm(a), Tmm(b));
-    }
+    const Tmm c(to), x(a), y(b);
+    if (spec_.a_type == DType::bf16) return tdpbf16ps(c, x, y);
+    const bool unsigned_b = spec_.b_type == DType::u8;
+    if (spec_.a_type == DType::s8) return unsigned_b ? tdpbsud(c, x, y) : tdpbssd(c, x, y);
+    unsigned_b ? tdpbuud(c, x, y) : tdpbusd(c, x, y);
 }
 
 void BrgemmEmitter::finish_tiles() {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "primitives/tensor/parallel.h"
+#include "primitives/tensor/quantization.h"
 
 namespace dlprim {
 
@@ -72,8 +73,6 @@ std::vector<Indices> weights_extents(const ConvShape& shape) {
     return {
         {'g', K.groups}, {'k', K.channels}, {'c', shape.group_C()}, {'r', shape.R}, {'s', shape.S}};
 }
-
-DType weights_type(DType dtype) { return is_int8(dtype) ? DType::s8 : dtype; }
 
 // [group][blocks of columns][blocks of rows][R][S][rows of a block][columns of a block], `word`
 // neighbouring rows side by side.

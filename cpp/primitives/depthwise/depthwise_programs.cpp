@@ -6,6 +6,7 @@
 
 #include "jit/element_reference.h"
 #include "jit/isa.h"
+#include "primitives/tensor/quantization.h"
 #include "rows/row_builder.h"
 
 namespace dlprim {
@@ -108,7 +109,7 @@ RowSpec convolution_program(DType dtype, const DepthwiseTile& tile, const Depthw
                             const DepthwiseDistances& apart, const DepthwiseEpilogue& epilogue) {
     RowBuilder row;
     const RowValue src = row.tensor(dtype);
-    const RowValue weights = row.tensor(is_int8(dtype) ? DType::s8 : dtype);
+    const RowValue weights = row.tensor(weights_type(dtype));
     Sums sums(static_cast<std::size_t>(tile.results));
     if (!part.begin || epilogue.begins_with_bias()) {
         const RowValue first = row.tensor(DType::f32);

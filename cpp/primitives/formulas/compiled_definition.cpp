@@ -293,10 +293,12 @@ void CompiledDefinition::add_steps(StepGroup& to, const StatementBinding& bindin
                               : scratch(link.elements * size_of(link.statement.result.dtype));
         places.push_back(step.result);
         const auto link_number = std::to_string(&link - chain.data() + 1);
-        step.what = chosen_run(
+        ChosenRun run = chosen_run(
             product,
             std::to_string(binding.number + 1) + (chain.size() > 1 ? "." + link_number : ""),
             decisions_);
+        step.what = std::move(run.what);
+        step.why = std::move(run.why);
         to.add(std::move(step));
     }
 }
@@ -308,9 +310,9 @@ void CompiledDefinition::run(const std::vector<const void*>& parameters,
     for (const StepGroup& group : groups_) group.run({parameters, results, own.data()});
 }
 
-std::string CompiledDefinition::described() const {
+std::string CompiledDefinition::described(const Explained& asked) const {
     std::string text;
-    for (const StepGroup& group : groups_) text += group.described();
+    for (const StepGroup& group : groups_) text += group.described(asked);
     return text;
 }
 

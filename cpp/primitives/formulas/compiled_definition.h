@@ -14,6 +14,7 @@
 #include "lang/fusion.h"
 #include "lang/ranges.h"
 #include "primitives/formulas/decisions.h"
+#include "primitives/formulas/explanation.h"
 #include "primitives/formulas/statement_binding.h"
 #include "primitives/formulas/step_group.h"
 #include "primitives/tensor/workspace.h"
@@ -51,8 +52,8 @@ public:
     // std::out_of_range where a place that is read lies outside, before anything is written.
     void run(const std::vector<const void*>& parameters, const std::vector<void*>& results) const;
 
-    // For every statement what runs it.
-    std::string described() const;
+    // For every statement what runs it, and why.
+    std::string described(const Explained& asked = {}) const;
 
 private:
     // Where memory for what is between statements is taken from.

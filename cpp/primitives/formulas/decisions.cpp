@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "primitives/formulas/explanation.h"
 #include "primitives/formulas/piece_loops.h"
 #include "primitives/products/product_run.h"
 #include "primitives/statements/row_statement.h"
@@ -12,12 +13,26 @@
 namespace dlprim {
 namespace {
 
+// Ways that are expected to take so many times as long as the best one are no options.
+constexpr double kHopeless = 4;
+constexpr std::size_t kMostOptions = 24;
+
 struct PieceSize {
     const char* name;
     double size;  // times the estimated one
 };
 constexpr std::array<PieceSize, 6> kPieceSizes = {
     {{"as estimated", 1}, {"none", 0}, {"1/4", 0.25}, {"1/2", 0.5}, {"2", 2}, {"4", 4}}};
+
+// The model's choice in front.
+std::vector<ProductOption> hopeful_options(const StridedProduct& product) {
+    std::vector<ProductOption> options = product_options(product);
+    const double most = kHopeless * options.front().cycles;
+    const auto hopeless = [&](const ProductOption& it) { return it.way && it.cycles > most; };
+    options.erase(std::remove_if(options.begin(), options.end(), hopeless), options.end());
+    if (options.size() > kMostOptions) options.resize(kMostOptions);
+    return options;
+}
 
 }  // namespace
 
@@ -69,19 +84,27 @@ std::vector<StepGroup::Loop> chosen_pieces(const StatementGroup& group,
     return size == 1 ? loops : piece_loops(group, bindings, machine, size);
 }
 
-decltype(Step::what) chosen_run(const BoundProduct& product, const std::string& number,
-                                Decisions& decisions) {
-    if (!product.strided()) {
-        if (product.next.empty()) return std::make_shared<const RowStatement>(product.statement);
-        return std::make_shared<const ProductRun>(product);
+ChosenRun chosen_run(const BoundProduct& product, const std::string& number, Decisions& decisions) {
+    const auto strided = product.strided();
+    ChosenRun made;
+    if (!strided) {
+        made.why = std::make_shared<const Explanation>(product.statement, std::nullopt, "");
+        if (product.next.empty()) {
+            made.what = std::make_shared<const RowStatement>(product.statement);
+        } else {
+            made.what = std::make_shared<const ProductRun>(product);
+        }
+        return made;
     }
-    const auto options = product_options(product);
+    const std::vector<ProductOption> options = hopeful_options(*strided);
     std::vector<std::string> names;
-    for (const ProductOption& it : options) names.push_back(to_string(it));
+    for (const ProductOption& it : options) names.push_back(to_string(it, *strided));
     const std::size_t chosen = decisions.choose("product " + number, names);
     auto run = std::make_shared<const ProductRun>(product, options[chosen]);
     if (const auto pass = run->kernel_pass()) decisions.choose_order("order " + number, pass);
-    return run;
+    made.what = std::move(run);
+    made.why = std::make_shared<const Explanation>(product.statement, strided, names[chosen]);
+    return made;
 }
 
 }  // namespace dlprim

@@ -55,8 +55,12 @@ std::vector<StepGroup::Loop> chosen_pieces(const StatementGroup& group,
                                            const std::vector<StatementBinding>& bindings,
                                            const Machine& machine, Decisions& decisions);
 
+struct ChosenRun {
+    decltype(Step::what) what = {};
+    std::shared_ptr<const Explanation> why = {};
+};
+
 // What runs a statement and those that are its end; `number` is in the names of the decisions.
-decltype(Step::what) chosen_run(const BoundProduct& product, const std::string& number,
-                                Decisions& decisions);
+ChosenRun chosen_run(const BoundProduct& product, const std::string& number, Decisions& decisions);
 
 }  // namespace dlprim

@@ -25,7 +25,8 @@ bool takes_end(const StatementBinding& product, const StatementBinding& next) {
     BoundProduct whole{.statement = chain_of(product.statement).back().statement};
     for (const StatementBinding& it : product.next) whole.next.push_back(next_statement(it));
     whole.next.push_back(next_statement(next));
-    return whole.strided() && product_options(whole).front().ends;
+    const auto strided = whole.strided();
+    return strided && product_options(*strided).front().ends;
 }
 
 }  // namespace

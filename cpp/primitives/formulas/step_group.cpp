@@ -1,9 +1,11 @@
 #include "primitives/formulas/step_group.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
 
+#include "primitives/formulas/explanation.h"
 #include "primitives/formulas/gather.h"
 #include "primitives/products/product_run.h"
 #include "primitives/statements/row_statement.h"
@@ -38,6 +40,18 @@ std::string numbers_of(const Step& step) {
     if (step.more == 0) return first;
     return "s" + first + (step.more == 1 ? " and " : " to ") +
            std::to_string(step.statement + 1 + step.more);
+}
+
+// Every line, with an end of the last one.
+std::string indented(const std::string& lines, const std::string& indent) {
+    std::string text;
+    std::size_t at = 0;
+    while (at < lines.size()) {
+        const std::size_t end = std::min(lines.find('\n', at), lines.size());
+        text += indent + lines.substr(at, end - at) + "\n";
+        at = end + 1;
+    }
+    return text;
 }
 
 }  // namespace
@@ -130,7 +144,7 @@ void StepGroup::run_steps(const StepArrays& arrays, const Piece& piece) const {
     }
 }
 
-std::string StepGroup::described() const {
+std::string StepGroup::described(const Explained& asked) const {
     std::string text, indent;
     if (has_loops()) {
         indent = "  ";
@@ -143,9 +157,14 @@ std::string StepGroup::described() const {
         text += ":\n";
     }
     for (const auto& step : steps_) {
-        text += indent + "statement" + numbers_of(*step) + ": " +
+        const std::string head = "statement" + numbers_of(*step) + ": ";
+        std::string body = step->why ? step->why->described(asked) : "";
+        if (asked.instruction.empty()) {
+            const std::string runs =
                 std::visit([](const auto& it) { return it->described(); }, step->what);
-        if (text.back() != '\n') text += '\n';
+            body += (body.empty() ? "" : "  ") + runs;
+        }
+        if (!body.empty()) text += indented(head + body, indent);
     }
     return text;
 }

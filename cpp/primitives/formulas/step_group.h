@@ -14,9 +14,11 @@
 
 namespace dlprim {
 
+class Explanation;
 class Gather;
 class ProductRun;
 class RowStatement;
+struct Explained;
 
 // Where an array is: a parameter, a result, or scratch of the call or of a thread, of which the
 // number is the first byte.
@@ -36,7 +38,8 @@ struct Step {
     ArrayPlace result = {};
     std::int64_t zeroed_bytes = 0;  // of the result, before it is written
     int statement = 0;
-    int more = 0;  // statements behind that one which are part of it
+    int more = 0;                                 // statements behind that one which are part of it
+    std::shared_ptr<const Explanation> why = {};  // of what could run otherwise
 };
 
 // Of a call.
@@ -69,7 +72,7 @@ public:
     bool has_loops() const { return !loops_.empty(); }
     // Without loops threads share each step, else the pieces. The same bits for any number of them.
     void run(const StepArrays& arrays) const;
-    std::string described() const;
+    std::string described(const Explained& asked) const;
 
 private:
     // An operand of a product that is packed in front of the last loop.

@@ -6,6 +6,7 @@
 
 #include "jit/machine.h"
 #include "primitives/nest/contraction_builder.h"
+#include "primitives/tensor/quantization.h"
 
 namespace dlprim {
 namespace {
@@ -64,7 +65,7 @@ Contraction linear_forward_contraction(const LinearProblem& problem, const Epilo
         contraction_from(parse_product("dst(n,k) +=! src(n,c) * weights(k,c)"),
                          {.c = result(problem, "dst"),
                           .a = operand(problem, "src", problem.dtype),
-                          .b = operand(problem, "weights", problem.dtype)},
+                          .b = operand(problem, "weights", weights_type(problem.dtype))},
                          {.loops = "knc", .rows = "n", .columns = "k", .depth = "c", .bias = "k"});
     made.epilogue = epilogue;
     fetch_far_weights(made);

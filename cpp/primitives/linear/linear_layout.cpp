@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "primitives/tensor/quantization.h"
+
 namespace dlprim {
 namespace {
 
@@ -60,7 +62,7 @@ Layout samples_layout(Format format, std::int64_t samples, std::int64_t channels
 std::vector<TensorForm> linear_forms(const LinearShape& shape, DType dtype, DType dst_dtype,
                                      Format format) {
     const Indices N{'n', shape.N}, C{'c', shape.C}, K{'k', shape.K};
-    const DType weights = is_int8(dtype) ? DType::s8 : dtype;
+    const DType weights = weights_type(dtype);
     std::vector<TensorForm> forms = {samples_form("src", N, C, dtype, format),
                                      samples_form("diff_src", N, C, dtype, format),
                                      samples_form("dst", N, K, dst_dtype, format),

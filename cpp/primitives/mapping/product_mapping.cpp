@@ -1,270 +1,122 @@
 #include "primitives/mapping/product_mapping.h"
 
 #include <algorithm>
-#include <cmath>
+#include <string>
 #include <utility>
-
-#include "primitives/tensor/channel_blocks.h"
+#include <vector>
 
 namespace dlprim {
 namespace {
 
-// Rows up to which B is read in place at full speed, and of a B that comes from memory then: rows
-// and columns of a call, and the order, in which as many rows of B stream side by side as the
-// hardware follows.
-constexpr std::int64_t kFewRows = 192;
-constexpr std::int64_t kStreamedRows = 16;
-constexpr std::int64_t kStreamedDepth = 2 * kStreamedRows;  // of a call
-constexpr std::int64_t kWideColumns = 256;
-constexpr double kStreamedPartOfL2 = 0.5;
-// Of a sum, that one call goes through at most.
-constexpr std::int64_t kShortSum = 32;
-constexpr std::int64_t kLongestDepth = 256;
-constexpr std::int64_t kLongestTransposedDepth = 128;
-// Loops of one product, of which the cost model tries every order, and parts of a sum that one call
-// gathers. Packed operands merge what exceeds them.
-constexpr int kMostLoopsOfOne = 5;
-constexpr std::int64_t kMostEntries = 1 << 16;
-
-// Cycles of packing an operand, and of each of its bytes, of a call, and how much longer arithmetic
-// takes on a B whose rows are far apart, where it is used again and again, and on a transposed A
-// that comes from memory (2560 x 2560 x 128: 51 ms in place, 14 ms as the transposed product).
-constexpr double kPacking = 800;
-constexpr double kPackedByte = 0.3;
-constexpr double kPackedByteOfHalf = 0.15;
-constexpr double kProductCall = 60;
-constexpr double kFarRows = 1.15;
-// For every doubling of the rows of a call beyond those whose lines the L1 cache keeps, of an
-// operand that the L2 cache holds and of one that comes from farther away (Zen 4 at AVX2).
-constexpr double kLostNear = 0.1;
-constexpr double kLostFar = 0.6;
-constexpr double kFarColumns = 2.5;
-constexpr double kFarColumnsOnce = 1.3;  // by one block of columns alone
-// How much longer arithmetic takes on a B that streams by, and where each of its rows begins on a
-// page of its own, so that hardware looks ahead within short pieces (32 x 1024 by 1024 x 4096: 3.3
-// ms, as the transposed product 2.4; 16 x 1024 by 1024 x 1024: 341 us and 302).
-constexpr double kStreamed = 1.15;
-constexpr double kStreamedFar = 1.6;
-constexpr std::int64_t kFarthestRows = std::int64_t{1} << 24;  // elements; the kernel's bound
-constexpr std::int64_t kFarApart = 4096;  // bytes: every row on a page of its own
 // Rows of a call on a B that streams.
 constexpr std::int64_t kStreamingRows = 40;
 
-using Indices = std::vector<ProductIndex>;
+using Loops = std::vector<ProductIndex>;
 using Stride = std::int64_t ProductIndex::*;
 
-double count(const Indices& indices) { return static_cast<double>(extent_of(indices)); }
-
-// Index among `indices` that the operand moves along by one element.
-const ProductIndex* neighbours(const Indices& indices, Stride stride, std::int64_t distance = 1) {
-    const auto found = std::find_if(indices.begin(), indices.end(),
-                                    [&](const ProductIndex& it) { return it.*stride == distance; });
-    return found == indices.end() ? nullptr : &*found;
-}
-
-const ProductIndex* longest(const Indices& indices) {
-    const auto found = std::max_element(indices.begin(), indices.end(),
-                                        [](const ProductIndex& left, const ProductIndex& right) {
-                                            return left.extent < right.extent;
-                                        });
-    return found == indices.end() ? nullptr : &*found;
+LayoutDimension dimension_of(const ProductIndex& index, std::int64_t stride) {
+    return {index.letter, index.extent, {{index.extent, stride}}};
 }
 
 class Mapper {
 public:
-    Mapper(const StridedProduct& product, const ProductWay& way, const Machine& machine)
-        : way_(way), machine_(machine) {
-        it_ = way.exchanges ? exchanged(product) : product;
-        word_ = elements_per_word(it_.dtype);
-        for (Indices* indices : {&it_.outer, &it_.rows, &it_.columns, &it_.sums}) {
-            *indices = merged(std::move(*indices));
-        }
-        if (way.packs_a) put_depth_last();
-        pack();
-        for (Indices* indices : {&it_.outer, &it_.rows, &it_.columns, &it_.sums}) {
-            *indices = merged(std::move(*indices));
-        }
-        is_possible_ = choose();
-    }
+    explicit Mapper(const ProductWalk& walk) : walk_(walk), it_(walk.walked()), n_(walk.n()) {}
 
-    bool is_possible() const { return is_possible_; }
-
-    // Whether the kernel has what it needs for the end: a bias is one value for each of its
-    // columns, for all rows the same.
-    bool ends() const {
-        return std::all_of(it_.rows.begin(), it_.rows.end(),
-                           [](const ProductIndex& row) { return row.bias == 0; });
-    }
-
-    double cycles() const {
-        const double lanes = machine_.vector_lanes();
-        const auto rows = static_cast<double>(m_.extent);
-        const auto columns = static_cast<double>(std::min(column_unit_, n_.extent));
-        const double vectors = std::ceil(columns / lanes);
-        const double products = it_.flops() / 2;
-        const double per_step = std::max(rows * vectors / machine_.fmas_per_cycle,
-                                         (rows + vectors) / machine_.loads_per_cycle);
-        const double steps = products / (rows * columns);
-        const double sum = count(it_.sums);
-        const auto packing = [](const std::optional<PackedOperand>& operand) {
-            if (!operand) return 0.0;
-            const bool is_half = operand->packed.dtype == DType::bf16;
-            return kPacking + (is_half ? kPackedByteOfHalf : kPackedByte) *
-                                  static_cast<double>(operand->packed.bytes());
-        };
-        const double end = ends() ? 0 : kPacking + kPackedByte * count(it_.outer) * bytes_c();
-        const double packed =
-            packing(made_.a) / it_.uses_a + packing(made_.b) / it_.uses_b + packing(made_.c) + end;
-        return steps * per_step * waits() + steps / sum * (kProductCall + 2 * rows * vectors) +
-               packed;
-    }
-
-    ProductMapping mapping() {
-        if (it_.end.bias && ends()) made_.bias = pack_bias(it_, n_);
-        made_.product = it_;
+    ProductMapping mapping(const ProductWay& way) {
+        if (way.packs_a) made_.a = packed_a();
+        if (way.packs_b) made_.b = packed_b();
+        if (way.packs_c) made_.c = packed_c();
+        if (it_.end.bias && walk_.ends()) made_.bias = packed_bias();
         describe();
         return std::move(made_);
     }
 
 private:
-    // How much longer arithmetic takes than its instructions.
-    double waits() const {
-        double factor = lost_lines();
-        if (streams_ && !machine_.few_registers()) {
-            factor *= k_.b * size_of(it_.dtype) > kFarApart ? kStreamedFar : kStreamed;
+    // A class as it lies and as it is packed, from the innermost index on.
+    template <typename Packed>
+    static void add(PackedOperand& operand, const Loops& plain, Stride stride,
+                    const Packed& packed) {
+        for (std::size_t i = plain.size(); i-- > 0;) {
+            operand.plain.dimensions.push_back(dimension_of(plain[i], plain[i].*stride));
+            operand.packed.dimensions.push_back(packed(i));
         }
-        if (!way_.packs_b && extent_of(it_.rows) > kFewRows && k_.extent > kShortSum) {
-            factor *= kFarRows;
-        }
-        if (transposes_ && bytes_a() > kStreamedPartOfL2 * machine_.l2 &&
-            extent_of(it_.rows) * size_of(it_.dtype) > kFarApart) {
-            factor *= extent_of(it_.columns) <= column_unit_ ? kFarColumnsOnce : kFarColumns;
-        }
-        return factor;
     }
 
-    // How much longer arithmetic takes that waits for lines which rows far apart have driven out of
-    // the caches, where registers are few.
-    double lost_lines() const {
-        double factor = 1;
-        const auto lose = [&](double bytes, std::int64_t row) {
-            const double kept = machine_.lines_kept(row * size_of(it_.dtype));
-            const double far = bytes > kStreamedPartOfL2 * machine_.l2 ? kLostFar : kLostNear;
-            const auto depth = static_cast<double>(streams_ ? kStreamedDepth : depth_unit_);
-            factor *= 1 + far * std::max(0.0, std::log2(depth / kept));
+    static void add(PackedOperand& operand, const Loops& plain, Stride stride,
+                    const Loops& packed) {
+        add(operand, plain, stride,
+            [&](std::size_t i) { return dimension_of(packed[i], packed[i].*stride); });
+    }
+
+    PackedOperand packed_a() const {
+        PackedOperand made{{it_.dtype, {}}, {it_.dtype, {}}};
+        const StridedProduct &plain = walk_.plain(), &packed = walk_.packed();
+        add(made, plain.sums, &ProductIndex::a, packed.sums);
+        add(made, plain.rows, &ProductIndex::a, packed.rows);
+        add(made, plain.outer, &ProductIndex::a, packed.outer);
+        return made;
+    }
+
+    PackedOperand packed_c() const {
+        // Sums of integers are moved as words.
+        const DType type = it_.c_type == DType::s32 ? DType::f32 : it_.c_type;
+        PackedOperand made{{type, {}}, {type, {}}};
+        const StridedProduct &plain = walk_.plain(), &packed = walk_.packed();
+        add(made, plain.columns, &ProductIndex::c, packed.columns);
+        add(made, plain.rows, &ProductIndex::c, packed.rows);
+        add(made, plain.outer, &ProductIndex::c, packed.outer);
+        return made;
+    }
+
+    PackedOperand packed_b() const {
+        PackedOperand made{{it_.b_type, {}}, {it_.b_type, {}}};
+        const StridedProduct &plain = walk_.plain(), &packed = walk_.packed();
+        const std::int64_t word = walk_.word(), block = walk_.block();
+        add(made, plain.columns, &ProductIndex::b, [&](std::size_t i) {
+            LayoutDimension columns = dimension_of(packed.columns[i], packed.columns[i].b);
+            if (block > 0) {
+                columns.levels = {{Blocks{columns.extent, block}.count(), walk_.block_stride()},
+                                  {block, word}};
+            }
+            return columns;
+        });
+        add(made, plain.sums, &ProductIndex::b, [&](std::size_t i) {
+            LayoutDimension sums = dimension_of(packed.sums[i], packed.sums[i].b);
+            if (word > 1 && i + 1 == packed.sums.size()) {
+                sums.levels = {{(sums.extent + word - 1) / word, packed.sums[i].b * word},
+                               {word, 1}};
+            }
+            return sums;
+        });
+        add(made, plain.outer, &ProductIndex::b, packed.outer);
+        return made;
+    }
+
+    // Float32, side by side along the kernel's columns.
+    std::optional<BoundStatement> packed_bias() {
+        const bool in_place = it_.end.bias_type == DType::f32 && (n_.bias == 1 || n_.extent == 1);
+        if (in_place) return {};
+        BoundStatement copy{.result = {.dtype = DType::f32},
+                            .operands = {{.dtype = it_.end.bias_type}},
+                            .value = {.kind = Expression::Kind::read}};
+        std::int64_t stride = 1;
+        const auto add = [&](ProductIndex& index) {
+            copy.indices.push_back({std::string(1, index.letter), index.extent});
+            copy.operands[0].strides.push_back(index.bias);
+            copy.result.strides.push_back(stride);
+            index.bias = stride;
+            stride *= index.extent;
         };
-        if (!machine_.few_registers()) return factor;
-        if (!way_.packs_b) lose(bytes_b(), k_.b);
-        if (transposes_ && !way_.packs_a) lose(bytes_a(), k_.a);
-        return factor;
-    }
-
-    double bytes_a() const {
-        return count(it_.rows) * count(it_.sums) * static_cast<double>(size_of(it_.dtype));
-    }
-    double bytes_b() const {
-        return count(it_.columns) * count(it_.sums) * static_cast<double>(size_of(it_.dtype));
-    }
-
-    double bytes_c() const {
-        return count(it_.rows) * count(it_.columns) * static_cast<double>(size_of(it_.c_type));
-    }
-
-    // The longest sum, which the kernel goes along once A is packed; where B is not, of those whose
-    // rows of B do not overlap.
-    void put_depth_last() {
-        const ProductIndex* const n = neighbours(it_.columns, &ProductIndex::c);
-        const std::int64_t columns = n == nullptr ? 1 : n->extent;
-        std::stable_sort(it_.sums.begin(), it_.sums.end(),
-                         [&](const ProductIndex& left, const ProductIndex& right) {
-                             const auto depth = [&](const ProductIndex& it) {
-                                 return way_.packs_b || it.b >= columns ? it.extent : 0;
-                             };
-                             return depth(left) < depth(right);
-                         });
-    }
-
-    void pack() {
-        if (way_.packs_a) {
-            made_.a =
-                pack_densely(it_.dtype, {&ProductIndex::a, {&it_.outer, &it_.rows, &it_.sums}});
+        for (ProductIndex& index : it_.columns) {
+            if (index.letter == n_.letter) add(index);
         }
-        if (way_.packs_c) {
-            // Sums of integers are moved as words.
-            const DType sums = it_.c_type == DType::s32 ? DType::f32 : it_.c_type;
-            made_.c = pack_densely(sums, {&ProductIndex::c, {&it_.outer, &it_.rows, &it_.columns}});
+        for (Loops* indices : {&it_.columns, &it_.outer}) {
+            for (ProductIndex& index : *indices) {
+                if (index.letter != n_.letter && index.bias != 0) add(index);
+            }
         }
-        if (!way_.packs_b) return;
-        PackedColumns packed = pack_columns(it_, word_);
-        made_.b = std::move(packed.operand);
-        block_ = packed.block;
-        block_stride_ = packed.block_stride;
-    }
-
-    // m, n and k. False where the kernel cannot go along any.
-    bool choose() {
-        if (it_.sums.empty() || (word_ > 1 && !way_.packs_b)) return false;
-        // The kernel's signs.
-        if (is_int8(it_.dtype) && it_.b_type != DType::s8) return false;
-        if (!it_.columns.empty()) {
-            const ProductIndex* const n = neighbours(it_.columns, &ProductIndex::c);
-            if (n == nullptr || n->b != word_) return false;
-            n_ = *n;
-        }
-        const ProductIndex* k = neighbours(it_.sums, &ProductIndex::a);
-        const ProductIndex* m = longest(it_.rows);
-        if (k == nullptr) {
-            if (word_ > 1) return false;
-            m = neighbours(it_.rows, &ProductIndex::a);
-            if (m == nullptr && !it_.rows.empty()) return false;
-            k = longest(it_.sums);
-            transposes_ = true;
-        }
-        // Words hold neighbours of the last sum.
-        if (word_ > 1 && k != &it_.sums.back()) return false;
-        k_ = *k;
-        if (m != nullptr) m_ = *m;
-        if (!has_rows_apart() || !has_few_indices()) return false;
-        set_units();
-        return true;
-    }
-
-    bool has_few_indices() const {
-        const auto beside = [](const Indices& indices) {
-            return static_cast<int>(indices.size()) - (indices.empty() ? 0 : 1);
-        };
-        const int loops = 3 + beside(it_.rows) + beside(it_.columns);
-        return loops <= kMostLoopsOfOne &&
-               loops + static_cast<int>(it_.outer.size()) <= LoopNest::kMostLoops &&
-               extent_of(it_.sums) / k_.extent <= kMostEntries;
-    }
-
-    // Rows of B and of C lie behind each other, and so do those of A, which may overlap.
-    bool has_rows_apart() const {
-        const std::int64_t columns = n_.extent;
-        const bool a = transposes_ ? k_.a >= m_.extent : m_.a > 0 || m_.extent == 1;
-        const bool c = m_.c >= columns || m_.extent == 1;
-        const bool b = k_.b * word_ >= columns || block_stride_ > 0 || k_.extent == 1;
-        const bool near = std::max({transposes_ ? k_.a : m_.a, k_.b, m_.c}) <= kFarthestRows;
-        return a && b && c && k_.b > 0 && near;
-    }
-
-    void set_units() {
-        column_unit_ = block_ > 0 ? block_ : linear_blocks(n_.extent).block;
-        if (!way_.packs_b && k_.extent <= kShortSum) widen_columns();
-        depth_unit_ =
-            equal_step(k_.extent, transposes_ ? kLongestTransposedDepth : kLongestDepth, word_);
-        const bool is_simple = it_.sums.size() == 1 && it_.columns.size() <= 1;
-        streams_ = !way_.packs_b && !transposes_ && extent_of(it_.rows) <= kFewRows && is_simple &&
-                   bytes_b() > kStreamedPartOfL2 * machine_.l2;
-        if (!streams_) return;
-        widen_columns();
-        depth_unit_ = std::min(k_.extent, kStreamedRows);
-    }
-
-    // To as many as are worth a call of few products, about the same in all.
-    void widen_columns() {
-        column_unit_ = std::max(column_unit_, equal_step(n_.extent, kWideColumns, kBlockLanes));
+        n_.bias = 1;
+        return copy;
     }
 
     ContractionLoop loop_along(const ProductIndex& index, std::int64_t unit = 1) const {
@@ -286,61 +138,67 @@ private:
     }
 
     void describe() {
+        const ProductIndex &m = walk_.m(), &n = n_, &k = walk_.k();
         Contraction& made = made_.contraction;
         made.dtype = it_.dtype;
+        made.b_type = it_.b_type;
         made.c_type = it_.c_type;
-        made.rows = add_loop(m_, 1);
-        made.columns = add_loop(n_, column_unit_);
-        if (block_stride_ > 0) made.loops.back().b = block_stride_ * size_of(it_.dtype);
-        made.batch = add_loop(k_, depth_unit_);
+        made.rows = add_loop(m, 1);
+        made.columns = add_loop(n, walk_.column_unit());
+        if (walk_.block_stride() > 0) {
+            made.loops.back().b = walk_.block_stride() * size_of(it_.dtype);
+        }
+        made.batch = add_loop(k, walk_.depth_unit());
         made.loops.back().sum = true;
-        for (const Indices* indices : {&it_.rows, &it_.columns}) {
+        for (const Loops* indices : {&it_.rows, &it_.columns}) {
             for (const ProductIndex& index : *indices) {
-                if (index.letter != m_.letter && index.letter != n_.letter) add_loop(index, 1);
+                if (index.letter != m.letter && index.letter != n.letter) add_loop(index, 1);
             }
         }
         made_.outer_loops = static_cast<int>(it_.outer.size());
         for (const ProductIndex& index : it_.outer) add_loop(index, 1);
-        made.trans_a = transposes_;
-        made.ldb = k_.b;
-        made.ldc = std::max(m_.c, n_.extent);
-        made.sliding_a = !transposes_ && m_.a < k_.extent;
+        made.trans_a = walk_.transposes();
+        made.ldb = k.b;
+        made.ldc = std::max(m.c, n.extent);
+        made.sliding_a = !walk_.transposes() && m.a < k.extent;
         made.accumulates = it_.accumulates;
         if (it_.scale != 1) made.epilogue.scale = Scale::tensor;
-        if (ends()) {
+        if (walk_.ends()) {
             made.epilogue.bias = it_.end.bias;
             made.epilogue.activation = it_.end.activation;
         }
         made.selections = {{}};
         made.classes = {{term()}};
-        if (streams_) made_.schedule = streamed();
+        if (walk_.streams()) made_.schedule = streamed();
         weigh();
     }
 
     // B as it lies in memory, all else outside.
     Schedule streamed() const {
+        const ProductIndex &m = walk_.m(), &n = walk_.n(), &k = walk_.k();
         Schedule made;
-        for (const Indices* indices : {&it_.outer, &it_.rows, &it_.columns}) {
+        for (const Loops* indices : {&it_.outer, &it_.rows, &it_.columns}) {
             for (const ProductIndex& index : *indices) {
-                if (index.letter == m_.letter || index.letter == n_.letter) continue;
+                if (index.letter == m.letter || index.letter == n.letter) continue;
                 made.levels.push_back({index.letter, 1, true});
             }
         }
-        made.levels.push_back({k_.letter, kStreamedDepth / kStreamedRows, false});
-        made.levels.push_back({n_.letter, 1, true});
-        made.levels.push_back({m_.letter, equal_step(m_.extent, kStreamingRows, 1), true});
+        made.levels.push_back({k.letter, ProductWalk::kStreamedUnits, false});
+        made.levels.push_back({n.letter, 1, true});
+        made.levels.push_back({m.letter, equal_step(m.extent, kStreamingRows, 1), true});
         return made;
     }
 
     // An entry for every value of the sums that are not the kernel's.
     Term term() const {
-        Term made{.lda = transposes_ ? k_.a : m_.a,
+        const ProductIndex &m = walk_.m(), &k = walk_.k();
+        Term made{.lda = walk_.transposes() ? k.a : m.a,
                   .entries_a = {0},
                   .entries_b = {0},
                   .first = true,
                   .last = true};
         for (const ProductIndex& sum : it_.sums) {
-            if (sum.letter == k_.letter) continue;
+            if (sum.letter == k.letter) continue;
             const auto entries = made.entries_a.size();
             for (std::int64_t i = 1; i < sum.extent; ++i) {
                 for (std::size_t entry = 0; entry < entries; ++entry) {
@@ -356,55 +214,25 @@ private:
     // Of one of the products apart from each other.
     void weigh() {
         Contraction& made = made_.contraction;
-        made.bytes_a = bytes_a();
-        made.bytes_b = bytes_b();
-        made.bytes_c = bytes_c();
-        made.flops = 2 * count(it_.rows) * count(it_.columns) * count(it_.sums);
+        made.bytes_a = walk_.bytes_a();
+        made.bytes_b = walk_.bytes_b();
+        made.bytes_c = walk_.bytes_c();
+        made.flops = 2 * values_of(it_.rows) * values_of(it_.columns) * values_of(it_.sums);
     }
 
-    ProductWay way_;
-    const Machine& machine_;
+    const ProductWalk& walk_;
     StridedProduct it_;
-    ProductMapping made_;
-    std::int64_t word_ = 1;
-    std::int64_t block_ = 0;         // of columns in a packed B; 0: not cut
-    std::int64_t block_stride_ = 0;  // elements from one block to the next
-    ProductIndex m_ = {.letter = 'y'};
-    ProductIndex n_ = {.letter = 'z', .c = 1};
-    ProductIndex k_ = {};
-    bool transposes_ = false;
-    bool streams_ = false;
-    std::int64_t column_unit_ = 1;
-    std::int64_t depth_unit_ = 1;
-    bool is_possible_ = false;
+    ProductIndex n_;  // as it_, with the distance of a bias that is copied
+    ProductMapping made_ = {};
 };
 
 }  // namespace
 
-std::vector<ProductWay> product_ways(const StridedProduct& product, const Machine& machine) {
-    std::vector<ProductWay> ways;
-    // What is rounded once is summed elsewhere, without what stood in C.
-    if (product.accumulates && product.c_type == DType::bf16) return ways;
-    if (product.c_type == DType::s32 && product.scale != 1) return ways;
-    for (int bits = 0; bits < 16; ++bits) {
-        ProductWay way{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0};
-        if (way.packs_c && product.accumulates) continue;
-        const Mapper mapper(product, way, machine);
-        if (!mapper.is_possible()) continue;
-        way.ends = mapper.ends();
-        if (product.needs_kernel() && !way.ends) continue;
-        way.cycles = mapper.cycles();
-        ways.push_back(way);
-    }
-    std::stable_sort(ways.begin(), ways.end(), [](const ProductWay& left, const ProductWay& right) {
-        return left.cycles < right.cycles;
-    });
-    return ways;
-}
-
 ProductMapping mapping_of(const StridedProduct& product, const ProductWay& way,
                           const Machine& machine) {
-    return Mapper(product, way, machine).mapping();
+    ProductWalk walk(product, way.exchanges, machine);
+    walk.follow(way);
+    return Mapper(walk).mapping(way);
 }
 
 }  // namespace dlprim

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <numeric>
 #include <utility>
 
+#include "primitives/mapping/instruction_form.h"
 #include "primitives/mapping/product_end.h"
 
 namespace dlprim {
@@ -24,12 +26,16 @@ bool collect(const Expression& value, ProductFactors& factors) {
                        [&](const Expression& it) { return collect(it, factors); });
 }
 
-// The class of an index; null where operands move along it that no class has.
+// Null where no class has the index.
 std::vector<ProductIndex>* class_of(const ProductIndex& index, StridedProduct& product) {
-    const bool a = index.a != 0, b = index.b != 0, c = index.c != 0;
-    if (a && b) return c ? &product.outer : &product.sums;
-    if (c && a) return &product.rows;
-    return c && b ? &product.columns : nullptr;
+    switch (role_of(index.c != 0, index.a != 0, index.b != 0)) {
+        case LoopRole::apart: return &product.outer;
+        case LoopRole::row: return &product.rows;
+        case LoopRole::column: return &product.columns;
+        case LoopRole::sum: return &product.sums;
+        case LoopRole::none: break;
+    }
+    return nullptr;
 }
 
 void sort_by(std::int64_t ProductIndex::* stride, std::vector<ProductIndex>& indices) {
@@ -63,7 +69,7 @@ std::int64_t extent_of(const std::vector<ProductIndex>& indices) {
     return product;
 }
 
-std::vector<ProductIndex> merged(std::vector<ProductIndex> indices) {
+void merge(std::vector<ProductIndex>& indices) {
     for (std::size_t i = indices.size(); i-- > 1;) {
         const ProductIndex outer = indices[i - 1];
         ProductIndex& inner = indices[i];
@@ -73,9 +79,22 @@ std::vector<ProductIndex> merged(std::vector<ProductIndex> indices) {
             continue;
         }
         inner.extent *= outer.extent;
+        inner.members |= outer.members;
         indices.erase(indices.begin() + static_cast<std::ptrdiff_t>(i) - 1);
     }
+}
+
+std::vector<ProductIndex> merged(std::vector<ProductIndex> indices) {
+    merge(indices);
     return indices;
+}
+
+bool slides(const ProductIndex& sum, const ProductIndex& along,
+            std::int64_t ProductIndex::* stride) {
+    const std::int64_t one = std::abs(sum.*stride), other = std::abs(along.*stride);
+    if (one == 0 || other == 0) return false;
+    const std::int64_t both = std::gcd(one, other);
+    return one / both < along.extent && other / both < sum.extent;
 }
 
 StridedProduct exchanged(const StridedProduct& product) {
@@ -125,19 +144,44 @@ std::optional<StridedProduct> product_in(const BoundStatement& statement,
         const std::int64_t extent = statement.indices[i].extent;
         if (extent == 0) return {};
         if (extent == 1) continue;
-        const ProductIndex index{letter++,     extent,       statement.result.strides[i],
-                                 a.strides[i], b.strides[i], found->strides[i]};
+        const ProductIndex index{.letter = letter,
+                                 .extent = extent,
+                                 .c = statement.result.strides[i],
+                                 .a = a.strides[i],
+                                 .b = b.strides[i],
+                                 .bias = found->strides[i],
+                                 .members = 1U << (letter - 'a')};
         auto* const among = class_of(index, made);
-        if (among == nullptr || letter > 'z') return {};
+        if (among == nullptr || ++letter > 'z') return {};
         among->push_back(index);
+        made.names.push_back(statement.indices[i].name);
     }
     // Rows do not do what the kernel has to.
-    if (made.needs_kernel() && made.sums.empty()) made.sums.push_back({letter, 1, 0, 1, 1});
+    if (made.needs_kernel() && made.sums.empty()) {
+        made.sums.push_back({.letter = letter, .a = 1, .b = 1, .members = 1U << (letter - 'a')});
+        made.names.emplace_back("1");
+    }
     for (auto* indices : {&made.outer, &made.rows, &made.columns}) {
         sort_by(&ProductIndex::c, *indices);
     }
     sort_by(&ProductIndex::a, made.sums);
     return made;
+}
+
+std::string reason_for_none(const BoundStatement& statement) {
+    const auto factors = factors_of(statement);
+    if (!factors) return "it is no sum of products";
+    if (factors->operands.size() != 2) return "it multiplies no two arrays";
+    const auto product = product_in(statement);
+    if (!product) return "an array moves along an index alone, or their types do not go together";
+    if (product->sums.empty()) return "no index of both factors is summed over";
+    if (product->rows.empty() && product->columns.empty()) {
+        return "no index moves one factor and the result";
+    }
+    if (!product->rows.empty() && !product->columns.empty()) return {};
+    return std::string("no index moves the result and the ") +
+           (product->rows.empty() ? "first" : "second") +
+           " factor alone, so that matrices meet vectors";
 }
 
 }  // namespace dlprim

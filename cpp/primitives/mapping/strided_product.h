@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "jit/activation.h"
@@ -22,6 +23,8 @@ struct ProductIndex {
     std::int64_t a = 0;
     std::int64_t b = 0;
     std::int64_t bias = 0;
+    // Of the statement's indices those that are in it, a bit for each letter.
+    std::uint32_t members = 0;
 
     friend bool operator==(const ProductIndex&, const ProductIndex&) = default;
 };
@@ -66,6 +69,7 @@ struct StridedProduct {
     std::vector<ProductIndex> rows = {};
     std::vector<ProductIndex> columns = {};
     std::vector<ProductIndex> sums = {};
+    std::vector<std::string> names = {};  // in the statement, by letter
 
     // Of matrices: without one of these it is as much as a sum of products of elements, which rows
     // do, but not those of integers, nor an end before the sum is rounded.
@@ -88,10 +92,19 @@ struct ProductFactors {
 std::optional<ProductFactors> factors_of(const BoundStatement& statement);
 
 std::int64_t extent_of(const std::vector<ProductIndex>& indices);
+inline double values_of(const std::vector<ProductIndex>& indices) {
+    return static_cast<double>(extent_of(indices));
+}
 
 // Neighbours of which every operand moves along the outer one as many inner ones as there are, as
 // one index, which has the letter of the inner one.
+void merge(std::vector<ProductIndex>& indices);
 std::vector<ProductIndex> merged(std::vector<ProductIndex> indices);
+
+// Whether windows slide: elements of A, or of B, are read for several values of a row, or of a
+// column, and of a sum. Such a pair is as a Toeplitz matrix that nobody writes down.
+bool slides(const ProductIndex& sum, const ProductIndex& along,
+            std::int64_t ProductIndex::* stride);
 
 // A and B, rows and columns exchanged: the transposed product.
 StridedProduct exchanged(const StridedProduct& product);
@@ -102,5 +115,9 @@ StridedProduct exchanged(const StridedProduct& product);
 // With the end that `next` are; none where they are no end, too.
 std::optional<StridedProduct> product_in(const BoundStatement& statement,
                                          const std::vector<NextStatement>& next = {});
+
+// Why there is no product of matrices in it, as a clause; empty where there is one. Without rows or
+// without columns there is none, but that of a matrix and vectors.
+std::string reason_for_none(const BoundStatement& statement);
 
 }  // namespace dlprim

@@ -92,7 +92,8 @@ struct Contraction {
     std::vector<std::vector<Term>> classes;  // terms of each class, in order
     std::int64_t block_rows = 0;             // of C where the terms say m: what a block spans
 
-    DType dtype = DType::f32;  // of A and B; B of an 8-bit A is s8
+    DType dtype = DType::f32;  // of A
+    DType b_type = DType::f32;
     DType c_type = DType::f32;
     bool trans_a = false;
     std::int64_t ldb = 0;

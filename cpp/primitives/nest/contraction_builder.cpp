@@ -18,8 +18,9 @@ public:
 
     Contraction build() {
         made_.dtype = product_.a.dtype();
+        made_.b_type = product_.b.dtype();
         made_.c_type = product_.c.dtype();
-        if (statement_.factors.empty()) made_.dtype = made_.c_type;
+        if (statement_.factors.empty()) made_.dtype = made_.b_type = made_.c_type;
         add_loops();
         set_kernel();
         add_terms(product_, made_);

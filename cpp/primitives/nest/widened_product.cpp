@@ -29,7 +29,7 @@ WidenedProduct::WidenedProduct(const Contraction& product, std::int64_t a_bytes,
 
 Contraction WidenedProduct::of(Contraction product) const {
     if (!pays_) return product;
-    product.dtype = DType::s16;
+    product.dtype = product.b_type = DType::s16;
     const auto twice = [](std::int64_t& bytes) { bytes *= 2; };
     for (ContractionLoop& loop : product.loops) {
         for (std::int64_t* const bytes : {&loop.a, &loop.b, &loop.ahead_a, &loop.ahead_b}) {

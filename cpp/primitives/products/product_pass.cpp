@@ -1,6 +1,5 @@
 #include "primitives/products/product_pass.h"
 
-#include <cmath>
 #include <utility>
 
 #include "jit/machine.h"
@@ -32,12 +31,6 @@ char* at(const void* base, std::int64_t elements, DType dtype) {
 }
 
 }  // namespace
-
-std::string to_string(const ProductWay& way) {
-    const auto how = [](bool packs) { return packs ? "packed" : "in place"; };
-    return std::string(way.exchanges ? "transposed product, " : "") + "A " + how(way.packs_a) +
-           ", B " + how(way.packs_b) + ", C " + how(way.packs_c);
-}
 
 ProductPass::Packing::Packing(const std::optional<PackedOperand>& operand, bool unpacks) {
     if (!operand) return;
@@ -117,13 +110,12 @@ void ProductPass::run(const Operands& arrays, void* c, const Factors& packed) co
 }
 
 std::string ProductPass::described() const {
-    std::vector<std::string> remarks = {to_string(way_)};
-    const StridedProduct product = way_.exchanges ? exchanged(product_) : product_;
-    for (const ProductWay& way : product_ways(product, this_machine())) {
-        const auto cycles = static_cast<std::int64_t>(std::llround(way.cycles));
-        remarks.push_back(std::to_string(cycles) + " cycles expected: " + to_string(way));
+    std::string letters;
+    for (std::size_t i = 0; i < product_.names.size(); ++i) {
+        letters += (i == 0 ? "where " : ", ") + std::string(1, static_cast<char>('a' + i)) +
+                   " is " + product_.names[i];
     }
-    return dlprim::described("product", nest_, remarks);
+    return dlprim::described("kernel", nest_, {letters});
 }
 
 }  // namespace dlprim

@@ -16,9 +16,6 @@
 
 namespace dlprim {
 
-// "A in place, B packed, C in place"
-std::string to_string(const ProductWay& way);
-
 class ProductPass {
 public:
     // By a way that exists.

@@ -13,21 +13,11 @@
 #include <vector>
 
 #include "primitives/products/narrow_pass.h"
+#include "primitives/products/product_options.h"
 #include "primitives/products/product_pass.h"
 #include "primitives/statements/row_statement.h"
 
 namespace dlprim {
-
-struct ProductOption {
-    enum class Of : std::uint8_t { kernel, narrow, rows };
-
-    Of of = Of::kernel;
-    ProductWay way = {};  // of the kernel
-    bool ends = false;    // the statements behind are part of it
-};
-
-// "sums along rows"
-std::string to_string(const ProductOption& option);
 
 // Statements on known arrays; `next` may be none.
 struct BoundProduct {
@@ -41,13 +31,11 @@ struct BoundProduct {
     std::optional<StridedProduct> strided() const;
 };
 
-// The cheapest first; rows alone for what is no product of matrices. Throws std::invalid_argument
-// where the kernel does not multiply such bytes.
-std::vector<ProductOption> product_options(const BoundProduct& product);
-
 class ProductRun {
 public:
-    explicit ProductRun(const BoundProduct& product);  // by the cheapest option
+    // By the cheapest option, or by rows what is no product of matrices. Throws
+    // std::invalid_argument where the kernel does not multiply such bytes.
+    explicit ProductRun(const BoundProduct& product);
     ProductRun(const BoundProduct& product, const ProductOption& option);
 
     // First elements of the arrays: the operands of the statement, the bias. The result overlaps

@@ -15,6 +15,10 @@
 
 namespace dlprim {
 
+// Of the weights of layers whose images or samples are of `dtype`: symmetric around zero where
+// those are of 8 bits.
+constexpr DType weights_type(DType dtype) { return is_int8(dtype) ? DType::s8 : dtype; }
+
 // In steps of the result, without the zero point, which is added behind the rounding.
 struct ResultRange {
     float lowest = -std::numeric_limits<float>::infinity();

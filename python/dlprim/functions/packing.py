@@ -14,7 +14,7 @@ from dlprim.arguments.floats import bfloat16_dtype, holds_bits, name_of
 from dlprim.arguments.names import dtype_name
 from dlprim.arguments.scalars import flag, typed_integer
 
-_GROUPS = {"bfloat16": 2, "int8": 4}  # neighbours along k that share a 32-bit word
+_GROUPS = {"bfloat16": 2, "int8": 4, "uint8": 4}  # neighbours along k that share a 32-bit word
 
 
 def pack_b(
@@ -24,14 +24,14 @@ def pack_b(
     transposed: bool = False,
     out: npt.NDArray[Any] | None = None,
 ) -> npt.NDArray[Any]:
-    """B in VNNI form, as kernels for bfloat16 and int8 read it.
+    """B in VNNI form, as kernels for bfloat16 and 8-bit integers read it.
 
-    ``packed[..., i, j, r]`` is ``b[..., g*i + r, j]``, where g is 2 for bfloat16 and 4 for int8,
-    or 0 where ``g*i + r >= k``.
+    ``packed[..., i, j, r]`` is ``b[..., g*i + r, j]``, where g is 2 for bfloat16 and 4 for 8
+    bits, or 0 where ``g*i + r >= k``.
 
     Parameters
     ----------
-    b : array of bfloat16, int8 or float32, (..., k, n)
+    b : array of bfloat16, int8, uint8 or float32, (..., k, n)
         Leading axes are a batch of matrices. A non-contiguous array is copied first.
     dtype : dtype, optional
         Of the result; that of b by default. "bfloat16" rounds a float32 b to nearest even, and
@@ -43,7 +43,7 @@ def pack_b(
 
     Returns
     -------
-    ndarray of bfloat16 or int8, (..., ceil(k / g), n, g)
+    ndarray of bfloat16, int8 or uint8, (..., ceil(k / g), n, g)
         On a cache-line boundary unless `out` is given. uint16 for a uint16 b and where
         ml_dtypes is not installed. The same bits for any number of threads.
 
@@ -61,10 +61,6 @@ def pack_b(
     """
     transposed = flag("transposed", transposed)
     matrices = viewed("b", b, "bfloat16, int8, uint8 or float32")
-    if matrices.dtype == np.uint8 and dtype is None:  # bytes are bytes
-        signed = out.view(np.int8) if isinstance(out, np.ndarray) and out.dtype == np.uint8 else out
-        packed = pack_b(matrices.view(np.int8), None, transposed=transposed, out=signed)
-        return packed.view(np.uint8) if out is None else out
     source, target = _types(matrices, dtype)
     if matrices.ndim < 2:
         axes = "(..., n, k)" if transposed else "(..., k, n)"
@@ -85,7 +81,7 @@ def unpack_b(packed: Any, k: int, *, dtype: npt.DTypeLike | None = None) -> npt.
 
     Parameters
     ----------
-    packed : array of bfloat16, (..., ceil(k / 2), n, 2), or of int8, (..., ceil(k / 4), n, 4)
+    packed : array of bfloat16, (..., ceil(k / 2), n, 2), or 8 bits, (..., ceil(k / 4), n, 4)
     k : int
         Rows of each matrix; what fills up the last group is left out.
     dtype : None or "bfloat16"
@@ -103,15 +99,13 @@ def unpack_b(packed: Any, k: int, *, dtype: npt.DTypeLike | None = None) -> npt.
     ValueError
         The shape of packed is not that of a packed matrix with k rows.
     """
-    groups = viewed("packed", packed, "bfloat16 or int8")
+    groups = viewed("packed", packed, "bfloat16, int8 or uint8")
     bits = holds_bits(dtype)
-    if groups.dtype == np.uint8:
-        return unpack_b(groups.view(np.int8), k).view(np.uint8)
     if groups.dtype == np.uint16 and not bits:
-        raise TypeError("packed has dtype uint16, expected bfloat16 or int8: " + ABOUT_BITS)
+        raise TypeError("packed has dtype uint16, expected bfloat16, int8 or uint8: " + ABOUT_BITS)
     name = "bfloat16" if groups.dtype == np.uint16 else name_of(groups.dtype)
     if name not in _GROUPS:
-        raise TypeError(f"packed has dtype {groups.dtype}, expected bfloat16 or int8")
+        raise TypeError(f"packed has dtype {groups.dtype}, expected bfloat16, int8 or uint8")
     rows = typed_integer("k", k)
     if rows < 0:
         raise ValueError(f"k is {rows}, expected at least 0")
@@ -140,14 +134,16 @@ def _types(matrices: npt.NDArray[Any], dtype: npt.DTypeLike | None) -> tuple[str
     if source == target == "float32":
         raise TypeError(
             "b has dtype float32, which kernels read without packing; "
-            "expected bfloat16 or int8, or dtype='bfloat16' to round it"
+            "expected bfloat16, int8 or uint8, or dtype='bfloat16' to round it"
         )
     if dtype is None:
         about = f": {ABOUT_BITS}, or pass dtype='bfloat16'" if source == "uint16" else ""
-        raise TypeError(f"b has dtype {matrices.dtype}, expected bfloat16, int8 or float32{about}")
+        raise TypeError(
+            f"b has dtype {matrices.dtype}, expected bfloat16, int8, uint8 or float32{about}"
+        )
     raise TypeError(
-        f"b has dtype {matrices.dtype} and dtype is {target}, expected bfloat16 or int8 packed "
-        "as it is, or float32 packed as bfloat16"
+        f"b has dtype {matrices.dtype} and dtype is {target}, expected bfloat16, int8 or uint8 "
+        "packed as it is, or float32 packed as bfloat16"
     )
 
 

@@ -17,12 +17,13 @@ from dlprim.kernel.disassembly import disassembly
 _ADDRESSINGS = ("stride", "offset", "address")
 _SCALES = ("tensor", "column")
 _CALL = "the call of the kernel"  # which takes the operands that flags announce
-# Of A: of B, and the results it can have, the default first.
+_OF_BYTES = (("int8", "uint8"), ("int32", "float32", "bfloat16", "uint8", "int8"))
+# Of A: what B and the result can be, the default first.
 _DTYPES = {
-    "float32": ("float32", ("float32",)),
-    "bfloat16": ("bfloat16", ("float32", "bfloat16")),
-    "uint8": ("int8", ("int32", "float32", "bfloat16", "uint8", "int8")),
-    "int8": ("int8", ("int32", "float32", "bfloat16", "uint8", "int8")),
+    "float32": (("float32",), ("float32",)),
+    "bfloat16": (("bfloat16",), ("float32", "bfloat16")),
+    "uint8": _OF_BYTES,
+    "int8": _OF_BYTES,
 }
 
 
@@ -37,8 +38,7 @@ class Brgemm(_core.Kernel):
     m, n, k : int
         A_i is m x k, B_i is k x n, C is m x n; each from 1 to 2^31 - 1, and rows at most 2^24 long.
     dtype : dtype
-        Of A: float32, bfloat16, uint8 or int8. B has the same dtype, int8 for uint8. A B of
-        bfloat16 or int8 is packed by `dlprim.pack_b`. Sums are float32, int32 for 8-bit operands.
+        Of A: float32, bfloat16, uint8 or int8. Sums are float32, int32 for 8-bit operands.
     lda, ldb, ldc : int, optional
         Elements from row to row, for a packed B columns; the row length by default, at most 2^24.
     trans_a : bool
@@ -53,6 +53,9 @@ class Brgemm(_core.Kernel):
         "relu", "relu6", "sigmoid", "hardsigmoid", "tanh", "gelu", "gelu_tanh", "swish" or
         "hardswish". "gelu" is the erf form. At most 4 ULP from the exact value of its float32
         argument.
+    b_dtype : dtype, optional
+        Of B, which is packed by `dlprim.pack_b` unless it is float32: that of A, but int8 by
+        default, or uint8, for an A of 8 bits.
     out_dtype : dtype, optional
         Of C; by default float32, int32 for 8-bit operands. bfloat16 for bfloat16 operands;
         float32, bfloat16, uint8 or int8 for 8-bit ones. Rounds to nearest even, saturates.
@@ -112,6 +115,7 @@ class Brgemm(_core.Kernel):
         addressing: str = "stride",
         bias: bool = False,
         activation: str | None = None,
+        b_dtype: npt.DTypeLike | None = None,
         out_dtype: npt.DTypeLike | None = None,
         isa: str | None = None,
         scale: str | None = None,
@@ -127,7 +131,7 @@ class Brgemm(_core.Kernel):
         trans_a = flag("trans_a", trans_a)
         super().__init__(
             {
-                **_types(dtype, out_dtype),
+                **_types(dtype, b_dtype, out_dtype),
                 **_extents((m, n, k), (lda, ldb, ldc), trans_a),
                 "trans_a": trans_a,
                 "beta": index(beta),
@@ -226,13 +230,16 @@ def brgemm(
     return result
 
 
-def _types(dtype: npt.DTypeLike, out_dtype: npt.DTypeLike | None) -> dict[str, str]:
-    a_type = _one_of("dtype", dtype_name("dtype", dtype), tuple(_DTYPES))
-    b_type, results = _DTYPES[a_type]
-    c_type = results[0]
-    if out_dtype is not None:
-        c_type = _one_of("out_dtype", dtype_name("out_dtype", out_dtype), results)
-    return {"a_type": a_type, "b_type": b_type, "c_type": c_type}
+def _types(
+    dtype: npt.DTypeLike, b_dtype: npt.DTypeLike | None, out_dtype: npt.DTypeLike | None
+) -> dict[str, str]:
+    a_type = _one_of("dtype", dtype, tuple(_DTYPES))
+    factors, results = _DTYPES[a_type]
+    return {
+        "a_type": a_type,
+        "b_type": factors[0] if b_dtype is None else _one_of("b_dtype", b_dtype, factors),
+        "c_type": results[0] if out_dtype is None else _one_of("out_dtype", out_dtype, results),
+    }
 
 
 def _extents(
@@ -252,7 +259,8 @@ def _extents(
     }
 
 
-def _one_of(argument: str, name: str, names: tuple[str, ...]) -> str:
+def _one_of(argument: str, dtype: npt.DTypeLike, names: tuple[str, ...]) -> str:
+    name = dtype_name(argument, dtype)
     if name not in names:
         raise TypeError(f"{argument} is {name}, expected {' or '.join(names)}")
     return name

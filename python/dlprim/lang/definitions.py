@@ -94,9 +94,35 @@ class CompiledFormula:
         self._formula.run(arrays, written)
         return written[0] if len(written) == 1 else tuple(written)
 
-    def explain(self) -> str:
-        """What runs: for every statement its products of matrices, row programs and copies."""
-        return self._formula.described()
+    def explain(self, all: bool = False, instruction: str | None = None) -> str:
+        """What runs, and why: for every statement its product of matrices, or why there is none.
+
+        Of a product the cuts into calls of the kernel follow, with the cycles that the model
+        expects of each; the chosen one stands in front.
+
+        Parameters
+        ----------
+        all : bool
+            Every cut, else the best few.
+        instruction : str, optional
+            How products would go on this instruction alone, which need not be one of this machine:
+            ``"tdpbf16ps"`` (AMX), ``"mma.m16n8k16"`` (a GPU's).
+
+        Raises
+        ------
+        ValueError
+            Where no instruction is called so; the message lists those that are known.
+
+        Examples
+        --------
+        >>> layers = dlprim.define(
+        ...     "def fc(float(N,C) x, float(K,C) w) -> (y) { y(n,k) +=! x(n,c) * w(k,c) }")
+        >>> fc = layers.fc.compile((64, 96), (128, 96))
+        >>> print(fc.explain(instruction="tdpbf16ps").splitlines()[1])
+          96 instructions, 100 % of whose products are needed, 1536 cycles: i: n, j: k, k u: c; \
+A in place, B packed, C in place
+        """
+        return self._formula.described(bool(all), instruction or "")
 
     @property
     def scratch_bytes(self) -> int:

@@ -20,6 +20,8 @@ BrgemmSpec typed(DType a, DType b, DType c) {
 const BrgemmSpec kBf16 = typed(DType::bf16, DType::bf16, DType::f32);
 const BrgemmSpec kU8 = typed(DType::u8, DType::s8, DType::s32);
 const BrgemmSpec kS8 = typed(DType::s8, DType::s8, DType::s32);
+const BrgemmSpec kU8ByU8 = typed(DType::u8, DType::u8, DType::s32);
+const BrgemmSpec kS8ByU8 = typed(DType::s8, DType::u8, DType::s32);
 const BrgemmSpec kS16 = typed(DType::s16, DType::s16, DType::s32);
 
 TEST_CASE("a kernel uses no more of the ISA than its types need") {
@@ -36,6 +38,8 @@ TEST_CASE("a kernel uses no more of the ISA than its types need") {
     CHECK(kernel_isa(kU8, Isa::avx2_vnni) == Isa::avx2_vnni);
     CHECK(kernel_isa(kU8, Isa::avx2_vnni_int8) == Isa::avx2_vnni);
     CHECK(kernel_isa(kS8, Isa::avx2_vnni_int8) == Isa::avx2_vnni_int8);
+    CHECK(kernel_isa(kU8ByU8, Isa::avx2_vnni_int8) == Isa::avx2_vnni_int8);
+    CHECK(kernel_isa(kS8ByU8, Isa::avx2_vnni_int8) == Isa::avx2_vnni);
     CHECK(kernel_isa(kS8, Isa::avx512) == Isa::avx512);
     CHECK(kernel_isa(kBf16, Isa::avx2_vnni_int8) == Isa::avx2);
     CHECK(kernel_isa(typed(DType::f32, DType::f32, DType::f32), Isa::avx2_vnni) == Isa::avx2);
@@ -53,18 +57,31 @@ TEST_CASE("instructions follow from types and ISA") {
     CHECK(multiply_of(kU8, Isa::avx512) == Multiply::widen_int8);
     CHECK(multiply_of(kS8, Isa::avx2_vnni) == Multiply::dot_int8);
     CHECK(multiply_of(kU8, Isa::avx2_vnni_int8) == Multiply::dot_int8);
-    CHECK(multiply_of(kS8, Isa::avx2_vnni_int8) == Multiply::dot_signed_int8);
+    CHECK(multiply_of(kS8, Isa::avx2_vnni_int8) == Multiply::dot_same_int8);
+    CHECK(multiply_of(kU8ByU8, Isa::avx2_vnni_int8) == Multiply::dot_same_int8);
+    CHECK(multiply_of(kU8ByU8, Isa::avx512_vnni) == Multiply::dot_int8);
+    CHECK(multiply_of(kS8ByU8, Isa::avx2_vnni_int8) == Multiply::dot_int8);
     CHECK(multiply_of(kS16, Isa::avx2) == Multiply::dot_int16);
     CHECK(multiply_of(kS16, Isa::avx512) == Multiply::dot_int16);
 }
 
-TEST_CASE("a signed A needs the column sums of B only where it goes in as unsigned") {
-    CHECK(sums_b(kS8, Isa::avx512_vnni));
-    CHECK(!sums_b(kS8, Isa::amx));
-    CHECK(sums_b(kS8, Isa::avx2_vnni));
-    CHECK(!sums_b(kS8, Isa::avx2_vnni_int8));
-    CHECK(!sums_b(kS8, Isa::avx512));
-    CHECK(!sums_b(kU8, Isa::avx512_vnni));
+TEST_CASE("A is moved where it has the signs of B and the instruction takes both kinds") {
+    for (const Isa isa : {Isa::avx2_vnni, Isa::avx512_vnni}) {
+        CHECK(shift_of_a(kS8, isa) == 128);
+        CHECK(shift_of_a(kU8ByU8, isa) == -128);
+    }
+    for (const BrgemmSpec& same : {kS8, kU8ByU8}) {
+        CHECK(sums_b(same, Isa::avx512_vnni));
+        CHECK(sums_b(same, Isa::avx2_vnni));
+        for (const Isa isa : {Isa::avx2, Isa::avx2_vnni_int8, Isa::avx512, Isa::amx}) {
+            CHECK(shift_of_a(same, isa) == 0);
+            CHECK(!sums_b(same, isa));
+        }
+    }
+    for (const BrgemmSpec& mixed : {kU8, kS8ByU8}) {
+        CHECK(shift_of_a(mixed, Isa::avx512_vnni) == 0);
+        CHECK(!sums_b(mixed, Isa::avx512_vnni));
+    }
 }
 
 TEST_CASE("zero points take registers of their own, which the tile has to leave free") {
@@ -83,8 +100,11 @@ TEST_CASE("zero points take registers of their own, which the tile has to leave 
 TEST_CASE("types and epilogues that do not go together are refused by name") {
     CHECK_THROWS_WITH_AS(validated(typed(DType::f32, DType::bf16, DType::f32)),
                          doctest::Contains("float32 x bfloat16"), std::invalid_argument);
-    CHECK_THROWS_WITH_AS(validated(typed(DType::s8, DType::u8, DType::s32)),
-                         doctest::Contains("int8 x uint8"), std::invalid_argument);
+    CHECK_THROWS_WITH_AS(validated(typed(DType::s8, DType::s16, DType::s32)),
+                         doctest::Contains("int8 x int16"), std::invalid_argument);
+    CHECK_THROWS_WITH_AS(validated(typed(DType::bf16, DType::u8, DType::f32)),
+                         doctest::Contains("or uint8 or int8 x uint8 or int8, or int16"),
+                         std::invalid_argument);
     BrgemmSpec spec = kU8;
     spec.epilogue.bias = true;
     CHECK_THROWS_WITH_AS(validated(spec), doctest::Contains("int32"), std::invalid_argument);

@@ -126,6 +126,15 @@ TEST_CASE("the reference's int8 subtracts zero points, scales, rounds and satura
     reference_brgemm(spec, args);
     CHECK(sum == 199 * -90 + 2 * 60);
 
+    spec.b_type = DType::u8;  // 156, 50
+    reference_brgemm(spec, args);
+    CHECK(sum == 199 * 166 + 2 * 60);
+    spec.a_type = DType::s8;  // -56, 3
+    reference_brgemm(spec, args);
+    CHECK(sum == -57 * 166 + 2 * 60);
+    spec.a_type = DType::u8;
+    spec.b_type = DType::s8;
+
     spec.c_type = DType::s8;
     spec.epilogue.scale = Scale::tensor;
     std::int8_t narrow = 0;

@@ -27,7 +27,9 @@ constexpr std::array kTypes = {
     Types{DType::u8, DType::s8, DType::f32},      Types{DType::s8, DType::s8, DType::s32},
     Types{DType::s8, DType::s8, DType::bf16},     Types{DType::s8, DType::s8, DType::u8},
     Types{DType::u8, DType::s8, DType::s8},       Types{DType::s16, DType::s16, DType::s32},
-    Types{DType::s16, DType::s16, DType::u8}};
+    Types{DType::s16, DType::s16, DType::u8},     Types{DType::u8, DType::u8, DType::s32},
+    Types{DType::u8, DType::u8, DType::u8},       Types{DType::s8, DType::u8, DType::s32},
+    Types{DType::s8, DType::u8, DType::f32}};
 
 constexpr std::array kLevels = {Isa::scalar,         Isa::avx2,   Isa::avx2_vnni,
                                 Isa::avx2_vnni_int8, Isa::avx512, Isa::avx512_vnni,
@@ -229,16 +231,42 @@ TEST_CASE("prefetches beside a relu mask") {
     }
 }
 
-TEST_CASE("int8 sums neither saturate nor lose bits at the extremes") {
-    constexpr std::int64_t k = 4096;
-    const std::vector<std::uint8_t> a(k, 255);
-    const std::vector<std::int8_t> b(k, -128);
-    for (const Isa isa : kLevels) {
-        if (usable_isa(isa) != isa) continue;
-        std::int32_t c = 0;
-        const auto kernel = brgemm(spec_of({DType::u8, DType::s8, DType::s32}, 1, 1, k), isa);
-        (*kernel)({.a = a.data(), .b = b.data(), .c = &c, .batch = 1});
-        CHECK(c == -128 * 255 * k);
+// Bytes of one value for each operand, which are what is farthest from zero of their type, and so
+// many products of them that their sum is the last one that int32 holds, or the next one.
+struct Extremes {
+    DType a;
+    DType b;
+    int a_value;
+    int b_value;
+    std::int64_t products;
+};
+
+constexpr std::array kExtremes = {Extremes{DType::u8, DType::s8, 255, -128, 65793},
+                                  Extremes{DType::s8, DType::u8, -128, 255, 65793},
+                                  Extremes{DType::s8, DType::s8, -128, -128, 131071},
+                                  Extremes{DType::u8, DType::u8, 255, 255, 33025}};
+
+TEST_CASE("sums of bytes neither saturate nor lose bits at the extremes") {
+    constexpr std::int64_t m = 16;
+    constexpr std::int64_t n = 16;
+    for (const Extremes& it : kExtremes) {
+        for (const std::int64_t k : {it.products, it.products + 1}) {
+            const auto bytes = [&](std::int64_t rows, int value) {
+                return std::vector<std::uint8_t>(static_cast<std::size_t>(rows * (k + 3)),
+                                                 static_cast<std::uint8_t>(value));
+            };
+            const std::vector<std::uint8_t> a = bytes(m, it.a_value), b = bytes(n, it.b_value);
+            const std::int64_t sum = k * it.a_value * it.b_value;
+            CHECK((sum == static_cast<std::int32_t>(sum)) == (k == it.products));
+            for (const Isa isa : kLevels) {
+                if (usable_isa(isa) != isa) continue;
+                std::vector<std::int32_t> c(m * n);
+                const auto kernel = brgemm(spec_of({it.a, it.b, DType::s32}, m, n, k), isa);
+                (*kernel)({.a = a.data(), .b = b.data(), .c = c.data(), .batch = 1});
+                const auto wrapped = static_cast<std::int32_t>(sum);
+                CHECK(c == std::vector<std::int32_t>(m * n, wrapped));
+            }
+        }
     }
 }
 

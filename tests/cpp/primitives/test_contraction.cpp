@@ -72,7 +72,7 @@ Contraction contraction_of(const Product& it) {
     made.selections = {{}};
     made.classes = {
         {{.lda = it.K, .entries_a = {0}, .entries_b = {0}, .first = true, .last = true}}};
-    made.dtype = it.dtype;
+    made.dtype = made.b_type = it.dtype;
     made.c_type = it.c_type;
     made.ldb = it.N;
     made.ldc = it.ldc();

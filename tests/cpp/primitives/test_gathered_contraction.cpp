@@ -86,7 +86,7 @@ Contraction contraction_of(const Sums& it) {
         made.selections.push_back({.block_class = static_cast<int>(t)});
         made.classes.push_back({term_of(it, t)});
     }
-    made.dtype = it.dtype;
+    made.dtype = made.b_type = it.dtype;
     made.trans_a = true;
     made.ldb = it.N;
     made.ldc = it.N;

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dlprim.graph.graph import Node
-from dlprim.graph.lowering.formulas import definition_text, is_computed
+from dlprim.graph.lowering.formulas import definition_text, is_bytes, is_computed
 from dlprim.graph.lowering.layouts import groups_of, is_blocked_convolution
 from dlprim.graph.lowering.lowering import Lowering
 from dlprim.graph.lowering.place import Place
@@ -114,7 +114,8 @@ def _lower_linear(to: Lowering, node: Node) -> bool:
 def lower_matmul(to: Lowering, node: Node) -> bool:
     """`Linear` where the weights are constant, a formula on the arrays as they lie elsewhere."""
     a, b = node.operands[:2]
-    if not is_computed(a.dtype, b.dtype, node.output.dtype) or len(a.shape) < 2:
+    sums_bytes = is_bytes(a.dtype) and is_bytes(b.dtype) and node.output.dtype == np.int32
+    if not (sums_bytes or is_computed(a.dtype, b.dtype, node.output.dtype)) or len(a.shape) < 2:
         return False
     if len(b.shape) == 2 and b in to.graph.constants and a.dtype == b.dtype == node.output.dtype:
         return _lower_linear(to, node)

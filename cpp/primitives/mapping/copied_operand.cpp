@@ -1,0 +1,64 @@
+#include "primitives/mapping/copied_operand.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "primitives/tensor/partition.h"
+
+namespace dlprim {
+namespace {
+
+// Cycles of packing an operand, of each of its bytes, of each row whose elements stay neighbours,
+// and of each tile that is transposed.
+constexpr double kPacking = 800;
+constexpr double kPackedByte = 0.3;
+constexpr double kPackedByteOfHalf = 0.15;
+constexpr double kPackedRow = 10;
+constexpr double kPackedTile = 100;
+constexpr std::int64_t kTile = 16;
+
+double tiles_of(std::int64_t values) { return static_cast<double>(Blocks{values, kTile}.count()); }
+
+}  // namespace
+
+double cycles_of_pass(double bytes) { return kPacking + kPackedByte * bytes; }
+
+void CopiedOperand::add(const std::vector<ProductIndex>& plain,
+                        const std::vector<ProductIndex>& packed) {
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+        indices_.push_back({plain[i].extent, std::abs(plain[i].*stride_), packed[i].*stride_});
+        elements_ *= static_cast<double>(plain[i].extent);
+    }
+}
+
+// Rows stay rows where the neighbours do, else pieces are transposed: of the neighbours on
+// both sides, and of what follows them on the side where they are fewer.
+double CopiedOperand::cycles() const {
+    const double bytes = elements_ * static_cast<double>(size_of(dtype_));
+    const Index inner = *nearest(&Index::to), outer = *nearest(&Index::from);
+    double pieces = 0;
+    if (inner.from == outer.from) {
+        pieces = kPackedRow * elements_ / static_cast<double>(inner.extent);
+    } else {
+        const bool is_inner_short = inner.extent < outer.extent;
+        const auto distance = is_inner_short ? &Index::to : &Index::from;
+        const Index& fewer = is_inner_short ? inner : outer;
+        const auto next = std::find_if(indices_.begin(), indices_.end(), [&](const Index& it) {
+            return it.*distance == fewer.extent * fewer.*distance && it.to != inner.to &&
+                   it.from != outer.from;
+        });
+        const std::int64_t more = next == indices_.end() ? 1 : next->extent;
+        const std::int64_t many = std::max(inner.extent, outer.extent), few = fewer.extent * more;
+        pieces = kPackedTile * tiles_of(many) * tiles_of(few) * elements_ /
+                 static_cast<double>(many * few);
+    }
+    return kPacking + (dtype_ == DType::bf16 ? kPackedByteOfHalf : kPackedByte) * bytes + pieces;
+}
+
+const CopiedOperand::Index* CopiedOperand::nearest(std::int64_t Index::* distance) const {
+    return &*std::min_element(
+        indices_.begin(), indices_.end(),
+        [&](const Index& left, const Index& right) { return left.*distance < right.*distance; });
+}
+
+}  // namespace dlprim

@@ -1,0 +1,179 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "cases.h"
+#include "draw.h"
+#include "lang/interpreter.h"
+#include "lang/parser.h"
+#include "primitives/formulas/compiled_definition.h"
+
+namespace dlprim {
+namespace {
+
+using testing::Draw;
+
+struct Index {
+    std::string name;
+    std::int64_t extent;
+    bool in_c, in_a, in_b;
+};
+
+// A place of an operand and the last value that it has.
+struct Place {
+    std::string text;
+    std::int64_t last;
+};
+
+struct Problem {
+    std::string text;
+    CompiledDefinition::Arrays arrays;
+    Arrays exact;  // operands, and what stands in the result before and after
+    std::vector<std::vector<float>> values;
+    std::vector<double> before;
+};
+
+// Sums of few multiples of 1/64, which are exact in float32.
+void add_array(Draw& draw, Problem& to, const std::string& name, const Shape& shape) {
+    Array& array = to.exact[name];
+    array.shape = shape;
+    std::int64_t count = 1;
+    for (const std::int64_t extent : shape) count *= extent;
+    for (std::int64_t i = 0; i < count; ++i) array.values.push_back(double(draw.from(-8, 8)) / 8);
+}
+
+std::vector<Index> drawn_indices(Draw& draw) {
+    std::vector<Index> indices;
+    const auto add = [&](std::int64_t count, bool c, bool a, bool b) {
+        for (; count > 0; --count) {
+            const std::int64_t extent = draw.once_in(5)   ? draw.from(10, 40)
+                                        : draw.once_in(8) ? 1
+                                                          : draw.from(2, 6);
+            indices.push_back({std::string(1, char('f' + indices.size())), extent, c, a, b});
+        }
+    };
+    add(draw.from(0, 2), true, true, false);
+    add(draw.from(0, 2), true, false, true);
+    add(draw.from(1, 3), false, true, true);
+    add(draw.once_in(3) ? 1 : 0, true, true, true);
+    return indices;
+}
+
+template <typename Element>
+void shuffle(Draw& draw, std::vector<Element>& all) {
+    for (std::size_t i = all.size(); i > 1; --i) {
+        std::swap(all[i - 1], all[std::size_t(draw.from(0, std::int64_t(i) - 1))]);
+    }
+}
+
+// Places of an operand: indices alone, with steps, or two of them in one place, which slide along
+// each other.
+std::vector<Place> drawn_places(Draw& draw, const std::vector<Index>& indices,
+                                bool Index::* is_there) {
+    std::vector<Place> places;
+    for (const Index& it : indices) {
+        if (!(it.*is_there)) continue;
+        const std::int64_t step = draw.once_in(6) ? draw.from(2, 3) : 1;
+        const std::string term = (step > 1 ? std::to_string(step) + "*" : "") + it.name;
+        const std::int64_t last = step * (it.extent - 1);
+        if (!places.empty() && is_there != &Index::in_c && draw.once_in(4)) {
+            places.back().text += "+" + term;
+            places.back().last += last;
+        } else {
+            places.push_back({term, last});
+        }
+    }
+    shuffle(draw, places);
+    return places;
+}
+
+std::string read_of(Draw& draw, Problem& to, const std::string& name,
+                    const std::vector<Place>& places) {
+    const bool may_lie_outside = draw.once_in(6);
+    std::string text = name + (may_lie_outside ? "?(" : "(");
+    Shape shape;
+    for (const Place& place : places) {
+        const std::int64_t shift = may_lie_outside ? draw.from(0, 2) : 0;
+        text += (shape.empty() ? "" : ",") + place.text;
+        if (shift > 0) text += "-" + std::to_string(shift);
+        // Dimensions that an index alone goes along are as long as it is.
+        const std::int64_t more = place.text.size() > 1 ? draw.from(0, 1) : 0;
+        shape.push_back(std::max<std::int64_t>(place.last + more - shift, 0) + 1);
+    }
+    add_array(draw, to, name, shape);
+    return text + ")";
+}
+
+Problem drawn(Draw& draw) {
+    Problem made;
+    const std::vector<Index> indices = drawn_indices(draw);
+    std::vector<Index> places;
+    for (const Index& it : indices) {
+        made.arrays.given[it.name] = it.extent;
+        if (it.in_c) places.push_back(it);
+    }
+    shuffle(draw, places);
+    const bool adds = draw.once_in(5);
+    const bool is_scaled = !adds && draw.once_in(5);
+    made.text = "y(";
+    Shape shape;
+    for (const Index& it : places) {
+        made.text += (shape.empty() ? "" : ",") + it.name;
+        shape.push_back(it.extent);
+    }
+    made.text += adds ? ") += " : is_scaled ? ") +=! 0.5 * " : ") +=! ";
+    made.text += read_of(draw, made, "x", drawn_places(draw, indices, &Index::in_a)) + " * ";
+    made.text += read_of(draw, made, "w", drawn_places(draw, indices, &Index::in_b));
+    for (const char* name : {"x", "w"}) {
+        const Array& array = made.exact.at(name);
+        made.values.emplace_back(array.values.begin(), array.values.end());
+        made.arrays.parameters.push_back(dense_view(name, DType::f32, array.shape));
+    }
+    add_array(draw, made, "y", shape);
+    made.before = made.exact.at("y").values;
+    made.arrays.results["y"] = shape;
+    interpret(parse_contraction(made.text), made.exact, made.arrays.given);
+    return made;
+}
+
+bool is_right(const Problem& it, const CompiledDefinition& compiled) {
+    std::vector<float> found(it.before.begin(), it.before.end());
+    compiled.run({it.values[0].data(), it.values[1].data()}, {found.data()});
+    const std::vector<double>& exact = it.exact.at("y").values;
+    return std::equal(exact.begin(), exact.end(), found.begin(), found.end(),
+                      [](double one, float other) { return float(one) == other; });
+}
+
+TEST_CASE("every way that is listed computes the statement") {
+    Draw draw(20261125);
+    unsigned forced = 0, several = 0;
+    for (unsigned round = 0; round < testing::cases(1000); ++round) {
+        Problem it = drawn(draw);
+        const Definition definition = parse_contraction(it.text);
+        const CompiledDefinition chosen(definition, it.arrays);
+        CAPTURE(round);
+        CAPTURE(it.text);
+        REQUIRE(is_right(it, chosen));
+        for (const Decision& decision : chosen.decisions().made(0)) {
+            if (!decision.name.starts_with("product")) continue;
+            several += decision.options.size() > 1 ? 1 : 0;
+            for (const std::string& option : decision.options) {
+                it.arrays.choices = {{decision.name, option}};
+                const CompiledDefinition other(definition, it.arrays);
+                CAPTURE(option);
+                REQUIRE(other.decisions().made(0).size() >= 1);
+                REQUIRE(is_right(it, other));
+                ++forced;
+            }
+        }
+    }
+    CHECK(several > testing::cases(200));
+    MESSAGE(forced, " ways forced");
+}
+
+}  // namespace
+}  // namespace dlprim
