@@ -115,6 +115,7 @@ void add_call(PyNetwork& network, const py::function& function, const std::vecto
                  .label = named,
                  .reads = inputs,
                  .writes = outputs,
+                 .alone = true,
                  .run = [call](const Addresses& at) {
                      const py::gil_scoped_acquire with_gil;
                      call->run(at);

@@ -66,5 +66,44 @@ TEST_CASE("a network that ran before takes no memory") {
     set_num_threads(threads);
 }
 
+TEST_CASE("nor does one whose branches run side by side") {
+    const int threads = num_threads();
+    set_num_threads(2);
+    constexpr std::int64_t kRows = 200, kWide = 64;
+    const Linear linear({.shape = {kRows, kWide, kWide}, .layout = Format::nhwc});
+    const std::vector<float> weights(kWide * kWide, 1);
+    Network network;
+    const int x = network.input(floats({kRows, kWide}));
+    const int w = network.constant(floats({kWide, kWide}), weights.data());
+    std::vector<int> values;
+    for (int branch = 0; branch < 3; ++branch) {
+        int value = x;
+        for (int i = 0; i < 3; ++i) {
+            const int dst = network.temporary(floats({kRows, kWide}));
+            network.add({.kind = "linear",
+                         .label = "product",
+                         .reads = {value, w},
+                         .writes = {dst},
+                         .flops = 1.6e6,
+                         .run = [=, &linear](const Addresses& at) {
+                             linear.forward({.src = at[value], .weights = at[w], .dst = at[dst]});
+                         }});
+            value = dst;
+        }
+        values.push_back(value);
+    }
+    network.finish(values);
+    REQUIRE(network.stretches().size() == 1);
+    const std::vector<float> src(kWide * kRows);
+    std::vector<std::vector<float>> made(3, std::vector<float>(kWide * kRows));
+    const std::vector<const void*> inputs{src.data()};
+    const std::vector<void*> results{made[0].data(), made[1].data(), made[2].data()};
+    for (int i = 0; i < 20; ++i) network.run({inputs, results});
+    const std::int64_t calls = allocations().calls;
+    for (int i = 0; i < 100; ++i) network.run({inputs, results});
+    CHECK(allocations().calls == calls);
+    set_num_threads(threads);
+}
+
 }  // namespace
 }  // namespace dlprim
