@@ -10,6 +10,15 @@
 namespace dlprim {
 namespace {
 
+std::string indented(const std::string& lines, const std::string& indent) {
+    std::string text;
+    for (std::size_t begin = 0, end = 0; begin < lines.size(); begin = end + 1) {
+        end = std::min(lines.find('\n', begin), lines.size());
+        text += indent + lines.substr(begin, end - begin) + "\n";
+    }
+    return text;
+}
+
 [[noreturn]] void refuse(const std::string& sentence) { throw std::invalid_argument(sentence); }
 
 }  // namespace
@@ -43,7 +52,10 @@ int Network::add_value(Value value) {
 }
 
 int Network::input(NetworkTensor tensor) {
-    return add_value({.tensor = std::move(tensor), .kind = Kind::input, .number = inputs_++});
+    const auto number = static_cast<std::int64_t>(inputs_.size());
+    inputs_.push_back(
+        add_value({.tensor = std::move(tensor), .kind = Kind::input, .number = number}));
+    return inputs_.back();
 }
 
 int Network::constant(NetworkTensor tensor, const void* data) {
@@ -141,7 +153,10 @@ void Network::add_result(std::int64_t number, int value) {
 void Network::finish(const std::vector<int>& results) {
     require_open();
     for (const int value : results) require_written(value, "a result");
-    for (const int value : results) add_result(results_++, value);
+    for (const int value : results) {
+        add_result(static_cast<std::int64_t>(results_.size()), value);
+        results_.push_back(value);
+    }
     // Views are what their roots have become.
     for (Value& it : values_) {
         const Value& root = values_[static_cast<std::size_t>(it.root)];
@@ -150,6 +165,17 @@ void Network::finish(const std::vector<int>& results) {
     }
     make_plan();
     is_finished_ = true;
+}
+
+double Network::flops() const {
+    double all = 0;
+    for (const NetworkStep& step : steps_) all += step.flops;
+    return all;
+}
+
+bool Network::runs_alone() const {
+    return std::any_of(steps_.begin(), steps_.end(),
+                       [](const NetworkStep& step) { return step.alone; });
 }
 
 std::string Network::described() const {
@@ -166,7 +192,7 @@ std::string Network::described() const {
         for (std::int64_t i = range.begin; i < range.end; ++i) {
             const NetworkStep& step = steps_[index(i)];
             text += indent + step.label + ": " + step.kind + "(" + listed(step.reads) + ") -> " +
-                    listed(step.writes) + "\n";
+                    listed(step.writes) + "\n" + indented(step.inside, indent + "    ");
         }
     };
     std::int64_t done = 0;

@@ -57,6 +57,8 @@ public:
         const std::vector<void*>& results;
     };
     void run(const Arrays& arrays) const;
+    // The same of a network that is finished, with arrays for all inputs and behind them results.
+    void run(char* const* arrays) const;
 
     // Runs one step after the other, and says how many seconds each one took.
     struct StepTime {
@@ -65,6 +67,13 @@ public:
         double seconds = 0;
     };
     std::vector<StepTime> profile(const Arrays& arrays) const;
+
+    // Of arrays of a run, in their order.
+    const std::vector<int>& inputs() const { return inputs_; }
+    const std::vector<int>& results() const { return results_; }
+
+    double flops() const;
+    bool runs_alone() const;  // whether any step does
 
     // Steps that run side by side where there are threads; by their places in the order of
     // described() and profile().
@@ -124,15 +133,18 @@ private:
     void share_memory(std::size_t step, int written);
     Place place_of(const Value& value) const;
     // Calls `run` with the addresses of all values.
+    template <class ArrayOf, class Run>
+    void run_on(const ArrayOf& array_of, const Run& run) const;
     template <class Run>
     void run_on(const Arrays& arrays, const Run& run) const;
+    void run_all(const Addresses& at) const;
     void run_steps(const Range& steps, const Addresses& at) const;
     void run_branches(const Stretch& stretch, const Addresses& at) const;
 
     std::vector<Value> values_ = {};
     std::vector<NetworkStep> steps_ = {};
-    std::int64_t inputs_ = 0;
-    std::int64_t results_ = 0;
+    std::vector<int> inputs_ = {};
+    std::vector<int> results_ = {};
     bool is_finished_ = false;
     std::vector<Stretch> stretches_ = {};
     std::vector<BranchOf> branch_of_ = {};  // of the steps

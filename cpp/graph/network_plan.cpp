@@ -107,7 +107,7 @@ void Network::share_memory(std::size_t step, int written) {
 Network::Place Network::place_of(const Value& value) const {
     switch (value.kind) {
         case Kind::input: return {kInputs + index(value.number), value.offset};
-        case Kind::result: return {kInputs + index(inputs_ + value.number), value.offset};
+        case Kind::result: return {kInputs + inputs_.size() + index(value.number), value.offset};
         case Kind::temporary:
             return {kPlan, plan_.offsets[owners_[index(value.root)]] + value.offset};
         case Kind::constant: break;

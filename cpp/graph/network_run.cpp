@@ -22,36 +22,45 @@ void run_step(const NetworkStep& step, const Addresses& at) {
 
 }  // namespace
 
+template <class ArrayOf, class Run>
+void Network::run_on(const ArrayOf& array_of, const Run& run) const {
+    const std::size_t arrays = inputs_.size() + results_.size();
+    constexpr auto kPointer = static_cast<std::int64_t>(sizeof(char*));
+    const auto bytes_of_bases = static_cast<std::int64_t>(kInputs + arrays) * kPointer;
+    ScratchCutter sizes(nullptr);
+    sizes.take(plan_.bytes);
+    sizes.take(bytes_of_bases);
+    sizes.take(count() * kPointer);
+    const WorkspacePool::Lease own(*workspaces_, sizes.bytes());
+    ScratchCutter cutter(own.data());
+    char* const planned = cutter.take(plan_.bytes);
+    auto* const bases = reinterpret_cast<std::intptr_t*>(cutter.take(bytes_of_bases));
+    auto* const addresses = reinterpret_cast<std::intptr_t*>(cutter.take(count() * kPointer));
+    bases[kNoBase] = 0;
+    bases[kPlan] = reinterpret_cast<std::intptr_t>(planned);
+    for (std::size_t i = 0; i < arrays; ++i) {
+        bases[kInputs + i] = reinterpret_cast<std::intptr_t>(array_of(i));
+    }
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+        addresses[i] = bases[places_[i].base] + places_[i].offset;
+    }
+    run(Addresses{reinterpret_cast<char* const*>(addresses)});
+}
+
 template <class Run>
 void Network::run_on(const Arrays& arrays, const Run& run) const {
     if (!is_finished_) {
         throw std::invalid_argument(
             "the network is not finished: finish(results) comes before a run");
     }
-    if (arrays.inputs.size() != index(inputs_) || arrays.results.size() != index(results_)) {
-        throw std::invalid_argument("a run takes " + std::to_string(inputs_) + " inputs and " +
-                                    std::to_string(results_) + " results");
+    if (arrays.inputs.size() != inputs_.size() || arrays.results.size() != results_.size()) {
+        throw std::invalid_argument("a run takes " + std::to_string(inputs_.size()) +
+                                    " inputs and " + std::to_string(results_.size()) + " results");
     }
-    constexpr auto kPointer = static_cast<std::int64_t>(sizeof(char*));
-    ScratchCutter sizes(nullptr);
-    sizes.take(plan_.bytes);
-    sizes.take((2 + inputs_ + results_) * kPointer);
-    sizes.take(count() * kPointer);
-    const WorkspacePool::Lease own(*workspaces_, sizes.bytes());
-    ScratchCutter cutter(own.data());
-    char* const planned = cutter.take(plan_.bytes);
-    auto* const bases =
-        reinterpret_cast<std::intptr_t*>(cutter.take((2 + inputs_ + results_) * kPointer));
-    auto* const addresses = reinterpret_cast<std::intptr_t*>(cutter.take(count() * kPointer));
-    bases[kNoBase] = 0;
-    bases[kPlan] = reinterpret_cast<std::intptr_t>(planned);
-    std::intptr_t* base = bases + kInputs;
-    for (const void* it : arrays.inputs) *base++ = reinterpret_cast<std::intptr_t>(it);
-    for (void* it : arrays.results) *base++ = reinterpret_cast<std::intptr_t>(it);
-    for (std::size_t i = 0; i < places_.size(); ++i) {
-        addresses[i] = bases[places_[i].base] + places_[i].offset;
-    }
-    run(Addresses{reinterpret_cast<char* const*>(addresses)});
+    const auto array_of = [&](std::size_t i) -> const void* {
+        return i < inputs_.size() ? arrays.inputs[i] : arrays.results[i - inputs_.size()];
+    };
+    run_on(array_of, run);
 }
 
 void Network::run_steps(const Range& steps, const Addresses& at) const {
@@ -68,17 +77,23 @@ void Network::run_branches(const Stretch& stretch, const Addresses& at) const {
     });
 }
 
+void Network::run_all(const Addresses& at) const {
+    std::int64_t done = 0;
+    for (const Stretch& it : stretches_) {
+        if (!it.pays(num_threads())) continue;
+        run_steps({done, it.steps().begin}, at);
+        run_branches(it, at);
+        done = it.steps().end;
+    }
+    run_steps({done, static_cast<std::int64_t>(steps_.size())}, at);
+}
+
 void Network::run(const Arrays& arrays) const {
-    run_on(arrays, [&](const Addresses& at) {
-        std::int64_t done = 0;
-        for (const Stretch& it : stretches_) {
-            if (!it.pays(num_threads())) continue;
-            run_steps({done, it.steps().begin}, at);
-            run_branches(it, at);
-            done = it.steps().end;
-        }
-        run_steps({done, static_cast<std::int64_t>(steps_.size())}, at);
-    });
+    run_on(arrays, [&](const Addresses& at) { run_all(at); });
+}
+
+void Network::run(char* const* arrays) const {
+    run_on([&](std::size_t i) { return arrays[i]; }, [&](const Addresses& at) { run_all(at); });
 }
 
 std::vector<Network::StepTime> Network::profile(const Arrays& arrays) const {

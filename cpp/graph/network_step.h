@@ -33,6 +33,7 @@ struct NetworkStep {
     std::vector<int> writes = {};
     // Of those that are read: what a result of its size may lie on, as often as it is read so.
     std::vector<int> replaced = {};
+    std::string inside = {};  // lines on what it is made of, for who reads what runs
     // Operations, 0 where the time goes with the bytes of the values.
     double flops = 0;
     bool alone = false;  // it runs beside no other step: a function that is not the library's
