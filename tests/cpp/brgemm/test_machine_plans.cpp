@@ -13,6 +13,7 @@ namespace {
 using testing::kIntel;
 using testing::kZen3;
 using testing::kZen4;
+using testing::kZen4At512;
 
 std::string tiles_of(std::int64_t m, std::int64_t n, bool trans_a, const Machine& machine) {
     std::string text;
