@@ -160,7 +160,8 @@ void register_network_steps(py::module_& module) {
              py::arg("label") = "")
         .def("call", &add_call, py::arg("function"), py::arg("inputs"), py::arg("outputs"),
              py::arg("label") = "");
-    module.def("rows_of_piece", &rows_of_piece_on_this_machine);
+    module.def("rows_of_piece", &rows_of_piece_on_this_machine, py::arg("rows"), py::arg("dtype"),
+               py::arg("flops"), py::arg("weights"), py::arg("row_bytes"));
 }
 
 }  // namespace dlprim::bindings
