@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import dlprim
+from conftest import RunPython
 
 RNG = np.random.default_rng(3)
 
@@ -88,3 +89,12 @@ def layers_of_a_product() -> dlprim.lang.CompiledFormula:
         "def f(float(N,C) x, float(K,C) w) -> (y) { y(n,k) +=! x(n,c) * w(k,c) }"
     )
     return layers.f.compile((64, 300), (200, 300))
+
+
+def test_bfloat16_is_known_by_name_before_anything_imported_it(run_python: RunPython) -> None:
+    run = run_python(
+        "import dlprim\n"
+        "text = 'def f(float(M,K) a, float(N,K) b) -> (c) { c(m,n) +=! a(m,k) * b(n,k) }'\n"
+        "print(dlprim.define(text).f.compile((3, 4), (5, 4), dtype='bfloat16'))\n"
+    )
+    assert run.returncode == 0, run.stderr

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <stdexcept>
 #include <string>
-
-#include "primitives/tensor/partition.h"
 
 namespace dlprim {
 namespace {
@@ -56,6 +55,37 @@ Order ordered_by(Order order, const Size& size) {
     return order;
 }
 
+struct Change {
+    std::int64_t step;
+    std::int64_t bytes;
+};
+
+std::int64_t most_of(std::vector<Change> changes) {
+    std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
+        return a.step != b.step ? a.step < b.step : a.bytes < b.bytes;
+    });
+    std::int64_t live = 0, most = 0;
+    for (const Change& it : changes) most = std::max(most, live += it.bytes);
+    return most;
+}
+
+// Of the buffers that begin or end in one branch.
+struct BranchNeeds {
+    Range stretch = {};
+    std::vector<Change> changes = {};
+
+    void begin(const Lifetime& it, std::int64_t bytes, bool ends_here) {
+        stretch = it.first_in.stretch;
+        changes.push_back({it.first, bytes});
+        if (ends_here) changes.push_back({it.last + 1, -bytes});
+    }
+    void end(const Lifetime& it, std::int64_t bytes) {
+        stretch = it.last_in.stretch;
+        changes.push_back({stretch.begin, bytes});
+        changes.push_back({it.last + 1, -bytes});
+    }
+};
+
 [[noreturn]] void find_wrong(const std::string& sentence) {
     throw std::logic_error("the buffer plan is wrong: " + sentence);
 }
@@ -82,23 +112,46 @@ BufferPlan plan_buffers(const std::vector<Lifetime>& buffers) {
     return best;
 }
 
+void Lifetime::use(std::int64_t step, const BranchOf& branch) {
+    if (last < first) {
+        first = last = step;
+        first_in = last_in = branch;
+        return;
+    }
+    const bool is_shared =
+        !branch.is_none() && last >= branch.stretch.begin && last_in.number != branch.number;
+    if (is_shared && first >= branch.stretch.begin) {
+        first = branch.stretch.begin;
+        first_in = {};
+    }
+    last = is_shared ? branch.stretch.end - 1 : step;
+    last_in = is_shared ? BranchOf{} : branch;
+}
+
+// What is needed in a branch alone changes there, and the most of all branches is what their
+// stretch needs; everything else changes between the steps.
 std::int64_t largest_live_set(const std::vector<Lifetime>& buffers) {
-    struct Change {
-        std::int64_t step;
-        std::int64_t bytes;
-    };
     std::vector<Change> changes;
+    std::map<std::int64_t, BranchNeeds> branches;
     for (const Lifetime& it : buffers) {
         if (!it.is_needed()) continue;
-        changes.push_back({it.first, aligned(it.bytes)});
-        changes.push_back({it.last + 1, -aligned(it.bytes)});
+        const std::int64_t bytes = aligned(it.bytes);
+        const bool is_local = !it.first_in.is_none() && it.first_in.number == it.last_in.number;
+        if (!it.first_in.is_none()) branches[it.first_in.number].begin(it, bytes, is_local);
+        if (!it.last_in.is_none() && !is_local) branches[it.last_in.number].end(it, bytes);
+        if (is_local) continue;
+        // In between, without the stretches in whose branches it begins and ends.
+        const std::int64_t begin = it.first_in.is_none() ? it.first : it.first_in.stretch.end;
+        const std::int64_t end = it.last_in.is_none() ? it.last + 1 : it.last_in.stretch.begin;
+        changes.push_back({begin, bytes});
+        changes.push_back({end, -bytes});
     }
-    std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
-        return a.step != b.step ? a.step < b.step : a.bytes < b.bytes;
-    });
-    std::int64_t live = 0, most = 0;
-    for (const Change& it : changes) most = std::max(most, live += it.bytes);
-    return most;
+    for (const auto& [number, needs] : branches) {
+        const std::int64_t most = most_of(needs.changes);
+        changes.push_back({needs.stretch.begin, most});
+        changes.push_back({needs.stretch.end, -most});
+    }
+    return most_of(std::move(changes));
 }
 
 void require_valid(const BufferPlan& plan, const std::vector<Lifetime>& buffers) {

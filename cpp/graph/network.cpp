@@ -1,38 +1,36 @@
 #include "graph/network.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <stdexcept>
 #include <utility>
 
 #include "graph/copy_step.h"
-#include "primitives/tensor/partition.h"
 
 namespace dlprim {
 namespace {
 
-// Bases of places: of constants, whose offsets are addresses; the memory of the plan; inputs; and
-// behind these results.
-constexpr std::size_t kNoBase = 0;
-constexpr std::size_t kPlan = 1;
-constexpr std::size_t kInputs = 2;
-
-std::size_t size(std::int64_t count) { return static_cast<std::size_t>(count); }
+std::string indented(const std::string& lines, const std::string& indent) {
+    std::string text;
+    for (std::size_t begin = 0, end = 0; begin < lines.size(); begin = end + 1) {
+        end = std::min(lines.find('\n', begin), lines.size());
+        text += indent + lines.substr(begin, end - begin) + "\n";
+    }
+    return text;
+}
 
 [[noreturn]] void refuse(const std::string& sentence) { throw std::invalid_argument(sentence); }
 
-// Whether the step may write on a value wherever it reads it.
-bool may_replace(const NetworkStep& step, int value) {
-    return std::count(step.reads.begin(), step.reads.end(), value) <=
-           std::count(step.replaced.begin(), step.replaced.end(), value);
-}
+}  // namespace
 
 std::string name_of(const NetworkStep& step) {
     return "step " + step.label + " (" + step.kind + ")";
 }
 
-}  // namespace
+bool may_replace(const NetworkStep& step, int value) {
+    return std::count(step.reads.begin(), step.reads.end(), value) <=
+           std::count(step.replaced.begin(), step.replaced.end(), value);
+}
 
 const Network::Value& Network::at(int value) const {
     if (value < 0 || value >= count()) {
@@ -54,7 +52,10 @@ int Network::add_value(Value value) {
 }
 
 int Network::input(NetworkTensor tensor) {
-    return add_value({.tensor = std::move(tensor), .kind = Kind::input, .number = inputs_++});
+    const auto number = static_cast<std::int64_t>(inputs_.size());
+    inputs_.push_back(
+        add_value({.tensor = std::move(tensor), .kind = Kind::input, .number = number}));
+    return inputs_.back();
 }
 
 int Network::constant(NetworkTensor tensor, const void* data) {
@@ -152,7 +153,10 @@ void Network::add_result(std::int64_t number, int value) {
 void Network::finish(const std::vector<int>& results) {
     require_open();
     for (const int value : results) require_written(value, "a result");
-    for (const int value : results) add_result(results_++, value);
+    for (const int value : results) {
+        add_result(static_cast<std::int64_t>(results_.size()), value);
+        results_.push_back(value);
+    }
     // Views are what their roots have become.
     for (Value& it : values_) {
         const Value& root = values_[static_cast<std::size_t>(it.root)];
@@ -163,118 +167,15 @@ void Network::finish(const std::vector<int>& results) {
     is_finished_ = true;
 }
 
-void Network::make_plan() {
-    lifetimes_.assign(values_.size(), {});
-    for (std::size_t i = 0; i < steps_.size(); ++i) {
-        const auto use = [&](int value) {
-            const Value& root = root_of(value);
-            if (root.kind != Kind::temporary) return;
-            Lifetime& it = lifetimes_[size(values_[size(value)].root)];
-            const auto step = static_cast<std::int64_t>(i);
-            if (it.last < it.first) it = {step, step, root.tensor.bytes()};
-            it.last = step;
-        };
-        std::for_each(steps_[i].reads.begin(), steps_[i].reads.end(), use);
-        std::for_each(steps_[i].writes.begin(), steps_[i].writes.end(), use);
-    }
-    for (const Value& it : values_) owners_.push_back(size(it.root));
-    for (std::size_t i = 0; i < steps_.size(); ++i) {
-        for (const int written : steps_[i].writes) share_memory(i, written);
-    }
-    plan_ = plan_buffers(lifetimes_);
-    require_valid(plan_, lifetimes_);
-    for (const Value& it : values_) places_.push_back(place_of(it));
+double Network::flops() const {
+    double all = 0;
+    for (const NetworkStep& step : steps_) all += step.flops;
+    return all;
 }
 
-// What a step makes lies where a value was that it may replace and that nothing reads any more.
-void Network::share_memory(std::size_t step, int written) {
-    const NetworkStep& it = steps_[step];
-    const NetworkTensor& made = tensor(written);
-    const auto now = static_cast<std::int64_t>(step);
-    const auto is_whole = [&](int value) {
-        const Value& of = at(value);
-        return of.kind == Kind::temporary && of.root == value;
-    };
-    if (!is_whole(written) || lifetimes_[size(written)].first != now) return;
-    for (const int read : it.replaced) {
-        const bool is_read_otherwise =
-            std::any_of(it.reads.begin(), it.reads.end(),
-                        [&](int other) { return other != read && at(other).root == read; });
-        const bool fits = is_whole(read) && tensor(read).bytes() == made.bytes() &&
-                          tensor(read).element == made.element;
-        if (!fits || is_read_otherwise || !may_replace(it, read)) continue;
-        Lifetime& owner = lifetimes_[owners_[size(read)]];
-        if (owner.last != now || owner.first == now) continue;
-        owner.last = lifetimes_[size(written)].last;
-        lifetimes_[size(written)] = {};
-        owners_[size(written)] = owners_[size(read)];
-        return;
-    }
-}
-
-Network::Place Network::place_of(const Value& value) const {
-    switch (value.kind) {
-        case Kind::input: return {kInputs + size(value.number), value.offset};
-        case Kind::result: return {kInputs + size(inputs_ + value.number), value.offset};
-        case Kind::temporary:
-            return {kPlan, plan_.offsets[owners_[size(value.root)]] + value.offset};
-        case Kind::constant: break;
-    }
-    return {kNoBase, reinterpret_cast<std::intptr_t>(value.data) + value.offset};
-}
-
-template <class Each>
-void Network::run_steps(const Arrays& arrays, const Each& each) const {
-    if (!is_finished_) refuse("the network is not finished: finish(results) comes before a run");
-    if (arrays.inputs.size() != size(inputs_) || arrays.results.size() != size(results_)) {
-        refuse("a run takes " + std::to_string(inputs_) + " inputs and " +
-               std::to_string(results_) + " results");
-    }
-    constexpr auto kPointer = static_cast<std::int64_t>(sizeof(char*));
-    ScratchCutter sizes(nullptr);
-    sizes.take(plan_.bytes);
-    sizes.take((2 + inputs_ + results_) * kPointer);
-    sizes.take(count() * kPointer);
-    const WorkspacePool::Lease own(*workspaces_, sizes.bytes());
-    ScratchCutter cutter(own.data());
-    char* const planned = cutter.take(plan_.bytes);
-    auto* const bases =
-        reinterpret_cast<std::intptr_t*>(cutter.take((2 + inputs_ + results_) * kPointer));
-    auto* const addresses = reinterpret_cast<std::intptr_t*>(cutter.take(count() * kPointer));
-    bases[kNoBase] = 0;
-    bases[kPlan] = reinterpret_cast<std::intptr_t>(planned);
-    std::intptr_t* base = bases + kInputs;
-    for (const void* it : arrays.inputs) *base++ = reinterpret_cast<std::intptr_t>(it);
-    for (void* it : arrays.results) *base++ = reinterpret_cast<std::intptr_t>(it);
-    for (std::size_t i = 0; i < places_.size(); ++i) {
-        addresses[i] = bases[places_[i].base] + places_[i].offset;
-    }
-    const Addresses at{reinterpret_cast<char* const*>(addresses)};
-    for (const NetworkStep& step : steps_) {
-        try {
-            each(step, at);
-        } catch (const std::out_of_range& error) {
-            throw std::out_of_range("in " + name_of(step) + ": " + error.what());
-        } catch (const std::invalid_argument& error) {
-            throw std::invalid_argument("in " + name_of(step) + ": " + error.what());
-        }
-    }
-}
-
-void Network::run(const Arrays& arrays) const {
-    run_steps(arrays, [](const NetworkStep& step, const Addresses& at) { step.run(at); });
-}
-
-std::vector<Network::StepTime> Network::profile(const Arrays& arrays) const {
-    using Clock = std::chrono::steady_clock;
-    std::vector<StepTime> times;
-    run_steps(arrays, [&](const NetworkStep& step, const Addresses& at) {
-        const Clock::time_point begin = Clock::now();
-        step.run(at);
-        const std::chrono::duration<double> took = Clock::now() - begin;
-        times.push_back({step.kind, step.label, took.count()});
-    });
-    return times;
+bool Network::runs_alone() const {
+    return std::any_of(steps_.begin(), steps_.end(),
+                       [](const NetworkStep& step) { return step.alone; });
 }
 
 std::string Network::described() const {
@@ -287,10 +188,23 @@ std::string Network::described() const {
         return text;
     };
     std::string text;
-    for (const NetworkStep& step : steps_) {
-        text += step.label + ": " + step.kind + "(" + listed(step.reads) + ") -> " +
-                listed(step.writes) + "\n";
+    const auto describe = [&](const Range& range, const std::string& indent) {
+        for (std::int64_t i = range.begin; i < range.end; ++i) {
+            const NetworkStep& step = steps_[index(i)];
+            text += indent + step.label + ": " + step.kind + "(" + listed(step.reads) + ") -> " +
+                    listed(step.writes) + "\n" + indented(step.inside, indent + "    ");
+        }
+    };
+    std::int64_t done = 0;
+    for (const Stretch& it : stretches_) {
+        describe({done, it.steps().begin}, "");
+        text += std::to_string(it.branches.size()) + " branches that run side by side:\n";
+        for (std::size_t i = 0; i < it.branches.size(); ++i) {
+            describe(it.branches[i], "  " + std::to_string(i + 1) + " | ");
+        }
+        done = it.steps().end;
     }
+    describe({done, static_cast<std::int64_t>(steps_.size())}, "");
     return text;
 }
 

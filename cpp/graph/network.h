@@ -1,8 +1,9 @@
 // A whole network as a list of steps on numbered values, run by one call. What is known before the
 // first run is decided before it: which values share memory, where each one is, and that no step
 // reads what nothing wrote. A run then takes one piece of memory from the pool that all primitives
-// share, writes down where every value is, and calls the steps in their order; so it allocates
-// nothing, and any number of threads may run one network at once, each in its own memory.
+// share, writes down where every value is, and calls the steps in their order, or those of branches
+// side by side (branches.h); so it allocates nothing, and any number of threads may run one network
+// at once, each in its own memory.
 //
 // Results are the same bits from run to run and for any number of threads, as those of every step
 // are.
@@ -14,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/branches.h"
 #include "graph/buffer_plan.h"
 #include "graph/network_step.h"
 #include "graph/network_tensor.h"
@@ -55,8 +57,10 @@ public:
         const std::vector<void*>& results;
     };
     void run(const Arrays& arrays) const;
+    // The same of a network that is finished, with arrays for all inputs and behind them results.
+    void run(char* const* arrays) const;
 
-    // Runs, and says how many seconds each step took.
+    // Runs one step after the other, and says how many seconds each one took.
     struct StepTime {
         std::string kind = {};
         std::string label = {};
@@ -64,7 +68,18 @@ public:
     };
     std::vector<StepTime> profile(const Arrays& arrays) const;
 
-    // Of temporaries that are no results: in the plan, and in the fullest step.
+    // Of arrays of a run, in their order.
+    const std::vector<int>& inputs() const { return inputs_; }
+    const std::vector<int>& results() const { return results_; }
+
+    double flops() const;
+    bool runs_alone() const;  // whether any step does
+
+    // Steps that run side by side where there are threads; by their places in the order of
+    // described() and profile().
+    const std::vector<Stretch>& stretches() const { return stretches_; }
+
+    // Of temporaries that are no results: in the plan, and what steps need at one time at most.
     std::int64_t planned_bytes() const { return plan_.bytes; }
     std::int64_t live_bytes() const { return largest_live_set(lifetimes_); }
     std::string described() const;
@@ -82,12 +97,26 @@ private:
         bool is_written = false;   // of a root
     };
 
+    // Of a root.
+    struct Access {
+        std::size_t step = 0;
+        int value = -1;
+        bool writes = false;
+    };
+
+    // Bases of places: of constants, whose offsets are addresses; the memory of the plan; inputs;
+    // and behind these results.
+    static constexpr std::size_t kNoBase = 0;
+    static constexpr std::size_t kPlan = 1;
+    static constexpr std::size_t kInputs = 2;
+
     // Where a value is, from one of the bases of a run.
     struct Place {
         std::size_t base = 0;
         std::int64_t offset = 0;
     };
 
+    static std::size_t index(std::int64_t number) { return static_cast<std::size_t>(number); }
     const Value& at(int value) const;
     Value& root_of(int value) {
         return values_[static_cast<std::size_t>(values_[static_cast<std::size_t>(value)].root)];
@@ -99,17 +128,26 @@ private:
     void require_sound(const NetworkStep& step) const;
     void add_result(std::int64_t number, int value);
     void make_plan();
+    void make_branches();
+    bool must_wait(const Access& one, const Access& other) const;
     void share_memory(std::size_t step, int written);
     Place place_of(const Value& value) const;
-    // Calls `each` with the step and the addresses of all values.
-    template <class Each>
-    void run_steps(const Arrays& arrays, const Each& each) const;
+    // Calls `run` with the addresses of all values.
+    template <class ArrayOf, class Run>
+    void run_on(const ArrayOf& array_of, const Run& run) const;
+    template <class Run>
+    void run_on(const Arrays& arrays, const Run& run) const;
+    void run_all(const Addresses& at) const;
+    void run_steps(const Range& steps, const Addresses& at) const;
+    void run_branches(const Stretch& stretch, const Addresses& at) const;
 
     std::vector<Value> values_ = {};
     std::vector<NetworkStep> steps_ = {};
-    std::int64_t inputs_ = 0;
-    std::int64_t results_ = 0;
+    std::vector<int> inputs_ = {};
+    std::vector<int> results_ = {};
     bool is_finished_ = false;
+    std::vector<Stretch> stretches_ = {};
+    std::vector<BranchOf> branch_of_ = {};  // of the steps
     std::vector<std::size_t> owners_ = {};  // of roots: the value whose memory they have
     std::vector<Lifetime> lifetimes_ = {};  // of these; all other values have none
     BufferPlan plan_ = {};

@@ -33,8 +33,18 @@ struct NetworkStep {
     std::vector<int> writes = {};
     // Of those that are read: what a result of its size may lie on, as often as it is read so.
     std::vector<int> replaced = {};
+    std::string inside = {};  // lines on what it is made of, for who reads what runs
+    // Operations, 0 where the time goes with the bytes of the values.
+    double flops = 0;
+    bool alone = false;  // it runs beside no other step: a function that is not the library's
     // May be called by several threads at once.
     std::function<void(const Addresses&)> run = {};
 };
+
+// "step conv1 (conv2d)"
+std::string name_of(const NetworkStep& step);
+
+// Whether the step may write on a value wherever it reads it.
+bool may_replace(const NetworkStep& step, int value);
 
 }  // namespace dlprim

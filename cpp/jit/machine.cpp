@@ -123,9 +123,11 @@ Machine read_machine(Isa level) {
         // Ports 0 and 5, which multiply too; port 1 as well for 256 bits.
         machine.vector_ops_per_cycle = level >= Isa::avx512 ? 2 : 3;
     }
-    machine.follows_many_streams = amd_family() == kZen3Family;
-    if (amd_family() == kZen3Family && level < Isa::avx512) {
-        set_amd_at_avx2(machine, detected_isa() >= Isa::avx512);
+    if (amd_family() == kZen3Family) {
+        machine.follows_many_streams = true;
+        if (level < Isa::avx512) set_amd_at_avx2(machine, detected_isa() >= Isa::avx512);
+        // Zen 4 has four pipes of 256 bits.
+        if (level >= Isa::avx512) machine.vector_ops_per_cycle = 2;
     }
     return machine;
 }

@@ -20,6 +20,8 @@ inline constexpr Machine kZen4{.l1 = 32768,
                                .scattered_bytes_from_l2_per_cycle = 20,
                                .l2_exposed = 0.05};
 
+inline constexpr Machine kZen4At512{.l1 = 32768, .l2 = 1048576, .vector_ops_per_cycle = 2};
+
 inline constexpr Machine kIntel{
     .l1 = 49152, .l2 = 2097152, .l1_ways = 12, .vector_ops_per_cycle = 2, .fma_latency = 4};
 

@@ -66,6 +66,34 @@ def residual_network() -> Graph:
     return b.graph([linear(b, b.reduce("mean", z, (2, 3)), 7), y])
 
 
+def inception_network(channels: int = 16, side: int = 14) -> Graph:
+    """Two blocks of four branches each, whose results are one behind the other."""
+    b = Builder()
+    y = x = b.input("x", (1, 4 * channels, side, side), "float32")
+    for _ in range(2):
+        branches = []
+        for sizes in ((1,), (1, 3), (1, 3, 3), (1, 5)):
+            z = y
+            for size in sizes:
+                z = b.apply("relu", convolution(b, z, channels, size))
+            branches.append(z)
+        y = b.concat(branches, 1)
+    return b.graph([b.apply("add", y, x)])
+
+
+def heads_network(rows: int = 64, heads: int = 4) -> Graph:
+    """Small linear layers, several in a row, on one input."""
+    b = Builder()
+    x = b.input("x", (rows, 128), "float32")
+    results = []
+    for head in range(heads):
+        y = x
+        for _ in range(2 + head % 2):
+            y = b.apply("relu", linear(b, y, 128))
+        results.append(y)
+    return b.graph(results)
+
+
 def _clipped(b: Builder, x: Value) -> Value:
     low, high = (b.constant(np.float32(limit)) for limit in (0, 6))
     return b.apply("minimum", b.apply("maximum", x, low), high)

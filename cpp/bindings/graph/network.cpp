@@ -288,6 +288,8 @@ void register_network(py::module_& module) {
         .def("run", &PyNetwork::run, py::arg("arrays"), py::arg("out") = py::none())
         .def("profile", &PyNetwork::profile, py::arg("arrays"))
         .def("describe", [](const PyNetwork& it) { return it.core().described(); })
+        .def_property_readonly("runs_alone",
+                               [](const PyNetwork& it) { return it.core().runs_alone(); })
         .def_property_readonly("peak_bytes",
                                [](const PyNetwork& it) { return it.core().planned_bytes(); })
         .def_property_readonly("live_bytes",

@@ -106,9 +106,11 @@ public:
     const py::object& packed_as(const char* name) const { return network_.packed_as(number(name)); }
     [[noreturn]] void refuse(const std::string& sentence) const;
 
+    // `flops` as in NetworkStep.
     template <class Run>
-    void add(Run run) {
+    void add(Run run, double flops = 0) {
         require_all_used();
+        step_.flops = flops;
         step_.run = std::move(run);
         network_.add(std::move(step_));
     }

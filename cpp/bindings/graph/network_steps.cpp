@@ -12,6 +12,8 @@
 #include "graph/copy_step.h"
 #include "graph/gather_step.h"
 #include "graph/map_step.h"
+#include "graph/piece_cost.h"
+#include "graph/piece_step.h"
 
 namespace dlprim::bindings {
 namespace {
@@ -35,6 +37,28 @@ void add_map(PyNetwork& network, const MapOperations& operations, const std::vec
         made.push_back({function, dtype, inputs, number});
     }
     network.add(map_step(network.core(), made, {.operands = operands, .dst = dst}, label));
+}
+
+void add_pieces(PyNetwork& network, const PyNetwork& piece, const PyNetwork* rest,
+                const std::vector<int>& inputs, const std::vector<int>& results,
+                const std::string& label) {
+    network.add(piece_step(network.core(),
+                           {.piece = piece.core(),
+                            .rest = rest == nullptr ? nullptr : &rest->core(),
+                            .inputs = inputs,
+                            .results = results},
+                           network.label_or_number(label)));
+}
+
+std::int64_t rows_of_piece_on_this_machine(std::int64_t rows, const std::string& dtype,
+                                           double flops, double weights,
+                                           const std::vector<double>& row_bytes) {
+    return rows_of_piece({.rows = rows,
+                          .dtype = parse_dtype(dtype),
+                          .flops = flops,
+                          .weights = weights,
+                          .row_bytes = row_bytes},
+                         this_machine());
 }
 
 // What a value of a call is to Python.
@@ -115,6 +139,7 @@ void add_call(PyNetwork& network, const py::function& function, const std::vecto
                  .label = named,
                  .reads = inputs,
                  .writes = outputs,
+                 .alone = true,
                  .run = [call](const Addresses& at) {
                      const py::gil_scoped_acquire with_gil;
                      call->run(at);
@@ -130,8 +155,13 @@ void register_network_steps(py::module_& module) {
              py::arg("label") = "")
         .def("map", &add_map, py::arg("operations"), py::arg("operands"), py::arg("dst"),
              py::arg("label") = "")
+        .def("pieces", &add_pieces, py::keep_alive<1, 2>(), py::keep_alive<1, 3>(),
+             py::arg("piece"), py::arg("rest"), py::arg("inputs"), py::arg("results"),
+             py::arg("label") = "")
         .def("call", &add_call, py::arg("function"), py::arg("inputs"), py::arg("outputs"),
              py::arg("label") = "");
+    module.def("rows_of_piece", &rows_of_piece_on_this_machine, py::arg("rows"), py::arg("dtype"),
+               py::arg("flops"), py::arg("weights"), py::arg("row_bytes"));
 }
 
 }  // namespace dlprim::bindings

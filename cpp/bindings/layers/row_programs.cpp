@@ -114,6 +114,7 @@ public:
             const bool may_be_replaced = expected[i].shape == RowShape::tensor;
             if (may_be_replaced && !expected[i].written) step.replaced.push_back(value);
         }
+        step.flops = row_operations(*kernel, made.args);
         step.run = [made](const Addresses& at) { made.run(at); };
         network.add(std::move(step));
     }

@@ -62,13 +62,15 @@ AttentionSpec attention_spec(const StepValues& step) {
 }
 
 template <class Core>
-void add_attention_run(StepValues& step, std::shared_ptr<const Core> core) {
+void add_attention_run(StepValues& step, std::shared_ptr<const Core> core, double flops) {
     const int q = step.read("q"), k = step.read("k"), v = step.read("v");
     const int mask = step.number("mask") < 0 ? -1 : step.read("mask");
     const int dst = step.write("dst");
-    step.add([=](const Addresses& at) {
-        core->forward({.q = at[q], .k = at[k], .v = at[v], .mask = at[mask], .out = at[dst]});
-    });
+    step.add(
+        [=](const Addresses& at) {
+            core->forward({.q = at[q], .k = at[k], .v = at[v], .mask = at[mask], .out = at[dst]});
+        },
+        flops);
 }
 
 void add_attention(PyNetwork& network, const std::string& label, const AttentionNumbers& settings,
@@ -77,7 +79,7 @@ void add_attention(PyNetwork& network, const std::string& label, const Attention
     AttentionSpec spec = attention_spec(step);
     spec.dtype = attention_type(step.tensor("q"));
     std::tie(spec.scale, spec.softcap, spec.causal) = settings;
-    add_attention_run(step, std::make_shared<const Attention>(spec));
+    add_attention_run(step, std::make_shared<const Attention>(spec), spec.flops());
 }
 
 std::optional<ByteSteps> byte_steps(const AttentionSteps& all, const char* name) {
@@ -102,7 +104,7 @@ void add_byte_attention(PyNetwork& network, const std::string& label, const Atte
     const NetworkTensor& k = step.tensor("k");
     spec.keys_are_columns = k.shape[3] > 1 && k.strides[3] != 1;
     if (spec.keys_are_columns) spec.shape.k.row = k.strides[3];
-    add_attention_run(step, std::make_shared<const ByteAttention>(spec));
+    add_attention_run(step, std::make_shared<const ByteAttention>(spec), spec.shape.flops());
 }
 
 }  // namespace

@@ -100,16 +100,18 @@ public:
         const int bias = bias_in(step), residual = step.optional("residual", dst_);
         const auto quantization = quantization_in(step, quantized);
         const int dst = step.result("dst", dst_, {residual});
-        step.add([=, this, transformed = form.forward](const Addresses& at) {
-            const Address behind{transformed == 0 ? nullptr : at[weights].data + transformed};
-            core_.forward({.src = at[src],
-                           .weights = at[weights],
-                           .bias = at[bias],
-                           .residual = at[residual],
-                           .transformed = behind,
-                           .quantization = quantization(at),
-                           .dst = at[dst]});
-        });
+        step.add(
+            [=, this, transformed = form.forward](const Addresses& at) {
+                const Address behind{transformed == 0 ? nullptr : at[weights].data + transformed};
+                core_.forward({.src = at[src],
+                               .weights = at[weights],
+                               .bias = at[bias],
+                               .residual = at[residual],
+                               .transformed = behind,
+                               .quantization = quantization(at),
+                               .dst = at[dst]});
+            },
+            flops_);
     }
 
     // Of packed weights by their form.

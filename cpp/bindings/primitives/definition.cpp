@@ -120,7 +120,11 @@ public:
                 const std::vector<int>& results, const std::string& label) const {
         require_count(parameters.size(), views_.size());
         require_count(results.size(), compiled_.results().size());
-        NetworkStep step{.kind = "formula", .label = label, .reads = parameters, .writes = results};
+        NetworkStep step{.kind = "formula",
+                         .label = label,
+                         .reads = parameters,
+                         .writes = results,
+                         .flops = compiled_.flops()};
         for (std::size_t i = 0; i < views_.size(); ++i) {
             require(network.core().tensor(parameters[i]), views_[i]);
         }

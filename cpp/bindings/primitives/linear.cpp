@@ -54,13 +54,15 @@ public:
         const int bias = bias_in(step);
         const auto quantization = quantization_in(step, quantized);
         const int dst = step.result("dst", dst_);
-        step.add([=, this](const Addresses& at) {
-            core_.forward({.src = at[src],
-                           .weights = at[weights],
-                           .bias = at[bias],
-                           .quantization = quantization(at),
-                           .dst = at[dst]});
-        });
+        step.add(
+            [=, this](const Addresses& at) {
+                core_.forward({.src = at[src],
+                               .weights = at[weights],
+                               .bias = at[bias],
+                               .quantization = quantization(at),
+                               .dst = at[dst]});
+            },
+            flops_);
     }
 
     py::object backward_data(py::handle diff_dst, py::handle weights, py::handle out) const {

@@ -75,20 +75,22 @@ public:
         const int dst = step.result("dst", forms_["dst"]);
         const int h_n = step.result("h_n", forms_["h_n"]);
         const int c_n = is_lstm() ? step.result("c_n", forms_["c_n"]) : -1;
-        step.add([=, this](const Addresses& at) {
-            if (lengths >= 0) require_lengths(at[lengths], rnn_.shape());
-            RnnForward tensors{.src = at[src],
-                               .h_0 = at[h_0],
-                               .c_0 = at[c_0],
-                               .lengths = at[lengths],
-                               .dst = at[dst],
-                               .h_n = at[h_n],
-                               .c_n = at[c_n]};
-            tensors.weights.w_ih = at[w_ih];
-            tensors.weights.w_hh = at[w_hh];
-            tensors.weights.bias = at[bias];
-            rnn_.forward(tensors);
-        });
+        step.add(
+            [=, this](const Addresses& at) {
+                if (lengths >= 0) require_lengths(at[lengths], rnn_.shape());
+                RnnForward tensors{.src = at[src],
+                                   .h_0 = at[h_0],
+                                   .c_0 = at[c_0],
+                                   .lengths = at[lengths],
+                                   .dst = at[dst],
+                                   .h_n = at[h_n],
+                                   .c_n = at[c_n]};
+                tensors.weights.w_ih = at[w_ih];
+                tensors.weights.w_hh = at[w_hh];
+                tensors.weights.bias = at[bias];
+                rnn_.forward(tensors);
+            },
+            rnn_.shape().flops());
     }
 
     py::dict backward(const py::dict& arrays) const {

@@ -13,8 +13,10 @@
 namespace dlprim {
 namespace {
 
-// Ways that are expected to take so many times as long as the best one are no options.
+// Behind the first few, ways that are expected to take so many times as long as the best one are no
+// options.
 constexpr double kHopeless = 4;
+constexpr std::size_t kAlwaysOptions = 4;
 constexpr std::size_t kMostOptions = 24;
 
 struct PieceSize {
@@ -26,11 +28,14 @@ constexpr std::array<PieceSize, 6> kPieceSizes = {
 
 // The model's choice in front.
 std::vector<ProductOption> hopeful_options(const StridedProduct& product) {
-    std::vector<ProductOption> options = product_options(product);
-    const double most = kHopeless * options.front().cycles;
-    const auto hopeless = [&](const ProductOption& it) { return it.way && it.cycles > most; };
-    options.erase(std::remove_if(options.begin(), options.end(), hopeless), options.end());
-    if (options.size() > kMostOptions) options.resize(kMostOptions);
+    std::vector<ProductOption> options;
+    std::size_t ways = 0;
+    double most = 0;
+    for (ProductOption& it : product_options(product)) {
+        if (options.empty()) most = kHopeless * it.cycles;
+        const bool is_hopeless = it.way && ++ways > kAlwaysOptions && it.cycles > most;
+        if (!is_hopeless && options.size() < kMostOptions) options.push_back(std::move(it));
+    }
     return options;
 }
 

@@ -14,7 +14,6 @@ namespace {
 constexpr double kFromL2 = 1.0 / 64;
 constexpr double kFromL3 = 1.0 / 24;
 constexpr double kFromMemory = 1.0 / 10;
-// Of a cache, the part that an operand may count on.
 constexpr double kUsable = 0.75;
 // Rows and columns of a kernel's register tile, of the order of 14 x 32.
 constexpr double kTileRows = 14;
@@ -32,6 +31,23 @@ constexpr double kTasksToShare = 32;
 // beyond the rows that stay in the L1 cache. Measured on 16 layers and 4 products on Zen 3: twice
 // as many rows 1.05 to 1.25 times as long, four times 1.02 to 1.4, 13 to 16 times 1.5 to 1.9.
 constexpr double kLostRows = 0.2;
+
+}  // namespace
+
+double usable(double cache) { return cache * kUsable; }
+
+double cycles_beyond_l2(double into_l2, double into_l3) {
+    return into_l2 * kFromL3 + into_l3 * kFromMemory;
+}
+
+double flops_per_cycle(DType dtype, const Machine& machine) {
+    const double halves = std::max(2.0, machine.halves_rate);
+    return machine.flops_per_cycle() * (dtype == DType::f32 ? 1
+                                        : is_int8(dtype)    ? 2 * halves
+                                                            : halves);
+}
+
+namespace {
 
 constexpr std::size_t kOperands = 3;
 using Bytes = std::array<double, kOperands>;  // of A, B, C
@@ -137,7 +153,7 @@ private:
 
     // Bytes that a cache brings in.
     MovedBytes traffic_into(double cache) const {
-        const double room = cache * kUsable;
+        const double room = usable(cache);
         std::size_t depth = 0;
         while (depth < loops_.size() && total(footprint(depth)) > room) ++depth;
         if (total(footprint(depth)) <= room) return traffic_below(depth);
@@ -200,17 +216,14 @@ double lost_rows(const Contraction& contraction, double depth, const Machine& ma
 double schedule_cost(const Contraction& contraction, const Schedule& schedule,
                      const Machine& machine) {
     const ScheduleTraffic traffic = schedule_traffic(contraction, schedule, machine);
-    const double halves = std::max(2.0, machine.halves_rate);
-    const double rate = machine.flops_per_cycle() * (contraction.dtype == DType::f32 ? 1
-                                                     : is_int8(contraction.dtype)    ? 2 * halves
-                                                                                     : halves);
+    const double rate = flops_per_cycle(contraction.dtype, machine);
     const double compute = traffic.flops / rate * lost_rows(contraction, traffic.depth, machine);
     const double from_l2 = traffic.into_l1.total() * kFromL2;
     const double waits = traffic.rereads_windows ? from_l2 : 0;
     const double idle = std::max(1.0, kTasksToShare / traffic.tasks);
     const double beyond =
-        (traffic.into_l2.total() + kResultSurcharge * traffic.into_l2.result) * kFromL3 +
-        (traffic.into_l3.total() + kResultSurcharge * traffic.into_l3.result) * kFromMemory;
+        cycles_beyond_l2(traffic.into_l2.total() + kResultSurcharge * traffic.into_l2.result,
+                         traffic.into_l3.total() + kResultSurcharge * traffic.into_l3.result);
     return (std::max(compute, from_l2) + waits + beyond * (traffic.fetched ? 1 : kNotFetched) +
             traffic.calls * kCyclesPerBodyCall) *
            (1 + 0.02 * std::log2(idle));

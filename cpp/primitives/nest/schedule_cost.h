@@ -15,6 +15,15 @@
 
 namespace dlprim {
 
+// Of a cache, the part that operands may count on.
+double usable(double cache);
+
+// What a computation loses whose bytes come from beyond the L2 cache, and of these from beyond L3.
+double cycles_beyond_l2(double into_l2, double into_l3);
+
+// Operations of products of elements of this type.
+double flops_per_cycle(DType dtype, const Machine& machine);
+
 // What a cache brings in.
 struct MovedBytes {
     double operands = 0;  // of A and B

@@ -58,7 +58,7 @@ public:
     // By `kernel`, which may store around the caches: this one's kernel takes what lies in front of
     // a cache line.
     void run(const RowKernel& kernel) const {
-        const WorkOf work(operations(), bytes());
+        const WorkOf work(row_operations(kernel_, args_), bytes());
         if (is_elementwise()) {
             const std::int64_t first = unaligned_elements();
             const Blocks tasks{args_.columns * args_.rows - first, kTaskElements};
@@ -81,9 +81,6 @@ private:
 
     double elements() const {
         return static_cast<double>(args_.rows) * static_cast<double>(args_.columns);
-    }
-    double operations() const {
-        return elements() * static_cast<double>(kernel_.spec().instructions.size());
     }
     double bytes() const {
         double each = 0;
@@ -203,6 +200,11 @@ private:
 
 bool exceeds_caches(double bytes) {
     return bytes >= kShareOfCache * std::min(this_machine().l3, kMostOfCache);
+}
+
+double row_operations(const RowKernel& kernel, const RowArgs& args) {
+    return static_cast<double>(args.rows) * static_cast<double>(args.columns) *
+           static_cast<double>(kernel.spec().instructions.size());
 }
 
 void run_rows(const RowKernel& kernel, const RowArgs& args) {

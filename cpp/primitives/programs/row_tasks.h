@@ -12,6 +12,9 @@ namespace dlprim {
 // std::invalid_argument where rows are listed: their kernel runs on the thread that calls it.
 void run_rows(const RowKernel& kernel, const RowArgs& args);
 
+// Of the elements of all rows.
+double row_operations(const RowKernel& kernel, const RowArgs& args);
+
 // Whether of tensors of so many bytes nothing is found in the caches when it is read again.
 bool exceeds_caches(double bytes);
 

@@ -54,8 +54,12 @@ int num_threads() {
     return omp_get_max_threads();
 }
 
+double worth_of_threads(double flops, double bytes) {
+    return std::max(flops / kFlopsWorthThreads, bytes / kBytesWorthThreads);
+}
+
 WorkOf::WorkOf(double flops, double bytes) : before_(works_alone) {
-    works_alone = before_ || (flops < kFlopsWorthThreads && bytes < kBytesWorthThreads);
+    works_alone = before_ || worth_of_threads(flops, bytes) < 1;
 }
 
 WorkOf::~WorkOf() { works_alone = before_; }

@@ -18,8 +18,11 @@ int num_threads();
 // same OpenMP runtime started before a fork are not known here.)
 void set_num_threads(int count);
 
-// While one of these lives, its thread uses no others for work of fewer operations and bytes than
-// earn it: starting them takes some microseconds where they spin, and fifty where they sleep.
+// Work in units of the least that earns threads: starting them takes some microseconds where they
+// spin, and fifty where they sleep.
+double worth_of_threads(double flops, double bytes);
+
+// While one of these lives, its thread uses no others for work that is not worth them.
 class WorkOf {
 public:
     WorkOf(double flops, double bytes);

@@ -81,7 +81,9 @@ def type_for(type_name: str, dtype: npt.DTypeLike) -> np.dtype[Any]:
     """Of an array of a parameter: what the definition says of integers, else ``dtype``."""
     if "int8" in type_name:
         return np.dtype(type_name)
-    return np.dtype(np.int64 if "int" in type_name else dtype)
+    if "int" in type_name:
+        return np.dtype(np.int64)
+    return dtype_of(dtype) if isinstance(dtype, str) else np.dtype(dtype)
 
 
 def result_type(arrays: Sequence[Array]) -> str:

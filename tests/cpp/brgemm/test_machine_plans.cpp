@@ -13,6 +13,7 @@ namespace {
 using testing::kIntel;
 using testing::kZen3;
 using testing::kZen4;
+using testing::kZen4At512;
 
 std::string tiles_of(std::int64_t m, std::int64_t n, bool trans_a, const Machine& machine) {
     std::string text;
@@ -79,6 +80,7 @@ TEST_CASE("tiles are wide where preparing an element of A takes a turn from the 
                                  .b_type = DType::s8,
                                  .c_type = DType::s32});
     CHECK(make_plan(spec, Isa::avx512_vnni, kIntel).main_tile() == Tile{.rows = 5, .vectors = 4});
+    CHECK(make_plan(spec, Isa::avx512_vnni, kZen4At512).main_tile().vectors == 4);
     CHECK(make_plan(spec, Isa::avx2_vnni, kIntel).main_tile() == Tile{.rows = 5, .vectors = 2});
     spec.a_type = spec.b_type = DType::bf16;
     spec.c_type = DType::f32;

@@ -10,6 +10,7 @@
 #include "graph/copy_step.h"
 #include "graph/gather_step.h"
 #include "graph/network.h"
+#include "graph/piece_step.h"
 #include "primitives/linear/linear.h"
 #include "primitives/tensor/parallel.h"
 
@@ -20,6 +21,18 @@ using testing::allocations;
 
 NetworkTensor floats(std::vector<std::int64_t> shape) {
     return dense_tensor("float32", 4, std::move(shape));
+}
+
+// A hundred runs in a row, sooner or later: how much memory two threads need at a time is known
+// when their steps have met in every way.
+template <class Run>
+bool comes_to_allocate_nothing(const Run& run) {
+    for (int attempt = 0; attempt < 50; ++attempt) {
+        const std::int64_t calls = allocations().calls;
+        for (int i = 0; i < 100; ++i) run();
+        if (allocations().calls == calls) return true;
+    }
+    return false;
 }
 
 TEST_CASE("a network that ran before takes no memory") {
@@ -63,6 +76,77 @@ TEST_CASE("a network that ran before takes no memory") {
     const std::int64_t calls = allocations().calls;
     for (int i = 0; i < 100; ++i) network.run({inputs, results});
     CHECK(allocations().calls == calls);
+    set_num_threads(threads);
+}
+
+TEST_CASE("nor does one whose branches run side by side") {
+    const int threads = num_threads();
+    set_num_threads(2);
+    constexpr std::int64_t kRows = 200, kWide = 64;
+    const Linear linear({.shape = {kRows, kWide, kWide}, .layout = Format::nhwc});
+    const std::vector<float> weights(kWide * kWide, 1);
+    Network network;
+    const int x = network.input(floats({kRows, kWide}));
+    const int w = network.constant(floats({kWide, kWide}), weights.data());
+    std::vector<int> values;
+    for (int branch = 0; branch < 3; ++branch) {
+        int value = x;
+        for (int i = 0; i < 3; ++i) {
+            const int dst = network.temporary(floats({kRows, kWide}));
+            network.add({.kind = "linear",
+                         .label = "product",
+                         .reads = {value, w},
+                         .writes = {dst},
+                         .flops = 1.6e6,
+                         .run = [=, &linear](const Addresses& at) {
+                             linear.forward({.src = at[value], .weights = at[w], .dst = at[dst]});
+                         }});
+            value = dst;
+        }
+        values.push_back(value);
+    }
+    network.finish(values);
+    REQUIRE(network.stretches().size() == 1);
+    const std::vector<float> src(kWide * kRows);
+    std::vector<std::vector<float>> made(3, std::vector<float>(kWide * kRows));
+    const std::vector<const void*> inputs{src.data()};
+    const std::vector<void*> results{made[0].data(), made[1].data(), made[2].data()};
+    CHECK(comes_to_allocate_nothing([&] { network.run({inputs, results}); }));
+    set_num_threads(threads);
+}
+
+TEST_CASE("nor does one whose rows run in pieces") {
+    const int threads = num_threads();
+    set_num_threads(2);
+    constexpr std::int64_t kRows = 400, kPiece = 40, kWide = 64;
+    const Linear linear({.shape = {kPiece, kWide, kWide}, .layout = Format::nhwc});
+    const std::vector<float> weights(kWide * kWide, 1);
+    Network piece;
+    int value = piece.input(floats({kPiece, kWide}));
+    const int w = piece.constant(floats({kWide, kWide}), weights.data());
+    for (int i = 0; i < 3; ++i) {
+        const int dst = piece.temporary(floats({kPiece, kWide}));
+        piece.add({.kind = "linear",
+                   .label = "product",
+                   .reads = {value, w},
+                   .writes = {dst},
+                   .flops = 2e6,
+                   .run = [=, &linear](const Addresses& at) {
+                       linear.forward({.src = at[value], .weights = at[w], .dst = at[dst]});
+                   }});
+        value = dst;
+    }
+    piece.finish({value});
+    Network network;
+    const int x = network.input(floats({kRows, kWide}));
+    const int y = network.temporary(floats({kRows, kWide}));
+    network.add(piece_step(network, {.piece = piece, .inputs = {x}, .results = {y}}, "chain"));
+    network.finish({y});
+    const std::vector<float> src(kWide * kRows);
+    std::vector<float> made(kWide * kRows);
+    const std::vector<const void*> inputs{src.data()};
+    const std::vector<void*> results{made.data()};
+    CHECK(comes_to_allocate_nothing([&] { network.run({inputs, results}); }));
     set_num_threads(threads);
 }
 

@@ -19,6 +19,7 @@ from dlprim.graph.lowering.moves import (
     lower_transpose,
 )
 from dlprim.graph.lowering.padding import lower_pad
+from dlprim.graph.lowering.pieces import lower_pieces
 from dlprim.graph.lowering.products import lower_convolution, lower_matmul
 from dlprim.graph.lowering.quantized import (
     lower_byte_pool,
@@ -41,6 +42,7 @@ LOWERS: dict[str, Lower] = {
     "matmul": lower_matmul,
     "normalize": lower_normalize,
     "pad": lower_pad,
+    "pieces": lower_pieces,  # of all nodes that have an attribute of this name
     "pool": lower_byte_pool,
     "quantize": lower_quantize,
     "quantized_attention": lower_quantized_attention,

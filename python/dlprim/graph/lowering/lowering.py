@@ -42,6 +42,8 @@ class Lowering:
     graph : Graph
     blocked : dict of Value to int
         As `blocked_values` says.
+    chains : dict of (int, int) to list of Node
+        Nodes that run in pieces, by the attribute that says so.
     """
 
     def __init__(self, graph: Graph, lowers: dict[str, Lower]) -> None:
@@ -49,6 +51,10 @@ class Lowering:
         self.graph = graph
         self.blocked = blocked_values(graph)
         self.readers = graph.readers()
+        self.chains: dict[tuple[int, int], list[Node]] = {}
+        for node in graph.nodes:
+            if "pieces" in node.attributes:
+                self.chains.setdefault(node.attributes["pieces"], []).append(node)
         self._lowers = lowers
         self._places: dict[Value, Place] = {}
         self._dense: dict[Value, Place] = {}
@@ -61,16 +67,29 @@ class Lowering:
             root = self.network.input(value.shape, value.dtype, value.name)
             self.put(value, Place.dense(root, value.shape, value.dtype))
         for node in self.graph.nodes:
-            lower = self._lowers.get(node.operator)
             try:
-                if lower is None or not lower(self, node):
-                    self._call(node)
+                if "pieces" in node.attributes:
+                    self._lowers["pieces"](self, node)
+                else:
+                    self.lower_alone(node)
             except MemoryError:
                 raise
             except Exception as error:
                 place = f"the steps of node {node.operator} '{node.name}' cannot be made"
                 raise CompileError.at(place, error) from error
         self.network.finish([self.number(self.dense(it)) for it in self.graph.outputs])
+
+    def lower_alone(self, node: Node) -> None:
+        """Makes steps of a node by its operator."""
+        lower = self._lowers.get(node.operator)
+        if lower is None or not lower(self, node):
+            self._call(node)
+
+    def network_of(self, graph: Graph) -> _core.Network:
+        """The network of another graph."""
+        lowering = Lowering(graph, self._lowers)
+        lowering.run()
+        return lowering.network
 
     # ------------------------------------------------------------ places
 

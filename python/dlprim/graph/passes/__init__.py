@@ -22,6 +22,7 @@ from dlprim.graph.passes.draft import CompileError
 from dlprim.graph.passes.epilogues import fold_epilogues
 from dlprim.graph.passes.maps import join_maps, join_maps_of_one, recognise_activations
 from dlprim.graph.passes.norms import fold_norm_weights, join_residuals, recognise_rms_norm
+from dlprim.graph.passes.pieces import run_in_pieces
 from dlprim.graph.passes.precision import (
     compute_in_8_bits,
     join_conversions,
@@ -59,6 +60,8 @@ PASSES: tuple[Pass, ...] = (
     merge_equal_nodes,
     # When nothing asks any more what was dequantised.
     join_conversions,
+    # Of what is left: it changes when nodes run, and nothing else.
+    run_in_pieces,
 )
 
 

@@ -1,0 +1,59 @@
+#include "graph/piece_cost.h"
+
+#include <algorithm>
+
+#include "primitives/nest/schedule_cost.h"
+#include "primitives/tensor/parallel.h"
+
+namespace dlprim {
+namespace {
+
+// Rows enough for a kernel to do much with weights that it reads, and few enough to stay in caches
+// with them; and pieces enough to save anything.
+constexpr std::int64_t kRows = 64;
+constexpr std::int64_t kLeastPieces = 2;
+// Cycles: what threads lose where they meet, and what a step of a piece takes beside its work.
+constexpr double kMeeting = 10e3;
+constexpr double kStep = 1e3;
+// Of the time of the products, what pieces have to save: less is lost in what is not counted.
+constexpr double kLeastGain = 0.005;
+
+double most_of_neighbours(const RowChain& chain) {
+    double most = 0;
+    for (std::size_t i = 1; i < chain.row_bytes.size(); ++i) {
+        most = std::max(most, chain.row_bytes[i - 1] + chain.row_bytes[i]);
+    }
+    return most;
+}
+
+}  // namespace
+
+double cycles_saved(const RowChain& chain, std::int64_t rows, const Machine& machine) {
+    const auto all = static_cast<double>(chain.rows), piece = static_cast<double>(rows);
+    const double pieces = all / piece;
+    const auto steps = static_cast<double>(chain.row_bytes.size()) - 1;
+    // What is written and read between the steps.
+    double between_l2 = 0, between_l3 = 0;
+    for (std::size_t i = 1; i + 1 < chain.row_bytes.size(); ++i) {
+        const double bytes = all * chain.row_bytes[i];
+        if (bytes > usable(machine.l2)) between_l2 += 2 * bytes;
+        if (bytes > usable(machine.l3)) between_l3 += 2 * bytes;
+    }
+    // Of the weights, what each piece has to fetch from memory again. What comes from the L3 cache
+    // again is not counted: a product of all rows reads rows or weights again as often.
+    const double over = chain.weights + piece * most_of_neighbours(chain) - usable(machine.l3);
+    const double again = (pieces - 1) * std::clamp(over, 0.0, chain.weights);
+    const bool meet = worth_of_threads(all * chain.flops / steps, 0) >= 1;
+    return cycles_beyond_l2(between_l2, between_l3) + (meet ? (steps - 1) * kMeeting : 0) -
+           cycles_beyond_l2(again, again) - pieces * steps * kStep;
+}
+
+std::int64_t rows_of_piece(const RowChain& chain, const Machine& machine) {
+    const double least = kLeastGain * static_cast<double>(chain.rows) * chain.flops /
+                         flops_per_cycle(chain.dtype, machine);
+    const bool pays =
+        chain.rows >= kLeastPieces * kRows && cycles_saved(chain, kRows, machine) > least;
+    return pays ? kRows : 0;
+}
+
+}  // namespace dlprim
