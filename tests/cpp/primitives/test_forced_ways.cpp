@@ -11,6 +11,7 @@
 #include "lang/interpreter.h"
 #include "lang/parser.h"
 #include "primitives/formulas/compiled_definition.h"
+#include "primitives/formulas/explanation.h"
 
 namespace dlprim {
 namespace {
@@ -31,6 +32,7 @@ struct Place {
 
 struct Problem {
     std::string text;
+    std::string end;  // what stands behind it, may be empty
     CompiledDefinition::Arrays arrays;
     Arrays exact;  // operands, and what stands in the result before and after
     std::vector<std::vector<float>> values;
@@ -108,6 +110,33 @@ std::string read_of(Draw& draw, Problem& to, const std::string& name,
     return text + ")";
 }
 
+// In place on the result: a bias along some of its indices, relu, or both.
+void add_end(Draw& draw, Problem& to, const std::vector<Index>& places) {
+    std::string indices, of_bias;
+    Shape shape;
+    for (const Index& it : places) {
+        indices += (indices.empty() ? "" : ",") + it.name;
+        if (!of_bias.empty() && !draw.once_in(3)) continue;
+        of_bias += (of_bias.empty() ? "" : ",") + it.name;
+        shape.push_back(it.extent);
+    }
+    add_array(draw, to, "v", shape);
+    const std::string y = "y(" + indices + ")";
+    const std::string sum = y + " + v(" + of_bias + ")";
+    to.end = y + " = " + (draw.once_in(3) ? sum : "relu(" + sum + ")");
+}
+
+Definition definition_of(const Problem& it) {
+    Definition made = parse_contraction(it.text);
+    if (it.end.empty()) return made;
+    const Definition end = parse_contraction(it.end);
+    for (const auto& parameter : end.parameters) {
+        if (parameter.name == "v") made.parameters.push_back(parameter);
+    }
+    made.statements.push_back(end.statements.front());
+    return made;
+}
+
 Problem drawn(Draw& draw) {
     Problem made;
     const std::vector<Index> indices = drawn_indices(draw);
@@ -128,7 +157,9 @@ Problem drawn(Draw& draw) {
     made.text += adds ? ") += " : is_scaled ? ") +=! 0.5 * " : ") +=! ";
     made.text += read_of(draw, made, "x", drawn_places(draw, indices, &Index::in_a)) + " * ";
     made.text += read_of(draw, made, "w", drawn_places(draw, indices, &Index::in_b));
-    for (const char* name : {"x", "w"}) {
+    if (!places.empty() && draw.once_in(2)) add_end(draw, made, places);
+    for (const char* name : {"x", "w", "v"}) {
+        if (!made.exact.contains(name)) continue;
         const Array& array = made.exact.at(name);
         made.values.emplace_back(array.values.begin(), array.values.end());
         made.arrays.parameters.push_back(dense_view(name, DType::f32, array.shape));
@@ -136,13 +167,15 @@ Problem drawn(Draw& draw) {
     add_array(draw, made, "y", shape);
     made.before = made.exact.at("y").values;
     made.arrays.results["y"] = shape;
-    interpret(parse_contraction(made.text), made.exact, made.arrays.given);
+    interpret(definition_of(made), made.exact, made.arrays.given);
     return made;
 }
 
 bool is_right(const Problem& it, const CompiledDefinition& compiled) {
     std::vector<float> found(it.before.begin(), it.before.end());
-    compiled.run({it.values[0].data(), it.values[1].data()}, {found.data()});
+    std::vector<const void*> operands;
+    for (const auto& values : it.values) operands.push_back(values.data());
+    compiled.run(operands, {found.data()});
     const std::vector<double>& exact = it.exact.at("y").values;
     return std::equal(exact.begin(), exact.end(), found.begin(), found.end(),
                       [](double one, float other) { return float(one) == other; });
@@ -150,13 +183,15 @@ bool is_right(const Problem& it, const CompiledDefinition& compiled) {
 
 TEST_CASE("every way that is listed computes the statement") {
     Draw draw(20261125);
-    unsigned forced = 0, several = 0;
+    unsigned forced = 0, several = 0, ended = 0;
     for (unsigned round = 0; round < testing::cases(1000); ++round) {
         Problem it = drawn(draw);
-        const Definition definition = parse_contraction(it.text);
+        const Definition definition = definition_of(it);
         const CompiledDefinition chosen(definition, it.arrays);
         CAPTURE(round);
         CAPTURE(it.text);
+        CAPTURE(it.end);
+        ended += chosen.described({}).find("statements 1 and 2") == std::string::npos ? 0 : 1;
         REQUIRE(is_right(it, chosen));
         for (const Decision& decision : chosen.decisions().made(0)) {
             if (!decision.name.starts_with("product")) continue;
@@ -172,7 +207,8 @@ TEST_CASE("every way that is listed computes the statement") {
         }
     }
     CHECK(several > testing::cases(200));
-    MESSAGE(forced, " ways forced");
+    CHECK(ended > testing::cases(100));
+    MESSAGE(forced, " ways forced, ", ended, " products with ends");
 }
 
 }  // namespace
