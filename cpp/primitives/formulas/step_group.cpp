@@ -155,7 +155,7 @@ std::string StepGroup::described(const Explained& asked) const {
     for (const auto& step : steps_) {
         const std::string head = "statement " + std::to_string(step->statement + 1) + ": ";
         std::string body = step->why ? step->why->described(asked) : "";
-        if (asked.instruction.empty()) {
+        if (!asked.instruction) {
             const std::string runs =
                 std::visit([](const auto& it) { return it->described(); }, step->what);
             body += (body.empty() ? "" : "  ") + runs;
