@@ -23,8 +23,8 @@ NetworkTensor floats(std::vector<std::int64_t> shape) {
     return dense_tensor("float32", 4, std::move(shape));
 }
 
-// A hundred runs in a row, and few calls between the first run and these: how much memory two threads need at a time is
-// known when their steps have met in every way.
+// A hundred runs in a row, and few calls between the first run and these: how much memory two
+// threads need at a time is known when their steps have met in every way.
 template <class Run>
 bool comes_to_allocate_nothing(const Run& run) {
     constexpr std::int64_t kMost = 40;
