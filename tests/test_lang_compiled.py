@@ -98,3 +98,21 @@ def test_bfloat16_is_known_by_name_before_anything_imported_it(run_python: RunPy
         "print(dlprim.define(text).f.compile((3, 4), (5, 4), dtype='bfloat16'))\n"
     )
     assert run.returncode == 0, run.stderr
+
+
+def test_explain_refuses_what_it_does_not_know_and_says_what_is_empty() -> None:
+    layers = dlprim.define(
+        "def fc(float(N,C) x, float(K,C) w) -> (y) { y(n,k) +=! x(n,c) * w(k,c) }"
+    )
+    fc = layers.fc.compile((4, 5), (3, 5))
+    with pytest.raises(TypeError, match="all is 'tdpbf16ps', expected True or False"):
+        fc.explain(all="tdpbf16ps")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="instruction is 5, expected a str or None"):
+        fc.explain(instruction=5)  # type: ignore[arg-type]
+    for name in ("", "nope"):
+        with pytest.raises(ValueError, match=f"instruction is '{name}', expected one of .*fma16"):
+            fc.explain(instruction=name)
+    for shapes in (((0, 5), (3, 5)), ((4, 0), (3, 0))):
+        empty = layers.fc.compile(*shapes)
+        for instruction in (None, "mma.m16n8k16"):
+            assert "here, as an index has no values" in empty.explain(instruction=instruction)

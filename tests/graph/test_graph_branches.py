@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from threads_of_python import check_two_threads
 
 import dlprim
 from dlprim import _core
@@ -49,22 +49,8 @@ def test_branches_give_the_same_bits_on_any_number_of_threads(name: str) -> None
 def test_two_threads_of_python_run_one_network_with_branches() -> None:
     graph = inception_network()
     compiled = compile_graph(graph)
-    given = [[drawn(*graph.inputs[0].shape, seed=seed)] for seed in range(2)]
-    expected = [compiled.run(arrays)[0] for arrays in given]
-    wrong: list[int] = []
-
-    def run(place: int) -> None:
-        for _ in range(20):
-            if not np.array_equal(compiled.run(given[place])[0], expected[place]):
-                wrong.append(place)
-
-    with dlprim.threads(2):
-        threads = [threading.Thread(target=run, args=(place,)) for place in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert not wrong
+    one, other = ([drawn(*graph.inputs[0].shape, seed=seed)] for seed in range(2))
+    check_two_threads(compiled, (one, other), 20)
 
 
 def test_a_profile_has_the_steps_of_all_branches_in_the_order_of_explain() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
 import pytest
 from byte_graphs import Bytes
+from threads_of_python import check_two_threads
 
 import dlprim
 from dlprim.graph import Builder, Graph, Value, interpret
@@ -193,22 +193,7 @@ def test_pieces_take_less_memory_for_all_rows(in_pieces_of_5: None) -> None:
 @pytest.mark.usefixtures("in_pieces_of_5")
 def test_two_threads_of_python_run_one_network_in_pieces() -> None:
     compiled = compile_graph(perceptron(203, (16, 64, 64, 8)))
-    given = [[drawn(203, 16, seed=seed)] for seed in range(2)]
-    expected = [compiled.run(arrays)[0] for arrays in given]
-    wrong: list[int] = []
-
-    def run(place: int) -> None:
-        for _ in range(30):
-            if not np.array_equal(compiled.run(given[place])[0], expected[place]):
-                wrong.append(place)
-
-    with dlprim.threads(2):
-        threads = [threading.Thread(target=run, args=(place,)) for place in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert not wrong
+    check_two_threads(compiled, ([drawn(203, 16, seed=0)], [drawn(203, 16, seed=1)]), 30)
 
 
 @pytest.mark.usefixtures("in_pieces_of_5")

@@ -155,7 +155,7 @@ public:
         return made;
     }
 
-    std::string described(bool all, const std::string& instruction) const {
+    std::string described(bool all, const std::optional<std::string>& instruction) const {
         return compiled_.described({all, instruction});
     }
     double flops() const { return compiled_.flops(); }

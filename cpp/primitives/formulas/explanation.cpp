@@ -93,8 +93,8 @@ std::string Explanation::options(bool all) const {
 }
 
 std::string Explanation::described(const Explained& asked) const {
-    if (!asked.instruction.empty()) {
-        const InstructionForm& form = instruction_named(asked.instruction);
+    if (asked.instruction) {
+        const InstructionForm& form = instruction_named(*asked.instruction);
         return product_ ? described_matches(*product_, form, asked.all)
                         : "no product of matrices here, as " + reason_for_none(statement_) + "\n";
     }

@@ -12,8 +12,8 @@
 namespace dlprim {
 
 struct Explained {
-    bool all = false;              // every way, else the best few
-    std::string instruction = {};  // how products go on this one; empty: what runs
+    bool all = false;                             // every way, else the best few
+    std::optional<std::string> instruction = {};  // how products go on this one, else what runs
 };
 
 class Explanation {

@@ -159,7 +159,7 @@ std::string StepGroup::described(const Explained& asked) const {
     for (const auto& step : steps_) {
         const std::string head = "statement" + numbers_of(*step) + ": ";
         std::string body = step->why ? step->why->described(asked) : "";
-        if (asked.instruction.empty()) {
+        if (!asked.instruction) {
             const std::string runs =
                 std::visit([](const auto& it) { return it->described(); }, step->what);
             body += (body.empty() ? "" : "  ") + runs;

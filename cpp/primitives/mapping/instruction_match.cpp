@@ -99,7 +99,7 @@ private:
     const InstructionForm& form_;
 };
 
-// "  768 instructions, 0.92 of whose products are needed, 12288 cycles: i: n, j: k, k u: c; A in
+// "  768 instructions, 92 % of whose products are needed, 12288 cycles: i: n, j: k, k u: c; A in
 // place, B packed, C in place"
 std::string described(const InstructionMatch& match, const StridedProduct& product,
                       const InstructionForm& form) {

@@ -172,6 +172,10 @@ std::string reason_for_none(const BoundStatement& statement) {
     const auto factors = factors_of(statement);
     if (!factors) return "it is no sum of products";
     if (factors->operands.size() != 2) return "it multiplies no two arrays";
+    if (std::any_of(statement.indices.begin(), statement.indices.end(),
+                    [](const auto& index) { return index.extent == 0; })) {
+        return "an index has no values";
+    }
     const auto product = product_in(statement);
     if (!product) return "an array moves along an index alone, or their types do not go together";
     if (product->sums.empty()) return "no index of both factors is summed over";

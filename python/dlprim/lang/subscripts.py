@@ -9,7 +9,8 @@ from typing import Any
 
 from dlprim.arguments.arrays import Array
 from dlprim.arguments.floats import float_view
-from dlprim.lang.definitions import CompiledFormula, Definition, contraction
+from dlprim.lang.compiled import CompiledFormula
+from dlprim.lang.definitions import Definition, contraction
 
 _ELLIPSIS = "..."
 # What ran last for these subscripts, on operands of which no axis is left out: it says of others

@@ -1,0 +1,204 @@
+"""A definition compiled for the arrays it is called on: its calls, what was decided, tuning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dlprim import _core
+from dlprim.arguments.arrays import Array, aligned, result_array
+from dlprim.arguments.scalars import flag, shown
+from dlprim.lang.operands import dtype_of, readable, require_count, result_type, results_in
+from dlprim.tuning import store
+
+
+class CompiledFormula:
+    """A definition for arrays of given shapes, strides and dtypes; made by `Definition.compile`.
+
+    Attributes
+    ----------
+    name : str
+        Of the definition.
+    flops : float
+        Multiplications and additions of a call, those of the order that is computed in.
+    scratch_bytes : int
+        Bytes that temporaries take in a call, without what products pack.
+    call : callable
+        New results for a tuple of ndarrays that are exactly like those it was compiled for, None
+        for anything else.
+    """
+
+    def __init__(
+        self,
+        definition: _core.Definition,
+        arrays: Sequence[Array],
+        sizes: Mapping[str, int],
+        shapes: Mapping[str, tuple[int, ...]],
+    ) -> None:
+        self._definition, self._sizes, self._shapes = definition, dict(sizes), dict(shapes)
+        self._geometries = [(array.shape, array.strides, array.dtype) for array in arrays]
+        self._type = result_type(arrays)
+        self.name = definition.name
+        self._names = definition.parameters
+        self._types = definition.types
+        self._use(self._with_stored())
+        self._results = [
+            (name, dtype_of(dtype), shape, is_read)
+            for name, dtype, shape, is_read in self._formula.results()
+        ]
+        self.flops = self._formula.flops
+
+    def __call__(self, *arrays: Any, out: Any = None) -> Any:
+        """The results of the definition for arrays like those it was compiled for."""
+        if out is None:
+            results = self.call(arrays)
+            if results is not None:
+                return results
+        require_count(self.name, self._names, len(arrays))
+        return self._run(list(map(readable, self._names, arrays, self._types)), out)
+
+    def _run(self, arrays: Sequence[Array], out: Any) -> Any:
+        outs = results_in(out, len(self._results))
+        written: list[Array] = []
+        for (name, dtype, shape, is_read), given in zip(self._results, outs, strict=True):
+            if is_read and given is None:
+                raise ValueError(
+                    f"{name} is read before it is written, expected an array as out that holds it"
+                )
+            if given is None:
+                written.append(aligned(shape, dtype))
+                continue
+            operands = dict(zip(self._names, arrays, strict=True))
+            array = result_array(given, shape, operands, dtype)
+            if any(np.may_share_memory(array, it) for it in written):
+                raise ValueError(
+                    f"{name} shares memory with another result, expected separate arrays"
+                )
+            written.append(array)
+        self._formula.run(arrays, written)
+        return written[0] if len(written) == 1 else tuple(written)
+
+    def explain(self, *, all: bool = False, instruction: str | None = None) -> str:
+        """What runs, and why: for every statement its product of matrices, or why there is none.
+
+        Of a product the cuts into calls of the kernel follow, with the cycles that the model
+        expects of each; the chosen one stands in front.
+
+        Parameters
+        ----------
+        all : bool
+            Every cut, else the best few.
+        instruction : str, optional
+            How products would go on this instruction alone, which need not be one of this machine:
+            ``"tdpbf16ps"`` (AMX), ``"mma.m16n8k16"`` (a GPU's).
+
+        Raises
+        ------
+        TypeError
+            `all` is no bool, or `instruction` no str.
+        ValueError
+            Where no instruction is called so; the message lists those that are known.
+
+        Examples
+        --------
+        >>> layers = dlprim.define(
+        ...     "def fc(float(N,C) x, float(K,C) w) -> (y) { y(n,k) +=! x(n,c) * w(k,c) }")
+        >>> fc = layers.fc.compile((64, 96), (128, 96))
+        >>> print(fc.explain(instruction="tdpbf16ps").splitlines()[1])
+          96 instructions, 100 % of whose products are needed, 1536 cycles: i: n, j: k, k u: c; \
+A in place, B packed, C in place
+        """
+        if not isinstance(instruction, str | None):
+            raise TypeError(f"instruction is {shown(instruction)}, expected a str or None")
+        return self._formula.described(flag("all", all), instruction)
+
+    @property
+    def scratch_bytes(self) -> int:
+        return self._formula.scratch_bytes
+
+    @property
+    def schedule(self) -> dict[str, str]:
+        """What is decided, by name: pieces, what runs a product, the order of its loops."""
+        return {name: chosen for name, chosen, *_ in self._formula.decisions(1)}
+
+    def tune(
+        self,
+        generations: int = 25,
+        population: int = 100,
+        seconds: float = 60.0,
+        **keywords: Any,
+    ) -> float:
+        """Search for the fastest `schedule` by measurement, use it, and keep it for later runs.
+
+        Later runs load it where the same definition is compiled for arrays of the same shapes,
+        strides and dtypes. Sums may be cut in other places then, so last bits may change.
+
+        Parameters
+        ----------
+        generations, population : int
+            At most as many candidates as their product are tried; the tenth of a population that
+            is fittest has children.
+        seconds : float
+            To take about, at most.
+        keywords
+            seed, workers, path and progress, as of `dlprim.tune`.
+
+        Returns
+        -------
+        float
+            How many times as fast as the cost models' choice it now is; 1.0 where that stays.
+
+        Raises
+        ------
+        TypeError, ValueError, OSError
+            As `dlprim.tune`.
+        """
+        from dlprim.tuning.tune import require_seconds, tune  # which imports this
+
+        require_seconds("seconds", seconds)
+        keywords |= {"generations": generations, "population": population}
+        return tune(self, seconds, **keywords).get("formula", 1.0)
+
+    @property
+    def _stored_as(self) -> str:
+        """What its schedule is called in a file."""
+        lie = {
+            name: f"{dtype.name}{shape}{strides}".replace(" ", "")
+            for name, (shape, strides, dtype) in zip(self._names, self._geometries, strict=True)
+        }
+        text = " ".join(self._definition.text.split())
+        problem = store.Problem(
+            "formula", {**lie, **self._sizes, **self._shapes}, self._type, "strided"
+        )
+        return store.key(text, problem)
+
+    def _made(self, choices: Mapping[str, str]) -> _core.Formula:
+        """By these choices, as far as they fit, and else the cost models'."""
+        arrays = [
+            np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, strides)
+            for shape, strides, dtype in self._geometries
+        ]
+        return _core.Formula(
+            self._definition, arrays, self._shapes, self._sizes, self._type, dict(choices)
+        )
+
+    def _use(self, formula: _core.Formula) -> None:
+        """From the next call on."""
+        self._formula = formula
+        self.call: Callable[[tuple[Any, ...]], Any] = formula.call
+
+    def _new_results(self) -> list[tuple[Array, bool]]:
+        """Arrays for the results, and whether what stands in them is read."""
+        return [(aligned(shape, dtype), is_read) for _, dtype, shape, is_read in self._results]
+
+    def _with_stored(self) -> _core.Formula:
+        choices = store.stored(self._stored_as)
+        if choices is None:
+            return self._made({})
+        formula = self._made(choices) if isinstance(choices, dict) else self._made({})
+        if choices != {name: chosen for name, chosen, *_ in formula.decisions(1)}:
+            store.ignore(self._stored_as, "it does not fit")
+            return self._made({})
+        return formula
