@@ -13,6 +13,7 @@ import conv_case
 import dlprim
 import kernel_case
 import linear_case
+import plain_case
 import rnn_case
 import train_case
 
@@ -32,6 +33,7 @@ def rows() -> Iterator[Row]:
     yield from _convolutions()
     yield from _recurrent()
     yield from _linear()
+    yield from _plain()
     yield from _packing()
     yield from _networks()
     yield from _small_calls()
@@ -97,6 +99,15 @@ def _linear() -> Iterator[Row]:
         for dtype in DTYPES:
             for which in linear_case.PASSES:
                 yield f"linear {which} {dtype}", layer.name, partial(call, layer, dtype, which)
+
+
+def _plain() -> Iterator[Row]:
+    def call(shape: plain_case.Shape, function: str) -> Call:
+        return plain_case.PlainCase(shape, function, "plain").ours()
+
+    for shape in plain_case.load_shapes(SHAPES / "plain_linear.csv"):
+        for function in plain_case.FUNCTIONS:
+            yield f"plain {function}", ",".join(map(str, shape)), partial(call, shape, function)
 
 
 def _packing() -> Iterator[Row]:
