@@ -8,20 +8,25 @@
 namespace dlprim {
 namespace {
 
-// Cycles of packing an operand, of each of its bytes, of each row whose elements stay neighbours,
-// and of each tile that is transposed.
+// Cycles of packing an operand, of each of its bytes, fewer where the L2 cache holds it, of each
+// row whose elements stay neighbours, and of each tile that is transposed.
 constexpr double kPacking = 800;
 constexpr double kPackedByte = 0.3;
 constexpr double kPackedByteOfHalf = 0.15;
+constexpr double kPackedByteNear = 0.1;
+constexpr double kHeldPartOfL2 = 0.5;
 constexpr double kPackedRow = 10;
-constexpr double kPackedTile = 100;
+constexpr double kPackedTile = 50;
 constexpr std::int64_t kTile = 16;
 
 double tiles_of(std::int64_t values) { return static_cast<double>(Blocks{values, kTile}.count()); }
 
 }  // namespace
 
-double cycles_of_pass(double bytes) { return kPacking + kPackedByte * bytes; }
+double cycles_of_pass(double bytes, DType dtype, const Machine& machine) {
+    const double far = dtype == DType::bf16 ? kPackedByteOfHalf : kPackedByte;
+    return kPacking + bytes * (bytes <= kHeldPartOfL2 * machine.l2 ? kPackedByteNear : far);
+}
 
 void CopiedOperand::add(const std::vector<ProductIndex>& plain,
                         const std::vector<ProductIndex>& packed) {
@@ -33,7 +38,7 @@ void CopiedOperand::add(const std::vector<ProductIndex>& plain,
 
 // Rows stay rows where the neighbours do, else pieces are transposed: of the neighbours on
 // both sides, and of what follows them on the side where they are fewer.
-double CopiedOperand::cycles() const {
+double CopiedOperand::cycles(const Machine& machine) const {
     const double bytes = elements_ * static_cast<double>(size_of(dtype_));
     const Index inner = *nearest(&Index::to), outer = *nearest(&Index::from);
     double pieces = 0;
@@ -52,7 +57,7 @@ double CopiedOperand::cycles() const {
         pieces = kPackedTile * tiles_of(many) * tiles_of(few) * elements_ /
                  static_cast<double>(many * few);
     }
-    return kPacking + (dtype_ == DType::bf16 ? kPackedByteOfHalf : kPackedByte) * bytes + pieces;
+    return cycles_of_pass(bytes, dtype_, machine) + pieces;
 }
 
 const CopiedOperand::Index* CopiedOperand::nearest(std::int64_t Index::* distance) const {

@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "jit/dtype.h"
+#include "jit/machine.h"
 #include "primitives/mapping/strided_product.h"
 
 namespace dlprim {
 
 // Of a pass that reads and writes so many bytes as they lie.
-double cycles_of_pass(double bytes);
+double cycles_of_pass(double bytes, DType dtype, const Machine& machine);
 
 class CopiedOperand {
 public:
@@ -21,7 +22,7 @@ public:
     // A class as it lies and as it is packed.
     void add(const std::vector<ProductIndex>& plain, const std::vector<ProductIndex>& packed);
 
-    double cycles() const;
+    double cycles(const Machine& machine) const;
 
 private:
     struct Index {

@@ -45,6 +45,10 @@ constexpr double kFarColumnsOnce = 1.3;  // by one block of columns alone
 // operand that the L2 cache holds and of one that comes from farther away (Zen 4 at AVX2).
 constexpr double kLostNear = 0.1;
 constexpr double kLostFar = 0.6;
+// By the rows of a transposed A that lie on more pages than the first TLB keeps beside those of B
+// and of C (64 x 512 by 64 x 1000: 660 us in place, 607 packed).
+constexpr double kLostPages = 1.1;
+constexpr std::int64_t kPagesNear = 40;
 // On a B that streams by, and where each of its rows begins on a page of its own, so that hardware
 // looks ahead within short pieces (32 x 1024 by 1024 x 4096: 3.3 ms, as the transposed product 2.4;
 // 16 x 1024 by 1024 x 1024: 341 us and 302).
@@ -286,8 +290,12 @@ double ProductWalk::lost_lines() const {
     };
     if (!machine_.few_registers()) return factor;
     if (!way_.packs_b) lose(bytes_b(), k_.b);
-    if (transposes_ && !way_.packs_a) lose(bytes_a(), k_.a);
-    return factor;
+    if (!transposes_ || way_.packs_a) return factor;
+    lose(bytes_a(), k_.a);
+    const std::int64_t apart = std::min(k_.a * size_of(it_.dtype), kFarApart);
+    const bool is_read_again = extent_of(it_.columns) > column_unit_;
+    return factor *
+           (is_read_again && apart * depth_unit_ > kPagesNear * kFarApart ? kLostPages : 1);
 }
 
 // Of all sums for the rows and columns of one.
@@ -311,7 +319,7 @@ double ProductWalk::cycles_of_packing() const {
     const auto of = [&](Stride stride, DType dtype, const auto&... classes) {
         CopiedOperand copied(stride, dtype);
         (copied.add(plain_.*classes, packed_.*classes), ...);
-        return copied.cycles();
+        return copied.cycles(machine_);
     };
     const auto outer = &StridedProduct::outer, rows = &StridedProduct::rows,
                columns = &StridedProduct::columns, sums = &StridedProduct::sums;
@@ -329,7 +337,8 @@ double ProductWalk::cycles() const {
         static_cast<double>(m_.extent) * static_cast<double>(std::min(column_unit_, n_.extent));
     const double calls =
         values_of(it_.outer) * values_of(it_.rows) * values_of(it_.columns) / block;
-    const double end = ends() ? 0 : cycles_of_pass(values_of(it_.outer) * bytes_c());
+    const double end =
+        ends() ? 0 : cycles_of_pass(values_of(it_.outer) * bytes_c(), it_.c_type, machine_);
     return calls * cycles_of_call() + cycles_of_packing() + end;
 }
 
