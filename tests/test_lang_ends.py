@@ -56,13 +56,38 @@ def test_an_end_gives_what_its_statements_give(shape: tuple[int, int, int], name
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_an_end_of_bfloat16_rounds_what_is_stored(shape: tuple[int, int, int]) -> None:
+def test_an_end_of_bfloat16_is_rounded_once_and_a_statement_once_more(
+    shape: tuple[int, int, int],
+) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
     x, w, b, r = map(dlprim.to_bfloat16, arrays_of(shape))
+    n, c, k = shape
     wide = [dlprim.to_float32(it).astype(np.float64) for it in (x, w, b)]
     exact = np.maximum(wide[0] @ wide[1].T + wide[2], 0)
-    found = layer("y(n,k) = relu(y(n,k) + b(k))")(x, w, b, r)
-    # Twice where rows add and round again what the kernel has rounded.
-    np.testing.assert_allclose(dlprim.to_float32(found), exact, 2**-7, 2**-7 * shape[1] ** 0.5)
+    rounded = exact.astype(np.float32).astype(ml_dtypes.bfloat16)
+    close = (2**-7, 2**-7 * c**0.5)
+    for value, is_end in (("relu(y(n,k) + b(k))", True), ("fmax(y(n,k) + b(k), 0)", False)):
+        compiled = layer(f"y(n,k) = {value}").compile(
+            (n, c), (k, c), (k,), (n,), dtype=ml_dtypes.bfloat16
+        )
+        found = compiled(x, w, b, r).view(ml_dtypes.bfloat16)
+        np.testing.assert_allclose(found.astype(np.float64), exact, *close)
+        if "statements 1 and 2" in compiled.explain():
+            assert is_end
+            assert np.mean(found == rounded) > 0.995
+        elif n * k > 1000 and not is_end:
+            assert np.mean(found == rounded) < 0.98
+
+
+def test_products_of_elements_in_bfloat16_stay_rows_and_keep_small_values() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    product = dlprim.define(
+        "def f(float(N) a, float(N) b) -> (y) { y(n) = a(n) * b(n) y(n) = relu(y(n)) }"
+    ).f
+    compiled = product.compile((2,), (2,), dtype=ml_dtypes.bfloat16)
+    assert "brgemm" not in compiled.explain()
+    a, b = (np.array(it, ml_dtypes.bfloat16) for it in ([1e-39, 1e-20], [1e10, 1e-20]))
+    np.testing.assert_array_equal(compiled(a, b), (a.astype(np.float32) * b).astype(a.dtype))
 
 
 def test_explain_names_the_statements_that_are_the_end() -> None:
@@ -91,7 +116,7 @@ def test_values_that_are_no_numbers_pass_an_end_as_they_pass_a_statement() -> No
         np.testing.assert_allclose(found, expected, 1e-4, 1e-4)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", [*SHAPES, (700, 64, 130), (3, 3000, 900)], ids=str)
 def test_an_end_has_the_same_bits_for_any_number_of_threads(shape: tuple[int, int, int]) -> None:
     arrays = arrays_of(shape)
     ends = layer("y(n,k) = tanh(y(n,k) + b(k))")

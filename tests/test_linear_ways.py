@@ -11,7 +11,8 @@ from guarded import guarded
 from reference import linear, linear_backward
 from test_linear import F4, check, in_order, shape_of, tensors
 
-# Both sides of every size at which a pass takes another way, ragged and even.
+# Even and ragged sizes that take all kinds of ways: sums along rows, factors in place and packed,
+# the transposed product.
 WAYS = [
     Linear(7, 300, 9),
     Linear(8, 64, 9),
@@ -97,18 +98,31 @@ def test_empty_operands_inside_out_are_no_overlap() -> None:
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])
 @pytest.mark.parametrize("extents", [(100, 77), (33, 1000), (3000, 3), (1, 5000)], ids=str)
-def test_matrices_in_any_order_are_read_as_they_are(extents: tuple[int, int], kind: str) -> None:
+def test_matrices_in_any_order_have_the_same_sums(extents: tuple[int, int], kind: str) -> None:
     rows, columns = extents
-    values = np.random.default_rng(0).standard_normal((2 * rows, 3 * columns)).astype(F4)
+    # Integers, so that sums are exact in any order.
+    rng = np.random.default_rng(0)
+    values = rng.integers(-8, 9, (2 * rows, 3 * columns)).astype(F4)
     if kind == "bfloat16":
         values = dlprim.to_bfloat16(values)
     views = [np.asfortranarray(values), values[:, ::3], values[::2, ::3], values.T, values[::-1].T]
     for view in views:
-        w = np.ones((2, view.shape[1]), F4)
+        w = rng.integers(-8, 9, (2, view.shape[1])).astype(F4)
         if kind == "bfloat16":
             w = dlprim.to_bfloat16(w)
         expected, found = dlprim.linear(np.array(view, order="C"), w), dlprim.linear(view, w)
         if kind == "bfloat16":
             expected, found = dlprim.to_float32(expected), dlprim.to_float32(found)
-        # The ways may sum in another order.
-        np.testing.assert_allclose(found, expected, 2**-8, 1e-6 * view.shape[1])
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_rows_farther_apart_than_programs_reach() -> None:
+    apart = (1 << 29) + 64  # elements, 2 GiB: memory that is never touched takes none
+    memory = np.zeros(3 * apart + 64, F4)
+    x = np.lib.stride_tricks.as_strided(memory, (4, 64), (4 * apart, 4))
+    x[:] = np.arange(4, dtype=F4)[:, None]
+    for outputs in (2, 20):
+        y = dlprim.linear(x, np.ones((outputs, 64), F4))
+        np.testing.assert_array_equal(
+            y, np.repeat(64 * np.arange(4, dtype=F4)[:, None], outputs, 1)
+        )

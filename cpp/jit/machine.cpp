@@ -126,8 +126,11 @@ Machine read_machine(Isa level) {
     if (amd_family() == kZen3Family) {
         machine.follows_many_streams = true;
         if (level < Isa::avx512) set_amd_at_avx2(machine, detected_isa() >= Isa::avx512);
-        // Zen 4 has four pipes of 256 bits.
-        if (level >= Isa::avx512) machine.vector_ops_per_cycle = 2;
+        // Zen 4 has four pipes of 256 bits, of which two multiply.
+        if (level >= Isa::avx512) {
+            machine.vector_ops_per_cycle = 2;
+            machine.fmas_per_cycle = 1;
+        }
     }
     return machine;
 }

@@ -8,6 +8,7 @@
 #include "lang/gathers.h"
 #include "primitives/formulas/product_chain.h"
 #include "primitives/formulas/statement_ends.h"
+#include "primitives/mapping/instruction_form.h"
 #include "primitives/products/product_run.h"
 #include "primitives/programs/row_tasks.h"
 #include "primitives/statements/row_statement.h"
@@ -311,6 +312,7 @@ void CompiledDefinition::run(const std::vector<const void*>& parameters,
 }
 
 std::string CompiledDefinition::described(const Explained& asked) const {
+    if (asked.instruction) instruction_named(*asked.instruction);  // refuses unknown ones
     std::string text;
     for (const StepGroup& group : groups_) text += group.described(asked);
     return text;

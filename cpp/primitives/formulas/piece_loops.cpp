@@ -96,23 +96,30 @@ private:
 
     std::vector<Use> uses(const std::vector<StepGroup::Loop>& loops) const {
         std::map<std::pair<ArrayPlace::Of, std::int64_t>, Use> found;
-        for (const StatementBinding& binding : bindings_) {
-            const BoundStatement& it = binding.statement;
-            const auto add = [&](const BoundOperand& operand, const ArrayPlace& place) {
-                bool moves = loops.empty();
-                for (std::size_t i = 0; i < it.indices.size(); ++i) {
-                    moves = moves ||
-                            (operand.strides[i] != 0 && it.indices[i].name == loops.back().index);
-                }
-                const double bytes =
-                    elements_in(it, operand, loops) * static_cast<double>(size_of(operand.dtype));
-                Use& use = found[{place.of, place.number}];
-                use = {std::max(use.bytes, bytes), use.moves || moves, use.count + 1};
-            };
-            for (std::size_t i = 0; i < it.operands.size(); ++i) {
-                add(it.operands[i], binding.operands[i]);
+        const auto add = [&](const BoundStatement& it, const BoundOperand& operand,
+                             const ArrayPlace& place) {
+            bool moves = loops.empty();
+            for (std::size_t i = 0; i < it.indices.size(); ++i) {
+                moves =
+                    moves || (operand.strides[i] != 0 && it.indices[i].name == loops.back().index);
             }
-            add(it.result, binding.result);
+            const double bytes =
+                elements_in(it, operand, loops) * static_cast<double>(size_of(operand.dtype));
+            Use& use = found[{place.of, place.number}];
+            use = {std::max(use.bytes, bytes), use.moves || moves, use.count + 1};
+        };
+        const auto add_operands = [&](const StatementBinding& binding, const ArrayPlace* but) {
+            for (std::size_t i = 0; i < binding.operands.size(); ++i) {
+                const ArrayPlace& place = binding.operands[i];
+                if (but && place.of == but->of && place.number == but->number) continue;
+                add(binding.statement, binding.statement.operands[i], place);
+            }
+        };
+        for (const StatementBinding& binding : bindings_) {
+            add_operands(binding, nullptr);
+            add(binding.statement, binding.statement.result, binding.result);
+            // The end of a product does not read its result again.
+            for (const StatementBinding& next : binding.next) add_operands(next, &binding.result);
         }
         std::vector<Use> all;
         for (const auto& [place, use] : found) all.push_back(use);

@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "jit/machine.h"
 #include "primitives/formulas/product_chain.h"
+#include "primitives/mapping/copied_operand.h"
 #include "primitives/products/product_run.h"
 
 namespace dlprim {
@@ -16,7 +18,8 @@ NextStatement next_statement(const StatementBinding& binding) {
     return made;
 }
 
-// Whether the cheapest way to compute the product has `next` as its end, behind those it has.
+// Whether the cheapest way to compute the product has `next` as its end, behind those it has, and
+// is expected to take no longer than the product and `next` one after the other.
 bool takes_end(const StatementBinding& product, const StatementBinding& next) {
     const bool is_plain = product.places.empty() && next.places.empty() && next.copies.empty();
     const bool writes_it =
@@ -25,8 +28,13 @@ bool takes_end(const StatementBinding& product, const StatementBinding& next) {
     BoundProduct whole{.statement = chain_of(product.statement).back().statement};
     for (const StatementBinding& it : product.next) whole.next.push_back(next_statement(it));
     whole.next.push_back(next_statement(next));
-    const auto strided = whole.strided();
-    return strided && product_options(*strided).front().ends;
+    const auto ended = whole.strided();
+    if (!ended) return false;
+    const ProductOption best = product_options(*ended).front();
+    whole.next.pop_back();
+    const double apart = product_options(whole.strided().value()).front().cycles +
+                         cycles_of_end(*ended, this_machine());
+    return best.ends && best.cycles <= apart;
 }
 
 }  // namespace

@@ -162,7 +162,7 @@ std::string StepGroup::described(const Explained& asked) const {
         if (!asked.instruction) {
             const std::string runs =
                 std::visit([](const auto& it) { return it->described(); }, step->what);
-            body += (body.empty() ? "" : "  ") + runs;
+            body += (body.empty() || runs.empty() ? "" : "  ") + runs;
         }
         if (!body.empty()) text += indented(head + body, indent);
     }

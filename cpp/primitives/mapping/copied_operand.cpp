@@ -17,15 +17,22 @@ constexpr double kPackedByteNear = 0.1;
 constexpr double kHeldPartOfL2 = 0.5;
 constexpr double kPackedRow = 10;
 constexpr double kPackedTile = 50;
-constexpr std::int64_t kTile = 16;
+constexpr std::int64_t kTileBytes = 64;  // of a row on either side
 
-double tiles_of(std::int64_t values) { return static_cast<double>(Blocks{values, kTile}.count()); }
-
-}  // namespace
-
+// Of a pass that reads and writes so many bytes as they lie.
 double cycles_of_pass(double bytes, DType dtype, const Machine& machine) {
     const double far = dtype == DType::bf16 ? kPackedByteOfHalf : kPackedByte;
     return kPacking + bytes * (bytes <= kHeldPartOfL2 * machine.l2 ? kPackedByteNear : far);
+}
+
+}  // namespace
+
+double cycles_of_end(const StridedProduct& product, const Machine& machine) {
+    if (product.end.is_nothing()) return 0;
+    const double elements =
+        values_of(product.outer) * values_of(product.rows) * values_of(product.columns);
+    const double bytes = elements * static_cast<double>(size_of(product.c_type));
+    return cycles_of_pass(bytes, product.c_type, machine);
 }
 
 void CopiedOperand::add(const std::vector<ProductIndex>& plain,
@@ -54,8 +61,10 @@ double CopiedOperand::cycles(const Machine& machine) const {
         });
         const std::int64_t more = next == indices_.end() ? 1 : next->extent;
         const std::int64_t many = std::max(inner.extent, outer.extent), few = fewer.extent * more;
-        pieces = kPackedTile * tiles_of(many) * tiles_of(few) * elements_ /
-                 static_cast<double>(many * few);
+        const std::int64_t tile = kTileBytes / size_of(dtype_);
+        const auto tiles =
+            static_cast<double>(Blocks{many, tile}.count() * Blocks{few, tile}.count());
+        pieces = kPackedTile * tiles * elements_ / static_cast<double>(many * few);
     }
     return cycles_of_pass(bytes, dtype_, machine) + pieces;
 }

@@ -11,8 +11,8 @@
 
 namespace dlprim {
 
-// Of a pass that reads and writes so many bytes as they lie.
-double cycles_of_pass(double bytes, DType dtype, const Machine& machine);
+// Of the end of a product where that is a pass of its own over C; 0 without one.
+double cycles_of_end(const StridedProduct& product, const Machine& machine);
 
 class CopiedOperand {
 public:

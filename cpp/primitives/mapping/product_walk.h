@@ -85,13 +85,12 @@ public:
     double bytes_c() const;
 
 private:
-    void put_last(const ProductWay& way);
     void pack_b();
+    std::int64_t packed_block(std::int64_t columns) const;
     bool choose(const ProductWay& way);
     bool has_rows_apart() const;
     bool has_few_indices() const;
     void set_units(const ProductWay& way);
-    void widen_columns();
     double waits() const;
     double lost_lines() const;
     double cycles_of_call() const;

@@ -100,7 +100,6 @@ bool slides(const ProductIndex& sum, const ProductIndex& along,
 StridedProduct exchanged(const StridedProduct& product) {
     StridedProduct made = product;
     std::swap(made.dtype, made.b_type);
-    std::swap(made.operand_a, made.operand_b);
     std::swap(made.offset_a, made.offset_b);
     std::swap(made.uses_a, made.uses_b);
     std::swap(made.rows, made.columns);
@@ -133,8 +132,6 @@ std::optional<StridedProduct> product_in(const BoundStatement& statement,
                         .c_type = statement.result.dtype,
                         .accumulates = !statement.initializes,
                         .scale = static_cast<float>(factors->scale),
-                        .operand_a = factors->operands[0],
-                        .operand_b = factors->operands[1],
                         .offset_a = a.offset,
                         .offset_b = b.offset,
                         .offset_c = statement.result.offset,
@@ -156,8 +153,8 @@ std::optional<StridedProduct> product_in(const BoundStatement& statement,
         among->push_back(index);
         made.names.push_back(statement.indices[i].name);
     }
-    // Rows do not do what the kernel has to.
-    if (made.needs_kernel() && made.sums.empty()) {
+    // Rows do not multiply them.
+    if (is_int8(made.dtype) && made.sums.empty()) {
         made.sums.push_back({.letter = letter, .a = 1, .b = 1, .members = 1U << (letter - 'a')});
         made.names.emplace_back("1");
     }

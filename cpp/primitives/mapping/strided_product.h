@@ -39,12 +39,6 @@ struct ProductEnd {
     bool is_nothing() const { return !bias && activation == Activation::none; }
 };
 
-// A statement behind a product, and which of its operands are the array that the product writes.
-struct NextStatement {
-    BoundStatement statement = {};
-    std::vector<bool> is_result = {};
-};
-
 // C[outer][rows][columns] (+)= scale * sum of A[outer][rows][sums] * B[outer][sums][columns], and
 // its end.
 // Indices of a class from the one that C, or of sums A, moves farthest along to the nearest.
@@ -57,10 +51,7 @@ struct StridedProduct {
     // Calls that share what is packed of A, and of B.
     double uses_a = 1;
     double uses_b = 1;
-    // Operands of the statement that A and B are, and how many elements lie in front of what is
-    // read of them, and of C.
-    int operand_a = 0;
-    int operand_b = 1;
+    // Elements in front of what is read of A and B, and of C.
     std::int64_t offset_a = 0;
     std::int64_t offset_b = 0;
     std::int64_t offset_c = 0;
@@ -72,10 +63,11 @@ struct StridedProduct {
     std::vector<std::string> names = {};  // in the statement, by letter
 
     // Of matrices: without one of these it is as much as a sum of products of elements, which rows
-    // do, but not those of integers, nor an end before the sum is rounded.
+    // do, but not those of integers.
     bool is_of_matrices() const {
-        return !sums.empty() && (!rows.empty() || !columns.empty() || needs_kernel());
+        return !sums.empty() && (!rows.empty() || !columns.empty() || is_int8(dtype));
     }
+    // Integers, and an end before the sum is rounded.
     bool needs_kernel() const {
         return is_int8(dtype) || (c_type == DType::bf16 && !end.is_nothing());
     }

@@ -14,6 +14,8 @@ namespace {
 constexpr double kCall = 60;
 constexpr double kHalving = 1.5;
 constexpr double kRowsTogether = 4;  // share what is loaded of the vectors
+// Elements from row to row and from vector to vector: programs reach 2^31 bytes.
+constexpr std::int64_t kFarthest = std::int64_t{1} << 24;
 
 // With what is one index as one; none where a class needs several.
 std::optional<StridedProduct> simple(StridedProduct product) {
@@ -45,8 +47,9 @@ std::optional<NarrowPass> NarrowPass::of(const StridedProduct& product) {
     if (exchanges) it = exchanged(*it);
     const ProductIndex row = only(it->rows), vector = only(it->columns), sum = it->sums.front();
     if (vector.extent > kFewVectors || sum.a != 1 || sum.b != 1) return {};
-    const bool is_upwards = row.a >= 0 && row.c >= 0 && vector.b >= 0 && vector.c >= 0;
-    if (!is_upwards) return {};
+    for (const std::int64_t step : {row.a, row.c, vector.b, vector.c}) {
+        if (step < 0 || step > kFarthest) return {};
+    }
     return NarrowPass(*it,
                       {.rows = row.extent,
                        .columns = sum.extent,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "jit/machine.h"
+#include "primitives/mapping/copied_operand.h"
 
 namespace dlprim {
 namespace {
@@ -42,16 +43,17 @@ std::vector<ProductOption> product_options(const StridedProduct& product) {
     const auto add = [&](bool is_best, ProductOption option) {
         options.insert(is_best ? options.begin() : options.end(), std::move(option));
     };
+    const double end = cycles_of_end(product, this_machine());
     auto narrow = NarrowPass::of(product);
     if (ways.empty() || is_along_rows(product)) {
-        const double of_rows = product.flops() / 2 / this_machine().vector_lanes() + kRowCall;
+        const double of_rows = product.flops() / 2 / this_machine().vector_lanes() + kRowCall + end;
         // Of several vectors rows copy the matrix; sums along rows do not.
         const bool is_best = !narrow && vectors_of(product) == 1 && of_rows < cycles;
         add(ways.empty() || is_best, {.cycles = of_rows, .ends = product.end.is_nothing()});
     }
     if (narrow) {
-        const double of_narrow = narrow->cycles();
         const bool ends = narrow->ends();
+        const double of_narrow = narrow->cycles() + (ends ? 0 : end);
         add(of_narrow < cycles, {.cycles = of_narrow, .narrow = std::move(narrow), .ends = ends});
     }
     return options;

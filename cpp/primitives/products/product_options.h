@@ -21,7 +21,7 @@ struct ProductOption {
 };
 
 // The model's choice first, then the kernel's ways from the cheapest on, then what else there is.
-// Throws std::invalid_argument where nothing can run it.
+// Throws std::invalid_argument where the kernel does not multiply such bytes.
 std::vector<ProductOption> product_options(const StridedProduct& product);
 
 std::string to_string(const ProductOption& option, const StridedProduct& product);

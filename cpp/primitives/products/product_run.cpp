@@ -1,21 +1,63 @@
 #include "primitives/products/product_run.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace dlprim {
 namespace {
 
 using Kernel = std::shared_ptr<ProductPass>;
 
+// What a read of each operand of `next` is in a statement behind whose value it stands.
+Expression behind(const BoundStatement& statement, const NextStatement& next,
+                  const Expression& value, std::vector<BoundOperand>& operands) {
+    Expression made = value;
+    for (Expression& it : made.operands) it = behind(statement, next, it, operands);
+    if (value.kind != Expression::Kind::read) return made;
+    const auto which = static_cast<std::size_t>(value.number);
+    if (next.is_result[which]) return statement.value;
+    BoundOperand operand = next.statement.operands[which];
+    const std::vector<std::int64_t> strides = std::exchange(operand.strides, {});
+    for (const IndexRange& index : statement.indices) {
+        const auto found =
+            std::find_if(next.statement.indices.begin(), next.statement.indices.end(),
+                         [&](const IndexRange& it) { return it.name == index.name; });
+        const bool is_there = found != next.statement.indices.end();
+        operand.strides.push_back(
+            is_there ? strides[static_cast<std::size_t>(found - next.statement.indices.begin())]
+                     : 0);
+    }
+    made.number = static_cast<double>(operands.size());
+    operands.push_back(std::move(operand));
+    return made;
+}
+
+// A product that sums nothing and what stands behind it, as one statement that rounds once.
+std::optional<BoundStatement> without_sums(const BoundProduct& product) {
+    BoundStatement made = product.statement;
+    if (extent_of(made, true) != 1 || !made.initializes) return {};
+    for (std::size_t i = made.indices.size(); i-- > 0;) {
+        if (made.indices[i].reduced) remove_index(made, i);
+    }
+    made.reduction = Reduction::none;
+    for (const NextStatement& next : product.next) {
+        made.value = behind(made, next, next.statement.value, made.operands);
+    }
+    return made;
+}
+
 ProductOption cheapest(const BoundProduct& product) {
     const auto strided = product.strided();
-    if (!strided) return {.ends = product.next.empty()};
-    return product_options(*strided).front();
+    if (strided) return product_options(*strided).front();
+    return {.ends = product.next.empty() || without_sums(product).has_value()};
 }
 
 std::variant<Kernel, NarrowPass, RowStatement> made_of(const BoundProduct& product,
                                                        const ProductOption& option) {
     if (option.way) return std::make_shared<ProductPass>(product.strided().value(), *option.way);
     if (option.narrow) return *option.narrow;
-    return RowStatement(product.statement);
+    const auto whole = option.ends ? without_sums(product) : std::nullopt;
+    return RowStatement(whole.value_or(product.statement));
 }
 
 }  // namespace

@@ -34,6 +34,12 @@ struct BoundStatement {
     Expression value = {};
 };
 
+// A statement behind another one, and which of its operands are the array that that one writes.
+struct NextStatement {
+    BoundStatement statement = {};
+    std::vector<bool> is_result = {};
+};
+
 // Without indices of one value, with the result's distances above 0, and with one index for two
 // wherever the outer one goes on where the inner one ends.
 void simplify(BoundStatement& statement);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -34,18 +35,32 @@ struct Problem {
     std::string text;
     std::string end;  // what stands behind it, may be empty
     CompiledDefinition::Arrays arrays;
-    Arrays exact;  // operands, and what stands in the result before and after
+    Arrays exact;          // operands, and what stands in the result before and after
+    bool is_half = false;  // bfloat16
     std::vector<std::vector<float>> values;
     std::vector<double> before;
 };
 
-// Sums of few multiples of 1/64, which are exact in float32.
+// Sums of few multiples of 1/64, which are exact in float32; in bfloat16 of integers, which are
+// exact up to 256.
 void add_array(Draw& draw, Problem& to, const std::string& name, const Shape& shape) {
     Array& array = to.exact[name];
     array.shape = shape;
     std::int64_t count = 1;
     for (const std::int64_t extent : shape) count *= extent;
-    for (std::int64_t i = 0; i < count; ++i) array.values.push_back(double(draw.from(-8, 8)) / 8);
+    const auto value = [&] {
+        return to.is_half ? double(draw.from(-1, 1)) : double(draw.from(-8, 8)) / 8;
+    };
+    for (std::int64_t i = 0; i < count; ++i) array.values.push_back(value());
+}
+
+// Of values that are exact in both.
+std::vector<std::uint16_t> bfloat16_of(const std::vector<float>& values) {
+    std::vector<std::uint16_t> made;
+    for (const float value : values) {
+        made.push_back(std::uint16_t(std::bit_cast<std::uint32_t>(value) >> 16));
+    }
+    return made;
 }
 
 std::vector<Index> drawn_indices(Draw& draw) {
@@ -139,6 +154,7 @@ Definition definition_of(const Problem& it) {
 
 Problem drawn(Draw& draw) {
     Problem made;
+    made.is_half = draw.once_in(3);
     const std::vector<Index> indices = drawn_indices(draw);
     std::vector<Index> places;
     for (const Index& it : indices) {
@@ -162,23 +178,38 @@ Problem drawn(Draw& draw) {
         if (!made.exact.contains(name)) continue;
         const Array& array = made.exact.at(name);
         made.values.emplace_back(array.values.begin(), array.values.end());
-        made.arrays.parameters.push_back(dense_view(name, DType::f32, array.shape));
+        const DType dtype = made.is_half ? DType::bf16 : DType::f32;
+        made.arrays.parameters.push_back(dense_view(name, dtype, array.shape));
     }
     add_array(draw, made, "y", shape);
     made.before = made.exact.at("y").values;
     made.arrays.results["y"] = shape;
+    if (made.is_half) made.arrays.result_type = DType::bf16;
     interpret(definition_of(made), made.exact, made.arrays.given);
     return made;
 }
 
 bool is_right(const Problem& it, const CompiledDefinition& compiled) {
-    std::vector<float> found(it.before.begin(), it.before.end());
+    const std::vector<float> before(it.before.begin(), it.before.end());
+    const std::vector<double>& values = it.exact.at("y").values;
+    const std::vector<float> exact(values.begin(), values.end());
     std::vector<const void*> operands;
-    for (const auto& values : it.values) operands.push_back(values.data());
+    if (!it.is_half) {
+        std::vector<float> found = before;
+        for (const auto& operand : it.values) operands.push_back(operand.data());
+        compiled.run(operands, {found.data()});
+        return found == exact;
+    }
+    std::vector<std::vector<std::uint16_t>> halves;
+    for (const auto& operand : it.values) halves.push_back(bfloat16_of(operand));
+    for (const auto& operand : halves) operands.push_back(operand.data());
+    std::vector<std::uint16_t> found = bfloat16_of(before);
     compiled.run(operands, {found.data()});
-    const std::vector<double>& exact = it.exact.at("y").values;
-    return std::equal(exact.begin(), exact.end(), found.begin(), found.end(),
-                      [](double one, float other) { return float(one) == other; });
+    const auto is_equal = [](std::uint16_t one, float other) {
+        const float value = std::bit_cast<float>(std::uint32_t(one) << 16);
+        return value == other || std::abs(other) > 256;  // 0 and -0 are equal
+    };
+    return std::equal(found.begin(), found.end(), exact.begin(), exact.end(), is_equal);
 }
 
 TEST_CASE("every way that is listed computes the statement") {
