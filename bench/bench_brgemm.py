@@ -36,6 +36,10 @@ EPILOGUES = [
 ]
 
 
+# Of products whose A is transposed, as those of gradients of weights.
+TRANSPOSED = [Shape(64, 64, k, 1) for k in (49, 112, 196, 392, 784)]
+
+
 @dataclass(frozen=True)
 class Record:
     variant: str
@@ -164,6 +168,8 @@ def variants() -> list[Variant]:
     all_variants = [
         Variant("float32", "avx512"),
         Variant("float32", "avx2"),
+        Variant("float32", "avx512", trans_a=True),
+        Variant("float32", "avx2", trans_a=True),
         Variant("bfloat16", "amx"),
         Variant("bfloat16", "avx512_bf16"),
         Variant("bfloat16", "avx512"),
@@ -194,7 +200,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def run_variant(variant: Variant, options: argparse.Namespace) -> list[dict[str, object]]:
-    shapes = load_shapes(options.shapes)
+    shapes = TRANSPOSED if variant.trans_a else load_shapes(options.shapes)
     peak = median(fma_peak(variant.isa, 0.01, variant.dtype) for _ in range(9)) * 1e-9
     print(f"{machine.cpu_name()}, {variant}, one core, peak {peak:.1f} GFLOP/s")
     print("         shape   tile  GFLOP/s  of peak     GB/s  x numpy  x torch")

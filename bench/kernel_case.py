@@ -56,11 +56,13 @@ class Variant:
     isa: str
     epilogue: dict[str, object] = field(default_factory=dict)
     b_dtype: str | None = None  # where it is not the default of A's
+    trans_a: bool = False
 
     def __str__(self) -> str:
         extras = [str(value) for value in self.epilogue.values() if isinstance(value, str)]
         by = [f"by {self.b_dtype}"] if self.b_dtype else []
-        return " ".join([self.dtype, *by, self.isa, *extras])
+        transposed = ["transposed A"] if self.trans_a else []
+        return " ".join([self.dtype, *by, self.isa, *transposed, *extras])
 
 
 def load_shapes(path: Path) -> list[Shape]:
@@ -80,6 +82,7 @@ class Case:
             variant.dtype,
             b_dtype=variant.b_dtype,
             isa=variant.isa,
+            trans_a=variant.trans_a,
             **variant.epilogue,
         )
         random = np.random.default_rng(1)
@@ -90,7 +93,8 @@ class Case:
             variant.b_dtype or ("int8" if variant.dtype == "uint8" else variant.dtype),
         )
         packed_b = plain_b if variant.dtype == "float32" else dlprim.pack_b(plain_b)
-        self.a, self.b = aligned(plain_a), aligned(packed_b)
+        stored_a = plain_a.transpose(0, 2, 1) if variant.trans_a else plain_a
+        self.a, self.b = aligned(stored_a), aligned(packed_b)
         integers = variant.dtype in ("uint8", "int8")
         self.c = aligned(np.zeros((shape.m, shape.n), np.int32 if integers else np.float32))
         self.bias = random.uniform(-1, 1, shape.n).astype(np.float32)
