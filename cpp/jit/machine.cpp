@@ -129,7 +129,7 @@ Machine read_machine(Isa level) {
         // Zen 4 has four pipes of 256 bits, of which two multiply.
         if (level >= Isa::avx512) {
             machine.vector_ops_per_cycle = 2;
-            machine.fmas_per_cycle = 1;
+            machine.sustained_fmas_per_cycle = 1;
         }
     }
     return machine;

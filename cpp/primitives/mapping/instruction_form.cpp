@@ -81,7 +81,7 @@ double InstructionForm::products() const {
 
 double InstructionForm::starts_per_cycle(const Machine& machine) const {
     if (what_->starts_per_cycle > 0) return what_->starts_per_cycle;
-    return machine.fmas_per_cycle / (what_->cost.passes * what_->cost.instructions);
+    return machine.sustained_fmas_per_cycle / (what_->cost.passes * what_->cost.instructions);
 }
 
 std::string InstructionForm::described() const {

@@ -77,7 +77,7 @@ NarrowPass::NarrowPass(const StridedProduct& product, const NarrowShape& shape, 
     const auto vectors = static_cast<double>(shape.vector_count);
     const double lanes = machine.vector_lanes();
     const double steps = static_cast<double>(shape.columns) / lanes + 1;
-    const double step = std::max(vectors / machine.fmas_per_cycle,
+    const double step = std::max(vectors / machine.sustained_fmas_per_cycle,
                                  (1 + vectors / kRowsTogether) / machine.loads_per_cycle);
     cycles_ =
         static_cast<double>(count_) *
