@@ -125,6 +125,7 @@ Machine read_machine(Isa level) {
     }
     if (amd_family() == kZen3Family) {
         machine.follows_many_streams = true;
+        machine.rows_side_by_side = 8;
         if (level < Isa::avx512) set_amd_at_avx2(machine, detected_isa() >= Isa::avx512);
         // Zen 4 has four pipes of 256 bits, of which two multiply.
         if (level >= Isa::avx512) {

@@ -37,6 +37,9 @@ struct Machine {
     // through them again (Granite Rapids: 6 rows x 4 vectors take 0.83 to 0.95 of the time of
     // 14 x 2).
     double columns_again = 0;
+    // Rows of a matrix that stream in side by side, at full speed for one or two rows of the other
+    // factor; more of these need fewer bytes in a cycle.
+    std::int64_t rows_side_by_side = 32;
     // Reads six rows of a matrix side by side faster than with software's help.
     bool follows_many_streams = false;
     // Float32 values of the vectors that arithmetic is weighed with against the caches. 16 for

@@ -87,6 +87,7 @@ public:
 private:
     void pack_b();
     std::int64_t packed_block(std::int64_t columns) const;
+    std::int64_t streamed_rows() const;
     bool choose(const ProductWay& way);
     bool has_rows_apart() const;
     bool has_few_indices() const;

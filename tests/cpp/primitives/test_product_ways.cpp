@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -7,6 +8,7 @@
 #include "bound_product.h"
 #include "primitives/formulas/compiled_definition.h"
 #include "primitives/mapping/product_mapping.h"
+#include "primitives/mapping/product_walk.h"
 #include "primitives/mapping/product_ways.h"
 
 namespace dlprim {
@@ -248,6 +250,25 @@ TEST_CASE("the best few ways are said, all where they are asked for, one of them
     CHECK(tiles.starts_with("statement 1: product of matrices on tdpbf16ps: c(i,j) += "));
     CHECK(count(tiles, " instructions, ") == 4);
     CHECK_THROWS_AS(described(text, shapes, {.instruction = "magic"}), std::invalid_argument);
+}
+
+TEST_CASE("a matrix that streams by is read in as many rows side by side as a machine follows") {
+    const auto units = [](std::int64_t rows, const Machine& machine) {
+        const StridedProduct it =
+            product_of("y(n,k) +=! x(n,c) * w(c,k)", {{rows, 4096}, {4096, 4096}}, {}, DType::f32);
+        ProductWalk walk(it, false, machine);
+        ProductWay way{.n = {.letter = it.columns.front().letter},
+                       .k = {.letter = it.sums.front().letter}};
+        if (!it.rows.empty()) way.m.letter = it.rows.front().letter;
+        REQUIRE(walk.follow(way));
+        CHECK(walk.streams());
+        return std::pair(walk.depth_unit(), walk.column_unit());
+    };
+    const Machine zen4{.rows_side_by_side = 8};
+    CHECK(units(1, Machine()) == std::pair<std::int64_t, std::int64_t>(16, 256));
+    CHECK(units(1, zen4) == std::pair<std::int64_t, std::int64_t>(4, 1024));
+    CHECK(units(8, zen4) == std::pair<std::int64_t, std::int64_t>(8, 256));
+    CHECK(units(32, zen4) == std::pair<std::int64_t, std::int64_t>(16, 256));
 }
 
 }  // namespace
