@@ -22,6 +22,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+# Before NumPy: ranks inherit what --isa says.
+import held_isa
+
+# isort: split
+
 from bars import require_matplotlib
 from dlprim.train.records import write_lines
 from limited_wire import ADDRESS, ENVIRONMENT, limited_wire
@@ -182,6 +187,7 @@ def _flags() -> argparse.Namespace:
     parser.add_argument("--sides", nargs="+", choices=SIDES, default=default)
     parser.add_argument("--batch", type=int, help=f"samples (default: {BATCHES})")
     parser.add_argument("--threads", type=int, default=1, help="of each rank")
+    held_isa.add_to(parser)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=2, help="of a block")
     parser.add_argument("--no-verify", dest="verify", action="store_false")
