@@ -88,6 +88,14 @@ def test_a_bfloat16_sum_in_fortran_order_is_rounded_once() -> None:
     np.testing.assert_array_equal(dlprim.to_float32(y), np.full((8, 4), 3, F4))
 
 
+@pytest.mark.parametrize("channels", [1, 2, 3, 16, 300])
+def test_one_bfloat16_sum_is_rounded_once(channels: int) -> None:
+    x, w = np.zeros((1, channels), F4), np.zeros((1, channels), F4)
+    x[0, :2], w[0, :2] = [256, 1][:channels], 1
+    y = dlprim.linear(*map(dlprim.to_bfloat16, (x, w)), np.full(1, -256, F4))
+    np.testing.assert_array_equal(dlprim.to_float32(y), [[min(channels, 2) - 1]])
+
+
 def test_empty_operands_inside_out_are_no_overlap() -> None:
     memory = np.zeros(6, F4)
     x = np.ndarray((2, 0), F4, buffer=memory, offset=8)

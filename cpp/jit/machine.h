@@ -19,10 +19,10 @@ struct Machine {
     // What a core starts in a cycle: multiply-adds of whole vectors, loads of them, and vector
     // operations of any kind.
     double fmas_per_cycle = 2;
-    // Of these what is left where vectors of 512 bits are two halves. Ways of a product are weighed
-    // with it, tiles are not: with one a cycle loads seem to cost nothing, and tiles of one vector
-    // were chosen that write C four times as often (210 x 64 x 64 in rows of 4 KiB: 1.2 times as
-    // long).
+    // Multiply-adds that a core finishes in a cycle: one where vectors of 512 bits are two halves.
+    // Ways of a product are weighed with it, tiles are not: with one a cycle loads seem to cost
+    // nothing, and tiles of one vector were chosen that write C four times as often (210 x 64 x 64
+    // in rows of 4 KiB: 1.2 times as long).
     double sustained_fmas_per_cycle = 2;
     double loads_per_cycle = 2;
     double vector_ops_per_cycle = 4;
@@ -37,8 +37,9 @@ struct Machine {
     // through them again (Granite Rapids: 6 rows x 4 vectors take 0.83 to 0.95 of the time of
     // 14 x 2).
     double columns_again = 0;
-    // Rows of a matrix that stream in side by side, at full speed for one or two rows of the other
-    // factor; more of these need fewer bytes in a cycle.
+    // Rows of a matrix that stream in side by side at full speed, for one or two rows of the other
+    // factor; for up to eight of these twice as many, for more four times, at most 32: they need
+    // fewer bytes in a cycle.
     std::int64_t rows_side_by_side = 32;
     // Reads six rows of a matrix side by side faster than with software's help.
     bool follows_many_streams = false;

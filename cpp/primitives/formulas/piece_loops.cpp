@@ -118,7 +118,7 @@ private:
         for (const StatementBinding& binding : bindings_) {
             add_operands(binding, nullptr);
             add(binding.statement, binding.statement.result, binding.result);
-            // The end of a product does not read its result again.
+            // The kernel does not read its result again for the end.
             for (const StatementBinding& next : binding.next) add_operands(next, &binding.result);
         }
         std::vector<Use> all;

@@ -29,11 +29,12 @@ bool takes_end(const StatementBinding& product, const StatementBinding& next) {
     for (const StatementBinding& it : product.next) whole.next.push_back(next_statement(it));
     whole.next.push_back(next_statement(next));
     const auto ended = whole.strided();
-    if (!ended) return false;
-    const ProductOption best = product_options(*ended).front();
     whole.next.pop_back();
-    const double apart = product_options(whole.strided().value()).front().cycles +
-                         cycles_of_end(*ended, this_machine());
+    const auto alone = whole.strided();
+    if (!ended || !alone) return false;
+    const ProductOption best = product_options(*ended).front();
+    const double apart =
+        product_options(*alone).front().cycles + cycles_of_end(*ended, this_machine());
     return best.ends && best.cycles <= apart;
 }
 

@@ -20,8 +20,11 @@ namespace {
 constexpr std::int64_t kFewRows = 192;
 constexpr std::int64_t kStreamedRows = 16;
 constexpr std::int64_t kWideColumns = 256;
-constexpr std::int64_t kVectorsRows = 2;  // of A, for which each row of B is read as far as that
+// Up to so many rows of A fewer rows of B stream side by side, each as far as an eighth of it, for
+// threads to share, or this.
+constexpr std::int64_t kVectorsRows = 2;
 constexpr std::int64_t kVectorsColumns = 1024;
+constexpr std::int64_t kVectorsParts = 8;
 constexpr double kStreamedPartOfL2 = 0.5;
 // Of a sum, that one call goes through at most.
 constexpr std::int64_t kShortSum = 32;
@@ -253,12 +256,14 @@ void ProductWalk::set_units(const ProductWay& way) {
     if (!streams_) return;
     column_unit_ = wide;
     depth_unit_ = std::min(k_.extent, streamed_rows());
-    if (extent_of(it_.rows) > kVectorsRows || depth_unit_ >= kStreamedRows) return;
-    column_unit_ = std::max(wide, equal_step(n_.extent, kVectorsColumns, kBlockLanes));
+    if (extent_of(it_.rows) > kVectorsRows || streamed_rows() == kStreamedRows) return;
+    const std::int64_t most = std::min(n_.extent / kVectorsParts, kVectorsColumns);
+    column_unit_ = std::max(wide, equal_step(n_.extent, std::max(most, kBlockLanes), kBlockLanes));
 }
 
-// Of B in a unit. Zen 4, 4096 x 4096: for one row of A 5.1 ms with 16 of them in calls of 256
-// columns, 3.0 with 4 and 1024; for 8 rows and 2048 x 2048 3.0 ms with 16, 0.9 with 8.
+// Of B in a unit, two of which stream side by side. On Zen 4 one row of A and 4096 x 4096 take 5.1
+// ms with units of 16 in calls of 256 columns, 3.2 with 4 in calls of 512; 8 rows and 2048 x 2048
+// 3.0 ms with units of 16, 0.9 with 8.
 std::int64_t ProductWalk::streamed_rows() const {
     const std::int64_t rows = extent_of(it_.rows), most = machine_.rows_side_by_side;
     const std::int64_t together = rows <= kVectorsRows       ? most

@@ -62,10 +62,11 @@ struct StridedProduct {
     std::vector<ProductIndex> sums = {};
     std::vector<std::string> names = {};  // in the statement, by letter
 
-    // Of matrices: without one of these it is as much as a sum of products of elements, which rows
-    // do, but not those of integers.
+    // Of matrices: without one of these it is as much as sums of products of elements, which rows
+    // do, but not those of integers, nor the end of a single one before it is rounded.
     bool is_of_matrices() const {
-        return !sums.empty() && (!rows.empty() || !columns.empty() || is_int8(dtype));
+        const bool is_one = outer.empty() && needs_kernel();
+        return !sums.empty() && (!rows.empty() || !columns.empty() || is_int8(dtype) || is_one);
     }
     // Integers, and an end before the sum is rounded.
     bool needs_kernel() const {

@@ -33,7 +33,7 @@ ProductIndex only(const std::vector<ProductIndex>& indices) {
 // An activation reads what was stored, and then what it is applied to is added there, too.
 bool adds_bias(const ProductEnd& end, const ProductIndex& row, const ProductIndex& vector) {
     return end.bias && end.bias_type == DType::f32 && end.activation == Activation::none &&
-           row.bias >= 0 && vector.bias >= 0;
+           std::min(row.bias, vector.bias) >= 0 && std::max(row.bias, vector.bias) <= kFarthest;
 }
 
 }  // namespace

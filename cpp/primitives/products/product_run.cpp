@@ -1,48 +1,37 @@
 #include "primitives/products/product_run.h"
 
-#include <algorithm>
+#include <string_view>
 #include <utility>
+
+#include "primitives/mapping/product_end.h"
 
 namespace dlprim {
 namespace {
 
 using Kernel = std::shared_ptr<ProductPass>;
 
-// What a read of each operand of `next` is in a statement behind whose value it stands.
-Expression behind(const BoundStatement& statement, const NextStatement& next,
-                  const Expression& value, std::vector<BoundOperand>& operands) {
-    Expression made = value;
-    for (Expression& it : made.operands) it = behind(statement, next, it, operands);
-    if (value.kind != Expression::Kind::read) return made;
-    const auto which = static_cast<std::size_t>(value.number);
-    if (next.is_result[which]) return statement.value;
-    BoundOperand operand = next.statement.operands[which];
-    const std::vector<std::int64_t> strides = std::exchange(operand.strides, {});
-    for (const IndexRange& index : statement.indices) {
-        const auto found =
-            std::find_if(next.statement.indices.begin(), next.statement.indices.end(),
-                         [&](const IndexRange& it) { return it.name == index.name; });
-        const bool is_there = found != next.statement.indices.end();
-        operand.strides.push_back(
-            is_there ? strides[static_cast<std::size_t>(found - next.statement.indices.begin())]
-                     : 0);
-    }
-    made.number = static_cast<double>(operands.size());
-    operands.push_back(std::move(operand));
-    return made;
+Expression call_of(std::string_view name, std::vector<Expression> operands) {
+    return {
+        .kind = Expression::Kind::call, .name = std::string(name), .operands = std::move(operands)};
 }
 
-// A product that sums nothing and what stands behind it, as one statement that rounds once.
+// A product that sums nothing and its end, as one statement that rounds once.
 std::optional<BoundStatement> without_sums(const BoundProduct& product) {
+    const auto found = end_of(product.statement, product.next);
     BoundStatement made = product.statement;
-    if (extent_of(made, true) != 1 || !made.initializes) return {};
+    if (!found || extent_of(made, true) != 1 || !made.initializes) return {};
+    if (found->end.bias) {
+        const auto number = static_cast<double>(made.operands.size());
+        made.operands.push_back({found->end.bias_type, found->end.bias_offset, found->strides});
+        made.value = call_of("+", {made.value, {.kind = Expression::Kind::read, .number = number}});
+    }
+    if (found->end.activation != Activation::none) {
+        made.value = call_of(name_of(found->end.activation), {made.value});
+    }
     for (std::size_t i = made.indices.size(); i-- > 0;) {
         if (made.indices[i].reduced) remove_index(made, i);
     }
     made.reduction = Reduction::none;
-    for (const NextStatement& next : product.next) {
-        made.value = behind(made, next, next.statement.value, made.operands);
-    }
     return made;
 }
 
