@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dlprim {
@@ -25,5 +26,12 @@ struct Expression {
     std::vector<Expression> operands = {};
     std::int64_t position = 0;  // of its first character in the text, for messages
 };
+
+// Of a function, or an operator, by its name.
+inline Expression call_of(std::string function, std::vector<Expression> operands) {
+    return {.kind = Expression::Kind::call,
+            .name = std::move(function),
+            .operands = std::move(operands)};
+}
 
 }  // namespace dlprim

@@ -122,10 +122,6 @@ Expression placed_at(const Statement& statement, const std::string& tensor) {
     return made;
 }
 
-Expression call_of(const std::string& function, std::vector<Expression> operands) {
-    return {.kind = Kind::call, .name = function, .operands = std::move(operands)};
-}
-
 Expression expression_of(const AffineSum& sum) {
     Expression made = number_of(sum.constant);
     bool is_empty = true;

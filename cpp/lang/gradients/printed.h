@@ -23,6 +23,5 @@ Expression named(const std::string& name);
 Expression read_of(const std::string& tensor, const std::vector<std::string>& indices);
 // Where a statement writes, of another tensor.
 Expression placed_at(const Statement& statement, const std::string& tensor);
-Expression call_of(const std::string& function, std::vector<Expression> operands);
 
 }  // namespace dlprim

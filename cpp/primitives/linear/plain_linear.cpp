@@ -16,15 +16,6 @@ struct IndexedMatrix {
     MatrixStrides strides;
 };
 
-Expression call_of(std::string name, std::vector<Expression> operands) {
-    return {
-        .kind = Expression::Kind::call, .name = std::move(name), .operands = std::move(operands)};
-}
-
-Expression read_of(int operand) {
-    return {.kind = Expression::Kind::read, .number = static_cast<double>(operand)};
-}
-
 class Statements {
 public:
     explicit Statements(const PlainLinearSpec& spec) : spec_(spec) {}

@@ -1,6 +1,6 @@
 #include "primitives/products/product_run.h"
 
-#include <string_view>
+#include <string>
 #include <utility>
 
 #include "primitives/mapping/product_end.h"
@@ -10,23 +10,18 @@ namespace {
 
 using Kernel = std::shared_ptr<ProductPass>;
 
-Expression call_of(std::string_view name, std::vector<Expression> operands) {
-    return {
-        .kind = Expression::Kind::call, .name = std::string(name), .operands = std::move(operands)};
-}
-
 // A product that sums nothing and its end, as one statement that rounds once.
 std::optional<BoundStatement> without_sums(const BoundProduct& product) {
     const auto found = end_of(product.statement, product.next);
     BoundStatement made = product.statement;
     if (!found || extent_of(made, true) != 1 || !made.initializes) return {};
     if (found->end.bias) {
-        const auto number = static_cast<double>(made.operands.size());
+        const auto bias = static_cast<std::int64_t>(made.operands.size());
         made.operands.push_back({found->end.bias_type, found->end.bias_offset, found->strides});
-        made.value = call_of("+", {made.value, {.kind = Expression::Kind::read, .number = number}});
+        made.value = call_of("+", {made.value, read_of(bias)});
     }
     if (found->end.activation != Activation::none) {
-        made.value = call_of(name_of(found->end.activation), {made.value});
+        made.value = call_of(std::string(name_of(found->end.activation)), {made.value});
     }
     for (std::size_t i = made.indices.size(); i-- > 0;) {
         if (made.indices[i].reduced) remove_index(made, i);

@@ -40,6 +40,11 @@ struct NextStatement {
     std::vector<bool> is_result = {};
 };
 
+// Of a statement's operand, by its place among them.
+inline Expression read_of(std::int64_t operand) {
+    return {.kind = Expression::Kind::read, .number = static_cast<double>(operand)};
+}
+
 // Without indices of one value, with the result's distances above 0, and with one index for two
 // wherever the outer one goes on where the inner one ends.
 void simplify(BoundStatement& statement);

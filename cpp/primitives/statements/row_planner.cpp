@@ -24,10 +24,6 @@ constexpr std::int64_t kPartColumns = 16 * 1024;
 constexpr std::int64_t kFewRows = 32;
 constexpr std::int64_t kFoldedRows = 8;
 
-Expression read_of(std::int64_t operand) {
-    return {.kind = Expression::Kind::read, .number = static_cast<double>(operand)};
-}
-
 // From the outside in: by the distances of an operand, and `last` at the end.
 std::vector<std::size_t> order_of(const BoundOperand& operand, std::size_t last) {
     std::vector<std::size_t> order;
@@ -236,9 +232,7 @@ void RowPlanner::pass_to_scratch(const PlacedStatement& statement, const RowChoi
     if (is_map && !it.initializes) {
         last.it.operands.push_back(it.result);
         last.operands.push_back(statement.result);
-        last.it.value = {.kind = Expression::Kind::call,
-                         .name = name_of(it.reduction),
-                         .operands = {read_of(1), read_of(0)}};
+        last.it.value = call_of(name_of(it.reduction), {read_of(1), read_of(0)});
         last.it.reduction = Reduction::none;
         last.it.initializes = true;
     }
