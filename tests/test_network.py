@@ -116,9 +116,9 @@ def test_formulas_and_row_programs() -> None:
     network, (src, weights) = network_of(x, w)
     product, chances = network.temporary((6, 5), FLOATS), network.temporary((6, 5), FLOATS)
     network.formula(formula("y(n,k) +=! x(n,c) * w(k,c)", x, w), [src, weights], [product])
-    network.rows(core.RowProgram("softmax"), "float32", (6, 5), [product, chances])
+    network.rows("softmax", "float32", (6, 5), [product, chances])
     sums = network.temporary((5,), FLOATS)
-    network.rows(core.RowProgram("sum_of_columns"), "float32", (6, 5), [chances, sums])
+    network.rows("sum_of_columns", "float32", (6, 5), [chances, sums])
     network.finish([chances, sums])
     for _ in range(2):  # sums begin with zeros
         made, total = network.run([x, w])
@@ -131,7 +131,7 @@ def test_numbers_of_row_programs_and_results_on_operands() -> None:
     network, (src,) = network_of(x)
     dst = result_like(network, x)
     network.copy(src, dst)
-    network.rows(core.RowProgram("leaky_relu"), "float32", (4, 7), [dst, 0.25, dst])
+    network.rows("leaky_relu", "float32", (4, 7), [dst, 0.25, dst])
     network.finish([dst])
     np.testing.assert_array_equal(network.run([x])[0], np.where(x > 0, x, x * np.float32(0.25)))
 
@@ -144,9 +144,9 @@ def test_row_programs_on_their_operands(columns: int) -> None:
     network.copy(src, values[0])
     for i, (name, *others) in enumerate((["gelu"], ["softmax"], ["rms_norm", gamma, 1e-5])):
         operands = [values[i], *others, values[i + 1]]
-        network.rows(core.RowProgram(name), "float32", (3, columns), operands)
+        network.rows(name, "float32", (3, columns), operands)
     again = network.view(values[3], (columns, 3), FLOATS)
-    network.rows(core.RowProgram("tanh"), "float32", (columns, 3), [values[3], again])
+    network.rows("tanh", "float32", (columns, 3), [values[3], again])
     flat = network.temporary((columns, 3), FLOATS)
     network.copy(again, flat)
     network.finish([flat])

@@ -205,7 +205,7 @@ def test_steps_refuse_values_of_other_primitives() -> None:
     with pytest.raises(ValueError, match=r"x is bfloat16 \(4,\), an array of shape \(4,\)"):
         network.formula(halves, [whole], [network.temporary((4,), FLOATS)])
     with pytest.raises(ValueError, match=r"an operand of relu is float32 .*, expected 12 elements"):
-        network.rows(core.RowProgram("relu"), "float32", (3, 4), [src, src])
+        network.rows("relu", "float32", (3, 4), [src, src])
 
 
 def test_threads_share_a_network() -> None:
@@ -295,7 +295,7 @@ def grown(network: core.Network, rng: np.random.Generator, known: list[tuple[int
         network.formula(formula(ADD, x, z), [one, other], [made])
         known.append((made, x + z))
     elif kind == 1:
-        network.rows(core.RowProgram("relu"), "float32", (4, 6), [one, made])
+        network.rows("relu", "float32", (4, 6), [one, made])
         known.append((made, np.maximum(x, 0)))
     elif kind == 2:  # the halves of two arrays, side by side
         halves = [network.view(made, (4, 3), FLOATS, (24, 4), offset) for offset in (0, 12)]

@@ -141,7 +141,7 @@ class Network:
     ) -> None: ...
     def rows(
         self,
-        program: RowProgram,
+        program: str,
         dtype: str,
         extents: tuple[int, int],
         operands: Sequence[float],
@@ -316,11 +316,12 @@ class Resampling:
     @property
     def dst_shape(self) -> tuple[int, ...]: ...
 
-class RowProgram:
-    def __init__(self, name: str) -> None: ...
-    def made(self, as_one_row: bool, out: Any, *args: Any) -> Any: ...
-    def run(self, dtype: str, rows: int, columns: int, operands: tuple[Any, ...]) -> None: ...
-
+def made_by_rows(
+    program: str, as_one_row: bool, out: npt.NDArray[Any] | None, *args: Any
+) -> npt.NDArray[Any] | None: ...
+def run_rows(
+    program: str, dtype: str, rows: int, columns: int, operands: tuple[Any, ...]
+) -> None: ...
 def linear(
     x: Any, w: Any, bias: Any, activation: str | None, out: npt.NDArray[Any] | None, bits: bool
 ) -> Any: ...

@@ -7,10 +7,13 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -59,6 +62,18 @@ struct RowStep {
 class RowProgram {
 public:
     explicit RowProgram(std::string name) : name_(std::move(name)) {}
+
+    // Each is made when it is first asked for. Throws std::invalid_argument for other names.
+    static RowProgram& named(std::string_view name) {
+        static auto* const all = new std::map<std::string, RowProgram, std::less<>>;  // by the GIL
+        auto found = all->find(name);
+        if (found == all->end()) {
+            const std::string own(name);
+            static_cast<void>(row_program(own, DType::f32));
+            found = all->emplace(own, RowProgram(own)).first;
+        }
+        return found->second;
+    }
 
     // Operands in their order: arrays, and numbers for scalars.
     void run(const std::string& dtype, std::int64_t rows, std::int64_t columns,
@@ -244,17 +259,28 @@ private:
 }  // namespace
 
 void register_row_programs(py::module_& module) {
-    py::class_<RowProgram>(module, "RowProgram")
-        .def(py::init<std::string>(), py::arg("name"))
-        .def("made", &RowProgram::made, py::arg("as_one_row"), py::arg("out").none(true))
-        .def("run", &RowProgram::run, py::arg("dtype"), py::arg("rows"), py::arg("columns"),
-             py::arg("operands"));
+    module.def(
+        "made_by_rows",
+        [](std::string_view program, bool as_one_row, const py::object& out,
+           const py::args& given) {
+            return RowProgram::named(program).made(as_one_row, out, given);
+        },
+        py::arg("program"), py::arg("as_one_row"), py::arg("out").none(true));
+    module.def(
+        "run_rows",
+        [](std::string_view program, const std::string& dtype, std::int64_t rows,
+           std::int64_t columns, const py::tuple& operands) {
+            RowProgram::named(program).run(dtype, rows, columns, operands);
+        },
+        py::arg("program"), py::arg("dtype"), py::arg("rows"), py::arg("columns"),
+        py::arg("operands"));
     network_type(module).def(
         "rows",
-        [](PyNetwork& network, const RowProgram& program, const std::string& dtype,
+        [](PyNetwork& network, std::string_view program, const std::string& dtype,
            const std::pair<std::int64_t, std::int64_t>& extents, const py::sequence& operands,
            const std::string& label) {
-            program.add_to(network, dtype, {extents.first, extents.second}, operands, label);
+            RowProgram::named(program).add_to(network, dtype, {extents.first, extents.second},
+                                              operands, label);
         },
         py::arg("program"), py::arg("dtype"), py::arg("extents"), py::arg("operands"),
         py::arg("label") = "");

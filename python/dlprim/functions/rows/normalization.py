@@ -200,8 +200,8 @@ def layer_norm_backward(
     TypeError, ValueError
         As `layer_norm` does.
     """
-    dx, (dw, db) = norm_gradients("layer_norm_backward", 2, (dy, x, weight, eps, None), out, dtype)
-    return LayerNormGradients(dx, dw, db)
+    given = (dy, x, weight, eps, None)
+    return LayerNormGradients._make(norm_gradients("layer_norm_backward", 2, given, out, dtype))
 
 
 def rms_norm_backward(
@@ -238,8 +238,8 @@ def rms_norm_backward(
     TypeError, ValueError
         As `layer_norm` does.
     """
-    dx, (dw,) = norm_gradients("rms_norm_backward", 1, (dy, x, weight, eps, None), out, dtype)
-    return RMSNormGradients(dx, dw)
+    given = (dy, x, weight, eps, None)
+    return RMSNormGradients._make(norm_gradients("rms_norm_backward", 1, given, out, dtype))
 
 
 def norm_gradients(
@@ -249,8 +249,9 @@ def norm_gradients(
     out: Any,
     dtype: npt.DTypeLike | None,
     of: str = "x",
-) -> tuple[Array, list[FloatArray]]:
-    """Of the arguments (dy, x, weight, eps, dsum): dx, and ``sums`` gradients of parameters.
+) -> tuple[Array, ...]:
+    """Of the arguments (dy, x, weight, eps, dsum): dx, and behind it ``sums`` gradients of
+    parameters.
 
     x is the argument ``of``; dsum, unless it is None, flows into it too.
     """
@@ -258,8 +259,7 @@ def norm_gradients(
     if dsum is None and dtype is None and type(eps) is float and 0 <= eps < math.inf:
         quickly: Any = made(name, False, out, dy, x, weight, eps)
         if quickly is not None:
-            dx, *totals = quickly
-            return dx, totals
+            return quickly  # type: ignore[no-any-return]
     diff, src = plain_gradient_operands(of, dy, x, dtype)
     gradients = {"dy": diff}
     if dsum is not None:
@@ -275,4 +275,4 @@ def norm_gradients(
     totals = [aligned(shape, np.float32, zeros=True) for _ in range(sums)]
     scale = constant_row(columns, 1) if scale is None else scale
     run(name, rows_of(src, columns), columns, (*gradients.values(), src, scale, eps, dx, *totals))
-    return dx, totals
+    return dx, *totals

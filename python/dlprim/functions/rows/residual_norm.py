@@ -178,8 +178,8 @@ def add_layer_norm_backward(
         As `add_layer_norm` does.
     """
     given = (dy, sum, weight, eps, dsum)
-    dx, (dw, db) = norm_gradients("layer_norm_backward", 2, given, out, dtype, "sum")
-    return LayerNormGradients(dx, dw, db)
+    found = norm_gradients("layer_norm_backward", 2, given, out, dtype, "sum")
+    return LayerNormGradients._make(found)
 
 
 def add_rms_norm_backward(
@@ -217,8 +217,8 @@ def add_rms_norm_backward(
         As `add_layer_norm` does.
     """
     given = (dy, sum, weight, eps, dsum)
-    dx, (dw,) = norm_gradients("rms_norm_backward", 1, given, out, dtype, "sum")
-    return RMSNormGradients(dx, dw)
+    found = norm_gradients("rms_norm_backward", 1, given, out, dtype, "sum")
+    return RMSNormGradients._make(found)
 
 
 def _summands(x: Any, residual: Any, bits: bool) -> tuple[Array, Array]:

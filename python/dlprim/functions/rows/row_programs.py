@@ -21,22 +21,10 @@ _FLOAT32 = np.dtype(np.float32)
 _PART = 4096  # elements that are summed in float32, or about as many
 
 
-class _Programs(dict[str, Any]):
-    """By name, each when it is first asked for."""
-
-    def __missing__(self, name: str) -> Any:
-        made = self[name] = _core.RowProgram(name)
-        return made
-
-
-_PROGRAMS = _Programs()
-
-
-def made(name: str, as_one_row: bool, out: Any, *operands: Any) -> Array | None:
-    """What the program makes of arrays that are as they should be, along their last axis or of all
-    elements alike, in ``out`` unless that is None; of a program that sums columns too, a tuple with
-    these behind it. None of other arrays, which the caller converts or refuses."""
-    return _PROGRAMS[name].made(as_one_row, out, *operands)  # type: ignore[no-any-return]
+# What a program makes of arrays that are as they should be, along their last axis or of all
+# elements alike, in `out` unless that is None; of a program that sums columns too, a tuple with
+# these behind it. None of other arrays, which the caller converts or refuses.
+made = _core.made_by_rows
 
 
 def run(name: str, rows: int, columns: int, operands: tuple[Any, ...]) -> None:
@@ -50,7 +38,7 @@ def run_of(
     """The program of a dtype, whatever that of its first operand is."""
     if rows and columns:
         kind = "float32" if dtype == _FLOAT32 else "bfloat16"
-        _PROGRAMS[name].run(kind, rows, columns, operands)
+        _core.run_rows(name, kind, rows, columns, operands)
 
 
 def run_parts(

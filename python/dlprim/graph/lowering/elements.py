@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
-from dlprim import _core
 from dlprim.functions.rows.row_parameters import constant_row
 from dlprim.graph.expressions import Expression, computes_floats
 from dlprim.graph.graph import Node, Value
@@ -16,12 +13,6 @@ from dlprim.graph.lowering.layouts import is_global_mean
 from dlprim.graph.lowering.lowering import Lowering, activations
 from dlprim.graph.lowering.place import Place, inverse, order_of
 from dlprim.graph.passes.precision.elements import stored
-
-
-@lru_cache(maxsize=64)
-def row_program(name: str) -> _core.RowProgram:
-    """The program of this name."""
-    return _core.RowProgram(name)
 
 
 def _blocked_operand(to: Lowering, value: Value, node: Node, groups: int) -> Place:
@@ -105,7 +96,7 @@ def lower_softmax(to: Lowering, node: Node) -> bool:
     result = to.new(place.shape, x.dtype)
     extents = (x.size // x.shape[axis], x.shape[axis])
     operands = [to.number(place), to.number(result)]
-    to.network.rows(row_program(name), x.dtype.name, extents, operands, label)
+    to.network.rows(name, x.dtype.name, extents, operands, label)
     to.put(node.output, result.transposed(inverse(order)))
     return True
 
@@ -142,7 +133,7 @@ def lower_normalize(to: Lowering, node: Node) -> bool:
     results = [to.number(to.result(it)) for it in reversed(node.outputs)]
     operands = [*sources, *parameters, float(node.attributes["epsilon"]), *results]
     label, extents = f"{name} {node.name}", (rows, columns)
-    to.network.rows(row_program(name), x.dtype.name, extents, operands, label)
+    to.network.rows(name, x.dtype.name, extents, operands, label)
     return True
 
 

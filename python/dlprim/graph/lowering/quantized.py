@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dlprim.graph.graph import Array, Node, Value
-from dlprim.graph.lowering.elements import row_program
 from dlprim.graph.lowering.formulas import is_bytes, is_computed
 from dlprim.graph.lowering.layouts import is_pool_of_blocks
 from dlprim.graph.lowering.lowering import Lowering
@@ -50,7 +49,7 @@ def _lower(to: Lowering, node: Node, kind: str, dtype: np.dtype[np.generic]) -> 
     operands = [to.constant(it) for it in arrays]
     src, dst = to.number(to.dense(x)), to.number(to.result(node.output))
     label = f"{node.operator} {node.name}"
-    to.network.rows(row_program(name), dtype.name, extents, [src, *operands, dst], label)
+    to.network.rows(name, dtype.name, extents, [src, *operands, dst], label)
     return True
 
 
@@ -98,7 +97,7 @@ def _convert(
     made = to.new(whole.shape, result.dtype)
     extents, label = (1, source.size), f"{way} {source.name}"
     operands = [to.number(whole), *parameters, to.number(made)]
-    to.network.rows(row_program(f"{way}_{kind}"), floats, extents, operands, label)
+    to.network.rows(f"{way}_{kind}", floats, extents, operands, label)
     to.put(result, made.transposed(inverse(order)))
 
 
