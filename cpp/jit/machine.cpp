@@ -9,6 +9,7 @@
 #include <string>
 
 #include <cpuid.h>
+#include <sched.h>
 
 #include "jit/isa.h"
 
@@ -111,6 +112,8 @@ void set_amd_at_avx2(Machine& machine, bool is_zen4) {
 
 Machine read_machine(Isa level) {
     Machine machine;
+    cpu_set_t usable;
+    if (sched_getaffinity(0, sizeof usable, &usable) == 0) machine.cores = CPU_COUNT(&usable);
     if (!read_caches(machine, kCacheLeaf) && !read_caches(machine, kAmdCacheLeaf)) {
         read_system_caches(machine);
     }

@@ -11,6 +11,8 @@
 namespace dlprim {
 
 struct Machine {
+    // That the process may use when this is read, whatever number of threads it asks for.
+    std::int64_t cores = 8;
     // Bytes of the data caches that one core sees.
     double l1 = 32e3;
     double l2 = 1e6;

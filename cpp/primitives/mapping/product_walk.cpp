@@ -20,11 +20,11 @@ namespace {
 constexpr std::int64_t kFewRows = 192;
 constexpr std::int64_t kStreamedRows = 16;
 constexpr std::int64_t kWideColumns = 256;
-// Up to so many rows of A fewer rows of B stream side by side, each as far as an eighth of it, for
-// threads to share, or this.
+// Up to so many rows of A fewer rows of B stream side by side, each as far as that part of L1 holds
+// rows of C, and no farther than as many cores, up to so many, share it evenly.
 constexpr std::int64_t kVectorsRows = 2;
-constexpr std::int64_t kVectorsColumns = 1024;
-constexpr std::int64_t kVectorsParts = 8;
+constexpr double kVectorsPartOfL1 = 0.5;
+constexpr std::int64_t kVectorsCores = 8;
 constexpr double kStreamedPartOfL2 = 0.5;
 // Of a sum, that one call goes through at most.
 constexpr std::int64_t kShortSum = 32;
@@ -256,8 +256,11 @@ void ProductWalk::set_units(const ProductWay& way) {
     if (!streams_) return;
     column_unit_ = wide;
     depth_unit_ = std::min(k_.extent, streamed_rows());
-    if (extent_of(it_.rows) > kVectorsRows || streamed_rows() == kStreamedRows) return;
-    const std::int64_t most = std::min(n_.extent / kVectorsParts, kVectorsColumns);
+    const std::int64_t rows = extent_of(it_.rows);
+    if (rows > kVectorsRows || streamed_rows() == kStreamedRows) return;
+    const auto held =
+        static_cast<std::int64_t>(kVectorsPartOfL1 * machine_.l1) / (rows * size_of(DType::f32));
+    const std::int64_t most = std::min(n_.extent / std::min(machine_.cores, kVectorsCores), held);
     column_unit_ = std::max(wide, equal_step(n_.extent, std::max(most, kBlockLanes), kBlockLanes));
 }
 

@@ -267,6 +267,10 @@ TEST_CASE("a matrix that streams by is read in as many rows side by side as a ma
     const Machine zen4{.rows_side_by_side = 8};
     CHECK(units(1, Machine()) == std::pair<std::int64_t, std::int64_t>(16, 256));
     CHECK(units(1, zen4) == std::pair<std::int64_t, std::int64_t>(4, 512));
+    CHECK(units(2, zen4) == std::pair<std::int64_t, std::int64_t>(4, 512));
+    const Machine two_cores{.cores = 2, .l1 = 32768, .rows_side_by_side = 8};
+    CHECK(units(1, two_cores) == std::pair<std::int64_t, std::int64_t>(4, 2048));
+    CHECK(units(2, two_cores) == std::pair<std::int64_t, std::int64_t>(4, 2048));
     CHECK(units(8, zen4) == std::pair<std::int64_t, std::int64_t>(8, 256));
     CHECK(units(32, zen4) == std::pair<std::int64_t, std::int64_t>(16, 256));
 }
