@@ -60,7 +60,7 @@ FOLDERS: dict[str, set[str]] = {
     "programs": {"tensor"},
     "statements": {"tensor", "reorder", "programs"},
     "mapping": {"tensor", "nest", "statements"},
-    "products": {"tensor", "reorder", "nest", "programs", "statements", "mapping"},
+    "products": {"tensor", "reorder", "nest", "programs", "statements", "mapping", "conv"},
     "formulas": {
         "tensor",
         "reorder",

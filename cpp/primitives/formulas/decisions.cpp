@@ -27,11 +27,12 @@ constexpr std::array<PieceSize, 6> kPieceSizes = {
     {{"as estimated", 1}, {"none", 0}, {"1/4", 0.25}, {"1/2", 0.5}, {"2", 2}, {"4", 4}}};
 
 // The model's choice in front.
-std::vector<ProductOption> hopeful_options(const StridedProduct& product) {
+std::vector<ProductOption> hopeful_options(const StridedProduct& product, bool directly) {
     std::vector<ProductOption> options;
     std::size_t ways = 0;
     double most = 0;
     for (ProductOption& it : product_options(product)) {
+        if (directly && it.winograd) continue;
         if (options.empty()) most = kHopeless * it.cycles;
         const bool is_hopeless = it.way && ++ways > kAlwaysOptions && it.cycles > most;
         if (!is_hopeless && options.size() < kMostOptions) options.push_back(std::move(it));
@@ -54,6 +55,11 @@ std::size_t Decisions::choose(const std::string& name, const std::vector<std::st
     if (chosen == options.end()) chosen = options.begin();
     add({.name = name, .chosen = *chosen, .options = options});
     return static_cast<std::size_t>(chosen - options.begin());
+}
+
+bool Decisions::sums_directly() const {
+    const auto wanted = wanted_.find("convolutions");
+    return wanted != wanted_.end() && wanted->second == "direct";
 }
 
 void Decisions::choose_order(const std::string& name, const std::shared_ptr<ProductPass>& product) {
@@ -101,7 +107,7 @@ ChosenRun chosen_run(const BoundProduct& product, const std::string& number, Dec
         }
         return made;
     }
-    const std::vector<ProductOption> options = hopeful_options(*strided);
+    const std::vector<ProductOption> options = hopeful_options(*strided, decisions.sums_directly());
     std::vector<std::string> names;
     for (const ProductOption& it : options) names.push_back(to_string(it, *strided));
     const std::size_t chosen = decisions.choose("product " + number, names);

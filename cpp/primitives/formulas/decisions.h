@@ -20,7 +20,8 @@ namespace dlprim {
 class ProductPass;
 struct BoundProduct;
 
-using Choices = std::map<std::string, std::string>;  // by the names of decisions
+// By the names of decisions; "convolutions" as "direct" leaves Winograd's algorithm out.
+using Choices = std::map<std::string, std::string>;
 
 struct Decision {
     std::string name = {};
@@ -37,6 +38,7 @@ public:
 
     // Number of the option that is wanted, 0 where none of them is.
     std::size_t choose(const std::string& name, const std::vector<std::string>& options);
+    bool sums_directly() const;
     void choose_order(const std::string& name, const std::shared_ptr<ProductPass>& product);
 
     // Options of an order, as many as `orders`, are ranked now.

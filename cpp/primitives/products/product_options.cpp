@@ -43,6 +43,11 @@ std::vector<ProductOption> product_options(const StridedProduct& product) {
     const auto add = [&](bool is_best, ProductOption option) {
         options.insert(is_best ? options.begin() : options.end(), std::move(option));
     };
+    if (auto winograd = WinogradProduct::of(product)) {
+        const double of_winograd = winograd->cycles(cycles);
+        add(of_winograd < cycles,
+            {.cycles = of_winograd, .winograd = std::move(winograd), .ends = true});
+    }
     const double end = cycles_of_end(product, this_machine());
     auto narrow = NarrowPass::of(product);
     if (ways.empty() || is_along_rows(product)) {
@@ -61,6 +66,7 @@ std::vector<ProductOption> product_options(const StridedProduct& product) {
 
 std::string to_string(const ProductOption& option, const StridedProduct& product) {
     if (option.way) return to_string(*option.way, product);
+    if (option.winograd) return "Winograd's algorithm";
     return option.narrow ? "sums along rows" : "rows";
 }
 

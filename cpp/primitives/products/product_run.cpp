@@ -36,9 +36,10 @@ ProductOption cheapest(const BoundProduct& product) {
     return {.ends = product.next.empty() || without_sums(product).has_value()};
 }
 
-std::variant<Kernel, NarrowPass, RowStatement> made_of(const BoundProduct& product,
-                                                       const ProductOption& option) {
+std::variant<Kernel, WinogradProduct, NarrowPass, RowStatement> made_of(
+    const BoundProduct& product, const ProductOption& option) {
     if (option.way) return std::make_shared<ProductPass>(product.strided().value(), *option.way);
+    if (option.winograd) return *option.winograd;
     if (option.narrow) return *option.narrow;
     const auto whole = option.ends ? without_sums(product) : std::nullopt;
     return RowStatement(whole.value_or(product.statement));
@@ -69,6 +70,8 @@ void ProductRun::run(std::span<const void* const> operands, void* result,
     const void* const bias = operands.size() > 2 ? operands[2] : nullptr;
     if (const auto* const pass = std::get_if<Kernel>(&what_)) {
         (*pass)->run({{operands[0], operands[1]}, bias}, result, packed);
+    } else if (const auto* const winograd = std::get_if<WinogradProduct>(&what_)) {
+        winograd->run(operands[0], operands[1], bias, result);
     } else if (const auto* const narrow = std::get_if<NarrowPass>(&what_)) {
         narrow->run(operands[0], operands[1], bias, result);
     } else {
@@ -99,6 +102,8 @@ std::string ProductRun::described() const {
     std::string text;
     if (const auto* const pass = std::get_if<Kernel>(&what_)) {
         text = (*pass)->described();
+    } else if (std::holds_alternative<WinogradProduct>(what_)) {
+        text = "product: a convolution by Winograd's algorithm\n";
     } else if (const auto* const narrow = std::get_if<NarrowPass>(&what_)) {
         text = narrow->described() + "\n";
     } else {

@@ -1,7 +1,7 @@
 // A product of two operands and the statements behind it on its result, by the cheapest of what can
-// compute it: the kernel by one of its ways, sums along rows, or row programs. What of the
-// statements is not part of that runs behind it, in place. Every front, a formula as a linear layer
-// on plain arrays, is a statement that comes here.
+// compute it: the kernel by one of its ways, Winograd's algorithm, sums along rows, or row
+// programs. What of the statements is not part of that runs behind it, in place. Every front, a
+// formula as a linear layer on plain arrays, is a statement that comes here.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,7 @@ private:
         std::vector<bool> is_result = {};
     };
 
-    std::variant<std::shared_ptr<ProductPass>, NarrowPass, RowStatement> what_;
+    std::variant<std::shared_ptr<ProductPass>, WinogradProduct, NarrowPass, RowStatement> what_;
     std::vector<Next> next_ = {};
 };
 

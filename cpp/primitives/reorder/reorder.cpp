@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -195,6 +196,16 @@ void require_types(DType from, DType to) {
 
 }  // namespace
 
+std::pair<bool, std::int64_t> Reorder::Distances::rank() const {
+    constexpr std::size_t kShort = 7;
+    constexpr std::int64_t kStore = 16;  // loads whose lines are as far apart
+    const auto step = [](const std::vector<std::int64_t>& places) {
+        return places.size() < 2 ? 0 : std::abs(places[1] - places[0]);
+    };
+    if (to.size() < kShort) return {true, -static_cast<std::int64_t>(to.size())};
+    return {false, step(from) + kStore * step(to)};
+}
+
 Reorder::Reorder(const Layout& from, const Layout& to) : plan_(plan_reorder(from, to)) {
     require_types(from.dtype, to.dtype);
     if (plan_.move == Move::transposition) {
@@ -211,11 +222,10 @@ Reorder::Reorder(const Layout& from, const Layout& to) : plan_(plan_reorder(from
             distances.to.push_back(dimension.offset(i));
         }
     }
-    // What is moved in one go is a row of the longest.
-    const auto longest = std::max_element(
-        distances_.begin(), distances_.end(),
-        [](const Distances& a, const Distances& b) { return a.to.size() < b.to.size(); });
-    if (longest != distances_.end()) std::swap(*longest, distances_.back());
+    // What is moved in one go is a row of the last, and such rows follow each other along the one
+    // before it.
+    std::stable_sort(distances_.begin(), distances_.end(),
+                     [](const Distances& a, const Distances& b) { return a.rank() > b.rank(); });
 }
 
 void Reorder::run(const void* src, void* dst) const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "primitives/reorder/reorder_plan.h"
@@ -27,6 +28,10 @@ private:
     struct Distances {
         std::vector<std::int64_t> from = {};  // of the indices that exist
         std::vector<std::int64_t> to = {};    // of those that are stored
+
+        // Lower where rows along it are better moved in one go: those whose elements are nearest in
+        // both arrays, or the longest where all are short.
+        std::pair<bool, std::int64_t> rank() const;
     };
 
     void run_singly(const char* src, char* dst) const;

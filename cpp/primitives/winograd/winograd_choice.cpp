@@ -116,13 +116,14 @@ WinogradChoice choose_winograd(const ConvSpec& spec, PassKind pass) {
     }
     const Estimate best = fastest(spec, pass);
     const double direct = direct_cycles(spec.problem(), this_machine());
-    const std::string ratio = two_digits(direct > 0 ? best.cycles / direct : 1);
+    const double of_direct = direct > 0 ? best.cycles / direct : 1;
+    const std::string ratio = two_digits(of_direct);
     if (automatic && best.cycles >= direct) {
         return {0, "direct: Winograd would take " + ratio + " of its time by estimate"};
     }
     std::string reason = name_of_tile(best.tile);
     reason += ": " + ratio + " of the direct time by estimate";
-    return {best.tile, std::move(reason)};
+    return {best.tile, std::move(reason), of_direct};
 }
 
 }  // namespace dlprim

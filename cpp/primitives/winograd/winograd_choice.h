@@ -13,8 +13,9 @@ struct ConvSpec;
 enum class PassKind : std::uint8_t;
 
 struct WinogradChoice {
-    int tile = 0;        // 4 or 2; 0: direct
-    std::string reason;  // one line: the algorithm, and why
+    int tile = 0;          // 4 or 2; 0: direct
+    std::string reason;    // one line: the algorithm, and why
+    double of_direct = 1;  // of the time of the direct sum, by estimate
 
     // "direct", "winograd4" or "winograd2": with tiles of 4 or 2.
     std::string name() const { return tile == 0 ? "direct" : "winograd" + std::to_string(tile); }

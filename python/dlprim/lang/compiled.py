@@ -11,6 +11,7 @@ from dlprim import _core
 from dlprim.arguments.arrays import Array, aligned, result_array
 from dlprim.arguments.scalars import flag, shown
 from dlprim.lang.operands import dtype_of, readable, require_count, result_type, results_in
+from dlprim.primitives.conv_algorithm import get_conv_algorithm
 from dlprim.tuning import store
 
 
@@ -176,6 +177,8 @@ A in place, B packed, C in place
 
     def _made(self, choices: Mapping[str, str]) -> _core.Formula:
         """By these choices, as far as they fit, and else the cost models'."""
+        if get_conv_algorithm() == "direct":
+            choices = {**choices, "convolutions": "direct"}
         arrays = [
             np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, strides)
             for shape, strides, dtype in self._geometries

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +22,14 @@ from dlprim.lang.operands import (
     results_in,
     type_for,
 )
+from dlprim.primitives.conv_algorithm import when_chosen
 
 # Shapes that a definition stays compiled for: those that were called last.
 _MOST_COMPILED = 32
+
+
+# That may have compiled a convolution.
+_DEFINITIONS: WeakSet[Definition] = WeakSet()
 
 
 class Definition:
@@ -54,6 +60,7 @@ class Definition:
         self._compiled: OrderedDict[Any, CompiledFormula] = OrderedDict()
         # With the sizes it was compiled for: what is called again is tried first.
         self._latest: tuple[dict[str, int], CompiledFormula] | None = None
+        _DEFINITIONS.add(self)
 
     def __call__(self, *arrays: Any, out: Any = None, **sizes: int) -> Any:
         """The results for these arrays, compiled for their shapes on the first call.
@@ -203,6 +210,13 @@ class Definitions:
         return [*super().__dir__(), *self._definitions]
 
 
+@when_chosen
+def _forget_compiled() -> None:
+    for definition in list(_DEFINITIONS):
+        definition._latest = None
+        definition._compiled.clear()
+
+
 @lru_cache(maxsize=64)
 def define(text: str) -> Definitions:
     """Layers from their formulas, in the notation of Tensor Comprehensions (arXiv 1802.04730).
@@ -284,5 +298,11 @@ def contract(
     """
     if not isinstance(formula, str):
         raise TypeError(f"formula is of type {type(formula).__name__}, expected a str")
-    result: Array = contraction(formula)._run(arrays, out, sizes or {})
-    return result
+    definition = contraction(formula)
+    latest = definition._latest if out is None and sizes is None else None
+    if latest is not None and not latest[0]:  # in front of _run: 0.1 us of 1.1 for small arrays
+        result: Array | None = latest[1].call(arrays)
+        if result is not None:
+            return result
+    made: Array = definition._run(arrays, out, sizes or {})
+    return made

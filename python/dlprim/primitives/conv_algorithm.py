@@ -21,6 +21,13 @@ PREFERABLY = "preferably winograd"
 Core = TypeVar("Core")
 
 _chosen: str | None = None
+_when_chosen: list[Callable[[], None]] = []
+
+
+def when_chosen(call: Callable[[], None]) -> Callable[[], None]:
+    """Decorates what is to be called whenever an algorithm is set."""
+    _when_chosen.append(call)
+    return call
 
 
 def new_core(kind: Callable[..., Core], algorithm: str, accuracy: str | None, *others: Any) -> Core:
@@ -42,9 +49,10 @@ def set_conv_algorithm(algorithm: str) -> None:
     Parameters
     ----------
     algorithm : "auto", "direct" or "winograd"
-        "winograd" holds for those that Winograd can do, 3x3 filters with stride 1. Until this is
-        called, the environment variable ``DLPRIM_CONV_ALGORITHM`` says it, and without that
-        "auto": whichever is faster by estimate, pass by pass.
+        "winograd" holds for those that Winograd can do, 3x3 filters with stride 1; formulas of
+        convolutions know "direct" and else take what is faster by estimate. Until this is called,
+        the environment variable ``DLPRIM_CONV_ALGORITHM`` says it, and without that "auto":
+        whichever is faster by estimate, pass by pass.
 
     Raises
     ------
@@ -53,6 +61,8 @@ def set_conv_algorithm(algorithm: str) -> None:
     """
     global _chosen
     _chosen = require_algorithm("algorithm", algorithm)
+    for call in _when_chosen:
+        call()
 
 
 def get_conv_algorithm() -> str:
