@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "jit/machine.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/workspace.h"
 #include "rows/row_builder.h"
@@ -17,15 +18,22 @@ namespace dlprim {
 namespace {
 
 constexpr std::int64_t kTaskBytes = 64 * 1024;
-constexpr std::int64_t kMostAhead = 1024;  // bytes of a row
+constexpr std::int64_t kMostListed = 1024;  // rows of a task
+constexpr std::int64_t kMostAhead = 1024;   // bytes of a row
 
-std::int64_t value_at(const void* places, std::int64_t element, bool is_wide) {
-    const char* const at = static_cast<const char*>(places) + element * size_of(DType::s32);
-    std::int32_t low = 0;
-    std::int64_t whole = 0;
-    std::memcpy(&low, at, sizeof(low));
-    if (is_wide) std::memcpy(&whole, at, sizeof(whole));
-    return is_wide ? whole : low;
+// Calls body(value) for so many places, from one on, `stride` halves apart.
+template <class Body>
+void for_values(const void* places, bool is_wide, std::int64_t first, std::int64_t stride,
+                std::int64_t count, const Body& body) {
+    const std::int64_t half = size_of(DType::s32);
+    const char* at = static_cast<const char*>(places) + first * half;
+    const auto each = [&](auto value) {
+        for (std::int64_t i = 0; i < count; ++i, at += stride * half) {
+            std::memcpy(&value, at, sizeof(value));
+            body(std::int64_t{value});
+        }
+    };
+    is_wide ? each(std::int64_t{}) : each(std::int32_t{});
 }
 
 // Of rows that a list names.
@@ -55,14 +63,16 @@ std::pair<std::int64_t, std::int64_t> extremes(const BoundStatement& statement, 
     const auto visit = [&](const auto& self, std::size_t loop, std::int64_t at) -> void {
         const auto [extent, stride] = loops[loop];
         const bool is_last = loop + 1 == loops.size();
-        for (std::int64_t i = 0; i < extent; ++i, at += stride) {
-            if (!is_last) {
-                self(self, loop + 1, at);
-                continue;
-            }
-            const std::int64_t value = value_at(places, at, is_wide);
-            found = {std::min(found.first, value), std::max(found.second, value)};
+        if (!is_last) {
+            for (std::int64_t i = 0; i < extent; ++i) self(self, loop + 1, at + i * stride);
+            return;
         }
+        auto [least, most] = found;
+        for_values(places, is_wide, at, stride, extent, [&](std::int64_t value) {
+            least = std::min(least, value);
+            most = std::max(most, value);
+        });
+        found = {least, most};
     };
     visit(visit, 0, it.offset);
     return found;
@@ -77,6 +87,12 @@ Gather::Gather(const BoundStatement& statement, std::vector<GatheredPlace> place
                                     " places that are read, expected at most " +
                                     std::to_string(kMostGathered));
     }
+    double source_bytes = static_cast<double>(bytes_);
+    for (const GatheredPlace& place : places_) {
+        source_bytes =
+            std::max(source_bytes, static_cast<double>(place.extent * place.stride * bytes_));
+    }
+    is_large_ = source_bytes > this_machine().l2;
     std::ptrdiff_t outer = 0;
     for (std::size_t i = 0; i < statement.indices.size(); ++i) {
         Loop loop{.extent = statement.indices[i].extent, .steps = {statement.result.strides[i]}};
@@ -148,35 +164,53 @@ public:
         }
     }
 
-    // The next ones, as many as there is room for.
-    void take(std::vector<Row>& rows) {
+    // Calls sink(row) for the next ones, so many.
+    template <class Sink>
+    void take(std::int64_t count, const Sink& sink) {
         const Loop& last = it_.around_.back();
-        for (std::size_t done = 0; done < rows.size();) {
-            const std::int64_t count = std::min(static_cast<std::int64_t>(rows.size() - done),
-                                                last.extent - values_.back());
-            for (std::int64_t i = 0; i < count; ++i) {
-                set(rows[done + static_cast<std::size_t>(i)], last, i);
-            }
-            advance(count);
-            done += static_cast<std::size_t>(count);
+        while (count > 0) {
+            const std::int64_t together = std::min(count, last.extent - values_.back());
+            it_.places_.size() == 1 ? take_at_place(together, sink)
+                                    : take_at_places(together, sink);
+            advance(together);
+            count -= together;
         }
     }
 
+    std::int64_t to() const { return to_; }  // of the next one
+
 private:
     // So many values of the last loop from here.
-    void set(Row& row, const Loop& last, std::int64_t ahead) const {
-        std::int64_t from = from_ + ahead * last.steps[1];
-        bool is_inside = true;
-        for (std::size_t i = 0; i < it_.places_.size(); ++i) {
-            const GatheredPlace& place = it_.places_[i];
-            const std::int64_t value =
-                value_at(operands_[i + 1], at_[i] + ahead * last.steps[i + 2], place.is_wide);
-            is_inside = is_inside && value >= 0 && value < place.extent;
-            if (is_inside) from += value * place.stride;
+    template <class Sink>
+    void take_at_place(std::int64_t count, const Sink& sink) const {
+        const Loop& last = it_.around_.back();
+        const GatheredPlace place = it_.places_.front();
+        const std::int64_t to_step = last.steps[0], from_step = last.steps[1];
+        std::int64_t to = to_, from = from_;
+        for_values(operands_[1], place.is_wide, at_[0], last.steps[2], count,
+                   [&](std::int64_t value) {
+                       const bool is_inside = value >= 0 && value < place.extent;
+                       sink(Row{to, from + (is_inside ? value * place.stride : 0), is_inside});
+                       to += to_step;
+                       from += from_step;
+                   });
+    }
+
+    template <class Sink>
+    void take_at_places(std::int64_t count, const Sink& sink) const {
+        const Loop& last = it_.around_.back();
+        for (std::int64_t ahead = 0; ahead < count; ++ahead) {
+            Row row{to_ + ahead * last.steps[0], from_ + ahead * last.steps[1]};
+            for (std::size_t i = 0; i < it_.places_.size(); ++i) {
+                const GatheredPlace& place = it_.places_[i];
+                const std::int64_t at = at_[i] + ahead * last.steps[i + 2];
+                for_values(operands_[i + 1], place.is_wide, at, 0, 1, [&](std::int64_t value) {
+                    row.is_inside = row.is_inside && value >= 0 && value < place.extent;
+                    if (row.is_inside) row.from += value * place.stride;
+                });
+            }
+            sink(row);
         }
-        row.to = to_ + ahead * last.steps[0];
-        row.from = from;
-        row.is_inside = is_inside;
     }
 
     void advance(std::int64_t count) {
@@ -214,8 +248,9 @@ void Gather::ask_for(const char* source, const Row& row) const {
 void Gather::copy_rows(const Operands& operands, char* result, Range range) const {
     const char* const source = static_cast<const char*>(operands[0]);
     Walk walk(*this, operands, range.begin);
-    std::vector<Row> rows(static_cast<std::size_t>(range.size()));
-    walk.take(rows);
+    std::vector<Row> rows;
+    rows.reserve(static_cast<std::size_t>(range.size()));
+    walk.take(range.size(), [&](const Row& row) { rows.push_back(row); });
     for (std::size_t i = 0; i < rows.size(); ++i) {
         if (i + kRowsAhead < rows.size()) ask_for(source, rows[i + kRowsAhead]);
         const Row& it = rows[i];
@@ -226,28 +261,40 @@ void Gather::copy_rows(const Operands& operands, char* result, Range range) cons
 void Gather::sum_rows(const Operands& operands, char* result, Range range) const {
     const WorkspacePool::Lease scratch(WorkspacePool::lasting(),
                                        kernel_->scratch_floats(row_) * size_of(DType::f32));
-    std::vector<RowArgs::Listed> list(static_cast<std::size_t>(summed_));
-    std::vector<Row> rows(list.size());
-    std::int64_t count = 0;
+    const char* const source = static_cast<const char*>(operands[0]);
+    Walk walk(*this, operands, range.begin * summed_);
+    std::vector<RowArgs::Listed> list(static_cast<std::size_t>(range.size() * summed_));
+    std::vector<std::int64_t> counts, places;
+    RowArgs::Listed* listed = list.data();
+    for (std::int64_t i = 0; i < range.size(); ++i) {
+        const RowArgs::Listed* const begin = listed;
+        places.push_back(walk.to());
+        walk.take(summed_, [&](const Row& row) {
+            if (!row.is_inside) return;
+            if (is_large_) ask_for(source, row);
+            (listed++)->element = row.from;
+        });
+        counts.push_back(listed - begin);
+    }
     RowArgs args;
-    args.rows = 1;
     args.columns = row_;
     args.scratch = reinterpret_cast<float*>(scratch.data());
     args.list = list.data();
-    args.counts = &count;
-    Walk walk(*this, operands, range.begin * summed_);
-    for (std::int64_t i = range.begin; i < range.end; ++i) {
-        std::int64_t to = 0;
-        count = 0;
-        walk.take(rows);
-        for (const Row& row : rows) {
-            to = row.to;
-            list[static_cast<std::size_t>(count)].element = row.from;
-            count += row.is_inside ? 1 : 0;
+    const auto to = [&](std::int64_t i) { return places[static_cast<std::size_t>(i)]; };
+    // Results that lie as far apart as the first two of them.
+    for (std::int64_t first = 0; first < range.size(); first += args.rows) {
+        const std::int64_t step = first + 1 < range.size() ? to(first + 1) - to(first) : 0;
+        args.rows = 1;
+        while (first + args.rows < range.size() &&
+               to(first + args.rows) - to(first + args.rows - 1) == step) {
+            ++args.rows;
         }
-        args.operands[0] = {const_cast<void*>(operands[0]), 0};
-        args.operands[1] = {result + to * size_of(statement_.result.dtype), 0};
+        args.counts = counts.data() + first;
+        args.operands[0] = {const_cast<char*>(source), 0};
+        const std::int64_t element = size_of(statement_.result.dtype);
+        args.operands[1] = {result + to(first) * element, step * element};
         sum(args, 0);
+        for (std::int64_t i = 0; i < args.rows; ++i) args.list += args.counts[i];
     }
 }
 
@@ -257,8 +304,10 @@ void Gather::run(const Operands& operands, void* result) const {
     if (elements == 0 && !kernel_) return;
     const std::int64_t bytes = elements * bytes_;
     const WorkOf work(0, static_cast<double>(bytes * count_));
-    const Blocks tasks{count_,
-                       std::max<std::int64_t>(kTaskBytes / std::max<std::int64_t>(bytes, 1), 1)};
+    const std::int64_t most = kernel_ ? kMostListed / std::max<std::int64_t>(summed_, 1) : count_;
+    const Blocks tasks{
+        count_,
+        std::max<std::int64_t>(std::min(kTaskBytes / std::max<std::int64_t>(bytes, 1), most), 1)};
     parallel_for(tasks.count(), [&](std::int64_t task) {
         const Range range = tasks.at(task);
         char* const to = static_cast<char*>(result);

@@ -70,6 +70,7 @@ private:
     std::int64_t summed_ = 1;                  // of rows that each is the sum of
     std::int64_t bytes_ = 4;                   // of an element of the source
     std::int64_t row_ = 1;                     // elements inside that lie side by side
+    bool is_large_ = false;                    // the source: the L2 cache does not hold it
 };
 
 }  // namespace dlprim
