@@ -1,6 +1,6 @@
 // Executable memory. Kernels share slabs, so that a thousand small ones take as many pages as
 // their code fills, not a page each. A slab is mapped executable and never writable; new code is
-// written through a second, temporary mapping of the same memory that is never executable.
+// written to the file that its pages show.
 //
 // A slab is only ever appended to and is released as a whole when its last kernel is gone: a forked
 // child shares the memory of the slabs it inherits, so nothing in them may change under its feet,
