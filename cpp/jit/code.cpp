@@ -1,6 +1,5 @@
 #include "jit/code.h"
 
-#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,6 +9,8 @@
 #include <cstring>
 #include <mutex>
 #include <system_error>
+
+#include "jit/cache.h"
 
 namespace dlprim {
 namespace {
@@ -99,23 +100,18 @@ private:
 
 namespace {
 
-// The slab that new code goes to. Never destroyed, as kernels may run while the process exits.
+// The slab that new code goes to.
 struct Filling {
     std::mutex mutex;
     std::shared_ptr<CodeSlab> slab;
-};
 
-Filling& filling() {
-    static Filling& instance = *[] {
-        pthread_atfork([] { filling().mutex.lock(); }, [] { filling().mutex.unlock(); },
-                       [] {
-                           filling().slab.reset();  // the parent goes on filling it
-                           filling().mutex.unlock();
-                       });
-        return new Filling;
-    }();
-    return instance;
-}
+    void before_fork() { mutex.lock(); }
+    void after_fork_in_parent() { mutex.unlock(); }
+    void after_fork_in_child() {
+        slab.reset();  // the parent goes on filling it
+        mutex.unlock();
+    }
+};
 
 }  // namespace
 
@@ -125,7 +121,7 @@ Code::Code(std::span<const std::uint8_t> bytes, Pages pages) {
         bytes_ = {slab_->pages(), bytes.size()};
         return;
     }
-    Filling& target = filling();
+    auto& target = one_of_process<Filling>();
     const std::lock_guard lock(target.mutex);
     if (!target.slab || !target.slab->has_room(bytes.size())) {
         if (target.slab) target.slab->seal();

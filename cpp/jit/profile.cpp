@@ -1,7 +1,6 @@
 #include "jit/profile.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -20,6 +19,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "jit/cache.h"
 #include "jit/verbose.h"
 
 namespace dlprim {
@@ -243,17 +243,6 @@ private:
     std::uint64_t index_ = 0;
 };
 
-// Never destroyed, as kernels may be generated while the process exits.
-Profile& this_process() {
-    static Profile& instance = *[] {
-        pthread_atfork([] { this_process().before_fork(); },
-                       [] { this_process().after_fork_in_parent(); },
-                       [] { this_process().after_fork_in_child(); });
-        return new Profile;
-    }();
-    return instance;
-}
-
 }  // namespace
 
 Pages pages_for_profile() { return settings().perf_map ? Pages::own : Pages::shared; }
@@ -261,7 +250,7 @@ Pages pages_for_profile() { return settings().perf_map ? Pages::own : Pages::sha
 bool profiles() { return settings().perf_map || settings().jit_dump || settings().code_files; }
 
 void profile(const std::string& name, std::span<const std::uint8_t> code) {
-    if (profiles() && !code.empty()) this_process().add(name, code);
+    if (profiles() && !code.empty()) one_of_process<Profile>().add(name, code);
 }
 
 }  // namespace dlprim
