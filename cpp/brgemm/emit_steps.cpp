@@ -248,36 +248,36 @@ void BrgemmEmitter::widen(int index, DType dtype, int pass) {
     }
     if (plan_.multiply != Multiply::widen_int8) return;
     if (dtype == DType::s8) {
-        if (pass == 0) shift_halves_left(index, 8);
-        shift_signed_halves_right(index, 8);
+        if (pass == 0) vpsllw(vector(index), vector(index), 8);
+        vpsraw(vector(index), vector(index), 8);
     } else {
         if (pass == 0) and_constant(index, 0x00ff00ff);
-        if (pass == 1) shift_halves_right(index, 8);
+        if (pass == 1) vpsrlw(vector(index), vector(index), 8);
     }
 }
 
 void BrgemmEmitter::multiply_embedded(int row, const Step& step) {
-    const int to = accumulator(row, 0, step.index);
+    const Vector to = vector(accumulator(row, 0, step.index));
+    const auto from_a = ptr_b[a_at(row, step.index)];
     if (plan_.multiply == Multiply::dot_bf16) {
-        dot_bf16_embedded(to, map_.b, a_at(row, step.index));
+        vdpbf16ps(to, vector(map_.b), from_a);
     } else {
-        fma_embedded(to, map_.b, a_at(row, step.index));
+        vfmadd231ps(to, vector(map_.b), from_a);
     }
 }
 
 void BrgemmEmitter::multiply(int to, int a, int b) {
     const bool unsigned_b = spec_.b_type == DType::u8;
+    const Vector sum = vector(to), x = vector(a), y = vector(b);
     switch (plan_.multiply) {
         case Multiply::fma:
         case Multiply::widen_bf16: fma(to, a, b); break;
-        case Multiply::dot_bf16: dot_bf16(to, a, b); break;
+        case Multiply::dot_bf16: vdpbf16ps(sum, y, x); break;
         case Multiply::dot_int8: unsigned_b ? dot_int8(to, b, a) : dot_int8(to, a, b); break;
-        case Multiply::dot_same_int8:
-            unsigned_b ? dot_unsigned_int8(to, a, b) : dot_signed_int8(to, a, b);
-            break;
+        case Multiply::dot_same_int8: unsigned_b ? vpdpbuud(sum, x, y) : vpdpbssd(sum, x, y); break;
         case Multiply::widen_int8:
         case Multiply::dot_int16:
-            multiply_pairs(map_.product, a, b);
+            vpmaddwd(vector(map_.product), x, y);
             add_words(to, map_.product);
             break;
         case Multiply::tiles: break;  // amx/emit_amx.cpp

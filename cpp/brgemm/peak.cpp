@@ -40,7 +40,7 @@ public:
         for (int i = 0; i < kFmasPerLoop; ++i) {
             const int to = 2 + i % chains;
             if (multiply == Multiply::dot_bf16) {
-                dot_bf16(to, 0, 1);
+                vdpbf16ps(vector(to), vector(1), vector(0));
             } else if (multiply == Multiply::dot_int8) {
                 dot_int8(to, 0, 1);
             } else {

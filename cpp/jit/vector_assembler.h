@@ -139,47 +139,15 @@ protected:
         vfmadd231ps(vector(accumulator), vector(a), vector(b));
     }
 
-    void fma_embedded(int accumulator, int b, const Xbyak::RegExp& a) {
-        vfmadd231ps(vector(accumulator), vector(b), ptr_b[a]);
-    }
-
-    void dot_bf16(int accumulator, int a, int b) {
-        vdpbf16ps(vector(accumulator), vector(b), vector(a));
-    }
-
-    void dot_bf16_embedded(int accumulator, int b, const Xbyak::RegExp& a) {
-        vdpbf16ps(vector(accumulator), vector(b), ptr_b[a]);
-    }
-
     // Unsigned bytes times signed bytes, four products added to each word.
     void dot_int8(int accumulator, int unsigned_bytes, int signed_bytes) {
         vpdpbusd(vector(accumulator), vector(unsigned_bytes), vector(signed_bytes),
                  avx512() ? Xbyak::EvexEncoding : Xbyak::VexEncoding);
     }
 
-    // The same of bytes of one kind, with 256-bit registers alone.
-    void dot_signed_int8(int accumulator, int a, int b) {
-        vpdpbssd(vector(accumulator), vector(a), vector(b));
-    }
-    void dot_unsigned_int8(int accumulator, int a, int b) {
-        vpdpbuud(vector(accumulator), vector(a), vector(b));
-    }
-
-    // Pairs of 16-bit products, added to 32-bit words.
-    void multiply_pairs(int to, int a, int b) { vpmaddwd(vector(to), vector(a), vector(b)); }
-
     void add_words(int to, int from) { vpaddd(vector(to), vector(to), vector(from)); }
     void multiply_words(int to, int from) { vpmulld(vector(to), vector(to), vector(from)); }
     void shift_words_left(int index, int bits) { vpslld(vector(index), vector(index), imm8(bits)); }
-    void shift_halves_left(int index, int bits) {
-        vpsllw(vector(index), vector(index), imm8(bits));
-    }
-    void shift_halves_right(int index, int bits) {
-        vpsrlw(vector(index), vector(index), imm8(bits));
-    }
-    void shift_signed_halves_right(int index, int bits) {
-        vpsraw(vector(index), vector(index), imm8(bits));
-    }
 
     void and_constant(int index, std::uint32_t bits) {
         if (avx512()) {
