@@ -36,6 +36,9 @@ private:
         int following;  // steps from this one to the end of the unrolled run
     };
 
+    // Of a register with what another one holds.
+    using Combine = void (BrgemmEmitter::*)(int to, int from);
+
     // emit_brgemm.cpp
     std::vector<Reg> saved_registers() const;
     void prologue();
@@ -113,10 +116,9 @@ private:
     void add_up_sets();
     void subtract_zero_points();
     void apply_epilogue();
-    void apply_scale();
-    void apply_bias();
-    void add_int_bias();
+    void apply_tensor_scale();
     void load_columns(std::size_t columns);
+    void combine_columns(std::size_t columns, Combine combine);
     void point_at_columns(std::size_t columns);
     void point_at_residual();
     void apply_inner();

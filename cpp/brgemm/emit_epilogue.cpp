@@ -68,8 +68,13 @@ void BrgemmEmitter::apply_epilogue() {
         for_each_accumulator([&](int, int, int index) { words_to_floats(index); });
     }
     const Epilogue& epilogue = spec_.epilogue;
-    if (epilogue.scale != Scale::none) apply_scale();
-    if (epilogue.bias && !starts_from_bias()) apply_bias();
+    if (epilogue.scale == Scale::tensor) apply_tensor_scale();
+    if (epilogue.scale == Scale::column) {
+        combine_columns(offsetof(BrgemmArgs, scale), &BrgemmEmitter::multiply_floats);
+    }
+    if (epilogue.bias && !starts_from_bias()) {
+        combine_columns(offsetof(BrgemmArgs, bias), &BrgemmEmitter::add_floats);
+    }
     if (epilogue.inner) apply_inner();
     if (epilogue.residual) apply_residual();
     if (epilogue.activation == Activation::relu) {
@@ -80,16 +85,10 @@ void BrgemmEmitter::apply_epilogue() {
     }
 }
 
-void BrgemmEmitter::apply_scale() {
-    const bool per_column = spec_.epilogue.scale == Scale::column;
+void BrgemmEmitter::apply_tensor_scale() {
     mov(scratch_, arg(offsetof(BrgemmArgs, scale)));
-    if (per_column && loops_columns_) add(scratch_, b_offset_);
+    broadcast(map_.b, scratch_ + displacement(0));
     for (int v = 0; v < tile_.vectors; ++v) {
-        if (per_column) {
-            load(map_.b, scratch_ + displacement(v * vector_bytes()), is_tail(v));
-        } else if (v == 0) {
-            broadcast(map_.b, scratch_ + displacement(0));
-        }
         for (int row = 0; row < tile_.rows; ++row) multiply_floats(accumulator(row, v), map_.b);
     }
 }
@@ -111,20 +110,11 @@ void BrgemmEmitter::load_columns(std::size_t columns) {
     }
 }
 
-// Of tiles, which begin with zeros.
-void BrgemmEmitter::add_int_bias() {
-    point_at_columns(offsetof(BrgemmArgs, int_bias));
+void BrgemmEmitter::combine_columns(std::size_t columns, Combine combine) {
+    point_at_columns(columns);
     for (int v = 0; v < tile_.vectors; ++v) {
         load(map_.b, scratch_ + displacement(v * vector_bytes()), is_tail(v));
-        for (int row = 0; row < tile_.rows; ++row) add_words(accumulator(row, v), map_.b);
-    }
-}
-
-void BrgemmEmitter::apply_bias() {
-    point_at_columns(offsetof(BrgemmArgs, bias));
-    for (int v = 0; v < tile_.vectors; ++v) {
-        load(map_.b, scratch_ + displacement(v * vector_bytes()), is_tail(v));
-        for (int row = 0; row < tile_.rows; ++row) add_floats(accumulator(row, v), map_.b);
+        for (int row = 0; row < tile_.rows; ++row) (this->*combine)(accumulator(row, v), map_.b);
     }
 }
 

@@ -361,7 +361,9 @@ void BrgemmEmitter::finish_rows(const Tile& rows) {
         });
     }
     subtract_zero_points();
-    if (spec_.epilogue.int_bias) add_int_bias();
+    if (spec_.epilogue.int_bias) {  // tiles begin with zeros
+        combine_columns(offsetof(BrgemmArgs, int_bias), &BrgemmEmitter::add_words);
+    }
     apply_epilogue();
     store_tile();
     if (spec_.gaps != Gaps{}) zero_gaps();
