@@ -163,6 +163,22 @@ private:
         }
     }
 
+    // What `body` emits, in a loop where it is to run more than once.
+    template <typename Body>
+    void repeat(const Xbyak::Operand& counter, std::int64_t times, Body body) {
+        Xbyak::Label next;
+        if (times > 1) {
+            mov(counter, immediate(times));
+            align(16);
+            L(next);
+        }
+        body();
+        if (times > 1) {
+            dec(counter);
+            jnz(next, T_NEAR);
+        }
+    }
+
     // BrgemmSpec bounds leading dimensions so that these fit in 32 bits.
     static std::size_t displacement(std::int64_t bytes) { return static_cast<std::size_t>(bytes); }
     static std::uint32_t immediate(std::int64_t bytes) { return static_cast<std::uint32_t>(bytes); }
@@ -170,6 +186,7 @@ private:
     const BrgemmPlan& plan_;
     const BrgemmSpec& spec_;
     int passes_;
+    int depth_;            // words of k in a step
     std::int64_t a_row_;   // bytes from row to row of A
     std::int64_t a_step_;  // bytes from word to word of A along k, or from tile to tile
     std::int64_t b_step_;

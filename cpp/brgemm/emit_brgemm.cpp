@@ -11,11 +11,11 @@ BrgemmEmitter::BrgemmEmitter(const BrgemmPlan& plan, void* buffer)
     : ElementAssembler(plan.isa, buffer, kMostCodeBytes),
       plan_(plan),
       spec_(plan.spec),
-      passes_(cost_of(plan.spec, plan.isa).passes) {
+      passes_(cost_of(plan.spec, plan.isa).passes),
+      depth_(uses_tiles() ? tile_depth(plan.spec) : 1) {
     a_row_ = spec_.trans_a ? kWordBytes : spec_.lda * size_of(spec_.a_type);
-    const std::int64_t depth = uses_tiles() ? tile_depth(spec_) : 1;
-    a_step_ = (spec_.trans_a ? spec_.lda : 1) * depth * kWordBytes;
-    b_step_ = depth * spec_.ldb * kWordBytes;
+    a_step_ = (spec_.trans_a ? spec_.lda : 1) * depth_ * kWordBytes;
+    b_step_ = depth_ * spec_.ldb * kWordBytes;
     c_row_ = spec_.ldc * size_of(spec_.c_type);
     std::int64_t blocks = 0;
     for (const ColumnGroup& group : plan_.columns) {
@@ -69,21 +69,12 @@ void BrgemmEmitter::finish() {
 }
 
 void BrgemmEmitter::column_group(const ColumnGroup& group) {
-    Xbyak::Label next;
-    const bool loop = group.count > 1;
-    if (loop) {
-        mov(column_counter(), group.count);
-        align(16);
-        L(next);
-    }
-    column_pointers();
-    if (loops_rows_) xor_(a_offset_.cvt32(), a_offset_.cvt32());
-    for (const RowGroup& row : group.rows) row_group(group, row);
-    if (loops_columns_) add(b_offset_, group.vectors * vector_bytes());
-    if (loop) {
-        dec(column_counter());
-        jnz(next, T_NEAR);
-    }
+    repeat(column_counter(), group.count, [&] {
+        column_pointers();
+        if (loops_rows_) xor_(a_offset_.cvt32(), a_offset_.cvt32());
+        for (const RowGroup& row : group.rows) row_group(group, row);
+        if (loops_columns_) add(b_offset_, group.vectors * vector_bytes());
+    });
 }
 
 void BrgemmEmitter::column_pointers() {
@@ -107,23 +98,13 @@ void BrgemmEmitter::row_group(const ColumnGroup& columns, const RowGroup& group)
     masked_ = columns.masked;
     if (changes_configuration_ && uses_tiles()) configure_tiles(columns, tile_);
     share_fetches(columns, group);
-    Xbyak::Label next;
-    const bool loop = group.count > 1;
-    if (loop) {
-        mov(row_counter(), group.count);
-        align(16);
-        L(next);
-    }
-    tile(group.unroll);
-    if (loops_rows_) {
+    repeat(row_counter(), group.count, [&] {
+        tile(group.unroll);
+        if (!loops_rows_) return;
         add(a_offset_, immediate(tile_.rows * a_row_));
         add(c_, immediate(tile_.rows * c_row_));
         if (spec_.epilogue.relu_mask) add(mask_, immediate(tile_.rows * spec_.ldmask));
-    }
-    if (loop) {
-        dec(row_counter());
-        jnz(next, T_NEAR);
-    }
+    });
 }
 
 // All row tiles use the same B, so each of them fetches its share of the lines of every step.

@@ -12,36 +12,25 @@ constexpr std::uint32_t kSignBits = 0x80808080;  // flipped: see shift_of_a()
 
 // All words of k: whole ones first, in a loop where they are many, then a partial one.
 void BrgemmEmitter::k_loop(int unroll) {
-    const std::int64_t depth = uses_tiles() ? tile_depth(spec_) : 1;
-    const std::int64_t group = elements_per_word(spec_.a_type) * depth;
+    const std::int64_t group = elements_per_word(spec_.a_type) * depth_;
     const std::int64_t whole = spec_.k / group;
     const int partial = static_cast<int>(spec_.k % group);
     const int run = static_cast<int>(std::min<std::int64_t>(unroll, whole));
-    const std::int64_t iterations = run > 0 ? whole / run : 0;
-    const int rest = run > 0 ? static_cast<int>(whole % run) : 0;
-    const std::int64_t rows = tile_.rows + std::max<std::int64_t>(iterations, 1) - 1;
+    const std::int64_t iterations = run > 0 ? whole / run : 1;
+    const int rest = static_cast<int>(whole - iterations * run);
     fetched_rows_ =
-        fetches_residual() ? static_cast<int>(rows / std::max<std::int64_t>(iterations, 1)) : 0;
-    Xbyak::Label next;
-    if (iterations > 1) {
-        mov(k_.cvt32(), static_cast<std::uint32_t>(iterations));
-        align(16);
-        L(next);
-    }
-    k_steps(run);
-    if (spec_.fetch_rows > 0) add(b_ahead_, immediate(share_of(run)));
-    if (uses_tiles() && run > 0) keep_awake(iterations > 1 ? k_ : batch_, run);
-    if (run > 0 && (iterations > 1 || rest > 0 || partial > 0)) {
+        fetches_residual() ? static_cast<int>((tile_.rows + iterations - 1) / iterations) : 0;
+    repeat(k_.cvt32(), iterations, [&] {
+        k_steps(run);
+        if (spec_.fetch_rows > 0) add(b_ahead_, immediate(share_of(run)));
+        if (uses_tiles() && run > 0) keep_awake(iterations > 1 ? k_ : batch_, run);
+        if (run == 0 || (iterations == 1 && rest == 0 && partial == 0)) return;
         add(a_, immediate(run * a_step_));
         add(b_, immediate(run * b_step_));
         if (spec_.prefetch_a) add(a_ahead_, immediate(run * a_step_));
         if (fetched_lines_ > 0) add(b_ahead_, immediate(run * b_step_));
         if (fetched_rows_ > 0) add(scratch_, immediate(fetched_rows_ * c_row_));
-    }
-    if (iterations > 1) {
-        dec(k_.cvt32());
-        jnz(next, T_NEAR);
-    }
+    });
     fetched_rows_ = 0;
     k_steps(rest);
     if (partial == 0) return;
@@ -137,8 +126,8 @@ void BrgemmEmitter::prefetch(const Step& step, int run) {
 // lines: a line that two iterations touch is fetched once and found by the other.
 std::int64_t BrgemmEmitter::share_of(int steps) const {
     if (spec_.fetch_rows == 0) return 0;
-    const std::int64_t depth = uses_tiles() ? tile_depth(spec_) : 1;
-    const std::int64_t bytes = steps * depth * tile_.rows * tile_.vectors * vector_bytes();
+    const std::int64_t bytes =
+        std::int64_t{steps} * depth_ * tile_.rows * tile_.vectors * vector_bytes();
     return (bytes + spec_.fetch_rows - 1) / spec_.fetch_rows;
 }
 

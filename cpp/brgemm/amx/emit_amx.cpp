@@ -31,7 +31,7 @@ const Xbyak::Operand& BrgemmEmitter::column_counter() const {
 }
 
 std::int64_t BrgemmEmitter::elements_of_last_step() const {
-    return spec_.k % (tile_depth(spec_) * elements_per_word(spec_.a_type));
+    return spec_.k % (depth_ * elements_per_word(spec_.a_type));
 }
 
 // Whether finished tiles are C as they are.
@@ -171,8 +171,7 @@ void BrgemmEmitter::load_a_tile(int row_tile, int step, bool last) {
 void BrgemmEmitter::transpose_a_tile(int row_tile, int step, bool last) {
     const TileRows rows = tile_rows(tile_, row_tile);
     const int group = static_cast<int>(elements_per_word(spec_.a_type));
-    const int elements =
-        last ? static_cast<int>(elements_of_last_step()) : tile_depth(spec_) * group;
+    const int elements = last ? static_cast<int>(elements_of_last_step()) : depth_ * group;
     const std::int64_t from = step * a_step_ + rows.first * kWordBytes;
     const Xbyak::Opmask& mask = row_tile + 1 < tiles_map_.row_tiles ? row_words_ : last_row_words_;
     for (int w = 0; w < kMostTileRows; ++w) {
@@ -264,12 +263,12 @@ void BrgemmEmitter::keep_awake(const Reg& turns, int steps) {
 // A line of each row of A ahead, and the tile's share of the lines of B.
 void BrgemmEmitter::fetch_for_tiles(int step) {
     fetch_share(step);
-    const int rows_of_a = spec_.trans_a ? tile_depth(spec_) : tile_.rows;
+    const int rows_of_a = spec_.trans_a ? depth_ : tile_.rows;
     const std::int64_t row_of_a = spec_.trans_a ? spec_.lda * kWordBytes : a_row_;
     for (int row = 0; spec_.prefetch_a && row < rows_of_a; ++row) {
         prefetcht1(ptr[a_ahead_ + displacement(row * row_of_a + step * a_step_)]);
     }
-    for (int w = 0; fetched_lines_ > 0 && w < tile_depth(spec_); ++w) {
+    for (int w = 0; fetched_lines_ > 0 && w < depth_; ++w) {
         const std::int64_t row = step * b_step_ + w * spec_.ldb * kWordBytes;
         for (int line = 0; line < fetched_lines_; ++line) {
             prefetcht1(ptr[b_ahead_ + displacement(row + line * kLineBytes)]);
