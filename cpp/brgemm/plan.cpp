@@ -259,19 +259,15 @@ private:
     }
 
     int unroll(const Tile& tile) const {
-        if (uses_tiles()) {
-            const std::int64_t step =
-                tile_depth(spec_) * kWordBytes * std::max(spec_.ldb, spec_.trans_a ? spec_.lda : 1);
-            const std::int64_t most = std::numeric_limits<std::int32_t>::max() / step;
-            return static_cast<int>(std::min(most, kUnrolledTileSteps));
-        }
+        // The last step of an iteration is reached with a 32-bit displacement.
+        const std::int64_t step_words = std::max(spec_.ldb, spec_.trans_a ? spec_.lda : 1) *
+                                        (uses_tiles() ? tile_depth(spec_) : 1);
+        const std::int64_t reach =
+            std::numeric_limits<std::int32_t>::max() / (step_words * kWordBytes);
+        if (uses_tiles()) return static_cast<int>(std::min(reach, kUnrolledTileSteps));
         const MultiplyCost cost = cost_of(spec_, isa_);
         const std::int64_t multiplies =
             std::int64_t{multiplications(spec_, isa_, tile)} * cost.passes * cost.instructions;
-        // The last step of an iteration is reached with a 32-bit displacement.
-        const std::int64_t step_words = std::max(spec_.ldb, spec_.trans_a ? spec_.lda : 1);
-        const std::int64_t reach =
-            std::numeric_limits<std::int32_t>::max() / (step_words * kWordBytes);
         const std::int64_t words = spec_.words();
         if (words <= std::min(kStraightLineFmas / multiplies, reach)) {
             return static_cast<int>(words);
