@@ -1,5 +1,6 @@
 #include "jit/element_assembler.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace dlprim {
@@ -7,7 +8,10 @@ namespace {
 
 constexpr std::uint32_t bits_of(float value) { return std::bit_cast<std::uint32_t>(value); }
 
-std::size_t bytes(int count) { return static_cast<std::size_t>(count); }
+// Bytes of the largest move of a part of a vector that takes no more than `left`.
+int largest_move(int left) {
+    return static_cast<int>(std::bit_floor(static_cast<unsigned>(std::min(left, 8))));
+}
 
 }  // namespace
 
@@ -17,21 +21,19 @@ void ElementAssembler::load_elements(int index, const Xbyak::RegExp& from, DType
         load(index, from, masked);
         return;
     }
+    const auto widen = [&](const Vector& to, const Xbyak::Operand& narrow) {
+        if (dtype == DType::bf16) vpmovzxwd(to, narrow);
+        if (dtype == DType::u8) vpmovzxbd(to, narrow);
+        if (dtype == DType::s8) vpmovsxbd(to, narrow);
+    };
     const Vector v = vector(index);
-    const Xbyak::Xmm low(index);
-    const bool half = dtype == DType::bf16;
     if (avx512()) {
-        const auto to = masked ? v | tail_mask() | T_z : v;
-        if (half) vpmovzxwd(to, ptr[from]);
-        if (dtype == DType::u8) vpmovzxbd(to, ptr[from]);
-        if (dtype == DType::s8) vpmovsxbd(to, ptr[from]);
+        widen(masked ? v | tail_mask() | T_z : v, ptr[from]);
     } else {
         load_low(index, from, static_cast<int>(size_of(dtype)), masked ? tail_lanes() : 8);
-        if (half) vpmovzxwd(v, low);
-        if (dtype == DType::u8) vpmovzxbd(v, low);
-        if (dtype == DType::s8) vpmovsxbd(v, low);
+        widen(v, Xbyak::Xmm(index));
     }
-    if (half) {
+    if (dtype == DType::bf16) {
         shift_words_left(index, 16);
     } else {
         words_to_floats(index);
@@ -137,57 +139,39 @@ void ElementAssembler::pack_low(int index, DType dtype) {
 // The first `count` (1 to 8) elements of 1 or 2 bytes, in moves of 16, 8, 4, 2 and 1 bytes.
 void ElementAssembler::store_low(const Xbyak::RegExp& to, int index, int element, int count) {
     const Xbyak::Xmm low(index);
-    int at = 0;
-    int left = element * count;
-    const auto moved = [&](int size) {
-        at += size;
-        left -= size;
-        if (left > 0) vpsrldq(low, low, static_cast<std::uint8_t>(size));
-    };
-    if (left == 16) {
-        vmovups(ptr[to], low);
-        return;
+    const int size = element * count;
+    if (size == 16) return vmovups(ptr[to], low);
+    int part = 0;
+    for (int at = 0; at < size; at += part) {
+        if (at > 0) vpsrldq(low, low, static_cast<std::uint8_t>(part));
+        part = largest_move(size - at);
+        const Xbyak::Address memory = ptr[to + static_cast<std::size_t>(at)];
+        switch (part) {
+            case 8: vmovq(memory, low); break;
+            case 4: vmovd(memory, low); break;
+            case 2: vpextrw(memory, low, 0); break;
+            default: vpextrb(memory, low, 0);
+        }
     }
-    if (left >= 8) {
-        vmovq(qword[to], low);
-        moved(8);
-    }
-    if (left >= 4) {
-        vmovd(dword[to + bytes(at)], low);
-        moved(4);
-    }
-    if (left >= 2) {
-        vpextrw(word[to + bytes(at)], low, 0);
-        moved(2);
-    }
-    if (left >= 1) vpextrb(byte[to + bytes(at)], low, 0);
 }
 
 void ElementAssembler::load_low(int index, const Xbyak::RegExp& from, int element, int count) {
     const Xbyak::Xmm low(index);
     const int size = element * count;
-    if (size == 16) {
-        vmovups(low, ptr[from]);
-        return;
+    if (size == 16) return vmovups(low, ptr[from]);
+    if (size < 8) vpxor(low, low, low);
+    int part = 0;
+    for (int at = 0; at < size; at += part) {
+        part = largest_move(size - at);
+        const Xbyak::Address memory = ptr[from + static_cast<std::size_t>(at)];
+        const auto lane = static_cast<std::uint8_t>(at / part);
+        switch (part) {
+            case 8: vmovq(low, memory); break;
+            case 4: vpinsrd(low, low, memory, lane); break;
+            case 2: vpinsrw(low, low, memory, lane); break;
+            default: vpinsrb(low, low, memory, lane);
+        }
     }
-    int at = 0;
-    if (size >= 8) {
-        vmovq(low, qword[from]);
-        at = 8;
-    } else {
-        vpxor(low, low, low);
-    }
-    const auto fits = [&](int part) { return at + part <= size; };
-    const auto lane = [&](int part) { return static_cast<std::uint8_t>(at / part); };
-    if (fits(4)) {
-        vpinsrd(low, low, dword[from + bytes(at)], lane(4));
-        at += 4;
-    }
-    if (fits(2)) {
-        vpinsrw(low, low, word[from + bytes(at)], lane(2));
-        at += 2;
-    }
-    if (fits(1)) vpinsrb(low, low, byte[from + bytes(at)], lane(1));
 }
 
 }  // namespace dlprim
