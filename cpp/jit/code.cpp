@@ -72,10 +72,10 @@ public:
         file_ = -1;
     }
 
-    std::span<const std::uint8_t> append(std::span<const std::uint8_t> code) {
+    const std::uint8_t* append(std::span<const std::uint8_t> code) {
         const ssize_t written = pwrite(file_, code.data(), code.size(), static_cast<off_t>(used_));
         if (written != std::ssize(code)) refuse("cannot write generated kernels to their memory");
-        const std::span<const std::uint8_t> placed(pages_ + used_, code.size());
+        const std::uint8_t* placed = pages_ + used_;
         used_ = rounded(used_ + code.size(), kCodeAlignment);
         return placed;
     }
@@ -115,28 +115,26 @@ struct Filling {
 
 }  // namespace
 
-Code::Code(std::span<const std::uint8_t> bytes, Pages pages) {
+Code::Code(std::span<const std::uint8_t> bytes, Pages pages) : size_(bytes.size()) {
     if (pages == Pages::own) {
-        slab_ = std::make_shared<CodeSlab>(bytes);
-        bytes_ = {slab_->pages(), bytes.size()};
+        const auto slab = std::make_shared<CodeSlab>(bytes);
+        first_ = {slab, slab->pages()};
         return;
     }
-    auto& target = one_of_process<Filling>();
-    const std::lock_guard lock(target.mutex);
-    if (!target.slab || !target.slab->has_room(bytes.size())) {
-        if (target.slab) target.slab->seal();
-        target.slab.reset();
+    auto& [mutex, slab] = one_of_process<Filling>();
+    const std::lock_guard lock(mutex);
+    if (!slab || !slab->has_room(bytes.size())) {
+        if (slab) slab->seal();
+        slab.reset();
         try {
-            target.slab =
-                std::make_shared<CodeSlab>(std::max(kSlabBytes, whole_pages(bytes.size())));
+            slab = std::make_shared<CodeSlab>(std::max(kSlabBytes, whole_pages(bytes.size())));
         } catch (const std::system_error&) {
             // No memfd here (a sandbox, no file descriptors left): anonymous pages need none.
             *this = Code(bytes, Pages::own);
             return;
         }
     }
-    bytes_ = target.slab->append(bytes);
-    slab_ = target.slab;
+    first_ = {slab, slab->append(bytes)};
 }
 
 std::int64_t mapped_code_bytes() { return mapped_bytes; }
