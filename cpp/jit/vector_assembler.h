@@ -92,13 +92,10 @@ protected:
     // `bytes` from the front of a register: a whole vector or what its elements take as a shorter
     // type, 16 bytes at least. `to` is aligned to as many.
     void store_around_caches(const Xbyak::RegExp& to, int index, std::int64_t bytes) {
-        if (bytes == 64) {
-            vmovntps(ptr[to], Xbyak::Zmm(index));
-        } else if (bytes == 32) {
-            vmovntps(ptr[to], Xbyak::Ymm(index));
-        } else {
-            vmovntps(ptr[to], Xbyak::Xmm(index));
-        }
+        const auto kind = bytes == 64   ? Xbyak::Operand::ZMM
+                          : bytes == 32 ? Xbyak::Operand::YMM
+                                        : Xbyak::Operand::XMM;
+        vmovntps(ptr[to], Vector(kind, index));
     }
 
     // `mask_scratch` is overwritten by a masked store on AVX2.
@@ -150,19 +147,13 @@ protected:
     void shift_words_left(int index, int bits) { vpslld(vector(index), vector(index), imm8(bits)); }
 
     void and_constant(int index, std::uint32_t bits) {
-        if (avx512()) {
-            vpandd(vector(index), vector(index), constant(bits));
-        } else {
-            vpand(vector(index), vector(index), constant(bits));
-        }
+        const Vector v = vector(index);
+        avx512() ? vpandd(v, v, constant(bits)) : vpand(v, v, constant(bits));
     }
 
     void xor_constant(int index, std::uint32_t bits) {
-        if (avx512()) {
-            vpxord(vector(index), vector(index), constant(bits));
-        } else {
-            vpxor(vector(index), vector(index), constant(bits));
-        }
+        const Vector v = vector(index);
+        avx512() ? vpxord(v, v, constant(bits)) : vpxor(v, v, constant(bits));
     }
 
     void broadcast_register(int index, const Xbyak::Reg32& from) {
