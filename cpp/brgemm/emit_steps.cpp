@@ -41,14 +41,13 @@ void BrgemmEmitter::k_loop(int unroll) {
 
 void BrgemmEmitter::k_steps(int steps) {
     const int elements = static_cast<int>(elements_per_word(spec_.a_type));
-    const bool at_once = widens_at_once(spec_, plan_.isa, tile_);
     for (int step = 0; step < steps; ++step) {
         if (uses_tiles()) {
             tile_step(step, false);
             continue;
         }
         prefetch({step, elements, steps - step}, steps);
-        if (at_once) {
+        if (map_.widens_at_once) {
             both_halves(step);
             continue;
         }
@@ -62,9 +61,8 @@ void BrgemmEmitter::one_step(const Step& step, int pass) {
     if (map_.streams_b) return stream_b(step);
     const int quad_rows = load_quads(step);
     const bool partial = step.elements < elements_per_word(spec_.a_type);
-    const bool spreads = spreads_b(spec_, plan_.isa);
-    for (int v = 0; v < tile_.vectors && !spreads; ++v) load_b(v, step, pass);
-    for (int v = 0; v < tile_.vectors && !spreads; ++v) sum_b(v);
+    for (int v = 0; v < tile_.vectors && !map_.spreads_b; ++v) load_b(v, step, pass);
+    for (int v = 0; v < tile_.vectors && !map_.spreads_b; ++v) sum_b(v);
     for (int row = 0; row < tile_.rows; ++row) {
         if (row >= quad_rows && map_.embedded && !partial) {
             multiply_embedded(row, step);
@@ -77,9 +75,9 @@ void BrgemmEmitter::one_step(const Step& step, int pass) {
             load_a(row, step, pass);
         }
         for (int v = 0; v < tile_.vectors; ++v) {
-            if (spreads && row == 0) load_b(v, step, pass);
+            if (map_.spreads_b && row == 0) load_b(v, step, pass);
             multiply(accumulator(row, v, step.index), map_.a, map_.b + v);
-            if (spreads && row == 0) sum_b(v);
+            if (map_.spreads_b && row == 0) sum_b(v);
         }
         if (sums_a(spec_)) multiply(map_.a_sums + row, map_.a, map_.ones);
     }

@@ -229,7 +229,7 @@ private:
     Tile with_quads(Tile tile) const {
         const std::int64_t run = spec_.trans_a ? tile.rows : spec_.words();
         if (!machine_.shuffles_beat_broadcast_loads || !cost_of(spec_, isa_).quads ||
-            streams_b(spec_, isa_, tile)) {
+            register_map(spec_, isa_, tile).streams_b) {
             return tile;
         }
         const std::int64_t words = spec_.words();
