@@ -30,28 +30,25 @@ using KernelCache = Cache<KernelKey, Brgemm, KernelKeyHash>;
 
 KernelCache& cache() { return process_cache<KernelCache, kBounds>(); }
 
-KernelKey checked_key(const BrgemmSpec& spec, Isa isa) {
-    if (isa > usable_isa()) {
-        throw std::invalid_argument("isa='" + std::string(name_of(isa)) +
-                                    "' is not usable here; the highest level is '" +
-                                    std::string(name_of(usable_isa())) + "'");
-    }
-    const BrgemmSpec request = validated(spec);
-    return {request, kernel_isa(request, usable_isa(isa))};
-}
+std::string quoted(Isa isa) { return "'" + std::string(name_of(isa)) + "'"; }
 
-KernelKey reported_key(const BrgemmSpec& spec, Isa isa) {
-    if (!verbose()) return checked_key(spec, isa);
-    report_machine();
+KernelKey checked_key(const BrgemmSpec& spec, Isa isa) {
     try {
-        return checked_key(spec, isa);
+        if (isa > usable_isa()) {
+            throw std::invalid_argument("isa=" + quoted(isa) +
+                                        " is not usable here; the highest level is " +
+                                        quoted(usable_isa()));
+        }
+        const BrgemmSpec request = validated(spec);
+        return {request, kernel_isa(request, usable_isa(isa))};
     } catch (const std::invalid_argument& error) {
-        report(std::string("refused: ") + error.what());
+        if (verbose()) {
+            report_machine();
+            report(std::string("refused: ") + error.what());
+        }
         throw;
     }
 }
-
-std::string quoted(Isa isa) { return "'" + std::string(name_of(isa)) + "'"; }
 
 std::string reason_for_isa(const Brgemm& kernel, Isa asked) {
     const BrgemmSpec& spec = kernel.spec();
@@ -111,7 +108,7 @@ double Brgemm::flops(std::int64_t batch) const {
 }
 
 std::shared_ptr<const Brgemm> brgemm(const BrgemmSpec& spec, Isa isa) {
-    const KernelKey key = reported_key(spec, isa);
+    const KernelKey key = checked_key(spec, isa);
     return cache().get_or_create(key, [&] { return generated(key, isa); });
 }
 
