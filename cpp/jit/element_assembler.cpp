@@ -6,8 +6,6 @@
 namespace dlprim {
 namespace {
 
-constexpr std::uint32_t bits_of(float value) { return std::bit_cast<std::uint32_t>(value); }
-
 // Bytes of the largest move of a part of a vector that takes no more than `left`.
 int largest_move(int left) {
     return static_cast<int>(std::bit_floor(static_cast<unsigned>(std::min(left, 8))));
@@ -103,8 +101,8 @@ void ElementAssembler::round_to_bf16(int index, int scratch) {
 void ElementAssembler::clamp_to_int8(int index, DType dtype) {
     const Vector x = vector(index);
     const bool is_unsigned = dtype == DType::u8;
-    vmaxps(x, x, constant(bits_of(is_unsigned ? 0.0F : -128.0F)));
-    vminps(x, x, constant(bits_of(is_unsigned ? 255.0F : 127.0F)));
+    vmaxps(x, x, number(is_unsigned ? 0.0F : -128.0F));
+    vminps(x, x, number(is_unsigned ? 255.0F : 127.0F));
 }
 
 void ElementAssembler::narrow_and_store(const Xbyak::RegExp& to, int index, DType dtype,

@@ -4,6 +4,7 @@
 // copies it to executable pages.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <map>
 
@@ -56,6 +57,8 @@ protected:
         if (avx512()) return ptr_b[rip + label];
         return ptr[rip + label];
     }
+
+    Xbyak::Address number(float value) { return constant(std::bit_cast<std::uint32_t>(value)); }
 
     void load_constant(int index, std::uint32_t bits) {
         vpbroadcastd(vector(index), dword[rip + constants_[bits]]);
