@@ -17,15 +17,12 @@ BrgemmEmitter::BrgemmEmitter(const BrgemmPlan& plan, void* buffer)
     a_step_ = (spec_.trans_a ? spec_.lda : 1) * depth_ * kWordBytes;
     b_step_ = depth_ * spec_.ldb * kWordBytes;
     c_row_ = spec_.ldc * size_of(spec_.c_type);
-    std::int64_t blocks = 0;
+    const ColumnGroup& first = plan_.columns.front();
+    loops_columns_ = plan_.columns.size() > 1 || first.count > 1;
     for (const ColumnGroup& group : plan_.columns) {
-        blocks += group.count;
-        std::int64_t tiles = 0;
-        for (const RowGroup& row : group.rows) tiles += row.count;
-        loops_rows_ = loops_rows_ || tiles > 1;
+        loops_rows_ = loops_rows_ || group.rows.size() > 1 || group.rows.front().count > 1;
     }
-    loops_columns_ = blocks > 1;
-    changes_configuration_ = plan_.columns.size() > 1 || plan_.columns[0].rows.size() > 1;
+    changes_configuration_ = plan_.columns.size() > 1 || first.rows.size() > 1;
 }
 
 std::vector<std::uint8_t> BrgemmEmitter::emit() {
