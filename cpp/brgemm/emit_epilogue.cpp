@@ -34,7 +34,7 @@ void BrgemmEmitter::load_zero_point_a() {
 // sum (a - za)(b - zb) = sum a*b - za * sum b - zb * sum a + batch*k * za * zb, modulo 2^32.
 void BrgemmEmitter::subtract_zero_points() {
     const bool b_sums = sums_b(spec_, plan_.isa);
-    const bool a_sums = sums_a(spec_);
+    const bool a_sums = spec_.zero_point_b;
     const Xbyak::Reg32 value = scratch_.cvt32();
     const int factor = map_.b;
     if (b_sums) {

@@ -79,7 +79,7 @@ void BrgemmEmitter::one_step(const Step& step, int pass) {
             multiply(accumulator(row, v, step.index), map_.a, map_.b + v);
             if (map_.spreads_b && row == 0) sum_b(v);
         }
-        if (sums_a(spec_)) multiply(map_.a_sums + row, map_.a, map_.ones);
+        if (spec_.zero_point_b) multiply(map_.a_sums + row, map_.a, map_.ones);
     }
 }
 

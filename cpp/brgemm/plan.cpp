@@ -33,7 +33,7 @@ Integer ceil_div(Integer value, Integer divisor) {
 // Multiplications that one step of a tile starts, sums included.
 int multiplications(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
     return tile.rows * tile.vectors + (sums_b(spec, isa) ? tile.vectors : 0) +
-           (sums_a(spec) ? tile.rows : 0);
+           (spec.zero_point_b ? tile.rows : 0);
 }
 
 // In which the part of a row of B that a tile needs comes from the L2 cache.

@@ -12,7 +12,7 @@ namespace {
 int epilogue_registers(const BrgemmSpec& spec, Isa isa) {
     const Epilogue& epilogue = spec.epilogue;
     int needed = 0;
-    const bool sums = sums_b(spec, isa) || sums_a(spec);
+    const bool sums = sums_b(spec, isa) || spec.zero_point_b;
     if (sums || epilogue.int_bias || epilogue.scale != Scale::none || epilogue.bias ||
         epilogue.residual)
         needed = 1;
@@ -35,11 +35,11 @@ RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
     const bool partial_word = spec.k % elements_per_word(spec.a_type) != 0;
     const bool embedded = isa >= Isa::avx512 && cost.embedded && tile.vectors == 1;
     const bool needs_a = !embedded || tile.quad_rows > 0 || partial_word;
-    const bool sums = sums_b(spec, isa) || sums_a(spec);
+    const bool sums = sums_b(spec, isa) || spec.zero_point_b;
     RegisterMap map;
     map.b_sums = tile.accumulators();
     map.a_sums = map.b_sums + (sums_b(spec, isa) ? tile.vectors : 0);
-    map.b = map.a_sums + (sums_a(spec) ? tile.rows : 0);
+    map.b = map.a_sums + (spec.zero_point_b ? tile.rows : 0);
     map.streams_b = isa < Isa::avx512 && multiply == Multiply::fma && tile.quad_rows == 0 &&
                     tile.vectors > tile.rows;
     map.spreads_b = is_int8(spec.a_type) && multiplies_bytes(isa) && isa < Isa::avx512;
