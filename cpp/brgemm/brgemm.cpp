@@ -80,14 +80,12 @@ std::shared_ptr<const Brgemm> generated(const KernelKey& key, Isa asked) {
 }  // namespace
 
 Brgemm::Brgemm(BrgemmPlan plan) : plan_(std::move(plan)) {
-    if (plan_.isa == Isa::scalar) return;
-    code_ = Code(emit_brgemm(plan_), pages_for_profile());
-    entry_ = code_.entry<Function>();
+    if (plan_.isa != Isa::scalar) code_ = Code(emit_brgemm(plan_), pages_for_profile());
 }
 
 void Brgemm::operator()(const BrgemmArgs& args) const {
-    if (entry_ != nullptr) {
-        entry_(&args);
+    if (auto* const entry = code_.entry<Function>()) {
+        entry(&args);
     } else {
         reference_brgemm(plan_.spec, args);
     }
@@ -96,10 +94,6 @@ void Brgemm::operator()(const BrgemmArgs& args) const {
 std::string Brgemm::name() const {
     return "brgemm_" + std::string(name_of(plan_.isa)) + "_" + to_string(plan_.spec);
 }
-
-std::span<const std::uint8_t> Brgemm::code() const { return code_.bytes(); }
-
-std::int64_t Brgemm::bytes() const { return static_cast<std::int64_t>(code_.bytes().size()); }
 
 double Brgemm::flops(std::int64_t batch) const {
     const BrgemmSpec& spec = plan_.spec;
