@@ -189,28 +189,24 @@ void BrgemmEmitter::sum_b(int v) {
     if (sums_b(spec_, plan_.isa)) multiply(map_.b_sums + v, map_.ones, map_.b + v);
 }
 
-// One word of A in every lane of map_.a, as the multiplication wants it.
+// One word of A in every lane of map_.a, as the multiplication wants it. Of the last one of a
+// packed A only what is in k: the rest may be anything.
 void BrgemmEmitter::load_a(int row, const Step& step, int pass) {
-    if (step.elements < elements_per_word(spec_.a_type)) {
+    const bool partial = step.elements < elements_per_word(spec_.a_type);
+    if (partial && !spec_.trans_a) {
         load_partial_word(row, step);
     } else {
         broadcast(map_.a, a_at(row, step.index));
         if (shifts_a()) xor_constant(map_.a, kSignBits);
+        if (partial) and_constant(map_.a, valid_bits(spec_.a_type, step.elements));
     }
     widen(map_.a, spec_.a_type, pass);
 }
 
-// The last elements of a row of A with zeros behind them. A packed A has a whole word there, whose
-// rest may be anything; behind a row that is not packed nothing may be touched.
+// The last elements of a row of A that is not packed, with zeros behind them: nothing may be
+// touched there.
 void BrgemmEmitter::load_partial_word(int row, const Step& step) {
     const Xbyak::RegExp from = a_at(row, step.index);
-    const std::uint32_t valid = valid_bits(spec_.a_type, step.elements);
-    if (spec_.trans_a) {
-        broadcast(map_.a, from);
-        if (shifts_a()) xor_constant(map_.a, kSignBits);
-        and_constant(map_.a, valid);
-        return;
-    }
     const Xbyak::Reg32 assembled = scratch_.cvt32();
     const std::int64_t bytes = step.elements * size_of(spec_.a_type);
     if (bytes == 1) {
@@ -223,7 +219,7 @@ void BrgemmEmitter::load_partial_word(int row, const Step& step) {
         shl(k_.cvt32(), 16);
         or_(assembled, k_.cvt32());
     }
-    if (shifts_a()) xor_(assembled, kSignBits & valid);
+    if (shifts_a()) xor_(assembled, kSignBits & valid_bits(spec_.a_type, step.elements));
     broadcast_register(map_.a, assembled);
 }
 
