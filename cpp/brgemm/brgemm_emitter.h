@@ -191,6 +191,7 @@ private:
     std::int64_t a_step_;  // bytes from word to word of A along k, or from tile to tile
     std::int64_t b_step_;
     std::int64_t c_row_;
+    std::int64_t c_vector_;  // bytes of C that a vector of sums becomes
     bool loops_rows_ = false;
     bool loops_columns_ = false;
 

@@ -17,6 +17,7 @@ BrgemmEmitter::BrgemmEmitter(const BrgemmPlan& plan, void* buffer)
     a_step_ = (spec_.trans_a ? spec_.lda : 1) * depth_ * kWordBytes;
     b_step_ = depth_ * spec_.ldb * kWordBytes;
     c_row_ = spec_.ldc * size_of(spec_.c_type);
+    c_vector_ = plan_.lanes * size_of(spec_.c_type);
     const ColumnGroup& first = plan_.columns.front();
     loops_columns_ = plan_.columns.size() > 1 || first.count > 1;
     for (const ColumnGroup& group : plan_.columns) {
@@ -191,8 +192,7 @@ void BrgemmEmitter::start_accumulators() {
 void BrgemmEmitter::prefetch_c() {
     const bool residual = spec_.epilogue.residual;
     if (residual) point_at_residual();
-    const std::int64_t element = size_of(spec_.c_type);
-    const std::int64_t bytes = tile_.vectors * vector_bytes() / kWordBytes * element;
+    const std::int64_t bytes = tile_.vectors * c_vector_;
     for (int row = 0; row < tile_.rows; ++row) {
         for (std::int64_t line = 0; line < bytes; line += kLineBytes) {
             if (residual) prefetcht0(ptr[element_at(scratch_, row, 0) + displacement(line)]);

@@ -166,7 +166,7 @@ void BrgemmEmitter::apply_relu() {
 
 // One bit per lane; the bits beyond n are 0 and, from byte ceil(n / 8) on, not stored.
 void BrgemmEmitter::store_relu_mask(int row, int v) {
-    const int lanes = is_tail(v) ? tail_lanes() : vector_bytes() / kWordBytes;
+    const int lanes = is_tail(v) ? tail_lanes() : plan_.lanes;
     const Vector x = vector(accumulator(row, v));
     const Vector zeros = vector(map_.b);
     const Xbyak::Reg32 bits = scratch_.cvt32();
@@ -178,7 +178,7 @@ void BrgemmEmitter::store_relu_mask(int row, int v) {
         vmovmskps(bits, Xbyak::Ymm(map_.b + 1));
         if (is_tail(v)) and_(bits, (1 << lanes) - 1);
     }
-    const auto to = mask_ + displacement(row * spec_.ldmask + v * vector_bytes() / kWordBytes / 8);
+    const auto to = mask_ + displacement(row * spec_.ldmask + v * plan_.lanes / 8);
     if (lanes > 8) {
         mov(word[to], bits.cvt16());
     } else {
@@ -216,7 +216,7 @@ void BrgemmEmitter::zero_gaps() {
                 const std::int64_t distance = gap * (c_row_ / (gaps.rows + 1));
                 for (int v = 0; v < tile_.vectors; ++v) {
                     store_around_caches(element_at(base, row, v) + displacement(distance), map_.b,
-                                        vector_bytes() / kWordBytes * size_of(spec_.c_type));
+                                        c_vector_);
                 }
             }
         }
@@ -224,8 +224,7 @@ void BrgemmEmitter::zero_gaps() {
 }
 
 Xbyak::RegExp BrgemmEmitter::element_at(const Reg& base, int row, int v) const {
-    const std::int64_t lanes = vector_bytes() / kWordBytes;
-    return base + displacement(row * c_row_ + v * lanes * size_of(spec_.c_type));
+    return base + displacement(row * c_row_ + v * c_vector_);
 }
 
 }  // namespace dlprim

@@ -110,9 +110,7 @@ void BrgemmEmitter::prefetch(const Step& step, int run) {
     for (int line = 0; line < fetched_lines_; ++line) {
         prefetcht1(ptr[b_ahead_ + displacement(step.index * b_step_ + line * kLineBytes)]);
     }
-    const std::int64_t row_bytes =
-        tile_.vectors * vector_bytes() / kWordBytes * size_of(spec_.c_type);
-    const auto in_row = static_cast<int>((row_bytes + kLineBytes - 1) / kLineBytes);
+    const auto in_row = static_cast<int>((tile_.vectors * c_vector_ + kLineBytes - 1) / kLineBytes);
     const int lines = fetched_rows_ * in_row;
     for (int i = lines * step.index / run; i < lines * (step.index + 1) / run; ++i) {
         prefetcht0(
