@@ -57,8 +57,12 @@ void ElementAssembler::store_elements(const Xbyak::RegExp& to, int index, DType 
     if (dtype == DType::bf16) {
         round_to_bf16(index, scratch);
     } else {
-        clamp_to_int8(index, dtype);
-        vcvtps2dq(vector(index), vector(index));
+        const Vector x = vector(index);
+        const bool is_unsigned = dtype == DType::u8;
+        // The bounds come second, so that a NaN becomes the lower one.
+        vmaxps(x, x, number(is_unsigned ? 0.0F : -128.0F));
+        vminps(x, x, number(is_unsigned ? 255.0F : 127.0F));
+        vcvtps2dq(x, x);
     }
     narrow_and_store(to, index, dtype, masked);
 }
@@ -95,14 +99,6 @@ void ElementAssembler::round_to_bf16(int index, int scratch) {
         vblendvps(rounded, rounded, x, nan);
     }
     vpsrld(x, rounded, 16);
-}
-
-// The bounds come second, so that a NaN becomes the lower one.
-void ElementAssembler::clamp_to_int8(int index, DType dtype) {
-    const Vector x = vector(index);
-    const bool is_unsigned = dtype == DType::u8;
-    vmaxps(x, x, number(is_unsigned ? 0.0F : -128.0F));
-    vminps(x, x, number(is_unsigned ? 255.0F : 127.0F));
 }
 
 void ElementAssembler::narrow_and_store(const Xbyak::RegExp& to, int index, DType dtype,

@@ -43,7 +43,6 @@ protected:
     void load_low(int index, const Xbyak::RegExp& from, int element, int count);
 
 private:
-    void clamp_to_int8(int index, DType dtype);
     void narrow_and_store(const Xbyak::RegExp& to, int index, DType dtype, bool masked);
     void pack_low(int index, DType dtype);
 };
