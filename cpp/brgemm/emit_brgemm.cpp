@@ -204,13 +204,9 @@ void BrgemmEmitter::prefetch_c() {
 // Points a_next_ and b_next_ at what Addressing says of the first pair: the pair itself, or the
 // entry of the table that leads to it.
 void BrgemmEmitter::first_matrices() {
-    if (spec_.addressing == Addressing::offset) {
-        mov(a_next_, arg(offsetof(BrgemmArgs, offsets_a)));
-        mov(b_next_, arg(offsetof(BrgemmArgs, offsets_b)));
-    } else {
-        mov(a_next_, arg(offsetof(BrgemmArgs, a)));
-        mov(b_next_, arg(offsetof(BrgemmArgs, b)));
-    }
+    const bool offsets = spec_.addressing == Addressing::offset;
+    mov(a_next_, arg(offsets ? offsetof(BrgemmArgs, offsets_a) : offsetof(BrgemmArgs, a)));
+    mov(b_next_, arg(offsets ? offsetof(BrgemmArgs, offsets_b) : offsetof(BrgemmArgs, b)));
     if (spec_.addressing == Addressing::stride) add_tile_offsets(a_next_, b_next_);
 }
 

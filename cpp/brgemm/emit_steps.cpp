@@ -207,11 +207,7 @@ void BrgemmEmitter::load_partial_word(int row, const Step& step) {
     const Xbyak::RegExp from = a_at(row, step.index);
     const Xbyak::Reg32 assembled = scratch_.cvt32();
     const std::int64_t bytes = step.elements * size_of(spec_.a_type);
-    if (bytes == 1) {
-        movzx(assembled, byte[from]);
-    } else {
-        movzx(assembled, word[from]);
-    }
+    movzx(assembled, bytes == 1 ? byte[from] : word[from]);
     if (bytes == 3) {
         movzx(k_.cvt32(), byte[from + 2]);
         shl(k_.cvt32(), 16);
@@ -239,12 +235,9 @@ void BrgemmEmitter::widen(int index, DType dtype, int pass) {
 
 void BrgemmEmitter::multiply_embedded(int row, const Step& step) {
     const Vector to = vector(accumulator(row, 0, step.index));
-    const auto from_a = ptr_b[a_at(row, step.index)];
-    if (plan_.multiply == Multiply::dot_bf16) {
-        vdpbf16ps(to, vector(map_.b), from_a);
-    } else {
-        vfmadd231ps(to, vector(map_.b), from_a);
-    }
+    const Vector b = vector(map_.b);
+    const auto a = ptr_b[a_at(row, step.index)];
+    plan_.multiply == Multiply::dot_bf16 ? vdpbf16ps(to, b, a) : vfmadd231ps(to, b, a);
 }
 
 void BrgemmEmitter::multiply(int to, int a, int b) {
