@@ -315,19 +315,16 @@ void BrgemmEmitter::finish_tiles() {
 void BrgemmEmitter::finish_rows_of(const Tile& block) {
     const int at_once = std::min({block.rows, kMostRowsAtOnce, kMostVectorsAtOnce / block.vectors});
     const int times = block.rows / at_once;
-    const auto advance = [&](int rows) {
-        add(a_, rows * block.vectors * kTileRowBytes);
-        if (spec_.zero_point_b) add(b_, rows * kTileRowBytes);
-        add(c_, immediate(rows * c_row_));
-        if (spec_.epilogue.relu_mask) add(mask_, immediate(rows * spec_.ldmask));
-    };
     lea(a_, ptr[rsp + kSums]);
     if (spec_.zero_point_b) lea(b_, ptr[rsp + kSumsOfA]);
     Xbyak::Label next;
     mov(k_.cvt32(), times);
     L(next);
     finish_rows({.rows = at_once, .vectors = block.vectors});
-    advance(at_once);
+    add(a_, at_once * block.vectors * kTileRowBytes);
+    if (spec_.zero_point_b) add(b_, at_once * kTileRowBytes);
+    add(c_, immediate(at_once * c_row_));
+    if (spec_.epilogue.relu_mask) add(mask_, immediate(at_once * spec_.ldmask));
     dec(k_.cvt32());
     jnz(next, T_NEAR);
     const int rest = block.rows % at_once;
