@@ -47,11 +47,7 @@ void ElementAssembler::store_elements(const Xbyak::RegExp& to, int index, DType 
     if (dtype == DType::bf16 && isa() >= Isa::avx512_bf16) {
         const Xbyak::Ymm narrow(index);
         vcvtneps2bf16(narrow, Xbyak::Zmm(index));
-        if (masked) {
-            vmovdqu16(ptr[to] | tail_mask(), narrow);
-        } else {
-            vmovups(ptr[to], narrow);
-        }
+        masked ? vmovdqu16(ptr[to] | tail_mask(), narrow) : vmovups(ptr[to], narrow);
         return;
     }
     if (dtype == DType::bf16) {
@@ -105,11 +101,8 @@ void ElementAssembler::narrow_and_store(const Xbyak::RegExp& to, int index, DTyp
                                         bool masked) {
     if (avx512()) {
         const auto memory = masked ? ptr[to] | tail_mask() : ptr[to];
-        if (dtype == DType::bf16) {
-            vpmovdw(memory, Xbyak::Zmm(index));
-        } else {
-            vpmovdb(memory, Xbyak::Zmm(index));
-        }
+        const Xbyak::Zmm words(index);
+        dtype == DType::bf16 ? vpmovdw(memory, words) : vpmovdb(memory, words);
         return;
     }
     pack_low(index, dtype);
@@ -120,11 +113,7 @@ void ElementAssembler::narrow_and_store(const Xbyak::RegExp& to, int index, DTyp
 void ElementAssembler::pack_low(int index, DType dtype) {
     const Xbyak::Ymm all(index);
     const Xbyak::Xmm low(index);
-    if (dtype == DType::bf16) {
-        vpackusdw(all, all, all);
-    } else {
-        vpackssdw(all, all, all);
-    }
+    dtype == DType::bf16 ? vpackusdw(all, all, all) : vpackssdw(all, all, all);
     vpermq(all, all, 0b00001000);  // packing works within 128-bit lanes: bring both parts down
     if (dtype == DType::u8) vpackuswb(low, low, low);
     if (dtype == DType::s8) vpacksswb(low, low, low);

@@ -34,11 +34,7 @@ protected:
 
     void zero(int index) {
         const Xbyak::Xmm x(index);
-        if (index < 16) {
-            vxorps(x, x, x);
-        } else {
-            vpxord(x, x, x);
-        }
+        index < 16 ? vxorps(x, x, x) : vpxord(x, x, x);
     }
 
     void copy(int to, int from) { vmovaps(vector(to), vector(from)); }

@@ -218,12 +218,9 @@ void BrgemmEmitter::transpose_words() {
 
 void BrgemmEmitter::load_b_tile(int column_tile, int step, bool last) {
     const Tmm to(tiles_map_.b_at(column_tile));
-    if (last) {
-        tileloadd(to, ptr[rsp + scratch_ + kLastB + column_tile * kTileBytes]);
-    } else {
-        tileloadd(to,
-                  ptr[b_ + b_stride_ + displacement(step * b_step_ + column_tile * kTileRowBytes)]);
-    }
+    const auto part = displacement(step * b_step_ + column_tile * kTileRowBytes);
+    tileloadd(to, last ? ptr[rsp + scratch_ + kLastB + column_tile * kTileBytes]
+                       : ptr[b_ + b_stride_ + part]);
     if (spec_.zero_point_a) {
         multiply_tiles(tiles_map_.b_sums + column_tile, tiles_map_.ones_a, to.getIdx());
     }

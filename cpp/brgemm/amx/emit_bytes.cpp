@@ -48,11 +48,8 @@ void BrgemmEmitter::narrow_words(int to, int first, int second) {
 }
 
 void BrgemmEmitter::narrow_halves(int to, int first, int second) {
-    if (spec_.c_type == DType::u8) {
-        vpackuswb(zmm(to), zmm(first), zmm(second));
-    } else {
-        vpacksswb(zmm(to), zmm(first), zmm(second));
-    }
+    const Xbyak::Zmm bytes = zmm(to), x = zmm(first), y = zmm(second);
+    spec_.c_type == DType::u8 ? vpackuswb(bytes, x, y) : vpacksswb(bytes, x, y);
 }
 
 void BrgemmEmitter::load_ends() {
