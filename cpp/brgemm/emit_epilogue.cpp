@@ -187,12 +187,11 @@ void BrgemmEmitter::store_relu_mask(int row, int v) {
 }
 
 void BrgemmEmitter::store_range() {
-    const Bounds bounds{map_.b, map_.b + 1, map_.b + 2};
-    broadcast(bounds.lowest, args_ + offsetof(BrgemmArgs, lowest));
-    broadcast(bounds.highest, args_ + offsetof(BrgemmArgs, highest));
-    broadcast(bounds.zero_point, args_ + offsetof(BrgemmArgs, zero_point_c));
+    broadcast(map_.b, args_ + offsetof(BrgemmArgs, lowest));
+    broadcast(map_.b + 1, args_ + offsetof(BrgemmArgs, highest));
+    broadcast(map_.b + 2, args_ + offsetof(BrgemmArgs, zero_point_c));
     for_each_accumulator([&](int row, int v, int index) {
-        store_between(c_at(row, v), index, spec_.c_type, is_tail(v), bounds);
+        store_between(c_at(row, v), index, spec_.c_type, is_tail(v), map_.b);
     });
 }
 

@@ -64,12 +64,12 @@ void ElementAssembler::store_elements(const Xbyak::RegExp& to, int index, DType 
 }
 
 void ElementAssembler::store_between(const Xbyak::RegExp& to, int index, DType dtype, bool masked,
-                                     const Bounds& bounds) {
+                                     int bounds) {
     const Vector x = vector(index);
-    vmaxps(x, x, vector(bounds.lowest));
-    vminps(x, x, vector(bounds.highest));
+    vmaxps(x, x, vector(bounds));
+    vminps(x, x, vector(bounds + 1));
     vcvtps2dq(x, x);
-    vpaddd(x, x, vector(bounds.zero_point));
+    vpaddd(x, x, vector(bounds + 2));
     narrow_and_store(to, index, dtype, masked);
 }
 
