@@ -30,28 +30,25 @@ using KernelCache = Cache<KernelKey, Brgemm, KernelKeyHash>;
 
 KernelCache& cache() { return process_cache<KernelCache, kBounds>(); }
 
-KernelKey checked_key(const BrgemmSpec& spec, Isa isa) {
-    if (isa > usable_isa()) {
-        throw std::invalid_argument("isa='" + std::string(name_of(isa)) +
-                                    "' is not usable here; the highest level is '" +
-                                    std::string(name_of(usable_isa())) + "'");
-    }
-    const BrgemmSpec request = validated(spec);
-    return {request, kernel_isa(request, usable_isa(isa))};
-}
+std::string quoted(Isa isa) { return "'" + std::string(name_of(isa)) + "'"; }
 
-KernelKey reported_key(const BrgemmSpec& spec, Isa isa) {
-    if (!verbose()) return checked_key(spec, isa);
-    report_machine();
+KernelKey checked_key(const BrgemmSpec& spec, Isa isa) {
     try {
-        return checked_key(spec, isa);
+        if (isa > usable_isa()) {
+            throw std::invalid_argument("isa=" + quoted(isa) +
+                                        " is not usable here; the highest level is " +
+                                        quoted(usable_isa()));
+        }
+        const BrgemmSpec request = validated(spec);
+        return {request, kernel_isa(request, usable_isa(isa))};
     } catch (const std::invalid_argument& error) {
-        report(std::string("refused: ") + error.what());
+        if (verbose()) {
+            report_machine();
+            report(std::string("refused: ") + error.what());
+        }
         throw;
     }
 }
-
-std::string quoted(Isa isa) { return "'" + std::string(name_of(isa)) + "'"; }
 
 std::string reason_for_isa(const Brgemm& kernel, Isa asked) {
     const BrgemmSpec& spec = kernel.spec();
@@ -83,14 +80,12 @@ std::shared_ptr<const Brgemm> generated(const KernelKey& key, Isa asked) {
 }  // namespace
 
 Brgemm::Brgemm(BrgemmPlan plan) : plan_(std::move(plan)) {
-    if (plan_.isa == Isa::scalar) return;
-    code_ = Code(emit_brgemm(plan_), pages_for_profile());
-    entry_ = code_.entry<Function>();
+    if (plan_.isa != Isa::scalar) code_ = Code(emit_brgemm(plan_), pages_for_profile());
 }
 
 void Brgemm::operator()(const BrgemmArgs& args) const {
-    if (entry_ != nullptr) {
-        entry_(&args);
+    if (auto* const entry = code_.entry<Function>()) {
+        entry(&args);
     } else {
         reference_brgemm(plan_.spec, args);
     }
@@ -100,10 +95,6 @@ std::string Brgemm::name() const {
     return "brgemm_" + std::string(name_of(plan_.isa)) + "_" + to_string(plan_.spec);
 }
 
-std::span<const std::uint8_t> Brgemm::code() const { return code_.bytes(); }
-
-std::int64_t Brgemm::bytes() const { return static_cast<std::int64_t>(code_.bytes().size()); }
-
 double Brgemm::flops(std::int64_t batch) const {
     const BrgemmSpec& spec = plan_.spec;
     return 2.0 * static_cast<double>(spec.m) * static_cast<double>(spec.n) *
@@ -111,7 +102,7 @@ double Brgemm::flops(std::int64_t batch) const {
 }
 
 std::shared_ptr<const Brgemm> brgemm(const BrgemmSpec& spec, Isa isa) {
-    const KernelKey key = reported_key(spec, isa);
+    const KernelKey key = checked_key(spec, isa);
     return cache().get_or_create(key, [&] { return generated(key, isa); });
 }
 

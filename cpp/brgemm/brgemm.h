@@ -28,17 +28,16 @@ public:
     const BrgemmSpec& spec() const { return plan_.spec; }
     const BrgemmPlan& plan() const { return plan_; }
     Isa isa() const { return plan_.isa; }
-    std::string name() const;                    // unique per spec and ISA
-    std::span<const std::uint8_t> code() const;  // empty for scalar
-    std::int64_t bytes() const;                  // of code
-    double flops(std::int64_t batch) const;      // 2*m*n*k*batch
+    std::string name() const;                                             // unique per spec and ISA
+    std::span<const std::uint8_t> code() const { return code_.bytes(); }  // empty for scalar
+    std::int64_t bytes() const { return std::ssize(code()); }
+    double flops(std::int64_t batch) const;  // 2*m*n*k*batch
 
 private:
     using Function = void(const BrgemmArgs*);
 
     BrgemmPlan plan_;
     Code code_;
-    Function* entry_ = nullptr;
 };
 
 // The cached kernel for `spec` on `isa`, generated on first use. Thread-safe.

@@ -36,6 +36,9 @@ private:
         int following;  // steps from this one to the end of the unrolled run
     };
 
+    // Of a register with what another one holds.
+    using Combine = void (BrgemmEmitter::*)(int to, int from);
+
     // emit_brgemm.cpp
     std::vector<Reg> saved_registers() const;
     void prologue();
@@ -113,10 +116,9 @@ private:
     void add_up_sets();
     void subtract_zero_points();
     void apply_epilogue();
-    void apply_scale();
-    void apply_bias();
-    void add_int_bias();
+    void apply_tensor_scale();
     void load_columns(std::size_t columns);
+    void combine_columns(std::size_t columns, Combine combine);
     void point_at_columns(std::size_t columns);
     void point_at_residual();
     void apply_inner();
@@ -161,6 +163,22 @@ private:
         }
     }
 
+    // What `body` emits, in a loop where it is to run more than once.
+    template <typename Body>
+    void repeat(const Xbyak::Operand& counter, std::int64_t times, Body body) {
+        Xbyak::Label next;
+        if (times > 1) {
+            mov(counter, immediate(times));
+            align(16);
+            L(next);
+        }
+        body();
+        if (times > 1) {
+            dec(counter);
+            jnz(next, T_NEAR);
+        }
+    }
+
     // BrgemmSpec bounds leading dimensions so that these fit in 32 bits.
     static std::size_t displacement(std::int64_t bytes) { return static_cast<std::size_t>(bytes); }
     static std::uint32_t immediate(std::int64_t bytes) { return static_cast<std::uint32_t>(bytes); }
@@ -168,10 +186,12 @@ private:
     const BrgemmPlan& plan_;
     const BrgemmSpec& spec_;
     int passes_;
+    int depth_;            // words of k in a step
     std::int64_t a_row_;   // bytes from row to row of A
     std::int64_t a_step_;  // bytes from word to word of A along k, or from tile to tile
     std::int64_t b_step_;
     std::int64_t c_row_;
+    std::int64_t c_vector_;  // bytes of C that a vector of sums becomes
     bool loops_rows_ = false;
     bool loops_columns_ = false;
 

@@ -11,21 +11,19 @@ BrgemmEmitter::BrgemmEmitter(const BrgemmPlan& plan, void* buffer)
     : ElementAssembler(plan.isa, buffer, kMostCodeBytes),
       plan_(plan),
       spec_(plan.spec),
-      passes_(cost_of(plan.spec, plan.isa).passes) {
+      passes_(cost_of(plan.spec, plan.isa).passes),
+      depth_(uses_tiles() ? tile_depth(plan.spec) : 1) {
     a_row_ = spec_.trans_a ? kWordBytes : spec_.lda * size_of(spec_.a_type);
-    const std::int64_t depth = uses_tiles() ? tile_depth(spec_) : 1;
-    a_step_ = (spec_.trans_a ? spec_.lda : 1) * depth * kWordBytes;
-    b_step_ = depth * spec_.ldb * kWordBytes;
+    a_step_ = (spec_.trans_a ? spec_.lda : 1) * depth_ * kWordBytes;
+    b_step_ = depth_ * spec_.ldb * kWordBytes;
     c_row_ = spec_.ldc * size_of(spec_.c_type);
-    std::int64_t blocks = 0;
+    c_vector_ = plan_.lanes * size_of(spec_.c_type);
+    const ColumnGroup& first = plan_.columns.front();
+    loops_columns_ = plan_.columns.size() > 1 || first.count > 1;
     for (const ColumnGroup& group : plan_.columns) {
-        blocks += group.count;
-        std::int64_t tiles = 0;
-        for (const RowGroup& row : group.rows) tiles += row.count;
-        loops_rows_ = loops_rows_ || tiles > 1;
+        loops_rows_ = loops_rows_ || group.rows.size() > 1 || group.rows.front().count > 1;
     }
-    loops_columns_ = blocks > 1;
-    changes_configuration_ = plan_.columns.size() > 1 || plan_.columns[0].rows.size() > 1;
+    changes_configuration_ = plan_.columns.size() > 1 || first.rows.size() > 1;
 }
 
 std::vector<std::uint8_t> BrgemmEmitter::emit() {
@@ -69,21 +67,12 @@ void BrgemmEmitter::finish() {
 }
 
 void BrgemmEmitter::column_group(const ColumnGroup& group) {
-    Xbyak::Label next;
-    const bool loop = group.count > 1;
-    if (loop) {
-        mov(column_counter(), group.count);
-        align(16);
-        L(next);
-    }
-    column_pointers();
-    if (loops_rows_) xor_(a_offset_.cvt32(), a_offset_.cvt32());
-    for (const RowGroup& row : group.rows) row_group(group, row);
-    if (loops_columns_) add(b_offset_, group.vectors * vector_bytes());
-    if (loop) {
-        dec(column_counter());
-        jnz(next, T_NEAR);
-    }
+    repeat(column_counter(), group.count, [&] {
+        column_pointers();
+        if (loops_rows_) xor_(a_offset_.cvt32(), a_offset_.cvt32());
+        for (const RowGroup& row : group.rows) row_group(group, row);
+        if (loops_columns_) add(b_offset_, group.vectors * vector_bytes());
+    });
 }
 
 void BrgemmEmitter::column_pointers() {
@@ -107,23 +96,13 @@ void BrgemmEmitter::row_group(const ColumnGroup& columns, const RowGroup& group)
     masked_ = columns.masked;
     if (changes_configuration_ && uses_tiles()) configure_tiles(columns, tile_);
     share_fetches(columns, group);
-    Xbyak::Label next;
-    const bool loop = group.count > 1;
-    if (loop) {
-        mov(row_counter(), group.count);
-        align(16);
-        L(next);
-    }
-    tile(group.unroll);
-    if (loops_rows_) {
+    repeat(row_counter(), group.count, [&] {
+        tile(group.unroll);
+        if (!loops_rows_) return;
         add(a_offset_, immediate(tile_.rows * a_row_));
         add(c_, immediate(tile_.rows * c_row_));
         if (spec_.epilogue.relu_mask) add(mask_, immediate(tile_.rows * spec_.ldmask));
-    }
-    if (loop) {
-        dec(row_counter());
-        jnz(next, T_NEAR);
-    }
+    });
 }
 
 // All row tiles use the same B, so each of them fetches its share of the lines of every step.
@@ -213,8 +192,7 @@ void BrgemmEmitter::start_accumulators() {
 void BrgemmEmitter::prefetch_c() {
     const bool residual = spec_.epilogue.residual;
     if (residual) point_at_residual();
-    const std::int64_t element = size_of(spec_.c_type);
-    const std::int64_t bytes = tile_.vectors * vector_bytes() / kWordBytes * element;
+    const std::int64_t bytes = tile_.vectors * c_vector_;
     for (int row = 0; row < tile_.rows; ++row) {
         for (std::int64_t line = 0; line < bytes; line += kLineBytes) {
             if (residual) prefetcht0(ptr[element_at(scratch_, row, 0) + displacement(line)]);
@@ -226,13 +204,9 @@ void BrgemmEmitter::prefetch_c() {
 // Points a_next_ and b_next_ at what Addressing says of the first pair: the pair itself, or the
 // entry of the table that leads to it.
 void BrgemmEmitter::first_matrices() {
-    if (spec_.addressing == Addressing::offset) {
-        mov(a_next_, arg(offsetof(BrgemmArgs, offsets_a)));
-        mov(b_next_, arg(offsetof(BrgemmArgs, offsets_b)));
-    } else {
-        mov(a_next_, arg(offsetof(BrgemmArgs, a)));
-        mov(b_next_, arg(offsetof(BrgemmArgs, b)));
-    }
+    const bool offsets = spec_.addressing == Addressing::offset;
+    mov(a_next_, arg(offsets ? offsetof(BrgemmArgs, offsets_a) : offsetof(BrgemmArgs, a)));
+    mov(b_next_, arg(offsets ? offsetof(BrgemmArgs, offsets_b) : offsetof(BrgemmArgs, b)));
     if (spec_.addressing == Addressing::stride) add_tile_offsets(a_next_, b_next_);
 }
 

@@ -34,7 +34,7 @@ void BrgemmEmitter::load_zero_point_a() {
 // sum (a - za)(b - zb) = sum a*b - za * sum b - zb * sum a + batch*k * za * zb, modulo 2^32.
 void BrgemmEmitter::subtract_zero_points() {
     const bool b_sums = sums_b(spec_, plan_.isa);
-    const bool a_sums = sums_a(spec_);
+    const bool a_sums = spec_.zero_point_b;
     const Xbyak::Reg32 value = scratch_.cvt32();
     const int factor = map_.b;
     if (b_sums) {
@@ -68,8 +68,13 @@ void BrgemmEmitter::apply_epilogue() {
         for_each_accumulator([&](int, int, int index) { words_to_floats(index); });
     }
     const Epilogue& epilogue = spec_.epilogue;
-    if (epilogue.scale != Scale::none) apply_scale();
-    if (epilogue.bias && !starts_from_bias()) apply_bias();
+    if (epilogue.scale == Scale::tensor) apply_tensor_scale();
+    if (epilogue.scale == Scale::column) {
+        combine_columns(offsetof(BrgemmArgs, scale), &BrgemmEmitter::multiply_floats);
+    }
+    if (epilogue.bias && !starts_from_bias()) {
+        combine_columns(offsetof(BrgemmArgs, bias), &BrgemmEmitter::add_floats);
+    }
     if (epilogue.inner) apply_inner();
     if (epilogue.residual) apply_residual();
     if (epilogue.activation == Activation::relu) {
@@ -80,16 +85,10 @@ void BrgemmEmitter::apply_epilogue() {
     }
 }
 
-void BrgemmEmitter::apply_scale() {
-    const bool per_column = spec_.epilogue.scale == Scale::column;
+void BrgemmEmitter::apply_tensor_scale() {
     mov(scratch_, arg(offsetof(BrgemmArgs, scale)));
-    if (per_column && loops_columns_) add(scratch_, b_offset_);
+    broadcast(map_.b, scratch_ + displacement(0));
     for (int v = 0; v < tile_.vectors; ++v) {
-        if (per_column) {
-            load(map_.b, scratch_ + displacement(v * vector_bytes()), is_tail(v));
-        } else if (v == 0) {
-            broadcast(map_.b, scratch_ + displacement(0));
-        }
         for (int row = 0; row < tile_.rows; ++row) multiply_floats(accumulator(row, v), map_.b);
     }
 }
@@ -111,20 +110,11 @@ void BrgemmEmitter::load_columns(std::size_t columns) {
     }
 }
 
-// Of tiles, which begin with zeros.
-void BrgemmEmitter::add_int_bias() {
-    point_at_columns(offsetof(BrgemmArgs, int_bias));
+void BrgemmEmitter::combine_columns(std::size_t columns, Combine combine) {
+    point_at_columns(columns);
     for (int v = 0; v < tile_.vectors; ++v) {
         load(map_.b, scratch_ + displacement(v * vector_bytes()), is_tail(v));
-        for (int row = 0; row < tile_.rows; ++row) add_words(accumulator(row, v), map_.b);
-    }
-}
-
-void BrgemmEmitter::apply_bias() {
-    point_at_columns(offsetof(BrgemmArgs, bias));
-    for (int v = 0; v < tile_.vectors; ++v) {
-        load(map_.b, scratch_ + displacement(v * vector_bytes()), is_tail(v));
-        for (int row = 0; row < tile_.rows; ++row) add_floats(accumulator(row, v), map_.b);
+        for (int row = 0; row < tile_.rows; ++row) (this->*combine)(accumulator(row, v), map_.b);
     }
 }
 
@@ -176,7 +166,7 @@ void BrgemmEmitter::apply_relu() {
 
 // One bit per lane; the bits beyond n are 0 and, from byte ceil(n / 8) on, not stored.
 void BrgemmEmitter::store_relu_mask(int row, int v) {
-    const int lanes = is_tail(v) ? tail_lanes() : vector_bytes() / kWordBytes;
+    const int lanes = is_tail(v) ? tail_lanes() : plan_.lanes;
     const Vector x = vector(accumulator(row, v));
     const Vector zeros = vector(map_.b);
     const Xbyak::Reg32 bits = scratch_.cvt32();
@@ -188,7 +178,7 @@ void BrgemmEmitter::store_relu_mask(int row, int v) {
         vmovmskps(bits, Xbyak::Ymm(map_.b + 1));
         if (is_tail(v)) and_(bits, (1 << lanes) - 1);
     }
-    const auto to = mask_ + displacement(row * spec_.ldmask + v * vector_bytes() / kWordBytes / 8);
+    const auto to = mask_ + displacement(row * spec_.ldmask + v * plan_.lanes / 8);
     if (lanes > 8) {
         mov(word[to], bits.cvt16());
     } else {
@@ -197,12 +187,11 @@ void BrgemmEmitter::store_relu_mask(int row, int v) {
 }
 
 void BrgemmEmitter::store_range() {
-    const Bounds bounds{map_.b, map_.b + 1, map_.b + 2};
-    broadcast(bounds.lowest, args_ + offsetof(BrgemmArgs, lowest));
-    broadcast(bounds.highest, args_ + offsetof(BrgemmArgs, highest));
-    broadcast(bounds.zero_point, args_ + offsetof(BrgemmArgs, zero_point_c));
+    broadcast(map_.b, args_ + offsetof(BrgemmArgs, lowest));
+    broadcast(map_.b + 1, args_ + offsetof(BrgemmArgs, highest));
+    broadcast(map_.b + 2, args_ + offsetof(BrgemmArgs, zero_point_c));
     for_each_accumulator([&](int row, int v, int index) {
-        store_between(c_at(row, v), index, spec_.c_type, is_tail(v), bounds);
+        store_between(c_at(row, v), index, spec_.c_type, is_tail(v), map_.b);
     });
 }
 
@@ -226,7 +215,7 @@ void BrgemmEmitter::zero_gaps() {
                 const std::int64_t distance = gap * (c_row_ / (gaps.rows + 1));
                 for (int v = 0; v < tile_.vectors; ++v) {
                     store_around_caches(element_at(base, row, v) + displacement(distance), map_.b,
-                                        vector_bytes() / kWordBytes * size_of(spec_.c_type));
+                                        c_vector_);
                 }
             }
         }
@@ -234,8 +223,7 @@ void BrgemmEmitter::zero_gaps() {
 }
 
 Xbyak::RegExp BrgemmEmitter::element_at(const Reg& base, int row, int v) const {
-    const std::int64_t lanes = vector_bytes() / kWordBytes;
-    return base + displacement(row * c_row_ + v * lanes * size_of(spec_.c_type));
+    return base + displacement(row * c_row_ + v * c_vector_);
 }
 
 }  // namespace dlprim

@@ -12,36 +12,25 @@ constexpr std::uint32_t kSignBits = 0x80808080;  // flipped: see shift_of_a()
 
 // All words of k: whole ones first, in a loop where they are many, then a partial one.
 void BrgemmEmitter::k_loop(int unroll) {
-    const std::int64_t depth = uses_tiles() ? tile_depth(spec_) : 1;
-    const std::int64_t group = elements_per_word(spec_.a_type) * depth;
+    const std::int64_t group = elements_per_word(spec_.a_type) * depth_;
     const std::int64_t whole = spec_.k / group;
     const int partial = static_cast<int>(spec_.k % group);
     const int run = static_cast<int>(std::min<std::int64_t>(unroll, whole));
-    const std::int64_t iterations = run > 0 ? whole / run : 0;
-    const int rest = run > 0 ? static_cast<int>(whole % run) : 0;
-    const std::int64_t rows = tile_.rows + std::max<std::int64_t>(iterations, 1) - 1;
+    const std::int64_t iterations = run > 0 ? whole / run : 1;
+    const int rest = static_cast<int>(whole - iterations * run);
     fetched_rows_ =
-        fetches_residual() ? static_cast<int>(rows / std::max<std::int64_t>(iterations, 1)) : 0;
-    Xbyak::Label next;
-    if (iterations > 1) {
-        mov(k_.cvt32(), static_cast<std::uint32_t>(iterations));
-        align(16);
-        L(next);
-    }
-    k_steps(run);
-    if (spec_.fetch_rows > 0) add(b_ahead_, immediate(share_of(run)));
-    if (uses_tiles() && run > 0) keep_awake(iterations > 1 ? k_ : batch_, run);
-    if (run > 0 && (iterations > 1 || rest > 0 || partial > 0)) {
+        fetches_residual() ? static_cast<int>((tile_.rows + iterations - 1) / iterations) : 0;
+    repeat(k_.cvt32(), iterations, [&] {
+        k_steps(run);
+        if (spec_.fetch_rows > 0) add(b_ahead_, immediate(share_of(run)));
+        if (uses_tiles() && run > 0) keep_awake(iterations > 1 ? k_ : batch_, run);
+        if (run == 0 || (iterations == 1 && rest == 0 && partial == 0)) return;
         add(a_, immediate(run * a_step_));
         add(b_, immediate(run * b_step_));
         if (spec_.prefetch_a) add(a_ahead_, immediate(run * a_step_));
         if (fetched_lines_ > 0) add(b_ahead_, immediate(run * b_step_));
         if (fetched_rows_ > 0) add(scratch_, immediate(fetched_rows_ * c_row_));
-    }
-    if (iterations > 1) {
-        dec(k_.cvt32());
-        jnz(next, T_NEAR);
-    }
+    });
     fetched_rows_ = 0;
     k_steps(rest);
     if (partial == 0) return;
@@ -52,14 +41,13 @@ void BrgemmEmitter::k_loop(int unroll) {
 
 void BrgemmEmitter::k_steps(int steps) {
     const int elements = static_cast<int>(elements_per_word(spec_.a_type));
-    const bool at_once = widens_at_once(spec_, plan_.isa, tile_);
     for (int step = 0; step < steps; ++step) {
         if (uses_tiles()) {
             tile_step(step, false);
             continue;
         }
         prefetch({step, elements, steps - step}, steps);
-        if (at_once) {
+        if (map_.widens_at_once) {
             both_halves(step);
             continue;
         }
@@ -73,9 +61,8 @@ void BrgemmEmitter::one_step(const Step& step, int pass) {
     if (map_.streams_b) return stream_b(step);
     const int quad_rows = load_quads(step);
     const bool partial = step.elements < elements_per_word(spec_.a_type);
-    const bool spreads = spreads_b(spec_, plan_.isa);
-    for (int v = 0; v < tile_.vectors && !spreads; ++v) load_b(v, step, pass);
-    for (int v = 0; v < tile_.vectors && !spreads; ++v) sum_b(v);
+    for (int v = 0; v < tile_.vectors && !map_.spreads_b; ++v) load_b(v, step, pass);
+    for (int v = 0; v < tile_.vectors && !map_.spreads_b; ++v) sum_b(v);
     for (int row = 0; row < tile_.rows; ++row) {
         if (row >= quad_rows && map_.embedded && !partial) {
             multiply_embedded(row, step);
@@ -88,11 +75,11 @@ void BrgemmEmitter::one_step(const Step& step, int pass) {
             load_a(row, step, pass);
         }
         for (int v = 0; v < tile_.vectors; ++v) {
-            if (spreads && row == 0) load_b(v, step, pass);
+            if (map_.spreads_b && row == 0) load_b(v, step, pass);
             multiply(accumulator(row, v, step.index), map_.a, map_.b + v);
-            if (spreads && row == 0) sum_b(v);
+            if (map_.spreads_b && row == 0) sum_b(v);
         }
-        if (sums_a(spec_)) multiply(map_.a_sums + row, map_.a, map_.ones);
+        if (spec_.zero_point_b) multiply(map_.a_sums + row, map_.a, map_.ones);
     }
 }
 
@@ -123,9 +110,7 @@ void BrgemmEmitter::prefetch(const Step& step, int run) {
     for (int line = 0; line < fetched_lines_; ++line) {
         prefetcht1(ptr[b_ahead_ + displacement(step.index * b_step_ + line * kLineBytes)]);
     }
-    const std::int64_t row_bytes =
-        tile_.vectors * vector_bytes() / kWordBytes * size_of(spec_.c_type);
-    const auto in_row = static_cast<int>((row_bytes + kLineBytes - 1) / kLineBytes);
+    const auto in_row = static_cast<int>((tile_.vectors * c_vector_ + kLineBytes - 1) / kLineBytes);
     const int lines = fetched_rows_ * in_row;
     for (int i = lines * step.index / run; i < lines * (step.index + 1) / run; ++i) {
         prefetcht0(
@@ -137,8 +122,8 @@ void BrgemmEmitter::prefetch(const Step& step, int run) {
 // lines: a line that two iterations touch is fetched once and found by the other.
 std::int64_t BrgemmEmitter::share_of(int steps) const {
     if (spec_.fetch_rows == 0) return 0;
-    const std::int64_t depth = uses_tiles() ? tile_depth(spec_) : 1;
-    const std::int64_t bytes = steps * depth * tile_.rows * tile_.vectors * vector_bytes();
+    const std::int64_t bytes =
+        std::int64_t{steps} * depth_ * tile_.rows * tile_.vectors * vector_bytes();
     return (bytes + spec_.fetch_rows - 1) / spec_.fetch_rows;
 }
 
@@ -202,41 +187,33 @@ void BrgemmEmitter::sum_b(int v) {
     if (sums_b(spec_, plan_.isa)) multiply(map_.b_sums + v, map_.ones, map_.b + v);
 }
 
-// One word of A in every lane of map_.a, as the multiplication wants it.
+// One word of A in every lane of map_.a, as the multiplication wants it. Of the last one of a
+// packed A only what is in k: the rest may be anything.
 void BrgemmEmitter::load_a(int row, const Step& step, int pass) {
-    if (step.elements < elements_per_word(spec_.a_type)) {
+    const bool partial = step.elements < elements_per_word(spec_.a_type);
+    if (partial && !spec_.trans_a) {
         load_partial_word(row, step);
     } else {
         broadcast(map_.a, a_at(row, step.index));
         if (shifts_a()) xor_constant(map_.a, kSignBits);
+        if (partial) and_constant(map_.a, valid_bits(spec_.a_type, step.elements));
     }
     widen(map_.a, spec_.a_type, pass);
 }
 
-// The last elements of a row of A with zeros behind them. A packed A has a whole word there, whose
-// rest may be anything; behind a row that is not packed nothing may be touched.
+// The last elements of a row of A that is not packed, with zeros behind them: nothing may be
+// touched there.
 void BrgemmEmitter::load_partial_word(int row, const Step& step) {
     const Xbyak::RegExp from = a_at(row, step.index);
-    const std::uint32_t valid = valid_bits(spec_.a_type, step.elements);
-    if (spec_.trans_a) {
-        broadcast(map_.a, from);
-        if (shifts_a()) xor_constant(map_.a, kSignBits);
-        and_constant(map_.a, valid);
-        return;
-    }
     const Xbyak::Reg32 assembled = scratch_.cvt32();
     const std::int64_t bytes = step.elements * size_of(spec_.a_type);
-    if (bytes == 1) {
-        movzx(assembled, byte[from]);
-    } else {
-        movzx(assembled, word[from]);
-    }
+    movzx(assembled, bytes == 1 ? byte[from] : word[from]);
     if (bytes == 3) {
         movzx(k_.cvt32(), byte[from + 2]);
         shl(k_.cvt32(), 16);
         or_(assembled, k_.cvt32());
     }
-    if (shifts_a()) xor_(assembled, kSignBits & valid);
+    if (shifts_a()) xor_(assembled, kSignBits & valid_bits(spec_.a_type, step.elements));
     broadcast_register(map_.a, assembled);
 }
 
@@ -248,36 +225,33 @@ void BrgemmEmitter::widen(int index, DType dtype, int pass) {
     }
     if (plan_.multiply != Multiply::widen_int8) return;
     if (dtype == DType::s8) {
-        if (pass == 0) shift_halves_left(index, 8);
-        shift_signed_halves_right(index, 8);
+        if (pass == 0) vpsllw(vector(index), vector(index), 8);
+        vpsraw(vector(index), vector(index), 8);
     } else {
         if (pass == 0) and_constant(index, 0x00ff00ff);
-        if (pass == 1) shift_halves_right(index, 8);
+        if (pass == 1) vpsrlw(vector(index), vector(index), 8);
     }
 }
 
 void BrgemmEmitter::multiply_embedded(int row, const Step& step) {
-    const int to = accumulator(row, 0, step.index);
-    if (plan_.multiply == Multiply::dot_bf16) {
-        dot_bf16_embedded(to, map_.b, a_at(row, step.index));
-    } else {
-        fma_embedded(to, map_.b, a_at(row, step.index));
-    }
+    const Vector to = vector(accumulator(row, 0, step.index));
+    const Vector b = vector(map_.b);
+    const auto a = ptr_b[a_at(row, step.index)];
+    plan_.multiply == Multiply::dot_bf16 ? vdpbf16ps(to, b, a) : vfmadd231ps(to, b, a);
 }
 
 void BrgemmEmitter::multiply(int to, int a, int b) {
     const bool unsigned_b = spec_.b_type == DType::u8;
+    const Vector sum = vector(to), x = vector(a), y = vector(b);
     switch (plan_.multiply) {
         case Multiply::fma:
         case Multiply::widen_bf16: fma(to, a, b); break;
-        case Multiply::dot_bf16: dot_bf16(to, a, b); break;
+        case Multiply::dot_bf16: vdpbf16ps(sum, y, x); break;
         case Multiply::dot_int8: unsigned_b ? dot_int8(to, b, a) : dot_int8(to, a, b); break;
-        case Multiply::dot_same_int8:
-            unsigned_b ? dot_unsigned_int8(to, a, b) : dot_signed_int8(to, a, b);
-            break;
+        case Multiply::dot_same_int8: unsigned_b ? vpdpbuud(sum, x, y) : vpdpbssd(sum, x, y); break;
         case Multiply::widen_int8:
         case Multiply::dot_int16:
-            multiply_pairs(map_.product, a, b);
+            vpmaddwd(vector(map_.product), x, y);
             add_words(to, map_.product);
             break;
         case Multiply::tiles: break;  // amx/emit_amx.cpp

@@ -133,6 +133,4 @@ bool sums_b(const BrgemmSpec& spec, Isa isa) {
     return spec.zero_point_a || shift_of_a(spec, isa) != 0;
 }
 
-bool sums_a(const BrgemmSpec& spec) { return spec.zero_point_b; }
-
 }  // namespace dlprim

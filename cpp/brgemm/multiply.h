@@ -79,8 +79,8 @@ std::uint32_t valid_bits(DType dtype, int elements);
 // which is a zero point.
 int shift_of_a(const BrgemmSpec& spec, Isa isa);
 
-// Whether the kernel sums the columns of B, or the rows of A, beside the products.
+// Whether the kernel sums the columns of B beside the products, as it does the rows of A where B
+// has a zero point.
 bool sums_b(const BrgemmSpec& spec, Isa isa);
-bool sums_a(const BrgemmSpec& spec);
 
 }  // namespace dlprim

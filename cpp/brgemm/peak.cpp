@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstring>
-#include <memory>
-#include <new>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "brgemm/amx/tile_map.h"
 #include "brgemm/multiply.h"
@@ -40,7 +38,7 @@ public:
         for (int i = 0; i < kFmasPerLoop; ++i) {
             const int to = 2 + i % chains;
             if (multiply == Multiply::dot_bf16) {
-                dot_bf16(to, 0, 1);
+                vdpbf16ps(vector(to), vector(1), vector(0));
             } else if (multiply == Multiply::dot_int8) {
                 dot_int8(to, 0, 1);
             } else {
@@ -186,19 +184,18 @@ double read_bandwidth(Isa isa, std::int64_t bytes, double seconds) {
     const Code code = LoopEmitter(isa, code_buffer.data()).loads();
     const std::int64_t iterations = std::max<std::int64_t>(1, bytes / kBytesPerLoop);
     const auto size = static_cast<std::size_t>(iterations * kBytesPerLoop);
-    constexpr std::align_val_t line{64};
-    const auto free_aligned = [](std::uint8_t* memory) { operator delete[](memory, line); };
-    const std::unique_ptr<std::uint8_t[], decltype(free_aligned)> memory(
-        static_cast<std::uint8_t*>(operator new[](size, line)), free_aligned);
-    std::memset(memory.get(), 1, size);
-    seconds_of(code, iterations, memory.get());  // brings it into the caches
+    struct alignas(kLineBytes) Line {
+        std::array<std::uint8_t, kLineBytes> bytes;
+    };
+    const std::vector<Line> memory(size / sizeof(Line));
+    seconds_of(code, iterations, memory.data());  // brings it into the caches
     const auto passes_per_look = std::max<std::size_t>(1, kBytesPerLook / size);
     const auto start = std::chrono::steady_clock::now();
     double spent = 0;
     double read = 0;
     while (spent < seconds) {
         for (std::size_t pass = 0; pass < passes_per_look; ++pass) {
-            code.entry<Loop>()(iterations, memory.get());
+            code.entry<Loop>()(iterations, memory.data());
         }
         read += static_cast<double>(size * passes_per_look);
         spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

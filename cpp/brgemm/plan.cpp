@@ -33,7 +33,7 @@ Integer ceil_div(Integer value, Integer divisor) {
 // Multiplications that one step of a tile starts, sums included.
 int multiplications(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
     return tile.rows * tile.vectors + (sums_b(spec, isa) ? tile.vectors : 0) +
-           (sums_a(spec) ? tile.rows : 0);
+           (spec.zero_point_b ? tile.rows : 0);
 }
 
 // In which the part of a row of B that a tile needs comes from the L2 cache.
@@ -229,7 +229,7 @@ private:
     Tile with_quads(Tile tile) const {
         const std::int64_t run = spec_.trans_a ? tile.rows : spec_.words();
         if (!machine_.shuffles_beat_broadcast_loads || !cost_of(spec_, isa_).quads ||
-            streams_b(spec_, isa_, tile)) {
+            register_map(spec_, isa_, tile).streams_b) {
             return tile;
         }
         const std::int64_t words = spec_.words();
@@ -259,19 +259,15 @@ private:
     }
 
     int unroll(const Tile& tile) const {
-        if (uses_tiles()) {
-            const std::int64_t step =
-                tile_depth(spec_) * kWordBytes * std::max(spec_.ldb, spec_.trans_a ? spec_.lda : 1);
-            const std::int64_t most = std::numeric_limits<std::int32_t>::max() / step;
-            return static_cast<int>(std::min(most, kUnrolledTileSteps));
-        }
+        // The last step of an iteration is reached with a 32-bit displacement.
+        const std::int64_t step_words = std::max(spec_.ldb, spec_.trans_a ? spec_.lda : 1) *
+                                        (uses_tiles() ? tile_depth(spec_) : 1);
+        const std::int64_t reach =
+            std::numeric_limits<std::int32_t>::max() / (step_words * kWordBytes);
+        if (uses_tiles()) return static_cast<int>(std::min(reach, kUnrolledTileSteps));
         const MultiplyCost cost = cost_of(spec_, isa_);
         const std::int64_t multiplies =
             std::int64_t{multiplications(spec_, isa_, tile)} * cost.passes * cost.instructions;
-        // The last step of an iteration is reached with a 32-bit displacement.
-        const std::int64_t step_words = std::max(spec_.ldb, spec_.trans_a ? spec_.lda : 1);
-        const std::int64_t reach =
-            std::numeric_limits<std::int32_t>::max() / (step_words * kWordBytes);
         const std::int64_t words = spec_.words();
         if (words <= std::min(kStraightLineFmas / multiplies, reach)) {
             return static_cast<int>(words);

@@ -132,18 +132,14 @@ void reference_brgemm(const BrgemmSpec& spec, const BrgemmArgs& args) {
     for (std::int64_t row = 0; row < spec.m; ++row) {
         for (std::int64_t column = 0; column < spec.n; ++column) {
             const std::int64_t at = row * spec.ldc + column;
-            if (!is_integer(spec.a_type)) {
-                const float sum = float_sum(spec, args, row, column);
-                set_element(spec.c_type, args.c, at, finished(spec, args, row, column, sum));
+            if (spec.c_type == DType::s32) {
+                static_cast<std::int32_t*>(args.c)[at] = integer_sum(spec, args, row, column);
                 continue;
             }
-            const std::int32_t sum = integer_sum(spec, args, row, column);
-            if (spec.c_type == DType::s32) {
-                static_cast<std::int32_t*>(args.c)[at] = sum;
-            } else {
-                set_element(spec.c_type, args.c, at,
-                            finished(spec, args, row, column, static_cast<float>(sum)));
-            }
+            const float sum = is_integer(spec.a_type)
+                                  ? static_cast<float>(integer_sum(spec, args, row, column))
+                                  : float_sum(spec, args, row, column);
+            set_element(spec.c_type, args.c, at, finished(spec, args, row, column, sum));
         }
     }
 }

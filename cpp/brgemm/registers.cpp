@@ -12,7 +12,7 @@ namespace {
 int epilogue_registers(const BrgemmSpec& spec, Isa isa) {
     const Epilogue& epilogue = spec.epilogue;
     int needed = 0;
-    const bool sums = sums_b(spec, isa) || sums_a(spec);
+    const bool sums = sums_b(spec, isa) || spec.zero_point_b;
     if (sums || epilogue.int_bias || epilogue.scale != Scale::none || epilogue.bias ||
         epilogue.residual)
         needed = 1;
@@ -29,35 +29,26 @@ int epilogue_registers(const BrgemmSpec& spec, Isa isa) {
 
 }  // namespace
 
-bool streams_b(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
-    return isa < Isa::avx512 && multiply_of(spec, isa) == Multiply::fma && tile.quad_rows == 0 &&
-           tile.vectors > tile.rows;
-}
-
-bool spreads_b(const BrgemmSpec& spec, Isa isa) {
-    return is_int8(spec.a_type) && multiplies_bytes(isa) && isa < Isa::avx512;
-}
-
-bool widens_at_once(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
-    return multiply_of(spec, isa) == Multiply::widen_bf16 && tile.vectors == 1;
-}
-
 RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
+    const Multiply multiply = multiply_of(spec, isa);
     const MultiplyCost cost = cost_of(spec, isa);
     const bool partial_word = spec.k % elements_per_word(spec.a_type) != 0;
     const bool embedded = isa >= Isa::avx512 && cost.embedded && tile.vectors == 1;
     const bool needs_a = !embedded || tile.quad_rows > 0 || partial_word;
-    const bool sums = sums_b(spec, isa) || sums_a(spec);
+    const bool sums = sums_b(spec, isa) || spec.zero_point_b;
     RegisterMap map;
     map.b_sums = tile.accumulators();
     map.a_sums = map.b_sums + (sums_b(spec, isa) ? tile.vectors : 0);
-    map.b = map.a_sums + (sums_a(spec) ? tile.rows : 0);
-    map.streams_b = streams_b(spec, isa, tile);
+    map.b = map.a_sums + (spec.zero_point_b ? tile.rows : 0);
+    map.streams_b = isa < Isa::avx512 && multiply == Multiply::fma && tile.quad_rows == 0 &&
+                    tile.vectors > tile.rows;
+    map.spreads_b = is_int8(spec.a_type) && multiplies_bytes(isa) && isa < Isa::avx512;
+    map.widens_at_once = multiply == Multiply::widen_bf16 && tile.vectors == 1;
     map.a = map.b + (map.streams_b ? 1 : tile.vectors);
     map.embedded = embedded;
     map.ones = map.a + (map.streams_b ? tile.rows : needs_a ? 1 : 0);
     map.product = map.ones + (sums ? 1 : 0);
-    const int halves = widens_at_once(spec, isa, tile) ? 2 : 0;
+    const int halves = map.widens_at_once ? 2 : 0;
     map.quads = map.product + std::max(halves, cost.instructions > 1 ? 1 : 0);
     const int working =
         map.quads + (spec.trans_a ? (tile.quad_rows + kQuad - 1) / kQuad : tile.quad_rows);

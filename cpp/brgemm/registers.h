@@ -30,8 +30,8 @@ struct Tile {
     friend bool operator==(const Tile&, const Tile&) = default;
 };
 
-// First register of each role. The epilogue runs when the operands of A and B are no longer
-// needed and uses the registers from `b` on.
+// First register of each role, and how they are used. The epilogue runs when the operands of A and
+// B are no longer needed and uses the registers from `b` on.
 struct RegisterMap {
     int accumulators = 0;
     int b_sums = 0;  // column sums of B, for the zero point of A
@@ -42,22 +42,18 @@ struct RegisterMap {
     int product = 0;  // where multiplying and adding are two instructions
     int quads = 0;    // four words of A, repeated in every 128-bit lane
     int total = 0;
-    bool embedded = false;   // whole words of A outside quads are memory operands
-    bool streams_b = false;  // see streams_b()
+    bool embedded = false;  // whole words of A outside quads are memory operands
+    // B passes through one register while A of all rows is held: where a tile is wider than it is
+    // tall and registers are few.
+    bool streams_b = false;
+    // Each vector of B is loaded just before it is first used and not all of them ahead of a step:
+    // two loads side by side leave one of two units for dot products without work for a moment,
+    // and with twelve sums there are too few to catch up (Intel).
+    bool spreads_b = false;
+    // Both halves of bfloat16 pairs are widened from one load of A and B instead of a load each. It
+    // takes two registers more and pays where a word of A meets a single vector.
+    bool widens_at_once = false;
 };
-
-// Whether both halves of bfloat16 pairs are widened from one load of A and B instead of a load
-// each. It takes two registers more and pays where a word of A meets a single vector.
-bool widens_at_once(const BrgemmSpec& spec, Isa isa, const Tile& tile);
-
-// Whether B passes through one register while A of all rows is held: where a tile is wider than it
-// is tall and registers are few.
-bool streams_b(const BrgemmSpec& spec, Isa isa, const Tile& tile);
-
-// Whether each vector of B is loaded just before it is first used and not all of them ahead of a
-// step: two loads side by side leave one of two units for dot products without work for a moment,
-// and with twelve sums there are too few to catch up (Intel).
-bool spreads_b(const BrgemmSpec& spec, Isa isa);
 
 RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile);
 

@@ -220,37 +220,18 @@ std::int64_t span_c(const BrgemmSpec& spec) {
 std::size_t std::hash<dlprim::BrgemmSpec>::operator()(
     const dlprim::BrgemmSpec& spec) const noexcept {
     std::size_t seed = 0;
-    const auto mix = [&seed](std::int64_t value) {
-        seed ^=
-            std::hash<std::int64_t>{}(value) + 0x9e3779b97f4a7c15ULL + (seed << 6) + (seed >> 2);
+    const auto mix = [&seed](auto value) {
+        seed ^= std::hash<std::int64_t>{}(static_cast<std::int64_t>(value)) +
+                0x9e3779b97f4a7c15ULL + (seed << 6) + (seed >> 2);
     };
-    for (const std::int64_t value :
-         {spec.m, spec.n, spec.k, spec.lda, spec.ldb, spec.ldc, spec.ldmask}) {
-        mix(value);
-    }
-    for (const dlprim::DType dtype : {spec.a_type, spec.b_type, spec.c_type}) {
-        mix(static_cast<int>(dtype));
-    }
-    mix(spec.trans_a);
-    mix(spec.beta);
-    mix(static_cast<int>(spec.addressing));
-    mix(spec.zero_point_a);
-    mix(spec.zero_point_b);
-    mix(spec.epilogue.int_bias);
-    mix(static_cast<int>(spec.epilogue.scale));
-    mix(spec.epilogue.bias);
-    mix(spec.epilogue.residual);
-    mix(spec.epilogue.residual_scale);
-    mix(spec.epilogue.inner);
-    mix(spec.epilogue.range);
-    mix(static_cast<int>(spec.epilogue.activation));
-    mix(spec.epilogue.relu_mask);
-    mix(spec.sliding_a);
-    mix(spec.prefetch_a);
-    mix(spec.prefetch_b);
-    mix(spec.prefetch_c);
-    mix(spec.fetch_rows);
-    mix(spec.gaps.rows);
-    mix(spec.gaps.planes);
+    const auto mix_all = [&mix](auto... values) { (mix(values), ...); };
+    mix_all(spec.m, spec.n, spec.k, spec.lda, spec.ldb, spec.ldc, spec.ldmask, spec.fetch_rows);
+    mix_all(spec.a_type, spec.b_type, spec.c_type, spec.trans_a, spec.sliding_a, spec.beta,
+            spec.addressing, spec.zero_point_a, spec.zero_point_b);
+    const dlprim::Epilogue& epilogue = spec.epilogue;
+    mix_all(epilogue.int_bias, epilogue.scale, epilogue.bias, epilogue.residual,
+            epilogue.residual_scale, epilogue.inner, epilogue.activation, epilogue.range,
+            epilogue.relu_mask);
+    mix_all(spec.prefetch_a, spec.prefetch_b, spec.prefetch_c, spec.gaps.rows, spec.gaps.planes);
     return seed;
 }

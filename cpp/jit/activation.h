@@ -31,19 +31,8 @@ constexpr std::string_view name_of(Activation activation) {
 }
 
 constexpr int activation_registers(Activation activation) {
-    switch (activation) {
-        case Activation::none: return 0;
-        case Activation::relu:
-        case Activation::relu6:
-        case Activation::hardsigmoid:
-        case Activation::hardswish: return 1;
-        case Activation::sigmoid: return 2;
-        case Activation::tanh: return 3;
-        case Activation::gelu:
-        case Activation::gelu_tanh:
-        case Activation::swish: return 4;
-    }
-    return 0;
+    constexpr std::array registers = {0, 1, 1, 2, 1, 3, 4, 4, 4, 1};
+    return registers.at(static_cast<std::size_t>(activation));
 }
 
 }  // namespace dlprim

@@ -270,10 +270,6 @@ void ActivationAssembler::polynomial(const Vector& result, const Vector& x,
     }
 }
 
-Xbyak::Address ActivationAssembler::number(float value) {
-    return constant(std::bit_cast<std::uint32_t>(value));
-}
-
 void ActivationAssembler::set(const Vector& to, float value) {
     load_constant(to.getIdx(), std::bit_cast<std::uint32_t>(value));
 }

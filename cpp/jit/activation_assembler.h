@@ -43,7 +43,6 @@ private:
     void exp2_less_one(const Vector& result, const Vector& x);
     void polynomial(const Vector& result, const Vector& x, std::initializer_list<float> terms);
 
-    Xbyak::Address number(float value);
     void set(const Vector& to, float value);
 };
 

@@ -4,6 +4,8 @@
 // The least recently used values go first when a bound is exceeded, but never one in use.
 #pragma once
 
+#include <pthread.h>
+
 #include <cstdint>
 #include <exception>
 #include <future>
@@ -145,9 +147,6 @@ private:
     CacheInfo info_;
 };
 
-// Calls these around every fork() from now on.
-void watch_forks(void (*before)(), void (*in_parent)(), void (*in_child)());
-
 struct CacheBounds {
     std::int64_t entries = 0;
     std::int64_t bytes = 0;
@@ -155,15 +154,20 @@ struct CacheBounds {
 
 // The one of the process, which survives fork(). Never destroyed: what it holds may still be called
 // while the process exits.
-template <class Shared, CacheBounds kBounds>
-Shared& process_cache() {
+template <class Shared, auto... kArguments>
+Shared& one_of_process() {
     static Shared& instance = *[] {
-        watch_forks([] { process_cache<Shared, kBounds>().before_fork(); },
-                    [] { process_cache<Shared, kBounds>().after_fork_in_parent(); },
-                    [] { process_cache<Shared, kBounds>().after_fork_in_child(); });
-        return new Shared(kBounds.entries, kBounds.bytes);
+        pthread_atfork([] { one_of_process<Shared, kArguments...>().before_fork(); },
+                       [] { one_of_process<Shared, kArguments...>().after_fork_in_parent(); },
+                       [] { one_of_process<Shared, kArguments...>().after_fork_in_child(); });
+        return new Shared(kArguments...);
     }();
     return instance;
+}
+
+template <class Shared, CacheBounds kBounds>
+Shared& process_cache() {
+    return one_of_process<Shared, kBounds.entries, kBounds.bytes>();
 }
 
 }  // namespace dlprim

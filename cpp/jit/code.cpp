@@ -1,6 +1,5 @@
 #include "jit/code.h"
 
-#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -9,8 +8,9 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
-#include <optional>
 #include <system_error>
+
+#include "jit/cache.h"
 
 namespace dlprim {
 namespace {
@@ -31,64 +31,34 @@ std::size_t whole_pages(std::size_t bytes) {
     return rounded(bytes, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
 }
 
-// A file descriptor with one owner.
-class Memory {
-public:
-    explicit Memory(std::size_t bytes) : descriptor_(memfd_create("dlprim-kernels", MFD_CLOEXEC)) {
-        if (descriptor_ < 0) refuse("cannot create memory for generated kernels");
-        if (ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) {
-            const int error = errno;
-            close(descriptor_);
-            errno = error;
-            refuse("cannot reserve memory for generated kernels");
-        }
-    }
-    Memory(const Memory&) = delete;
-    Memory& operator=(const Memory&) = delete;
-    ~Memory() { close(descriptor_); }
-
-    void* map(std::size_t bytes, int protection) const {
-        void* pages = mmap(nullptr, bytes, protection, MAP_SHARED, descriptor_, 0);
-        if (pages == MAP_FAILED) refuse("cannot map memory for generated kernels");
-        return pages;
-    }
-
-private:
-    int descriptor_;
-};
-
 }  // namespace
 
 class CodeSlab {
 public:
-    explicit CodeSlab(std::size_t bytes)
-        : size_(bytes),
-          memory_(bytes),
-          pages_(static_cast<std::uint8_t*>(memory_->map(bytes, PROT_READ | PROT_EXEC))) {
-        mapped_bytes += static_cast<std::int64_t>(size_);
+    // Pages that show a file, through which code is appended.
+    explicit CodeSlab(std::size_t bytes) : CodeSlab() {
+        file_ = memfd_create("dlprim-kernels", MFD_CLOEXEC);
+        if (file_ < 0) refuse("cannot create memory for generated kernels");
+        if (ftruncate(file_, static_cast<off_t>(bytes)) != 0) {
+            refuse("cannot reserve memory for generated kernels");
+        }
+        map(bytes, PROT_READ | PROT_EXEC, MAP_SHARED);
     }
 
     // Holds this code and no other, in pages without a file behind them.
-    explicit CodeSlab(std::span<const std::uint8_t> code)
-        : size_(whole_pages(code.size())), used_(size_) {
-        void* pages =
-            mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (pages == MAP_FAILED) refuse("cannot map memory for generated kernels");
-        pages_ = static_cast<std::uint8_t*>(pages);
+    explicit CodeSlab(std::span<const std::uint8_t> code) : CodeSlab() {
+        map(whole_pages(code.size()), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
         std::memcpy(pages_, code.data(), code.size());
         if (mprotect(pages_, size_, PROT_READ | PROT_EXEC) != 0) {
-            const int error = errno;
-            munmap(pages_, size_);
-            errno = error;
             refuse("cannot make generated kernels executable");
         }
-        mapped_bytes += static_cast<std::int64_t>(size_);
     }
 
     CodeSlab(const CodeSlab&) = delete;
     CodeSlab& operator=(const CodeSlab&) = delete;
     ~CodeSlab() {
-        munmap(pages_, size_);
+        seal();
+        if (size_ > 0) munmap(pages_, size_);
         mapped_bytes -= static_cast<std::int64_t>(size_);
     }
 
@@ -97,68 +67,74 @@ public:
     bool has_room(std::size_t bytes) const { return used_ + bytes <= size_; }
 
     // Nothing will be appended any more; gives the file descriptor back.
-    void seal() { memory_.reset(); }
+    void seal() {
+        if (file_ >= 0) close(file_);
+        file_ = -1;
+    }
 
-    std::span<const std::uint8_t> append(std::span<const std::uint8_t> code) {
-        auto* writable = static_cast<std::uint8_t*>(memory_->map(size_, PROT_READ | PROT_WRITE));
-        std::memcpy(writable + used_, code.data(), code.size());
-        munmap(writable, size_);
-        const std::span<const std::uint8_t> placed(pages_ + used_, code.size());
+    const std::uint8_t* append(std::span<const std::uint8_t> code) {
+        const ssize_t written = pwrite(file_, code.data(), code.size(), static_cast<off_t>(used_));
+        if (written != std::ssize(code)) refuse("cannot write generated kernels to their memory");
+        const std::uint8_t* placed = pages_ + used_;
         used_ = rounded(used_ + code.size(), kCodeAlignment);
         return placed;
     }
 
 private:
-    std::size_t size_;
-    std::size_t used_ = 0;
-    std::optional<Memory> memory_;
+    // For the others: what is complete is destroyed when they throw.
+    CodeSlab() = default;
+
+    void map(std::size_t bytes, int protection, int flags) {
+        void* pages = mmap(nullptr, bytes, protection, flags, file_, 0);
+        if (pages == MAP_FAILED) refuse("cannot map memory for generated kernels");
+        pages_ = static_cast<std::uint8_t*>(pages);
+        size_ = bytes;
+        mapped_bytes += static_cast<std::int64_t>(size_);
+    }
+
+    int file_ = -1;
     std::uint8_t* pages_ = nullptr;
+    std::size_t size_ = 0;
+    std::size_t used_ = 0;
 };
 
 namespace {
 
-// The slab that new code goes to. Never destroyed, as kernels may run while the process exits.
+// The slab that new code goes to.
 struct Filling {
     std::mutex mutex;
     std::shared_ptr<CodeSlab> slab;
-};
 
-Filling& filling() {
-    static Filling& instance = *[] {
-        pthread_atfork([] { filling().mutex.lock(); }, [] { filling().mutex.unlock(); },
-                       [] {
-                           filling().slab.reset();  // the parent goes on filling it
-                           filling().mutex.unlock();
-                       });
-        return new Filling;
-    }();
-    return instance;
-}
+    void before_fork() { mutex.lock(); }
+    void after_fork_in_parent() { mutex.unlock(); }
+    void after_fork_in_child() {
+        slab.reset();  // the parent goes on filling it
+        mutex.unlock();
+    }
+};
 
 }  // namespace
 
-Code::Code(std::span<const std::uint8_t> bytes, Pages pages) {
+Code::Code(std::span<const std::uint8_t> bytes, Pages pages) : size_(bytes.size()) {
     if (pages == Pages::own) {
-        slab_ = std::make_shared<CodeSlab>(bytes);
-        bytes_ = {slab_->pages(), bytes.size()};
+        const auto slab = std::make_shared<CodeSlab>(bytes);
+        first_ = {slab, slab->pages()};
         return;
     }
-    Filling& target = filling();
-    const std::lock_guard lock(target.mutex);
-    if (!target.slab || !target.slab->has_room(bytes.size())) {
-        if (target.slab) target.slab->seal();
-        target.slab.reset();
+    auto& [mutex, slab] = one_of_process<Filling>();
+    const std::lock_guard lock(mutex);
+    if (!slab || !slab->has_room(bytes.size())) {
+        if (slab) slab->seal();
+        slab.reset();
         try {
-            target.slab =
-                std::make_shared<CodeSlab>(std::max(kSlabBytes, whole_pages(bytes.size())));
+            slab = std::make_shared<CodeSlab>(std::max(kSlabBytes, whole_pages(bytes.size())));
         } catch (const std::system_error&) {
             // No memfd here (a sandbox, no file descriptors left): anonymous pages need none.
             *this = Code(bytes, Pages::own);
             return;
         }
     }
-    bytes_ = target.slab->append(bytes);
-    slab_ = target.slab;
+    first_ = {slab, slab->append(bytes)};
 }
 
 std::int64_t mapped_code_bytes() { return mapped_bytes; }

@@ -1,6 +1,6 @@
 // Executable memory. Kernels share slabs, so that a thousand small ones take as many pages as
 // their code fills, not a page each. A slab is mapped executable and never writable; new code is
-// written through a second, temporary mapping of the same memory that is never executable.
+// written to the file that its pages show.
 //
 // A slab is only ever appended to and is released as a whole when its last kernel is gone: a forked
 // child shares the memory of the slabs it inherits, so nothing in them may change under its feet,
@@ -11,15 +11,12 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <utility>
 
 namespace dlprim {
 
 // Code begins at multiples of this, a cache line, and is assembled at one: what is aligned stays
 // so.
 inline constexpr std::size_t kCodeAlignment = 64;
-
-class CodeSlab;
 
 // Own pages cost a kernel whole ones, but are anonymous memory; shared ones look like a file.
 enum class Pages : std::uint8_t { shared, own };
@@ -35,26 +32,21 @@ public:
 
     Code(const Code&) = delete;
     Code& operator=(const Code&) = delete;
-    Code(Code&& other) noexcept
-        : slab_(std::move(other.slab_)), bytes_(std::exchange(other.bytes_, {})) {}
-    Code& operator=(Code&& other) noexcept {
-        std::swap(slab_, other.slab_);
-        std::swap(bytes_, other.bytes_);
-        return *this;
-    }
+    Code(Code&&) noexcept = default;
+    Code& operator=(Code&&) noexcept = default;
     ~Code() = default;
 
     // The entry point as a function of type Function; null when empty.
     template <typename Function>
     Function* entry() const {
-        return reinterpret_cast<Function*>(const_cast<std::uint8_t*>(bytes_.data()));
+        return reinterpret_cast<Function*>(const_cast<std::uint8_t*>(first_.get()));
     }
 
-    std::span<const std::uint8_t> bytes() const { return bytes_; }
+    std::span<const std::uint8_t> bytes() const { return {first_.get(), first_ ? size_ : 0}; }
 
 private:
-    std::shared_ptr<CodeSlab> slab_;
-    std::span<const std::uint8_t> bytes_;
+    std::shared_ptr<const std::uint8_t> first_;  // null when empty; owns its share of the slab
+    std::size_t size_ = 0;
 };
 
 // Executable memory that all living code and the free ends of its slabs take.

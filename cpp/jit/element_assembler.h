@@ -20,15 +20,10 @@ protected:
     // and the two from `scratch` on.
     void store_elements(const Xbyak::RegExp& to, int index, DType dtype, bool masked, int scratch);
 
-    // To 8 bits: what lies between two registers is rounded, and words of a third are added, which
-    // leaves nothing outside the range of the type; NaN as the lower one. Overwrites the register.
-    struct Bounds {
-        int lowest;
-        int highest;
-        int zero_point;
-    };
-    void store_between(const Xbyak::RegExp& to, int index, DType dtype, bool masked,
-                       const Bounds& bounds);
+    // To 8 bits: what lies between the two registers from `bounds` on, the lower one first, is
+    // rounded, and words of the third are added, which leaves nothing outside the range of the
+    // type; NaN as the lower one. Overwrites the register.
+    void store_between(const Xbyak::RegExp& to, int index, DType dtype, bool masked, int bounds);
 
     // Of values that bfloat16 holds: all bits as they are. Overwrites the register.
     void store_exactly(const Xbyak::RegExp& to, int index, bool masked);
@@ -43,7 +38,6 @@ protected:
     void load_low(int index, const Xbyak::RegExp& from, int element, int count);
 
 private:
-    void clamp_to_int8(int index, DType dtype);
     void narrow_and_store(const Xbyak::RegExp& to, int index, DType dtype, bool masked);
     void pack_low(int index, DType dtype);
 };

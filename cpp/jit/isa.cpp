@@ -44,15 +44,13 @@ std::optional<Isa> emulated;
 Isa detect() {
     if (emulated) return *emulated;
     const Cpu& cpu = this_cpu();
-    if (!cpu.has(Cpu::tAVX2) || !cpu.has(Cpu::tFMA)) return Isa::scalar;
-    const bool avx512 = cpu.has(Cpu::tAVX512F) && cpu.has(Cpu::tAVX512BW) &&
-                        cpu.has(Cpu::tAVX512DQ) && cpu.has(Cpu::tAVX512VL);
-    if (!avx512) return without_gaps(Isa::avx2_vnni_int8);
+    const auto avx512 = Cpu::tAVX512F | Cpu::tAVX512BW | Cpu::tAVX512DQ | Cpu::tAVX512VL;
+    if (!cpu.has(Cpu::tAVX2 | Cpu::tFMA)) return Isa::scalar;
+    if (!cpu.has(avx512)) return without_gaps(Isa::avx2_vnni_int8);
     if (!cpu.has(Cpu::tAVX512_VNNI)) return Isa::avx512;
     if (!cpu.has(Cpu::tAVX512_BF16)) return Isa::avx512_vnni;
-    const bool tiles =
-        cpu.has(Cpu::tAMX_TILE) && cpu.has(Cpu::tAMX_BF16) && cpu.has(Cpu::tAMX_INT8);
-    return tiles ? Isa::amx : Isa::avx512_bf16;
+    const auto tiles = Cpu::tAMX_TILE | Cpu::tAMX_BF16 | Cpu::tAMX_INT8;
+    return cpu.has(tiles) ? Isa::amx : Isa::avx512_bf16;
 }
 
 Isa lowered(Isa detected) {

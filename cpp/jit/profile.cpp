@@ -1,7 +1,6 @@
 #include "jit/profile.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -20,41 +19,43 @@
 #include <string_view>
 #include <system_error>
 
+#include "jit/cache.h"
 #include "jit/verbose.h"
 
 namespace dlprim {
 namespace {
 
+// Of the monotonic clock, which `perf record -k mono` uses too.
+std::uint64_t nanoseconds_now() {
+    const std::chrono::nanoseconds time = std::chrono::steady_clock::now().time_since_epoch();
+    return static_cast<std::uint64_t>(time.count());
+}
+
 // tools/perf/Documentation/jitdump-specification.txt in the sources of Linux.
 struct DumpHeader {
-    std::uint32_t magic;
-    std::uint32_t version;
-    std::uint32_t size;
-    std::uint32_t machine;
-    std::uint32_t padding;
-    std::uint32_t process;
-    std::uint64_t nanoseconds;
-    std::uint64_t flags;
+    std::uint32_t magic = 0x4A695444;  // "JiTD"
+    std::uint32_t version = 1;
+    std::uint32_t size = 40;
+    std::uint32_t machine = 62;  // EM_X86_64 of ELF
+    std::uint32_t padding = 0;
+    std::uint32_t process = static_cast<std::uint32_t>(getpid());
+    std::uint64_t nanoseconds = nanoseconds_now();
+    std::uint64_t flags = 0;
 };
 static_assert(sizeof(DumpHeader) == 40);
 
 struct LoadRecord {
-    std::uint32_t kind;
-    std::uint32_t size;  // with the name, its final zero and the code, which follow
-    std::uint64_t nanoseconds;
-    std::uint32_t process;
-    std::uint32_t thread;
+    std::uint32_t kind = 0;  // code is loaded
+    std::uint32_t size;      // with the name, its final zero and the code, which follow
+    std::uint64_t nanoseconds = nanoseconds_now();
+    std::uint32_t process = static_cast<std::uint32_t>(getpid());
+    std::uint32_t thread = static_cast<std::uint32_t>(gettid());
     std::uint64_t address;
-    std::uint64_t code_address;
+    std::uint64_t code_address = address;
     std::uint64_t code_size;
     std::uint64_t index;
 };
 static_assert(sizeof(LoadRecord) == 56);
-
-constexpr std::uint32_t kMagic = 0x4A695444;  // "JiTD"
-constexpr std::uint32_t kVersion = 1;
-constexpr std::uint32_t kX86 = 62;  // EM_X86_64 of ELF
-constexpr std::uint32_t kCodeLoad = 0;
 
 struct Settings {
     bool perf_map = false;
@@ -99,12 +100,6 @@ std::string bytes_of(const auto& pod) { return {reinterpret_cast<const char*>(&p
 
 std::string_view text_of(std::span<const std::uint8_t> code) {
     return {reinterpret_cast<const char*>(code.data()), code.size()};
-}
-
-// Of the monotonic clock, which `perf record -k mono` uses too.
-std::uint64_t nanoseconds_now() {
-    const std::chrono::nanoseconds time = std::chrono::steady_clock::now().time_since_epoch();
-    return static_cast<std::uint64_t>(time.count());
 }
 
 // A file that profilers read. Whatever goes wrong with it is one warning, and then silence.
@@ -194,13 +189,8 @@ private:
         if (!started_) start_jit_dump();
         if (!jit_dump_.is_open()) return;
         const std::size_t size = sizeof(LoadRecord) + name.size() + 1 + code.size();
-        const LoadRecord record = {.kind = kCodeLoad,
-                                   .size = static_cast<std::uint32_t>(size),
-                                   .nanoseconds = nanoseconds_now(),
-                                   .process = static_cast<std::uint32_t>(getpid()),
-                                   .thread = static_cast<std::uint32_t>(gettid()),
+        const LoadRecord record = {.size = static_cast<std::uint32_t>(size),
                                    .address = address_of(code),
-                                   .code_address = address_of(code),
                                    .code_size = code.size(),
                                    .index = index_++};
         std::string bytes = bytes_of(record);
@@ -213,15 +203,7 @@ private:
         index_ = 0;
         jit_dump_.open(settings().folder / ("jit-" + std::to_string(getpid()) + ".dump"),
                        O_RDWR | O_TRUNC);
-        const DumpHeader header = {.magic = kMagic,
-                                   .version = kVersion,
-                                   .size = sizeof(DumpHeader),
-                                   .machine = kX86,
-                                   .padding = 0,
-                                   .process = static_cast<std::uint32_t>(getpid()),
-                                   .nanoseconds = nanoseconds_now(),
-                                   .flags = 0};
-        jit_dump_.write(bytes_of(header));
+        jit_dump_.write(bytes_of(DumpHeader{}));
         if (!jit_dump_.is_open()) return;
         // perf learns of the file from this mapping, which stays for a perf that attaches later.
         const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -243,17 +225,6 @@ private:
     std::uint64_t index_ = 0;
 };
 
-// Never destroyed, as kernels may be generated while the process exits.
-Profile& this_process() {
-    static Profile& instance = *[] {
-        pthread_atfork([] { this_process().before_fork(); },
-                       [] { this_process().after_fork_in_parent(); },
-                       [] { this_process().after_fork_in_child(); });
-        return new Profile;
-    }();
-    return instance;
-}
-
 }  // namespace
 
 Pages pages_for_profile() { return settings().perf_map ? Pages::own : Pages::shared; }
@@ -261,7 +232,7 @@ Pages pages_for_profile() { return settings().perf_map ? Pages::own : Pages::sha
 bool profiles() { return settings().perf_map || settings().jit_dump || settings().code_files; }
 
 void profile(const std::string& name, std::span<const std::uint8_t> code) {
-    if (profiles() && !code.empty()) this_process().add(name, code);
+    if (profiles() && !code.empty()) one_of_process<Profile>().add(name, code);
 }
 
 }  // namespace dlprim

@@ -4,6 +4,7 @@
 // copies it to executable pages.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <map>
 
@@ -33,11 +34,7 @@ protected:
 
     void zero(int index) {
         const Xbyak::Xmm x(index);
-        if (index < 16) {
-            vxorps(x, x, x);
-        } else {
-            vpxord(x, x, x);
-        }
+        index < 16 ? vxorps(x, x, x) : vpxord(x, x, x);
     }
 
     void copy(int to, int from) { vmovaps(vector(to), vector(from)); }
@@ -56,6 +53,8 @@ protected:
         if (avx512()) return ptr_b[rip + label];
         return ptr[rip + label];
     }
+
+    Xbyak::Address number(float value) { return constant(std::bit_cast<std::uint32_t>(value)); }
 
     void load_constant(int index, std::uint32_t bits) {
         vpbroadcastd(vector(index), dword[rip + constants_[bits]]);
@@ -92,13 +91,10 @@ protected:
     // `bytes` from the front of a register: a whole vector or what its elements take as a shorter
     // type, 16 bytes at least. `to` is aligned to as many.
     void store_around_caches(const Xbyak::RegExp& to, int index, std::int64_t bytes) {
-        if (bytes == 64) {
-            vmovntps(ptr[to], Xbyak::Zmm(index));
-        } else if (bytes == 32) {
-            vmovntps(ptr[to], Xbyak::Ymm(index));
-        } else {
-            vmovntps(ptr[to], Xbyak::Xmm(index));
-        }
+        const auto kind = bytes == 64   ? Xbyak::Operand::ZMM
+                          : bytes == 32 ? Xbyak::Operand::YMM
+                                        : Xbyak::Operand::XMM;
+        vmovntps(ptr[to], Vector(kind, index));
     }
 
     // `mask_scratch` is overwritten by a masked store on AVX2.
@@ -139,62 +135,24 @@ protected:
         vfmadd231ps(vector(accumulator), vector(a), vector(b));
     }
 
-    void fma_embedded(int accumulator, int b, const Xbyak::RegExp& a) {
-        vfmadd231ps(vector(accumulator), vector(b), ptr_b[a]);
-    }
-
-    void dot_bf16(int accumulator, int a, int b) {
-        vdpbf16ps(vector(accumulator), vector(b), vector(a));
-    }
-
-    void dot_bf16_embedded(int accumulator, int b, const Xbyak::RegExp& a) {
-        vdpbf16ps(vector(accumulator), vector(b), ptr_b[a]);
-    }
-
     // Unsigned bytes times signed bytes, four products added to each word.
     void dot_int8(int accumulator, int unsigned_bytes, int signed_bytes) {
         vpdpbusd(vector(accumulator), vector(unsigned_bytes), vector(signed_bytes),
                  avx512() ? Xbyak::EvexEncoding : Xbyak::VexEncoding);
     }
 
-    // The same of bytes of one kind, with 256-bit registers alone.
-    void dot_signed_int8(int accumulator, int a, int b) {
-        vpdpbssd(vector(accumulator), vector(a), vector(b));
-    }
-    void dot_unsigned_int8(int accumulator, int a, int b) {
-        vpdpbuud(vector(accumulator), vector(a), vector(b));
-    }
-
-    // Pairs of 16-bit products, added to 32-bit words.
-    void multiply_pairs(int to, int a, int b) { vpmaddwd(vector(to), vector(a), vector(b)); }
-
     void add_words(int to, int from) { vpaddd(vector(to), vector(to), vector(from)); }
     void multiply_words(int to, int from) { vpmulld(vector(to), vector(to), vector(from)); }
     void shift_words_left(int index, int bits) { vpslld(vector(index), vector(index), imm8(bits)); }
-    void shift_halves_left(int index, int bits) {
-        vpsllw(vector(index), vector(index), imm8(bits));
-    }
-    void shift_halves_right(int index, int bits) {
-        vpsrlw(vector(index), vector(index), imm8(bits));
-    }
-    void shift_signed_halves_right(int index, int bits) {
-        vpsraw(vector(index), vector(index), imm8(bits));
-    }
 
     void and_constant(int index, std::uint32_t bits) {
-        if (avx512()) {
-            vpandd(vector(index), vector(index), constant(bits));
-        } else {
-            vpand(vector(index), vector(index), constant(bits));
-        }
+        const Vector v = vector(index);
+        avx512() ? vpandd(v, v, constant(bits)) : vpand(v, v, constant(bits));
     }
 
     void xor_constant(int index, std::uint32_t bits) {
-        if (avx512()) {
-            vpxord(vector(index), vector(index), constant(bits));
-        } else {
-            vpxor(vector(index), vector(index), constant(bits));
-        }
+        const Vector v = vector(index);
+        avx512() ? vpxord(v, v, constant(bits)) : vpxor(v, v, constant(bits));
     }
 
     void broadcast_register(int index, const Xbyak::Reg32& from) {

@@ -33,14 +33,10 @@ void report(std::string_view sentence) {
 
 void report_machine() {
     [[maybe_unused]] static const bool once = [] {
-        std::string line = "this machine has " + std::string(name_of(detected_isa()));
-        if (usable_isa() == detected_isa()) {
-            line += ", all of it is used";
-        } else {
-            line += ", " + std::string(name_of(usable_isa())) +
-                    " is used: " + std::string(reason_for_lower_isa());
-        }
-        report(line);
+        const std::string has(name_of(detected_isa())), uses(name_of(usable_isa()));
+        const std::string reason(reason_for_lower_isa());
+        report("this machine has " + has + ", " +
+               (uses == has ? "all of it is used" : uses + " is used: " + reason));
         return true;
     }();
 }

@@ -31,7 +31,7 @@ const Xbyak::Operand& BrgemmEmitter::column_counter() const {
 }
 
 std::int64_t BrgemmEmitter::elements_of_last_step() const {
-    return spec_.k % (tile_depth(spec_) * elements_per_word(spec_.a_type));
+    return spec_.k % (depth_ * elements_per_word(spec_.a_type));
 }
 
 // Whether finished tiles are C as they are.
@@ -171,8 +171,7 @@ void BrgemmEmitter::load_a_tile(int row_tile, int step, bool last) {
 void BrgemmEmitter::transpose_a_tile(int row_tile, int step, bool last) {
     const TileRows rows = tile_rows(tile_, row_tile);
     const int group = static_cast<int>(elements_per_word(spec_.a_type));
-    const int elements =
-        last ? static_cast<int>(elements_of_last_step()) : tile_depth(spec_) * group;
+    const int elements = last ? static_cast<int>(elements_of_last_step()) : depth_ * group;
     const std::int64_t from = step * a_step_ + rows.first * kWordBytes;
     const Xbyak::Opmask& mask = row_tile + 1 < tiles_map_.row_tiles ? row_words_ : last_row_words_;
     for (int w = 0; w < kMostTileRows; ++w) {
@@ -219,12 +218,9 @@ void BrgemmEmitter::transpose_words() {
 
 void BrgemmEmitter::load_b_tile(int column_tile, int step, bool last) {
     const Tmm to(tiles_map_.b_at(column_tile));
-    if (last) {
-        tileloadd(to, ptr[rsp + scratch_ + kLastB + column_tile * kTileBytes]);
-    } else {
-        tileloadd(to,
-                  ptr[b_ + b_stride_ + displacement(step * b_step_ + column_tile * kTileRowBytes)]);
-    }
+    const auto part = displacement(step * b_step_ + column_tile * kTileRowBytes);
+    tileloadd(to, last ? ptr[rsp + scratch_ + kLastB + column_tile * kTileBytes]
+                       : ptr[b_ + b_stride_ + part]);
     if (spec_.zero_point_a) {
         multiply_tiles(tiles_map_.b_sums + column_tile, tiles_map_.ones_a, to.getIdx());
     }
@@ -264,12 +260,12 @@ void BrgemmEmitter::keep_awake(const Reg& turns, int steps) {
 // A line of each row of A ahead, and the tile's share of the lines of B.
 void BrgemmEmitter::fetch_for_tiles(int step) {
     fetch_share(step);
-    const int rows_of_a = spec_.trans_a ? tile_depth(spec_) : tile_.rows;
+    const int rows_of_a = spec_.trans_a ? depth_ : tile_.rows;
     const std::int64_t row_of_a = spec_.trans_a ? spec_.lda * kWordBytes : a_row_;
     for (int row = 0; spec_.prefetch_a && row < rows_of_a; ++row) {
         prefetcht1(ptr[a_ahead_ + displacement(row * row_of_a + step * a_step_)]);
     }
-    for (int w = 0; fetched_lines_ > 0 && w < tile_depth(spec_); ++w) {
+    for (int w = 0; fetched_lines_ > 0 && w < depth_; ++w) {
         const std::int64_t row = step * b_step_ + w * spec_.ldb * kWordBytes;
         for (int line = 0; line < fetched_lines_; ++line) {
             prefetcht1(ptr[b_ahead_ + displacement(row + line * kLineBytes)]);
@@ -316,19 +312,16 @@ void BrgemmEmitter::finish_tiles() {
 void BrgemmEmitter::finish_rows_of(const Tile& block) {
     const int at_once = std::min({block.rows, kMostRowsAtOnce, kMostVectorsAtOnce / block.vectors});
     const int times = block.rows / at_once;
-    const auto advance = [&](int rows) {
-        add(a_, rows * block.vectors * kTileRowBytes);
-        if (spec_.zero_point_b) add(b_, rows * kTileRowBytes);
-        add(c_, immediate(rows * c_row_));
-        if (spec_.epilogue.relu_mask) add(mask_, immediate(rows * spec_.ldmask));
-    };
     lea(a_, ptr[rsp + kSums]);
     if (spec_.zero_point_b) lea(b_, ptr[rsp + kSumsOfA]);
     Xbyak::Label next;
     mov(k_.cvt32(), times);
     L(next);
     finish_rows({.rows = at_once, .vectors = block.vectors});
-    advance(at_once);
+    add(a_, at_once * block.vectors * kTileRowBytes);
+    if (spec_.zero_point_b) add(b_, at_once * kTileRowBytes);
+    add(c_, immediate(at_once * c_row_));
+    if (spec_.epilogue.relu_mask) add(mask_, immediate(at_once * spec_.ldmask));
     dec(k_.cvt32());
     jnz(next, T_NEAR);
     const int rest = block.rows % at_once;
@@ -361,7 +354,9 @@ void BrgemmEmitter::finish_rows(const Tile& rows) {
         });
     }
     subtract_zero_points();
-    if (spec_.epilogue.int_bias) add_int_bias();
+    if (spec_.epilogue.int_bias) {  // tiles begin with zeros
+        combine_columns(offsetof(BrgemmArgs, int_bias), &BrgemmEmitter::add_words);
+    }
     apply_epilogue();
     store_tile();
     if (spec_.gaps != Gaps{}) zero_gaps();

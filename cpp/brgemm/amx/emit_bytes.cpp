@@ -48,11 +48,8 @@ void BrgemmEmitter::narrow_words(int to, int first, int second) {
 }
 
 void BrgemmEmitter::narrow_halves(int to, int first, int second) {
-    if (spec_.c_type == DType::u8) {
-        vpackuswb(zmm(to), zmm(first), zmm(second));
-    } else {
-        vpacksswb(zmm(to), zmm(first), zmm(second));
-    }
+    const Xbyak::Zmm bytes = zmm(to), x = zmm(first), y = zmm(second);
+    spec_.c_type == DType::u8 ? vpackuswb(bytes, x, y) : vpacksswb(bytes, x, y);
 }
 
 void BrgemmEmitter::load_ends() {
@@ -174,10 +171,6 @@ void BrgemmEmitter::finish_bytes() {
     load_ends();
     const int at_once = kValues / tile_.vectors;
     const int row_bytes = tile_.vectors * kTileRowBytes;
-    const auto advance = [&](int rows) {
-        add(c_, immediate(rows * c_row_));
-        if (spec_.epilogue.residual) add(b_next_, immediate(rows * c_row_));
-    };
     for (int r = 0; r < tiles_map_.row_tiles; ++r) {
         const int rows = tile_rows(tile_, r).count;
         mov(scratch_, row_bytes);
@@ -190,7 +183,8 @@ void BrgemmEmitter::finish_bytes() {
             const int these = std::min(at_once, rows - row);
             finish_rows_of_bytes(these);
             add(a_, these * row_bytes);
-            advance(these);
+            add(c_, immediate(these * c_row_));
+            if (spec_.epilogue.residual) add(b_next_, immediate(these * c_row_));
         }
     }
     sub(c_, immediate(tile_.rows * c_row_));
