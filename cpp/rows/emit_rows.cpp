@@ -52,7 +52,11 @@ std::vector<std::uint8_t> RowEmitter::emit() {
     } else if (plan_.by_strips) {
         strips();
     } else {
-        rows_of_passes();
+        passes_of_rows([&](const RowPass& pass) {
+            if (pass.body.empty()) return;
+            along_row(pass, [&](int vectors, bool masked) { body(pass, vectors, masked); });
+            finish_reductions(pass);
+        });
     }
     epilogue();
     narrow_subnormals();
@@ -161,7 +165,9 @@ void RowEmitter::next_row() {
     }
 }
 
-void RowEmitter::rows_of_passes() {
+// How many rows are left is in rdx.
+template <class Body>
+void RowEmitter::passes_of_rows(const Body& body) {
     Xbyak::Label next, done;
     mov(rdx, ptr[rdi + offsetof(RowArgs, rows)]);
     test(rdx, rdx);
@@ -169,9 +175,7 @@ void RowEmitter::rows_of_passes() {
     L(next);
     for (const RowPass& pass : plan_.passes) {
         single_steps(pass.before);
-        if (pass.body.empty()) continue;
-        along_row(pass);
-        finish_reductions(pass);
+        body(pass);
     }
     next_row();
     dec(rdx);
@@ -179,17 +183,12 @@ void RowEmitter::rows_of_passes() {
     L(done);
 }
 
-void RowEmitter::along_row(const RowPass& pass) {
+// Behind the last whole group: half as many vectors, a quarter, and so on, and a partial one.
+template <class Body>
+void RowEmitter::along_row(const RowPass& pass, const Body& body) {
     xor_(esi, esi);
     start_reductions(pass, 0, std::max(1, plan_.unroll / 2));
-    main_loop(pass);
-    rest_of_row([&](int vectors, bool masked) { body(pass, vectors, masked); },
-                [&](int vectors) { combine_lanes(pass, vectors / 2); });
-}
-
-// Behind the last whole group: half as many vectors, a quarter, and so on, and a partial one.
-template <class Body, class After>
-void RowEmitter::rest_of_row(const Body& body, const After& after) {
+    main_loop(pass, body);
     for (int vectors = plan_.unroll / 2; vectors >= 1; vectors /= 2) {
         Xbyak::Label skip;
         lea(rax, ptr[rsi + static_cast<std::size_t>(vectors * lanes_)]);
@@ -198,7 +197,7 @@ void RowEmitter::rest_of_row(const Body& body, const After& after) {
         body(vectors, false);
         add(rsi, vectors * lanes_);
         L(skip);
-        after(vectors);
+        combine_lanes(pass, vectors / 2);
     }
     Xbyak::Label done;
     cmp(rsi, ptr[rdi + offsetof(RowArgs, columns)]);
@@ -207,7 +206,8 @@ void RowEmitter::rest_of_row(const Body& body, const After& after) {
     L(done);
 }
 
-void RowEmitter::main_loop(const RowPass& pass) {
+template <class Body>
+void RowEmitter::main_loop(const RowPass& pass, const Body& body) {
     Xbyak::Label chain, next, only_one, done;
     const bool sums = has_sums(pass);
     const int step = plan_.unroll * lanes_;
@@ -233,7 +233,7 @@ void RowEmitter::main_loop(const RowPass& pass) {
     }
     const Number end = sums ? Number::limit : Number::main_end;
     L(next);
-    body(pass, plan_.unroll, false);
+    body(plan_.unroll, false);
     add(rsi, step);
     cmp(rsi, number_of_call(end));
     jl(next, T_NEAR);
@@ -249,18 +249,9 @@ void RowEmitter::main_loop(const RowPass& pass) {
     L(done);
 }
 
+// Along a row that has no sums.
 void RowEmitter::strips() {
-    Xbyak::Label next, rest;
-    xor_(esi, esi);
-    cmp(rsi, number_of_call(Number::main_end));
-    jge(rest, T_NEAR);
-    L(next);
-    strip(plan_.unroll, false);
-    add(rsi, plan_.unroll * lanes_);
-    cmp(rsi, number_of_call(Number::main_end));
-    jl(next, T_NEAR);
-    L(rest);
-    rest_of_row([&](int vectors, bool masked) { strip(vectors, masked); }, [](int) {});
+    along_row({}, [&](int vectors, bool masked) { strip(vectors, masked); });
 }
 
 // Strips are inside of rows, as these may be far apart.
@@ -291,21 +282,9 @@ void RowEmitter::strip(int vectors, bool masked) {
         listed_rows(vectors, masked);
         return body(plan_.passes[1], vectors, masked);
     }
-    Xbyak::Label next, done;
     point_at_operands();
     strip_columns(vectors, masked, false);
-    mov(rdx, ptr[rdi + offsetof(RowArgs, rows)]);
-    test(rdx, rdx);
-    jle(done, T_NEAR);
-    L(next);
-    for (const RowPass& pass : plan_.passes) {
-        single_steps(pass.before);
-        body(pass, vectors, masked);
-    }
-    next_row();
-    dec(rdx);
-    jnz(next, T_NEAR);
-    L(done);
+    passes_of_rows([&](const RowPass& pass) { body(pass, vectors, masked); });
     strip_columns(vectors, masked, true);
 }
 

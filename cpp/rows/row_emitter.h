@@ -51,16 +51,17 @@ private:
     void point_at_operands();
     void point_at_scratch();
     void next_row();
-    void rows_of_passes();
+    template <class Body>
+    void passes_of_rows(const Body& body);
     void strips();
     void rows_of_lists();
     void strip(int vectors, bool masked);
     void listed_rows(int vectors, bool masked);
     void strip_columns(int vectors, bool masked, bool at_end);
-    void along_row(const RowPass& pass);
-    void main_loop(const RowPass& pass);
-    template <class Body, class After>
-    void rest_of_row(const Body& body, const After& after);
+    template <class Body>
+    void along_row(const RowPass& pass, const Body& body);
+    template <class Body>
+    void main_loop(const RowPass& pass, const Body& body);
     void body(const RowPass& pass, int vectors, bool masked);
     void body_step(const RowStep& step, Lane lane);
     void single_steps(const std::vector<RowStep>& steps);
