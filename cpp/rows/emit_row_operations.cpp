@@ -53,6 +53,7 @@ int RowEmitter::register_of(const RowPlace& place, int lane) const {
             if (!plan_.takes_turns) return map.vectors + place.index;
             return map.vectors + place.index * plan_.unroll + lane;
         case Kind::columns: return map.columns + place.index * plan_.unroll + lane;
+        case Kind::sums: return map.accumulators + place.index * plan_.unroll + lane;
         default: return place.index;
     }
 }

@@ -197,7 +197,7 @@ void RowEmitter::along_row(const RowPass& pass, const Body& body) {
         body(vectors, false);
         add(rsi, vectors * lanes_);
         L(skip);
-        combine_lanes(pass, vectors / 2);
+        for (const RowReduction& it : pass.reductions) combine_lanes(it, vectors / 2);
     }
     Xbyak::Label done;
     cmp(rsi, ptr[rdi + offsetof(RowArgs, columns)]);
@@ -245,7 +245,7 @@ void RowEmitter::main_loop(const RowPass& pass, const Body& body) {
         move_totals(pass, false);
         L(only_one);
     }
-    combine_lanes(pass, plan_.unroll / 2);
+    for (const RowReduction& it : pass.reductions) combine_lanes(it, plan_.unroll / 2);
     L(done);
 }
 

@@ -125,7 +125,7 @@ private:
     void finish_reductions(const RowPass& pass);
     void combined(RowOp op, const Vector& result, int value, int other);
     void combine(RowOp op, int to, int other) { combined(op, vector(to), to, other); }
-    void combine_lanes(const RowPass& pass, int lanes);
+    void combine_lanes(const RowReduction& it, int lanes);
     void move_totals(const RowPass& pass, bool in);
     void combine_across(RowOp op, int index);
 
@@ -136,8 +136,6 @@ private:
     void with(const RowPlace& place, int lane, const Body& body);
     Xbyak::Address number(float value);
     void set(int to, float value);
-    int accumulator(int reduction, int lane) const;
-    int total_of(const RowPass& pass, std::size_t reduction) const;
 
     // Code for what is rare, behind the rest: the halves of `from` go to `to`.
     struct Narrowing {

@@ -299,8 +299,8 @@ private:
     template <class Take>
     void finish_step(int i, RowStep& step, RowPass& pass, const Take& take) {
         if (is_reduction(step.op)) {
-            step.to = {.index = static_cast<int>(pass.reductions.size())};
-            pass.reductions.push_back({step.op, places_[at(i)]});
+            step.to = {.kind = Kind::sums, .index = static_cast<int>(pass.reductions.size())};
+            pass.reductions.push_back({step.op, step.to, places_[at(i)]});
         } else if (step.op == RowOp::add_to_column) {
             if (plan_.by_strips) step.to = sum_of(step);
         } else if (has_result(step.op)) {

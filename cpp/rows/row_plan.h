@@ -24,6 +24,7 @@ struct RowPlace {
         none,
         vectors,   // a register for each of the vectors that take turns
         columns,   // one for each vector of a strip, through all rows
+        sums,      // one for each of the vectors, of what is taken along the row
         single,    // one register for all
         stack,     // one vector in memory for all; or for each of those that take no turns
         constant,  // in memory behind the code; its bits are in `bits`
@@ -65,7 +66,9 @@ inline bool is_shift(const RowStep& step) {
 
 struct RowReduction {
     RowOp op = RowOp::sum;
+    RowPlace accumulators;
     RowPlace result;
+    int total = 0;  // of a sum: two vectors on the stack, for where chains of it end
 };
 
 struct RowPass {
@@ -100,7 +103,6 @@ struct RowPlan {
     std::vector<RowPass> passes;   // the last one's body may be empty
     int kept_rows = 0;             // of scratch
     int stack_vectors = 0;
-    int totals = 0;  // the first of them that holds a sum: two for each, where chains of it end
 };
 
 // `isa` is avx2 or higher. Throws std::invalid_argument where a program is not one or needs more

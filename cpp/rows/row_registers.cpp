@@ -34,10 +34,17 @@ void for_steps(RowPlan& plan, const Body& body) {
     }
 }
 
-int sums_of(const RowPass& pass) {
-    return static_cast<int>(
-        std::count_if(pass.reductions.begin(), pass.reductions.end(),
-                      [](const RowReduction& reduction) { return reduction.op == RowOp::sum; }));
+// Sums of one pass are gone in the next.
+void place_totals(RowPlan& plan) {
+    const int first = plan.stack_vectors;
+    for (RowPass& pass : plan.passes) {
+        int next = first;
+        for (RowReduction& reduction : pass.reductions) {
+            reduction.total = next;
+            if (reduction.op == RowOp::sum) next += 2;
+        }
+        plan.stack_vectors = std::max(plan.stack_vectors, next);
+    }
 }
 
 // How often each single value is read by vectors' steps.
@@ -159,7 +166,7 @@ bool is_narrow(DType dtype) { return size_of(dtype) < 4; }
 
 bool assign_registers(RowPlan& plan, const RowDemand& demand) {
     const int all = vector_file(plan.isa).registers;
-    int scratch = 1, accumulators = 0, totals = 0;
+    int scratch = 1, accumulators = 0;
     for_steps(plan, [&](const RowStep& step) {
         scratch = std::max(scratch, scratch_registers(step, plan.spec, plan.isa));
     });
@@ -167,7 +174,6 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand) {
     for (const RowPass& pass : plan.passes) {
         steps = std::max(steps, pass.body.size());
         accumulators = std::max(accumulators, static_cast<int>(pass.reductions.size()));
-        totals = std::max(totals, sums_of(pass));
     }
     const auto& all_steps = plan.spec.instructions;
     const bool heavy = std::any_of(all_steps.begin(), all_steps.end(), has_polynomial);
@@ -190,8 +196,7 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand) {
     while (plan.unroll > 1 && is_too_much(plan.unroll)) plan.unroll /= 2;
     plan.registers = at_unroll(plan.unroll);
     if (plan.registers.singles > all) return false;
-    plan.totals = plan.stack_vectors;
-    plan.stack_vectors += 2 * totals;
+    place_totals(plan);
     deal_singles(plan, demand.singles);
     deal_constants(plan);
     return true;
