@@ -11,22 +11,26 @@ std::size_t bytes(std::int64_t count) { return static_cast<std::size_t>(count); 
 
 }  // namespace
 
+// The register of an operand's pointer; one that has none is brought to `spare`.
+Xbyak::Reg64 RowEmitter::pointer_to(int operand, const Xbyak::Reg64& spare) {
+    const Xbyak::Reg64 pointer = pointers_.at(at(operand));
+    if (pointer != rax) return pointer;
+    mov(spare, pointer_of(operand));
+    return spare;
+}
+
 // Overwrites rax where the operand has no register.
 RowEmitter::Place RowEmitter::place_of(int operand, std::int32_t offset, int lane) {
-    const int pointer = pointers_.at(bytes(operand));
-    if (pointer < 0) mov(rax, pointer_of(operand));
+    const Xbyak::Reg64 base = pointer_to(operand, rax);
     const RowOperand& it = plan_.spec.operands[bytes(operand)];
     const auto size = static_cast<int>(size_of(it.dtype));
-    const Xbyak::Reg64 base(pointer < 0 ? 0 : pointer);
     const bool listed = it.shape == RowShape::listed;
     return base + (listed ? r15 : rsi) * size + bytes(std::int64_t{lane} * lanes_ * size + offset);
 }
 
 // The same.
 RowEmitter::Place RowEmitter::kept_place(int row, int lane) {
-    const int pointer = pointers_.at(bytes(kMostRowOperands + row));
-    if (pointer < 0) mov(rax, pointer_of(kMostRowOperands + row));
-    return Xbyak::Reg64(pointer < 0 ? 0 : pointer) + rsi * 4 +
+    return pointer_to(kMostRowOperands + row, rax) + rsi * 4 +
            bytes(std::int64_t{lane} * lanes_ * 4);
 }
 
@@ -129,33 +133,24 @@ void RowEmitter::add_chosen(const RowStep& step, int to, Lane lane) {
 // Rounding and narrowing work on a copy: the value may be needed again.
 void RowEmitter::store_tensor(const RowStep& step, Lane lane) {
     const DType dtype = plan_.spec.operands[step.detail].dtype;
+    const bool narrows = dtype == DType::bf16 && !step.exact && has_bf16();
     int from = in_register(step.from[0], lane.index, 0);
-    const bool rounds = dtype == DType::bf16 && !step.exact;
-    if (rounds && has_bf16()) {
+    if (narrows) {
         narrow(0, from);
-        const Place to = place_of(step, lane.index);
-        fetch_ahead(step.detail, to, lane.index);
-        if (lane.masked) {
-            vmovdqu16(ptr[to] | tail_mask(), Xbyak::Ymm(0));
-        } else {
-            vmovups(ptr[to], Xbyak::Ymm(0));
-        }
-        return;
-    }
-    if (size_of(dtype) < 4 && from != 0) {
+    } else if (size_of(dtype) < 4 && from != 0) {
         copy(0, from);
-        from = 0;
     }
+    if (size_of(dtype) < 4) from = 0;
     const Place to = place_of(step, lane.index);
     fetch_ahead(step.detail, to, lane.index);
-    if (step.streams && !lane.masked) {
+    if (narrows && lane.masked) {
+        vmovdqu16(ptr[to] | tail_mask(), Xbyak::Ymm(from));
+    } else if (narrows) {
+        vmovups(ptr[to], Xbyak::Ymm(from));
+    } else if (step.streams && !lane.masked) {
         store_around_caches(to, from, lanes_ * 4);
-    } else if (lane.masked && !avx512()) {
-        store_part(to, from, dtype, step.exact);
-    } else if (dtype == DType::bf16 && step.exact) {
-        store_exactly(to, from, lane.masked);
     } else {
-        store_elements(to, from, dtype, lane.masked, 1);
+        store_elements_at(to, from, dtype, lane.masked, step.exact);
     }
 }
 
@@ -172,12 +167,7 @@ void RowEmitter::add_to_column(const RowStep& step, Lane lane) {
              [&](const Xbyak::Operand& y) { vfmadd231ps(vector(sum), vector(x), y); });
     }
     if (in_strips) return;
-    const Place to = place_of(step, lane.index);
-    if (lane.masked && !avx512()) {
-        store_part(to, sum, DType::f32);
-    } else {
-        store(to, sum, lane.masked, 1);
-    }
+    store_elements_at(place_of(step, lane.index), sum, DType::f32, lane.masked);
 }
 
 // AVX512_BF16 rounds as bfloat16 is rounded everywhere else here, but takes subnormal numbers for
@@ -228,12 +218,7 @@ void RowEmitter::fetch(const RowStep& step, int lane) {
 // The bytes of a vector's bits, in rax. Overwrites rcx, which is where they are when they have been
 // changed.
 RowEmitter::Place RowEmitter::point_at_bits(const RowStep& step, int lane) {
-    const int operand = step.detail;
-    const int pointer = pointers_.at(bytes(operand));
-    if (pointer < 0) {
-        mov(rcx, pointer_of(operand));
-    }
-    const Xbyak::Reg64 base(pointer < 0 ? rcx.getIdx() : pointer);
+    const Xbyak::Reg64 base = pointer_to(step.detail, rcx);
     mov(rax, rsi);
     shr(rax, 3);
     return base + rax + bytes(std::int64_t{lane} * lanes_ / 8 + step.offset);
@@ -318,21 +303,21 @@ void RowEmitter::load_part(int to, const Place& from, DType dtype) {
     load_elements(to, stack_vector(plan_.stack_vectors + 1), dtype, false);
 }
 
-// Overwrites scratch from 1 on, and what is stored if it is narrow.
-void RowEmitter::store_part(const Place& to, int from, DType dtype, bool exact) {
-    if (size_of(dtype) == 4) {
+// Overwrites scratch from 1 on, and what is stored if it is narrow. The same way on AVX2.
+void RowEmitter::store_elements_at(const Place& to, int from, DType dtype, bool masked,
+                                   bool exact) {
+    if (masked && !avx512() && size_of(dtype) == 4) {
         load_tail_mask(1);
         vmaskmovps(ptr[to], vector(1), vector(from));
-        return;
-    }
-    lea(rax, ptr[to]);
-    const Place stack = stack_vector(plan_.stack_vectors + 1);
-    if (dtype == DType::bf16 && exact) {
-        store_exactly(stack, from, false);
+    } else if (masked && !avx512()) {
+        lea(rax, ptr[to]);
+        store_elements_at(stack_vector(plan_.stack_vectors + 1), from, dtype, false, exact);
+        copy_part(false, dtype);
+    } else if (dtype == DType::bf16 && exact) {
+        store_exactly(to, from, masked);
     } else {
-        store_elements(stack, from, dtype, false, 1);
+        store_elements(to, from, dtype, masked, 1);
     }
-    copy_part(false, dtype);
 }
 
 void RowEmitter::copy_part(bool in, DType dtype) {
@@ -372,17 +357,12 @@ void RowEmitter::load_single(const RowStep& step, int to) {
         movsxd(rax, dword[listed + offsetof(RowArgs::Listed, factor)]);
         return broadcast(to, rcx + rax * 4);
     }
-    const int pointer = pointers_.at(step.detail);
-    if (pointer < 0) mov(rax, pointer_of(step.detail));
-    broadcast(to, Xbyak::Reg64(pointer < 0 ? 0 : pointer) + bytes(step.offset));
+    broadcast(to, pointer_to(step.detail, rax) + bytes(step.offset));
 }
 
 void RowEmitter::store_single(const RowStep& step) {
     const int from = in_register(step.from[0], 0, 0);
-    const int pointer = pointers_.at(step.detail);
-    if (pointer < 0) mov(rax, pointer_of(step.detail));
-    const Place to = Xbyak::Reg64(pointer < 0 ? 0 : pointer) + bytes(step.offset);
-    vmovss(dword[to], Xbyak::Xmm(from));
+    vmovss(dword[pointer_to(step.detail, rax) + bytes(step.offset)], Xbyak::Xmm(from));
 }
 
 }  // namespace dlprim

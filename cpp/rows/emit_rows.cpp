@@ -29,18 +29,18 @@ RowEmitter::RowEmitter(const RowPlan& plan, void* buffer)
     : ElementAssembler(plan.isa, buffer, kMostCodeBytes),
       plan_(plan),
       lanes_(vector_file(plan.isa).bytes / 4) {
-    pointers_.assign(static_cast<std::size_t>(kMostRowOperands + plan.kept_rows), -1);
+    pointers_.assign(at(kMostRowOperands + plan.kept_rows), rax);
     std::size_t next = 0;
     const std::size_t most = plan.is_listed ? kPointersBesideList : kPointers.size();
     for (const RowShape shape :
          {RowShape::listed, RowShape::tensor, RowShape::bits, RowShape::column, RowShape::row}) {
         for (std::size_t i = 0; i < plan.spec.operands.size(); ++i) {
             const bool is_used = plan.spec.operands[i].shape == shape;
-            if (is_used && next < most) pointers_.at(i) = kPointers.at(next++);
+            if (is_used && next < most) pointers_.at(i) = Xbyak::Reg64(kPointers.at(next++));
         }
     }
     for (std::size_t i = kMostRowOperands; i < pointers_.size() && next < most; ++i) {
-        pointers_.at(i) = kPointers.at(next++);
+        pointers_.at(i) = Xbyak::Reg64(kPointers.at(next++));
     }
 }
 
@@ -90,7 +90,7 @@ void RowEmitter::epilogue() {
     for (const int saved : {15, 14, 13, 12}) pop(Xbyak::Reg64(saved));
     pop(rbp);
     pop(rbx);
-    if (streams()) sfence();
+    if (goes_around_caches(plan_.spec)) sfence();
     vzeroupper();
     ret();
 }
@@ -123,12 +123,9 @@ void RowEmitter::ends_of_row() {
 
 void RowEmitter::point_at_operands() {
     for (int i = 0; i < static_cast<int>(plan_.spec.operands.size()); ++i) {
-        if (pointers_.at(static_cast<std::size_t>(i)) >= 0) {
-            mov(Xbyak::Reg64(pointers_.at(static_cast<std::size_t>(i))), ptr[argument(i)]);
-        } else {
-            mov(rax, ptr[argument(i)]);
-            mov(pointer_of(i), rax);
-        }
+        const Xbyak::Reg64 pointer = pointers_.at(at(i));
+        mov(pointer, ptr[argument(i)]);
+        if (pointer == rax) mov(pointer_of(i), rax);
     }
 }
 
@@ -140,11 +137,11 @@ void RowEmitter::point_at_scratch() {
     and_(rcx, -64);
     mov(rax, ptr[rdi + offsetof(RowArgs, scratch)]);
     for (int row = 0; row < plan_.kept_rows; ++row) {
-        const int pointer = pointers_.at(static_cast<std::size_t>(kMostRowOperands + row));
-        if (pointer < 0) {
+        const Xbyak::Reg64 pointer = pointers_.at(at(kMostRowOperands + row));
+        if (pointer == rax) {
             mov(pointer_of(kMostRowOperands + row), rax);
         } else {
-            mov(Xbyak::Reg64(pointer), rax);
+            mov(pointer, rax);
         }
         add(rax, rcx);
     }
@@ -152,15 +149,16 @@ void RowEmitter::point_at_scratch() {
 
 void RowEmitter::next_row() {
     for (int i = 0; i < static_cast<int>(plan_.spec.operands.size()); ++i) {
-        const RowShape shape = plan_.spec.operands[static_cast<std::size_t>(i)].shape;
+        const RowShape shape = plan_.spec.operands[at(i)].shape;
         const bool moves = shape == RowShape::tensor || shape == RowShape::bits;
         if (!moves && shape != RowShape::row) continue;
         const auto stride = ptr[argument(i) + sizeof(void*)];
-        if (pointers_.at(static_cast<std::size_t>(i)) >= 0) {
-            add(Xbyak::Reg64(pointers_.at(static_cast<std::size_t>(i))), stride);
-        } else {
+        const Xbyak::Reg64 pointer = pointers_.at(at(i));
+        if (pointer == rax) {
             mov(rax, stride);
             add(pointer_of(i), rax);
+        } else {
+            add(pointer, stride);
         }
     }
 }
@@ -209,7 +207,8 @@ void RowEmitter::along_row(const RowPass& pass, const Body& body) {
 template <class Body>
 void RowEmitter::main_loop(const RowPass& pass, const Body& body) {
     Xbyak::Label chain, next, only_one, done;
-    const bool sums = has_sums(pass);
+    const bool sums = std::any_of(pass.reductions.begin(), pass.reductions.end(),
+                                  [](const RowReduction& it) { return it.op == RowOp::sum; });
     const int step = plan_.unroll * lanes_;
     cmp(rsi, number_of_call(Number::main_end));
     jge(done, T_NEAR);
@@ -315,10 +314,8 @@ void RowEmitter::strip_columns(int vectors, bool masked, bool at_end) {
             const int index = register_of(step.to, i);
             if (!at_end) {
                 load_elements_of(step.detail, step.offset, index, {i, masked});
-            } else if (masked && !avx512()) {
-                store_part(place_of(step, i), index, DType::f32);
             } else {
-                store(place_of(step, i), index, masked, 0);
+                store_elements_at(place_of(step, i), index, DType::f32, masked);
             }
         }
     }
@@ -386,19 +383,6 @@ void RowEmitter::single_steps(const std::vector<RowStep>& steps) {
         }
         if (on_stack) vmovups(ptr[stack_vector(step.to.index)], vector(to));
     }
-}
-
-bool RowEmitter::streams() const {
-    const auto in = [](const RowPass& pass) {
-        return std::any_of(pass.body.begin(), pass.body.end(),
-                           [](const RowStep& step) { return step.streams; });
-    };
-    return std::any_of(plan_.passes.begin(), plan_.passes.end(), in);
-}
-
-bool RowEmitter::has_sums(const RowPass& pass) const {
-    return std::any_of(pass.reductions.begin(), pass.reductions.end(),
-                       [](const RowReduction& it) { return it.op == RowOp::sum; });
 }
 
 std::vector<std::uint8_t> emit_rows(const RowPlan& plan) {

@@ -65,12 +65,11 @@ private:
     void body(const RowPass& pass, int vectors, bool masked);
     void body_step(const RowStep& step, Lane lane);
     void single_steps(const std::vector<RowStep>& steps);
-    bool has_sums(const RowPass& pass) const;
-    bool streams() const;
 
     bool has_bf16() const { return isa() >= Isa::avx512_bf16; }
 
     // emit_row_memory.cpp
+    Xbyak::Reg64 pointer_to(int operand, const Xbyak::Reg64& spare);
     Place place_of(int operand, std::int32_t offset, int lane);
     Place place_of(const RowStep& step, int lane) {
         return place_of(step.detail, step.offset, lane);
@@ -94,7 +93,7 @@ private:
     void gate(const RowStep& step, int to, Lane lane);
     void store_bits(const RowStep& step, Lane lane);
     void load_part(int to, const Place& from, DType dtype);
-    void store_part(const Place& to, int from, DType dtype, bool exact = false);
+    void store_elements_at(const Place& to, int from, DType dtype, bool masked, bool exact = false);
     void copy_part(bool in, DType dtype);
     void load_single(const RowStep& step, int to);
     void store_single(const RowStep& step);
@@ -159,8 +158,8 @@ private:
     int lanes_;
     Compared compared_;
     bool masked_ = false;  // whether the body that is written is of a partial vector
-    // Of operands, and behind kMostRowOperands of rows of scratch: a register, or none (-1).
-    std::vector<int> pointers_;
+    // Of operands, and behind kMostRowOperands of rows of scratch: a register, or none (rax).
+    std::vector<Xbyak::Reg64> pointers_;
     std::deque<Narrowing> narrowings_;
     Xbyak::Label partial_masks_;
     Xbyak::Label lane_bits_;

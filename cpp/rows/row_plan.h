@@ -11,6 +11,7 @@
 
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -18,6 +19,8 @@
 #include "rows/row_spec.h"
 
 namespace dlprim {
+
+inline std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 struct RowPlace {
     enum class Kind : std::uint8_t {

@@ -2,13 +2,9 @@
 // role begins, and which single values find a register. This is the one place that counts them.
 #pragma once
 
-#include <cstddef>
-
 #include "rows/row_plan.h"
 
 namespace dlprim {
-
-inline std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // What the steps of a plan hold at a time, at most.
 struct RowDemand {
