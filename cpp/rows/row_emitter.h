@@ -109,6 +109,10 @@ private:
     void exclusive_or(const RowStep& step, int to, int lane);
     void unary(const RowStep& step, int to, int lane);
     void compare(Comparison comparison, const Vector& a, const Xbyak::Operand& b);
+    void compare_floats(std::uint8_t code, const Vector& a, const Xbyak::Operand& b,
+                        const Vector& mask);
+    void blend(const Vector& to, const Vector& otherwise, const Xbyak::Operand& then,
+               const Vector& mask);
     void select(const RowStep& step, int to, int lane);
     void choose(std::uint8_t code, const Vector& than, const Vector& to, const Vector& otherwise,
                 const Xbyak::Operand& then);
@@ -176,12 +180,10 @@ void RowEmitter::with(const RowPlace& place, int lane, const Body& body) {
         const Place memory = place_of(place.index, static_cast<std::int32_t>(place.bits), lane);
         fetch_ahead(place.index, memory, lane);
         body(ptr[memory]);
-    } else if (place.kind == RowPlace::Kind::operand) {
-        body(vector(in_register(place, lane, plan_.registers.operand)));
     } else if (place.kind == RowPlace::Kind::stack) {
         body(ptr[stack_vector(place.index)]);
     } else {
-        body(vector(register_of(place, lane)));
+        body(vector(in_register(place, lane, plan_.registers.operand)));
     }
 }
 

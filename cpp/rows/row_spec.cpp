@@ -11,33 +11,6 @@ namespace {
 
 bool is_listed_operand(const RowOperand& it) { return it.shape == RowShape::listed; }
 
-int inputs_of(RowOp op) {
-    switch (op) {
-        case RowOp::load:
-        case RowOp::constant:
-        case RowOp::columns:
-        case RowOp::fetch:
-        case RowOp::number:
-        case RowOp::factor:
-        case RowOp::carried:
-        case RowOp::reload: return 0;
-        case RowOp::add:
-        case RowOp::subtract:
-        case RowOp::multiply:
-        case RowOp::divide:
-        case RowOp::smaller:
-        case RowOp::larger:
-        case RowOp::add_words:
-        case RowOp::low_product:
-        case RowOp::high_product: return 2;
-        case RowOp::multiply_add:
-        case RowOp::exclusive_or:
-        case RowOp::add_chosen: return 3;
-        case RowOp::select: return 4;
-        default: return 1;
-    }
-}
-
 [[noreturn]] void refuse(std::size_t instruction, const std::string& why) {
     throw std::invalid_argument("instruction " + std::to_string(instruction) +
                                 " of a row program " + why);
@@ -156,6 +129,33 @@ bool is_exact(const RowSpec& spec, const RowInstruction& it, const std::vector<b
 }
 
 }  // namespace
+
+int inputs_of(RowOp op) {
+    switch (op) {
+        case RowOp::load:
+        case RowOp::constant:
+        case RowOp::columns:
+        case RowOp::fetch:
+        case RowOp::number:
+        case RowOp::factor:
+        case RowOp::carried:
+        case RowOp::reload: return 0;
+        case RowOp::add:
+        case RowOp::subtract:
+        case RowOp::multiply:
+        case RowOp::divide:
+        case RowOp::smaller:
+        case RowOp::larger:
+        case RowOp::add_words:
+        case RowOp::low_product:
+        case RowOp::high_product: return 2;
+        case RowOp::multiply_add:
+        case RowOp::exclusive_or:
+        case RowOp::add_chosen: return 3;
+        case RowOp::select: return 4;
+        default: return 1;
+    }
+}
 
 bool is_listed(const RowSpec& spec) {
     return std::any_of(spec.operands.begin(), spec.operands.end(), is_listed_operand);

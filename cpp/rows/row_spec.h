@@ -97,6 +97,8 @@ constexpr bool has_result(RowOp op) {
            op != RowOp::add_to_column && op != RowOp::keep && op != RowOp::fetch;
 }
 
+int inputs_of(RowOp op);
+
 inline constexpr std::int16_t kNoValue = -1;
 
 struct RowInstruction {
