@@ -270,14 +270,19 @@ std::vector<bool> exact_values(const RowSpec& spec) {
     return exact;
 }
 
-std::vector<std::int16_t> joined_products(const RowSpec& spec) {
-    const std::vector<bool> uniform = uniform_values(spec);
+std::vector<int> uses_of(const RowSpec& spec) {
     std::vector<int> uses(spec.instructions.size(), 0);
     for (const RowInstruction& it : spec.instructions) {
         for (const std::int16_t input : it.inputs) {
             if (input != kNoValue) ++uses[static_cast<std::size_t>(input)];
         }
     }
+    return uses;
+}
+
+std::vector<std::int16_t> joined_products(const RowSpec& spec) {
+    const std::vector<bool> uniform = uniform_values(spec);
+    const std::vector<int> uses = uses_of(spec);
     std::vector<std::int16_t> joined;
     for (const RowInstruction& it : spec.instructions) {
         joined.push_back(kNoValue);

@@ -139,6 +139,9 @@ std::vector<bool> uniform_values(const RowSpec& spec);
 // Whether bfloat16 holds all values of each instruction, so that storing them takes no rounding.
 std::vector<bool> exact_values(const RowSpec& spec);
 
+// How often each instruction is an input.
+std::vector<int> uses_of(const RowSpec& spec);
+
 // Of each instruction that adds up a product which nothing else reads: the product's index, else
 // kNoValue. The two are one multiplication with addition, rounded once.
 std::vector<std::int16_t> joined_products(const RowSpec& spec);
