@@ -264,9 +264,7 @@ private:
         if (held_ == most_held_) return false;
         ++held_;
         places_[at(i)] = {.kind = Kind::columns, .index = demand_.columns++};
-        RowStep step = placed(i);
-        step.to = places_[at(i)];
-        plan_.columns.push_back(step);
+        plan_.columns.push_back(placed(i));
         return true;
     }
 
@@ -321,7 +319,7 @@ private:
 
     RowStep placed(int i) const {
         const RowInstruction& it = instruction(i);
-        RowStep step{.op = it.op, .detail = it.detail, .offset = it.offset};
+        RowStep step{.op = it.op, .to = places_[at(i)], .detail = it.detail, .offset = it.offset};
         step.streams = it.op == RowOp::store && it.bits != 0;
         step.exact = it.op == RowOp::store && exact_[at(it.inputs[0])];
         const auto& inputs = instruction(source(i)).inputs;
@@ -343,9 +341,8 @@ private:
         for (int i = 0; i < count_; ++i) {
             const RowOp op = instruction(i).op;
             if (runs_per_vector(i) || op == RowOp::constant) continue;
-            RowStep step = placed(i);
-            step.to = places_[at(i)];
-            (once_[at(i)] ? plan_.once : plan_.passes[at(ready_[at(i)])].before).push_back(step);
+            auto& steps = once_[at(i)] ? plan_.once : plan_.passes[at(ready_[at(i)])].before;
+            steps.push_back(placed(i));
         }
     }
 
