@@ -338,27 +338,23 @@ void RowEmitter::body(const RowPass& pass, int vectors, bool masked) {
 void RowEmitter::body_step(const RowStep& step, Lane lane) {
     if (step.op != RowOp::select) compared_ = {};
     if (is_reduction(step.op)) return accumulate(step, lane);
+    const int to = register_of(step.to, lane.index);
     switch (step.op) {
-        case RowOp::load:
-            return load_elements_of(step.detail, step.offset, register_of(step.to, lane.index),
-                                    lane);
+        case RowOp::load: return load_elements_of(step.detail, step.offset, to, lane);
         case RowOp::store: return store_tensor(step, lane);
         case RowOp::add_to_column: return add_to_column(step, lane);
         case RowOp::fetch: return fetch(step, lane.index);
-        case RowOp::add_chosen: return add_chosen(step, register_of(step.to, lane.index), lane);
-        case RowOp::gate: return gate(step, register_of(step.to, lane.index), lane);
+        case RowOp::add_chosen: return add_chosen(step, to, lane);
+        case RowOp::gate: return gate(step, to, lane);
         case RowOp::store_bits: return store_bits(step, lane);
-        case RowOp::carry:
-            return copy(register_of(step.to, lane.index), in_register(step.from[0], lane.index, 0));
+        case RowOp::carry: return copy(to, in_register(step.from[0], lane.index, 0));
         case RowOp::keep:
             return vmovups(step.to.kind == RowPlace::Kind::stack
                                ? ptr[stack_vector(step.to.index)]
                                : ptr[kept_place(step.detail, lane.index)],
                            vector(register_of(step.from[0], lane.index)));
-        case RowOp::reload:
-            return vmovups(vector(register_of(step.to, lane.index)),
-                           ptr[kept_place(step.detail, lane.index)]);
-        default: return operation(step, register_of(step.to, lane.index), lane.index);
+        case RowOp::reload: return vmovups(vector(to), ptr[kept_place(step.detail, lane.index)]);
+        default: return operation(step, to, lane.index);
     }
 }
 

@@ -78,16 +78,14 @@ void validate_access(const RowSpec& spec, std::size_t index, const std::vector<b
     }
 }
 
+bool goes_with_list(RowOp op) {
+    return has_listed_number(op) || op == RowOp::carried || op == RowOp::carry || op == RowOp::last;
+}
+
 // By what it is, whatever its inputs are.
 RowTime own_time(const RowSpec& spec, const RowInstruction& it) {
-    switch (it.op) {
-        case RowOp::last: return RowTime::result;
-        case RowOp::number:
-        case RowOp::factor:
-        case RowOp::carried:
-        case RowOp::carry: return RowTime::listed;
-        default: break;
-    }
+    if (it.op == RowOp::last) return RowTime::result;
+    if (goes_with_list(it.op)) return RowTime::listed;
     if (!names_operand(it.op)) return RowTime::any;
     const RowShape shape = spec.operands[it.detail].shape;
     if (shape == RowShape::listed) return RowTime::listed;
@@ -97,6 +95,7 @@ RowTime own_time(const RowSpec& spec, const RowInstruction& it) {
 
 void validate_carrying(const RowSpec& spec, std::size_t index) {
     const RowInstruction& it = spec.instructions[index];
+    if (!goes_with_list(it.op)) return;
     const auto is_carried = [&](std::size_t i) {
         return i < index && spec.instructions[i].op == RowOp::carried;
     };
@@ -106,6 +105,23 @@ void validate_carrying(const RowSpec& spec, std::size_t index) {
     if (it.op == RowOp::carry && (of_carried || !is_carried(it.bits))) {
         refuse(index, "carries nothing new");
     }
+}
+
+void validate_detail(const RowSpec& spec, std::size_t index) {
+    const auto& [op, inputs, detail, bits, offset] = spec.instructions[index];
+    if (op == RowOp::rounded && DType{detail} != DType::bf16) {
+        refuse(index, "rounds to another type than bfloat16");
+    }
+    if (op == RowOp::activation && detail >= kActivationNames.size()) {
+        refuse(index, "names no activation");
+    }
+    if (op == RowOp::select && Comparison{detail} > Comparison::words_at_least) {
+        refuse(index, "names no comparison");
+    }
+    if (is_reduction(op) && is_listed(spec)) {
+        refuse(index, "goes along a row of a program with a list");
+    }
+    if (op == RowOp::keep || op == RowOp::reload) refuse(index, "is for plans alone");
 }
 
 // Where its inputs are as `exact` says.
@@ -186,34 +202,8 @@ void validate(const RowSpec& spec) {
     for (std::size_t i = 0; i < spec.instructions.size(); ++i) {
         const RowInstruction& it = spec.instructions[i];
         if (names_operand(it.op)) validate_access(spec, i, uniform);
-        switch (it.op) {
-            case RowOp::rounded:
-                if (it.detail != static_cast<std::uint8_t>(DType::bf16)) {
-                    refuse(i, "rounds to another type than bfloat16");
-                }
-                break;
-            case RowOp::activation:
-                if (it.detail >= kActivationNames.size()) refuse(i, "names no activation");
-                break;
-            case RowOp::select:
-                if (it.detail > static_cast<std::uint8_t>(Comparison::words_at_least)) {
-                    refuse(i, "names no comparison");
-                }
-                break;
-            case RowOp::number:
-            case RowOp::factor:
-            case RowOp::carried:
-            case RowOp::carry:
-            case RowOp::last: validate_carrying(spec, i); break;
-            case RowOp::sum:
-            case RowOp::highest:
-            case RowOp::lowest:
-                if (is_listed(spec)) refuse(i, "goes along a row of a program with a list");
-                break;
-            case RowOp::keep:
-            case RowOp::reload: refuse(i, "is for plans alone");
-            default: break;
-        }
+        validate_carrying(spec, i);
+        validate_detail(spec, i);
     }
 }
 
