@@ -57,13 +57,6 @@ public:
 private:
     const RowInstruction& instruction(int index) const { return spec_.instructions[at(index)]; }
 
-    template <class Body>
-    void for_inputs(int index, const Body& body) const {
-        for (const std::int16_t input : instruction(index).inputs) {
-            if (input != kNoValue) body(static_cast<int>(input));
-        }
-    }
-
     // The pass in which each value is computed and from which on it is there, and what computing it
     // again would cost.
     void place_in_time() {
@@ -79,10 +72,10 @@ private:
                 once = once && spec_.operands[it.detail].shape == RowShape::scalar;
             }
             costs_[at(i)] = cost_of(it);
-            for_inputs(i, [&](int input) {
-                pass_[at(i)] = std::max(pass_[at(i)], ready_[at(input)]);
-                once = once && once_[at(input)];
-                if (!uniform_[at(input)]) costs_[at(i)] += std::min(costs_[at(input)], kDear);
+            it.for_inputs([&](std::size_t input) {
+                pass_[at(i)] = std::max(pass_[at(i)], ready_[input]);
+                once = once && once_[input];
+                if (!uniform_[input]) costs_[at(i)] += std::min(costs_[input], kDear);
             });
             if (plan_.is_listed && times[at(i)] == RowTime::result) pass_[at(i)] = 1;
             once_[at(i)] = once;
@@ -128,13 +121,13 @@ private:
         }
         for (int i = count_ - 1; i >= 0; --i) {
             if (!needed[at(i)] || is_reloaded(i, pass)) continue;
-            for_inputs(source(i), [&](int input) {
-                if (uniform_[at(input)]) return;
-                needed[at(input)] = true;
-                const bool is_dear = costs_[at(input)] >= kDear;
-                if (pass_[at(input)] < pass && is_dear && !plan_.is_listed) {
-                    if (kept_[at(input)] == kNoValue) kept_[at(input)] = plan_.kept_rows++;
-                    needed_[at(pass_[at(input)])][at(input)] = true;
+            instruction(source(i)).for_inputs([&](std::size_t input) {
+                if (uniform_[input]) return;
+                needed[input] = true;
+                const bool is_dear = costs_[input] >= kDear;
+                if (pass_[input] < pass && is_dear && !plan_.is_listed) {
+                    if (kept_[input] == kNoValue) kept_[input] = plan_.kept_rows++;
+                    needed_[at(pass_[input])][input] = true;
                 }
             });
         }
@@ -159,10 +152,10 @@ private:
         for (int i = 0; i < count_; ++i) {
             if (!needed_[at(pass)][at(i)] || is_reloaded(i, pass)) continue;
             const bool carries = instruction(i).op == RowOp::carry;
-            for_inputs(source(i), [&](int input) {
-                ++uses.count[at(input)];
-                uses.last[at(input)] = std::max(uses.last[at(input)], carries ? count_ : i);
-                if (carries) uses.carry[at(input)] = i;
+            instruction(source(i)).for_inputs([&](std::size_t input) {
+                ++uses.count[input];
+                uses.last[input] = std::max(uses.last[input], carries ? count_ : i);
+                if (carries) uses.carry[input] = i;
             });
         }
         return uses;
@@ -188,9 +181,9 @@ private:
             if (!needed_[at(pass)][at(i)] || hoisted(i) || stays_in_place(i, uses)) continue;
             RowStep step = is_reloaded(i, pass) ? of_scratch(RowOp::reload, i) : placed(i);
             if (step.op != RowOp::reload) {
-                for_inputs(source(i), [&](int input) {
-                    const RowPlace& place = places_[at(input)];
-                    if (place.kind == Kind::vectors && uses.last[at(input)] == i) {
+                instruction(source(i)).for_inputs([&](std::size_t input) {
+                    const RowPlace& place = places_[input];
+                    if (place.kind == Kind::vectors && uses.last[input] == i) {
                         holders[at(place.index)] = kNoValue;
                     }
                 });

@@ -212,14 +212,11 @@ std::vector<RowTime> times_of(const RowSpec& spec) {
     for (std::size_t i = 0; i < spec.instructions.size(); ++i) {
         const RowInstruction& it = spec.instructions[i];
         RowTime time = own_time(spec, it);
-        for (const std::int16_t input : it.inputs) {
-            if (input == kNoValue || it.op == RowOp::last) continue;
-            const RowTime other = times[static_cast<std::size_t>(input)];
-            if (time == RowTime::any) time = other;
-            if (other != RowTime::any && other != time) {
-                refuse(i, "has inputs of listed rows and of rows of results");
-            }
-        }
+        it.for_inputs([&](std::size_t input) {
+            if (it.op == RowOp::last || times[input] == RowTime::any) return;
+            if (time == RowTime::any) time = times[input];
+            if (times[input] != time) refuse(i, "has inputs of listed rows and of rows of results");
+        });
         times.push_back(time);
     }
     return times;
@@ -232,14 +229,9 @@ std::vector<bool> uniform_values(const RowSpec& spec) {
         if (it.op == RowOp::gate || it.op == RowOp::carried || it.op == RowOp::add_chosen) {
             is_uniform = false;
         } else if (it.op == RowOp::load) {
-            const RowShape shape = spec.operands.at(it.detail).shape;
-            is_uniform = is_single_value(shape);
+            is_uniform = is_single_value(spec.operands.at(it.detail).shape);
         } else if (!is_reduction(it.op)) {
-            for (const std::int16_t input : it.inputs) {
-                if (input != kNoValue) {
-                    is_uniform = is_uniform && uniform[static_cast<std::size_t>(input)];
-                }
-            }
+            it.for_inputs([&](std::size_t input) { is_uniform = is_uniform && uniform[input]; });
         }
         uniform.push_back(is_uniform);
     }
@@ -263,9 +255,7 @@ std::vector<bool> exact_values(const RowSpec& spec) {
 std::vector<int> uses_of(const RowSpec& spec) {
     std::vector<int> uses(spec.instructions.size(), 0);
     for (const RowInstruction& it : spec.instructions) {
-        for (const std::int16_t input : it.inputs) {
-            if (input != kNoValue) ++uses[static_cast<std::size_t>(input)];
-        }
+        it.for_inputs([&](std::size_t input) { ++uses[input]; });
     }
     return uses;
 }

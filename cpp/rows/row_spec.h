@@ -109,6 +109,14 @@ struct RowInstruction {
     // Bytes from an operand's own element to the one that is meant.
     std::int32_t offset = 0;
 
+    // Calls body(index) for each input that there is.
+    template <class Body>
+    void for_inputs(const Body& body) const {
+        for (const std::int16_t input : inputs) {
+            if (input != kNoValue) body(static_cast<std::size_t>(input));
+        }
+    }
+
     friend bool operator==(const RowInstruction&, const RowInstruction&) = default;
 };
 
