@@ -34,20 +34,6 @@ RowEmitter::Place RowEmitter::kept_place(int row, int lane) {
            bytes(std::int64_t{lane} * lanes_ * 4);
 }
 
-RowEmitter::Place RowEmitter::stack_vector(int index) const { return rsp + bytes(index * 64); }
-
-Xbyak::Address RowEmitter::number_of_call(Number number) {
-    return qword[stack_vector(plan_.stack_vectors + 2) + bytes(static_cast<int>(number) * 8)];
-}
-
-Xbyak::Address RowEmitter::pointer_of(int operand) {
-    return qword[stack_vector(plan_.stack_vectors + 3) + bytes(operand * 8)];
-}
-
-RowEmitter::Place RowEmitter::argument(int operand) const {
-    return rdi + offsetof(RowArgs, operands) + bytes(operand) * sizeof(RowArgs::Operand);
-}
-
 void RowEmitter::load_elements_of(int operand, std::int32_t offset, int to, Lane lane) {
     const DType dtype = plan_.spec.operands[bytes(operand)].dtype;
     const Place from = place_of(operand, offset, lane.index);
@@ -285,10 +271,6 @@ void RowEmitter::store_bits(const RowStep& step, Lane lane) {
     shr(eax, 8);
     mov(byte[r11 + 1], al);
     L(short_one);
-}
-
-void RowEmitter::load_tail_mask(int to) {
-    vmovups(vector(to), ptr[stack_vector(plan_.stack_vectors)]);
 }
 
 // AVX2. Narrow elements go through a vector on the stack, one by one.

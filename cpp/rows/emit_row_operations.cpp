@@ -67,14 +67,6 @@ int RowEmitter::in_register(const RowPlace& place, int lane, int scratch) {
     return scratch;
 }
 
-Xbyak::Address RowEmitter::number(float value) {
-    return constant(std::bit_cast<std::uint32_t>(value));
-}
-
-void RowEmitter::set(int to, float value) {
-    load_constant(to, std::bit_cast<std::uint32_t>(value));
-}
-
 void RowEmitter::operation(const RowStep& step, int to, int lane) {
     switch (step.op) {
         case RowOp::multiply_add: return multiply_and_add(step, to, lane);

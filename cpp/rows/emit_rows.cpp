@@ -18,7 +18,6 @@ constexpr std::size_t kPointersBesideList = kMostListedOperands;
 // grows with the chains and not with the elements.
 constexpr int kChain = 64;
 
-// Behind the vectors: a mask, a partial vector on its way, numbers of the call, pointers.
 int frame_bytes(const RowPlan& plan) {
     return 64 * (plan.stack_vectors + 3) + 8 * (kMostRowOperands + plan.kept_rows);
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -75,10 +76,18 @@ private:
         return place_of(step.detail, step.offset, lane);
     }
     Place kept_place(int row, int lane);
-    Place stack_vector(int index) const;
-    Xbyak::Address number_of_call(Number number);
-    Xbyak::Address pointer_of(int operand);
-    Place argument(int operand) const;
+    // The frame: vectors of the plan, a mask and a partial vector on its way, numbers, pointers.
+    Place stack_vector(int index) const { return rsp + at(index * 64); }
+    Xbyak::Address number_of_call(Number number) {
+        return qword[stack_vector(plan_.stack_vectors + 2) + at(static_cast<int>(number) * 8)];
+    }
+    Xbyak::Address pointer_of(int operand) {
+        return qword[stack_vector(plan_.stack_vectors + 3) + at(operand * 8)];
+    }
+    Place argument(int operand) const {
+        return rdi + offsetof(RowArgs, operands) + at(operand) * sizeof(RowArgs::Operand);
+    }
+    void load_tail_mask(int to) { vmovups(vector(to), ptr[stack_vector(plan_.stack_vectors)]); }
     void load_elements_of(int operand, std::int32_t offset, int to, Lane lane);
     void prepare_widening();
     void widen(int to, const Place& from, bool masked);
@@ -97,7 +106,6 @@ private:
     void copy_part(bool in, DType dtype);
     void load_single(const RowStep& step, int to);
     void store_single(const RowStep& step);
-    void load_tail_mask(int to);
     void narrow(int to, int from);
     void narrow_subnormals();
 
@@ -137,8 +145,8 @@ private:
     int in_register(const RowPlace& place, int lane, int scratch);
     template <class Body>
     void with(const RowPlace& place, int lane, const Body& body);
-    Xbyak::Address number(float value);
-    void set(int to, float value);
+    Xbyak::Address number(float value) { return constant(std::bit_cast<std::uint32_t>(value)); }
+    void set(int to, float value) { load_constant(to, std::bit_cast<std::uint32_t>(value)); }
 
     // Code for what is rare, behind the rest: the halves of `from` go to `to`.
     struct Narrowing {

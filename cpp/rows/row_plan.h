@@ -56,8 +56,6 @@ struct RowStep {
     std::int32_t offset = 0;
     bool streams = false;  // a store around the caches; a fetch of the next row
     bool exact = false;    // a store of what bfloat16 holds
-
-    friend bool operator==(const RowStep&, const RowStep&) = default;
 };
 
 // Whether it is a product of words with a power of two that it knows.

@@ -125,12 +125,10 @@ private:
         float operator[](std::int64_t column) const { return data[column * step]; }
     };
 
-    Input input(std::int16_t index) const {
-        const auto i = static_cast<std::size_t>(index);
-        return {values_[i].data(), uniform_[i] ? 0 : 1};
-    }
     Input input(const RowInstruction& it, std::size_t k) const {
-        return it.inputs[k] == kNoValue ? Input{} : input(it.inputs[k]);
+        if (it.inputs[k] == kNoValue) return {};
+        const auto i = static_cast<std::size_t>(it.inputs[k]);
+        return {values_[i].data(), uniform_[i] ? 0 : 1};
     }
 
     // One loop for each operation, not a choice for each element.

@@ -160,7 +160,34 @@ void deal_constants(RowPlan& plan) {
     }
 }
 
-bool is_narrow(DType dtype) { return size_of(dtype) < 4; }
+// That a step overwrites beside its result.
+int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa) {
+    const bool avx2 = isa < Isa::avx512;
+    switch (step.op) {
+        case RowOp::store:
+            // The value itself stays as it is, and rounding takes two more.
+            return size_of(spec.operands[step.detail].dtype) < 4 ? 3 : 2;
+        case RowOp::exponential:
+        case RowOp::rounded: return 3;
+        case RowOp::logarithm:
+        case RowOp::high_product:
+        case RowOp::add_chosen: return 4;
+        case RowOp::activation: return activation_registers(static_cast<Activation>(step.detail));
+        case RowOp::select:
+            return static_cast<Comparison>(step.detail) == Comparison::beats && avx2 ? 3 : 2;
+        case RowOp::divide:
+        case RowOp::multiply_add:
+        case RowOp::low_product:
+        case RowOp::exclusive_or:
+        case RowOp::add_to_column: return 2;
+        case RowOp::gate:
+        case RowOp::store_bits:
+        case RowOp::sum:
+        case RowOp::highest:
+        case RowOp::lowest: return avx2 ? 2 : 1;
+        default: return 1;
+    }
+}
 
 }  // namespace
 
@@ -213,34 +240,6 @@ int vectors_that_fit(const RowPlan& plan) {
                                     " registers, expected at most " + std::to_string(all));
     }
     return vectors;
-}
-
-int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa) {
-    const bool avx2 = isa < Isa::avx512;
-    switch (step.op) {
-        case RowOp::store:
-            // The value itself stays as it is, and rounding takes two more.
-            return is_narrow(spec.operands[step.detail].dtype) ? 3 : 2;
-        case RowOp::exponential:
-        case RowOp::rounded: return 3;
-        case RowOp::logarithm:
-        case RowOp::high_product:
-        case RowOp::add_chosen: return 4;
-        case RowOp::activation: return activation_registers(static_cast<Activation>(step.detail));
-        case RowOp::select:
-            return static_cast<Comparison>(step.detail) == Comparison::beats && avx2 ? 3 : 2;
-        case RowOp::divide:
-        case RowOp::multiply_add:
-        case RowOp::low_product:
-        case RowOp::exclusive_or:
-        case RowOp::add_to_column: return 2;
-        case RowOp::gate:
-        case RowOp::store_bits:
-        case RowOp::sum:
-        case RowOp::highest:
-        case RowOp::lowest: return avx2 ? 2 : 1;
-        default: return 1;
-    }
 }
 
 }  // namespace dlprim

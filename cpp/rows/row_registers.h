@@ -22,7 +22,4 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand);
 // std::invalid_argument where that is too few.
 int vectors_that_fit(const RowPlan& plan);
 
-// Registers that a step overwrites beside its result.
-int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa);
-
 }  // namespace dlprim

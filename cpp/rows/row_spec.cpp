@@ -57,10 +57,7 @@ void validate_access(const RowSpec& spec, std::size_t index, const std::vector<b
     if (it.op == RowOp::add_chosen && operand.dtype != DType::u8) {
         refuse(index, "chooses by what are no bytes");
     }
-    if (it.op == RowOp::load || it.op == RowOp::gate || it.op == RowOp::fetch ||
-        it.op == RowOp::add_chosen) {
-        return;
-    }
+    if (has_result(it.op) || it.op == RowOp::fetch) return;
     if (!operand.written) refuse(index, "writes an operand that is for reading");
     if (it.op == RowOp::add_to_column) {
         if (operand.shape != RowShape::column || operand.dtype != DType::f32) {

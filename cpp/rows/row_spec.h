@@ -168,11 +168,8 @@ bool has_polynomial(const RowInstruction& it);
 
 // In additions.
 inline int cost_of(const RowInstruction& it) {
-    switch (it.op) {
-        case RowOp::divide:
-        case RowOp::square_root: return 5;
-        default: return has_polynomial(it) ? 15 : 1;
-    }
+    if (it.op == RowOp::divide || it.op == RowOp::square_root) return 5;
+    return has_polynomial(it) ? 15 : 1;
 }
 
 // How many columns are read.
