@@ -214,7 +214,14 @@ RowEmitter::Place RowEmitter::point_at_bits(const RowStep& step, int lane) {
 void RowEmitter::gate(const RowStep& step, int to, Lane lane) {
     const int x = in_register(step.from[0], lane.index, 0);
     const Place from = point_at_bits(step, lane.index);
-    if (lane.masked && avx512()) {
+    if (!avx512()) {
+        movzx(eax, byte[from]);
+        broadcast_register(1, eax);
+        vpand(vector(1), vector(1), ptr[rip + lane_bits_]);
+        vpcmpeqd(vector(1), vector(1), ptr[rip + lane_bits_]);
+        return vandps(vector(to), vector(x), vector(1));
+    }
+    if (lane.masked) {
         Xbyak::Label short_one;
         lea(r11, ptr[from]);
         movzx(eax, byte[r11]);
@@ -225,20 +232,10 @@ void RowEmitter::gate(const RowStep& step, int to, Lane lane) {
         or_(eax, ecx);
         L(short_one);
         kmovw(k2, eax);
-    } else if (avx512()) {
-        kmovw(k2, ptr[from]);
     } else {
-        movzx(eax, byte[from]);
+        kmovw(k2, ptr[from]);
     }
-    if (avx512()) {
-        vmovaps(vector(to) | k2 | T_z, vector(x));
-        return;
-    }
-    vmovd(Xbyak::Xmm(1), eax);
-    vpbroadcastd(vector(1), Xbyak::Xmm(1));
-    vpand(vector(1), vector(1), ptr[rip + lane_bits_]);
-    vpcmpeqd(vector(1), vector(1), ptr[rip + lane_bits_]);
-    vandps(vector(to), vector(x), vector(1));
+    vmovaps(vector(to) | k2 | T_z, vector(x));
 }
 
 void RowEmitter::store_bits(const RowStep& step, Lane lane) {
@@ -256,13 +253,9 @@ void RowEmitter::store_bits(const RowStep& step, Lane lane) {
         mov(byte[r11], al);
         return;
     }
-    if (!lane.masked) {
-        vcmpps(k2, vector(x), constant(0), kNotLessEqual);
-        kmovw(ptr[to], k2);
-        return;
-    }
+    vcmpps(lane.masked ? k2 | tail_mask() : k2, vector(x), constant(0), kNotLessEqual);
+    if (!lane.masked) return kmovw(ptr[to], k2);
     Xbyak::Label short_one;
-    vcmpps(k2 | tail_mask(), vector(x), constant(0), kNotLessEqual);
     lea(r11, ptr[to]);
     kmovw(eax, k2);
     mov(byte[r11], al);

@@ -173,10 +173,7 @@ private:
         const Uses uses = uses_in(pass);
         RowPass& it = plan_.passes[at(pass)];
         std::vector<RowStep> carried;
-        std::vector<int> holders;  // of each register the value, or none
-        const auto take = [&](int i, const RowPlace& wanted) {
-            return held_at(i, wanted, holders, uses, it.body);
-        };
+        holders_.clear();
         for (int i = 0; i < count_; ++i) {
             if (!needed_[at(pass)][at(i)] || hoisted(i) || stays_in_place(i, uses)) continue;
             RowStep step = is_reloaded(i, pass) ? of_scratch(RowOp::reload, i) : placed(i);
@@ -184,7 +181,7 @@ private:
                 instruction(source(i)).for_inputs([&](std::size_t input) {
                     const RowPlace& place = places_[input];
                     if (place.kind == Kind::vectors && uses.last[input] == i) {
-                        holders[at(place.index)] = kNoValue;
+                        holders_[at(place.index)] = kNoValue;
                     }
                 });
             }
@@ -196,42 +193,41 @@ private:
             if (carries_at_once(i, uses)) {
                 step.to = places_[at(i)] = places_[at(carried_by(uses.carry[at(i)]))];
             } else {
-                finish_step(i, step, it, take);
+                finish_step(i, step, it, uses);
             }
             it.body.push_back(step);
             if (kept_[at(i)] != kNoValue && pass_[at(i)] == pass)
                 it.body.push_back(of_scratch(RowOp::keep, i));
             if (places_[at(i)].kind == Kind::vectors && uses.last[at(i)] < 0) {
-                holders[at(places_[at(i)].index)] = kNoValue;
+                holders_[at(places_[at(i)].index)] = kNoValue;
             }
         }
         it.body.insert(it.body.end(), carried.begin(), carried.end());
-        demand_.vectors = std::max(demand_.vectors, static_cast<int>(holders.size()));
+        demand_.vectors = std::max(demand_.vectors, static_cast<int>(holders_.size()));
     }
 
     // The register that a value takes: that of what is added to, if it is free then, as the
     // instruction writes there. Where all hold values, the one that is needed longest goes to the
     // stack; what is carried is read from its register.
-    int held_at(int i, const RowPlace& wanted, std::vector<int>& holders, const Uses& uses,
-                std::vector<RowStep>& body) {
-        auto place = std::find(holders.begin(), holders.end(), kNoValue);
+    int held_at(int i, const RowPlace& wanted, const Uses& uses, std::vector<RowStep>& body) {
+        auto place = std::find(holders_.begin(), holders_.end(), kNoValue);
         const bool has_one = wanted.kind == Kind::vectors;
-        if (has_one && holders[at(wanted.index)] == kNoValue)
-            place = holders.begin() + wanted.index;
-        const bool may_grow = std::ssize(holders) < most_vectors_;
-        if (place == holders.end() && may_grow) place = holders.insert(place, kNoValue);
-        if (place == holders.end()) {
+        if (has_one && holders_[at(wanted.index)] == kNoValue)
+            place = holders_.begin() + wanted.index;
+        const bool may_grow = std::ssize(holders_) < most_vectors_;
+        if (place == holders_.end() && may_grow) place = holders_.insert(place, kNoValue);
+        if (place == holders_.end()) {
             const auto end_of = [&](int value) {
                 return uses.carry[at(value)] == kNoValue ? uses.last[at(value)] : -1;
             };
-            place = std::max_element(holders.begin(), holders.end(),
+            place = std::max_element(holders_.begin(), holders_.end(),
                                      [&](int a, int b) { return end_of(a) < end_of(b); });
             const RowPlace stack{.kind = Kind::stack, .index = plan_.stack_vectors++};
             body.push_back({.op = RowOp::keep, .to = stack, .from = {places_[at(*place)]}});
             places_[at(*place)] = stack;
         }
         *place = i;
-        return static_cast<int>(place - holders.begin());
+        return static_cast<int>(place - holders_.begin());
     }
 
     // What no cache has: while the last pass that reads a tensor finds it in one, the next row is
@@ -287,15 +283,14 @@ private:
         return true;
     }
 
-    template <class Take>
-    void finish_step(int i, RowStep& step, RowPass& pass, const Take& take) {
+    void finish_step(int i, RowStep& step, RowPass& pass, const Uses& uses) {
         if (is_reduction(step.op)) {
             step.to = {.kind = Kind::sums, .index = static_cast<int>(pass.reductions.size())};
             pass.reductions.push_back({step.op, step.to, places_[at(i)]});
         } else if (step.op == RowOp::add_to_column) {
             if (plan_.by_strips) step.to = sum_of(step);
         } else if (has_result(step.op)) {
-            step.to = {.kind = Kind::vectors, .index = take(i, step.from[2])};
+            step.to = {.kind = Kind::vectors, .index = held_at(i, step.from[2], uses, pass.body)};
             places_[at(i)] = step.to;
         }
     }
@@ -357,6 +352,7 @@ private:
     std::vector<bool> once_;
     std::vector<int> kept_;
     std::vector<RowPlace> places_;
+    std::vector<int> holders_;  // of each register in a pass the value, or none
     // Of each pass and instruction.
     std::vector<std::vector<bool>> needed_;
 };

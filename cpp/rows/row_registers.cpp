@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
-#include <numeric>
 #include <stdexcept>
 #include <string>
 
@@ -22,6 +21,7 @@ constexpr int kMostUnrolledHeavy = 4;
 constexpr std::size_t kMostSteps = 256;
 
 constexpr int kNoPass = -1;
+constexpr int kUnknown = -2;
 
 template <class Body>
 void for_steps(RowPlan& plan, const Body& body) {
@@ -47,40 +47,34 @@ void place_totals(RowPlan& plan) {
     }
 }
 
-// How often each single value is read by vectors' steps.
-std::vector<int> uses_of_singles(const RowPlan& plan, int singles) {
-    std::vector<int> uses(at(singles), 0);
-    for (const RowPass& pass : plan.passes) {
-        for (const RowStep& step : pass.body) {
-            for (const RowPlace& place : step.from) {
-                if (place.kind == Kind::single) ++uses[at(place.index)];
-            }
-        }
-    }
-    return uses;
-}
+// A value that all vectors share: how often their steps read it, and the pass in front of which
+// alone it is made and read, or none.
+struct Single {
+    int uses = 0;
+    int pass = kUnknown;
+    RowPlace place;
+};
 
-// Of each single value the pass in front of which alone it is made and read, or none.
-std::vector<int> passes_of_singles(const RowPlan& plan, int singles) {
-    constexpr int kUnknown = -2;
-    std::vector<int> found(at(singles), kUnknown);
-    const auto mention = [&](const RowPlace& place, int pass) {
+std::vector<Single> singles_of(const RowPlan& plan, int count) {
+    std::vector<Single> singles(at(count));
+    const auto mention = [&](const RowPlace& place, int pass, int uses) {
         if (place.kind != Kind::single) return;
-        int& it = found[at(place.index)];
-        it = it == kUnknown || it == pass ? pass : kNoPass;
+        Single& it = singles[at(place.index)];
+        it.uses += uses;
+        it.pass = it.pass == kUnknown || it.pass == pass ? pass : kNoPass;
     };
-    const auto mention_all = [&](const RowStep& step, int pass) {
-        mention(step.to, pass);
-        for (const RowPlace& place : step.from) mention(place, pass);
+    const auto mention_all = [&](const RowStep& step, int pass, int uses) {
+        mention(step.to, pass, 0);
+        for (const RowPlace& place : step.from) mention(place, pass, uses);
     };
-    for (const RowStep& step : plan.once) mention_all(step, kNoPass);
+    for (const RowStep& step : plan.once) mention_all(step, kNoPass, 0);
     for (int pass = 0; pass < static_cast<int>(plan.passes.size()); ++pass) {
         const RowPass& it = plan.passes[at(pass)];
-        for (const RowStep& step : it.before) mention_all(step, pass);
-        for (const RowStep& step : it.body) mention_all(step, kNoPass);
-        for (const RowReduction& reduction : it.reductions) mention(reduction.result, pass + 1);
+        for (const RowStep& step : it.before) mention_all(step, pass, 0);
+        for (const RowStep& step : it.body) mention_all(step, kNoPass, 1);
+        for (const RowReduction& reduction : it.reductions) mention(reduction.result, pass + 1, 0);
     }
-    return found;
+    return singles;
 }
 
 // What holds nothing between two passes: vectors but the first, through which values of the stack
@@ -97,31 +91,28 @@ std::vector<int> free_between_passes(const RowPlan& plan) {
 
 // Values that are read between two passes alone go to what is free there. Registers that are left
 // go to the others that are read most.
-void deal_singles(RowPlan& plan, int singles) {
+void deal_singles(RowPlan& plan, int count) {
     const int all = vector_file(plan.isa).registers;
-    const std::vector<int> uses = uses_of_singles(plan, singles);
-    const std::vector<int> passes = passes_of_singles(plan, singles);
+    std::vector<Single> singles = singles_of(plan, count);
     const std::vector<int> free = free_between_passes(plan);
     std::vector<std::size_t> taken(plan.passes.size() + 1, 0);
-    std::vector<int> order(at(singles));
-    std::iota(order.begin(), order.end(), 0);
+    std::vector<Single*> order;
+    for (Single& it : singles) order.push_back(&it);
     std::stable_sort(order.begin(), order.end(),
-                     [&](int a, int b) { return uses[at(a)] > uses[at(b)]; });
-    std::vector<RowPlace> dealt(at(singles));
+                     [](const Single* a, const Single* b) { return a->uses > b->uses; });
     int next = plan.registers.singles;
-    for (const int single : order) {
-        const int pass = passes[at(single)];
-        if (pass >= 0 && taken[at(pass)] < free.size()) {
-            dealt[at(single)] = {.kind = Kind::single, .index = free[taken[at(pass)]++]};
-            continue;
+    for (Single* const it : order) {
+        if (it->pass >= 0 && taken[at(it->pass)] < free.size()) {
+            it->place = {.kind = Kind::single, .index = free[taken[at(it->pass)]++]};
+        } else if (next < all) {
+            it->place = {.kind = Kind::single, .index = next++};
+        } else {
+            it->place = {.kind = Kind::stack, .index = plan.stack_vectors++};
         }
-        dealt[at(single)] = next < all
-                                ? RowPlace{.kind = Kind::single, .index = next++}
-                                : RowPlace{.kind = Kind::stack, .index = plan.stack_vectors++};
     }
     plan.registers.total = next;
     const auto deal = [&](RowPlace& place) {
-        if (place.kind == Kind::single) place = dealt[at(place.index)];
+        if (place.kind == Kind::single) place = singles[at(place.index)].place;
     };
     for_steps(plan, [&](RowStep& step) {
         deal(step.to);
