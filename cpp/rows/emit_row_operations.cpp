@@ -309,9 +309,11 @@ void RowEmitter::logarithm(int to, int x) {
     vmulps(t, kept, number(0x1p24F));
     zero(1);
     set(2, 0x1p-126F);
-    choose(kLess, p, t, kept, t);
+    compare_floats(kLess, kept, p, p);
+    blend(t, kept, t, p);
     set(2, 0x1p-126F);
-    choose(kLess, p, n, n, number(-24));
+    compare_floats(kLess, kept, p, p);
+    blend(n, n, number(-24), p);
     // The exponent of x / (2/3) goes to n, and out of t.
     load_constant(2, kTwoThirds);
     vpsubd(p, t, p);
@@ -332,15 +334,9 @@ void RowEmitter::logarithm(int to, int x) {
     for (const auto& [code, than, value] :
          {Edge{kEqual, 0, -kInfinity}, {kNotAtLeast, 0, kNan}, {kEqual, kInfinity, kInfinity}}) {
         set(2, than);
-        choose(code, p, d, d, number(value));
+        compare_floats(code, kept, p, p);
+        blend(d, d, number(value), p);
     }
-}
-
-// `then` where the copy of x in scratch 3 compares with `than`, which is overwritten.
-void RowEmitter::choose(std::uint8_t code, const Vector& than, const Vector& to,
-                        const Vector& otherwise, const Xbyak::Operand& then) {
-    compare_floats(code, vector(3), than, than);
-    blend(to, otherwise, then, than);
 }
 
 }  // namespace dlprim

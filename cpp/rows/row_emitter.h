@@ -122,8 +122,6 @@ private:
     void blend(const Vector& to, const Vector& otherwise, const Xbyak::Operand& then,
                const Vector& mask);
     void select(const RowStep& step, int to, int lane);
-    void choose(std::uint8_t code, const Vector& than, const Vector& to, const Vector& otherwise,
-                const Xbyak::Operand& then);
     void exponential(int to, int x);
     void scale_by_power(int to, int exponent, int scratch);
     void logarithm(int to, int x);

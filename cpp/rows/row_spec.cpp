@@ -11,6 +11,12 @@ namespace {
 
 bool is_listed_operand(const RowOperand& it) { return it.shape == RowShape::listed; }
 
+void require_at_most(std::int64_t most, std::int64_t count, const std::string& operands) {
+    if (count <= most) return;
+    throw std::invalid_argument("a row program has " + std::to_string(count) + " " + operands +
+                                ", expected at most " + std::to_string(most));
+}
+
 [[noreturn]] void refuse(std::size_t instruction, const std::string& why) {
     throw std::invalid_argument("instruction " + std::to_string(instruction) +
                                 " of a row program " + why);
@@ -175,11 +181,7 @@ bool is_listed(const RowSpec& spec) {
 }
 
 void validate(const RowSpec& spec) {
-    if (spec.operands.size() > kMostRowOperands) {
-        throw std::invalid_argument("a row program has " + std::to_string(spec.operands.size()) +
-                                    " operands, expected at most " +
-                                    std::to_string(kMostRowOperands));
-    }
+    require_at_most(kMostRowOperands, std::ssize(spec.operands), "operands");
     for (std::size_t i = 0; i < spec.instructions.size(); ++i) {
         validate_inputs(spec, i);
         const RowInstruction& it = spec.instructions[i];
@@ -187,13 +189,9 @@ void validate(const RowSpec& spec) {
             refuse(i, "names an operand that is not there");
         }
     }
-    const auto listed =
-        std::count_if(spec.operands.begin(), spec.operands.end(), is_listed_operand);
-    if (listed > kMostListedOperands) {
-        throw std::invalid_argument("a row program has " + std::to_string(listed) +
-                                    " listed operands, expected at most " +
-                                    std::to_string(kMostListedOperands));
-    }
+    require_at_most(kMostListedOperands,
+                    std::count_if(spec.operands.begin(), spec.operands.end(), is_listed_operand),
+                    "listed operands");
     times_of(spec);
     const std::vector<bool> uniform = uniform_values(spec);
     for (std::size_t i = 0; i < spec.instructions.size(); ++i) {

@@ -11,7 +11,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "jit/dtype.h"
@@ -196,12 +198,9 @@ inline bool has_columns_alone(const RowSpec& spec) {
 
 // Whether there is a column that one row adds to more than once.
 inline bool adds_repeatedly(const RowSpec& spec) {
+    std::set<std::pair<std::uint8_t, std::int32_t>> found;
     const auto is_repeated = [&](const RowInstruction& it) {
-        const auto is_same = [&](const RowInstruction& other) {
-            return other.op == it.op && other.detail == it.detail && other.offset == it.offset;
-        };
-        const auto& all = spec.instructions;
-        return it.op == RowOp::add_to_column && std::count_if(all.begin(), all.end(), is_same) > 1;
+        return it.op == RowOp::add_to_column && !found.insert({it.detail, it.offset}).second;
     };
     return std::any_of(spec.instructions.begin(), spec.instructions.end(), is_repeated);
 }
