@@ -34,12 +34,18 @@ RowEmitter::Place RowEmitter::kept_place(int row, int lane) {
            bytes(std::int64_t{lane} * lanes_ * 4);
 }
 
+// AVX2 masks no narrow elements: those go through a vector on the stack, one by one.
 void RowEmitter::load_elements_of(int operand, std::int32_t offset, int to, Lane lane) {
     const DType dtype = plan_.spec.operands[bytes(operand)].dtype;
     const Place from = place_of(operand, offset, lane.index);
     fetch_ahead(operand, from, lane.index);
-    if (lane.masked && !avx512()) {
-        load_part(to, from, dtype);
+    if (lane.masked && !avx512() && size_of(dtype) == 4) {
+        load_tail_mask(to);
+        vmaskmovps(vector(to), vector(to), ptr[from]);
+    } else if (lane.masked && !avx512()) {
+        lea(rax, ptr[from]);
+        copy_part(true, dtype);
+        load_elements(to, stack_vector(plan_.stack_vectors + 1), dtype, false);
     } else if (dtype == DType::bf16 && widens_) {
         widen(to, from, lane.masked);
     } else {
@@ -266,19 +272,7 @@ void RowEmitter::store_bits(const RowStep& step, Lane lane) {
     L(short_one);
 }
 
-// AVX2. Narrow elements go through a vector on the stack, one by one.
-void RowEmitter::load_part(int to, const Place& from, DType dtype) {
-    if (size_of(dtype) == 4) {
-        load_tail_mask(to);
-        vmaskmovps(vector(to), vector(to), ptr[from]);
-        return;
-    }
-    lea(rax, ptr[from]);
-    copy_part(true, dtype);
-    load_elements(to, stack_vector(plan_.stack_vectors + 1), dtype, false);
-}
-
-// Overwrites scratch from 1 on, and what is stored if it is narrow. The same way on AVX2.
+// As they are loaded. Overwrites scratch from 1 on, and what is stored if it is narrow.
 void RowEmitter::store_elements_at(const Place& to, int from, DType dtype, bool masked,
                                    bool exact) {
     if (masked && !avx512() && size_of(dtype) == 4) {
@@ -300,17 +294,12 @@ void RowEmitter::copy_part(bool in, DType dtype) {
     const Place stack = stack_vector(plan_.stack_vectors + 1);
     mov(rcx, number_of_call(Number::tail));
     L(next);
-    if (size_of(dtype) == 2) {
-        const auto memory = word[rax + rcx * 2 - 2];
-        const auto passing = word[stack + rcx * 2 - 2];
-        mov(r11w, in ? memory : passing);
-        mov(in ? passing : memory, r11w);
-    } else {
-        const auto memory = byte[rax + rcx - 1];
-        const auto passing = byte[stack + rcx - 1];
-        mov(r11b, in ? memory : passing);
-        mov(in ? passing : memory, r11b);
-    }
+    const bool is_half = size_of(dtype) == 2;
+    const auto memory = is_half ? word[rax + rcx * 2 - 2] : byte[rax + rcx - 1];
+    const auto passing = is_half ? word[stack + rcx * 2 - 2] : byte[stack + rcx - 1];
+    const Xbyak::Reg element = is_half ? Xbyak::Reg(r11w) : Xbyak::Reg(r11b);
+    mov(element, in ? memory : passing);
+    mov(in ? passing : memory, element);
     dec(rcx);
     jnz(next);
 }

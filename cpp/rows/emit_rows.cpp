@@ -371,11 +371,7 @@ void RowEmitter::single_steps(const std::vector<RowStep>& steps) {
         }
         const bool on_stack = step.to.kind == RowPlace::Kind::stack;
         const int to = on_stack ? plan_.registers.vectors : step.to.index;
-        if (step.op == RowOp::load || step.op == RowOp::columns || has_listed_number(step.op)) {
-            load_single(step, to);
-        } else {
-            operation(step, to, 0);
-        }
+        inputs_of(step.op) == 0 ? load_single(step, to) : operation(step, to, 0);
         if (on_stack) vmovups(ptr[stack_vector(step.to.index)], vector(to));
     }
 }

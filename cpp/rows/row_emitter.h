@@ -101,7 +101,6 @@ private:
     Place point_at_bits(const RowStep& step, int lane);
     void gate(const RowStep& step, int to, Lane lane);
     void store_bits(const RowStep& step, Lane lane);
-    void load_part(int to, const Place& from, DType dtype);
     void store_elements_at(const Place& to, int from, DType dtype, bool masked, bool exact = false);
     void copy_part(bool in, DType dtype);
     void load_single(const RowStep& step, int to);
