@@ -141,10 +141,6 @@ std::string MoveKernel::name() const {
            (spec_.lists_dst ? "_to_list" : "") + (spec_.reads_ahead ? "_ahead" : "");
 }
 
-std::span<const std::uint8_t> MoveKernel::code() const { return code_.bytes(); }
-
-std::int64_t MoveKernel::bytes() const { return static_cast<std::int64_t>(code_.bytes().size()); }
-
 std::shared_ptr<const MoveKernel> move_kernel(const MoveSpec& spec, Isa isa) {
     const MoveKey key{spec, move_isa(isa)};
     return process_cache<MoveCache, kBounds>().get_or_create(key, [&] {

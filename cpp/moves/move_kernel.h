@@ -72,9 +72,12 @@ public:
 
     void operator()(const MoveArgs& args) const;
 
-    std::string name() const;                    // unique per spec and ISA
-    std::span<const std::uint8_t> code() const;  // empty for scalar
-    std::int64_t bytes() const;                  // of code
+    // Unique per spec and ISA.
+    std::string name() const;
+    // Empty for scalar.
+    std::span<const std::uint8_t> code() const { return code_.bytes(); }
+    // Of code.
+    std::int64_t bytes() const { return std::ssize(code()); }
 
 private:
     using Function = void(const MoveArgs*);

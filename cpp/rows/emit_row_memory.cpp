@@ -11,45 +11,41 @@ std::size_t bytes(std::int64_t count) { return static_cast<std::size_t>(count); 
 
 }  // namespace
 
+// The register of an operand's pointer; one that has none is brought to `spare`.
+Xbyak::Reg64 RowEmitter::pointer_to(int operand, const Xbyak::Reg64& spare) {
+    const Xbyak::Reg64 pointer = pointers_.at(at(operand));
+    if (pointer != rax) return pointer;
+    mov(spare, pointer_of(operand));
+    return spare;
+}
+
 // Overwrites rax where the operand has no register.
 RowEmitter::Place RowEmitter::place_of(int operand, std::int32_t offset, int lane) {
-    const int pointer = pointers_.at(bytes(operand));
-    if (pointer < 0) mov(rax, pointer_of(operand));
+    const Xbyak::Reg64 base = pointer_to(operand, rax);
     const RowOperand& it = plan_.spec.operands[bytes(operand)];
     const auto size = static_cast<int>(size_of(it.dtype));
-    const Xbyak::Reg64 base(pointer < 0 ? 0 : pointer);
     const bool listed = it.shape == RowShape::listed;
     return base + (listed ? r15 : rsi) * size + bytes(std::int64_t{lane} * lanes_ * size + offset);
 }
 
 // The same.
 RowEmitter::Place RowEmitter::kept_place(int row, int lane) {
-    const int pointer = pointers_.at(bytes(kMostRowOperands + row));
-    if (pointer < 0) mov(rax, pointer_of(kMostRowOperands + row));
-    return Xbyak::Reg64(pointer < 0 ? 0 : pointer) + rsi * 4 +
+    return pointer_to(kMostRowOperands + row, rax) + rsi * 4 +
            bytes(std::int64_t{lane} * lanes_ * 4);
 }
 
-RowEmitter::Place RowEmitter::stack_vector(int index) const { return rsp + bytes(index * 64); }
-
-Xbyak::Address RowEmitter::number_of_call(Number number) {
-    return qword[stack_vector(plan_.stack_vectors + 2) + bytes(static_cast<int>(number) * 8)];
-}
-
-Xbyak::Address RowEmitter::pointer_of(int operand) {
-    return qword[stack_vector(plan_.stack_vectors + 3) + bytes(operand * 8)];
-}
-
-RowEmitter::Place RowEmitter::argument(int operand) const {
-    return rdi + offsetof(RowArgs, operands) + bytes(operand) * sizeof(RowArgs::Operand);
-}
-
+// AVX2 masks no narrow elements: those go through a vector on the stack, one by one.
 void RowEmitter::load_elements_of(int operand, std::int32_t offset, int to, Lane lane) {
     const DType dtype = plan_.spec.operands[bytes(operand)].dtype;
     const Place from = place_of(operand, offset, lane.index);
     fetch_ahead(operand, from, lane.index);
-    if (lane.masked && !avx512()) {
-        load_part(to, from, dtype);
+    if (lane.masked && !avx512() && size_of(dtype) == 4) {
+        load_tail_mask(to);
+        vmaskmovps(vector(to), vector(to), ptr[from]);
+    } else if (lane.masked && !avx512()) {
+        lea(rax, ptr[from]);
+        copy_part(true, dtype);
+        load_elements(to, stack_vector(plan_.stack_vectors + 1), dtype, false);
     } else if (dtype == DType::bf16 && widens_) {
         widen(to, from, lane.masked);
     } else {
@@ -129,33 +125,24 @@ void RowEmitter::add_chosen(const RowStep& step, int to, Lane lane) {
 // Rounding and narrowing work on a copy: the value may be needed again.
 void RowEmitter::store_tensor(const RowStep& step, Lane lane) {
     const DType dtype = plan_.spec.operands[step.detail].dtype;
+    const bool narrows = dtype == DType::bf16 && !step.exact && has_bf16();
     int from = in_register(step.from[0], lane.index, 0);
-    const bool rounds = dtype == DType::bf16 && !step.exact;
-    if (rounds && has_bf16()) {
+    if (narrows) {
         narrow(0, from);
-        const Place to = place_of(step, lane.index);
-        fetch_ahead(step.detail, to, lane.index);
-        if (lane.masked) {
-            vmovdqu16(ptr[to] | tail_mask(), Xbyak::Ymm(0));
-        } else {
-            vmovups(ptr[to], Xbyak::Ymm(0));
-        }
-        return;
-    }
-    if (size_of(dtype) < 4 && from != 0) {
+    } else if (size_of(dtype) < 4 && from != 0) {
         copy(0, from);
-        from = 0;
     }
+    if (size_of(dtype) < 4) from = 0;
     const Place to = place_of(step, lane.index);
     fetch_ahead(step.detail, to, lane.index);
-    if (step.streams && !lane.masked) {
+    if (narrows && lane.masked) {
+        vmovdqu16(ptr[to] | tail_mask(), Xbyak::Ymm(from));
+    } else if (narrows) {
+        vmovups(ptr[to], Xbyak::Ymm(from));
+    } else if (step.streams && !lane.masked) {
         store_around_caches(to, from, lanes_ * 4);
-    } else if (lane.masked && !avx512()) {
-        store_part(to, from, dtype, step.exact);
-    } else if (dtype == DType::bf16 && step.exact) {
-        store_exactly(to, from, lane.masked);
     } else {
-        store_elements(to, from, dtype, lane.masked, 1);
+        store_elements_at(to, from, dtype, lane.masked, step.exact);
     }
 }
 
@@ -172,12 +159,7 @@ void RowEmitter::add_to_column(const RowStep& step, Lane lane) {
              [&](const Xbyak::Operand& y) { vfmadd231ps(vector(sum), vector(x), y); });
     }
     if (in_strips) return;
-    const Place to = place_of(step, lane.index);
-    if (lane.masked && !avx512()) {
-        store_part(to, sum, DType::f32);
-    } else {
-        store(to, sum, lane.masked, 1);
-    }
+    store_elements_at(place_of(step, lane.index), sum, DType::f32, lane.masked);
 }
 
 // AVX512_BF16 rounds as bfloat16 is rounded everywhere else here, but takes subnormal numbers for
@@ -228,12 +210,7 @@ void RowEmitter::fetch(const RowStep& step, int lane) {
 // The bytes of a vector's bits, in rax. Overwrites rcx, which is where they are when they have been
 // changed.
 RowEmitter::Place RowEmitter::point_at_bits(const RowStep& step, int lane) {
-    const int operand = step.detail;
-    const int pointer = pointers_.at(bytes(operand));
-    if (pointer < 0) {
-        mov(rcx, pointer_of(operand));
-    }
-    const Xbyak::Reg64 base(pointer < 0 ? rcx.getIdx() : pointer);
+    const Xbyak::Reg64 base = pointer_to(step.detail, rcx);
     mov(rax, rsi);
     shr(rax, 3);
     return base + rax + bytes(std::int64_t{lane} * lanes_ / 8 + step.offset);
@@ -243,7 +220,14 @@ RowEmitter::Place RowEmitter::point_at_bits(const RowStep& step, int lane) {
 void RowEmitter::gate(const RowStep& step, int to, Lane lane) {
     const int x = in_register(step.from[0], lane.index, 0);
     const Place from = point_at_bits(step, lane.index);
-    if (lane.masked && avx512()) {
+    if (!avx512()) {
+        movzx(eax, byte[from]);
+        broadcast_register(1, eax);
+        vpand(vector(1), vector(1), ptr[rip + lane_bits_]);
+        vpcmpeqd(vector(1), vector(1), ptr[rip + lane_bits_]);
+        return vandps(vector(to), vector(x), vector(1));
+    }
+    if (lane.masked) {
         Xbyak::Label short_one;
         lea(r11, ptr[from]);
         movzx(eax, byte[r11]);
@@ -254,20 +238,10 @@ void RowEmitter::gate(const RowStep& step, int to, Lane lane) {
         or_(eax, ecx);
         L(short_one);
         kmovw(k2, eax);
-    } else if (avx512()) {
-        kmovw(k2, ptr[from]);
     } else {
-        movzx(eax, byte[from]);
+        kmovw(k2, ptr[from]);
     }
-    if (avx512()) {
-        vmovaps(vector(to) | k2 | T_z, vector(x));
-        return;
-    }
-    vmovd(Xbyak::Xmm(1), eax);
-    vpbroadcastd(vector(1), Xbyak::Xmm(1));
-    vpand(vector(1), vector(1), ptr[rip + lane_bits_]);
-    vpcmpeqd(vector(1), vector(1), ptr[rip + lane_bits_]);
-    vandps(vector(to), vector(x), vector(1));
+    vmovaps(vector(to) | k2 | T_z, vector(x));
 }
 
 void RowEmitter::store_bits(const RowStep& step, Lane lane) {
@@ -285,13 +259,9 @@ void RowEmitter::store_bits(const RowStep& step, Lane lane) {
         mov(byte[r11], al);
         return;
     }
-    if (!lane.masked) {
-        vcmpps(k2, vector(x), constant(0), kNotLessEqual);
-        kmovw(ptr[to], k2);
-        return;
-    }
+    vcmpps(lane.masked ? k2 | tail_mask() : k2, vector(x), constant(0), kNotLessEqual);
+    if (!lane.masked) return kmovw(ptr[to], k2);
     Xbyak::Label short_one;
-    vcmpps(k2 | tail_mask(), vector(x), constant(0), kNotLessEqual);
     lea(r11, ptr[to]);
     kmovw(eax, k2);
     mov(byte[r11], al);
@@ -302,37 +272,21 @@ void RowEmitter::store_bits(const RowStep& step, Lane lane) {
     L(short_one);
 }
 
-void RowEmitter::load_tail_mask(int to) {
-    vmovups(vector(to), ptr[stack_vector(plan_.stack_vectors)]);
-}
-
-// AVX2. Narrow elements go through a vector on the stack, one by one.
-void RowEmitter::load_part(int to, const Place& from, DType dtype) {
-    if (size_of(dtype) == 4) {
-        load_tail_mask(to);
-        vmaskmovps(vector(to), vector(to), ptr[from]);
-        return;
-    }
-    lea(rax, ptr[from]);
-    copy_part(true, dtype);
-    load_elements(to, stack_vector(plan_.stack_vectors + 1), dtype, false);
-}
-
-// Overwrites scratch from 1 on, and what is stored if it is narrow.
-void RowEmitter::store_part(const Place& to, int from, DType dtype, bool exact) {
-    if (size_of(dtype) == 4) {
+// As they are loaded. Overwrites scratch from 1 on, and what is stored if it is narrow.
+void RowEmitter::store_elements_at(const Place& to, int from, DType dtype, bool masked,
+                                   bool exact) {
+    if (masked && !avx512() && size_of(dtype) == 4) {
         load_tail_mask(1);
         vmaskmovps(ptr[to], vector(1), vector(from));
-        return;
-    }
-    lea(rax, ptr[to]);
-    const Place stack = stack_vector(plan_.stack_vectors + 1);
-    if (dtype == DType::bf16 && exact) {
-        store_exactly(stack, from, false);
+    } else if (masked && !avx512()) {
+        lea(rax, ptr[to]);
+        store_elements_at(stack_vector(plan_.stack_vectors + 1), from, dtype, false, exact);
+        copy_part(false, dtype);
+    } else if (dtype == DType::bf16 && exact) {
+        store_exactly(to, from, masked);
     } else {
-        store_elements(stack, from, dtype, false, 1);
+        store_elements(to, from, dtype, masked, 1);
     }
-    copy_part(false, dtype);
 }
 
 void RowEmitter::copy_part(bool in, DType dtype) {
@@ -340,17 +294,12 @@ void RowEmitter::copy_part(bool in, DType dtype) {
     const Place stack = stack_vector(plan_.stack_vectors + 1);
     mov(rcx, number_of_call(Number::tail));
     L(next);
-    if (size_of(dtype) == 2) {
-        const auto memory = word[rax + rcx * 2 - 2];
-        const auto passing = word[stack + rcx * 2 - 2];
-        mov(r11w, in ? memory : passing);
-        mov(in ? passing : memory, r11w);
-    } else {
-        const auto memory = byte[rax + rcx - 1];
-        const auto passing = byte[stack + rcx - 1];
-        mov(r11b, in ? memory : passing);
-        mov(in ? passing : memory, r11b);
-    }
+    const bool is_half = size_of(dtype) == 2;
+    const auto memory = is_half ? word[rax + rcx * 2 - 2] : byte[rax + rcx - 1];
+    const auto passing = is_half ? word[stack + rcx * 2 - 2] : byte[stack + rcx - 1];
+    const Xbyak::Reg element = is_half ? Xbyak::Reg(r11w) : Xbyak::Reg(r11b);
+    mov(element, in ? memory : passing);
+    mov(in ? passing : memory, element);
     dec(rcx);
     jnz(next);
 }
@@ -372,17 +321,12 @@ void RowEmitter::load_single(const RowStep& step, int to) {
         movsxd(rax, dword[listed + offsetof(RowArgs::Listed, factor)]);
         return broadcast(to, rcx + rax * 4);
     }
-    const int pointer = pointers_.at(step.detail);
-    if (pointer < 0) mov(rax, pointer_of(step.detail));
-    broadcast(to, Xbyak::Reg64(pointer < 0 ? 0 : pointer) + bytes(step.offset));
+    broadcast(to, pointer_to(step.detail, rax) + bytes(step.offset));
 }
 
 void RowEmitter::store_single(const RowStep& step) {
     const int from = in_register(step.from[0], 0, 0);
-    const int pointer = pointers_.at(step.detail);
-    if (pointer < 0) mov(rax, pointer_of(step.detail));
-    const Place to = Xbyak::Reg64(pointer < 0 ? 0 : pointer) + bytes(step.offset);
-    vmovss(dword[to], Xbyak::Xmm(from));
+    vmovss(dword[pointer_to(step.detail, rax) + bytes(step.offset)], Xbyak::Xmm(from));
 }
 
 }  // namespace dlprim

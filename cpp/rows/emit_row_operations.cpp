@@ -1,4 +1,5 @@
 // Operations of a row program on values in registers.
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -25,17 +26,10 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 // What the instruction calls comparisons.
 constexpr std::uint8_t kEqual = 0, kLess = 1, kLessEqual = 2, kUnordered = 3, kNotAtLeast = 9;
-constexpr std::uint8_t kNotAbove = 10;
+constexpr std::uint8_t kNotAbove = 10, kAtLeast = 5;
 
-std::uint8_t code_of(Comparison comparison) {
-    switch (comparison) {
-        case Comparison::equal: return kEqual;
-        case Comparison::less: return kLess;
-        case Comparison::less_equal: return kLessEqual;
-        case Comparison::beats: return kNotAbove;  // and no NaN: where it does not
-        default: return kUnordered;
-    }
-}
+// Of each Comparison; what beats a number is not above it, and no NaN: where it does not.
+constexpr std::array kCodes = {kLess, kLessEqual, kEqual, kUnordered, kNotAbove, kAtLeast};
 
 // Where the argument of a function compares so, the function is `value`.
 struct Edge {
@@ -53,6 +47,7 @@ int RowEmitter::register_of(const RowPlace& place, int lane) const {
             if (!plan_.takes_turns) return map.vectors + place.index;
             return map.vectors + place.index * plan_.unroll + lane;
         case Kind::columns: return map.columns + place.index * plan_.unroll + lane;
+        case Kind::sums: return map.accumulators + place.index * plan_.unroll + lane;
         default: return place.index;
     }
 }
@@ -61,26 +56,15 @@ int RowEmitter::register_of(const RowPlace& place, int lane) const {
 int RowEmitter::in_register(const RowPlace& place, int lane, int scratch) {
     if (place.kind == Kind::constant) {
         load_constant(scratch, place.bits);
-        return scratch;
-    }
-    if (place.kind == Kind::stack) {
+    } else if (place.kind == Kind::stack) {
         vmovups(vector(scratch), ptr[stack_vector(place.index)]);
-        return scratch;
-    }
-    if (place.kind == Kind::operand) {
+    } else if (place.kind == Kind::operand) {
         load_elements_of(place.index, static_cast<std::int32_t>(place.bits), scratch,
                          {lane, masked_});
-        return scratch;
+    } else {
+        return register_of(place, lane);
     }
-    return register_of(place, lane);
-}
-
-Xbyak::Address RowEmitter::number(float value) {
-    return constant(std::bit_cast<std::uint32_t>(value));
-}
-
-void RowEmitter::set(int to, float value) {
-    load_constant(to, std::bit_cast<std::uint32_t>(value));
+    return scratch;
 }
 
 void RowEmitter::operation(const RowStep& step, int to, int lane) {
@@ -90,15 +74,8 @@ void RowEmitter::operation(const RowStep& step, int to, int lane) {
         case RowOp::low_product:
         case RowOp::high_product: return word_product(step, to, lane);
         case RowOp::exclusive_or: return exclusive_or(step, to, lane);
-        case RowOp::negate:
-        case RowOp::absolute:
-        case RowOp::square_root:
-        case RowOp::nearest:
-        case RowOp::exponential:
-        case RowOp::logarithm:
-        case RowOp::rounded:
-        case RowOp::activation: return unary(step, to, lane);
-        default: return arithmetic(step, to, lane);
+        default:
+            return inputs_of(step.op) == 1 ? unary(step, to, lane) : arithmetic(step, to, lane);
     }
 }
 
@@ -237,35 +214,38 @@ void RowEmitter::select(const RowStep& step, int to, int lane) {
     const bool is_opposite = comparison == Comparison::beats;
     const int otherwise = in_register(step.from[is_opposite ? 2 : 3], lane, 0);
     with(step.from[is_opposite ? 3 : 2], lane, [&](const Xbyak::Operand& then) {
-        if (avx512()) {
-            vblendmps(vector(to) | k2, vector(otherwise), then);
-        } else {
-            vblendvps(vector(to), vector(otherwise), then, vector(1));
-        }
+        blend(vector(to), vector(otherwise), then, vector(1));
     });
     const bool is_gone = step.to == step.from[0] || step.to == step.from[1];
     compared_ = is_gone ? Compared{} : it;
 }
 
-// In the mask or the vector that select looks at.
+// In the mask that blends look at, or in vector 1.
 void RowEmitter::compare(Comparison comparison, const Vector& a, const Xbyak::Operand& b) {
-    constexpr std::uint8_t kAtLeast = 5;
-    const Vector holds = vector(1), is_nan = vector(2);
-    if (avx512()) {
-        if (comparison == Comparison::words_at_least) return vpcmpud(k2, a, b, kAtLeast);
-        vcmpps(k2, a, b, code_of(comparison));
-        if (comparison != Comparison::beats) return;
-        vcmpps(k2 | k2, a, a, kOrdered);
-        return;
-    }
+    const std::uint8_t code = kCodes.at(static_cast<std::size_t>(comparison));
+    const Vector holds = vector(1), is_number = vector(2);
     if (comparison == Comparison::words_at_least) {
+        if (avx512()) return vpcmpud(k2, a, b, code);
         vpmaxud(holds, a, b);
         return vpcmpeqd(holds, holds, a);
     }
-    vcmpps(holds, a, b, code_of(comparison));
+    compare_floats(code, a, b, holds);
     if (comparison != Comparison::beats) return;
-    vcmpps(is_nan, a, a, kOrdered);
-    vandps(holds, holds, is_nan);
+    if (avx512()) return vcmpps(k2 | k2, a, a, kOrdered);
+    vcmpps(is_number, a, a, kOrdered);
+    vandps(holds, holds, is_number);
+}
+
+// On AVX2 the vector `mask` has the result.
+void RowEmitter::compare_floats(std::uint8_t code, const Vector& a, const Xbyak::Operand& b,
+                                const Vector& mask) {
+    avx512() ? vcmpps(k2, a, b, code) : vcmpps(mask, a, b, code);
+}
+
+// `then` where the comparison holds.
+void RowEmitter::blend(const Vector& to, const Vector& otherwise, const Xbyak::Operand& then,
+                       const Vector& mask) {
+    avx512() ? vblendmps(to | k2, otherwise, then) : vblendvps(to, otherwise, then, mask);
 }
 
 // By Horner's rule; terms from the highest power down.
@@ -329,9 +309,11 @@ void RowEmitter::logarithm(int to, int x) {
     vmulps(t, kept, number(0x1p24F));
     zero(1);
     set(2, 0x1p-126F);
-    choose(kLess, p, t, kept, t);
+    compare_floats(kLess, kept, p, p);
+    blend(t, kept, t, p);
     set(2, 0x1p-126F);
-    choose(kLess, p, n, n, number(-24));
+    compare_floats(kLess, kept, p, p);
+    blend(n, n, number(-24), p);
     // The exponent of x / (2/3) goes to n, and out of t.
     load_constant(2, kTwoThirds);
     vpsubd(p, t, p);
@@ -352,19 +334,8 @@ void RowEmitter::logarithm(int to, int x) {
     for (const auto& [code, than, value] :
          {Edge{kEqual, 0, -kInfinity}, {kNotAtLeast, 0, kNan}, {kEqual, kInfinity, kInfinity}}) {
         set(2, than);
-        choose(code, p, d, d, number(value));
-    }
-}
-
-// `then` where the copy of x in scratch 3 compares with `than`, which is overwritten.
-void RowEmitter::choose(std::uint8_t code, const Vector& than, const Vector& to,
-                        const Vector& otherwise, const Xbyak::Operand& then) {
-    if (avx512()) {
-        vcmpps(k2, vector(3), than, code);
-        vblendmps(to | k2, otherwise, then);
-    } else {
-        vcmpps(than, vector(3), than, code);
-        vblendvps(to, otherwise, then, than);
+        compare_floats(code, kept, p, p);
+        blend(d, d, number(value), p);
     }
 }
 

@@ -19,35 +19,22 @@ float identity_of(RowOp op) {
 
 }  // namespace
 
-int RowEmitter::accumulator(int reduction, int lane) const {
-    return plan_.registers.accumulators + reduction * plan_.unroll + lane;
-}
-
-// Of the sums of a pass alone; a vector on the stack.
-int RowEmitter::total_of(const RowPass& pass, std::size_t reduction) const {
-    const auto end = pass.reductions.begin() + static_cast<std::ptrdiff_t>(reduction);
-    return plan_.totals + 2 * static_cast<int>(std::count_if(
-                                  pass.reductions.begin(), end,
-                                  [](const RowReduction& it) { return it.op == RowOp::sum; }));
-}
-
 // The first half of the accumulators takes what follows the main loop, which starts the others.
 void RowEmitter::start_reductions(const RowPass& pass, int from, int to) {
-    for (std::size_t i = 0; i < pass.reductions.size(); ++i) {
-        const RowOp op = pass.reductions[i].op;
+    for (const RowReduction& it : pass.reductions) {
         for (int lane = from; lane < to; ++lane) {
-            const int index = accumulator(static_cast<int>(i), lane);
-            if (op == RowOp::sum) {
+            const int index = register_of(it.accumulators, lane);
+            if (it.op == RowOp::sum) {
                 zero(index);
             } else {
-                set(index, identity_of(op));
+                set(index, identity_of(it.op));
             }
         }
     }
 }
 
 void RowEmitter::accumulate(const RowStep& step, Lane lane) {
-    const int to = accumulator(step.to.index, lane.index);
+    const int to = register_of(step.to, lane.index);
     const int x = in_register(step.from[0], lane.index, 0);
     const bool of_products = step.from[1].kind != Kind::none;
     const auto sum = lane.masked && avx512() ? vector(to) | tail_mask() : vector(to);
@@ -77,31 +64,23 @@ void RowEmitter::combined(RowOp op, const Vector& result, int value, int other) 
 }
 
 // The accumulators from `lanes` on, as many again, go to those in front of them.
-void RowEmitter::combine_lanes(const RowPass& pass, int lanes) {
-    for (std::size_t i = 0; i < pass.reductions.size(); ++i) {
-        const int reduction = static_cast<int>(i);
-        for (int lane = 0; lane < lanes; ++lane) {
-            combine(pass.reductions[i].op, accumulator(reduction, lane),
-                    accumulator(reduction, lane + lanes));
-        }
+void RowEmitter::combine_lanes(const RowReduction& it, int lanes) {
+    for (int lane = 0; lane < lanes; ++lane) {
+        combine(it.op, register_of(it.accumulators, lane),
+                register_of(it.accumulators, lane + lanes));
     }
 }
 
 // A chain ends: what sums have goes to their totals.
 void RowEmitter::empty_sums(const RowPass& pass) {
-    for (std::size_t i = 0; i < pass.reductions.size(); ++i) {
-        if (pass.reductions[i].op != RowOp::sum) continue;
-        const int reduction = static_cast<int>(i);
-        for (int half = plan_.unroll / 2; half > 0; half /= 2) {
-            for (int lane = 0; lane < half; ++lane) {
-                combine(RowOp::sum, accumulator(reduction, lane),
-                        accumulator(reduction, lane + half));
-            }
-        }
+    for (const RowReduction& it : pass.reductions) {
+        if (it.op != RowOp::sum) continue;
+        for (int half = plan_.unroll / 2; half > 0; half /= 2) combine_lanes(it, half);
         // Kahan's sum: beside the total is what rounding has added too much.
-        const Vector chain = vector(accumulator(reduction, 0)), total = vector(0), next = vector(1);
-        const auto memory = ptr[stack_vector(total_of(pass, i))];
-        const auto excess = ptr[stack_vector(total_of(pass, i) + 1)];
+        const Vector chain = vector(register_of(it.accumulators, 0));
+        const Vector total = vector(0), next = vector(1);
+        const auto memory = ptr[stack_vector(it.total)];
+        const auto excess = ptr[stack_vector(it.total + 1)];
         vsubps(chain, chain, excess);
         vmovups(total, memory);
         vaddps(next, total, chain);
@@ -118,33 +97,32 @@ void RowEmitter::empty_sums(const RowPass& pass) {
             vandps(total, total, next);
         }
         vmovups(excess, total);
-        for (int lane = 0; lane < plan_.unroll; ++lane) zero(accumulator(reduction, lane));
+        for (int lane = 0; lane < plan_.unroll; ++lane) zero(register_of(it.accumulators, lane));
     }
 }
 
 void RowEmitter::move_totals(const RowPass& pass, bool in) {
-    for (std::size_t i = 0; i < pass.reductions.size(); ++i) {
-        if (pass.reductions[i].op != RowOp::sum) continue;
-        const auto total = ptr[stack_vector(total_of(pass, i))];
+    for (const RowReduction& it : pass.reductions) {
+        if (it.op != RowOp::sum) continue;
+        const auto total = ptr[stack_vector(it.total)];
         if (in) {
             zero(0);
             vmovups(total, vector(0));
-            vmovups(ptr[stack_vector(total_of(pass, i) + 1)], vector(0));
+            vmovups(ptr[stack_vector(it.total + 1)], vector(0));
         } else {
-            vmovups(vector(accumulator(static_cast<int>(i), 0)), total);
+            vmovups(vector(register_of(it.accumulators, 0)), total);
         }
     }
 }
 
 void RowEmitter::finish_reductions(const RowPass& pass) {
-    for (std::size_t i = 0; i < pass.reductions.size(); ++i) {
-        const auto& [op, result] = pass.reductions[i];
-        const int to = accumulator(static_cast<int>(i), 0);
-        combine_across(op, to);
-        if (result.kind == Kind::stack) {
-            vmovups(ptr[stack_vector(result.index)], vector(to));
+    for (const RowReduction& it : pass.reductions) {
+        const int from = register_of(it.accumulators, 0);
+        combine_across(it.op, from);
+        if (it.result.kind == Kind::stack) {
+            vmovups(ptr[stack_vector(it.result.index)], vector(from));
         } else {
-            copy(result.index, to);
+            copy(it.result.index, from);
         }
     }
 }

@@ -18,7 +18,6 @@ constexpr std::size_t kPointersBesideList = kMostListedOperands;
 // grows with the chains and not with the elements.
 constexpr int kChain = 64;
 
-// Behind the vectors: a mask, a partial vector on its way, numbers of the call, pointers.
 int frame_bytes(const RowPlan& plan) {
     return 64 * (plan.stack_vectors + 3) + 8 * (kMostRowOperands + plan.kept_rows);
 }
@@ -29,18 +28,18 @@ RowEmitter::RowEmitter(const RowPlan& plan, void* buffer)
     : ElementAssembler(plan.isa, buffer, kMostCodeBytes),
       plan_(plan),
       lanes_(vector_file(plan.isa).bytes / 4) {
-    pointers_.assign(static_cast<std::size_t>(kMostRowOperands + plan.kept_rows), -1);
+    pointers_.assign(at(kMostRowOperands + plan.kept_rows), rax);
     std::size_t next = 0;
     const std::size_t most = plan.is_listed ? kPointersBesideList : kPointers.size();
     for (const RowShape shape :
          {RowShape::listed, RowShape::tensor, RowShape::bits, RowShape::column, RowShape::row}) {
         for (std::size_t i = 0; i < plan.spec.operands.size(); ++i) {
             const bool is_used = plan.spec.operands[i].shape == shape;
-            if (is_used && next < most) pointers_.at(i) = kPointers.at(next++);
+            if (is_used && next < most) pointers_.at(i) = Xbyak::Reg64(kPointers.at(next++));
         }
     }
     for (std::size_t i = kMostRowOperands; i < pointers_.size() && next < most; ++i) {
-        pointers_.at(i) = kPointers.at(next++);
+        pointers_.at(i) = Xbyak::Reg64(kPointers.at(next++));
     }
 }
 
@@ -52,7 +51,11 @@ std::vector<std::uint8_t> RowEmitter::emit() {
     } else if (plan_.by_strips) {
         strips();
     } else {
-        rows_of_passes();
+        passes_of_rows([&](const RowPass& pass) {
+            if (pass.body.empty()) return;
+            along_row(pass, [&](int vectors, bool masked) { body(pass, vectors, masked); });
+            finish_reductions(pass);
+        });
     }
     epilogue();
     narrow_subnormals();
@@ -86,7 +89,7 @@ void RowEmitter::epilogue() {
     for (const int saved : {15, 14, 13, 12}) pop(Xbyak::Reg64(saved));
     pop(rbp);
     pop(rbx);
-    if (streams()) sfence();
+    if (goes_around_caches(plan_.spec)) sfence();
     vzeroupper();
     ret();
 }
@@ -119,12 +122,9 @@ void RowEmitter::ends_of_row() {
 
 void RowEmitter::point_at_operands() {
     for (int i = 0; i < static_cast<int>(plan_.spec.operands.size()); ++i) {
-        if (pointers_.at(static_cast<std::size_t>(i)) >= 0) {
-            mov(Xbyak::Reg64(pointers_.at(static_cast<std::size_t>(i))), ptr[argument(i)]);
-        } else {
-            mov(rax, ptr[argument(i)]);
-            mov(pointer_of(i), rax);
-        }
+        const Xbyak::Reg64 pointer = pointers_.at(at(i));
+        mov(pointer, ptr[argument(i)]);
+        if (pointer == rax) mov(pointer_of(i), rax);
     }
 }
 
@@ -136,11 +136,11 @@ void RowEmitter::point_at_scratch() {
     and_(rcx, -64);
     mov(rax, ptr[rdi + offsetof(RowArgs, scratch)]);
     for (int row = 0; row < plan_.kept_rows; ++row) {
-        const int pointer = pointers_.at(static_cast<std::size_t>(kMostRowOperands + row));
-        if (pointer < 0) {
+        const Xbyak::Reg64 pointer = pointers_.at(at(kMostRowOperands + row));
+        if (pointer == rax) {
             mov(pointer_of(kMostRowOperands + row), rax);
         } else {
-            mov(Xbyak::Reg64(pointer), rax);
+            mov(pointer, rax);
         }
         add(rax, rcx);
     }
@@ -148,20 +148,23 @@ void RowEmitter::point_at_scratch() {
 
 void RowEmitter::next_row() {
     for (int i = 0; i < static_cast<int>(plan_.spec.operands.size()); ++i) {
-        const RowShape shape = plan_.spec.operands[static_cast<std::size_t>(i)].shape;
+        const RowShape shape = plan_.spec.operands[at(i)].shape;
         const bool moves = shape == RowShape::tensor || shape == RowShape::bits;
         if (!moves && shape != RowShape::row) continue;
         const auto stride = ptr[argument(i) + sizeof(void*)];
-        if (pointers_.at(static_cast<std::size_t>(i)) >= 0) {
-            add(Xbyak::Reg64(pointers_.at(static_cast<std::size_t>(i))), stride);
-        } else {
+        const Xbyak::Reg64 pointer = pointers_.at(at(i));
+        if (pointer == rax) {
             mov(rax, stride);
             add(pointer_of(i), rax);
+        } else {
+            add(pointer, stride);
         }
     }
 }
 
-void RowEmitter::rows_of_passes() {
+// How many rows are left is in rdx.
+template <class Body>
+void RowEmitter::passes_of_rows(const Body& body) {
     Xbyak::Label next, done;
     mov(rdx, ptr[rdi + offsetof(RowArgs, rows)]);
     test(rdx, rdx);
@@ -169,9 +172,7 @@ void RowEmitter::rows_of_passes() {
     L(next);
     for (const RowPass& pass : plan_.passes) {
         single_steps(pass.before);
-        if (pass.body.empty()) continue;
-        along_row(pass);
-        finish_reductions(pass);
+        body(pass);
     }
     next_row();
     dec(rdx);
@@ -179,17 +180,12 @@ void RowEmitter::rows_of_passes() {
     L(done);
 }
 
-void RowEmitter::along_row(const RowPass& pass) {
+// Behind the last whole group: half as many vectors, a quarter, and so on, and a partial one.
+template <class Body>
+void RowEmitter::along_row(const RowPass& pass, const Body& body) {
     xor_(esi, esi);
     start_reductions(pass, 0, std::max(1, plan_.unroll / 2));
-    main_loop(pass);
-    rest_of_row([&](int vectors, bool masked) { body(pass, vectors, masked); },
-                [&](int vectors) { combine_lanes(pass, vectors / 2); });
-}
-
-// Behind the last whole group: half as many vectors, a quarter, and so on, and a partial one.
-template <class Body, class After>
-void RowEmitter::rest_of_row(const Body& body, const After& after) {
+    main_loop(pass, body);
     for (int vectors = plan_.unroll / 2; vectors >= 1; vectors /= 2) {
         Xbyak::Label skip;
         lea(rax, ptr[rsi + static_cast<std::size_t>(vectors * lanes_)]);
@@ -198,7 +194,7 @@ void RowEmitter::rest_of_row(const Body& body, const After& after) {
         body(vectors, false);
         add(rsi, vectors * lanes_);
         L(skip);
-        after(vectors);
+        for (const RowReduction& it : pass.reductions) combine_lanes(it, vectors / 2);
     }
     Xbyak::Label done;
     cmp(rsi, ptr[rdi + offsetof(RowArgs, columns)]);
@@ -207,9 +203,11 @@ void RowEmitter::rest_of_row(const Body& body, const After& after) {
     L(done);
 }
 
-void RowEmitter::main_loop(const RowPass& pass) {
+template <class Body>
+void RowEmitter::main_loop(const RowPass& pass, const Body& body) {
     Xbyak::Label chain, next, only_one, done;
-    const bool sums = has_sums(pass);
+    const bool sums = std::any_of(pass.reductions.begin(), pass.reductions.end(),
+                                  [](const RowReduction& it) { return it.op == RowOp::sum; });
     const int step = plan_.unroll * lanes_;
     cmp(rsi, number_of_call(Number::main_end));
     jge(done, T_NEAR);
@@ -233,7 +231,7 @@ void RowEmitter::main_loop(const RowPass& pass) {
     }
     const Number end = sums ? Number::limit : Number::main_end;
     L(next);
-    body(pass, plan_.unroll, false);
+    body(plan_.unroll, false);
     add(rsi, step);
     cmp(rsi, number_of_call(end));
     jl(next, T_NEAR);
@@ -245,22 +243,13 @@ void RowEmitter::main_loop(const RowPass& pass) {
         move_totals(pass, false);
         L(only_one);
     }
-    combine_lanes(pass, plan_.unroll / 2);
+    for (const RowReduction& it : pass.reductions) combine_lanes(it, plan_.unroll / 2);
     L(done);
 }
 
+// Along a row that has no sums.
 void RowEmitter::strips() {
-    Xbyak::Label next, rest;
-    xor_(esi, esi);
-    cmp(rsi, number_of_call(Number::main_end));
-    jge(rest, T_NEAR);
-    L(next);
-    strip(plan_.unroll, false);
-    add(rsi, plan_.unroll * lanes_);
-    cmp(rsi, number_of_call(Number::main_end));
-    jl(next, T_NEAR);
-    L(rest);
-    rest_of_row([&](int vectors, bool masked) { strip(vectors, masked); }, [](int) {});
+    along_row({}, [&](int vectors, bool masked) { strip(vectors, masked); });
 }
 
 // Strips are inside of rows, as these may be far apart.
@@ -291,21 +280,9 @@ void RowEmitter::strip(int vectors, bool masked) {
         listed_rows(vectors, masked);
         return body(plan_.passes[1], vectors, masked);
     }
-    Xbyak::Label next, done;
     point_at_operands();
     strip_columns(vectors, masked, false);
-    mov(rdx, ptr[rdi + offsetof(RowArgs, rows)]);
-    test(rdx, rdx);
-    jle(done, T_NEAR);
-    L(next);
-    for (const RowPass& pass : plan_.passes) {
-        single_steps(pass.before);
-        body(pass, vectors, masked);
-    }
-    next_row();
-    dec(rdx);
-    jnz(next, T_NEAR);
-    L(done);
+    passes_of_rows([&](const RowPass& pass) { body(pass, vectors, masked); });
     strip_columns(vectors, masked, true);
 }
 
@@ -336,10 +313,8 @@ void RowEmitter::strip_columns(int vectors, bool masked, bool at_end) {
             const int index = register_of(step.to, i);
             if (!at_end) {
                 load_elements_of(step.detail, step.offset, index, {i, masked});
-            } else if (masked && !avx512()) {
-                store_part(place_of(step, i), index, DType::f32);
             } else {
-                store(place_of(step, i), index, masked, 0);
+                store_elements_at(place_of(step, i), index, DType::f32, masked);
             }
         }
     }
@@ -362,27 +337,23 @@ void RowEmitter::body(const RowPass& pass, int vectors, bool masked) {
 void RowEmitter::body_step(const RowStep& step, Lane lane) {
     if (step.op != RowOp::select) compared_ = {};
     if (is_reduction(step.op)) return accumulate(step, lane);
+    const int to = register_of(step.to, lane.index);
     switch (step.op) {
-        case RowOp::load:
-            return load_elements_of(step.detail, step.offset, register_of(step.to, lane.index),
-                                    lane);
+        case RowOp::load: return load_elements_of(step.detail, step.offset, to, lane);
         case RowOp::store: return store_tensor(step, lane);
         case RowOp::add_to_column: return add_to_column(step, lane);
         case RowOp::fetch: return fetch(step, lane.index);
-        case RowOp::add_chosen: return add_chosen(step, register_of(step.to, lane.index), lane);
-        case RowOp::gate: return gate(step, register_of(step.to, lane.index), lane);
+        case RowOp::add_chosen: return add_chosen(step, to, lane);
+        case RowOp::gate: return gate(step, to, lane);
         case RowOp::store_bits: return store_bits(step, lane);
-        case RowOp::carry:
-            return copy(register_of(step.to, lane.index), in_register(step.from[0], lane.index, 0));
+        case RowOp::carry: return copy(to, in_register(step.from[0], lane.index, 0));
         case RowOp::keep:
             return vmovups(step.to.kind == RowPlace::Kind::stack
                                ? ptr[stack_vector(step.to.index)]
                                : ptr[kept_place(step.detail, lane.index)],
                            vector(register_of(step.from[0], lane.index)));
-        case RowOp::reload:
-            return vmovups(vector(register_of(step.to, lane.index)),
-                           ptr[kept_place(step.detail, lane.index)]);
-        default: return operation(step, register_of(step.to, lane.index), lane.index);
+        case RowOp::reload: return vmovups(vector(to), ptr[kept_place(step.detail, lane.index)]);
+        default: return operation(step, to, lane.index);
     }
 }
 
@@ -400,26 +371,9 @@ void RowEmitter::single_steps(const std::vector<RowStep>& steps) {
         }
         const bool on_stack = step.to.kind == RowPlace::Kind::stack;
         const int to = on_stack ? plan_.registers.vectors : step.to.index;
-        if (step.op == RowOp::load || step.op == RowOp::columns || has_listed_number(step.op)) {
-            load_single(step, to);
-        } else {
-            operation(step, to, 0);
-        }
+        inputs_of(step.op) == 0 ? load_single(step, to) : operation(step, to, 0);
         if (on_stack) vmovups(ptr[stack_vector(step.to.index)], vector(to));
     }
-}
-
-bool RowEmitter::streams() const {
-    const auto in = [](const RowPass& pass) {
-        return std::any_of(pass.body.begin(), pass.body.end(),
-                           [](const RowStep& step) { return step.streams; });
-    };
-    return std::any_of(plan_.passes.begin(), plan_.passes.end(), in);
-}
-
-bool RowEmitter::has_sums(const RowPass& pass) const {
-    return std::any_of(pass.reductions.begin(), pass.reductions.end(),
-                       [](const RowReduction& it) { return it.op == RowOp::sum; });
 }
 
 std::vector<std::uint8_t> emit_rows(const RowPlan& plan) {

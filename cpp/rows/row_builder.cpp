@@ -19,76 +19,14 @@ std::int32_t near(std::int64_t offset) {
 
 }  // namespace
 
-RowValue RowBuilder::tensor(DType dtype) { return operand({RowShape::tensor, dtype, false}); }
-
-RowValue RowBuilder::column(DType dtype) { return operand({RowShape::column, dtype, false}); }
-
-RowValue RowBuilder::per_row() { return operand({RowShape::row, DType::f32, false}); }
-
-RowValue RowBuilder::scalar() { return operand({RowShape::scalar, DType::f32, false}); }
-
-RowValue RowBuilder::listed(DType dtype) { return operand({RowShape::listed, dtype, false}); }
-
-RowValue RowBuilder::factor() { return instruction({.op = RowOp::factor}); }
-
-RowValue RowBuilder::number() { return instruction({.op = RowOp::number}); }
-
-// Not instruction(): two that begin alike are two.
 RowValue RowBuilder::carried(float initial) {
-    spec_.instructions.push_back(
-        {.op = RowOp::carried, .bits = std::bit_cast<std::uint32_t>(initial)});
-    return {this, static_cast<std::int16_t>(spec_.instructions.size() - 1)};
+    return another({.op = RowOp::carried, .bits = std::bit_cast<std::uint32_t>(initial)});
 }
 
 void RowBuilder::carry(RowValue carried, RowValue next) {
-    RowInstruction it{.op = RowOp::carry};
-    it.inputs[0] = index_of(next);
-    it.bits = static_cast<std::uint32_t>(index_of(carried));
-    spec_.instructions.push_back(it);
-}
-
-RowValue RowBuilder::add_chosen(RowValue wanted, RowValue x, RowValue total) {
-    RowInstruction it{.op = RowOp::add_chosen,
-                      .detail = static_cast<std::uint8_t>(spec_.operands.size())};
-    spec_.operands.push_back({RowShape::listed, DType::u8, false});
-    it.inputs = {index_of(wanted), index_of(x), index_of(total), kNoValue};
-    return instruction(it);
-}
-
-std::uint8_t RowBuilder::bits() {
-    spec_.operands.push_back({RowShape::bits, DType::u8, false});
-    return static_cast<std::uint8_t>(spec_.operands.size() - 1);
-}
-
-RowValue RowBuilder::gated(std::uint8_t bits, RowValue value) {
-    RowInstruction it{.op = RowOp::gate, .detail = bits};
-    it.inputs[0] = index_of(value);
-    return instruction(it);
-}
-
-RowValue RowBuilder::columns() { return instruction({.op = RowOp::columns}); }
-
-RowValue RowBuilder::constant(float number) { return {this, index_of(number)}; }
-
-void RowBuilder::store(DType dtype, RowValue value) {
-    write(RowOp::store, result(RowShape::tensor, dtype), 0, value);
-}
-
-void RowBuilder::store_per_row(RowValue value) {
-    write(RowOp::store, result(RowShape::row, DType::f32), 0, value);
-}
-
-void RowBuilder::add_to_column(RowValue value) {
-    write(RowOp::add_to_column, result(RowShape::column, DType::f32), 0, value);
-}
-
-void RowBuilder::store_bits(RowValue value) {
-    write(RowOp::store_bits, result(RowShape::bits, DType::u8), 0, value);
-}
-
-std::uint8_t RowBuilder::result(RowShape shape, DType dtype) {
-    spec_.operands.push_back({shape, dtype, true});
-    return static_cast<std::uint8_t>(spec_.operands.size() - 1);
+    another({.op = RowOp::carry,
+             .inputs = indices_of({next}),
+             .bits = static_cast<std::uint32_t>(index_of(carried))});
 }
 
 std::uint8_t RowBuilder::fetch(DType dtype) {
@@ -98,7 +36,7 @@ std::uint8_t RowBuilder::fetch(DType dtype) {
 }
 
 void RowBuilder::fetch(std::uint8_t tensor, std::int64_t offset) {
-    spec_.instructions.push_back({.op = RowOp::fetch, .detail = tensor, .offset = near(offset)});
+    another({.op = RowOp::fetch, .detail = tensor, .offset = near(offset)});
 }
 
 RowSpec RowBuilder::spec() const {
@@ -113,17 +51,22 @@ RowValue RowBuilder::apply(RowOp op, std::initializer_list<RowValue> inputs, std
     if (known == inputs.end()) {
         throw std::invalid_argument("an operation of a row program has numbers only");
     }
-    RowInstruction it{.op = op, .detail = detail};
-    std::size_t count = 0;
-    for (const RowValue input : inputs) it.inputs.at(count++) = known->builder_->index_of(input);
-    return known->builder_->instruction(it);
+    return known->builder_->made(op, inputs, detail);
 }
 
-RowValue RowBuilder::operand(RowOperand operand) {
-    RowValue value(this, kNoValue);
-    value.operand_ = static_cast<std::int16_t>(spec_.operands.size());
-    read_.push_back(spec_.operands.size());
+RowValue RowBuilder::made(RowOp op, std::initializer_list<RowValue> inputs, std::uint8_t detail) {
+    return instruction({.op = op, .inputs = indices_of(inputs), .detail = detail});
+}
+
+std::uint8_t RowBuilder::named(RowOperand operand) {
     spec_.operands.push_back(operand);
+    return static_cast<std::uint8_t>(spec_.operands.size() - 1);
+}
+
+RowValue RowBuilder::loadable(RowOperand operand) {
+    RowValue value(this, kNoValue);
+    value.operand_ = named(operand);
+    read_.push_back(spec_.operands.size() - 1);
     return value;
 }
 
@@ -133,15 +76,8 @@ RowValue RowBuilder::at(RowValue operand, std::int64_t offset) {
     return loaded(index, offset);
 }
 
-std::uint8_t RowBuilder::parts(DType dtype) {
-    spec_.operands.push_back({RowShape::tensor, dtype, false});
-    return static_cast<std::uint8_t>(spec_.operands.size() - 1);
-}
-
-// Not instruction(): two loads of the same are two.
 RowValue RowBuilder::load(std::uint8_t parts, std::int64_t offset) {
-    spec_.instructions.push_back({.op = RowOp::load, .detail = parts, .offset = near(offset)});
-    return {this, static_cast<std::int16_t>(spec_.instructions.size() - 1)};
+    return another({.op = RowOp::load, .detail = parts, .offset = near(offset)});
 }
 
 RowValue RowBuilder::loaded(std::size_t operand, std::int64_t offset) {
@@ -153,9 +89,7 @@ void RowBuilder::write(RowOp op, std::uint8_t result, std::int64_t offset, RowVa
     for (const std::size_t read : read_) {
         if (spec_.operands[read].dtype == spec_.operands.at(result).dtype) loaded(read);
     }
-    RowInstruction it{.op = op, .detail = result, .offset = near(offset)};
-    it.inputs[0] = index_of(value);
-    spec_.instructions.push_back(it);
+    another({.op = op, .inputs = indices_of({value}), .detail = result, .offset = near(offset)});
 }
 
 // The same one stands behind its inputs.
@@ -163,16 +97,26 @@ RowValue RowBuilder::instruction(const RowInstruction& it) {
     const auto begin = spec_.instructions.begin();
     const auto first = begin + (*std::max_element(it.inputs.begin(), it.inputs.end()) + 1);
     const auto found = std::find(first, spec_.instructions.end(), it);
-    const auto index = static_cast<std::int16_t>(found - begin);
-    if (found == spec_.instructions.end()) spec_.instructions.push_back(it);
-    return {this, index};
+    if (found == spec_.instructions.end()) return another(it);
+    return {this, static_cast<std::int16_t>(found - begin)};
+}
+
+RowValue RowBuilder::another(const RowInstruction& it) {
+    spec_.instructions.push_back(it);
+    return {this, static_cast<std::int16_t>(spec_.instructions.size() - 1)};
+}
+
+decltype(RowInstruction::inputs) RowBuilder::indices_of(std::initializer_list<RowValue> values) {
+    auto indices = RowInstruction().inputs;
+    std::size_t count = 0;
+    for (const RowValue value : values) indices.at(count++) = index_of(value);
+    return indices;
 }
 
 std::int16_t RowBuilder::index_of(RowValue value) {
     if (value.builder_ == nullptr) {
-        return instruction(
-                   {.op = RowOp::constant, .bits = std::bit_cast<std::uint32_t>(value.number_)})
-            .index_;
+        const auto bits = std::bit_cast<std::uint32_t>(value.number_);
+        return instruction({.op = RowOp::constant, .bits = bits}).index_;
     }
     if (value.builder_ != this) {
         throw std::invalid_argument("an operation has values of two row programs");

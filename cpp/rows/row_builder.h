@@ -50,44 +50,54 @@ public:
 
     // Operands that are read. They are loaded where they are first used, or before anything is
     // stored as their type.
-    RowValue tensor(DType dtype);
-    RowValue column(DType dtype = DType::f32);
-    RowValue per_row();
-    RowValue scalar();
+    RowValue tensor(DType dtype) { return loadable({RowShape::tensor, dtype}); }
+    RowValue column(DType dtype = DType::f32) { return loadable({RowShape::column, dtype}); }
+    RowValue per_row() { return loadable({RowShape::row}); }
+    RowValue scalar() { return loadable({RowShape::scalar}); }
     // Elements of the operand that are so many bytes from its own, loaded here. Throws
     // std::invalid_argument where those are 2^31 or more, as do write() and fetch().
     RowValue at(RowValue operand, std::int64_t offset);
     // A tensor of which parts are loaded, each as late as it is asked for and anew each time, so
     // that none waits in a register; results must not lie where a later load is.
-    std::uint8_t parts(DType dtype);
+    std::uint8_t parts(DType dtype) { return named({RowShape::tensor, dtype}); }
     RowValue load(std::uint8_t parts, std::int64_t offset);
     // `value` where a bit of this new operand is set, else 0; several values may ask the same bits.
-    std::uint8_t bits();
-    RowValue gated(std::uint8_t bits, RowValue value);
+    std::uint8_t bits() { return named({RowShape::bits, DType::u8}); }
+    RowValue gated(std::uint8_t bits, RowValue value) { return made(RowOp::gate, {value}, bits); }
     // Rows that a list names, as numbers or as words, and the two numbers that it has for each.
     // What is carried from one to the next begins as `initial`, and results know its last value.
-    RowValue listed(DType dtype);
-    RowValue number();
-    RowValue factor();
+    RowValue listed(DType dtype) { return loadable({RowShape::listed, dtype}); }
+    RowValue number() { return made(RowOp::number, {}); }
+    RowValue factor() { return made(RowOp::factor, {}); }
     RowValue carried(float initial);
     void carry(RowValue carried, RowValue next);
     // `total`, which is not -0, with x added where all four bytes of `wanted` are that of a listed
     // row of them, a new operand.
-    RowValue add_chosen(RowValue wanted, RowValue x, RowValue total);
+    RowValue add_chosen(RowValue wanted, RowValue x, RowValue total) {
+        return made(RowOp::add_chosen, {wanted, x, total}, named({RowShape::listed, DType::u8}));
+    }
     // The length of a row.
-    RowValue columns();
+    RowValue columns() { return made(RowOp::columns, {}); }
     // A number as a value of this program: an operation that has numbers only takes one of these.
-    RowValue constant(float number);
+    RowValue constant(float number) { return {this, index_of(number)}; }
 
     // Operands that are written. A result may be stored where an operand of the same type lies, if
     // no later pass over the row reads that.
-    void store(DType dtype, RowValue value);
-    void store_per_row(RowValue value);
-    void add_to_column(RowValue value);
+    void store(DType dtype, RowValue value) {
+        write(RowOp::store, result(RowShape::tensor, dtype), 0, value);
+    }
+    void store_per_row(RowValue value) {
+        write(RowOp::store, result(RowShape::row, DType::f32), 0, value);
+    }
+    void add_to_column(RowValue value) {
+        write(RowOp::add_to_column, result(RowShape::column, DType::f32), 0, value);
+    }
     // A bit for every element, set where the value is not <= 0.
-    void store_bits(RowValue value);
+    void store_bits(RowValue value) {
+        write(RowOp::store_bits, result(RowShape::bits, DType::u8), 0, value);
+    }
     // One of them that is written at several offsets, by any of the instructions above.
-    std::uint8_t result(RowShape shape, DType dtype);
+    std::uint8_t result(RowShape shape, DType dtype) { return named({shape, dtype, true}); }
     void write(RowOp op, std::uint8_t result, std::int64_t offset, RowValue value);
 
     // Bytes in front of what is loaded and stored that are fetched for later.
@@ -104,10 +114,15 @@ public:
                           std::uint8_t detail = 0);
 
 private:
-    RowValue operand(RowOperand operand);
+    std::uint8_t named(RowOperand operand);
+    RowValue loadable(RowOperand operand);
     RowValue loaded(std::size_t operand, std::int64_t offset = 0);
+    RowValue made(RowOp op, std::initializer_list<RowValue> inputs, std::uint8_t detail = 0);
+    // One that is there already, or another one.
     RowValue instruction(const RowInstruction& it);
+    RowValue another(const RowInstruction& it);
     std::int16_t index_of(RowValue value);
+    decltype(RowInstruction::inputs) indices_of(std::initializer_list<RowValue> values);
 
     RowSpec spec_;
     std::vector<std::size_t> read_;  // operands, but those that at() loads

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -51,34 +52,42 @@ private:
     void point_at_operands();
     void point_at_scratch();
     void next_row();
-    void rows_of_passes();
+    template <class Body>
+    void passes_of_rows(const Body& body);
     void strips();
     void rows_of_lists();
     void strip(int vectors, bool masked);
     void listed_rows(int vectors, bool masked);
     void strip_columns(int vectors, bool masked, bool at_end);
-    void along_row(const RowPass& pass);
-    void main_loop(const RowPass& pass);
-    template <class Body, class After>
-    void rest_of_row(const Body& body, const After& after);
+    template <class Body>
+    void along_row(const RowPass& pass, const Body& body);
+    template <class Body>
+    void main_loop(const RowPass& pass, const Body& body);
     void body(const RowPass& pass, int vectors, bool masked);
     void body_step(const RowStep& step, Lane lane);
     void single_steps(const std::vector<RowStep>& steps);
-    bool has_sums(const RowPass& pass) const;
-    bool streams() const;
 
     bool has_bf16() const { return isa() >= Isa::avx512_bf16; }
 
     // emit_row_memory.cpp
+    Xbyak::Reg64 pointer_to(int operand, const Xbyak::Reg64& spare);
     Place place_of(int operand, std::int32_t offset, int lane);
     Place place_of(const RowStep& step, int lane) {
         return place_of(step.detail, step.offset, lane);
     }
     Place kept_place(int row, int lane);
-    Place stack_vector(int index) const;
-    Xbyak::Address number_of_call(Number number);
-    Xbyak::Address pointer_of(int operand);
-    Place argument(int operand) const;
+    // The frame: vectors of the plan, a mask and a partial vector on its way, numbers, pointers.
+    Place stack_vector(int index) const { return rsp + at(index * 64); }
+    Xbyak::Address number_of_call(Number number) {
+        return qword[stack_vector(plan_.stack_vectors + 2) + at(static_cast<int>(number) * 8)];
+    }
+    Xbyak::Address pointer_of(int operand) {
+        return qword[stack_vector(plan_.stack_vectors + 3) + at(operand * 8)];
+    }
+    Place argument(int operand) const {
+        return rdi + offsetof(RowArgs, operands) + at(operand) * sizeof(RowArgs::Operand);
+    }
+    void load_tail_mask(int to) { vmovups(vector(to), ptr[stack_vector(plan_.stack_vectors)]); }
     void load_elements_of(int operand, std::int32_t offset, int to, Lane lane);
     void prepare_widening();
     void widen(int to, const Place& from, bool masked);
@@ -92,12 +101,10 @@ private:
     Place point_at_bits(const RowStep& step, int lane);
     void gate(const RowStep& step, int to, Lane lane);
     void store_bits(const RowStep& step, Lane lane);
-    void load_part(int to, const Place& from, DType dtype);
-    void store_part(const Place& to, int from, DType dtype, bool exact = false);
+    void store_elements_at(const Place& to, int from, DType dtype, bool masked, bool exact = false);
     void copy_part(bool in, DType dtype);
     void load_single(const RowStep& step, int to);
     void store_single(const RowStep& step);
-    void load_tail_mask(int to);
     void narrow(int to, int from);
     void narrow_subnormals();
 
@@ -109,9 +116,11 @@ private:
     void exclusive_or(const RowStep& step, int to, int lane);
     void unary(const RowStep& step, int to, int lane);
     void compare(Comparison comparison, const Vector& a, const Xbyak::Operand& b);
+    void compare_floats(std::uint8_t code, const Vector& a, const Xbyak::Operand& b,
+                        const Vector& mask);
+    void blend(const Vector& to, const Vector& otherwise, const Xbyak::Operand& then,
+               const Vector& mask);
     void select(const RowStep& step, int to, int lane);
-    void choose(std::uint8_t code, const Vector& than, const Vector& to, const Vector& otherwise,
-                const Xbyak::Operand& then);
     void exponential(int to, int x);
     void scale_by_power(int to, int exponent, int scratch);
     void logarithm(int to, int x);
@@ -124,7 +133,7 @@ private:
     void finish_reductions(const RowPass& pass);
     void combined(RowOp op, const Vector& result, int value, int other);
     void combine(RowOp op, int to, int other) { combined(op, vector(to), to, other); }
-    void combine_lanes(const RowPass& pass, int lanes);
+    void combine_lanes(const RowReduction& it, int lanes);
     void move_totals(const RowPass& pass, bool in);
     void combine_across(RowOp op, int index);
 
@@ -133,10 +142,8 @@ private:
     int in_register(const RowPlace& place, int lane, int scratch);
     template <class Body>
     void with(const RowPlace& place, int lane, const Body& body);
-    Xbyak::Address number(float value);
-    void set(int to, float value);
-    int accumulator(int reduction, int lane) const;
-    int total_of(const RowPass& pass, std::size_t reduction) const;
+    Xbyak::Address number(float value) { return constant(std::bit_cast<std::uint32_t>(value)); }
+    void set(int to, float value) { load_constant(to, std::bit_cast<std::uint32_t>(value)); }
 
     // Code for what is rare, behind the rest: the halves of `from` go to `to`.
     struct Narrowing {
@@ -160,8 +167,8 @@ private:
     int lanes_;
     Compared compared_;
     bool masked_ = false;  // whether the body that is written is of a partial vector
-    // Of operands, and behind kMostRowOperands of rows of scratch: a register, or none (-1).
-    std::vector<int> pointers_;
+    // Of operands, and behind kMostRowOperands of rows of scratch: a register, or none (rax).
+    std::vector<Xbyak::Reg64> pointers_;
     std::deque<Narrowing> narrowings_;
     Xbyak::Label partial_masks_;
     Xbyak::Label lane_bits_;
@@ -178,12 +185,10 @@ void RowEmitter::with(const RowPlace& place, int lane, const Body& body) {
         const Place memory = place_of(place.index, static_cast<std::int32_t>(place.bits), lane);
         fetch_ahead(place.index, memory, lane);
         body(ptr[memory]);
-    } else if (place.kind == RowPlace::Kind::operand) {
-        body(vector(in_register(place, lane, plan_.registers.operand)));
     } else if (place.kind == RowPlace::Kind::stack) {
         body(ptr[stack_vector(place.index)]);
     } else {
-        body(vector(register_of(place, lane)));
+        body(vector(in_register(place, lane, plan_.registers.operand)));
     }
 }
 

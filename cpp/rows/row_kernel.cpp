@@ -61,10 +61,6 @@ std::string RowKernel::name() const {
     return "rows_" + std::string(name_of(isa_)) + "_" + to_string(spec_);
 }
 
-std::span<const std::uint8_t> RowKernel::code() const { return code_.bytes(); }
-
-std::int64_t RowKernel::bytes() const { return static_cast<std::int64_t>(code_.bytes().size()); }
-
 std::int64_t RowKernel::scratch_floats(std::int64_t columns) const {
     return kept_rows_ * ((columns + kRowScratchSlack) / kRowScratchSlack * kRowScratchSlack);
 }
@@ -80,10 +76,6 @@ std::shared_ptr<const RowKernel> row_kernel(const RowSpec& spec, Isa isa) {
         return generated_kernel(
             [&] { return std::make_shared<const RowKernel>(key.spec, key.isa); });
     });
-}
-
-std::shared_ptr<const RowKernel> row_kernel(const RowSpec& spec) {
-    return row_kernel(spec, usable_isa());
 }
 
 CacheInfo row_cache_info() { return cache().info(); }

@@ -27,9 +27,12 @@ public:
 
     const RowSpec& spec() const { return spec_; }
     Isa isa() const { return isa_; }
-    std::string name() const;                    // unique per program and ISA
-    std::span<const std::uint8_t> code() const;  // empty for scalar
-    std::int64_t bytes() const;                  // of code
+    // Unique per program and ISA.
+    std::string name() const;
+    // Empty for scalar.
+    std::span<const std::uint8_t> code() const { return code_.bytes(); }
+    // Of code.
+    std::int64_t bytes() const { return std::ssize(code()); }
 
     // How much scratch a call needs.
     std::int64_t scratch_floats(std::int64_t columns) const;
@@ -46,8 +49,7 @@ private:
 
 // The cached kernel for `spec` on `isa`, generated on first use. Thread-safe.
 // Throws std::invalid_argument when the spec is no program or `isa` exceeds usable_isa().
-std::shared_ptr<const RowKernel> row_kernel(const RowSpec& spec, Isa isa);
-std::shared_ptr<const RowKernel> row_kernel(const RowSpec& spec);
+std::shared_ptr<const RowKernel> row_kernel(const RowSpec& spec, Isa isa = usable_isa());
 
 CacheInfo row_cache_info();
 void row_cache_clear();

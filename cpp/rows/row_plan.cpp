@@ -57,13 +57,6 @@ public:
 private:
     const RowInstruction& instruction(int index) const { return spec_.instructions[at(index)]; }
 
-    template <class Body>
-    void for_inputs(int index, const Body& body) const {
-        for (const std::int16_t input : instruction(index).inputs) {
-            if (input != kNoValue) body(static_cast<int>(input));
-        }
-    }
-
     // The pass in which each value is computed and from which on it is there, and what computing it
     // again would cost.
     void place_in_time() {
@@ -79,10 +72,10 @@ private:
                 once = once && spec_.operands[it.detail].shape == RowShape::scalar;
             }
             costs_[at(i)] = cost_of(it);
-            for_inputs(i, [&](int input) {
-                pass_[at(i)] = std::max(pass_[at(i)], ready_[at(input)]);
-                once = once && once_[at(input)];
-                if (!uniform_[at(input)]) costs_[at(i)] += std::min(costs_[at(input)], kDear);
+            it.for_inputs([&](std::size_t input) {
+                pass_[at(i)] = std::max(pass_[at(i)], ready_[input]);
+                once = once && once_[input];
+                if (!uniform_[input]) costs_[at(i)] += std::min(costs_[input], kDear);
             });
             if (plan_.is_listed && times[at(i)] == RowTime::result) pass_[at(i)] = 1;
             once_[at(i)] = once;
@@ -128,13 +121,13 @@ private:
         }
         for (int i = count_ - 1; i >= 0; --i) {
             if (!needed[at(i)] || is_reloaded(i, pass)) continue;
-            for_inputs(source(i), [&](int input) {
-                if (uniform_[at(input)]) return;
-                needed[at(input)] = true;
-                const bool is_dear = costs_[at(input)] >= kDear;
-                if (pass_[at(input)] < pass && is_dear && !plan_.is_listed) {
-                    if (kept_[at(input)] == kNoValue) kept_[at(input)] = plan_.kept_rows++;
-                    needed_[at(pass_[at(input)])][at(input)] = true;
+            instruction(source(i)).for_inputs([&](std::size_t input) {
+                if (uniform_[input]) return;
+                needed[input] = true;
+                const bool is_dear = costs_[input] >= kDear;
+                if (pass_[input] < pass && is_dear && !plan_.is_listed) {
+                    if (kept_[input] == kNoValue) kept_[input] = plan_.kept_rows++;
+                    needed_[at(pass_[input])][input] = true;
                 }
             });
         }
@@ -159,10 +152,10 @@ private:
         for (int i = 0; i < count_; ++i) {
             if (!needed_[at(pass)][at(i)] || is_reloaded(i, pass)) continue;
             const bool carries = instruction(i).op == RowOp::carry;
-            for_inputs(source(i), [&](int input) {
-                ++uses.count[at(input)];
-                uses.last[at(input)] = std::max(uses.last[at(input)], carries ? count_ : i);
-                if (carries) uses.carry[at(input)] = i;
+            instruction(source(i)).for_inputs([&](std::size_t input) {
+                ++uses.count[input];
+                uses.last[input] = std::max(uses.last[input], carries ? count_ : i);
+                if (carries) uses.carry[input] = i;
             });
         }
         return uses;
@@ -180,18 +173,15 @@ private:
         const Uses uses = uses_in(pass);
         RowPass& it = plan_.passes[at(pass)];
         std::vector<RowStep> carried;
-        std::vector<int> holders;  // of each register the value, or none
-        const auto take = [&](int i, const RowPlace& wanted) {
-            return held_at(i, wanted, holders, uses, it.body);
-        };
+        holders_.clear();
         for (int i = 0; i < count_; ++i) {
             if (!needed_[at(pass)][at(i)] || hoisted(i) || stays_in_place(i, uses)) continue;
             RowStep step = is_reloaded(i, pass) ? of_scratch(RowOp::reload, i) : placed(i);
             if (step.op != RowOp::reload) {
-                for_inputs(source(i), [&](int input) {
-                    const RowPlace& place = places_[at(input)];
-                    if (place.kind == Kind::vectors && uses.last[at(input)] == i) {
-                        holders[at(place.index)] = kNoValue;
+                instruction(source(i)).for_inputs([&](std::size_t input) {
+                    const RowPlace& place = places_[input];
+                    if (place.kind == Kind::vectors && uses.last[input] == i) {
+                        holders_[at(place.index)] = kNoValue;
                     }
                 });
             }
@@ -203,42 +193,41 @@ private:
             if (carries_at_once(i, uses)) {
                 step.to = places_[at(i)] = places_[at(carried_by(uses.carry[at(i)]))];
             } else {
-                finish_step(i, step, it, take);
+                finish_step(i, step, it, uses);
             }
             it.body.push_back(step);
             if (kept_[at(i)] != kNoValue && pass_[at(i)] == pass)
                 it.body.push_back(of_scratch(RowOp::keep, i));
             if (places_[at(i)].kind == Kind::vectors && uses.last[at(i)] < 0) {
-                holders[at(places_[at(i)].index)] = kNoValue;
+                holders_[at(places_[at(i)].index)] = kNoValue;
             }
         }
         it.body.insert(it.body.end(), carried.begin(), carried.end());
-        demand_.vectors = std::max(demand_.vectors, static_cast<int>(holders.size()));
+        demand_.vectors = std::max(demand_.vectors, static_cast<int>(holders_.size()));
     }
 
     // The register that a value takes: that of what is added to, if it is free then, as the
     // instruction writes there. Where all hold values, the one that is needed longest goes to the
     // stack; what is carried is read from its register.
-    int held_at(int i, const RowPlace& wanted, std::vector<int>& holders, const Uses& uses,
-                std::vector<RowStep>& body) {
-        auto place = std::find(holders.begin(), holders.end(), kNoValue);
+    int held_at(int i, const RowPlace& wanted, const Uses& uses, std::vector<RowStep>& body) {
+        auto place = std::find(holders_.begin(), holders_.end(), kNoValue);
         const bool has_one = wanted.kind == Kind::vectors;
-        if (has_one && holders[at(wanted.index)] == kNoValue)
-            place = holders.begin() + wanted.index;
-        const bool may_grow = std::ssize(holders) < most_vectors_;
-        if (place == holders.end() && may_grow) place = holders.insert(place, kNoValue);
-        if (place == holders.end()) {
+        if (has_one && holders_[at(wanted.index)] == kNoValue)
+            place = holders_.begin() + wanted.index;
+        const bool may_grow = std::ssize(holders_) < most_vectors_;
+        if (place == holders_.end() && may_grow) place = holders_.insert(place, kNoValue);
+        if (place == holders_.end()) {
             const auto end_of = [&](int value) {
                 return uses.carry[at(value)] == kNoValue ? uses.last[at(value)] : -1;
             };
-            place = std::max_element(holders.begin(), holders.end(),
+            place = std::max_element(holders_.begin(), holders_.end(),
                                      [&](int a, int b) { return end_of(a) < end_of(b); });
             const RowPlace stack{.kind = Kind::stack, .index = plan_.stack_vectors++};
             body.push_back({.op = RowOp::keep, .to = stack, .from = {places_[at(*place)]}});
             places_[at(*place)] = stack;
         }
         *place = i;
-        return static_cast<int>(place - holders.begin());
+        return static_cast<int>(place - holders_.begin());
     }
 
     // What no cache has: while the last pass that reads a tensor finds it in one, the next row is
@@ -264,9 +253,7 @@ private:
         if (held_ == most_held_) return false;
         ++held_;
         places_[at(i)] = {.kind = Kind::columns, .index = demand_.columns++};
-        RowStep step = placed(i);
-        step.to = places_[at(i)];
-        plan_.columns.push_back(step);
+        plan_.columns.push_back(placed(i));
         return true;
     }
 
@@ -296,15 +283,14 @@ private:
         return true;
     }
 
-    template <class Take>
-    void finish_step(int i, RowStep& step, RowPass& pass, const Take& take) {
+    void finish_step(int i, RowStep& step, RowPass& pass, const Uses& uses) {
         if (is_reduction(step.op)) {
-            step.to = {.index = static_cast<int>(pass.reductions.size())};
-            pass.reductions.push_back({step.op, places_[at(i)]});
+            step.to = {.kind = Kind::sums, .index = static_cast<int>(pass.reductions.size())};
+            pass.reductions.push_back({step.op, step.to, places_[at(i)]});
         } else if (step.op == RowOp::add_to_column) {
             if (plan_.by_strips) step.to = sum_of(step);
         } else if (has_result(step.op)) {
-            step.to = {.kind = Kind::vectors, .index = take(i, step.from[2])};
+            step.to = {.kind = Kind::vectors, .index = held_at(i, step.from[2], uses, pass.body)};
             places_[at(i)] = step.to;
         }
     }
@@ -321,7 +307,7 @@ private:
 
     RowStep placed(int i) const {
         const RowInstruction& it = instruction(i);
-        RowStep step{.op = it.op, .detail = it.detail, .offset = it.offset};
+        RowStep step{.op = it.op, .to = places_[at(i)], .detail = it.detail, .offset = it.offset};
         step.streams = it.op == RowOp::store && it.bits != 0;
         step.exact = it.op == RowOp::store && exact_[at(it.inputs[0])];
         const auto& inputs = instruction(source(i)).inputs;
@@ -343,9 +329,8 @@ private:
         for (int i = 0; i < count_; ++i) {
             const RowOp op = instruction(i).op;
             if (runs_per_vector(i) || op == RowOp::constant) continue;
-            RowStep step = placed(i);
-            step.to = places_[at(i)];
-            (once_[at(i)] ? plan_.once : plan_.passes[at(ready_[at(i)])].before).push_back(step);
+            auto& steps = once_[at(i)] ? plan_.once : plan_.passes[at(ready_[at(i)])].before;
+            steps.push_back(placed(i));
         }
     }
 
@@ -367,6 +352,7 @@ private:
     std::vector<bool> once_;
     std::vector<int> kept_;
     std::vector<RowPlace> places_;
+    std::vector<int> holders_;  // of each register in a pass the value, or none
     // Of each pass and instruction.
     std::vector<std::vector<bool>> needed_;
 };

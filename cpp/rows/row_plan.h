@@ -11,6 +11,7 @@
 
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -19,11 +20,14 @@
 
 namespace dlprim {
 
+inline std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
 struct RowPlace {
     enum class Kind : std::uint8_t {
         none,
         vectors,   // a register for each of the vectors that take turns
         columns,   // one for each vector of a strip, through all rows
+        sums,      // one for each of the vectors, of what is taken along the row
         single,    // one register for all
         stack,     // one vector in memory for all; or for each of those that take no turns
         constant,  // in memory behind the code; its bits are in `bits`
@@ -52,8 +56,6 @@ struct RowStep {
     std::int32_t offset = 0;
     bool streams = false;  // a store around the caches; a fetch of the next row
     bool exact = false;    // a store of what bfloat16 holds
-
-    friend bool operator==(const RowStep&, const RowStep&) = default;
 };
 
 // Whether it is a product of words with a power of two that it knows.
@@ -65,7 +67,9 @@ inline bool is_shift(const RowStep& step) {
 
 struct RowReduction {
     RowOp op = RowOp::sum;
+    RowPlace accumulators;
     RowPlace result;
+    int total = 0;  // of a sum: two vectors on the stack, for where chains of it end
 };
 
 struct RowPass {
@@ -100,7 +104,6 @@ struct RowPlan {
     std::vector<RowPass> passes;   // the last one's body may be empty
     int kept_rows = 0;             // of scratch
     int stack_vectors = 0;
-    int totals = 0;  // the first of them that holds a sum: two for each, where chains of it end
 };
 
 // `isa` is avx2 or higher. Throws std::invalid_argument where a program is not one or needs more

@@ -17,16 +17,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 std::uint32_t word(float x) { return std::bit_cast<std::uint32_t>(x); }
 
-float of_words(RowOp op, std::uint32_t a, std::uint32_t b, std::uint32_t c) {
-    const std::uint64_t product = std::uint64_t{a} * b;
-    switch (op) {
-        case RowOp::add_words: return std::bit_cast<float>(a + b);
-        case RowOp::low_product: return std::bit_cast<float>(static_cast<std::uint32_t>(product));
-        case RowOp::high_product:
-            return std::bit_cast<float>(static_cast<std::uint32_t>(product >> 32));
-        default: return std::bit_cast<float>(a ^ b ^ c);
-    }
-}
+// The lower half of the bits.
+float of_word(std::uint64_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits)); }
 
 bool holds(Comparison comparison, float a, float b) {
     switch (comparison) {
@@ -68,16 +60,8 @@ public:
           uniform_(uniform_values(spec)),
           joined_(joined_products(spec)),
           times_(times_of(spec)),
-          exact_(spec.instructions.size()) {
-        const std::vector<bool> exact = exact_values(spec);
-        is_read_.assign(exact_.size(), false);
-        for (std::size_t i = 0; i < exact_.size(); ++i) {
-            for (const std::int16_t input : spec.instructions[i].inputs) {
-                if (input != kNoValue) is_read_[static_cast<std::size_t>(input)] = true;
-            }
-            const std::int16_t stored = spec.instructions[i].inputs[0];
-            exact_[i] = stored != kNoValue && exact[static_cast<std::size_t>(stored)];
-        }
+          exact_(exact_values(spec)),
+          uses_(uses_of(spec)) {
         for (const bool uniform : uniform_) {
             values_.emplace_back(uniform ? 1 : static_cast<std::size_t>(args.columns));
         }
@@ -92,21 +76,14 @@ public:
         for (std::int64_t left = count; left > 0; --left, ++entry_) {
             run(row, true);
             for (const RowInstruction& it : spec_.instructions) {
-                if (it.op != RowOp::carry) continue;
-                const Input x = input(it, 0);
-                std::vector<float>& to = values_[it.bits];
-                for (std::size_t i = 0; i < to.size(); ++i) {
-                    to[i] = x[static_cast<std::int64_t>(i)];
-                }
+                if (it.op == RowOp::carry) copy(input(it, 0), values_[it.bits]);
             }
         }
         run(row, false);
     }
 
 private:
-    static void fill(std::vector<float>& values, std::uint32_t bits) {
-        std::fill(values.begin(), values.end(), std::bit_cast<float>(bits));
-    }
+    using Index = std::int64_t;
 
     // Of a listed row, or of one of the results.
     void run(std::int64_t row, bool listed) {
@@ -115,28 +92,26 @@ private:
             if (times_[i] == (listed ? RowTime::result : RowTime::listed)) continue;
             switch (it.op) {
                 case RowOp::carried:
-                case RowOp::carry: break;
+                case RowOp::carry:
+                case RowOp::fetch: break;
                 case RowOp::number: values_[i][0] = args_.list[entry_].number; break;
                 case RowOp::factor: values_[i][0] = args_.factors[args_.list[entry_].factor]; break;
-                case RowOp::last:
-                    values_[i] = values_[static_cast<std::size_t>(it.inputs[0])];
-                    break;
+                case RowOp::last: copy(input(it, 0), values_[i]); break;
                 case RowOp::load:
-                    if (is_read_[i]) load(it, row, values_[i]);
+                    if (uses_[i] > 0) load(it, row, values_[i]);
                     break;
-                case RowOp::constant: values_[i][0] = std::bit_cast<float>(it.bits); break;
+                case RowOp::constant: fill(values_[i], it.bits); break;
                 case RowOp::columns: values_[i][0] = static_cast<float>(args_.columns); break;
                 case RowOp::sum:
                 case RowOp::highest:
                 case RowOp::lowest:
                     values_[i][0] = reduced(it.op, input(it, 0), args_.columns);
                     break;
-                case RowOp::fetch: break;
                 case RowOp::gate: gate(it, row, values_[i]); break;
                 case RowOp::add_chosen: add_chosen(it, row, values_[i]); break;
                 case RowOp::store_bits: write_bits(it, row); break;
-                case RowOp::store:
-                case RowOp::add_to_column: write(it, row, joined_[i], exact_[i]); break;
+                case RowOp::store: write(it, row); break;
+                case RowOp::add_to_column: add(it, row, joined_[i]); break;
                 default: compute(it, values_[i]);
             }
         }
@@ -150,21 +125,27 @@ private:
         float operator[](std::int64_t column) const { return data[column * step]; }
     };
 
-    Input input(std::int16_t index) const {
-        const auto i = static_cast<std::size_t>(index);
-        return {values_[i].data(), uniform_[i] ? 0 : 1};
-    }
     Input input(const RowInstruction& it, std::size_t k) const {
-        return it.inputs[k] == kNoValue ? Input{} : input(it.inputs[k]);
+        if (it.inputs[k] == kNoValue) return {};
+        const auto i = static_cast<std::size_t>(it.inputs[k]);
+        return {values_[i].data(), uniform_[i] ? 0 : 1};
     }
 
     // One loop for each operation, not a choice for each element.
+    template <class Of>
+    static void fill(std::vector<float>& to, const Of& of) {
+        for (std::size_t i = 0; i < to.size(); ++i) to[i] = of(static_cast<Index>(i));
+    }
+    static void fill(std::vector<float>& to, std::uint32_t bits) {
+        std::fill(to.begin(), to.end(), std::bit_cast<float>(bits));
+    }
+    static void copy(const Input& from, std::vector<float>& to) {
+        fill(to, [&](Index i) { return from[i]; });
+    }
+
     void compute(const RowInstruction& it, std::vector<float>& to) const {
         const Input a = input(it, 0), b = input(it, 1), c = input(it, 2), d = input(it, 3);
-        const auto each = [&](const auto& of) {
-            for (std::size_t i = 0; i < to.size(); ++i) to[i] = of(static_cast<std::int64_t>(i));
-        };
-        using Index = std::int64_t;
+        const auto each = [&](const auto& of) { fill(to, of); };
         switch (it.op) {
             case RowOp::add: return each([&](Index i) { return a[i] + b[i]; });
             case RowOp::subtract: return each([&](Index i) { return a[i] - b[i]; });
@@ -187,12 +168,14 @@ private:
                     return static_cast<float>(activated(static_cast<Activation>(it.detail), a[i]));
                 });
             case RowOp::add_words:
+                return each([&](Index i) { return of_word(word(a[i]) + word(b[i])); });
             case RowOp::low_product:
+                return each([&](Index i) { return of_word(word(a[i]) * word(b[i])); });
             case RowOp::high_product:
-                return each([&](Index i) { return of_words(it.op, word(a[i]), word(b[i]), 0); });
-            case RowOp::exclusive_or:
                 return each(
-                    [&](Index i) { return of_words(it.op, word(a[i]), word(b[i]), word(c[i])); });
+                    [&](Index i) { return of_word(std::uint64_t{word(a[i])} * word(b[i]) >> 32); });
+            case RowOp::exclusive_or:
+                return each([&](Index i) { return of_word(word(a[i]) ^ word(b[i]) ^ word(c[i])); });
             case RowOp::rounded: return each([&](Index i) { return rounded_to_bf16(a[i]); });
             default:
                 each([&](Index i) {
@@ -204,40 +187,35 @@ private:
     void gate(const RowInstruction& it, std::int64_t row, std::vector<float>& to) const {
         const char* const bits = data(it, row);
         const Input x = input(it, 0);
-        for (std::int64_t column = 0; column < args_.columns; ++column) {
-            to[static_cast<std::size_t>(column)] = bit_at(bits, column) ? x[column] : 0;
-        }
+        fill(to, [&](Index i) { return bit_at(bits, i) ? x[i] : 0; });
     }
 
     void add_chosen(const RowInstruction& it, std::int64_t row, std::vector<float>& to) const {
         const auto* const bytes = reinterpret_cast<const std::uint8_t*>(data(it, row));
         const Input wanted = input(it, 0), x = input(it, 1), total = input(it, 2);
-        for (std::int64_t i = 0; i < args_.columns; ++i) {
+        fill(to, [&](Index i) {
             const bool chosen = bytes[i] == (word(wanted[i]) & 0xFF);
-            to[static_cast<std::size_t>(i)] = total[i] + (chosen ? x[i] : 0);
-        }
+            return total[i] + (chosen ? x[i] : 0);
+        });
     }
 
     char* data(const RowInstruction& it, std::int64_t row) const {
-        return data(it.detail, row) + it.offset;
-    }
-
-    char* data(std::uint8_t operand, std::int64_t row) const {
-        const RowShape shape = spec_.operands[operand].shape;
-        const bool moves = shape != RowShape::column && shape != RowShape::scalar;
-        const RowArgs::Operand& it = args_.operands.at(operand);
+        const auto& [shape, dtype, written] = spec_.operands[it.detail];
+        const RowArgs::Operand& operand = args_.operands.at(it.detail);
+        const bool lasts = shape == RowShape::column || shape == RowShape::scalar;
+        std::int64_t distance = 0;
         if (shape == RowShape::listed) {
-            const std::int64_t size = size_of(spec_.operands[operand].dtype);
-            return static_cast<char*>(it.data) + args_.list[entry_].element * size;
+            distance = args_.list[entry_].element * size_of(dtype);
+        } else if (!lasts) {
+            distance = row * operand.stride;
         }
-        return static_cast<char*>(it.data) + (moves ? row * it.stride : 0);
+        return static_cast<char*>(operand.data) + distance + it.offset;
     }
 
     void load(const RowInstruction& it, std::int64_t row, std::vector<float>& to) const {
-        for (std::size_t column = 0; column < to.size(); ++column) {
-            to[column] = element_at(spec_.operands[it.detail].dtype, data(it, row),
-                                    static_cast<std::int64_t>(column));
-        }
+        const DType dtype = spec_.operands[it.detail].dtype;
+        const char* const from = data(it, row);
+        fill(to, [&](Index i) { return element_at(dtype, from, i); });
     }
 
     void write_bits(const RowInstruction& it, std::int64_t row) const {
@@ -254,27 +232,26 @@ private:
         return (static_cast<std::uint8_t>(row[column / 8]) >> column % 8 & 1) != 0;
     }
 
-    void write(const RowInstruction& it, std::int64_t row, std::int16_t product,
-               bool is_exact) const {
+    void write(const RowInstruction& it, std::int64_t row) const {
         const RowOperand& operand = spec_.operands[it.detail];
         void* const to = data(it, row);
         const Input x = input(it, 0);
-        if (it.op == RowOp::add_to_column) {
-            return add(static_cast<float*>(to), x, product);
-        }
+        const bool is_exact = exact_[static_cast<std::size_t>(it.inputs[0])];
         const std::int64_t count = operand.shape == RowShape::row ? 1 : args_.columns;
         for (std::int64_t column = 0; column < count; ++column) {
             if (operand.dtype == DType::bf16 && is_exact) {
                 static_cast<std::uint16_t*>(to)[column] =
-                    static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(x[column]) >> 16);
+                    static_cast<std::uint16_t>(word(x[column]) >> 16);
             } else {
                 set_element(operand.dtype, to, column, x[column]);
             }
         }
     }
 
-    void add(float* to, const Input& x, std::int16_t product) const {
+    void add(const RowInstruction& it, std::int64_t row, std::int16_t product) const {
+        auto* const to = reinterpret_cast<float*>(data(it, row));
         if (product == kNoValue) {
+            const Input x = input(it, 0);
             for (std::int64_t column = 0; column < args_.columns; ++column) to[column] += x[column];
             return;
         }
@@ -291,8 +268,8 @@ private:
     std::vector<bool> uniform_;
     std::vector<std::int16_t> joined_;
     std::vector<RowTime> times_;
-    std::vector<bool> exact_;                 // whether bfloat16 holds the first input
-    std::vector<bool> is_read_;               // by any instruction
+    std::vector<bool> exact_;
+    std::vector<int> uses_;
     std::vector<std::vector<float>> values_;  // of each instruction: a row, or one
 };
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
-#include <numeric>
 #include <stdexcept>
 #include <string>
 
@@ -22,6 +21,7 @@ constexpr int kMostUnrolledHeavy = 4;
 constexpr std::size_t kMostSteps = 256;
 
 constexpr int kNoPass = -1;
+constexpr int kUnknown = -2;
 
 template <class Body>
 void for_steps(RowPlan& plan, const Body& body) {
@@ -34,46 +34,47 @@ void for_steps(RowPlan& plan, const Body& body) {
     }
 }
 
-int sums_of(const RowPass& pass) {
-    return static_cast<int>(
-        std::count_if(pass.reductions.begin(), pass.reductions.end(),
-                      [](const RowReduction& reduction) { return reduction.op == RowOp::sum; }));
-}
-
-// How often each single value is read by vectors' steps.
-std::vector<int> uses_of_singles(const RowPlan& plan, int singles) {
-    std::vector<int> uses(at(singles), 0);
-    for (const RowPass& pass : plan.passes) {
-        for (const RowStep& step : pass.body) {
-            for (const RowPlace& place : step.from) {
-                if (place.kind == Kind::single) ++uses[at(place.index)];
-            }
+// Sums of one pass are gone in the next.
+void place_totals(RowPlan& plan) {
+    const int first = plan.stack_vectors;
+    for (RowPass& pass : plan.passes) {
+        int next = first;
+        for (RowReduction& reduction : pass.reductions) {
+            reduction.total = next;
+            if (reduction.op == RowOp::sum) next += 2;
         }
+        plan.stack_vectors = std::max(plan.stack_vectors, next);
     }
-    return uses;
 }
 
-// Of each single value the pass in front of which alone it is made and read, or none.
-std::vector<int> passes_of_singles(const RowPlan& plan, int singles) {
-    constexpr int kUnknown = -2;
-    std::vector<int> found(at(singles), kUnknown);
-    const auto mention = [&](const RowPlace& place, int pass) {
+// A value that all vectors share: how often their steps read it, and the pass in front of which
+// alone it is made and read, or none.
+struct Single {
+    int uses = 0;
+    int pass = kUnknown;
+    RowPlace place;
+};
+
+std::vector<Single> singles_of(const RowPlan& plan, int count) {
+    std::vector<Single> singles(at(count));
+    const auto mention = [&](const RowPlace& place, int pass, int uses) {
         if (place.kind != Kind::single) return;
-        int& it = found[at(place.index)];
-        it = it == kUnknown || it == pass ? pass : kNoPass;
+        Single& it = singles[at(place.index)];
+        it.uses += uses;
+        it.pass = it.pass == kUnknown || it.pass == pass ? pass : kNoPass;
     };
-    const auto mention_all = [&](const RowStep& step, int pass) {
-        mention(step.to, pass);
-        for (const RowPlace& place : step.from) mention(place, pass);
+    const auto mention_all = [&](const RowStep& step, int pass, int uses) {
+        mention(step.to, pass, 0);
+        for (const RowPlace& place : step.from) mention(place, pass, uses);
     };
-    for (const RowStep& step : plan.once) mention_all(step, kNoPass);
+    for (const RowStep& step : plan.once) mention_all(step, kNoPass, 0);
     for (int pass = 0; pass < static_cast<int>(plan.passes.size()); ++pass) {
         const RowPass& it = plan.passes[at(pass)];
-        for (const RowStep& step : it.before) mention_all(step, pass);
-        for (const RowStep& step : it.body) mention_all(step, kNoPass);
-        for (const RowReduction& reduction : it.reductions) mention(reduction.result, pass + 1);
+        for (const RowStep& step : it.before) mention_all(step, pass, 0);
+        for (const RowStep& step : it.body) mention_all(step, kNoPass, 1);
+        for (const RowReduction& reduction : it.reductions) mention(reduction.result, pass + 1, 0);
     }
-    return found;
+    return singles;
 }
 
 // What holds nothing between two passes: vectors but the first, through which values of the stack
@@ -90,31 +91,28 @@ std::vector<int> free_between_passes(const RowPlan& plan) {
 
 // Values that are read between two passes alone go to what is free there. Registers that are left
 // go to the others that are read most.
-void deal_singles(RowPlan& plan, int singles) {
+void deal_singles(RowPlan& plan, int count) {
     const int all = vector_file(plan.isa).registers;
-    const std::vector<int> uses = uses_of_singles(plan, singles);
-    const std::vector<int> passes = passes_of_singles(plan, singles);
+    std::vector<Single> singles = singles_of(plan, count);
     const std::vector<int> free = free_between_passes(plan);
     std::vector<std::size_t> taken(plan.passes.size() + 1, 0);
-    std::vector<int> order(at(singles));
-    std::iota(order.begin(), order.end(), 0);
+    std::vector<Single*> order;
+    for (Single& it : singles) order.push_back(&it);
     std::stable_sort(order.begin(), order.end(),
-                     [&](int a, int b) { return uses[at(a)] > uses[at(b)]; });
-    std::vector<RowPlace> dealt(at(singles));
+                     [](const Single* a, const Single* b) { return a->uses > b->uses; });
     int next = plan.registers.singles;
-    for (const int single : order) {
-        const int pass = passes[at(single)];
-        if (pass >= 0 && taken[at(pass)] < free.size()) {
-            dealt[at(single)] = {.kind = Kind::single, .index = free[taken[at(pass)]++]};
-            continue;
+    for (Single* const it : order) {
+        if (it->pass >= 0 && taken[at(it->pass)] < free.size()) {
+            it->place = {.kind = Kind::single, .index = free[taken[at(it->pass)]++]};
+        } else if (next < all) {
+            it->place = {.kind = Kind::single, .index = next++};
+        } else {
+            it->place = {.kind = Kind::stack, .index = plan.stack_vectors++};
         }
-        dealt[at(single)] = next < all
-                                ? RowPlace{.kind = Kind::single, .index = next++}
-                                : RowPlace{.kind = Kind::stack, .index = plan.stack_vectors++};
     }
     plan.registers.total = next;
     const auto deal = [&](RowPlace& place) {
-        if (place.kind == Kind::single) place = dealt[at(place.index)];
+        if (place.kind == Kind::single) place = singles[at(place.index)].place;
     };
     for_steps(plan, [&](RowStep& step) {
         deal(step.to);
@@ -153,13 +151,40 @@ void deal_constants(RowPlan& plan) {
     }
 }
 
-bool is_narrow(DType dtype) { return size_of(dtype) < 4; }
+// That a step overwrites beside its result.
+int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa) {
+    const bool avx2 = isa < Isa::avx512;
+    switch (step.op) {
+        case RowOp::store:
+            // The value itself stays as it is, and rounding takes two more.
+            return size_of(spec.operands[step.detail].dtype) < 4 ? 3 : 2;
+        case RowOp::exponential:
+        case RowOp::rounded: return 3;
+        case RowOp::logarithm:
+        case RowOp::high_product:
+        case RowOp::add_chosen: return 4;
+        case RowOp::activation: return activation_registers(static_cast<Activation>(step.detail));
+        case RowOp::select:
+            return static_cast<Comparison>(step.detail) == Comparison::beats && avx2 ? 3 : 2;
+        case RowOp::divide:
+        case RowOp::multiply_add:
+        case RowOp::low_product:
+        case RowOp::exclusive_or:
+        case RowOp::add_to_column: return 2;
+        case RowOp::gate:
+        case RowOp::store_bits:
+        case RowOp::sum:
+        case RowOp::highest:
+        case RowOp::lowest: return avx2 ? 2 : 1;
+        default: return 1;
+    }
+}
 
 }  // namespace
 
 bool assign_registers(RowPlan& plan, const RowDemand& demand) {
     const int all = vector_file(plan.isa).registers;
-    int scratch = 1, accumulators = 0, totals = 0;
+    int scratch = 1, accumulators = 0;
     for_steps(plan, [&](const RowStep& step) {
         scratch = std::max(scratch, scratch_registers(step, plan.spec, plan.isa));
     });
@@ -167,7 +192,6 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand) {
     for (const RowPass& pass : plan.passes) {
         steps = std::max(steps, pass.body.size());
         accumulators = std::max(accumulators, static_cast<int>(pass.reductions.size()));
-        totals = std::max(totals, sums_of(pass));
     }
     const auto& all_steps = plan.spec.instructions;
     const bool heavy = std::any_of(all_steps.begin(), all_steps.end(), has_polynomial);
@@ -190,8 +214,7 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand) {
     while (plan.unroll > 1 && is_too_much(plan.unroll)) plan.unroll /= 2;
     plan.registers = at_unroll(plan.unroll);
     if (plan.registers.singles > all) return false;
-    plan.totals = plan.stack_vectors;
-    plan.stack_vectors += 2 * totals;
+    place_totals(plan);
     deal_singles(plan, demand.singles);
     deal_constants(plan);
     return true;
@@ -208,34 +231,6 @@ int vectors_that_fit(const RowPlan& plan) {
                                     " registers, expected at most " + std::to_string(all));
     }
     return vectors;
-}
-
-int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa) {
-    const bool avx2 = isa < Isa::avx512;
-    switch (step.op) {
-        case RowOp::store:
-            // The value itself stays as it is, and rounding takes two more.
-            return is_narrow(spec.operands[step.detail].dtype) ? 3 : 2;
-        case RowOp::exponential:
-        case RowOp::rounded: return 3;
-        case RowOp::logarithm:
-        case RowOp::high_product:
-        case RowOp::add_chosen: return 4;
-        case RowOp::activation: return activation_registers(static_cast<Activation>(step.detail));
-        case RowOp::select:
-            return static_cast<Comparison>(step.detail) == Comparison::beats && avx2 ? 3 : 2;
-        case RowOp::divide:
-        case RowOp::multiply_add:
-        case RowOp::low_product:
-        case RowOp::exclusive_or:
-        case RowOp::add_to_column: return 2;
-        case RowOp::gate:
-        case RowOp::store_bits:
-        case RowOp::sum:
-        case RowOp::highest:
-        case RowOp::lowest: return avx2 ? 2 : 1;
-        default: return 1;
-    }
 }
 
 }  // namespace dlprim

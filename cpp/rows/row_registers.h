@@ -2,13 +2,9 @@
 // role begins, and which single values find a register. This is the one place that counts them.
 #pragma once
 
-#include <cstddef>
-
 #include "rows/row_plan.h"
 
 namespace dlprim {
-
-inline std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // What the steps of a plan hold at a time, at most.
 struct RowDemand {
@@ -25,8 +21,5 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand);
 // Of a plan that got none: how many values of one vector may be in registers. Throws
 // std::invalid_argument where that is too few.
 int vectors_that_fit(const RowPlan& plan);
-
-// Registers that a step overwrites beside its result.
-int scratch_registers(const RowStep& step, const RowSpec& spec, Isa isa);
 
 }  // namespace dlprim

@@ -11,31 +11,10 @@ namespace {
 
 bool is_listed_operand(const RowOperand& it) { return it.shape == RowShape::listed; }
 
-int inputs_of(RowOp op) {
-    switch (op) {
-        case RowOp::load:
-        case RowOp::constant:
-        case RowOp::columns:
-        case RowOp::fetch:
-        case RowOp::number:
-        case RowOp::factor:
-        case RowOp::carried:
-        case RowOp::reload: return 0;
-        case RowOp::add:
-        case RowOp::subtract:
-        case RowOp::multiply:
-        case RowOp::divide:
-        case RowOp::smaller:
-        case RowOp::larger:
-        case RowOp::add_words:
-        case RowOp::low_product:
-        case RowOp::high_product: return 2;
-        case RowOp::multiply_add:
-        case RowOp::exclusive_or:
-        case RowOp::add_chosen: return 3;
-        case RowOp::select: return 4;
-        default: return 1;
-    }
+void require_at_most(std::int64_t most, std::int64_t count, const std::string& operands) {
+    if (count <= most) return;
+    throw std::invalid_argument("a row program has " + std::to_string(count) + " " + operands +
+                                ", expected at most " + std::to_string(most));
 }
 
 [[noreturn]] void refuse(std::size_t instruction, const std::string& why) {
@@ -84,10 +63,7 @@ void validate_access(const RowSpec& spec, std::size_t index, const std::vector<b
     if (it.op == RowOp::add_chosen && operand.dtype != DType::u8) {
         refuse(index, "chooses by what are no bytes");
     }
-    if (it.op == RowOp::load || it.op == RowOp::gate || it.op == RowOp::fetch ||
-        it.op == RowOp::add_chosen) {
-        return;
-    }
+    if (has_result(it.op) || it.op == RowOp::fetch) return;
     if (!operand.written) refuse(index, "writes an operand that is for reading");
     if (it.op == RowOp::add_to_column) {
         if (operand.shape != RowShape::column || operand.dtype != DType::f32) {
@@ -105,16 +81,14 @@ void validate_access(const RowSpec& spec, std::size_t index, const std::vector<b
     }
 }
 
+bool goes_with_list(RowOp op) {
+    return has_listed_number(op) || op == RowOp::carried || op == RowOp::carry || op == RowOp::last;
+}
+
 // By what it is, whatever its inputs are.
 RowTime own_time(const RowSpec& spec, const RowInstruction& it) {
-    switch (it.op) {
-        case RowOp::last: return RowTime::result;
-        case RowOp::number:
-        case RowOp::factor:
-        case RowOp::carried:
-        case RowOp::carry: return RowTime::listed;
-        default: break;
-    }
+    if (it.op == RowOp::last) return RowTime::result;
+    if (goes_with_list(it.op)) return RowTime::listed;
     if (!names_operand(it.op)) return RowTime::any;
     const RowShape shape = spec.operands[it.detail].shape;
     if (shape == RowShape::listed) return RowTime::listed;
@@ -124,6 +98,7 @@ RowTime own_time(const RowSpec& spec, const RowInstruction& it) {
 
 void validate_carrying(const RowSpec& spec, std::size_t index) {
     const RowInstruction& it = spec.instructions[index];
+    if (!goes_with_list(it.op)) return;
     const auto is_carried = [&](std::size_t i) {
         return i < index && spec.instructions[i].op == RowOp::carried;
     };
@@ -133,6 +108,23 @@ void validate_carrying(const RowSpec& spec, std::size_t index) {
     if (it.op == RowOp::carry && (of_carried || !is_carried(it.bits))) {
         refuse(index, "carries nothing new");
     }
+}
+
+void validate_detail(const RowSpec& spec, std::size_t index) {
+    const auto& [op, inputs, detail, bits, offset] = spec.instructions[index];
+    if (op == RowOp::rounded && DType{detail} != DType::bf16) {
+        refuse(index, "rounds to another type than bfloat16");
+    }
+    if (op == RowOp::activation && detail >= kActivationNames.size()) {
+        refuse(index, "names no activation");
+    }
+    if (op == RowOp::select && Comparison{detail} > Comparison::words_at_least) {
+        refuse(index, "names no comparison");
+    }
+    if (is_reduction(op) && is_listed(spec)) {
+        refuse(index, "goes along a row of a program with a list");
+    }
+    if (op == RowOp::keep || op == RowOp::reload) refuse(index, "is for plans alone");
 }
 
 // Where its inputs are as `exact` says.
@@ -157,16 +149,39 @@ bool is_exact(const RowSpec& spec, const RowInstruction& it, const std::vector<b
 
 }  // namespace
 
+int inputs_of(RowOp op) {
+    switch (op) {
+        case RowOp::load:
+        case RowOp::constant:
+        case RowOp::columns:
+        case RowOp::fetch:
+        case RowOp::number:
+        case RowOp::factor:
+        case RowOp::carried:
+        case RowOp::reload: return 0;
+        case RowOp::add:
+        case RowOp::subtract:
+        case RowOp::multiply:
+        case RowOp::divide:
+        case RowOp::smaller:
+        case RowOp::larger:
+        case RowOp::add_words:
+        case RowOp::low_product:
+        case RowOp::high_product: return 2;
+        case RowOp::multiply_add:
+        case RowOp::exclusive_or:
+        case RowOp::add_chosen: return 3;
+        case RowOp::select: return 4;
+        default: return 1;
+    }
+}
+
 bool is_listed(const RowSpec& spec) {
     return std::any_of(spec.operands.begin(), spec.operands.end(), is_listed_operand);
 }
 
 void validate(const RowSpec& spec) {
-    if (spec.operands.size() > kMostRowOperands) {
-        throw std::invalid_argument("a row program has " + std::to_string(spec.operands.size()) +
-                                    " operands, expected at most " +
-                                    std::to_string(kMostRowOperands));
-    }
+    require_at_most(kMostRowOperands, std::ssize(spec.operands), "operands");
     for (std::size_t i = 0; i < spec.instructions.size(); ++i) {
         validate_inputs(spec, i);
         const RowInstruction& it = spec.instructions[i];
@@ -174,46 +189,16 @@ void validate(const RowSpec& spec) {
             refuse(i, "names an operand that is not there");
         }
     }
-    const auto listed =
-        std::count_if(spec.operands.begin(), spec.operands.end(), is_listed_operand);
-    if (listed > kMostListedOperands) {
-        throw std::invalid_argument("a row program has " + std::to_string(listed) +
-                                    " listed operands, expected at most " +
-                                    std::to_string(kMostListedOperands));
-    }
+    require_at_most(kMostListedOperands,
+                    std::count_if(spec.operands.begin(), spec.operands.end(), is_listed_operand),
+                    "listed operands");
     times_of(spec);
     const std::vector<bool> uniform = uniform_values(spec);
     for (std::size_t i = 0; i < spec.instructions.size(); ++i) {
         const RowInstruction& it = spec.instructions[i];
         if (names_operand(it.op)) validate_access(spec, i, uniform);
-        switch (it.op) {
-            case RowOp::rounded:
-                if (it.detail != static_cast<std::uint8_t>(DType::bf16)) {
-                    refuse(i, "rounds to another type than bfloat16");
-                }
-                break;
-            case RowOp::activation:
-                if (it.detail >= kActivationNames.size()) refuse(i, "names no activation");
-                break;
-            case RowOp::select:
-                if (it.detail > static_cast<std::uint8_t>(Comparison::words_at_least)) {
-                    refuse(i, "names no comparison");
-                }
-                break;
-            case RowOp::number:
-            case RowOp::factor:
-            case RowOp::carried:
-            case RowOp::carry:
-            case RowOp::last: validate_carrying(spec, i); break;
-            case RowOp::sum:
-            case RowOp::highest:
-            case RowOp::lowest:
-                if (is_listed(spec)) refuse(i, "goes along a row of a program with a list");
-                break;
-            case RowOp::keep:
-            case RowOp::reload: refuse(i, "is for plans alone");
-            default: break;
-        }
+        validate_carrying(spec, i);
+        validate_detail(spec, i);
     }
 }
 
@@ -222,14 +207,11 @@ std::vector<RowTime> times_of(const RowSpec& spec) {
     for (std::size_t i = 0; i < spec.instructions.size(); ++i) {
         const RowInstruction& it = spec.instructions[i];
         RowTime time = own_time(spec, it);
-        for (const std::int16_t input : it.inputs) {
-            if (input == kNoValue || it.op == RowOp::last) continue;
-            const RowTime other = times[static_cast<std::size_t>(input)];
-            if (time == RowTime::any) time = other;
-            if (other != RowTime::any && other != time) {
-                refuse(i, "has inputs of listed rows and of rows of results");
-            }
-        }
+        it.for_inputs([&](std::size_t input) {
+            if (it.op == RowOp::last || times[input] == RowTime::any) return;
+            if (time == RowTime::any) time = times[input];
+            if (times[input] != time) refuse(i, "has inputs of listed rows and of rows of results");
+        });
         times.push_back(time);
     }
     return times;
@@ -242,14 +224,9 @@ std::vector<bool> uniform_values(const RowSpec& spec) {
         if (it.op == RowOp::gate || it.op == RowOp::carried || it.op == RowOp::add_chosen) {
             is_uniform = false;
         } else if (it.op == RowOp::load) {
-            const RowShape shape = spec.operands.at(it.detail).shape;
-            is_uniform = is_single_value(shape);
+            is_uniform = is_single_value(spec.operands.at(it.detail).shape);
         } else if (!is_reduction(it.op)) {
-            for (const std::int16_t input : it.inputs) {
-                if (input != kNoValue) {
-                    is_uniform = is_uniform && uniform[static_cast<std::size_t>(input)];
-                }
-            }
+            it.for_inputs([&](std::size_t input) { is_uniform = is_uniform && uniform[input]; });
         }
         uniform.push_back(is_uniform);
     }
@@ -270,14 +247,17 @@ std::vector<bool> exact_values(const RowSpec& spec) {
     return exact;
 }
 
-std::vector<std::int16_t> joined_products(const RowSpec& spec) {
-    const std::vector<bool> uniform = uniform_values(spec);
+std::vector<int> uses_of(const RowSpec& spec) {
     std::vector<int> uses(spec.instructions.size(), 0);
     for (const RowInstruction& it : spec.instructions) {
-        for (const std::int16_t input : it.inputs) {
-            if (input != kNoValue) ++uses[static_cast<std::size_t>(input)];
-        }
+        it.for_inputs([&](std::size_t input) { ++uses[input]; });
     }
+    return uses;
+}
+
+std::vector<std::int16_t> joined_products(const RowSpec& spec) {
+    const std::vector<bool> uniform = uniform_values(spec);
+    const std::vector<int> uses = uses_of(spec);
     std::vector<std::int16_t> joined;
     for (const RowInstruction& it : spec.instructions) {
         joined.push_back(kNoValue);

@@ -11,7 +11,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "jit/dtype.h"
@@ -97,6 +99,8 @@ constexpr bool has_result(RowOp op) {
            op != RowOp::add_to_column && op != RowOp::keep && op != RowOp::fetch;
 }
 
+int inputs_of(RowOp op);
+
 inline constexpr std::int16_t kNoValue = -1;
 
 struct RowInstruction {
@@ -106,6 +110,14 @@ struct RowInstruction {
     std::uint32_t bits = 0;
     // Bytes from an operand's own element to the one that is meant.
     std::int32_t offset = 0;
+
+    // Calls body(index) for each input that there is.
+    template <class Body>
+    void for_inputs(const Body& body) const {
+        for (const std::int16_t input : inputs) {
+            if (input != kNoValue) body(static_cast<std::size_t>(input));
+        }
+    }
 
     friend bool operator==(const RowInstruction&, const RowInstruction&) = default;
 };
@@ -137,6 +149,9 @@ std::vector<bool> uniform_values(const RowSpec& spec);
 // Whether bfloat16 holds all values of each instruction, so that storing them takes no rounding.
 std::vector<bool> exact_values(const RowSpec& spec);
 
+// How often each instruction is an input.
+std::vector<int> uses_of(const RowSpec& spec);
+
 // Of each instruction that adds up a product which nothing else reads: the product's index, else
 // kNoValue. The two are one multiplication with addition, rounded once.
 std::vector<std::int16_t> joined_products(const RowSpec& spec);
@@ -155,11 +170,8 @@ bool has_polynomial(const RowInstruction& it);
 
 // In additions.
 inline int cost_of(const RowInstruction& it) {
-    switch (it.op) {
-        case RowOp::divide:
-        case RowOp::square_root: return 5;
-        default: return has_polynomial(it) ? 15 : 1;
-    }
+    if (it.op == RowOp::divide || it.op == RowOp::square_root) return 5;
+    return has_polynomial(it) ? 15 : 1;
 }
 
 // How many columns are read.
@@ -186,12 +198,9 @@ inline bool has_columns_alone(const RowSpec& spec) {
 
 // Whether there is a column that one row adds to more than once.
 inline bool adds_repeatedly(const RowSpec& spec) {
+    std::set<std::pair<std::uint8_t, std::int32_t>> found;
     const auto is_repeated = [&](const RowInstruction& it) {
-        const auto is_same = [&](const RowInstruction& other) {
-            return other.op == it.op && other.detail == it.detail && other.offset == it.offset;
-        };
-        const auto& all = spec.instructions;
-        return it.op == RowOp::add_to_column && std::count_if(all.begin(), all.end(), is_same) > 1;
+        return it.op == RowOp::add_to_column && !found.insert({it.detail, it.offset}).second;
     };
     return std::any_of(spec.instructions.begin(), spec.instructions.end(), is_repeated);
 }
