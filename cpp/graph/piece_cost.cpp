@@ -48,6 +48,34 @@ double cycles_saved(const RowChain& chain, std::int64_t rows, const Machine& mac
            cycles_beyond_l2(again, again) - pieces * steps * kStep;
 }
 
+ImagePieces image_pieces(std::int64_t images, const std::vector<ImageStep>& steps,
+                         const Machine& machine) {
+    double most = 1;
+    for (const ImageStep& it : steps) most = std::max(most, it.read + it.written);
+    const double l2 = usable(machine.l2), l3 = usable(machine.l3);
+    const std::int64_t enough = std::max<std::int64_t>(images / kLeastPieces, 1);
+    const auto piece = std::clamp<std::int64_t>(static_cast<std::int64_t>(l2 / most), 1, enough);
+    const auto all = static_cast<double>(images), part = static_cast<double>(piece);
+    const double pieces = all / part;
+    ImagePieces made;
+    double saved = 0, best = 0;
+    for (std::size_t i = 0; images >= kLeastPieces && i < steps.size(); ++i) {
+        const ImageStep& it = steps[i];
+        saved -= pieces * kStep + cycles_beyond_l2((pieces - 1) * it.weights, 0);
+        if (it.ends && i > 0 && saved > best) {
+            best = saved;
+            made = {.steps = static_cast<std::int64_t>(i) + 1, .images = piece};
+        }
+        // Written and read again, from beyond a cache that holds a piece of it and not all.
+        const double bytes = 2 * all * it.written, live = it.read + it.written;
+        const auto stays = [&](double cache) {
+            return all * it.written > cache && part * live <= cache;
+        };
+        saved += cycles_beyond_l2(stays(l2) ? bytes : 0, stays(l3) ? bytes : 0);
+    }
+    return made;
+}
+
 std::int64_t rows_of_piece(const RowChain& chain, const Machine& machine) {
     const double least = kLeastGain * static_cast<double>(chain.rows) * chain.flops /
                          flops_per_cycle(chain.dtype, machine);

@@ -19,7 +19,7 @@ from dlprim.graph.passes import pieces as passes_pieces
 from dlprim.graph.passes.pieces import rows_of, run_in_pieces
 from networks import drawn, linear
 
-UNTOUCHED = len(PASSES) - 1  # passes; the last one marks chains
+UNTOUCHED = PASSES.index(run_in_pieces)  # passes; that one marks chains
 
 
 def perceptron(rows: int, channels: tuple[int, ...]) -> Graph:

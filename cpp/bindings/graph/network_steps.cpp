@@ -61,6 +61,19 @@ std::int64_t rows_of_piece_on_this_machine(std::int64_t rows, const std::string&
                          this_machine());
 }
 
+// Of each step weights, what it reads and writes of an image, and whether a chain may end there.
+using ImageBytes = std::tuple<double, double, double, bool>;
+
+std::pair<std::int64_t, std::int64_t> image_pieces_on_this_machine(
+    std::int64_t images, const std::vector<ImageBytes>& steps) {
+    std::vector<ImageStep> made;
+    for (const auto& [weights, read, written, ends] : steps) {
+        made.push_back({weights, read, written, ends});
+    }
+    const ImagePieces found = image_pieces(images, made, this_machine());
+    return {found.steps, found.images};
+}
+
 // What a value of a call is to Python.
 struct CalledValue {
     int value;
@@ -160,6 +173,7 @@ void register_network_steps(py::module_& module) {
              py::arg("label") = "")
         .def("call", &add_call, py::arg("function"), py::arg("inputs"), py::arg("outputs"),
              py::arg("label") = "");
+    module.def("image_pieces", &image_pieces_on_this_machine, py::arg("images"), py::arg("steps"));
     module.def("rows_of_piece", &rows_of_piece_on_this_machine, py::arg("rows"), py::arg("dtype"),
                py::arg("flops"), py::arg("weights"), py::arg("row_bytes"));
 }

@@ -203,6 +203,26 @@ TEST_CASE("what goes wrong in a piece names the step and the chain") {
     }
 }
 
+TEST_CASE("images run in pieces as far as arrays of all of them leave a cache that holds one's") {
+    constexpr double kMega = 1e6;
+    // A mobile network's: large arrays and few weights, then small arrays and many.
+    const std::vector<ImageStep> steps{{1e3, 0.6 * kMega, 4.8 * kMega, true},
+                                       {1e3, 4.8 * kMega, 1.2 * kMega, true},
+                                       {1e4, 1.2 * kMega, 0.1 * kMega, true},
+                                       {8 * kMega, 0.1 * kMega, 0.1 * kMega, true}};
+    CHECK(image_pieces(32, steps, kCaches) == ImagePieces{3, 1});
+    CHECK(image_pieces(1, steps, kCaches) == ImagePieces{});
+    CHECK(image_pieces(0, steps, kCaches) == ImagePieces{});
+    CHECK(image_pieces(32, {}, kCaches) == ImagePieces{});
+    auto open = steps;
+    open[2].ends = false;
+    CHECK(image_pieces(32, open, kCaches) == ImagePieces{2, 1});
+    // The second cache holds several images, but all of them as well.
+    const std::vector<ImageStep> small(3, {1e3, 1e4, 1e4, true});
+    CHECK(image_pieces(32, small, kCaches) == ImagePieces{});
+    CHECK(image_pieces(512, small, kCaches) == ImagePieces{3, 37});
+}
+
 TEST_CASE(
     "pieces pay where weights stay in the third cache and what is between leaves the second") {
     const std::vector<double> small{13, 512, 256, 128};

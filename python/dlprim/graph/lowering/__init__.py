@@ -8,6 +8,7 @@ from dlprim.graph.lowering.elements import (
     lower_reduce,
     lower_softmax,
 )
+from dlprim.graph.lowering.images import lower_images
 from dlprim.graph.lowering.lowering import Lower, Lowering
 from dlprim.graph.lowering.moves import (
     lower_concat,
@@ -41,8 +42,9 @@ LOWERS: dict[str, Lower] = {
     "map": lower_map,
     "matmul": lower_matmul,
     "normalize": lower_normalize,
+    "images": lower_images,  # of all nodes that have an attribute of this name
     "pad": lower_pad,
-    "pieces": lower_pieces,  # of all nodes that have an attribute of this name
+    "pieces": lower_pieces,  # the same
     "pool": lower_byte_pool,
     "quantize": lower_quantize,
     "quantized_attention": lower_quantized_attention,

@@ -112,9 +112,9 @@ def _keeps_blocks(graph: Graph, node: Node) -> bool:
     return is_global_mean(node) and bool(node.attributes["keepdims"])
 
 
-def blocked_values(graph: Graph) -> Blocked:
-    """The values that are made in blocks."""
-    blocked: Blocked = {}
+def blocked_values(graph: Graph, inputs: Blocked) -> Blocked:
+    """The values that are made in blocks, or are inputs in blocks."""
+    blocked: Blocked = dict(inputs)
     for node in graph.nodes:
         if is_blocked_convolution(graph, node):
             blocked[node.output] = groups_of(node)

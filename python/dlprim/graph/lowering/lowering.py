@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,9 +18,12 @@ from dlprim.graph.graph import Array, Graph, Node, Value
 from dlprim.graph.lowering.formulas import compiled, geometry_of
 from dlprim.graph.lowering.functions import computed
 from dlprim.graph.lowering.layouts import blocked_values
-from dlprim.graph.lowering.place import Place
+from dlprim.graph.lowering.place import Place, inverse, order_of
 from dlprim.graph.lowering.sharing import shared
 from dlprim.graph.passes.draft import CompileError
+
+# Attributes of nodes that run in pieces, and what makes their steps.
+_IN_PIECES = ("pieces", "images")
 
 # Makes steps of a node, or says False and has made none.
 Lower = Callable[["Lowering", Node], bool]
@@ -33,6 +37,13 @@ def activations(
     return _core.Activations(shape, groups, dtype, layout)
 
 
+class Form(NamedTuple):
+    """How a value lies in memory of its own: in blocks of channels, or in an order of its axes."""
+
+    groups: int = 0  # that blocks do not cross; 0: no blocks
+    order: tuple[int, ...] = ()
+
+
 class Lowering:
     """A network in the making.
 
@@ -42,19 +53,21 @@ class Lowering:
     graph : Graph
     blocked : dict of Value to int
         As `blocked_values` says.
-    chains : dict of (int, int) to list of Node
+    chains : dict of (str, int, int) to list of Node
         Nodes that run in pieces, by the attribute that says so.
     """
 
-    def __init__(self, graph: Graph, lowers: dict[str, Lower]) -> None:
+    def __init__(
+        self, graph: Graph, lowers: dict[str, Lower], blocked: dict[Value, int] | None = None
+    ) -> None:
         self.network = _core.Network()
         self.graph = graph
-        self.blocked = blocked_values(graph)
+        self.blocked = blocked_values(graph, blocked or {})
         self.readers = graph.readers()
-        self.chains: dict[tuple[int, int], list[Node]] = {}
-        for node in graph.nodes:
-            if "pieces" in node.attributes:
-                self.chains.setdefault(node.attributes["pieces"], []).append(node)
+        self.chains: dict[tuple[str, int, int], list[Node]] = {}
+        for kind, node in product(_IN_PIECES, graph.nodes):
+            if kind in node.attributes:
+                self.chains.setdefault((kind, *node.attributes[kind]), []).append(node)
         self._lowers = lowers
         self._places: dict[Value, Place] = {}
         self._dense: dict[Value, Place] = {}
@@ -66,10 +79,15 @@ class Lowering:
         for value in self.graph.inputs:
             root = self.network.input(value.shape, value.dtype, value.name)
             self.put(value, Place.dense(root, value.shape, value.dtype))
+        self._make_steps()
+        self.network.finish([self.number(self.dense(it)) for it in self.graph.outputs])
+
+    def _make_steps(self) -> None:
         for node in self.graph.nodes:
+            kind = next((it for it in _IN_PIECES if it in node.attributes), None)
             try:
-                if "pieces" in node.attributes:
-                    self._lowers["pieces"](self, node)
+                if kind is not None:
+                    self._lowers[kind](self, node)
                 else:
                     self.lower_alone(node)
             except MemoryError:
@@ -77,7 +95,6 @@ class Lowering:
             except Exception as error:
                 place = f"the steps of node {node.operator} '{node.name}' cannot be made"
                 raise CompileError.at(place, error) from error
-        self.network.finish([self.number(self.dense(it)) for it in self.graph.outputs])
 
     def lower_alone(self, node: Node) -> None:
         """Makes steps of a node by its operator."""
@@ -90,6 +107,52 @@ class Lowering:
         lowering = Lowering(graph, self._lowers)
         lowering.run()
         return lowering.network
+
+    def part(self, graph: Graph, form: Form) -> tuple[_core.Network, Form]:
+        """The network of a graph of one input, which has a form, and the form of its output."""
+        (x,), (y,) = graph.inputs, graph.outputs
+        part = Lowering(graph, self._lowers, {x: form.groups} if form.groups else None)
+        shape = part._shape_in(x, form)
+        part._put_held(x, form, part.network.input(shape, x.dtype, x.name))
+        part._make_steps()
+        made = part.form(y)
+        part.network.finish([part.held(y, made)])
+        return part.network, made
+
+    # ------------------------------------------------------------ forms
+
+    def form(self, value: Value) -> Form:
+        """How the value lies, or how a copy of it would."""
+        groups = next((groups for it, groups in self._blocks if it is value), 0)
+        if groups and value not in self._places:
+            return Form(groups)
+        order = order_of(self.place(value))
+        axes = tuple(range(len(value.shape)))
+        return Form(0, order if order and order[0] == 0 else axes)
+
+    def held(self, value: Value, form: Form) -> int:
+        """All of the value in this form, as a value of the network."""
+        if form.groups:
+            return self.blocks(value, form.groups)
+        place = self.place(value).transposed(form.order)
+        return self.number(place if place.is_dense else self.dense(value))
+
+    def new_held(self, value: Value, form: Form) -> int:
+        """Memory for a value that is made in this form."""
+        number = self.network.temporary(self._shape_in(value, form), value.dtype)
+        self._put_held(value, form, number)
+        return number
+
+    def _shape_in(self, value: Value, form: Form) -> tuple[int, ...]:
+        if form.groups:
+            return self.block_shape(value, form.groups)
+        return tuple(value.shape[axis] for axis in form.order)
+
+    def _put_held(self, value: Value, form: Form, number: int) -> None:
+        if form.groups:
+            return self.put_blocks(value, form.groups, number)
+        place = Place.dense(number, self._shape_in(value, form), value.dtype)
+        self.put(value, place.transposed(inverse(form.order)))
 
     # ------------------------------------------------------------ places
 

@@ -73,7 +73,7 @@ class _PieceMaker:
 
 def lower_pieces(to: Lowering, node: Node) -> bool:
     """The step, at the last node of the chain; steps of each node where one calls Python."""
-    chain = to.chains[node.attributes["pieces"]]
+    chain = to.chains["pieces", *node.attributes["pieces"]]
     if node is not chain[-1]:
         return True
     _, rows = node.attributes["pieces"]

@@ -20,6 +20,7 @@ from dlprim.graph.passes.bfloat16 import use_bfloat16
 from dlprim.graph.passes.broadcasts import spread_last
 from dlprim.graph.passes.draft import CompileError
 from dlprim.graph.passes.epilogues import fold_epilogues
+from dlprim.graph.passes.images import run_images_in_pieces
 from dlprim.graph.passes.maps import join_maps, join_maps_of_one, recognise_activations
 from dlprim.graph.passes.norms import fold_norm_weights, join_residuals, recognise_rms_norm
 from dlprim.graph.passes.pieces import run_in_pieces
@@ -62,6 +63,7 @@ PASSES: tuple[Pass, ...] = (
     join_conversions,
     # Of what is left: it changes when nodes run, and nothing else.
     run_in_pieces,
+    run_images_in_pieces,
 )
 
 

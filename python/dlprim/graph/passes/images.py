@@ -1,0 +1,124 @@
+"""Chains of steps on images that run for a few images at a time.
+
+Between the layers of a large batch lie arrays that no cache holds, while those of one image stay in
+one. The nodes of a chain get an attribute, ``images``: the number of the chain and the images of a
+piece. What they compute is what it was; lowering makes one step of them. That images of results
+follow from the same images of inputs is decided here, and how long a chain pays by the core, from
+bytes and caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from dlprim import _core
+from dlprim.graph.graph import Graph, Node, Value
+from dlprim.graph.lowering.layouts import is_blocked_convolution
+
+_NUMBERS = ("float32", "bfloat16", "uint8", "int8")
+
+
+def is_image_wise(graph: Graph, node: Node) -> bool:
+    """Whether each image of the result follows from the same images of what is not constant."""
+    others = [it for it in node.operands if it not in graph.constants]
+    if not others or len(node.outputs) != 1 or node.operator not in _IMAGE_WISE:
+        return False
+    alike = [*others, node.output]
+    if any(len(it.shape) != 4 or not it.size or it.dtype.name not in _NUMBERS for it in alike):
+        return False
+    if len({it.shape[0] for it in alike}) != 1:
+        return False
+    return _IMAGE_WISE[node.operator](graph, node)
+
+
+def _convolution(graph: Graph, node: Node) -> bool:
+    known = [it for place, it in enumerate(node.inputs) if it is not None and place in (1, 2)]
+    return is_blocked_convolution(graph, node) and all(it in graph.constants for it in known)
+
+
+def _quantized_convolution(graph: Graph, node: Node) -> bool:
+    return all(it is None or it in graph.constants for it in node.inputs[1:4])
+
+
+def _pool(graph: Graph, node: Node) -> bool:
+    return True
+
+
+def _map(graph: Graph, node: Node) -> bool:
+    known = [it for it in node.operands if it in graph.constants]
+    others = [it for it in node.operands if it not in graph.constants]
+    are_alike = all(it.shape == node.output.shape for it in others)
+    return are_alike and all(len(it.shape) < 4 or it.shape[0] == 1 for it in known)
+
+
+def _conversion(graph: Graph, node: Node) -> bool:
+    return all(it in graph.constants and it.size == 1 for it in node.operands[1:])
+
+
+_IMAGE_WISE: dict[str, Callable[[Graph, Node], bool]] = {
+    "convolution": _convolution,
+    "dequantize": _conversion,
+    "map": _map,
+    "pool": _pool,
+    "quantize": _conversion,
+    "quantized_convolution": _quantized_convolution,
+}
+
+
+def _chains(graph: Graph) -> Iterator[list[Node]]:
+    """As long ones as there are, each on one array that is made in front of it."""
+    chain: list[Node] = []
+    made: set[Value] = set()
+    for node in graph.nodes:
+        others = {it for it in node.operands if it not in graph.constants}
+        is_free = is_image_wise(graph, node) and "pieces" not in node.attributes
+        goes_on = is_free and bool(chain) and others <= made
+        if not goes_on:
+            if len(chain) > 1:
+                yield chain
+            chain, made = [], others if is_free and len(others) == 1 else set()
+            if not made:
+                continue
+        chain.append(node)
+        made.add(node.output)
+    if len(chain) > 1:
+        yield chain
+
+
+def _ends(graph: Graph, chain: list[Node]) -> list[bool]:
+    """Of each node whether what nodes up to it make, but its own result, only these read."""
+    readers, kept = graph.readers(), set(graph.outputs)
+    places = {node: place for place, node in enumerate(chain)}
+    far, ends = -1, []
+    for place, node in enumerate(chain):
+        ends.append(far <= place)
+        last = max((places.get(it, len(chain)) for it in readers.get(node.output, ())), default=-1)
+        far = max(far, len(chain) if node.output in kept else last)
+    return ends
+
+
+def _bytes_of(graph: Graph, node: Node) -> tuple[float, float, float]:
+    """Of weights, and of an image what is read and written."""
+    images = node.output.shape[0]
+    weights = sum(it.nbytes for it in node.operands if it in graph.constants)
+    read = sum(it.nbytes for it in node.operands if it not in graph.constants)
+    return weights, read / images, node.output.nbytes / images
+
+
+def images_of_pieces(graph: Graph, chain: list[Node], ends: list[bool]) -> tuple[int, int]:
+    """How many nodes of the chain run in pieces, and images of these; 0 where pieces do not pay."""
+    steps = [(*_bytes_of(graph, node), is_end) for node, is_end in zip(chain, ends, strict=True)]
+    return _core.image_pieces(chain[0].output.shape[0], steps)
+
+
+def run_images_in_pieces(graph: Graph) -> Graph:
+    """Marks chains that run for a few images at a time."""
+    marked: dict[Node, Node] = {}
+    for number, chain in enumerate(_chains(graph)):
+        count, images = images_of_pieces(graph, chain, _ends(graph, chain))
+        for node in chain[:count]:
+            attributes = {**node.attributes, "images": (number, images)}
+            marked[node] = Node(node.operator, node.inputs, node.outputs, attributes, node.name)
+    nodes = tuple(marked.get(node, node) for node in graph.nodes)
+    return replace(graph, nodes=nodes)
