@@ -133,6 +133,18 @@ def test_who_asks_for_direct_convolutions_gets_sums() -> None:
     assert runs(definition, X, FILTERS)[1]
 
 
+def test_einsum_on_windows_asks_who_is_set_now() -> None:
+    windows = np.lib.stride_tricks.sliding_window_view(X, (3, 3), (2, 3))
+    try:
+        fast, _ = (dlprim.einsum("ncpqrs,kcrs->nkpq", windows, FILTERS) for _ in range(2))
+        dlprim.set_conv_algorithm("direct")
+        slow = dlprim.einsum("ncpqrs,kcrs->nkpq", windows, FILTERS)
+    finally:
+        dlprim.set_conv_algorithm("auto")
+    agree(fast, slow)
+    assert not np.array_equal(fast, slow)
+
+
 def test_any_number_of_threads_gives_the_same_bits() -> None:
     definition, before = layer(PADDED), dlprim.get_num_threads()
     try:

@@ -58,10 +58,12 @@ ImagePieces image_pieces(std::int64_t images, const std::vector<ImageStep>& step
     const auto all = static_cast<double>(images), part = static_cast<double>(piece);
     const double pieces = all / part;
     ImagePieces made;
-    double saved = 0, best = 0;
+    double saved = 0, best = 0, weights = 0;
     for (std::size_t i = 0; images >= kLeastPieces && i < steps.size(); ++i) {
         const ImageStep& it = steps[i];
-        saved -= pieces * kStep + cycles_beyond_l2((pieces - 1) * it.weights, 0);
+        weights += it.weights;
+        const double lost = std::clamp(weights + part * most - l3, 0.0, it.weights);
+        saved -= pieces * kStep + cycles_beyond_l2((pieces - 1) * it.weights, (pieces - 1) * lost);
         if (it.ends && i > 0 && saved > best) {
             best = saved;
             made = {.steps = static_cast<std::int64_t>(i) + 1, .images = piece};

@@ -74,6 +74,7 @@ public:
 
     const std::uint8_t* append(std::span<const std::uint8_t> code) {
         const ssize_t written = pwrite(file_, code.data(), code.size(), static_cast<off_t>(used_));
+        if (written >= 0 && written != std::ssize(code)) errno = ENOSPC;
         if (written != std::ssize(code)) refuse("cannot write generated kernels to their memory");
         const std::uint8_t* placed = pages_ + used_;
         used_ = rounded(used_ + code.size(), kCodeAlignment);

@@ -138,7 +138,7 @@ public:
     // in one row: a new array, or `out`, and behind it sums of columns, if any. None where an array
     // is of another kind, shape or order.
     py::object made(bool as_one_row, const py::object& out, const py::args& given) {
-        const std::optional<DType> dtype = plain_type(given[0]);
+        const auto dtype = given.empty() ? std::nullopt : plain_type(given[0]);
         if (!dtype) return py::none();
         const RowKernel& kernel = this->kernel(*dtype);
         const std::vector<RowOperand>& expected = kernel.spec().operands;

@@ -18,8 +18,9 @@ namespace dlprim {
 namespace {
 
 constexpr std::int64_t kTaskBytes = 64 * 1024;
-constexpr std::int64_t kMostListed = 1024;  // rows of a task
-constexpr std::int64_t kMostAhead = 1024;   // bytes of a row
+// Rows of a task, unless one sum has more, and rows that are asked for ahead.
+constexpr std::int64_t kMostListed = 1024;
+constexpr std::int64_t kMostAhead = 1024;  // bytes of a row
 
 // Calls body(value) for so many places, from one on, `stride` halves apart.
 template <class Body>
@@ -271,7 +272,7 @@ void Gather::sum_rows(const Operands& operands, char* result, Range range) const
         places.push_back(walk.to());
         walk.take(summed_, [&](const Row& row) {
             if (!row.is_inside) return;
-            if (is_large_) ask_for(source, row);
+            if (is_large_ && listed - list.data() < kMostListed) ask_for(source, row);
             (listed++)->element = row.from;
         });
         counts.push_back(listed - begin);

@@ -15,7 +15,7 @@ constexpr std::int64_t kTaps = 3;
 // Cycles for each element of the images and of the result, which are brought into blocks and back.
 constexpr double kCopy = 0.5;
 
-// Of a place where images have neighbours: the rest of it and its channels, or nothing.
+// The indices of a product that are those of a convolution.
 struct ImageIndices {
     const ProductIndex* n = nullptr;  // none of one image
     const ProductIndex* p = nullptr;

@@ -21,7 +21,8 @@ class CompiledGraph:
         What is left after the passes, without its constants: steps have what they read.
     peak_bytes, live_bytes : int
         Of what is between inputs and outputs: the memory that a run takes, and the largest sum of
-        arrays that are needed at one time.
+        arrays that are needed at one time. Without what chains that run in pieces take in each
+        thread, which `explain` shows.
     """
 
     def __init__(self, graph: Graph, passes: int | None, dtype: str) -> None:

@@ -11,8 +11,10 @@ from dlprim import _core
 from dlprim.arguments.arrays import Array, aligned, result_array
 from dlprim.arguments.scalars import flag, shown
 from dlprim.lang.operands import dtype_of, readable, require_count, result_type, results_in
-from dlprim.primitives.conv_algorithm import get_conv_algorithm
+from dlprim.primitives import conv_algorithm
 from dlprim.tuning import store
+
+_WINOGRAD = "Winograd's algorithm"  # as a product's decision has it
 
 
 class CompiledFormula:
@@ -38,6 +40,7 @@ class CompiledFormula:
         sizes: Mapping[str, int],
         shapes: Mapping[str, tuple[int, ...]],
     ) -> None:
+        self._changes = conv_algorithm.changes
         self._definition, self._sizes, self._shapes = definition, dict(sizes), dict(shapes)
         self._geometries = [(array.shape, array.strides, array.dtype) for array in arrays]
         self._type = result_type(arrays)
@@ -177,7 +180,7 @@ A in place, B packed, C in place
 
     def _made(self, choices: Mapping[str, str]) -> _core.Formula:
         """By these choices, as far as they fit, and else the cost models'."""
-        if get_conv_algorithm() == "direct":
+        if conv_algorithm.get_conv_algorithm() == "direct":
             choices = {**choices, "convolutions": "direct"}
         arrays = [
             np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, strides)
@@ -186,6 +189,20 @@ A in place, B packed, C in place
         return _core.Formula(
             self._definition, arrays, self._shapes, self._sizes, self._type, dict(choices)
         )
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nobody has set another algorithm of convolutions since it was made."""
+        return self._changes == conv_algorithm.changes
+
+    @staticmethod
+    def _follows(formula: _core.Formula, choices: Any) -> bool:
+        """Whether it is as the choices say, but for Winograd's where sums are asked for."""
+        made = {name: chosen for name, chosen, *_ in formula.decisions(1)}
+        if conv_algorithm.get_conv_algorithm() != "direct" or not isinstance(choices, dict):
+            return bool(choices == made)
+        asked = {name: it for name, it in choices.items() if it != _WINOGRAD}
+        return all(made.get(name) == it for name, it in asked.items())
 
     def _use(self, formula: _core.Formula) -> None:
         """From the next call on."""
@@ -201,7 +218,7 @@ A in place, B packed, C in place
         if choices is None:
             return self._made({})
         formula = self._made(choices) if isinstance(choices, dict) else self._made({})
-        if choices != {name: chosen for name, chosen, *_ in formula.decisions(1)}:
+        if not self._follows(formula, choices):
             store.ignore(self._stored_as, "it does not fit")
             return self._made({})
         return formula

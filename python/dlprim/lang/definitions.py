@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +21,10 @@ from dlprim.lang.operands import (
     results_in,
     type_for,
 )
-from dlprim.primitives.conv_algorithm import when_chosen
+from dlprim.primitives import conv_algorithm
 
 # Shapes that a definition stays compiled for: those that were called last.
 _MOST_COMPILED = 32
-
-
-# That may have compiled a convolution.
-_DEFINITIONS: WeakSet[Definition] = WeakSet()
 
 
 class Definition:
@@ -60,7 +55,6 @@ class Definition:
         self._compiled: OrderedDict[Any, CompiledFormula] = OrderedDict()
         # With the sizes it was compiled for: what is called again is tried first.
         self._latest: tuple[dict[str, int], CompiledFormula] | None = None
-        _DEFINITIONS.add(self)
 
     def __call__(self, *arrays: Any, out: Any = None, **sizes: int) -> Any:
         """The results for these arrays, compiled for their shapes on the first call.
@@ -96,7 +90,7 @@ class Definition:
 
     def _run(self, arrays: tuple[Any, ...], out: Any, sizes: Mapping[str, int]) -> Any:
         latest = self._latest
-        if out is None and latest is not None and sizes == latest[0]:
+        if out is None and latest is not None and sizes == latest[0] and latest[1].is_current:
             results = latest[1].call(arrays)
             if results is not None:
                 return results
@@ -176,6 +170,7 @@ class Definition:
             tuple((array.shape, array.strides, array.dtype.num) for array in arrays),
             tuple(sizes.items()),
             shapes,
+            conv_algorithm.changes,
         )
         compiled = self._compiled.get(key)
         if compiled is None:
@@ -208,13 +203,6 @@ class Definitions:
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self._definitions]
-
-
-@when_chosen
-def _forget_compiled() -> None:
-    for definition in list(_DEFINITIONS):
-        definition._latest = None
-        definition._compiled.clear()
 
 
 @lru_cache(maxsize=64)
@@ -300,7 +288,9 @@ def contract(
         raise TypeError(f"formula is of type {type(formula).__name__}, expected a str")
     definition = contraction(formula)
     latest = definition._latest if out is None and sizes is None else None
-    if latest is not None and not latest[0]:  # in front of _run: 0.1 us of 1.1 for small arrays
+    if (
+        latest is not None and not latest[0] and latest[1].is_current
+    ):  # in front of _run: 0.1 us of 1.1 for small arrays
         result: Array | None = latest[1].call(arrays)
         if result is not None:
             return result

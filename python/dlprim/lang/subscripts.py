@@ -55,7 +55,7 @@ def einsum(subscripts: str, *arrays: Any, out: Any = None) -> Array:
     if not isinstance(subscripts, str):
         raise TypeError(f"subscripts is of type {type(subscripts).__name__}, expected a str")
     recent = _recent.get(subscripts) if out is None else None
-    if recent is not None:
+    if recent is not None and recent.is_current:
         known: Array | None = recent.call(arrays)
         if known is not None:
             return known

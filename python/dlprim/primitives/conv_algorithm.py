@@ -21,13 +21,8 @@ PREFERABLY = "preferably winograd"
 Core = TypeVar("Core")
 
 _chosen: str | None = None
-_when_chosen: list[Callable[[], None]] = []
-
-
-def when_chosen(call: Callable[[], None]) -> Callable[[], None]:
-    """Decorates what is to be called whenever an algorithm is set."""
-    _when_chosen.append(call)
-    return call
+# How often it changed: what was made at another number may follow another choice.
+changes = 0
 
 
 def new_core(kind: Callable[..., Core], algorithm: str, accuracy: str | None, *others: Any) -> Core:
@@ -59,10 +54,9 @@ def set_conv_algorithm(algorithm: str) -> None:
     ValueError
         There is no such algorithm.
     """
-    global _chosen
-    _chosen = require_algorithm("algorithm", algorithm)
-    for call in _when_chosen:
-        call()
+    global _chosen, changes
+    before, _chosen = _chosen, require_algorithm("algorithm", algorithm)
+    changes += _chosen != before
 
 
 def get_conv_algorithm() -> str:

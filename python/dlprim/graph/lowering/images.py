@@ -50,5 +50,6 @@ def lower_images(to: Lowering, node: Node) -> bool:
         return True
     src, dst = to.held(x, form), to.new_held(whole, forms.pop())
     rest = parts[1][0] if len(parts) > 1 else None
-    to.network.pieces(parts[0][0], rest, [src], [dst], f"pieces of {images} images {node.name}")
+    label = f"pieces of {images} image{'s' if images > 1 else ''} {node.name}"
+    to.network.pieces(parts[0][0], rest, [src], [dst], label)
     return True

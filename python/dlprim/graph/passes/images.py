@@ -9,7 +9,7 @@ bytes and caches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from dlprim import _core
@@ -33,12 +33,19 @@ def is_image_wise(graph: Graph, node: Node) -> bool:
 
 
 def _convolution(graph: Graph, node: Node) -> bool:
-    known = [it for place, it in enumerate(node.inputs) if it is not None and place in (1, 2)]
-    return is_blocked_convolution(graph, node) and all(it in graph.constants for it in known)
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    are_known = bias is None or bias in graph.constants
+    return is_blocked_convolution(graph, node) and are_known and _images_are_made(graph, node, 3)
 
 
 def _quantized_convolution(graph: Graph, node: Node) -> bool:
-    return all(it is None or it in graph.constants for it in node.inputs[1:4])
+    are_known = all(it is None or it in graph.constants for it in node.inputs[1:4])
+    return are_known and _images_are_made(graph, node, 4)
+
+
+def _images_are_made(graph: Graph, node: Node, residual: int) -> bool:
+    """Whether x and the residual are no constants, which have all images."""
+    return all(it not in graph.constants for it in (node.inputs[0], *node.inputs[residual:]))
 
 
 def _pool(graph: Graph, node: Node) -> bool:
@@ -66,11 +73,11 @@ _IMAGE_WISE: dict[str, Callable[[Graph, Node], bool]] = {
 }
 
 
-def _chains(graph: Graph) -> Iterator[list[Node]]:
+def _chains(graph: Graph, nodes: Sequence[Node]) -> Iterator[list[Node]]:
     """As long ones as there are, each on one array that is made in front of it."""
     chain: list[Node] = []
     made: set[Value] = set()
-    for node in graph.nodes:
+    for node in nodes:
         others = {it for it in node.operands if it not in graph.constants}
         is_free = is_image_wise(graph, node) and "pieces" not in node.attributes
         goes_on = is_free and bool(chain) and others <= made
@@ -115,10 +122,18 @@ def images_of_pieces(graph: Graph, chain: list[Node], ends: list[bool]) -> tuple
 def run_images_in_pieces(graph: Graph) -> Graph:
     """Marks chains that run for a few images at a time."""
     marked: dict[Node, Node] = {}
-    for number, chain in enumerate(_chains(graph)):
-        count, images = images_of_pieces(graph, chain, _ends(graph, chain))
+    waiting = list(_chains(graph, graph.nodes))
+    number = 0
+    while waiting:
+        chain = waiting.pop()
+        ends = _ends(graph, chain)
+        count, images = images_of_pieces(graph, chain, ends)
         for node in chain[:count]:
             attributes = {**node.attributes, "images": (number, images)}
             marked[node] = Node(node.operator, node.inputs, node.outputs, attributes, node.name)
+        number += 1
+        # On behind that, or behind what others read far away.
+        behind = count or next((at for at, is_end in enumerate(ends) if not is_end), len(chain))
+        waiting.extend(_chains(graph, chain[behind:]))
     nodes = tuple(marked.get(node, node) for node in graph.nodes)
     return replace(graph, nodes=nodes)
