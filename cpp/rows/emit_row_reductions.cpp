@@ -43,31 +43,32 @@ void RowEmitter::accumulate(const RowStep& step, Lane lane) {
             with(step.from[1], lane.index,
                  [&](const Xbyak::Operand& y) { vmulps(vector(0), vector(x), y); });
         }
-        combined(step.op, vector(0), to, of_products ? 0 : x);
+        combined(step.op, vector(0), vector(to), vector(of_products ? 0 : x));
         load_tail_mask(1);
         vblendvps(vector(to), vector(to), vector(0), vector(1));
     } else if (of_products) {
         with(step.from[1], lane.index,
              [&](const Xbyak::Operand& y) { vfmadd231ps(sum, vector(x), y); });
     } else {
-        combined(step.op, sum, to, x);
+        combined(step.op, sum, vector(to), vector(x));
     }
 }
 
 // NaN in `other` is passed over by highest and lowest: min and max return their last operand then.
-void RowEmitter::combined(RowOp op, const Vector& result, int value, int other) {
+void RowEmitter::combined(RowOp op, const Vector& result, const Vector& value,
+                          const Vector& other) {
     switch (op) {
-        case RowOp::highest: return vmaxps(result, vector(other), vector(value));
-        case RowOp::lowest: return vminps(result, vector(other), vector(value));
-        default: return vaddps(result, vector(value), vector(other));
+        case RowOp::highest: return vmaxps(result, other, value);
+        case RowOp::lowest: return vminps(result, other, value);
+        default: return vaddps(result, value, other);
     }
 }
 
 // The accumulators from `lanes` on, as many again, go to those in front of them.
 void RowEmitter::combine_lanes(const RowReduction& it, int lanes) {
     for (int lane = 0; lane < lanes; ++lane) {
-        combine(it.op, register_of(it.accumulators, lane),
-                register_of(it.accumulators, lane + lanes));
+        const Vector to = vector(register_of(it.accumulators, lane));
+        combined(it.op, to, to, vector(register_of(it.accumulators, lane + lanes)));
     }
 }
 
@@ -118,34 +119,31 @@ void RowEmitter::move_totals(const RowPass& pass, bool in) {
 void RowEmitter::finish_reductions(const RowPass& pass) {
     for (const RowReduction& it : pass.reductions) {
         const int from = register_of(it.accumulators, 0);
-        combine_across(it.op, from);
-        if (it.result.kind == Kind::stack) {
-            vmovups(ptr[stack_vector(it.result.index)], vector(from));
-        } else {
-            copy(it.result.index, from);
-        }
+        const bool on_stack = it.result.kind == Kind::stack;
+        combine_across(it.op, from, on_stack ? from : it.result.index);
+        if (on_stack) vmovups(ptr[stack_vector(it.result.index)], vector(from));
     }
 }
 
-// Every element with the one half a vector away, a quarter, and so on: sums are in all of them
-// then, and of highest and lowest zeros, whose signs may differ, one is taken.
-void RowEmitter::combine_across(RowOp op, int index) {
+// One half with the other, as long as there are two: the same additions as of whole vectors, in
+// half the time. Of highest and lowest zeros, whose signs may differ, one is taken.
+void RowEmitter::combine_across(RowOp op, int index, int to) {
     constexpr std::uint8_t kOtherHalf = 0b01001110, kNeighbour = 0b10110001;
-    const Vector value = vector(index), other = vector(0);
+    const Xbyak::Ymm half(index), other_half(0);
+    const Xbyak::Xmm quarter(index), other(0);
     if (avx512()) {
-        for (const std::uint8_t from : {kOtherHalf, kNeighbour}) {
-            vshuff64x2(Xbyak::Zmm(0), Xbyak::Zmm(index), Xbyak::Zmm(index), from);
-            combine(op, index, 0);
-        }
+        vextractf64x4(other_half, Xbyak::Zmm(index), 1);
+        combined(op, half, half, other_half);
+        vextractf32x4(other, half, 1);
     } else {
-        vperm2f128(Xbyak::Ymm(0), Xbyak::Ymm(index), Xbyak::Ymm(index), 1);
-        combine(op, index, 0);
+        vextractf128(other, half, 1);
     }
+    combined(op, quarter, quarter, other);
     for (const std::uint8_t from : {kOtherHalf, kNeighbour}) {
-        vpshufd(other, value, from);
-        combine(op, index, 0);
+        vpshufd(other, quarter, from);
+        combined(op, quarter, quarter, other);
     }
-    if (op != RowOp::sum) vbroadcastss(value, Xbyak::Xmm(index));
+    vbroadcastss(vector(to), quarter);
 }
 
 }  // namespace dlprim

@@ -131,11 +131,10 @@ private:
     void accumulate(const RowStep& step, Lane lane);
     void empty_sums(const RowPass& pass);
     void finish_reductions(const RowPass& pass);
-    void combined(RowOp op, const Vector& result, int value, int other);
-    void combine(RowOp op, int to, int other) { combined(op, vector(to), to, other); }
+    void combined(RowOp op, const Vector& result, const Vector& value, const Vector& other);
     void combine_lanes(const RowReduction& it, int lanes);
     void move_totals(const RowPass& pass, bool in);
-    void combine_across(RowOp op, int index);
+    void combine_across(RowOp op, int index, int to);
 
     // Where values are.
     int register_of(const RowPlace& place, int lane) const;

@@ -67,7 +67,7 @@ void layer_norm_backward(RowBuilder& row, DType dtype) {
     const RowValue slope = of_y.slope();
     // A factor outside of the sum: it need not wait for the scale.
     const RowValue along = mean(row, slope * it.centred) * it.scale;
-    row.store(dtype, of_y.scaled(slope - mean(row, slope) - normal * along, it.scale));
+    row.store(dtype, of_y.scaled(multiply_add(normal, -along, slope - mean(row, slope)), it.scale));
     row.add_to_column(of_y.dy * normal);
     row.add_to_column(of_y.dy);
 }
@@ -88,7 +88,7 @@ void rms_norm_backward(RowBuilder& row, DType dtype) {
     const RowValue normal = of_y.x * scale;
     const RowValue slope = of_y.slope();
     const RowValue along = mean(row, slope * of_y.x) * scale;
-    row.store(dtype, of_y.scaled(slope - normal * along, scale));
+    row.store(dtype, of_y.scaled(multiply_add(normal, -along, slope), scale));
     row.add_to_column(of_y.dy * normal);
 }
 
