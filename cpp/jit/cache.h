@@ -4,8 +4,6 @@
 // The least recently used values go first when a bound is exceeded, but never one in use.
 #pragma once
 
-#include <pthread.h>
-
 #include <cstdint>
 #include <exception>
 #include <future>
@@ -147,6 +145,9 @@ private:
     CacheInfo info_;
 };
 
+// Calls these around every fork() from now on.
+void watch_forks(void (*before)(), void (*in_parent)(), void (*in_child)());
+
 struct CacheBounds {
     std::int64_t entries = 0;
     std::int64_t bytes = 0;
@@ -157,9 +158,9 @@ struct CacheBounds {
 template <class Shared, auto... kArguments>
 Shared& one_of_process() {
     static Shared& instance = *[] {
-        pthread_atfork([] { one_of_process<Shared, kArguments...>().before_fork(); },
-                       [] { one_of_process<Shared, kArguments...>().after_fork_in_parent(); },
-                       [] { one_of_process<Shared, kArguments...>().after_fork_in_child(); });
+        watch_forks([] { one_of_process<Shared, kArguments...>().before_fork(); },
+                    [] { one_of_process<Shared, kArguments...>().after_fork_in_parent(); },
+                    [] { one_of_process<Shared, kArguments...>().after_fork_in_child(); });
         return new Shared(kArguments...);
     }();
     return instance;
