@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import dlprim
+from dlprim.tuning import store
 
 RNG = np.random.default_rng(7)
 N, C, K, H, W = 2, 64, 48, 24, 20
@@ -143,6 +144,22 @@ def test_einsum_on_windows_asks_who_is_set_now() -> None:
         dlprim.set_conv_algorithm("auto")
     agree(fast, slow)
     assert not np.array_equal(fast, slow)
+
+
+def test_what_was_tuned_is_kept_while_convolutions_are_direct(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    definition = layer(INNER)
+    tuned = dict(definition.compile(X.shape, FILTERS.shape).schedule)
+    assert "Winograd's algorithm" in tuned.values()
+    monkeypatch.setattr(store, "stored", lambda name: tuned)
+    monkeypatch.setattr(store, "ignore", lambda name, why: pytest.fail(why))
+    try:
+        dlprim.set_conv_algorithm("direct")
+        assert not runs(definition, X, FILTERS)[1]
+    finally:
+        dlprim.set_conv_algorithm("auto")
+    assert dict(definition.compile(X.shape, FILTERS.shape).schedule) == tuned
 
 
 def test_any_number_of_threads_gives_the_same_bits() -> None:

@@ -124,18 +124,18 @@ Code::Code(std::span<const std::uint8_t> bytes, Pages pages) : size_(bytes.size(
     }
     auto& [mutex, slab] = one_of_process<Filling>();
     const std::lock_guard lock(mutex);
-    if (!slab || !slab->has_room(bytes.size())) {
-        if (slab) slab->seal();
-        slab.reset();
-        try {
+    try {
+        if (!slab || !slab->has_room(bytes.size())) {
+            if (slab) slab->seal();
+            slab.reset();
             slab = std::make_shared<CodeSlab>(std::max(kSlabBytes, whole_pages(bytes.size())));
-        } catch (const std::system_error&) {
-            // No memfd here (a sandbox, no file descriptors left): anonymous pages need none.
-            *this = Code(bytes, Pages::own);
-            return;
         }
+        first_ = {slab, slab->append(bytes)};
+    } catch (const std::system_error&) {
+        // No file here, or none that can be written (a sandbox, no descriptors or memory left):
+        // anonymous pages need none.
+        *this = Code(bytes, Pages::own);
     }
-    first_ = {slab, slab->append(bytes)};
 }
 
 std::int64_t mapped_code_bytes() { return mapped_bytes; }
