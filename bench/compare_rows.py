@@ -21,7 +21,7 @@ SHAPES = Path(__file__).parent / "shapes"
 DTYPES = ("float32", "bfloat16")
 _IMAGES = 4  # of a minibatch
 _WINOGRAD = (4, 8, 13, 18)  # layers of ResNet-50 with 3x3 filters and stride 1
-_TRAINED = 2  # images of a step of ResNet-50
+_TRAINED = {"resnet50": 2, "lstm": 16, "gru": 16}  # images or sequences of a step
 
 Call = Callable[[], object]
 Row = tuple[str, str, Callable[[], Call]]  # group, name, what makes the call
@@ -128,15 +128,16 @@ def _packing() -> Iterator[Row]:
 
 
 def _networks() -> Iterator[Row]:
-    def call(dtype: str, training: bool) -> Call:
-        setting = train_case.Setting("resnet50", dtype, batch=_TRAINED)
+    def call(setting: train_case.Setting, training: bool) -> Call:
         ours = train_case.Ours(setting)
         src, targets = train_case.batch_of(setting, 0)
         return partial(ours.train, src, targets) if training else partial(ours.infer, src)
 
-    for dtype in DTYPES:
-        yield "resnet50 training", dtype, partial(call, dtype, True)
-        yield "resnet50 inference", dtype, partial(call, dtype, False)
+    for model, batch in _TRAINED.items():
+        for dtype in DTYPES:
+            setting = train_case.Setting(model, dtype, batch)
+            yield f"{model} training", dtype, partial(call, setting, True)
+            yield f"{model} inference", dtype, partial(call, setting, False)
 
 
 def _small_calls() -> Iterator[Row]:

@@ -95,9 +95,9 @@ public:
         run_without_gil(compiled_.flops(), [&] { compiled_.run(operands, written); });
     }
 
-    // New results, a tuple where there are several, for ndarrays just like those that this was made
-    // for; None for anything else.
-    py::object call(const py::tuple& arrays) const {
+    // New results, a tuple where there are several, or `out` where there is one, for ndarrays just
+    // like those that this was made for; None for anything else.
+    py::object call(const py::tuple& arrays, const py::object& out) const {
         if (arrays.size() != views_.size() || reads_results_) return py::none();
         std::vector<const void*> operands;
         for (std::size_t i = 0; i < views_.size(); ++i) {
@@ -105,9 +105,15 @@ public:
             if (!is_like(object, i)) return py::none();
             operands.push_back(py::detail::array_proxy(object)->data);
         }
+        if (!out.is_none() && !takes_result(out.ptr(), operands)) return py::none();
         std::vector<void*> written;
         std::vector<py::object> made;
+        if (!out.is_none()) {
+            made.push_back(out);
+            written.push_back(py::detail::array_proxy(out.ptr())->data);
+        }
         for (const TensorView& it : compiled_.results()) {
+            if (!out.is_none()) break;
             made.push_back(new_array({it.dtype, it.shape}, dtype_of(it.dtype)));
             written.push_back(py::reinterpret_borrow<py::array>(made.back()).mutable_data());
         }
@@ -197,6 +203,33 @@ private:
                 array->strides[axis] != view.strides[i] * size_of(view.dtype)) {
                 return false;
             }
+        }
+        return true;
+    }
+
+    // Whether it is an array of the one result's type and shape, apart from all operands.
+    bool takes_result(const PyObject* object, const std::vector<const void*>& operands) const {
+        if (Py_TYPE(object) != reinterpret_cast<PyTypeObject*>(ndarray_.ptr())) return false;
+        using Flags = py::detail::npy_api;
+        constexpr int wanted = Flags::NPY_ARRAY_C_CONTIGUOUS_ | Flags::NPY_ARRAY_ALIGNED_ |
+                               Flags::NPY_ARRAY_WRITEABLE_;
+        const TensorView& view = compiled_.results().front();
+        const auto* const array = py::detail::array_proxy(object);
+        const std::vector<std::int64_t> shape(array->dimensions, array->dimensions + array->nd);
+        if (compiled_.results().size() != 1 || array->descr != dtype_of(view.dtype).ptr() ||
+            (array->flags & wanted) != wanted || shape != view.shape) {
+            return false;
+        }
+        const char* const begin = array->data;
+        const char* const end = begin + view.elements() * size_of(view.dtype);
+        for (std::size_t i = 0; i < operands.size(); ++i) {
+            std::int64_t bytes = element_bytes(views_[i]);
+            for (std::size_t axis = 0; axis < views_[i].shape.size(); ++axis) {
+                bytes += (views_[i].shape[axis] - 1) * views_[i].strides[axis] *
+                         size_of(views_[i].dtype);
+            }
+            const auto* const operand = static_cast<const char*>(operands[i]);
+            if (operand < end && begin < operand + bytes) return false;
         }
         return true;
     }
@@ -298,7 +331,7 @@ void register_definition(py::module_& module) {
                       const std::string&, const Choices&>(),
              py::arg("definition"), py::arg("parameters"), py::arg("shapes"), py::arg("given"),
              py::arg("result_type"), py::arg("choices") = Choices())
-        .def("call", &Formula::call, py::arg("arrays"))
+        .def("call", &Formula::call, py::arg("arrays"), py::arg("out") = py::none())
         .def("run", &Formula::run, py::arg("parameters"), py::arg("results"))
         .def("results", &Formula::results)
         .def("described", &Formula::described, py::arg("all"), py::arg("instruction"))

@@ -7,6 +7,7 @@
 
 #include "lang/gathers.h"
 #include "primitives/formulas/product_chain.h"
+#include "primitives/formulas/row_fusion.h"
 #include "primitives/formulas/statement_ends.h"
 #include "primitives/mapping/instruction_form.h"
 #include "primitives/products/product_run.h"
@@ -168,17 +169,43 @@ void CompiledDefinition::add_group(const StatementGroup& group, const Machine& m
         flops_ += operations(it.statement);
         add_checks(it);
     }
-    bindings = with_ends(std::move(bindings));
+    bindings = with_rows_fused(with_ends(std::move(bindings)));
     const auto loops = chosen_pieces(group, bindings, machine, decisions_);
-    if (!loops.empty()) {
+    const std::vector<PlacedTensor> unstored = unstored_tensors(bindings);
+    if (!loops.empty() || !unstored.empty()) {
         tensors_ = known;
         scratch_bytes_ = before;
-        return add_pieces(group, loops);
     }
+    if (!loops.empty()) return add_pieces(group, loops);
+    if (!unstored.empty()) bindings = with_rows_fused(with_ends(bound_group(group, unstored)));
     for (const StatementBinding& binding : bindings) {
         for (const Step& copy : binding.copies) steps_in_turn().add(copy);
         add_steps(steps_in_turn(), binding, [this](std::int64_t bytes) { return scratch(bytes); });
     }
+}
+
+std::vector<StatementBinding> CompiledDefinition::with_rows_fused(
+    const std::vector<StatementBinding>& bindings) {
+    const auto is_used = [this](const StatementBinding& it, int first, int last) {
+        const auto& name = definition_.statements[static_cast<std::size_t>(it.number)].result;
+        return it.result.of == ArrayPlace::Of::result ||
+               is_used_outside(name, {first, last - first + 1});
+    };
+    return dlprim::with_rows_fused(bindings, is_used, decisions_);
+}
+
+// In no memory: with places that tell them from each other.
+std::vector<PlacedTensor> CompiledDefinition::unstored_tensors(
+    const std::vector<StatementBinding>& bindings) const {
+    std::vector<PlacedTensor> all;
+    for (const int number : unstored_statements(bindings)) {
+        const auto& name = definition_.statements[static_cast<std::size_t>(number)].result;
+        const auto is_it = [&](const PlacedTensor& tensor) { return tensor.view.name == name; };
+        if (std::any_of(all.begin(), all.end(), is_it)) continue;
+        const ArrayPlace place{.of = ArrayPlace::Of::own, .number = -1 - std::ssize(all)};
+        all.push_back({std::find_if(tensors_.begin(), tensors_.end(), is_it)->view, place});
+    }
+    return all;
 }
 
 void CompiledDefinition::add_checks(const StatementBinding& binding) {
@@ -248,14 +275,13 @@ void CompiledDefinition::add_pieces(const StatementGroup& group, const Loops& lo
         if (part.back().first == part.back().end) continue;
         StepGroup made(part);
         auto bindings = with_ends(bound_group(group, inner_tensors(group, part, made)));
-        for (StatementBinding& binding : bindings) {
+        StatementBinding& last = bindings.back();
+        StatementBinding& stores = last.next.empty() ? last : last.next.back();
+        stores.statement.leaves_caches = exceeds_caches(2 * bytes_of_result(last));
+        for (StatementBinding& it : bindings) it = first_piece(std::move(it), part);
+        for (const StatementBinding& binding : with_rows_fused(bindings)) {
             for (const Step& copy : binding.copies) steps_in_turn().add(copy);
-            const bool is_last = &binding == &bindings.back();
-            StatementBinding& stores = binding.next.empty() ? binding : binding.next.back();
-            stores.statement.leaves_caches =
-                is_last && exceeds_caches(2 * bytes_of_result(binding));
-            add_steps(made, first_piece(binding, part),
-                      [&](std::int64_t bytes) { return made.own(bytes); });
+            add_steps(made, binding, [&](std::int64_t bytes) { return made.own(bytes); });
         }
         groups_.push_back(std::move(made));
     }
@@ -263,6 +289,7 @@ void CompiledDefinition::add_pieces(const StatementGroup& group, const Loops& lo
 
 void CompiledDefinition::add_steps(StepGroup& to, const StatementBinding& binding,
                                    const Scratch& scratch) {
+    if (!binding.fused.empty()) return to.add(fused_step(binding));
     if (!binding.places.empty() && dlprim::extent_of(binding.statement, true) > 0) {
         to.add({.what = std::make_shared<const Gather>(binding.statement, binding.places),
                 .operands = binding.operands,

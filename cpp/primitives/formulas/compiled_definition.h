@@ -77,6 +77,8 @@ private:
     void add_steps(StepGroup& to, const StatementBinding& binding, const Scratch& scratch);
     std::vector<StatementBinding> bound_group(const StatementGroup& group,
                                               const std::vector<PlacedTensor>& inner);
+    std::vector<StatementBinding> with_rows_fused(const std::vector<StatementBinding>& bindings);
+    std::vector<PlacedTensor> unstored_tensors(const std::vector<StatementBinding>& bindings) const;
     std::vector<PlacedTensor> inner_tensors(const StatementGroup& group, const Loops& loops,
                                             StepGroup& to) const;
     bool is_used_outside(const std::string& tensor, const StatementGroup& group) const;

@@ -85,6 +85,7 @@ std::vector<Decision> Decisions::made(int orders) const {
 std::vector<StepGroup::Loop> chosen_pieces(const StatementGroup& group,
                                            const std::vector<StatementBinding>& bindings,
                                            const Machine& machine, Decisions& decisions) {
+    if (bindings.size() == 1 && !bindings.front().fused.empty()) return {};
     auto loops = piece_loops(group, bindings, machine);
     if (group.common.empty() || (loops.empty() && bindings.size() == 1)) return loops;
     std::vector<std::string> names;

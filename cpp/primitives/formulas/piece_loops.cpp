@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -115,7 +116,29 @@ private:
                 add(binding.statement, binding.statement.operands[i], place);
             }
         };
+        // What fused statements read is loaded once, or found in the first cache.
+        const auto add_fused = [&](const StatementBinding& binding) {
+            std::set<std::pair<ArrayPlace::Of, std::int64_t>> seen;
+            const auto add_once = [&](const StatementBinding& of, const BoundOperand& operand,
+                                      const ArrayPlace& place) {
+                if (seen.insert({place.of, place.number}).second) add(of.statement, operand, place);
+            };
+            const auto add_all = [&](const StatementBinding& of) {
+                const std::pair key{of.result.of, of.result.number};
+                if (!of.is_stored) seen.insert(key);
+                for (std::size_t i = 0; i < of.operands.size(); ++i) {
+                    add_once(of, of.statement.operands[i], of.operands[i]);
+                }
+                add_once(of, of.statement.result, of.result);
+            };
+            add_all(binding);
+            for (const StatementBinding& it : binding.fused) add_all(it);
+        };
         for (const StatementBinding& binding : bindings_) {
+            if (!binding.fused.empty()) {
+                add_fused(binding);
+                continue;
+            }
             add_operands(binding, nullptr);
             add(binding.statement, binding.statement.result, binding.result);
             // The kernel does not read its result again for the end.

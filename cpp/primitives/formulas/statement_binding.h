@@ -37,8 +37,10 @@ struct StatementBinding {
     BoundStatement statement = {};
     std::vector<ArrayPlace> operands = {};
     ArrayPlace result = {};
-    std::vector<Step> copies = {};            // that come first
-    std::vector<StatementBinding> next = {};  // those behind that are its end
+    std::vector<Step> copies = {};             // that come first
+    std::vector<StatementBinding> next = {};   // those behind that are its end
+    std::vector<StatementBinding> fused = {};  // those behind that are one program with it
+    bool is_stored = true;  // else nothing reads the result but what is one program with it
     // Of a statement that gathers, for its operands from 1 on; `is_checked` where no place may lie
     // outside.
     std::vector<GatheredPlace> places = {};

@@ -8,6 +8,7 @@
 #include "primitives/formulas/explanation.h"
 #include "primitives/formulas/gather.h"
 #include "primitives/products/product_run.h"
+#include "primitives/statements/fused_rows.h"
 #include "primitives/statements/row_statement.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/workspace.h"
@@ -17,6 +18,7 @@ namespace {
 
 using Product = std::shared_ptr<const ProductRun>;
 using Rows = std::shared_ptr<const RowStatement>;
+using Fused = std::shared_ptr<const FusedRows>;
 
 void* address(const ArrayPlace& place, const StepArrays& arrays,
               const std::vector<std::int64_t>& values, char* own) {
@@ -138,6 +140,8 @@ void StepGroup::run_steps(const StepArrays& arrays, const Piece& piece) const {
             (*product)->run(operands, result, ready);
         } else if (const auto* const rows = std::get_if<Rows>(&step.what)) {
             (*rows)->run(operands, result);
+        } else if (const auto* const fused = std::get_if<Fused>(&step.what)) {
+            (*fused)->run(operands);
         } else {
             std::get<std::shared_ptr<const Gather>>(step.what)->run(operands, result);
         }
@@ -159,6 +163,10 @@ std::string StepGroup::described(const Explained& asked) const {
     for (const auto& step : steps_) {
         const std::string head = "statement" + numbers_of(*step) + ": ";
         std::string body = step->why ? step->why->described(asked) : "";
+        if (std::holds_alternative<Fused>(step->what)) {
+            body = std::string("no products of matrices here") +
+                   (asked.instruction ? "\n" : ": rows, as one program\n");
+        }
         if (!asked.instruction) {
             const std::string runs =
                 std::visit([](const auto& it) { return it->described(); }, step->what);

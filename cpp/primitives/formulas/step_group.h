@@ -1,4 +1,4 @@
-// What a definition runs: steps one after the other, each a product of matrices, a statement of
+// What a definition runs: steps one after the other, each a product of matrices, statements of
 // the row engine or a copy from places that are read, and where their arrays are. Steps that share
 // loops run for a piece of their arrays at a time: what lies between them is then as small as a
 // piece, is the thread's own, and does not leave its caches. What a product packs of an operand
@@ -15,6 +15,7 @@
 namespace dlprim {
 
 class Explanation;
+class FusedRows;
 class Gather;
 class ProductRun;
 class RowStatement;
@@ -32,9 +33,9 @@ struct ArrayPlace {
 
 struct Step {
     std::variant<std::shared_ptr<const ProductRun>, std::shared_ptr<const RowStatement>,
-                 std::shared_ptr<const Gather>>
+                 std::shared_ptr<const FusedRows>, std::shared_ptr<const Gather>>
         what;
-    std::vector<ArrayPlace> operands = {};
+    std::vector<ArrayPlace> operands = {};  // of fused rows, all that is read and written
     ArrayPlace result = {};
     std::int64_t zeroed_bytes = 0;  // of the result, before it is written
     int statement = 0;

@@ -11,11 +11,11 @@
 namespace dlprim {
 namespace {
 
-// What is written out in a program: so many instructions, so far away.
-constexpr std::int64_t kMostInstructions = 192;
+// What is written out in a program: so far away.
 constexpr std::int64_t kMostDistance = std::int64_t{1} << 28;  // bytes
 // Rows that make up for a call.
 constexpr std::int64_t kEnoughRows = 64;
+constexpr double kLanes = 16;
 
 }  // namespace
 
@@ -81,9 +81,16 @@ std::size_t best_row(const BoundStatement& it, std::size_t column,
     return found;
 }
 
+double cost_of(const RowWork& work) {
+    constexpr double kRow = 4, kRowSum = 10, kCall = 40;
+    const double vectors = std::ceil(work.columns / kLanes);
+    return work.rows * (work.bodies * vectors + kRow + work.sums * kRowSum) +
+           work.rows / work.rows_of_call * kCall;
+}
+
 // In vectors that are computed, or copied, or in the time of these.
 RowChoice choice_for(const BoundStatement& it, std::size_t column) {
-    constexpr double kLanes = 16, kRow = 4, kRowSum = 10, kCall = 40, kCopied = 8;
+    constexpr double kCopied = 8;
     RowChoice choice{.column = column};
     if (it.indices[column].reduced) {
         if (it.reduction == Reduction::product) {
@@ -108,8 +115,10 @@ RowChoice choice_for(const BoundStatement& it, std::size_t column) {
     const auto columns = static_cast<double>(it.indices[column].extent);
     const double rows = static_cast<double>(extent_of(it, true)) *
                         static_cast<double>(extent_of(it, false)) / columns;
-    choice.cost = rows * (std::ceil(columns / kLanes) + kRow + (sums_along ? kRowSum : 0)) +
-                  rows / static_cast<double>(most_rows) * kCall;
+    choice.cost = cost_of({.rows = rows,
+                           .rows_of_call = static_cast<double>(most_rows),
+                           .columns = columns,
+                           .sums = sums_along ? 1.0 : 0.0});
     const auto copied = [&](const BoundOperand& operand) {
         return static_cast<double>(elements_of(it, operand)) / kLanes * kCopied;
     };

@@ -11,8 +11,8 @@
 
 namespace dlprim {
 
-// Places that are written out in a program at most.
-inline constexpr std::int64_t kMostPlaces = 32;
+// Places that are written out in a program at most, and instructions.
+inline constexpr std::int64_t kMostPlaces = 32, kMostInstructions = 192;
 
 struct RowChoice {
     RowWalk kind = RowWalk::map;
@@ -21,6 +21,24 @@ struct RowChoice {
 };
 
 RowChoice best_choice(const BoundStatement& it);
+
+// Of a program: statements that do something for each element of a row, and sums along it.
+struct RowWork {
+    double rows = 1;
+    double rows_of_call = 1;
+    double columns = 1;
+    double bodies = 1;
+    double sums = 0;
+};
+// In vectors that are computed.
+double cost_of(const RowWork& work);
+
+// Columns of a part of a row, where rows are too few for all threads.
+inline constexpr std::int64_t kPartColumns = 16 * 1024;
+inline bool takes_parts(std::int64_t rows, std::int64_t columns) {
+    constexpr std::int64_t kFewRows = 32;
+    return columns >= 2 * kPartColumns && rows < kFewRows;
+}
 
 // Elements that an operand has for all values of the indices.
 std::int64_t elements_of(const BoundStatement& it, const BoundOperand& operand);

@@ -17,11 +17,8 @@ namespace {
 
 using Memory = RowStatement::Memory;
 
-// Elements of a chain of a sum down columns where that is cut, and columns of a part of a row,
-// where rows are too few for all threads.
+// Elements of a chain of a sum down columns where that is cut.
 constexpr std::int64_t kLeastChain = 256, kMostChain = 1024;
-constexpr std::int64_t kPartColumns = 16 * 1024;
-constexpr std::int64_t kFewRows = 32;
 constexpr std::int64_t kFoldedRows = 8;
 
 // From the outside in: by the distances of an operand, and `last` at the end.
@@ -154,8 +151,8 @@ void RowPlanner::pass(const PlacedStatement& statement, const RowChoice& choice)
     if (!fits) return pass_to_scratch(statement, choice);
     PassRoles roles{.kind = choice.kind, .column = column};
     if (sums_along) {
-        const bool cuts = columns >= 2 * kPartColumns && extent_of(it, false) < kFewRows;
-        if (cuts) return pass_in_parts(statement, choice, column, kPartColumns);
+        if (takes_parts(extent_of(it, false), columns))
+            return pass_in_parts(statement, choice, column, kPartColumns);
     } else if (is_sum) {
         roles.row = longest_reduced(it);
         if (reduced <= kMostChain) return pass_in_turns(statement, roles);

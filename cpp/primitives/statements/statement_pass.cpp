@@ -31,6 +31,8 @@ std::int64_t row_stride(const BoundOperand& of, const PassRoles& roles) {
     return roles.row == PassRoles::kNone ? 0 : of.strides[roles.row];
 }
 
+}  // namespace
+
 // Where nothing is summed in columns, an operand that is the same for all rows is a tensor whose
 // rows lie on each other: its elements are in the cache, and the rows are walked one by one.
 RowValue named(RowBuilder& row, const BoundOperand& of, const PassRoles& roles, bool sums_columns) {
@@ -38,8 +40,6 @@ RowValue named(RowBuilder& row, const BoundOperand& of, const PassRoles& roles, 
     if (of.strides[roles.column] == 0) return moves_down ? row.per_row() : row.scalar();
     return moves_down || !sums_columns ? row.tensor(of.dtype) : row.column(of.dtype);
 }
-
-}  // namespace
 
 // A kernel with its scratch.
 class StatementPass::Runner {
@@ -138,8 +138,6 @@ StatementPass::StatementPass(const BoundStatement& statement, const PassRoles& r
     const RowSpec spec = program.spec();
     kernel_ = row_kernel(spec);
     if (roles.leaves_caches && kind_ == RowWalk::map) around_caches_ = row_kernel(streaming(spec));
-    columns_ = statement.indices[roles.column].extent;
-    if (roles.row != PassRoles::kNone) rows_ = statement.indices[roles.row].extent;
     fills_ = kind_ == RowWalk::down_columns && statement.initializes;
     std::vector<const BoundOperand*> named;
     for (std::size_t i = 0; i < statement.operands.size(); ++i) {
@@ -149,6 +147,24 @@ StatementPass::StatementPass(const BoundStatement& statement, const PassRoles& r
     // The result is read first, and written by the last one.
     slots_.resize(slots_.size() + (program.reads_result() ? 2 : 1), {.is_result = true});
     named.resize(slots_.size(), &statement.result);
+    walk(statement, roles, named);
+}
+
+StatementPass::StatementPass(const RowSpec& program, const BoundStatement& accesses,
+                             const PassRoles& roles)
+    : kernel_(row_kernel(program)), kind_(roles.kind) {
+    std::vector<const BoundOperand*> named;
+    for (std::size_t i = 0; i < accesses.operands.size(); ++i) {
+        named.push_back(&accesses.operands[i]);
+        slots_.push_back({.operand = i});
+    }
+    walk(accesses, roles, named);
+}
+
+void StatementPass::walk(const BoundStatement& statement, const PassRoles& roles,
+                         const std::vector<const BoundOperand*>& named) {
+    columns_ = statement.indices[roles.column].extent;
+    if (roles.row != PassRoles::kNone) rows_ = statement.indices[roles.row].extent;
     for (std::size_t i = 0; i < slots_.size(); ++i) {
         const std::int64_t bytes = size_of(named[i]->dtype);
         slots_[i].offset = named[i]->offset * bytes;
@@ -165,7 +181,7 @@ StatementPass::StatementPass(const BoundStatement& statement, const PassRoles& r
     for (const std::size_t it : roles.unrolled) described_ += extent(", written out ", it);
     if (outer_count_ > 1) described_ += ", " + std::to_string(outer_count_) + " times";
     if (inner_count_ > 1) described_ += ", in " + std::to_string(inner_count_) + " turns";
-    described_ += ": program " + to_string(spec);
+    described_ += ": program " + to_string(kernel_->spec());
 }
 
 std::string StatementPass::described() const { return described_; }

@@ -11,6 +11,7 @@
 
 #include "primitives/statements/bound_statement.h"
 #include "primitives/tensor/partition.h"
+#include "rows/row_builder.h"
 #include "rows/row_kernel.h"
 
 namespace dlprim {
@@ -28,14 +29,20 @@ struct PassRoles {
     bool leaves_caches = false;  // the result, where it begins on a cache line
 };
 
+// An operand of a program that is read.
+RowValue named(RowBuilder& row, const BoundOperand& of, const PassRoles& roles, bool sums_columns);
+
 class StatementPass {
 public:
     // The result is float32 where something is reduced but what is written out, and its elements
     // are neighbours along columns that are not reduced. Single values of rows are float32.
     // `statement` reads operands alone, by their numbers.
     StatementPass(const BoundStatement& statement, const PassRoles& roles);
+    // Of a program of somebody else's, which has the operands of `accesses` in their order, read or
+    // written; nothing is summed in columns.
+    StatementPass(const RowSpec& program, const BoundStatement& accesses, const PassRoles& roles);
 
-    // First elements of the arrays.
+    // First elements of the arrays; of somebody else's program there is no result.
     void run(const std::vector<char*>& operands, char* result) const;
     std::string described() const;
 
@@ -57,6 +64,8 @@ private:
     class Program;
     class Runner;
 
+    void walk(const BoundStatement& statement, const PassRoles& roles,
+              const std::vector<const BoundOperand*>& named);
     void add_loops(const BoundStatement& statement, const PassRoles& roles,
                    const std::vector<const BoundOperand*>& named);
     void move(RowArgs& args, const std::vector<Loop>& loops, std::int64_t index) const;

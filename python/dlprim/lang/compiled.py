@@ -52,14 +52,14 @@ class CompiledFormula:
             (name, dtype_of(dtype), shape, is_read)
             for name, dtype, shape, is_read in self._formula.results()
         ]
+        self._reads_results = any(is_read for *_, is_read in self._results)
         self.flops = self._formula.flops
 
     def __call__(self, *arrays: Any, out: Any = None) -> Any:
         """The results of the definition for arrays like those it was compiled for."""
-        if out is None:
-            results = self.call(arrays)
-            if results is not None:
-                return results
+        results = self.call(arrays, out)
+        if results is not None:
+            return results
         require_count(self.name, self._names, len(arrays))
         return self._run(list(map(readable, self._names, arrays, self._types)), out)
 
@@ -207,7 +207,7 @@ A in place, B packed, C in place
     def _use(self, formula: _core.Formula) -> None:
         """From the next call on."""
         self._formula = formula
-        self.call: Callable[[tuple[Any, ...]], Any] = formula.call
+        self.call: Callable[..., Any] = formula.call
 
     def _new_results(self) -> list[tuple[Array, bool]]:
         """Arrays for the results, and whether what stands in them is read."""

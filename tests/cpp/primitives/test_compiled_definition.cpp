@@ -29,7 +29,7 @@ const std::vector<Layer> kLayers = {
      "    power(n,d) = exp(x(n,d) - highest(n))\n"
      "    total(n) +=! power(n,d)\n"
      "    y(n,d) = power(n,d) / total(n) }",
-     "ND"},
+     "ND", false},
     {"def attention(float(B,H,Q,D) q, float(B,H,K,D) k, float(B,H,K,D) v) -> (o) {\n"
      "    s(b,h,i,j) +=! 0.125 * q(b,h,i,d) * k(b,h,j,d)\n"
      "    highest(b,h,i) max=! s(b,h,i,j)\n"
@@ -61,7 +61,7 @@ const std::vector<Layer> kLayers = {
      "    a(n,d) = 2 * x(n,d)\n"
      "    b(n,d) = a(n,d) + 1\n"
      "    y(n,d) = b(n,d) - b?(n-1,d) + a?(n,d+1) }",
-     "ND"},
+     "ND", false},
     // An index that is a number has to count from where its piece begins.
     {"def ramp(float(N,D) x) -> (y) {\n"
      "    a(n,d) = x(n,d) + n\n"

@@ -1,0 +1,188 @@
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "draw.h"
+#include "lang/interpreter.h"
+#include "lang/parser.h"
+#include "primitives/formulas/compiled_definition.h"
+#include "primitives/tensor/parallel.h"
+
+namespace dlprim {
+namespace {
+
+using testing::Draw;
+using Names = std::vector<std::string>;
+
+const std::string kHead = "def f(float(N,M,D) x, float(N,M,D) v, float(D) w, float(N,M) r) -> (";
+
+const std::string& one_of(Draw& draw, const Names& names) {
+    return names[static_cast<std::size_t>(draw.from(0, std::ssize(names) - 1))];
+}
+
+// Random statements: values of all elements, sums along rows, and single values of rows, of what
+// was there before; some write again what was written.
+std::string drawn_program(Draw& draw) {
+    Names full = {"x", "v"}, single = {"r"}, own_full, own_single, results;
+    std::string body;
+    const std::int64_t count = draw.from(2, 6);
+    for (std::int64_t i = 0; i < count; ++i) {
+        const std::int64_t kind = i + 1 == count ? 0 : draw.from(0, 4);
+        const bool is_full = kind < 2, is_sum = kind == 2 || kind == 3;
+        const std::string column = draw.once_in(4) ? "k" : "d";
+        const std::string at_single = "(n,m)", at_full = "(n,m," + column + ")";
+        const std::string first =
+            kind == 4 ? one_of(draw, single) + at_single : one_of(draw, full) + at_full;
+        std::string second = one_of(draw, single) + at_single;
+        if (kind != 4 && draw.once_in(2)) second = one_of(draw, full) + at_full;
+        if (kind != 4 && draw.once_in(6)) second = "w(" + column + ")";
+        const Names forms = {first + " * " + second,
+                             first + " - " + second,
+                             "tanh(" + first + ")",
+                             "fmax(" + first + ", " + second + ")",
+                             first + " / (1 + fabs(" + second + "))",
+                             "exp(-fabs(" + first + "))"};
+        Names& own = is_full ? own_full : own_single;
+        std::string name = "t" + std::to_string(i);
+        if (!is_sum && !own.empty() && draw.once_in(4)) {
+            name = one_of(draw, own);
+        } else {
+            own.push_back(name);
+            (is_full ? full : single).push_back(name);
+        }
+        const char* const how = kind == 2 ? " +=! 0.125 * (" : kind == 3 ? " max=! (" : " = (";
+        body += "    " + name + (is_full ? at_full : at_single) + how + one_of(draw, forms) + ")\n";
+        if (i + 1 == count || draw.once_in(4)) {
+            if (std::find(results.begin(), results.end(), name) == results.end())
+                results.push_back(name);
+        }
+    }
+    std::string returned;
+    for (const std::string& it : results) returned += (returned.empty() ? "" : ", ") + it;
+    return kHead + returned + ") {\n" + body + "}";
+}
+
+std::int64_t elements(const Shape& shape) {
+    std::int64_t count = 1;
+    for (const std::int64_t extent : shape) count *= extent;
+    return count;
+}
+
+struct Problem {
+    Definition definition;
+    CompiledDefinition::Arrays arrays;
+    Arrays exact;
+    std::vector<std::vector<float>> values;
+
+    Problem(Draw& draw, const std::string& text, const Constants& extents)
+        : definition(parse_definitions(text).front()) {
+        for (const Parameter& parameter : definition.parameters) {
+            Shape shape;
+            for (const Expression& it : parameter.dimensions) shape.push_back(extents.at(it.name));
+            std::vector<float>& drawn = values.emplace_back();
+            for (std::int64_t i = 0; i < elements(shape); ++i) {
+                drawn.push_back(static_cast<float>(draw.from(-16, 16)) / 8);
+            }
+            exact[parameter.name] = {shape, {drawn.begin(), drawn.end()}};
+            arrays.parameters.push_back(dense_view(parameter.name, DType::f32, shape));
+        }
+        interpret(definition, exact);
+    }
+
+    std::vector<std::vector<float>> results_of(const CompiledDefinition& compiled) const {
+        std::vector<const void*> parameters;
+        for (const auto& it : values) parameters.push_back(it.data());
+        std::vector<std::vector<float>> results;
+        std::vector<void*> written;
+        for (const TensorView& it : compiled.results()) {
+            results.emplace_back(static_cast<std::size_t>(elements(it.shape)), -7.0F);
+        }
+        for (auto& it : results) written.push_back(it.data());
+        compiled.run(parameters, written);
+        return results;
+    }
+
+    void check(const CompiledDefinition& compiled) const {
+        CAPTURE(definition.text);
+        CAPTURE(compiled.described());
+        const auto found = results_of(compiled);
+        for (std::size_t i = 0; i < found.size(); ++i) {
+            const auto& wanted = exact.at(compiled.results()[i].name).values;
+            for (std::size_t k = 0; k < wanted.size(); ++k) {
+                REQUIRE(std::abs(found[i][k] - wanted[k]) < 2e-5 * (1 + std::abs(wanted[k])));
+            }
+        }
+    }
+};
+
+const Constants kExtents = {{"N", 5}, {"M", 4}, {"D", 37}};
+
+bool is_fused(const CompiledDefinition& compiled) {
+    return compiled.described().find("as one program") != std::string::npos;
+}
+
+TEST_CASE("random statements on rows are the same as one program, apart, and in pieces") {
+    Draw draw(31);
+    int fused = 0;
+    for (int round = 0; round < 600; ++round) {
+        const Constants extents = {
+            {"N", draw.from(1, 9)}, {"M", draw.from(1, 9)}, {"D", draw.extent()}};
+        Problem it(draw, drawn_program(draw), extents);
+        if (draw.once_in(3)) it.arrays.machine.l2 = 1 << 10;
+        const CompiledDefinition compiled(it.definition, it.arrays);
+        it.check(compiled);
+        if (!is_fused(compiled)) continue;
+        ++fused;
+        const auto alone = it.results_of(compiled);
+        set_num_threads(3);
+        REQUIRE(it.results_of(compiled) == alone);
+        set_num_threads(1);
+        for (int i = 1; i < 6; ++i) it.arrays.choices["rows " + std::to_string(i)] = "apart";
+        const CompiledDefinition apart(it.definition, it.arrays);
+        CHECK(!is_fused(apart));
+        it.check(apart);
+    }
+    CHECK(fused > 300);
+}
+
+std::string described(const std::string& body, const std::string& results = "y") {
+    Draw draw(7);
+    const Problem it(draw, kHead + results + ") {\n" + body + "}", kExtents);
+    const CompiledDefinition compiled(it.definition, it.arrays);
+    it.check(compiled);
+    return compiled.described();
+}
+
+TEST_CASE("what is read elsewhere, or while it is overwritten, is no value of one program") {
+    // Of a neighbour.
+    const std::string next =
+        described("a(n,m,d) = 2 * x(n,m,d)\n y(n,m,d) = a(n,m,d) + a(n,m,0)\n");
+    CHECK(next.find("as one program") == std::string::npos);
+    // A sum of the other rows.
+    const std::string down = described("a(n,d) +=! x(n,m,d)\n y(n,m,d) = x(n,m,d) - a(n,d)\n");
+    CHECK(down.find("as one program") == std::string::npos);
+    // x(n,m,d) of the first row of all.
+    const std::string early =
+        described("a(n,m,d) = x(n,m,d) * v(n,m,d)\n y(n,m,d) = a(n,m,d) - x(n,0,d)\n");
+    CHECK(early.find("statements 1 and 2: ") != std::string::npos);
+}
+
+TEST_CASE("what nothing else reads is in no array") {
+    Draw draw(8);
+    const std::string body =
+        "a(n,m,d) = exp(x(n,m,d))\n s(n,m) +=! a(n,m,d)\n"
+        "y(n,m,d) = a(n,m,d) / s(n,m)\n";
+    for (const std::string results : {"y", "y, a", "s, y"}) {
+        const Problem it(draw, kHead + results + ") {\n" + body + "}", kExtents);
+        const CompiledDefinition compiled(it.definition, it.arrays);
+        CHECK(compiled.described().find("statements 1 to 3: ") == 0);
+        CHECK(compiled.scratch_bytes() == 0);
+        it.check(compiled);
+    }
+}
+
+}  // namespace
+}  // namespace dlprim
