@@ -141,3 +141,31 @@ def test_out_beside_an_operand_of_the_same_memory_is_taken() -> None:
     for _ in range(2):
         dlprim.einsum("ij,jk->ik", square[0], square[0], out=square[1])
         np.testing.assert_allclose(square[1], square[0] @ square[0], 1e-5, 1e-5)
+
+
+def test_a_row_is_overwritten_when_all_sums_have_read_it() -> None:
+    layer = dlprim.define("""
+    def f(float(N,D) v) -> (x, s, q) {
+        s(n) +=! x(n,d) * v(n,d)
+        q(n) +=! fmax(x(n,d), s(n))
+        x(n,d) = pow(s(n), 0) * x(n,d) * 2 + v(n,d)
+    }
+    """).f
+    x, v = normal(6, 40), normal(6, 40)
+    s = (x.astype(np.float64) * v).sum(1)
+    q = np.maximum(x, s[:, None]).sum(1)
+    outs = (x.copy(), np.empty(6, np.float32), np.empty(6, np.float32))
+    layer(v, out=outs)
+    np.testing.assert_allclose(outs[0], x * 2 + v, 1e-5, 1e-5)
+    np.testing.assert_allclose(outs[1], s, 1e-5, 1e-5)
+    np.testing.assert_allclose(outs[2], q, 1e-5, 1e-4)
+
+
+def test_sums_beyond_the_registers_are_programs_of_their_own() -> None:
+    count = 24
+    names = [f"s{i}" for i in range(count)]
+    sums = " ".join(f"{name}(n) +=! (x(n,d) + {i}) * x(n,d)" for i, name in enumerate(names))
+    layer = dlprim.define(f"def f(float(N,D) x) -> ({', '.join(names)}) {{ {sums} }}").f
+    x = normal(5, 60)
+    for i, found in enumerate(layer(x)):
+        np.testing.assert_allclose(found, ((x.astype(np.float64) + i) * x).sum(1), 1e-5, 1e-4)

@@ -209,15 +209,16 @@ private:
 
     // Whether it is an array of the one result's type and shape, apart from all operands.
     bool takes_result(const PyObject* object, const std::vector<const void*>& operands) const {
-        if (Py_TYPE(object) != reinterpret_cast<PyTypeObject*>(ndarray_.ptr())) return false;
+        const bool is_array = Py_TYPE(object) == reinterpret_cast<PyTypeObject*>(ndarray_.ptr());
+        if (!is_array || compiled_.results().size() != 1) return false;
         using Flags = py::detail::npy_api;
         constexpr int wanted = Flags::NPY_ARRAY_C_CONTIGUOUS_ | Flags::NPY_ARRAY_ALIGNED_ |
                                Flags::NPY_ARRAY_WRITEABLE_;
         const TensorView& view = compiled_.results().front();
         const auto* const array = py::detail::array_proxy(object);
         const std::vector<std::int64_t> shape(array->dimensions, array->dimensions + array->nd);
-        if (compiled_.results().size() != 1 || array->descr != dtype_of(view.dtype).ptr() ||
-            (array->flags & wanted) != wanted || shape != view.shape) {
+        if (array->descr != dtype_of(view.dtype).ptr() || (array->flags & wanted) != wanted ||
+            shape != view.shape) {
             return false;
         }
         const char* const begin = array->data;

@@ -96,8 +96,9 @@ private:
     }
 
     std::vector<Use> uses(const std::vector<StepGroup::Loop>& loops) const {
-        std::map<std::pair<ArrayPlace::Of, std::int64_t>, Use> found;
-        const auto add = [&](const BoundStatement& it, const BoundOperand& operand,
+        using Array = std::pair<ArrayPlace::Of, std::int64_t>;
+        using Uses = std::map<Array, Use>;
+        const auto add = [&](Uses& to, const BoundStatement& it, const BoundOperand& operand,
                              const ArrayPlace& place) {
             bool moves = loops.empty();
             for (std::size_t i = 0; i < it.indices.size(); ++i) {
@@ -106,43 +107,48 @@ private:
             }
             const double bytes =
                 elements_in(it, operand, loops) * static_cast<double>(size_of(operand.dtype));
-            Use& use = found[{place.of, place.number}];
+            Use& use = to[{place.of, place.number}];
             use = {std::max(use.bytes, bytes), use.moves || moves, use.count + 1};
         };
-        const auto add_operands = [&](const StatementBinding& binding, const ArrayPlace* but) {
+        const auto add_operands = [&](Uses& to, const StatementBinding& binding,
+                                      const ArrayPlace* but) {
             for (std::size_t i = 0; i < binding.operands.size(); ++i) {
                 const ArrayPlace& place = binding.operands[i];
                 if (but && place.of == but->of && place.number == but->number) continue;
-                add(binding.statement, binding.statement.operands[i], place);
+                add(to, binding.statement, binding.statement.operands[i], place);
             }
         };
-        // What fused statements read is loaded once, or found in the first cache.
+        const auto add_statement = [&](Uses& to, const StatementBinding& binding) {
+            add_operands(to, binding, nullptr);
+            add(to, binding.statement, binding.statement.result, binding.result);
+        };
+        Uses found;
+        // One program uses an array once, and what it does not store not at all.
         const auto add_fused = [&](const StatementBinding& binding) {
-            std::set<std::pair<ArrayPlace::Of, std::int64_t>> seen;
-            const auto add_once = [&](const StatementBinding& of, const BoundOperand& operand,
-                                      const ArrayPlace& place) {
-                if (seen.insert({place.of, place.number}).second) add(of.statement, operand, place);
+            Uses own;
+            std::set<Array> unstored;
+            const auto add_part = [&](const StatementBinding& part) {
+                add_statement(own, part);
+                if (!part.is_stored) unstored.insert({part.result.of, part.result.number});
             };
-            const auto add_all = [&](const StatementBinding& of) {
-                const std::pair key{of.result.of, of.result.number};
-                if (!of.is_stored) seen.insert(key);
-                for (std::size_t i = 0; i < of.operands.size(); ++i) {
-                    add_once(of, of.statement.operands[i], of.operands[i]);
-                }
-                add_once(of, of.statement.result, of.result);
-            };
-            add_all(binding);
-            for (const StatementBinding& it : binding.fused) add_all(it);
+            add_part(binding);
+            for (const StatementBinding& it : binding.fused) add_part(it);
+            for (const auto& [array, it] : own) {
+                if (unstored.contains(array)) continue;
+                Use& use = found[array];
+                use = {std::max(use.bytes, it.bytes), use.moves || it.moves, use.count + 1};
+            }
         };
         for (const StatementBinding& binding : bindings_) {
             if (!binding.fused.empty()) {
                 add_fused(binding);
                 continue;
             }
-            add_operands(binding, nullptr);
-            add(binding.statement, binding.statement.result, binding.result);
+            add_statement(found, binding);
             // The kernel does not read its result again for the end.
-            for (const StatementBinding& next : binding.next) add_operands(next, &binding.result);
+            for (const StatementBinding& next : binding.next) {
+                add_operands(found, next, &binding.result);
+            }
         }
         std::vector<Use> all;
         for (const auto& [place, use] : found) all.push_back(use);

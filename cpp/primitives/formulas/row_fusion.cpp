@@ -13,6 +13,9 @@
 namespace dlprim {
 namespace {
 
+// Of one program; programs are not longer than that, and not searched for further.
+constexpr std::size_t kMostStatements = 16;
+
 // Whether rows are the cheapest that runs it.
 bool runs_by_rows(const BoundStatement& statement) {
     if (chain_of(statement).size() > 1) return false;
@@ -28,45 +31,61 @@ void for_statements(Binding& binding, const Body& body) {
     for (auto& it : binding.fused) body(it);
 }
 
-bool goes_on(const StatementBinding& binding, const StatementBinding& next) {
-    const bool is_plain = binding.next.empty() && binding.places.empty() && next.next.empty() &&
-                          next.places.empty() && next.copies.empty();
-    return is_plain && runs_by_rows(binding.statement) && runs_by_rows(next.statement);
-}
-
-std::vector<FusedStatement> fused_statements(const StatementBinding& binding) {
-    std::vector<const ArrayPlace*> arrays;
+// None where an array is written that a read of it does not follow along the loops of pieces.
+std::optional<std::vector<FusedStatement>> fused_statements(const StatementBinding& binding) {
+    std::vector<const ArrayPlace*> arrays, written;
+    const auto is_array = [](const ArrayPlace& a, const ArrayPlace& b) {
+        return a.of == b.of && a.number == b.number;
+    };
     const auto number_of = [&](const ArrayPlace& place) {
         const auto found = std::find_if(arrays.begin(), arrays.end(), [&](const ArrayPlace* it) {
-            return it->of == place.of && it->number == place.number;
+            return is_array(*it, place) && it->moves == place.moves;
         });
         const auto number = static_cast<std::size_t>(found - arrays.begin());
         if (found == arrays.end()) arrays.push_back(&place);
         return number;
     };
     std::vector<FusedStatement> statements;
-    const auto add = [&](const StatementBinding& it) {
+    for_statements(binding, [&](const StatementBinding& it) {
         FusedStatement& made =
             statements.emplace_back(FusedStatement{.it = it.statement, .is_stored = it.is_stored});
         for (const ArrayPlace& place : it.operands) made.operands.push_back(number_of(place));
         made.result = number_of(it.result);
-    };
-    for_statements(binding, add);
+        written.push_back(&it.result);
+    });
+    for (const ArrayPlace* result : written) {
+        const auto strays = [&](const ArrayPlace* it) {
+            return is_array(*it, *result) && it->moves != result->moves;
+        };
+        if (std::any_of(arrays.begin(), arrays.end(), strays)) return std::nullopt;
+    }
     return statements;
+}
+
+// Those that may be a part of one program.
+std::vector<bool> candidates(const std::vector<StatementBinding>& bindings) {
+    std::vector<bool> made;
+    for (const StatementBinding& it : bindings) {
+        made.push_back(it.next.empty() && it.places.empty() && runs_by_rows(it.statement));
+    }
+    return made;
 }
 
 // As many from `first` on as are one program.
 std::size_t fused_from(const std::vector<StatementBinding>& bindings, std::size_t first,
-                       const IsUsed& is_used, StatementBinding& fused) {
+                       const std::vector<bool>& candidates, const IsUsed& is_used,
+                       StatementBinding& fused) {
     StatementBinding longer = bindings[first];
     std::size_t found = 1;
-    for (std::size_t i = first + 1; i < bindings.size(); ++i) {
-        if (!goes_on(bindings[i - 1], bindings[i])) break;
+    const std::size_t end = std::min(bindings.size(), first + kMostStatements);
+    for (std::size_t i = first + 1; i < end && candidates[first]; ++i) {
+        if (!candidates[i] || !bindings[i].copies.empty()) break;
         longer.fused.push_back(bindings[i]);
         for_statements(longer, [&](StatementBinding& it) {
             it.is_stored = is_used(it, longer.number, bindings[i].number);
         });
-        if (!FusedRows::fit(fused_statements(longer))) continue;
+        const auto statements = fused_statements(longer);
+        if (!statements || !FusedRows::fit(*statements)) continue;
         fused = longer;
         found = i - first + 1;
     }
@@ -76,7 +95,7 @@ std::size_t fused_from(const std::vector<StatementBinding>& bindings, std::size_
 }  // namespace
 
 Step fused_step(const StatementBinding& binding) {
-    auto rows = std::make_shared<const FusedRows>(fused_statements(binding));
+    auto rows = std::make_shared<const FusedRows>(fused_statements(binding).value());
     Step made;
     for (const FusedRows::Access& it : rows->accesses()) {
         const StatementBinding& of = it.statement == 0 ? binding : binding.fused[it.statement - 1];
@@ -102,10 +121,11 @@ std::vector<int> unstored_statements(const std::vector<StatementBinding>& bindin
 
 std::vector<StatementBinding> with_rows_fused(const std::vector<StatementBinding>& bindings,
                                               const IsUsed& is_used, Decisions& decisions) {
+    const std::vector<bool> may_be = candidates(bindings);
     std::vector<StatementBinding> chosen;
     for (std::size_t i = 0; i < bindings.size();) {
         StatementBinding fused;
-        std::size_t count = fused_from(bindings, i, is_used, fused);
+        std::size_t count = fused_from(bindings, i, may_be, is_used, fused);
         const std::string name = "rows " + std::to_string(bindings[i].number + 1);
         if (count > 1 && decisions.choose(name, {"one program", "apart"}) == 0) {
             chosen.push_back(std::move(fused));

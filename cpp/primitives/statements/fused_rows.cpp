@@ -35,7 +35,6 @@ struct Part {
     const FusedStatement* of = nullptr;
     std::vector<std::size_t> indices = {};  // of all, for each of its own; kNone where it is one
     Kind kind = Kind::map;
-    int level = 0;  // sums in front of it
     // For each operand: the statement that makes it, or kNone and which of what is read it is.
     std::vector<std::size_t> made_by = {};
     std::vector<std::size_t> read = {};
@@ -63,38 +62,12 @@ public:
         for (std::size_t i = 0; i < parts_.size(); ++i) {
             if (!place_operands(i) || !place_result(i)) return false;
         }
-        return !writes_.empty() && choose_kinds() && choose_roles() && !overwrites_early() &&
-               is_small() && is_cheaper();
+        if (writes_.empty() || !choose_kinds() || !choose_roles() || !is_small()) return false;
+        spec_ = program();
+        return !overwrites_early() && has_registers() && is_cheaper();
     }
 
-    RowSpec spec() const {
-        RowBuilder row;
-        std::vector<RowValue> operands, values;
-        for (std::size_t i = 0; i < reads_.size(); ++i) {
-            operands.push_back(named(row, all_.operands[i], roles_, false));
-        }
-        for (const Part& part : parts_) {
-            std::vector<RowValue> read;
-            for (std::size_t i = 0; i < part.read.size(); ++i) {
-                const std::size_t maker = part.made_by[i];
-                read.push_back(maker == kNone ? operands[part.read[i]] : values[maker]);
-            }
-            const BoundStatement& it = part.of->it;
-            RowValue value = row_value(row, it.value, read);
-            if (part.kind == Kind::sum) value = joined_row(it.reduction, value);
-            values.push_back(it.result.dtype == DType::bf16 ? rounded(DType::bf16, value) : value);
-        }
-        for (const Place& it : writes_) {
-            const RowValue value = values[it.access.statement];
-            if (parts_[it.access.statement].kind == Kind::map) {
-                row.store(it.it.dtype, value);
-            } else {
-                row.store_per_row(value);
-            }
-        }
-        return row.spec();
-    }
-
+    const RowSpec& spec() const { return spec_; }
     // Its operands are those of the program.
     const BoundStatement& all() const { return all_; }
     const PassRoles& roles() const { return roles_; }
@@ -257,45 +230,89 @@ private:
         return parts_[write.access.statement].kind == Kind::map;
     }
 
-    // What is read may be loaded again behind every sum along the row, so nothing may lie there
-    // before the last of them.
-    bool overwrites_early() {
-        int last = 0;
-        for (Part& part : parts_) {
-            for (const std::size_t maker : part.made_by) {
-                if (maker == kNone) continue;
-                const Part& by = parts_[maker];
-                part.level = std::max(part.level, by.level + (by.kind == Kind::sum ? 1 : 0));
-            }
-            if (part.kind != Kind::single) last = std::max(last, part.level);
-        }
-        return std::any_of(writes_.begin(), writes_.end(), [&](const Place& write) {
-            const bool is_read = std::any_of(reads_.begin(), reads_.end(), [&](const Place& read) {
-                return read.array == write.array;
-            });
-            return is_read && is_map(write) && parts_[write.access.statement].level < last;
-        });
-    }
-
-    // Sums of one level are made together, each in a register; an extreme has one more, which finds
-    // what is no number.
     bool is_small() const {
         std::int64_t length = 0;
-        std::map<int, int> sums;
-        for (const Part& part : parts_) {
-            const bool is_extreme = part.of->it.reduction != Reduction::sum;
-            length += length_of(part.of->it.value);
-            if (part.kind == Kind::sum) sums[part.level] += is_extreme ? 2 : 1;
-        }
-        const bool has_few = std::all_of(sums.begin(), sums.end(),
-                                         [](const auto& it) { return it.second <= kMostSums; });
-        return has_few && length <= kMostInstructions &&
-               std::ssize(all_.operands) <= kMostRowOperands;
+        for (const Part& part : parts_) length += length_of(part.of->it.value);
+        return length <= kMostInstructions && std::ssize(all_.operands) <= kMostRowOperands;
     }
 
-    // Values need not be loaded and stored, but a sum that needs another one waits for it.
+    RowSpec program() const {
+        RowBuilder row;
+        std::vector<RowValue> operands, values;
+        for (std::size_t i = 0; i < reads_.size(); ++i) {
+            operands.push_back(named(row, all_.operands[i], roles_, false));
+        }
+        for (const Part& part : parts_) {
+            std::vector<RowValue> read;
+            for (std::size_t i = 0; i < part.read.size(); ++i) {
+                const std::size_t maker = part.made_by[i];
+                read.push_back(maker == kNone ? operands[part.read[i]] : values[maker]);
+            }
+            const BoundStatement& it = part.of->it;
+            RowValue value = row_value(row, it.value, read);
+            if (part.kind == Kind::sum) value = joined_row(it.reduction, value);
+            values.push_back(it.result.dtype == DType::bf16 ? rounded(DType::bf16, value) : value);
+        }
+        for (const Place& it : writes_) {
+            const RowValue value = values[it.access.statement];
+            if (parts_[it.access.statement].kind == Kind::map) {
+                row.store(it.it.dtype, value);
+            } else {
+                row.store_per_row(value);
+            }
+        }
+        return row.spec();
+    }
+
+    // In which pass over the row each instruction is made, by the sums that it needs.
+    std::vector<int> passes() const {
+        std::vector<int> pass;
+        for (const RowInstruction& it : spec_.instructions) {
+            int found = 0;
+            it.for_inputs([&](std::size_t input) {
+                const bool is_sum = is_reduction(spec_.instructions[input].op);
+                found = std::max(found, pass[input] + (is_sum ? 1 : 0));
+            });
+            pass.push_back(found);
+        }
+        return pass;
+    }
+
+    // What is read may be loaded again in every pass, so nothing may lie there before the last.
+    bool overwrites_early() const {
+        const std::vector<int> pass = passes();
+        const auto is_written = [&](const RowInstruction& it) {
+            return it.op == RowOp::store && spec_.operands[it.detail].shape == RowShape::tensor;
+        };
+        int last = 0;
+        for (std::size_t i = 0; i < pass.size(); ++i) {
+            const RowInstruction& it = spec_.instructions[i];
+            if (is_reduction(it.op) || is_written(it)) last = std::max(last, pass[i]);
+        }
+        for (std::size_t i = 0; i < pass.size(); ++i) {
+            const RowInstruction& it = spec_.instructions[i];
+            if (!is_written(it) || pass[i] == last) continue;
+            const std::size_t array = writes_[it.detail - reads_.size()].array;
+            const auto is_it = [&](const Place& read) { return read.array == array; };
+            if (std::any_of(reads_.begin(), reads_.end(), is_it)) return true;
+        }
+        return false;
+    }
+
+    // What is summed in one pass has a register each.
+    bool has_registers() const {
+        const std::vector<int> pass = passes();
+        std::map<int, int> sums;
+        for (std::size_t i = 0; i < pass.size(); ++i) {
+            if (is_reduction(spec_.instructions[i].op)) ++sums[pass[i]];
+        }
+        return std::all_of(sums.begin(), sums.end(),
+                           [](const auto& it) { return it.second <= kMostSums; });
+    }
+
+    // Values need not be loaded and stored, but sums that need others wait for these.
     bool is_cheaper() const {
-        constexpr double kBody = 0.75, kWait = 1;
+        constexpr double kBody = 0.75;
         const std::int64_t columns = all_.indices[roles_.column].extent;
         const std::int64_t rows = extent_of(all_, false) / columns;
         RowWork work{.rows = static_cast<double>(rows),
@@ -303,20 +320,21 @@ private:
                      .bodies = 1 - kBody};
         if (roles_.row != kNone)
             work.rows_of_call = static_cast<double>(all_.indices[roles_.row].extent);
-        int waits = 0;
         double apart = 0;
         for (const Part& part : parts_) {
-            if (part.kind == Kind::sum) {
-                work.sums += 1;
-                waits = std::max(waits, part.level);
-            }
             work.bodies += part.kind == Kind::single ? 0 : kBody;
+            work.sums += part.kind == Kind::sum ? 1 : 0;
             BoundStatement alone = part.of->it;
             simplify(alone);
             apart += alone.indices.empty() ? cost_of(RowWork{}) : best_choice(alone).cost;
         }
         if (work.sums > 0 && takes_parts(rows, columns)) return false;
-        work.sums += waits * kWait;
+        int waits = 0;
+        const std::vector<int> pass = passes();
+        for (std::size_t i = 0; i < pass.size(); ++i) {
+            if (is_reduction(spec_.instructions[i].op)) waits = std::max(waits, pass[i]);
+        }
+        work.sums += waits;
         return cost_of(work) <= apart;
     }
 
@@ -325,6 +343,7 @@ private:
     std::vector<Place> writes_ = {};
     BoundStatement all_ = {};
     PassRoles roles_ = {.column = kNone};
+    RowSpec spec_ = {};
 };
 
 }  // namespace

@@ -20,6 +20,7 @@ using Memory = RowStatement::Memory;
 // Elements of a chain of a sum down columns where that is cut.
 constexpr std::int64_t kLeastChain = 256, kMostChain = 1024;
 constexpr std::int64_t kFoldedRows = 8;
+constexpr std::int64_t kWideColumns = 512;
 
 // From the outside in: by the distances of an operand, and `last` at the end.
 std::vector<std::size_t> order_of(const BoundOperand& operand, std::size_t last) {
@@ -167,13 +168,17 @@ void RowPlanner::pass(const PlacedStatement& statement, const RowChoice& choice)
     emit(statement, roles);
 }
 
-// Down columns. A sum stays in registers; of what does not, several rows are joined at a time.
+// Down columns. Sums of few columns stay in registers. Of what does not, several rows are joined at
+// a time: memory is read along rows then.
 void RowPlanner::pass_in_turns(const PlacedStatement& statement, PassRoles roles) {
     const BoundStatement& it = statement.it;
     const std::int64_t rows = it.indices[roles.row].extent;
     roles.unrolled = written_out(it, roles.row, kFoldedRows);
-    const bool cuts = it.reduction != Reduction::sum && roles.unrolled.empty() &&
-                      rows > kFoldedRows && can_be_written_out(it, roles.row);
+    const bool is_sum = it.reduction == Reduction::sum;
+    const bool is_narrow = is_sum && it.indices[roles.column].extent < kWideColumns;
+    const bool cuts = !is_narrow && roles.unrolled.empty() && rows > kFoldedRows &&
+                      can_be_written_out(it, roles.row);
+    roles.keeps_sums = is_sum && !cuts;
     if (!cuts) return emit(statement, roles);
     PlacedStatement part = statement;
     const std::int64_t whole = rows / kFoldedRows * kFoldedRows;

@@ -21,7 +21,7 @@ constexpr std::int64_t kSharedElements = 512 * 1024;
 // own fetching.
 constexpr std::int32_t kAhead = 1024;
 // Strips of columns are this wide at least.
-constexpr std::int64_t kFewestColumns = 256;
+constexpr std::int64_t kFewestColumns = 512;
 
 bool contains(const std::vector<std::size_t>& all, std::size_t one) {
     return std::find(all.begin(), all.end(), one) != all.end();
@@ -65,8 +65,7 @@ public:
     Program(const BoundStatement& statement, const PassRoles& roles)
         : statement_(statement),
           roles_(roles),
-          sums_columns_(roles.kind == RowWalk::down_columns &&
-                        statement.reduction == Reduction::sum) {
+          sums_columns_(roles.kind == RowWalk::down_columns && roles.keeps_sums) {
         for (const BoundOperand& it : statement.operands) {
             operands_.push_back(named(row_, it, roles, sums_columns_));
         }

@@ -26,6 +26,7 @@ struct PassRoles {
     std::size_t column = 0;  // of BoundStatement::indices
     std::size_t row = kNone;
     std::vector<std::size_t> unrolled = {};
+    bool keeps_sums = false;     // down columns, in registers through all rows
     bool leaves_caches = false;  // the result, where it begins on a cache line
 };
 

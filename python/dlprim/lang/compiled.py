@@ -124,7 +124,7 @@ A in place, B packed, C in place
 
     @property
     def schedule(self) -> dict[str, str]:
-        """What is decided, by name: pieces, what runs a product, the order of its loops."""
+        """What is decided, by name: pieces, rows, what runs a product, the order of its loops."""
         return {name: chosen for name, chosen, *_ in self._formula.decisions(1)}
 
     def tune(

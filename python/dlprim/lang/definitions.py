@@ -98,7 +98,7 @@ class Definition:
         views = list(map(readable, self.parameters, arrays, self._types))
         shapes = self._shapes_of(out)
         compiled = self._compiled_for(views, integers(sizes), shapes)
-        if not (shapes and compiled._reads_results):
+        if not compiled._reads_results:
             self._latest = (dict(sizes), compiled)
         return compiled._run(views, out)
 

@@ -39,6 +39,7 @@ std::string drawn_program(Draw& draw) {
         std::string second = one_of(draw, single) + at_single;
         if (kind != 4 && draw.once_in(2)) second = one_of(draw, full) + at_full;
         if (kind != 4 && draw.once_in(6)) second = "w(" + column + ")";
+        if (kind != 4 && draw.once_in(6)) second = "v(0,m," + column + ")";
         const Names forms = {first + " * " + second,
                              first + " - " + second,
                              "tanh(" + first + ")",
@@ -168,6 +169,22 @@ TEST_CASE("what is read elsewhere, or while it is overwritten, is no value of on
     const std::string early =
         described("a(n,m,d) = x(n,m,d) * v(n,m,d)\n y(n,m,d) = a(n,m,d) - x(n,0,d)\n");
     CHECK(early.find("statements 1 and 2: ") != std::string::npos);
+}
+
+TEST_CASE("two reads of an array that pieces move apart are two") {
+    Draw draw(9);
+    const Constants extents = {{"N", 7}, {"M", 33}, {"D", 24}};
+    const std::string body =
+        "s(n,m) +=! x(n,m,d) * v(n,0,d)\n s(n,m) *=! 1 + x(n,m,d) / 64\n"
+        "t(n,m,d) = x(n,m,d) - x(0,m,d)\n y(n,m,d) = s(n,m) * t(n,m,d)\n";
+    for (const int size : {1 << 14, 1 << 15}) {
+        Problem it(draw, kHead + "y) {\n" + body + "}", extents);
+        it.arrays.machine.l2 = size;
+        const CompiledDefinition compiled(it.definition, it.arrays);
+        CHECK(is_fused(compiled));
+        CHECK(compiled.described().find("for n in 0:7 m in 0:33 by ") == 0);
+        it.check(compiled);
+    }
 }
 
 TEST_CASE("what nothing else reads is in no array") {
