@@ -19,6 +19,9 @@ constexpr int kMostUnrolled = 8;
 constexpr int kMostUnrolledHeavy = 4;
 // Steps of a body, all vectors together: more take longer to generate than they gain.
 constexpr std::size_t kMostSteps = 256;
+// With polynomials. Vectors that take turns store to all results at once, and where these are many
+// that takes longer than the turns save.
+constexpr std::int64_t kFewOperands = 16;
 
 constexpr int kNoPass = -1;
 constexpr int kUnknown = -2;
@@ -208,6 +211,7 @@ bool assign_registers(RowPlan& plan, const RowDemand& demand) {
     };
     plan.takes_turns = turns;
     plan.unroll = heavy || accumulators > 1 ? kMostUnrolledHeavy : kMostUnrolled;
+    if (heavy && std::ssize(plan.spec.operands) > kFewOperands) plan.unroll = 1;
     const auto is_too_much = [&](int unroll) {
         return at_unroll(unroll).singles > all || steps * at(unroll) > kMostSteps;
     };
