@@ -7,7 +7,6 @@ all threads, measured in the same turns; `x best` how many times faster than the
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
@@ -17,7 +16,6 @@ from pathlib import Path
 from statistics import median
 
 # What the libraries read once: held before they are loaded.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import held_isa
 
 # isort: split

@@ -1,8 +1,8 @@
 """The sides of the graph benchmark: each loads a model and gives a call that runs it.
 
-Threads that a library keeps must not spin when its run is over, on cores that the next side needs:
-ONNX Runtime is told so, and libraries with OpenMP by `held_isa`'s environment. OpenVINO is told its
-precision, because it takes bfloat16 unasked where the CPU has it.
+Threads wait for work as each library has them do by itself, but ONNX Runtime's, which would spin on
+cores that the next side needs long after a run: it is told to stop. OpenVINO is told its precision,
+because it takes bfloat16 unasked where the CPU has it.
 """
 
 from __future__ import annotations
