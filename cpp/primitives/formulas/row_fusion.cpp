@@ -103,7 +103,7 @@ Step fused_step(const StatementBinding& binding) {
                                                                          : of.operands[it.operand]);
     }
     made.what = std::move(rows);
-    made.result = binding.fused.back().result;
+    made.result = made.operands.back();  // the last one that is stored
     made.statement = binding.number;
     made.more = static_cast<int>(binding.fused.size());
     return made;
