@@ -60,8 +60,7 @@ private:
     // The pass in which each value is computed and from which on it is there, and what computing it
     // again would cost.
     void place_in_time() {
-        const std::vector<RowTime> times = times_of(spec_);
-        pass_.assign(at(count_), 0);
+        pass_ = passes_of(spec_);
         ready_.assign(at(count_), 0);
         costs_.assign(at(count_), 0);
         once_.assign(at(count_), false);
@@ -73,11 +72,9 @@ private:
             }
             costs_[at(i)] = cost_of(it);
             it.for_inputs([&](std::size_t input) {
-                pass_[at(i)] = std::max(pass_[at(i)], ready_[input]);
                 once = once && once_[input];
                 if (!uniform_[input]) costs_[at(i)] += std::min(costs_[input], kDear);
             });
-            if (plan_.is_listed && times[at(i)] == RowTime::result) pass_[at(i)] = 1;
             once_[at(i)] = once;
             ready_[at(i)] = pass_[at(i)] + (is_reduction(it.op) ? 1 : 0);
             if (runs_per_vector(i)) passes_ = std::max(passes_, pass_[at(i)] + 1);

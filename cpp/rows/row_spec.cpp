@@ -247,6 +247,22 @@ std::vector<bool> exact_values(const RowSpec& spec) {
     return exact;
 }
 
+std::vector<int> passes_of(const RowSpec& spec) {
+    const std::vector<RowTime> times = times_of(spec);
+    const bool listed = is_listed(spec);
+    std::vector<int> passes;
+    for (std::size_t i = 0; i < spec.instructions.size(); ++i) {
+        int pass = listed && times[i] == RowTime::result ? 1 : 0;
+        spec.instructions[i].for_inputs([&](std::size_t input) {
+            const int behind = is_reduction(spec.instructions[input].op) ? 1 : 0;
+            if (!listed || times[i] != RowTime::result)
+                pass = std::max(pass, passes[input] + behind);
+        });
+        passes.push_back(pass);
+    }
+    return passes;
+}
+
 std::vector<int> uses_of(const RowSpec& spec) {
     std::vector<int> uses(spec.instructions.size(), 0);
     for (const RowInstruction& it : spec.instructions) {

@@ -143,6 +143,10 @@ bool is_listed(const RowSpec& spec);
 enum class RowTime : std::uint8_t { any, listed, result };
 std::vector<RowTime> times_of(const RowSpec& spec);
 
+// In which pass over the row each instruction is made: behind the sums that it needs. Of listed
+// rows what is made for results is in the second one.
+std::vector<int> passes_of(const RowSpec& spec);
+
 // Whether the values of each instruction are the same along a row.
 std::vector<bool> uniform_values(const RowSpec& spec);
 

@@ -108,14 +108,10 @@ public:
         if (!out.is_none() && !takes_result(out.ptr(), operands)) return py::none();
         std::vector<void*> written;
         std::vector<py::object> made;
-        if (!out.is_none()) {
-            made.push_back(out);
-            written.push_back(py::detail::array_proxy(out.ptr())->data);
-        }
         for (const TensorView& it : compiled_.results()) {
-            if (!out.is_none()) break;
-            made.push_back(new_array({it.dtype, it.shape}, dtype_of(it.dtype)));
-            written.push_back(py::reinterpret_borrow<py::array>(made.back()).mutable_data());
+            made.push_back(out.is_none() ? new_array({it.dtype, it.shape}, dtype_of(it.dtype))
+                                         : out);
+            written.push_back(py::detail::array_proxy(made.back().ptr())->data);
         }
         run_without_gil(compiled_.flops(), [&] { compiled_.run(operands, written); });
         return made.size() == 1 ? std::move(made.front()) : py::tuple(py::cast(made));

@@ -264,23 +264,9 @@ private:
         return row.spec();
     }
 
-    // In which pass over the row each instruction is made, by the sums that it needs.
-    std::vector<int> passes() const {
-        std::vector<int> pass;
-        for (const RowInstruction& it : spec_.instructions) {
-            int found = 0;
-            it.for_inputs([&](std::size_t input) {
-                const bool is_sum = is_reduction(spec_.instructions[input].op);
-                found = std::max(found, pass[input] + (is_sum ? 1 : 0));
-            });
-            pass.push_back(found);
-        }
-        return pass;
-    }
-
     // What is read may be loaded again in every pass, so nothing may lie there before the last.
     bool overwrites_early() const {
-        const std::vector<int> pass = passes();
+        const std::vector<int> pass = passes_of(spec_);
         const auto is_written = [&](const RowInstruction& it) {
             return it.op == RowOp::store && spec_.operands[it.detail].shape == RowShape::tensor;
         };
@@ -301,7 +287,7 @@ private:
 
     // What is summed in one pass has a register each.
     bool has_registers() const {
-        const std::vector<int> pass = passes();
+        const std::vector<int> pass = passes_of(spec_);
         std::map<int, int> sums;
         for (std::size_t i = 0; i < pass.size(); ++i) {
             if (is_reduction(spec_.instructions[i].op)) ++sums[pass[i]];
@@ -330,7 +316,7 @@ private:
         }
         if (work.sums > 0 && takes_parts(rows, columns)) return false;
         int waits = 0;
-        const std::vector<int> pass = passes();
+        const std::vector<int> pass = passes_of(spec_);
         for (std::size_t i = 0; i < pass.size(); ++i) {
             if (is_reduction(spec_.instructions[i].op)) waits = std::max(waits, pass[i]);
         }

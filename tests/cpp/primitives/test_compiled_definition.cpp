@@ -6,8 +6,8 @@
 
 #include <doctest/doctest.h>
 
+#include "definition_problem.h"
 #include "draw.h"
-#include "lang/interpreter.h"
 #include "lang/parser.h"
 #include "primitives/formulas/compiled_definition.h"
 #include "primitives/tensor/parallel.h"
@@ -15,6 +15,7 @@
 namespace dlprim {
 namespace {
 
+using testing::DefinitionProblem;
 using testing::Draw;
 
 struct Layer {
@@ -84,61 +85,15 @@ const std::vector<Layer> kLayers = {
      "ND"},
 };
 
-std::int64_t elements(const Shape& shape) {
-    std::int64_t count = 1;
-    for (const std::int64_t extent : shape) count *= extent;
-    return count;
-}
-
-struct Problem {
-    Definition definition;
-    CompiledDefinition::Arrays arrays;
-    Arrays exact;
-    std::vector<std::vector<float>> values;
-};
-
-Problem drawn(Draw& draw, const Layer& layer) {
-    Problem made{.definition = parse_definitions(layer.text).front()};
+DefinitionProblem drawn(Draw& draw, const Layer& layer) {
     Constants extents;
     for (const char size : layer.sizes) extents[std::string(1, size)] = draw.from(1, 23);
     for (const char* size : {"R", "S"}) {
         if (extents.contains(size)) extents[size] = 3;
     }
-    for (const Parameter& parameter : made.definition.parameters) {
-        Shape shape;
-        for (const Expression& size : parameter.dimensions) shape.push_back(extents.at(size.name));
-        std::vector<float>& values = made.values.emplace_back();
-        for (std::int64_t i = 0; i < elements(shape); ++i) {
-            values.push_back(float(draw.from(-8, 8)) / 8);
-        }
-        made.exact[parameter.name] = {shape, {values.begin(), values.end()}};
-        made.arrays.parameters.push_back(dense_view(parameter.name, DType::f32, shape));
-    }
-    interpret(made.definition, made.exact);
+    DefinitionProblem made(draw, layer.text, extents, 8);
     made.arrays.machine.l2 = double(1 << draw.from(8, 14));
     return made;
-}
-
-std::vector<std::vector<float>> results_of(const Problem& it, const CompiledDefinition& compiled) {
-    std::vector<const void*> parameters;
-    for (const auto& values : it.values) parameters.push_back(values.data());
-    std::vector<std::vector<float>> results;
-    std::vector<void*> written;
-    for (const TensorView& view : compiled.results()) {
-        results.emplace_back(std::size_t(elements(view.shape)), -7.0F);
-    }
-    for (auto& values : results) written.push_back(values.data());
-    compiled.run(parameters, written);
-    return results;
-}
-
-double difference(const std::vector<float>& found, const std::vector<double>& exact) {
-    double largest = found.size() == exact.size() ? 0 : 1;
-    for (std::size_t i = 0; i < std::min(found.size(), exact.size()); ++i) {
-        const double error = std::abs(found[i] - exact[i]) / (1 + std::abs(exact[i]));
-        largest = std::isnan(error) ? 1 : std::max(largest, error);
-    }
-    return largest;
 }
 
 TEST_CASE("statements in pieces give what they give one after the other") {
@@ -146,19 +101,16 @@ TEST_CASE("statements in pieces give what they give one after the other") {
     for (const Layer& layer : kLayers) {
         int with_pieces = 0;
         for (int round = 0; round < 30; ++round) {
-            const Problem it = drawn(draw, layer);
+            const DefinitionProblem it = drawn(draw, layer);
             const CompiledDefinition compiled(it.definition, it.arrays);
             CAPTURE(layer.text);
             CAPTURE(compiled.described());
             with_pieces += compiled.described().find("for ") != std::string::npos ? 1 : 0;
             set_num_threads(1);
-            const auto alone = results_of(it, compiled);
-            for (std::size_t i = 0; i < alone.size(); ++i) {
-                REQUIRE(difference(alone[i], it.exact.at(compiled.results()[i].name).values) <
-                        2e-5);
-            }
+            REQUIRE(it.error_of(compiled) < 2e-5);
+            const auto alone = it.results_of(compiled);
             set_num_threads(3);
-            REQUIRE(results_of(it, compiled) == alone);
+            REQUIRE(it.results_of(compiled) == alone);
             set_num_threads(1);
         }
         CAPTURE(layer.text);

@@ -1,19 +1,18 @@
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
 
+#include "definition_problem.h"
 #include "draw.h"
-#include "lang/interpreter.h"
-#include "lang/parser.h"
 #include "primitives/formulas/compiled_definition.h"
 #include "primitives/tensor/parallel.h"
 
 namespace dlprim {
 namespace {
 
+using testing::DefinitionProblem;
 using testing::Draw;
 using Names = std::vector<std::string>;
 
@@ -66,58 +65,11 @@ std::string drawn_program(Draw& draw) {
     return kHead + returned + ") {\n" + body + "}";
 }
 
-std::int64_t elements(const Shape& shape) {
-    std::int64_t count = 1;
-    for (const std::int64_t extent : shape) count *= extent;
-    return count;
+void check(const DefinitionProblem& problem, const CompiledDefinition& compiled) {
+    CAPTURE(problem.definition.text);
+    CAPTURE(compiled.described());
+    REQUIRE(problem.error_of(compiled) < 2e-5);
 }
-
-struct Problem {
-    Definition definition;
-    CompiledDefinition::Arrays arrays;
-    Arrays exact;
-    std::vector<std::vector<float>> values;
-
-    Problem(Draw& draw, const std::string& text, const Constants& extents)
-        : definition(parse_definitions(text).front()) {
-        for (const Parameter& parameter : definition.parameters) {
-            Shape shape;
-            for (const Expression& it : parameter.dimensions) shape.push_back(extents.at(it.name));
-            std::vector<float>& drawn = values.emplace_back();
-            for (std::int64_t i = 0; i < elements(shape); ++i) {
-                drawn.push_back(static_cast<float>(draw.from(-16, 16)) / 8);
-            }
-            exact[parameter.name] = {shape, {drawn.begin(), drawn.end()}};
-            arrays.parameters.push_back(dense_view(parameter.name, DType::f32, shape));
-        }
-        interpret(definition, exact);
-    }
-
-    std::vector<std::vector<float>> results_of(const CompiledDefinition& compiled) const {
-        std::vector<const void*> parameters;
-        for (const auto& it : values) parameters.push_back(it.data());
-        std::vector<std::vector<float>> results;
-        std::vector<void*> written;
-        for (const TensorView& it : compiled.results()) {
-            results.emplace_back(static_cast<std::size_t>(elements(it.shape)), -7.0F);
-        }
-        for (auto& it : results) written.push_back(it.data());
-        compiled.run(parameters, written);
-        return results;
-    }
-
-    void check(const CompiledDefinition& compiled) const {
-        CAPTURE(definition.text);
-        CAPTURE(compiled.described());
-        const auto found = results_of(compiled);
-        for (std::size_t i = 0; i < found.size(); ++i) {
-            const auto& wanted = exact.at(compiled.results()[i].name).values;
-            for (std::size_t k = 0; k < wanted.size(); ++k) {
-                REQUIRE(std::abs(found[i][k] - wanted[k]) < 2e-5 * (1 + std::abs(wanted[k])));
-            }
-        }
-    }
-};
 
 const Constants kExtents = {{"N", 5}, {"M", 4}, {"D", 37}};
 
@@ -131,10 +83,10 @@ TEST_CASE("random statements on rows are the same as one program, apart, and in 
     for (int round = 0; round < 600; ++round) {
         const Constants extents = {
             {"N", draw.from(1, 9)}, {"M", draw.from(1, 9)}, {"D", draw.extent()}};
-        Problem it(draw, drawn_program(draw), extents);
+        DefinitionProblem it(draw, drawn_program(draw), extents, 16);
         if (draw.once_in(3)) it.arrays.machine.l2 = 1 << 10;
         const CompiledDefinition compiled(it.definition, it.arrays);
-        it.check(compiled);
+        check(it, compiled);
         if (!is_fused(compiled)) continue;
         ++fused;
         const auto alone = it.results_of(compiled);
@@ -144,16 +96,16 @@ TEST_CASE("random statements on rows are the same as one program, apart, and in 
         for (int i = 1; i < 6; ++i) it.arrays.choices["rows " + std::to_string(i)] = "apart";
         const CompiledDefinition apart(it.definition, it.arrays);
         CHECK(!is_fused(apart));
-        it.check(apart);
+        check(it, apart);
     }
     CHECK(fused > 300);
 }
 
 std::string described(const std::string& body, const std::string& results = "y") {
     Draw draw(7);
-    const Problem it(draw, kHead + results + ") {\n" + body + "}", kExtents);
+    const DefinitionProblem it(draw, kHead + results + ") {\n" + body + "}", kExtents, 16);
     const CompiledDefinition compiled(it.definition, it.arrays);
-    it.check(compiled);
+    check(it, compiled);
     return compiled.described();
 }
 
@@ -178,12 +130,12 @@ TEST_CASE("two reads of an array that pieces move apart are two") {
         "s(n,m) +=! x(n,m,d) * v(n,0,d)\n s(n,m) *=! 1 + x(n,m,d) / 64\n"
         "t(n,m,d) = x(n,m,d) - x(0,m,d)\n y(n,m,d) = s(n,m) * t(n,m,d)\n";
     for (const int size : {1 << 14, 1 << 15}) {
-        Problem it(draw, kHead + "y) {\n" + body + "}", extents);
+        DefinitionProblem it(draw, kHead + "y) {\n" + body + "}", extents, 16);
         it.arrays.machine.l2 = size;
         const CompiledDefinition compiled(it.definition, it.arrays);
         CHECK(is_fused(compiled));
         CHECK(compiled.described().find("for n in 0:7 m in 0:33 by ") == 0);
-        it.check(compiled);
+        check(it, compiled);
     }
 }
 
@@ -193,11 +145,11 @@ TEST_CASE("what nothing else reads is in no array") {
         "a(n,m,d) = exp(x(n,m,d))\n s(n,m) +=! a(n,m,d)\n"
         "y(n,m,d) = a(n,m,d) / s(n,m)\n";
     for (const std::string results : {"y", "y, a", "s, y"}) {
-        const Problem it(draw, kHead + results + ") {\n" + body + "}", kExtents);
+        const DefinitionProblem it(draw, kHead + results + ") {\n" + body + "}", kExtents, 16);
         const CompiledDefinition compiled(it.definition, it.arrays);
         CHECK(compiled.described().find("statements 1 to 3: ") == 0);
         CHECK(compiled.scratch_bytes() == 0);
-        it.check(compiled);
+        check(it, compiled);
     }
 }
 
