@@ -12,6 +12,7 @@ import pytest
 import dlprim
 from conftest import RunPython
 from conv_cases import Conv, padded
+from dlprim.lang.definitions import contraction
 from dlprim.tuning.moves import normal
 
 PASSES = ("forward", "backward_data", "backward_weights")
@@ -141,3 +142,20 @@ def test_schedules_that_do_not_fit_are_refused(schedule: dict, message: str) -> 
             algorithm="winograd",
             schedule=schedule,
         )
+
+
+def test_formulas_follow_it_from_the_next_call_on(automatic: None) -> None:
+    formula = "y(n,k,p,q) +=! x(n,c,p+r,q+s) * w(k,c,r,s)"
+    x, w = np.ones((1, 64, 58, 58), np.float32), np.ones((64, 64, 3, 3), np.float32)
+    definition = contraction(formula)
+    for _ in range(2):
+        dlprim.contract(formula, x, w)
+    before = definition.latest
+    assert before is not None
+    dlprim.set_conv_algorithm("direct")
+    dlprim.contract(formula, x, w)
+    assert definition.latest is not before
+    assert definition.latest is not None
+    assert "Winograd" not in str(definition.latest.schedule)
+    assert before.call((x, w)) is not None
+    assert before.call_if_current((x, w), None) is None

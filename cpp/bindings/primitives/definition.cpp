@@ -1,6 +1,9 @@
 // Formulas: a text is parsed once, compiled for the shapes, strides and types of its arrays, and
 // then called on arrays that have exactly those.
+#include <cstdint>
 #include <memory>
+#include <memory_resource>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -15,11 +18,15 @@
 #include "lang/parser.h"
 #include "primitives/formulas/compiled_definition.h"
 #include "primitives/products/product_pass.h"
+#include "primitives/tensor/workspace.h"
 
 namespace dlprim::bindings {
 namespace {
 
 using Arrays = std::vector<py::array>;
+
+// How often the algorithm of convolutions was chosen anew. Guarded by the GIL.
+std::int64_t algorithm_changes = 0;
 
 // Types that are equal are not always one object: those of unpickled arrays are not.
 template <typename T>
@@ -99,22 +106,32 @@ public:
     // like those that this was made for; None for anything else.
     py::object call(const py::tuple& arrays, const py::object& out) const {
         if (arrays.size() != views_.size() || reads_results_) return py::none();
-        std::vector<const void*> operands;
+        CallMemory memory;
+        std::pmr::vector<const void*> operands(views_.size(), memory.resource());
         for (std::size_t i = 0; i < views_.size(); ++i) {
             const PyObject* const object = PyTuple_GET_ITEM(arrays.ptr(), i);
             if (!is_like(object, i)) return py::none();
-            operands.push_back(py::detail::array_proxy(object)->data);
+            operands[i] = py::detail::array_proxy(object)->data;
         }
         if (!out.is_none() && !takes_result(out.ptr(), operands)) return py::none();
-        std::vector<void*> written;
-        std::vector<py::object> made;
-        for (const TensorView& it : compiled_.results()) {
-            made.push_back(out.is_none() ? new_array({it.dtype, it.shape}, dtype_of(it.dtype))
-                                         : out);
-            written.push_back(py::detail::array_proxy(made.back().ptr())->data);
+        const std::size_t count = compiled_.results().size();
+        std::pmr::vector<void*> written(count, memory.resource());
+        std::pmr::vector<py::object> made(count, memory.resource());
+        for (std::size_t i = 0; i < count; ++i) {
+            const TensorView& it = compiled_.results()[i];
+            made[i] = out.is_none() ? new_array({it.dtype, it.shape}, dtype_of(it.dtype)) : out;
+            written[i] = py::detail::array_proxy(made[i].ptr())->data;
         }
         run_without_gil(compiled_.flops(), [&] { compiled_.run(operands, written); });
-        return made.size() == 1 ? std::move(made.front()) : py::tuple(py::cast(made));
+        if (count == 1) return std::move(made.front());
+        py::tuple all(count);
+        for (std::size_t i = 0; i < count; ++i) all[i] = std::move(made[i]);
+        return all;
+    }
+
+    // The same, and None where it was made for another algorithm of convolutions than is set now.
+    py::object call_if_current(const py::tuple& arrays, const py::object& out) const {
+        return made_at_ == algorithm_changes ? call(arrays, out) : py::none();
     }
 
     // run() as a step of a network, on values that lie like the arrays this was made for.
@@ -204,7 +221,7 @@ private:
     }
 
     // Whether it is an array of the one result's type and shape, apart from all operands.
-    bool takes_result(const PyObject* object, const std::vector<const void*>& operands) const {
+    bool takes_result(const PyObject* object, std::span<const void* const> operands) const {
         const bool is_array = Py_TYPE(object) == reinterpret_cast<PyTypeObject*>(ndarray_.ptr());
         if (!is_array || compiled_.results().size() != 1) return false;
         using Flags = py::detail::npy_api;
@@ -290,6 +307,7 @@ private:
     std::vector<TensorView> views_;
     CompiledDefinition compiled_;
     bool reads_results_ = false;
+    std::int64_t made_at_ = algorithm_changes;
     std::vector<py::dtype> dtypes_ = {};  // of the parameters
     py::object ndarray_ = py::module_::import("numpy").attr("ndarray");
     py::dtype floats_ = py::dtype::of<float>();
@@ -329,12 +347,14 @@ void register_definition(py::module_& module) {
              py::arg("definition"), py::arg("parameters"), py::arg("shapes"), py::arg("given"),
              py::arg("result_type"), py::arg("choices") = Choices())
         .def("call", &Formula::call, py::arg("arrays"), py::arg("out") = py::none())
+        .def("call_if_current", &Formula::call_if_current, py::arg("arrays"), py::arg("out"))
         .def("run", &Formula::run, py::arg("parameters"), py::arg("results"))
         .def("results", &Formula::results)
         .def("described", &Formula::described, py::arg("all"), py::arg("instruction"))
         .def("decisions", &Formula::decisions, py::arg("orders"))
         .def_property_readonly("flops", &Formula::flops)
         .def_property_readonly("scratch_bytes", &Formula::scratch_bytes);
+    module.def("algorithm_changed", [] { ++algorithm_changes; });
     network_type(module).def(
         "formula",
         [](PyNetwork& network, const Formula& formula, const std::vector<int>& parameters,

@@ -216,7 +216,7 @@ void CompiledDefinition::add_checks(const StatementBinding& binding) {
     }
 }
 
-void CompiledDefinition::require_places(const std::vector<const void*>& parameters) const {
+void CompiledDefinition::require_places(std::span<const void* const> parameters) const {
     for (const Check& it : checks_) {
         const auto parameter = static_cast<std::size_t>(it.parameter);
         const auto [least, most] =
@@ -331,8 +331,8 @@ void CompiledDefinition::add_steps(StepGroup& to, const StatementBinding& bindin
     }
 }
 
-void CompiledDefinition::run(const std::vector<const void*>& parameters,
-                             const std::vector<void*>& results) const {
+void CompiledDefinition::run(std::span<const void* const> parameters,
+                             std::span<void* const> results) const {
     require_places(parameters);
     const WorkspacePool::Lease own(*workspaces_, scratch_bytes_);
     for (const StepGroup& group : groups_) group.run({parameters, results, own.data()});

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,7 +51,7 @@ public:
     // First elements of the arrays; a result shares no memory with a parameter. May be called by
     // several threads at once. The same bits for any number of threads of a call. Throws
     // std::out_of_range where a place that is read lies outside, before anything is written.
-    void run(const std::vector<const void*>& parameters, const std::vector<void*>& results) const;
+    void run(std::span<const void* const> parameters, std::span<void* const> results) const;
 
     // For every statement what runs it, and why.
     std::string described(const Explained& asked = {}) const;
@@ -71,7 +72,7 @@ private:
     void add_tensors(const Arrays& arrays);
     DType type_of_temporary(const std::string& name, const Arrays& arrays) const;
     void add_checks(const StatementBinding& binding);
-    void require_places(const std::vector<const void*>& parameters) const;
+    void require_places(std::span<const void* const> parameters) const;
     void add_group(const StatementGroup& group, const Machine& machine);
     void add_pieces(const StatementGroup& group, const Loops& loops);
     void add_steps(StepGroup& to, const StatementBinding& binding, const Scratch& scratch);

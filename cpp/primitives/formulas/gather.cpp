@@ -150,7 +150,7 @@ void Gather::sum(RowArgs& args, std::size_t loop) const {
 // The values of the loops around, from a number of them on.
 class Gather::Walk {
 public:
-    Walk(const Gather& gather, const Operands& operands, std::int64_t number)
+    Walk(const Gather& gather, Operands operands, std::int64_t number)
         : it_(gather), operands_(operands), values_(gather.around_.size()) {
         to_ = it_.statement_.result.offset;
         from_ = it_.statement_.operands[0].offset;
@@ -231,7 +231,7 @@ private:
     }
 
     const Gather& it_;
-    const Operands& operands_;
+    Operands operands_;
     std::vector<std::int64_t> values_;
     std::int64_t to_ = 0;
     std::int64_t from_ = 0;
@@ -246,7 +246,7 @@ void Gather::ask_for(const char* source, const Row& row) const {
     }
 }
 
-void Gather::copy_rows(const Operands& operands, char* result, Range range) const {
+void Gather::copy_rows(Operands operands, char* result, Range range) const {
     const char* const source = static_cast<const char*>(operands[0]);
     Walk walk(*this, operands, range.begin);
     std::vector<Row> rows;
@@ -259,7 +259,7 @@ void Gather::copy_rows(const Operands& operands, char* result, Range range) cons
     }
 }
 
-void Gather::sum_rows(const Operands& operands, char* result, Range range) const {
+void Gather::sum_rows(Operands operands, char* result, Range range) const {
     const WorkspacePool::Lease scratch(WorkspacePool::lasting(),
                                        kernel_->scratch_floats(row_) * size_of(DType::f32));
     const char* const source = static_cast<const char*>(operands[0]);
@@ -299,7 +299,7 @@ void Gather::sum_rows(const Operands& operands, char* result, Range range) const
     }
 }
 
-void Gather::run(const Operands& operands, void* result) const {
+void Gather::run(Operands operands, void* result) const {
     std::int64_t elements = row_ * summed_;
     for (const Loop& loop : inside_) elements *= loop.extent;
     if (elements == 0 && !kernel_) return;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,9 +34,9 @@ public:
     // of these. Outside the source is 0. Indices that are reduced are those of places alone.
     Gather(const BoundStatement& statement, std::vector<GatheredPlace> places);
 
-    using Operands = std::vector<const void*>;
+    using Operands = std::span<const void* const>;
     // First elements of the arrays. The same for any number of threads.
-    void run(const Operands& operands, void* result) const;
+    void run(Operands operands, void* result) const;
     std::string described() const;
 
 private:
@@ -54,8 +55,8 @@ private:
     static constexpr std::size_t kMostGathered = 8;
     static constexpr std::size_t kRowsAhead = 2;
 
-    void copy_rows(const Operands& operands, char* result, Range range) const;
-    void sum_rows(const Operands& operands, char* result, Range range) const;
+    void copy_rows(Operands operands, char* result, Range range) const;
+    void sum_rows(Operands operands, char* result, Range range) const;
     void ask_for(const char* source, const Row& row) const;
     // What is inside of a loop; a copy from null is zeros.
     void copy(const char* source, char* result, std::size_t loop) const;

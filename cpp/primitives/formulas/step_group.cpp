@@ -120,6 +120,8 @@ void StepGroup::pack(const StepArrays& arrays, const Piece& piece) const {
 }
 
 void StepGroup::run_steps(const StepArrays& arrays, const Piece& piece) const {
+    CallMemory memory;
+    std::pmr::vector<const void*> operands(memory.resource());
     auto packed = packed_.begin();
     for (std::size_t number = 0; number < steps_.size(); ++number) {
         const Step& step = *steps_[number];
@@ -130,8 +132,8 @@ void StepGroup::run_steps(const StepArrays& arrays, const Piece& piece) const {
         if (step.zeroed_bytes > 0) {
             std::memset(result, 0, static_cast<std::size_t>(step.zeroed_bytes));
         }
-        std::vector<const void*> operands;
-        for (const ArrayPlace& operand : step.operands) operands.push_back(at(operand));
+        operands.resize(step.operands.size());
+        std::transform(step.operands.begin(), step.operands.end(), operands.begin(), at);
         if (const auto* const product = std::get_if<Product>(&step.what)) {
             ProductPass::Factors ready = {};
             for (; packed != packed_.end() && packed->step == number; ++packed) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
@@ -45,8 +46,8 @@ struct Step {
 
 // Of a call.
 struct StepArrays {
-    const std::vector<const void*>& parameters;
-    const std::vector<void*>& results;
+    std::span<const void* const> parameters;
+    std::span<void* const> results;
     char* scratch;
 };
 

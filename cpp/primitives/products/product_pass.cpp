@@ -78,7 +78,7 @@ const float* ProductPass::bias(const void* array, char* scratch) const {
     const ProductEnd& end = product_.end;
     const char* const first = at(array, end.bias_offset, end.bias_type);
     if (!bias_) return reinterpret_cast<const float*>(first);
-    bias_->run({first}, scratch);
+    bias_->run(std::array<const void*, 1>{first}, scratch);
     return reinterpret_cast<const float*>(scratch);
 }
 

@@ -75,7 +75,7 @@ void ProductRun::run(std::span<const void* const> operands, void* result,
     } else if (const auto* const narrow = std::get_if<NarrowPass>(&what_)) {
         narrow->run(operands[0], operands[1], bias, result);
     } else {
-        std::get<RowStatement>(what_).run({operands.begin(), operands.end()}, result);
+        std::get<RowStatement>(what_).run(operands, result);
     }
     for (const Next& next : next_) {
         std::vector<const void*> read;

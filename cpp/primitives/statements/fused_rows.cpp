@@ -348,7 +348,7 @@ FusedRows::FusedRows(const std::vector<FusedStatement>& statements) {
     pass_.emplace(fusion.spec(), fusion.all(), fusion.roles());
 }
 
-void FusedRows::run(const std::vector<const void*>& arrays) const {
+void FusedRows::run(std::span<const void* const> arrays) const {
     std::vector<char*> all;
     for (const void* it : arrays) all.push_back(static_cast<char*>(const_cast<void*>(it)));
     pass_->run(all, nullptr);

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,7 +42,7 @@ public:
 
     const std::vector<Access>& accesses() const { return accesses_; }
     // First elements of their arrays. The same bits for any number of threads.
-    void run(const std::vector<const void*>& arrays) const;
+    void run(std::span<const void* const> arrays) const;
     std::string described() const;
 
 private:

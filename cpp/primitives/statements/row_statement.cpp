@@ -94,7 +94,7 @@ RowStatement::RowStatement(const BoundStatement& statement) {
     scratch_bytes_ = planner.scratch_bytes;
 }
 
-void RowStatement::run(const std::vector<const void*>& operands, void* result) const {
+void RowStatement::run(std::span<const void* const> operands, void* result) const {
     const WorkspacePool::Lease scratch(WorkspacePool::lasting(), scratch_bytes_);
     const auto address = [&](const Memory& it) -> char* {
         switch (it.of) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -25,7 +26,7 @@ public:
     explicit RowStatement(const BoundStatement& statement);
 
     // First elements of the arrays. The result may lie on an operand that has the same strides.
-    void run(const std::vector<const void*>& operands, void* result) const;
+    void run(std::span<const void* const> operands, void* result) const;
 
     // A line for each program and each copy.
     std::string described() const;

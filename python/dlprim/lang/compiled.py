@@ -29,8 +29,10 @@ class CompiledFormula:
     scratch_bytes : int
         Bytes that temporaries take in a call, without what products pack.
     call : callable
-        New results for a tuple of ndarrays that are exactly like those it was compiled for, None
-        for anything else.
+        New results for a tuple of ndarrays that are exactly like those it was compiled for, or
+        `out`; None for anything else.
+    call_if_current : callable
+        The same, and None where another algorithm of convolutions has been set since it was made.
     """
 
     def __init__(
@@ -40,7 +42,6 @@ class CompiledFormula:
         sizes: Mapping[str, int],
         shapes: Mapping[str, tuple[int, ...]],
     ) -> None:
-        self._changes = conv_algorithm.changes
         self._definition, self._sizes, self._shapes = definition, dict(sizes), dict(shapes)
         self._geometries = [(array.shape, array.strides, array.dtype) for array in arrays]
         self._type = result_type(arrays)
@@ -190,11 +191,6 @@ A in place, B packed, C in place
             self._definition, arrays, self._shapes, self._sizes, self._type, dict(choices)
         )
 
-    @property
-    def is_current(self) -> bool:
-        """Whether nobody has set another algorithm of convolutions since it was made."""
-        return self._changes == conv_algorithm.changes
-
     @staticmethod
     def _follows(formula: _core.Formula, choices: Any) -> bool:
         """Whether it is as the choices say, but for Winograd's where sums are asked for."""
@@ -208,6 +204,7 @@ A in place, B packed, C in place
         """From the next call on."""
         self._formula = formula
         self.call: Callable[..., Any] = formula.call
+        self.call_if_current: Callable[..., Any] = formula.call_if_current
 
     def _new_results(self) -> list[tuple[Array, bool]]:
         """Arrays for the results, and whether what stands in them is read."""

@@ -53,8 +53,8 @@ class Definition:
         self.text = definition.text
         self._gradients: dict[str, Definition] = {}
         self._compiled: OrderedDict[Any, CompiledFormula] = OrderedDict()
-        # With the sizes it was compiled for: what is called again is tried first.
-        self._latest: tuple[dict[str, int], CompiledFormula] | None = None
+        # With the sizes it was compiled for, None for none: what is called again is tried first.
+        self._latest: tuple[dict[str, int] | None, CompiledFormula] | None = None
 
     def __call__(self, *arrays: Any, out: Any = None, **sizes: int) -> Any:
         """The results for these arrays, compiled for their shapes on the first call.
@@ -90,8 +90,8 @@ class Definition:
 
     def _run(self, arrays: tuple[Any, ...], out: Any, sizes: Mapping[str, int]) -> Any:
         latest = self._latest
-        if latest is not None and sizes == latest[0] and latest[1].is_current:
-            results = latest[1].call(arrays, out)
+        if latest is not None and (sizes or None) == latest[0]:
+            results = latest[1].call_if_current(arrays, out)
             if results is not None:
                 return results
         require_count(self.name, self.parameters, len(arrays))
@@ -99,7 +99,7 @@ class Definition:
         shapes = self._shapes_of(out)
         compiled = self._compiled_for(views, integers(sizes), shapes)
         if not compiled._reads_results:
-            self._latest = (dict(sizes), compiled)
+            self._latest = (dict(sizes) or None, compiled)
         return compiled._run(views, out)
 
     def compile(
@@ -170,7 +170,7 @@ class Definition:
             tuple((array.shape, array.strides, array.dtype.num) for array in arrays),
             tuple(sizes.items()),
             shapes,
-            conv_algorithm.changes,
+            conv_algorithm.get_conv_algorithm(),
         )
         compiled = self._compiled.get(key)
         if compiled is None:
@@ -284,14 +284,13 @@ def contract(
     >>> dlprim.contract("y(n,k) +=! x(n,c) * w(k,c)", x, w).shape
     (2, 4)
     """
-    if not isinstance(formula, str):
-        raise TypeError(f"formula is of type {type(formula).__name__}, expected a str")
-    definition = contraction(formula)
-    latest = definition._latest if sizes is None else None
-    if (
-        latest is not None and not latest[0] and latest[1].is_current
-    ):  # in front of _run: 0.1 us of 1.1 for small arrays
-        result: Array | None = latest[1].call(arrays, out)
+    try:
+        definition = contraction(formula)
+    except TypeError:
+        raise TypeError(f"formula is of type {type(formula).__name__}, expected a str") from None
+    latest = definition._latest
+    if latest is not None and latest[0] is sizes:  # in front of _run: 0.1 us of 1.1
+        result: Array | None = latest[1].call_if_current(arrays, out)
         if result is not None:
             return result
     made: Array = definition._run(arrays, out, sizes or {})

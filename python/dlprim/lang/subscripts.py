@@ -55,8 +55,8 @@ def einsum(subscripts: str, *arrays: Any, out: Any = None) -> Array:
     if not isinstance(subscripts, str):
         raise TypeError(f"subscripts is of type {type(subscripts).__name__}, expected a str")
     recent = _recent.get(subscripts)
-    if recent is not None and recent.is_current:
-        known: Array | None = recent.call(arrays, out)
+    if recent is not None:
+        known: Array | None = recent.call_if_current(arrays, out)
         if known is not None:
             return known
     views = [float_view(f"operand {i}", array) for i, array in enumerate(arrays)]

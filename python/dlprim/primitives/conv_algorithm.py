@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from dlprim import _core
 from dlprim.arguments.scalars import shown
 
 _ALGORITHMS = ("auto", "direct", "winograd")
@@ -21,8 +22,6 @@ PREFERABLY = "preferably winograd"
 Core = TypeVar("Core")
 
 _chosen: str | None = None
-# How often it changed: what was made at another number may follow another choice.
-changes = 0
 
 
 def new_core(kind: Callable[..., Core], algorithm: str, accuracy: str | None, *others: Any) -> Core:
@@ -54,9 +53,10 @@ def set_conv_algorithm(algorithm: str) -> None:
     ValueError
         There is no such algorithm.
     """
-    global _chosen, changes
+    global _chosen
     before, _chosen = _chosen, require_algorithm("algorithm", algorithm)
-    changes += _chosen != before
+    if _chosen != before:
+        _core.algorithm_changed()
 
 
 def get_conv_algorithm() -> str:

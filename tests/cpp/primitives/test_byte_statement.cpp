@@ -64,7 +64,7 @@ TEST_CASE("bytes are read as numbers, and rounded and saturated where they are w
                            {.dtype = types.at(kinds >> 1 & 1), .strides = strides[1]}};
             it.result.dtype = types.at(kinds >> 2);
             const RowStatement statement(it);
-            statement.run({a.data(), b.data()}, found.data());
+            statement.run(std::array<const void*, 2>{a.data(), b.data()}, found.data());
             CAPTURE(statement.described());
             CHECK(found == computed(it, a, b));
         }
@@ -86,11 +86,11 @@ TEST_CASE("what is no number, or too large, has a place among bytes") {
     it.result.strides = {1};
     std::vector<std::uint8_t> found(x.size());
     it.result.dtype = DType::u8;
-    RowStatement(it).run({x.data()}, found.data());
+    RowStatement(it).run(std::array<const void*, 1>{x.data()}, found.data());
     CHECK(found == whole_numbers);
     std::vector<std::int8_t> found_signed(x.size());
     it.result.dtype = DType::s8;
-    RowStatement(it).run({x.data()}, found_signed.data());
+    RowStatement(it).run(std::array<const void*, 1>{x.data()}, found_signed.data());
     CHECK(found_signed == signed_numbers);
 }
 

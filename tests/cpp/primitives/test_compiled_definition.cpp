@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -145,7 +146,8 @@ TEST_CASE("what is between statements is rounded to bytes in results alone") {
         arrays.machine.l2 = cache;
         const CompiledDefinition compiled(definition, arrays);
         CAPTURE(compiled.described());
-        compiled.run({x.data(), z.data()}, {found.data()});
+        compiled.run(std::array<const void*, 2>{x.data(), z.data()},
+                     std::array<void*, 1>{found.data()});
         CHECK(found == expected);
     }
 }

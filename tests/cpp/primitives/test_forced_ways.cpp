@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -197,14 +198,14 @@ bool is_right(const Problem& it, const CompiledDefinition& compiled) {
     if (!it.is_half) {
         std::vector<float> found = before;
         for (const auto& operand : it.values) operands.push_back(operand.data());
-        compiled.run(operands, {found.data()});
+        compiled.run(operands, std::array<void*, 1>{found.data()});
         return found == exact;
     }
     std::vector<std::vector<std::uint16_t>> halves;
     for (const auto& operand : it.values) halves.push_back(bfloat16_of(operand));
     for (const auto& operand : halves) operands.push_back(operand.data());
     std::vector<std::uint16_t> found = bfloat16_of(before);
-    compiled.run(operands, {found.data()});
+    compiled.run(operands, std::array<void*, 1>{found.data()});
     const auto is_equal = [](std::uint16_t one, float other) {
         const float value = std::bit_cast<float>(std::uint32_t(one) << 16);
         return value == other || (std::abs(other) > 256 && std::isfinite(value));
