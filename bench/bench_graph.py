@@ -33,6 +33,7 @@ TYPES = ("float32", "bfloat16", "int8")
 PEER_NAMES = ("eager", "compile", "onnxruntime", "openvino")
 _BOUNDS = {"float32": 1e-3, "bfloat16": 0.2, "int8": 0.5}  # of the norm of the result
 _QUIET = 0.02  # seconds until the threads of the side before have gone to sleep
+_WARM = 0.02  # seconds until those of a side are awake, on cores of their own, and caches filled
 
 
 @dataclass(frozen=True)
@@ -73,17 +74,18 @@ def timings(
 ) -> tuple[list[float], dict[str, list[float]]]:
     """Seconds at the peak and of each side, round by round."""
 
-    def side(call: Callable[[], object], repeats: int) -> Callable[[], float]:
+    def side(call: Callable[[], object]) -> Callable[[], float]:
+        repeats, warm = harness.repeats_for(call), harness.repeats_for(call, _WARM)
+
         def turn() -> float:
             if options.threads > 1:
                 time.sleep(_QUIET)
-                call()
+            harness.seconds_per_call(call, warm)
             return harness.seconds_per_call(call, repeats)
 
         return turn
 
-    repeats = {name: harness.repeats_for(call) for name, call in calls.items()}
-    turns = [side(call, repeats[name]) for name, call in calls.items()]
+    turns = [side(call) for call in calls.values()]
     spent = sum(turn() for turn in turns)
     rounds = min(options.rounds, max(3, round(options.seconds / max(spent, 1e-9))))
     at_peak, *series = harness.alternate([peak, *turns], rounds)

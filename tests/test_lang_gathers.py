@@ -50,6 +50,32 @@ def test_places_of_any_dimension_and_stride() -> None:
     np.testing.assert_array_equal(one, x[4, 7])
 
 
+@pytest.mark.parametrize("rows", [3, 20000])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_sums_of_rows_however_results_and_places_lie(dtype: type, rows: int) -> None:
+    x, at = guarded(rows * 33).reshape(rows, 33), guarded(140, dtype=dtype).reshape(5, 4, 7)
+    x[:], at[:] = table(rows, 33), places(rows, 5, 4, 7)
+    wide = np.zeros((5, 4, 14), dtype)
+    wide[..., ::2] = at
+    for given in (at, wide[..., ::2], at[::-1]):
+        every = x[given]
+        for formula, expected in (
+            ("y(a,b,d) +=! x(at(a,b,l),d)", every.sum(2)),
+            ("y(b,a,d) +=! x(at(a,b,l),d)", every.sum(2).swapaxes(0, 1)),
+            ("y(a,d) +=! x(at(a,b,l),d)", every.sum((1, 2))),
+            ("y(d,a,b) +=! x(at(a,b,l),d)", every.sum(2).transpose(2, 0, 1)),
+        ):
+            found = dlprim.contract(formula, x, given)
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+        out = np.full((5, 4, 33), 7, np.float32)
+        for wrong in (-1, rows):
+            outside = given.copy()
+            outside[4, 3, 6] = wrong
+            with pytest.raises(IndexError, match=f"^at has the place {wrong}, expected places"):
+                dlprim.contract("y(a,b,d) +=! x(at(a,b,l),d)", x, outside, out=out)
+        assert (out == 7).all()
+
+
 def test_two_tables_at_once() -> None:
     layers = dlprim.define("""
     def tables(float(E1,D) x, int32(B,L1) i, float(E2,D) z, int64(B,L2) j, float(D,K) w) -> (a, b) {

@@ -18,6 +18,10 @@ constexpr std::size_t kPointersBesideList = kMostListedOperands;
 // grows with the chains and not with the elements.
 constexpr int kChain = 64;
 
+int entry_bytes(const RowSpec& spec) {
+    return has_places(spec) ? spec.place_bytes : static_cast<int>(sizeof(RowArgs::Listed));
+}
+
 int frame_bytes(const RowPlan& plan) {
     return 64 * (plan.stack_vectors + 3) + 8 * (kMostRowOperands + plan.kept_rows);
 }
@@ -257,13 +261,14 @@ void RowEmitter::rows_of_lists() {
     Xbyak::Label next, done;
     mov(rcx, ptr[rdi + offsetof(RowArgs, rows)]);
     mov(r12, ptr[rdi + offsetof(RowArgs, counts)]);
-    mov(r14, ptr[rdi + offsetof(RowArgs, list)]);
+    mov(r14,
+        ptr[rdi + (has_places(plan_.spec) ? offsetof(RowArgs, places) : offsetof(RowArgs, list))]);
     lea(rcx, ptr[r12 + rcx * sizeof(std::int64_t)]);
     mov(number_of_call(Number::limit), rcx);
     cmp(r12, rcx);
     jge(done, T_NEAR);
     L(next);
-    imul(r13, ptr[r12], sizeof(RowArgs::Listed));
+    imul(r13, ptr[r12], entry_bytes(plan_.spec));
     add(r13, r14);
     single_steps(plan_.passes[1].before);
     strips();
@@ -295,14 +300,43 @@ void RowEmitter::listed_rows(int vectors, bool masked) {
     cmp(rdx, r13);
     jge(done, T_NEAR);
     L(next);
-    mov(r15, ptr[rdx]);
-    add(rdx, sizeof(RowArgs::Listed));
-    add(r15, rsi);
+    if (has_places(plan_.spec)) {
+        if (plan_.spec.ahead != 0) fetch_placed_row(vectors);
+        element_at_place(r15, rdx);
+    } else {
+        mov(r15, ptr[rdx]);
+        add(r15, rsi);
+    }
+    add(rdx, entry_bytes(plan_.spec));
     single_steps(plan_.passes.front().before);
     body(plan_.passes.front(), vectors, masked);
     cmp(rdx, r13);
     jl(next, T_NEAR);
     L(done);
+}
+
+// Of a strip's row that the list names at a place.
+void RowEmitter::element_at_place(const Xbyak::Reg64& to, const Xbyak::Reg64& place) {
+    plan_.spec.place_bytes == 4 ? movsxd(to, dword[place]) : mov(to, ptr[place]);
+    imul(to, ptr[rdi + offsetof(RowArgs, distance)]);
+    add(to, rsi);
+}
+
+// No hardware foresees where a row begins.
+void RowEmitter::fetch_placed_row(int vectors) {
+    lea(rax, ptr[rdx + plan_.spec.ahead * plan_.spec.place_bytes]);
+    cmp(rax, ptr[rdi + offsetof(RowArgs, places_end)]);
+    cmovae(rax, rdx);
+    element_at_place(rax, rax);
+    for (std::size_t operand = 0; operand < plan_.spec.operands.size(); ++operand) {
+        const RowOperand& it = plan_.spec.operands[operand];
+        if (it.shape != RowShape::listed) continue;
+        const auto size = static_cast<int>(size_of(it.dtype));
+        const Place begin = pointers_.at(operand) + rax * size;
+        const int strip = vectors * lanes_ * size;
+        for (int offset = 0; offset < strip; offset += 64) prefetcht0(ptr[begin + offset]);
+        prefetcht0(ptr[begin + (strip - 1)]);  // of rows that do not begin with a line
+    }
 }
 
 // Sums go on from what stands in memory, and return there at the end.

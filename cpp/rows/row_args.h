@@ -39,6 +39,12 @@ struct RowArgs {
     const Listed* list = nullptr;
     const float* factors = nullptr;
     const std::int64_t* counts = nullptr;
+    // Instead of such a list, of programs that have one of places: integers one after the other,
+    // the first, the end of what may be read of them, and the elements from a place's row to the
+    // next one's.
+    const void* places = nullptr;
+    const void* places_end = nullptr;
+    std::int64_t distance = 0;
 
     std::int64_t rows = 0;
     std::int64_t columns = 0;

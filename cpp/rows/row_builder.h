@@ -67,6 +67,10 @@ public:
     // Rows that a list names, as numbers or as words, and the two numbers that it has for each.
     // What is carried from one to the next begins as `initial`, and results know its last value.
     RowValue listed(DType dtype) { return loadable({RowShape::listed, dtype}); }
+    RowValue listed_at_places(DType dtype, std::int32_t place_bytes) {
+        spec_.place_bytes = place_bytes;
+        return listed(dtype);
+    }
     RowValue number() { return made(RowOp::number, {}); }
     RowValue factor() { return made(RowOp::factor, {}); }
     RowValue carried(float initial);
@@ -100,8 +104,9 @@ public:
     std::uint8_t result(RowShape shape, DType dtype) { return named({shape, dtype, true}); }
     void write(RowOp op, std::uint8_t result, std::int64_t offset, RowValue value);
 
-    // Bytes in front of what is loaded and stored that are fetched for later.
-    void fetch_ahead(std::int32_t bytes) { spec_.ahead = bytes; }
+    // Bytes in front of what is loaded and stored that are fetched for later, or entries of a list
+    // of places.
+    void fetch_ahead(std::int32_t far) { spec_.ahead = far; }
     // A tensor that is only fetched for later, which may lie anywhere; another part of it.
     std::uint8_t fetch(DType dtype);
     void fetch(std::uint8_t tensor, std::int64_t offset);

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -205,11 +206,21 @@ private:
         const bool lasts = shape == RowShape::column || shape == RowShape::scalar;
         std::int64_t distance = 0;
         if (shape == RowShape::listed) {
-            distance = args_.list[entry_].element * size_of(dtype);
+            distance = listed_element() * size_of(dtype);
         } else if (!lasts) {
             distance = row * operand.stride;
         }
         return static_cast<char*>(operand.data) + distance + it.offset;
+    }
+
+    std::int64_t listed_element() const {
+        if (!has_places(spec_)) return args_.list[entry_].element;
+        const auto of = [&](auto place) {
+            const auto* const first = static_cast<const char*>(args_.places);
+            std::memcpy(&place, first + entry_ * spec_.place_bytes, sizeof(place));
+            return place * args_.distance;
+        };
+        return spec_.place_bytes == 4 ? of(std::int32_t{}) : of(std::int64_t{});
     }
 
     void load(const RowInstruction& it, std::int64_t row, std::vector<float>& to) const {

@@ -104,6 +104,9 @@ void validate_carrying(const RowSpec& spec, std::size_t index) {
     };
     const bool of_carried = is_carried(static_cast<std::size_t>(it.inputs[0]));
     if (!is_listed(spec)) refuse(index, "has no list to carry along");
+    if (has_listed_number(it.op) && has_places(spec)) {
+        refuse(index, "asks a list of places for a number");
+    }
     if (it.op == RowOp::last && !of_carried) refuse(index, "asks for the last of something else");
     if (it.op == RowOp::carry && (of_carried || !is_carried(it.bits))) {
         refuse(index, "carries nothing new");
@@ -192,6 +195,10 @@ void validate(const RowSpec& spec) {
     require_at_most(kMostListedOperands,
                     std::count_if(spec.operands.begin(), spec.operands.end(), is_listed_operand),
                     "listed operands");
+    if (has_places(spec) && spec.place_bytes != 4 && spec.place_bytes != 8) {
+        throw std::invalid_argument("a place of a row program has " +
+                                    std::to_string(spec.place_bytes) + " bytes, expected 4 or 8");
+    }
     times_of(spec);
     const std::vector<bool> uniform = uniform_values(spec);
     for (std::size_t i = 0; i < spec.instructions.size(); ++i) {
@@ -327,5 +334,6 @@ std::size_t std::hash<dlprim::RowSpec>::operator()(const dlprim::RowSpec& spec) 
         for (const auto value : {it.bits, static_cast<std::uint32_t>(it.offset)}) mix(value);
     }
     mix(spec.ahead);
+    mix(spec.place_bytes);
     return static_cast<std::size_t>(mixed);
 }

@@ -127,8 +127,12 @@ struct RowSpec {
     // An input is the index of an instruction before.
     std::vector<RowInstruction> instructions;
     // Bytes from an element of a tensor to the one that a load, or a store, fetches for later; none
-    // where it is 0. For programs of columns, whose rows are many and may be far apart.
+    // where it is 0. For programs of columns, whose rows are many and may be far apart. With a list
+    // of places, how many entries further the row begins that is fetched.
     std::int32_t ahead = 0;
+    // Of an entry of the list: 4 or 8 where it is the place of a row among others, a signed
+    // integer; 0 where it is a RowArgs::Listed.
+    std::int32_t place_bytes = 0;
 
     friend bool operator==(const RowSpec&, const RowSpec&) = default;
 };
@@ -137,6 +141,7 @@ struct RowSpec {
 void validate(const RowSpec& spec);
 
 bool is_listed(const RowSpec& spec);
+inline bool has_places(const RowSpec& spec) { return spec.place_bytes != 0; }
 
 // When an instruction runs: as soon as its inputs are there, for each listed row, or for each row
 // of the results. Throws std::invalid_argument where one would run at both.

@@ -33,10 +33,14 @@ private:
 
     // Steps on listed rows, what they carry, and steps on the last of that.
     RowProgram listed_program() {
-        load(row_.listed(draw_.one_of(kTypes)));
+        const bool has_places = draw_.once_in(3);
+        const DType first = draw_.one_of(kTypes);
+        load(has_places ? row_.listed_at_places(first, draw_.once_in(2) ? 4 : 8)
+                        : row_.listed(first));
+        if (has_places && draw_.once_in(2)) row_.fetch_ahead(draw_.once_in(2) ? 1 : 32);
         if (draw_.once_in(2)) load(row_.listed(draw_.one_of(kTypes)));
-        if (draw_.once_in(2)) know(row_.number(), true, true);
-        if (draw_.once_in(2)) know(row_.factor(), true, true);
+        if (!has_places && draw_.once_in(2)) know(row_.number(), true, true);
+        if (!has_places && draw_.once_in(2)) know(row_.factor(), true, true);
         std::vector<RowValue> states;
         for (std::int64_t more = draw_.from(1, 3); more > 0; --more) {
             states.push_back(row_.carried(static_cast<float>(draw_.from(-8, 8)) / 4));

@@ -59,8 +59,8 @@ RowProblem::RowProblem(const RowProgram& drawn, Draw& draw)
     : program(drawn),
       rows(draw.once_in(8) ? draw.from(5, 20) : draw.from(1, 4)),
       columns(draw.once_in(10) ? draw.from(200, 9000) : draw.extent()),
-      fence(draw.once_in(3) ? Fence::before : Fence::after) {
-    const std::int64_t listed_stride = columns + draw.from(0, 20);
+      fence(draw.once_in(3) ? Fence::before : Fence::after),
+      listed_stride(columns + draw.from(0, 20)) {
     for (std::int64_t row = 0; row < rows; ++row) {
         counts.push_back(draw.from(0, kMostListed));
         for (std::int64_t i = counts.back(); i > 0; --i) {
@@ -93,10 +93,25 @@ RowProblem::RowProblem(const RowProgram& drawn, Draw& draw)
     }
 }
 
+Elements RowProblem::places() const {
+    const std::int64_t halves = program.spec.place_bytes / size_of(DType::s32);
+    Elements made((std::ssize(list) - 1) * halves, DType::s32, Fence::after);
+    made.clear();
+    for (std::int64_t i = 0; i < made.count(); i += halves) {
+        const auto& entry = list[static_cast<std::size_t>(i / halves)];
+        made.set(i, static_cast<std::uint32_t>(entry.element / listed_stride));
+    }
+    return made;
+}
+
 std::string RowProblem::mismatch(const RowKernel& kernel) {
+    const Elements placed = places();
     RowArgs args{.list = list.data(),
                  .factors = factors.data(),
                  .counts = counts.data(),
+                 .places = placed.data(),
+                 .places_end = static_cast<char*>(placed.data()) + placed.count() * 4,
+                 .distance = listed_stride,
                  .rows = rows,
                  .columns = columns};
     if (!is_listed(program.spec)) args.counts = nullptr;

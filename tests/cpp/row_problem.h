@@ -26,11 +26,14 @@ struct RowProblem {
 
     // Runs both; empty, or where they differ.
     std::string mismatch(const RowKernel& kernel);
+    // The list as a program has it that wants places.
+    Elements places() const;
 
     RowProgram program;
     std::int64_t rows;
     std::int64_t columns;
     Fence fence;
+    std::int64_t listed_stride;
     std::vector<std::int64_t> strides;  // elements
     std::vector<RowArgs::Listed> list;
     std::vector<float> factors;

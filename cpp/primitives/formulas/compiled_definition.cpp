@@ -209,7 +209,8 @@ std::vector<PlacedTensor> CompiledDefinition::unstored_tensors(
 }
 
 void CompiledDefinition::add_checks(const StatementBinding& binding) {
-    for (std::size_t i = 0; binding.is_checked && i < binding.places.size(); ++i) {
+    for (std::size_t i = 0; i < binding.places.size(); ++i) {
+        if (!binding.places[i].is_checked) continue;
         const std::size_t operand = i + 1;
         checks_.push_back(
             {binding.statement, operand, binding.operands[operand].number, binding.places[i]});
@@ -220,7 +221,7 @@ void CompiledDefinition::require_places(std::span<const void* const> parameters)
     for (const Check& it : checks_) {
         const auto parameter = static_cast<std::size_t>(it.parameter);
         const auto [least, most] =
-            extremes(it.statement, it.operand, parameters[parameter], it.place.is_wide);
+            outermost(it.statement, it.operand, parameters[parameter], it.place);
         if (least >= 0 && most < it.place.extent) continue;
         const std::int64_t last = it.place.extent - 1;
         throw std::out_of_range(tensors_[parameter].view.name + " has the place " +

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
-#include <limits>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -18,29 +17,17 @@ namespace dlprim {
 namespace {
 
 constexpr std::int64_t kTaskBytes = 64 * 1024;
+constexpr std::int64_t kDenseTaskBytes = 256 * 1024;
 // Rows of a task, unless one sum has more, and rows that are asked for ahead.
 constexpr std::int64_t kMostListed = 1024;
 constexpr std::int64_t kMostAhead = 1024;  // bytes of a row
+constexpr std::int32_t kPlacesAhead = 16;
 
-// Calls body(value) for so many places, from one on, `stride` halves apart.
-template <class Body>
-void for_values(const void* places, bool is_wide, std::int64_t first, std::int64_t stride,
-                std::int64_t count, const Body& body) {
-    const std::int64_t half = size_of(DType::s32);
-    const char* at = static_cast<const char*>(places) + first * half;
-    const auto each = [&](auto value) {
-        for (std::int64_t i = 0; i < count; ++i, at += stride * half) {
-            std::memcpy(&value, at, sizeof(value));
-            body(std::int64_t{value});
-        }
-    };
-    is_wide ? each(std::int64_t{}) : each(std::int32_t{});
-}
-
-// Of rows that a list names.
-RowSpec sum_of_listed(const BoundStatement& statement) {
+// Of rows that a list names, or its places where those have bytes.
+RowSpec sum_of_listed(const BoundStatement& statement, std::int32_t place_bytes, bool is_large) {
     RowBuilder row;
-    const RowValue x = row.listed(statement.operands[0].dtype);
+    if (place_bytes > 0 && is_large) row.fetch_ahead(kPlacesAhead);
+    const RowValue x = row.listed_at_places(statement.operands[0].dtype, place_bytes);
     const RowValue total = row.carried(0);
     row.carry(total, total + x);
     row.store(statement.result.dtype, last(total));
@@ -48,36 +35,6 @@ RowSpec sum_of_listed(const BoundStatement& statement) {
 }
 
 }  // namespace
-
-std::pair<std::int64_t, std::int64_t> extremes(const BoundStatement& statement, std::size_t operand,
-                                               const void* places, bool is_wide) {
-    const BoundOperand& it = statement.operands[operand];
-    std::pair<std::int64_t, std::int64_t> found{std::numeric_limits<std::int64_t>::max(),
-                                                std::numeric_limits<std::int64_t>::min()};
-    std::vector<std::pair<std::int64_t, std::int64_t>> loops;  // extents and distances
-    for (std::size_t i = 0; i < statement.indices.size(); ++i) {
-        const std::int64_t extent = statement.indices[i].extent;
-        if (extent == 0) return found;
-        if (it.strides[i] != 0) loops.emplace_back(extent, it.strides[i]);
-    }
-    if (loops.empty()) loops.emplace_back(1, 0);
-    const auto visit = [&](const auto& self, std::size_t loop, std::int64_t at) -> void {
-        const auto [extent, stride] = loops[loop];
-        const bool is_last = loop + 1 == loops.size();
-        if (!is_last) {
-            for (std::int64_t i = 0; i < extent; ++i) self(self, loop + 1, at + i * stride);
-            return;
-        }
-        auto [least, most] = found;
-        for_values(places, is_wide, at, stride, extent, [&](std::int64_t value) {
-            least = std::min(least, value);
-            most = std::max(most, value);
-        });
-        found = {least, most};
-    };
-    visit(visit, 0, it.offset);
-    return found;
-}
 
 Gather::Gather(const BoundStatement& statement, std::vector<GatheredPlace> places)
     : statement_(statement),
@@ -94,7 +51,6 @@ Gather::Gather(const BoundStatement& statement, std::vector<GatheredPlace> place
             std::max(source_bytes, static_cast<double>(place.extent * place.stride * bytes_));
     }
     is_large_ = source_bytes > this_machine().l2;
-    std::ptrdiff_t outer = 0;
     for (std::size_t i = 0; i < statement.indices.size(); ++i) {
         Loop loop{.extent = statement.indices[i].extent, .steps = {statement.result.strides[i]}};
         for (const BoundOperand& it : statement.operands) loop.steps.push_back(it.strides[i]);
@@ -103,15 +59,17 @@ Gather::Gather(const BoundStatement& statement, std::vector<GatheredPlace> place
                                                      [](std::int64_t step) { return step != 0; });
         (is_summed ? summed_ : count_) *= around ? loop.extent : 1;
         auto& loops = around ? around_ : inside_;
-        loops.insert(is_summed ? loops.end() : loops.begin() + (around ? outer++ : 0),
-                     std::move(loop));
+        loops.insert(
+            is_summed ? loops.end() : loops.begin() + (around ? std::ptrdiff_t(outer_++) : 0),
+            std::move(loop));
     }
     if (around_.empty()) {
         around_.push_back({.steps = std::vector<std::int64_t>(places_.size() + 2)});
     }
     const bool converts = statement.operands[0].dtype != statement.result.dtype;
     if (statement.reduction == Reduction::sum || converts) {
-        kernel_ = row_kernel(sum_of_listed(statement));
+        result_step_ = result_step();
+        kernel_ = row_kernel(sum_of_listed(statement, result_step_ ? place_bytes() : 0, is_large_));
     }
     std::stable_sort(inside_.begin(), inside_.end(), [](const Loop& left, const Loop& right) {
         return left.steps[0] > right.steps[0];
@@ -120,6 +78,26 @@ Gather::Gather(const BoundStatement& statement, std::vector<GatheredPlace> place
         row_ *= inside_.back().extent;
         inside_.pop_back();
     }
+}
+
+std::optional<std::int64_t> Gather::result_step() const {
+    const bool is_still = std::all_of(around_.begin(), around_.end(),
+                                      [](const Loop& it) { return it.steps[1] == 0; });
+    if (places_.size() != 1 || !places_.front().is_checked || !is_still) return {};
+    // Of results behind each other, and of places; none while nothing has more than one value.
+    std::optional<std::int64_t> to, from;
+    std::int64_t results = 1, places = 1;
+    for (std::size_t i = around_.size(); i-- > 0;) {
+        const Loop& it = around_[i];
+        if (it.extent == 1) continue;
+        if (it.steps[2] != places * (place_bytes() / size_of(DType::s32))) return {};
+        places *= it.extent;
+        if (i >= outer_) continue;
+        if (it.steps[0] != to.value_or(it.steps[0]) * results) return {};
+        to = to.value_or(it.steps[0]);
+        results *= it.extent;
+    }
+    return to.value_or(0);
 }
 
 void Gather::copy(const char* source, char* result, std::size_t loop) const {
@@ -299,6 +277,29 @@ void Gather::sum_rows(Operands operands, char* result, Range range) const {
     }
 }
 
+void Gather::sum_dense(Operands operands, char* result, Range range) const {
+    const WorkspacePool::Lease scratch(WorkspacePool::lasting(),
+                                       kernel_->scratch_floats(row_) * size_of(DType::f32));
+    const std::vector<std::int64_t> counts(static_cast<std::size_t>(range.size()), summed_);
+    const std::int64_t element = size_of(statement_.result.dtype);
+    const char* const places =
+        static_cast<const char*>(operands[1]) + statement_.operands[1].offset * size_of(DType::s32);
+    RowArgs args;
+    args.counts = counts.data();
+    args.places = places + range.begin * summed_ * place_bytes();
+    args.places_end = places + count_ * summed_ * place_bytes();
+    args.distance = places_.front().stride;
+    args.rows = range.size();
+    args.columns = row_;
+    args.scratch = reinterpret_cast<float*>(scratch.data());
+    args.operands[0] = {
+        static_cast<char*>(const_cast<void*>(operands[0])) + statement_.operands[0].offset * bytes_,
+        0};
+    args.operands[1] = {result + (statement_.result.offset + range.begin * *result_step_) * element,
+                        *result_step_ * element};
+    sum(args, 0);
+}
+
 void Gather::run(Operands operands, void* result) const {
     std::int64_t elements = row_ * summed_;
     for (const Loop& loop : inside_) elements *= loop.extent;
@@ -306,13 +307,15 @@ void Gather::run(Operands operands, void* result) const {
     const std::int64_t bytes = elements * bytes_;
     const WorkOf work(0, static_cast<double>(bytes * count_));
     const std::int64_t most = kernel_ ? kMostListed / std::max<std::int64_t>(summed_, 1) : count_;
+    const std::int64_t task_bytes = result_step_ ? kDenseTaskBytes : kTaskBytes;
     const Blocks tasks{
         count_,
-        std::max<std::int64_t>(std::min(kTaskBytes / std::max<std::int64_t>(bytes, 1), most), 1)};
+        std::max<std::int64_t>(std::min(task_bytes / std::max<std::int64_t>(bytes, 1), most), 1)};
     parallel_for(tasks.count(), [&](std::int64_t task) {
         const Range range = tasks.at(task);
         char* const to = static_cast<char*>(result);
-        kernel_ ? sum_rows(operands, to, range) : copy_rows(operands, to, range);
+        if (!kernel_) return copy_rows(operands, to, range);
+        result_step_ ? sum_dense(operands, to, range) : sum_rows(operands, to, range);
     });
 }
 

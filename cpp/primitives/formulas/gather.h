@@ -5,28 +5,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "primitives/formulas/gathered_place.h"
 #include "primitives/statements/bound_statement.h"
 #include "primitives/tensor/partition.h"
 #include "rows/row_kernel.h"
 
 namespace dlprim {
-
-// A place of the source that is read from an operand.
-struct GatheredPlace {
-    std::int64_t extent = 0;  // of the dimension
-    std::int64_t stride = 0;  // elements of the source from one value to the next
-    bool is_wide = false;     // int64, of which distances count halves
-};
-
-// The smallest and the largest value of an operand that holds places; the first is above the second
-// where it has none.
-std::pair<std::int64_t, std::int64_t> extremes(const BoundStatement& statement, std::size_t operand,
-                                               const void* places, bool is_wide);
 
 class Gather {
 public:
@@ -52,11 +41,15 @@ private:
     };
     class Walk;
 
+    std::optional<std::int64_t> result_step() const;
+    std::int32_t place_bytes() const { return places_.front().is_wide ? 8 : 4; }
+
     static constexpr std::size_t kMostGathered = 8;
     static constexpr std::size_t kRowsAhead = 2;
 
     void copy_rows(Operands operands, char* result, Range range) const;
     void sum_rows(Operands operands, char* result, Range range) const;
+    void sum_dense(Operands operands, char* result, Range range) const;
     void ask_for(const char* source, const Row& row) const;
     // What is inside of a loop; a copy from null is zeros.
     void copy(const char* source, char* result, std::size_t loop) const;
@@ -65,13 +58,17 @@ private:
     BoundStatement statement_;
     std::vector<GatheredPlace> places_;
     std::vector<Loop> around_;  // that a place moves along, those that are summed last
+    std::size_t outer_ = 0;     // of these, in front of those
     std::vector<Loop> inside_;
     std::shared_ptr<const RowKernel> kernel_;  // null: nothing is summed, and types are the same
     std::int64_t count_ = 1;                   // of results with their insides
     std::int64_t summed_ = 1;                  // of rows that each is the sum of
     std::int64_t bytes_ = 4;                   // of an element of the source
     std::int64_t row_ = 1;                     // elements inside that lie side by side
-    bool is_large_ = false;                    // the source: the L2 cache does not hold it
+    // Elements between results whose places lie one after the other, all of them inside and all
+    // that moves along the source: the program reads these itself then.
+    std::optional<std::int64_t> result_step_ = {};
+    bool is_large_ = false;  // the source: the L2 cache does not hold it
 };
 
 }  // namespace dlprim

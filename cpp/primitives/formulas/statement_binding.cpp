@@ -166,9 +166,11 @@ private:
             }
             made_.operands.push_back(array.place);
             made_.statement.operands.push_back(operand_of(array, places_of(place)));
-            made_.places.push_back({source.view.shape[i], strides[i], array.view.is_wide});
+            made_.places.push_back({.extent = source.view.shape[i],
+                                    .stride = strides[i],
+                                    .is_wide = array.view.is_wide,
+                                    .is_checked = !from.may_lie_outside});
         }
-        made_.is_checked = !from.may_lie_outside;
     }
 
     // A copy of what an access reads, with zeros where that is outside the array: from the first to

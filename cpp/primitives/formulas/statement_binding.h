@@ -41,10 +41,7 @@ struct StatementBinding {
     std::vector<StatementBinding> next = {};   // those behind that are its end
     std::vector<StatementBinding> fused = {};  // those behind that are one program with it
     bool is_stored = true;  // else nothing reads the result but what is one program with it
-    // Of a statement that gathers, for its operands from 1 on; `is_checked` where no place may lie
-    // outside.
-    std::vector<GatheredPlace> places = {};
-    bool is_checked = false;
+    std::vector<GatheredPlace> places = {};  // of a statement that gathers, for operands from 1 on
 };
 
 // Throws std::invalid_argument for what cannot be bound, as a sentence.

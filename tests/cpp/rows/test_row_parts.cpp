@@ -65,4 +65,14 @@ TEST_CASE("parts of a row are loaded as often as they are asked for") {
 }
 
 }  // namespace
+TEST_CASE("places are of 4 or 8 bytes and have no numbers") {
+    for (const int bytes : {3, 4}) {
+        RowBuilder row;
+        const RowValue x = row.listed_at_places(DType::f32, bytes), total = row.carried(0);
+        row.carry(total, bytes == 3 ? total + x : multiply_add(x, row.number(), total));
+        row.store(DType::f32, last(total));
+        CHECK_THROWS_AS(row.spec(), std::invalid_argument);
+    }
+}
+
 }  // namespace dlprim
