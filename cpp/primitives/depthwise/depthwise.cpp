@@ -263,7 +263,16 @@ private:
     // Of what is read, from a row of results to the next that sees the same taps.
     std::int64_t row_step() const { return forward_ ? problem_.shape.stride_h : 1; }
 
-    std::int64_t rows_of_task() const { return std::max<std::int64_t>(kTaskBytes / to_.row, 1); }
+    // So that threads have equal shares, as far as there are rows, and channels-last whole pixels,
+    // which products before and behind share like that. Tasks do not show in the bits.
+    std::int64_t rows_of_task() const {
+        const std::int64_t rows = std::ssize(rows_), threads = num_threads();
+        const std::int64_t groups = is_blocked() ? block_groups(problem_).count() : 1;
+        const std::int64_t others = problem_.shape.N * groups;
+        std::int64_t bands = std::max<std::int64_t>(rows * to_.row / kTaskBytes, 1);
+        while (bands < rows && others * bands % threads != 0) ++bands;
+        return std::max<std::int64_t>((rows + bands - 1) / bands, 1);
+    }
 
     // body(rows) for all rows of results. Neighbouring rows go to one thread, since they read the
     // same rows.
