@@ -127,9 +127,12 @@ def _constants(name: str, random: np.random.Generator) -> dict[str, np.ndarray]:
     return {}
 
 
+def parsed(text: str, name: str = "model") -> onnx.ModelProto:
+    return onnx.parser.parse_model('<ir_version: 9, opset_import: ["" : 20]> ' + name + text)
+
+
 def model(name: str) -> onnx.ModelProto:
-    text = '<ir_version: 9, opset_import: ["" : 20]> ' + name + _TEXT[name]
-    made = onnx.parser.parse_model(text)
+    made = parsed(_TEXT[name], name)
     random = np.random.default_rng(len(name))
     weights = {
         key: random.standard_normal(shape, np.float32) * 0.5 for key, shape in _SHAPES[name].items()

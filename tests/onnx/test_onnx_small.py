@@ -74,8 +74,39 @@ def test_inputs_are_taken_by_position_or_by_name() -> None:
 )
 def test_wrong_inputs_are_refused_in_a_sentence(positional: Any, named: Any) -> None:
     model = onnx.load(small.model("mlp"))
-    with pytest.raises((ValueError, TypeError), match=r"\w+ .*\w"):
-        model(*positional, **named)
+    sentences = set()
+    for _ in range(2):
+        with pytest.raises((ValueError, TypeError), match=r"\w+ .*\w") as refusal:
+            model(*positional, **named)
+        sentences.add(str(refusal.value))
+        model(np.zeros((2, 7), np.float32))
+    assert len(sentences) == 1
+
+
+def test_inputs_may_lie_otherwise_than_those_before() -> None:
+    model = onnx.load(small.model("mlp"))
+    x = small.inputs("mlp", 4)["x"]
+    right = model(x)
+    wide = np.zeros((8, 14), np.float32)
+    wide[::2, ::2] = x
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    for other in (wide[::2, ::2], np.asfortranarray(x), x.view(np.matrix), x.tolist(), frozen, x):
+        given = np.float32(other) if isinstance(other, list) else other
+        for ours, theirs in zip(model(given), right, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    assert model(x[:2])[0].shape == (2, 5)
+    assert model(x)[0].shape == (4, 5)
+
+
+def test_what_elements_are_to_blame_for_is_refused_in_every_call() -> None:
+    text = "(float[4,3] x, int64[n] at) => (float[n,3] y) { y = Gather(x, at) }"
+    model = onnx.load(small.parsed(text))
+    x, places = np.ones((4, 3), np.float32), np.arange(2)
+    for _ in range(2):
+        np.testing.assert_array_equal(model(x, places), x[places])
+        with pytest.raises(onnx.ModelError, match=r"^the model cannot be run with these inputs: "):
+            model(x, places + 3)
 
 
 def test_result_is_the_same_on_any_number_of_threads() -> None:

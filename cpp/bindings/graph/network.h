@@ -24,6 +24,9 @@ public:
 
     // New arrays, or those of `out`, which are written.
     py::list run(const py::sequence& arrays, const py::object& out) const;
+    // The result, a tuple where there are several, for a tuple of ndarrays that are just what the
+    // inputs are and lie in C order; None for anything else.
+    py::object run_if_exact(const py::tuple& arrays) const;
     // (label, seconds, kind) of every step, of one run.
     py::list profile(const py::sequence& arrays) const;
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from dlprim.graph.graph import Array, Graph
 from dlprim.graph.lowering import lowered
@@ -19,6 +20,9 @@ class CompiledGraph:
     ----------
     graph : Graph
         What is left after the passes, without its constants: steps have what they read.
+    run_if_exact : callable
+        The output, or a tuple of them, for a tuple of ndarrays that are just what the inputs are
+        and lie in C order; None for anything else.
     peak_bytes, live_bytes : int
         Of what is between inputs and outputs: the memory that a run takes, and the largest sum of
         arrays that are needed at one time. Without what chains that run in pieces take in each
@@ -31,6 +35,7 @@ class CompiledGraph:
         self.graph = Graph(whole.inputs, whole.outputs, whole.nodes, {})
         self._refused = tuple(_refusals(whole))
         self._network = lowering.network
+        self.run_if_exact: Callable[[tuple[Any, ...]], Any] = self._network.run_if_exact
         self.peak_bytes = self._network.peak_bytes
         self.live_bytes = self._network.live_bytes
 
