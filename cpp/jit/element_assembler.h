@@ -37,8 +37,14 @@ protected:
     void store_low(const Xbyak::RegExp& to, int index, int element, int count);
     void load_low(int index, const Xbyak::RegExp& from, int element, int count);
 
-private:
+    // Words of `from` as that 8-bit type takes them: rounded to nearest even; what it does not hold
+    // becomes its highest or lowest value, and NaN the lowest, but for u8 on AVX-512 only when they
+    // are narrowed.
+    void round_to_bytes(int to, int from, DType dtype);
+    // Words to 2 bytes or 8 bits. Overwrites the register.
     void narrow_and_store(const Xbyak::RegExp& to, int index, DType dtype, bool masked);
+
+private:
     void pack_low(int index, DType dtype);
 };
 

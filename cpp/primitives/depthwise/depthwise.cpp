@@ -113,6 +113,8 @@ private:
         std::int64_t column;  // of what is read, under the first tap
         std::int64_t first_tap;
         std::int64_t result;
+        bool is_bounded;
+        bool is_shifted;
         std::map<DepthwiseSums, std::shared_ptr<const RowKernel>> kernels;
     };
 
@@ -127,9 +129,12 @@ private:
     std::int64_t numbers_bytes() const {
         return is_quantized() ? aligned((problem_.shape.K + kNumbers) * size_of(DType::f32)) : 0;
     }
+    ResultRange range(const ConvTensors& it) const {
+        return held_range(it.quantization.range, problem_.dst_dtype, activation_);
+    }
     void write_numbers(const ConvTensors& it, float* to) const {
         const Quantization& with = it.quantization;
-        const ResultRange range = held_range(with.range, problem_.dst_dtype, activation_);
+        const ResultRange range = this->range(it);
         const std::int64_t channels = problem_.shape.K;
         std::copy_n(with.int_bias, channels, to);
         to[channels + kResidualScale] = with.residual_scale;
@@ -145,14 +150,21 @@ private:
     }
 
     const std::vector<Run>& runs_for(const ConvTensors& it) const {
-        const DepthwiseEpilogue epilogue{.bias = it.bias != nullptr,
-                                         .residual = it.residual != nullptr,
-                                         .relu_mask = it.relu_mask != nullptr,
-                                         .activation = activation_,
-                                         .quantized = is_quantized(),
-                                         .dst = problem_.result()};
-        const int index =
-            (epilogue.bias ? 1 : 0) + (epilogue.residual ? 2 : 0) + (epilogue.relu_mask ? 4 : 0);
+        const ResultRange range = this->range(it);
+        const ResultRange all =
+            held_range({.zero_point = range.zero_point}, problem_.dst_dtype, Activation::none);
+        const DepthwiseEpilogue epilogue{
+            .bias = it.bias != nullptr,
+            .residual = it.residual != nullptr,
+            .relu_mask = it.relu_mask != nullptr,
+            .activation = activation_,
+            .quantized = is_quantized(),
+            .dst = problem_.result(),
+            .is_bounded = range.lowest > all.lowest || range.highest < all.highest,
+            .is_shifted = range.zero_point != 0};
+        const int index = (epilogue.bias ? 1 : 0) + (epilogue.residual ? 2 : 0) +
+                          (epilogue.relu_mask ? 4 : 0) + (epilogue.is_bounded ? 8 : 0) +
+                          (epilogue.is_shifted ? 16 : 0);
         Variant& variant = variants_.at(static_cast<std::size_t>(index));
         std::call_once(variant.made, [&] { variant.runs = make_runs(epilogue); });
         return variant.runs;
@@ -173,6 +185,8 @@ private:
                                 .column = across.position + tiles.first * step_,
                                 .first_tap = across.first_tap,
                                 .result = first + tiles.first * apart_,
+                                .is_bounded = epilogue.is_bounded,
+                                .is_shifted = epilogue.is_shifted,
                                 .kernels = {}});
                 for (const SeenTaps& row : rows_) add_kernels(runs.back(), row, across, epilogue);
             }
@@ -248,9 +262,10 @@ private:
             *next++ = operand(it.residual, dst, dst_stride);
             number(kResidualScale);
         }
-        if (part.end) {
-            for (const Number which : {kLowest, kHighest, kZeroPoint}) number(which);
+        if (part.end && run.is_bounded) {
+            for (const Number which : {kLowest, kHighest}) number(which);
         }
+        if (part.end && run.is_shifted) number(kZeroPoint);
         *next++ = part.end ? operand(it.result, dst, dst_stride) : sums;
         if (part.end && it.relu_mask != nullptr) {
             *next++ =
@@ -320,7 +335,7 @@ private:
     std::int64_t tap_;            // bytes
     std::int64_t rows_together_;  // of the filter, in a program
     std::vector<SeenTaps> rows_;
-    mutable std::array<Variant, 8> variants_;
+    mutable std::array<Variant, 32> variants_;
 };
 
 }  // namespace

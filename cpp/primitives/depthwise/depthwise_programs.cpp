@@ -56,10 +56,15 @@ void scale(RowBuilder& row, Sums& sums, const DepthwiseEpilogue& it) {
     for (auto& sum : sums) sum = *sum + bias;
 }
 
-// Rounds what is in the range of an 8-bit result.
-void round_to_bytes(RowBuilder& row, Sums& results) {
-    const RowValue lowest = row.scalar(), highest = row.scalar(), zero = row.scalar();
-    for (auto& it : results) it = nearest(smaller(highest, larger(lowest, *it))) + zero;
+// What an 8-bit result has in front of its zero point; a store rounds and bounds by itself.
+void bound_and_shift(RowBuilder& row, Sums& results, const DepthwiseEpilogue& epilogue) {
+    if (epilogue.is_bounded) {
+        const RowValue lowest = row.scalar(), highest = row.scalar();
+        for (auto& it : results) it = smaller(highest, larger(lowest, *it));
+    }
+    if (!epilogue.is_shifted) return;
+    const RowValue zero = row.scalar();
+    for (auto& it : results) it = nearest(*it) + zero;
 }
 
 void finish(RowBuilder& row, DType dtype, Sums& sums, const DepthwiseDistances& apart,
@@ -81,7 +86,7 @@ void finish(RowBuilder& row, DType dtype, Sums& sums, const DepthwiseDistances& 
     for (const auto& sum : sums) {
         results.emplace_back(sum ? activated(it.activation, *sum) : of_nothing);
     }
-    if (to_bytes) round_to_bytes(row, results);
+    if (to_bytes) bound_and_shift(row, results, it);
     write_each(row, {RowOp::store, RowShape::tensor, dtype}, apart.dst_pixel, results);
     if (!it.relu_mask) return;
     write_each(row, {RowOp::store_bits, RowShape::bits, DType::u8}, apart.mask_pixel, sums);

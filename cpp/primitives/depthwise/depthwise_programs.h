@@ -60,13 +60,16 @@ struct DepthwiseEpilogue {
     // scale before `bias` is added. They are exact below 2^24.
     bool quantized = false;
     DType dst = DType::f32;  // then
+    // Of an 8-bit dst: whether the range is narrower than the type's, and the zero point is not 0.
+    bool is_bounded = true;
+    bool is_shifted = true;
 
     bool begins_with_bias() const { return bias || quantized; }
 };
 
 // Operands: src, weights, bias or sums, residual, dst or sums, mask. Quantised: src, weights, bias
-// of integers or sums, scale, bias, residual with its scale, lowest, highest and zero point of an
-// 8-bit dst, dst or sums.
+// of integers or sums, scale, bias, residual with its scale, lowest and highest of a bounded and
+// the zero point of a shifted 8-bit dst, dst or sums.
 RowSpec convolution_program(DType dtype, const DepthwiseTile& tile, const DepthwiseSums& sums,
                             const DepthwiseDistances& apart, const DepthwiseEpilogue& epilogue);
 
