@@ -80,14 +80,8 @@ def alternate(sides: Iterable[Callable[[], float]], rounds: int) -> list[list[fl
 
 
 def median_ratio(numerators: list[float], denominators: list[float]) -> float:
-    """Median over rounds of each numerator against the denominators before and after it."""
-    ratios = [
-        2 * value / (before + after)
-        for value, before, after in zip(
-            numerators[1:], denominators[:-1], denominators[1:], strict=True
-        )
-    ]
-    return median(ratios)
+    """Median over rounds, of sides that took turns."""
+    return median(a / b for a, b in zip(numerators, denominators, strict=True))
 
 
 def geometric_mean(values: Iterable[float]) -> float:

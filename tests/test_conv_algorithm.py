@@ -159,3 +159,7 @@ def test_formulas_follow_it_from_the_next_call_on(automatic: None) -> None:
     assert "Winograd" not in str(definition.latest.schedule)
     assert before.call((x, w)) is not None
     assert before.call_if_current((x, w), None) is None
+    dlprim.set_conv_algorithm("auto")
+    dlprim.contract(formula, x, w)
+    assert definition.latest.call_if_current((x, w), None) is not None
+    assert definition.latest.schedule == before.schedule

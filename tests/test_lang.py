@@ -234,6 +234,9 @@ def test_types_are_named() -> None:
     x = normal(5, 5)
     with pytest.raises(TypeError, match="formula is of type int"):
         dlprim.contract(3, x)  # type: ignore[arg-type]
+    for formula in (b"y(i,j) = x(i,j)", ["y(i,j) = x(i,j)"]):
+        with pytest.raises(TypeError, match=f"formula is of type {type(formula).__name__}, exp"):
+            dlprim.contract(formula, x)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="subscripts is of type ndarray"):
         dlprim.einsum(x, x)
     with pytest.raises(TypeError, match=r"size i is '5', expected an integer"):

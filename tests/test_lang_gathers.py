@@ -198,6 +198,13 @@ def test_places_outside() -> None:
         dlprim.contract("y(n,d) = x(at(n),d)", table(0, 4), at[:1])
 
 
+def test_tables_of_bytes_alone_have_no_type_of_their_own() -> None:
+    bytes_alone = np.ones((5, 3), np.uint8)
+    for formula in ("y(a,d) +=! x(at(a,l),d)", "y(a,l,d) = x(at(a,l),d)"):
+        with pytest.raises(ValueError, match=r"^the result is int32, expected float32, bfloat16"):
+            dlprim.contract(formula, bytes_alone, places(5, 2, 2))
+
+
 def test_nothing_but_tables_is_touched() -> None:
     x = guarded(9 * 17).reshape(9, 17)
     x[...] = table(9, 17)

@@ -195,7 +195,9 @@ bool RowEmitter::begins_line(int operand, int lane) const {
 
 void RowEmitter::fetch_ahead(int operand, const Place& from, int lane) {
     const bool is_tensor = plan_.spec.operands[bytes(operand)].shape == RowShape::tensor;
-    if (plan_.spec.ahead == 0 || !is_tensor || !begins_line(operand, lane)) return;
+    if (plan_.spec.ahead == 0 || has_places(plan_.spec) || !is_tensor ||
+        !begins_line(operand, lane))
+        return;
     prefetcht0(ptr[from + bytes(plan_.spec.ahead)]);
 }
 

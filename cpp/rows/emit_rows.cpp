@@ -302,7 +302,11 @@ void RowEmitter::listed_rows(int vectors, bool masked) {
     L(next);
     if (has_places(plan_.spec)) {
         if (plan_.spec.ahead != 0) fetch_placed_row(vectors);
-        element_at_place(r15, rdx);
+        place_at(r15, rdx);
+        xor_(eax, eax);
+        cmp(r15, ptr[rdi + offsetof(RowArgs, extent)]);
+        cmovae(r15, rax);
+        to_element(r15);
     } else {
         mov(r15, ptr[rdx]);
         add(r15, rsi);
@@ -315,11 +319,14 @@ void RowEmitter::listed_rows(int vectors, bool masked) {
     L(done);
 }
 
-// Of a strip's row that the list names at a place.
-void RowEmitter::element_at_place(const Xbyak::Reg64& to, const Xbyak::Reg64& place) {
-    plan_.spec.place_bytes == 4 ? movsxd(to, dword[place]) : mov(to, ptr[place]);
-    imul(to, ptr[rdi + offsetof(RowArgs, distance)]);
-    add(to, rsi);
+void RowEmitter::place_at(const Xbyak::Reg64& to, const Xbyak::Reg64& entry) {
+    plan_.spec.place_bytes == 4 ? movsxd(to, dword[entry]) : mov(to, ptr[entry]);
+}
+
+// Of a strip's row.
+void RowEmitter::to_element(const Xbyak::Reg64& place) {
+    imul(place, ptr[rdi + offsetof(RowArgs, distance)]);
+    add(place, rsi);
 }
 
 // No hardware foresees where a row begins.
@@ -327,7 +334,8 @@ void RowEmitter::fetch_placed_row(int vectors) {
     lea(rax, ptr[rdx + plan_.spec.ahead * plan_.spec.place_bytes]);
     cmp(rax, ptr[rdi + offsetof(RowArgs, places_end)]);
     cmovae(rax, rdx);
-    element_at_place(rax, rax);
+    place_at(rax, rax);
+    to_element(rax);
     for (std::size_t operand = 0; operand < plan_.spec.operands.size(); ++operand) {
         const RowOperand& it = plan_.spec.operands[operand];
         if (it.shape != RowShape::listed) continue;

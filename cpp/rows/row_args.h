@@ -40,10 +40,12 @@ struct RowArgs {
     const float* factors = nullptr;
     const std::int64_t* counts = nullptr;
     // Instead of such a list, of programs that have one of places: integers one after the other,
-    // the first, the end of what may be read of them, and the elements from a place's row to the
-    // next one's.
+    // the first, the end of what may be read of them, how many rows there are, and the elements
+    // from one to the next. A place of none of them, which somebody has written there meanwhile, is
+    // taken for the first row.
     const void* places = nullptr;
     const void* places_end = nullptr;
+    std::int64_t extent = 0;
     std::int64_t distance = 0;
 
     std::int64_t rows = 0;

@@ -58,7 +58,8 @@ private:
     void rows_of_lists();
     void strip(int vectors, bool masked);
     void listed_rows(int vectors, bool masked);
-    void element_at_place(const Xbyak::Reg64& to, const Xbyak::Reg64& place);
+    void place_at(const Xbyak::Reg64& to, const Xbyak::Reg64& entry);
+    void to_element(const Xbyak::Reg64& place);
     void fetch_placed_row(int vectors);
     void strip_columns(int vectors, bool masked, bool at_end);
     template <class Body>

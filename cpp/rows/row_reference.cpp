@@ -218,7 +218,8 @@ private:
         const auto of = [&](auto place) {
             const auto* const first = static_cast<const char*>(args_.places);
             std::memcpy(&place, first + entry_ * spec_.place_bytes, sizeof(place));
-            return place * args_.distance;
+            const bool is_row = place >= 0 && place < args_.extent;
+            return is_row ? place * args_.distance : 0;
         };
         return spec_.place_bytes == 4 ? of(std::int32_t{}) : of(std::int64_t{});
     }

@@ -195,9 +195,11 @@ void validate(const RowSpec& spec) {
     require_at_most(kMostListedOperands,
                     std::count_if(spec.operands.begin(), spec.operands.end(), is_listed_operand),
                     "listed operands");
-    if (has_places(spec) && spec.place_bytes != 4 && spec.place_bytes != 8) {
-        throw std::invalid_argument("a place of a row program has " +
-                                    std::to_string(spec.place_bytes) + " bytes, expected 4 or 8");
+    const bool has_size = spec.place_bytes == 4 || spec.place_bytes == 8;
+    if (has_places(spec) && !(has_size && is_listed(spec) && spec.ahead >= 0)) {
+        throw std::invalid_argument("places of " + std::to_string(spec.place_bytes) +
+                                    " bytes in a row program, expected 4 or 8, a listed operand "
+                                    "and no fetch backwards");
     }
     times_of(spec);
     const std::vector<bool> uniform = uniform_values(spec);

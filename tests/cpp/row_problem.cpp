@@ -99,7 +99,11 @@ Elements RowProblem::places() const {
     made.clear();
     for (std::int64_t i = 0; i < made.count(); i += halves) {
         const auto& entry = list[static_cast<std::size_t>(i / halves)];
-        made.set(i, static_cast<std::uint32_t>(entry.element / listed_stride));
+        std::int64_t row = entry.element / listed_stride;
+        const std::int64_t number = i / halves;
+        if (row == 0 && number % 3 > 0) row = number % 3 == 1 ? rows : -1;  // taken for the first
+        made.set(i, static_cast<std::uint32_t>(row));
+        if (halves == 2) made.set(i + 1, static_cast<std::uint32_t>(row >> 32));
     }
     return made;
 }
@@ -111,6 +115,7 @@ std::string RowProblem::mismatch(const RowKernel& kernel) {
                  .counts = counts.data(),
                  .places = placed.data(),
                  .places_end = static_cast<char*>(placed.data()) + placed.count() * 4,
+                 .extent = rows,
                  .distance = listed_stride,
                  .rows = rows,
                  .columns = columns};

@@ -25,7 +25,8 @@ namespace {
 
 using Arrays = std::vector<py::array>;
 
-// How often the algorithm of convolutions was chosen anew. Guarded by the GIL.
+// How often the algorithm of convolutions was chosen anew: a formula is asked for with the number
+// that there was before its algorithm was. Guarded by the GIL.
 std::int64_t algorithm_changes = 0;
 
 // Types that are equal are not always one object: those of unpickled arrays are not.
@@ -67,8 +68,10 @@ std::int64_t element_bytes(const TensorView& view) {
 class Formula {
 public:
     Formula(const Definition& definition, const Arrays& parameters, const Shapes& results,
-            const Constants& given, const std::string& result_type, const Choices& choices)
-        : views_(views_of(definition, parameters)),
+            const Constants& given, const std::string& result_type, const Choices& choices,
+            std::int64_t made_at)
+        : made_at_(made_at),
+          views_(views_of(definition, parameters)),
           compiled_(definition, {.parameters = views_,
                                  .results = results,
                                  .given = given,
@@ -304,10 +307,10 @@ private:
                std::to_string(bytes) + " bytes an element";
     }
 
+    std::int64_t made_at_;
     std::vector<TensorView> views_;
     CompiledDefinition compiled_;
     bool reads_results_ = false;
-    std::int64_t made_at_ = algorithm_changes;
     std::vector<py::dtype> dtypes_ = {};  // of the parameters
     py::object ndarray_ = py::module_::import("numpy").attr("ndarray");
     py::dtype floats_ = py::dtype::of<float>();
@@ -343,9 +346,9 @@ void register_definition(py::module_& module) {
     module.def("parse_definitions", &parse_definitions, py::arg("text"));
     py::class_<Formula>(module, "Formula")
         .def(py::init<const Definition&, const Arrays&, const Shapes&, const Constants&,
-                      const std::string&, const Choices&>(),
+                      const std::string&, const Choices&, std::int64_t>(),
              py::arg("definition"), py::arg("parameters"), py::arg("shapes"), py::arg("given"),
-             py::arg("result_type"), py::arg("choices") = Choices())
+             py::arg("result_type"), py::arg("choices") = Choices(), py::arg("made_at") = 0)
         .def("call", &Formula::call, py::arg("arrays"), py::arg("out") = py::none())
         .def("call_if_current", &Formula::call_if_current, py::arg("arrays"), py::arg("out"))
         .def("run", &Formula::run, py::arg("parameters"), py::arg("results"))
@@ -355,6 +358,7 @@ void register_definition(py::module_& module) {
         .def_property_readonly("flops", &Formula::flops)
         .def_property_readonly("scratch_bytes", &Formula::scratch_bytes);
     module.def("algorithm_changed", [] { ++algorithm_changes; });
+    module.def("algorithm_changes", [] { return algorithm_changes; });
     network_type(module).def(
         "formula",
         [](PyNetwork& network, const Formula& formula, const std::vector<int>& parameters,

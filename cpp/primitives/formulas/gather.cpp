@@ -45,6 +45,11 @@ Gather::Gather(const BoundStatement& statement, std::vector<GatheredPlace> place
                                     " places that are read, expected at most " +
                                     std::to_string(kMostGathered));
     }
+    if (statement.result.dtype == DType::s32) {
+        throw std::invalid_argument(
+            "the result is int32, expected float32, bfloat16, int8 or uint8 where nothing is a "
+            "product");
+    }
     double source_bytes = static_cast<double>(bytes_);
     for (const GatheredPlace& place : places_) {
         source_bytes =
@@ -85,7 +90,7 @@ std::optional<std::int64_t> Gather::result_step() const {
                                       [](const Loop& it) { return it.steps[1] == 0; });
     if (places_.size() != 1 || !places_.front().is_checked || !is_still) return {};
     // Of results behind each other, and of places; none while nothing has more than one value.
-    std::optional<std::int64_t> to, from;
+    std::optional<std::int64_t> to;
     std::int64_t results = 1, places = 1;
     for (std::size_t i = around_.size(); i-- > 0;) {
         const Loop& it = around_[i];
@@ -288,6 +293,7 @@ void Gather::sum_dense(Operands operands, char* result, Range range) const {
     args.counts = counts.data();
     args.places = places + range.begin * summed_ * place_bytes();
     args.places_end = places + count_ * summed_ * place_bytes();
+    args.extent = places_.front().extent;
     args.distance = places_.front().stride;
     args.rows = range.size();
     args.columns = row_;

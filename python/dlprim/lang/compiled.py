@@ -42,6 +42,7 @@ class CompiledFormula:
         sizes: Mapping[str, int],
         shapes: Mapping[str, tuple[int, ...]],
     ) -> None:
+        self._made_at = _core.algorithm_changes()
         self._definition, self._sizes, self._shapes = definition, dict(sizes), dict(shapes)
         self._geometries = [(array.shape, array.strides, array.dtype) for array in arrays]
         self._type = result_type(arrays)
@@ -188,7 +189,13 @@ A in place, B packed, C in place
             for shape, strides, dtype in self._geometries
         ]
         return _core.Formula(
-            self._definition, arrays, self._shapes, self._sizes, self._type, dict(choices)
+            self._definition,
+            arrays,
+            self._shapes,
+            self._sizes,
+            self._type,
+            dict(choices),
+            self._made_at,
         )
 
     @staticmethod

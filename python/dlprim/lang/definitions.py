@@ -21,7 +21,6 @@ from dlprim.lang.operands import (
     results_in,
     type_for,
 )
-from dlprim.primitives import conv_algorithm
 
 # Shapes that a definition stays compiled for: those that were called last.
 _MOST_COMPILED = 32
@@ -170,7 +169,7 @@ class Definition:
             tuple((array.shape, array.strides, array.dtype.num) for array in arrays),
             tuple(sizes.items()),
             shapes,
-            conv_algorithm.get_conv_algorithm(),
+            _core.algorithm_changes(),
         )
         compiled = self._compiled.get(key)
         if compiled is None:
@@ -246,6 +245,8 @@ def define(text: str) -> Definitions:
 @lru_cache(maxsize=256)
 def contraction(formula: str) -> Definition:
     """One statement as a definition whose parameters are its tensors in order of appearance."""
+    if not isinstance(formula, str):
+        raise TypeError("a formula is a str")
     return Definition(_core.Definition(formula))
 
 
@@ -287,6 +288,8 @@ def contract(
     try:
         definition = contraction(formula)
     except TypeError:
+        if isinstance(formula, str):
+            raise
         raise TypeError(f"formula is of type {type(formula).__name__}, expected a str") from None
     latest = definition._latest
     if latest is not None and latest[0] is sizes:  # in front of _run: 0.1 us of 1.1

@@ -149,6 +149,7 @@ class OnnxModel:
             Where a shape is not what the model says, or cannot be computed with.
         """
         arrays = self._checked(self.named(inputs, named))
+        self._latest = None  # `explain` shows what runs here
         with self._lock:
             graph = self._made(arrays, self._graphs, self._compiled)
         operands = [arrays[value.name] for value in graph.graph.inputs]
