@@ -53,19 +53,27 @@ void ElementAssembler::store_elements(const Xbyak::RegExp& to, int index, DType 
     if (dtype == DType::bf16) {
         round_to_bf16(index, scratch);
     } else {
-        round_to_bytes(index, index, dtype);
+        round_to_bytes(index, index, dtype, true);
     }
     narrow_and_store(to, index, dtype, masked);
 }
 
-// The bounds come second, so that a NaN becomes the lower one. What is above 255 is so as a word
-// without a sign, too, which AVX-512 narrows to 255.
-void ElementAssembler::round_to_bytes(int to, int from, DType dtype) {
+// The bounds come second, so that a NaN becomes the lower one.
+void ElementAssembler::round_to_bytes(int to, int from, DType dtype, bool bounds_above) {
     const bool is_unsigned = dtype == DType::u8;
     const Vector x = vector(to);
     vmaxps(x, vector(from), number(is_unsigned ? 0.0F : -128.0F));
-    if (!is_unsigned || !avx512()) vminps(x, x, number(is_unsigned ? 255.0F : 127.0F));
+    if (bounds_above) vminps(x, x, number(is_unsigned ? 255.0F : 127.0F));
     vcvtps2dq(x, x);
+}
+
+// What is above 255 is so as a word without a sign, too.
+void ElementAssembler::store_as_bytes(const Xbyak::RegExp& to, int index, int from, DType dtype,
+                                      bool masked) {
+    const bool saturates = dtype == DType::u8 && avx512();
+    round_to_bytes(index, from, dtype, !saturates);
+    if (!saturates) return narrow_and_store(to, index, dtype, masked);
+    vpmovusdb(masked ? ptr[to] | tail_mask() : ptr[to], Xbyak::Zmm(index));
 }
 
 void ElementAssembler::store_between(const Xbyak::RegExp& to, int index, DType dtype, bool masked,
@@ -107,8 +115,8 @@ void ElementAssembler::narrow_and_store(const Xbyak::RegExp& to, int index, DTyp
     if (avx512()) {
         const auto memory = masked ? ptr[to] | tail_mask() : ptr[to];
         const Xbyak::Zmm words(index);
-        if (dtype == DType::bf16) return vpmovdw(memory, words);
-        return dtype == DType::u8 ? vpmovusdb(memory, words) : vpmovdb(memory, words);
+        dtype == DType::bf16 ? vpmovdw(memory, words) : vpmovdb(memory, words);
+        return;
     }
     pack_low(index, dtype);
     store_low(to, index, static_cast<int>(size_of(dtype)), masked ? tail_lanes() : 8);

@@ -37,14 +37,13 @@ protected:
     void store_low(const Xbyak::RegExp& to, int index, int element, int count);
     void load_low(int index, const Xbyak::RegExp& from, int element, int count);
 
-    // Words of `from` as that 8-bit type takes them: rounded to nearest even; what it does not hold
-    // becomes its highest or lowest value, and NaN the lowest, but for u8 on AVX-512 only when they
-    // are narrowed.
-    void round_to_bytes(int to, int from, DType dtype);
-    // Words to 2 bytes or 8 bits. Overwrites the register.
-    void narrow_and_store(const Xbyak::RegExp& to, int index, DType dtype, bool masked);
+    // Values of `from` to 8 bits as store_elements() does, with one step less where narrowing
+    // saturates. Overwrites the register `index` alone.
+    void store_as_bytes(const Xbyak::RegExp& to, int index, int from, DType dtype, bool masked);
 
 private:
+    void round_to_bytes(int to, int from, DType dtype, bool bounds_above);
+    void narrow_and_store(const Xbyak::RegExp& to, int index, DType dtype, bool masked);
     void pack_low(int index, DType dtype);
 };
 

@@ -129,12 +129,10 @@ void RowEmitter::store_tensor(const RowStep& step, Lane lane) {
     int from = in_register(step.from[0], lane.index, 0);
     if (narrows) {
         narrow(0, from);
-    } else if (is_int8(dtype)) {
-        round_to_bytes(0, from, dtype);
-    } else if (size_of(dtype) < 4 && from != 0) {
+    } else if (size_of(dtype) == 2 && from != 0) {
         copy(0, from);
     }
-    if (size_of(dtype) < 4) from = 0;
+    if (size_of(dtype) == 2) from = 0;
     const Place to = place_of(step, lane.index);
     fetch_ahead(step.detail, to, lane.index);
     if (narrows && lane.masked) {
@@ -288,8 +286,8 @@ void RowEmitter::store_elements_at(const Place& to, int from, DType dtype, bool 
         copy_part(false, dtype);
     } else if (dtype == DType::bf16 && exact) {
         store_exactly(to, from, masked);
-    } else if (is_int8(dtype)) {  // rounded before
-        narrow_and_store(to, from, dtype, masked);
+    } else if (is_int8(dtype)) {
+        store_as_bytes(to, 0, from, dtype, masked);
     } else {
         store_elements(to, from, dtype, masked, 1);
     }
