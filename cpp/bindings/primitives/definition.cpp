@@ -2,7 +2,6 @@
 // then called on arrays that have exactly those.
 #include <cstdint>
 #include <memory>
-#include <memory_resource>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -18,7 +17,6 @@
 #include "lang/parser.h"
 #include "primitives/formulas/compiled_definition.h"
 #include "primitives/products/product_pass.h"
-#include "primitives/tensor/workspace.h"
 
 namespace dlprim::bindings {
 namespace {
@@ -109,8 +107,7 @@ public:
     // like those that this was made for; None for anything else.
     py::object call(const py::tuple& arrays, const py::object& out) const {
         if (arrays.size() != views_.size() || reads_results_) return py::none();
-        CallMemory memory;
-        std::pmr::vector<const void*> operands(views_.size(), memory.resource());
+        std::vector<const void*> operands(views_.size());
         for (std::size_t i = 0; i < views_.size(); ++i) {
             const PyObject* const object = PyTuple_GET_ITEM(arrays.ptr(), i);
             if (!is_like(object, i)) return py::none();
@@ -118,8 +115,8 @@ public:
         }
         if (!out.is_none() && !takes_result(out.ptr(), operands)) return py::none();
         const std::size_t count = compiled_.results().size();
-        std::pmr::vector<void*> written(count, memory.resource());
-        std::pmr::vector<py::object> made(count, memory.resource());
+        std::vector<void*> written(count);
+        std::vector<py::object> made(count);
         for (std::size_t i = 0; i < count; ++i) {
             const TensorView& it = compiled_.results()[i];
             made[i] = out.is_none() ? new_array({it.dtype, it.shape}, dtype_of(it.dtype)) : out;
@@ -127,9 +124,7 @@ public:
         }
         run_without_gil(compiled_.flops(), [&] { compiled_.run(operands, written); });
         if (count == 1) return std::move(made.front());
-        py::tuple all(count);
-        for (std::size_t i = 0; i < count; ++i) all[i] = std::move(made[i]);
-        return all;
+        return py::tuple(py::cast(made));
     }
 
     // The same, and None where it was made for another algorithm of convolutions than is set now.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "jit/machine.h"
+#include "primitives/statements/row_statement.h"
 #include "primitives/tensor/parallel.h"
 #include "primitives/tensor/workspace.h"
 #include "rows/row_builder.h"
@@ -45,11 +46,7 @@ Gather::Gather(const BoundStatement& statement, std::vector<GatheredPlace> place
                                     " places that are read, expected at most " +
                                     std::to_string(kMostGathered));
     }
-    if (statement.result.dtype == DType::s32) {
-        throw std::invalid_argument(
-            "the result is int32, expected float32, bfloat16, int8 or uint8 where nothing is a "
-            "product");
-    }
+    require_numbers(statement.result, "the result");
     double source_bytes = static_cast<double>(bytes_);
     for (const GatheredPlace& place : places_) {
         source_bytes =

@@ -120,8 +120,7 @@ void StepGroup::pack(const StepArrays& arrays, const Piece& piece) const {
 }
 
 void StepGroup::run_steps(const StepArrays& arrays, const Piece& piece) const {
-    CallMemory memory;
-    std::pmr::vector<const void*> operands(memory.resource());
+    std::vector<const void*> operands;
     auto packed = packed_.begin();
     for (std::size_t number = 0; number < steps_.size(); ++number) {
         const Step& step = *steps_[number];

@@ -13,12 +13,6 @@ namespace {
 // Above it not every integer is a float.
 constexpr std::int64_t kMostNumbers = std::int64_t{1} << 24;
 
-void require_numbers(const BoundOperand& it, const std::string& name) {
-    if (it.dtype != DType::s32) return;
-    throw std::invalid_argument(name + " is int32, expected float32, bfloat16, int8 or uint8 " +
-                                "where nothing is a product");
-}
-
 void require_known(const BoundStatement& statement) {
     require_numbers(statement.result, "the result");
     for (std::size_t i = 0; i < statement.operands.size(); ++i) {
@@ -75,6 +69,12 @@ private:
 };
 
 }  // namespace
+
+void require_numbers(const BoundOperand& it, const std::string& name) {
+    if (it.dtype != DType::s32) return;
+    throw std::invalid_argument(name + " is int32, expected float32, bfloat16, int8 or uint8 " +
+                                "where nothing is a product");
+}
 
 RowStatement::RowStatement(const BoundStatement& statement) {
     require_known(statement);

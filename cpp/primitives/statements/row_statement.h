@@ -19,6 +19,9 @@
 
 namespace dlprim {
 
+// Throws std::invalid_argument for int32: the row engine computes in float32.
+void require_numbers(const BoundOperand& it, const std::string& name);
+
 class RowStatement {
 public:
     // Throws std::invalid_argument where an operand is int32, where elements of the result lie on

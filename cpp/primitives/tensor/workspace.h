@@ -4,11 +4,9 @@
 // one runs at a time, and the scratch of the layer before is still in the caches.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <memory_resource>
 #include <mutex>
 #include <vector>
 
@@ -56,22 +54,6 @@ private:
     static const int watching_forks_;
     std::mutex mutex_;
     std::vector<Piece> free_;
-};
-
-// Memory of a call on the stack, for addresses of as many arrays as most calls have.
-class CallMemory {
-public:
-    CallMemory() = default;
-    CallMemory(const CallMemory&) = delete;
-    CallMemory& operator=(const CallMemory&) = delete;
-
-    std::pmr::memory_resource* resource() { return &resource_; }
-
-private:
-    static constexpr std::size_t kBytes = 192;
-
-    alignas(void*) std::array<std::byte, kBytes> bytes_;  // beyond these the heap
-    std::pmr::monotonic_buffer_resource resource_{bytes_.data(), bytes_.size()};
 };
 
 // Deals one piece of scratch out to its uses, each on a cache line of its own. With a null base it
