@@ -80,7 +80,7 @@ void require_agreement(const BrgemmSpec& spec) {
     if (epilogue.residual_scale && !epilogue.residual) {
         refuse("residual_scale without a residual");
     }
-    if (epilogue.inner && !(epilogue.residual && is_int8(spec.a_type))) {
+    if (epilogue.inner && !(epilogue.residual && integers)) {
         refuse("inner with " + types_of(spec) + ", expected 8-bit operands and a residual");
     }
     if (epilogue.range && size_of(spec.c_type) != 1) {

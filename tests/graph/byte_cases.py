@@ -24,11 +24,12 @@ def residual(b: Bytes) -> Value:
     return b.quantize(b.apply("relu", y), 0.1, 3)
 
 
-def rounded(b: Bytes, dtype: str = "uint8") -> tuple[Value, Value]:
+def rounded(b: Bytes, dtype: str = "uint8", width: int = 6) -> tuple[Value, Value]:
     """A sum, and one of its operands, which a convolution makes in 8 bits."""
     zero = {"uint8": 120, "int8": -7}[dtype]
-    q = b.quantize(b.convolution(b.images(), b.floats(8)), 0.1, zero, dtype)
-    r = b.dequantize(b.input("r", (2, 8, 6, 6), "int8"), 0.07, -3)
+    x = b.dequantize(b.input("x", (2, 4, 6, width), "uint8"))
+    q = b.quantize(b.convolution(x, b.floats(8)), 0.1, zero, dtype)
+    r = b.dequantize(b.input("r", (2, 8, 6, width), "int8"), 0.07, -3)
     y = b.apply("add", r, b.dequantize(q, 0.1, zero))
     return b.quantize(b.apply("relu", y), 0.11, 3, "int8"), q
 

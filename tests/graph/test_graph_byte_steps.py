@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from byte_cases import FIRES
+from byte_cases import FIRES, rounded
 from byte_graphs import Bytes
 
 from dlprim.graph import Builder, Graph, Value, interpret
@@ -86,6 +86,8 @@ MORE: dict[str, Callable[[Bytes], Value]] = {
         b.apply("relu", b.convolution(b.images(dtype="int8", zero=-9), b.floats(8))),
         0.05, -3, "int8",
     ),
+    # So many products for each byte that these become words where nothing multiplies bytes.
+    "sum of what is rounded, wide": lambda b: rounded(b, width=30)[0],
     "bounds": lambda b: b.quantize(b.clip(b.convolution(b.images()), -0.5, 0.7), 0.01, 90),
     "one axis": lambda b: b.quantize(
         b.emit(
