@@ -7,7 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <functional>
 #include <vector>
 
 #include "brgemm/amx/tile_map.h"
@@ -34,7 +34,31 @@ private:
         int index;      // from where a_ and b_ point
         int elements;   // of k in it
         int following;  // steps from this one to the end of the unrolled run
+        int first_row;
+        int end_row;
     };
+
+    // Rows of a tile whose words become bytes together: `vectors` of each, or its partial one.
+    struct PackedRows {
+        int row;
+        int rows;
+        int vector;
+        int vectors;
+        bool partial;
+    };
+
+    // Registers of what ends the sums of a tile as bytes.
+    struct ByteEnds {
+        int highest;
+        int residual;        // which is loaded there
+        int scales;          // one per vector of a row, or kInMemory
+        int residual_scale;  // or kInMemory
+        BytePacking packing;
+    };
+    static constexpr int kInMemory = -1;
+
+    // Of what is emitted: a few instructions that depend on each other.
+    using Stage = std::function<void()>;
 
     // Of a register with what another one holds.
     using Combine = void (BrgemmEmitter::*)(int to, int from);
@@ -52,12 +76,14 @@ private:
     void start_accumulators();
     void prefetch_c();
     void first_matrices();
+    void next_pair();
     void next_matrices();
     void add_tile_offsets(const Reg& a, const Reg& b);
 
     // emit_steps.cpp
-    void k_loop(int unroll);
+    void k_loop(int unroll, std::int64_t following);
     void k_steps(int steps);
+    void step_along_k(int steps);
     void both_halves(int step);
     void widen_halves(int lower, int upper);
     void one_step(const Step& step, int pass);
@@ -81,7 +107,6 @@ private:
     void open_tiles();
     void close_tiles();
     void configure_tiles(const ColumnGroup& columns, const Tile& tile);
-    void emit_lines();
     void start_tiles();
     void start_last_step();
     void copy_last_step(int step);
@@ -101,16 +126,12 @@ private:
     const Xbyak::Operand& column_counter() const;
 
     // amx/emit_bytes.cpp
-    bool packs_bytes() const;
     void finish_bytes();
     void load_ends();
     int bytes_of_row() const;
     void finish_vector(int row, int vector, int index);
-    void pack_vectors(int first, int count);
     void store_row_of_bytes(int row);
     void finish_rows_of_bytes(int rows);
-    void narrow_words(int to, int first, int second);
-    void narrow_halves(int to, int first, int second);
 
     // emit_epilogue.cpp
     void add_up_sets();
@@ -119,15 +140,26 @@ private:
     void apply_tensor_scale();
     void load_columns(std::size_t columns);
     void combine_columns(std::size_t columns, Combine combine);
-    void point_at_columns(std::size_t columns);
-    void point_at_residual();
+    void point_at_columns(std::size_t columns, const Reg& pointer);
+    void point_at_residual(const Reg& pointer);
     void apply_inner();
     void apply_residual();
     void apply_relu();
     void store_relu_mask(int row, int vector);
     void load_zero_point_a();
     void store_tile();
+    void load_packing(const BytePacking& packing);
     void store_range();
+    void end_sum(int row, int vector, int index, const ByteEnds& ends);
+    std::vector<PackedRows> packed_rows(int first, int end) const;
+    void pack_and_store(const PackedRows& rows, const BytePacking& packing);
+    bool ends_beside_products() const;
+    std::int64_t steps_beside_end() const;
+    void load_kept_ends();
+    void point_at_ends();
+    std::vector<Stage> end_of_rows(int first, int end);
+    void end_beside_products();
+    void end_alone();
     void zero_gaps();
 
     bool is_tail(int vector) const { return masked_ && vector == tile_.vectors - 1; }
@@ -204,8 +236,6 @@ private:
     int fetched_rows_ = 0;           // of the next tile's residual, for each iteration along k
     TileMap tiles_map_;
     bool changes_configuration_ = false;  // of the tiles, within a call
-    // Of constants behind the code: configurations of tiles, an order of words.
-    std::map<std::array<std::uint8_t, 64>, Xbyak::Label> lines_;
 
     const Reg args_ = rdi;
     const Reg c_ = rsi;
@@ -226,6 +256,19 @@ private:
     const Reg a_ahead_ = r13;
     const Reg a_stride_ = r14;  // in kernels with AMX tiles, whose counters are on the stack
     const Reg b_stride_ = r15;
+    static constexpr ByteEnds kTileEnds = {
+        .highest = 24,
+        .residual = 29,
+        .scales = 16,
+        .residual_scale = 28,
+        .packing = {.lowest = 25, .zero_point = 26, .order = 27}};
+    // From the last register down: see registers_beside_products().
+    static constexpr ByteEnds kVectorEnds = {
+        .highest = 31,
+        .residual = 27,
+        .scales = kInMemory,
+        .residual_scale = kInMemory,
+        .packing = {.lowest = 30, .zero_point = 29, .order = 28}};
     const Xbyak::Opmask row_bytes_ = k2;   // of a row of C in a block that is stored as bytes
     const Xbyak::Opmask last_bytes_ = k3;  // of a row of A in the last step
     const Xbyak::Opmask row_words_ = k4;   // as many as a tile of a transposed A has rows

@@ -53,6 +53,7 @@ void BrgemmEmitter::prologue() {
         add(b_ahead_, arg(offsetof(BrgemmArgs, b_ahead)));
     }
     if (uses_tiles()) open_tiles();
+    if (registers_beside_products(spec_, plan_.isa) > 0) load_kept_ends();
     if (loops_columns_) xor_(b_offset_.cvt32(), b_offset_.cvt32());
 }
 
@@ -63,7 +64,6 @@ void BrgemmEmitter::finish() {
     vzeroupper();
     ret();
     emit_constants();
-    emit_lines();
 }
 
 void BrgemmEmitter::column_group(const ColumnGroup& group) {
@@ -137,7 +137,10 @@ void BrgemmEmitter::point_ahead_in_b() {
 
 void BrgemmEmitter::tile(int unroll) {
     Xbyak::Label next;
+    Xbyak::Label last;
     Xbyak::Label done;
+    Xbyak::Label end;
+    const bool beside = ends_beside_products();
     uses_tiles() ? start_tiles() : start_accumulators();
     if (spec_.prefetch_c && spec_.beta == 0) prefetch_c();
     mov(batch_, arg(offsetof(BrgemmArgs, batch)));
@@ -145,8 +148,39 @@ void BrgemmEmitter::tile(int unroll) {
     if (uses_tiles()) mov(scratch_, kTileRowBytes);  // the distance of rows on the stack
     test(batch_, batch_);
     jle(done, T_NEAR);
+    if (beside) {
+        dec(batch_);
+        jz(last, T_NEAR);
+    }
     align(16);
     L(next);
+    next_pair();
+    k_loop(unroll, 0);
+    dec(batch_);
+    jnz(next, T_NEAR);
+    if (beside) {
+        L(last);
+        next_pair();
+        k_loop(unroll, steps_beside_end());
+        end_beside_products();
+        jmp(end, T_NEAR);
+    }
+    L(done);
+    if (uses_tiles()) return finish_tiles();
+    add_up_sets();
+    if (registers_beside_products(spec_, plan_.isa) > 0) {
+        end_alone();
+        L(end);
+        return;
+    }
+    subtract_zero_points();
+    apply_epilogue();
+    store_tile();
+    if (spec_.gaps != Gaps{}) zero_gaps();
+}
+
+// Points at the next matrices, and at what is fetched while they are multiplied.
+void BrgemmEmitter::next_pair() {
     next_matrices();
     if (spec_.prefetch_a) {
         mov(a_ahead_, arg(offsetof(BrgemmArgs, a_ahead)));
@@ -154,19 +188,9 @@ void BrgemmEmitter::tile(int unroll) {
     }
     if (fetched_lines_ > 0) point_ahead_in_b();
     if (fetches_residual()) {  // of the next tile
-        point_at_residual();
+        point_at_residual(scratch_);
         add(scratch_, immediate(tile_.rows * c_row_));
     }
-    k_loop(unroll);
-    dec(batch_);
-    jnz(next, T_NEAR);
-    L(done);
-    if (uses_tiles()) return finish_tiles();
-    add_up_sets();
-    subtract_zero_points();
-    apply_epilogue();
-    store_tile();
-    if (spec_.gaps != Gaps{}) zero_gaps();
 }
 
 void BrgemmEmitter::start_accumulators() {
@@ -191,7 +215,7 @@ void BrgemmEmitter::start_accumulators() {
 // of the residual are fetched for the next tile as well, spread over the products of this one.
 void BrgemmEmitter::prefetch_c() {
     const bool residual = spec_.epilogue.residual;
-    if (residual) point_at_residual();
+    if (residual) point_at_residual(scratch_);
     const std::int64_t bytes = tile_.vectors * c_vector_;
     for (int row = 0; row < tile_.rows; ++row) {
         for (std::int64_t line = 0; line < bytes; line += kLineBytes) {

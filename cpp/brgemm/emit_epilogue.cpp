@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <iterator>
+
 #include "brgemm/brgemm_emitter.h"
 #include "brgemm/multiply.h"
 
@@ -5,6 +8,12 @@ namespace dlprim {
 namespace {
 
 constexpr std::uint8_t kNotLessOrEqual = 0x16;  // quiet; true for NaN
+
+constexpr int kPacked = 4;  // registers whose words become the bytes of one
+
+// So many products of a sum take as long as ending it, and so many sums hide their latency.
+constexpr std::int64_t kStepsBesideEnd = 16;
+constexpr int kSumsAtOnce = 8;
 
 }  // namespace
 
@@ -94,15 +103,15 @@ void BrgemmEmitter::apply_tensor_scale() {
 }
 
 // At those of this tile, of one word per column, which an argument points at.
-void BrgemmEmitter::point_at_columns(std::size_t columns) {
-    mov(scratch_, arg(columns));
-    if (loops_columns_) add(scratch_, b_offset_);
+void BrgemmEmitter::point_at_columns(std::size_t columns, const Reg& pointer) {
+    mov(pointer, arg(columns));
+    if (loops_columns_) add(pointer, b_offset_);
 }
 
 // Copies between registers cost nothing, where additions behind the last product keep the first
 // ones of the next tile waiting.
 void BrgemmEmitter::load_columns(std::size_t columns) {
-    point_at_columns(columns);
+    point_at_columns(columns, scratch_);
     for (int v = 0; v < tile_.vectors; ++v) {
         const int first = accumulator(0, v);
         load(first, scratch_ + displacement(v * vector_bytes()), is_tail(v));
@@ -111,7 +120,7 @@ void BrgemmEmitter::load_columns(std::size_t columns) {
 }
 
 void BrgemmEmitter::combine_columns(std::size_t columns, Combine combine) {
-    point_at_columns(columns);
+    point_at_columns(columns, scratch_);
     for (int v = 0; v < tile_.vectors; ++v) {
         load(map_.b, scratch_ + displacement(v * vector_bytes()), is_tail(v));
         for (int row = 0; row < tile_.rows; ++row) (this->*combine)(accumulator(row, v), map_.b);
@@ -119,10 +128,10 @@ void BrgemmEmitter::combine_columns(std::size_t columns, Combine combine) {
 }
 
 // The residual lies as C does, so this tile is as far into it as c_ is into C.
-void BrgemmEmitter::point_at_residual() {
-    mov(scratch_, arg(offsetof(BrgemmArgs, residual)));
-    add(scratch_, c_);
-    sub(scratch_, arg(offsetof(BrgemmArgs, c)));
+void BrgemmEmitter::point_at_residual(const Reg& pointer) {
+    mov(pointer, arg(offsetof(BrgemmArgs, residual)));
+    add(pointer, c_);
+    sub(pointer, arg(offsetof(BrgemmArgs, c)));
 }
 
 // NaN becomes the lower bound, which stands second.
@@ -144,7 +153,7 @@ void BrgemmEmitter::apply_inner() {
 }
 
 void BrgemmEmitter::apply_residual() {
-    point_at_residual();
+    point_at_residual(scratch_);
     const int scale = map_.b + 1;
     const bool scaled = spec_.epilogue.residual_scale;
     if (scaled) broadcast(scale, args_ + offsetof(BrgemmArgs, residual_scale));
@@ -186,13 +195,159 @@ void BrgemmEmitter::store_relu_mask(int row, int v) {
     }
 }
 
+void BrgemmEmitter::load_packing(const BytePacking& packing) {
+    broadcast(packing.lowest, args_ + offsetof(BrgemmArgs, lowest));
+    start_packing(args_ + offsetof(BrgemmArgs, zero_point_c), packing);
+}
+
+// Bounds above come first, as which NaN stays what it is.
 void BrgemmEmitter::store_range() {
-    broadcast(map_.b, args_ + offsetof(BrgemmArgs, lowest));
-    broadcast(map_.b + 1, args_ + offsetof(BrgemmArgs, highest));
-    broadcast(map_.b + 2, args_ + offsetof(BrgemmArgs, zero_point_c));
-    for_each_accumulator([&](int row, int v, int index) {
-        store_between(c_at(row, v), index, spec_.c_type, is_tail(v), map_.b);
+    broadcast(map_.b, args_ + offsetof(BrgemmArgs, highest));
+    for_each_accumulator([&](int, int, int index) {
+        vminps(vector(index), vector(map_.b), vector(index));
+        vcvtps2dq(vector(index), vector(index));
     });
+    const BytePacking packing = {.lowest = map_.b, .zero_point = map_.b + 1, .order = map_.b + 2};
+    load_packing(packing);
+    for (const PackedRows& rows : packed_rows(0, tile_.rows)) pack_and_store(rows, packing);
+}
+
+std::vector<BrgemmEmitter::PackedRows> BrgemmEmitter::packed_rows(int first, int end) const {
+    std::vector<PackedRows> all;
+    const int whole = tile_.vectors - (masked_ ? 1 : 0);
+    const auto cut = [&](int vector, int vectors, bool partial) {
+        const int at_once = kPacked / vectors;
+        for (int row = first; row < end; row += at_once) {
+            all.push_back({row, std::min(at_once, end - row), vector, vectors, partial});
+        }
+    };
+    if (whole > 0) cut(0, whole, false);
+    if (masked_) cut(whole, 1, true);
+    return all;
+}
+
+void BrgemmEmitter::pack_and_store(const PackedRows& it, const BytePacking& packing) {
+    std::vector<int> words;
+    for (int i = 0; i < it.rows * it.vectors; ++i) {
+        words.push_back(accumulator(it.row + i / it.vectors, it.vector + i % it.vectors));
+    }
+    pack_bytes(words, spec_.c_type, packing);
+    for (int i = 0; i < it.rows; ++i) {
+        const Xbyak::RegExp to = c_at(it.row + i, it.vector);
+        it.partial ? store_packed_tail(to, words, i)
+                   : store_packed(to, words, i * it.vectors, it.vectors);
+    }
+}
+
+// From words to integers below the upper bound. What belongs to columns and the residual are where
+// point_at_ends() points.
+void BrgemmEmitter::end_sum(int row, int v, int index, const ByteEnds& ends) {
+    const Epilogue& epilogue = spec_.epilogue;
+    const Vector x = vector(index);
+    const Vector masked = is_tail(v) ? x | tail_mask() | T_z : x;
+    const auto distance = displacement(v * vector_bytes());
+    if (epilogue.scale != Scale::none) {
+        const bool by_column = epilogue.scale == Scale::column;
+        if (ends.scales != kInMemory) {
+            vmulps(x, x, vector(ends.scales + (by_column ? v : 0)));
+        } else if (by_column) {
+            vmulps(masked, x, ptr[k_ + distance]);
+        } else {
+            vmulps(x, x, ptr_b[k_]);
+        }
+    }
+    if (epilogue.bias) vaddps(masked, x, ptr[a_next_ + distance]);
+    if (epilogue.inner) {
+        vmaxps(x, x, ptr_b[args_ + offsetof(BrgemmArgs, inner_lowest)]);
+        vminps(x, x, ptr_b[args_ + offsetof(BrgemmArgs, inner_highest)]);
+        round_to_even(index);
+        vmulps(x, x, ptr_b[args_ + offsetof(BrgemmArgs, inner_scale)]);
+        vaddps(x, x, ptr_b[args_ + offsetof(BrgemmArgs, inner_shift)]);
+    }
+    if (epilogue.residual) {
+        const Vector residual = vector(ends.residual);
+        load_elements(ends.residual, element_at(b_next_, row, v), spec_.c_type, is_tail(v));
+        if (epilogue.residual_scale && ends.residual_scale != kInMemory) {
+            vmulps(residual, residual, vector(ends.residual_scale));
+        } else if (epilogue.residual_scale) {
+            vmulps(residual, residual, ptr_b[args_ + offsetof(BrgemmArgs, residual_scale)]);
+        }
+        add_floats(index, ends.residual);
+    }
+    vminps(x, vector(ends.highest), x);  // NaN as the second one stays
+    vcvtps2dq(x, x);
+}
+
+// Tiles whose sums are one set, and which read A word by word.
+bool BrgemmEmitter::ends_beside_products() const {
+    return registers_beside_products(spec_, plan_.isa) > 0 && tile_.sets == 1 &&
+           tile_.quad_rows == 0;
+}
+
+std::int64_t BrgemmEmitter::steps_beside_end() const {
+    return std::min<std::int64_t>(spec_.words(), kStepsBesideEnd);
+}
+
+// For all tiles of a call.
+void BrgemmEmitter::load_kept_ends() {
+    broadcast(kVectorEnds.highest, args_ + offsetof(BrgemmArgs, highest));
+    load_packing(kVectorEnds.packing);
+}
+
+// Where no more matrices follow.
+void BrgemmEmitter::point_at_ends() {
+    const Epilogue& epilogue = spec_.epilogue;
+    if (epilogue.scale == Scale::tensor) mov(k_, arg(offsetof(BrgemmArgs, scale)));
+    if (epilogue.scale == Scale::column) point_at_columns(offsetof(BrgemmArgs, scale), k_);
+    if (epilogue.bias) point_at_columns(offsetof(BrgemmArgs, bias), a_next_);
+    if (epilogue.residual) point_at_residual(b_next_);
+}
+
+std::vector<BrgemmEmitter::Stage> BrgemmEmitter::end_of_rows(int first, int end) {
+    std::vector<Stage> stages;
+    for (const PackedRows& rows : packed_rows(first, end)) {
+        for (int i = 0; i < rows.rows * rows.vectors; ++i) {
+            const int row = rows.row + i / rows.vectors;
+            const int v = rows.vector + i % rows.vectors;
+            stages.emplace_back([this, row, v] {
+                words_to_floats(accumulator(row, v));
+                end_sum(row, v, accumulator(row, v), kVectorEnds);
+            });
+        }
+        stages.emplace_back([this, rows] { pack_and_store(rows, kVectorEnds.packing); });
+    }
+    return stages;
+}
+
+// The last steps of a tile, some rows after the others, whose sums end while the products of the
+// next ones are added up: they use other parts of a core.
+void BrgemmEmitter::end_beside_products() {
+    const int steps = static_cast<int>(steps_beside_end());
+    const int elements = static_cast<int>(elements_per_word(spec_.a_type));
+    const int at_once = (kSumsAtOnce + tile_.vectors - 1) / tile_.vectors;
+    point_at_ends();
+    std::vector<Stage> waiting;
+    for (int first = 0; first < tile_.rows; first += at_once) {
+        const int end = std::min(first + at_once, tile_.rows);
+        std::size_t done = 0;
+        for (int s = 0; s < steps; ++s) {
+            const Step step = {s, elements, steps - s, first, end};
+            if (first == 0) prefetch(step, steps);
+            one_step(step, 0);
+            const auto due =
+                waiting.size() * static_cast<std::size_t>(s + 1) / static_cast<std::size_t>(steps);
+            for (; done < due; ++done) waiting[done]();
+        }
+        waiting = end_of_rows(first, end);
+    }
+    for (const Stage& stage : waiting) stage();
+    fetched_rows_ = 0;
+    if (spec_.fetch_rows > 0) add(b_ahead_, immediate(share_of(steps)));
+}
+
+void BrgemmEmitter::end_alone() {
+    point_at_ends();
+    for (const Stage& stage : end_of_rows(0, tile_.rows)) stage();
 }
 
 void BrgemmEmitter::store_tile() {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "brgemm/brgemm_emitter.h"
 #include "brgemm/multiply.h"
@@ -10,33 +11,47 @@ constexpr std::uint32_t kSignBits = 0x80808080;  // flipped: see shift_of_a()
 
 }  // namespace
 
-// All words of k: whole ones first, in a loop where they are many, then a partial one.
-void BrgemmEmitter::k_loop(int unroll) {
+// All words of k but the last `following`: whole ones first, in a loop where they are many, then a
+// partial one, which nothing follows.
+void BrgemmEmitter::k_loop(int unroll, std::int64_t following) {
     const std::int64_t group = elements_per_word(spec_.a_type) * depth_;
-    const std::int64_t whole = spec_.k / group;
+    const std::int64_t whole = spec_.k / group - following;
     const int partial = static_cast<int>(spec_.k % group);
     const int run = static_cast<int>(std::min<std::int64_t>(unroll, whole));
-    const std::int64_t iterations = run > 0 ? whole / run : 1;
+    const std::int64_t iterations = run > 0 ? whole / run : following > 0 ? 0 : 1;
     const int rest = static_cast<int>(whole - iterations * run);
+    const std::int64_t fetching = iterations + (following > 0 ? 1 : 0);
     fetched_rows_ =
-        fetches_residual() ? static_cast<int>((tile_.rows + iterations - 1) / iterations) : 0;
-    repeat(k_.cvt32(), iterations, [&] {
-        k_steps(run);
-        if (spec_.fetch_rows > 0) add(b_ahead_, immediate(share_of(run)));
-        if (uses_tiles() && run > 0) keep_awake(iterations > 1 ? k_ : batch_, run);
-        if (run == 0 || (iterations == 1 && rest == 0 && partial == 0)) return;
-        add(a_, immediate(run * a_step_));
-        add(b_, immediate(run * b_step_));
-        if (spec_.prefetch_a) add(a_ahead_, immediate(run * a_step_));
-        if (fetched_lines_ > 0) add(b_ahead_, immediate(run * b_step_));
-        if (fetched_rows_ > 0) add(scratch_, immediate(fetched_rows_ * c_row_));
-    });
-    fetched_rows_ = 0;
+        fetches_residual() ? static_cast<int>((tile_.rows + fetching - 1) / fetching) : 0;
+    if (iterations > 0) {
+        repeat(k_.cvt32(), iterations, [&] {
+            k_steps(run);
+            if (spec_.fetch_rows > 0) add(b_ahead_, immediate(share_of(run)));
+            if (uses_tiles() && run > 0) keep_awake(iterations > 1 ? k_ : batch_, run);
+            const bool goes_on = iterations > 1 || rest > 0 || partial > 0 || following > 0;
+            if (run == 0 || !goes_on) return;
+            step_along_k(run);
+            if (fetched_rows_ > 0) add(scratch_, immediate(fetched_rows_ * c_row_));
+        });
+    }
+    const int fetched_rows = std::exchange(fetched_rows_, 0);
     k_steps(rest);
+    if (following > 0) {
+        if (rest > 0) step_along_k(rest);
+        fetched_rows_ = fetched_rows;
+    }
     if (partial == 0) return;
     if (uses_tiles()) return tile_step(rest, true);
-    for (int pass = 0; pass < std::min(passes_, partial); ++pass)
-        one_step({rest, partial, 1}, pass);
+    for (int pass = 0; pass < std::min(passes_, partial); ++pass) {
+        one_step({rest, partial, 1, 0, tile_.rows}, pass);
+    }
+}
+
+void BrgemmEmitter::step_along_k(int steps) {
+    add(a_, immediate(steps * a_step_));
+    add(b_, immediate(steps * b_step_));
+    if (spec_.prefetch_a) add(a_ahead_, immediate(steps * a_step_));
+    if (fetched_lines_ > 0) add(b_ahead_, immediate(steps * b_step_));
 }
 
 void BrgemmEmitter::k_steps(int steps) {
@@ -46,12 +61,13 @@ void BrgemmEmitter::k_steps(int steps) {
             tile_step(step, false);
             continue;
         }
-        prefetch({step, elements, steps - step}, steps);
+        const Step all = {step, elements, steps - step, 0, tile_.rows};
+        prefetch(all, steps);
         if (map_.widens_at_once) {
             both_halves(step);
             continue;
         }
-        for (int pass = 0; pass < passes_; ++pass) one_step({step, elements, steps - step}, pass);
+        for (int pass = 0; pass < passes_; ++pass) one_step(all, pass);
     }
 }
 
@@ -63,7 +79,7 @@ void BrgemmEmitter::one_step(const Step& step, int pass) {
     const bool partial = step.elements < elements_per_word(spec_.a_type);
     for (int v = 0; v < tile_.vectors && !map_.spreads_b; ++v) load_b(v, step, pass);
     for (int v = 0; v < tile_.vectors && !map_.spreads_b; ++v) sum_b(v);
-    for (int row = 0; row < tile_.rows; ++row) {
+    for (int row = step.first_row; row < step.end_row; ++row) {
         if (row >= quad_rows && map_.embedded && !partial) {
             multiply_embedded(row, step);
             continue;
@@ -75,9 +91,9 @@ void BrgemmEmitter::one_step(const Step& step, int pass) {
             load_a(row, step, pass);
         }
         for (int v = 0; v < tile_.vectors; ++v) {
-            if (map_.spreads_b && row == 0) load_b(v, step, pass);
+            if (map_.spreads_b && row == step.first_row) load_b(v, step, pass);
             multiply(accumulator(row, v, step.index), map_.a, map_.b + v);
-            if (map_.spreads_b && row == 0) sum_b(v);
+            if (map_.spreads_b && row == step.first_row) sum_b(v);
         }
         if (spec_.zero_point_b) multiply(map_.a_sums + row, map_.a, map_.ones);
     }

@@ -8,6 +8,9 @@
 namespace dlprim {
 namespace {
 
+// In longer sums the end takes less than lower tiles cost.
+constexpr std::int64_t kMostWordsBesideEnd = 64;
+
 // Vector registers that the epilogue needs beside accumulators and sums, at its hungriest stage.
 int epilogue_registers(const BrgemmSpec& spec, Isa isa) {
     const Epilogue& epilogue = spec.epilogue;
@@ -28,6 +31,20 @@ int epilogue_registers(const BrgemmSpec& spec, Isa isa) {
 }
 
 }  // namespace
+
+bool packs_bytes(const BrgemmSpec& spec) {
+    return spec.epilogue.range && spec.epilogue.activation == Activation::none && spec.beta == 0 &&
+           !spec.zero_point_a && !spec.zero_point_b;
+}
+
+int registers_beside_products(const BrgemmSpec& spec, Isa isa) {
+    const bool whole = spec.k % elements_per_word(spec.a_type) == 0;
+    if (isa < Isa::avx512 || multiply_of(spec, isa) != Multiply::dot_int8 || !packs_bytes(spec) ||
+        sums_b(spec, isa) || !whole || spec.words() > kMostWordsBesideEnd) {
+        return 0;
+    }
+    return spec.epilogue.residual ? 5 : 4;
+}
 
 RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
     const Multiply multiply = multiply_of(spec, isa);
@@ -52,7 +69,9 @@ RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile) {
     map.quads = map.product + std::max(halves, cost.instructions > 1 ? 1 : 0);
     const int working =
         map.quads + (spec.trans_a ? (tile.quad_rows + kQuad - 1) / kQuad : tile.quad_rows);
-    map.total = std::max(working, map.b + epilogue_registers(spec, isa));
+    const int beside = registers_beside_products(spec, isa);
+    map.total =
+        beside > 0 ? working + beside : std::max(working, map.b + epilogue_registers(spec, isa));
     return map;
 }
 

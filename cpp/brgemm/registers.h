@@ -55,6 +55,14 @@ struct RegisterMap {
     bool widens_at_once = false;
 };
 
+// Whether the epilogue may turn sums into bytes four vectors at a time.
+bool packs_bytes(const BrgemmSpec& spec);
+
+// From the last register down, what the epilogue needs where it runs beside products, that of a few
+// rows beside those of the next ones; else 0. Where products take an instruction each and others go
+// to other parts of the core.
+int registers_beside_products(const BrgemmSpec& spec, Isa isa);
+
 RegisterMap register_map(const BrgemmSpec& spec, Isa isa, const Tile& tile);
 
 }  // namespace dlprim

@@ -1,6 +1,7 @@
 #include "jit/element_assembler.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 namespace dlprim {
@@ -9,6 +10,27 @@ namespace {
 // Bytes of the largest move of a part of a vector that takes no more than `left`.
 int largest_move(int left) {
     return static_cast<int>(std::bit_floor(static_cast<unsigned>(std::min(left, 8))));
+}
+
+// Of the parts of a packed register that one move takes, at their multiples: 8 to 64 bytes.
+int largest_part(int at, int left) {
+    int size = 8;
+    while (size * 2 <= left && at % (size * 2) == 0) size *= 2;
+    return size;
+}
+
+std::uint8_t part(int at, int size) { return static_cast<std::uint8_t>(at / size); }
+
+// Of the words of a packed register: four bytes of each of four vectors lie side by side in each
+// of its parts of 128 bits.
+std::array<std::uint8_t, 64> order_of_packed(int vector_bytes) {
+    std::array<std::uint8_t, 64> words = {};
+    const int parts = vector_bytes / 16;
+    for (int i = 0; i < vector_bytes / 4; ++i) {
+        words[static_cast<std::size_t>(i) * 4] =
+            static_cast<std::uint8_t>(i % parts * 4 + i / parts);
+    }
+    return words;
 }
 
 }  // namespace
@@ -76,14 +98,80 @@ void ElementAssembler::store_as_bytes(const Xbyak::RegExp& to, int index, int fr
     vpmovusdb(masked ? ptr[to] | tail_mask() : ptr[to], Xbyak::Zmm(index));
 }
 
-void ElementAssembler::store_between(const Xbyak::RegExp& to, int index, DType dtype, bool masked,
-                                     int bounds) {
-    const Vector x = vector(index);
-    vmaxps(x, x, vector(bounds));
-    vminps(x, x, vector(bounds + 1));
-    vcvtps2dq(x, x);
-    vpaddd(x, x, vector(bounds + 2));
-    narrow_and_store(to, index, dtype, masked);
+void ElementAssembler::start_packing(const Xbyak::RegExp& zero_point, const BytePacking& with) {
+    const Vector lowest = vector(with.lowest);
+    vcvtps2dq(lowest, lowest);
+    vpackssdw(lowest, lowest, lowest);
+    vpbroadcastw(vector(with.zero_point), ptr[zero_point]);
+    vmovups(vector(with.order), ptr[line(order_of_packed(vector_bytes()))]);
+}
+
+// Rounding and packing keep the order of numbers, and what no integer holds, NaN too, is lowest; so
+// the lower bound may come this late. Additions that saturate would take the turns of products.
+void ElementAssembler::pack_bytes(std::span<const int> words, DType dtype,
+                                  const BytePacking& with) {
+    const auto at = [&](std::size_t i) { return vector(words[std::min(i, words.size() - 1)]); };
+    for (std::size_t i = 0; i < words.size(); i += 2) {
+        vpackssdw(at(i), at(i), at(i + 1));
+        vpmaxsw(at(i), at(i), vector(with.lowest));
+        vpaddw(at(i), at(i), vector(with.zero_point));
+    }
+    const Vector bytes = at(0);
+    dtype == DType::u8 ? vpackuswb(bytes, bytes, at(2)) : vpacksswb(bytes, bytes, at(2));
+    const auto full = [&](int index) {
+        return Xbyak::Ymm(index, vector(index).getKind(), vector(index).getBit());
+    };
+    vpermd(full(words[0]), full(with.order), full(words[0]));
+}
+
+// Each in as few moves as its place allows.
+void ElementAssembler::store_packed(const Xbyak::RegExp& to, std::span<const int> words, int before,
+                                    int vectors) {
+    const int each = vector_bytes() / 4;
+    const int end = (before + vectors) * each;
+    int size = 0;
+    for (int at = before * each; at < end; at += size) {
+        size = largest_part(at, end - at);
+        const auto memory = ptr[to + static_cast<std::size_t>(at - before * each)];
+        store_part(memory, words, at, size);
+    }
+}
+
+void ElementAssembler::store_packed_tail(const Xbyak::RegExp& to, std::span<const int> words,
+                                         int before) {
+    const int at = before * vector_bytes() / 4;
+    const int low = at > 0 || !avx512() ? words.back() : words[0];
+    take_part(low, words[0], at);
+    if (avx512()) {
+        vmovdqu8(ptr[to] | tail_mask(), Xbyak::Xmm(low));
+    } else {
+        store_low(to, low, 1, tail_lanes());
+    }
+}
+
+void ElementAssembler::store_part(const Xbyak::Address& to, std::span<const int> words, int at,
+                                  int size) {
+    const int index = words[0];
+    if (size == 64) return vmovups(to, Xbyak::Zmm(index));
+    if (size == 32 && at == 32) return vextractf64x4(to, Xbyak::Zmm(index), 1);
+    if (size == 32) return vmovups(to, Xbyak::Ymm(index));
+    if (size == 16 && at == 0) return vmovups(to, Xbyak::Xmm(index));
+    if (size == 16 && avx512()) return vextractf32x4(to, Xbyak::Zmm(index), part(at, 16));
+    if (size == 16) return vextractf128(to, Xbyak::Ymm(index), 1);
+    if (at == 8) return vmovhps(to, Xbyak::Xmm(index));
+    if (at > 8) take_part(words.back(), index, at);
+    vmovq(to, Xbyak::Xmm(at > 8 ? words.back() : index));
+}
+
+// To the bottom of another register.
+void ElementAssembler::take_part(int to, int index, int at) {
+    const Xbyak::Xmm low(to);
+    if (at == 0 && to != index) vmovaps(low, Xbyak::Xmm(index));
+    if (at == 8) vpsrldq(low, Xbyak::Xmm(index), 8);
+    if (at < 16) return;
+    avx512() ? vextracti32x4(low, Xbyak::Zmm(index), part(at, 16))
+             : vextracti128(low, Xbyak::Ymm(index), 1);
+    if (at == 24) vpsrldq(low, low, 8);
 }
 
 void ElementAssembler::store_exactly(const Xbyak::RegExp& to, int index, bool masked) {

@@ -3,10 +3,21 @@
 // and without AVX512_BF16 rounding to bfloat16 is integer arithmetic.
 #pragma once
 
+#include <span>
+
 #include "jit/activation_assembler.h"
 #include "jit/dtype.h"
 
 namespace dlprim {
+
+// Registers of what turns words of several vectors into bytes at once: what no word is below and
+// the zero point that is added then, of 16 bits; the order that packing, within 128 bits, takes
+// away.
+struct BytePacking {
+    int lowest = 0;
+    int zero_point = 0;
+    int order = 0;
+};
 
 class ElementAssembler : public ActivationAssembler {
 public:
@@ -20,10 +31,17 @@ protected:
     // and the two from `scratch` on.
     void store_elements(const Xbyak::RegExp& to, int index, DType dtype, bool masked, int scratch);
 
-    // To 8 bits: what lies between the two registers from `bounds` on, the lower one first, is
-    // rounded, and words of the third are added, which leaves nothing outside the range of the
-    // type; NaN as the lower one. Overwrites the register.
-    void store_between(const Xbyak::RegExp& to, int index, DType dtype, bool masked, int bounds);
+    // The words of up to four registers as bytes, one behind the other, in the first; with the zero
+    // point none is above what the type holds. Overwrites the registers.
+    void pack_bytes(std::span<const int> words, DType dtype, const BytePacking& with);
+
+    // From `zero_point` in memory and the register of the lowest bound, which holds floats.
+    void start_packing(const Xbyak::RegExp& zero_point, const BytePacking& with);
+
+    // The bytes that `vectors` of the packed registers were, behind those `before` them; or that a
+    // partial one was. Overwrites the last of the registers.
+    void store_packed(const Xbyak::RegExp& to, std::span<const int> words, int before, int vectors);
+    void store_packed_tail(const Xbyak::RegExp& to, std::span<const int> words, int before);
 
     // Of values that bfloat16 holds: all bits as they are. Overwrites the register.
     void store_exactly(const Xbyak::RegExp& to, int index, bool masked);
@@ -45,6 +63,8 @@ private:
     void round_to_bytes(int to, int from, DType dtype, bool bounds_above);
     void narrow_and_store(const Xbyak::RegExp& to, int index, DType dtype, bool masked);
     void pack_low(int index, DType dtype);
+    void store_part(const Xbyak::Address& to, std::span<const int> words, int at, int size);
+    void take_part(int to, int index, int at);
 };
 
 }  // namespace dlprim

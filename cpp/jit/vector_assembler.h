@@ -4,6 +4,7 @@
 // copies it to executable pages.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <map>
@@ -60,19 +61,17 @@ protected:
         vpbroadcastd(vector(index), dword[rip + constants_[bits]]);
     }
 
+    // A cache line of constants, as an operand.
+    Xbyak::RegRip line(const std::array<std::uint8_t, 64>& bytes) { return rip + lines_[bytes]; }
+
     // Places the constants that the code refers to; call once, after the last instruction.
     void emit_constants() {
-        const bool has_table = !avx512() && tail_lanes_ > 0;
-        if (constants_.empty() && !has_table) return;
-        align(64);
-        for (auto& [bits, label] : constants_) {
+        emit_words();
+        for (auto& [bytes, label] : lines_) {
+            align(64);
             L(label);
-            const int copies = avx512() ? 1 : bytes_ / 4;
-            for (int copy = 0; copy < copies; ++copy) dd(bits);
+            for (const std::uint8_t value : bytes) db(value);
         }
-        if (!has_table) return;
-        L(mask_table_);
-        for (int lane = 0; lane < bytes_ / 4; ++lane) dd(lane < tail_lanes_ ? ~0U : 0U);
     }
 
     // A masked load leaves zero in the lanes outside the tail and does not touch their memory.
@@ -179,6 +178,20 @@ protected:
     Xbyak::Opmask tail_mask() const { return tail_mask_; }
 
 private:
+    void emit_words() {
+        const bool has_table = !avx512() && tail_lanes_ > 0;
+        if (constants_.empty() && !has_table) return;
+        align(64);
+        for (auto& [bits, label] : constants_) {
+            L(label);
+            const int copies = avx512() ? 1 : bytes_ / 4;
+            for (int copy = 0; copy < copies; ++copy) dd(bits);
+        }
+        if (!has_table) return;
+        L(mask_table_);
+        for (int lane = 0; lane < bytes_ / 4; ++lane) dd(lane < tail_lanes_ ? ~0U : 0U);
+    }
+
     static std::uint8_t imm8(int value) { return static_cast<std::uint8_t>(value); }
 
     Isa isa_;
@@ -187,6 +200,7 @@ private:
     Xbyak::Opmask tail_mask_ = k1;
     Xbyak::Label mask_table_;
     std::map<std::uint32_t, Xbyak::Label> constants_;
+    std::map<std::array<std::uint8_t, 64>, Xbyak::Label> lines_;
 };
 
 }  // namespace dlprim

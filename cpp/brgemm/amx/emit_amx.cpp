@@ -88,16 +88,8 @@ void BrgemmEmitter::configure_tiles(const ColumnGroup& columns, const Tile& tile
     cmp(ptr[scratch_], k_);
     je(configured);
     mov(ptr[scratch_], k_);
-    ldtilecfg(ptr[rip + lines_[configuration.bytes]]);
+    ldtilecfg(ptr[line(configuration.bytes)]);
     L(configured);
-}
-
-void BrgemmEmitter::emit_lines() {
-    for (auto& [bytes, label] : lines_) {
-        align(kTileRowBytes);
-        L(label);
-        for (const std::uint8_t value : bytes) db(value);
-    }
 }
 
 void BrgemmEmitter::start_tiles() {
@@ -289,7 +281,7 @@ void BrgemmEmitter::finish_tiles() {
         });
         return;
     }
-    if (packs_bytes()) return finish_bytes();
+    if (packs_bytes(spec_)) return finish_bytes();
     const Tile block = tile_;
     const int row_bytes = block.vectors * kTileRowBytes;
     mov(scratch_, row_bytes);

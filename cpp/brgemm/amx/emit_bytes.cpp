@@ -7,6 +7,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
+#include <vector>
 
 #include "brgemm/amx/tile_frame.h"
 #include "brgemm/brgemm_emitter.h"
@@ -15,66 +17,36 @@ namespace dlprim {
 namespace {
 
 constexpr int kValues = 16;  // registers from 0 up
-constexpr int kScales = 16;  // one per vector of a row
 constexpr int kIntBiases = 20;
-constexpr int kHighest = 24;
-constexpr int kLowest = 25;     // as bytes
-constexpr int kZeroPoint = 26;  // as 16 bits
-constexpr int kOrder = 27;
-constexpr int kResidualScale = 28;
-constexpr int kResidual = 29;
 
 Xbyak::Zmm zmm(int index) { return Xbyak::Zmm(index); }
 
-// Packing leaves four bytes of each vector side by side.
-std::array<std::uint8_t, 64> order_of_words() {
-    std::array<std::uint8_t, 64> words = {};
-    for (std::size_t i = 0; i < 16; ++i) {
-        words[i * 4] = static_cast<std::uint8_t>(i % 4 * 4 + i / 4);
-    }
-    return words;
+std::vector<int> registers_from(int first, int count) {
+    std::vector<int> registers(static_cast<std::size_t>(count));
+    std::iota(registers.begin(), registers.end(), first);
+    return registers;
 }
 
 }  // namespace
 
-bool BrgemmEmitter::packs_bytes() const {
-    return spec_.epilogue.range && spec_.epilogue.activation == Activation::none &&
-           spec_.beta == 0 && !spec_.zero_point_a && !spec_.zero_point_b;
-}
-
-void BrgemmEmitter::narrow_words(int to, int first, int second) {
-    vpackssdw(zmm(to), zmm(first), zmm(second));
-    vpaddsw(zmm(to), zmm(to), zmm(kZeroPoint));
-}
-
-void BrgemmEmitter::narrow_halves(int to, int first, int second) {
-    const Xbyak::Zmm bytes = zmm(to), x = zmm(first), y = zmm(second);
-    spec_.c_type == DType::u8 ? vpackuswb(bytes, x, y) : vpacksswb(bytes, x, y);
-}
-
 void BrgemmEmitter::load_ends() {
     const Epilogue& epilogue = spec_.epilogue;
     const auto load_each = [&](std::size_t columns, int to) {
-        point_at_columns(columns);
+        point_at_columns(columns, scratch_);
         for (int v = 0; v < tile_.vectors; ++v) {
             load(to + v, scratch_ + displacement(v * vector_bytes()), is_tail(v));
         }
     };
-    if (epilogue.scale == Scale::column) load_each(offsetof(BrgemmArgs, scale), kScales);
+    if (epilogue.scale == Scale::column) load_each(offsetof(BrgemmArgs, scale), kTileEnds.scales);
     if (epilogue.scale == Scale::tensor) {
         mov(scratch_, arg(offsetof(BrgemmArgs, scale)));
-        broadcast(kScales, scratch_ + displacement(0));
+        broadcast(kTileEnds.scales, scratch_ + displacement(0));
     }
     if (epilogue.int_bias) load_each(offsetof(BrgemmArgs, int_bias), kIntBiases);
-    broadcast(kHighest, args_ + offsetof(BrgemmArgs, highest));
-    vpbroadcastw(zmm(kZeroPoint), word[args_ + offsetof(BrgemmArgs, zero_point_c)]);
-    broadcast(kLowest, args_ + offsetof(BrgemmArgs, lowest));
-    vcvtps2dq(zmm(kLowest), zmm(kLowest));
-    narrow_words(kLowest, kLowest, kLowest);
-    narrow_halves(kLowest, kLowest, kLowest);
-    vmovdqu64(zmm(kOrder), ptr[rip + lines_[order_of_words()]]);
+    broadcast(kTileEnds.highest, args_ + offsetof(BrgemmArgs, highest));
+    load_packing(kTileEnds.packing);
     if (epilogue.residual_scale) {
-        broadcast(kResidualScale, args_ + offsetof(BrgemmArgs, residual_scale));
+        broadcast(kTileEnds.residual_scale, args_ + offsetof(BrgemmArgs, residual_scale));
     }
     const int bytes = bytes_of_row();
     if (bytes % 16 != 0 || bytes == 48) {
@@ -82,12 +54,10 @@ void BrgemmEmitter::load_ends() {
         kmovq(row_bytes_, scratch_);
     }
     if (epilogue.bias) {
-        point_at_columns(offsetof(BrgemmArgs, bias));
-        mov(a_next_, scratch_);
+        point_at_columns(offsetof(BrgemmArgs, bias), a_next_);
     }
     if (epilogue.residual) {
-        point_at_residual();
-        mov(b_next_, scratch_);
+        point_at_residual(b_next_);
     }
 }
 
@@ -105,43 +75,12 @@ void BrgemmEmitter::finish_vector(int row, int v, int index) {
     } else {
         vcvtdq2ps(x, sums);
     }
-    if (epilogue.scale != Scale::none) {
-        vmulps(x, x, zmm(kScales + (epilogue.scale == Scale::column ? v : 0)));
-    }
-    if (epilogue.bias) {
-        const auto bias = ptr[a_next_ + v * vector_bytes()];
-        is_tail(v) ? vaddps(x | tail_mask() | T_z, x, bias) : vaddps(x, x, bias);
-    }
-    if (epilogue.inner) {
-        vmaxps(x, x, ptr_b[args_ + offsetof(BrgemmArgs, inner_lowest)]);
-        vminps(x, x, ptr_b[args_ + offsetof(BrgemmArgs, inner_highest)]);
-        round_to_even(index);
-        vmulps(x, x, ptr_b[args_ + offsetof(BrgemmArgs, inner_scale)]);
-        vaddps(x, x, ptr_b[args_ + offsetof(BrgemmArgs, inner_shift)]);
-    }
-    if (epilogue.residual) {
-        load_elements(kResidual, element_at(b_next_, row, v), spec_.c_type, is_tail(v));
-        if (epilogue.residual_scale) multiply_floats(kResidual, kResidualScale);
-        add_floats(index, kResidual);
-    }
-    vminps(x, zmm(kHighest), x);  // NaN as the second one stays
-    vcvtps2dq(x, x);
-}
-
-// What is in up to four registers from `first` on, in order.
-void BrgemmEmitter::pack_vectors(int first, int count) {
-    const auto at = [&](int i) { return first + std::min(i, count - 1); };
-    narrow_words(first, first, at(1));
-    if (count > 2) narrow_words(first + 2, first + 2, at(3));
-    narrow_halves(first, first, at(2));
-    const Xbyak::Zmm x = zmm(first);
-    spec_.c_type == DType::u8 ? vpmaxub(x, x, zmm(kLowest)) : vpmaxsb(x, x, zmm(kLowest));
-    vpermd(x, zmm(kOrder), x);
+    end_sum(row, v, index, kTileEnds);
 }
 
 void BrgemmEmitter::store_row_of_bytes(int row) {
     const int first = row * tile_.vectors;
-    pack_vectors(first, tile_.vectors);
+    pack_bytes(registers_from(first, tile_.vectors), spec_.c_type, kTileEnds.packing);
     const auto to = ptr[c_at(row, 0)];
     switch (bytes_of_row()) {
         case 64: return vmovdqu64(to, zmm(first));
@@ -158,7 +97,7 @@ void BrgemmEmitter::finish_rows_of_bytes(int rows) {
     int row = 0;
     for (; bytes_of_row() == 32 && row + 1 < rows; row += 2) {
         const int first = row * tile_.vectors;
-        pack_vectors(first, 4);
+        pack_bytes(registers_from(first, 4), spec_.c_type, kTileEnds.packing);
         vmovdqu(ptr[c_at(row, 0)], Xbyak::Ymm(first));
         vextracti64x4(ptr[c_at(row + 1, 0)], zmm(first), 1);
     }

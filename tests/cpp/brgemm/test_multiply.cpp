@@ -97,6 +97,28 @@ TEST_CASE("zero points take registers of their own, which the tile has to leave 
     CHECK(sums.total == plain.total + 3 + 4 + 1);
 }
 
+TEST_CASE("what ends sums beside products has registers that no tile takes") {
+    BrgemmSpec spec = kU8;
+    spec.c_type = DType::u8;
+    spec.epilogue = {.scale = Scale::column, .range = true};
+    CHECK(registers_beside_products(spec, Isa::avx512_vnni) == 4);
+    CHECK(registers_beside_products(spec, Isa::avx512) == 0);
+    CHECK(registers_beside_products(spec, Isa::avx2_vnni) == 0);
+    spec.epilogue.residual = true;
+    CHECK(registers_beside_products(spec, Isa::avx512_vnni) == 5);
+    const Tile tile{.rows = 12, .vectors = 2};
+    const RegisterMap map = register_map(spec, Isa::avx512_vnni, tile);
+    CHECK(map.product == 27);
+    CHECK(map.total == 32);
+    BrgemmSpec deep = spec, partial = spec, zeroed = spec;
+    deep.k = 1024;
+    partial.k = 63;
+    zeroed.zero_point_a = true;
+    for (const BrgemmSpec& other : {deep, partial, zeroed}) {
+        CHECK(registers_beside_products(other, Isa::avx512_vnni) == 0);
+    }
+}
+
 TEST_CASE("types and epilogues that do not go together are refused by name") {
     CHECK_THROWS_WITH_AS(validated(typed(DType::f32, DType::bf16, DType::f32)),
                          doctest::Contains("float32 x bfloat16"), std::invalid_argument);

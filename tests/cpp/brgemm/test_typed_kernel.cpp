@@ -1,5 +1,6 @@
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,8 @@ constexpr std::array kTypes = {
     Types{DType::u8, DType::s8, DType::s8},       Types{DType::s16, DType::s16, DType::s32},
     Types{DType::s16, DType::s16, DType::u8},     Types{DType::u8, DType::u8, DType::s32},
     Types{DType::u8, DType::u8, DType::u8},       Types{DType::s8, DType::u8, DType::s32},
-    Types{DType::s8, DType::u8, DType::f32}};
+    Types{DType::s8, DType::u8, DType::f32},      Types{DType::u8, DType::s8, DType::u8},
+    Types{DType::s8, DType::u8, DType::s8}};
 
 constexpr std::array kLevels = {Isa::scalar,         Isa::avx2,   Isa::avx2_vnni,
                                 Isa::avx2_vnni_int8, Isa::avx512, Isa::avx512_vnni,
@@ -47,11 +49,11 @@ BrgemmSpec spec_of(const Types& types, std::int64_t m, std::int64_t n, std::int6
 }
 
 // Every usable level, both fences; what is wrong, empty when nothing is.
-std::string fault(const BrgemmSpec& spec, Values values) {
+std::string fault(const BrgemmSpec& spec, Values values, std::int64_t batch = 3) {
     for (const Isa isa : kLevels) {
         if (usable_isa(isa) != isa) continue;
         for (const Fence fence : {Fence::before, Fence::after}) {
-            const TypedProblem problem(spec, 3, fence, values, 7);
+            const TypedProblem problem(spec, batch, fence, values, 7);
             const auto kernel = brgemm(spec, isa);
             const std::string mismatch = problem.mismatch(*kernel);
             if (!mismatch.empty()) return kernel->name() + ": " + mismatch;
@@ -150,6 +152,67 @@ TEST_CASE("results of 8 bits are packed whatever their rows are") {
                                  .residual = m % 3 == 1,
                                  .range = true};
                 CHECK(fault(spec, Values::eighths) == "");
+            }
+        }
+    }
+}
+
+// Some rows end while the products of the next ones are added up, those of the last steps of the
+// last pair of matrices.
+TEST_CASE("sums end as bytes however long they are") {
+    unsigned i = 0;
+    for (const Types& types : kTypes) {
+        if (!is_int8(types.a) || size_of(types.c) != 1) continue;
+        for (const int k : {3, 4, 20, 64, 68, 136, 256, 260}) {
+            for (const auto& [m, n] : {std::pair{1, 16}, {5, 24}, {29, 64}, {37, 48}, {67, 7}}) {
+                BrgemmSpec spec = spec_of(types, m, n, k);
+                const bool residual = i % 2 == 1;
+                spec.epilogue = {.int_bias = i % 3 == 1,
+                                 .scale = i % 5 == 0 ? Scale::tensor : Scale::column,
+                                 .bias = i % 3 == 2,
+                                 .residual = residual,
+                                 .residual_scale = residual && i % 4 == 1,
+                                 .inner = residual && i % 8 < 4,
+                                 .range = true};
+                spec.prefetch_a = i % 7 == 0;
+                spec.prefetch_c = i % 2 == 1;
+                spec.fetch_rows = i % 7 == 3 ? 2 * m : 0;
+                for (const std::int64_t batch : {0, 1, 2}) {
+                    CHECK(fault(spec, Values::eighths, batch) == "");
+                }
+                ++i;
+            }
+        }
+    }
+}
+
+TEST_CASE("what is no number, or none that fits, becomes a bound of the bytes") {
+    constexpr std::int64_t n = 23;
+    constexpr std::array kScales = {std::numeric_limits<float>::quiet_NaN(), 1e38F, -1e38F, 3e7F,
+                                    -3e7F};
+    for (const std::int64_t k : {4, 300}) {
+        const std::vector<std::uint8_t> a(static_cast<std::size_t>(9 * k), 100);
+        const std::vector<std::int8_t> b(static_cast<std::size_t>(32 * k), 100);
+        std::vector<float> scale(n);
+        for (std::size_t j = 0; j < n; ++j) scale[j] = kScales[j % kScales.size()];
+        for (const auto& [lowest, zero_point] : {std::pair{-20, -108}, {-128, 0}, {-28, 28}}) {
+            for (const Isa isa : kLevels) {
+                if (usable_isa(isa) != isa) continue;
+                BrgemmSpec spec = spec_of({DType::u8, DType::s8, DType::s8}, 9, n, k);
+                spec.epilogue = {.scale = Scale::column, .range = true};
+                std::vector<std::int8_t> c(9 * n);
+                (*brgemm(spec, isa))({.a = a.data(),
+                                      .b = b.data(),
+                                      .c = c.data(),
+                                      .batch = 1,
+                                      .scale = scale.data(),
+                                      .lowest = static_cast<float>(lowest),
+                                      .highest = 90,
+                                      .zero_point_c = zero_point});
+                for (std::size_t i = 0; i < c.size(); ++i) {
+                    const bool is_high = scale[i % n] > 0;
+                    CHECK(c[i] == (is_high ? 90 : lowest) + zero_point);
+                }
             }
         }
     }
