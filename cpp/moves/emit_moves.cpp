@@ -265,7 +265,10 @@ private:
     // Lower halves of lanes to `lower`, the upper ones to `high`.
     void interleave(int lower, int low, int high, int width) {
         const Vector to = vector(lower), a = vector(low), b = vector(high);
-        if (width == 2) {
+        if (width == 1) {
+            vpunpcklbw(to, a, b);
+            vpunpckhbw(b, a, b);
+        } else if (width == 2) {
             vpunpcklwd(to, a, b);
             vpunpckhwd(b, a, b);
         } else if (width == 4) {

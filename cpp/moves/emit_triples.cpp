@@ -29,7 +29,10 @@ public:
             std::uint32_t lanes = 0;
             for (int lane = part; lane < triple_lanes(); lane += 3) lanes |= 1U << lane;
             lanes_.at(static_cast<std::size_t>(part)) = lanes;
-            if (!avx512()) continue;
+            if (unit_ == 1)
+                vmovups(triple(mask_of(part)),
+                        ptr[rip + masks_.at(static_cast<std::size_t>(part))]);
+            if (!avx512() || unit_ == 1) continue;
             mov(place_.cvt32(), lanes);
             kmovd(Xbyak::Opmask(part + 1), place_.cvt32());
         }
@@ -45,6 +48,7 @@ public:
         vzeroupper();
         ret();
         emit_orders();
+        if (unit_ == 1) emit_masks();
         return {getCode(), getCode() + getSize()};
     }
 
@@ -81,20 +85,25 @@ private:
         }
     }
 
-    // AVX2 permutes halves in 128 bits alone.
-    int triple_bytes() const { return !avx512() && unit_ == 2 ? kHalvesBytes : vector_bytes(); }
+    // AVX2 permutes halves, and AVX-512 without VBMI bytes, in 128 bits alone.
+    int triple_bytes() const {
+        return unit_ == 1 || (!avx512() && unit_ == 2) ? kPartBytes : vector_bytes();
+    }
     int triple_lanes() const { return triple_bytes() / unit_; }
     Xbyak::Xmm triple(int index) const {
-        return triple_bytes() == kHalvesBytes ? Xbyak::Xmm(index) : vector(index);
+        return triple_bytes() == kPartBytes ? Xbyak::Xmm(index) : vector(index);
     }
     static int order_of(int part) { return 4 + part; }
+    static int mask_of(int part) { return 7 + part; }  // of bytes
 
     // Of `from`, the lanes in which vector `v` of the triples has such a part.
     void choose(int to, int from, int part, int v) {
         const int first = ((part - v * triple_lanes()) % 3 + 3) % 3;
         const Xbyak::Xmm a = triple(to), b = triple(from);
         const auto lanes = static_cast<std::uint8_t>(lanes_.at(static_cast<std::size_t>(first)));
-        if (!avx512()) {
+        if (unit_ == 1) {
+            vpblendvb(a, a, b, triple(mask_of(first)));
+        } else if (!avx512()) {
             unit_ == 4 ? vpblendd(a, a, b, lanes) : vpblendw(a, a, b, lanes);
         } else if (unit_ == 4) {
             vmovdqa32(a | Xbyak::Opmask(first + 1), b);
@@ -108,7 +117,7 @@ private:
         if (unit_ == 4) {
             avx512() ? vpermd(Xbyak::Zmm(index), Xbyak::Zmm(order.getIdx()), v)
                      : vpermd(Xbyak::Ymm(index), Xbyak::Ymm(order.getIdx()), v);
-        } else if (avx512()) {
+        } else if (avx512() && unit_ == 2) {
             vpermw(Xbyak::Zmm(index), Xbyak::Zmm(order.getIdx()), v);
         } else {
             vpshufb(v, v, order);
@@ -127,6 +136,8 @@ private:
                 }
                 if (unit_ == 4) {
                     dd(static_cast<std::uint32_t>(from));
+                } else if (unit_ == 1) {
+                    db(from);
                 } else if (avx512()) {
                     dw(static_cast<std::uint32_t>(from));
                 } else {
@@ -136,12 +147,20 @@ private:
         }
     }
 
-    static constexpr int kHalvesBytes = 16;
+    void emit_masks() {
+        for (int part = 0; part < 3; ++part) {
+            L(masks_.at(static_cast<std::size_t>(part)));
+            for (int lane = 0; lane < triple_lanes(); ++lane) db(lane % 3 == part ? 0xff : 0);
+        }
+    }
+
+    static constexpr int kPartBytes = 16;
 
     int unit_;
     bool joins_;
     std::array<std::uint32_t, 3> lanes_ = {};  // every third
     std::array<Xbyak::Label, 3> orders_;
+    std::array<Xbyak::Label, 3> masks_;
 
     Reg args_ = rdi;
     Reg src_ = r8;

@@ -55,8 +55,8 @@ private:
 
     // Tiles below each other.
     void draw_tiles() {
-        spec_.unit = static_cast<std::uint8_t>(2 << any(0, 2));
-        spec_.rounds = spec_.unit < 8 && any(0, 2) == 0;
+        spec_.unit = static_cast<std::uint8_t>(1 << any(0, 3));
+        spec_.rounds = (spec_.unit == 2 || spec_.unit == 4) && any(0, 2) == 0;
         spec_.reads_ahead = any(0, 3) == 0;
         const std::int64_t step = spec_.rounds || spec_.unit == 2 ? 2 : spec_.unit == 8 ? 4 : 1;
         const std::int64_t stored = std::min<std::int64_t>(spec_.unit, 4);
@@ -108,7 +108,7 @@ private:
     void draw_triples() {
         const bool joins = any(0, 1) == 0;
         spec_.way = joins ? Way::join_three : Way::split_three;
-        spec_.unit = static_cast<std::uint8_t>(2 * any(1, 2));
+        spec_.unit = static_cast<std::uint8_t>(1 << any(0, 2));
         const std::int64_t row = args_.count * kTileSide, distance = row + any(0, 70);
         (joins ? args_.src_row : args_.dst_row) = distance;
         args_.src_step = joins ? kTileSide : 3 * kTileSide;
