@@ -30,7 +30,9 @@ public:
           spec_(spec),
           dst_bytes_(static_cast<int>(spec.dst_bytes)),
           src_scale_(static_cast<int>(spec.scale())),
-          units_(kLaneBytes / spec.unit),
+          pairs_(spec.unit == 1 && !avx512()),
+          unit_(pairs_ ? 2 : spec.unit),
+          units_(kLaneBytes / unit_),
           width_(std::clamp(kMostRegisters / (avx512() ? 1 : 2) / units_, 1,
                             vector_bytes() / kLaneBytes)),
           sharing_(vector_bytes() / kLaneBytes / width_),
@@ -70,7 +72,7 @@ private:
     int rounding() const { return scratch_ + 3; }
 
     Xbyak::Address field(std::size_t offset) const { return qword[args_ + offset]; }
-    int piece_bytes() const { return width_ * kLaneBytes; }
+    int piece_bytes() const { return width_ * kLaneBytes / (pairs_ ? 2 : 1); }
 
     // ---------------------------------------------------------------- tiles
 
@@ -80,7 +82,7 @@ private:
             field(spec_.lists_src ? offsetof(MoveArgs, src_rows) : offsetof(MoveArgs, src_row)));
         mov(dst_rows_,
             field(spec_.lists_dst ? offsetof(MoveArgs, dst_rows) : offsetof(MoveArgs, dst_row)));
-        if (!spec_.lists_src) imul(next_square_, src_rows_, units_);
+        if (!spec_.lists_src) imul(next_square_, src_rows_, units_ * (pairs_ ? 2 : 1));
         mov(count_, field(offsetof(MoveArgs, count)));
         if (spec_.unit == 8) broadcast_order();
         if (avx512()) {
@@ -128,7 +130,9 @@ private:
             }
         }
         for (int square = 0; square < width_; ++square) {
-            for (int i = 0; i < units_; ++i) load_rows(square, i, down, across);
+            for (int i = 0; i < units_; ++i) {
+                pairs_ ? load_pairs(i, down, across) : load_rows(square, i, down, across);
+            }
             for (int other = 1; !spec_.lists_src && other < sharing_; ++other) {
                 add(first_row_, next_square_);
             }
@@ -163,6 +167,29 @@ private:
         round_to_bf16(index, rounding());
         round_to_bf16(second(), rounding());
         vpackusdw(v, v, vector(second()));
+    }
+
+    // Of rows of bytes, which are words of two rows then. A lane has those below the one before.
+    void load_pairs(int i, int down, int across) {
+        const int first = down + 2 * i, index = row_register(0, i);
+        const int bytes = std::min(spec_.src_bytes - across, piece_bytes());
+        if (first >= dst_bytes_) return zero(index);
+        for (int share = 0; share < sharing_; ++share) {
+            const int row = first + share * kLaneBytes, to = share == 0 ? index : part();
+            if (row >= dst_bytes_) break;
+            find_row(share == 0, row);
+            load_low(to, row_ + across, 1, bytes);
+            if (row + 1 < dst_bytes_) {
+                spec_.lists_src ? find_row(true, row + 1) : add(row_, src_rows_);
+                load_low(second(), row_ + across, 1, bytes);
+                if (!spec_.lists_src) sub(row_, src_rows_);
+            } else {
+                zero(second());
+            }
+            vpunpcklbw(Xbyak::Xmm(to), Xbyak::Xmm(to), Xbyak::Xmm(second()));
+            if (share > 0) insert(index, share, Xbyak::Xmm(to));
+        }
+        for (int row = 0; row < 2 && !spec_.lists_src; ++row) add(first_row_, src_rows_);
     }
 
     // Loads of addresses would wait for stores before them that are a multiple of 4096 bytes apart,
@@ -254,7 +281,7 @@ private:
                 if ((i & apart) != 0) continue;
                 int& low = at[static_cast<std::size_t>(i)];
                 const int high = at[static_cast<std::size_t>(i + apart)];
-                apart < units_ ? interleave(free, low, high, spec_.unit * apart)
+                apart < units_ ? interleave(free, low, high, unit_ * apart)
                                : exchange(free, low, high);
                 std::swap(free, low);
             }
@@ -296,7 +323,9 @@ private:
     // AVX2 overwrites the register.
     void store_bytes(const Xbyak::RegExp& to, int index, int bytes) {
         if (bytes >= vector_bytes()) return vmovups(ptr[to], vector(index));
-        if (avx512()) return vmovdqu8(ptr[to] | tail_mask(), vector(index));
+        if (avx512() && bytes != 8 && bytes != 4 && bytes != 2) {
+            return vmovdqu8(ptr[to] | tail_mask(), vector(index));
+        }
         if (bytes < kLaneBytes) return store_low(to, index, 1, bytes);
         vmovups(ptr[to], Xbyak::Xmm(index));
         if (bytes == kLaneBytes) return;
@@ -381,6 +410,8 @@ private:
     MoveSpec spec_;
     int dst_bytes_;
     int src_scale_;  // bytes of src for one of a result
+    bool pairs_;     // bytes of two rows become words: AVX2 has no registers for squares of bytes
+    int unit_;       // bytes that stay together in registers
     int units_;      // of a lane
     int width_;      // lanes of a piece
     int sharing_;    // pieces of a register

@@ -41,11 +41,6 @@ using MoveCache = Cache<MoveKey, MoveKernel, MoveKeyHash>;
 // The level of the code for a level.
 Isa move_isa(Isa isa) { return isa >= Isa::avx512 ? Isa::avx512 : std::min(isa, Isa::avx2); }
 
-// A square of bytes has sixteen rows, and its network a register more.
-bool has_registers(const MoveSpec& spec, Isa isa) {
-    return isa >= Isa::avx512 || spec.way != MoveSpec::Way::transpose || spec.unit > 1;
-}
-
 // `bytes` of a result from the one at `at` on, from a row of src.
 void take(const MoveSpec& spec, const char* row, std::int64_t at, std::int64_t bytes, char* to) {
     if (!spec.rounds) {
@@ -124,7 +119,7 @@ void reference_move(const MoveSpec& spec, const MoveArgs& args) {
 }
 
 MoveKernel::MoveKernel(const MoveSpec& spec, Isa isa) : spec_(spec), isa_(isa) {
-    if (isa_ == Isa::scalar || !has_registers(spec_, isa_)) return;
+    if (isa_ == Isa::scalar) return;
     code_ = Code(emit_move(spec_, isa_), pages_for_profile());
     entry_ = code_.entry<Function>();
 }

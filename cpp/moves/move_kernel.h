@@ -31,8 +31,7 @@ struct MoveSpec {
     };
 
     Way way = Way::transpose;
-    // Bytes that stay together: an element (one byte transposed with AVX-512 alone, else by plain
-    // loops), or a word of neighbours. Units of eight are squares of
+    // Bytes that stay together: an element, or a word of neighbours. Units of eight are squares of
     // two by two elements, which are transposed as well. What a last unit lacks of src is zero.
     std::uint8_t unit = 4;
     bool rounds = false;          // float32 in src becomes bfloat16
@@ -75,7 +74,7 @@ public:
 
     // Unique per spec and ISA.
     std::string name() const;
-    // Empty where plain loops run.
+    // Empty for scalar.
     std::span<const std::uint8_t> code() const { return code_.bytes(); }
     // Of code.
     std::int64_t bytes() const { return std::ssize(code()); }

@@ -1,4 +1,4 @@
-"""Small networks in 8 bits, drawn at random, on however many threads: sizes that cases leave out."""
+"""Small networks in 8 bits, drawn at random, on one thread and two: sizes that cases leave out."""
 
 from __future__ import annotations
 

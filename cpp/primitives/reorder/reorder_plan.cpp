@@ -163,7 +163,7 @@ private:
     }
 
     bool find_transposition(int inner_to, int inner_from) {
-        if (to_bytes_ == 1 && !transposes_bytes(inner_to, inner_from)) return false;
+        if (to_bytes_ == 1 && usable_isa() == Isa::scalar) return false;  // whose tiles are slow
         plan_.move = Move::transposition;
         plan_.tile.unit = static_cast<std::uint8_t>(to_bytes_);
         // The channels of a filter go on where its taps end, which are the shorter of both.
@@ -182,12 +182,6 @@ private:
         set_rows(inner_to);
         set_columns(inner_from);
         return true;
-    }
-
-    // Tiles of bytes have code on AVX-512 alone, triples with any vectors.
-    bool transposes_bytes(int inner_to, int inner_from) {
-        const bool triples = dimension(inner_to).extent == 3 || dimension(inner_from).extent == 3;
-        return usable_isa() >= (triples ? Isa::avx2 : Isa::avx512);
     }
 
     bool take_taps(int index, std::int64_t count, bool of_rows) {
