@@ -11,6 +11,11 @@
 namespace dlprim {
 namespace {
 
+// Bytes of B that all threads may read for each of A that they would else leave to each other.
+constexpr double kBytesOfBForRows = 1.5;
+// Of less tasks than this, none are given up for sharing rows.
+constexpr std::int64_t kLeastTasks = 64;
+
 std::vector<std::int64_t> steps_of(const Schedule& schedule, char letter) {
     std::vector<std::int64_t> steps;
     for (const Level& level : schedule.levels) {
@@ -150,6 +155,25 @@ std::size_t ContractionPlan::Variant::index() const {
            (last_depth ? 4U : 0U) + (first ? 2U : 0U) + (last ? 1U : 0U);
 }
 
+// Threads share rows rather than columns, whatever the order is in which they go through them: the
+// rows that a thread reads are mostly those it has just written, and to read those of others takes
+// longer than to read more of B, which nobody writes.
+void ContractionPlan::share_rows() {
+    const auto is_row = [&](std::size_t index) {
+        const ContractionLoop& loop = contraction_.loops[index];
+        return loop.b == 0 && !loop.sum && loop.c != 0;
+    };
+    const std::size_t outermost = nest_.outermost_shared();
+    if (outermost == contraction_.loops.size() || is_row(outermost) ||
+        contraction_.bytes_b > kBytesOfBForRows * contraction_.bytes_a) {
+        return;
+    }
+    for (const Level& level : nest_.schedule().levels) {
+        const auto loop = static_cast<std::size_t>(contraction_.loop_of(level.letter));
+        if (is_row(loop) && nest_.number_by(loop, kLeastTasks)) return;
+    }
+}
+
 ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedule)
     : contraction_(std::move(contraction)), nest_(loops_of(contraction_), schedule) {
     require_fit(contraction_, schedule);
@@ -162,6 +186,7 @@ ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedu
     const double ahead =
         contraction_.bytes_a + (contraction_.entry_loop < 0 ? 0 : contraction_.bytes_b);
     if (contraction_.fetching.far_b) share_far_b(schedule);
+    share_rows();
     if (contraction_.fetching.next_b || fetch_rows_ > 0 ||
         (ahead > this_machine().l2 && !contraction_.fetching.elsewhere)) {
         ahead_ = loops_ahead(contraction_, schedule);

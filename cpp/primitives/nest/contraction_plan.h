@@ -86,6 +86,7 @@ private:
     std::int64_t columns_of(const Variant& variant) const;
     BrgemmSpec spec_of(const Term& term, bool sums_apart, const Variant& variant) const;
 
+    void share_rows();
     void share_far_b(const Schedule& schedule);
     void set_ahead(const LoopNest::Ranges& ranges, Block& block) const;
     std::int64_t begin_of_share(const LoopNest::Ranges& ranges) const;

@@ -167,6 +167,37 @@ LoopNest::LoopNest(std::vector<Loop> loops, Schedule schedule)
     }
 }
 
+std::size_t LoopNest::outermost_shared() const {
+    for (const Cut& level : cuts_) {
+        if (level.task_stride != 0) return level.loop;
+    }
+    return loops_.size();
+}
+
+bool LoopNest::number_by(std::size_t loop, std::int64_t least) {
+    const auto is_level = [loop](const Cut& level) { return level.loop == loop; };
+    const auto slowest = std::find_if(cuts_.begin(), cuts_.end(), is_level);
+    const bool runs_whole = std::any_of(slowest, cuts_.end(), [&](const Cut& level) {
+        return is_level(level) && level.task_stride == 0;
+    });
+    if (slowest == cuts_.end() || runs_whole) return false;
+    std::vector<Cut> cuts(cuts_.size());
+    std::int64_t tasks = 1;
+    for (std::size_t i = cuts_.size(); i-- > 0;) {
+        cuts[i] = {cuts_[i].loop, cuts_[i].step, 0, 0, 0};
+        const bool is_outside = i < static_cast<std::size_t>(slowest - cuts_.begin());
+        if (!is_outside || cuts_[i].task_stride == 0) continue;
+        cuts[i].task_stride = tasks;
+        tasks *= cuts_[i].tasks / cuts_[i].task_stride;
+    }
+    cuts[static_cast<std::size_t>(slowest - cuts_.begin())].slow_stride = tasks;
+    tasks *= slowest->tasks / slowest->task_stride;
+    if (tasks < std::min(least, tasks_)) return false;
+    cuts_ = std::move(cuts);
+    tasks_ = tasks;
+    return true;
+}
+
 // Leaves the iterations of parallel levels in Cut::tasks, to be numbered.
 void LoopNest::cut() {
     std::array<std::int64_t, kMostLoops> sizes = {};

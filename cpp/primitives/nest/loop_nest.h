@@ -75,10 +75,19 @@ public:
     // is 0.
     std::int64_t tasks() const { return tasks_; }
 
+    // The loop of the outermost parallel level that has several iterations; loops().size() without.
+    std::size_t outermost_shared() const;
+
+    // From here on tasks are numbered with the outermost level of `loop` slowest, so that parts of
+    // them share this loop, whatever stands around it. Returns false, and leaves all as it is,
+    // where a level of it is not parallel or that would leave less than `least` tasks of what are
+    // more.
+    bool number_by(std::size_t loop, std::int64_t least);
+
     // Calls body(const Ranges&) in the order of the schedule for every iteration of the parallel
     // levels that lies in `tasks` (a part of [0, tasks()), collapsed with the outermost parallel
-    // level slowest). The levels that are not parallel run in full in every part. Allocates
-    // nothing; threads may run parts of one nest at the same time.
+    // level, or that of number_by(), slowest). The levels that are not parallel run in full in
+    // every part. Allocates nothing; threads may run parts of one nest at the same time.
     template <class Body>
     void run(Range tasks, const Body& body) const;
     template <class Body>
@@ -91,8 +100,9 @@ private:
     struct Cut {
         std::size_t loop = 0;
         std::int64_t step = 1;
-        std::int64_t tasks = 0;        // of all iterations
+        std::int64_t tasks = 0;        // of all iterations, 0 if tasks do not narrow them
         std::int64_t task_stride = 0;  // from an iteration to the next, 0 if not parallel
+        std::int64_t slow_stride = 0;  // the same of the level that number_by() has chosen
     };
     template <class Body>
     struct Walk;
@@ -120,7 +130,14 @@ struct LoopNest::Walk {
         Range& range = ranges[cut.loop];
         const Range outer = range;
         Range shared = outer;
-        if (cut.task_stride != 0 && (task < tasks.begin || task + cut.tasks > tasks.end)) {
+        if (cut.slow_stride != 0) {
+            const auto first_behind = [&](std::int64_t end) {
+                const std::int64_t before = std::max<std::int64_t>(end - task, 0);
+                const std::int64_t count = (before + cut.slow_stride - 1) / cut.slow_stride;
+                return std::min(outer.begin + count * cut.step, outer.end);
+            };
+            shared = {first_behind(tasks.begin), first_behind(tasks.end)};
+        } else if (cut.tasks != 0 && (task < tasks.begin || task + cut.tasks > tasks.end)) {
             const std::int64_t skipped = std::max<std::int64_t>(tasks.begin - task, 0);
             const std::int64_t first = skipped / cut.task_stride;
             const std::int64_t last = (std::min(tasks.end - task, cut.tasks) - 1) / cut.task_stride;

@@ -188,6 +188,66 @@ TEST_CASE("every point of the iteration space lies in the ranges of exactly one 
     }
 }
 
+// The outermost level of a loop with several iterations.
+std::int64_t step_of_pieces(const LoopNest& nest, std::size_t loop) {
+    for (const Level& level : nest.schedule().levels) {
+        if (level.letter != nest.loops()[loop].letter) continue;
+        if (level.step < nest.loops()[loop].extent) return level.step;
+    }
+    return 1;
+}
+
+TEST_CASE("parts that share one loop do all calls once, each in the order of the schedule") {
+    Draw draw(3);
+    int shared = 0;
+    for (int repeat = 0; repeat < 4000; ++repeat) {
+        const std::vector<Loop> loops = draw.loops();
+        LoopNest nest(loops, draw.schedule(loops));
+        std::vector<LoopNest::Ranges> left = calls_of(nest, {0, nest.tasks()});
+        const auto loop = static_cast<std::size_t>(draw.from(0, std::ssize(loops) - 1));
+        if (!nest.number_by(loop, 1)) continue;
+        ++shared;
+        CAPTURE(to_string(nest.schedule()));
+        CHECK(calls_of(nest, {0, nest.tasks()}) == left);
+        const std::int64_t parts = draw.from(1, 8), step = step_of_pieces(nest, loop);
+        std::int64_t reached = 0;
+        for (std::int64_t part = 0; part < parts; ++part) {
+            std::int64_t last = reached;
+            auto from = left.begin();
+            for (const LoopNest::Ranges& call : calls_of(nest, chunk(nest.tasks(), parts, part))) {
+                from = std::find(from, left.end(), call);
+                REQUIRE(from != left.end());
+                from = left.erase(from);
+                CHECK(call[loop].begin / step >= reached);
+                last = std::max(last, call[loop].begin / step);
+            }
+            reached = last;
+        }
+        CHECK(left.empty());
+    }
+    CHECK(shared > 400);
+}
+
+TEST_CASE("a loop that is not shared numbers no tasks, nor one that leaves too few") {
+    for (const char* schedule : {"K n", "K N2 n"}) {
+        LoopNest nest({{'n', 6}, {'k', 4}}, parse_schedule(schedule));
+        const std::int64_t tasks = nest.tasks();
+        CHECK(!nest.number_by(0, 1));
+        CHECK(nest.tasks() == tasks);
+    }
+    LoopNest inside({{'n', 6}, {'k', 4}}, parse_schedule("N K"));
+    CHECK(!inside.number_by(0, 7));
+    CHECK(inside.number_by(0, 6));
+    CHECK(inside.tasks() == 6);
+    LoopNest nest({{'n', 6}, {'k', 4}}, parse_schedule("K N"));
+    CHECK(nest.number_by(0, 64));
+    CHECK(nest.tasks() == 24);
+    CHECK(calls_of(nest, {0, 4}) ==
+          std::vector{LoopNest::Ranges{{{0, 1}, {0, 1}}}, LoopNest::Ranges{{{0, 1}, {1, 2}}},
+                      LoopNest::Ranges{{{0, 1}, {2, 3}}}, LoopNest::Ranges{{{0, 1}, {3, 4}}}});
+    CHECK(nest.outermost_shared() == 1);
+}
+
 TEST_CASE("levels that are not parallel run in full in every part") {
     const LoopNest nest({{'n', 2}, {'k', 3}, {'c', 5}}, parse_schedule("c2 N K c"));
     CHECK(nest.tasks() == 6);
