@@ -12,7 +12,7 @@ struct BrgemmArgs {
     // Addressing::address: an array of `batch` pointers each.
     const void* a = nullptr;
     const void* b = nullptr;
-    void* c = nullptr;
+    void* c = nullptr;  // no part of which is A or B: rows of it are stored while others are summed
     std::int64_t batch = 0;
     std::int64_t stride_a = 0;  // bytes from A_i to A_i+1 (Addressing::stride)
     std::int64_t stride_b = 0;
@@ -34,7 +34,7 @@ struct BrgemmArgs {
     // Behind all others, so that the code of kernels without them is what it was.
     const std::int32_t* int_bias = nullptr;  // n values
     float residual_scale = 1;
-    // With their zero point inside the range of C.
+    // In this order, finite, and with their zero point inside the range of C.
     float lowest = 0;
     float highest = 0;
     std::int32_t zero_point_c = 0;

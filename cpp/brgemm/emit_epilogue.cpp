@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <iterator>
 
 #include "brgemm/brgemm_emitter.h"
 #include "brgemm/multiply.h"

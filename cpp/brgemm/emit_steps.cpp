@@ -38,6 +38,7 @@ void BrgemmEmitter::k_loop(int unroll, std::int64_t following) {
     k_steps(rest);
     if (following > 0) {
         if (rest > 0) step_along_k(rest);
+        if (rest > 0 && spec_.fetch_rows > 0) add(b_ahead_, immediate(share_of(rest)));
         fetched_rows_ = fetched_rows;
     }
     if (partial == 0) return;

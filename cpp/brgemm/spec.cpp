@@ -81,7 +81,7 @@ void require_agreement(const BrgemmSpec& spec) {
         refuse("residual_scale without a residual");
     }
     if (epilogue.inner && !(epilogue.residual && integers)) {
-        refuse("inner with " + types_of(spec) + ", expected 8-bit operands and a residual");
+        refuse("inner with " + types_of(spec) + ", expected operands of integers and a residual");
     }
     if (epilogue.range && size_of(spec.c_type) != 1) {
         refuse("a range with " + types_of(spec) + ", expected a C of 8 bits");

@@ -24,7 +24,7 @@ Scale parse_scale(const std::string& name);            // throws std::invalid_ar
 // Applied to the accumulators, as float32, before the only store, in this order; then they are
 // converted to the type of C.
 struct Epilogue {
-    bool int_bias = false;  // of 8-bit A: one int32 per column, what the exact sums begin with
+    bool int_bias = false;  // of integers: one int32 per column, what the exact sums begin with
     Scale scale = Scale::none;
     bool bias = false;            // one float per column
     bool residual = false;        // an m x n matrix of C's type and leading dimension

@@ -178,9 +178,11 @@ private:
             const int row = first + share * kLaneBytes, to = share == 0 ? index : part();
             if (row >= dst_bytes_) break;
             find_row(share == 0, row);
+            if (spec_.reads_ahead && across == 0) prefetcht0(ptr[row_ + kBytesAhead]);
             load_low(to, row_ + across, 1, bytes);
             if (row + 1 < dst_bytes_) {
                 spec_.lists_src ? find_row(true, row + 1) : add(row_, src_rows_);
+                if (spec_.reads_ahead && across == 0) prefetcht0(ptr[row_ + kBytesAhead]);
                 load_low(second(), row_ + across, 1, bytes);
                 if (!spec_.lists_src) sub(row_, src_rows_);
             } else {

@@ -29,9 +29,10 @@ public:
             std::uint32_t lanes = 0;
             for (int lane = part; lane < triple_lanes(); lane += 3) lanes |= 1U << lane;
             lanes_.at(static_cast<std::size_t>(part)) = lanes;
-            if (unit_ == 1)
+            if (unit_ == 1) {
                 vmovups(triple(mask_of(part)),
                         ptr[rip + masks_.at(static_cast<std::size_t>(part))]);
+            }
             if (!avx512() || unit_ == 1) continue;
             mov(place_.cvt32(), lanes);
             kmovd(Xbyak::Opmask(part + 1), place_.cvt32());

@@ -4,7 +4,6 @@
 // four vectors of a row become 64 bytes together, of which the lower bound is taken at last:
 // rounding and packing keep the order of numbers, and what no integer holds, NaN too, is lowest.
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>

@@ -13,8 +13,8 @@ namespace {
 
 // Bytes of B that all threads may read for each of A that they would else leave to each other.
 constexpr double kBytesOfBForRows = 1.5;
-// Of less tasks than this, none are given up for sharing rows.
-constexpr std::int64_t kLeastTasks = 64;
+// Tasks that sharing rows leaves, unless there were fewer: some for each of many threads.
+constexpr std::int64_t kLeastTasks = 512;
 
 std::vector<std::int64_t> steps_of(const Schedule& schedule, char letter) {
     std::vector<std::int64_t> steps;
@@ -157,7 +157,8 @@ std::size_t ContractionPlan::Variant::index() const {
 
 // Threads share rows rather than columns, whatever the order is in which they go through them: the
 // rows that a thread reads are mostly those it has just written, and to read those of others takes
-// longer than to read more of B, which nobody writes.
+// longer than to read more of B, which nobody writes. At the end of a thread's rows the kernels
+// fetch those of the next one, as they know the whole loop alone.
 void ContractionPlan::share_rows() {
     const auto is_row = [&](std::size_t index) {
         const ContractionLoop& loop = contraction_.loops[index];
@@ -168,10 +169,15 @@ void ContractionPlan::share_rows() {
         contraction_.bytes_b > kBytesOfBForRows * contraction_.bytes_a) {
         return;
     }
-    for (const Level& level : nest_.schedule().levels) {
-        const auto loop = static_cast<std::size_t>(contraction_.loop_of(level.letter));
-        if (is_row(loop) && nest_.number_by(loop, kLeastTasks)) return;
+    std::size_t best = outermost;
+    std::int64_t most = std::min(nest_.tasks(), kLeastTasks) - 1;
+    for (std::size_t i = 0; i < contraction_.loops.size(); ++i) {
+        const std::int64_t tasks = is_row(i) ? nest_.tasks_by(i) : 0;
+        if (tasks <= most) continue;
+        best = i;
+        most = tasks;
     }
+    if (best != outermost) nest_.number_by(best);
 }
 
 ContractionPlan::ContractionPlan(Contraction contraction, const Schedule& schedule)

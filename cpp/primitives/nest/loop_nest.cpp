@@ -168,34 +168,45 @@ LoopNest::LoopNest(std::vector<Loop> loops, Schedule schedule)
 }
 
 std::size_t LoopNest::outermost_shared() const {
-    for (const Cut& level : cuts_) {
-        if (level.task_stride != 0) return level.loop;
-    }
-    return loops_.size();
+    const auto numbers = [](const Cut& level) { return level.slow_stride != 0; };
+    const auto slowest = std::find_if(cuts_.begin(), cuts_.end(), numbers);
+    if (slowest != cuts_.end()) return slowest->loop;
+    const auto is_shared = [](const Cut& level) { return level.task_stride != 0; };
+    const auto outermost = std::find_if(cuts_.begin(), cuts_.end(), is_shared);
+    return outermost == cuts_.end() ? loops_.size() : outermost->loop;
 }
 
-bool LoopNest::number_by(std::size_t loop, std::int64_t least) {
+// The outermost level of the loop, cuts_.size() without one.
+std::size_t LoopNest::level_of(std::size_t loop) const {
     const auto is_level = [loop](const Cut& level) { return level.loop == loop; };
-    const auto slowest = std::find_if(cuts_.begin(), cuts_.end(), is_level);
-    const bool runs_whole = std::any_of(slowest, cuts_.end(), [&](const Cut& level) {
-        return is_level(level) && level.task_stride == 0;
-    });
-    if (slowest == cuts_.end() || runs_whole) return false;
-    std::vector<Cut> cuts(cuts_.size());
-    std::int64_t tasks = 1;
-    for (std::size_t i = cuts_.size(); i-- > 0;) {
-        cuts[i] = {cuts_[i].loop, cuts_[i].step, 0, 0, 0};
-        const bool is_outside = i < static_cast<std::size_t>(slowest - cuts_.begin());
-        if (!is_outside || cuts_[i].task_stride == 0) continue;
-        cuts[i].task_stride = tasks;
-        tasks *= cuts_[i].tasks / cuts_[i].task_stride;
+    return static_cast<std::size_t>(std::find_if(cuts_.begin(), cuts_.end(), is_level) -
+                                    cuts_.begin());
+}
+
+std::int64_t LoopNest::tasks_by(std::size_t loop) const {
+    const std::size_t slowest = level_of(loop);
+    std::int64_t tasks = slowest < cuts_.size() ? 1 : 0;
+    for (std::size_t i = 0; i < cuts_.size(); ++i) {
+        const Cut& level = cuts_[i];
+        if (level.slow_stride != 0 || (level.loop == loop && level.tasks == 0)) return 0;
+        if (i <= slowest && level.tasks != 0) tasks *= level.tasks / level.task_stride;
     }
-    cuts[static_cast<std::size_t>(slowest - cuts_.begin())].slow_stride = tasks;
-    tasks *= slowest->tasks / slowest->task_stride;
-    if (tasks < std::min(least, tasks_)) return false;
-    cuts_ = std::move(cuts);
-    tasks_ = tasks;
-    return true;
+    return tasks;
+}
+
+void LoopNest::number_by(std::size_t loop) {
+    const std::size_t slowest = level_of(loop);
+    tasks_ = tasks_by(loop);
+    std::int64_t stride = 1;
+    for (std::size_t i = cuts_.size(); i-- > 0;) {
+        Cut& level = cuts_[i];
+        const std::int64_t iterations = level.tasks == 0 ? 0 : level.tasks / level.task_stride;
+        level.tasks = level.task_stride = 0;
+        if (i >= slowest || iterations == 0) continue;
+        level.task_stride = stride;
+        stride *= iterations;
+    }
+    cuts_[slowest].slow_stride = stride;
 }
 
 // Leaves the iterations of parallel levels in Cut::tasks, to be numbered.

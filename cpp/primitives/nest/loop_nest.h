@@ -72,22 +72,26 @@ public:
     // Iterations of the parallel levels taken together: what threads can share. A level counts as
     // many as it has in a full range of the next outer level of its loop; a shorter range lacks the
     // last ones, whose tasks then do less or nothing. 1 without parallel levels, 0 when an extent
-    // is 0.
+    // is 0. After number_by() those of levels around its loop and of the outermost level of this.
     std::int64_t tasks() const { return tasks_; }
 
-    // The loop of the outermost parallel level that has several iterations; loops().size() without.
+    // The loop whose pieces follow each other in the numbers of tasks, as threads share them: that
+    // of the outermost parallel level with several iterations; loops().size() without.
     std::size_t outermost_shared() const;
 
+    // How many tasks number_by(loop) would leave: 0 where a level of the loop is not parallel or
+    // has only one iteration, or tasks are numbered by a loop already.
+    std::int64_t tasks_by(std::size_t loop) const;
+
     // From here on tasks are numbered with the outermost level of `loop` slowest, so that parts of
-    // them share this loop, whatever stands around it. Returns false, and leaves all as it is,
-    // where a level of it is not parallel or that would leave less than `least` tasks of what are
-    // more.
-    bool number_by(std::size_t loop, std::int64_t least);
+    // them share this loop, whatever stands around it. tasks_by(loop) is not 0.
+    void number_by(std::size_t loop);
 
     // Calls body(const Ranges&) in the order of the schedule for every iteration of the parallel
     // levels that lies in `tasks` (a part of [0, tasks()), collapsed with the outermost parallel
-    // level, or that of number_by(), slowest). The levels that are not parallel run in full in
-    // every part. Allocates nothing; threads may run parts of one nest at the same time.
+    // level, or that of number_by(), slowest). Levels that are not parallel, and those that
+    // number_by() leaves out, run in full in every part. Allocates nothing; threads may run parts
+    // of one nest at the same time.
     template <class Body>
     void run(Range tasks, const Body& body) const;
     template <class Body>
@@ -108,6 +112,7 @@ private:
     struct Walk;
 
     void cut();
+    std::size_t level_of(std::size_t loop) const;
 
     std::vector<Loop> loops_;
     Schedule schedule_;
@@ -123,8 +128,9 @@ struct LoopNest::Walk {
     const Body& body;
     Ranges ranges;
 
-    // `task` is the first task of this entry into the level; at least one of the entry's tasks is
-    // in `tasks`, so that only the two ends of a part are narrowed and divide.
+    // `task` is the first task of this entry into the level, one of which is in `tasks`: only the
+    // two ends of a part are narrowed and divide. Where a level numbers tasks, it is the place
+    // among the levels around that one, of which a part has some pieces or none.
     void enter(const Cut* level, std::int64_t task) {
         const Cut cut = *level;
         Range& range = ranges[cut.loop];

@@ -205,8 +205,13 @@ TEST_CASE("parts that share one loop do all calls once, each in the order of the
         LoopNest nest(loops, draw.schedule(loops));
         std::vector<LoopNest::Ranges> left = calls_of(nest, {0, nest.tasks()});
         const auto loop = static_cast<std::size_t>(draw.from(0, std::ssize(loops) - 1));
-        if (!nest.number_by(loop, 1)) continue;
+        const std::int64_t tasks = nest.tasks_by(loop);
+        if (tasks == 0) continue;
+        nest.number_by(loop);
         ++shared;
+        CHECK(nest.tasks() == tasks);
+        CHECK(nest.outermost_shared() == loop);
+        CHECK(nest.tasks_by(loop) == 0);
         CAPTURE(to_string(nest.schedule()));
         CHECK(calls_of(nest, {0, nest.tasks()}) == left);
         const std::int64_t parts = draw.from(1, 8), step = step_of_pieces(nest, loop);
@@ -228,24 +233,19 @@ TEST_CASE("parts that share one loop do all calls once, each in the order of the
     CHECK(shared > 400);
 }
 
-TEST_CASE("a loop that is not shared numbers no tasks, nor one that leaves too few") {
-    for (const char* schedule : {"K n", "K N2 n"}) {
-        LoopNest nest({{'n', 6}, {'k', 4}}, parse_schedule(schedule));
-        const std::int64_t tasks = nest.tasks();
-        CHECK(!nest.number_by(0, 1));
-        CHECK(nest.tasks() == tasks);
+TEST_CASE("what stands around a loop that numbers tasks is shared, what is inside is not") {
+    const std::vector<Loop> loops = {{'n', 6}, {'k', 4}};
+    for (const auto& [schedule, tasks] :
+         {std::pair{"K n", 0}, {"K N2 n", 0}, {"K N6", 0}, {"N K", 6}, {"K N2 N", 12}}) {
+        CHECK(LoopNest(loops, parse_schedule(schedule)).tasks_by(0) == tasks);
     }
-    LoopNest inside({{'n', 6}, {'k', 4}}, parse_schedule("N K"));
-    CHECK(!inside.number_by(0, 7));
-    CHECK(inside.number_by(0, 6));
-    CHECK(inside.tasks() == 6);
-    LoopNest nest({{'n', 6}, {'k', 4}}, parse_schedule("K N"));
-    CHECK(nest.number_by(0, 64));
+    LoopNest nest(loops, parse_schedule("K N"));
+    CHECK(nest.outermost_shared() == 1);
+    nest.number_by(0);
     CHECK(nest.tasks() == 24);
     CHECK(calls_of(nest, {0, 4}) ==
           std::vector{LoopNest::Ranges{{{0, 1}, {0, 1}}}, LoopNest::Ranges{{{0, 1}, {1, 2}}},
                       LoopNest::Ranges{{{0, 1}, {2, 3}}}, LoopNest::Ranges{{{0, 1}, {3, 4}}}});
-    CHECK(nest.outermost_shared() == 1);
 }
 
 TEST_CASE("levels that are not parallel run in full in every part") {
