@@ -157,8 +157,8 @@ std::size_t ContractionPlan::Variant::index() const {
 
 // Threads share rows rather than columns, whatever the order is in which they go through them: the
 // rows that a thread reads are mostly those it has just written, and to read those of others takes
-// longer than to read more of B, which nobody writes. At the end of a thread's rows the kernels
-// fetch those of the next one, as they know the whole loop alone.
+// longer than to read more of B, which nobody writes and each of them keeps. At the end of a
+// thread's rows the kernels fetch those of the next one, as they know the whole loop alone.
 void ContractionPlan::share_rows() {
     const auto is_row = [&](std::size_t index) {
         const ContractionLoop& loop = contraction_.loops[index];
@@ -166,7 +166,8 @@ void ContractionPlan::share_rows() {
     };
     const std::size_t outermost = nest_.outermost_shared();
     if (outermost == contraction_.loops.size() || is_row(outermost) ||
-        contraction_.bytes_b > kBytesOfBForRows * contraction_.bytes_a) {
+        contraction_.bytes_b > kBytesOfBForRows * contraction_.bytes_a ||
+        contraction_.bytes_b > usable(this_machine().l2)) {
         return;
     }
     std::size_t best = outermost;

@@ -185,7 +185,8 @@ std::size_t LoopNest::level_of(std::size_t loop) const {
 
 std::int64_t LoopNest::tasks_by(std::size_t loop) const {
     const std::size_t slowest = level_of(loop);
-    std::int64_t tasks = slowest < cuts_.size() ? 1 : 0;
+    if (slowest == cuts_.size() || loops_[loop].extent % cuts_[slowest].step != 0) return 0;
+    std::int64_t tasks = 1;
     for (std::size_t i = 0; i < cuts_.size(); ++i) {
         const Cut& level = cuts_[i];
         if (level.slow_stride != 0 || (level.loop == loop && level.tasks == 0)) return 0;

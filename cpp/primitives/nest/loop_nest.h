@@ -80,7 +80,8 @@ public:
     std::size_t outermost_shared() const;
 
     // How many tasks number_by(loop) would leave: 0 where a level of the loop is not parallel or
-    // has only one iteration, or tasks are numbered by a loop already.
+    // has only one iteration, the last piece would be smaller than the others, or tasks are
+    // numbered by a loop already.
     std::int64_t tasks_by(std::size_t loop) const;
 
     // From here on tasks are numbered with the outermost level of `loop` slowest, so that parts of
