@@ -235,8 +235,12 @@ TEST_CASE("parts that share one loop do all calls once, each in the order of the
 
 TEST_CASE("what stands around a loop that numbers tasks is shared, what is inside is not") {
     const std::vector<Loop> loops = {{'n', 6}, {'k', 4}};
-    for (const auto& [schedule, tasks] :
-         {std::pair{"K n", 0}, {"K N2 n", 0}, {"K N6", 0}, {"K N4", 0}, {"N K", 6}, {"K N2 N", 12}}) {
+    for (const auto& [schedule, tasks] : {std::pair{"K n", 0},
+                                          {"K N2 n", 0},
+                                          {"K N6", 0},
+                                          {"K N4", 0},
+                                          {"N K", 6},
+                                          {"K N2 N", 12}}) {
         CHECK(LoopNest(loops, parse_schedule(schedule)).tasks_by(0) == tasks);
     }
     LoopNest nest(loops, parse_schedule("K N"));
