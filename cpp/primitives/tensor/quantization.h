@@ -55,7 +55,7 @@ inline ResultRange held_range(ResultRange range, DType type, Activation activati
     if (activation == Activation::relu) range.lowest = std::max(range.lowest, 0.0F);
     range.lowest = std::clamp(range.lowest, least, most);
     range.highest = std::clamp(range.highest, least, most);
-    range.lowest = std::min(range.lowest, range.highest);
+    range.lowest = std::min(range.lowest, range.highest);  // all that relu leaves is above
     return range;
 }
 

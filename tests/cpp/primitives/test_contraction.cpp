@@ -271,6 +271,22 @@ TEST_CASE("the rows that use a block of B share the fetching of the next one") {
     CHECK(rows_that_share("M7 N k2", 1e3) == "_beta0");  // B is near once it was used
 }
 
+TEST_CASE("threads share rows although columns come first where B is small") {
+    constexpr std::size_t kRows = 0, kFirstColumns = 1;
+    Contraction it = contraction_of({.M = 64, .N = 64, .K = 12});
+    it.bytes_a = 4000;
+    const auto shared = [&](double bytes_b, const char* schedule) {
+        it.bytes_b = bytes_b;
+        return ContractionPlan(it, parse_schedule(schedule)).nest().outermost_shared();
+    };
+    CHECK(shared(6000, "N M8 k") == kRows);
+    CHECK(shared(6001, "N M8 k") == kFirstColumns);
+    CHECK(shared(6000, "N M7 k") == kFirstColumns);  // whose last piece is smaller
+    CHECK(shared(6000, "N m8 k") == kFirstColumns);
+    it.bytes_a = kBeyondCaches;
+    CHECK(shared(kBeyondCaches, "N M8 k") == kFirstColumns);
+}
+
 TEST_CASE("schedules that do not fit are refused") {
     const auto refused = [](const Product& it, const char* schedule, const std::string& why) {
         const std::string sentence = "schedule '" + std::string(schedule) + "': loop " + why;

@@ -11,8 +11,10 @@
 
 #include "cases.h"
 #include "guarded_elements.h"
+#include "jit/isa.h"
 #include "primitives/reorder/pack.h"
 #include "primitives/reorder/reorder.h"
+#include "primitives/reorder/reorder_plan.h"
 #include "primitives/tensor/layout.h"
 #include "primitives/tensor/parallel.h"
 
@@ -152,6 +154,16 @@ TEST_CASE("any layouts of a tensor") {
         check(from, to, seed % 2 == 0 ? Fence::after : Fence::before);
     }
     set_num_threads(before);
+}
+
+TEST_CASE("channels of bytes change places in tiles, not one by one") {
+    for (const std::int64_t channels : {3, 8, 64}) {
+        const Layout first = plain_layout(DType::u8, {{'c', channels}, {'h', 9}, {'w', 14}});
+        const Layout last = plain_layout(DType::u8, {{'h', 9}, {'w', 14}, {'c', channels}});
+        const Move expected = usable_isa() == Isa::scalar ? Move::single : Move::transposition;
+        CHECK(plan_reorder(first, last).move == expected);
+        CHECK(plan_reorder(last, first).move == expected);
+    }
 }
 
 TEST_CASE("types that are not converted") {
