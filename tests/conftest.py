@@ -21,6 +21,8 @@ import pytest
 from hypothesis import settings
 
 import dlprim
+import levels
+from drawing import RNG, seed_by
 
 BYTE_LEVELS = ("avx2_vnni", "avx2_vnni_int8")  # which a CPU may lack where it has higher ones
 # The lowest first.
@@ -45,6 +47,39 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "filterwarnings", "ignore:mypy_extensions.TypedDict is deprecated:DeprecationWarning"
     )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--every-case",
+        action="store_true",
+        help="run all cases on a level below the CPU's own, too (tests/levels.py)",
+    )
+
+
+def case_of(item: pytest.Item) -> levels.Case:
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return levels.Case(
+        item.nodeid,
+        item.nodeid.partition("[")[0],
+        frozenset(mark.name for mark in item.iter_markers()),
+        max((getattr(it, "products", 0) for it in parameters), default=0),
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    cases = {item.nodeid: case_of(item) for item in items}
+    quick = levels.one_of_each(it for it in cases.values() if "slow" not in it.marks)
+    for item in items:
+        if item.nodeid in quick:
+            item.add_marker("quick")
+    lowered = os.environ.get("DLPRIM_MAX_ISA")
+    named = any("::" in argument for argument in config.args)
+    if lowered and not named and not config.getoption("every_case"):
+        taken = levels.drawn(cases.values(), lowered)
+        config.hook.pytest_deselected(items=[it for it in items if it.nodeid not in taken])
+        items[:] = [it for it in items if it.nodeid in taken]
 
 
 def runs(level: str) -> bool:
@@ -75,9 +110,21 @@ def _same_threads_afterwards() -> Iterator[None]:
         dlprim.set_num_threads(before)
 
 
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    if isinstance(collector, pytest.Module):
+        seed_by(collector.path.name)  # for what it draws where it is imported
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    seed_by(f"{item.path.name} {item.name}")
+    if "dlprim.nn" in sys.modules:
+        dlprim.nn.seed(0)  # of the process, which earlier cases have drawn from
+
+
 @pytest.fixture
 def random() -> np.random.Generator:
-    return np.random.default_rng(0)
+    """Numbers of the case's own."""
+    return RNG
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import numpy as np
 
 import dlprim
 from dlprim import _core as core
+from drawing import RNG
 
 __all__ = ["FLOATS", "SmallConvNet", "core", "formula", "normal"]
 
 FLOATS = np.dtype(np.float32)
-RNG = np.random.default_rng(5)
 
 
 def normal(*shape: int) -> np.ndarray:

@@ -15,6 +15,8 @@ from guarded import guarded
 from row_reference import ACTIVATIONS, slope
 from wrong_values import SETTINGS
 
+pytestmark = pytest.mark.every_level
+
 SIZES = [0, 1, 15, 16, 17, 131, 40000]
 CASES = [(name, settings) for name, it in SETTINGS.items() for settings in ({}, it)]
 CASES += [("softplus", {"beta": 0.5, "threshold": 2.0}), ("leaky_relu", {"negative_slope": -1.0})]

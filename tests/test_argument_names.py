@@ -13,6 +13,8 @@ import dlprim
 from public_methods import METHODS
 from wrong_values import CALLS
 
+pytestmark = pytest.mark.any_level
+
 EVERY = {name: (getattr(dlprim, name), fine) for name, fine in CALLS.items()} | METHODS
 ARRAYS = [
     (name, argument)

@@ -12,6 +12,8 @@ import dlprim
 from dlprim import nn
 from dlprim.optim import SGD, AdamW
 
+pytestmark = pytest.mark.any_level
+
 SHAPE = (2, 5, 3, 4)
 
 

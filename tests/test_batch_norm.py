@@ -10,6 +10,8 @@ import batch_norm_reference as reference
 import dlprim
 from batch_norm_reference import broadcast
 
+pytestmark = pytest.mark.every_level
+
 SHAPES = [(2, 64, 5, 7), (3, 3, 1, 1), (1, 17, 4, 4), (2, 130, 3, 3), (5, 96, 2, 1), (2, 1, 40, 9)]
 LAYOUTS = ["blocked", "NHWC"]
 TOLERANCE = {"float32": 4e-6, "bfloat16": 1e-2}

@@ -12,6 +12,8 @@ import pytest
 
 import dlprim
 
+pytestmark = pytest.mark.any_level
+
 BENCH = Path(__file__).parent.parent / "bench"
 _NEEDED = ("torch", "onnxscript", "onnxruntime", "transformers")
 

@@ -11,6 +11,8 @@ import pytest
 
 import dlprim
 
+pytestmark = pytest.mark.any_level
+
 BENCH = Path(__file__).parent.parent / "bench"
 
 if not (BENCH / "bench_train.py").exists():

@@ -9,6 +9,8 @@ import dlprim
 from bfloat16 import ALL_BITS, bits_of, random_floats, rounded, special_floats
 from guarded import guarded
 
+pytestmark = pytest.mark.every_level
+
 
 def test_rounding_of_every_kind_of_float() -> None:
     for x in (special_floats(), random_floats(300_001)):

@@ -16,6 +16,8 @@ import dlprim
 from checker import Request, check
 from reference import assert_close, brgemm
 
+pytestmark = pytest.mark.any_level
+
 EXTENTS = st.one_of(st.sampled_from((1, 15, 16, 17, 31, 37)), st.integers(1, 70))
 REQUESTS = st.builds(
     Request,

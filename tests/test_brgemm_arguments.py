@@ -11,6 +11,8 @@ from numpy.lib.stride_tricks import as_strided
 
 import dlprim
 
+pytestmark = pytest.mark.any_level
+
 M, N, K, BATCH = 5, 7, 3, 4
 
 Arguments = dict[str, Any]

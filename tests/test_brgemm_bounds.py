@@ -18,6 +18,8 @@ import dlprim
 from guarded import guarded
 from reference import assert_close, brgemm
 
+pytestmark = pytest.mark.any_level
+
 M, N, K, LDA = 3, 20, 4, 6
 SPAN = 4 * ((M - 1) * LDA + K)
 

@@ -12,6 +12,8 @@ import dlprim
 from conftest import RunPython
 from reference import assert_close, brgemm
 
+pytestmark = pytest.mark.any_level
+
 REFUSED_REQUESTS = [
     *[({name: 0}, ValueError, f"^{name}=0, expected.* 1 to") for name in "mnk"],
     *[({name: -5}, ValueError, f"^{name}=-5, expected.* 1 to") for name in "mnk"],

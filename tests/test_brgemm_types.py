@@ -15,6 +15,8 @@ import pytest
 import dlprim
 from conftest import LEVELS, runs
 
+pytestmark = pytest.mark.any_level
+
 BATCH, M, N, K = 3, 5, 37, 7
 DTYPES = ["float32", "bfloat16", "uint8", "int8"]
 

@@ -14,6 +14,8 @@ import dlprim
 from conftest import RunPython
 from reference import assert_close, brgemm
 
+pytestmark = pytest.mark.any_level
+
 KEYS = {
     "entries", "bytes", "mapped_bytes", "hits", "misses", "evictions", "max_entries", "max_bytes",
     "row_programs", "row_program_bytes",

@@ -24,6 +24,8 @@ from code_blocks import (
 )
 from dlprim.train.flags import parser
 
+pytestmark = pytest.mark.any_level
+
 if not (ROOT / "docs").is_dir():
     pytest.skip(f"{ROOT} holds no documents", allow_module_level=True)
 

@@ -23,6 +23,7 @@ variants = pytest.mark.parametrize(("layout", "dtype"), VARIANTS)
 # ---------------------------------------------------------------- values
 
 
+@pytest.mark.every_level
 @variants
 @pytest.mark.parametrize("case", FIXED, ids=str)
 def test_shape(case: Conv, layout: str, dtype: str) -> None:
@@ -58,6 +59,7 @@ def test_every_schedule_computes_the_same(case: Conv, layout: str, dtype: str) -
             check(case, variant, schedule={which: schedule})
 
 
+@pytest.mark.any_level
 @pytest.mark.parametrize("level", LEVELS)
 def test_level(run_python: RunPython, level: str) -> None:
     """In a process of its own each: a convolution takes the highest level that it is allowed."""

@@ -77,6 +77,7 @@ SLICED = [
 ]
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("layout", ["blocked", "NHWC"])
 @pytest.mark.parametrize(("x_shape", "w_shape", "groups"), SLICED)
 def test_slices_of_weights_are_the_rounded_sums(x_shape, w_shape, groups, layout):

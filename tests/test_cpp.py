@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.any_level
+
 ROOT = Path(__file__).resolve().parent.parent
 PATH = os.pathsep.join([str(Path(sys.prefix) / "bin"), os.environ.get("PATH", os.defpath)])
 
@@ -108,17 +110,28 @@ def test_installed_headers_compile_alone_and_need_no_third_party(tmp_path: Path)
 
 
 def test_cpp_tests_pass_at_every_isa_level(tmp_path: Path) -> None:
-    """Built on the installed library, with the internal headers of this checkout."""
+    """In the tree that DLPRIM_CPP_TESTS names, or in one built on the installed library.
+
+    Such a tree has its own build of the library, so that `.ci/run` compiles neither twice: there
+    it is the sanitizers' one.
+    """
+    folder = Path(os.environ.get("DLPRIM_CPP_TESTS", tmp_path))
+    if folder == tmp_path:
+        build_tests_on_the_package(tmp_path)
+    parallel = str(os.cpu_count() or 1)
+    run(
+        require_program("ctest"),
+        *("--output-on-failure", "--no-tests=error", "--parallel", parallel),
+        cwd=folder,
+    )
+
+
+def build_tests_on_the_package(folder: Path) -> None:
+    """With the internal headers of this checkout, which must be those of the library."""
     tests = require_sources("tests", "cpp")
     include = Path(ask_package("--includes")) / "dlprim"
     for header in include.rglob("*.h"):
         source = require_sources("cpp", *header.relative_to(include).parts)
         same = source.read_bytes() == header.read_bytes()
         assert same, f"dlprim was installed from other sources than {source}: pip install . first"
-    build(tests, tmp_path, f"-Ddlprim_DIR={ask_package('--cmakedir')}")
-    parallel = str(os.cpu_count() or 1)
-    run(
-        require_program("ctest"),
-        *("--output-on-failure", "--no-tests=error", "--parallel", parallel),
-        cwd=tmp_path,
-    )
+    build(tests, folder, f"-Ddlprim_DIR={ask_package('--cmakedir')}")

@@ -15,6 +15,8 @@ import row_reference
 from bfloat16 import bits_of, rounded
 from dlprim import nn
 
+pytestmark = pytest.mark.every_level
+
 REDUCTIONS = ["mean", "sum", "none"]
 SMOOTHING = [0.0, 0.1, 1.0]
 SHAPES = [(1, 1), (5, 3), (7, 17), (64, 1000), (3, 40001)]

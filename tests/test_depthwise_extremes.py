@@ -10,6 +10,8 @@ import pytest
 
 import dlprim
 
+pytestmark = pytest.mark.every_level
+
 
 def convolved(x: np.ndarray, w: np.ndarray, stride: int) -> np.ndarray:
     """A filter for every channel, tap by tap, in float64."""

@@ -26,6 +26,8 @@ from dlprim.distributed.placement import Placement, complaints
 from dlprim.distributed.prediction import Network, StepProfile, predict, table
 from mpi_launch import TESTS, launch
 
+pytestmark = pytest.mark.any_level
+
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_cases_hold_on_all_ranks(ranks: int) -> None:

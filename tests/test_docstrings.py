@@ -11,6 +11,8 @@ import pytest
 
 import dlprim
 
+pytestmark = pytest.mark.any_level
+
 LONGEST = 560  # characters of a signature; a union of all that is a dtype has 200
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.any_level
+
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("cpp", "python", "tests", "bench", "docs", "examples", "cmake", ".ci")
 
@@ -43,6 +45,10 @@ def missing(text: str) -> list[str]:
     return found
 
 
+def comments(path: Path) -> list[str]:
+    return re.findall(r"//(.*)", path.read_text())
+
+
 def _named(name: str) -> list[Path]:
     if name in {"README.md", "CHANGELOG.md", "CONTRIBUTING.md"}:
         return [*ROOT.rglob(name)]
@@ -54,10 +60,9 @@ def test_documents_name_files_that_exist(name: str) -> None:
     assert missing((ROOT / name).read_text()) == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_comments_name_files_that_exist(path: Path) -> None:
-    comments = "\n".join(re.findall(r"//(.*)", path.read_text()))
-    assert missing(comments) == []
+def test_comments_name_files_that_exist() -> None:
+    found = {page_name(it): missing("\n".join(comments(it))) for it in SOURCES}
+    assert {path: names for path, names in found.items() if names} == {}
 
 
 # What people read: for users, of the laboratory, decisions, and what stands at the root.
@@ -83,38 +88,46 @@ def anchors(page: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("page", PEOPLE, ids=page_name)
-def test_links_lead_somewhere(page: Path) -> None:
+def dead_links(page: Path) -> list[str]:
+    found = []
     for target in LINK.findall(re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)):
         if target.startswith(("http:", "https:")):
             continue
         name, _, anchor = target.partition("#")
         path = (page.parent / name).resolve() if name else page
-        assert path.exists(), f"{page_name(page)} links to {target}"
-        assert not anchor or anchor in anchors(path), f"{page_name(page)} links to {target}"
+        if not path.exists() or (anchor and anchor not in anchors(path)):
+            found.append(f"{page_name(page)} links to {target}")
+    return found
 
 
-@pytest.mark.parametrize("page", PEOPLE, ids=page_name)
-def test_lines_are_short_outside_tables(page: Path) -> None:
-    lines = enumerate(page.read_text().splitlines(), 1)
-    long = [n for n, it in lines if len(it) > LONGEST and not it.startswith("|")]
+def test_links_lead_somewhere() -> None:
+    assert [it for page in PEOPLE for it in dead_links(page)] == []
+
+
+def test_lines_are_short_outside_tables() -> None:
+    long = [
+        f"{page_name(page)}:{number}"
+        for page in PEOPLE
+        for number, line in enumerate(page.read_text().splitlines(), 1)
+        if len(line) > LONGEST and not line.startswith("|")
+    ]
     assert long == []
 
 
-@pytest.mark.parametrize("page", USER_PAGES, ids=page_name)
-def test_laboratory_notes_are_not_on_user_pages(page: Path) -> None:
+def test_laboratory_notes_are_not_on_user_pages() -> None:
     """They have dates and tables of attempts, and live in docs/lab."""
-    text = LINK.sub("", page.read_text())
-    assert re.findall(r"\b20\d\d-\d\d-\d\d\b", text) == []
-    assert re.findall(r"^\| *attempt\b.*", text, re.MULTILINE) == []
+    notes = re.compile(r"\b20\d\d-\d\d-\d\d\b|^\| *attempt\b.*", re.MULTILINE)
+    texts = {page_name(page): LINK.sub("", page.read_text()) for page in USER_PAGES}
+    assert {name: notes.findall(text) for name, text in texts.items() if notes.search(text)} == {}
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "lab").glob("20*.md")), ids=page_name)
-def test_laboratory_pages_are_dated_and_listed(page: Path) -> None:
-    date = page.name[:10]
-    assert re.fullmatch(r"20\d\d-\d\d-\d\d", date)
-    assert date in page.read_text()
-    assert f"]({page.name})" in (page.parent / "README.md").read_text()
+def test_laboratory_pages_are_dated_and_listed() -> None:
+    folder = ROOT / "docs" / "lab"
+    listed = (folder / "README.md").read_text()
+    for page in sorted(folder.glob("20*.md")):
+        assert re.fullmatch(r"20\d\d-\d\d-\d\d", page.name[:10]), page.name
+        assert page.name[:10] in page.read_text(), page.name
+        assert f"]({page.name})" in listed, page.name
 
 
 def test_readme_links_every_user_page() -> None:

@@ -12,6 +12,8 @@ import row_reference as reference
 from bfloat16 import bits_of
 from dlprim.arguments.floats import bfloat16_dtype
 
+pytestmark = pytest.mark.every_level
+
 # Of x, and how many groups; as many as channels are those of instance_norm.
 CASES = [((2, 4, 3, 5), 2), ((1, 6, 7), 3), ((3, 8), 2), ((2, 6, 4, 4), 1), ((2, 6, 5, 5), 6),
          ((4, 3, 1, 33), 3), ((2, 64, 20, 21), 32), ((70, 12, 3), 4), ((1, 2, 150, 150), 1),

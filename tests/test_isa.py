@@ -15,6 +15,7 @@ def test_isa_is_a_level() -> None:
     assert dlprim.isa() in LEVELS
 
 
+@pytest.mark.any_level
 def test_a_lower_level_is_what_was_asked_for(isa: str) -> None:
     kernel = dlprim.Brgemm(5, 50, 7, isa=isa)
     assert kernel.isa == isa
@@ -37,6 +38,7 @@ def test_level_above_what_runs_is_refused(level: str) -> None:
 # ---------------------------------------------------------------- the environment variable
 
 
+@pytest.mark.any_level
 @pytest.mark.parametrize("level", LEVELS)
 def test_environment_variable_lowers_the_level(run_python: RunPython, level: str) -> None:
     unlimited = run_python(REPORT, DLPRIM_MAX_ISA=None).stdout.split()[0]
@@ -52,6 +54,7 @@ def test_environment_variable_lowers_the_level(run_python: RunPython, level: str
     assert kernel == level_of_float32(used)
 
 
+@pytest.mark.any_level
 @pytest.mark.parametrize("level", BYTE_LEVELS)
 @pytest.mark.skipif(
     LEVELS.index(dlprim.isa()) < LEVELS.index("avx512"),
@@ -69,6 +72,7 @@ def test_level_between_that_the_cpu_lacks_is_a_lower_one(run_python: RunPython, 
     assert f": {kernel.isa} ({lowered.format(level)})" in reason
 
 
+@pytest.mark.any_level
 @pytest.mark.skipif(dlprim.isa() != "amx", reason="no tiles")
 @pytest.mark.parametrize("limit", [None, "avx512"])
 def test_refused_tiles_are_a_lower_level_with_a_reason(
@@ -96,11 +100,13 @@ print(dlprim.isa(), dlprim.Brgemm(16, 16, 16, "bfloat16").isa)
     assert f": {level} ({reason}), " in run.stderr
 
 
+@pytest.mark.any_level
 def test_empty_environment_variable_limits_nothing(run_python: RunPython) -> None:
     reports = [run_python(REPORT, DLPRIM_MAX_ISA=value).stdout for value in ("", None)]
     assert reports[0] == reports[1] != ""
 
 
+@pytest.mark.any_level
 def test_lowered_level_also_bounds_requests(run_python: RunPython) -> None:
     run = run_python("import dlprim; dlprim.Brgemm(1, 1, 1, isa='avx2')", DLPRIM_MAX_ISA="scalar")
     assert run.stderr.endswith(
@@ -108,6 +114,7 @@ def test_lowered_level_also_bounds_requests(run_python: RunPython) -> None:
     )
 
 
+@pytest.mark.any_level
 @pytest.mark.parametrize("use", ["isa()", "Brgemm(1, 1, 1)", "linear(x, x)"])
 @pytest.mark.parametrize("value", ["avx", "AVX2", "512"])
 def test_wrong_environment_variable_is_named(run_python: RunPython, value: str, use: str) -> None:
@@ -134,6 +141,7 @@ except ValueError as error:
 # ---------------------------------------------------------------- what a kernel says of itself
 
 
+@pytest.mark.any_level
 def test_properties(isa: str) -> None:
     kernel = dlprim.Brgemm(64, 64, 64, isa=isa)
     rows, vectors = kernel.tile
@@ -151,6 +159,7 @@ def test_properties(isa: str) -> None:
     assert repr(kernel) == f"<dlprim.Brgemm {kernel.name}>"
 
 
+@pytest.mark.any_level
 def test_name_says_everything_that_was_asked_for(isa: str) -> None:
     kernel = dlprim.Brgemm(
         3, 4, 5, lda=6, ldb=7, ldc=8, trans_a=True, beta=1, addressing="offset", bias=True,
@@ -167,6 +176,7 @@ def test_properties_are_read_only() -> None:
             setattr(kernel, name, None)
 
 
+@pytest.mark.any_level
 def test_same_request_makes_the_same_code(isa: str) -> None:
     first = dlprim.Brgemm(17, 45, 23, isa=isa).code
     dlprim.kernel_cache_clear()
@@ -197,6 +207,7 @@ def test_no_page_is_writable_and_executable(run_python: RunPython) -> None:
     assert (int(code) > 0) == (level != "scalar")
 
 
+@pytest.mark.any_level
 def test_vectors_cover_the_columns(isa: str) -> None:
     """A single column needs one vector, however wide."""
     lanes = {"scalar": 1, "avx2": 8, "avx512": 16}[isa]

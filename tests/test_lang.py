@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 import dlprim
+from drawing import RNG
 from guarded import guarded
-
-RNG = np.random.default_rng(7)
 
 EINSUMS = (
     ("mk,nk->mn", (33, 20), (17, 20)),

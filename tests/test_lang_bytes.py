@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import dlprim
-
-RNG = np.random.default_rng(5)
+from drawing import RNG
 
 
 def whole(*shape: int, dtype: str = "int8") -> np.ndarray:

@@ -9,8 +9,7 @@ import pytest
 
 import dlprim
 from conftest import RunPython
-
-RNG = np.random.default_rng(3)
+from drawing import RNG
 
 
 def normal(*shape: int) -> np.ndarray:

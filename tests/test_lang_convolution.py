@@ -9,8 +9,8 @@ import pytest
 
 import dlprim
 from dlprim.tuning import store
+from drawing import RNG
 
-RNG = np.random.default_rng(7)
 N, C, K, H, W = 2, 64, 48, 24, 20
 X = RNG.standard_normal((N, C, H, W)).astype(np.float32)
 FILTERS = RNG.standard_normal((K, C, 3, 3)).astype(np.float32)

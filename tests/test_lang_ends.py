@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import dlprim
+from drawing import RNG
 from row_reference import ACTIVATIONS as SMOOTH
 
-RNG = np.random.default_rng(5)
 ACTIVATIONS = {**SMOOTH, "relu": lambda x: np.maximum(x, 0)}
 PRODUCT = "y(n,k) +=! x(n,c) * w(k,c)"
 SHAPES = [(64, 60, 70), (13, 37, 131), (1, 300, 65), (300, 31, 1), (5, 1, 9), (40, 3, 600)]
@@ -130,6 +130,7 @@ def test_an_end_has_the_same_bits_for_any_number_of_threads(shape: tuple[int, in
         np.testing.assert_array_equal(other, results[0])
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("rows", [1, 2, 3, 8, 33])
 @pytest.mark.parametrize("extents", [(1000, 2050), (515, 3000), (7, 90001)], ids=str)
 def test_weights_that_stream_by_give_the_same_bits_for_any_number_of_threads(

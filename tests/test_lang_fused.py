@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import dlprim
-
-RNG = np.random.default_rng(8)
+from drawing import RNG
 
 LAYERS = dlprim.define("""
 def softmax(float(N,D) x) -> (y) {

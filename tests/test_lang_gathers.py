@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import dlprim
+from drawing import RNG
 from guarded import guarded
-
-RNG = np.random.default_rng(11)
 
 
 def table(*shape: int) -> np.ndarray:

@@ -11,8 +11,7 @@ import pytest
 
 import dlprim
 from dlprim.lang.definitions import contraction
-
-RNG = np.random.default_rng(5)
+from drawing import RNG
 
 LAYERS = """
 def fcrelu(float(B,I) x, float(O,I) w, float(O) b) -> (y) {

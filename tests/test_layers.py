@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 import dlprim
 from guarded import guarded
 
+pytestmark = pytest.mark.every_level
+
 DTYPES = ["float32", "bfloat16"]
 SIZES = [0, 1, 15, 16, 17, 63, 64, 65, 131, 40000]
 

@@ -16,6 +16,8 @@ from cases import LINEAR, Linear
 from guarded import guarded
 from reference import assert_close, linear, linear_backward
 
+pytestmark = pytest.mark.every_level
+
 F4 = np.float32
 EXTENTS = st.one_of(st.sampled_from((0, 1, 15, 16, 17, 63, 64, 65)), st.integers(0, 140))
 SHAPES = st.builds(Linear, N=EXTENTS, C=EXTENTS, K=EXTENTS)

@@ -34,6 +34,7 @@ variants = pytest.mark.parametrize(("dtype", "layout"), VARIANTS)
 # ---------------------------------------------------------------- values
 
 
+@pytest.mark.every_level
 @variants
 @pytest.mark.parametrize("number", range(len(LINEAR)))
 def test_shape(number: int, dtype: str, layout: str) -> None:
@@ -64,6 +65,7 @@ def test_every_schedule_computes_the_same(dtype: str, layout: str) -> None:
             check(case, variant, schedule={which: schedule})
 
 
+@pytest.mark.any_level
 @pytest.mark.parametrize("level", LEVELS)
 def test_level(run_python: RunPython, level: str) -> None:
     """In a process of its own each: a layer takes the highest level that it is allowed."""

@@ -14,6 +14,8 @@ import pytest
 import dlprim
 from conftest import LEVELS, RunPython, level_of_float32
 
+pytestmark = pytest.mark.any_level
+
 needs_code = pytest.mark.skipif(dlprim.isa() == "scalar", reason="scalar kernels have no code")
 needs_objdump = pytest.mark.skipif(shutil.which("objdump") is None, reason="there is no objdump")
 

@@ -10,6 +10,8 @@ import pytest
 import dlprim
 from dlprim import nn
 
+pytestmark = pytest.mark.any_level
+
 BCE, BCE_BACKWARD = (
     dlprim.binary_cross_entropy_with_logits,
     dlprim.binary_cross_entropy_with_logits_backward,

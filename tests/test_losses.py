@@ -14,6 +14,8 @@ import row_reference
 from bfloat16 import bits_of, rounded
 from dlprim import nn
 
+pytestmark = pytest.mark.every_level
+
 REDUCTIONS = ["mean", "sum", "none"]
 SHAPES = [(4, 8), (1,), (), (3, 5), (2, 3, 33), (4096,), (4097,), (2, 9001), (5000, 3)]
 BCE, BCE_BACKWARD = (

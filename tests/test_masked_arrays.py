@@ -11,6 +11,8 @@ import pytest
 
 import dlprim
 
+pytestmark = pytest.mark.any_level
+
 T, N, C, K = 3, 2, 16, 4
 
 

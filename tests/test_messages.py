@@ -11,6 +11,8 @@ import pytest
 import dlprim
 from dlprim import nn
 
+pytestmark = pytest.mark.any_level
+
 
 def ones(*shape: int) -> Any:
     return np.ones(shape, np.float32)

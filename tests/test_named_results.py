@@ -12,6 +12,8 @@ import dlprim
 from public_methods import METHODS
 from wrong_values import CALLS
 
+pytestmark = pytest.mark.any_level
+
 FIELDS = {
     "linear_backward": "dx dw db",
     "conv2d_backward": "dx dw db",

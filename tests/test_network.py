@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import dlprim
+from drawing import RNG
 from network_cases import FLOATS, SmallConvNet, core, formula, normal
-
-RNG = np.random.default_rng(6)
 
 
 def network_of(*arrays: np.ndarray) -> tuple[core.Network, list[int]]:

@@ -255,11 +255,11 @@ def resident() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+@pytest.mark.large
 def test_memory_does_not_grow() -> None:
     small = SmallConvNet()
     network, x = small.network(), normal(*small.shape)
-    failing = calling(lambda _: np.zeros(1), (50_000,))
-    large = normal(50_000)
+    failing, large = calling(lambda _: np.zeros(1), (50_000,)), normal(50_000)
 
     def some_runs() -> None:
         for _ in range(1000):

@@ -13,6 +13,8 @@ import pytest
 
 from dlprim import nn
 
+pytestmark = pytest.mark.any_level
+
 
 def values(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).standard_normal(shape, np.float32)

@@ -10,6 +10,8 @@ import pytest
 
 from dlprim import nn
 
+pytestmark = pytest.mark.any_level
+
 
 def pair(name: str, c: int = 4) -> nn.ConvBatchNorm:
     return nn.ConvBatchNorm(nn.Conv2d(c, c, 1), nn.BatchNorm2d(c), (f"conv{name}", f"bn{name}"))

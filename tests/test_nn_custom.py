@@ -9,6 +9,8 @@ import pytest
 from dlprim import nn
 from dlprim.optim import SGD
 
+pytestmark = pytest.mark.any_level
+
 
 class Holder(nn.Module):
     """Has what it is given as attributes."""

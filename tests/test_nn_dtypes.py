@@ -11,11 +11,11 @@ import pytest
 import dlprim
 from dlprim import nn
 from dlprim.arguments.floats import bfloat16_dtype
+from drawing import RNG
 
 pytest.importorskip(
     "ml_dtypes", reason="it has the type of bfloat16 arrays"
 )  # without which bfloat16 is known by the model alone
-random = np.random.default_rng(0)
 BFLOAT16 = bfloat16_dtype()
 DTYPES = {"float32": np.dtype(np.float32), "bfloat16": BFLOAT16}
 
@@ -100,7 +100,7 @@ def require_conversion(make: Callable[[], nn.Module], x: Any, dtype: str, given:
 @pytest.mark.parametrize(("dtype", "given"), [("bfloat16", "float32"), ("float32", "bfloat16")])
 @pytest.mark.parametrize("name", ON_IMAGES)
 def test_images_of_the_other_dtype(name: str, dtype: str, given: str) -> None:
-    plain = random.standard_normal((2, 8, 6, 6), np.float32)
+    plain = RNG.standard_normal((2, 8, 6, 6), np.float32)
     packed = nn.Images(dlprim.Activations(plain.shape).pack(plain), plain.shape)
     require_conversion(ON_IMAGES[name], packed, dtype, given)
 
@@ -109,7 +109,7 @@ def test_images_of_the_other_dtype(name: str, dtype: str, given: str) -> None:
 @pytest.mark.parametrize("name", ON_ARRAYS)
 def test_arrays_of_the_other_dtype(name: str, dtype: str, given: str) -> None:
     make, shape = ON_ARRAYS[name]
-    x = random.standard_normal(shape, np.float32)
+    x = RNG.standard_normal(shape, np.float32)
     if name != "Pack":
         require_conversion(make, x, dtype, given)
         return

@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.any_level
+
 PROGRAM = """
 import os, signal, threading
 import numpy as np

@@ -13,6 +13,8 @@ from dlprim import nn
 from dlprim.nn.module import Module
 from dlprim.optim import SGD, AdamW
 
+pytestmark = pytest.mark.any_level
+
 # What is drawn uniformly from -bound to bound, with the bound that PyTorch has.
 UNIFORM: dict[str, tuple[Callable[[], Module], float]] = {
     "Linear": (lambda: nn.Linear(64, 500), 1 / 8),

@@ -13,6 +13,8 @@ from dlprim import nn
 from dlprim.optim import SGD, AdamW
 from dlprim.tuning import store
 
+pytestmark = pytest.mark.any_level
+
 
 def values(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).standard_normal(shape, np.float32)

@@ -8,6 +8,8 @@ import pytest
 from dlprim import nn
 from dlprim.train.models import LanguageModel
 
+pytestmark = pytest.mark.any_level
+
 ROWS = np.random.default_rng(0).standard_normal((4, 6), np.float32)
 
 

@@ -10,10 +10,10 @@ import pytest
 
 import dlprim
 from dlprim import nn
+from drawing import RNG
 
-random = np.random.default_rng(0)
-X = random.standard_normal((6, 4, 5), np.float32)
-DY = random.standard_normal((6, 4, 14), np.float32)
+X = RNG.standard_normal((6, 4, 5), np.float32)
+DY = RNG.standard_normal((6, 4, 14), np.float32)
 LENGTHS = np.array([6, 0, 3, 5])
 
 

@@ -15,9 +15,11 @@ import pytest
 from dlprim import model_file, nn
 from dlprim.arguments.floats import bfloat16_dtype
 from dlprim.train.models import LanguageModel
+from drawing import RNG
 
-random = np.random.default_rng(0)
-IMAGES = random.standard_normal((2, 3, 32, 32), np.float32)
+pytestmark = pytest.mark.any_level
+
+IMAGES = RNG.standard_normal((2, 3, 32, 32), np.float32)
 
 
 def convolutions() -> nn.Module:
@@ -89,7 +91,7 @@ def trained(name: str, context: nn.Context) -> tuple[nn.Module, Any]:
     y = model(x)
     model.backward(np.ones_like(y))
     for it in model.parameters():
-        it.value += random.standard_normal(it.shape, np.float32) * np.float32(0.1)
+        it.value += RNG.standard_normal(it.shape, np.float32) * np.float32(0.1)
     return model, x
 
 
@@ -223,7 +225,7 @@ def require_refused(path: Path, data: bytes, message: str) -> None:
 def test_every_changed_byte_is_seen(tmp_path: Path, whole: bytes) -> None:
     for place in range(len(whole)):
         data = bytearray(whole)
-        data[place] ^= 1 << random.integers(8)
+        data[place] ^= 1 << RNG.integers(8)
         require_refused(tmp_path / "it", bytes(data), "is damaged|is no file|is truncated|expected")
 
 

@@ -31,6 +31,7 @@ def network(dtype: str, layout: str) -> nn.Module:
     return model
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("layout", ["blocked", "NHWC"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_inference_of_any_size_and_number_is_that_of_a_new_model(dtype: str, layout: str) -> None:
@@ -44,6 +45,7 @@ def test_inference_of_any_size_and_number_is_that_of_a_new_model(dtype: str, lay
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.large
 def test_inference_follows_the_choice_of_algorithm() -> None:
     model = network("float32", "blocked")
     x = generator(1).standard_normal((5, 3, 64, 64), np.float32)

@@ -17,12 +17,12 @@ import pytest
 from dlprim import nn
 from dlprim.optim import SGD, AdamW
 from dlprim.train.models import LanguageModel
+from drawing import RNG
 
 DTYPES = ("float32", "bfloat16")
-random = np.random.default_rng(0)
-IMAGES = random.standard_normal((2, 3, 8, 8), np.float32)
-ROWS = random.standard_normal((5, 6), np.float32)
-STEPS = random.standard_normal((3, 2, 6), np.float32)
+IMAGES = RNG.standard_normal((2, 3, 8, 8), np.float32)
+ROWS = RNG.standard_normal((5, 6), np.float32)
+STEPS = RNG.standard_normal((3, 2, 6), np.float32)
 
 
 def folded() -> nn.Module:

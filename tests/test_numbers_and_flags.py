@@ -12,6 +12,8 @@ import dlprim
 from dlprim import nn
 from dlprim.optim import SGD, AdamW
 
+pytestmark = pytest.mark.any_level
+
 SQUARE = np.ones((4, 4), np.float32)
 
 FLAGS: dict[str, Callable[[], Any]] = {

@@ -8,6 +8,8 @@ import pytest
 import dlprim
 from dlprim.optim import SGD, Adam, AdamW, RMSprop
 
+pytestmark = pytest.mark.every_level
+
 SHAPES = [(3, 5), (17,), (1,), (40001,), (0, 4)]
 
 

@@ -13,6 +13,8 @@ import pytest
 from dlprim import nn
 from dlprim.optim import SGD, Adam, AdamW, RMSprop
 
+pytestmark = pytest.mark.any_level
+
 Optimizer = SGD | Adam | RMSprop
 
 

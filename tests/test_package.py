@@ -16,6 +16,8 @@ import dlprim
 from conftest import RunPython
 from dlprim import _core
 
+pytestmark = pytest.mark.any_level
+
 PACKAGE = Path(dlprim.__file__).parent
 
 

@@ -13,6 +13,8 @@ from bfloat16 import bits_of, random_floats, rounded, special_floats
 from conftest import RunPython
 from guarded import guarded
 
+pytestmark = pytest.mark.every_level
+
 HAS_ML_DTYPES = importlib.util.find_spec("ml_dtypes") is not None
 
 # One below, at and above every vector length and tile (in elements and in groups), and primes.

@@ -12,6 +12,8 @@ import dlprim
 import extent_reference as reference
 from bfloat16 import bits_of, rounded
 
+pytestmark = pytest.mark.every_level
+
 MODES = list(reference.MODES)
 CASES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((2, 3, 5, 6), (1, 2, 3, 4)),

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 import dlprim
 
+pytestmark = pytest.mark.every_level
+
 # Shape, kernel, stride, padding.
 CASES = [
     ((2, 64, 8, 9), 3, 2, 1),

@@ -9,6 +9,8 @@ import pytest
 import dlprim
 from wrong_values import SETTINGS
 
+pytestmark = pytest.mark.any_level
+
 POSITIONAL = {
     "conv2d": "x w bias stride padding dilation groups",
     "conv2d_backward": "dy x w stride padding dilation groups",

@@ -11,6 +11,8 @@ import dlprim
 import row_reference as reference
 from bfloat16 import bits_of, rounded
 
+pytestmark = pytest.mark.every_level
+
 # Of x, and of weight.
 CASES = [((2, 3, 4, 5), (3,)), ((2, 3, 4, 5), (1,)), ((7, 33), (33,)), ((7, 33), (1,)),
          ((9,), (1,)), ((), ()), ((4, 5, 6), ()), ((3, 1, 8), (1,)), ((2, 5, 1, 1), (5,)),

@@ -17,6 +17,8 @@ import pytest
 import dlprim
 from conftest import RunPython
 
+pytestmark = pytest.mark.any_level
+
 VARIABLES = ("DLPRIM_JIT_PROFILE", "DLPRIM_JIT_DUMP")
 
 needs_code = pytest.mark.skipif(dlprim.isa() == "scalar", reason="scalar kernels have no code")

@@ -11,6 +11,8 @@ import pytest
 import dlprim
 from conftest import RunPython
 
+pytestmark = pytest.mark.any_level
+
 
 def test_dir_shows_what_is_public() -> None:
     names = dir(dlprim)

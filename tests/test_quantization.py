@@ -11,6 +11,8 @@ import dlprim
 import extent_reference as reference
 from bfloat16 import bits_of, rounded
 
+pytestmark = pytest.mark.every_level
+
 DTYPES = ["uint8", "int8"]
 SHAPES = [(), (0,), (1,), (7,), (1000,), (3, 5), (4, 6, 70), (2, 3, 33, 2), (3, 0, 2)]
 LIMITS = reference.LIMITS

@@ -37,6 +37,7 @@ def test_extremes(src: str) -> None:
     check(Case((1, 20, 9, 9), 20, (9, 9), groups=20), src, "float32", "NHWC", extreme=True)
 
 
+@pytest.mark.any_level
 @pytest.mark.parametrize("level", LEVELS[:-1])
 def test_levels(level: str, run_python: RunPython) -> None:
     if not runs(level):

@@ -12,6 +12,8 @@ import pytest
 import dlprim
 from bfloat16 import bits_of, rounded
 
+pytestmark = pytest.mark.every_level
+
 SHAPES: list[tuple[int, ...]] = [(), (1,), (5,), (4, 8), (1, 9, 1), (3, 1, 5), (4, 5, 6, 7),
                                  (2, 70, 100), (1000, 3), (40, 9, 2)]  # fmt: skip
 LONG: list[tuple[int, ...]] = [(3, 200_000), (300_001,), (131_072,), (9000, 5), (2, 9000, 2)]

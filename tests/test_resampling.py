@@ -12,6 +12,8 @@ import dlprim
 import extent_reference as reference
 from bfloat16 import bits_of, rounded
 
+pytestmark = pytest.mark.every_level
+
 SIZES = [((1, 1), (1, 1)), ((5, 7), (1, 1)), ((5, 7), (3, 2)), ((5, 7), (10, 14)),
          ((13, 4), (7, 31)), ((16, 31), (33, 5)), ((6, 6), (6, 6))]  # fmt: skip
 CHANNELS = [1, 3, 9, 70]

@@ -12,6 +12,8 @@ import row_reference as reference
 from bfloat16 import bits_of, rounded
 from dlprim.arguments.floats import bfloat16_dtype
 
+pytestmark = pytest.mark.every_level
+
 # Of x, and of the parameters.
 SHAPES = [((4, 8), (8,)), ((3, 5), (5,)), ((2, 3, 33), (33,)), ((6,), (6,)), ((130, 1000), (1000,)),
           ((2, 20000), (20000,)), ((5, 3, 4), (3, 4))]  # fmt: skip

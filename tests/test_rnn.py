@@ -31,6 +31,7 @@ both_dtypes = pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 # ---------------------------------------------------------------- values
 
 
+@pytest.mark.every_level
 @both_dtypes
 @pytest.mark.parametrize("rnn", fixed_rnns(), ids=str)
 def test_shape(rnn: Rnn, dtype: str) -> None:
@@ -68,6 +69,7 @@ def test_recurrent_sums_in_parts_give_the_right_results(
         check(Rnn(cell, 3, 70, 130, 150), variant, schedule={"recurrence": schedule})
 
 
+@pytest.mark.any_level
 @pytest.mark.parametrize("level", LEVELS)
 def test_level(run_python: RunPython, level: str) -> None:
     """In a process of its own each: a primitive takes the highest level that it is allowed."""

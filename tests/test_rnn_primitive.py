@@ -239,6 +239,7 @@ def test_wrong_operands_are_refused_by_name() -> None:
         square.forward(x5, w5, out=x5)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("make", [dlprim.LSTM, dlprim.GRU])
 def test_tune_sets_and_stores_schedules(
     make: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

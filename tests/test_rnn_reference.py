@@ -8,6 +8,8 @@ import pytest
 import rnn_reference as reference
 from rnn_reference import State, Weights
 
+pytestmark = pytest.mark.any_level
+
 T, N, C, K = 4, 5, 3, 2
 LENGTHS = np.array([4, 0, 2, 1, 3])
 

@@ -9,6 +9,8 @@ import pytest
 
 import dlprim
 
+pytestmark = pytest.mark.any_level
+
 F4 = np.float32
 T, N, C, K = 3, 4, 5, 6
 

@@ -11,6 +11,8 @@ import dlprim
 import row_reference as reference
 from bfloat16 import bits_of, rounded
 
+pytestmark = pytest.mark.every_level
+
 # Of x, and of the parameters.
 SHAPES = [((4, 8), (8,)), ((3, 5), (5,)), ((7, 1), (1,)), ((2, 3, 33), (33,)), ((6,), (6,)),
           ((130, 1000), (1000,)), ((2, 20000), (20000,)), ((300, 7), (7,)),

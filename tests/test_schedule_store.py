@@ -15,6 +15,8 @@ import dlprim
 from conftest import RunPython
 from dlprim.tuning import store
 
+pytestmark = pytest.mark.any_level
+
 SHAPES = {"x_shape": (3, 34, 9, 7), "w_shape": (70, 17, 3, 2), "groups": 2, "padding": 1}
 MODEL = dlprim.Conv2d(**SHAPES, schedule={}).schedules
 OTHER = dlprim.Conv2d(**SHAPES, schedule={})._core.candidates("forward", 4)[-1]

@@ -11,6 +11,8 @@ import dlprim
 import row_reference as reference
 from bfloat16 import bits_of, rounded
 
+pytestmark = pytest.mark.every_level
+
 NAMES = ["softmax", "log_softmax"]
 SHAPES = [(4, 8), (1, 1), (3, 5), (7, 64), (2, 3, 33), (130, 1000), (2, 20000), (2, 70, 100), (5,)]
 

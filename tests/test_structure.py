@@ -5,24 +5,15 @@ They read the checkout these tests lie in, not the installed package.
 
 from __future__ import annotations
 
-import ast
 import functools
 import re
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-CPP = ROOT / "cpp"
+from source_files import CPP, CPP_FILES, OWN_FILES, PYTHON_FILES, ROOT, name_of, names_of
 
-if not (CPP / "brgemm").is_dir():
-    pytest.skip(f"{ROOT} holds no C++ sources", allow_module_level=True)
-
-CPP_FILES = sorted(path for path in CPP.rglob("*") if path.suffix in {".cpp", ".h"})
-OWN_FILES = [*CPP_FILES, *sorted((ROOT / "tests" / "cpp").rglob("*.cpp"))]
-PYTHON_FILES = sorted(
-    path for folder in ("python", "tests", "bench") for path in (ROOT / folder).rglob("*.py")
-)
+pytestmark = pytest.mark.any_level
 
 # What the files of a layer may include besides the standard library.
 LAYERS = {
@@ -38,18 +29,6 @@ LAYERS = {
         "pybind11",
     },
 }
-# Parts of under 40 lines, a header with its source, and why they stand alone.
-SMALL_PARTS = {
-    "jit/activation": "known to planners of every layer, without the assembler",
-    "jit/dtype": "named by specs of every layer; the code for it needs Xbyak",
-    "lang/expression": "a value that passes over definitions share",
-    "brgemm/amx/kept_tiles": "what callers of kernels hold",
-    "brgemm/amx/tile_frame": "what stages of emitted code share on the stack",
-    "brgemm/emit": "keeps Xbyak out of brgemm.cpp",
-    "bindings/register": "what module.cpp and every file of bindings share",
-}
-# Folders of more than a dozen parts, and how many they have at most.
-MOST_PARTS = {"conv": 13, "layers": 18, "nest": 14, "brgemm": 13}
 # From a source of primitives down to a header that includes no other of them.
 MOST_FLOORS = 7
 # What the files of a folder of primitives may include besides each other. The ways to compute a
@@ -82,10 +61,6 @@ FOLDERS: dict[str, set[str]] = {
 SYSTEM_HEADERS = {"sys/mman.h", "sys/stat.h", "sys/syscall.h", "unistd.h", "pthread.h", "fcntl.h"}
 
 
-def name_of(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
-
 def includes(path: Path) -> list[str]:
     return re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', path.read_text(), re.MULTILINE)
 
@@ -113,26 +88,35 @@ INSTALLED = installed_headers()
 # ---------------------------------------------------------------- dependencies
 
 
-@pytest.mark.parametrize("path", CPP_FILES, ids=name_of)
-def test_includes_point_downwards(path: Path) -> None:
-    layer = path.relative_to(CPP).parts[0]
-    for name in includes(path):
-        if name in SYSTEM_HEADERS or name == "omp.h" or "/" not in name:
-            continue
-        assert name.split("/")[0] in LAYERS[layer]
+def test_includes_point_downwards() -> None:
+    def upward(path: Path) -> bool:
+        below = LAYERS[path.relative_to(CPP).parts[0]]
+        known = SYSTEM_HEADERS | {"omp.h"}
+        layered = [name for name in includes(path) if "/" in name and name not in known]
+        return any(name.split("/")[0] not in below for name in layered)
+
+    assert names_of(CPP_FILES, upward) == []
 
 
-@pytest.mark.parametrize("path", CPP_FILES, ids=name_of)
-def test_each_dependency_has_one_place(path: Path) -> None:
-    text, names = path.read_text(), includes(path)
-    if path != CPP / "primitives" / "tensor" / "parallel.cpp":
-        assert "omp.h" not in names
-        assert not re.search(r"#\s*pragma\s+omp|\bomp_\w+\(", text)
-        assert not re.search(r"\bstd::(thread|jthread|async)\b", text)
-    if path.relative_to(CPP).parts[0] != "bindings":
-        assert not re.search(r"\bpy(bind11)?::|\bPy(Object|_)", text)
-    if "xbyak" not in LAYERS[path.relative_to(CPP).parts[0]] or path in INSTALLED:
-        assert "xbyak" not in text.lower()
+def test_each_dependency_has_one_place() -> None:
+    """OpenMP and threads in parallel.cpp, Python in the bindings, Xbyak in what generates code."""
+    threads = re.compile(
+        r"#\s*include <omp\.h>|#\s*pragma\s+omp|\bomp_\w+\(|\bstd::(thread|jthread|async)\b"
+    )
+    parallel = CPP / "primitives" / "tensor" / "parallel.cpp"
+    others = [path for path in CPP_FILES if path != parallel]
+    assert threads.search(parallel.read_text())
+    assert names_of(others, lambda path: threads.search(path.read_text())) == []
+
+    python = re.compile(r"\bpy(bind11)?::|\bPy(Object|_)")
+    core = [path for path in CPP_FILES if path.relative_to(CPP).parts[0] != "bindings"]
+    assert names_of(core, lambda path: python.search(path.read_text())) == []
+
+    def generates(path: Path) -> bool:
+        return "xbyak" in LAYERS[path.relative_to(CPP).parts[0]] and path not in INSTALLED
+
+    plain = [path for path in CPP_FILES if not generates(path)]
+    assert names_of(plain, lambda path: "xbyak" in path.read_text().lower()) == []
 
 
 def test_folders_of_primitives_build_on_each_other_in_order() -> None:
@@ -204,98 +188,13 @@ def test_only_distributed_knows_mpi() -> None:
             assert not re.search(r"import.*\bmpi4py|\bMPI\.", path.read_text()), name_of(path)
 
 
-@pytest.mark.parametrize("path", sorted(CPP.rglob("*.h")), ids=name_of)
-def test_header_has_a_guard_and_says_why_it_is_there(path: Path) -> None:
-    lines = path.read_text().splitlines()
-    guard = lines.index("#pragma once")
-    assert 1 <= guard <= 15
-    assert all(line.startswith("//") for line in lines[:guard])
+def test_headers_have_a_guard_and_say_why_they_are_there() -> None:
+    def explained(path: Path) -> bool:
+        why, guard, _ = path.read_text().partition("#pragma once\n")
+        lines = why.splitlines()
+        return bool(guard) and 1 <= len(lines) <= 15 and all(it.startswith("//") for it in lines)
 
-
-# ---------------------------------------------------------------- sizes
-
-
-def code_lines_of_cpp(text: str) -> int:
-    """Lines without those that only declare: prototypes, members, and the comments on them.
-
-    A brace behind `namespace`, `class`, `struct`, `union` or `enum` opens declarations, any other
-    one code; the lines from the first of a definition to its last brace count.
-    """
-    text = re.sub(r"//.*|'(\\?.)'|\"(\\.|[^\"\\])*\"", "", text)
-    scopes: list[bool] = []  # of the open braces: whether code is inside
-    count, start, statement = 0, 0, ""
-    for number, line in enumerate(text.splitlines()):
-        counted = any(scopes)
-        for letter in line:
-            if not statement.strip() and not any(scopes):
-                start = number
-            if letter == "{":
-                declares = re.search(r"\b(namespace|class|struct|union|enum)\b[^()=]*$", statement)
-                if not any(scopes) and not declares:
-                    count += number - start
-                    counted = True
-                scopes.append(declares is None)
-                statement = ""
-            elif letter == "}":
-                scopes.pop()
-                statement = ""
-            else:
-                statement = "" if letter == ";" else statement + letter
-        count += counted
-    return count
-
-
-def code_lines_of_python(text: str) -> int:
-    """Lines without docstrings and the signatures of functions."""
-    count = len(text.splitlines())
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-            first = node.body[0]
-            if ast.get_docstring(node, clean=False) is not None:
-                count -= first.end_lineno - first.lineno + 1
-            if isinstance(node, ast.FunctionDef):
-                count -= first.lineno - node.lineno
-    return count
-
-
-def test_declarations_do_not_count() -> None:
-    text = "struct It {\n    int a;\n    int get() const;\n};\n\n"
-    assert code_lines_of_cpp(text) == 0
-    assert code_lines_of_cpp(text + "int twice(int a,\n int b) {\n    return a + b;\n}\n") == 4
-    assert code_lines_of_python('"""Why."""\ndef f(a,\n b):\n    """What."""\n    return a\n') == 1
-
-
-@pytest.mark.parametrize("path", [*OWN_FILES, *PYTHON_FILES], ids=name_of)
-def test_file_is_short(path: Path) -> None:
-    text = path.read_text()
-    lines = code_lines_of_python(text) if path.suffix == ".py" else code_lines_of_cpp(text)
-    assert lines <= (400 if path.name.startswith("emit_") else 300)
-
-
-def test_no_part_is_too_small_without_a_reason() -> None:
-    """Of a header and its source together."""
-    lines: dict[str, int] = {}
-    for path in CPP_FILES:
-        stem = str(path.relative_to(CPP).with_suffix(""))
-        lines[stem] = lines.get(stem, 0) + len(path.read_text().splitlines())
-    assert {stem for stem, count in lines.items() if count < 40} == set(SMALL_PARTS)
-
-
-def test_folders_hold_about_a_dozen_parts() -> None:
-    for folder in {path.parent for path in CPP_FILES}:
-        parts = {path.stem for path in CPP_FILES if path.parent == folder}
-        assert len(parts) <= MOST_PARTS.get(folder.name, 12), name_of(folder)
-
-
-@pytest.mark.parametrize("path", PYTHON_FILES, ids=name_of)
-def test_python_functions_are_short_and_modules_say_why(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    assert ast.get_docstring(tree)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            documented = ast.get_docstring(node, clean=False) or ""
-            length = node.end_lineno - node.lineno + 1 - documented.count("\n")
-            assert length <= 50, node.name
+    assert names_of(CPP.rglob("*.h"), lambda path: not explained(path)) == []
 
 
 # ---------------------------------------------------------------- one definition
@@ -326,12 +225,13 @@ def test_no_two_headers_define_a_function_of_one_signature() -> None:
 # ---------------------------------------------------------------- absent
 
 
-@pytest.mark.parametrize("path", [*OWN_FILES, *PYTHON_FILES], ids=name_of)
-def test_file_has_a_purpose_and_no_loose_ends(path: Path) -> None:
+def test_files_have_a_purpose_and_no_loose_ends() -> None:
     vague = {"util", "utils", "common", "helper", "helpers", "misc"}
-    assert vague.isdisjoint(path.stem.lower().split("_"))
-    if path != Path(__file__):
-        assert not re.search(r"\b(TODO|FIXME|XXX|HACK)\b", path.read_text())
+    files = [*OWN_FILES, *PYTHON_FILES]
+    assert names_of(files, lambda path: vague & {*path.stem.lower().split("_")}) == []
+    loose = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+    others = [path for path in files if path != Path(__file__)]
+    assert names_of(others, lambda path: loose.search(path.read_text())) == []
 
 
 def test_nothing_is_compiled_for_this_machine_only() -> None:

@@ -45,6 +45,7 @@ def curve(records: list[dict[str, Any]]) -> list[tuple[float, float]]:
 # ---------------------------------------------------------------- the program
 
 
+@pytest.mark.large
 @pytest.mark.usefixtures("digits")
 def test_default_run_learns_the_digits(tmp_path: Path) -> None:
     records = results(tmp_path / "run.jsonl")

@@ -17,6 +17,8 @@ from dlprim.train.models import build
 from dlprim.train.tasks import ImageTask, TextTask
 from dlprim.train.text import Corpus
 
+pytestmark = pytest.mark.any_level
+
 MLP = ("--hidden", "16", "--epochs", "4", "--steps", "5")
 
 

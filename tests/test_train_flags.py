@@ -10,6 +10,8 @@ from dlprim.train.config import TrainConfig
 from dlprim.train.tasks import TextTask
 from dlprim.train.text import Corpus
 
+pytestmark = pytest.mark.any_level
+
 LSTM = ("--model", "lstm")
 
 

@@ -21,6 +21,8 @@ import pytest
 from dlprim.train import checkpoint, main
 from dlprim.train.folder import FILE, LOCK, temporary_name
 
+pytestmark = pytest.mark.any_level
+
 pytest.importorskip("sklearn", reason="the digits data set is part of scikit-learn")
 
 MLP = ("--hidden", "16", "--epochs", "2", "--steps", "3")

@@ -13,6 +13,8 @@ import pytest
 from dlprim.train import TrainedModel, load, main
 from dlprim.train.folder import FILE
 
+pytestmark = pytest.mark.any_level
+
 SHORT = ("--epochs", "1", "--steps", "2", "--batch-size", "8")
 CNN = ("--model", "cnn", "--hidden", "4", "--lr", "0.02", *SHORT)
 RANGE = "x holds values from 0 to 255, those of the training were -1 to 1: expected values of the"

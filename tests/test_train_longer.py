@@ -12,6 +12,8 @@ import pytest
 from dlprim.train import checkpoint, main
 from dlprim.train.folder import FILE
 
+pytestmark = pytest.mark.any_level
+
 CNN = ("--model", "cnn", "--data", "synthetic", "--image-size", "4", "--hidden", "8")
 MODELS = {
     "cnn": (*CNN, "--batch-size", "16", "--steps", "3", "--shift", "1", "--lr", "0.02"),

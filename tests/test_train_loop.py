@@ -17,6 +17,8 @@ from dlprim.train.config import TrainConfig, configured
 from dlprim.train.loop import DivergenceError, NoExchange, Trainer
 from dlprim.train.models import build, mlp
 
+pytestmark = pytest.mark.any_level
+
 
 def generator(seed: int = 0) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(seed))

@@ -11,9 +11,11 @@ import pytest
 
 from dlprim.train import main
 from dlprim.train.data import MissingDataError, load_npz
+from drawing import RNG
 
-RANDOM = np.random.default_rng(0)
-IMAGES = RANDOM.standard_normal((60, 1, 4, 4), dtype=np.float32)
+pytestmark = pytest.mark.any_level
+
+IMAGES = RNG.standard_normal((60, 1, 4, 4), dtype=np.float32)
 LABELS = np.arange(60) % 3
 
 

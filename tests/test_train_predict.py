@@ -19,6 +19,8 @@ from dlprim.train.config import TrainConfig
 from dlprim.train.folder import FILE
 from dlprim.train.sampling import sample
 
+pytestmark = pytest.mark.any_level
+
 SHORT = ("--epochs", "1", "--steps", "2", "--batch-size", "8")
 CNN = ("--model", "cnn", "--hidden", "8", "--image-size", "6", "--lr", "0.02", *SHORT)
 

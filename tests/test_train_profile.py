@@ -10,6 +10,8 @@ import pytest
 from dlprim.train import main
 from dlprim.train.profiling import Profile
 
+pytestmark = pytest.mark.any_level
+
 FLAGS = ("--model", "cnn", "--data", "synthetic", "--image-size", "8", "--hidden", "8")
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from dlprim.train import main
 
+pytestmark = pytest.mark.any_level
+
 NOISE = ("--data", "synthetic", "--image-size", "4", "--hidden", "8", "--batch-size", "16")
 SHORT = (*NOISE, "--lr", "0.02", "--epochs", "2", "--steps", "3")
 

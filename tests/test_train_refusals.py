@@ -14,6 +14,8 @@ from conftest import RunPython
 from dlprim.train import CheckpointError, load, main
 from dlprim.train.folder import FILE
 
+pytestmark = pytest.mark.any_level
+
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:

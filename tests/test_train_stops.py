@@ -16,6 +16,8 @@ import pytest
 from dlprim.train import checkpoint, main
 from dlprim.train.loop import Trainer
 
+pytestmark = pytest.mark.any_level
+
 pytest.importorskip("sklearn", reason="the digits data set is part of scikit-learn")
 
 MLP = ("--hidden", "16", "--epochs", "3", "--steps", "4")

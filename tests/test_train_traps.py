@@ -15,6 +15,8 @@ from dlprim.train.config import DEFAULTS
 from dlprim.train.flags import parser
 from dlprim.train.folder import FILE
 
+pytestmark = pytest.mark.any_level
+
 NOISE = ("--data", "synthetic", "--image-size", "4", "--hidden", "8", "--batch-size", "16")
 SHORT = (*NOISE, "--lr", "0.02", "--epochs", "2", "--steps", "2")
 

@@ -10,6 +10,8 @@ import pytest
 
 import dlprim
 
+pytestmark = pytest.mark.any_level
+
 T, N, C, K = 3, 2, 5, 4
 NO_FLAGS = ["False", "no", 1.0, 0, 1, None, (), np.int64(1), np.array([True])]
 

@@ -12,6 +12,8 @@ from conftest import RunPython
 from public_methods import METHODS
 from wrong_values import CALLS, SETTINGS
 
+pytestmark = pytest.mark.any_level
+
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="it has the type of bfloat16 arrays")
 
 # What each of them takes as float32 by the name of the array; `out` follows from the operands.

@@ -6,6 +6,8 @@ import pytest
 
 import dlprim
 
+pytestmark = pytest.mark.any_level
+
 SPECS = [
     {"m": 64, "n": 64, "k": 64},
     {"m": 8, "n": 8, "k": 8, "dtype": "bfloat16"},

@@ -77,6 +77,7 @@ def test_every_schedule_computes_the_same(layout: str, dtype: str, which: str) -
         check(LAYER, variant, schedule={which: schedule})
 
 
+@pytest.mark.any_level
 @pytest.mark.parametrize("level", LEVELS)
 def test_level(run_python: RunPython, level: str) -> None:
     if level == dlprim.isa() or not runs(level):

@@ -12,6 +12,8 @@ import pytest
 import winograd_exact as exact
 from winograd_exact import INFINITY, ONE, POINTS, SLOTS, TAPS, ZERO, Matrix, Surd
 
+pytestmark = pytest.mark.any_level
+
 PRIMITIVES = Path(__file__).parent.parent / "cpp" / "primitives" / "winograd"
 
 if not PRIMITIVES.is_dir():

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.any_level
+
 
 @pytest.mark.parametrize("program", ["wrong_values.py", "wrong_operands.py"])
 def test_wrong_values_are_refused_in_words(program: str) -> None:

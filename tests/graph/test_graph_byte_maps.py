@@ -14,6 +14,8 @@ from dlprim.graph.compiled import compile_graph
 from dlprim.graph.expressions import Expression, number, operand
 from dlprim.graph.passes import optimized
 
+pytestmark = pytest.mark.every_level
+
 # A power of two: the interpreter's float64 rounds nothing that float32 does not.
 STEP = 0.0625
 

@@ -12,6 +12,8 @@ import dlprim
 from dlprim.graph import Graph, Value, interpret
 from dlprim.graph.compiled import compile_graph
 
+pytestmark = pytest.mark.every_level
+
 CHANNELS = (3, 5, 8, 16, 24, 40, 64, 96)
 
 

@@ -14,6 +14,8 @@ from dlprim.graph import Builder, Graph, Value, interpret
 from dlprim.graph.compiled import compile_graph
 from dlprim.graph.passes import optimized
 
+pytestmark = pytest.mark.every_level
+
 SHAPES = [((3, 5, 70), 1), ((3, 5, 7), 1), ((6, 9), -1), ((9, 4), 0), ((2, 3, 4, 5), 1)]
 
 

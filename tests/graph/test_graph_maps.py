@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from dlprim.graph import Builder, interpret
 from dlprim.graph.passes.maps import join_maps
+
+pytestmark = pytest.mark.any_level
 
 
 def test_integers_made_floats_stay_in_front_of_what_is_compiled() -> None:

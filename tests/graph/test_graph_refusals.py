@@ -12,6 +12,8 @@ from dlprim.graph.compiled import compile_graph
 from dlprim.graph.graph import Node
 from dlprim.graph.passes.draft import CompileError, Draft
 
+pytestmark = pytest.mark.any_level
+
 
 def attention(b: Builder, what: str) -> list[Value]:
     q, k, v = (b.input(name, (2, 3, 8, 8), "float32") for name in "qkv")

@@ -11,6 +11,8 @@ from dlprim.graph import Builder, Graph, Node, Value
 from dlprim.graph.text import parse, text_of
 from dlprim.graph.verify import verify
 
+pytestmark = pytest.mark.any_level
+
 FLOAT = np.dtype(np.float32)
 
 

@@ -11,6 +11,8 @@ import pytest
 
 import dlprim
 
+pytestmark = pytest.mark.large
+
 pytest.importorskip("onnx.reference", reason="onnx makes the models that are read here")
 pytest.importorskip("sklearn.datasets", reason="scikit-learn has the digits")
 trained: Any = import_module("trained_networks")

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from drawing import RNG
+
 # Without the package this very folder passes for one named `onnx`: ask for a module in it.
 pytest.importorskip("onnx.reference", reason="onnx makes the models that are read here")
 one: Any = import_module("one_node")
 registry: Any = import_module("dlprim.onnx.registry")
-
-RNG = np.random.default_rng(20)
 
 
 def f(*shape: int) -> np.ndarray:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.any_level
+
 # Without the package this very folder passes for one named `onnx`: ask for a module in it.
 pytest.importorskip("onnx.parser", reason="onnx makes the models that are read here")
 files: Any = import_module("hostile_files")

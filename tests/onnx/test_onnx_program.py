@@ -12,6 +12,8 @@ import pytest
 
 import dlprim.onnx
 
+pytestmark = pytest.mark.any_level
+
 onnx: Any = pytest.importorskip("onnx.helper", reason="onnx makes the models that are read here")
 backend: Any = import_module("dlprim.onnx.backend")
 small: Any = import_module("small_models")

@@ -11,6 +11,8 @@ import pytest
 
 import dlprim.onnx
 
+pytestmark = pytest.mark.any_level
+
 # Without the package this very folder passes for one named `onnx`: ask for a module in it.
 parser: Any = pytest.importorskip("onnx.parser", reason="onnx makes the models that are read here")
 onnx: Any = import_module("onnx")

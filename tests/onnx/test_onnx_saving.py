@@ -16,6 +16,8 @@ from dlprim import model_file, nn
 from dlprim.model_file import ModelFileError
 from dlprim.tuning import store
 
+pytestmark = pytest.mark.any_level
+
 pytest.importorskip("onnx.reference", reason="onnx makes the models that are read here")
 small: Any = import_module("small_models")
 onnx: Any = import_module("dlprim.onnx")

@@ -125,9 +125,13 @@ void emulate_amx() {
     sigaction(SIGILL, &action, &action_before);
 }
 
-void emulate_amx_where_asked() {
+bool emulates_amx() {
     const char* asked = std::getenv("DLPRIM_EMULATE_AMX");
-    if (asked == nullptr || std::string_view(asked) != "1") return;
+    return asked != nullptr && std::string_view(asked) == "1";
+}
+
+void emulate_amx_where_asked() {
+    if (!emulates_amx()) return;
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx512bf16")) {
         std::puts("DLPRIM_EMULATE_AMX: skipped, as this machine lacks AVX512_BF16.");

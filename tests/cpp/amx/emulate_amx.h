@@ -17,6 +17,9 @@ void emulate_amx();
 // that level it ends the process, with a sentence and the exit status kSkipped.
 void emulate_amx_where_asked();
 
+// Whether the environment asks for it.
+bool emulates_amx();
+
 inline constexpr int kSkipped = 77;
 
 }  // namespace dlprim::testing

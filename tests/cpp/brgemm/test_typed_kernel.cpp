@@ -6,12 +6,14 @@
 
 #include <doctest/doctest.h>
 
+#include "amx/emulate_amx.h"
 #include "brgemm/brgemm.h"
 #include "typed_problem.h"
 
 namespace dlprim {
 namespace {
 
+using testing::emulates_amx;
 using testing::Fence;
 using testing::TypedProblem;
 using testing::Values;
@@ -48,12 +50,20 @@ BrgemmSpec spec_of(const Types& types, std::int64_t m, std::int64_t n, std::int6
     return spec;
 }
 
-// Every usable level, both fences; what is wrong, empty when nothing is.
-std::string fault(const BrgemmSpec& spec, Values values, std::int64_t batch = 3) {
+// Where tiles are emulated, those of that level: the others are run without.
+std::vector<Isa> levels() {
+    std::vector<Isa> usable;
     for (const Isa isa : kLevels) {
-        if (usable_isa(isa) != isa) continue;
-        for (const Fence fence : {Fence::before, Fence::after}) {
-            const TypedProblem problem(spec, batch, fence, values, 7);
+        if (usable_isa(isa) == isa && (isa == Isa::amx || !emulates_amx())) usable.push_back(isa);
+    }
+    return usable;
+}
+
+// Every level, both fences; what is wrong, empty when nothing is.
+std::string fault(const BrgemmSpec& spec, Values values, std::int64_t batch = 3) {
+    for (const Fence fence : {Fence::before, Fence::after}) {
+        const TypedProblem problem(spec, batch, fence, values, 7);
+        for (const Isa isa : levels()) {
             const auto kernel = brgemm(spec, isa);
             const std::string mismatch = problem.mismatch(*kernel);
             if (!mismatch.empty()) return kernel->name() + ": " + mismatch;
@@ -196,8 +206,7 @@ TEST_CASE("what is no number, or none that fits, becomes a bound of the bytes") 
         std::vector<float> scale(n);
         for (std::size_t j = 0; j < n; ++j) scale[j] = kScales[j % kScales.size()];
         for (const auto& [lowest, zero_point] : {std::pair{-20, -108}, {-128, 0}, {-28, 28}}) {
-            for (const Isa isa : kLevels) {
-                if (usable_isa(isa) != isa) continue;
+            for (const Isa isa : levels()) {
                 BrgemmSpec spec = spec_of({DType::u8, DType::s8, DType::s8}, 9, n, k);
                 spec.epilogue = {.scale = Scale::column, .range = true};
                 std::vector<std::int8_t> c(9 * n);
@@ -246,8 +255,7 @@ TEST_CASE("rows of A may overlap") {
 
 // The same kernel, so the same bits as with a residual that is a copy of C.
 TEST_CASE("a residual may be C itself") {
-    for (const Isa isa : kLevels) {
-        if (usable_isa(isa) != isa) continue;
+    for (const Isa isa : levels()) {
         for (const auto& [m, n, k] : {std::array{29, 70, 20}, {1, 3, 2}, {14, 64, 7}}) {
             BrgemmSpec spec = spec_of({DType::f32, DType::f32, DType::f32}, m, n, k);
             spec.ldc = n + 3;
@@ -321,8 +329,7 @@ TEST_CASE("sums of bytes neither saturate nor lose bits at the extremes") {
             const std::vector<std::uint8_t> a = bytes(m, it.a_value), b = bytes(n, it.b_value);
             const std::int64_t sum = k * it.a_value * it.b_value;
             CHECK((sum == static_cast<std::int32_t>(sum)) == (k == it.products));
-            for (const Isa isa : kLevels) {
-                if (usable_isa(isa) != isa) continue;
+            for (const Isa isa : levels()) {
                 std::vector<std::int32_t> c(m * n);
                 const auto kernel = brgemm(spec_of({it.a, it.b, DType::s32}, m, n, k), isa);
                 (*kernel)({.a = a.data(), .b = b.data(), .c = c.data(), .batch = 1});
