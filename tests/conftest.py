@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,6 +81,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         taken = levels.drawn(cases.values(), lowered)
         config.hook.pytest_deselected(items=[it for it in items if it.nodeid not in taken])
         items[:] = [it for it in items if it.nodeid in taken]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Who is done takes what waits behind a long test: C++ tests take minutes."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
 
 
 def runs(level: str) -> bool:

@@ -15,20 +15,23 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Sizes:
     """What a lowered run takes of tests whose cases are drawn."""
 
-    share: float = 0.3  # of the cases of a test
+    share: float = 0.4  # of the cases of a test
     most_products: float = math.inf  # of a case; a test that has only larger ones keeps one
     large: bool = True
 
 
-SIZES = {"scalar": Sizes(share=0.12, most_products=1e6, large=False)}
+SIZES = {"scalar": Sizes(share=0.15, most_products=1e6, large=False)}
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,12 @@ def drawn(cases: Iterable[Case], level: str, seed: int = 0) -> set[str]:
         count = math.ceil(sizes.share * len(small))
         taken |= {it.name for it in sorted(small, key=lambda it: place(it, seed, level))[:count]}
     return taken
+
+
+def few(cases: Sequence[T], level: str) -> list[tuple[int, T]]:
+    """Of cases that a test goes through itself on every level: those for this one, numbered."""
+    share = SIZES[level].share if level in SIZES else 1
+    return list(enumerate(cases))[:: round(1 / share)]
 
 
 def one_of_each(cases: Iterable[Case]) -> set[str]:

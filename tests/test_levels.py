@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from levels import SIZES, Case, Sizes, drawn, one_of_each
+from levels import SIZES, Case, Sizes, drawn, few, one_of_each
 
 pytestmark = pytest.mark.any_level
 
@@ -41,7 +41,7 @@ def test_plain_loops_get_small_cases() -> None:
     big = [Case(f"l{n}", "t", products=int(most) + 1 + n) for n in range(50)]
     assert drawn([*big, Case("small", "t", products=int(most))], "scalar") == {"small"}
     assert drawn(big, "scalar") == {"l0"}
-    assert len(drawn(big, "avx2")) == 15
+    assert len(drawn(big, "avx2")) == 20
     network = Case("n", "n", frozenset({"large"}))
     assert drawn([network], "scalar") == set()
     assert drawn([network], "avx2") == {"n"}
@@ -50,3 +50,8 @@ def test_plain_loops_get_small_cases() -> None:
 def test_one_of_each_is_the_least() -> None:
     cases = [Case("a1", "a", products=5), Case("a2", "a", products=3), Case("b1", "b")]
     assert one_of_each(cases) == {"a2", "b1"}
+
+
+def test_every_level_has_some_of_what_a_test_goes_through() -> None:
+    assert few("abc", "avx512") == [(0, "a"), (1, "b"), (2, "c")]
+    assert few(range(24), "scalar")[:2] == [(0, 0), (7, 7)]

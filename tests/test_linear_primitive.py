@@ -55,6 +55,7 @@ def test_activation(dtype: str, layout: str, edge: str, activation: str | None) 
         check(Linear(17, 35, 70), Variant(dtype, layout, bias, activation, edge))
 
 
+@pytest.mark.large
 @variants
 def test_every_schedule_computes_the_same(dtype: str, layout: str) -> None:
     case = Linear(150, 200, 130)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,12 @@ import pytest
 from dlprim.train import checkpoint, main
 from dlprim.train.folder import FILE, LOCK, temporary_name
 
-pytestmark = pytest.mark.any_level
-
-pytest.importorskip("sklearn", reason="the digits data set is part of scikit-learn")
+pytestmark = [
+    pytest.mark.any_level,
+    pytest.mark.skipif(
+        find_spec("sklearn") is None, reason="the digits data set is part of scikit-learn"
+    ),
+]
 
 MLP = ("--hidden", "16", "--epochs", "2", "--steps", "3")
 LONG = ("--hidden", "16", "--epochs", "100000", "--steps", "1")

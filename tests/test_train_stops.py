@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,12 @@ import pytest
 from dlprim.train import checkpoint, main
 from dlprim.train.loop import Trainer
 
-pytestmark = pytest.mark.any_level
-
-pytest.importorskip("sklearn", reason="the digits data set is part of scikit-learn")
+pytestmark = [
+    pytest.mark.any_level,
+    pytest.mark.skipif(
+        find_spec("sklearn") is None, reason="the digits data set is part of scikit-learn"
+    ),
+]
 
 MLP = ("--hidden", "16", "--epochs", "3", "--steps", "4")
 CNN = ("--model", "cnn", "--hidden", "8", "--batch-size", "8", *MLP[2:])

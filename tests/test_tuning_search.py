@@ -33,19 +33,23 @@ class Imagined(Pass):
         self.cost, self.wrong = cost, wrong
         self.conv = dlprim.Conv2d(**SHAPES)
         self.model, self.loops = self.conv.schedules[which], self.conv._core.loops(which)
+        self.options = self.conv._core.candidates(which, 8)
         self.seconds, self.tried = 0.0, list[str]()
+        self.cores: dict[str, Any] = {}  # of each schedule, which a search asks for again and again
 
     def made(self, choices: Choices, spare: Any = None) -> Any:
-        core = self.conv._new_core()
-        try:
-            core.set_schedule(self.which, choices.get(self.which, self.model))
-        except ValueError:
-            return None
-        return core
+        schedule = choices.get(self.which, self.model)
+        if schedule not in self.cores:
+            core = self.conv._new_core()
+            try:
+                core.set_schedule(self.which, schedule)
+            except ValueError:
+                core = None
+            self.cores[schedule] = core
+        return self.cores[schedule]
 
     def decisions(self, core: Any) -> dict[str, Decision]:
-        options = self.conv._core.candidates(self.which, 8)
-        return {self.which: Decision(core.schedules[self.which], options, self.loops)}
+        return {self.which: Decision(core.schedules[self.which], self.options, self.loops)}
 
     def run(self, core: Any) -> None:
         schedule = core.schedules[self.which]

@@ -68,6 +68,7 @@ def test_random_shape(number: int, layout: str, dtype: str) -> None:
     check(RANDOM[number], winograd(layout, dtype, number), seed=number)
 
 
+@pytest.mark.large
 @variants
 @every_pass
 def test_every_schedule_computes_the_same(layout: str, dtype: str, which: str) -> None:
@@ -84,8 +85,8 @@ def test_level(run_python: RunPython, level: str) -> None:
         pytest.skip(f"{level} is the level of the other tests, or not usable here")
     source = (
         "import sys; sys.path.insert(0, 'tests')\n"
-        "from test_winograd import *\n"
-        "for number, case in enumerate(RANDOM[:24]):\n"
+        "from test_winograd import *; from levels import few\n"
+        "for number, case in few(RANDOM[:24], dlprim.isa()):\n"
         "    for layout, dtype in VARIANTS:\n"
         "        check(case, winograd(layout, dtype, number), seed=number)\n"
     )

@@ -1,6 +1,7 @@
 #include "brgemm/reference.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -13,7 +14,10 @@ namespace {
 // Where A_i and B_i are, and how their elements lie.
 class Operands {
 public:
-    Operands(const BrgemmSpec& spec, const BrgemmArgs& args) : spec_(spec), args_(args) {}
+    Operands(const BrgemmSpec& spec, const BrgemmArgs& args)
+        : spec_(spec),
+          args_(args),
+          word_bits_(std::countr_zero(static_cast<unsigned>(elements_per_word(spec.a_type)))) {}
 
     const void* a(std::int64_t i) const {
         return matrix(args_.a, args_.offsets_a, args_.stride_a, i);
@@ -30,8 +34,8 @@ public:
 
 private:
     std::int64_t packed(std::int64_t step, std::int64_t column, std::int64_t ld) const {
-        const std::int64_t group = elements_per_word(spec_.a_type);
-        return (step / group * ld + column) * group + step % group;
+        const std::int64_t word = step >> word_bits_;
+        return ((word * ld + column) << word_bits_) + (step - (word << word_bits_));
     }
 
     const void* matrix(const void* base, const std::int64_t* offsets, std::int64_t stride,
@@ -45,6 +49,7 @@ private:
 
     const BrgemmSpec& spec_;
     const BrgemmArgs& args_;
+    int word_bits_;  // a division for each product would be two thirds of the time
 };
 
 // Modulo 2^32, as the machine adds.

@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "draw.h"
 #include "primitives/nest/contraction.h"
 #include "primitives/nest/loop_nest.h"
 #include "primitives/reorder/pack.h"
@@ -18,26 +19,9 @@ namespace dlprim::testing {
 
 inline std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
-class Draw {
-public:
-    explicit Draw(std::uint32_t seed) : random_(seed) {}
-
-    std::int64_t from(std::int64_t low, std::int64_t high) {
-        return low + static_cast<std::int64_t>(random_() % static_cast<unsigned>(high - low + 1));
-    }
-    bool once_in(std::int64_t times) { return from(1, times) == 1; }
-    double value(Values values) {
-        if (values == Values::eighths) return static_cast<double>(from(-8, 8)) / 8;
-        return std::normal_distribution<float>{}(random_);
-    }
-    template <class Values>
-    void shuffle(Values& values) {
-        std::shuffle(values.begin(), values.end(), random_);
-    }
-
-private:
-    std::mt19937 random_;
-};
+inline double drawn_value(Draw& draw, Values values) {
+    return values == Values::eighths ? static_cast<double>(draw.from(-8, 8)) / 8 : draw.normal();
+}
 
 // Elements of either type between pages that fault.
 class Matrix {

@@ -1,6 +1,7 @@
-// Random choices from a seed, for fuzzers: the same seed draws the same case on every machine.
+// Random choices from a seed: the same seed draws the same case on every machine.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +28,12 @@ public:
         constexpr std::array<std::int64_t, 12> edges = {1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33};
         if (once_in(3)) return one_of(edges);
         return once_in(8) ? from(65, 200) : from(1, 64);
+    }
+
+    float normal() { return std::normal_distribution<float>{}(random_); }
+    template <class Range>
+    void shuffle(Range& range) {
+        std::shuffle(range.begin(), range.end(), random_);
     }
 
 private:

@@ -14,7 +14,6 @@ import dlprim
 pytestmark = pytest.mark.large
 
 pytest.importorskip("onnx.reference", reason="onnx makes the models that are read here")
-pytest.importorskip("sklearn.datasets", reason="scikit-learn has the digits")
 trained: Any = import_module("trained_networks")
 onnx: Any = import_module("dlprim.onnx")
 
@@ -29,6 +28,7 @@ SETTINGS: list[dict[str, Any]] = [
 
 @pytest.fixture(scope="module")
 def digits() -> Any:
+    pytest.importorskip("sklearn.datasets", reason="scikit-learn has the digits")
     return trained.digits()
 
 

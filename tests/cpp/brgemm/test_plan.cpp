@@ -182,9 +182,10 @@ TEST_CASE("every plan covers C once, in the registers there are") {
             for (const std::int64_t k : extents) {
                 const Epilogue& epilogue = kinds[turn / 2 % kinds.size()];
                 const bool trans_a = turn % 2 == 1;
+                ++turn;
+                if (static_cast<unsigned>(m + n + k) % testing::kOneIn != 0) continue;
                 check_plans(
                     validated({.m = m, .n = n, .k = k, .trans_a = trans_a, .epilogue = epilogue}));
-                ++turn;
             }
         }
     }

@@ -18,6 +18,7 @@ namespace {
 
 using testing::at;
 using testing::Draw;
+using testing::drawn_value;
 using testing::Fence;
 using testing::GuardedBytes;
 using testing::Matrix;
@@ -99,7 +100,7 @@ public:
         const auto drawn = [&](Matrix& matrix, std::int64_t elements, const auto& place) {
             std::vector<double> plain(at(elements));
             for (std::int64_t i = 0; i < elements; ++i) {
-                plain[at(i)] = draw.value(values);
+                plain[at(i)] = drawn_value(draw, values);
                 matrix.set(place(i), plain[at(i)]);
             }
             return plain;

@@ -18,6 +18,7 @@ namespace {
 
 using testing::at;
 using testing::Draw;
+using testing::drawn_value;
 using testing::Fence;
 using testing::Matrix;
 using testing::Values;
@@ -110,7 +111,7 @@ public:
         const std::vector<double> a = drawn(a_, it.images * it.rows_a, it.M, draw, values);
         const std::vector<double> b = drawn(b_, it.images * it.rows_b, it.N, draw, values);
         for (std::int64_t i = 0; i < it.shifts * it.M * it.N; ++i) {
-            const double before = draw.value(values);
+            const double before = drawn_value(draw, values);
             before_.set(i, before);
             expected_.set(i, sum_at(a, b, i) + (it.accumulate ? before : 0));
         }
@@ -133,7 +134,7 @@ private:
         std::vector<double> plain(at(blocks * kDepth * columns));
         for (std::int64_t i = 0; i < blocks * kDepth * columns; ++i) {
             const std::int64_t row = i / columns;
-            plain[at(i)] = draw.value(values);
+            plain[at(i)] = drawn_value(draw, values);
             matrix.set((row / group * columns + i % columns) * group + row % group, plain[at(i)]);
         }
         return plain;
