@@ -284,3 +284,13 @@ def test_folding_into_a_convolution():
         dlprim.fold_batch_norm(
             w, b, norm_weight=weight, norm_bias=bias, running_mean=mean[:3], running_var=var
         )
+
+
+def test_relu_masks_have_a_bit_for_nan() -> None:
+    """Its gradient passes, as that of what relu leaves as it is."""
+    norm = dlprim.BatchNorm((1, 9, 2, 2), layout="NHWC", activation="relu")
+    src, mask = np.full(norm.src_shape, np.nan, np.float32), np.zeros(norm.relu_mask_shape, "u1")
+    kept = {"running_mean": np.zeros(9, np.float32), "running_var": np.ones(9, np.float32)}
+    dst, _ = norm.forward(src, **kept, training=False, relu_mask=mask)
+    assert np.isnan(dst).all()
+    assert np.unpackbits(mask.reshape(4, -1), axis=1, bitorder="little")[:, :9].all()

@@ -301,3 +301,10 @@ def test_a_number_leaves_halves_halves() -> None:
         pytest.skip("without ml_dtypes there is no bfloat16 array that a formula takes")
     assert layers.f(2, halves).dtype == halves.dtype
     assert layers.f(2, normal(40)).dtype == np.float32
+
+
+@pytest.mark.parametrize(("width", "places"), [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2)])
+def test_windows_that_do_not_fit_have_no_place(width: int, places: int) -> None:
+    x, w = np.ones((1, width), np.float32), np.ones(3, np.float32)
+    y = dlprim.contract("y(n,p) +=! x(n,2*p+r) * w(r)", x, w)
+    assert y.tolist() == [[3.0] * places]

@@ -188,3 +188,11 @@ def test_gradients_of_one_statement_alone() -> None:
     d_y = RNG.standard_normal((4, 3)).astype(np.float32)
     by_x = contraction("y(n,k) +=! x(n,c) * w(k,c)").gradient("x")
     np.testing.assert_allclose(by_x(x, w, d_y), d_y @ w, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("function", ["fmin", "fmax"])
+def test_of_equal_operands_the_first_has_the_gradient(function: str) -> None:
+    text = f"def it(float(N) a, float(N) b) -> (y) {{ y(n) = {function}(a(n), b(n)) }}"
+    it, x, d_y = dlprim.define(text).it, np.ones(3, np.float32), np.arange(3, dtype=np.float32)
+    assert it.gradient("a")(x, x, d_y).tolist() == [0, 1, 2]
+    assert it.gradient("b")(x, x, d_y).tolist() == [0, 0, 0]

@@ -95,6 +95,13 @@ def test_another_instruction_set_has_another_file(folder: Path, run_python: RunP
     assert run_python(source, DLPRIM_MAX_ISA="scalar").stdout == f"{scalar}\n"
 
 
+def test_schedules_of_a_model_do_not_replace_those_of_the_machine(folder: Path) -> None:
+    travelled = {**store._identity(), "entries": {NAME: {**ENTRY, "schedule": "n k c"}}}
+    store.save(folder, {NAME: ENTRY})
+    store.adopt(travelled)
+    assert forward() == OTHER
+
+
 # ---------------------------------------------------------------- files of no use
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from dlprim.graph import Builder, Value, interpret
 from dlprim.graph.compiled import compile_graph
-from networks import drawn
+from networks import convolution, drawn
 
 Made = Callable[[Builder], list[Value]]
 X, Y = ("input", 0), ("input", 1)
@@ -216,3 +216,30 @@ def test_maps_keep_what_is_no_number(name: str) -> None:
     found = compile_graph(graph).run([x, z])
     for one, other in zip(found, interpret(graph, [x, z]), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_part_of_a_residual_is_not_all_of_it() -> None:
+    def make(b: Builder) -> list[Value]:
+        x, residual = (b.input(name, (2, 8, 9, 9), "float32") for name in "xr")
+        half = ("multiply", ("number", 0.5), Y)
+        return [b.map(("add", X, half), convolution(b, x, 8, 3), residual)]
+
+    assert_kept(make, drawn(2, 8, 9, 9), drawn(2, 8, 9, 9, seed=1))
+
+
+def test_equal_operands_of_nodes_with_other_types_are_other_values() -> None:
+    def make(b: Builder) -> list[Value]:
+        x = b.input("x", (7,), "float32")
+        return [b.cast(x, dtype) for dtype in ("int32", "int8", "float64", "int32")]
+
+    assert_kept(make, 20 * drawn(7))
+
+
+def test_filters_of_single_channels_that_make_several() -> None:
+    """Groups of one channel in and two out, between layers whose channels lie in blocks."""
+
+    def make(b: Builder) -> list[Value]:
+        x = convolution(b, b.input("x", (2, 3, 9, 9), "float32"), 16, 3)
+        return [convolution(b, convolution(b, x, 32, 3, groups=16), 8, 1)]
+
+    assert_kept(make, drawn(2, 3, 9, 9))

@@ -33,11 +33,23 @@ def operators_of(case: Any) -> list[str]:
 
 def test_softmax_below_13_is_of_all_axes_behind() -> None:
     x = f(2, 3, 4)
-    old = one.by_dlprim(one.Case("Softmax", [x], {"axis": 1}, 11))[0]
     power = np.exp(x - x.max(axis=(1, 2), keepdims=True))
-    np.testing.assert_allclose(old, power / power.sum(axis=(1, 2), keepdims=True), rtol=1e-5)
+    expected = power / power.sum(axis=(1, 2), keepdims=True)
+    for attributes in ({"axis": 1}, {}, {"axis": -2}):
+        old = one.by_dlprim(one.Case("Softmax", [x], attributes, 11))[0]
+        np.testing.assert_allclose(old, expected, rtol=1e-5)
+        logs = one.by_dlprim(one.Case("LogSoftmax", [x], attributes, 11))[0]
+        np.testing.assert_allclose(logs, np.log(expected), rtol=1e-5)
     new = one.by_dlprim(one.Case("Softmax", [x], {"axis": 1}, 13))[0]
     np.testing.assert_allclose(new.sum(axis=1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [13, 19, 21, 23])
+def test_scales_are_those_of_channels_where_no_axis_is_named(opset: int) -> None:
+    q, scale = np.arange(12, dtype=np.uint8).reshape(2, 2, 3), np.array([1, 0.5], np.float32)
+    case = one.Case("DequantizeLinear", [q, scale], {}, opset, constants=[1])
+    (found,) = one.by_dlprim(case, like=[scale])
+    np.testing.assert_array_equal(found, q * scale[:, None])
 
 
 def test_hardmax_below_13_is_of_all_axes_behind() -> None:
