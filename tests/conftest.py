@@ -23,6 +23,7 @@ from hypothesis import settings
 
 import dlprim
 import levels
+from dlprim import nn
 from drawing import RNG, seed_by
 
 BYTE_LEVELS = ("avx2_vnni", "avx2_vnni_int8")  # which a CPU may lack where it has higher ones
@@ -70,22 +71,35 @@ def case_of(item: pytest.Item) -> levels.Case:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("every_case"):
+        os.environ[levels.EVERY_CASE] = "1"  # for the processes that tests start
     cases = {item.nodeid: case_of(item) for item in items}
     quick = levels.one_of_each(it for it in cases.values() if "slow" not in it.marks)
     for item in items:
         if item.nodeid in quick:
             item.add_marker("quick")
-    lowered = os.environ.get("DLPRIM_MAX_ISA")
-    named = any("::" in argument for argument in config.args)
-    if lowered and not named and not config.getoption("every_case"):
-        taken = levels.drawn(cases.values(), lowered)
+    asked = config.option.keyword or any("::" in argument for argument in config.args)
+    if not (asked or config.getoption("every_case")) and is_lowered():
+        taken = levels.drawn(cases.values(), dlprim.isa())
         config.hook.pytest_deselected(items=[it for it in items if it.nodeid not in taken])
         items[:] = [it for it in items if it.nodeid in taken]
+
+
+def is_lowered() -> bool:
+    """Whether DLPRIM_MAX_ISA holds this run below the CPU's own level."""
+    if not os.environ.get("DLPRIM_MAX_ISA"):
+        return False
+    free = {name: it for name, it in os.environ.items() if name != "DLPRIM_MAX_ISA"}
+    command = [sys.executable, "-c", "import dlprim; print(dlprim.isa())"]
+    own = subprocess.run(command, env=free, capture_output=True, text=True, check=True).stdout
+    return own.strip() != dlprim.isa()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Who is done takes what waits behind a long test: C++ tests take minutes."""
+    if config.getoption("dist") != "load":
+        return None
     from xdist.scheduler import WorkStealingScheduling
 
     return WorkStealingScheduling(config, log)
@@ -126,8 +140,7 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     seed_by(f"{item.path.name} {item.name}")
-    if "dlprim.nn" in sys.modules:
-        dlprim.nn.seed(0)  # of the process, which earlier cases have drawn from
+    nn.seed(0)  # of the process, which earlier cases have drawn from
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The generator that tests draw numbers from: seeded anew for every case, from its name.
 
-What a case draws therefore does not hang on which cases ran before it, in which order, or where.
+What a case draws therefore does not depend on which cases ran before it, in which order, or where.
+A fixture of a module that drew would get the numbers of the case that asks for it first.
 """
 
 from __future__ import annotations

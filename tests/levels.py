@@ -1,25 +1,27 @@
 """Which cases a run of the tests takes, by ISA level.
 
 Without DLPRIM_MAX_ISA a run is on the CPU's own level and takes all of them. One that the variable
-lowers repeats only what a level can change: of every test a share of its cases, drawn from the seed
-and the level, so that each level sees others. Marks say more:
+lowers repeats what a level can change: of every test a share of its cases, drawn by the level, so
+that each level sees others, and always the same ones. Marks say more:
 
 any_level    knows no ISA level, or goes through the levels itself: not repeated
 every_level  tails, dtypes and edges of kernels, which each level has of its own: repeated whole
 large        whole networks and long sums, which plain loops take minutes for: not at scalar
 
-`--every-case` repeats everything on every level, as .ci/long does. Nothing here needs a CPU.
+`--every-case` repeats everything on every level, as .ci/long does. Nothing here asks the CPU.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import zlib
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 T = TypeVar("T")
+EVERY_CASE = "DLPRIM_EVERY_CASE"  # in the environment of processes that tests start
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,12 @@ class Case:
     products: int = 0
 
 
-def place(case: Case, seed: int, level: str) -> int:
+def place(case: Case, level: str) -> int:
     """Where a case stands in the order that is drawn."""
-    return zlib.crc32(f"{seed} {level} {case.name}".encode())
+    return zlib.crc32(f"{level} {case.name}".encode())
 
 
-def drawn(cases: Iterable[Case], level: str, seed: int = 0) -> set[str]:
+def drawn(cases: Iterable[Case], level: str) -> set[str]:
     """Names of the cases that a run lowered to `level` takes: of each test at least one."""
     sizes = SIZES.get(level, Sizes())
     tests: dict[Hashable, list[Case]] = {}
@@ -63,13 +65,14 @@ def drawn(cases: Iterable[Case], level: str, seed: int = 0) -> set[str]:
         small = [it for it in group if it.products <= sizes.most_products]
         small = small or [min(group, key=lambda it: it.products)]
         count = math.ceil(sizes.share * len(small))
-        taken |= {it.name for it in sorted(small, key=lambda it: place(it, seed, level))[:count]}
+        taken |= {it.name for it in sorted(small, key=lambda it: place(it, level))[:count]}
     return taken
 
 
 def few(cases: Sequence[T], level: str) -> list[tuple[int, T]]:
     """Of cases that a test goes through itself on every level: those for this one, numbered."""
-    share = SIZES[level].share if level in SIZES else 1
+    whole = level not in SIZES or EVERY_CASE in os.environ
+    share = 1 if whole else SIZES[level].share
     return list(enumerate(cases))[:: round(1 / share)]
 
 

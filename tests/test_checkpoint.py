@@ -19,7 +19,7 @@ import pytest
 from dlprim.train import checkpoint, main
 from dlprim.train.loop import Trainer
 
-pytestmark = pytest.mark.any_level
+pytestmark = [pytest.mark.any_level, pytest.mark.slow]
 
 MLP = ("--hidden", "16", "--epochs", "4", "--steps", "5")
 TEXT = ("--model", "lstm", "--hidden", "16", "--epochs", "2", "--steps", "4", "--length", "8")

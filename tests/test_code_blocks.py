@@ -24,7 +24,7 @@ from code_blocks import (
 )
 from dlprim.train.flags import parser
 
-pytestmark = pytest.mark.any_level
+pytestmark = [pytest.mark.any_level, pytest.mark.slow]
 
 if not (ROOT / "docs").is_dir():
     pytest.skip(f"{ROOT} holds no documents", allow_module_level=True)

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.any_level
+pytestmark = [pytest.mark.any_level, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parent.parent
+CORES = str(os.cpu_count() or 1)
 PATH = os.pathsep.join([str(Path(sys.prefix) / "bin"), os.environ.get("PATH", os.defpath)])
 
 
@@ -35,7 +36,7 @@ def require_sources(*parts: str) -> Path:
     return path
 
 
-def run(*command: str | Path, cwd: Path | None = None) -> str:
+def run(*command: str | Path, cwd: Path | None = None, timeout: float = 900) -> str:
     """The output of a program that must succeed."""
     result = subprocess.run(
         command,
@@ -46,7 +47,7 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=900,
+        timeout=timeout,
         check=False,
     )
     line = " ".join(map(str, command))
@@ -59,7 +60,7 @@ def build(source: Path, folder: Path, *definitions: str) -> None:
     require_program("c++")
     generator = ["-G", "Ninja"] if shutil.which("ninja", path=PATH) else []
     run(cmake, "-S", source, "-B", folder, *generator, *definitions)
-    run(cmake, "--build", folder, "--parallel", str(os.cpu_count() or 1))
+    run(cmake, "--build", folder, "--parallel", CORES)
 
 
 def ask_package(question: str) -> str:
@@ -109,29 +110,37 @@ def test_installed_headers_compile_alone_and_need_no_third_party(tmp_path: Path)
     run(require_program("c++"), "-std=c++20", "-fsyntax-only", *warnings, *folders, *units)
 
 
-def test_cpp_tests_pass_at_every_isa_level(tmp_path: Path) -> None:
-    """In the tree that DLPRIM_CPP_TESTS names, or in one built on the installed library.
-
-    Such a tree has its own build of the library, so that `.ci/run` compiles neither twice: there
-    it is the sanitizers' one.
-    """
-    folder = Path(os.environ.get("DLPRIM_CPP_TESTS", tmp_path))
-    if folder == tmp_path:
-        build_tests_on_the_package(tmp_path)
-    parallel = str(os.cpu_count() or 1)
-    run(
-        require_program("ctest"),
-        *("--output-on-failure", "--no-tests=error", "--parallel", parallel),
-        cwd=folder,
-    )
-
-
-def build_tests_on_the_package(folder: Path) -> None:
-    """With the internal headers of this checkout, which must be those of the library."""
-    tests = require_sources("tests", "cpp")
+def test_the_library_was_installed_from_these_sources() -> None:
     include = Path(ask_package("--includes")) / "dlprim"
     for header in include.rglob("*.h"):
         source = require_sources("cpp", *header.relative_to(include).parts)
         same = source.read_bytes() == header.read_bytes()
         assert same, f"dlprim was installed from other sources than {source}: pip install . first"
-    build(tests, folder, f"-Ddlprim_DIR={ask_package('--cmakedir')}")
+
+
+def configure_on_the_package(folder: Path) -> Path:
+    """The C++ tests on the installed library, with the internal headers of this checkout."""
+    tests = require_sources("tests", "cpp")
+    require_program("c++")
+    generator = ["-G", "Ninja"] if shutil.which("ninja", path=PATH) else []
+    package = f"-Ddlprim_DIR={ask_package('--cmakedir')}"
+    run(require_program("cmake"), "-S", tests, "-B", folder, *generator, package)
+    return folder
+
+
+def test_nothing_is_allocated_where_none_should_be(tmp_path: Path) -> None:
+    """In a build as users have it; those of sanitizers allocate for themselves."""
+    cmake, folder = require_program("cmake"), configure_on_the_package(tmp_path)
+    run(cmake, "--build", folder, "--target", "allocation_tests", "--parallel", CORES)
+    run(folder / "allocation_tests")
+
+
+def test_cpp_tests_pass_at_every_isa_level(tmp_path: Path) -> None:
+    """In the tree that DLPRIM_CPP_TESTS names, or in one built on the installed library.
+
+    Such a tree has its own build of the library: in `.ci/run` it is the sanitizers' one.
+    """
+    folder = Path(os.environ.get("DLPRIM_CPP_TESTS") or configure_on_the_package(tmp_path))
+    run(require_program("cmake"), "--build", folder, "--parallel", CORES)
+    ctest = ("--output-on-failure", "--no-tests=error", "--parallel", CORES)
+    run(require_program("ctest"), *ctest, cwd=folder, timeout=3600)

@@ -26,7 +26,7 @@ from dlprim.distributed.placement import Placement, complaints
 from dlprim.distributed.prediction import Network, StepProfile, predict, table
 from mpi_launch import TESTS, launch
 
-pytestmark = pytest.mark.any_level
+pytestmark = [pytest.mark.any_level, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
@@ -34,6 +34,7 @@ def test_cases_hold_on_all_ranks(ranks: int) -> None:
     names = ("cases", "norm_cases", "wire_cases")
     cases = [str(TESTS / f"distributed_{name}.py") for name in names]
     options = ("-q", "-x", "-p", "no:cacheprovider", "-p", "mpi_session")
+    options += ("-p", "no:randomly")  # ranks take the same steps
     run = launch(ranks, "-m", "pytest", *options, *cases)
     assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-4000:]
     assert run.stdout.count(" passed") == ranks

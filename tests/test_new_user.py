@@ -19,7 +19,7 @@ from code_blocks import ROOT, Block, blocks_of, run_python, trainings
 from dlprim import nn
 from mpi_launch import launch
 
-pytestmark = pytest.mark.any_level
+pytestmark = [pytest.mark.any_level, pytest.mark.slow]
 
 if not (ROOT / "docs").is_dir():
     pytest.skip(f"{ROOT} holds no documents", allow_module_level=True)

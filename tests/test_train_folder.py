@@ -24,6 +24,7 @@ from dlprim.train.folder import FILE, LOCK, temporary_name
 
 pytestmark = [
     pytest.mark.any_level,
+    pytest.mark.slow,
     pytest.mark.skipif(
         find_spec("sklearn") is None, reason="the digits data set is part of scikit-learn"
     ),

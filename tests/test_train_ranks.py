@@ -14,7 +14,7 @@ from dlprim.train import main
 from dlprim.train.tasks import Shard
 from mpi_launch import TESTS, launch
 
-pytestmark = pytest.mark.any_level
+pytestmark = [pytest.mark.any_level, pytest.mark.slow]
 
 # 64 samples of noise in 5 steps, the last of 8, which 3 ranks cannot share evenly.
 DATA = ("--data", "synthetic", "--image-size", "6", "--epochs", "2", "--hidden", "16")

@@ -19,6 +19,7 @@ from dlprim.train.loop import Trainer
 
 pytestmark = [
     pytest.mark.any_level,
+    pytest.mark.slow,
     pytest.mark.skipif(
         find_spec("sklearn") is None, reason="the digits data set is part of scikit-learn"
     ),

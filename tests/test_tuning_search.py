@@ -15,8 +15,6 @@ from dlprim.tuning.moves import Decision
 from dlprim.tuning.search import Choices, Limits, Pass, Search, Winner
 from tuning_cases import SHAPES, assert_close, every_pass, result, variants
 
-pytestmark = pytest.mark.any_level
-
 SMALL = Limits(seed=0, generations=4, population=30)
 
 
